@@ -1,0 +1,38 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// Errors of a Bucket, to be matched with errors.Is. ErrNotExist and ErrExist also match their namesakes in io/fs.
+var (
+	ErrNotExist    = fmt.Errorf("object %w", fs.ErrNotExist)
+	ErrExist       = fmt.Errorf("object %w", fs.ErrExist)
+	ErrLocked      = errors.New("object is locked")
+	ErrDenied      = fmt.Errorf("store: %w", fs.ErrPermission)
+	ErrRange       = errors.New("range is outside the object")
+	ErrUnsupported = errors.New("store does not support this")
+	ErrKey         = errors.New("malformed key")
+)
+
+// ValidKey returns an error that wraps ErrKey unless key is a slash-separated path of at most 1,024 bytes (the limit of
+// S3 and GCS) without empty, "." or ".." elements, NUL bytes or control characters.
+func ValidKey(key string) error {
+	if key == "" || len(key) > 1024 {
+		return fmt.Errorf("%w: %q has %d bytes, allowed are 1 to 1024", ErrKey, key, len(key))
+	}
+	for _, r := range key {
+		if r < 0x20 || r == 0x7f || r == 0xfffd {
+			return fmt.Errorf("%w: %q holds a control character or is not UTF-8", ErrKey, key)
+		}
+	}
+	for element := range strings.SplitSeq(key, "/") {
+		if element == "" || element == "." || element == ".." {
+			return fmt.Errorf("%w: %q has an empty, \".\" or \"..\" element", ErrKey, key)
+		}
+	}
+	return nil
+}
