@@ -1,0 +1,76 @@
+# The ways to build and test etcd-dr; `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# How many packages are compiled and tested at a time.
+P ?= 2
+# soak: where its random numbers begin, and how long each of its tests goes on.
+SEED ?= 1
+SECONDS ?= 60
+# fuzz: what all targets have together, as 90s, 10m or 1h.
+FUZZTIME ?= 2m
+
+# Asked for only by the recipes that need it, since it runs a script.
+with_tools = ETCD_DR_TOOLS="$${ETCD_DR_TOOLS:-$$(test/tools/build.sh --dir)}"
+# e2e has a target of its own.
+packages = $$(go list ./... | grep -v '/test/e2e')
+
+##@ Build
+
+.PHONY: help
+help: ## list the targets
+	@awk -f test/help.awk $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## build ./bin/dr
+	CGO_ENABLED=0 go build -o bin/dr ./cmd/dr
+
+.PHONY: clean
+clean: ## remove ./bin; the tools stay in the user's cache
+	rm -rf bin
+
+##@ Test
+
+.PHONY: test-short
+test-short: ## the inner loop: no real servers, no tools
+	go test -p $(P) -short -timeout 5m $(packages)
+
+.PHONY: test
+test: tools ## short tests under the race detector, then everything with real servers, then each light benchmark once
+	go test -p $(P) -short -race -timeout 15m $(packages)
+	$(with_tools) go test -p $(P) -count=1 -timeout 20m $(packages)
+	test/light.sh | xargs --no-run-if-empty go test -p $(P) -run '^$$' -bench . -benchtime 1x -timeout 10m
+
+.PHONY: e2e
+e2e: tools ## what needs minutes of wall clock, a browser or Kubernetes
+	@if [[ ! -d test/e2e ]]; then echo "there are no tests in test/e2e"; exit 0; fi; \
+	$(with_tools) go test -p 1 -count=1 -timeout 40m ./test/e2e/...
+
+.PHONY: lint
+lint: ## format, vet, staticcheck, go.mod, and the rules on who imports whom
+	@unformatted=$$(gofmt -l .); if [[ -n $$unformatted ]]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go tool staticcheck ./...
+	go mod tidy -diff
+	go test -count=1 -timeout 2m -run '^TestTree' ./test
+
+.PHONY: tools
+tools: ## build the etcd servers and tools that the tests run on, into the user's cache
+	test/tools/build.sh
+
+##@ Long runs, never in CI
+
+.PHONY: bench
+bench: tools ## measure against the limits and write docs/benchmarks.md
+	$(with_tools) go run ./test/bench
+
+.PHONY: soak
+soak: tools ## the large counts; SEED= and SECONDS= for each test
+	$(with_tools) ETCD_DR_SOAK=1 ETCD_DR_SEED=$(SEED) ETCD_DR_SECONDS=$(SECONDS) \
+		go test -p 1 -count=1 -v -run Soak -timeout 12h ./...
+
+.PHONY: fuzz
+fuzz: ## fuzz every target; FUZZTIME= is shared evenly
+	test/fuzz.sh $(FUZZTIME)

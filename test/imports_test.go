@@ -1,0 +1,391 @@
+// Package test holds what the whole tree must keep to.
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/etcd-dr/etcd-dr"
+
+// groups stand in their one order: a package imports what stands in its own group or below it. deploy and test stand beside.
+var groups = []string{"cmd", "api", "scheduler", "restore", "backup", "storage"}
+
+// backupForRestore is all of backup that the packages of restore may import.
+var backupForRestore = []string{"backup/cluster", "backup/wal"}
+
+// topLevel are the only files and folders at the root, beside those whose name begins with a dot.
+var topLevel = []string{
+	"cmd", "backup", "restore", "storage", "scheduler", "api", "deploy", "test", "Makefile", "go.mod", "go.sum", "README.md",
+	"docs", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE",
+}
+
+// emptyNames say nothing about what a package is for.
+var emptyNames = []string{"helper", "helpers", "util", "utils", "common", "base", "misc"}
+
+// mayExit is the only file that ends the process, so that everything else can be called from a process that lives on.
+const mayExit = "cmd/dr/main.go"
+
+// yamlReader has a Kubernetes host's name and nothing of Kubernetes in it.
+const yamlReader = "sigs.k8s.io/yaml"
+
+// pkg is one package of the module: its path without the module's, what its own code imports, and all that is linked with it.
+type pkg struct {
+	Dir     string
+	Name    string
+	Imports []string
+	Deps    []string
+}
+
+func TestTreeImports(t *testing.T) {
+	for _, p := range loadPackages(t) {
+		report(t, importFaults(p))
+		report(t, nameFaults(p))
+	}
+}
+
+func TestTreeEndsInMainAlone(t *testing.T) {
+	walkSources(t, func(name string, file *ast.File) {
+		if name != mayExit {
+			report(t, exitFaults(name, file))
+		}
+	})
+}
+
+func TestTreeTopLevel(t *testing.T) {
+	report(t, topLevelFaults(trackedFiles(t)))
+}
+
+func report(t *testing.T, faults []string) {
+	t.Helper()
+	for _, fault := range faults {
+		t.Error(fault)
+	}
+}
+
+// importFaults says which imports of a package break a rule. Packages outside of the groups may import what they like.
+func importFaults(p pkg) []string {
+	if !slices.Contains(groups, groupOf(p.Dir)) {
+		return nil
+	}
+	var faults []string
+	for _, imported := range p.Imports {
+		if reason := wrongImport(p.Dir, imported); reason != "" {
+			faults = append(faults, fmt.Sprintf("%s imports %s: %s", p.Dir, imported, reason))
+		}
+	}
+	if groupOf(p.Dir) == "storage" {
+		faults = append(faults, etcdFaults(p)...)
+	}
+	return faults
+}
+
+// etcdFaults names the first package of etcd that is linked; the others follow from it.
+func etcdFaults(p pkg) []string {
+	for _, linked := range p.Deps {
+		if isBelow(linked, "go.etcd.io") {
+			return []string{fmt.Sprintf("%s links %s: nothing under storage knows etcd", p.Dir, linked)}
+		}
+	}
+	return nil
+}
+
+// wrongImport gives the reason why the package in dir must not import another one, or nothing.
+func wrongImport(dir, imported string) string {
+	if inside, ok := strings.CutPrefix(imported, module+"/"); ok {
+		return wrongOwnImport(dir, inside)
+	}
+	if isBelow(imported, "k8s.io") && imported != yamlReader && !mayImportKubernetes(dir) {
+		return "only api/v1alpha1, api/controller and restore/handoff/<manager> import k8s.io"
+	}
+	return ""
+}
+
+func wrongOwnImport(dir, imported string) string {
+	from, to := groupOf(dir), groupOf(imported)
+	switch {
+	case !slices.Contains(groups, to):
+		return "code of the product does not import " + to
+	case slices.Index(groups, to) < slices.Index(groups, from):
+		return to + " stands above " + from
+	case from == "restore" && to == "backup" && !slices.Contains(backupForRestore, imported):
+		return "of backup, restore imports " + strings.Join(backupForRestore, " and ") + " alone"
+	}
+	return ""
+}
+
+func mayImportKubernetes(dir string) bool {
+	manager, err := path.Match("restore/handoff/*", dir)
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	return manager || dir == "api/v1alpha1" || dir == "api/controller"
+}
+
+func groupOf(dir string) string {
+	group, _, _ := strings.Cut(dir, "/")
+	return group
+}
+
+// isBelow also counts a host's other names in: sigs.k8s.io is below k8s.io.
+func isBelow(imported, host string) bool {
+	first := groupOf(imported)
+	return first == host || strings.HasSuffix(first, "."+host)
+}
+
+// nameFaults looks at the last element of a path and at the package's own name.
+func nameFaults(p pkg) []string {
+	for _, name := range []string{path.Base(p.Dir), p.Name} {
+		if slices.Contains(emptyNames, name) {
+			return []string{fmt.Sprintf("%s: a package named %s says nothing about what it is for", p.Dir, name)}
+		}
+	}
+	return nil
+}
+
+// exitFaults finds the calls in a file that end the process.
+func exitFaults(name string, file *ast.File) []string {
+	imported := importNames(file)
+	var faults []string
+	ast.Inspect(file, func(node ast.Node) bool {
+		selector, ok := node.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		from, ok := selector.X.(*ast.Ident)
+		if ok && endsProcess(imported[from.Name], selector.Sel.Name) {
+			faults = append(faults, fmt.Sprintf("%s uses %s.%s: only %s ends the process", name, from.Name, selector.Sel.Name, mayExit))
+		}
+		return true
+	})
+	return faults
+}
+
+func endsProcess(from, function string) bool {
+	return from == "os" && function == "Exit" ||
+		from == "log" && strings.HasPrefix(function, "Fatal") ||
+		from == "syscall" && function == "Exit"
+}
+
+// importNames maps the names that a file uses for its imports to their paths.
+func importNames(file *ast.File) map[string]string {
+	names := map[string]string{}
+	for _, spec := range file.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue // the parser has seen to it that this is a string
+		}
+		name := path.Base(imported)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = imported
+	}
+	return names
+}
+
+// topLevelFaults looks at the first element of each tracked file's path.
+func topLevelFaults(files []string) []string {
+	var roots []string
+	for _, file := range files {
+		roots = append(roots, groupOf(file))
+	}
+	slices.Sort(roots)
+	var faults []string
+	for _, root := range slices.Compact(roots) {
+		if !strings.HasPrefix(root, ".") && !slices.Contains(topLevel, root) {
+			faults = append(faults, root+" does not belong at the top level")
+		}
+	}
+	return faults
+}
+
+// loadPackages lists what is there with the tags of the machine it runs on.
+func loadPackages(t *testing.T) []pkg {
+	t.Helper()
+	command := exec.Command("go", "list", "-buildvcs=false", "-json=ImportPath,Name,Imports,Deps", module+"/...")
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []pkg
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var listed struct {
+			ImportPath, Name string
+			Imports, Deps    []string
+		}
+		err := decoder.Decode(&listed)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		dir := strings.TrimPrefix(listed.ImportPath, module+"/")
+		packages = append(packages, pkg{Dir: dir, Name: listed.Name, Imports: listed.Imports, Deps: listed.Deps})
+	}
+	if len(packages) == 0 {
+		t.Fatal("go list found no package")
+	}
+	return packages
+}
+
+// walkSources parses the Go files of the product and of deploy, whatever their build tags, without tests.
+func walkSources(t *testing.T, visit func(name string, file *ast.File)) {
+	t.Helper()
+	const root = ".."
+	for _, group := range append(slices.Clone(groups), "deploy") {
+		err := filepath.WalkDir(filepath.Join(root, group), func(file string, entry fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+				return err
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			name, err := filepath.Rel(root, file)
+			visit(filepath.ToSlash(name), parsed)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// trackedFiles asks git, since a working copy may hold what was built in it.
+func trackedFiles(t *testing.T) []string {
+	t.Helper()
+	if _, err := os.Lstat("../.git"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("this is no git checkout")
+		}
+		t.Skip("this is no git checkout")
+	}
+	// A checkout that belongs to another user is still this checkout.
+	out, err := exec.Command("git", "-c", "safe.directory=*", "-C", "..", "ls-files").Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	return strings.Fields(string(out))
+}
+
+// The rules themselves are tried on imports of both kinds: a check that cannot fail checks nothing.
+func TestTreeImportRuleFindsEveryBreach(t *testing.T) {
+	own := func(dir string) string { return module + "/" + dir }
+	for _, test := range []struct {
+		dir, imported string
+		wrong         bool
+	}{
+		{"cmd/dr", own("storage"), false},
+		{"cmd/dr", own("api/server"), false},
+		{"api/server", own("api/document"), false},
+		{"scheduler", own("scheduler/retention"), false},
+		{"restore", own("backup/cluster"), false},
+		{"restore/replay", own("backup/wal"), false},
+		{"backup", own("backup/archive"), false},
+		{"backup/archive", own("storage/segment"), false},
+		{"storage/s3", own("storage"), false},
+		{"backup", "go.etcd.io/etcd/client/v3", false},
+		{"api/v1alpha1", "k8s.io/apimachinery/pkg/runtime", false},
+		{"api/controller", "sigs.k8s.io/controller-runtime", false},
+		{"restore/handoff/statefulset", "k8s.io/client-go/kubernetes", false},
+		{"scheduler/config", "sigs.k8s.io/yaml", false},
+		{"test/e2e", own("cmd/dr"), false},
+		{"test/servers", "k8s.io/api/core/v1", false},
+		{"deploy", own("api/v1alpha1"), false},
+
+		{"api/server", own("cmd/dr"), true},
+		{"scheduler", own("api/document"), true},
+		{"restore", own("scheduler"), true},
+		{"backup", own("restore"), true},
+		{"storage", own("backup/wal"), true},
+		{"restore", own("backup"), true},
+		{"restore/scratch", own("backup/archive"), true},
+		{"storage/repository", own("test/servers"), true},
+		{"cmd/dr", own("test/servers"), true},
+		{"cmd/dr", own("deploy"), true},
+		{"cmd/dr", "k8s.io/api/core/v1", true},
+		{"restore/handoff", "k8s.io/client-go/kubernetes", true},
+		{"restore/handoff/statefulset/deep", "k8s.io/client-go/kubernetes", true},
+		{"api/server", "sigs.k8s.io/controller-runtime", true},
+	} {
+		faults := importFaults(pkg{Dir: test.dir, Imports: []string{test.imported}})
+		if got := len(faults) > 0; got != test.wrong {
+			t.Errorf("%s imports %s: got faults %q, want some: %v", test.dir, test.imported, faults, test.wrong)
+		}
+	}
+}
+
+func TestTreeImportRuleLooksAtAllThatStorageLinks(t *testing.T) {
+	through := pkg{Dir: "storage/s3", Imports: []string{"example.org/sdk"}, Deps: []string{"example.org/sdk", "go.etcd.io/bbolt"}}
+	if len(importFaults(through)) == 0 {
+		t.Error("storage linked etcd by way of another package")
+	}
+	through.Dir = "backup"
+	if faults := importFaults(through); len(faults) > 0 {
+		t.Errorf("backup may link etcd, got %q", faults)
+	}
+}
+
+func TestTreeNameRuleFindsEveryBreach(t *testing.T) {
+	for name, wrong := range map[string]bool{"storage/segment": false, "storage/util": true, "api/common": true, "cmd/dr": false} {
+		if got := len(nameFaults(pkg{Dir: name, Name: path.Base(name)})) > 0; got != wrong {
+			t.Errorf("%s is wrong: got %v, want %v", name, got, wrong)
+		}
+	}
+	if len(nameFaults(pkg{Dir: "storage/segment", Name: "helpers"})) == 0 {
+		t.Error("a package's own name was not looked at")
+	}
+}
+
+func TestTreeExitRuleFindsEveryBreach(t *testing.T) {
+	for source, wrong := range map[string]bool{
+		`import "os"; func f() { os.Exit(1) }`:                     true,
+		`import system "os"; func f() { system.Exit(1) }`:          true,
+		`import "os"; var exit = os.Exit`:                          true,
+		`import "log"; func f() { log.Fatalf("no") }`:              true,
+		`import "log"; func f() { log.Print("os.Exit") }`:          false,
+		`import "os"; func f() { os.Getpid() }`:                    false,
+		`import os "example.org/os"; func f() { os.Exit(1) }`:      false,
+		`import "testing"; func f(t testing.TB) { t.Fatal("no") }`: false,
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x; "+source, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(exitFaults("x.go", file)) > 0; got != wrong {
+			t.Errorf("%s is wrong: got %v, want %v", source, got, wrong)
+		}
+	}
+}
+
+func TestTreeTopLevelRuleFindsEveryBreach(t *testing.T) {
+	good := []string{".ci/run", ".gitignore", "Makefile", "cmd/dr/main.go", "docs/format.md", "go.mod"}
+	if faults := topLevelFaults(good); len(faults) > 0 {
+		t.Errorf("got %q, want none", faults)
+	}
+	for _, bad := range []string{"main.go", "pkg/x/x.go", "NOTES.md"} {
+		if len(topLevelFaults(append(slices.Clone(good), bad))) != 1 {
+			t.Errorf("%s passed", bad)
+		}
+	}
+}

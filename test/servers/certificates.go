@@ -1,0 +1,132 @@
+package servers
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Certificates are the PEM files of one certificate authority made for a test: what --cacert, --cert and --key take.
+type Certificates struct {
+	CA         string
+	Cert       string // client, CN=root: with authentication on, it alone logs in as root
+	Key        string
+	UserCert   string // client, CN=User
+	UserKey    string
+	ServerCert string // servers and peers, for 127.0.0.1, ::1 and localhost
+	ServerKey  string
+}
+
+// NewCertificates makes an authority of its own with a server's and two clients' certificates, in the test's directory.
+func NewCertificates(t testing.TB) *Certificates {
+	t.Helper()
+	a := newAuthority(t, t.TempDir())
+	c := &Certificates{CA: a.write("ca.pem", "CERTIFICATE", a.cert.Raw)}
+	c.ServerCert, c.ServerKey = a.issue("server")
+	c.Cert, c.Key = a.issue("root")
+	c.UserCert, c.UserKey = a.issue(User)
+	return c
+}
+
+// Config is a client's TLS configuration with the certificate of root.
+func (c *Certificates) Config(t testing.TB) *tls.Config {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(c.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		t.Fatalf("%s holds no certificate", c.CA)
+	}
+	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+}
+
+type authority struct {
+	t      testing.TB
+	dir    string
+	key    *ecdsa.PrivateKey
+	cert   *x509.Certificate
+	serial int64
+}
+
+func newAuthority(t testing.TB, dir string) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: dir, key: newKey(t)}
+	template := a.template("etcd-dr test authority")
+	template.IsCA = true
+	template.BasicConstraintsValid = true
+	template.KeyUsage = x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.cert, err = x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// issue makes a certificate that is good for both ends: a member is the client of its peers and, in its gateway, of itself.
+func (a *authority) issue(name string) (certFile, keyFile string) {
+	a.t.Helper()
+	key := newKey(a.t)
+	template := a.template(name)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	template.DNSNames = []string{"localhost"}
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	cert, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return a.write(name+".pem", "CERTIFICATE", cert), a.write(name+"-key.pem", "PRIVATE KEY", der)
+}
+
+func (a *authority) template(name string) *x509.Certificate {
+	a.serial++
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(a.serial),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(24 * time.Hour),
+	}
+}
+
+func (a *authority) write(name, kind string, der []byte) string {
+	a.t.Helper()
+	path := filepath.Join(a.dir, name)
+	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}

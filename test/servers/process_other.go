@@ -1,0 +1,10 @@
+//go:build !linux
+
+package servers
+
+import "syscall"
+
+// diesWithParent exists on Linux only; elsewhere a test binary that is killed leaves its servers behind.
+func diesWithParent() *syscall.SysProcAttr {
+	return nil
+}
