@@ -1,0 +1,254 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Catalog is what the repository holds of one cluster, as a value.
+type Catalog struct {
+	Cluster string
+	Backups []Backup // newest first, by the times in their manifests
+	Damaged []Damage // what looks like a backup and is none, newest first by name
+}
+
+// Backup is one snapshot with its manifest and proofs.
+type Backup struct {
+	Manifest
+	Proofs []Proof // oldest first
+}
+
+// Damage is a backup that cannot be used, and why. Err matches ErrDamaged and names the object.
+type Damage struct {
+	ID  ID
+	Err error
+}
+
+// LoadOptions say how much of a catalog to read.
+type LoadOptions struct {
+	Newest int  // that many backups, by name; 0: all
+	Only   ID   // this one alone; "": as Newest says
+	Proofs bool // read the proofs too
+}
+
+const readers = 8 // requests at once; a manifest takes one round trip
+
+// Load reads the catalog: one listing, then the manifests, newest first and only as many as o asks for.
+func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
+	folders, err := c.folders(ctx, o.Only)
+	if err != nil {
+		return Catalog{}, err
+	}
+	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(manifestName) })
+	slices.Reverse(folders)
+	if o.Newest > 0 && len(folders) > o.Newest {
+		folders = folders[:o.Newest]
+	}
+	backups, errs := make([]Backup, len(folders)), make([]error, len(folders))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readers)
+	for i, f := range folders {
+		group.Go(func() error {
+			backups[i], errs[i] = c.loadBackup(ctx, f, o.Proofs)
+			if errs[i] != nil && !errors.Is(errs[i], ErrDamaged) {
+				return errs[i]
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return Catalog{}, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
+	}
+	return c.catalog(folders, backups, errs), nil
+}
+
+func (c *Cluster) catalog(folders []folder, backups []Backup, errs []error) Catalog {
+	catalog := Catalog{Cluster: c.name}
+	for i, f := range folders {
+		if errs[i] != nil {
+			catalog.Damaged = append(catalog.Damaged, Damage{f.id, errs[i]})
+			continue
+		}
+		catalog.Backups = append(catalog.Backups, backups[i])
+	}
+	slices.SortStableFunc(catalog.Backups, func(a, b Backup) int {
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Revision, a.Revision), cmp.Compare(b.ID, a.ID))
+	})
+	return catalog
+}
+
+// loadBackup reads one manifest and holds it against the listing.
+func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (Backup, error) {
+	key := c.manifestKey(f.id)
+	data, err := c.read(ctx, key)
+	if err != nil {
+		return Backup{}, fmt.Errorf("%s: %w", key, err)
+	}
+	m, err := DecodeManifest(data)
+	if err != nil {
+		return Backup{}, fmt.Errorf("%s: %w", key, err)
+	}
+	if m.ID != f.id || m.Cluster != c.name {
+		return Backup{}, fmt.Errorf("%s: %w: it belongs to backup %s of cluster %s and was moved here",
+			key, ErrDamaged, m.ID, m.Cluster)
+	}
+	if err := c.checkStored(f, m); err != nil {
+		return Backup{}, err
+	}
+	b := Backup{Manifest: m}
+	if proofs {
+		b.Proofs, err = c.loadProofs(ctx, f)
+	}
+	return b, err
+}
+
+func (c *Cluster) checkStored(f folder, m Manifest) error {
+	object, ok := f.object(m.Stored.Name)
+	if !ok {
+		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", c.key(f.id, m.Stored.Name), ErrDamaged)
+	}
+	if object.Size != m.Stored.Size {
+		return fmt.Errorf("%s: %w: it has %d bytes, its manifest says %d", object.Key, ErrDamaged, object.Size, m.Stored.Size)
+	}
+	return nil
+}
+
+// loadProofs reads the proofs of one backup. A damaged one proves nothing and is left out: it takes nothing away from
+// the backup either.
+func (c *Cluster) loadProofs(ctx context.Context, f folder) ([]Proof, error) {
+	var proofs []Proof
+	for _, object := range f.objects {
+		if _, name, _ := c.splitKey(object.Key); !strings.HasPrefix(name, proofPrefix) {
+			continue
+		}
+		data, err := c.read(ctx, object.Key)
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			return nil, fmt.Errorf("%s: %w", object.Key, err)
+		}
+		if p, err := DecodeProof(data); err == nil && p.Backup == f.id {
+			proofs = append(proofs, p)
+		}
+	}
+	slices.SortStableFunc(proofs, func(a, b Proof) int { return a.Time.Compare(b.Time) })
+	return proofs, nil
+}
+
+// Find returns the backup called id. An absent one gives ErrNotFound, a damaged one ErrDamaged.
+func (c Catalog) Find(id ID) (Backup, error) {
+	for _, b := range c.Backups {
+		if b.ID == id {
+			return b, nil
+		}
+	}
+	for _, d := range c.Damaged {
+		if d.ID == id {
+			return Backup{}, d.Err
+		}
+	}
+	return Backup{}, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.Cluster, ErrNotFound)
+}
+
+// Latest returns the newest backup. If a newer one is damaged it gives ErrDamaged: whether to go back further is for a
+// person to say. An empty catalog gives ErrNotFound.
+func (c Catalog) Latest() (Backup, error) {
+	if len(c.Backups) == 0 && len(c.Damaged) == 0 {
+		return Backup{}, fmt.Errorf("a backup of cluster %s is %w: check --repo and --cluster, or take one with dr backup",
+			c.Cluster, ErrNotFound)
+	}
+	if len(c.Backups) == 0 {
+		return Backup{}, fmt.Errorf("every backup of cluster %s is damaged: %w", c.Cluster, c.Damaged[0].Err)
+	}
+	newest := c.Backups[0]
+	for _, d := range c.Damaged {
+		if d.ID > newest.ID {
+			return Backup{}, fmt.Errorf("the newest backup of cluster %s cannot be used: %w; the newest whole one is %s, ask for it by name",
+				c.Cluster, d.Err, newest.ID)
+		}
+	}
+	return newest, nil
+}
+
+// Best is the highest rung that a backup has passed, and when. A later failure at or below that rung takes it away.
+// Without any proof it is Stored, as of the backup's own end.
+func (b Backup) Best() (Level, time.Time) {
+	level, at := Stored, b.Finished
+	for _, p := range b.Proofs {
+		switch {
+		case p.Verdict == Passed && p.Level.Rank() >= level.Rank():
+			level, at = p.Level, p.Time
+		case p.Verdict == Failed && p.Level.Rank() <= level.Rank():
+			level, at = "", p.Time
+		}
+	}
+	return level, at
+}
+
+// Failed is the newest proof, if it says that the backup is bad.
+func (b Backup) Failed() (Proof, bool) {
+	for _, p := range slices.Backward(b.Proofs) {
+		if p.Verdict != NotRun {
+			return p, p.Verdict == Failed
+		}
+	}
+	return Proof{}, false
+}
+
+// Decrypted reports whether a key has ever been shown to open the backup, or none is needed.
+func (b Backup) Decrypted() bool {
+	return b.Seal.Encryption == "" || slices.ContainsFunc(b.Proofs, func(p Proof) bool { return p.Key != "" })
+}
+
+// folder is what the listing shows of one backup.
+type folder struct {
+	id      ID
+	objects []storage.Object
+}
+
+func (f folder) has(name string) bool {
+	_, ok := f.object(name)
+	return ok
+}
+
+func (f folder) object(name string) (storage.Object, bool) {
+	for _, o := range f.objects {
+		if strings.HasSuffix(o.Key, "/"+name) {
+			return o, true
+		}
+	}
+	return storage.Object{}, false
+}
+
+// folders lists the backups' folders in the order of their names: all, or only the one called only.
+func (c *Cluster) folders(ctx context.Context, only ID) ([]folder, error) {
+	prefix := c.backupsPrefix()
+	if only != "" {
+		prefix = c.folder(only)
+	}
+	var folders []folder
+	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: prefix}) {
+		if err != nil {
+			return nil, fmt.Errorf("list the backups of cluster %s: %w", c.name, err)
+		}
+		id, _, ok := c.splitKey(object.Key)
+		if !ok {
+			continue // a stranger's file
+		}
+		if len(folders) == 0 || folders[len(folders)-1].id != id {
+			folders = append(folders, folder{id: id})
+		}
+		last := &folders[len(folders)-1]
+		last.objects = append(last.objects, object)
+	}
+	return folders, nil
+}
+
+func isAbsent(err error) bool { return errors.Is(err, storage.ErrNotExist) }

@@ -1,0 +1,95 @@
+package repository
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// FreeID names a backup that begins at now; if there is already something under that name, it is the next second's.
+func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ID, error) {
+	for ; ; now = now.Add(time.Second) {
+		id := NewID(now, revision)
+		taken := false
+		for _, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.folder(id)}) {
+			if err != nil {
+				return "", fmt.Errorf("name a backup of cluster %s: %w", c.name, err)
+			}
+			taken = true
+			break
+		}
+		if !taken {
+			return id, nil
+		}
+	}
+}
+
+// Create streams sealed to the place of backup id and, when it has ended, asks for the manifest and stores it: nothing
+// is listed before the manifest is there. Format, ID, Cluster, Seal and Stored of the manifest are filled in here. If
+// anything fails, what was stored is taken away again; where even that fails it stays behind as a leftover.
+func (c *Cluster) Create(
+	ctx context.Context, id ID, s seal.Seal, sealed io.Reader, manifest func() (Manifest, error),
+) (Backup, error) {
+	name := snapshotName + s.Extension()
+	digest := &digester{Reader: sealed, hash: sha256.New()}
+	if _, err := c.bucket.Put(ctx, c.key(id, name), digest, storage.PutOptions{IfAbsent: true}); err != nil {
+		return Backup{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
+	}
+	m, err := manifest()
+	if err != nil {
+		c.discard(ctx, c.key(id, name))
+		return Backup{}, err
+	}
+	m.Format, m.ID, m.Cluster, m.Seal = ManifestFormat, id, c.name, s
+	m.Stored = Blob{Name: name, Size: digest.size, SHA256: hex.EncodeToString(digest.hash.Sum(nil))}
+	if err := c.commit(ctx, m); err != nil {
+		c.discard(ctx, c.key(id, name))
+		return Backup{}, err
+	}
+	return Backup{Manifest: m}, nil
+}
+
+func (c *Cluster) commit(ctx context.Context, m Manifest) error {
+	data, err := EncodeManifest(m)
+	if err != nil {
+		return err
+	}
+	_, err = c.bucket.Put(ctx, c.manifestKey(m.ID), bytes.NewReader(data), storage.PutOptions{IfAbsent: true})
+	if err != nil {
+		return fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)
+	}
+	return nil
+}
+
+// discard removes data that no manifest will ever name. It has its own time: ctx may be what failed. A manifest whose
+// Put failed may have been stored all the same (an answer that was lost), and then the data must stay.
+func (c *Cluster) discard(ctx context.Context, key string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	id, _, _ := c.splitKey(key)
+	if _, err := c.bucket.Stat(ctx, c.manifestKey(id)); isAbsent(err) {
+		_ = c.bucket.Delete(ctx, key, storage.DeleteOptions{})
+	}
+}
+
+// digester hashes and counts what is read through it.
+type digester struct {
+	io.Reader
+	hash hash.Hash
+	size int64
+}
+
+func (d *digester) Read(p []byte) (int, error) {
+	n, err := d.Reader.Read(p)
+	d.hash.Write(p[:n])
+	d.size += int64(n)
+	return n, err
+}

@@ -1,0 +1,77 @@
+package repository
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// A document is how small things are stored: indented JSON whose last two fields are a digest and a signature,
+//
+//	{
+//	  ...,
+//	  "sha256": "<64 hex digits, over every byte before this line>",
+//	  "signature": ""
+//	}
+//
+// so that a byte that changes anywhere is found, a person can read it, and jq can too. The signature is empty: this
+// version signs nothing.
+const (
+	digestField    = "  \"sha256\": \""
+	documentEnding = "\",\n  \"signature\": \"\"\n}\n"
+	digestLength   = 2 * sha256.Size
+	maxDocument    = 1 << 20 // bytes; a manifest with a hundred members has under 64 KiB
+)
+
+func encodeDocument(v any) ([]byte, error) {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	covered, ok := bytes.CutSuffix(body.Bytes(), []byte("\n}\n"))
+	if !ok {
+		return nil, fmt.Errorf("%T has no fields", v)
+	}
+	covered = append(covered, ",\n"...)
+	sum := sha256.Sum256(covered)
+	return append(covered, digestField+hex.EncodeToString(sum[:])+documentEnding...), nil
+}
+
+// decodeDocument fills v, a pointer to a struct, from data. Unknown fields are refused: a newer version that adds one
+// raises the format's number, and what that field says might matter.
+func decodeDocument(data []byte, v any) error {
+	covered, digest, err := splitDocument(data)
+	if err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(covered); hex.EncodeToString(sum[:]) != digest {
+		return fmt.Errorf("%w: its content does not match its own sha256", ErrDamaged)
+	}
+	body := append(bytes.TrimSuffix(covered[:len(covered):len(covered)], []byte(",\n")), "\n}"...)
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return nil
+}
+
+// splitDocument checks the frame of a document and returns the bytes that its digest covers.
+func splitDocument(data []byte) (covered []byte, digest string, err error) {
+	head, ok := bytes.CutSuffix(data, []byte(documentEnding))
+	at := len(head) - digestLength - len(digestField)
+	if !ok || at < 0 || string(head[at:at+len(digestField)]) != digestField {
+		return nil, "", fmt.Errorf("%w: it does not end as a document of dr does (cut off, or of another version)", ErrDamaged)
+	}
+	digest = string(head[at+len(digestField):])
+	if strings.Trim(digest, "0123456789abcdef") != "" {
+		return nil, "", fmt.Errorf("%w: its sha256 is no digest", ErrDamaged)
+	}
+	return head[:at], digest, nil
+}

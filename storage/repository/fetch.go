@@ -1,0 +1,122 @@
+package repository
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// Snapshot is a backup's snapshot.db as it is read back.
+type Snapshot struct {
+	io.ReadCloser
+	Key string // fingerprint of the key that opened it, "" if it was not encrypted
+}
+
+// Fetch reads the snapshot of b, unsealed. The stream ends with io.EOF only if every byte, sealed and plain, has the
+// digest that the manifest says; else it ends with an error that matches ErrDamaged and names the object, or with the
+// store's own. A wrong key gives seal.ErrWrongKey.
+func (c *Cluster) Fetch(ctx context.Context, b Backup, keys seal.Keys) (Snapshot, error) {
+	sealed, err := c.FetchSealed(ctx, b)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	opened, err := seal.Open(sealed, b.Seal, keys)
+	if err != nil {
+		sealed.Close()
+		return Snapshot{}, c.damaged(b, err)
+	}
+	plain := &checked{r: opened, want: b.Plain, hash: sha256.New(), explain: func(err error) error { return c.damaged(b, err) }}
+	return Snapshot{&fetched{plain: plain, opened: opened, sealed: sealed}, opened.Key}, nil
+}
+
+// FetchSealed reads the stored object of b as it is, and checks its size and digest as Fetch does.
+func (c *Cluster) FetchSealed(ctx context.Context, b Backup) (io.ReadCloser, error) {
+	r, _, err := c.bucket.Open(ctx, c.key(b.ID, b.Stored.Name), storage.OpenOptions{})
+	if isAbsent(err) {
+		return nil, c.damaged(b, fmt.Errorf("%w: the object is missing, only its manifest is there", ErrDamaged))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fetch backup %s: %w", b.ID, err)
+	}
+	check := &checked{r: r, want: b.Stored, hash: sha256.New(), explain: func(err error) error { return c.damaged(b, err) }}
+	return struct {
+		io.Reader
+		io.Closer
+	}{check, r}, nil
+}
+
+// damaged names the object in err, and makes what the seal found match this package's ErrDamaged.
+func (c *Cluster) damaged(b Backup, err error) error {
+	return &objectError{key: c.key(b.ID, b.Stored.Name), err: err}
+}
+
+type objectError struct {
+	key string
+	err error
+}
+
+func (e *objectError) Error() string { return e.key + ": " + e.err.Error() }
+func (e *objectError) Unwrap() error { return e.err }
+func (e *objectError) Is(target error) bool {
+	return target == ErrDamaged && errors.Is(e.err, seal.ErrDamaged)
+}
+
+// fetched is the chain of one Fetch.
+type fetched struct {
+	plain  *checked
+	opened io.Closer
+	sealed io.ReadCloser
+	ended  error
+}
+
+// Read ends only after the sealed stream has ended too: bytes behind the last frame count.
+func (f *fetched) Read(p []byte) (int, error) {
+	if f.ended != nil {
+		return 0, f.ended
+	}
+	n, err := f.plain.Read(p)
+	if err == io.EOF {
+		if _, drained := io.Copy(io.Discard, f.sealed); drained != nil {
+			err = drained
+		}
+	}
+	f.ended = err
+	return n, err
+}
+
+func (f *fetched) Close() error {
+	f.opened.Close() // before its source
+	return f.sealed.Close()
+}
+
+// checked passes a stream on and turns its end into an error unless size and digest are as wanted.
+type checked struct {
+	r       io.Reader
+	want    Blob
+	hash    hash.Hash
+	size    int64
+	explain func(error) error
+}
+
+func (c *checked) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.hash.Write(p[:n])
+	c.size += int64(n)
+	if errors.Is(err, seal.ErrDamaged) {
+		return n, c.explain(err)
+	}
+	if c.size > c.want.Size || err == io.EOF && c.size < c.want.Size {
+		return n, c.explain(fmt.Errorf("%w: %s has %d bytes or more, its manifest says %d", ErrDamaged, c.want.Name, c.size, c.want.Size))
+	}
+	if err == io.EOF && hex.EncodeToString(c.hash.Sum(nil)) != c.want.SHA256 {
+		return n, c.explain(fmt.Errorf("%w: the sha256 of %s is not what its manifest says", ErrDamaged, c.want.Name))
+	}
+	return n, err
+}

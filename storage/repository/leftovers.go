@@ -1,0 +1,80 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Leftover is what a killed backup left: data without a manifest, or a store's unfinished piece.
+type Leftover struct {
+	Key   string
+	Size  int64
+	Since time.Time // the last sign of life; a backup that still runs has one of late
+	piece *storage.Object
+}
+
+// Leftovers lists what killed backups of this cluster left, in the order of the keys. A backup that is running now is
+// among them: only Since tells it apart.
+func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
+	folders, err := c.folders(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	var leftovers []Leftover
+	for _, f := range folders {
+		if f.has(manifestName) {
+			continue
+		}
+		for _, o := range f.objects {
+			leftovers = append(leftovers, Leftover{Key: o.Key, Size: o.Size, Since: latest(f.id.Started(), o.ModTime)})
+		}
+	}
+	sweeper, ok := storage.AsSweeper(c.bucket)
+	if !ok {
+		return leftovers, nil
+	}
+	for piece, err := range sweeper.Leftovers(ctx, c.backupsPrefix()) {
+		if err != nil {
+			return nil, fmt.Errorf("list the leftovers of cluster %s: %w", c.name, err)
+		}
+		leftovers = append(leftovers, Leftover{Key: piece.Key, Size: piece.Size, Since: piece.ModTime, piece: &piece})
+	}
+	return leftovers, nil
+}
+
+// Sweep removes the leftovers that have given no sign of life for grace before now, and returns them. The grace must
+// be longer than any backup takes.
+func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]Leftover, error) {
+	all, err := c.Leftovers(ctx)
+	var swept []Leftover
+	for _, l := range all {
+		if now.Sub(l.Since) < grace {
+			continue
+		}
+		if e := c.sweep(ctx, l); e != nil {
+			err = errors.Join(err, fmt.Errorf("remove leftover %s: %w", l.Key, e))
+			continue
+		}
+		swept = append(swept, l)
+	}
+	return swept, err
+}
+
+func (c *Cluster) sweep(ctx context.Context, l Leftover) error {
+	if l.piece == nil {
+		return c.bucket.Delete(ctx, l.Key, storage.DeleteOptions{})
+	}
+	sweeper, _ := storage.AsSweeper(c.bucket)
+	return sweeper.Sweep(ctx, *l.piece)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,134 @@
+package repository
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// ManifestFormat is the number of the manifest's format that this version writes and reads.
+const ManifestFormat = 1
+
+// Manifest is what a backup says of itself. It is stored in plain, so it must never hold a secret: no URL with a
+// password, no key of the key space, no value.
+type Manifest struct {
+	Format  int    `json:"format"`
+	ID      ID     `json:"id"`
+	Cluster string `json:"cluster"`
+
+	Started   time.Time `json:"started"`  // when the backup began: the key space is of this moment or later
+	Finished  time.Time `json:"finished"` // when the last byte of the snapshot had come
+	DRVersion string    `json:"drVersion"`
+
+	ClusterID   string   `json:"clusterID"` // 16 hex digits
+	Member      Member   `json:"member"`    // who was asked
+	Members     []Member `json:"members"`   // all of the cluster, as that member knew them
+	EtcdVersion string   `json:"etcdVersion"`
+
+	Revision  int64  `json:"revision"`  // guaranteed to be in the snapshot
+	RaftIndex uint64 `json:"raftIndex"` // lower bound of the snapshot's consistent index
+	RaftTerm  uint64 `json:"raftTerm"`  // lower bound
+
+	HashKV *HashKV `json:"hashKV,omitempty"` // of the member asked; absent if it was not asked for or not to be had
+
+	Plain  Blob      `json:"plain"`  // snapshot.db as etcd sent it, with the digest at its end
+	Stored Blob      `json:"stored"` // the sealed object
+	Seal   seal.Seal `json:"seal"`
+
+	Auth                bool     `json:"auth"`                // users are enabled
+	Kubernetes          bool     `json:"kubernetes"`          // the key space has keys below /registry/
+	KubernetesEncrypted bool     `json:"kubernetesEncrypted"` // its Secrets are encrypted by the API server
+	Alarms              []string `json:"alarms,omitempty"`    // NOSPACE, CORRUPT, of any member
+	NoQuorum            bool     `json:"noQuorum,omitempty"`  // taken while the cluster had no leader
+	Diverged            string   `json:"diverged,omitempty"`  // how the members differ, if they were compared and do
+	Labels              Labels   `json:"labels,omitempty"`    // the user's own words
+}
+
+// Labels are the user's own words on a backup.
+type Labels map[string]string
+
+// Member is one etcd server of the cluster.
+type Member struct {
+	ID         string   `json:"id"` // 16 hex digits
+	Name       string   `json:"name"`
+	PeerURLs   []string `json:"peerURLs,omitempty"`
+	ClientURLs []string `json:"clientURLs,omitempty"`
+	Learner    bool     `json:"learner,omitempty"`
+}
+
+// HashKV is etcd's own hash of the key space (Maintenance.HashKV) at Revision, counted from CompactRevision on. Two
+// hashes can be compared only at equal revisions and equal compact revisions.
+type HashKV struct {
+	Revision        int64  `json:"revision"`
+	CompactRevision int64  `json:"compactRevision"` // -1: never compacted
+	Hash            uint32 `json:"hash"`
+}
+
+// Blob is a run of bytes and its digest.
+type Blob struct {
+	Name   string `json:"name"`   // of the object in the backup's folder, or of the plain file
+	Size   int64  `json:"size"`   // bytes
+	SHA256 string `json:"sha256"` // 64 hex digits
+}
+
+func (b Blob) validate() error {
+	if digest, err := hex.DecodeString(b.SHA256); err != nil || len(digest) != 32 {
+		return fmt.Errorf("sha256 %q is no digest", b.SHA256)
+	}
+	if b.Size <= 0 {
+		return fmt.Errorf("size %d is not above zero", b.Size)
+	}
+	return nil
+}
+
+// EncodeManifest is the stored form of m.
+func EncodeManifest(m Manifest) ([]byte, error) {
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("manifest of backup %s: %w", m.ID, err)
+	}
+	return encodeDocument(m)
+}
+
+// DecodeManifest reads what EncodeManifest wrote. Anything else gives an error that matches ErrDamaged.
+func DecodeManifest(data []byte) (Manifest, error) {
+	var m Manifest
+	if err := decodeDocument(data, &m); err != nil {
+		return Manifest{}, err
+	}
+	if err := m.Validate(); err != nil {
+		return Manifest{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return m, nil
+}
+
+// Validate says what is wrong with m, if anything is.
+func (m Manifest) Validate() error {
+	if m.Format != ManifestFormat {
+		return fmt.Errorf("format %d is unknown to this version of dr, which knows %d", m.Format, ManifestFormat)
+	}
+	if _, err := ParseID(string(m.ID)); err != nil {
+		return err
+	}
+	if err := ValidCluster(m.Cluster); err != nil {
+		return err
+	}
+	if m.Revision < 1 {
+		return fmt.Errorf("revision %d is below 1", m.Revision)
+	}
+	if m.Started.IsZero() || m.Finished.Before(m.Started) {
+		return errors.New("it finished before it started")
+	}
+	if err := m.Plain.validate(); err != nil {
+		return fmt.Errorf("plain: %w", err)
+	}
+	if err := m.Stored.validate(); err != nil {
+		return fmt.Errorf("stored: %w", err)
+	}
+	if m.Stored.Name != snapshotName+m.Seal.Extension() {
+		return fmt.Errorf("stored: name %q does not fit the seal", m.Stored.Name)
+	}
+	return m.Seal.Validate()
+}

@@ -1,0 +1,103 @@
+// Package repository is what etcd-dr keeps in a bucket, for many clusters:
+//
+//	<cluster>/backups/<id>/snapshot.db.zst[.age]   the sealed snapshot
+//	<cluster>/backups/<id>/manifest.json           written last, create-only: with it the backup exists
+//	<cluster>/backups/<id>/proof-<time>.json       what a verify found; appended, never rewritten
+//
+// It holds revisions, positions and bytes, and knows nothing of etcd's requests.
+package repository
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Errors of this package, to be matched with errors.Is.
+var (
+	// ErrNotFound: the repository does not hold what was asked for.
+	ErrNotFound = errors.New("not in the repository")
+	// ErrDamaged: an object of the repository is not what was written.
+	ErrDamaged = errors.New("damaged")
+	// ErrName: a cluster's or backup's name is malformed.
+	ErrName = errors.New("malformed name")
+)
+
+var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// ValidCluster returns an error that wraps ErrName unless name can be a cluster's name in a repository: 1 to 100
+// letters, digits, dots, dashes and underscores, the first a letter or digit.
+func ValidCluster(name string) error {
+	if !clusterName.MatchString(name) {
+		return fmt.Errorf("%w: cluster %q: use 1 to 100 letters, digits, '.', '_' and '-', starting with a letter or digit",
+			ErrName, name)
+	}
+	return nil
+}
+
+// ID names one backup of a cluster. IDs sort by the second in which the backup began, then by revision; what is true
+// of a backup is read from its manifest all the same, never from its name.
+type ID string
+
+const idTime = "20060102T150405Z"
+
+// NewID names the backup that began at started, to the second, and holds at least revision.
+func NewID(started time.Time, revision int64) ID {
+	return ID(fmt.Sprintf("%s-%016x", started.UTC().Format(idTime), revision))
+}
+
+// ParseID checks that text is a backup's name.
+func ParseID(text string) (ID, error) {
+	id := ID(text)
+	if started, revision, err := id.parts(); err != nil || NewID(started, revision) != id {
+		return "", fmt.Errorf("%w: backup %q: it looks like 20261121T092433Z-000000000000abcd", ErrName, text)
+	}
+	return id, nil
+}
+
+// Started is the time in the name, to the second.
+func (id ID) Started() time.Time {
+	started, _, _ := id.parts()
+	return started
+}
+
+func (id ID) parts() (started time.Time, revision int64, err error) {
+	stamp, hex, ok := strings.Cut(string(id), "-")
+	if !ok {
+		return time.Time{}, 0, ErrName
+	}
+	if started, err = time.Parse(idTime, stamp); err != nil {
+		return time.Time{}, 0, err
+	}
+	revision, err = strconv.ParseInt(hex, 16, 64)
+	return started, revision, err
+}
+
+const (
+	snapshotName = "snapshot.db"
+	manifestName = "manifest.json"
+	proofPrefix  = "proof-"
+	jsonSuffix   = ".json"
+)
+
+func (c *Cluster) backupsPrefix() string      { return c.name + "/backups/" }
+func (c *Cluster) folder(id ID) string        { return c.backupsPrefix() + string(id) + "/" }
+func (c *Cluster) manifestKey(id ID) string   { return c.folder(id) + manifestName }
+func (c *Cluster) key(id ID, n string) string { return c.folder(id) + n }
+
+// splitKey takes a key below the cluster's backups apart.
+func (c *Cluster) splitKey(key string) (id ID, name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, c.backupsPrefix())
+	if !ok {
+		return "", "", false
+	}
+	folder, name, ok := strings.Cut(rest, "/")
+	if !ok || strings.Contains(name, "/") {
+		return "", "", false
+	}
+	id, err := ParseID(folder)
+	return id, name, err == nil
+}

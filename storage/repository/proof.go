@@ -1,0 +1,114 @@
+package repository
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// ProofFormat is the number of the proof's format that this version writes and reads.
+const ProofFormat = 1
+
+// Level is how far a backup has been proven: a rung of a ladder, each including the ones below.
+type Level string
+
+// The rungs, from the lowest.
+const (
+	Stored Level = "stored" // the manifest is whole and the object is there with its size
+	Hashed Level = "hashed" // all bytes were read and their digests are right
+	Opened Level = "opened" // the database was opened, every page checked, HashKV compared
+	Booted Level = "booted" // an etcd server started on the restored data and answered with the same HashKV
+)
+
+// Levels are all rungs, from the lowest.
+var Levels = []Level{Stored, Hashed, Opened, Booted}
+
+// ParseLevel reads a rung's name.
+func ParseLevel(text string) (Level, error) {
+	for _, l := range Levels {
+		if string(l) == text {
+			return l, nil
+		}
+	}
+	return "", fmt.Errorf("unknown level %q: use stored, hashed, opened or booted", text)
+}
+
+// Rank is the rung's place on the ladder, from 0; -1 for none.
+func (l Level) Rank() int {
+	for i, level := range Levels {
+		if level == l {
+			return i
+		}
+	}
+	return -1
+}
+
+// Verdict is the outcome of a verify.
+type Verdict string
+
+// The verdicts. A check that could not be run is NotRun, never Passed.
+const (
+	Passed Verdict = "passed"
+	Failed Verdict = "failed"
+	NotRun Verdict = "not run"
+)
+
+// Proof is what one verify found.
+type Proof struct {
+	Format   int       `json:"format"`
+	Backup   ID        `json:"backup"`
+	Level    Level     `json:"level"` // the rung that was asked for
+	Verdict  Verdict   `json:"verdict"`
+	Finding  string    `json:"finding"` // one plain sentence
+	Time     time.Time `json:"time"`
+	Seconds  float64   `json:"seconds"`            // how long it took
+	Key      string    `json:"key,omitempty"`      // fingerprint of the key that opened it; "" if nothing was decrypted
+	HashKV   string    `json:"hashKV,omitempty"`   // equal, or why it was not compared
+	Revision int64     `json:"revision,omitempty"` // of the key space, as the opened database has it
+	Keys     int64     `json:"keys,omitempty"`     // in it
+	By       string    `json:"by"`                 // host and version of dr
+}
+
+// EncodeProof is the stored form of p.
+func EncodeProof(p Proof) ([]byte, error) { return encodeDocument(p) }
+
+// DecodeProof reads what EncodeProof wrote. Anything else gives an error that matches ErrDamaged.
+func DecodeProof(data []byte) (Proof, error) {
+	var p Proof
+	if err := decodeDocument(data, &p); err != nil {
+		return Proof{}, err
+	}
+	if p.Format != ProofFormat {
+		return Proof{}, fmt.Errorf("%w: proof format %d is unknown to this version of dr", ErrDamaged, p.Format)
+	}
+	if p.Level.Rank() < 0 {
+		return Proof{}, fmt.Errorf("%w: proof of unknown level %q", ErrDamaged, p.Level)
+	}
+	return p, nil
+}
+
+const proofTime = "20060102T150405.000Z"
+
+// Append adds p to the proofs of its backup.
+func (c *Cluster) Append(ctx context.Context, p Proof) error {
+	p.Format = ProofFormat
+	data, err := EncodeProof(p)
+	if err != nil {
+		return fmt.Errorf("proof of backup %s: %w", p.Backup, err)
+	}
+	for stamp := p.Time.UTC(); ; stamp = stamp.Add(time.Millisecond) { // two proofs of one millisecond both stay
+		key := c.key(p.Backup, proofPrefix+stamp.Format(proofTime)+jsonSuffix)
+		_, err = c.bucket.Put(ctx, key, bytes.NewReader(data), storage.PutOptions{IfAbsent: true})
+		if !errors.Is(err, storage.ErrExist) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("store the proof of backup %s: %w", p.Backup, err)
+	}
+	return nil
+}

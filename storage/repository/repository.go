@@ -1,0 +1,67 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Cluster is one cluster's part of a repository. It never reads or writes another's.
+type Cluster struct {
+	bucket storage.Bucket
+	name   string
+}
+
+// Open sees the part of the cluster called name. It asks the bucket nothing: a cluster exists with its first backup.
+func Open(bucket storage.Bucket, name string) (*Cluster, error) {
+	if err := ValidCluster(name); err != nil {
+		return nil, err
+	}
+	return &Cluster{bucket: bucket, name: name}, nil
+}
+
+// Name is the cluster's name in the repository.
+func (c *Cluster) Name() string { return c.name }
+
+// Clusters are the names of the clusters in bucket, in order. It costs one listing of one object a cluster.
+func Clusters(ctx context.Context, bucket storage.Bucket) ([]string, error) {
+	var names []string
+	for after := ""; ; {
+		name, err := firstCluster(ctx, bucket, after)
+		if err != nil || name == "" {
+			return names, err
+		}
+		if ValidCluster(name) == nil {
+			names = append(names, name)
+		}
+		after = name + "0" // "0" follows "/": past every key of this cluster, before those of any other
+	}
+}
+
+func firstCluster(ctx context.Context, bucket storage.Bucket, after string) (string, error) {
+	for object, err := range bucket.List(ctx, storage.ListOptions{After: after}) {
+		if err != nil {
+			return "", fmt.Errorf("list clusters: %w", err)
+		}
+		if name, _, ok := strings.Cut(object.Key, "/"); ok {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// read returns a small object as a whole.
+func (c *Cluster) read(ctx context.Context, key string) ([]byte, error) {
+	r, object, err := c.bucket.Open(ctx, key, storage.OpenOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if object.Size > maxDocument {
+		return nil, fmt.Errorf("%w: %s has %d bytes, more than any document of dr", ErrDamaged, key, object.Size)
+	}
+	return io.ReadAll(r)
+}

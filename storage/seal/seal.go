@@ -1,0 +1,179 @@
+// Package seal compresses and encrypts a stream, and undoes it: zstd, then age for any number of recipients.
+//
+// What it makes opens with public tools alone: age -d | zstd -d.
+package seal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Errors of this package, to be matched with errors.Is.
+var (
+	// ErrDamaged: the sealed bytes are not what was sealed. Errors of the source itself never match it.
+	ErrDamaged = errors.New("sealed data is damaged")
+	// ErrWrongKey: none of the keys at hand opens the data.
+	ErrWrongKey = errors.New("none of the given keys opens it")
+)
+
+// Seal says how a stream was sealed. It is part of the stored formats and holds nothing secret.
+type Seal struct {
+	Compression string   `json:"compression"`          // "zstd"
+	Encryption  string   `json:"encryption,omitempty"` // "age", or "" for a stream that anybody can read
+	Recipients  []string `json:"recipients,omitempty"` // fingerprints, see Fingerprint
+}
+
+// Extension is what a sealed file's name ends with: ".zst" or ".zst.age".
+func (s Seal) Extension() string {
+	if s.Encryption == "" {
+		return ".zst"
+	}
+	return ".zst.age"
+}
+
+// Validate refuses a seal that this version cannot open.
+func (s Seal) Validate() error {
+	if s.Compression != "zstd" {
+		return fmt.Errorf("compression %q is unknown to this version of dr", s.Compression)
+	}
+	if s.Encryption != "" && s.Encryption != "age" {
+		return fmt.Errorf("encryption %q is unknown to this version of dr", s.Encryption)
+	}
+	return nil
+}
+
+// windowSize bounds both sides' memory: an encoder holds a few of them, and a reader must hold one. 4 MiB costs a
+// database of Kubernetes objects under one per cent of size against the encoder's default of 8 MiB.
+const windowSize = 4 << 20
+
+// New seals src for the recipients; without any the stream is only compressed. The returned reader ends with src's own
+// error if src fails, so that whoever stores it commits nothing. It must be closed, also after an error: closing it
+// ends the compressor, which then reads no more of src.
+func New(src io.Reader, to Recipients) (io.ReadCloser, error) {
+	pr, pw := io.Pipe()
+	enc, err := zstd.NewWriter(pw,
+		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(2))
+	if err != nil {
+		return nil, fmt.Errorf("start compressing: %w", err)
+	}
+	s := &sealer{pipe: pr, stream: pr, done: make(chan struct{})}
+	if len(to.recipients) > 0 {
+		if s.stream, err = age.EncryptReader(pr, to.recipients...); err != nil {
+			return nil, fmt.Errorf("start encrypting: %w", err)
+		}
+	}
+	go s.compress(src, enc, pw)
+	return s, nil
+}
+
+type sealer struct {
+	pipe   *io.PipeReader
+	stream io.Reader // pipe, encrypted or not
+	done   chan struct{}
+}
+
+// compress owns enc and pw. A failed source must never look like a short one, so its error takes the place of the end.
+func (s *sealer) compress(src io.Reader, enc *zstd.Encoder, pw *io.PipeWriter) {
+	defer close(s.done)
+	_, err := enc.ReadFrom(src)
+	if err != nil {
+		pw.CloseWithError(err)
+		enc.Close() // after the pipe is closed, so that it frees its buffers without blocking
+		return
+	}
+	pw.CloseWithError(enc.Close())
+}
+
+func (s *sealer) Read(p []byte) (int, error) { return s.stream.Read(p) }
+
+// Close waits until nothing reads from the source any more: whoever owns it may close it then.
+func (s *sealer) Close() error {
+	s.pipe.CloseWithError(errors.New("sealed stream was closed"))
+	<-s.done
+	return nil
+}
+
+// Opened is an unsealed stream.
+type Opened struct {
+	io.ReadCloser
+	// Key is the fingerprint of the key that opened it, "" if it was not encrypted.
+	Key string
+}
+
+// Open unseals src. Damage gives ErrDamaged, from Open or from any Read; a key that does not fit gives ErrWrongKey and
+// names the recipients that would; an error of src is returned as it is. The stream ends with io.EOF only if all of src
+// was read and was whole.
+func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
+	if err := s.Validate(); err != nil {
+		return Opened{}, err
+	}
+	o := &opener{src: &sourceReader{Reader: src}}
+	var plain io.Reader = o.src
+	var used string
+	if s.Encryption == "age" {
+		if len(keys.keys) == 0 {
+			return Opened{}, fmt.Errorf("%w: it is encrypted for %s, and no key was given",
+				ErrWrongKey, strings.Join(s.Recipients, ", "))
+		}
+		decrypted, err := age.Decrypt(o.src, keys.identities(&used)...)
+		if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
+			return Opened{}, fmt.Errorf("%w: it is encrypted for %s", ErrWrongKey, strings.Join(s.Recipients, ", "))
+		}
+		if err != nil {
+			return Opened{}, o.explain(err)
+		}
+		plain = decrypted
+	}
+	dec, err := zstd.NewReader(plain,
+		zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxWindow(8*windowSize), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return Opened{}, o.explain(err)
+	}
+	o.dec = dec
+	return Opened{ReadCloser: o, Key: used}, nil
+}
+
+type opener struct {
+	src *sourceReader
+	dec *zstd.Decoder
+}
+
+func (o *opener) Read(p []byte) (int, error) {
+	n, err := o.dec.Read(p)
+	if err == nil || err == io.EOF {
+		return n, err
+	}
+	return n, o.explain(err)
+}
+
+// explain tells a source that failed from one that delivered nonsense.
+func (o *opener) explain(err error) error {
+	if o.src.err != nil {
+		return o.src.err
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
+}
+
+func (o *opener) Close() error {
+	o.dec.Close()
+	return nil
+}
+
+// sourceReader remembers the source's own error, which decoders wrap, hide or replace.
+type sourceReader struct {
+	io.Reader
+	err error
+}
+
+func (r *sourceReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		r.err = err
+	}
+	return n, err
+}
