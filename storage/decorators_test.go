@@ -1,0 +1,84 @@
+package storage_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// stores are what the decorators are put over, with small parts, for the stores' own tests have the large ones.
+var stores = []struct {
+	name string
+	open func(t *testing.T) storage.Bucket
+	o    storagetest.Options
+}{
+	{"mem", func(*testing.T) storage.Bucket { return mem.New() }, storagetest.Options{PartSizes: []int{96 << 10}}},
+	{"file", openFile, storagetest.Options{
+		PartSizes: []int{96 << 10}, NoVersions: true, NoLocks: true, NoNesting: true,
+	}},
+}
+
+func openFile(t *testing.T) storage.Bucket {
+	t.Helper()
+	b, err := file.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+type decorator struct {
+	name string
+	over func(storage.Bucket) storage.Bucket
+}
+
+var single = []decorator{
+	{"prefix", func(b storage.Bucket) storage.Bucket { return storage.WithPrefix(b, "some/where/") }},
+	{"meter", func(b storage.Bucket) storage.Bucket { return storage.WithMeter(b, func(storage.Usage) {}) }},
+	{"limit", func(b storage.Bucket) storage.Bucket {
+		fast := rate.NewLimiter(1<<40, 40_000)
+		return storage.WithLimit(b, storage.Limits{Up: fast, Down: fast})
+	}},
+	{"retry", func(b storage.Bucket) storage.Bucket {
+		return storage.WithRetry(b, storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: time.Millisecond})
+	}},
+	{"faults", func(b storage.Bucket) storage.Bucket { return storagetest.Faulty(b) }},
+}
+
+var decorators = append(slices.Clone(single), decorator{"all", all})
+
+func all(b storage.Bucket) storage.Bucket {
+	for _, d := range single {
+		b = d.over(b)
+	}
+	return b
+}
+
+func TestContract(t *testing.T) {
+	for _, s := range stores {
+		for _, d := range decorators {
+			t.Run(s.name+"/"+d.name, func(t *testing.T) {
+				storagetest.Run(t, func(t *testing.T) storage.Bucket { return d.over(s.open(t)) }, s.o)
+			})
+		}
+	}
+}
+
+// TestSweeperShowsThrough: a decorator must not hide that there may be leftovers.
+func TestSweeperShowsThrough(t *testing.T) {
+	for _, d := range decorators {
+		if _, ok := storage.AsSweeper(d.over(openFile(t))); !ok {
+			t.Errorf("%s hides the Sweeper of file", d.name)
+		}
+		if _, ok := storage.AsSweeper(d.over(mem.New())); ok {
+			t.Errorf("%s over mem, which has no leftovers, is a Sweeper", d.name)
+		}
+	}
+}

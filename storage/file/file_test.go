@@ -1,0 +1,334 @@
+package file_test
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+func open(t *testing.T, dir string) *file.Bucket {
+	t.Helper()
+	b, err := file.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func put(t *testing.T, b storage.Bucket, key, content string) storage.Object {
+	t.Helper()
+	obj, err := b.Put(t.Context(), key, strings.NewReader(content), storage.PutOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+func TestContract(t *testing.T) {
+	storagetest.Run(t, func(t *testing.T) storage.Bucket { return open(t, t.TempDir()) },
+		storagetest.Options{
+			PartSizes:  []int{128 << 10}, // what Put reads at once
+			NoVersions: true, NoLocks: true, NoNesting: true,
+		})
+}
+
+func TestOpenCreates(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	for range 2 {
+		put(t, open(t, dir), "key", "content")
+	}
+	wantMode(t, dir, 0o700)
+	if _, err := file.Open(filepath.Join(dir, "key")); err == nil {
+		t.Error("a file was opened as a directory")
+	}
+}
+
+func wantMode(t *testing.T, path string, want fs.FileMode) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != want {
+		t.Errorf("%s has mode %o, want %o", path, got, want)
+	}
+}
+
+// TestPlainFiles: backups must open with cp and cat, and by their owner only, for they hold every Secret.
+func TestPlainFiles(t *testing.T) {
+	dir := t.TempDir()
+	put(t, open(t, dir), "a/b/key", "content")
+	p, err := os.ReadFile(filepath.Join(dir, "a", "b", "key"))
+	if err != nil || string(p) != "content" {
+		t.Errorf("%q, %v", p, err)
+	}
+	wantMode(t, filepath.Join(dir, "a", "b", "key"), 0o600)
+	wantMode(t, filepath.Join(dir, "a", "b"), 0o700)
+}
+
+func TestEmptyDirectoriesGo(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir)
+	put(t, b, "a/b/c/key", "")
+	put(t, b, "a/other", "")
+	if err := b.Delete(t.Context(), "a/b/c/key", storage.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Put(t.Context(), "x/y/z", io.MultiReader(strings.NewReader("x"), broken{}), storage.PutOptions{})
+	if !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	if got := entries(dir); !slices.Equal(got, []string{"a", "a/other"}) {
+		t.Errorf("there is %q", got)
+	}
+}
+
+var errBroken = errors.New("broken")
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errBroken }
+
+// TestEmptyDirectoryIsNoKey: one that a killed Delete has left is not in the way of a key of its name.
+func TestEmptyDirectoryIsNoKey(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir)
+	if err := os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Stat(t.Context(), "a/b"); !errors.Is(err, storage.ErrNotExist) {
+		t.Errorf("Stat: %v", err)
+	}
+	put(t, b, "a/b", "content")
+}
+
+func TestReservedNames(t *testing.T) {
+	b := open(t, t.TempDir())
+	for _, key := range []string{".dr-tmp-", "a/.dr-tmp-x", ".dr-tmp-x/a", "a/" + strings.Repeat("x", 231)} {
+		_, err := b.Put(t.Context(), key, strings.NewReader(""), storage.PutOptions{})
+		_, statErr := b.Stat(t.Context(), key)
+		_, _, openErr := b.Open(t.Context(), key, storage.OpenOptions{})
+		for _, err := range []error{err, statErr, openErr, b.Delete(t.Context(), key, storage.DeleteOptions{})} {
+			if !errors.Is(err, storage.ErrKey) {
+				t.Errorf("%q: %v", key, err)
+			}
+		}
+	}
+	put(t, b, strings.Repeat("x", 230), "")
+	put(t, b, ".dr-tm", "")
+}
+
+func TestReaderKeepsWhatItOpened(t *testing.T) {
+	b := open(t, t.TempDir())
+	put(t, b, "key", "old content")
+	r, _, err := b.Open(t.Context(), "key", storage.OpenOptions{Offset: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	put(t, b, "key", "something new")
+	if p, err := io.ReadAll(r); string(p) != "content" || err != nil {
+		t.Errorf("%q, %v", p, err)
+	}
+}
+
+func TestVersionOutlivesTheBucket(t *testing.T) {
+	dir := t.TempDir()
+	obj := put(t, open(t, dir), "key", "content")
+	got, err := open(t, dir).Stat(t.Context(), "key")
+	if err != nil || got != obj {
+		t.Errorf("%+v, %v, want %+v", got, err, obj)
+	}
+}
+
+// TestVersionsDifferWhileTheClockStands: file systems give the inode of a replaced file to the next but one.
+func TestVersionsDifferWhileTheClockStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, seen := open(t, t.TempDir()), map[string]bool{}
+		for _, content := range strings.Split("abcdefghijklmnopqrst", "") {
+			obj := put(t, b, "key", content)
+			if seen[obj.Version] {
+				t.Fatalf("version %q comes again", obj.Version)
+			}
+			seen[obj.Version] = true
+		}
+	})
+}
+
+// TestCutFile: a file that somebody truncates must not look like one that ends there.
+func TestCutFile(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir)
+	put(t, b, "key", "0123456789")
+	for _, o := range []storage.OpenOptions{{}, {Offset: 2}, {Length: 8}} {
+		if err := os.WriteFile(filepath.Join(dir, "key"), []byte("0123456789"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, _, err := b.Open(t.Context(), "key", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(filepath.Join(dir, "key"), 5); err != nil {
+			t.Fatal(err)
+		}
+		p, err := io.ReadAll(r)
+		if string(p) != "01234"[o.Offset:] || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%+v: %q, %v", o, p, err)
+		}
+		r.Close()
+	}
+}
+
+// TestForeignThings: links, pipes and directories are not shown, not followed, not replaced and not deleted.
+func TestForeignThings(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "file"), []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, dir)
+	put(t, b, "real/key", "content")
+	links := map[string]string{
+		"out": outside, "outfile": filepath.Join(outside, "file"), "up": "..", "in": "real", "infile": "real/key",
+		"nowhere": "nothing", "loop": "loop",
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := append(entries(dir), entries(outside)...)
+	for _, key := range []string{
+		"out/file", "out/new", "outfile", "up/x", "in/key", "in/new", "infile", "infile/x", "nowhere", "nowhere/x", "loop",
+		"loop/x", "pipe", "pipe/x", "real",
+	} {
+		wantUnreachable(t, b, key)
+	}
+	for obj, err := range b.List(t.Context(), storage.ListOptions{}) {
+		if err != nil || obj.Key != "real/key" {
+			t.Errorf("List shows %+v, %v", obj, err)
+		}
+	}
+	for _, prefix := range []string{"out/", "in/", "nowhere/", "pipe/", "../", "real/../"} {
+		for obj, err := range b.List(t.Context(), storage.ListOptions{Prefix: prefix}) {
+			t.Errorf("List of %q shows %+v, %v", prefix, obj, err)
+		}
+	}
+	if after := append(entries(dir), entries(outside)...); !slices.Equal(before, after) {
+		t.Errorf("there was %q, now there is %q", before, after)
+	}
+}
+
+func wantUnreachable(t *testing.T, b *file.Bucket, key string) {
+	t.Helper()
+	if _, err := b.Stat(t.Context(), key); !errors.Is(err, storage.ErrNotExist) {
+		t.Errorf("Stat(%q): %v", key, err)
+	}
+	if _, _, err := b.Open(t.Context(), key, storage.OpenOptions{}); !errors.Is(err, storage.ErrNotExist) {
+		t.Errorf("Open(%q): %v", key, err)
+	}
+	for _, ifAbsent := range []bool{true, false} {
+		_, err := b.Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{IfAbsent: ifAbsent})
+		if !errors.Is(err, storage.ErrUnsupported) {
+			t.Errorf("Put(%q): %v", key, err)
+		}
+	}
+	if err := b.Delete(t.Context(), key, storage.DeleteOptions{}); err != nil {
+		t.Errorf("Delete(%q): %v", key, err)
+	}
+}
+
+// TestSweepTakesLeftoversOnly: a caller that mixes up List and Leftovers must not lose objects.
+func TestSweepTakesLeftoversOnly(t *testing.T) {
+	b := open(t, t.TempDir())
+	obj := put(t, b, "a/key", "content")
+	for _, key := range []string{obj.Key, "", "../.dr-tmp-0-x", ".dr-tmp-0/x"} {
+		if err := b.Sweep(t.Context(), storage.Object{Key: key}); !errors.Is(err, storage.ErrKey) {
+			t.Errorf("Sweep(%q): %v", key, err)
+		}
+	}
+	if got, err := b.Stat(t.Context(), obj.Key); got != obj || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestManyPutsAndDeletes: Put makes the directories that Delete prunes, at the same time, on two Buckets of one
+// directory.
+func TestManyPutsAndDeletes(t *testing.T) {
+	dir := t.TempDir()
+	done := make(chan error, 2)
+	for _, key := range []string{"a/b/c/one", "a/b/c/two"} {
+		b := open(t, dir)
+		go func() {
+			for range 200 {
+				_, err := b.Put(t.Context(), key, strings.NewReader(key), storage.PutOptions{IfAbsent: true})
+				if err = errors.Join(err, b.Delete(t.Context(), key, storage.DeleteOptions{})); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	if err := errors.Join(<-done, <-done); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(dir); len(got) > 0 {
+		t.Errorf("there is %q", got)
+	}
+}
+
+func FuzzKey(f *testing.F) {
+	for _, key := range []string{
+		"a", "a/b", "", "/", "..", "a/../b", ".dr-tmp-", "a/.dr-tmp-x/b", "ü/é", "a\x00b", "a b/%2f", "\xff", "a//b", "-",
+		strings.Repeat("x", 230), strings.Repeat("x", 231), strings.Repeat("x", 1025), strings.Repeat("x/", 400) + "x",
+	} {
+		f.Add(key)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		dir := t.TempDir()
+		b := open(t, dir)
+		obj, err := b.Put(t.Context(), key, strings.NewReader(key), storage.PutOptions{})
+		if errors.Is(err, storage.ErrKey) {
+			reserved := strings.HasPrefix(key, ".dr-tmp-") || strings.Contains(key, "/.dr-tmp-")
+			long := slices.ContainsFunc(strings.Split(key, "/"), func(e string) bool { return len(e) > 230 })
+			if storage.ValidKey(key) == nil && !reserved && !long || len(entries(dir)) > 0 {
+				t.Fatalf("%q was refused, there is %q: %v", key, entries(dir), err)
+			}
+			return
+		}
+		if err != nil || storage.ValidKey(key) != nil || obj.Key != key {
+			t.Fatalf("Put(%q) = %+v, %v", key, obj, err)
+		}
+		n := 0
+		for listed, err := range b.List(t.Context(), storage.ListOptions{Prefix: key}) {
+			if n++; listed != obj || err != nil {
+				t.Fatalf("List = %+v, %v, want %+v", listed, err, obj)
+			}
+		}
+		r, _, err := b.Open(t.Context(), key, storage.OpenOptions{})
+		if err != nil || n != 1 {
+			t.Fatalf("Open: %v, %d listed", err, n)
+		}
+		defer r.Close()
+		if p, err := io.ReadAll(r); string(p) != key || err != nil {
+			t.Fatalf("%q, %v", p, err)
+		}
+		if err := b.Delete(t.Context(), key, storage.DeleteOptions{}); err != nil || len(entries(dir)) > 0 {
+			t.Fatalf("Delete: %v, there is %q", err, entries(dir))
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// List implements storage.Bucket. It holds the names of one directory and its parents at a time.
+func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		w := walk{ctx: ctx, b: b, prefix: o.Prefix, yield: yield}
+		w.enter = func(dir string) bool { return dir > o.After || strings.HasPrefix(o.After, dir) }
+		w.show = func(key string) bool {
+			return strings.HasPrefix(key, o.Prefix) && key > o.After && validKey(key) == nil
+		}
+		w.start()
+	}
+}
+
+// Leftovers implements storage.Sweeper. A killed Put leaves one temporary file.
+func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		w := walk{ctx: ctx, b: b, prefix: prefix, yield: yield}
+		w.enter = func(string) bool { return true }
+		w.show = func(name string) bool {
+			key, ok := keyOfTemp(name)
+			return ok && strings.HasPrefix(key, prefix)
+		}
+		w.start()
+	}
+}
+
+// Sweep implements storage.Sweeper.
+func (b *Bucket) Sweep(ctx context.Context, piece storage.Object) error {
+	if err := b.sweep(ctx, piece.Key); err != nil {
+		return b.failed("sweep", piece.Key, err)
+	}
+	return nil
+}
+
+func (b *Bucket) sweep(ctx context.Context, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if _, ok := keyOfTemp(name); !ok || storage.ValidKey(name) != nil {
+		return fmt.Errorf("%w: not an unfinished file", storage.ErrKey)
+	}
+	_, err := b.lstat(name)
+	if err == nil {
+		err = b.unlink(name, 0)
+	}
+	if err != nil && !missing(err) {
+		return denied(err)
+	}
+	b.prune(path.Dir(name))
+	return nil
+}
+
+// keyOfTemp returns the key that the temporary file of that name was to become.
+func keyOfTemp(name string) (string, bool) {
+	dir, file := path.Split(name)
+	rest, ok := strings.CutPrefix(file, tempPrefix)
+	_, element, found := strings.Cut(rest, "-")
+	return dir + element, ok && found
+}
+
+// walk yields the regular files below the directory of prefix, in byte order of their paths.
+type walk struct {
+	ctx    context.Context
+	b      *Bucket
+	prefix string
+	enter  func(dir string) bool // whether to look into a directory; dir ends in "/"
+	show   func(name string) bool
+	yield  func(storage.Object, error) bool
+}
+
+func (w walk) start() {
+	dir, _ := path.Split(w.prefix)
+	if err := w.ctx.Err(); err != nil {
+		w.yield(storage.Object{}, w.b.failed("list", dir, err))
+		return
+	}
+	if dir != "" && storage.ValidKey(dir+"x") != nil {
+		return // no key begins like that
+	}
+	if dir != "" {
+		info, err := w.b.lstat(strings.TrimSuffix(dir, "/"))
+		if missing(err) || err == nil && !info.IsDir() {
+			return
+		}
+	}
+	w.dir(dir)
+}
+
+// dir yields what is in one directory and below. It returns false when the walk is over.
+func (w walk) dir(dir string) bool {
+	names, err := w.names(dir)
+	if err != nil {
+		w.yield(storage.Object{}, w.b.failed("list", dir, denied(err)))
+		return false
+	}
+	for _, name := range names {
+		if err := w.ctx.Err(); err != nil {
+			w.yield(storage.Object{}, w.b.failed("list", dir, err))
+			return false
+		}
+		if !w.one(dir + name) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w walk) one(name string) bool {
+	if strings.HasSuffix(name, "/") {
+		related := strings.HasPrefix(name, w.prefix) || strings.HasPrefix(w.prefix, name)
+		return !related || !w.enter(name) || w.dir(name)
+	}
+	if !w.show(name) {
+		return true
+	}
+	info, err := w.b.root.Lstat(name)
+	switch {
+	case missing(err) || err == nil && !info.Mode().IsRegular(): // gone or changed since the directory was read
+		return true
+	case err != nil:
+		w.yield(storage.Object{}, w.b.failed("list", name, denied(err)))
+		return false
+	}
+	return w.yield(object(name, info), nil)
+}
+
+// names returns the files and directories in dir, sorted as their keys sort: a directory counts with its "/", for
+// "a-b" and "a.b" stand before "a/b", and "a0" behind it.
+func (w walk) names(dir string) ([]string, error) {
+	entries, err := w.b.entries(dir)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		switch {
+		case e.IsDir():
+			names = append(names, e.Name()+"/")
+		case e.Type().IsRegular():
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// entries reads one directory, nothing if a Delete has pruned it.
+func (b *Bucket) entries(dir string) ([]fs.DirEntry, error) {
+	d, err := b.root.Open(path.Clean(dir))
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	entries, err := d.ReadDir(-1)
+	if errors.Is(err, syscall.ENOENT) {
+		err = nil
+	}
+	return entries, err
+}

@@ -1,0 +1,239 @@
+// Package mem keeps a storage.Bucket in memory. It has versions and locks, and so is the reference for what a
+// write-once (WORM) store does.
+package mem
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Bucket is a store in memory. Every Put makes a new version. Delete without a Version hides a key; its versions stay
+// readable by their names until they are deleted by them. A locked version can neither be deleted nor be hidden, but a
+// new version may be put over it.
+type Bucket struct {
+	mu   sync.Mutex
+	keys map[string]*history
+	puts int64 // numbers the versions
+}
+
+var _ storage.Bucket = (*Bucket)(nil)
+
+// history is all that is kept under one key.
+type history struct {
+	versions []version // oldest first
+	hidden   bool      // deleted without a Version after the newest of them
+}
+
+// version is one object. Its content is never written to again, so readers share it.
+type version struct {
+	storage.Object
+	content []byte
+}
+
+// New makes an empty Bucket.
+func New() *Bucket {
+	return &Bucket{keys: map[string]*history{}}
+}
+
+// Put implements storage.Bucket.
+func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	obj, err := b.put(ctx, key, r, o)
+	if err != nil {
+		return storage.Object{}, fmt.Errorf("put %q: %w", key, err)
+	}
+	return obj, nil
+}
+
+func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if err := b.vacant(ctx, key, o.IfAbsent); err != nil { // early, so as not to read in vain
+		return storage.Object{}, err
+	}
+	var content bytes.Buffer
+	if _, err := content.ReadFrom(&source{ctx, r}); err != nil {
+		return storage.Object{}, fmt.Errorf("read what to store: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.vacantLocked(ctx, key, o.IfAbsent); err != nil {
+		return storage.Object{}, err
+	}
+	return b.add(key, content.Bytes(), o.RetainUntil), nil
+}
+
+// source breaks a reader when ctx ends.
+type source struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.r.Read(p)
+}
+
+func (b *Bucket) vacant(ctx context.Context, key string, ifAbsent bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.vacantLocked(ctx, key, ifAbsent)
+}
+
+func (b *Bucket) vacantLocked(ctx context.Context, key string, ifAbsent bool) error {
+	_, err := b.find(ctx, key, "")
+	switch {
+	case errors.Is(err, storage.ErrNotExist):
+		return nil
+	case err == nil && ifAbsent:
+		return storage.ErrExist
+	}
+	return err
+}
+
+// add makes content the newest version of key.
+func (b *Bucket) add(key string, content []byte, retain time.Time) storage.Object {
+	b.puts++
+	obj := storage.Object{
+		Key:         key,
+		Size:        int64(len(content)),
+		Version:     strconv.FormatInt(b.puts, 10),
+		ModTime:     time.Now().UTC().Round(0),
+		RetainUntil: retain,
+	}
+	h := b.keys[key]
+	if h == nil {
+		h = &history{}
+		b.keys[key] = h
+	}
+	h.versions = append(h.versions, version{obj, content})
+	h.hidden = false
+	return obj
+}
+
+// find returns a version of key, the newest one if none is named. b.mu is held.
+func (b *Bucket) find(ctx context.Context, key, named string) (version, error) {
+	if err := ctx.Err(); err != nil {
+		return version{}, err
+	}
+	if err := storage.ValidKey(key); err != nil {
+		return version{}, err
+	}
+	h := b.keys[key]
+	if h == nil || named == "" && h.hidden {
+		return version{}, storage.ErrNotExist
+	}
+	if named == "" {
+		return h.versions[len(h.versions)-1], nil
+	}
+	i := h.index(named)
+	if i < 0 {
+		return version{}, fmt.Errorf("%w: version %q", storage.ErrNotExist, named)
+	}
+	return h.versions[i], nil
+}
+
+func (h *history) index(named string) int {
+	return slices.IndexFunc(h.versions, func(v version) bool { return v.Version == named })
+}
+
+// Open implements storage.Bucket.
+func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	b.mu.Lock()
+	v, err := b.find(ctx, key, o.Version)
+	b.mu.Unlock()
+	if err == nil && (o.Offset < 0 || o.Length < 0 || o.Offset > v.Size) {
+		err = fmt.Errorf("%w: offset %d, length %d of %d bytes", storage.ErrRange, o.Offset, o.Length, v.Size)
+	}
+	if err != nil {
+		return nil, storage.Object{}, fmt.Errorf("open %q: %w", key, err)
+	}
+	part := v.content[o.Offset:]
+	if o.Length > 0 {
+		part = part[:min(o.Length, int64(len(part)))]
+	}
+	return io.NopCloser(&source{ctx, bytes.NewReader(part)}), v.Object, nil
+}
+
+// Stat implements storage.Bucket.
+func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v, err := b.find(ctx, key, "")
+	if err != nil {
+		return storage.Object{}, fmt.Errorf("stat %q: %w", key, err)
+	}
+	return v.Object, nil
+}
+
+// List implements storage.Bucket.
+func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		for _, key := range b.keysAfter(o.Prefix, o.After) {
+			obj, err := b.Stat(ctx, key)
+			switch {
+			case errors.Is(err, storage.ErrNotExist): // deleted since
+				continue
+			case err != nil:
+				yield(storage.Object{}, fmt.Errorf("list %q: %w", o.Prefix, err))
+				return
+			}
+			if !yield(obj, nil) {
+				return
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			yield(storage.Object{}, fmt.Errorf("list %q: %w", o.Prefix, err))
+		}
+	}
+}
+
+func (b *Bucket) keysAfter(prefix, after string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	keys := slices.Sorted(maps.Keys(b.keys))
+	return slices.DeleteFunc(keys, func(k string) bool { return !strings.HasPrefix(k, prefix) || k <= after })
+}
+
+// Delete implements storage.Bucket.
+func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v, err := b.find(ctx, key, o.Version)
+	switch {
+	case errors.Is(err, storage.ErrNotExist):
+		return nil
+	case err == nil && time.Now().Before(v.RetainUntil):
+		err = fmt.Errorf("%w until %s", storage.ErrLocked, v.RetainUntil.Format(time.RFC3339))
+	}
+	if err != nil {
+		return fmt.Errorf("delete %q: %w", key, err)
+	}
+	b.drop(key, o.Version)
+	return nil
+}
+
+// drop hides key, or removes the version that is named; what has no version left is gone.
+func (b *Bucket) drop(key, named string) {
+	h := b.keys[key]
+	if named == "" {
+		h.hidden = true
+		return
+	}
+	i := h.index(named)
+	h.versions = slices.Delete(h.versions, i, i+1)
+	if len(h.versions) == 0 {
+		delete(b.keys, key)
+	}
+}

@@ -1,0 +1,109 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+)
+
+// WithPrefix is the part of b whose keys start with prefix, seen without it. Errors name the keys of b. A prefix
+// without its "/" at the end gets one, or cluster1 would see cluster10; an empty prefix gives b. With a prefix no key
+// can have, every call fails with ErrKey.
+//
+// The result is a Sweeper if one is in b. Its pieces have the names that b gives them.
+func WithPrefix(b Bucket, prefix string) Bucket {
+	if prefix == "" {
+		return b
+	}
+	p := prefixed{b: b, prefix: strings.TrimSuffix(prefix, "/") + "/"}
+	if s, ok := AsSweeper(b); ok {
+		return prefixedSweeper{p, s}
+	}
+	return p
+}
+
+// prefixed has no Unwrap: below it keys are others.
+type prefixed struct {
+	b      Bucket
+	prefix string
+}
+
+// key checks before it adds the prefix: "a" + "/" + "../b" must not be judged as a whole by a store that cleans paths.
+func (p prefixed) key(key string) (string, error) {
+	if err := ValidKey(key); err != nil {
+		return "", err
+	}
+	return p.prefix + key, ValidKey(p.prefix + key)
+}
+
+func (p prefixed) object(obj Object, err error) (Object, error) {
+	obj.Key = strings.TrimPrefix(obj.Key, p.prefix)
+	return obj, err
+}
+
+func (p prefixed) Put(ctx context.Context, key string, r io.Reader, o PutOptions) (Object, error) {
+	full, err := p.key(key)
+	if err != nil {
+		return Object{}, fmt.Errorf("put: %w", err)
+	}
+	return p.object(p.b.Put(ctx, full, r, o))
+}
+
+func (p prefixed) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCloser, Object, error) {
+	full, err := p.key(key)
+	if err != nil {
+		return nil, Object{}, fmt.Errorf("open: %w", err)
+	}
+	r, obj, err := p.b.Open(ctx, full, o)
+	obj, err = p.object(obj, err)
+	return r, obj, err
+}
+
+func (p prefixed) Stat(ctx context.Context, key string) (Object, error) {
+	full, err := p.key(key)
+	if err != nil {
+		return Object{}, fmt.Errorf("stat: %w", err)
+	}
+	return p.object(p.b.Stat(ctx, full))
+}
+
+func (p prefixed) List(ctx context.Context, o ListOptions) iter.Seq2[Object, error] {
+	o.Prefix = p.prefix + o.Prefix
+	if o.After != "" {
+		o.After = p.prefix + o.After
+	}
+	return func(yield func(Object, error) bool) {
+		if err := ValidKey(p.prefix + "x"); err != nil {
+			yield(Object{}, fmt.Errorf("list: %w", err))
+			return
+		}
+		for obj, err := range p.b.List(ctx, o) {
+			if !yield(p.object(obj, err)) {
+				return
+			}
+		}
+	}
+}
+
+func (p prefixed) Delete(ctx context.Context, key string, o DeleteOptions) error {
+	full, err := p.key(key)
+	if err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	return p.b.Delete(ctx, full, o)
+}
+
+type prefixedSweeper struct {
+	prefixed
+	sweeper Sweeper
+}
+
+func (p prefixedSweeper) Leftovers(ctx context.Context, prefix string) iter.Seq2[Object, error] {
+	return p.sweeper.Leftovers(ctx, p.prefix+prefix)
+}
+
+func (p prefixedSweeper) Sweep(ctx context.Context, piece Object) error {
+	return p.sweeper.Sweep(ctx, piece)
+}

@@ -1,0 +1,65 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// retriedStream is a stream of WithRetry that opens the rest of its range when it is cut.
+type retriedStream struct {
+	ctx    context.Context
+	r      *retried
+	key    string
+	next   OpenOptions // where to go on; its Version is what was opened
+	left   int64       // bytes that are still to come
+	stream io.ReadCloser
+	tries  tries
+	err    error // how it ended
+}
+
+func (s *retriedStream) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	for {
+		n, err := s.stream.Read(p)
+		s.left -= int64(n)
+		s.next.Offset += int64(n)
+		if n > 0 {
+			s.tries.failed = 0
+		}
+		if err == nil {
+			return n, nil
+		}
+		s.err = s.resume(err)
+		if n > 0 || s.err != nil {
+			return n, s.err
+		}
+	}
+}
+
+// resume opens the rest, or returns the error that ends the stream.
+func (s *retriedStream) resume(err error) error {
+	// An error in place of the end is no cut: the store has found the bytes wrong that it has already given out. And
+	// without a version the rest might be of another object.
+	if err == io.EOF || s.left <= 0 || s.next.Version == "" {
+		return err
+	}
+	if s.next.Length > 0 {
+		s.next.Length = s.left
+	}
+	for {
+		if err = s.tries.again(s.ctx, err); err != errAgain {
+			return fmt.Errorf("read %q at byte %d: %w", s.key, s.next.Offset, err)
+		}
+		var stream io.ReadCloser
+		if stream, _, err = s.r.Bucket.Open(s.ctx, s.key, s.next); err == nil {
+			s.stream.Close() // it is broken: what it says no longer matters
+			s.stream = stream
+			return nil
+		}
+	}
+}
+
+func (s *retriedStream) Close() error { return s.stream.Close() }

@@ -1,0 +1,159 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"time"
+)
+
+// RetryPolicy says how often and how patiently to retry.
+type RetryPolicy struct {
+	Attempts int           // tries in a row without any progress, the first one included; below 2 nothing is retried
+	Base     time.Duration // the longest pause before the second try; it doubles from try to try
+	Max      time.Duration // the longest pause of all
+}
+
+// WithRetry repeats calls on b that have failed and may succeed the next time: Stat, Delete, List (which goes on
+// behind the last key it has yielded) and Open, whose stream goes on at the byte where it was cut, in the same version.
+//
+// Put is never retried, as its reader cannot be rewound. Errors that a repetition would not change are returned at once:
+// this package's sentinels, and all errors once ctx has ended.
+func WithRetry(b Bucket, p RetryPolicy) Bucket {
+	return &retried{b, p}
+}
+
+type retried struct {
+	Bucket
+	policy RetryPolicy
+}
+
+func (r *retried) Unwrap() Bucket { return r.Bucket }
+
+func (r *retried) Stat(ctx context.Context, key string) (obj Object, err error) {
+	t := tries{policy: r.policy}
+	for {
+		obj, err = r.Bucket.Stat(ctx, key)
+		if err = t.again(ctx, err); err != errAgain {
+			return obj, err
+		}
+	}
+}
+
+func (r *retried) Delete(ctx context.Context, key string, o DeleteOptions) error {
+	t := tries{policy: r.policy}
+	for {
+		if err := t.again(ctx, r.Bucket.Delete(ctx, key, o)); err != errAgain {
+			return err
+		}
+	}
+}
+
+func (r *retried) List(ctx context.Context, o ListOptions) iter.Seq2[Object, error] {
+	return func(yield func(Object, error) bool) {
+		t, o := tries{policy: r.policy}, o // a sequence may be gone through twice
+		for {
+			left, err := r.listOnce(ctx, &o, &t, yield)
+			if left {
+				return
+			}
+			if err = t.again(ctx, err); err == errAgain {
+				continue
+			}
+			if err != nil {
+				yield(Object{}, err)
+			}
+			return
+		}
+	}
+}
+
+// listOnce lists until the end, an error, or until the caller has left, and moves o.After along.
+func (r *retried) listOnce(
+	ctx context.Context, o *ListOptions, t *tries, yield func(Object, error) bool,
+) (left bool, err error) {
+	for obj, err := range r.Bucket.List(ctx, *o) {
+		if err != nil {
+			return false, err
+		}
+		t.failed, o.After = 0, obj.Key
+		if !yield(obj, nil) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (r *retried) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCloser, Object, error) {
+	t := tries{policy: r.policy}
+	for {
+		stream, obj, err := r.Bucket.Open(ctx, key, o)
+		if err = t.again(ctx, err); err == errAgain {
+			continue
+		}
+		if err != nil {
+			return nil, obj, err
+		}
+		o.Version = obj.Version
+		left := obj.Size - o.Offset
+		if o.Length > 0 {
+			left = min(left, o.Length)
+		}
+		return &retriedStream{ctx: ctx, r: r, key: key, next: o, left: left, stream: stream, tries: t}, obj, nil
+	}
+}
+
+// tries counts the failures in a row of one call.
+type tries struct {
+	policy RetryPolicy
+	failed int
+}
+
+// errAgain is no failure but the answer "try again".
+var errAgain = errors.New("try again")
+
+// again judges the error of a try: it pauses and returns errAgain, or returns what the caller is to get.
+func (t *tries) again(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || isPermanent(err) {
+		return err
+	}
+	t.failed++
+	if t.failed >= t.policy.Attempts {
+		if t.failed > 1 {
+			err = fmt.Errorf("%d tries have failed, the last one with: %w", t.failed, err)
+		}
+		return err
+	}
+	pause := time.NewTimer(t.policy.pause(t.failed))
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%w while waiting to repeat what failed with: %w", ctx.Err(), err)
+	case <-pause.C:
+		return errAgain
+	}
+}
+
+// pause is random between half and all of the longest one, so that many clients do not return in step.
+func (p RetryPolicy) pause(failed int) time.Duration {
+	longest := p.Base
+	for i := 1; i < failed && longest < p.Max; i++ {
+		longest *= 2
+	}
+	longest = min(longest, p.Max)
+	return longest/2 + rand.N(longest/2+1)
+}
+
+func isPermanent(err error) bool {
+	for _, sentinel := range []error{
+		ErrNotExist, ErrExist, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrKey, context.Canceled,
+	} {
+		if errors.Is(err, sentinel) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,36 @@
+// Package stores opens a Bucket by its URL. It is the only package that links every store.
+package stores
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+)
+
+// ErrURL: a repository's URL cannot be used as written.
+var ErrURL = errors.New("bad repository URL")
+
+// Open opens the bucket at text: file:///absolute/path.
+func Open(text string) (storage.Bucket, error) {
+	if text == "" {
+		return nil, fmt.Errorf("%w: none given: use --repo file:///path or DR_REPO", ErrURL)
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: it does not parse: use file:///path", ErrURL) // err would repeat what may hold a password
+	}
+	if u.User != nil {
+		return nil, fmt.Errorf("%w: it holds credentials, which others can read in the command line", ErrURL)
+	}
+	if u.Scheme != "file" {
+		return nil, fmt.Errorf("%w: %s: only file:///path is known", ErrURL, u.Redacted())
+	}
+	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%w: %s: a directory is written file:///absolute/path, with three slashes", ErrURL, u.Redacted())
+	}
+	return file.Open(filepath.FromSlash(u.Path))
+}
