@@ -1,0 +1,207 @@
+// Package backup takes one backup: it chooses a member, streams its snapshot through the seal into the repository, and
+// writes down what is known of it.
+//
+//	member ── Snapshot stream ──► digest checked as it passes ──► seal ──► repository: object, then manifest
+//
+// Nothing of the snapshot touches the local disk unless a spool is asked for, and memory stays bounded whatever the
+// database's size.
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// Errors of Run, to be matched with errors.Is.
+var (
+	// ErrRefused: what was asked for would give a backup that nobody should rely on.
+	ErrRefused = errors.New("refused")
+	// ErrDiverged: the backup is stored and marked, but the members hold different key spaces.
+	ErrDiverged = errors.New("the members have diverged")
+)
+
+// Request says what to back up and how.
+type Request struct {
+	From           string // leader, follower, any, or one of the endpoints
+	NoHash         bool   // spare the member the HashKV
+	CompareMembers bool   // hash all members, one at a time, and mark the backup where they differ
+	To             seal.Recipients
+	MaxStream      time.Duration // until the member has sent everything; above zero
+	Spool          string        // a directory: take the stream at full speed into a sealed file there, then upload
+	Labels         repository.Labels
+	Version        string        // of dr, for the manifest
+	Grace          time.Duration // leftovers that are older are removed after a successful backup
+}
+
+// Result is a stored backup.
+type Result struct {
+	repository.Backup
+	Swept []repository.Leftover
+}
+
+// maxGap is how long a stream may stay without a byte before it counts as stalled.
+const maxGap = 30 * time.Second
+
+// Run takes one backup of the cluster at cfg. With ErrDiverged the result is valid: the backup is stored. With any
+// other error nothing is listed that was not before.
+func Run(
+	ctx context.Context, cfg cluster.Config, to *repository.Cluster, r Request, report storage.Report,
+) (Result, error) {
+	report.Say(storage.Event{Stage: "connect", Message: "asking the cluster's members"})
+	c, err := cluster.Connect(ctx, cfg)
+	if err != nil {
+		return Result{}, err
+	}
+	defer c.Close()
+	member, err := choose(c, r.From)
+	if err != nil {
+		return Result{}, err
+	}
+	warnOf(c, member, r.From, report)
+	run := &run{request: r, cluster: c, member: member, to: to, report: report, started: time.Now().UTC()}
+	if err := run.gather(ctx); err != nil {
+		return Result{}, err
+	}
+	backup, err := run.store(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	result := Result{Backup: backup, Swept: run.sweep(ctx)}
+	if backup.Diverged != "" {
+		return result, fmt.Errorf("%w: %s; backup %s is stored and marked: compare the members before you trust one of them",
+			ErrDiverged, backup.Diverged, backup.ID)
+	}
+	return result, nil
+}
+
+// run is one backup on its way.
+type run struct {
+	request Request
+	cluster *cluster.Cluster
+	member  *cluster.Server
+	to      *repository.Cluster
+	report  storage.Report
+	started time.Time
+
+	status   *pb.StatusResponse
+	manifest repository.Manifest
+}
+
+// gather writes down what must be known before the stream begins: the revision asked for now is in a snapshot that is
+// opened later, and so is the key space that HashKV hashes.
+func (r *run) gather(ctx context.Context) (err error) {
+	if r.status, err = r.member.Now(ctx); err != nil {
+		return err
+	}
+	r.manifest = repository.Manifest{
+		Started: r.started, DRVersion: r.request.Version, Labels: r.request.Labels,
+		ClusterID: fmt.Sprintf("%x", r.cluster.ID), Members: r.cluster.Members, Member: r.self(), EtcdVersion: r.status.Version,
+		Revision: r.status.Header.Revision, RaftIndex: r.status.RaftAppliedIndex, RaftTerm: r.status.RaftTerm,
+		NoQuorum: !r.cluster.Quorum,
+	}
+	r.gatherKind(ctx)
+	r.gatherAlarms(ctx)
+	if !r.request.NoHash {
+		r.gatherHash(ctx)
+	}
+	return r.compareWithLast(ctx)
+}
+
+func (r *run) self() repository.Member {
+	for _, m := range r.cluster.Members {
+		if m.ID == r.member.ID() {
+			return m
+		}
+	}
+	return repository.Member{ID: r.member.ID()}
+}
+
+// gatherKind asks what a restore would like to know. It can all be read from the database too, so what cannot be
+// asked now is no reason to have no backup.
+func (r *run) gatherKind(ctx context.Context) {
+	var err error
+	if r.manifest.Kubernetes, r.manifest.KubernetesEncrypted, err = r.member.Kubernetes(ctx); err != nil {
+		r.warn("cannot tell whether the key space is Kubernetes': %v", err)
+	}
+	if r.manifest.Auth, err = r.member.AuthEnabled(ctx); err != nil {
+		r.warn("cannot tell whether users are enabled: %v", err)
+	}
+	if r.manifest.KubernetesEncrypted {
+		r.warn("Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup, keep them elsewhere")
+	}
+}
+
+func (r *run) gatherAlarms(ctx context.Context) {
+	alarms, err := r.cluster.Alarms(ctx)
+	if err != nil {
+		r.warn("cannot list alarms: %v", err)
+	}
+	for _, alarm := range alarms {
+		r.warn("alarm %s is raised: the backup is marked with it", alarm)
+	}
+	r.manifest.Alarms = alarms
+}
+
+func (r *run) gatherHash(ctx context.Context) {
+	hash, err := r.member.HashKV(ctx, r.manifest.Revision)
+	if err != nil {
+		r.warn("the backup has no HashKV to compare a restore with: %v", err)
+		return
+	}
+	r.manifest.HashKV = &hash
+}
+
+// compareWithLast looks at the newest backup under this name: another cluster id may be a restored cluster, or the
+// wrong one.
+func (r *run) compareWithLast(ctx context.Context) error {
+	catalog, err := r.to.Load(ctx, repository.LoadOptions{Newest: 1})
+	if err != nil {
+		return err
+	}
+	if len(catalog.Backups) == 1 && catalog.Backups[0].ClusterID != r.manifest.ClusterID {
+		r.warn("the newest backup of %s is of cluster %s, this cluster is %s: right after a restore, else look twice at --cluster and --endpoints",
+			catalog.Cluster, catalog.Backups[0].ClusterID, r.manifest.ClusterID)
+	}
+	return nil
+}
+
+// complete fills the manifest in with what only the end of the stream tells.
+func (r *run) complete(ctx context.Context, plain repository.Blob) (repository.Manifest, error) {
+	r.manifest.Plain, r.manifest.Finished = plain, time.Now().UTC()
+	if r.request.CompareMembers {
+		diverged, err := r.compareMembers(ctx)
+		if err != nil {
+			return repository.Manifest{}, err
+		}
+		r.manifest.Diverged = diverged
+	}
+	r.report.Say(storage.Event{Stage: "commit", Message: "writing the manifest", Done: plain.Size, Total: plain.Size})
+	return r.manifest, nil
+}
+
+// sweep removes old leftovers. A backup that is stored stays a success whatever comes of that.
+func (r *run) sweep(ctx context.Context) []repository.Leftover {
+	swept, err := r.to.Sweep(ctx, r.request.Grace, time.Now())
+	if err != nil {
+		r.warn("leftovers of killed backups stay: %v", err)
+	}
+	for _, l := range swept {
+		r.report.Say(storage.Event{Stage: "commit", Level: storage.Note, Object: l.Key, Message: "removed what a killed backup left"})
+	}
+	return swept
+}
+
+func (r *run) warn(format string, args ...any) { warn(r.report, format, args...) }
+
+func warn(report storage.Report, format string, args ...any) {
+	report.Say(storage.Event{Stage: "connect", Level: storage.Warning, Message: fmt.Sprintf(format, args...)})
+}

@@ -1,0 +1,86 @@
+package backup
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// choose picks the member to read. A learner is never picked: it may lag without bound and votes for nothing.
+func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
+	voters := slices.DeleteFunc(slices.Clone(c.Servers), func(s *cluster.Server) bool { return s.Status.IsLearner })
+	slices.SortStableFunc(voters, byProgress)
+	switch from {
+	case "leader":
+		if leader := c.Leader(); leader != nil {
+			return leader, nil
+		}
+	case "follower":
+		voters = slices.DeleteFunc(voters, func(s *cluster.Server) bool { return s == c.Leader() || c.Quorum && !s.Reaches })
+		if len(voters) == 0 {
+			return nil, fmt.Errorf("%w: no healthy follower answers: use --from any or --from leader", ErrRefused)
+		}
+	case "any":
+	default:
+		return named(c, from)
+	}
+	if len(voters) == 0 {
+		return nil, fmt.Errorf("%w: only learners answer, and a learner may lag without bound: name a voting member in --endpoints",
+			ErrRefused)
+	}
+	return voters[0], nil
+}
+
+// byProgress puts the members first that are not cut off, then those that have got furthest.
+func byProgress(a, b *cluster.Server) int {
+	return cmp.Or(
+		-cmp.Compare(number(a.Reaches), number(b.Reaches)),
+		-cmp.Compare(a.Status.RaftTerm, b.Status.RaftTerm),
+		-cmp.Compare(a.Status.RaftAppliedIndex, b.Status.RaftAppliedIndex),
+	)
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func named(c *cluster.Cluster, endpoint string) (*cluster.Server, error) {
+	for _, s := range c.Servers {
+		if s.Endpoint != endpoint {
+			continue
+		}
+		if s.Status.IsLearner {
+			return nil, fmt.Errorf("%w: %s is a learner, which may lag without bound: choose a voting member", ErrRefused, endpoint)
+		}
+		return s, nil
+	}
+	for _, s := range c.Silent {
+		if s.Endpoint == endpoint {
+			return nil, fmt.Errorf("%s does not answer: %w", endpoint, s.Err)
+		}
+	}
+	return nil, fmt.Errorf("%w: --from %s: use leader, follower, any, or one of --endpoints as written there",
+		cluster.ErrConfig, endpoint)
+}
+
+// warnOf says what is not as it should be with the cluster or the choice.
+func warnOf(c *cluster.Cluster, chosen *cluster.Server, from string, report storage.Report) {
+	for _, s := range c.Silent {
+		warn(report, "%s does not answer: %v", s.Endpoint, s.Err)
+	}
+	switch {
+	case !c.Quorum:
+		warn(report, "the cluster has no quorum: the backup is what %s has, and is marked no-quorum", chosen.Endpoint)
+	case !chosen.Reaches:
+		warn(report, "%s is cut off from the cluster: the backup may be old", chosen.Endpoint)
+	case from == "leader" && c.Leader() == nil:
+		warn(report, "the leader does not answer: reading from %s", chosen.Endpoint)
+	}
+	report.Say(storage.Event{Stage: "connect", Object: chosen.Endpoint, Message: "reading from member " + chosen.ID()})
+}

@@ -1,0 +1,214 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Errors of this package, to be matched with errors.Is.
+var (
+	// ErrSilent: no member answers.
+	ErrSilent = errors.New("no member of the cluster answers")
+	// ErrMixed: the endpoints belong to more than one cluster.
+	ErrMixed = errors.New("the endpoints belong to different clusters")
+)
+
+// Cluster is a live cluster as its answering members showed it at one moment.
+type Cluster struct {
+	ID       uint64
+	Servers  []*Server           // those that answer, in the order of their member ids
+	Silent   []Silence           // endpoints and members that do not
+	Members  []repository.Member // all, as one answering member knows them
+	Quorum   bool                // a linearizable read went through
+	NoAccess bool                // users are enabled, and these credentials may not read the key space
+}
+
+// Silence is an endpoint that does not answer, and why.
+type Silence struct {
+	Endpoint string
+	Err      error
+}
+
+// Connect asks every endpoint, and every other member they know of, at once. Dead ones are tolerated as long as one
+// answers. Close it when done.
+func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
+	c := &Cluster{}
+	c.ask(ctx, cfg, cfg.Endpoints)
+	if len(c.Servers) == 0 {
+		return nil, c.allSilent()
+	}
+	if err := c.identify(); err != nil {
+		c.Close()
+		return nil, err
+	}
+	if err := c.listMembers(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.ask(ctx, cfg, c.otherURLs(cfg.Endpoints))
+	c.dropStrangers()
+	c.probeQuorum(ctx)
+	return c, nil
+}
+
+// Close ends all connections.
+func (c *Cluster) Close() {
+	for _, s := range c.Servers {
+		s.client.Close()
+	}
+}
+
+// Leader is the member that the others call leader, or nil if it does not answer or there is none.
+func (c *Cluster) Leader() *Server {
+	for _, s := range c.Servers {
+		if s.Reaches && s.Status.Leader == s.MemberID {
+			return s
+		}
+	}
+	return nil
+}
+
+// ask connects to the endpoints side by side and keeps who answers. Several endpoints of one member count once.
+func (c *Cluster) ask(ctx context.Context, cfg Config, endpoints []string) {
+	servers, errs := make([]*Server, len(endpoints)), make([]error, len(endpoints))
+	var wg sync.WaitGroup
+	for i, endpoint := range endpoints {
+		wg.Go(func() { servers[i], errs[i] = connect(ctx, cfg, endpoint) })
+	}
+	wg.Wait()
+	for i, s := range servers {
+		switch {
+		case errs[i] != nil:
+			c.Silent = append(c.Silent, Silence{endpoints[i], errs[i]})
+		case slices.ContainsFunc(c.Servers, func(known *Server) bool {
+			return known.MemberID == s.MemberID && known.Status.Header.ClusterId == s.Status.Header.ClusterId
+		}):
+			s.client.Close()
+		default:
+			c.Servers = append(c.Servers, s)
+		}
+	}
+	slices.SortFunc(c.Servers, func(a, b *Server) int { return cmp.Compare(a.MemberID, b.MemberID) })
+}
+
+func (c *Cluster) allSilent() error {
+	var why []string
+	for _, s := range c.Silent {
+		why = append(why, fmt.Sprintf("%s: %v", s.Endpoint, s.Err))
+	}
+	return fmt.Errorf("%w: %s", ErrSilent, strings.Join(why, "; "))
+}
+
+func (c *Cluster) identify() error {
+	c.ID = c.Servers[0].Status.Header.ClusterId
+	for _, s := range c.Servers {
+		if s.Status.Header.ClusterId != c.ID {
+			return fmt.Errorf("%w: %s is of cluster %016x, %s of cluster %016x",
+				ErrMixed, c.Servers[0].Endpoint, c.ID, s.Endpoint, s.Status.Header.ClusterId)
+		}
+	}
+	return nil
+}
+
+// listMembers asks without linearizability: it must work without a quorum.
+func (c *Cluster) listMembers(ctx context.Context) (err error) {
+	for _, s := range c.Servers {
+		var members []repository.Member
+		if members, err = s.members(ctx); err == nil {
+			c.Members = members
+			return nil
+		}
+	}
+	return fmt.Errorf("list the members: %w", err)
+}
+
+// otherURLs are the client URLs of the members that have not answered yet. Where the given endpoints are encrypted, a
+// member's plain URL is left alone: credentials must not travel there.
+func (c *Cluster) otherURLs(given []string) []string {
+	secure := slices.ContainsFunc(given, func(e string) bool { return strings.HasPrefix(e, "https://") })
+	var urls []string
+	for _, m := range c.Members {
+		if c.answered(m.ID) {
+			continue
+		}
+		for _, url := range m.ClientURLs {
+			if !slices.Contains(given, url) && (!secure || strings.HasPrefix(url, "https://")) {
+				urls = append(urls, url)
+			}
+		}
+	}
+	return urls
+}
+
+func (c *Cluster) answered(memberID string) bool {
+	return slices.ContainsFunc(c.Servers, func(s *Server) bool { return s.ID() == memberID })
+}
+
+// dropStrangers forgets who answered under a member's URL but belongs to another cluster: a default of 127.0.0.1 in
+// a remote member's URLs leads to whatever runs on this machine.
+func (c *Cluster) dropStrangers() {
+	c.Servers = slices.DeleteFunc(c.Servers, func(s *Server) bool {
+		stranger := s.Status.Header.ClusterId != c.ID
+		if stranger {
+			s.client.Close()
+			c.Silent = append(c.Silent, Silence{s.Endpoint, fmt.Errorf("cluster %016x answers there", s.Status.Header.ClusterId)})
+		}
+		return stranger
+	})
+}
+
+// probeQuorum finds the members through which a linearizable read goes: Status alone may still name a leader that is
+// gone. Learners serve none.
+func (c *Cluster) probeQuorum(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, s := range c.Servers {
+		if !s.Status.IsLearner {
+			wg.Go(func() { s.Reaches, s.noAccess = s.linearizable(ctx) })
+		}
+	}
+	wg.Wait()
+	for _, s := range c.Servers {
+		c.Quorum = c.Quorum || s.Reaches
+		c.NoAccess = c.NoAccess || s.noAccess
+	}
+}
+
+// Alarms are the names of the alarms raised by any member, sorted. Without a quorum they are those that the answering
+// members report of themselves.
+func (c *Cluster) Alarms(ctx context.Context) ([]string, error) {
+	var names []string
+	for _, s := range c.Servers {
+		if !s.Reaches {
+			continue
+		}
+		alarms, err := s.alarms(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return alarms, nil
+	}
+	for _, s := range c.Servers {
+		for _, text := range s.Status.Errors {
+			for _, name := range []string{pb.AlarmType_NOSPACE.String(), pb.AlarmType_CORRUPT.String()} {
+				if strings.Contains(text, name) {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	return sorted(names), nil
+}
+
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,95 @@
+// Package cluster sees a live etcd cluster through its clients' port: who answers, who leads, what a member says of
+// itself, and its snapshot as a stream.
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Config says how to reach a cluster, as etcdctl's flags of the same names do.
+type Config struct {
+	Endpoints          []string
+	CACert, Cert, Key  string // files; the server's certificate is verified against CACert, or the system's roots
+	InsecureSkipVerify bool   // do not verify it: for a test, or for the night when the CA is gone too
+	User, Password     string
+	DialTimeout        time.Duration // to connect to one endpoint and log in
+	CommandTimeout     time.Duration // for one answer
+}
+
+// ErrConfig: the configuration cannot be used as written.
+var ErrConfig = errors.New("bad etcd client configuration")
+
+// Validate finds what can be found without asking anybody: no endpoint, a malformed one, an unreadable key file. Its
+// errors match ErrConfig.
+func (c Config) Validate() error {
+	if len(c.Endpoints) == 0 {
+		return fmt.Errorf("%w: no endpoint: name one or more with --endpoints or ETCDCTL_ENDPOINTS", ErrConfig)
+	}
+	for _, endpoint := range c.Endpoints {
+		if err := validEndpoint(endpoint); err != nil {
+			return err
+		}
+	}
+	if (c.Cert == "") != (c.Key == "") {
+		return fmt.Errorf("%w: --cert and --key go together", ErrConfig)
+	}
+	if c.Password != "" && c.User == "" {
+		return fmt.Errorf("%w: a password without --user", ErrConfig)
+	}
+	_, err := c.client(c.Endpoints[0])
+	return err
+}
+
+func validEndpoint(endpoint string) error {
+	host := endpoint
+	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
+		if scheme != "http" && scheme != "https" && scheme != "unix" && scheme != "unixs" {
+			return fmt.Errorf("%w: endpoint %q: it should start with https:// or http://", ErrConfig, endpoint)
+		}
+		host = rest
+	}
+	if strings.Contains(host, "@") {
+		return fmt.Errorf("%w: an endpoint holds a user or password: use --user", ErrConfig)
+	}
+	if host == "" || strings.ContainsAny(host, " \t,?#") {
+		return fmt.Errorf("%w: endpoint %q: it should look like https://10.0.0.1:2379", ErrConfig, endpoint)
+	}
+	return nil
+}
+
+// client is the configuration for one endpoint. One client an endpoint, so that each answer is known to be that
+// member's own.
+func (c Config) client(endpoint string) (clientv3.Config, error) {
+	cfg := clientv3.Config{
+		Endpoints:   []string{endpoint},
+		DialTimeout: c.DialTimeout,
+		// A member whose machine vanished sends no reset: without these a broken stream would hang.
+		DialKeepAliveTime:    10 * time.Second,
+		DialKeepAliveTimeout: 10 * time.Second,
+		// One try: a dead endpoint then says why at once, instead of being tried until the deadline hides the reason.
+		MaxUnaryRetries: 1,
+		Username:        c.User,
+		Password:        c.Password,
+		Logger:          zap.NewNop(),
+	}
+	if c.CACert == "" && c.Cert == "" && !c.InsecureSkipVerify {
+		return cfg, nil // an https:// endpoint is then verified against the system's roots
+	}
+	info := transport.TLSInfo{
+		CertFile: c.Cert, KeyFile: c.Key, TrustedCAFile: c.CACert, InsecureSkipVerify: c.InsecureSkipVerify, Logger: zap.NewNop(),
+	}
+	tlsConfig, err := info.ClientConfig()
+	if err != nil {
+		return clientv3.Config{}, fmt.Errorf("%w: --cacert, --cert, --key: %w", ErrConfig, err)
+	}
+	cfg.TLS = tlsConfig
+	return cfg, nil
+}

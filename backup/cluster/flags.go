@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Flags are etcdctl's flags for reaching a cluster, and its ETCDCTL_* variables.
+type Flags struct {
+	config       Config
+	passwordFile string
+	set          *pflag.FlagSet
+}
+
+// AddFlags declares the flags on set.
+func AddFlags(set *pflag.FlagSet) *Flags {
+	f := &Flags{set: set}
+	c := &f.config
+	set.StringSliceVar(&c.Endpoints, "endpoints", []string{"127.0.0.1:2379"}, "members to ask, one is enough")
+	set.StringVar(&c.CACert, "cacert", "", "CA bundle that the servers' certificates are verified against")
+	set.StringVar(&c.Cert, "cert", "", "client certificate")
+	set.StringVar(&c.Key, "key", "", "client certificate's key")
+	set.BoolVar(&c.InsecureSkipVerify, "insecure-skip-tls-verify", false, "do not verify the servers' certificates")
+	set.StringVar(&c.User, "user", "", "etcd user; the password comes from --password-file, ETCDCTL_PASSWORD or a prompt")
+	set.StringVar(&f.passwordFile, "password-file", "", "file with the user's password")
+	set.DurationVar(&c.DialTimeout, "dial-timeout", 2*time.Second, "to connect to one member")
+	set.DurationVar(&c.CommandTimeout, "command-timeout", 5*time.Second, "for one answer of one member")
+	return f
+}
+
+// Config is what the flags say, completed by getenv (os.Getenv) and, for a password that nothing else gives, by
+// prompt. A flag goes before its variable. Errors match ErrConfig.
+func (f *Flags) Config(getenv func(string) string, prompt func(question string) (string, error)) (Config, error) {
+	if strings.Contains(f.config.User, ":") {
+		return Config{}, fmt.Errorf(
+			"%w: --user takes the name alone: a password in the command line can be read by every process of this machine; use --password-file",
+			ErrConfig)
+	}
+	if err := f.fromEnv(getenv); err != nil {
+		return Config{}, err
+	}
+	c := f.config
+	if c.User != "" {
+		if err := f.password(&c, getenv, prompt); err != nil {
+			return Config{}, err
+		}
+	}
+	for i := range c.Endpoints {
+		c.Endpoints[i] = strings.TrimSpace(c.Endpoints[i])
+	}
+	return c, c.Validate()
+}
+
+func (f *Flags) fromEnv(getenv func(string) string) (err error) {
+	for _, name := range []string{
+		"endpoints", "cacert", "cert", "key", "insecure-skip-tls-verify", "user", "dial-timeout", "command-timeout",
+	} {
+		variable := "ETCDCTL_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		value := getenv(variable)
+		if value == "" || f.set.Changed(name) {
+			continue
+		}
+		if e := f.set.Set(name, value); e != nil && err == nil {
+			err = fmt.Errorf("%w: %s: %w", ErrConfig, variable, e)
+		}
+	}
+	return err
+}
+
+func (f *Flags) password(c *Config, getenv func(string) string, prompt func(string) (string, error)) (err error) {
+	if name, password, ok := strings.Cut(c.User, ":"); ok { // only ETCDCTL_USER may hold both, as etcdctl has it
+		c.User, c.Password = name, password
+		return nil
+	}
+	if f.passwordFile != "" {
+		content, err := os.ReadFile(f.passwordFile)
+		if err != nil {
+			return fmt.Errorf("%w: --password-file: %w", ErrConfig, err)
+		}
+		c.Password = string(bytes.TrimRight(content, "\r\n"))
+		return nil
+	}
+	if c.Password = getenv("ETCDCTL_PASSWORD"); c.Password != "" {
+		return nil
+	}
+	if c.Password, err = prompt("Password of etcd user " + c.User + ": "); err != nil {
+		return fmt.Errorf("%w: no password for user %s: use --password-file or ETCDCTL_PASSWORD: %w", ErrConfig, c.User, err)
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Server is one member that answers.
+type Server struct {
+	Endpoint string
+	MemberID uint64
+	Status   *pb.StatusResponse // as of Connect
+	Reaches  bool               // a linearizable read went through it: it is not cut off
+
+	client   *clientv3.Client
+	remote   pb.MaintenanceClient
+	timeout  time.Duration
+	noAccess bool
+}
+
+func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) {
+	conf, err := cfg.client(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	conf.Context = ctx
+	client, err := clientv3.New(conf)
+	if err != nil {
+		return nil, explain(err)
+	}
+	s := &Server{
+		Endpoint: endpoint, client: client, remote: pb.NewMaintenanceClient(client.ActiveConnection()), timeout: cfg.CommandTimeout,
+	}
+	dial, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
+	defer cancel()
+	if s.Status, err = s.remote.Status(dial, &pb.StatusRequest{}); err != nil {
+		client.Close()
+		return nil, explain(err)
+	}
+	s.MemberID = s.Status.Header.MemberId
+	return s, nil
+}
+
+// explain names the cure of the errors that a wrong login gives, and shortens gRPC's.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		return fmt.Errorf("etcd refuses this user and password: %w", err)
+	case rpctypes.Error(err) == rpctypes.ErrUserEmpty:
+		return errors.New("etcd has users enabled: give --user, or a client certificate whose CN is one")
+	}
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Unavailable {
+		return errors.New(plain.Replace(s.Message()))
+	}
+	return err
+}
+
+// plain takes gRPC's wrapping off the reason.
+var plain = strings.NewReplacer("connection error: desc = \"transport: ", "", "Error while dialing: ", "", "\"", "")
+
+// ID is the member's id as etcdctl prints it.
+func (s *Server) ID() string { return memberID(s.MemberID) }
+
+func memberID(id uint64) string { return fmt.Sprintf("%x", id) }
+
+func (s *Server) members(ctx context.Context) ([]repository.Member, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answer, err := s.client.MemberList(ctx, clientv3.WithSerializable())
+	if err != nil {
+		return nil, explain(err)
+	}
+	members := make([]repository.Member, len(answer.Members))
+	for i, m := range answer.Members {
+		members[i] = repository.Member{
+			ID: memberID(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
+		}
+	}
+	return members, nil
+}
+
+// linearizable reports whether a linearizable read gets an answer from this member. A refusal is an answer too.
+func (s *Server) linearizable(ctx context.Context) (answered, refused bool) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, err := s.client.Get(ctx, kubernetesPrefix, clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+	refused = errors.Is(err, rpctypes.ErrPermissionDenied)
+	return err == nil || refused, refused
+}
+
+func (s *Server) alarms(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answer, err := s.remote.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_GET})
+	if err != nil {
+		return nil, fmt.Errorf("list alarms at %s: %w", s.Endpoint, explain(err))
+	}
+	var names []string
+	for _, alarm := range answer.Alarms {
+		names = append(names, alarm.Alarm.String())
+	}
+	return sorted(names), nil
+}
+
+// Now asks the member for its status again.
+func (s *Server) Now(ctx context.Context) (*pb.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answer, err := s.remote.Status(ctx, &pb.StatusRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its status: %w", s.Endpoint, explain(err))
+	}
+	return answer, nil
+}
+
+// hashTimeout bounds one HashKV: the member reads its whole database, from disk if need be.
+const hashTimeout = 5 * time.Minute
+
+// HashKV asks the member to hash its key space at revision; 0 means its newest. It stalls the member's writes while it
+// works, for about 160 ms a warm GB. ErrFuture: the member has not got that far.
+func (s *Server) HashKV(ctx context.Context, revision int64) (repository.HashKV, error) {
+	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
+	defer cancel()
+	answer, err := s.remote.HashKV(ctx, &pb.HashKVRequest{Revision: revision})
+	if err != nil {
+		if rpctypes.Error(err) == rpctypes.ErrFutureRev {
+			err = ErrFuture
+		}
+		return repository.HashKV{}, fmt.Errorf("hash the key space of %s at revision %d: %w", s.Endpoint, revision, explain(err))
+	}
+	return repository.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
+}
+
+// ErrFuture: the member has not reached that revision yet.
+var ErrFuture = errors.New("the member has not reached this revision yet")
+
+// AuthEnabled asks whether users are enabled. It needs a quorum on servers before 3.5, which only tell somebody who
+// tries to log in.
+func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answer, err := s.client.AuthStatus(ctx)
+	if err == nil {
+		return answer.Enabled, nil
+	}
+	if status.Code(err) == codes.Unimplemented {
+		_, err = s.client.Authenticate(ctx, "", "") // nobody: refused before anything is proposed to the cluster
+		if errors.Is(err, rpctypes.ErrAuthNotEnabled) {
+			return false, nil
+		}
+		if errors.Is(err, rpctypes.ErrAuthFailed) {
+			return true, nil
+		}
+	}
+	return s.noAccess, fmt.Errorf("ask %s whether users are enabled: %w", s.Endpoint, explain(err))
+}
+
+const (
+	kubernetesPrefix  = "/registry/"
+	kubernetesSecrets = "/registry/secrets/"
+	// encryptedPrefix begins every value that a Kubernetes API server encrypted (k8s.io/apiserver, storage/value).
+	encryptedPrefix = "k8s:enc:"
+)
+
+// Kubernetes reports whether the key space is a Kubernetes API server's, and whether that encrypts its Secrets. It
+// reads without a quorum, and no more than one Secret, which it forgets.
+func (s *Server) Kubernetes(ctx context.Context) (kubernetes, encrypted bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	keys, err := s.client.Get(ctx, kubernetesPrefix,
+		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1), clientv3.WithSerializable())
+	if err != nil || len(keys.Kvs) == 0 {
+		return false, false, explain(err)
+	}
+	secrets, err := s.client.Get(ctx, kubernetesSecrets, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithSerializable())
+	if err != nil || len(secrets.Kvs) == 0 {
+		return true, false, explain(err)
+	}
+	value := secrets.Kvs[0].Value
+	return true, len(value) >= len(encryptedPrefix) && string(value[:len(encryptedPrefix)]) == encryptedPrefix, nil
+}

@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Errors of a snapshot stream, to be matched with errors.Is.
+var (
+	// ErrDigest: the SHA-256 that etcd sends behind the database does not match it, or is missing.
+	ErrDigest = errors.New("the snapshot does not match the digest that etcd sent with it")
+	// ErrStalled: bytes stopped coming.
+	ErrStalled = errors.New("the snapshot stream stalled")
+)
+
+// Snapshot is a member's database as it streams in: the file and, behind it, its SHA-256, as etcdctl snapshot save
+// stores them. It ends with io.EOF only if that digest is right. It is not safe for concurrent use.
+type Snapshot struct {
+	stream  pb.Maintenance_SnapshotClient
+	cancel  context.CancelCauseFunc
+	stall   *time.Timer
+	maxGap  time.Duration
+	total   int64 // of the whole, by the first message; 0 from servers that do not say
+	size    int64
+	rest    []byte
+	digest  trailer
+	endedBy error
+}
+
+// SnapshotSize is how many bytes the stream will have, digest included, as the server said with its first message; 0
+// if it did not.
+func (s *Snapshot) SnapshotSize() int64 { return s.total }
+
+// Snapshot opens the stream. The database is that of the moment when the first message was sent. If no byte comes for
+// maxGap, the stream ends with ErrStalled: a server that failed may send empty messages for ever, so messages do not
+// count. Cancelling ctx ends the stream; Close it in any case.
+func (s *Server) Snapshot(ctx context.Context, maxGap time.Duration) (*Snapshot, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	snapshot := &Snapshot{cancel: cancel, maxGap: maxGap, digest: trailer{hash: sha256.New()}}
+	snapshot.stall = time.AfterFunc(maxGap, func() {
+		cancel(fmt.Errorf("%w: no byte came for %s", ErrStalled, maxGap))
+	})
+	stream, err := s.remote.Snapshot(ctx, &pb.SnapshotRequest{})
+	if err == nil {
+		snapshot.stream = stream
+		var first *pb.SnapshotResponse
+		if first, err = stream.Recv(); err == nil {
+			snapshot.rest = first.Blob
+			snapshot.total = int64(first.RemainingBytes) + int64(len(first.Blob)) + sha256.Size
+			return snapshot, nil
+		}
+	}
+	err = streamError(ctx, err)
+	snapshot.Close()
+	return nil, fmt.Errorf("open the snapshot of %s: %w", s.Endpoint, err)
+}
+
+func (s *Snapshot) Read(p []byte) (int, error) {
+	for len(s.rest) == 0 && s.endedBy == nil {
+		s.endedBy = s.receive()
+	}
+	if len(s.rest) == 0 {
+		return 0, s.endedBy
+	}
+	n := copy(p, s.rest)
+	s.digest.write(s.rest[:n])
+	s.rest, s.size = s.rest[n:], s.size+int64(n)
+	return n, nil
+}
+
+func (s *Snapshot) receive() error {
+	message, err := s.stream.Recv()
+	if err == io.EOF {
+		s.stall.Stop()
+		return s.digest.check()
+	}
+	if err != nil {
+		return fmt.Errorf("read the snapshot after %d bytes: %w", s.size, streamError(s.stream.Context(), err))
+	}
+	if len(message.Blob) > 0 {
+		s.stall.Reset(s.maxGap)
+	}
+	s.rest = message.Blob
+	return nil
+}
+
+// Blob describes the whole stream, once it has ended with io.EOF.
+func (s *Snapshot) Blob() repository.Blob {
+	return repository.Blob{Name: "snapshot.db", Size: s.size, SHA256: hex.EncodeToString(s.digest.whole())}
+}
+
+// Close ends the stream. It may be called at any time, and more than once.
+func (s *Snapshot) Close() error {
+	s.stall.Stop()
+	s.cancel(errors.New("the snapshot stream was closed"))
+	return nil
+}
+
+// streamError puts the reason of a cancelled stream in the place of gRPC's "canceled".
+func streamError(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return explain(err)
+}
+
+// trailer hashes a stream whose last 32 bytes are the SHA-256 of what stands before them. It lags those bytes behind.
+type trailer struct {
+	hash hash.Hash
+	tail []byte // the last bytes seen, at most 32, not yet hashed
+	size int64
+}
+
+func (t *trailer) write(p []byte) {
+	t.size += int64(len(p))
+	if len(p) >= sha256.Size {
+		t.hash.Write(t.tail)
+		t.hash.Write(p[:len(p)-sha256.Size])
+		t.tail = append(t.tail[:0], p[len(p)-sha256.Size:]...)
+		return
+	}
+	t.tail = append(t.tail, p...)
+	if over := len(t.tail) - sha256.Size; over > 0 {
+		t.hash.Write(t.tail[:over])
+		t.tail = append(t.tail[:0], t.tail[over:]...)
+	}
+}
+
+// check returns io.EOF if the stream was whole. A database is a multiple of 512 bytes long, so a stream that was cut
+// before its digest shows that too (etcdutl/snapshot, hasChecksum).
+func (t *trailer) check() error {
+	if t.size%512 != sha256.Size {
+		return fmt.Errorf("%w: it ended after %d bytes, before its digest", ErrDigest, t.size)
+	}
+	if !bytes.Equal(t.hash.Sum(nil), t.tail) {
+		return fmt.Errorf("%w: %d bytes", ErrDigest, t.size)
+	}
+	return io.EOF
+}
+
+// whole is the digest of everything, trailer included. After it nothing more may be written.
+func (t *trailer) whole() []byte {
+	t.hash.Write(t.tail)
+	t.tail = nil
+	return t.hash.Sum(nil)
+}

@@ -1,0 +1,99 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+var errSlow = errors.New("the stream did not end in time")
+
+// store streams the snapshot into the repository. The clock runs against the member's part only: a reader that is slow
+// keeps a read transaction open in the member, and pages cannot be reused meanwhile.
+func (r *run) store(ctx context.Context) (repository.Backup, error) {
+	id, err := r.to.FreeID(ctx, r.started, r.manifest.Revision)
+	if err != nil {
+		return repository.Backup{}, err
+	}
+	streamCtx, cancel := context.WithTimeoutCause(ctx, r.request.MaxStream, fmt.Errorf(
+		"%w: %s allowed by --max-stream: the store may be too slow for the database; --spool DIR takes the stream to disk first",
+		errSlow, r.request.MaxStream))
+	defer cancel()
+	snapshot, err := r.member.Snapshot(streamCtx, maxGap)
+	if err != nil {
+		return repository.Backup{}, err
+	}
+	defer snapshot.Close()
+	sealed, err := seal.New(r.metered(snapshot), r.request.To)
+	if err != nil {
+		return repository.Backup{}, err
+	}
+	defer sealed.Close()
+	defer snapshot.Close() // before the seal's Close, which waits for the source
+
+	var source io.Reader = sealed
+	if r.request.Spool != "" {
+		spool, err := fill(r.request.Spool, sealed)
+		if err != nil {
+			return repository.Backup{}, err
+		}
+		defer spool.Close()
+		source = spool
+	}
+	return r.to.Create(ctx, id, r.request.To.Seal(), source, func() (repository.Manifest, error) {
+		return r.complete(ctx, snapshot.Blob())
+	})
+}
+
+// fill writes the sealed stream to a nameless file in dir and rewinds it. It holds no plain byte, and vanishes with
+// this process.
+func fill(dir string, sealed io.Reader) (*os.File, error) {
+	spool, err := os.CreateTemp(dir, "dr-spool-*")
+	if err != nil {
+		return nil, fmt.Errorf("make a spool: %w", err)
+	}
+	if err = os.Remove(spool.Name()); err == nil {
+		if _, err = io.Copy(spool, sealed); err == nil {
+			_, err = spool.Seek(0, io.SeekStart)
+		}
+	}
+	if err != nil {
+		spool.Close()
+		return nil, fmt.Errorf("spool the snapshot in %s: %w", dir, err)
+	}
+	return spool, nil
+}
+
+// metered reports progress, a few times a second.
+func (r *run) metered(snapshot *cluster.Snapshot) io.Reader {
+	r.report.Say(storage.Event{
+		Stage: "stream", Message: "streaming the snapshot", Object: r.member.Endpoint, Total: snapshot.SnapshotSize(),
+	})
+	return &meter{Reader: snapshot, total: snapshot.SnapshotSize(), object: r.member.Endpoint, report: r.report}
+}
+
+type meter struct {
+	io.Reader
+	done, total int64
+	object      string
+	report      storage.Report
+	last        time.Time
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	m.done += int64(n)
+	if now := time.Now(); now.Sub(m.last) > 200*time.Millisecond || err == io.EOF {
+		m.last = now
+		m.report.Say(storage.Event{Stage: "stream", Object: m.object, Done: m.done, Total: m.total})
+	}
+	return n, err
+}
