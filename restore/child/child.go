@@ -1,0 +1,181 @@
+// Package child runs a part of this program in a process of its own, so that what ends that process is a finding and
+// not the end.
+//
+// The child is the same binary with the arguments "child VERB". Its job comes as JSON on stdin, secrets included; what
+// it reports and returns goes out as JSON lines on stdout. It ends when stdin does: a parent that is killed takes it
+// along.
+package child
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Argument is the first argument of a child; the second is the verb.
+const Argument = "child"
+
+// DiedError says that the child ended without an answer.
+type DiedError struct {
+	Stage  string // the last one it reported
+	Words  string // the last ones on its stderr, one line, "" if there were none
+	Killed bool   // by a signal from outside, such as the kernel's when memory runs out
+}
+
+func (e *DiedError) Error() string {
+	if e.Killed {
+		return fmt.Sprintf("the child process was killed at stage %s: out of memory, perhaps", e.Stage)
+	}
+	return fmt.Sprintf("the child process died at stage %s: %s", e.Stage, e.Words)
+}
+
+// Kinds names the errors whose identity survives the way from child to parent.
+type Kinds map[string]error
+
+// line is one line of the child's stdout.
+type line struct {
+	Event  *storage.Event  `json:"event,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *failure        `json:"error,omitempty"`
+}
+
+type failure struct {
+	Message string   `json:"message"`
+	Kinds   []string `json:"kinds"`
+}
+
+// Run starts verb in a child, gives it job, passes its events on and fills result in. The child's own errors come
+// back with their message and the identities in kinds; a child that dies gives *DiedError. Cancelling ctx asks the
+// child to end, then kills it.
+func Run(ctx context.Context, verb string, job, result any, kinds Kinds, report storage.Report) error {
+	input, err := json.Marshal(job)
+	if err != nil {
+		return fmt.Errorf("describe the job of %s: %w", verb, err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, self, Argument, verb)
+	var stderr tail
+	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	cmd.Cancel = stdin.Close // the polite way; WaitDelay is the other
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start a child process: %w", err)
+	}
+	// The pipe stays open after the job: its end is the sign that the parent is gone.
+	_, _ = stdin.Write(append(input, '\n')) // a child that dies early says why itself
+	answer, stage := read(stdout, report)
+	waited := cmd.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case answer == nil:
+		return &DiedError{Stage: stage, Words: stderr.words(), Killed: killed(waited)}
+	case answer.Error != nil:
+		return answer.Error.restored(kinds)
+	}
+	return json.Unmarshal(answer.Result, result)
+}
+
+// read passes events on until the child's answer, and returns that and the last stage; nil if none came.
+func read(stdout io.Reader, report storage.Report) (answer *line, stage string) {
+	stage = "start"
+	lines := bufio.NewReader(stdout)
+	for {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			return answer, stage
+		}
+		var l line
+		if json.Unmarshal(text, &l) != nil {
+			continue
+		}
+		if l.Event != nil {
+			stage = l.Event.Stage
+			report.Say(*l.Event)
+		} else {
+			answer = &l
+		}
+	}
+}
+
+func killed(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// restored is an error with the child's words, and the identities of kinds.
+func (f failure) restored(kinds Kinds) error {
+	e := &childError{message: f.Message}
+	for _, name := range f.Kinds {
+		if kind, ok := kinds[name]; ok {
+			e.is = append(e.is, kind)
+		}
+	}
+	return e
+}
+
+type childError struct {
+	message string
+	is      []error
+}
+
+func (e *childError) Error() string   { return e.message }
+func (e *childError) Unwrap() []error { return e.is }
+
+// tail keeps the end of a stream: enough for a panic's first lines, however long its stack.
+type tail struct{ head []byte }
+
+const tailSize = 16 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	if room := tailSize - len(t.head); room > 0 {
+		t.head = append(t.head, p[:min(room, len(p))]...)
+	}
+	return len(p), nil
+}
+
+// words are the line that says why a Go program ended, or the first line there is.
+func (t *tail) words() string {
+	var first string
+	for text := range bytes.Lines(t.head) {
+		text := strings.TrimSpace(string(text))
+		for _, mark := range []string{"panic: ", "fatal error: ", "unexpected fault address"} {
+			if strings.HasPrefix(text, mark) {
+				return strings.TrimSuffix(strings.TrimPrefix(text, "panic: "), " [recovered]")
+			}
+		}
+		if first == "" {
+			first = text
+		}
+	}
+	if first == "" {
+		return "it said nothing"
+	}
+	return first
+}

@@ -1,0 +1,67 @@
+package child
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Verb is what a child can do: it decodes its job, works, and returns a result for JSON.
+type Verb func(ctx context.Context, job []byte, report storage.Report) (any, error)
+
+// ErrOrphaned: the parent is gone, so the child ends.
+var ErrOrphaned = errors.New("the parent process is gone")
+
+// Serve is the child's main: it runs one verb and returns an error only if it could not even answer. The rest of stdin
+// is watched while the verb works: its end cancels the verb's context with ErrOrphaned.
+func Serve(ctx context.Context, verb Verb, kinds Kinds, stdin io.Reader, stdout io.Writer) error {
+	input := bufio.NewReader(stdin)
+	job, err := input.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("read the job: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // ends with the process: a blocked read cannot be ended otherwise
+		_, _ = io.Copy(io.Discard, input)
+		cancel(ErrOrphaned)
+	}()
+	out := &writer{enc: json.NewEncoder(stdout)}
+	result, err := verb(ctx, job, func(e storage.Event) { _ = out.write(line{Event: &e}) })
+	if err != nil {
+		return out.write(line{Error: describe(err, kinds)})
+	}
+	encoded, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	return out.write(line{Result: encoded})
+}
+
+func describe(err error, kinds Kinds) *failure {
+	f := &failure{Message: err.Error()}
+	for name, kind := range kinds {
+		if errors.Is(err, kind) {
+			f.Kinds = append(f.Kinds, name)
+		}
+	}
+	return f
+}
+
+// writer keeps lines whole when several goroutines report.
+type writer struct {
+	mu  sync.Mutex
+	enc *json.Encoder
+}
+
+func (w *writer) write(l line) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.enc.Encode(l)
+}

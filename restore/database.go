@@ -1,0 +1,208 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	bolt "go.etcd.io/bbolt"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// facts are what the database says of itself.
+type facts struct {
+	alarms     []*pb.AlarmMember
+	latest     mvcc.Revision // the last one in the key bucket
+	revision   int64         // of the key space
+	keys       int64
+	kubernetes bool
+}
+
+// check opens the database read-only and walks every page of it.
+func (r *run) check(context.Context) error {
+	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return fmt.Errorf("the database is %w, at stage check: %w", repository.ErrDamaged, err)
+	}
+	defer db.Close()
+	return db.View(func(tx *bolt.Tx) error {
+		if err := checkPages(tx); err != nil {
+			return err
+		}
+		if r.facts, err = readFacts(tx); err != nil {
+			return fmt.Errorf("the database is %w, at stage check: %w", repository.ErrDamaged, err)
+		}
+		return r.checkAlarms()
+	})
+}
+
+// checkPages reads the findings to the end: the checker's goroutine would wait for ever otherwise.
+func checkPages(tx *bolt.Tx) error {
+	var first error
+	count := 0
+	for finding := range tx.Check() {
+		if count++; first == nil {
+			first = finding
+		}
+	}
+	if count > 0 {
+		return fmt.Errorf("the database is %w, at stage check: %d findings, the first: %w", repository.ErrDamaged, count, first)
+	}
+	return nil
+}
+
+func readFacts(tx *bolt.Tx) (facts, error) {
+	var f facts
+	keys := tx.Bucket(schema.Key.Name())
+	if keys == nil || tx.Bucket(schema.Meta.Name()) == nil {
+		return facts{}, errors.New("it is no etcd database: the key or meta bucket is missing")
+	}
+	if last, _ := keys.Cursor().Last(); last != nil {
+		f.latest = mvcc.BytesToRev(last)
+	}
+	alarms := tx.Bucket(schema.Alarm.Name())
+	if alarms == nil {
+		return f, nil
+	}
+	return f, alarms.ForEach(func(k, _ []byte) error {
+		var alarm pb.AlarmMember
+		if err := proto.Unmarshal(k, &alarm); err != nil {
+			return err
+		}
+		f.alarms = append(f.alarms, &alarm)
+		return nil
+	})
+}
+
+func (r *run) checkAlarms() error {
+	for _, alarm := range r.facts.alarms {
+		if alarm.Alarm == pb.AlarmType_CORRUPT && !r.plan.AllowCorrupt {
+			return fmt.Errorf("%w: the alarm CORRUPT is raised in %s: take an older backup, or --allow-corrupt", ErrRefused, r.name())
+		}
+	}
+	return nil
+}
+
+// prove loads the key space as a server would, and compares its hash with that of the member it came from. It must
+// come before any bump: after it the old revision is compacted, and can be hashed no more.
+func (r *run) prove(ctx context.Context) error {
+	be := openBackend(r.db)
+	defer be.Close()
+	store := mvcc.NewStore(lastWords(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
+	defer store.Close()
+
+	all, err := store.Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
+	if err != nil {
+		return fmt.Errorf("the database is %w, at stage prove: %w", repository.ErrDamaged, err)
+	}
+	kubernetes, err := store.Range(ctx, []byte("/registry/"), []byte("/registry0"), mvcc.RangeOptions{CountOnly: true})
+	if err != nil {
+		return fmt.Errorf("the database is %w, at stage prove: %w", repository.ErrDamaged, err)
+	}
+	r.facts.revision, r.facts.keys, r.facts.kubernetes = all.Rev, int64(all.Count), kubernetes.Count > 0
+	r.result.Revision, r.result.Keys = r.facts.revision, r.facts.keys
+	return r.compareHash(store)
+}
+
+func (r *run) compareHash(store mvcc.KV) error {
+	if r.plan.Backup == nil || r.plan.Backup.HashKV == nil {
+		r.result.HashKV = "not compared: no HashKV was recorded"
+		return nil
+	}
+	want := *r.plan.Backup.HashKV
+	got, _, err := store.HashStorage().HashByRev(want.Revision)
+	switch {
+	case errors.Is(err, mvcc.ErrFutureRev):
+		return fmt.Errorf("backup %s is %w: its key space ends at revision %d, before %d that its manifest promises",
+			r.plan.Backup.ID, repository.ErrDamaged, r.facts.revision, want.Revision)
+	case errors.Is(err, mvcc.ErrCompacted) || err == nil && got.CompactRevision != want.CompactRevision:
+		r.result.HashKV = "not compared: the cluster compacted between the hash and the snapshot"
+		r.say("prove", storage.Warning, "HashKV %s", r.result.HashKV)
+		return nil
+	case err != nil:
+		return fmt.Errorf("hash the key space: %w", err)
+	case got.Hash != want.Hash:
+		return fmt.Errorf("backup %s is %w: HashKV at revision %d is %08x, the member said %08x",
+			r.plan.Backup.ID, repository.ErrDamaged, want.Revision, got.Hash, want.Hash)
+	}
+	r.result.HashKV = fmt.Sprintf("key space proven at revision %d", want.Revision)
+	return nil
+}
+
+// edit makes the database one of a new cluster: its members, its revisions, its alarms, its place in the new log. All
+// members of one restore get the same bytes.
+func (r *run) edit(m *membershipOf) error {
+	be := openBackend(r.db)
+	defer be.Close()
+	if err := m.write(be); err != nil {
+		return err
+	}
+	if by := r.plan.Bump.decided(r.facts.kubernetes); by > 0 {
+		if r.facts.latest.Main > math.MaxInt64-by {
+			return fmt.Errorf("%w: revision %d cannot be bumped by %d", ErrLayout, r.facts.latest.Main, by)
+		}
+		r.result.BumpedTo = bump(be, r.facts.latest, by)
+	}
+	if !r.plan.KeepAlarms {
+		r.result.Cleared = clearAlarms(be, r.facts.alarms)
+	}
+	return nil
+}
+
+// bump does what etcdutl snapshot restore --bump-revision --mark-compacted does (etcdutl/snapshot,
+// modifyLatestRevision): one empty revision at the new height, and a compaction scheduled up to it.
+func bump(be backend.Backend, latest mvcc.Revision, by int64) int64 {
+	to := mvcc.Revision{Main: latest.Main + by}
+	tx := be.BatchTx()
+	tx.LockOutsideApply()
+	defer tx.Unlock()
+	tx.UnsafePut(schema.Key, mvcc.RevToBytes(to, mvcc.NewRevBytes()), []byte{})
+	mvcc.UnsafeSetScheduledCompact(tx, to.Main)
+	return to.Main
+}
+
+func clearAlarms(be backend.Backend, alarms []*pb.AlarmMember) (names []string) {
+	tx := be.BatchTx()
+	tx.LockOutsideApply()
+	defer tx.Unlock()
+	for _, alarm := range alarms {
+		key, err := proto.Marshal(alarm)
+		if err != nil {
+			panic(err) // it was unmarshalled a moment ago
+		}
+		tx.UnsafeDelete(schema.Alarm, key)
+		names = append(names, alarm.Alarm.String())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// openBackend opens the database for writing. Nothing is synced before the end, when everything is: the file is
+// nobody's yet.
+func openBackend(path string) backend.Backend {
+	return backend.New(backend.BackendConfig{
+		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: lastWords(), Timeout: time.Second,
+	})
+}
+
+func (r *run) announce() {
+	if len(r.result.Cleared) > 0 {
+		r.say("build", storage.Note, "cleared the alarms %s", strings.Join(r.result.Cleared, ", "))
+	}
+	if r.result.BumpedTo > 0 {
+		r.say("build", storage.Note, "revisions go on from %d: %s", r.result.BumpedTo, r.plan.Bump.Reason)
+	}
+}

@@ -1,0 +1,64 @@
+//go:build unix
+
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// freeSpace is what an unprivileged user may still write below dir, in bytes.
+func freeSpace(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Bavail) * int64(s.Bsize), nil
+}
+
+// isMountPoint reports whether another file system begins at path. An absent path is none.
+func isMountPoint(path string) (bool, error) {
+	here, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	above, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return false, err
+	}
+	return here.Sys().(*syscall.Stat_t).Dev != above.Sys().(*syscall.Stat_t).Dev, nil
+}
+
+// inheritOwner gives what is in tree to the owner of dir, if dir is there: an empty data dir that was made ready for
+// the user who runs etcd.
+func inheritOwner(dir, tree string) error {
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	if int(owner.Uid) == os.Geteuid() && int(owner.Gid) == os.Getegid() {
+		return nil
+	}
+	return filepath.WalkDir(tree, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			err = os.Lchown(path, int(owner.Uid), int(owner.Gid))
+		}
+		if err != nil {
+			return fmt.Errorf("give the restore to the owner of %s: %w", dir, err)
+		}
+		return nil
+	})
+}

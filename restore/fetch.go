@@ -1,0 +1,126 @@
+package restore
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// fetch writes the database into the work dir, without the digest that etcd puts behind it.
+func (r *run) fetch(ctx context.Context) error {
+	source, size, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	f, err := os.OpenFile(r.db, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the database: %w", err)
+	}
+	defer f.Close()
+	digest := sha256.New()
+	meter := &meter{source: source, total: size, say: func(done int64) {
+		r.report.Say(storage.Event{Stage: "fetch", Object: r.name(), Done: done, Total: size})
+	}}
+	// The digest covers all but the last 32 bytes, so those are held back from it.
+	if _, err := io.CopyBuffer(onlyWriter{f}, onlyReader{meter}, make([]byte, 1<<20)); err != nil {
+		return fmt.Errorf("fetch %s: %w", r.name(), err)
+	}
+	if r.plan.Backup != nil {
+		return r.trim(f, meter.done) // its digests were checked on the way
+	}
+	return r.checkFile(f, meter.done, digest)
+}
+
+// open is where the database comes from: the backup, or a file.
+func (r *run) open(ctx context.Context) (io.ReadCloser, int64, error) {
+	if r.plan.Backup == nil {
+		f, err := os.Open(r.plan.File)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%w: %w", repository.ErrNotFound, err)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			f.Close()
+			return nil, 0, err
+		}
+		return f, info.Size(), nil
+	}
+	snapshot, err := r.cluster.Fetch(ctx, *r.plan.Backup, r.keys)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.result.Key = snapshot.Key
+	return snapshot, r.plan.Backup.Plain.Size, nil
+}
+
+func (r *run) name() string {
+	if r.plan.Backup != nil {
+		return "backup " + string(r.plan.Backup.ID)
+	}
+	return r.plan.File
+}
+
+// trim cuts the digest off. Databases are multiples of 512 bytes long, so its presence shows (etcdutl/snapshot).
+func (r *run) trim(f *os.File, size int64) error {
+	if size%512 != sha256.Size {
+		return nil
+	}
+	return f.Truncate(size - sha256.Size)
+}
+
+// checkFile holds a plain file against the digest behind it.
+func (r *run) checkFile(f *os.File, size int64, digest interface {
+	io.Writer
+	Sum([]byte) []byte
+}) error {
+	if size%512 != sha256.Size {
+		if r.plan.SkipHashCheck {
+			return nil
+		}
+		return fmt.Errorf("%w: %s has no digest at its end: it was cut off, or copied out of a data dir; --skip-hash-check takes it as it is",
+			repository.ErrDamaged, r.plan.File)
+	}
+	want := make([]byte, sha256.Size)
+	if _, err := f.ReadAt(want, size-sha256.Size); err != nil {
+		return err
+	}
+	if _, err := io.Copy(digest, io.NewSectionReader(f, 0, size-sha256.Size)); err != nil {
+		return err
+	}
+	if !r.plan.SkipHashCheck && !bytes.Equal(want, digest.Sum(nil)) {
+		return fmt.Errorf("%w: %s does not match the digest at its end", repository.ErrDamaged, r.plan.File)
+	}
+	return r.trim(f, size)
+}
+
+// meter reports progress a few times a second.
+type meter struct {
+	source      io.Reader
+	done, total int64
+	say         func(done int64)
+	last        time.Time
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.source.Read(p)
+	m.done += int64(n)
+	if now := time.Now(); now.Sub(m.last) > 200*time.Millisecond || err == io.EOF {
+		m.last = now
+		m.say(m.done)
+	}
+	return n, err
+}
+
+// onlyReader and onlyWriter hide the shortcuts that would take the copy past its buffer.
+type (
+	onlyReader struct{ io.Reader }
+	onlyWriter struct{ io.Writer }
+)

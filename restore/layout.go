@@ -1,0 +1,213 @@
+package restore
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Layout is how the restored cluster shall look.
+type Layout struct {
+	// Members are all members; none: those of the backup, without its learners.
+	Members []Member
+	// OwnURLs are what the member in Into.Name will advertise; they must be its URLs among Members. None: not checked.
+	OwnURLs []string
+	Token   string
+	Bump    string // "auto", "" (the same), or a number of revisions
+	Into    Into
+
+	KeepAlarms   bool
+	AllowCorrupt bool
+	OldIsDead    bool
+}
+
+// ParseMembers reads etcd's --initial-cluster form, name=url,name=url. Each name may stand once: a name that stands
+// twice is nearly always a slip, so a member with two URLs must come from the backup itself.
+func ParseMembers(initialCluster string) ([]Member, error) {
+	var members []Member
+	for part := range strings.SplitSeq(initialCluster, ",") {
+		name, peerURL, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if !ok || name == "" || peerURL == "" {
+			return nil, fmt.Errorf("%w: --initial-cluster: %q is not name=url", ErrLayout, part)
+		}
+		members = append(members, Member{Name: name, PeerURLs: []string{peerURL}})
+	}
+	return members, validMembers(members)
+}
+
+func validMembers(members []Member) error {
+	if len(members) == 0 {
+		return fmt.Errorf("%w: no members: name them with --initial-cluster name=url,…", ErrLayout)
+	}
+	names, urls := map[string]bool{}, map[string]string{}
+	for _, m := range members {
+		if names[m.Name] {
+			return fmt.Errorf("%w: member %s is there twice", ErrLayout, m.Name)
+		}
+		names[m.Name] = true
+		if err := validMember(m); err != nil {
+			return err
+		}
+		for _, u := range m.PeerURLs {
+			if other := urls[u]; other != "" {
+				return fmt.Errorf("%w: members %s and %s both have peer URL %s", ErrLayout, other, m.Name, u)
+			}
+			urls[u] = m.Name
+		}
+	}
+	return nil
+}
+
+func validMember(m Member) error {
+	if m.Name == "" || m.Name == "." || m.Name == ".." || strings.ContainsAny(m.Name, "/\\=,\x00") {
+		return fmt.Errorf("%w: member name %q cannot be a folder's name", ErrLayout, m.Name)
+	}
+	if len(m.PeerURLs) == 0 {
+		return fmt.Errorf("%w: member %s has no peer URL", ErrLayout, m.Name)
+	}
+	if _, err := types.NewURLs(m.PeerURLs); err != nil {
+		return fmt.Errorf("%w: member %s: %w", ErrLayout, m.Name, err)
+	}
+	for _, u := range m.PeerURLs {
+		if parsed, err := url.Parse(u); err != nil || parsed.User != nil {
+			return fmt.Errorf("%w: member %s: its peer URL cannot be used", ErrLayout, m.Name)
+		}
+	}
+	return nil
+}
+
+func (p *Plan) setMembers(l Layout) error {
+	p.Members = slices.Clone(l.Members)
+	if len(p.Members) == 0 && p.Backup != nil {
+		p.Members = p.membersOf(*p.Backup)
+	}
+	if len(p.Members) == 0 && l.Into.Name != "" && len(l.OwnURLs) > 0 {
+		p.Members = []Member{{Name: l.Into.Name, PeerURLs: l.OwnURLs}}
+	}
+	slices.SortFunc(p.Members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	if p.Token == "" {
+		return fmt.Errorf("%w: no token", ErrLayout)
+	}
+	if len(l.OwnURLs) > 0 {
+		return p.ownURLs(l.Into.Name, l.OwnURLs)
+	}
+	return nil
+}
+
+// membersOf leaves learners out: a restored membership has voters only.
+func (p *Plan) membersOf(b repository.Backup) []Member {
+	var members []Member
+	for _, m := range b.Members {
+		if m.Learner {
+			p.note("learner %s is left out: add it again when the cluster runs", m.Name)
+			continue
+		}
+		members = append(members, Member{Name: m.Name, PeerURLs: m.PeerURLs})
+	}
+	return members
+}
+
+func (p *Plan) ownURLs(name string, own []string) error {
+	m, ok := p.member(name)
+	if !ok {
+		return fmt.Errorf("%w: --initial-advertise-peer-urls is for the member in --name, and %q is not among the members",
+			ErrLayout, name)
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(own)), slices.Sorted(slices.Values(m.PeerURLs))) {
+		return fmt.Errorf("%w: member %s would advertise %s, but is %s among the members: etcd would not start",
+			ErrLayout, name, strings.Join(own, ","), strings.Join(m.PeerURLs, ","))
+	}
+	return nil
+}
+
+func (p Plan) member(name string) (Member, bool) {
+	i := slices.IndexFunc(p.Members, func(m Member) bool { return m.Name == name })
+	if i < 0 {
+		return Member{}, false
+	}
+	return p.Members[i], true
+}
+
+// Validate says what is wrong with p, if anything is. Errors match ErrLayout.
+func (p Plan) Validate() error {
+	if err := p.validateCut(); err != nil {
+		return err
+	}
+	into := p.Into
+	switch {
+	case into.OutputDir == "" && into.Name == "" && into.DataDir == "":
+		return nil // a plan for other hosts
+	case into.OutputDir != "" && (into.Name != "" || into.DataDir != ""):
+		return fmt.Errorf("%w: --output-dir takes all members, --name and --data-dir one: use one or the other", ErrLayout)
+	case into.OutputDir == "" && (into.Name == "" || into.DataDir == ""):
+		return fmt.Errorf("%w: --name and --data-dir go together", ErrLayout)
+	}
+	if into.Name != "" {
+		if _, ok := p.member(into.Name); !ok {
+			return fmt.Errorf("%w: --name %s is not among the members (%s)", ErrLayout, into.Name, p.InitialCluster())
+		}
+	}
+	if !filepath.IsAbs(into.target()) {
+		return fmt.Errorf("%w: %s is not an absolute path", ErrLayout, into.target())
+	}
+	return nil
+}
+
+func (p Plan) validateCut() error {
+	if (p.Backup == nil) == (p.File == "") {
+		return fmt.Errorf("%w: a plan has a backup or a file", ErrLayout)
+	}
+	if p.Backup != nil {
+		if err := p.Backup.Validate(); err != nil {
+			return fmt.Errorf("%w: backup: %w", ErrLayout, err)
+		}
+	}
+	if p.Bump.By < 0 {
+		return fmt.Errorf("%w: a revision can only be bumped up", ErrLayout)
+	}
+	return validMembers(p.Members)
+}
+
+// InitialCluster is the members in etcd's --initial-cluster form.
+func (p Plan) InitialCluster() string {
+	var parts []string
+	for _, m := range p.Members {
+		for _, u := range m.PeerURLs {
+			parts = append(parts, m.Name+"="+u)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// target is the one directory that the run puts into place.
+func (i Into) target() string {
+	if i.OutputDir != "" {
+		return filepath.Clean(i.OutputDir)
+	}
+	return filepath.Clean(i.DataDir)
+}
+
+// dataDirs are the members that this host gets, and each one's data dir.
+func (p Plan) dataDirs() []placed {
+	if p.Into.OutputDir == "" {
+		m, _ := p.member(p.Into.Name)
+		return []placed{{Member: m}}
+	}
+	var all []placed
+	for _, m := range p.Members {
+		all = append(all, placed{Member: m, folder: m.Name})
+	}
+	return all
+}
+
+// placed is a member and its folder below the target, "" for the target itself.
+type placed struct {
+	Member
+	folder string
+}

@@ -1,0 +1,194 @@
+// Package restore turns a backup into data dirs that boot: a plan first, which is pure, then its run.
+//
+//	target + catalog ──► Plan ──► ask the old cluster ──► fetch, unseal ──► check ──► build ──► rename into place
+//
+// A database out of a bucket is untrusted: bbolt and etcd's packages end the process on a damaged page, in goroutines
+// that no recover reaches. So whatever lives on calls Spawn, which runs the plan in a child process; Run is what the
+// child does.
+package restore
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Errors of this package, to be matched with errors.Is.
+var (
+	// ErrLayout: the members, names, URLs or directories that were asked for do not fit together.
+	ErrLayout = errors.New("cannot plan")
+	// ErrRefused: it could be done, and would destroy or mislead.
+	ErrRefused = errors.New("refused")
+)
+
+// PlanFormat is the number of the plan's format that this version writes and reads.
+const PlanFormat = 1
+
+// Target is what the user wants back.
+type Target struct {
+	Backup repository.ID // "": the newest
+	File   string        // a plain snapshot.db instead of a backup
+	// SkipHashCheck takes a File without the digest at its end, such as a copy of member/snap/db.
+	SkipHashCheck bool
+}
+
+// Plan is one cut of one cluster and where its members go. Each host of a cluster restores the same Plan, apart from
+// Into, so that all get the same bytes, members, token and revisions: only then do they form one cluster.
+type Plan struct {
+	Format int    `json:"format"`
+	ID     string `json:"id"` // digest of everything but Into
+
+	Cluster       string             `json:"cluster,omitempty"` // in the repository
+	Backup        *repository.Backup `json:"backup,omitempty"`
+	File          string             `json:"file,omitempty"` // instead of cluster and backup
+	SkipHashCheck bool               `json:"skipHashCheck,omitempty"`
+
+	Members []Member `json:"members"`
+	Token   string   `json:"token"` // initial-cluster-token; a fresh one keeps forgotten old members out
+	Bump    Bump     `json:"bump"`
+
+	KeepAlarms   bool `json:"keepAlarms,omitempty"`
+	AllowCorrupt bool `json:"allowCorrupt,omitempty"`
+	OldIsDead    bool `json:"oldIsDead,omitempty"` // do not ask the old members' URLs
+
+	Notes []string `json:"notes,omitempty"` // what a person should know before running it
+
+	Into Into `json:"into"`
+}
+
+// Member is one member of the restored cluster.
+type Member struct {
+	Name     string   `json:"name"`
+	PeerURLs []string `json:"peerURLs"`
+}
+
+// Into says which members' data dirs this host gets, and where.
+type Into struct {
+	OutputDir string `json:"outputDir,omitempty"` // one folder a member, all of them
+	Name      string `json:"name,omitempty"`      // or one member alone,
+	DataDir   string `json:"dataDir,omitempty"`   // and its data dir
+}
+
+// NewPlan plans without any I/O or clock: the same input gives the same plan. Errors match ErrLayout, ErrRefused or
+// the catalog's, and name the cure.
+func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
+	p := Plan{
+		Format: PlanFormat, File: t.File, SkipHashCheck: t.SkipHashCheck, Token: l.Token,
+		KeepAlarms: l.KeepAlarms, AllowCorrupt: l.AllowCorrupt, OldIsDead: l.OldIsDead,
+	}
+	if t.File == "" {
+		backup, err := pick(c, t.Backup)
+		if err != nil {
+			return Plan{}, err
+		}
+		backup.Proofs = nil // what is true of it later is no part of the cut
+		p.Cluster, p.Backup = c.Cluster, &backup
+		p.noteBackup(now)
+	}
+	if err := p.setMembers(l); err != nil {
+		return Plan{}, err
+	}
+	if err := p.setBump(l.Bump); err != nil {
+		return Plan{}, err
+	}
+	if err := p.refuseCorrupt(); err != nil {
+		return Plan{}, err
+	}
+	p.ID = p.digest()
+	return p.Place(l.Into)
+}
+
+func pick(c repository.Catalog, id repository.ID) (repository.Backup, error) {
+	if id == "" {
+		return c.Latest()
+	}
+	return c.Find(id)
+}
+
+// Place is p with another Into: what each host of a cluster does with the plan it was given.
+func (p Plan) Place(into Into) (Plan, error) {
+	p.Into = into
+	return p, p.Validate()
+}
+
+func (p *Plan) noteBackup(now time.Time) {
+	b := p.Backup
+	p.note("what was written after %s is lost (the backup is %s old)", b.Started.Format(time.RFC3339),
+		now.Sub(b.Started).Round(time.Second))
+	if b.NoQuorum {
+		p.note("the backup was taken without a quorum: writes that its member had not got are missing")
+	}
+	if b.Diverged != "" {
+		p.note("the members had diverged when it was taken: %s", b.Diverged)
+	}
+	if b.Auth {
+		p.note("users are enabled in the backup: the restored cluster asks for the same passwords as before")
+	}
+	if b.KubernetesEncrypted {
+		p.note("Kubernetes encrypts values in it: the API server needs the same EncryptionConfiguration and keys as before")
+	}
+	for _, alarm := range b.Alarms {
+		if p.KeepAlarms {
+			p.note("alarm %s stays raised", alarm)
+		} else {
+			p.note("alarm %s is cleared; what raised it (a full quota, say) may raise it again", alarm)
+		}
+	}
+	if failed, bad := b.Failed(); bad {
+		p.note("the last verify of this backup failed: %s", failed.Finding)
+	}
+}
+
+func (p *Plan) note(format string, args ...any) {
+	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
+}
+
+func (p *Plan) refuseCorrupt() error {
+	if p.Backup != nil && slices.Contains(p.Backup.Alarms, "CORRUPT") && !p.AllowCorrupt {
+		return fmt.Errorf("%w: backup %s was taken from a cluster with the alarm CORRUPT: take an older one, or --allow-corrupt",
+			ErrRefused, p.Backup.ID)
+	}
+	return nil
+}
+
+// digest covers everything but the place and itself.
+func (p Plan) digest() string {
+	p.ID, p.Into = "", Into{}
+	data, _ := json.Marshal(p) // of plain fields: cannot fail
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Encode is the plan as --plan-out writes it.
+func (p Plan) Encode() ([]byte, error) {
+	data, err := json.MarshalIndent(p, "", "  ")
+	return append(data, '\n'), err
+}
+
+// DecodePlan reads what Encode wrote. A plan that was changed by hand, or by a bad cable, is refused: its hosts would
+// not form one cluster. Errors match ErrLayout.
+func DecodePlan(data []byte) (Plan, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var p Plan
+	if err := dec.Decode(&p); err != nil {
+		return Plan{}, fmt.Errorf("%w: this is no plan of dr: %w", ErrLayout, err)
+	}
+	if dec.More() {
+		return Plan{}, fmt.Errorf("%w: something follows the plan", ErrLayout)
+	}
+	if p.Format != PlanFormat {
+		return Plan{}, fmt.Errorf("%w: plan format %d is unknown to this version of dr", ErrLayout, p.Format)
+	}
+	if p.ID != p.digest() {
+		return Plan{}, fmt.Errorf("%w: the plan was changed after it was made: make it anew with --plan-out", ErrLayout)
+	}
+	return p, p.validateCut()
+}

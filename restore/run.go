@@ -1,0 +1,149 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// Result is what a run has put into place.
+type Result struct {
+	PlanID    string     `json:"planID"`
+	Backup    string     `json:"backup,omitempty"` // its id
+	File      string     `json:"file,omitempty"`
+	Token     string     `json:"token"`
+	ClusterID string     `json:"clusterID"` // of the restored cluster, in hex
+	Members   []Restored `json:"members"`
+
+	Revision int64    `json:"revision"`           // of the key space in the backup
+	BumpedTo int64    `json:"bumpedTo,omitempty"` // what it was lifted to
+	Keys     int64    `json:"keys"`
+	HashKV   string   `json:"hashKV"`        // whether it was proven, in words
+	Key      string   `json:"key,omitempty"` // fingerprint of the key that opened the backup
+	Cleared  []string `json:"clearedAlarms,omitempty"`
+	Phases   []Phase  `json:"phases"`
+}
+
+// Restored is one member's data dir.
+type Restored struct {
+	Name    string   `json:"name"`
+	DataDir string   `json:"dataDir"`
+	Command []string `json:"command"` // starts it, TLS flags aside
+}
+
+// Phase is a stage and how long it took.
+type Phase struct {
+	Stage   string  `json:"stage"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Run executes p in this process and returns what it put into place. Nothing appears under p.Into before every check
+// has passed; a failure, even of the power, leaves nothing there that boots. A damaged backup may end the process: see
+// Spawn. c is not used by a plan with a file.
+func Run(
+	ctx context.Context, p Plan, c *repository.Cluster, keys seal.Keys, report storage.Report,
+) (Result, error) {
+	if err := p.Validate(); err != nil {
+		return Result{}, err
+	}
+	if p.Into.target() == "." {
+		return Result{}, fmt.Errorf("%w: the plan names no place: give --output-dir, or --name and --data-dir", ErrLayout)
+	}
+	r := &run{plan: p, cluster: c, keys: keys, report: report}
+	r.result = Result{PlanID: p.ID, File: p.File, Token: p.Token}
+	if p.Backup != nil {
+		r.result.Backup = string(p.Backup.ID)
+	}
+	err := r.all(ctx)
+	return r.result, err
+}
+
+type run struct {
+	plan    Plan
+	cluster *repository.Cluster
+	keys    seal.Keys
+	report  storage.Report
+
+	work   *work
+	db     string // the database on its way
+	facts  facts
+	result Result
+}
+
+func (r *run) all(ctx context.Context) (err error) {
+	if err := r.phase(ctx, "ask", r.ask); err != nil {
+		return err
+	}
+	if r.work, err = openWork(r.plan.Into.target(), r.plan.ID, r.report); err != nil {
+		return err
+	}
+	defer r.work.remove()
+	r.db = filepath.Join(r.work.dir, "db")
+	if err := r.work.enough(r.space()); err != nil {
+		return err
+	}
+	for _, stage := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"fetch", r.fetch}, {"check", r.check}, {"prove", r.prove}, {"build", r.build}, {"rename", r.rename}} {
+		if err := r.phase(ctx, stage.name, stage.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// doing says what each stage does, for whoever watches.
+var doing = map[string]string{
+	"ask":    "asking whether the old members still answer",
+	"fetch":  "fetching the snapshot",
+	"check":  "checking every page of the database",
+	"prove":  "loading the key space and comparing its hash",
+	"build":  "building the data dirs",
+	"rename": "putting them into place",
+}
+
+// phase runs one stage, timed and guarded.
+func (r *run) phase(ctx context.Context, stage string, do func(context.Context) error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r.say(stage, storage.Progress, "%s", doing[stage])
+	begin := time.Now()
+	err := guard(stage, func() error { return do(ctx) })
+	r.result.Phases = append(r.result.Phases, Phase{stage, time.Since(begin).Seconds()})
+	return err
+}
+
+func (r *run) say(stage string, level storage.Level, format string, args ...any) {
+	r.report.Say(storage.Event{Stage: stage, Level: level, Message: fmt.Sprintf(format, args...)})
+}
+
+// space is how much disk the run needs at most: a database and a preallocated WAL a member.
+func (r *run) space() int64 {
+	const wal, slack = 64 << 20, 1 << 20
+	var size int64
+	if r.plan.Backup != nil {
+		size = r.plan.Backup.Plain.Size
+	} else if info, err := os.Stat(r.plan.File); err == nil {
+		size = info.Size()
+	}
+	return int64(len(r.plan.dataDirs()))*(size+wal) + slack
+}
+
+func (r *run) rename(context.Context) error {
+	if err := r.work.publish(); err != nil {
+		return err
+	}
+	for _, m := range r.plan.dataDirs() {
+		dir := filepath.Join(r.plan.Into.target(), m.folder)
+		r.result.Members = append(r.result.Members, Restored{Name: m.Name, DataDir: dir, Command: r.plan.command(m.Member, dir)})
+	}
+	return nil
+}

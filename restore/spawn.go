@@ -1,0 +1,122 @@
+package restore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+// Source is where a child finds the backup, and the keys that open it. It goes through a pipe and is stored nowhere.
+type Source struct {
+	Repository  string   `json:"repository,omitempty"` // URL
+	Cluster     string   `json:"cluster,omitempty"`
+	Identities  []string `json:"identities,omitempty"`
+	Passphrases []string `json:"passphrases,omitempty"`
+}
+
+// NewSource describes a repository and keys to a child.
+func NewSource(url, cluster string, keys seal.Keys) Source {
+	s := Source{Repository: url, Cluster: cluster}
+	s.Identities, s.Passphrases = keys.Secrets()
+	return s
+}
+
+// Open is the child's side of NewSource.
+func (s Source) Open() (*repository.Cluster, seal.Keys, error) {
+	keys, err := s.keys()
+	if err != nil || s.Repository == "" {
+		return nil, keys, err
+	}
+	bucket, err := stores.Open(s.Repository)
+	if err != nil {
+		return nil, seal.Keys{}, err
+	}
+	c, err := repository.Open(bucket, s.Cluster)
+	return c, keys, err
+}
+
+func (s Source) keys() (keys seal.Keys, err error) {
+	if len(s.Identities) > 0 {
+		if keys, err = seal.ParseKeys(strings.NewReader(strings.Join(s.Identities, "\n"))); err != nil {
+			return seal.Keys{}, err
+		}
+	}
+	for _, passphrase := range s.Passphrases {
+		key, err := seal.Passphrase(passphrase)
+		if err != nil {
+			return seal.Keys{}, err
+		}
+		keys = keys.And(key)
+	}
+	return keys, nil
+}
+
+// Kinds are the errors whose identity survives the way out of a child of this package and those above it.
+var Kinds = child.Kinds{
+	"damaged": repository.ErrDamaged, "notFound": repository.ErrNotFound, "wrongKey": seal.ErrWrongKey,
+	"layout": ErrLayout, "refused": ErrRefused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
+	"notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
+}
+
+// ChildVerb is the verb under which a child serves Spawn: see Serve.
+const ChildVerb = "restore"
+
+type job struct {
+	Plan   Plan   `json:"plan"`
+	Source Source `json:"source"`
+}
+
+// Spawn is Run in a child process: a database that ends the process there is an error here, which matches
+// repository.ErrDamaged and names the stage. Whatever the child left is taken away.
+func Spawn(ctx context.Context, p Plan, s Source, report storage.Report) (Result, error) {
+	if err := p.Validate(); err != nil {
+		return Result{}, err
+	}
+	var result Result
+	err := child.Run(ctx, ChildVerb, job{p, s}, &result, Kinds, report)
+	if err != nil {
+		removeDead(p)
+		return Result{}, Died(err)
+	}
+	return result, nil
+}
+
+// removeDead clears the work dir of a child that died. One that a live process holds belongs to that.
+func removeDead(p Plan) {
+	inside, err := isMountPoint(p.Into.target())
+	if err != nil {
+		return
+	}
+	_ = clearStale(&work{target: p.Into.target(), inside: inside}, nil)
+}
+
+// Died makes a finding of a child's death, where that is one.
+func Died(err error) error {
+	dead, ok := errors.AsType[*child.DiedError](err)
+	if !ok || dead.Killed {
+		return err
+	}
+	return died(dead.Stage, dead.Words)
+}
+
+// Serve is Spawn's other side, for the child's main.
+func Serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
+	var j job
+	if err := json.Unmarshal(input, &j); err != nil {
+		return nil, fmt.Errorf("read the job: %w", err)
+	}
+	c, keys, err := j.Source.Open()
+	if err != nil {
+		return nil, err
+	}
+	return Run(ctx, j.Plan, c, keys, report)
+}

@@ -1,0 +1,197 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// work is the directory in which a restore is built, on the file system of its target: beside it, or inside where the
+// target is a mount point and cannot be replaced. A lock on it says that its owner lives; without one it is rubbish.
+type work struct {
+	target string
+	dir    string
+	tree   string // in dir: what will be the target
+	inside bool
+	lock   *fileutil.LockedFile
+}
+
+const workMark = ".dr-restore-"
+
+// openWork refuses a target that holds anything, and clears away what killed runs left beside it.
+func openWork(target, planID string, report storage.Report) (*work, error) {
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder of %s: %w", target, err)
+	}
+	inside, err := isMountPoint(target)
+	if err != nil {
+		return nil, err
+	}
+	w := &work{target: target, inside: inside}
+	w.dir = filepath.Join(filepath.Dir(target), workMark+filepath.Base(target)+"-"+planID)
+	if inside {
+		w.dir = filepath.Join(target, workMark+planID)
+	}
+	w.tree = filepath.Join(w.dir, "tree")
+	if err := clearStale(w, report); err != nil {
+		return nil, err
+	}
+	if err := w.refuseOccupied(); err != nil {
+		return nil, err
+	}
+	return w, w.create()
+}
+
+func (w *work) create() error {
+	if err := os.MkdirAll(w.tree, 0o700); err != nil {
+		return fmt.Errorf("make a work dir for %s: %w", w.target, err)
+	}
+	lock, err := fileutil.TryLockFile(filepath.Join(w.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", w.dir, err)
+	}
+	w.lock = lock
+	return nil
+}
+
+// refuseOccupied: a data dir that is there may be the last copy of something.
+func (w *work) refuseOccupied() error {
+	entries, err := os.ReadDir(w.target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%w: %s is not a directory", ErrRefused, w.target)
+	}
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", w.target, err)
+	}
+	for _, e := range entries {
+		if w.inside && (e.Name() == "lost+found" || strings.HasPrefix(e.Name(), workMark)) {
+			continue
+		}
+		return fmt.Errorf("%w: %s is not empty (%s is in it): move it aside, do not delete it before the restore is proven",
+			ErrRefused, w.target, e.Name())
+	}
+	return nil
+}
+
+// stalePatience is how long a lock may take to go after its owner was killed.
+const stalePatience = 5 * time.Second
+
+// clearStale removes the work dirs that killed runs left for this target; one whose owner lives is refused.
+func clearStale(w *work, report storage.Report) error {
+	pattern := filepath.Join(filepath.Dir(w.target), workMark+filepath.Base(w.target)+"-*")
+	if w.inside {
+		pattern = filepath.Join(w.target, workMark+"*")
+	}
+	stale, err := filepath.Glob(pattern)
+	if err != nil {
+		return err
+	}
+	for _, dir := range stale {
+		if err := waitUnlocked(filepath.Join(dir, "lock"), stalePatience); err != nil {
+			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", ErrRefused, w.target)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove what a killed restore left: %w", err)
+		}
+		report.Say(storage.Event{Stage: "ask", Level: storage.Note, Object: dir, Message: "removed what a killed restore left"})
+	}
+	return nil
+}
+
+func waitUnlocked(path string, patience time.Duration) error {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		lock, err := fileutil.TryLockFile(path, os.O_RDWR, 0o600)
+		if err == nil {
+			return lock.Close()
+		}
+		if !errors.Is(err, fileutil.ErrLocked) { // killed before it had a lock
+			return nil
+		}
+		if time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// enough refuses to begin what the disk cannot hold.
+func (w *work) enough(need int64) error {
+	free, err := freeSpace(w.dir)
+	if err != nil {
+		return fmt.Errorf("ask for the free space of %s: %w", w.dir, err)
+	}
+	if free < need {
+		return fmt.Errorf("%w: %s has %d MiB free, the restore needs up to %d MiB there: make room, or choose another disk",
+			ErrRefused, filepath.Dir(w.dir), free>>20, need>>20+1)
+	}
+	return nil
+}
+
+// sync makes everything in the tree durable: files, then the directories that name them.
+func (w *work) sync() error {
+	return filepath.WalkDir(w.tree, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return syncPath(path)
+	})
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("make %s durable: %w", path, err)
+	}
+	return nil
+}
+
+// publish puts the tree in the target's place, in one step; in a mount point one step a folder. An empty target keeps
+// its owner.
+func (w *work) publish() error {
+	if err := w.refuseOccupied(); err != nil {
+		return err
+	}
+	if err := inheritOwner(w.target, w.tree); err != nil {
+		return err
+	}
+	if !w.inside {
+		if err := os.Rename(w.tree, w.target); err != nil {
+			return fmt.Errorf("put the restore into place: %w", err)
+		}
+		return syncPath(filepath.Dir(w.target))
+	}
+	entries, err := os.ReadDir(w.tree)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.Rename(filepath.Join(w.tree, e.Name()), filepath.Join(w.target, e.Name())); err != nil {
+			return fmt.Errorf("put the restore into place: %w", err)
+		}
+	}
+	return syncPath(w.target)
+}
+
+// remove ends the work dir, whatever became of it.
+func (w *work) remove() {
+	os.RemoveAll(w.dir)
+	w.lock.Close()
+}
+
+func limited(r io.Reader, n int64) io.Reader { return &io.LimitedReader{R: r, N: n} }
