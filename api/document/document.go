@@ -1,0 +1,106 @@
+// Package document is what dr prints with -o json. One Go type a document, held by golden tests: a field may be added,
+// none is renamed or removed. docs/json.md describes them.
+package document
+
+import (
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Line is one line of what a verb that takes its time prints: events as they come, then a result or an error.
+type Line struct {
+	Event  *storage.Event `json:"event,omitempty"`
+	Result any            `json:"result,omitempty"`
+	Error  *Error         `json:"error,omitempty"`
+}
+
+// Error is how a verb failed.
+type Error struct {
+	Message  string `json:"message"`
+	ExitCode int    `json:"exitCode"`
+}
+
+// List is dr list.
+type List struct {
+	Backups []Backup `json:"backups"` // by cluster, newest first
+	Damaged []Damage `json:"damaged"`
+}
+
+// Backup is one backup in List, and dr show.
+type Backup struct {
+	repository.Manifest
+	Proven    repository.Level   `json:"proven"` // the highest rung passed, "" if a later verify failed
+	ProvenAt  time.Time          `json:"provenAt"`
+	Decrypted bool               `json:"decrypted"` // a key has been shown to open it, or none is needed
+	Proofs    []repository.Proof `json:"proofs"`
+}
+
+// Damage is a backup that cannot be used.
+type Damage struct {
+	Cluster string        `json:"cluster"`
+	ID      repository.ID `json:"id"`
+	Message string        `json:"message"`
+}
+
+// Leftovers is dr list --leftovers.
+type Leftovers struct {
+	Leftovers []Leftover `json:"leftovers"`
+}
+
+// Leftover is what a killed backup left.
+type Leftover struct {
+	Cluster string    `json:"cluster"`
+	Key     string    `json:"key"`
+	Size    int64     `json:"size"` // bytes
+	Since   time.Time `json:"since"`
+}
+
+// Verify is dr verify.
+type Verify struct {
+	Proofs []repository.Proof `json:"proofs"`
+}
+
+// Fetch is dr fetch.
+type Fetch struct {
+	Backup repository.ID `json:"backup"`
+	File   string        `json:"file"`
+	Size   int64         `json:"size"` // bytes
+	SHA256 string        `json:"sha256"`
+	Key    string        `json:"key,omitempty"` // fingerprint of the key that opened it
+}
+
+// Plan is dr restore --dry-run.
+type Plan = restore.Plan
+
+// Restore is dr restore.
+type Restore = restore.Result
+
+// Version is dr version.
+type Version struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	Etcd    string `json:"etcd"` // of the libraries that restore
+}
+
+// NewBackup is b as a document.
+func NewBackup(b repository.Backup) Backup {
+	proven, at := b.Best()
+	proofs := b.Proofs
+	if proofs == nil {
+		proofs = []repository.Proof{}
+	}
+	return Backup{Manifest: b.Manifest, Proven: proven, ProvenAt: at, Decrypted: b.Decrypted(), Proofs: proofs}
+}
+
+// Add puts a cluster's catalog into l.
+func (l *List) Add(c repository.Catalog) {
+	for _, b := range c.Backups {
+		l.Backups = append(l.Backups, NewBackup(b))
+	}
+	for _, d := range c.Damaged {
+		l.Damaged = append(l.Damaged, Damage{c.Cluster, d.ID, d.Err.Error()})
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+// app is one run of dr: the world, and the flags that several verbs share.
+type app struct {
+	world
+	repo    string
+	cluster string
+	output  string
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dr",
+		Short: "Back etcd clusters up, and restore them",
+		Long: `dr backs etcd clusters up into a repository, proves the backups, and rebuilds every member's data dir from them.
+
+Exit codes: 0 done; 1 network, store or etcd failed; 2 the command line cannot be used as written;
+3 the repository does not hold what was asked for, or a check found damage; 4 refused for safety; 130 interrupted.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown verb %q", args[0])
+			}
+			return cmd.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w", err) })
+	root.AddCommand(a.backup(), a.list(), a.show(), a.fetch(), a.verify(), a.restore(),
+		a.keygen(), a.demo(), a.version(), a.child())
+	root.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true})
+	return root
+}
+
+// repositoryFlags are for the verbs that read or write a repository.
+func (a *app) repositoryFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.repo, "repo", a.getenv("DR_REPO"), "repository, such as file:///var/backups/etcd (DR_REPO)")
+	cmd.Flags().StringVar(&a.cluster, "cluster", a.getenv("DR_CLUSTER"), "the cluster's name in the repository (DR_CLUSTER)")
+}
+
+func (a *app) outputFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&a.output, "output", "o", "table", "table or json")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if a.output != "table" && a.output != "json" {
+			bad := a.output
+			a.output = "table"
+			return usagef("-o %s: use table or json", bad)
+		}
+		return nil
+	}
+}
+
+// open opens the cluster that the flags name.
+func (a *app) open() (*repository.Cluster, error) {
+	if a.cluster == "" {
+		return nil, usagef("no cluster: name it with --cluster or DR_CLUSTER")
+	}
+	bucket, err := stores.Open(a.repo)
+	if err != nil {
+		return nil, err
+	}
+	return repository.Open(bucket, a.cluster)
+}
+
+// json prints v on one line.
+func (a *app) json(v any) error { return json.NewEncoder(a.stdout).Encode(v) }
+
+// document prints v for a person who reads JSON.
+func (a *app) document(v any) error {
+	enc := json.NewEncoder(a.stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.stdout, format, args...) }
+
+// ask asks for a secret on the terminal.
+func (a *app) ask(question string) (string, error) {
+	f, ok := a.stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return "", fmt.Errorf("there is no terminal to ask on")
+	}
+	fmt.Fprint(a.stderr, question)
+	secret, err := term.ReadPassword(int(f.Fd()))
+	fmt.Fprintln(a.stderr)
+	return string(secret), err
+}
+
+// secretFile is a file's first line.
+func secretFile(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", usagef("%w", err)
+	}
+	line, _, _ := strings.Cut(string(content), "\n")
+	return strings.TrimRight(line, "\r"), nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func oneArg(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("at most one %s, not %d", what, len(args))
+		}
+		return nil
+	}
+}
+
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("unexpected %q", args[0])
+	}
+	return nil
+}
+
+// parseID reads an ID argument; "latest" and nothing are "".
+func parseID(args []string) (repository.ID, error) {
+	if len(args) == 0 || args[0] == "latest" {
+		return "", nil
+	}
+	return repository.ParseID(args[0])
+}

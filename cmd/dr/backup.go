@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func (a *app) backup() *cobra.Command {
+	var request backup.Request
+	var to sealFlags
+	cmd := &cobra.Command{
+		Use:   "backup",
+		Short: "Take a backup of a live cluster",
+		Long: `backup streams a snapshot from the cluster's leader through compression and encryption into the repository.
+Nothing of it touches the local disk (unless --spool asks for it), and memory stays bounded whatever the size.
+Dead endpoints are tolerated; without a quorum a backup still comes out, and is marked.
+Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the command line.`,
+		Example: `  dr backup --repo file:///var/backups/etcd --cluster prod --recipient age1… \
+    --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
+		Args: noArgs,
+	}
+	etcd := cluster.AddFlags(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&request.From, "from", "leader", "leader, follower, any, or one of the endpoints")
+	flags.BoolVar(&request.NoHash, "no-hash", false, "do not ask the member for its HashKV (it stalls writes for about 160 ms a GB); a restore is then not compared with it")
+	flags.BoolVar(&request.CompareMembers, "compare-members", false, "compare the HashKV of all members, one at a time; exit code 3 if they differ")
+	flags.DurationVar(&request.MaxStream, "max-stream", 5*time.Minute, "give up if the member has not sent everything by then")
+	flags.StringVar(&request.Spool, "spool", "", "directory: take the stream there at full speed, sealed, then upload it")
+	flags.StringToStringVar((*map[string]string)(&request.Labels), "label", nil, "name=value, kept with the backup; may be given again")
+	flags.DurationVar(&request.Grace, "grace", 24*time.Hour, "remove leftovers of killed backups that are older")
+	to.add(cmd, a.getenv)
+	a.repositoryFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := a.open()
+		if err != nil {
+			return err
+		}
+		if request.MaxStream <= 0 || request.Grace <= 0 {
+			return usagef("--max-stream and --grace must be above zero")
+		}
+		if request.To, err = to.load(); err != nil {
+			return err
+		}
+		cfg, err := etcd.Config(a.getenv, a.ask)
+		if err != nil {
+			return err
+		}
+		a.warnPlain(request.To.Seal().Encryption)
+		request.Version = version()
+		report, done := a.progress()
+		result, err := backup.Run(cmd.Context(), cfg, c, request, report)
+		done()
+		if result.ID == "" {
+			return err
+		}
+		if printed := a.printBackup(result); printed != nil {
+			return printed
+		}
+		return err
+	}
+	return cmd
+}
+
+// warnPlain is loud on purpose: etcd holds every Secret of a Kubernetes cluster.
+func (a *app) warnPlain(encryption string) {
+	if encryption == "" {
+		fmt.Fprintln(a.stderr, "dr: WARNING: no --recipient: the backup is NOT ENCRYPTED, whoever can read the repository can read every secret in etcd")
+	}
+}
+
+func (a *app) printBackup(r backup.Result) error {
+	if a.output == "json" {
+		return a.json(document.Line{Result: document.NewBackup(r.Backup)})
+	}
+	a.printf("backup %s of cluster %s is stored\n", r.ID, r.Cluster)
+	a.facts(
+		"member", fmt.Sprintf("%s (%s), etcd %s", r.Member.Name, r.Member.ID, r.EtcdVersion),
+		"revision", fmt.Sprintf("%d%s", r.Revision, hashText(r.HashKV)),
+		"database", size(r.Plain.Size),
+		"stored", fmt.Sprintf("%s, %s", size(r.Stored.Size), sealText(r.Backup)),
+		"marks", strings.Join(marks(r.Backup), ", "),
+		"took", seconds(r.Finished.Sub(r.Started).Seconds()),
+	)
+	return nil
+}
+
+func hashText(h *repository.HashKV) string {
+	if h == nil {
+		return ", no HashKV"
+	}
+	return fmt.Sprintf(", HashKV %08x", h.Hash)
+}
+
+func sealText(b repository.Backup) string {
+	if b.Seal.Encryption == "" {
+		return "NOT ENCRYPTED"
+	}
+	return "encrypted for " + strings.Join(b.Seal.Recipients, ", ")
+}
+
+// marks are what should make a person look twice.
+func marks(b repository.Backup) []string {
+	var m []string
+	if b.NoQuorum {
+		m = append(m, "no-quorum")
+	}
+	if b.Diverged != "" {
+		m = append(m, "diverged")
+	}
+	m = append(m, b.Alarms...)
+	if b.Seal.Encryption == "" {
+		m = append(m, "not encrypted")
+	} else if !b.Decrypted() {
+		m = append(m, "never decrypted")
+	}
+	if _, bad := b.Failed(); bad {
+		m = append(m, "VERIFY FAILED")
+	}
+	return m
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+// The exit codes. They are part of the interface: docs/cli.md says what each means.
+const (
+	exitDone        = 0
+	exitOther       = 1
+	exitUsage       = 2
+	exitFinding     = 3
+	exitRefused     = 4
+	exitInterrupted = 130
+)
+
+// errUsage: the command line cannot be used as written.
+var errUsage = errors.New("bad command line")
+
+func usagef(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
+}
+
+// exitCode is the code for err. What was refused for safety goes first: it tells the caller that nothing was tried.
+func exitCode(ctx context.Context, err error) int {
+	is := func(targets ...error) bool {
+		for _, target := range targets {
+			if errors.Is(err, target) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case err == nil:
+		return exitDone
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case is(restore.ErrRefused, backup.ErrRefused):
+		return exitRefused
+	case is(repository.ErrDamaged, repository.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged):
+		return exitFinding
+	case is(errUsage, restore.ErrLayout, repository.ErrName, stores.ErrURL, cluster.ErrConfig):
+		return exitUsage
+	}
+	return exitOther
+}
+
+// end prints the error, if there is one, as one line on stderr (and as the last JSON line), and returns the exit code.
+func (a *app) end(ctx context.Context, err error) int {
+	code := exitCode(ctx, err)
+	if err == nil {
+		return code
+	}
+	message := strings.Join(strings.Fields(err.Error()), " ")
+	if ctx.Err() != nil {
+		message = "interrupted: " + message
+	}
+	if a.output == "json" {
+		_ = a.json(document.Line{Error: &document.Error{Message: message, ExitCode: code}})
+	}
+	fmt.Fprintf(a.stderr, "dr: %s\n", message)
+	if errors.Is(err, errUsage) {
+		fmt.Fprintln(a.stderr, "dr: --help shows what can be said")
+	}
+	return code
+}

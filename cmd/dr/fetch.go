@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+func (a *app) fetch() *cobra.Command {
+	var keys keyFlags
+	var to string
+	cmd := &cobra.Command{
+		Use:   "fetch [ID|latest] --to snapshot.db",
+		Short: "Fetch a backup back as a plain snapshot.db, for etcdutl",
+		Args:  oneArg("backup"),
+	}
+	cmd.Flags().StringVar(&to, "to", "", "the file to write; it must not exist")
+	keys.add(cmd, a.getenv)
+	a.repositoryFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := a.open()
+		if err != nil {
+			return err
+		}
+		if to == "" {
+			return usagef("no file: say --to snapshot.db")
+		}
+		with, err := keys.load()
+		if err != nil {
+			return err
+		}
+		b, err := find(cmd, c, args)
+		if err != nil {
+			return err
+		}
+		report, done := a.progress()
+		doc, err := fetchTo(cmd.Context(), c, b, with, to, report)
+		done()
+		if err != nil {
+			return err
+		}
+		if a.output == "json" {
+			return a.json(document.Line{Result: doc})
+		}
+		a.printf("%s is backup %s: %s, sha256 %s\n", doc.File, doc.Backup, size(doc.Size), doc.SHA256)
+		return nil
+	}
+	return cmd
+}
+
+// fetchTo writes beside the file and renames, so that a file of that name is always a whole one.
+func fetchTo(
+	ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys, to string, report storage.Report,
+) (document.Fetch, error) {
+	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+		return document.Fetch{}, usagef("%s exists already: choose another name", to)
+	}
+	snapshot, err := c.Fetch(ctx, b, keys)
+	if err != nil {
+		return document.Fetch{}, err
+	}
+	defer snapshot.Close()
+	report.Say(storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Plain.Size})
+	f, err := os.CreateTemp(filepath.Dir(to), ".dr-fetch-*")
+	if err != nil {
+		return document.Fetch{}, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := io.Copy(f, snapshot); err != nil {
+		return document.Fetch{}, fmt.Errorf("fetch backup %s: %w", b.ID, err)
+	}
+	if err := f.Sync(); err != nil {
+		return document.Fetch{}, err
+	}
+	if err := os.Link(f.Name(), to); err != nil { // unlike a rename, it never replaces
+		return document.Fetch{}, err
+	}
+	return document.Fetch{Backup: b.ID, File: to, Size: b.Plain.Size, SHA256: b.Plain.SHA256, Key: snapshot.Key}, nil
+}

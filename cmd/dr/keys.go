@@ -1,0 +1,100 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// sealFlags say for whom to seal.
+type sealFlags struct {
+	recipients     []string
+	recipientFiles []string
+	passphraseFile string
+}
+
+func (f *sealFlags) add(cmd *cobra.Command, getenv func(string) string) {
+	var fromEnv []string
+	if r := getenv("DR_RECIPIENT"); r != "" {
+		fromEnv = strings.Split(r, ",")
+	}
+	cmd.Flags().StringSliceVar(&f.recipients, "recipient", fromEnv, "age recipient to encrypt for; may be given again (DR_RECIPIENT)")
+	cmd.Flags().StringSliceVar(&f.recipientFiles, "recipients-file", nil, "file of age recipients")
+	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", getenv("DR_PASSPHRASE_FILE"), "encrypt with the passphrase in this file instead (DR_PASSPHRASE_FILE)")
+}
+
+func (f *sealFlags) load() (to seal.Recipients, err error) {
+	texts := f.recipients
+	for _, path := range f.recipientFiles {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return seal.Recipients{}, usagef("--recipients-file: %w", err)
+		}
+		texts = append(texts, string(content))
+	}
+	if len(texts) > 0 {
+		if to, err = seal.ParseRecipients(strings.NewReader(strings.Join(texts, "\n"))); err != nil {
+			return seal.Recipients{}, usagef("%w", err)
+		}
+	}
+	if f.passphraseFile == "" {
+		return to, nil
+	}
+	passphrase, err := secretFile(f.passphraseFile)
+	if err != nil {
+		return seal.Recipients{}, err
+	}
+	with, err := seal.PassphraseRecipient(passphrase)
+	if err != nil {
+		return seal.Recipients{}, usagef("%w", err)
+	}
+	if to, err = to.And(with); err != nil {
+		return seal.Recipients{}, usagef("%w", err)
+	}
+	return to, nil
+}
+
+// keyFlags say with what to unseal.
+type keyFlags struct {
+	identities     []string
+	passphraseFile string
+}
+
+func (f *keyFlags) add(cmd *cobra.Command, getenv func(string) string) {
+	var fromEnv []string
+	if i := getenv("DR_IDENTITY"); i != "" {
+		fromEnv = []string{i}
+	}
+	cmd.Flags().StringSliceVar(&f.identities, "identity", fromEnv, "file with the age identity that opens the backup; may be given again (DR_IDENTITY)")
+	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", getenv("DR_PASSPHRASE_FILE"), "file with the passphrase that opens it (DR_PASSPHRASE_FILE)")
+}
+
+func (f *keyFlags) load() (keys seal.Keys, err error) {
+	for _, path := range f.identities {
+		file, err := os.Open(path)
+		if err != nil {
+			return seal.Keys{}, usagef("--identity: %w", err)
+		}
+		more, err := seal.ParseKeys(file)
+		file.Close()
+		if err != nil {
+			return seal.Keys{}, usagef("--identity %s: %w", path, err)
+		}
+		keys = keys.And(more)
+	}
+	if f.passphraseFile == "" {
+		return keys, nil
+	}
+	passphrase, err := secretFile(f.passphraseFile)
+	if err != nil {
+		return seal.Keys{}, err
+	}
+	with, err := seal.Passphrase(passphrase)
+	if err != nil {
+		return seal.Keys{}, usagef("%w", err)
+	}
+	return keys.And(with), nil
+}

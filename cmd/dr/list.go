@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+func (a *app) list() *cobra.Command {
+	var newest int
+	var leftovers bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the backups of one cluster, or of all",
+		Long: `list shows what is in the repository, newest first, and how far each backup has been proven: stored, hashed, opened,
+booted (see dr verify). What looks like a backup and cannot be used is shown as damaged, and makes the exit code 3.`,
+		Args: noArgs,
+	}
+	cmd.Flags().IntVar(&newest, "newest", 0, "only that many of each cluster; 0: all")
+	cmd.Flags().BoolVar(&leftovers, "leftovers", false, "list what killed backups left instead")
+	a.repositoryFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		clusters, err := a.clusters(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if leftovers {
+			return a.listLeftovers(cmd.Context(), clusters)
+		}
+		return a.listBackups(cmd.Context(), clusters, newest)
+	}
+	return cmd
+}
+
+// clusters are the one that the flags name, or all.
+func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
+	bucket, err := stores.Open(a.repo)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{a.cluster}
+	if a.cluster == "" {
+		if names, err = repository.Clusters(ctx, bucket); err != nil {
+			return nil, err
+		}
+	}
+	var clusters []*repository.Cluster
+	for _, name := range names {
+		c, err := repository.Open(bucket, name)
+		if err != nil {
+			return nil, err
+		}
+		clusters = append(clusters, c)
+	}
+	if len(clusters) == 0 {
+		return nil, fmt.Errorf("a backup is %w %s: it is empty", repository.ErrNotFound, a.repo)
+	}
+	return clusters, nil
+}
+
+func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, newest int) error {
+	list := document.List{Backups: []document.Backup{}, Damaged: []document.Damage{}}
+	var rows [][]string
+	var damaged error
+	now := time.Now()
+	for _, c := range clusters {
+		catalog, err := c.Load(ctx, repository.LoadOptions{Newest: newest, Proofs: true})
+		if err != nil {
+			return err
+		}
+		if _, err := catalog.Latest(); errors.Is(err, repository.ErrNotFound) {
+			return err
+		}
+		list.Add(catalog)
+		for _, b := range catalog.Backups {
+			rows = append(rows, listRow(b, now))
+		}
+		for _, d := range catalog.Damaged {
+			rows = append(rows, []string{c.Name(), string(d.ID), "-", "-", "-", "-", "-", "DAMAGED", ""})
+			damaged = errors.Join(damaged, d.Err)
+		}
+	}
+	if a.output == "json" {
+		return errors.Join(a.document(list), damaged)
+	}
+	a.table([]string{"CLUSTER", "ID", "TAKEN", "REVISION", "DATABASE", "STORED", "ETCD", "PROVEN", "MARKS"}, rows)
+	return damaged
+}
+
+func listRow(b repository.Backup, now time.Time) []string {
+	return []string{
+		b.Cluster, string(b.ID), age(b.Started, now), fmt.Sprint(b.Revision), size(b.Plain.Size), size(b.Stored.Size),
+		b.EtcdVersion, provenText(b, now), strings.Join(marks(b), ", "),
+	}
+}
+
+func provenText(b repository.Backup, now time.Time) string {
+	level, at := b.Best()
+	if level == "" {
+		return "no, " + age(at, now)
+	}
+	return fmt.Sprintf("%s, %s", level, age(at, now))
+}
+
+func (a *app) listLeftovers(ctx context.Context, clusters []*repository.Cluster) error {
+	doc := document.Leftovers{Leftovers: []document.Leftover{}}
+	var rows [][]string
+	now := time.Now()
+	for _, c := range clusters {
+		leftovers, err := c.Leftovers(ctx)
+		if err != nil {
+			return err
+		}
+		for _, l := range leftovers {
+			doc.Leftovers = append(doc.Leftovers, document.Leftover{Cluster: c.Name(), Key: l.Key, Size: l.Size, Since: l.Since})
+			rows = append(rows, []string{c.Name(), l.Key, size(l.Size), age(l.Since, now)})
+		}
+	}
+	if a.output == "json" {
+		return a.document(doc)
+	}
+	if len(rows) == 0 {
+		a.printf("no leftovers\n")
+		return nil
+	}
+	a.table([]string{"CLUSTER", "OBJECT", "SIZE", "LAST WRITTEN"}, rows)
+	return nil
+}

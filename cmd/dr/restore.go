@@ -1,0 +1,277 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// restoreFlags are the words of dr restore.
+type restoreFlags struct {
+	target         restore.Target
+	layout         restore.Layout
+	initialCluster string
+	planIn         string
+	planOut        string
+	dryRun         bool
+	keys           keyFlags
+}
+
+func (a *app) restore() *cobra.Command {
+	f := &restoreFlags{}
+	cmd := &cobra.Command{
+		Use:   "restore [ID|latest]",
+		Short: "Rebuild members' data dirs from a backup",
+		Long: `restore rebuilds the data dirs of a new cluster from the newest backup, the one named, or a plain snapshot file:
+every member's (--output-dir, one folder a member), or one (--name and --data-dir). Nothing appears there before the
+backup has been fetched, decrypted and checked, page by page and against the HashKV of the member it came from.
+It refuses while a member of the old cluster still answers, and never touches a directory that is not empty.
+
+A cluster over several hosts is restored from one plan, so that all members get the same bytes, token and revisions:
+make it once with --plan-out, copy it, and run --plan with --name and --data-dir on each host.`,
+		Example: `  dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --dry-run
+  dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored
+  dr restore --from-file snapshot.db --initial-cluster infra0=https://10.0.0.1:2380 --name infra0 --data-dir /var/lib/etcd`,
+		Args: oneArg("backup"),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.target.File, "from-file", "", "restore this plain snapshot.db instead of a backup")
+	flags.BoolVar(&f.target.SkipHashCheck, "skip-hash-check", false, "take a file without the digest at its end, such as a copy of member/snap/db")
+	flags.StringVar(&f.layout.Into.OutputDir, "output-dir", "", "restore all members, one folder each, into this directory")
+	flags.StringVar(&f.layout.Into.Name, "name", "", "restore this member alone")
+	flags.StringVar(&f.layout.Into.DataDir, "data-dir", "", "into this directory")
+	flags.StringVar(&f.initialCluster, "initial-cluster", "", "members of the new cluster, name=peerURL,… (default: those of the backup)")
+	flags.StringSliceVar(&f.layout.OwnURLs, "initial-advertise-peer-urls", nil, "the --name member's own peer URLs, to be checked against the members")
+	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: a fresh one, which keeps old members out)")
+	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "revisions to jump ahead, marked compacted, so that caches notice: auto (for Kubernetes), 0 or N")
+	flags.BoolVar(&f.layout.KeepAlarms, "keep-alarms", false, "do not clear the alarms in the backup")
+	flags.BoolVar(&f.layout.AllowCorrupt, "allow-corrupt", false, "restore even with the alarm CORRUPT")
+	flags.BoolVar(&f.layout.OldIsDead, "old-is-dead", false, "do not ask whether the old members still answer")
+	flags.StringVar(&f.planOut, "plan-out", "", "write the plan to this file and stop")
+	flags.StringVar(&f.planIn, "plan", "", "run the plan in this file (-: stdin)")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
+	f.keys.add(cmd, a.getenv)
+	a.repositoryFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		plan, err := a.plan(cmd, f, args)
+		if err != nil {
+			return err
+		}
+		if f.planOut != "" {
+			return a.writePlan(plan, f.planOut)
+		}
+		if f.dryRun {
+			return a.printPlan(plan)
+		}
+		keys, err := f.keys.load()
+		if err != nil {
+			return err
+		}
+		report, done := a.progress()
+		result, err := restore.Spawn(cmd.Context(), plan, restore.NewSource(a.repo, plan.Cluster, keys), report)
+		done()
+		if err != nil {
+			return err
+		}
+		return a.printRestore(plan, result)
+	}
+	return cmd
+}
+
+// plan reads the plan of --plan, or makes one.
+func (a *app) plan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
+	if err := f.absolute(); err != nil {
+		return restore.Plan{}, err
+	}
+	if f.planIn != "" {
+		return a.readPlan(cmd, f, args)
+	}
+	id, err := parseID(args)
+	if err != nil {
+		return restore.Plan{}, err
+	}
+	f.target.Backup = id
+	if f.initialCluster != "" {
+		if f.layout.Members, err = restore.ParseMembers(f.initialCluster); err != nil {
+			return restore.Plan{}, err
+		}
+	}
+	if f.layout.Token == "" {
+		f.layout.Token = "dr-" + strings.ToLower(rand.Text()[:20])
+	}
+	catalog, err := a.catalog(cmd, f, id)
+	if err != nil {
+		return restore.Plan{}, err
+	}
+	return restore.NewPlan(catalog, f.target, f.layout, time.Now())
+}
+
+// absolute resolves what the child, or another host's reader of the plan, should not have to guess.
+func (f *restoreFlags) absolute() (err error) {
+	for _, path := range []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.target.File} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) catalog(cmd *cobra.Command, f *restoreFlags, id repository.ID) (repository.Catalog, error) {
+	if f.target.File != "" {
+		if id != "" {
+			return repository.Catalog{}, usagef("--from-file, or a backup")
+		}
+		if _, err := os.Stat(f.target.File); err != nil {
+			return repository.Catalog{}, usagef("--from-file: %w", err)
+		}
+		return repository.Catalog{}, nil
+	}
+	c, err := a.open()
+	if err != nil {
+		return repository.Catalog{}, err
+	}
+	return c.Load(cmd.Context(), repository.LoadOptions{Only: id, Proofs: true})
+}
+
+func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
+	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision",
+		"keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster"} {
+		if cmd.Flags().Changed(name) {
+			return restore.Plan{}, usagef("--plan decides --%s: leave it out, or make another plan", name)
+		}
+	}
+	if len(args) > 0 {
+		return restore.Plan{}, usagef("--plan decides the backup: leave %s out", args[0])
+	}
+	data, err := a.readFileOrStdin(f.planIn)
+	if err != nil {
+		return restore.Plan{}, usagef("--plan: %w", err)
+	}
+	plan, err := restore.DecodePlan(data)
+	if err != nil {
+		return restore.Plan{}, fmt.Errorf("--plan %s: %w", f.planIn, err)
+	}
+	if f.layout.Into == (restore.Into{}) {
+		return plan, nil
+	}
+	return plan.Place(f.layout.Into)
+}
+
+func (a *app) readFileOrStdin(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(a.stdin)
+	}
+	return os.ReadFile(path)
+}
+
+func (a *app) writePlan(p restore.Plan, path string) error {
+	data, err := p.Encode()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return usagef("--plan-out: %w", err)
+	}
+	a.printf("plan %s is in %s: on each host run dr restore --plan %s --name NAME --data-dir DIR\n", p.ID, path, filepath.Base(path))
+	return nil
+}
+
+func (a *app) printPlan(p restore.Plan) error {
+	if a.output == "json" {
+		return a.document(document.Plan(p))
+	}
+	a.printf("plan %s\n", p.ID)
+	pairs := []string{"restores", planSource(p), "members", p.InitialCluster(), "token", p.Token, "revisions", planBump(p), "into", planInto(p)}
+	for _, note := range p.Notes {
+		pairs = append(pairs, "note", note)
+	}
+	a.facts(pairs...)
+	return nil
+}
+
+func planSource(p restore.Plan) string {
+	if p.Backup == nil {
+		return p.File
+	}
+	b := p.Backup
+	return fmt.Sprintf("backup %s of cluster %s: revision %d, %s", b.ID, p.Cluster, b.Revision, size(b.Plain.Size))
+}
+
+func planBump(p restore.Plan) string {
+	if p.Bump.By == 0 {
+		return "go on where the backup ends: " + p.Bump.Reason
+	}
+	return fmt.Sprintf("jump ahead by %d: %s", p.Bump.By, p.Bump.Reason)
+}
+
+func planInto(p restore.Plan) string {
+	switch {
+	case p.Into.OutputDir != "":
+		return p.Into.OutputDir + ", one folder a member; it must be empty or absent"
+	case p.Into.DataDir != "":
+		return fmt.Sprintf("%s, member %s; it must be empty or absent", p.Into.DataDir, p.Into.Name)
+	}
+	return "nowhere yet: give --output-dir, or --name and --data-dir"
+}
+
+func (a *app) printRestore(p restore.Plan, r restore.Result) error {
+	if a.output == "json" {
+		return a.json(document.Line{Result: document.Restore(r)})
+	}
+	a.printf("restored %s\n", planSource(p))
+	var took float64
+	var phases []string
+	for _, phase := range r.Phases {
+		took += phase.Seconds
+		phases = append(phases, fmt.Sprintf("%s %.1f", phase.Stage, phase.Seconds))
+	}
+	bumped := ""
+	if r.BumpedTo > 0 {
+		bumped = fmt.Sprintf(", go on from %d", r.BumpedTo)
+	}
+	a.facts(
+		"key space", fmt.Sprintf("%d keys at revision %d%s", r.Keys, r.Revision, bumped),
+		"HashKV", r.HashKV,
+		"new cluster", fmt.Sprintf("%s, token %s", r.ClusterID, r.Token),
+		"cleared alarms", strings.Join(r.Cleared, ", "),
+		"took", fmt.Sprintf("%s (%s)", seconds(took), strings.Join(phases, ", ")),
+	)
+	a.printf("start the members, all at once, each with its TLS flags as before:\n")
+	for _, m := range r.Members {
+		a.printf("\n  %s\n", shellLine(m.Command))
+	}
+	return nil
+}
+
+// shellLine breaks a command before each flag, ready to be pasted.
+func shellLine(command []string) string {
+	var b strings.Builder
+	for i, word := range command {
+		switch {
+		case i == 0:
+		case strings.HasPrefix(word, "--"):
+			b.WriteString(" \\\n    ")
+		default:
+			b.WriteString(" ")
+		}
+		if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+[]") != "" {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func (a *app) show() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show [ID|latest]",
+		Short: "Show one backup: where it comes from, what is in it, how far it is proven",
+		Args:  oneArg("backup"),
+	}
+	a.repositoryFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := a.open()
+		if err != nil {
+			return err
+		}
+		b, err := find(cmd, c, args)
+		if err != nil {
+			return err
+		}
+		if a.output == "json" {
+			return a.document(document.NewBackup(b))
+		}
+		a.printShow(b)
+		return nil
+	}
+	return cmd
+}
+
+// find is the backup that the argument names, with its proofs.
+func find(cmd *cobra.Command, c *repository.Cluster, args []string) (repository.Backup, error) {
+	id, err := parseID(args)
+	if err != nil {
+		return repository.Backup{}, err
+	}
+	catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Only: id, Proofs: true})
+	if err != nil {
+		return repository.Backup{}, err
+	}
+	if id == "" {
+		return catalog.Latest()
+	}
+	return catalog.Find(id)
+}
+
+func (a *app) printShow(b repository.Backup) {
+	now := time.Now()
+	a.printf("backup %s of cluster %s\n", b.ID, b.Cluster)
+	a.facts(
+		"taken", fmt.Sprintf("%s (%s), in %s", b.Started.Format(time.RFC3339), age(b.Started, now), seconds(b.Finished.Sub(b.Started).Seconds())),
+		"cluster id", b.ClusterID,
+		"member", fmt.Sprintf("%s (%s), etcd %s", b.Member.Name, b.Member.ID, b.EtcdVersion),
+		"revision", fmt.Sprintf("%d%s", b.Revision, hashText(b.HashKV)),
+		"database", fmt.Sprintf("%s, sha256 %s", size(b.Plain.Size), b.Plain.SHA256),
+		"stored", fmt.Sprintf("%s, %s, sha256 %s", size(b.Stored.Size), sealText(b), b.Stored.SHA256),
+		"holds", strings.Join(contents(b), ", "),
+		"marks", strings.Join(marks(b), ", "),
+		"diverged", b.Diverged,
+		"labels", labelText(b.Labels),
+		"proven", provenText(b, now),
+	)
+	var rows [][]string
+	for _, m := range b.Members {
+		rows = append(rows, []string{"  " + m.Name, m.ID, strings.Join(m.PeerURLs, ","), strings.Join(m.ClientURLs, ","), learner(m)})
+	}
+	a.table([]string{"  MEMBER", "ID", "PEER URLS", "CLIENT URLS", ""}, rows)
+	if len(b.Proofs) == 0 {
+		return
+	}
+	rows = nil
+	for _, p := range b.Proofs {
+		rows = append(rows, []string{"  " + age(p.Time, now), string(p.Level), string(p.Verdict), seconds(p.Seconds), p.Key, p.Finding})
+	}
+	a.table([]string{"  PROOF", "LEVEL", "VERDICT", "TOOK", "KEY", "FINDING"}, rows)
+}
+
+func contents(b repository.Backup) []string {
+	var c []string
+	if b.Kubernetes {
+		c = append(c, "a Kubernetes key space")
+	}
+	if b.KubernetesEncrypted {
+		c = append(c, "values that Kubernetes encrypted (their keys are not in the backup)")
+	}
+	if b.Auth {
+		c = append(c, "users (enabled)")
+	}
+	return c
+}
+
+func labelText(labels repository.Labels) string {
+	var parts []string
+	for name, value := range labels {
+		parts = append(parts, name+"="+value)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func learner(m repository.Member) string {
+	if m.Learner {
+		return "learner"
+	}
+	return ""
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/verify"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func (a *app) verify() *cobra.Command {
+	var keys keyFlags
+	var all bool
+	var level, dir string
+	cmd := &cobra.Command{
+		Use:   "verify [ID|latest]",
+		Short: "Prove a backup, and write down how far",
+		Long: `verify proves the newest backup, the one named, or all, up to a rung of this ladder:
+  stored   the manifest is whole and the object is there with its size
+  hashed   all bytes were read, and their digests are right
+  opened   the database was opened, every page checked, HashKV compared with the member's
+  booted   an etcd server started on the restored data and answered with the same HashKV
+Each verify appends a proof to the backup; dr list shows the best one. A backup that fails makes the exit code 3.`,
+		Args: oneArg("backup"),
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "verify every backup of the cluster")
+	cmd.Flags().StringVar(&level, "level", "opened", "stored, hashed, opened or booted")
+	cmd.Flags().StringVar(&dir, "scratch-dir", "", "where opened and booted put their copy (default: the system's temporary directory)")
+	keys.add(cmd, a.getenv)
+	a.repositoryFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := a.open()
+		if err != nil {
+			return err
+		}
+		rung, err := repository.ParseLevel(level)
+		if err != nil {
+			return usagef("--level: %w", err)
+		}
+		if all && len(args) > 0 {
+			return usagef("--all, or one backup")
+		}
+		with, err := keys.load()
+		if err != nil {
+			return err
+		}
+		backups, damaged, err := toVerify(cmd, c, args, all)
+		if err != nil {
+			return err
+		}
+		report, done := a.progress()
+		request := verify.Request{Level: rung, Dir: dir, By: identity(), Source: restore.NewSource(a.repo, a.cluster, with)}
+		doc := document.Verify{Proofs: []repository.Proof{}}
+		for _, b := range backups {
+			proof, err := verify.Run(cmd.Context(), c, b, with, request, report)
+			doc.Proofs = append(doc.Proofs, proof)
+			damaged = errors.Join(damaged, err)
+			if cmd.Context().Err() != nil {
+				break
+			}
+		}
+		done()
+		return errors.Join(a.printVerify(doc), damaged)
+	}
+	return cmd
+}
+
+// toVerify are the backups to verify; with all, what is damaged beyond that comes as an error beside them.
+func toVerify(cmd *cobra.Command, c *repository.Cluster, args []string, all bool) ([]repository.Backup, error, error) {
+	if !all {
+		b, err := find(cmd, c, args)
+		return []repository.Backup{b}, nil, err
+	}
+	catalog, err := c.Load(cmd.Context(), repository.LoadOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := catalog.Latest(); errors.Is(err, repository.ErrNotFound) {
+		return nil, nil, err
+	}
+	var damaged error
+	for _, d := range catalog.Damaged {
+		damaged = errors.Join(damaged, d.Err)
+	}
+	return catalog.Backups, damaged, nil
+}
+
+func (a *app) printVerify(doc document.Verify) error {
+	if a.output == "json" {
+		return a.json(document.Line{Result: doc})
+	}
+	var rows [][]string
+	for _, p := range doc.Proofs {
+		rows = append(rows, []string{string(p.Backup), string(p.Level), string(p.Verdict), seconds(p.Seconds), verifyText(p)})
+	}
+	a.table([]string{"BACKUP", "LEVEL", "VERDICT", "TOOK", "FINDING"}, rows)
+	return nil
+}
+
+func verifyText(p repository.Proof) string {
+	if p.Verdict == repository.Passed && p.HashKV != "" {
+		return fmt.Sprintf("%s, %d keys", p.HashKV, p.Keys)
+	}
+	return p.Finding
+}
+
+// identity says who verified.
+func identity() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return host + ", dr " + version()
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	etcd "go.etcd.io/etcd/api/v3/version"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+)
+
+func (a *app) version() *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "Print dr's version, and that of the etcd code in it", Args: noArgs}
+	a.outputFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		v := document.Version{Version: version(), Go: runtime.Version(), Etcd: etcd.Version}
+		if a.output == "json" {
+			return a.document(v)
+		}
+		a.printf("dr %s (%s, etcd %s)\n", v.Version, v.Go, v.Etcd)
+		return nil
+	}
+	return cmd
+}
+
+// version is the module's version as the go command stamped it, "dev" for a build out of a work tree.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "dev"
+	}
+	return info.Main.Version
+}
