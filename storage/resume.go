@@ -6,6 +6,25 @@ import (
 	"io"
 )
 
+func (r *retried) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCloser, Object, error) {
+	t := tries{policy: r.policy}
+	for {
+		stream, obj, err := r.Bucket.Open(ctx, key, o)
+		if err = t.again(ctx, err); err == errAgain {
+			continue
+		}
+		if err != nil {
+			return nil, obj, err
+		}
+		o.Version = obj.Version
+		left := obj.Size - o.Offset
+		if o.Length > 0 {
+			left = min(left, o.Length)
+		}
+		return &retriedStream{ctx: ctx, r: r, key: key, next: o, left: left, stream: stream, tries: t}, obj, nil
+	}
+}
+
 // retriedStream is a stream of WithRetry that opens the rest of its range when it is cut.
 type retriedStream struct {
 	ctx    context.Context

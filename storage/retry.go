@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math/rand/v2"
 	"time"
@@ -85,25 +84,6 @@ func (r *retried) listOnce(
 		}
 	}
 	return false, nil
-}
-
-func (r *retried) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCloser, Object, error) {
-	t := tries{policy: r.policy}
-	for {
-		stream, obj, err := r.Bucket.Open(ctx, key, o)
-		if err = t.again(ctx, err); err == errAgain {
-			continue
-		}
-		if err != nil {
-			return nil, obj, err
-		}
-		o.Version = obj.Version
-		left := obj.Size - o.Offset
-		if o.Length > 0 {
-			left = min(left, o.Length)
-		}
-		return &retriedStream{ctx: ctx, r: r, key: key, next: o, left: left, stream: stream, tries: t}, obj, nil
-	}
 }
 
 // tries counts the failures in a row of one call.

@@ -1,0 +1,87 @@
+// Command bench measures dr against etcdctl and etcdutl in one run, alternating, and writes docs/benchmarks.md. It
+// exits with 1 if a median is past its limit. Absolute times depend on the machine; the ratios are what counts.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+)
+
+func main() {
+	var o options
+	flag.IntVar(&o.pairs, "pairs", 5, "alternating pairs of each measurement")
+	flag.StringVar(&o.out, "out", "docs/benchmarks.md", "the page to write, empty for none")
+	flag.StringVar(&o.dir, "dir", "", "where the data goes (default: a temporary directory)")
+	flag.BoolVar(&o.quick, "quick", false, "a 16 MiB database, one pair, no limits: to see that it works")
+	flag.Parse()
+	o.tools = os.Getenv("ETCD_DR_TOOLS")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	pairs int
+	out   string
+	dir   string
+	tools string
+	quick bool
+}
+
+func (o options) tool(name string) string { return filepath.Join(o.tools, "etcd-3.7", name) }
+
+// sizes are the databases, in MB, and whether the limits count for them.
+func (o options) sizes() []database {
+	if o.quick {
+		return []database{{megabytes: 16}}
+	}
+	return []database{{megabytes: 200}, {megabytes: 1000, limits: true}}
+}
+
+type database struct {
+	megabytes int
+	limits    bool
+}
+
+func run(ctx context.Context, o options) error {
+	if o.tools == "" {
+		return errors.New("ETCD_DR_TOOLS names no directory: run make bench")
+	}
+	if o.quick {
+		o.pairs = 1
+	}
+	dir, err := os.MkdirTemp(o.dir, "dr-bench-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	dr := filepath.Join(dir, "dr")
+	if err := command(ctx, "go", "build", "-o", dr, "./cmd/dr"); err != nil {
+		return err
+	}
+	var results []result
+	for _, db := range o.sizes() {
+		r, err := measure(ctx, o, db, dr, filepath.Join(dir, fmt.Sprint(db.megabytes)))
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	page, past := render(results, o.pairs)
+	fmt.Println(page)
+	if o.out != "" && !o.quick {
+		if err := os.WriteFile(o.out, []byte(page), 0o644); err != nil {
+			return err
+		}
+	}
+	return past
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// render makes the page, and an error of every limit that was passed.
+func render(results []result, pairs int) (page string, past error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Benchmarks
+
+Written by `+"`make bench`"+` on %s: %d cores, Go %s, etcd 3.7. Medians of %d alternating pairs in one run.
+The machine is shared: read the ratios. Memory is the peak of the process, its children included.
+
+"work" is the wall time without the phases check (every page) and prove (HashKV against the member's), which the other
+tools have nothing like; they are shown apart.
+`, time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), strings.TrimPrefix(runtime.Version(), "go"), pairs)
+	for _, r := range results {
+		fmt.Fprintf(&b, "\n## %d MB (snapshot of %d MiB)\n\n", r.megabytes, r.size>>20)
+		b.WriteString("| command | wall | work | check | prove | CPU | memory |\n|---|---|---|---|---|---|---|\n")
+		row(&b, "etcdctl snapshot save", r.save)
+		row(&b, "dr backup, sealed and encrypted", r.backup)
+		row(&b, "zstd -d, etcdutl snapshot restore, one member", r.theirRestore)
+		row(&b, "dr restore, one member", r.restoreOne)
+		row(&b, "dr restore, three members", r.restoreAll)
+		b.WriteString("\n| ratio | measured | limit |\n|---|---|---|\n")
+		for _, l := range r.ratios() {
+			fmt.Fprintf(&b, "| %s | %.2f | %.2f |\n", l.what, l.is, l.limit)
+			if r.limits && l.is > l.limit {
+				past = errors.Join(past, fmt.Errorf("%d MB: %s is %.2f, the limit is %.2f", r.megabytes, l.what, l.is, l.limit))
+			}
+		}
+	}
+	return b.String(), past
+}
+
+type ratio struct {
+	what      string
+	is, limit float64
+}
+
+func (r result) ratios() []ratio {
+	wall := func(c cost) time.Duration { return c.wall }
+	cpu := func(c cost) time.Duration { return c.cpu }
+	return []ratio{
+		{"backup to etcdctl, wall", over(median(r.backup, wall), median(r.save, wall)), 1.3},
+		{"backup to etcdctl, CPU", over(median(r.backup, cpu), median(r.save, cpu)), 2},
+		{"restore of one member to etcdutl's, work", over(median(r.restoreOne, cost.work), median(r.theirRestore, wall)), 1},
+		{"restore of three members to etcdutl's one, work", over(median(r.restoreAll, cost.work), median(r.theirRestore, wall)), 1.5},
+	}
+}
+
+func over(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+func row(b *strings.Builder, name string, costs []cost) {
+	phase := func(stage string) string {
+		d := median(costs, func(c cost) time.Duration { return c.phases[stage] })
+		if d == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	}
+	var memory int64
+	for _, c := range costs {
+		memory = max(memory, c.memory)
+	}
+	fmt.Fprintf(b, "| %s | %.2f s | %.2f s | %s | %s | %.2f s | %d MiB |\n", name,
+		median(costs, func(c cost) time.Duration { return c.wall }).Seconds(), median(costs, cost.work).Seconds(),
+		phase("check"), phase("prove"), median(costs, func(c cost) time.Duration { return c.cpu }).Seconds(), memory>>20)
+}
+
+func median(costs []cost, of func(cost) time.Duration) time.Duration {
+	var all []time.Duration
+	for _, c := range costs {
+		all = append(all, of(c))
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
