@@ -332,6 +332,17 @@ func (c *Cluster) Restart(t testing.TB, numbers ...int) {
 	}
 }
 
+// Launch starts member i, which is down, and does not wait for it: it may never find a leader.
+func (c *Cluster) Launch(t testing.TB, i int) {
+	t.Helper()
+	m := c.Members[i]
+	p, err := startProcess(m.LogFile, Tool(t, c.Version, "etcd"), c.args(m)...)
+	if err != nil {
+		t.Fatalf("launch %s: %v", m.Name, err)
+	}
+	m.process = p
+}
+
 // Pause freezes member i: its connections stay open and nothing answers.
 func (c *Cluster) Pause(t testing.TB, i int) {
 	t.Helper()

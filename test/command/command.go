@@ -1,0 +1,80 @@
+// Package command runs the dr binary for tests, as a user would.
+package command
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// path of the binary, set by Main.
+var path string
+
+// Main builds dr from the tree that the test stands in, runs the tests, and removes it. It is for a TestMain:
+//
+//	func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
+func Main(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "dr-binary-*")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	path = filepath.Join(dir, "dr")
+	build := exec.Command("go", "build", "-o", path, "github.com/etcd-dr/etcd-dr/cmd/dr")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build dr: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// Path is where the binary is.
+func Path() string { return path }
+
+// Output is what a run of dr left.
+type Output struct {
+	Stdout, Stderr string
+	Code           int
+}
+
+// Run runs dr to its end, with nothing on stdin and no DR_ or ETCDCTL_ variable that the caller has not given in env.
+func Run(t testing.TB, env []string, args ...string) Output {
+	t.Helper()
+	cmd := Command(t, env, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		t.Fatalf("run dr %s: %v", strings.Join(args, " "), err)
+	}
+	return Output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// Must is Run for a command that has to succeed; it returns stdout.
+func Must(t testing.TB, env []string, args ...string) string {
+	t.Helper()
+	out := Run(t, env, args...)
+	if out.Code != 0 {
+		t.Fatalf("dr %s: exit code %d\n%s%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr)
+	}
+	return out.Stdout
+}
+
+// Command is a run of dr that has not begun. It ends with the test.
+func Command(t testing.TB, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "DR_") && !strings.HasPrefix(variable, "ETCDCTL_") {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	cmd.Env = append(cmd.Env, env...)
+	return cmd
+}

@@ -1,0 +1,281 @@
+// Package e2e does the main job with the dr binary on real servers of every version.
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
+
+// job is one cluster's backups, and how dr reaches it.
+type job struct {
+	repo string
+	key  string // file with the identity
+	to   string // recipient
+	env  []string
+}
+
+func newJob(t *testing.T) job {
+	dir := t.TempDir()
+	j := job{repo: filepath.Join(dir, "repo"), key: filepath.Join(dir, "key.txt")}
+	j.to = strings.TrimSpace(command.Must(t, nil, "keygen", "--to", j.key))
+	j.env = []string{"DR_REPO=file://" + j.repo, "DR_CLUSTER=prod", "DR_RECIPIENT=" + j.to, "DR_IDENTITY=" + j.key}
+	return j
+}
+
+// reach are the flags with which dr reaches a cluster.
+func reach(c *servers.Cluster) []string {
+	args := []string{"--endpoints", strings.Join(c.Endpoints(), ",")}
+	if c.Certificates != nil {
+		args = append(args, "--cacert", c.Certificates.CA, "--cert", c.Certificates.Cert, "--key", c.Certificates.Key)
+	}
+	return args
+}
+
+// restored runs dr restore for all members, on new peer URLs, and boots what comes out on the same version.
+func restored(t *testing.T, j job, o servers.Options, args ...string) (*servers.Cluster, result) {
+	t.Helper()
+	urls := servers.FreeURLs(t, 3)
+	if o.TLS {
+		urls = servers.FreeTLSURLs(t, 3)
+	}
+	var members []string
+	for i, u := range urls {
+		members = append(members, fmt.Sprintf("m%d=%s", i+1, u))
+	}
+	into := filepath.Join(t.TempDir(), "restored")
+	out := command.Must(t, j.env, append([]string{"restore", "-o", "json", "--output-dir", into, "--old-is-dead",
+		"--initial-cluster", strings.Join(members, ",")}, args...)...)
+	r := lastResult(t, out)
+	var dirs []servers.Existing
+	for i, u := range urls {
+		name := fmt.Sprintf("m%d", i+1)
+		dirs = append(dirs, servers.Existing{Name: name, DataDir: filepath.Join(into, name), PeerURL: u})
+	}
+	return servers.Boot(t, o, dirs...), r
+}
+
+// result is what these tests read of dr's JSON.
+type result struct {
+	ID        string
+	ClusterID string
+	Revision  int64
+	BumpedTo  int64
+	Keys      int64
+	HashKV    any
+	NoQuorum  bool
+	Alarms    []string
+	Cleared   []string `json:"clearedAlarms"`
+}
+
+func lastResult(t *testing.T, stdout string) result {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	var last struct{ Result *result }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Result == nil {
+		t.Fatalf("the last line is no result: %v\n%s", err, lines[len(lines)-1])
+	}
+	return *last.Result
+}
+
+// skipShort keeps the inner loop free of real servers.
+func skipShort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs real servers")
+	}
+}
+
+// Three members with client certificates and users, of every version: backed up, restored, booted on the same version,
+// they hold the same.
+func TestEveryVersionComesBackTheSame(t *testing.T) {
+	skipShort(t)
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			source := servers.Start(t, servers.Options{Version: version, Members: 3, TLS: true, Auth: true})
+			client := source.Client(t)
+			servers.Fill(t, client, 1, servers.FillOptions{Keys: 2000, ValueSize: 200})
+
+			j := newJob(t)
+			b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+			out := command.Must(t, j.env, "verify", "--level", "booted")
+			if !strings.Contains(out, "on a booted server") {
+				t.Errorf("verify says nothing of a booted server:\n%s", out)
+			}
+			booted, r := restored(t, j, servers.Options{
+				Version: version, TLS: true, Auth: true, Certificates: source.Certificates,
+			})
+			if r.HashKV != fmt.Sprintf("key space proven at revision %d", b.Revision) {
+				t.Errorf("HashKV: %v", r.HashKV)
+			}
+			checkSame(t, source, booted, b.Revision)
+		})
+	}
+}
+
+func checkSame(t *testing.T, source, booted *servers.Cluster, revision int64) {
+	t.Helper()
+	a, b := source.Client(t), booted.Client(t)
+	want := servers.HashKV(t, a, source.Members[0].ClientURL, revision)
+	for _, m := range booted.Members {
+		got := servers.HashKV(t, b, m.ClientURL, revision)
+		if got.Hash != want.Hash || got.CompactRevision != want.CompactRevision {
+			t.Errorf("%s: HashKV at %d is %08x from %d on, want %08x from %d on",
+				m.Name, revision, got.Hash, got.CompactRevision, want.Hash, want.CompactRevision)
+		}
+	}
+	servers.Same(t, a, b, clientv3.WithRev(revision))
+	put(t, b, "after the restore", "a write goes through")
+}
+
+func put(t *testing.T, client *clientv3.Client, key, value string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := client.Put(ctx, key, value); err != nil {
+		t.Fatalf("put: %v", err)
+	}
+}
+
+// Each host restores its own member from one plan file; together they are one cluster.
+func TestOnePlanForEveryHost(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{Members: 3})
+	servers.Fill(t, source.Client(t), 2, servers.FillOptions{Keys: 500, Kubernetes: true})
+	j := newJob(t)
+	b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+	peers := peerURLs(source)
+	source.StopAll(t)
+
+	plan := filepath.Join(t.TempDir(), "plan.json")
+	command.Must(t, j.env, "restore", "--plan-out", plan)
+	hosts := t.TempDir()
+	var dirs []servers.Existing
+	for name, peer := range peers {
+		dir := filepath.Join(hosts, name, "etcd")
+		r := lastResult(t, command.Must(t, j.env, "restore", "-o", "json", "--plan", plan, "--name", name, "--data-dir", dir))
+		if r.BumpedTo != b.Revision+1_000_000_000 {
+			t.Errorf("%s: bumped to %d, the backup is at %d", name, r.BumpedTo, b.Revision)
+		}
+		dirs = append(dirs, servers.Existing{Name: name, DataDir: dir, PeerURL: peer})
+	}
+	booted := servers.Boot(t, servers.Options{}, dirs...)
+	client := booted.Client(t)
+	put(t, client, "/registry/after", "x")
+	members, err := client.MemberList(t.Context())
+	if err != nil || len(members.Members) != 3 {
+		t.Fatalf("member list: %v, %v", members, err)
+	}
+	if _, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithRev(b.Revision)); err == nil ||
+		!strings.Contains(err.Error(), "compacted") {
+		t.Errorf("a read at the old revision must say compacted, says: %v", err)
+	}
+}
+
+func peerURLs(c *servers.Cluster) map[string]string {
+	peers := map[string]string{}
+	for _, m := range c.Members {
+		peers[m.Name] = m.PeerURL
+	}
+	return peers
+}
+
+// An old member that comes back, on its old data, is refused by the restored cluster: it is another cluster now.
+func TestAnOldMemberIsRefused(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{Members: 3})
+	servers.Fill(t, source.Client(t), 3, servers.FillOptions{Keys: 200})
+	j := newJob(t)
+	command.Must(t, j.env, append([]string{"backup"}, reach(source)...)...)
+
+	refused := command.Run(t, j.env, "restore", "--output-dir", filepath.Join(t.TempDir(), "out"))
+	if refused.Code != 4 || !strings.Contains(refused.Stderr, "still answers") {
+		t.Errorf("with the old cluster alive: exit code %d: %s", refused.Code, refused.Stderr)
+	}
+	before, err := source.Client(t).MemberList(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.StopAll(t)
+
+	into := filepath.Join(t.TempDir(), "restored")
+	r := lastResult(t, command.Must(t, j.env, "restore", "-o", "json", "--output-dir", into))
+	if old := fmt.Sprintf("%x", before.Header.ClusterId); r.ClusterID == old {
+		t.Errorf("the restored cluster has the old id %s", old)
+	}
+	// Two of the three are the restored ones; in the third's place the old member comes back.
+	var dirs []servers.Existing
+	for _, m := range source.Members[:2] {
+		dirs = append(dirs, servers.Existing{Name: m.Name, DataDir: filepath.Join(into, m.Name), PeerURL: m.PeerURL})
+	}
+	booted := servers.Boot(t, servers.Options{}, dirs...)
+	source.Launch(t, 2)
+	waitForLog(t, source.Members[2].LogFile, "cluster ID mismatch")
+	put(t, booted.Client(t), "still", "one cluster")
+}
+
+// A backup with two of three members dead comes out, marked, and restores.
+func TestABackupWithoutQuorumRestores(t *testing.T) {
+	skipShort(t)
+	for _, version := range []string{"3.4", "3.7"} {
+		t.Run(version, func(t *testing.T) {
+			source := servers.Start(t, servers.Options{Version: version, Members: 3})
+			revision := servers.Fill(t, source.Client(t), 4, servers.FillOptions{Keys: 300})
+			source.Kill(t, 0)
+			source.Kill(t, 1)
+			j := newJob(t)
+			b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+			if !b.NoQuorum {
+				t.Error("the backup is not marked no-quorum")
+			}
+			booted, r := restored(t, j, servers.Options{Version: version})
+			if r.Revision < revision {
+				t.Errorf("restored at revision %d, the cluster was at %d", r.Revision, revision)
+			}
+			put(t, booted.Client(t), "after", "x")
+		})
+	}
+}
+
+// A snapshot of a cluster that ran out of space restores to one that takes writes.
+func TestNoSpaceIsCleared(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{QuotaBytes: 1 << 20})
+	client := source.Client(t)
+	for i := 0; ; i++ {
+		if _, err := client.Put(t.Context(), fmt.Sprint("fill/", i), strings.Repeat("x", 100<<10)); err != nil {
+			break
+		}
+	}
+	j := newJob(t)
+	b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+	if len(b.Alarms) != 1 || b.Alarms[0] != "NOSPACE" {
+		t.Errorf("alarms in the manifest: %v", b.Alarms)
+	}
+	booted, r := restored(t, j, servers.Options{})
+	if len(r.Cleared) != 1 || r.Cleared[0] != "NOSPACE" {
+		t.Errorf("cleared alarms: %v", r.Cleared)
+	}
+	put(t, booted.Client(t), "after", "x")
+}
+
+func waitForLog(t *testing.T, path, words string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if log, _ := os.ReadFile(path); strings.Contains(string(log), words) {
+			return
+		}
+	}
+	t.Fatalf("%s never said %q", path, words)
+}
