@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // restoreFlags are the words of dr restore.
@@ -79,7 +80,7 @@ make it once with --plan-out, copy it, and run --plan with --name and --data-dir
 			return err
 		}
 		report, done := a.progress()
-		result, err := restore.Spawn(cmd.Context(), plan, restore.NewSource(a.repo, plan.Cluster, keys), report)
+		result, err := restore.Spawn(cmd.Context(), plan, a.source(plan, keys), report)
 		done()
 		if err != nil {
 			return err
@@ -87,6 +88,14 @@ make it once with --plan-out, copy it, and run --plan with --name and --data-dir
 		return a.printRestore(plan, result)
 	}
 	return cmd
+}
+
+// source is where the child finds what the plan restores. A plan with a file needs no repository, even if one is named.
+func (a *app) source(p restore.Plan, keys seal.Keys) restore.Source {
+	if p.Backup == nil {
+		return restore.Source{}
+	}
+	return restore.NewSource(a.repo, p.Cluster, keys)
 }
 
 // plan reads the plan of --plan, or makes one.

@@ -27,10 +27,12 @@ type Certificates struct {
 	ServerKey  string
 }
 
-// NewCertificates makes an authority of its own with a server's and two clients' certificates, in the test's directory.
-func NewCertificates(t testing.TB) *Certificates {
+// NewCertificates makes an authority of its own with a server's and two clients' certificates, in the test's directory. The servers' is
+// good for further hosts too.
+func NewCertificates(t testing.TB, hosts ...net.IP) *Certificates {
 	t.Helper()
 	a := newAuthority(t, t.TempDir())
+	a.hosts = hosts
 	c := &Certificates{CA: a.write("ca.pem", "CERTIFICATE", a.cert.Raw)}
 	c.ServerCert, c.ServerKey = a.issue("server")
 	c.Cert, c.Key = a.issue("root")
@@ -62,6 +64,7 @@ type authority struct {
 	key    *ecdsa.PrivateKey
 	cert   *x509.Certificate
 	serial int64
+	hosts  []net.IP
 }
 
 func newAuthority(t testing.TB, dir string) *authority {
@@ -90,7 +93,7 @@ func (a *authority) issue(name string) (certFile, keyFile string) {
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	template.DNSNames = []string{"localhost"}
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	template.IPAddresses = append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, a.hosts...)
 	cert, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
 		a.t.Fatal(err)

@@ -92,7 +92,7 @@ unpack_from_debian() {
 	for package in "$scratch"/debian/*.deb; do
 		dpkg -x "$package" "$scratch/debian/root"
 	done
-	if ! "$scratch/debian/root/usr/bin/etcd" --version | grep -q "^etcd Version: ${version//./\\.}\."; then
+	if [[ $("$scratch/debian/root/usr/bin/etcd" --version) != "etcd Version: $version."* ]]; then
 		missing "this release of Debian has another etcd than $version: put etcd and etcdctl of $version into $target"
 		return
 	fi
@@ -153,4 +153,5 @@ build_from_modules etcd37 3.7
 unpack_from_debian 3.4
 install_package age age
 install_package zstd zstd
+install_package jq jq
 say "ready in $dir"
