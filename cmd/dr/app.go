@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -65,12 +66,17 @@ func (a *app) outputFlag(cmd *cobra.Command) {
 	}
 }
 
-// open opens the cluster that the flags name.
-func (a *app) open() (*repository.Cluster, error) {
+// open opens the cluster that the flags name, in a repository that is there.
+func (a *app) open() (*repository.Cluster, error) { return a.openWith(stores.Open) }
+
+// create is open for a verb that may write the first backup.
+func (a *app) create() (*repository.Cluster, error) { return a.openWith(stores.Create) }
+
+func (a *app) openWith(open func(url string) (storage.Bucket, error)) (*repository.Cluster, error) {
 	if a.cluster == "" {
 		return nil, usagef("no cluster: name it with --cluster or DR_CLUSTER")
 	}
-	bucket, err := stores.Open(a.repo)
+	bucket, err := open(a.repo)
 	if err != nil {
 		return nil, err
 	}

@@ -40,17 +40,18 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 	a.repositoryFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := a.open()
-		if err != nil {
-			return err
-		}
 		if request.MaxStream <= 0 || request.Grace <= 0 {
 			return usagef("--max-stream and --grace must be above zero")
 		}
+		var err error
 		if request.To, err = to.load(); err != nil {
 			return err
 		}
 		cfg, err := etcd.Config(a.getenv, a.ask)
+		if err != nil {
+			return err
+		}
+		c, err := a.create()
 		if err != nil {
 			return err
 		}

@@ -46,11 +46,17 @@ var (
 	_ storage.Sweeper = (*Bucket)(nil)
 )
 
-// Open makes dir a Bucket, and creates it, durably and for its owner only, where it is absent.
-func Open(dir string) (*Bucket, error) {
+// Create makes the directory dir, durably and for its owner only, where it is absent, and opens it.
+func Create(dir string) (*Bucket, error) {
 	if err := makeDir(filepath.Clean(dir)); err != nil {
 		return nil, fmt.Errorf("create directory %s: %w", dir, denied(err))
 	}
+	return Open(dir)
+}
+
+// Open sees the directory dir as a Bucket. An absent one gives an error that matches fs.ErrNotExist: who only reads
+// should not make directories by a slip in a path.
+func Open(dir string) (*Bucket, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open directory %s: %w", dir, denied(err))

@@ -19,7 +19,7 @@ import (
 
 func open(t *testing.T, dir string) *file.Bucket {
 	t.Helper()
-	b, err := file.Open(dir)
+	b, err := file.Create(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestOpenCreates(t *testing.T) {
 		put(t, open(t, dir), "key", "content")
 	}
 	wantMode(t, dir, 0o700)
-	if _, err := file.Open(filepath.Join(dir, "key")); err == nil {
+	if _, err := file.Create(filepath.Join(dir, "key")); err == nil {
 		t.Error("a file was opened as a directory")
 	}
 }

@@ -81,7 +81,7 @@ func childContent() []byte { return bytes.Repeat([]byte("0123456789"), childSize
 
 // childPut puts a/b/key, and is expected to be killed on the way.
 func childPut(o order) report {
-	b, err := file.Open(o.Dir)
+	b, err := file.Create(o.Dir)
 	if err != nil {
 		panic(err)
 	}
@@ -112,7 +112,7 @@ func childFull(o order) report {
 		return report{"no mount": err.Error()}
 	}
 	ctx := context.Background()
-	b, err := file.Open(o.Dir)
+	b, err := file.Create(o.Dir)
 	if err != nil {
 		panic(err)
 	}
@@ -148,7 +148,7 @@ func entries(dir string) []string {
 // childDenied gives up its rights, root's too, on a Bucket that it has already opened.
 func childDenied(o order) report {
 	ctx := context.Background()
-	b, err := file.Open(o.Dir)
+	b, err := file.Create(o.Dir)
 	if err != nil {
 		panic(err)
 	}
@@ -164,7 +164,7 @@ func childDenied(o order) report {
 		}
 	}
 	r := report{}
-	_, err = file.Open(filepath.Join(o.Dir, "sub"))
+	_, err = file.Create(filepath.Join(o.Dir, "sub"))
 	r["Open a directory"] = denied(err)
 	_, err = b.Put(ctx, "new", bytes.NewReader(nil), storage.PutOptions{})
 	r["Put"] = denied(err)

@@ -4,6 +4,7 @@ package stores
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"path/filepath"
 
@@ -14,23 +15,44 @@ import (
 // ErrURL: a repository's URL cannot be used as written.
 var ErrURL = errors.New("bad repository URL")
 
-// Open opens the bucket at text: file:///absolute/path.
+// Open opens the bucket at text: file:///absolute/path. An absent directory gives ErrURL.
 func Open(text string) (storage.Bucket, error) {
+	dir, err := directory(text)
+	if err != nil {
+		return nil, err
+	}
+	bucket, err := file.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: there is no directory %s: look twice, or take the first backup there", ErrURL, dir)
+	}
+	return bucket, err
+}
+
+// Create is Open for whoever is going to write: an absent directory is made.
+func Create(text string) (storage.Bucket, error) {
+	dir, err := directory(text)
+	if err != nil {
+		return nil, err
+	}
+	return file.Create(dir)
+}
+
+func directory(text string) (string, error) {
 	if text == "" {
-		return nil, fmt.Errorf("%w: none given: use --repo file:///path or DR_REPO", ErrURL)
+		return "", fmt.Errorf("%w: none given: use --repo file:///path or DR_REPO", ErrURL)
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: it does not parse: use file:///path", ErrURL) // err would repeat what may hold a password
+		return "", fmt.Errorf("%w: it does not parse: use file:///path", ErrURL) // err would repeat what may hold a password
 	}
 	if u.User != nil {
-		return nil, fmt.Errorf("%w: it holds credentials, which others can read in the command line", ErrURL)
+		return "", fmt.Errorf("%w: it holds credentials, which others can read in the command line", ErrURL)
 	}
 	if u.Scheme != "file" {
-		return nil, fmt.Errorf("%w: %s: only file:///path is known", ErrURL, u.Redacted())
+		return "", fmt.Errorf("%w: %s: only file:///path is known", ErrURL, u.Redacted())
 	}
 	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("%w: %s: a directory is written file:///absolute/path, with three slashes", ErrURL, u.Redacted())
+		return "", fmt.Errorf("%w: %s: a directory is written file:///absolute/path, with three slashes", ErrURL, u.Redacted())
 	}
-	return file.Open(filepath.FromSlash(u.Path))
+	return filepath.FromSlash(u.Path), nil
 }

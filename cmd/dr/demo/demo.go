@@ -1,10 +1,17 @@
-// Package demo tells how a cluster is lost and found again.
+// Package demo tells how a cluster is lost and found again: three embedded etcd members, real data, a real backup, a
+// real disaster, a real restore, and a comparison of all that can be compared.
 package demo
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // Story is one run of the demo.
@@ -14,5 +21,116 @@ type Story struct {
 	Version string    // of dr
 }
 
-// Tell runs it.
-func (s Story) Tell(context.Context) error { return errors.New("being written") }
+// patience is for the whole story: it takes some seconds, and must not hang on a machine that cannot do it.
+const patience = 5 * time.Minute
+
+// Tell runs it. Whatever happens, no member runs when it returns, and without Keep nothing is left on the disk. Its
+// error names the act that failed.
+func (s Story) Tell(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the demo did not end within %s", patience))
+	defer cancel()
+	t := &telling{Story: s, begin: time.Now()}
+	err := t.prepare()
+	if err == nil {
+		err = t.playAll(ctx)
+	}
+	err = errors.Join(err, t.cleanUp())
+	if err == nil {
+		t.conclude(time.Since(t.begin))
+	}
+	if s.Keep && t.dir != "" {
+		t.sayWhatIsKept(err == nil)
+	}
+	return err
+}
+
+// telling is a story on its way.
+type telling struct {
+	Story
+	begin      time.Time
+	dir        string // all that the story puts on the disk is in it
+	members    members
+	repository *repository.Cluster
+	keys
+	data
+	before holding   // what each member held before the disaster
+	lost   time.Time // when the disaster came
+	token  string    // of the restored cluster
+	outage time.Duration
+}
+
+func (t *telling) prepare() error {
+	dir, err := os.MkdirTemp("", "dr-demo-*")
+	if err == nil {
+		t.dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("make a folder for the demo: %w", err)
+	}
+	if t.members, err = newMembers(t.path("members")); err != nil {
+		return err
+	}
+	if t.repository, err = openRepository(t.repositoryURL()); err != nil {
+		return err
+	}
+	if t.keys, err = newKeys(t.dir); err != nil {
+		return err
+	}
+	t.say("A cluster is lost and found again. All of it happens here, in %s.\n\n", t.dir)
+	return nil
+}
+
+func (t *telling) playAll(ctx context.Context) error {
+	for i, act := range t.acts() {
+		if err := t.play(ctx, i+1, act); err != nil {
+			return fmt.Errorf("act %d (%s): %w", i+1, act.title, err)
+		}
+	}
+	return nil
+}
+
+// play tells an act's title first, its time when it has ended, and then what came of it.
+func (t *telling) play(ctx context.Context, number int, a act) error {
+	t.say("%d. %-58s", number, a.title)
+	begin := time.Now()
+	lines, err := a.play(ctx)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		t.say("  failed\n")
+		return err
+	}
+	t.say("%6.2f s\n", time.Since(begin).Seconds())
+	for _, line := range lines {
+		t.say("   %s\n", line)
+	}
+	return nil
+}
+
+// cleanUp ends every member, and removes the folder unless it is to be kept.
+func (t *telling) cleanUp() error {
+	t.members.stop()
+	if t.Keep || t.dir == "" {
+		return nil
+	}
+	if err := os.RemoveAll(t.dir); err != nil {
+		return fmt.Errorf("remove the demo's folder: %w", err)
+	}
+	return nil
+}
+
+func (t *telling) say(format string, args ...any) { fmt.Fprintf(t.Out, format, args...) }
+
+// sayWhatIsKept names the parts only of what is whole.
+func (t *telling) sayWhatIsKept(whole bool) {
+	t.say("\nKept in %s (rm -r it when you have seen enough)\n", t.dir)
+	if !whole {
+		return
+	}
+	at := fmt.Sprintf("--repo %s --cluster %s", t.repositoryURL(), clusterName)
+	t.say("  the repository     dr list %s\n", at)
+	t.say("  the key to it      dr verify %s --identity %s\n", at, t.path("key.txt"))
+	t.say("  root's password    %s\n", t.path("password"))
+	t.say("  the restored dirs  %s\n", t.path("restored"))
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+)
+
+// The tests' own binary serves its children, as dr does.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == child.Argument {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+type output struct {
+	stdout, stderr string
+	code           int
+}
+
+func dr(t *testing.T, env map[string]string, args ...string) output {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), args, world{strings.NewReader(""), &stdout, &stderr, func(name string) string { return env[name] }})
+	return output{stdout.String(), stderr.String(), code}
+}
+
+// Bad input: one line that says what is wrong and what to do, the right exit code, and nothing changed.
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	garbage := file("garbage", "no key")
+	repo := "file://" + t.TempDir()
+	to := []string{"--repo", repo, "--cluster", "prod"}
+	members := "a=http://127.0.0.1:1,a=http://127.0.0.1:2"
+	plain := file("snapshot.db", strings.Repeat("x", 512+32))
+
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"an unknown verb", []string{"bakcup"}, 2, `unknown verb "bakcup"`},
+		{"an unknown flag", []string{"list", "--repos", repo}, 2, "unknown flag: --repos"},
+		{"an unknown format", append([]string{"list", "-o", "yaml"}, to...), 2, "use table or json"},
+		{"no repository", []string{"list"}, 2, "--repo file:///path or DR_REPO"},
+		{"an absent directory", []string{"list", "--repo", "file://" + filepath.Join(dir, "none")}, 2, "there is no directory"},
+		{"no cluster", []string{"show", "--repo", repo}, 2, "--cluster or DR_CLUSTER"},
+		{"a malformed cluster", []string{"show", "--repo", repo, "--cluster", "a/b"}, 2, "letters, digits"},
+		{"a relative URL", []string{"list", "--repo", "file://repo"}, 2, "three slashes"},
+		{"an unknown store", []string{"list", "--repo", "ftp://host/dir"}, 2, "only file:///path"},
+		{"credentials in the URL", []string{"list", "--repo", "file://me:hunter2@host/dir"}, 2, "credentials"},
+		{"an empty repository", []string{"list", "--repo", repo}, 3, "not in the repository"},
+		{"an unknown cluster", append([]string{"show"}, to...), 3, "check --repo and --cluster"},
+		{"an unknown backup", append([]string{"show", "20200101T000000Z-0000000000000001"}, to...), 3, "dr list shows"},
+		{"a malformed backup", append([]string{"show", "newest"}, to...), 2, "20261121T092433Z-000000000000abcd"},
+		{"two backups", append([]string{"show", "latest", "latest"}, to...), 2, "at most one backup"},
+
+		{"no endpoint", append([]string{"backup", "--endpoints", ""}, to...), 2, "--endpoints or ETCDCTL_ENDPOINTS"},
+		{"a malformed endpoint", append([]string{"backup", "--endpoints", "htp://x:1"}, to...), 2, "https:// or http://"},
+		{"a dead endpoint", append([]string{"backup", "--endpoints", "http://127.0.0.1:1"}, to...), 1, "connection refused"},
+		{"a password in argv", append([]string{"backup", "--user", "root:hunter2"}, to...), 2, "--password-file"},
+		{"no password", append([]string{"backup", "--user", "root"}, to...), 2, "--password-file or ETCDCTL_PASSWORD"},
+		{"an unreadable certificate", append([]string{"backup", "--cert", "/none", "--key", "/none"}, to...), 2, "/none"},
+		{"a malformed recipient", append([]string{"backup", "--recipient", "age1x"}, to...), 2, "recipient"},
+		{"an unreadable recipients file", append([]string{"backup", "--recipients-file", "/none"}, to...), 2, "/none"},
+		{"a passphrase with a recipient", append([]string{"backup", "--passphrase-file", garbage, "--recipient",
+			"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}, to...), 2, "no other recipient"},
+
+		{"a malformed level", append([]string{"verify", "--level", "tested"}, to...), 2, "stored, hashed, opened or booted"},
+		{"all, and one", append([]string{"verify", "--all", "latest"}, to...), 2, "--all, or one"},
+		{"an unreadable key", append([]string{"verify", "--identity", "/none"}, to...), 2, "/none"},
+		{"a file that is no key", append([]string{"verify", "--identity", garbage}, to...), 2, "AGE-SECRET-KEY-1"},
+		{"nowhere to fetch to", append([]string{"fetch"}, to...), 2, "--to snapshot.db"},
+		{"nowhere for a key", []string{"keygen"}, 2, "--to key.txt"},
+		{"a key over another file", []string{"keygen", "--to", garbage}, 2, "exists"},
+
+		{"duplicate members", append([]string{"restore", "--initial-cluster", members}, to...), 2, "member a is there twice"},
+		{"a malformed member", append([]string{"restore", "--initial-cluster", "http://127.0.0.1:1"}, to...), 2, "name=url"},
+		{"an absent file", []string{"restore", "--from-file", filepath.Join(dir, "none")}, 2, "no such file"},
+		{"a file without members", []string{"restore", "--from-file", plain, "--output-dir", filepath.Join(dir, "out")}, 2,
+			"--initial-cluster"},
+		{"a file that is no snapshot", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1",
+			"--output-dir", filepath.Join(dir, "out")}, 3, "does not match the digest"},
+		{"nowhere to restore to", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1"}, 2,
+			"--output-dir"},
+		{"a name that is no member", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1",
+			"--name", "b", "--data-dir", filepath.Join(dir, "out")}, 2, "not among the members"},
+		{"another own URL", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1", "--name", "a",
+			"--initial-advertise-peer-urls", "http://127.0.0.1:2", "--data-dir", filepath.Join(dir, "out")}, 2, "would advertise"},
+		{"a malformed bump", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1",
+			"--bump-revision", "-1", "--output-dir", filepath.Join(dir, "out")}, 2, "--bump-revision"},
+		{"a full directory", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1",
+			"--output-dir", dir}, 4, "is not empty"},
+		{"no plan", []string{"restore", "--plan", "/none"}, 2, "/none"},
+		{"a file that is no plan", []string{"restore", "--plan", garbage}, 2, "no plan of dr"},
+		{"a plan and what it decides", []string{"restore", "--plan", garbage, "--bump-revision", "0"}, 2, "--plan decides"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			before := tree(t, dir)
+			out := dr(t, nil, test.args...)
+			if out.code != test.code {
+				t.Errorf("exit code %d, want %d\n%s", out.code, test.code, out.stderr)
+			}
+			line := errorLine(out.stderr)
+			if !strings.Contains(line, test.says) {
+				t.Errorf("it says %q, want %q in it\n%s", line, test.says, out.stderr)
+			}
+			if strings.Contains(out.stdout+out.stderr, "hunter2") {
+				t.Errorf("the secret is in the output:\n%s%s", out.stdout, out.stderr)
+			}
+			if after := tree(t, dir); after != before {
+				t.Errorf("files before:\n%s\nafter:\n%s", before, after)
+			}
+		})
+	}
+}
+
+// errorLine is the one line with the error.
+func errorLine(stderr string) string {
+	var found string
+	for line := range strings.Lines(stderr) {
+		if strings.HasPrefix(line, "dr: ") && !strings.Contains(line, "WARNING") && !strings.Contains(line, "--help shows") {
+			found += line
+		}
+	}
+	return strings.TrimSuffix(found, "\n")
+}
+
+// tree names the files below dir.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var names []string
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		names = append(names, path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(names, "\n")
+}
+
+func TestAnErrorIsTheLastLineOfJSON(t *testing.T) {
+	out := dr(t, nil, "verify", "-o", "json", "--repo", "file://"+t.TempDir(), "--cluster", "prod")
+	var line document.Line
+	if err := json.Unmarshal([]byte(out.stdout), &line); err != nil || line.Error == nil {
+		t.Fatalf("%v: %q", err, out.stdout)
+	}
+	if line.Error.ExitCode != 3 || out.code != 3 || !strings.Contains(out.stderr, line.Error.Message) {
+		t.Errorf("exit code %d, JSON %+v, stderr %q", out.code, line.Error, out.stderr)
+	}
+}
+
+func TestVariablesStandInForFlags(t *testing.T) {
+	env := map[string]string{"DR_REPO": "file://" + t.TempDir(), "DR_CLUSTER": "prod"}
+	if out := dr(t, env, "show"); out.code != 3 || !strings.Contains(out.stderr, "cluster prod") {
+		t.Errorf("with variables: %d, %q", out.code, out.stderr)
+	}
+	if out := dr(t, env, "show", "--cluster", "other"); !strings.Contains(out.stderr, "cluster other") {
+		t.Errorf("a flag goes first: %q", out.stderr)
+	}
+}
+
+func TestEveryVerbHasHelp(t *testing.T) {
+	for _, cmd := range (&app{world: world{getenv: func(string) string { return "" }}}).root().Commands() {
+		if cmd.Hidden {
+			continue
+		}
+		out := dr(t, nil, cmd.Name(), "--help")
+		if out.code != 0 || !strings.Contains(out.stdout, "Usage:") || cmd.Short == "" {
+			t.Errorf("%s: exit code %d\n%s", cmd.Name(), out.code, out.stdout)
+		}
+	}
+	if out := dr(t, nil); out.code != 0 || !strings.Contains(out.stdout, "Exit codes:") {
+		t.Errorf("dr alone: %d\n%s", out.code, out.stdout)
+	}
+	if out := dr(t, nil, "completion", "bash"); out.code != 0 || !strings.Contains(out.stdout, "bash completion") {
+		t.Errorf("completion: %d", out.code)
+	}
+}
+
+func TestKeygen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key.txt")
+	out := dr(t, nil, "keygen", "--to", path)
+	if out.code != 0 || !strings.HasPrefix(out.stdout, "age1") {
+		t.Fatalf("exit code %d: %s%s", out.code, out.stdout, out.stderr)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's file: %v, %v", info, err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(content), strings.TrimSpace(out.stdout)) ||
+		!strings.Contains(string(content), "\nAGE-SECRET-KEY-1") || strings.Contains(out.stdout, "SECRET") {
+		t.Errorf("content %q, stdout %q, %v", content, out.stdout, err)
+	}
+}
+
+func TestInterruptedIs130(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := exitCode(ctx, context.Canceled); code != exitInterrupted {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestShellLineCanBePasted(t *testing.T) {
+	got := shellLine([]string{"etcd", "--name", "a b", "--data-dir", "/it's"})
+	if want := "etcd \\\n    --name 'a b' \\\n    --data-dir '/it'\\''s'"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
