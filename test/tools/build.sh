@@ -99,23 +99,23 @@ unpack_from_debian() {
 	publish "$scratch/debian/root/usr/bin" "$target"
 }
 
-# install_package makes sure that a command-line tool is there which the documentation tells people to use.
-install_package() {
-	local command=$1 package=$2
+# install makes sure that a command is there which the tests or the documentation use: install COMMAND PACKAGE...
+install() {
+	local command=$1 packages=("${@:2}")
 	if command -v "$command" >/dev/null; then
 		return
 	fi
 	if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
-		missing "the command $command is missing: install the package $package"
+		missing "the command $command is missing: install ${packages[*]}"
 		return
 	fi
-	say "installing $package"
-	local log=$scratch/install-$package.log
-	if ! apt-get install -q -y --no-install-recommends "$package" >"$log" 2>&1; then
+	say "installing ${packages[*]}"
+	local log=$scratch/install-$command.log
+	if ! apt-get install -q -y --no-install-recommends "${packages[@]}" >"$log" 2>&1; then
 		apt-get update -q >"$log" 2>&1 || true
-		if ! apt-get install -q -y --no-install-recommends "$package" >"$log" 2>&1; then
+		if ! apt-get install -q -y --no-install-recommends "${packages[@]}" >"$log" 2>&1; then
 			cat "$log" >&2
-			missing "apt-get could not install $package"
+			missing "apt-get could not install ${packages[*]}"
 		fi
 	fi
 }
@@ -151,7 +151,11 @@ build_from_modules etcd35 3.5
 build_from_modules etcd36 3.6
 build_from_modules etcd37 3.7
 unpack_from_debian 3.4
-install_package age age
-install_package zstd zstd
-install_package jq jq
+install age age
+install zstd zstd
+install jq jq
+install gcc gcc libc6-dev # the race detector links with it
+install pkill procps
+install ip iproute2
+install unshare util-linux
 say "ready in $dir"
