@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
@@ -224,7 +225,7 @@ func planBump(p restore.Plan) string {
 	if p.Bump.By == 0 {
 		return "go on where the backup ends: " + p.Bump.Reason
 	}
-	return fmt.Sprintf("jump ahead by %d: %s", p.Bump.By, p.Bump.Reason)
+	return fmt.Sprintf("jump ahead by %s: %s", humanize.Comma(p.Bump.By), p.Bump.Reason)
 }
 
 func planInto(p restore.Plan) string {
