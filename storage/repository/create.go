@@ -45,37 +45,41 @@ func (c *Cluster) Create(
 	}
 	m, err := manifest()
 	if err != nil {
-		c.discard(ctx, c.key(id, name))
+		c.discard(ctx, c.key(id, name), nil)
 		return Backup{}, err
 	}
 	m.Format, m.ID, m.Cluster, m.Seal = ManifestFormat, id, c.name, s
 	m.Stored = Blob{Name: name, Size: digest.size, SHA256: hex.EncodeToString(digest.hash.Sum(nil))}
-	if err := c.commit(ctx, m); err != nil {
-		c.discard(ctx, c.key(id, name))
+	data, err := c.commit(ctx, m)
+	if err != nil {
+		c.discard(ctx, c.key(id, name), data)
 		return Backup{}, err
 	}
 	return Backup{Manifest: m}, nil
 }
 
-func (c *Cluster) commit(ctx context.Context, m Manifest) error {
+// commit stores m, and returns what it has stored or tried to.
+func (c *Cluster) commit(ctx context.Context, m Manifest) ([]byte, error) {
 	data, err := EncodeManifest(m)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = c.bucket.Put(ctx, c.manifestKey(m.ID), bytes.NewReader(data), storage.PutOptions{IfAbsent: true})
 	if err != nil {
-		return fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)
+		return data, fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)
 	}
-	return nil
+	return data, nil
 }
 
 // discard removes data that no manifest will ever name. It has its own time: ctx may be what failed. A manifest whose
-// Put failed may have been stored all the same (an answer that was lost), and then the data must stay.
-func (c *Cluster) discard(ctx context.Context, key string) {
+// Put failed may have been stored all the same (an answer that was lost), and then the data must stay; one that is not
+// ours is of another backup, with data of its own.
+func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	id, _, _ := c.splitKey(key)
-	if _, err := c.bucket.Stat(ctx, c.manifestKey(id)); isAbsent(err) {
+	stored, err := c.read(ctx, c.manifestKey(id))
+	if isAbsent(err) || err == nil && !bytes.Equal(stored, manifest) {
 		_ = c.bucket.Delete(ctx, key, storage.DeleteOptions{})
 	}
 }

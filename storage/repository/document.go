@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -40,7 +41,12 @@ func encodeDocument(v any) ([]byte, error) {
 	}
 	covered = append(covered, ",\n"...)
 	sum := sha256.Sum256(covered)
-	return append(covered, digestField+hex.EncodeToString(sum[:])+documentEnding...), nil
+	document := append(covered, digestField+hex.EncodeToString(sum[:])+documentEnding...)
+	if len(document) > maxDocument {
+		return nil, fmt.Errorf("%d bytes are more than the %d that are read back: shorten its texts, such as labels",
+			len(document), maxDocument)
+	}
+	return document, nil
 }
 
 // decodeDocument fills v, a pointer to a struct, from data. Unknown fields are refused: a newer version that adds one
@@ -58,6 +64,9 @@ func decodeDocument(data []byte, v any) error {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return fmt.Errorf("%w: there is more than one document in it", ErrDamaged)
 	}
 	return nil
 }

@@ -54,6 +54,9 @@ func (c *Cluster) FetchSealed(ctx context.Context, b Backup) (io.ReadCloser, err
 
 // damaged names the object in err, and makes what the seal found match this package's ErrDamaged.
 func (c *Cluster) damaged(b Backup, err error) error {
+	if _, named := errors.AsType[*objectError](err); named { // below the seal
+		return err
+	}
 	return &objectError{key: c.key(b.ID, b.Stored.Name), err: err}
 }
 
@@ -112,8 +115,11 @@ func (c *checked) Read(p []byte) (int, error) {
 	if errors.Is(err, seal.ErrDamaged) {
 		return n, c.explain(err)
 	}
-	if c.size > c.want.Size || err == io.EOF && c.size < c.want.Size {
-		return n, c.explain(fmt.Errorf("%w: %s has %d bytes or more, its manifest says %d", ErrDamaged, c.want.Name, c.size, c.want.Size))
+	if c.size > c.want.Size {
+		return n, c.explain(fmt.Errorf("%w: %s has more than the %d bytes that its manifest says", ErrDamaged, c.want.Name, c.want.Size))
+	}
+	if err == io.EOF && c.size < c.want.Size {
+		return n, c.explain(fmt.Errorf("%w: %s has %d bytes, its manifest says %d", ErrDamaged, c.want.Name, c.size, c.want.Size))
 	}
 	if err == io.EOF && hex.EncodeToString(c.hash.Sum(nil)) != c.want.SHA256 {
 		return n, c.explain(fmt.Errorf("%w: the sha256 of %s is not what its manifest says", ErrDamaged, c.want.Name))

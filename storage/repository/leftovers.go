@@ -1,9 +1,11 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -43,6 +45,7 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 		}
 		leftovers = append(leftovers, Leftover{Key: piece.Key, Size: piece.Size, Since: piece.ModTime, piece: &piece})
 	}
+	slices.SortStableFunc(leftovers, func(a, b Leftover) int { return cmp.Compare(a.Key, b.Key) })
 	return leftovers, nil
 }
 

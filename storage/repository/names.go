@@ -52,7 +52,7 @@ func NewID(started time.Time, revision int64) ID {
 // ParseID checks that text is a backup's name.
 func ParseID(text string) (ID, error) {
 	id := ID(text)
-	if started, revision, err := id.parts(); err != nil || NewID(started, revision) != id {
+	if started, revision, err := id.parts(); err != nil || revision < 0 || NewID(started, revision) != id {
 		return "", fmt.Errorf("%w: backup %q: it looks like 20261121T092433Z-000000000000abcd", ErrName, text)
 	}
 	return id, nil

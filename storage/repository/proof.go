@@ -88,6 +88,9 @@ func DecodeProof(data []byte) (Proof, error) {
 	if p.Level.Rank() < 0 {
 		return Proof{}, fmt.Errorf("%w: proof of unknown level %q", ErrDamaged, p.Level)
 	}
+	if p.Verdict != Passed && p.Verdict != Failed && p.Verdict != NotRun {
+		return Proof{}, fmt.Errorf("%w: proof with unknown verdict %q", ErrDamaged, p.Verdict)
+	}
 	return p, nil
 }
 

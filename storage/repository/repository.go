@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -32,6 +33,7 @@ func Clusters(ctx context.Context, bucket storage.Bucket) ([]string, error) {
 	for after := ""; ; {
 		name, err := firstCluster(ctx, bucket, after)
 		if err != nil || name == "" {
+			slices.Sort(names) // in the listing "a-b/" stands before "a/"
 			return names, err
 		}
 		if ValidCluster(name) == nil {
@@ -61,7 +63,7 @@ func (c *Cluster) read(ctx context.Context, key string) ([]byte, error) {
 	}
 	defer r.Close()
 	if object.Size > maxDocument {
-		return nil, fmt.Errorf("%w: %s has %d bytes, more than any document of dr", ErrDamaged, key, object.Size)
+		return nil, fmt.Errorf("%w: it has %d bytes, more than any document of dr", ErrDamaged, object.Size)
 	}
 	return io.ReadAll(r)
 }

@@ -12,9 +12,13 @@ import (
 // Recipients are the public halves of the keys that may open what is sealed for them. The zero value seals without
 // encryption.
 type Recipients struct {
-	recipients   []age.Recipient
+	recipients   []func() age.Recipient // hidden: one may hold a passphrase
 	fingerprints []string
 }
+
+// hidden keeps v from fmt, which prints what is in unexported fields and behind pointers too, and calls no String
+// method there: no verb looks into a func.
+func hidden[T any](v T) func() T { return func() T { return v } }
 
 // ParseRecipients reads age recipients, one a line; empty lines and lines that start with "#" are skipped.
 func ParseRecipients(r io.Reader) (Recipients, error) {
@@ -45,7 +49,7 @@ func PassphraseRecipient(passphrase string) (Recipients, error) {
 // And joins two sets of recipients. A passphrase joins nothing: age refuses it.
 func (r Recipients) And(more Recipients) (Recipients, error) {
 	for i, recipient := range more.recipients {
-		r = r.with(recipient, more.fingerprints[i])
+		r = r.with(recipient(), more.fingerprints[i])
 	}
 	for _, f := range r.fingerprints {
 		if f == passphraseFingerprint && len(r.fingerprints) > 1 {
@@ -66,9 +70,17 @@ func (r Recipients) Seal() Seal {
 
 func (r Recipients) with(recipient age.Recipient, fingerprint string) Recipients {
 	return Recipients{
-		recipients:   append(r.recipients[:len(r.recipients):len(r.recipients)], recipient),
+		recipients:   append(r.recipients[:len(r.recipients):len(r.recipients)], hidden(recipient)),
 		fingerprints: append(r.fingerprints[:len(r.fingerprints):len(r.fingerprints)], fingerprint),
 	}
+}
+
+func (r Recipients) unhidden() []age.Recipient {
+	all := make([]age.Recipient, len(r.recipients))
+	for i, recipient := range r.recipients {
+		all[i] = recipient()
+	}
+	return all
 }
 
 const passphraseFingerprint = "passphrase"
@@ -83,9 +95,13 @@ func Fingerprint(recipient string) string {
 type Keys struct{ keys []key }
 
 type key struct {
-	identity    age.Identity
+	identity    func() age.Identity
+	secret      func() string // the text it was parsed from, for Secrets
 	fingerprint string
-	secret      string // the text it was parsed from, for Export
+}
+
+func newKey(identity age.Identity, secret, fingerprint string) key {
+	return key{hidden(identity), hidden(secret), fingerprint}
 }
 
 // ParseKeys reads age identities as age-keygen writes them: one a line, comments start with "#".
@@ -120,9 +136,9 @@ func parseKey(line string) (key, error) {
 	}
 	switch i := identities[0].(type) {
 	case *age.X25519Identity:
-		return key{i, Fingerprint(i.Recipient().String()), line}, nil
+		return newKey(i, line, Fingerprint(i.Recipient().String())), nil
 	case *age.HybridIdentity:
-		return key{i, Fingerprint(i.Recipient().String()), line}, nil
+		return newKey(i, line, Fingerprint(i.Recipient().String())), nil
 	}
 	return key{}, errors.New("unknown kind")
 }
@@ -133,7 +149,7 @@ func Passphrase(passphrase string) (Keys, error) {
 	if err != nil {
 		return Keys{}, fmt.Errorf("use the passphrase: %w", err)
 	}
-	return Keys{[]key{{i, passphraseFingerprint, passphrase}}}, nil
+	return Keys{[]key{newKey(i, passphrase, passphraseFingerprint)}}, nil
 }
 
 // And joins two sets of keys.
@@ -152,9 +168,9 @@ func (k Keys) String() string { return fmt.Sprintf("%d keys", len(k.keys)) }
 func (k Keys) Secrets() (identities, passphrases []string) {
 	for _, key := range k.keys {
 		if key.fingerprint == passphraseFingerprint {
-			passphrases = append(passphrases, key.secret)
+			passphrases = append(passphrases, key.secret())
 		} else {
-			identities = append(identities, key.secret)
+			identities = append(identities, key.secret())
 		}
 	}
 	return identities, passphrases
@@ -184,7 +200,7 @@ type recorder struct {
 }
 
 func (r recorder) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
-	fileKey, err := r.key.identity.Unwrap(stanzas)
+	fileKey, err := r.key.identity().Unwrap(stanzas)
 	if err == nil {
 		*r.used = r.key.fingerprint
 	}

@@ -57,13 +57,14 @@ const windowSize = 4 << 20
 func New(src io.Reader, to Recipients) (io.ReadCloser, error) {
 	pr, pw := io.Pipe()
 	enc, err := zstd.NewWriter(pw,
-		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(2))
+		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(2),
+		zstd.WithZeroFrames(true)) // or an empty stream could not be told from one that was cut to nothing
 	if err != nil {
 		return nil, fmt.Errorf("start compressing: %w", err)
 	}
 	s := &sealer{pipe: pr, stream: pr, done: make(chan struct{})}
 	if len(to.recipients) > 0 {
-		if s.stream, err = age.EncryptReader(pr, to.recipients...); err != nil {
+		if s.stream, err = age.EncryptReader(pr, to.unhidden()...); err != nil {
 			return nil, fmt.Errorf("start encrypting: %w", err)
 		}
 	}
@@ -112,8 +113,8 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 	if err := s.Validate(); err != nil {
 		return Opened{}, err
 	}
-	o := &opener{src: &sourceReader{Reader: src}}
-	var plain io.Reader = o.src
+	o := &opener{src: &watched{Reader: src}}
+	o.frames = o.src
 	var used string
 	if s.Encryption == "age" {
 		if len(keys.keys) == 0 {
@@ -127,9 +128,9 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 		if err != nil {
 			return Opened{}, o.explain(err)
 		}
-		plain = decrypted
+		o.frames = &watched{Reader: decrypted}
 	}
-	dec, err := zstd.NewReader(plain,
+	dec, err := zstd.NewReader(o.frames,
 		zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxWindow(8*windowSize), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return Opened{}, o.explain(err)
@@ -139,21 +140,38 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 }
 
 type opener struct {
-	src *sourceReader
-	dec *zstd.Decoder
+	src    *watched // as it is stored
+	frames *watched // decrypted, not yet decompressed; src itself if that is not encrypted
+	dec    *zstd.Decoder
 }
 
 func (o *opener) Read(p []byte) (int, error) {
 	n, err := o.dec.Read(p)
-	if err == nil || err == io.EOF {
+	switch err {
+	case nil, zstd.ErrDecoderClosed:
 		return n, err
+	case io.EOF:
+		return n, o.end()
 	}
 	return n, o.explain(err)
 }
 
-// explain tells a source that failed from one that delivered nonsense.
+// end judges what the decompressor takes for the end: to it, a source that breaks with io.ErrUnexpectedEOF between two
+// frames is at its end, and so is one without any frame.
+func (o *opener) end() error {
+	if o.frames.err != io.EOF {
+		return o.explain(o.frames.err)
+	}
+	if o.frames.size == 0 {
+		return o.explain(errors.New("it is empty"))
+	}
+	return io.EOF
+}
+
+// explain tells a source that failed from one that delivered nonsense. It is called when nothing reads from the source
+// any more: the decompressor's goroutines have ended before it gives an error.
 func (o *opener) explain(err error) error {
-	if o.src.err != nil {
+	if o.src.err != nil && o.src.err != io.EOF {
 		return o.src.err
 	}
 	return fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -164,16 +182,19 @@ func (o *opener) Close() error {
 	return nil
 }
 
-// sourceReader remembers the source's own error, which decoders wrap, hide or replace.
-type sourceReader struct {
+// watched remembers how a stream ended, which decoders wrap, hide or replace, and stays ended.
+type watched struct {
 	io.Reader
-	err error
+	size int64
+	err  error
 }
 
-func (r *sourceReader) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	if err != nil && err != io.EOF {
-		r.err = err
+func (w *watched) Read(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
 	}
+	n, err := w.Reader.Read(p)
+	w.size += int64(n)
+	w.err = err
 	return n, err
 }

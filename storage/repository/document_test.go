@@ -1,0 +1,302 @@
+package repository_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// fullManifest has every field set, with what JSON likes to escape.
+func fullManifest() repository.Manifest {
+	m := manifestOf(content, noon)
+	m.Format, m.ID, m.Cluster = repository.ManifestFormat, idAt(0), "prod-eu.1"
+	m.Finished = noon.Add(3*time.Second + 141592653)
+	m.Member = repository.Member{
+		ID: "8e9e05c52164694d", Name: "etcd-0 <&> ü", PeerURLs: []string{"https://10.0.0.1:2380"},
+		ClientURLs: []string{"https://10.0.0.1:2379", "https://etcd-0:2379"},
+	}
+	m.Members = []repository.Member{m.Member, {ID: "91bc3c398fb3c146", Learner: true}}
+	m.RaftIndex, m.RaftTerm = 1<<63+1, 7
+	m.HashKV = &repository.HashKV{Revision: 1000, CompactRevision: -1, Hash: 4294967295}
+	m.Seal = seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq", "age1zzzzzzzzzzzz"}}
+	m.Stored = repository.Blob{Name: "snapshot.db.zst.age", Size: 1 << 40, SHA256: strings.Repeat("0123456789abcdef", 4)}
+	m.Auth, m.Kubernetes, m.KubernetesEncrypted, m.NoQuorum = true, true, true, true
+	m.Alarms, m.Diverged = []string{"NOSPACE", "CORRUPT"}, "member b has another hash"
+	m.Labels = repository.Labels{"ticket": "OPS-1 \"quoted\"\n", "by": "me"}
+	return m
+}
+
+func fullProof() repository.Proof {
+	return repository.Proof{
+		Format: repository.ProofFormat, Backup: idAt(0), Level: repository.Opened, Verdict: repository.Passed,
+		Finding: "every page is whole", Time: noon.Add(123456789), Seconds: 1.25, Key: "age1qqqqqqqqqqqq", HashKV: "equal",
+		Revision: 1000, Keys: 42, By: "host v0.1.0",
+	}
+}
+
+func encodedManifest(tb testing.TB, m repository.Manifest) []byte {
+	tb.Helper()
+	p, err := repository.EncodeManifest(m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func encodedProof(tb testing.TB, p repository.Proof) []byte {
+	tb.Helper()
+	data, err := repository.EncodeProof(p)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+func wantGolden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s: backups that exist are written so; -update only for a new format:\n%s", path, diff)
+	}
+}
+
+// TestGolden: what was written once is read for ever.
+func TestGolden(t *testing.T) {
+	wantGolden(t, "manifest.json", encodedManifest(t, fullManifest()))
+	wantGolden(t, "proof.json", encodedProof(t, fullProof()))
+	for name, want := range map[string]any{"manifest.json": fullManifest(), "proof.json": fullProof()} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decode(name, data)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", name, err, diff)
+		}
+	}
+}
+
+func decode(name string, data []byte) (any, error) {
+	if name == "proof.json" {
+		return repository.DecodeProof(data)
+	}
+	return repository.DecodeManifest(data)
+}
+
+// documents are one of each kind.
+func documents(tb testing.TB) map[string][]byte {
+	return map[string][]byte{
+		"manifest.json": encodedManifest(tb, fullManifest()), "proof.json": encodedProof(tb, fullProof()),
+	}
+}
+
+func TestDocumentFlippedBytes(t *testing.T) {
+	for name, document := range documents(t) {
+		for at := range document {
+			for _, mask := range []byte{0x01, 0x20, 0x80} {
+				if _, err := decode(name, flip(at, mask)(slices.Clone(document))); !errors.Is(err, repository.ErrDamaged) {
+					t.Errorf("%s: byte %d ^ %#x: %v", name, at, mask, err)
+				}
+			}
+		}
+	}
+}
+
+func TestDocumentCutOrLonger(t *testing.T) {
+	for name, document := range documents(t) {
+		for size := range document {
+			if _, err := decode(name, document[:size]); !errors.Is(err, repository.ErrDamaged) {
+				t.Errorf("%s: cut to %d bytes: %v", name, size, err)
+			}
+			if _, err := decode(name, document[size+1:]); !errors.Is(err, repository.ErrDamaged) {
+				t.Errorf("%s: without its first %d bytes: %v", name, size+1, err)
+			}
+		}
+		for _, longer := range [][]byte{
+			append(slices.Clone(document), '\n'), slices.Concat(document, document), append([]byte{'\n'}, document...),
+		} {
+			if _, err := decode(name, longer); !errors.Is(err, repository.ErrDamaged) {
+				t.Errorf("%s with %d bytes more: %v", name, len(longer)-len(document), err)
+			}
+		}
+	}
+}
+
+// TestDocumentRefused: the digest is right, but somebody else has written it.
+func TestDocumentRefused(t *testing.T) {
+	for name, document := range documents(t) {
+		for what, changed := range map[string][]byte{
+			"unknown field":   rewritten(t, document, "  \"format\": 1,\n", "  \"format\": 1,\n  \"tomorrow\": true,\n"),
+			"unknown nested":  rewritten(t, encodedManifest(t, fullManifest()), "    \"name\": ", "    \"x\": 1,\n    \"name\": "),
+			"newer format":    rewritten(t, document, "\"format\": 1", "\"format\": 2"),
+			"no format":       rewritten(t, document, "  \"format\": 1,\n", ""),
+			"no JSON":         rewritten(t, document, "{\n", "[\n"),
+			"another type":    rewritten(t, document, "\"format\": 1", "\"format\": \"1\""),
+			"more than a doc": framed(strings.TrimSuffix(body(document), ",\n") + "\n}\n{\n  \"format\": 1,\n"),
+			"nothing":         framed(""),
+			"empty":           framed("{\n,\n"),
+			"null":            framed("null,\n"),
+		} {
+			if _, err := decode(name, changed); !errors.Is(err, repository.ErrDamaged) {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
+		}
+	}
+	if _, err := decode("manifest.json", documents(t)["proof.json"]); !errors.Is(err, repository.ErrDamaged) {
+		t.Errorf("a proof as a manifest: %v", err)
+	}
+	if _, err := decode("proof.json", documents(t)["manifest.json"]); !errors.Is(err, repository.ErrDamaged) {
+		t.Errorf("a manifest as a proof: %v", err)
+	}
+}
+
+func TestProofRefused(t *testing.T) {
+	document := encodedProof(t, fullProof())
+	for what, changed := range map[string][]byte{
+		"level": rewritten(t, document, `"opened"`, `"blessed"`), "verdict": rewritten(t, document, `"passed"`, `"maybe"`),
+	} {
+		if _, err := repository.DecodeProof(changed); !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), what) {
+			t.Errorf("another %s: %v", what, err)
+		}
+	}
+	for _, v := range []repository.Verdict{repository.Passed, repository.Failed, repository.NotRun} {
+		p := fullProof()
+		p.Verdict = v
+		if got, err := repository.DecodeProof(encodedProof(t, p)); err != nil || got != p {
+			t.Errorf("%s: %+v, %v", v, got, err)
+		}
+	}
+}
+
+// TestManifestInvalid: such a manifest is neither written nor believed.
+func TestManifestInvalid(t *testing.T) {
+	for what, spoil := range map[string]func(m *repository.Manifest){
+		"format 0":               func(m *repository.Manifest) { m.Format = 0 },
+		"format 2":               func(m *repository.Manifest) { m.Format = 2 },
+		"no id":                  func(m *repository.Manifest) { m.ID = "" },
+		"odd id":                 func(m *repository.Manifest) { m.ID = "../x" },
+		"odd cluster":            func(m *repository.Manifest) { m.Cluster = ".." },
+		"no cluster":             func(m *repository.Manifest) { m.Cluster = "" },
+		"revision 0":             func(m *repository.Manifest) { m.Revision = 0 },
+		"no start":               func(m *repository.Manifest) { m.Started = time.Time{} },
+		"end before the start":   func(m *repository.Manifest) { m.Finished = m.Started.Add(-1) },
+		"no end":                 func(m *repository.Manifest) { m.Finished = time.Time{} },
+		"plain without size":     func(m *repository.Manifest) { m.Plain.Size = 0 },
+		"plain below zero":       func(m *repository.Manifest) { m.Plain.Size = -1 },
+		"stored without size":    func(m *repository.Manifest) { m.Stored.Size = 0 },
+		"plain without digest":   func(m *repository.Manifest) { m.Plain.SHA256 = "" },
+		"stored, short digest":   func(m *repository.Manifest) { m.Stored.SHA256 = "abcd" },
+		"stored, no hex":         func(m *repository.Manifest) { m.Stored.SHA256 = strings.Repeat("xy", 32) },
+		"other name":             func(m *repository.Manifest) { m.Stored.Name = "snapshot.db" },
+		"name of another folder": func(m *repository.Manifest) { m.Stored.Name = "../x/snapshot.db.zst.age" },
+		"name of another seal":   func(m *repository.Manifest) { m.Stored.Name = "snapshot.db.zst" },
+		"unknown compression":    func(m *repository.Manifest) { m.Seal.Compression = "lz4" },
+		"unknown encryption":     func(m *repository.Manifest) { m.Seal.Encryption = "rot13" },
+	} {
+		m := fullManifest()
+		spoil(&m)
+		if _, err := repository.EncodeManifest(m); err == nil || m.Validate() == nil {
+			t.Errorf("%s: it can be written", what)
+		}
+	}
+	good := encodedManifest(t, fullManifest())
+	for old, new := range map[string]string{
+		`"revision": 1000,` + "\n  \"raftIndex\"": `"revision": 0,` + "\n  \"raftIndex\"",
+		`"cluster": "prod-eu.1"`:                  `"cluster": ".."`,
+		`snapshot.db.zst.age`:                     `../snapshot.db.zst.age`,
+	} {
+		if _, err := repository.DecodeManifest(rewritten(t, good, old, new)); !errors.Is(err, repository.ErrDamaged) {
+			t.Errorf("%s: %v", new, err)
+		}
+	}
+}
+
+// fuzzed is what may be said of any bytes: read as they are, and as a document with the right digest, they are damaged
+// or come out equal when they are written again.
+func fuzzed[T any](t *testing.T, data []byte, decode func([]byte) (T, error), encode func(T) ([]byte, error)) {
+	for _, document := range [][]byte{data, framed(string(data))} {
+		v, err := decode(document)
+		if err != nil {
+			if !errors.Is(err, repository.ErrDamaged) {
+				t.Errorf("%v is no damage", err)
+			}
+			continue
+		}
+		again, err := encode(v)
+		if err != nil {
+			if len(document) < 1<<16 { // a very long one may become too long
+				t.Errorf("what was read cannot be written: %v", err)
+			}
+			continue
+		}
+		w, err := decode(again)
+		if diff := cmp.Diff(v, w, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("%v\n%s", err, diff)
+		}
+	}
+}
+
+func FuzzDecodeManifest(f *testing.F) {
+	small := manifestOf(content, noon)
+	small.Format, small.ID, small.Cluster, small.Stored, small.Seal = 1, idAt(1), "c", small.Plain, seal.Recipients{}.Seal()
+	small.Stored.Name = plainName
+	for _, m := range []repository.Manifest{fullManifest(), small} {
+		document := encodedManifest(f, m)
+		f.Add(document)
+		f.Add([]byte(body(document)))
+		f.Add(bytes.ReplaceAll([]byte(body(document)), []byte("Z\""), []byte("+00:00\"")))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzed(t, data, repository.DecodeManifest, repository.EncodeManifest)
+	})
+}
+
+func FuzzDecodeProof(f *testing.F) {
+	for _, p := range []repository.Proof{fullProof(), {Format: 1, Level: repository.Stored, Verdict: repository.NotRun}} {
+		document := encodedProof(f, p)
+		f.Add(document)
+		f.Add([]byte(body(document)))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzed(t, data, repository.DecodeProof, repository.EncodeProof)
+	})
+}
+
+func TestLevels(t *testing.T) {
+	for rank, level := range repository.Levels {
+		if got, err := repository.ParseLevel(string(level)); got != level || err != nil || level.Rank() != rank {
+			t.Errorf("%s: %s, %v, rank %d", level, got, err, level.Rank())
+		}
+	}
+	for _, text := range []string{"", "Stored", "stored ", "proven"} {
+		if got, err := repository.ParseLevel(text); err == nil || got != "" || repository.Level(text).Rank() != -1 {
+			t.Errorf("%q is level %q", text, got)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package repository_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// model is what a repository of one cluster should be.
+type model struct {
+	t       *testing.T
+	b       *mem.Bucket
+	c       *repository.Cluster
+	backups map[repository.ID]*modelled
+	runs    int
+}
+
+type modelled struct {
+	started  time.Time
+	revision int64
+	blamed   string // the object that was damaged first as Load looks at them; "" for a whole backup
+	gone     bool   // it has lost its manifest
+	proofs   []repository.Proof
+}
+
+// TestModel: whatever happens in whatever order, Load says what is there.
+func TestModel(t *testing.T) {
+	names := slices.Sorted(maps.Keys(spoils))
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &model{t: t, b: mem.New(), backups: map[repository.ID]*modelled{}}
+		m.c = openCluster(t, m.b, "c")
+		neighbour := openCluster(t, m.b, "c0")
+		rt.Repeat(map[string]func(*rapid.T){
+			"create":       m.create,
+			"damage":       func(rt *rapid.T) { m.damage(rt, rapid.SampledFrom(names).Draw(rt, "spoil")) },
+			"append":       m.append,
+			"spoil proof":  m.spoilProof,
+			"no manifest":  m.removeManifest,
+			"of neighbour": func(rt *rapid.T) { _, _ = tryCreate(t, neighbour, drawID(rt), manifestOf(content, noon)) },
+			"":             m.check,
+		})
+		if t.Failed() {
+			rt.FailNow()
+		}
+	})
+}
+
+func drawID(rt *rapid.T) repository.ID { return idAt(rapid.IntRange(0, 9).Draw(rt, "id")) }
+
+func (m *model) create(rt *rapid.T) {
+	id, at := drawID(rt), rapid.IntRange(0, 3).Draw(rt, "started")
+	started, revision := noon.Add(time.Duration(at)*time.Minute), rapid.Int64Range(1, 3).Draw(rt, "revision")
+	manifest := manifestOf(content, started)
+	m.runs++
+	manifest.Revision, manifest.Labels = revision, repository.Labels{"run": fmt.Sprint(m.runs)}
+	taken := false
+	for _, key := range keys(m.t, m.b) {
+		taken = taken || key == folder("c", id)+plainName || key == folder("c", id)+"manifest.json"
+	}
+	_, err := tryCreate(m.t, m.c, id, manifest)
+	if taken != (err != nil) {
+		rt.Fatalf("create %s, taken %v: %v", id, taken, err)
+	}
+	if err == nil {
+		m.backups[id] = &modelled{started: started, revision: revision, proofs: m.proofsLeft(id)}
+	}
+}
+
+// proofsLeft are those that a backup of the same name has left.
+func (m *model) proofsLeft(id repository.ID) []repository.Proof {
+	if old := m.backups[id]; old != nil {
+		return old.proofs
+	}
+	return nil
+}
+
+// any draws a backup for which ok holds.
+func (m *model) any(rt *rapid.T, ok func(b *modelled) bool) (repository.ID, *modelled) {
+	var all []repository.ID
+	for id, b := range m.backups {
+		if ok(b) {
+			all = append(all, id)
+		}
+	}
+	if len(all) == 0 {
+		rt.Skip("there is none")
+	}
+	slices.Sort(all)
+	id := rapid.SampledFrom(all).Draw(rt, "of")
+	return id, m.backups[id]
+}
+
+func whole(b *modelled) bool { return b.blamed == "" && !b.gone }
+
+func (m *model) damage(rt *rapid.T, name string) {
+	id, b := m.any(rt, whole)
+	spoils[name].do(m.t, m.b, folder("c", id))
+	b.blamed = spoils[name].blamed
+}
+
+func (m *model) removeManifest(rt *rapid.T) {
+	id, b := m.any(rt, func(b *modelled) bool { return !b.gone })
+	remove(m.t, m.b, folder("c", id)+"manifest.json")
+	b.gone = true
+}
+
+func (m *model) append(rt *rapid.T) {
+	id, b := m.any(rt, func(*modelled) bool { return true })
+	p := proofOf(id, rapid.SampledFrom(repository.Levels).Draw(rt, "level"), repository.Passed,
+		rapid.IntRange(0, 2).Draw(rt, "hour"))
+	p.Keys = int64(len(b.proofs))
+	appendProof(m.t, m.c, p)
+	b.proofs = append(b.proofs, p)
+	slices.SortStableFunc(b.proofs, func(a, b repository.Proof) int { return a.Time.Compare(b.Time) })
+}
+
+// spoilProof cuts the oldest one by name, which is the oldest by time too.
+func (m *model) spoilProof(rt *rapid.T) {
+	id, b := m.any(rt, func(b *modelled) bool { return len(b.proofs) > 0 })
+	for _, key := range keys(m.t, m.b) {
+		if strings.HasPrefix(key, folder("c", id)+"proof-") && len(get(m.t, m.b, key)) > 0 {
+			put(m.t, m.b, key, nil)
+			b.proofs = slices.Clone(b.proofs[1:])
+			return
+		}
+	}
+	rt.Fatalf("no proof of %s is to be seen", id)
+}
+
+func (m *model) check(rt *rapid.T) {
+	o := repository.LoadOptions{Proofs: rapid.Bool().Draw(rt, "proofs"), Newest: rapid.IntRange(0, 4).Draw(rt, "newest")}
+	if rapid.IntRange(0, 3).Draw(rt, "one") == 0 {
+		o.Only = drawID(rt)
+	}
+	got, err := m.c.Load(m.t.Context(), o)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	want, damaged := m.expect(o)
+	if diff := gocmp.Diff(want, summary(got)); diff != "" {
+		rt.Fatalf("%+v: %s", o, diff)
+	}
+	for i, d := range got.Damaged {
+		if !strings.Contains(d.Err.Error(), damaged[i]) {
+			rt.Fatalf("%s is damaged at %s: %v", d.ID, damaged[i], d.Err)
+		}
+	}
+}
+
+// summary is what is compared: the order, and the proofs.
+func summary(c repository.Catalog) []string {
+	var lines []string
+	for _, b := range c.Backups {
+		lines = append(lines, line(b.ID, b.Proofs))
+	}
+	for _, d := range c.Damaged {
+		lines = append(lines, string(d.ID)+" damaged")
+	}
+	return lines
+}
+
+func line(id repository.ID, proofs []repository.Proof) string {
+	text := string(id)
+	for _, p := range proofs {
+		text += fmt.Sprintf(" %s@%s#%d", p.Level, p.Time.Format("15h"), p.Keys)
+	}
+	return text
+}
+
+// expect is the catalog that o asks for, and the keys of the damaged objects.
+func (m *model) expect(o repository.LoadOptions) (lines, blamed []string) {
+	var good, bad []repository.ID
+	for _, id := range m.chosen(o) {
+		if m.backups[id].blamed == "" {
+			good = append(good, id)
+		} else {
+			bad = append(bad, id)
+		}
+	}
+	slices.SortFunc(good, func(x, y repository.ID) int {
+		a, b := m.backups[x], m.backups[y]
+		return cmp.Or(b.started.Compare(a.started), cmp.Compare(b.revision, a.revision), cmp.Compare(y, x))
+	})
+	for _, id := range good {
+		proofs := m.backups[id].proofs
+		if !o.Proofs {
+			proofs = nil
+		}
+		lines = append(lines, line(id, proofs))
+	}
+	for _, id := range bad {
+		lines = append(lines, string(id)+" damaged")
+		blamed = append(blamed, folder("c", id)+m.backups[id].blamed)
+	}
+	return lines, blamed
+}
+
+// chosen are the backups that Load reads, newest first by name.
+func (m *model) chosen(o repository.LoadOptions) []repository.ID {
+	var all []repository.ID
+	for id, b := range m.backups {
+		if !b.gone && (o.Only == "" || o.Only == id) {
+			all = append(all, id)
+		}
+	}
+	slices.Sort(all)
+	slices.Reverse(all)
+	if o.Newest > 0 {
+		all = all[:min(o.Newest, len(all))]
+	}
+	return all
+}

@@ -1,0 +1,219 @@
+package repository_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+var validClusters = []string{
+	"a", "0", "A.b_c-d", "a..b", "a.", "con", "backups", "prod-eu-1.example.com", strings.Repeat("x", 100),
+}
+
+var invalidClusters = []string{
+	"", ".", "..", ".a", "-a", "_a", "a/b", "a/", "/a", "a b", "a\n", "\na", "a\x00", "ä", "a\\b", "a:b", "a%2fb", "a\xff",
+	strings.Repeat("x", 101),
+}
+
+func TestClusterNames(t *testing.T) {
+	for _, name := range validClusters {
+		if err := repository.ValidCluster(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		if c := openCluster(t, mem.New(), name); c.Name() != name {
+			t.Errorf("%q is called %q", name, c.Name())
+		}
+	}
+	for _, name := range invalidClusters {
+		if err := repository.ValidCluster(name); !errors.Is(err, repository.ErrName) {
+			t.Errorf("%q: %v", name, err)
+		}
+		if _, err := repository.Open(mem.New(), name); !errors.Is(err, repository.ErrName) {
+			t.Errorf("Open %q: %v", name, err)
+		}
+	}
+}
+
+// FuzzClusterName: what is valid can be written, lies in a folder of its own, and is found again.
+func FuzzClusterName(f *testing.F) {
+	for _, name := range append(validClusters, invalidClusters...) {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if repository.ValidCluster(name) != nil {
+			return
+		}
+		b := mem.New()
+		create(t, openCluster(t, b, name), idAt(0))
+		for _, key := range keys(t, b) {
+			if storage.ValidKey(key) != nil || !strings.HasPrefix(key, name+"/backups/") {
+				t.Errorf("%q has the key %q", name, key)
+			}
+		}
+		if got, err := repository.Clusters(t.Context(), b); err != nil || !slices.Equal(got, []string{name}) {
+			t.Errorf("%q is found as %q, %v", name, got, err)
+		}
+	})
+}
+
+var invalidIDs = []string{
+	"", "-", "20261121T092433Z", "20261121T092433Z-", "20261121T092433Z-abcd", "20261121T092433Z-000000000000ABCD",
+	"20261121T092433Z-000000000000abcd ", " 20261121T092433Z-000000000000abcd", "20261121T092433Z-000000000000abcd\n",
+	"20261121T092433Z-000000000000abcd/", "20261121T092433Z-0000000000000abcd", "20261121T092433-000000000000abcd",
+	"20261121T092433.5Z-000000000000abcd", "20261121T092433,5Z-000000000000abcd", "20261131T092433Z-000000000000abcd",
+	"20261121T092460Z-000000000000abcd", "20261121T252433Z-000000000000abcd", "2026-1121T092433Z-000000000000abcd",
+	"20261121T092433Z-+00000000000abcd", "20261121T092433Z--00000000000abcd", "20261121T092433Z--00000000000000a",
+	"20261121T092433Z-ffffffffffffffff", "20261121T092433Z-0x0000000000abcd", "20261121T092433Z-00000000_000abcd",
+	"../../../../etc/passwd",
+}
+
+func TestParseID(t *testing.T) {
+	for _, text := range []string{
+		"20261121T092433Z-000000000000abcd", "20240229T235959Z-0000000000000001", "00010101T000000Z-7fffffffffffffff",
+	} {
+		if id, err := repository.ParseID(text); err != nil || string(id) != text {
+			t.Errorf("%q: %q, %v", text, id, err)
+		}
+	}
+	for _, text := range invalidIDs {
+		if id, err := repository.ParseID(text); !errors.Is(err, repository.ErrName) || id != "" {
+			t.Errorf("%q: %q, %v", text, id, err)
+		}
+	}
+	if got := repository.ID("x").Started(); !got.IsZero() {
+		t.Errorf("a name without a time has begun at %v", got)
+	}
+}
+
+// TestIDsSort: by the second in any time zone, then by revision.
+func TestIDsSort(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type backup struct{ second, revision int64 }
+		draw := func(label string) backup {
+			return backup{
+				rapid.Int64Range(-62135596800, 253402300799).Draw(t, label+" second"), // the years 1 to 9999
+				rapid.Int64Range(0, 1<<63-1).Draw(t, label+" revision"),
+			}
+		}
+		one, two := draw("one"), draw("two")
+		id := func(b backup) repository.ID {
+			zone := time.FixedZone("", rapid.IntRange(-12, 14).Draw(t, "zone")*3600)
+			id := repository.NewID(time.Unix(b.second, 999).In(zone), b.revision)
+			if parsed, err := repository.ParseID(string(id)); err != nil || parsed != id || id.Started().Unix() != b.second {
+				t.Fatalf("%q of %+v: %q, %v, started %v", id, b, parsed, err, id.Started())
+			}
+			return id
+		}
+		less := one.second < two.second || one.second == two.second && one.revision < two.revision
+		if a, b := id(one), id(two); a < b != less {
+			t.Fatalf("%q < %q is %v for %+v and %+v", a, b, a < b, one, two)
+		}
+	})
+}
+
+// FuzzParseID: what is valid is made of a time and a revision, and can be in a key.
+func FuzzParseID(f *testing.F) {
+	f.Add("20261121T092433Z-000000000000abcd")
+	for _, text := range invalidIDs {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		id, err := repository.ParseID(text)
+		if err != nil {
+			return
+		}
+		_, hex, _ := strings.Cut(text, "-")
+		revision, err := strconv.ParseInt(hex, 16, 64)
+		if err != nil || revision < 0 || repository.NewID(id.Started(), revision) != id || string(id) != text {
+			t.Errorf("%q is %q of %v, %d, %v", text, id, id.Started(), revision, err)
+		}
+		for _, key := range []string{folder("c", id) + "manifest.json", folder("c", id) + plainName} {
+			if err := storage.ValidKey(key); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestClusters: each name once and in order, whatever else lies about.
+func TestClusters(t *testing.T) {
+	names := []string{
+		"0", "9", "A", "Z", "a", "a-", "a-b", "a-b-c", "a.", "a.b", "a0", "a0b", "a1", "aa", "a_", "cluster1", "cluster10",
+		"z", strings.Repeat("z", 100),
+	}
+	slices.Sort(names)
+	eachStore(t, func(t *testing.T, b storage.Bucket) {
+		if got, err := repository.Clusters(t.Context(), b); len(got) > 0 || err != nil {
+			t.Errorf("an empty repository has %q, %v", got, err)
+		}
+		for _, key := range []string{
+			"README", "zz", "a00", "lost+found/x", ".hidden/backups/x", "-x/y", "ä/x", "a b/c", "_/x", strings.Repeat("y", 101) + "/x",
+		} {
+			put(t, b, key, []byte("a stranger's"))
+		}
+		for _, name := range names {
+			create(t, openCluster(t, b, name), idAt(0))
+			create(t, openCluster(t, b, name), idAt(1))
+		}
+		if got, err := repository.Clusters(t.Context(), b); err != nil || !slices.Equal(got, names) {
+			t.Errorf("got  %q, %v\nwant %q", got, err, names)
+		}
+	})
+}
+
+// TestClustersCost: one listing a cluster and one to see that there is no more.
+func TestClustersCost(t *testing.T) {
+	b := storagetest.Faulty(mem.New())
+	for _, name := range []string{"a", "b", "c"} {
+		for i := range 20 {
+			create(t, openCluster(t, b, name), idAt(i))
+		}
+	}
+	before := b.Calls(storage.VerbList)
+	if _, err := repository.Clusters(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Calls(storage.VerbList) - before; got != 4 {
+		t.Errorf("%d listings", got)
+	}
+	b.On(storage.VerbList).Nth(2).Fail(errTest)
+	_, err := repository.Clusters(t.Context(), b)
+	wantError(t, "Clusters", err, errTest)
+}
+
+// TestNeighbours: no cluster sees another's, however alike their names are.
+func TestNeighbours(t *testing.T) {
+	names := []string{"a", "a0", "a-b", "a.b", "cluster1", "cluster10", "cluster1-", "Cluster1"}
+	eachStore(t, func(t *testing.T, b storage.Bucket) {
+		for i, name := range names {
+			c := openCluster(t, b, name)
+			create(t, c, idAt(i))
+			put(t, b, folder(name, idAt(100+i))+plainName, []byte("left"))
+			if id, err := c.FreeID(t.Context(), idAt(i+1).Started(), int64(1001+i)); err != nil || id != idAt(i+1) {
+				t.Errorf("%s: the next name is %q, %v", name, id, err)
+			}
+		}
+		for i, name := range names {
+			c := openCluster(t, b, name)
+			catalog := load(t, c, repository.LoadOptions{Proofs: true})
+			wantIDs(t, catalog, []repository.ID{idAt(i)}, nil)
+			if catalog.Cluster != name {
+				t.Errorf("the catalog of %s is of %s", name, catalog.Cluster)
+			}
+			left, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour))
+			if want := folder(name, idAt(100+i)) + plainName; err != nil || len(left) != 1 || left[0].Key != want {
+				t.Errorf("%s has swept %+v, %v", name, left, err)
+			}
+		}
+	})
+}

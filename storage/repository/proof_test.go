@@ -1,0 +1,200 @@
+package repository_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// proofOf is what a verify found n hours past noon.
+func proofOf(id repository.ID, l repository.Level, v repository.Verdict, n int) repository.Proof {
+	return repository.Proof{
+		Format: repository.ProofFormat, Backup: id, Level: l, Verdict: v, Finding: "as expected",
+		Time: noon.Add(time.Duration(n) * time.Hour), Seconds: 0.5, By: "host v0.1.0",
+	}
+}
+
+func appendProof(tb testing.TB, c *repository.Cluster, p repository.Proof) {
+	tb.Helper()
+	if err := c.Append(tb.Context(), p); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func proofsOf(tb testing.TB, c *repository.Cluster, id repository.ID) []repository.Proof {
+	tb.Helper()
+	b, err := load(tb, c, repository.LoadOptions{Proofs: true}).Find(id)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b.Proofs
+}
+
+// TestAppend: proofs come back oldest first by the times in them, and two of one millisecond both stay.
+func TestAppend(t *testing.T) {
+	eachStore(t, func(t *testing.T, b storage.Bucket) {
+		c := openCluster(t, b, "c")
+		create(t, c, idAt(0))
+		create(t, c, idAt(1))
+		var want []repository.Proof
+		for i, at := range []time.Duration{0, 0, 100, time.Millisecond, time.Hour, -time.Hour, 200, time.Hour} {
+			p := proofOf(idAt(0), repository.Opened, repository.Passed, 0)
+			p.Time, p.Keys = noon.Add(at).In(time.FixedZone("", 3600)), int64(i)
+			appendProof(t, c, p)
+			p.Time = p.Time.UTC()
+			want = append(want, p)
+		}
+		slices.SortStableFunc(want, func(a, b repository.Proof) int { return a.Time.Compare(b.Time) })
+		if diff := cmp.Diff(want, proofsOf(t, c, idAt(0))); diff != "" {
+			t.Error(diff)
+		}
+		if got := proofsOf(t, c, idAt(1)); len(got) > 0 {
+			t.Errorf("the other backup has %v", got)
+		}
+		names := 0
+		for _, key := range keys(t, b) {
+			if strings.HasPrefix(key, folder("c", idAt(0))+"proof-20261121T1") && strings.HasSuffix(key, "Z.json") {
+				names++
+			}
+		}
+		if names != len(want) {
+			t.Errorf("%d proofs are named as documented: %q", names, keys(t, b))
+		}
+	})
+}
+
+func TestAppendFails(t *testing.T) {
+	b := storagetest.Faulty(mem.New())
+	c := openCluster(t, b, "c")
+	create(t, c, idAt(0))
+	b.On(storage.VerbPut).Fail(errTest)
+	err := c.Append(t.Context(), proofOf(idAt(0), repository.Hashed, repository.Passed, 0))
+	if wantError(t, "Append", err, errTest); err != nil && !strings.Contains(err.Error(), string(idAt(0))) {
+		t.Errorf("%v does not name the backup", err)
+	}
+	for _, id := range []repository.ID{"", "../../d/backups/x"} {
+		if err := c.Append(t.Context(), proofOf(id, repository.Hashed, repository.Passed, 0)); err == nil {
+			t.Errorf("a proof of %q was stored", id)
+		}
+	}
+	if got := proofsOf(t, c, idAt(0)); len(got) > 0 || len(keys(t, b)) != 2 {
+		t.Errorf("%v, %q", got, keys(t, b))
+	}
+}
+
+// TestDamagedProofs prove nothing, and take nothing away.
+func TestDamagedProofs(t *testing.T) {
+	b := mem.New()
+	c := openCluster(t, b, "c")
+	create(t, c, idAt(0))
+	good := proofOf(idAt(0), repository.Hashed, repository.Passed, 1)
+	appendProof(t, c, good)
+	document := encodedProof(t, proofOf(idAt(0), repository.Hashed, repository.Failed, 2))
+	other := encodedProof(t, proofOf(idAt(1), repository.Hashed, repository.Failed, 2))
+	for name, p := range map[string][]byte{
+		"flipped":           flip(30, 1)(slices.Clone(document)),
+		"cut":               document[:len(document)-1],
+		"empty":             nil,
+		"endless":           append(bytes.Repeat([]byte(" "), 1<<20), document...),
+		"of another format": rewritten(t, document, `"format": 1`, `"format": 2`),
+		"unknown level":     rewritten(t, document, `"hashed"`, `"felt"`),
+		"unknown verdict":   rewritten(t, document, `"failed"`, `"perhaps"`),
+		"another backup's":  other,
+	} {
+		put(t, b, folder("c", idAt(0))+"proof-20261121T150000.000Z.json", p)
+		if diff := cmp.Diff([]repository.Proof{good}, proofsOf(t, c, idAt(0))); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	put(t, b, folder("c", idAt(0))+"proof-20261121T150000.000Z.json", document)
+	if got := proofsOf(t, c, idAt(0)); len(got) != 2 {
+		t.Errorf("the one that was spoiled above: %v", got)
+	}
+}
+
+// step is one proof of a history, an hour after the one before.
+type step struct {
+	level   repository.Level
+	verdict repository.Verdict
+}
+
+func TestBest(t *testing.T) {
+	const (
+		stored, hashed, opened, booted = repository.Stored, repository.Hashed, repository.Opened, repository.Booted
+		passed, failed, notRun         = repository.Passed, repository.Failed, repository.NotRun
+	)
+	for name, c := range map[string]struct {
+		steps  []step
+		best   repository.Level
+		at     int // hours past noon; -1: the backup's own end
+		failed int // which step says that it is bad; -1: none
+	}{
+		"no proof":                        {nil, stored, -1, -1},
+		"passed":                          {[]step{{hashed, passed}}, hashed, 0, -1},
+		"higher and higher":               {[]step{{hashed, passed}, {opened, passed}, {booted, passed}}, booted, 2, -1},
+		"a lower one later":               {[]step{{booted, passed}, {hashed, passed}}, booted, 0, -1},
+		"the same again":                  {[]step{{opened, passed}, {opened, passed}}, opened, 1, -1},
+		"not run":                         {[]step{{booted, notRun}}, stored, -1, -1},
+		"passed, then not run":            {[]step{{hashed, passed}, {booted, notRun}}, hashed, 0, -1},
+		"only failed":                     {[]step{{stored, failed}}, "", 0, 0},
+		"failed above":                    {[]step{{hashed, passed}, {opened, failed}}, hashed, 0, 1},
+		"failed above, never passed":      {[]step{{opened, failed}}, stored, -1, 0},
+		"failed at it":                    {[]step{{opened, passed}, {opened, failed}}, "", 1, 1},
+		"failed below":                    {[]step{{booted, passed}, {hashed, failed}}, "", 1, 1},
+		"failed below, not run since":     {[]step{{booted, passed}, {hashed, failed}, {booted, notRun}}, "", 1, 1},
+		"failed, then passed":             {[]step{{opened, passed}, {opened, failed}, {hashed, passed}}, hashed, 2, -1},
+		"failed, then passed as before":   {[]step{{opened, failed}, {opened, passed}}, opened, 1, -1},
+		"passed, failed, failed":          {[]step{{booted, passed}, {opened, failed}, {hashed, failed}}, "", 1, 2},
+		"failed, passed stored":           {[]step{{hashed, passed}, {hashed, failed}, {stored, passed}}, stored, 2, -1},
+		"passed between failures above":   {[]step{{booted, failed}, {hashed, passed}, {booted, failed}}, hashed, 1, 2},
+		"not run hides nothing":           {[]step{{hashed, failed}, {hashed, notRun}}, stored, -1, 0},
+		"failed above a failure below it": {[]step{{hashed, passed}, {stored, failed}, {opened, failed}}, "", 1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := repository.Backup{Manifest: manifestOf(content, noon)}
+			for i, s := range c.steps {
+				b.Proofs = append(b.Proofs, proofOf(idAt(0), s.level, s.verdict, i))
+			}
+			want := b.Finished
+			if c.at >= 0 {
+				want = b.Proofs[c.at].Time
+			}
+			if level, at := b.Best(); level != c.best || !at.Equal(want) {
+				t.Errorf("best is %q at %v, want %q at %v", level, at, c.best, want)
+			}
+			p, bad := b.Failed()
+			if bad != (c.failed >= 0) || bad && p != b.Proofs[c.failed] {
+				t.Errorf("failed is %v, %+v, want %d", bad, p, c.failed)
+			}
+		})
+	}
+}
+
+func TestDecrypted(t *testing.T) {
+	without, with := proofOf(idAt(0), repository.Hashed, repository.Passed, 1), fullProof()
+	for name, c := range map[string]struct {
+		encryption string
+		proofs     []repository.Proof
+		want       bool
+	}{
+		"not encrypted":      {"", nil, true},
+		"no proof":           {"age", nil, false},
+		"only its bytes":     {"age", []repository.Proof{without}, false},
+		"opened with a key":  {"age", []repository.Proof{with}, true},
+		"opened once before": {"age", []repository.Proof{with, without}, true},
+	} {
+		b := repository.Backup{Manifest: fullManifest(), Proofs: c.proofs}
+		if b.Seal.Encryption = c.encryption; b.Decrypted() != c.want {
+			t.Errorf("%s: %v", name, b.Decrypted())
+		}
+	}
+}
