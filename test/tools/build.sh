@@ -144,7 +144,8 @@ export DEBIAN_FRONTEND=noninteractive
 mkdir -p "$dir"
 take_turns
 # Below the target, so that publishing is a rename within one file system.
-scratch=$(mktemp -d "$dir/scratch.XXXXXX")
+scratch=$dir/scratch.$$
+mkdir "$scratch"
 trap 'rm -rf "$scratch"' EXIT
 
 build_from_modules etcd35 3.5
