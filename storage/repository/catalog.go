@@ -24,7 +24,7 @@ type Catalog struct {
 // Backup is one snapshot with its manifest and proofs.
 type Backup struct {
 	Manifest
-	Proofs []Proof // oldest first
+	Proofs []Proof `json:"proofs,omitempty"` // oldest first
 }
 
 // Damage is a backup that cannot be used, and why. Err matches ErrDamaged and names the object.

@@ -49,9 +49,9 @@ func encodeDocument(v any) ([]byte, error) {
 	return document, nil
 }
 
-// decodeDocument fills v, a pointer to a struct, from data. Unknown fields are refused: a newer version that adds one
-// raises the format's number, and what that field says might matter.
-func decodeDocument(data []byte, v any) error {
+// decodeDocument fills v, a pointer to a struct, from data of that format. Unknown fields are refused: a newer version
+// that adds one raises the format's number, and what that field says might matter.
+func decodeDocument(data []byte, format int, v any) error {
 	covered, digest, err := splitDocument(data)
 	if err != nil {
 		return err
@@ -60,6 +60,10 @@ func decodeDocument(data []byte, v any) error {
 		return fmt.Errorf("%w: its content does not match its own sha256", ErrDamaged)
 	}
 	body := append(bytes.TrimSuffix(covered[:len(covered):len(covered)], []byte(",\n")), "\n}"...)
+	var known struct{ Format int }
+	if err := json.Unmarshal(body, &known); err == nil && known.Format != format {
+		return fmt.Errorf("%w: its format %d is unknown to this version of dr, which knows %d", ErrDamaged, known.Format, format)
+	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {

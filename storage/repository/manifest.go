@@ -95,7 +95,7 @@ func EncodeManifest(m Manifest) ([]byte, error) {
 // DecodeManifest reads what EncodeManifest wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeManifest(data []byte) (Manifest, error) {
 	var m Manifest
-	if err := decodeDocument(data, &m); err != nil {
+	if err := decodeDocument(data, ManifestFormat, &m); err != nil {
 		return Manifest{}, err
 	}
 	if err := m.Validate(); err != nil {

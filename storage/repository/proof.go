@@ -79,11 +79,8 @@ func EncodeProof(p Proof) ([]byte, error) { return encodeDocument(p) }
 // DecodeProof reads what EncodeProof wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeProof(data []byte) (Proof, error) {
 	var p Proof
-	if err := decodeDocument(data, &p); err != nil {
+	if err := decodeDocument(data, ProofFormat, &p); err != nil {
 		return Proof{}, err
-	}
-	if p.Format != ProofFormat {
-		return Proof{}, fmt.Errorf("%w: proof format %d is unknown to this version of dr", ErrDamaged, p.Format)
 	}
 	if p.Level.Rank() < 0 {
 		return Proof{}, fmt.Errorf("%w: proof of unknown level %q", ErrDamaged, p.Level)
