@@ -52,7 +52,7 @@ func number(b bool) int {
 
 func named(c *cluster.Cluster, endpoint string) (*cluster.Server, error) {
 	for _, s := range c.Servers {
-		if s.Endpoint != endpoint {
+		if s.Endpoint != endpoint && !slices.Contains(s.Aliases, endpoint) {
 			continue
 		}
 		if s.Status.IsLearner {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,14 +21,22 @@ const (
 )
 
 // compareMembers hashes the key space on every answering member, one at a time, and says how they differ; "" if they
-// do not. Members that could not be compared are warned of.
+// do not. Members that could not be compared are warned of. Only the end of ctx is an error: the snapshot is here and
+// whole by now, and must not be lost because a member went away.
 func (r *run) compareMembers(ctx context.Context) (string, error) {
 	for range compareRounds {
-		hashes, err := r.hashAll(ctx)
-		if err != nil {
-			return "", err
+		hashes, errs, err := r.hashAll(ctx)
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
 		}
-		if comparable(hashes) {
+		if err != nil {
+			r.warn("the members could not be compared: %v", err)
+			return "", nil
+		}
+		if comparable(hashes, errs) {
+			for _, err := range errs {
+				r.warn("not compared: %v", err)
+			}
 			return difference(r.cluster.Servers, hashes), nil
 		}
 		if err := pause(ctx, comparePause); err != nil {
@@ -38,24 +47,20 @@ func (r *run) compareMembers(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// hashAll returns one hash a server, all at one revision; the zero value for one that gave none.
-func (r *run) hashAll(ctx context.Context) ([]repository.HashKV, error) {
+// hashAll returns one hash a server, all at one revision; the zero value for one that gave none, and why in errs.
+func (r *run) hashAll(ctx context.Context) (hashes []repository.HashKV, errs []error, err error) {
 	status, err := r.member.Now(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	hashes := make([]repository.HashKV, len(r.cluster.Servers))
+	hashes = make([]repository.HashKV, len(r.cluster.Servers))
 	for i, s := range r.cluster.Servers {
 		r.report.Say(storage.Event{Stage: "compare", Object: s.Endpoint, Message: "hashing the key space"})
-		hashes[i], err = hashAt(ctx, s, status.Header.Revision)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			r.warn("not compared: %v", err)
+		if hashes[i], err = hashAt(ctx, s, status.Header.Revision); err != nil {
+			errs = append(errs, err)
 		}
 	}
-	return hashes, nil
+	return hashes, errs, nil
 }
 
 // hashAt waits for a member that is a little behind.
@@ -71,7 +76,11 @@ func hashAt(ctx context.Context, s *cluster.Server, revision int64) (repository.
 	}
 }
 
-func comparable(hashes []repository.HashKV) bool {
+// comparable reports whether no compaction came in between, neither up to an older revision nor past the hashed one.
+func comparable(hashes []repository.HashKV, errs []error) bool {
+	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, cluster.ErrCompacted) }) {
+		return false
+	}
 	var first repository.HashKV
 	for _, h := range hashes {
 		if first.Revision == 0 {

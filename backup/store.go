@@ -23,9 +23,7 @@ func (r *run) store(ctx context.Context) (repository.Backup, error) {
 	if err != nil {
 		return repository.Backup{}, err
 	}
-	streamCtx, cancel := context.WithTimeoutCause(ctx, r.request.MaxStream, fmt.Errorf(
-		"%w: %s allowed by --max-stream: the store may be too slow for the database; --spool DIR takes the stream to disk first",
-		errSlow, r.request.MaxStream))
+	streamCtx, cancel := context.WithTimeoutCause(ctx, r.request.MaxStream, r.tooSlow())
 	defer cancel()
 	snapshot, err := r.member.Snapshot(streamCtx, maxGap)
 	if err != nil {
@@ -51,6 +49,14 @@ func (r *run) store(ctx context.Context) (repository.Backup, error) {
 	return r.to.Create(ctx, id, r.request.To.Seal(), source, func() (repository.Manifest, error) {
 		return r.complete(ctx, snapshot.Blob())
 	})
+}
+
+func (r *run) tooSlow() error {
+	cure := "the store may be too slow for the database; --spool DIR takes the stream to disk first"
+	if r.request.Spool != "" {
+		cure = "the member, the network or the spool's disk is too slow for the database; allow more"
+	}
+	return fmt.Errorf("%w: %s allowed by --max-stream: %s", errSlow, r.request.MaxStream, cure)
 }
 
 // fill writes the sealed stream to a nameless file in dir and rewinds it. It holds no plain byte, and vanishes with

@@ -44,7 +44,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{}
 	c.ask(ctx, cfg, cfg.Endpoints)
 	if len(c.Servers) == 0 {
-		return nil, c.allSilent()
+		return nil, c.allSilent(ctx)
 	}
 	if err := c.identify(); err != nil {
 		c.Close()
@@ -54,7 +54,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.Close()
 		return nil, err
 	}
-	c.ask(ctx, cfg, c.otherURLs(cfg.Endpoints))
+	c.ask(ctx, cfg, c.otherURLs(cfg))
 	c.dropStrangers()
 	c.probeQuorum(ctx)
 	return c, nil
@@ -77,7 +77,8 @@ func (c *Cluster) Leader() *Server {
 	return nil
 }
 
-// ask connects to the endpoints side by side and keeps who answers. Several endpoints of one member count once.
+// ask connects to the endpoints side by side and keeps who answers. Several endpoints of one member count once, but
+// each may be used to name it.
 func (c *Cluster) ask(ctx context.Context, cfg Config, endpoints []string) {
 	servers, errs := make([]*Server, len(endpoints)), make([]error, len(endpoints))
 	var wg sync.WaitGroup
@@ -86,21 +87,27 @@ func (c *Cluster) ask(ctx context.Context, cfg Config, endpoints []string) {
 	}
 	wg.Wait()
 	for i, s := range servers {
-		switch {
-		case errs[i] != nil:
+		if errs[i] != nil {
 			c.Silent = append(c.Silent, Silence{endpoints[i], errs[i]})
-		case slices.ContainsFunc(c.Servers, func(known *Server) bool {
-			return known.MemberID == s.MemberID && known.Status.Header.ClusterId == s.Status.Header.ClusterId
-		}):
-			s.client.Close()
-		default:
-			c.Servers = append(c.Servers, s)
+			continue
 		}
+		known := slices.IndexFunc(c.Servers, func(known *Server) bool {
+			return known.MemberID == s.MemberID && known.Status.Header.ClusterId == s.Status.Header.ClusterId
+		})
+		if known < 0 {
+			c.Servers = append(c.Servers, s)
+			continue
+		}
+		c.Servers[known].Aliases = append(c.Servers[known].Aliases, s.Endpoint)
+		s.client.Close()
 	}
 	slices.SortFunc(c.Servers, func(a, b *Server) int { return cmp.Compare(a.MemberID, b.MemberID) })
 }
 
-func (c *Cluster) allSilent() error {
+func (c *Cluster) allSilent(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != nil { // nobody was given the time to answer
+		return fmt.Errorf("connect to the cluster: %w", cause)
+	}
 	var why []string
 	for _, s := range c.Silent {
 		why = append(why, fmt.Sprintf("%s: %v", s.Endpoint, s.Err))
@@ -119,22 +126,27 @@ func (c *Cluster) identify() error {
 	return nil
 }
 
-// listMembers asks without linearizability: it must work without a quorum.
+// listMembers asks without linearizability: it must work without a quorum. Learners do not tell; where only they
+// answer, the list stays empty.
 func (c *Cluster) listMembers(ctx context.Context) (err error) {
 	for _, s := range c.Servers {
-		var members []repository.Member
-		if members, err = s.members(ctx); err == nil {
-			c.Members = members
+		if s.Status.IsLearner {
+			continue
+		}
+		if c.Members, err = s.members(ctx); err == nil {
 			return nil
 		}
 	}
-	return fmt.Errorf("list the members: %w", err)
+	if err != nil {
+		return fmt.Errorf("list the members: %w", err)
+	}
+	return nil
 }
 
 // otherURLs are the client URLs of the members that have not answered yet. Where the given endpoints are encrypted, a
 // member's plain URL is left alone: credentials must not travel there.
-func (c *Cluster) otherURLs(given []string) []string {
-	secure := slices.ContainsFunc(given, func(e string) bool { return strings.HasPrefix(e, "https://") })
+func (c *Cluster) otherURLs(cfg Config) []string {
+	given, secure := cfg.Endpoints, slices.ContainsFunc(cfg.Endpoints, cfg.encrypts)
 	var urls []string
 	for _, m := range c.Members {
 		if c.answered(m.ID) {

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -44,11 +45,17 @@ func (c Config) Validate() error {
 	if c.Password != "" && c.User == "" {
 		return fmt.Errorf("%w: a password without --user", ErrConfig)
 	}
+	if c.User != "" && c.Password == "" { // etcd's client would then not log in at all, and say nothing
+		return fmt.Errorf("%w: the password of user %s is empty: use --password-file or ETCDCTL_PASSWORD", ErrConfig, c.User)
+	}
 	_, err := c.client(c.Endpoints[0])
 	return err
 }
 
 func validEndpoint(endpoint string) error {
+	if strings.Contains(endpoint, "@") { // before any error that quotes the endpoint
+		return fmt.Errorf("%w: an endpoint holds a user or password: use --user", ErrConfig)
+	}
 	host := endpoint
 	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
 		if scheme != "http" && scheme != "https" && scheme != "unix" && scheme != "unixs" {
@@ -56,13 +63,20 @@ func validEndpoint(endpoint string) error {
 		}
 		host = rest
 	}
-	if strings.Contains(host, "@") {
-		return fmt.Errorf("%w: an endpoint holds a user or password: use --user", ErrConfig)
-	}
 	if host == "" || strings.ContainsAny(host, " \t,?#") {
 		return fmt.Errorf("%w: endpoint %q: it should look like https://10.0.0.1:2379", ErrConfig, endpoint)
 	}
 	return nil
+}
+
+// encrypts reports whether etcd's client speaks TLS to endpoint: without a scheme it does if it has anything to verify
+// or show.
+func (c Config) encrypts(endpoint string) bool {
+	scheme, _, ok := strings.Cut(endpoint, "://")
+	if ok && scheme != "unix" {
+		return scheme == "https" || scheme == "unixs"
+	}
+	return c.CACert != "" || c.Cert != "" || c.InsecureSkipVerify
 }
 
 // client is the configuration for one endpoint. One client an endpoint, so that each answer is known to be that
@@ -74,8 +88,9 @@ func (c Config) client(endpoint string) (clientv3.Config, error) {
 		// A member whose machine vanished sends no reset: without these a broken stream would hang.
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 10 * time.Second,
-		// One try: a dead endpoint then says why at once, instead of being tried until the deadline hides the reason.
-		MaxUnaryRetries: 1,
+		// Few tries: a dead endpoint then says why at once, instead of being tried until the deadline hides the reason.
+		// The second is for a login that ran out while a long stream or upload left it unused.
+		MaxUnaryRetries: 2,
 		Username:        c.User,
 		Password:        c.Password,
 		Logger:          zap.NewNop(),
@@ -89,6 +104,9 @@ func (c Config) client(endpoint string) (clientv3.Config, error) {
 	tlsConfig, err := info.ClientConfig()
 	if err != nil {
 		return clientv3.Config{}, fmt.Errorf("%w: --cacert, --cert, --key: %w", ErrConfig, err)
+	}
+	if c.CACert != "" && tlsConfig.RootCAs.Equal(x509.NewCertPool()) { // every server would be refused, whoever it is
+		return clientv3.Config{}, fmt.Errorf("%w: --cacert: %s holds no certificate", ErrConfig, c.CACert)
 	}
 	cfg.TLS = tlsConfig
 	return cfg, nil

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -66,23 +67,26 @@ func (f *Flags) fromEnv(getenv func(string) string) (err error) {
 			continue
 		}
 		if e := f.set.Set(name, value); e != nil && err == nil {
-			err = fmt.Errorf("%w: %s: %w", ErrConfig, variable, e)
+			// Its cause alone: e quotes the value, and an endpoint may hold a password.
+			err = fmt.Errorf("%w: %s: %w", ErrConfig, variable, errors.Unwrap(e))
 		}
 	}
 	return err
 }
 
 func (f *Flags) password(c *Config, getenv func(string) string, prompt func(string) (string, error)) (err error) {
-	if name, password, ok := strings.Cut(c.User, ":"); ok { // only ETCDCTL_USER may hold both, as etcdctl has it
-		c.User, c.Password = name, password
-		return nil
-	}
+	name, password, both := strings.Cut(c.User, ":") // only ETCDCTL_USER may hold both, as etcdctl has it
+	c.User = name
 	if f.passwordFile != "" {
 		content, err := os.ReadFile(f.passwordFile)
 		if err != nil {
 			return fmt.Errorf("%w: --password-file: %w", ErrConfig, err)
 		}
 		c.Password = string(bytes.TrimRight(content, "\r\n"))
+		return nil
+	}
+	if both {
+		c.Password = password
 		return nil
 	}
 	if c.Password = getenv("ETCDCTL_PASSWORD"); c.Password != "" {

@@ -75,7 +75,9 @@ func speaksTLS(ctx context.Context, host string) bool {
 // speaksEtcd reports whether an etcd server answers, or something that takes the connection and hangs, as a stopped
 // process does.
 func speaksEtcd(ctx context.Context, host string) (alive bool, clusterID string) {
-	conn, err := grpc.NewClient("passthrough:///"+host, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	// No proxy: one that cannot reach a living cluster would make it look dead.
+	conn, err := grpc.NewClient(
+		"passthrough:///"+host, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
 		return false, ""
 	}

@@ -20,6 +20,7 @@ import (
 // Server is one member that answers.
 type Server struct {
 	Endpoint string
+	Aliases  []string // further endpoints that lead to it
 	MemberID uint64
 	Status   *pb.StatusResponse // as of Connect
 	Reaches  bool               // a linearizable read went through it: it is not cut off
@@ -38,7 +39,7 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 	conf.Context = ctx
 	client, err := clientv3.New(conf)
 	if err != nil {
-		return nil, explain(err)
+		return nil, cfg.loginFailed(ctx, endpoint, err)
 	}
 	s := &Server{
 		Endpoint: endpoint, client: client, remote: pb.NewMaintenanceClient(client.ActiveConnection()), timeout: cfg.CommandTimeout,
@@ -47,11 +48,47 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 	defer cancel()
 	if s.Status, err = s.remote.Status(dial, &pb.StatusRequest{}); err != nil {
 		client.Close()
-		return nil, explain(err)
+		return nil, cfg.statusFailed(endpoint, err)
 	}
 	s.MemberID = s.Status.Header.MemberId
 	return s, nil
 }
+
+// loginFailed finds out why. etcd's client tries to log in until its time is over and then forgets what stood in the
+// way, so the same is tried without a login.
+func (c Config) loginFailed(ctx context.Context, endpoint string, err error) error {
+	if c.User == "" || !errors.Is(err, context.DeadlineExceeded) {
+		return explain(err)
+	}
+	c.User, c.Password = "", ""
+	s, obstacle := connect(ctx, c, endpoint)
+	if obstacle != nil && !errors.Is(obstacle, errUsers) { // newer servers tell nobody how they are
+		return obstacle
+	}
+	if s != nil {
+		s.client.Close()
+	}
+	return fmt.Errorf("it answers, but nobody can log in: without a quorum etcd checks no password; "+
+		"use a client certificate (--cert, --key) whose CN is a user with the role root: %w", err)
+}
+
+// statusFailed adds the cure where a TLS server hung up on the client. It says why, but what it has not read yet may
+// turn that into a broken connection.
+func (c Config) statusFailed(endpoint string, err error) error {
+	err = explain(err)
+	if !c.encrypts(endpoint) {
+		return err
+	}
+	for _, hungUp := range []string{"remote error: tls", "broken pipe", "connection reset"} {
+		if strings.Contains(err.Error(), hungUp) {
+			return fmt.Errorf("%w: if it wants a client certificate, give one of its CA with --cert and --key", err)
+		}
+	}
+	return err
+}
+
+// errUsers: nobody is logged in where users are enabled.
+var errUsers = errors.New("etcd has users enabled: give --user, or a client certificate whose CN is one")
 
 // explain names the cure of the errors that a wrong login gives, and shortens gRPC's.
 func explain(err error) error {
@@ -59,7 +96,9 @@ func explain(err error) error {
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return fmt.Errorf("etcd refuses this user and password: %w", err)
 	case rpctypes.Error(err) == rpctypes.ErrUserEmpty:
-		return errors.New("etcd has users enabled: give --user, or a client certificate whose CN is one")
+		return errUsers
+	case rpctypes.Error(err) == rpctypes.ErrPermissionDenied:
+		return fmt.Errorf("etcd refuses this user, who needs the role root: %w", rpctypes.ErrPermissionDenied)
 	}
 	if s, ok := status.FromError(err); ok && s.Code() == codes.Unavailable {
 		return errors.New(plain.Replace(s.Message()))
@@ -96,7 +135,7 @@ func (s *Server) linearizable(ctx context.Context) (answered, refused bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	_, err := s.client.Get(ctx, kubernetesPrefix, clientv3.WithKeysOnly(), clientv3.WithLimit(1))
-	refused = errors.Is(err, rpctypes.ErrPermissionDenied)
+	refused = errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty)
 	return err == nil || refused, refused
 }
 
@@ -120,7 +159,7 @@ func (s *Server) Now(ctx context.Context) (*pb.StatusResponse, error) {
 	defer cancel()
 	answer, err := s.remote.Status(ctx, &pb.StatusRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its status: %w", s.Endpoint, explain(err))
+		return nil, fmt.Errorf("ask %s for its status: %w", s.Endpoint, reason(ctx, err))
 	}
 	return answer, nil
 }
@@ -129,25 +168,34 @@ func (s *Server) Now(ctx context.Context) (*pb.StatusResponse, error) {
 const hashTimeout = 5 * time.Minute
 
 // HashKV asks the member to hash its key space at revision; 0 means its newest. It stalls the member's writes while it
-// works, for about 160 ms a warm GB. ErrFuture: the member has not got that far.
+// works, for about 160 ms a warm GB. ErrFuture: the member has not got that far. ErrCompacted: it has gone further and
+// forgotten.
 func (s *Server) HashKV(ctx context.Context, revision int64) (repository.HashKV, error) {
 	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
 	defer cancel()
 	answer, err := s.remote.HashKV(ctx, &pb.HashKVRequest{Revision: revision})
 	if err != nil {
-		if rpctypes.Error(err) == rpctypes.ErrFutureRev {
+		switch rpctypes.Error(err) {
+		case rpctypes.ErrFutureRev:
 			err = ErrFuture
+		case rpctypes.ErrCompacted:
+			err = ErrCompacted
 		}
 		return repository.HashKV{}, fmt.Errorf("hash the key space of %s at revision %d: %w", s.Endpoint, revision, explain(err))
 	}
 	return repository.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
 
-// ErrFuture: the member has not reached that revision yet.
-var ErrFuture = errors.New("the member has not reached this revision yet")
+// Errors of HashKV, to be matched with errors.Is.
+var (
+	// ErrFuture: the member has not reached that revision yet.
+	ErrFuture = errors.New("the member has not reached this revision yet")
+	// ErrCompacted: a compaction has removed that revision.
+	ErrCompacted = errors.New("this revision is compacted")
+)
 
-// AuthEnabled asks whether users are enabled. It needs a quorum on servers before 3.5, which only tell somebody who
-// tries to log in.
+// AuthEnabled asks whether users are enabled. It needs a quorum. Servers before 3.5 only tell somebody who tries to log
+// in.
 func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -27,8 +27,11 @@ var (
 // Snapshot is a member's database as it streams in: the file and, behind it, its SHA-256, as etcdctl snapshot save
 // stores them. It ends with io.EOF only if that digest is right. It is not safe for concurrent use.
 type Snapshot struct {
+	ctx     context.Context // the stream's own ends with any error of the server, which it would then hide
+	from    string
 	stream  pb.Maintenance_SnapshotClient
 	cancel  context.CancelCauseFunc
+	unlink  func() bool // from the caller's context
 	stall   *time.Timer
 	maxGap  time.Duration
 	total   int64 // of the whole, by the first message; 0 from servers that do not say
@@ -44,31 +47,43 @@ func (s *Snapshot) SnapshotSize() int64 { return s.total }
 
 // Snapshot opens the stream. The database is that of the moment when the first message was sent. If no byte comes for
 // maxGap, the stream ends with ErrStalled: a server that failed may send empty messages for ever, so messages do not
-// count. Cancelling ctx ends the stream; Close it in any case.
+// count. The time in which nobody reads does not count either: that is the reader's fault. Cancelling ctx ends the
+// stream; Close it in any case.
 func (s *Server) Snapshot(ctx context.Context, maxGap time.Duration) (*Snapshot, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	snapshot := &Snapshot{cancel: cancel, maxGap: maxGap, digest: trailer{hash: sha256.New()}}
+	// A deadline of ctx is kept from the server: it would end the stream a moment before it is known here why.
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	snapshot := &Snapshot{ctx: own, from: s.Endpoint, cancel: cancel, maxGap: maxGap, digest: trailer{hash: sha256.New()}}
+	snapshot.unlink = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	snapshot.stall = time.AfterFunc(maxGap, func() {
 		cancel(fmt.Errorf("%w: no byte came for %s", ErrStalled, maxGap))
 	})
-	stream, err := s.remote.Snapshot(ctx, &pb.SnapshotRequest{})
+	stream, err := s.remote.Snapshot(own, &pb.SnapshotRequest{})
 	if err == nil {
 		snapshot.stream = stream
 		var first *pb.SnapshotResponse
 		if first, err = stream.Recv(); err == nil {
+			snapshot.stall.Stop()
 			snapshot.rest = first.Blob
 			snapshot.total = int64(first.RemainingBytes) + int64(len(first.Blob)) + sha256.Size
 			return snapshot, nil
 		}
 	}
-	err = streamError(ctx, err)
+	if err == io.EOF {
+		err = snapshot.digest.check()
+	} else {
+		err = reason(own, err)
+	}
 	snapshot.Close()
 	return nil, fmt.Errorf("open the snapshot of %s: %w", s.Endpoint, err)
 }
 
 func (s *Snapshot) Read(p []byte) (int, error) {
-	for len(s.rest) == 0 && s.endedBy == nil {
-		s.endedBy = s.receive()
+	if len(s.rest) == 0 && s.endedBy == nil {
+		s.stall.Reset(s.maxGap)
+		for len(s.rest) == 0 && s.endedBy == nil {
+			s.rest, s.endedBy = s.receive()
+		}
+		s.stall.Stop()
 	}
 	if len(s.rest) == 0 {
 		return 0, s.endedBy
@@ -79,20 +94,15 @@ func (s *Snapshot) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (s *Snapshot) receive() error {
+func (s *Snapshot) receive() ([]byte, error) {
 	message, err := s.stream.Recv()
 	if err == io.EOF {
-		s.stall.Stop()
-		return s.digest.check()
+		return nil, s.digest.check()
 	}
 	if err != nil {
-		return fmt.Errorf("read the snapshot after %d bytes: %w", s.size, streamError(s.stream.Context(), err))
+		return nil, fmt.Errorf("read the snapshot of %s after %d bytes: %w", s.from, s.size, reason(s.ctx, err))
 	}
-	if len(message.Blob) > 0 {
-		s.stall.Reset(s.maxGap)
-	}
-	s.rest = message.Blob
-	return nil
+	return message.Blob, nil
 }
 
 // Blob describes the whole stream, once it has ended with io.EOF.
@@ -103,12 +113,13 @@ func (s *Snapshot) Blob() repository.Blob {
 // Close ends the stream. It may be called at any time, and more than once.
 func (s *Snapshot) Close() error {
 	s.stall.Stop()
+	s.unlink()
 	s.cancel(errors.New("the snapshot stream was closed"))
 	return nil
 }
 
-// streamError puts the reason of a cancelled stream in the place of gRPC's "canceled".
-func streamError(ctx context.Context, err error) error {
+// reason puts that of a cancelled call in the place of gRPC's "canceled".
+func reason(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

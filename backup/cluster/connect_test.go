@@ -1,0 +1,308 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+func TestConnect(t *testing.T) {
+	t.Parallel()
+	url, etcd := startEtcd(t, nil)
+	dead := servers.FreeURLs(t, 2)
+	id := uint64(etcd.Server.Cluster().ID())
+
+	t.Run("one of three answers", func(t *testing.T) {
+		c := connect(t, at(dead[0], url, dead[1]))
+		wantServers(t, c, url)
+		wantSilent(t, c, dead[0], "connection refused")
+		wantSilent(t, c, dead[1], "connection refused")
+		if c.ID != id || !c.Quorum || c.NoAccess || c.Leader() != c.Servers[0] {
+			t.Errorf("got %+v", c)
+		}
+		want := []repository.Member{{
+			ID: c.Servers[0].ID(), Name: "m1", ClientURLs: []string{url}, PeerURLs: []string{etcd.Peers[0].Addr().String()},
+		}}
+		want[0].PeerURLs[0] = "http://" + want[0].PeerURLs[0]
+		if len(c.Members) != 1 || c.Members[0].ID != want[0].ID || c.Members[0].Name != "m1" ||
+			!slices.Equal(c.Members[0].PeerURLs, want[0].PeerURLs) || !slices.Equal(c.Members[0].ClientURLs, want[0].ClientURLs) {
+			t.Errorf("members %+v, want %+v", c.Members, want)
+		}
+	})
+	t.Run("none answers", func(t *testing.T) {
+		hanging, _ := silent(t)
+		cfg := at(dead[0], dead[1], "http://"+hanging)
+		cfg.DialTimeout = 300 * time.Millisecond
+		err := refused(t, t.Context(), cfg)
+		if !errors.Is(err, cluster.ErrSilent) {
+			t.Errorf("error %v", err)
+		}
+		wantWords(t, err, dead[0]+": ", dead[1]+": ", "connection refused", hanging+": ", "deadline")
+	})
+	t.Run("a login does not hide why none answers", func(t *testing.T) {
+		cfg := at(dead[0])
+		cfg.User, cfg.Password, cfg.DialTimeout = "root", secret, 300*time.Millisecond
+		wantWords(t, refused(t, t.Context(), cfg), "connection refused")
+	})
+	t.Run("endpoints of one member", func(t *testing.T) {
+		other := strings.Replace(url, "127.0.0.1", "localhost", 1)
+		bare := strings.TrimPrefix(url, "http://")
+		c := connect(t, at(url, other, bare))
+		wantServers(t, c, url)
+		if aliases := c.Servers[0].Aliases; len(c.Silent) > 0 || !slices.Equal(aliases, []string{other, bare}) {
+			t.Errorf("silent: %v, aliases: %v", c.Silent, aliases)
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := refused(t, ctx, at(url)); !errors.Is(err, context.Canceled) || errors.Is(err, cluster.ErrSilent) {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("two clusters", func(t *testing.T) {
+		fake := &fakeMember{clusterID: id + 1, memberID: 5}
+		stranger := "http://" + fake.serve(t)
+		err := refused(t, t.Context(), at(url, stranger, dead[0]))
+		if !errors.Is(err, cluster.ErrMixed) {
+			t.Errorf("error %v", err)
+		}
+		wantWords(t, err, url, stranger)
+	})
+}
+
+func wantServers(t *testing.T, c *cluster.Cluster, endpoints ...string) {
+	t.Helper()
+	var got []string
+	for _, s := range c.Servers {
+		got = append(got, s.Endpoint)
+	}
+	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(endpoints))) {
+		t.Errorf("servers %v, want %v; silent are %v", got, endpoints, c.Silent)
+	}
+}
+
+func wantSilent(t *testing.T, c *cluster.Cluster, endpoint, word string) {
+	t.Helper()
+	for _, s := range c.Silent {
+		if s.Endpoint == endpoint {
+			wantWords(t, s.Err, word)
+			return
+		}
+	}
+	t.Errorf("%s is not among the silent: %v", endpoint, c.Silent)
+}
+
+// twoMembers are one cluster whose members know each other under the given client URLs.
+func twoMembers(urlsOfSecond ...string) (first, second *fakeMember) {
+	members := []*pb.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2", ClientURLs: urlsOfSecond}}
+	return &fakeMember{clusterID: 9, memberID: 1, members: members}, &fakeMember{clusterID: 9, memberID: 2, members: members}
+}
+
+func TestConnectFindsTheOtherMembers(t *testing.T) {
+	t.Parallel()
+	first, second := twoMembers()
+	url := "http://" + second.serve(t)
+	dead := servers.FreeURLs(t, 1)[0]
+	first.members[1].ClientURLs = []string{url, dead}
+	given := "http://" + first.serve(t)
+	c := connect(t, at(given))
+	wantServers(t, c, given, url)
+	wantSilent(t, c, dead, "connection refused")
+	if len(c.Members) != 2 {
+		t.Errorf("members %v", c.Members)
+	}
+}
+
+// The default client URL of a member is localhost: what answers there may be anybody.
+func TestConnectDropsStrangers(t *testing.T) {
+	t.Parallel()
+	stranger := &fakeMember{clusterID: 8, memberID: 2}
+	url := "http://" + stranger.serve(t)
+	first, _ := twoMembers(url)
+	given := "http://" + first.serve(t)
+	c := connect(t, at(given))
+	wantServers(t, c, given)
+	wantSilent(t, c, url, "cluster 0000000000000008")
+	if c.ID != 9 {
+		t.Errorf("cluster %x", c.ID)
+	}
+}
+
+func TestConnectKeepsCredentialsOffPlainURLs(t *testing.T) {
+	t.Parallel()
+	files := servers.NewCertificates(t)
+	for _, test := range []struct {
+		name, given string // %s is the address
+		visited     bool
+	}{
+		{"https", "https://", false},
+		{"no scheme but a CA", "", false},
+		{"plain", "http://", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			plain, visits := silent(t)
+			first, _ := twoMembers("http://" + plain)
+			cfg := at()
+			if test.visited {
+				cfg.Endpoints = []string{test.given + first.serve(t)}
+			} else {
+				cfg.Endpoints = []string{test.given + first.serve(t, tlsOption(t, files.ServerCert, files.ServerKey))}
+			}
+			cfg.CACert, cfg.DialTimeout = files.CA, 500*time.Millisecond
+			wantServers(t, connect(t, cfg), cfg.Endpoints[0])
+			if got := visits() > 0; got != test.visited {
+				t.Errorf("the plain URL was asked: %t, want %t", got, test.visited)
+			}
+		})
+	}
+}
+
+func TestConnectWithoutAMemberList(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1, noMembers: true}
+	err := refused(t, t.Context(), at("http://"+fake.serve(t)))
+	wantWords(t, err, "list the members", "no list today")
+
+	second := &fakeMember{clusterID: 9, memberID: 2, members: []*pb.Member{{ID: 1}, {ID: 2}}}
+	c := connect(t, at("http://"+fake.serve(t), "http://"+second.serve(t)))
+	if len(c.Members) != 2 {
+		t.Errorf("members %v", c.Members)
+	}
+}
+
+func TestConnectOverTLS(t *testing.T) {
+	t.Parallel()
+	files, others := servers.NewCertificates(t), servers.NewCertificates(t)
+	url, _ := startEtcd(t, overTLS(t, files))
+	with := func(change func(*cluster.Config)) cluster.Config {
+		cfg := at(url)
+		cfg.CACert, cfg.Cert, cfg.Key = files.CA, files.Cert, files.Key
+		change(&cfg)
+		return cfg
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*cluster.Config)
+		want   string
+	}{
+		{"all right", func(*cluster.Config) {}, ""},
+		{"not verified", func(c *cluster.Config) { c.CACert, c.InsecureSkipVerify = others.CA, true }, ""},
+		{"no scheme", func(c *cluster.Config) { c.Endpoints = []string{strings.TrimPrefix(url, "https://")} }, ""},
+		{"another CA", func(c *cluster.Config) { c.CACert = others.CA }, "x509: certificate signed by unknown authority"},
+		{"the system's roots", func(c *cluster.Config) { c.CACert = "" }, "x509: certificate signed by unknown authority"},
+		{"the system's roots and no client certificate", func(c *cluster.Config) { c.CACert, c.Cert, c.Key = "", "", "" },
+			"x509: certificate signed by unknown authority"},
+		{"another CA and a login", func(c *cluster.Config) {
+			c.CACert, c.User, c.Password, c.DialTimeout = others.CA, "root", secret, time.Second
+		},
+			"x509: certificate signed by unknown authority"},
+		{"no client certificate", func(c *cluster.Config) { c.Cert, c.Key = "", "" }, "--cert"},
+		{"a stranger's client certificate", func(c *cluster.Config) { c.Cert, c.Key = others.Cert, others.Key }, "--cert"},
+		{"plain to TLS", func(c *cluster.Config) { c.Endpoints = []string{strings.Replace(url, "https", "http", 1)} }, "EOF"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := with(test.change)
+			if test.want == "" {
+				connect(t, cfg)
+				return
+			}
+			err := refused(t, t.Context(), cfg)
+			if !errors.Is(err, cluster.ErrSilent) {
+				t.Errorf("error %v", err)
+			}
+			wantWords(t, err, test.want)
+		})
+	}
+}
+
+func TestConnectTLSToPlain(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1}
+	err := refused(t, t.Context(), at("https://"+fake.serve(t)))
+	wantWords(t, err, "first record does not look like a TLS handshake")
+}
+
+func TestConnectWithUsers(t *testing.T) {
+	t.Parallel()
+	url, _ := startEtcd(t, func(cfg *embed.Config) { cfg.AuthTokenTTL = 1 })
+	enableUsers(t, clientOf(t, url, nil))
+	as := func(user, password string) cluster.Config {
+		cfg := at(url)
+		cfg.User, cfg.Password = user, password
+		return cfg
+	}
+	t.Run("root", func(t *testing.T) {
+		c := connect(t, as("root", rootPassword))
+		if !c.Quorum || c.NoAccess {
+			t.Errorf("got %+v", c)
+		}
+		enabled, err := c.Servers[0].AuthEnabled(t.Context())
+		if !enabled || err != nil {
+			t.Errorf("users enabled: %t, %v", enabled, err)
+		}
+		snapshot, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snapshot.Close()
+	})
+	t.Run("wrong password", func(t *testing.T) {
+		wantWords(t, refused(t, t.Context(), as("root", "no-"+secret)), "refuses this user and password")
+	})
+	t.Run("nobody", func(t *testing.T) {
+		wantWords(t, refused(t, t.Context(), at(url)), "users enabled", "--user")
+	})
+	t.Run("alice", func(t *testing.T) {
+		c := connect(t, as("alice", rootPassword))
+		if !c.Quorum || !c.NoAccess || c.Leader() == nil {
+			t.Errorf("a refusal is taken for silence: quorum %t, no access %t", c.Quorum, c.NoAccess)
+		}
+		_, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
+		wantWords(t, err, "permission denied", "role root")
+	})
+	// A login runs out while a long stream or upload keeps a client from being used.
+	t.Run("token that ran out", func(t *testing.T) {
+		c := connect(t, as("root", rootPassword))
+		time.Sleep(3 * time.Second)
+		if _, err := c.Servers[0].HashKV(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Servers before 3.7 tell anybody their status, and refuse the rest.
+func TestConnectAsNobodyToAnOldServer(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1, refusal: rpctypes.ErrGRPCUserEmpty}
+	fake.snapshot = func(pb.Maintenance_SnapshotServer) error { return rpctypes.ErrGRPCUserEmpty }
+	c := connect(t, at("http://"+fake.serve(t)))
+	if !c.Quorum || !c.NoAccess {
+		t.Errorf("a refusal is taken for silence: quorum %t, no access %t", c.Quorum, c.NoAccess)
+	}
+	_, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
+	wantWords(t, err, "users enabled", "--user")
+}
+
+// Users are not enabled: credentials are then superfluous, not wrong.
+func TestConnectLogsInWhereNoUsersAre(t *testing.T) {
+	t.Parallel()
+	url, _ := startEtcd(t, nil)
+	cfg := at(url)
+	cfg.User, cfg.Password = "root", secret
+	c := connect(t, cfg)
+	if enabled, err := c.Servers[0].AuthEnabled(t.Context()); enabled || err != nil {
+		t.Errorf("users enabled: %t, %v", enabled, err)
+	}
+}

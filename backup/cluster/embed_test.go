@@ -1,0 +1,158 @@
+package cluster_test
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// embedded is a server of this process that may be closed before its test ends, too.
+type embedded struct {
+	*embed.Etcd
+	once sync.Once
+}
+
+func (e *embedded) Close() { e.once.Do(e.Etcd.Close) }
+
+// startEtcd runs a real server of this very process on loopback, and returns its client URL. change may be nil.
+func startEtcd(t *testing.T, change func(*embed.Config)) (string, *embedded) {
+	t.Helper()
+	cfg := embed.NewConfig()
+	cfg.Dir = t.TempDir()
+	cfg.Name = "m1"
+	setURLs(t, cfg, servers.FreeURLs(t, 2))
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.UnsafeNoFsync = true
+	cfg.TickMs, cfg.ElectionMs = 20, 200 // an election then costs no second
+	cfg.BcryptCost = 4                   // nor a login a tenth of one
+	if change != nil {
+		change(cfg)
+	}
+	started, err := embed.StartEtcd(cfg)
+	if err != nil {
+		t.Fatalf("start etcd: %v", err)
+	}
+	etcd := &embedded{Etcd: started}
+	t.Cleanup(etcd.Close)
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case <-time.After(30 * time.Second):
+		t.Fatal("etcd is not ready after 30 s")
+	}
+	return cfg.ListenClientUrls[0].String(), etcd
+}
+
+func setURLs(t *testing.T, cfg *embed.Config, urls []string) {
+	t.Helper()
+	parsed := make([]url.URL, len(urls))
+	for i, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed[i] = *u
+	}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = parsed[:1], parsed[:1]
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = parsed[1:], parsed[1:]
+}
+
+// overTLS has the server's clients speak TLS and show a certificate of the same authority.
+func overTLS(t *testing.T, files *servers.Certificates) func(*embed.Config) {
+	return func(cfg *embed.Config) {
+		urls := append(servers.FreeTLSURLs(t, 1), servers.FreeURLs(t, 1)...)
+		setURLs(t, cfg, urls)
+		cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+		cfg.ClientTLSInfo.CertFile, cfg.ClientTLSInfo.KeyFile = files.ServerCert, files.ServerKey
+		cfg.ClientTLSInfo.TrustedCAFile, cfg.ClientTLSInfo.ClientCertAuth = files.CA, true
+	}
+}
+
+// clientOf reaches a server in the tests' own way, not in that of the code under test.
+func clientOf(t *testing.T, url string, change func(*clientv3.Config)) *clientv3.Client {
+	t.Helper()
+	cfg := clientv3.Config{Endpoints: []string{url}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()}
+	if change != nil {
+		change(&cfg)
+	}
+	client, err := clientv3.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+const rootPassword = "s3cret-root"
+
+// enableUsers makes root, who may do all, and alice, who may read and write below /app/.
+func enableUsers(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	ctx := t.Context()
+	for _, step := range []func() error{
+		func() error { _, err := client.UserAdd(ctx, "root", rootPassword); return err },
+		func() error { _, err := client.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := client.UserAdd(ctx, "alice", rootPassword); return err },
+		func() error { _, err := client.RoleAdd(ctx, "app"); return err },
+		func() error {
+			mayAll := clientv3.PermissionType(clientv3.PermReadWrite)
+			_, err := client.RoleGrantPermission(ctx, "app", "/app/", "/app0", mayAll)
+			return err
+		},
+		func() error { _, err := client.UserGrantRole(ctx, "alice", "app"); return err },
+		func() error { _, err := client.AuthEnable(ctx); return err },
+	} {
+		if err := step(); err != nil && !strings.Contains(err.Error(), "role name already exists") {
+			t.Fatalf("enable users: %v", err)
+		}
+	}
+}
+
+// at is a configuration with short timeouts.
+func at(endpoints ...string) cluster.Config {
+	return cluster.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, CommandTimeout: 5 * time.Second}
+}
+
+func connect(t *testing.T, cfg cluster.Config) *cluster.Cluster {
+	t.Helper()
+	c, err := cluster.Connect(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("Connect: %v", err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// refused returns the error of a Connect that must fail.
+func refused(t *testing.T, ctx context.Context, cfg cluster.Config) error {
+	t.Helper()
+	c, err := cluster.Connect(ctx, cfg)
+	if err == nil {
+		c.Close()
+		t.Fatal("Connect succeeds")
+	}
+	if cfg.Password != "" && strings.Contains(err.Error(), cfg.Password) {
+		t.Errorf("the error holds the password: %v", err)
+	}
+	return err
+}
+
+// wantWords fails unless err says all of words.
+func wantWords(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("error %q does not say %q", err, word)
+		}
+	}
+}

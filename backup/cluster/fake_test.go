@@ -1,0 +1,130 @@
+package cluster_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"math/rand/v2"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// fakeMember is a server that answers as a test tells it to, for what a real one never does.
+type fakeMember struct {
+	pb.UnimplementedMaintenanceServer
+	pb.UnimplementedClusterServer
+	pb.UnimplementedKVServer
+
+	clusterID, memberID uint64
+	members             []*pb.Member
+	noMembers           bool     // its member list fails
+	refusal             error    // of any read of a key
+	errors              []string // of its status
+	snapshot            func(pb.Maintenance_SnapshotServer) error
+}
+
+func (f *fakeMember) header() *pb.ResponseHeader {
+	return &pb.ResponseHeader{ClusterId: f.clusterID, MemberId: f.memberID, Revision: 7}
+}
+
+func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return &pb.StatusResponse{Header: f.header(), Version: "3.7.3", Leader: f.memberID, Errors: f.errors}, nil
+}
+
+func (f *fakeMember) MemberList(context.Context, *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	if f.noMembers {
+		return nil, status.Error(codes.Internal, "no list today")
+	}
+	return &pb.MemberListResponse{Header: f.header(), Members: f.members}, nil
+}
+
+func (f *fakeMember) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return &pb.RangeResponse{Header: f.header()}, f.refusal
+}
+
+func (f *fakeMember) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
+	return f.snapshot(stream)
+}
+
+// serve returns the host and port at which the fake listens until the test ends.
+func (f *fakeMember) serve(t *testing.T, options ...grpc.ServerOption) string {
+	t.Helper()
+	listener := listen(t)
+	server := grpc.NewServer(options...)
+	pb.RegisterMaintenanceServer(server, f)
+	pb.RegisterClusterServer(server, f)
+	pb.RegisterKVServer(server, f)
+	go server.Serve(listener) // its error is Stop's
+	t.Cleanup(server.Stop)
+	return listener.Addr().String()
+}
+
+func tlsOption(t *testing.T, certFile, keyFile string) grpc.ServerOption {
+	t.Helper()
+	creds, err := credentials.NewServerTLSFromFile(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grpc.Creds(creds)
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+// silent answers nothing and counts who comes.
+func silent(t *testing.T) (address string, visits func() int) {
+	t.Helper()
+	listener := listen(t)
+	come := make(chan net.Conn, 100)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			come <- conn
+		}
+	}()
+	t.Cleanup(func() {
+		for range len(come) {
+			(<-come).Close()
+		}
+	})
+	return listener.Addr().String(), func() int { return len(come) }
+}
+
+// database is what a server sends for a database of that many bytes: content and digest. A multiple of 512 is a
+// possible size.
+func database(size int) []byte {
+	random := rand.NewChaCha8([32]byte{byte(size)})
+	content := make([]byte, size)
+	random.Read(content) // never fails
+	digest := sha256.Sum256(content)
+	return append(content, digest[:]...)
+}
+
+// sendInPieces sends data in messages of at most size bytes.
+func sendInPieces(stream pb.Maintenance_SnapshotServer, data []byte, size int) error {
+	for len(data) > 0 {
+		n := min(size, len(data))
+		remaining := max(len(data)-n-sha256.Size, 0)
+		if err := stream.Send(&pb.SnapshotResponse{Blob: data[:n], RemainingBytes: uint64(remaining)}); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}

@@ -1,0 +1,414 @@
+package backup_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+var errStore = errors.New("the store is on strike")
+
+// stacks are the goroutines that a Run may leave behind: those of its connections, its stream and its seal.
+func stacks() (running []string) {
+	buf := make([]byte, 8<<20)
+	for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		for _, mark := range []string{"transport.(*http2Client)", "storage/seal.", "backup/cluster.", "zstd.(*Encoder)", "dr/backup."} {
+			if strings.Contains(stack, mark) {
+				running = append(running, stack)
+				break
+			}
+		}
+	}
+	return running
+}
+
+// wantEnded fails if a Run's goroutines do not end soon. Nothing else may run beside such a test.
+func wantEnded(t *testing.T) {
+	t.Helper()
+	var left []string
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if left = stacks(); len(left) == 0 {
+			return
+		}
+	}
+	t.Errorf("%d goroutines are left, the first:\n%s", len(left), left[0])
+}
+
+// needsQuiet fails if there is anything that wantEnded would take for this test's.
+func needsQuiet(t *testing.T) {
+	t.Helper()
+	if left := stacks(); len(left) > 0 {
+		t.Fatalf("another test's goroutines still run:\n%s", left[0])
+	}
+}
+
+// A store that breaks at any call, before it or in the answer, leaves nothing that is listed and is not whole.
+func TestRunOnABrokenStore(t *testing.T) {
+	needsQuiet(t)
+	fake := &fakeMember{clusterID: 9, memberID: 1}
+	url := fake.serve(t)
+	r, keys := request(t)
+	breaks := map[string]func(*storagetest.Fault){
+		"before":         func(f *storagetest.Fault) { f.Fail(errStore) },
+		"after":          func(f *storagetest.Fault) { f.FailLate(errStore) },
+		"at once":        func(f *storagetest.Fault) { f.Cut(0, errStore) },
+		"in the middle":  func(f *storagetest.Fault) { f.Cut(1000, errStore) },
+		"at an end":      func(f *storagetest.Fault) { f.Cut(100, io.ErrUnexpectedEOF) },
+		"with all after": func(f *storagetest.Fault) { f.Always().Fail(errStore) },
+	}
+	for name, arm := range breaks {
+		for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbList, storage.VerbOpen, storage.VerbStat} {
+			t.Run(fmt.Sprint(verb, " ", name), func(t *testing.T) {
+				failed := 0
+				for call, met := 1, true; met; call++ {
+					bucket := mem.New()
+					to := open(t, bucket)
+					before := mustRun(t, at(url), to, r, &listener{}).ID
+					faults := storagetest.Faulty(bucket)
+					arm(faults.On(verb).Nth(call))
+					result, err := backup.Run(t.Context(), at(url), open(t, faults), r, nil)
+					met = faults.Calls(verb) >= call
+					if err != nil {
+						failed++
+						wantFailed(t, to, err, before, name == "after")
+					} else if got := listed(t, to); len(got) != 2 || got[0] != result.ID {
+						t.Errorf("call %d: listed %v, want %s and %s", call, got, result.ID, before)
+					} else {
+						fetched(t, to, result.Backup, keys)
+					}
+				}
+				if verb != storage.VerbStat && failed == 0 && (name == "before" || name == "after") {
+					t.Error("none of the faults was met")
+				}
+			})
+		}
+	}
+	wantEnded(t)
+	if n := fake.open.Load(); n != 0 {
+		t.Errorf("the member still sends %d streams", n)
+	}
+}
+
+// wantFailed allows for a lost answer: what was stored cannot be told from what was not, and is whole or unlisted.
+func wantFailed(t *testing.T, to *repository.Cluster, err error, before repository.ID, answerLost bool) {
+	t.Helper()
+	if !errors.Is(err, errStore) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("error %v", err)
+	}
+	if !answerLost {
+		wantNothing(t, to, before)
+		return
+	}
+	if got := listed(t, to); len(got) > 2 {
+		t.Errorf("listed %v", got)
+	}
+}
+
+// Whenever the user ends a Run, there is either the whole backup and no error, or neither.
+func TestRunCancelled(t *testing.T) {
+	needsQuiet(t)
+	fakes, urls := three(t)
+	enough := errors.New("enough")
+	cancelled := 0
+	for _, spool := range []string{"", t.TempDir()} {
+		for event, met := 0, true; met; event++ {
+			to := open(t, mem.New())
+			r, _ := request(t)
+			r.CompareMembers, r.Spool = true, spool
+			ctx, cancel := context.WithCancelCause(t.Context())
+			met = false
+			l := &listener{hear: func(n int, _ storage.Event) {
+				if n == event {
+					met = true
+					cancel(enough)
+				}
+			}}
+			result, err := backup.Run(ctx, at(urls...), to, r, l.report)
+			if err == nil {
+				wantNothing(t, to, result.ID)
+			} else {
+				cancelled++
+				wantNothing(t, to)
+				if !errors.Is(err, enough) && !errors.Is(err, context.Canceled) { // a store knows the latter alone
+					t.Errorf("ended at event %d: %v", event, err)
+				}
+			}
+			cancel(nil)
+			wantEnded(t)
+		}
+		wantEmpty(t, spool)
+	}
+	if cancelled < 10 {
+		t.Errorf("only %d Runs were cancelled", cancelled)
+	}
+	for i, fake := range fakes {
+		if n := fake.open.Load(); n != 0 {
+			t.Errorf("member %d still sends %d streams", i, n)
+		}
+	}
+}
+
+func wantEmpty(t *testing.T, dir string) {
+	t.Helper()
+	if dir == "" {
+		return
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("in %s are %v, %v", dir, files, err)
+	}
+}
+
+// What the member sends wrong is never stored.
+func TestRunOnABadStream(t *testing.T) {
+	needsQuiet(t)
+	data := database(1 << 20)
+	for _, test := range []struct {
+		name string
+		send func(pb.Maintenance_SnapshotServer) error
+		want error
+		word string
+	}{
+		{"nothing", func(pb.Maintenance_SnapshotServer) error { return nil }, cluster.ErrDigest, "0 bytes"},
+		{"no digest", func(s pb.Maintenance_SnapshotServer) error { return send(s, data[:1<<20]) }, cluster.ErrDigest, "before its digest"},
+		{"half", func(s pb.Maintenance_SnapshotServer) error { return send(s, data[:1<<19]) }, cluster.ErrDigest, "before its digest"},
+		{"a wrong digest", func(s pb.Maintenance_SnapshotServer) error {
+			wrong := bytes.Clone(data)
+			wrong[len(wrong)-1] ^= 1
+			return send(s, wrong)
+		}, cluster.ErrDigest, ""},
+		{"a wrong byte", func(s pb.Maintenance_SnapshotServer) error {
+			wrong := bytes.Clone(data)
+			wrong[100] ^= 1
+			return send(s, wrong)
+		}, cluster.ErrDigest, ""},
+		{"an error", func(s pb.Maintenance_SnapshotServer) error {
+			if err := send(s, data[:1<<19]); err != nil {
+				return err
+			}
+			return status.Error(codes.Internal, "the disk is on fire")
+		}, nil, "the disk is on fire"},
+		{"an error behind it all", func(s pb.Maintenance_SnapshotServer) error {
+			if err := send(s, data); err != nil {
+				return err
+			}
+			return status.Error(codes.Internal, "the disk is on fire")
+		}, nil, "the disk is on fire"},
+	} {
+		fake := &fakeMember{clusterID: 9, memberID: 1, snapshot: test.send}
+		url := fake.serve(t)
+		for _, spool := range []string{"", t.TempDir()} {
+			t.Run(test.name+" "+filepath.Base(spool), func(t *testing.T) {
+				for name, bucket := range map[string]storage.Bucket{"mem": mem.New(), "file": fileBucket(t)} {
+					to := open(t, bucket)
+					r, _ := request(t)
+					r.Spool = spool
+					_, err := backup.Run(t.Context(), at(url), to, r, nil)
+					if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.word) {
+						t.Errorf("%s: error %v, want %v, %q", name, err, test.want, test.word)
+					}
+					wantNothing(t, to)
+				}
+				wantEmpty(t, spool)
+			})
+		}
+	}
+	wantEnded(t)
+}
+
+// A slow store must not make the member wait: past --max-stream the stream is cut, and the way out is named.
+func TestRunOnASlowStore(t *testing.T) {
+	t.Parallel()
+	const maxStream, delay = 2 * time.Second, 3 * time.Second
+	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(8 << 20)} // more than waits in buffers on the way
+	cfg := at(fake.serve(t))
+	slow := func() *storagetest.Faults {
+		f := storagetest.Faulty(mem.New())
+		f.On(storage.VerbPut).Delay(delay)
+		return f
+	}
+	t.Run("without a spool", func(t *testing.T) {
+		t.Parallel()
+		to := open(t, slow())
+		r, _ := request(t)
+		r.MaxStream = maxStream
+		_, err := backup.Run(t.Context(), cfg, to, r, nil)
+		if err == nil || !strings.Contains(err.Error(), "--spool") || !strings.Contains(err.Error(), "--max-stream") {
+			t.Errorf("error %v", err)
+		}
+		wantNothing(t, to)
+	})
+	t.Run("with a spool", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		looked := false
+		to := open(t, &watched{Bucket: slow(), before: func(key string) {
+			if strings.HasSuffix(key, ".age") {
+				looked = true
+				wantSealedSpool(t, dir)
+			}
+		}})
+		r, keys := request(t)
+		r.MaxStream, r.Spool = maxStream, dir
+		result := mustRun(t, cfg, to, r, &listener{})
+		if !looked {
+			t.Error("nothing was uploaded")
+		}
+		if !bytes.Equal(fetched(t, to, result.Backup, keys), fake.database) {
+			t.Error("the snapshot came out of the spool as another one")
+		}
+		if result.Finished.Sub(result.Started) < 0 {
+			t.Errorf("finished at %s, started at %s", result.Finished, result.Started)
+		}
+		wantEmpty(t, dir)
+	})
+}
+
+// watched shows each key before it is put.
+type watched struct {
+	storage.Bucket
+	before func(key string)
+}
+
+func (w *watched) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	w.before(key)
+	return w.Bucket.Put(ctx, key, r, o)
+}
+
+// wantSealedSpool looks at the one nameless file below dir that this process has open.
+func wantSealedSpool(t *testing.T, dir string) {
+	t.Helper()
+	wantEmpty(t, dir)
+	if runtime.GOOS != "linux" {
+		return // elsewhere a process is not shown its open files
+	}
+	const open = "/proc/self/fd"
+	entries, err := os.ReadDir(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, entry := range entries {
+		target, err := os.Readlink(filepath.Join(open, entry.Name()))
+		if err != nil || !strings.HasPrefix(target, dir+"/") {
+			continue
+		}
+		found++
+		content, err := os.ReadFile(filepath.Join(open, entry.Name()))
+		if err != nil || !bytes.HasPrefix(content, []byte(ageHeader)) {
+			t.Errorf("the spool is not sealed: %q, %v", content[:min(len(content), 40)], err)
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d spools are open, want 1", found)
+	}
+}
+
+// With a spool the store is not what the stream waits for.
+func TestRunOnASlowMember(t *testing.T) {
+	t.Parallel()
+	hang := func(s pb.Maintenance_SnapshotServer) error {
+		if err := send(s, database(4096)[:1000]); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}
+	fake := &fakeMember{clusterID: 9, memberID: 1, snapshot: hang}
+	url := fake.serve(t)
+	for _, spool := range []string{"", t.TempDir()} {
+		to := open(t, mem.New())
+		r, _ := request(t)
+		r.Spool, r.MaxStream = spool, 300*time.Millisecond
+		_, err := backup.Run(t.Context(), at(url), to, r, nil)
+		if err == nil || !strings.Contains(err.Error(), "--max-stream") {
+			t.Fatalf("error %v", err)
+		}
+		if named := strings.Contains(err.Error(), "--spool"); named != (spool == "") {
+			t.Errorf("with spool %q the cure is: %v", spool, err)
+		}
+		wantNothing(t, to)
+		wantEmpty(t, spool)
+	}
+}
+
+// A store that fails ends the stream at once, not when the member sends more or the time for it is over.
+func TestRunDoesNotWaitForTheMember(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1, snapshot: func(s pb.Maintenance_SnapshotServer) error {
+		if err := send(s, database(4096)[:1000]); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}}
+	faults := storagetest.Faulty(mem.New())
+	faults.On(storage.VerbPut).Fail(errStore)
+	cfg, to := at(fake.serve(t)), open(t, faults)
+	r, _ := request(t)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := backup.Run(context.WithoutCancel(t.Context()), cfg, to, r, nil)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errStore) {
+			t.Errorf("error %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it still waits after 20 s")
+	}
+}
+
+func TestRunWithoutARoomForTheSpool(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1}
+	to := open(t, mem.New())
+	r, _ := request(t)
+	r.Spool = filepath.Join(t.TempDir(), "absent")
+	_, err := backup.Run(t.Context(), at(fake.serve(t)), to, r, nil)
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), r.Spool) {
+		t.Errorf("error %v", err)
+	}
+	wantNothing(t, to)
+}
+
+func TestRunOnADeadCluster(t *testing.T) {
+	t.Parallel()
+	to := open(t, mem.New())
+	r, _ := request(t)
+	if _, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), to, r, nil); !errors.Is(err, cluster.ErrSilent) {
+		t.Errorf("error %v", err)
+	}
+	fake := &fakeMember{clusterID: 9, memberID: 1, status: func(call int64) error {
+		if call == 1 {
+			return nil
+		}
+		return status.Error(codes.Unavailable, "gone")
+	}}
+	url := fake.serve(t)
+	if _, err := backup.Run(t.Context(), at(url), to, r, nil); err == nil || !strings.Contains(err.Error(), url) {
+		t.Errorf("a member that went away: %v", err)
+	}
+	wantNothing(t, to)
+}

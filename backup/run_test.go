@@ -1,0 +1,569 @@
+package backup_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/bbolt"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// listener collects what a Run says.
+type listener struct {
+	mu     sync.Mutex
+	events []storage.Event
+	hear   func(n int, e storage.Event) // called with each event and its number, from 0 on
+}
+
+func (l *listener) report(e storage.Event) {
+	l.mu.Lock()
+	l.events = append(l.events, e)
+	n := len(l.events) - 1
+	l.mu.Unlock()
+	if l.hear != nil {
+		l.hear(n, e)
+	}
+}
+
+func (l *listener) warnings() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var texts []string
+	for _, e := range l.events {
+		if e.Level == storage.Warning {
+			texts = append(texts, e.Message)
+		}
+	}
+	return texts
+}
+
+// wantWarnings fails unless there are exactly as many warnings as words, each with its word.
+func (l *listener) wantWarnings(t *testing.T, words ...string) {
+	t.Helper()
+	got := l.warnings()
+	ok := len(got) == len(words)
+	for i := range min(len(got), len(words)) {
+		ok = ok && strings.Contains(got[i], words[i])
+	}
+	if !ok {
+		t.Errorf("warnings:\n  %s\nwant them to say:\n  %s", strings.Join(got, "\n  "), strings.Join(words, "\n  "))
+	}
+}
+
+// request is what most tests ask for. The keys open what it seals.
+func request(t *testing.T) (backup.Request, seal.Keys) {
+	t.Helper()
+	identity, recipient, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := seal.ParseRecipients(strings.NewReader(recipient))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := seal.ParseKeys(strings.NewReader(identity))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return backup.Request{From: "leader", To: to, MaxStream: time.Minute, Version: "test", Grace: time.Hour}, keys
+}
+
+func open(t *testing.T, b storage.Bucket) *repository.Cluster {
+	t.Helper()
+	c, err := repository.Open(b, "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func fileBucket(t *testing.T) storage.Bucket {
+	t.Helper()
+	b, err := file.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// mustRun takes a backup that has to succeed.
+func mustRun(t *testing.T, cfg cluster.Config, to *repository.Cluster, r backup.Request, l *listener) backup.Result {
+	t.Helper()
+	result, err := backup.Run(t.Context(), cfg, to, r, l.report)
+	if err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if got := listed(t, to); !slices.Contains(got, result.ID) {
+		t.Fatalf("backup %s is not among the listed: %v", result.ID, got)
+	}
+	return result
+}
+
+func listed(t *testing.T, c *repository.Cluster) []repository.ID {
+	t.Helper()
+	catalog, err := c.Load(context.WithoutCancel(t.Context()), repository.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range catalog.Damaged {
+		t.Errorf("damaged: %v", d.Err)
+	}
+	var ids []repository.ID
+	for _, b := range catalog.Backups {
+		ids = append(ids, b.ID)
+	}
+	return ids
+}
+
+// wantNothing fails if to lists more than before or holds anything half done.
+func wantNothing(t *testing.T, to *repository.Cluster, before ...repository.ID) {
+	t.Helper()
+	if got := listed(t, to); !slices.Equal(got, before) {
+		t.Errorf("listed: %v, before: %v", got, before)
+	}
+	leftovers, err := to.Leftovers(t.Context())
+	if err != nil || len(leftovers) > 0 {
+		t.Errorf("leftovers: %+v, %v", leftovers, err)
+	}
+}
+
+// fetched is the snapshot of b as a restore would get it.
+func fetched(t *testing.T, c *repository.Cluster, b repository.Backup, keys seal.Keys) []byte {
+	t.Helper()
+	snapshot, err := c.Fetch(t.Context(), b, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snapshot.Close()
+	data, err := io.ReadAll(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// facts are what a snapshot says of itself.
+type facts struct {
+	revision    int64
+	index, term uint64
+}
+
+func factsOf(t *testing.T, snapshot []byte) facts {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(path, snapshot, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var f facts
+	err = db.View(func(tx *bbolt.Tx) error {
+		last, _ := tx.Bucket([]byte("key")).Cursor().Last()
+		f.revision = int64(binary.BigEndian.Uint64(last))
+		f.index = binary.BigEndian.Uint64(tx.Bucket([]byte("meta")).Get([]byte("consistent_index")))
+		if term := tx.Bucket([]byte("meta")).Get([]byte("term")); term != nil { // 3.4 writes none
+			f.term = binary.BigEndian.Uint64(term)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	client := clientOf(t, etcd)
+	put(t, client, "/registry/pods/default/a", "pod")
+	put(t, client, "/registry/secrets/default/a", "k8s:enc:aescbc:v1:key1:secret")
+	defer writeAlways(t, client)()
+	for name, bucket := range map[string]storage.Bucket{"mem": mem.New(), "file": fileBucket(t)} {
+		t.Run(name, func(t *testing.T) {
+			to := open(t, bucket)
+			r, keys := request(t)
+			r.Labels = repository.Labels{"why": "before the upgrade"}
+			began, l := time.Now().UTC(), &listener{}
+			result := mustRun(t, at(etcd.url), to, r, l)
+			l.wantWarnings(t, "EncryptionConfiguration")
+			m, snapshot := result.Manifest, fetched(t, to, result.Backup, keys)
+			wantTrue(t, client, etcd.url, m, factsOf(t, snapshot))
+
+			if m.Started.Before(began) || m.Finished.Before(m.Started) || m.Finished.After(time.Now()) {
+				t.Errorf("started %s, finished %s", m.Started, m.Finished)
+			}
+			id := fmt.Sprintf("%x", uint64(etcd.Server.MemberID()))
+			self := repository.Member{
+				ID: id, Name: "m1", ClientURLs: []string{etcd.url}, PeerURLs: []string{etcd.Config().AdvertisePeerUrls[0].String()},
+			}
+			want := repository.Manifest{
+				Format: repository.ManifestFormat, Cluster: "prod", DRVersion: "test", EtcdVersion: "3.7.3",
+				ClusterID: fmt.Sprintf("%x", uint64(etcd.Server.Cluster().ID())), Member: self, Members: []repository.Member{self},
+				Seal: r.To.Seal(), Kubernetes: true, KubernetesEncrypted: true, Labels: r.Labels,
+
+				ID: m.ID, Started: m.Started, Finished: m.Finished, Revision: m.Revision, RaftIndex: m.RaftIndex, RaftTerm: m.RaftTerm,
+				HashKV: m.HashKV, Plain: m.Plain, Stored: m.Stored,
+			}
+			if diff := cmp.Diff(want, m); diff != "" {
+				t.Errorf("want -, got +:\n%s", diff)
+			}
+			if m.Plain.Size != int64(len(snapshot)) || m.Plain.Name != "snapshot.db" {
+				t.Errorf("plain %+v of %d bytes", m.Plain, len(snapshot))
+			}
+			wantSealed(t, to, result.Backup)
+			wantProgress(t, l, m.Plain.Size)
+		})
+	}
+}
+
+// writeAlways writes until the function that it returns is called.
+func writeAlways(t *testing.T, client *clientv3.Client) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			if _, err := client.Put(ctx, fmt.Sprint("/key/", i%100), "value"); err != nil && ctx.Err() == nil {
+				t.Errorf("put: %v", err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	return func() { cancel(); done.Wait() }
+}
+
+// wantTrue holds the manifest against the database and the live server.
+func wantTrue(t *testing.T, client *clientv3.Client, url string, m repository.Manifest, f facts) {
+	t.Helper()
+	if m.Revision > f.revision || m.Revision < 3 {
+		t.Errorf("revision %d, the snapshot is at %d", m.Revision, f.revision)
+	}
+	if m.RaftIndex > f.index || m.RaftIndex == 0 || m.RaftTerm > f.term || m.RaftTerm == 0 {
+		t.Errorf("index %d, term %d; the snapshot is at %d, %d", m.RaftIndex, m.RaftTerm, f.index, f.term)
+	}
+	if m.HashKV == nil {
+		t.Fatal("there is no HashKV")
+	}
+	live, err := client.HashKV(t.Context(), url, m.HashKV.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := repository.HashKV{Revision: m.Revision, CompactRevision: live.CompactRevision, Hash: live.Hash}
+	if *m.HashKV != want {
+		t.Errorf("HashKV %+v, the server says %+v", *m.HashKV, want)
+	}
+}
+
+func wantSealed(t *testing.T, to *repository.Cluster, b repository.Backup) {
+	t.Helper()
+	sealed, err := to.FetchSealed(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sealed.Close()
+	data, err := io.ReadAll(sealed)
+	if err != nil || !strings.HasPrefix(string(data), ageHeader) {
+		t.Errorf("what is stored is not encrypted: %q, %v", data[:min(40, len(data))], err)
+	}
+}
+
+const ageHeader = "age-encryption.org/v1\n"
+
+func wantProgress(t *testing.T, l *listener, size int64) {
+	t.Helper()
+	var stages []string
+	for _, e := range l.events {
+		if len(stages) == 0 || stages[len(stages)-1] != e.Stage {
+			stages = append(stages, e.Stage)
+		}
+		if e.Time.IsZero() || e.Done > size || e.Stage == "stream" && e.Total != size {
+			t.Errorf("event %+v of a database of %d bytes", e, size)
+		}
+	}
+	if !slices.Equal(stages, []string{"connect", "stream", "commit"}) {
+		t.Errorf("stages %v", stages)
+	}
+	last := l.events[len(l.events)-1]
+	if last.Done != size {
+		t.Errorf("the last event is %+v", last)
+	}
+}
+
+func TestRunWithoutHashAndSeal(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1}
+	to := open(t, mem.New())
+	r := backup.Request{From: "any", NoHash: true, MaxStream: time.Minute, Grace: time.Hour}
+	l := &listener{}
+	result := mustRun(t, at(fake.serve(t)), to, r, l)
+	if result.HashKV != nil || fake.hashes.Load() != 0 {
+		t.Errorf("the member was asked for %d hashes: %+v", fake.hashes.Load(), result.HashKV)
+	}
+	l.wantWarnings(t)
+	if result.Seal.Encryption != "" || string(fetched(t, to, result.Backup, seal.Keys{})) != string(database(4096)) {
+		t.Errorf("seal %+v", result.Seal)
+	}
+	// A nil report is no report.
+	if _, err := backup.Run(t.Context(), at(fake.serve(t)), to, r, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// What cannot be asked is no reason to have no backup.
+func TestRunWarnsOfAMissingHash(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1, hashKV: failingHash("etcdserver: mvcc: database is busy")}
+	r, _ := request(t)
+	l := &listener{}
+	if result := mustRun(t, at(fake.serve(t)), open(t, mem.New()), r, l); result.HashKV != nil {
+		t.Errorf("HashKV %+v", result.HashKV)
+	}
+	l.wantWarnings(t, "no HashKV")
+}
+
+func TestRunWithoutQuorum(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1, cutOff: true}
+	cfg := at(fake.serve(t))
+	cfg.CommandTimeout = time.Second
+	r, _ := request(t)
+	l := &listener{}
+	if result := mustRun(t, cfg, open(t, mem.New()), r, l); !result.NoQuorum {
+		t.Errorf("not marked: %+v", result.Manifest)
+	}
+	l.wantWarnings(t, "no quorum")
+}
+
+func TestRunMarksAlarms(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = 64 << 10 })
+	client := clientOf(t, etcd)
+	for { // until the quota is used up, and the alarm raised
+		if _, err := client.Put(t.Context(), "key", strings.Repeat("x", 20_000)); err != nil {
+			break
+		}
+	}
+	r, _ := request(t)
+	l := &listener{}
+	result := mustRun(t, at(etcd.url), open(t, mem.New()), r, l)
+	if !slices.Equal(result.Alarms, []string{"NOSPACE"}) {
+		t.Errorf("alarms %v", result.Alarms)
+	}
+	l.wantWarnings(t, "NOSPACE")
+}
+
+func TestRunWithUsers(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	client := clientOf(t, etcd)
+	const password = "s3cret-root"
+	for _, step := range []func() error{
+		func() error { _, err := client.UserAdd(t.Context(), "root", password); return err },
+		func() error { _, err := client.UserGrantRole(t.Context(), "root", "root"); return err },
+		func() error { _, err := client.AuthEnable(t.Context()); return err },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, _ := request(t)
+	to, l := open(t, mem.New()), &listener{}
+	cfg := at(etcd.url)
+	if _, err := backup.Run(t.Context(), cfg, to, r, l.report); err == nil || !strings.Contains(err.Error(), "--user") {
+		t.Errorf("nobody may take a backup: %v", err)
+	}
+	cfg.User, cfg.Password = "root", "wrong-"+password
+	if _, err := backup.Run(t.Context(), cfg, to, r, l.report); err == nil || strings.Contains(err.Error(), password) {
+		t.Errorf("a wrong password: %v", err)
+	}
+	wantNothing(t, to)
+	cfg.Password = password
+	if result := mustRun(t, cfg, to, r, l); !result.Auth || result.HashKV == nil {
+		t.Errorf("auth %t, HashKV %v", result.Auth, result.HashKV)
+	}
+	l.wantWarnings(t)
+}
+
+func TestRunWithALearner(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	urls := servers.FreeURLs(t, 2)
+	if _, err := clientOf(t, etcd).MemberAddAsLearner(t.Context(), urls[1:]); err != nil {
+		t.Fatal(err)
+	}
+	learner := startEtcd(t, func(cfg *embed.Config) {
+		cfg.Name = "m2"
+		parsed := parsedURLs(t, urls)
+		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = parsed[:1], parsed[:1]
+		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = parsed[1:], parsed[1:]
+		cfg.InitialCluster = "m1=" + etcd.Config().AdvertisePeerUrls[0].String() + ",m2=" + urls[1]
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	})
+	to, l := open(t, mem.New()), &listener{}
+	r, _ := request(t)
+	r.From = learner.url
+	for _, cfg := range []cluster.Config{at(learner.url), at(etcd.url), at(etcd.url, learner.url)} {
+		_, err := backup.Run(t.Context(), cfg, to, r, l.report)
+		if !errors.Is(err, backup.ErrRefused) || !strings.Contains(err.Error(), learner.url+" is a learner") {
+			t.Errorf("a learner by name: %v", err)
+		}
+	}
+	r.From = "any"
+	// A learner does not tell who else there is.
+	if _, err := backup.Run(t.Context(), at(learner.url), to, r, l.report); !errors.Is(err, backup.ErrRefused) {
+		t.Errorf("a learner alone: %v", err)
+	}
+	wantNothing(t, to)
+	for _, from := range []string{"any", "leader", etcd.url} {
+		r.From = from
+		result := mustRun(t, at(learner.url, etcd.url), to, r, l)
+		if result.Member.Name != "m1" || len(result.Members) != 2 || !slices.ContainsFunc(result.Members, func(m repository.Member) bool {
+			return m.Name == "m2" && m.Learner
+		}) {
+			t.Errorf("--from %s: read from %+v of %+v", from, result.Member, result.Members)
+		}
+	}
+	r.From = "follower"
+	if _, err := backup.Run(t.Context(), at(etcd.url), to, r, l.report); !errors.Is(err, backup.ErrRefused) {
+		t.Errorf("a learner as follower: %v", err)
+	}
+	l.wantWarnings(t)
+}
+
+// Right after a restore this is as it should be; else somebody backs the wrong cluster up under this name.
+func TestRunWarnsOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	first, second := &fakeMember{clusterID: 0x9a, memberID: 1}, &fakeMember{clusterID: 0xbc, memberID: 1}
+	urls := []string{first.serve(t), second.serve(t)}
+	to := open(t, mem.New())
+	r, _ := request(t)
+	for _, step := range []struct {
+		url      string
+		warnings []string
+	}{
+		{urls[0], nil}, {urls[0], nil}, {urls[1], []string{"is of cluster 9a, this cluster is bc"}}, {urls[1], nil},
+		{urls[0], []string{"is of cluster bc, this cluster is 9a"}},
+	} {
+		l := &listener{}
+		mustRun(t, at(step.url), to, r, l)
+		l.wantWarnings(t, step.warnings...)
+	}
+}
+
+func TestRunNamesEveryBackupAnew(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1}
+	url, bucket := fake.serve(t), mem.New()
+	to := open(t, bucket)
+	r, _ := request(t)
+	// Something stands under the names of this second and of the next few.
+	now := time.Now()
+	for i := range 10 {
+		key := "prod/backups/" + string(repository.NewID(now.Add(time.Duration(i)*time.Second), 7)) + "/snapshot.db.zst"
+		if _, err := bucket.Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := mustRun(t, at(url), to, r, &listener{})
+	if first.ID.Started().Before(now.Add(9 * time.Second).Truncate(time.Second)) {
+		t.Errorf("began at %s, named %s", now, first.ID)
+	}
+	// Several at once: each is whole, or has failed and left the others alone.
+	var runs sync.WaitGroup
+	results, errs := make([]backup.Result, 4), make([]error, 4)
+	for i := range results {
+		runs.Go(func() { results[i], errs[i] = backup.Run(t.Context(), at(url), to, r, nil) })
+	}
+	runs.Wait()
+	want := []repository.ID{first.ID}
+	for i, err := range errs {
+		if err != nil && !errors.Is(err, storage.ErrExist) {
+			t.Error(err)
+		}
+		if err == nil {
+			want = append(want, results[i].ID)
+		}
+	}
+	slices.Sort(want)
+	if got := listed(t, to); len(want) < 2 || !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+		t.Errorf("listed %v, want %v", got, want)
+	}
+}
+
+func TestRunSweeps(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	bucket, err := file.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := open(t, bucket)
+	yesterday := time.Now().Add(-25 * time.Hour)
+	lie := func(id repository.ID, name string, at time.Time) string {
+		path := filepath.Join(dir, "prod", "backups", string(id), name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("left"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	old, young := repository.NewID(yesterday, 1), repository.NewID(time.Now(), 1)
+	gone := []string{lie(old, "snapshot.db.zst", yesterday), lie(old, ".dr-tmp-0123456789abcdef-snapshot.db.zst", yesterday)}
+	kept := []string{
+		lie(young, "snapshot.db.zst", time.Now()), lie(young, ".dr-tmp-0123456789abcdef-snapshot.db.zst", time.Now()),
+		lie(repository.NewID(yesterday, 2), "snapshot.db.zst", time.Now()), // began long ago and still writes
+	}
+	r, _ := request(t)
+	r.Grace = 24 * time.Hour
+	fake := &fakeMember{clusterID: 9, memberID: 1}
+	l := &listener{}
+	result := mustRun(t, at(fake.serve(t)), to, r, l)
+	for _, path := range gone {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there (%v)", path, err)
+		}
+	}
+	for _, path := range kept {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	notes := 0
+	for _, e := range l.events {
+		if e.Level == storage.Note && e.Object != "" {
+			notes++
+		}
+	}
+	if len(result.Swept) != len(gone) || notes != len(gone) {
+		t.Errorf("swept %+v, noted %d", result.Swept, notes)
+	}
+}
