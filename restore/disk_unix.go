@@ -22,7 +22,8 @@ func freeSpace(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// isMountPoint reports whether another file system begins at path. An absent path is none.
+// isMountPoint reports whether another file system, or another part of the same one, is mounted at path. An absent path
+// is none.
 func isMountPoint(path string) (bool, error) {
 	here, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -35,7 +36,15 @@ func isMountPoint(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return here.Sys().(*syscall.Stat_t).Dev != above.Sys().(*syscall.Stat_t).Dev, nil
+	return here.Sys().(*syscall.Stat_t).Dev != above.Sys().(*syscall.Stat_t).Dev || isMountRoot(path), nil
+}
+
+// replaceDir renames a directory over an empty or absent one, in one step. os.Rename refuses where a directory is.
+func replaceDir(from, to string) error {
+	if err := unix.Rename(from, to); err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
 }
 
 // inheritOwner gives what is in tree to the owner of dir, if dir is there: an empty data dir that was made ready for

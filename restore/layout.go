@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -48,7 +49,8 @@ func validMembers(members []Member) error {
 	names, urls := map[string]bool{}, map[string]string{}
 	for _, m := range members {
 		if names[m.Name] {
-			return fmt.Errorf("%w: member %s is there twice", ErrLayout, m.Name)
+			return fmt.Errorf("%w: member %s is there twice: give each its own name with --initial-cluster name=url,…",
+				ErrLayout, m.Name)
 		}
 		names[m.Name] = true
 		if err := validMember(m); err != nil {
@@ -56,7 +58,8 @@ func validMembers(members []Member) error {
 		}
 		for _, u := range m.PeerURLs {
 			if other := urls[u]; other != "" {
-				return fmt.Errorf("%w: members %s and %s both have peer URL %s", ErrLayout, other, m.Name, u)
+				return fmt.Errorf("%w: members %s and %s both have peer URL %s: give each its own with --initial-cluster",
+					ErrLayout, other, m.Name, u)
 			}
 			urls[u] = m.Name
 		}
@@ -65,21 +68,35 @@ func validMembers(members []Member) error {
 }
 
 func validMember(m Member) error {
-	if m.Name == "" || m.Name == "." || m.Name == ".." || strings.ContainsAny(m.Name, "/\\=,\x00") {
-		return fmt.Errorf("%w: member name %q cannot be a folder's name", ErrLayout, m.Name)
+	// A folder that is named like a work dir would be taken for one, and removed by the next restore beside it.
+	if m.Name == "" || m.Name == "." || m.Name == ".." || strings.ContainsAny(m.Name, "/\\=,\x00") ||
+		strings.HasPrefix(m.Name, workMark) {
+		return fmt.Errorf("%w: member name %q cannot be a folder's name: name all members with --initial-cluster name=url,…",
+			ErrLayout, m.Name)
 	}
 	if len(m.PeerURLs) == 0 {
-		return fmt.Errorf("%w: member %s has no peer URL", ErrLayout, m.Name)
-	}
-	if _, err := types.NewURLs(m.PeerURLs); err != nil {
-		return fmt.Errorf("%w: member %s: %w", ErrLayout, m.Name, err)
+		return fmt.Errorf("%w: member %s has no peer URL: name all members with --initial-cluster name=url,…", ErrLayout, m.Name)
 	}
 	for _, u := range m.PeerURLs {
-		if parsed, err := url.Parse(u); err != nil || parsed.User != nil {
-			return fmt.Errorf("%w: member %s: its peer URL cannot be used", ErrLayout, m.Name)
+		if err := validPeerURL(u); err != nil {
+			return fmt.Errorf("%w: member %s: %w", ErrLayout, m.Name, err)
 		}
 	}
 	return nil
+}
+
+// validPeerURL repeats text only once it is known to hold no password. A comma would begin another member in the
+// --initial-cluster form.
+func validPeerURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || strings.Contains(text, ","):
+		return errors.New("its peer URL does not parse: use https://host:port")
+	case u.User != nil:
+		return errors.New("its peer URL holds credentials, which etcd takes nowhere: use https://host:port")
+	}
+	_, err = types.NewURLs([]string{text})
+	return err
 }
 
 func (p *Plan) setMembers(l Layout) error {

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -88,9 +89,9 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 		if err != nil {
 			return Plan{}, err
 		}
+		p.noteBackup(backup, now)
 		backup.Proofs = nil // what is true of it later is no part of the cut
 		p.Cluster, p.Backup = c.Cluster, &backup
-		p.noteBackup(now)
 	}
 	if err := p.setMembers(l); err != nil {
 		return Plan{}, err
@@ -118,8 +119,7 @@ func (p Plan) Place(into Into) (Plan, error) {
 	return p, p.Validate()
 }
 
-func (p *Plan) noteBackup(now time.Time) {
-	b := p.Backup
+func (p *Plan) noteBackup(b repository.Backup, now time.Time) {
 	p.note("what was written after %s is lost (the backup is %s old)", b.Started.Format(time.RFC3339),
 		now.Sub(b.Started).Round(time.Second))
 	if b.NoQuorum {
@@ -181,7 +181,7 @@ func DecodePlan(data []byte) (Plan, error) {
 	if err := dec.Decode(&p); err != nil {
 		return Plan{}, fmt.Errorf("%w: this is no plan of dr: %w", ErrLayout, err)
 	}
-	if dec.More() {
+	if _, err := dec.Token(); err != io.EOF {
 		return Plan{}, fmt.Errorf("%w: something follows the plan", ErrLayout)
 	}
 	if p.Format != PlanFormat {

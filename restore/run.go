@@ -111,10 +111,10 @@ var doing = map[string]string{
 
 // phase runs one stage, timed and guarded.
 func (r *run) phase(ctx context.Context, stage string, do func(context.Context) error) error {
-	if ctx.Err() != nil {
+	r.say(stage, storage.Progress, "%s", doing[stage])
+	if ctx.Err() != nil { // after the report: whoever stops the run on hearing of a stage does not get that stage
 		return context.Cause(ctx)
 	}
-	r.say(stage, storage.Progress, "%s", doing[stage])
 	begin := time.Now()
 	err := guard(stage, func() error { return do(ctx) })
 	r.result.Phases = append(r.result.Phases, Phase{stage, time.Since(begin).Seconds()})

@@ -64,7 +64,7 @@ func (s Source) keys() (keys seal.Keys, err error) {
 var Kinds = child.Kinds{
 	"damaged": repository.ErrDamaged, "notFound": repository.ErrNotFound, "wrongKey": seal.ErrWrongKey,
 	"layout": ErrLayout, "refused": ErrRefused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
-	"notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
+	"name": repository.ErrName, "url": stores.ErrURL, "notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
 }
 
 // ChildVerb is the verb under which a child serves Spawn: see Serve.
@@ -92,11 +92,11 @@ func Spawn(ctx context.Context, p Plan, s Source, report storage.Report) (Result
 
 // removeDead clears the work dir of a child that died. One that a live process holds belongs to that.
 func removeDead(p Plan) {
-	inside, err := isMountPoint(p.Into.target())
+	w, err := newWork(p.Into.target(), p.ID)
 	if err != nil {
 		return
 	}
-	_ = clearStale(&work{target: p.Into.target(), inside: inside}, nil)
+	_ = w.clearStale(0, nil) // a lock ends with its process, and the child's has ended
 }
 
 // Died makes a finding of a child's death, where that is one.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -30,26 +31,66 @@ const workMark = ".dr-restore-"
 
 // openWork refuses a target that holds anything, and clears away what killed runs left beside it.
 func openWork(target, planID string, report storage.Report) (*work, error) {
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return nil, fmt.Errorf("make the folder of %s: %w", target, err)
-	}
-	inside, err := isMountPoint(target)
+	w, err := newWork(target, planID)
 	if err != nil {
 		return nil, err
 	}
-	w := &work{target: target, inside: inside}
-	w.dir = filepath.Join(filepath.Dir(target), workMark+filepath.Base(target)+"-"+planID)
-	if inside {
-		w.dir = filepath.Join(target, workMark+planID)
+	if err := os.MkdirAll(filepath.Dir(w.target), 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder of %s: %w", w.target, err)
 	}
-	w.tree = filepath.Join(w.dir, "tree")
-	if err := clearStale(w, report); err != nil {
+	if err := w.clearStale(stalePatience, report); err != nil {
 		return nil, err
 	}
 	if err := w.refuseOccupied(); err != nil {
 		return nil, err
 	}
 	return w, w.create()
+}
+
+// newWork says where the work dir for target is, and touches nothing.
+func newWork(target, planID string) (*work, error) {
+	target, err := followLink(target)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := isMountPoint(target)
+	if err != nil {
+		return nil, fmt.Errorf("look at %s: %w", target, err)
+	}
+	w := &work{target: target, inside: inside}
+	w.dir = filepath.Join(w.folder(), w.prefix()+planID)
+	w.tree = filepath.Join(w.dir, "tree")
+	return w, nil
+}
+
+// followLink returns where target leads if it is a symbolic link: a directory cannot be renamed over a link, and that
+// would show only when all the work is done.
+func followLink(target string) (string, error) {
+	info, err := os.Lstat(target)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return target, nil
+	}
+	leads, err := filepath.EvalSymlinks(target)
+	if err != nil {
+		return "", fmt.Errorf("%w: %s is a symbolic link that leads nowhere: make its directory, or remove it: %w", ErrRefused, target, err)
+	}
+	return leads, nil
+}
+
+// folder is where the work dirs for the target are.
+func (w *work) folder() string {
+	if w.inside {
+		return w.target
+	}
+	return filepath.Dir(w.target)
+}
+
+// prefix begins the names of the work dirs for the target; a plan's id ends them.
+func (w *work) prefix() string {
+	if w.inside {
+		return workMark
+	}
+	return workMark + filepath.Base(w.target) + "-"
 }
 
 func (w *work) create() error {
@@ -90,17 +131,13 @@ func (w *work) refuseOccupied() error {
 const stalePatience = 5 * time.Second
 
 // clearStale removes the work dirs that killed runs left for this target; one whose owner lives is refused.
-func clearStale(w *work, report storage.Report) error {
-	pattern := filepath.Join(filepath.Dir(w.target), workMark+filepath.Base(w.target)+"-*")
-	if w.inside {
-		pattern = filepath.Join(w.target, workMark+"*")
-	}
-	stale, err := filepath.Glob(pattern)
+func (w *work) clearStale(patience time.Duration, report storage.Report) error {
+	stale, err := w.others()
 	if err != nil {
 		return err
 	}
 	for _, dir := range stale {
-		if err := waitUnlocked(filepath.Join(dir, "lock"), stalePatience); err != nil {
+		if err := waitUnlocked(filepath.Join(dir, "lock"), patience); err != nil {
 			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", ErrRefused, w.target)
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -109,6 +146,26 @@ func clearStale(w *work, report storage.Report) error {
 		report.Say(storage.Event{Stage: "ask", Level: storage.Note, Object: dir, Message: "removed what a killed restore left"})
 	}
 	return nil
+}
+
+// planID is what Plan.ID looks like. Without it the work dirs of /data/etcd-events would be taken for those of /data/etcd.
+var planID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+// others are the work dirs that are there for the target.
+func (w *work) others() (dirs []string, err error) {
+	entries, err := os.ReadDir(w.folder())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for what a killed restore left: %w", err)
+	}
+	for _, e := range entries {
+		if id, ok := strings.CutPrefix(e.Name(), w.prefix()); ok && planID.MatchString(id) {
+			dirs = append(dirs, filepath.Join(w.folder(), e.Name()))
+		}
+	}
+	return dirs, nil
 }
 
 func waitUnlocked(path string, patience time.Duration) error {
@@ -171,7 +228,7 @@ func (w *work) publish() error {
 		return err
 	}
 	if !w.inside {
-		if err := os.Rename(w.tree, w.target); err != nil {
+		if err := replaceDir(w.tree, w.target); err != nil {
 			return fmt.Errorf("put the restore into place: %w", err)
 		}
 		return syncPath(filepath.Dir(w.target))

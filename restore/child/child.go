@@ -68,7 +68,7 @@ func Run(ctx context.Context, verb string, job, result any, kinds Kinds, report 
 		return fmt.Errorf("find this program: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self, Argument, verb)
-	var stderr tail
+	var stderr head
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -88,14 +88,14 @@ func Run(ctx context.Context, verb string, job, result any, kinds Kinds, report 
 	answer, stage := read(stdout, report)
 	waited := cmd.Wait()
 	switch {
+	case answer != nil && answer.Error == nil: // also if ctx has ended meanwhile: what the child did is done
+		return json.Unmarshal(answer.Result, result)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case answer == nil:
 		return &DiedError{Stage: stage, Words: stderr.words(), Killed: killed(waited)}
-	case answer.Error != nil:
-		return answer.Error.restored(kinds)
 	}
-	return json.Unmarshal(answer.Result, result)
+	return answer.Error.restored(kinds)
 }
 
 // read passes events on until the child's answer, and returns that and the last stage; nil if none came.
@@ -111,10 +111,11 @@ func read(stdout io.Reader, report storage.Report) (answer *line, stage string) 
 		if json.Unmarshal(text, &l) != nil {
 			continue
 		}
-		if l.Event != nil {
+		switch {
+		case l.Event != nil:
 			stage = l.Event.Stage
 			report.Say(*l.Event)
-		} else {
+		case l.Result != nil || l.Error != nil: // anything else is a library's, JSON or not
 			answer = &l
 		}
 	}
@@ -148,22 +149,22 @@ type childError struct {
 func (e *childError) Error() string   { return e.message }
 func (e *childError) Unwrap() []error { return e.is }
 
-// tail keeps the end of a stream: enough for a panic's first lines, however long its stack.
-type tail struct{ head []byte }
+// head keeps the beginning of a stream: enough for a panic's first lines, however long its stack.
+type head struct{ kept []byte }
 
-const tailSize = 16 << 10
+const headSize = 16 << 10
 
-func (t *tail) Write(p []byte) (int, error) {
-	if room := tailSize - len(t.head); room > 0 {
-		t.head = append(t.head, p[:min(room, len(p))]...)
+func (h *head) Write(p []byte) (int, error) {
+	if room := headSize - len(h.kept); room > 0 {
+		h.kept = append(h.kept, p[:min(room, len(p))]...)
 	}
 	return len(p), nil
 }
 
 // words are the line that says why a Go program ended, or the first line there is.
-func (t *tail) words() string {
+func (h *head) words() string {
 	var first string
-	for text := range bytes.Lines(t.head) {
+	for text := range bytes.Lines(h.kept) {
 		text := strings.TrimSpace(string(text))
 		for _, mark := range []string{"panic: ", "fatal error: ", "unexpected fault address"} {
 			if strings.HasPrefix(text, mark) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -46,7 +47,8 @@ func Boot(ctx context.Context, dataDir string) (*Server, error) {
 	cfg.ListenPeerUrls, cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{anyPort}, []url.URL{anyPort}, []url.URL{anyPort}
 	cfg.InitialCluster = cfg.InitialClusterFromName(Member)
 	cfg.UnsafeNoFsync = true
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	// Where etcd would log and end the process it panics instead: then at least stderr has its last words.
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop().WithOptions(zap.WithFatalHook(zapcore.WriteThenPanic)))
 	etcd, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("start a scratch server: %w", err)
@@ -61,6 +63,7 @@ func Boot(ctx context.Context, dataDir string) (*Server, error) {
 	case <-time.After(bootTimeout):
 		err = errors.New("it did not serve in time")
 	}
+	etcd.Server.HardStop() // Close alone would wait for a server that never got ready
 	s.Close()
 	return nil, fmt.Errorf("start a scratch server: %w", err)
 }

@@ -77,8 +77,13 @@ func climb(
 	case repository.Hashed:
 		return hashed(ctx, c, b, keys, report)
 	}
+	dir, err := os.MkdirTemp(r.Dir, "dr-verify-*")
+	if err != nil {
+		return found{}, fmt.Errorf("make a scratch directory: %w", err)
+	}
+	defer os.RemoveAll(dir) // a child that dies cannot
 	var f found
-	err := child.Run(ctx, ChildVerb, job{b, r.Level, r.Source, r.Dir}, &f, restore.Kinds, report)
+	err = child.Run(ctx, ChildVerb, job{b, r.Level, r.Source, dir}, &f, restore.Kinds, report)
 	return f, restore.Died(err)
 }
 
@@ -111,7 +116,7 @@ type job struct {
 	Backup repository.Backup `json:"backup"`
 	Level  repository.Level  `json:"level"`
 	Source restore.Source    `json:"source"`
-	Dir    string            `json:"dir"`
+	Dir    string            `json:"dir"` // of its own
 }
 
 // Serve opens and boots: it is Run's other side, for the child's main.
@@ -124,12 +129,8 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(j.Dir, "dr-verify-*")
-	if err != nil {
-		return nil, fmt.Errorf("make a scratch directory: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	dataDir := filepath.Join(dir, "data")
+	defer os.RemoveAll(j.Dir) // a parent that dies cannot
+	dataDir := filepath.Join(j.Dir, "data")
 	restored, err := restoreScratch(ctx, c, j.Backup, keys, dataDir, report)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,215 @@
+package document_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var at = time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
+
+const id = repository.ID("20261121T092433Z-0000000000001267")
+
+func member() repository.Member {
+	return repository.Member{
+		ID: "8e9e05c52164694d", Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}, ClientURLs: []string{"https://10.0.0.1:2379"}, Learner: true,
+	}
+}
+
+// manifest has a value in every field.
+func manifest() repository.Manifest {
+	digest := strings.Repeat("ab", 32)
+	return repository.Manifest{
+		Format: repository.ManifestFormat, ID: id, Cluster: "prod", Started: at, Finished: at.Add(2 * time.Second), DRVersion: "v1",
+		ClusterID: "cafe", Member: member(), Members: []repository.Member{member()}, EtcdVersion: "3.7.3",
+		Revision: 4711, RaftIndex: 5000, RaftTerm: 3,
+		HashKV: &repository.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879},
+		Plain:  repository.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
+		Stored: repository.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
+		Seal:   seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq"}},
+		Auth:   true, Kubernetes: true, KubernetesEncrypted: true, Alarms: []string{"NOSPACE"}, NoQuorum: true,
+		Diverged: "m3 has another hash", Labels: repository.Labels{"env": "prod"},
+	}
+}
+
+func proof() repository.Proof {
+	return repository.Proof{
+		Format: repository.ProofFormat, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Finding: "no fault found",
+		Time: at.Add(time.Hour), Seconds: 1.5, Key: "age1qqqqqqqqqqqq", HashKV: "key space proven at revision 4711",
+		Revision: 4711, Keys: 19, By: "host, dr v1",
+	}
+}
+
+func backup() document.Backup {
+	return document.NewBackup(repository.Backup{Manifest: manifest(), Proofs: []repository.Proof{proof()}})
+}
+
+// goldens are all documents, each with a value in every field.
+func goldens() map[string]any {
+	bare := manifest()
+	bare.HashKV, bare.Seal, bare.Alarms, bare.Labels, bare.Diverged, bare.NoQuorum = nil, seal.Seal{Compression: "zstd"}, nil, nil, "", false
+	return map[string]any{
+		"event": document.Line{Event: &storage.Event{
+			Time: at, Stage: "fetch", Level: storage.Warning, Message: "slow", Object: "snapshot.db.zst.age", Done: 5, Total: 9,
+		}},
+		"result":      document.Line{Result: document.Verify{Proofs: []repository.Proof{proof()}}},
+		"error":       document.Line{Error: &document.Error{Message: "refused: it is not empty", ExitCode: 6}},
+		"backup":      backup(),
+		"backup-bare": document.NewBackup(repository.Backup{Manifest: bare}),
+		"list": document.List{
+			Backups: []document.Backup{backup()}, Damaged: []document.Damage{{Cluster: "prod", ID: id, Message: "damaged: it is cut off"}},
+		},
+		"leftovers": document.Leftovers{Leftovers: []document.Leftover{{Cluster: "prod", Key: "prod/backups/x", Size: 7, Since: at}}},
+		"verify":    document.Verify{Proofs: []repository.Proof{proof()}},
+		"fetch":     document.Fetch{Backup: id, File: "/tmp/snapshot.db", Size: 20512, SHA256: strings.Repeat("ab", 32), Key: "age1qqqqqqqqqqqq"},
+		"plan":      plan(),
+		"plan-file": document.Plan{Format: 1, ID: "0123456789abcdef", File: "/snapshot.db", SkipHashCheck: true, Token: "t"},
+		"restore": document.Restore{
+			PlanID: "0123456789abcdef", Backup: string(id), File: "/snapshot.db", Token: "token", ClusterID: "cafe",
+			Members:  []restore.Restored{{Name: "m1", DataDir: "/var/lib/etcd", Command: []string{"etcd", "--name", "m1"}}},
+			Revision: 4711, BumpedTo: 1000004711, Keys: 19, HashKV: "key space proven at revision 4711", Key: "age1qqqqqqqqqqqq",
+			Cleared: []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
+		},
+		"version": document.Version{Version: "v1", Go: "go1.26.0", Etcd: "3.7.3"},
+	}
+}
+
+func plan() document.Plan {
+	b := repository.Backup{Manifest: manifest()}
+	return document.Plan{
+		Format: 1, ID: "0123456789abcdef", Cluster: "prod", Backup: &b,
+		Members: []restore.Member{{Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}}, Token: "token",
+		Bump: restore.Bump{By: 1000000000, Auto: true, Reason: "as asked for"}, KeepAlarms: true, AllowCorrupt: true, OldIsDead: true,
+		Notes: []string{"learner m4 is left out"}, Into: restore.Into{OutputDir: "/o", Name: "m1", DataDir: "/d"},
+	}
+}
+
+func encode(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(data, '\n')
+}
+
+// Others' programs read these: a field may be added, none renamed or removed.
+func TestGolden(t *testing.T) {
+	for name, v := range goldens() {
+		path := filepath.Join("testdata", name+".json")
+		got := encode(t, v)
+		if *update {
+			if err := os.WriteFile(path, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s changed (-want +got), see -update:\n%s", name, diff)
+		}
+	}
+}
+
+func TestEveryGoldenIsADocument(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != len(goldens()) {
+		t.Errorf("%d golden files, %d documents", len(files), len(goldens()))
+	}
+}
+
+// section is what docs/json.md promises of one document.
+var sections = map[string]string{
+	"event": "event", "error": "error", "A backup: show, the result of backup, each of list": "backup", "list": "list",
+	"The result of verify": "verify", "The result of fetch": "fetch", "The plan: restore --dry-run, --plan-out": "plan",
+	"The result of restore": "restore",
+}
+
+// elsewhere are fields that only another shape of the document has.
+var elsewhere = map[string]string{"list leftovers": "leftovers", "list key": "leftovers", "list size": "leftovers", "list since": "leftovers",
+	"plan file": "plan-file", "plan skipHashCheck": "plan-file"}
+
+var name = regexp.MustCompile("`([a-zA-Z0-9]+)`")
+
+// Every field that the documentation names in its tables' first columns is in the document.
+func TestDocumentedFieldsArePresent(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "json.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := goldens()
+	checked := map[string]bool{}
+	var golden string
+	for line := range strings.Lines(string(page)) {
+		if heading, ok := strings.CutPrefix(line, "## "); ok {
+			golden = sections[strings.TrimSpace(heading)]
+			checked[golden] = true
+			continue
+		}
+		cells := strings.Split(line, "|")
+		if golden == "" || len(cells) < 3 {
+			continue
+		}
+		for _, field := range name.FindAllStringSubmatch(cells[1], -1) {
+			in := golden
+			if other, ok := elsewhere[golden+" "+field[1]]; ok {
+				in = other
+			}
+			if !bytes.Contains(encode(t, documents[in]), []byte(`"`+field[1]+`":`)) {
+				t.Errorf("docs/json.md names %q, which is not in %s", field[1], in)
+			}
+		}
+	}
+	for heading, golden := range sections {
+		if !checked[golden] {
+			t.Errorf("docs/json.md has no section %q", heading)
+		}
+	}
+}
+
+func TestListOfACatalog(t *testing.T) {
+	var l document.List
+	l.Add(repository.Catalog{
+		Cluster: "prod", Backups: []repository.Backup{{Manifest: manifest()}, {Manifest: manifest(), Proofs: []repository.Proof{proof()}}},
+		Damaged: []repository.Damage{{ID: id, Err: errors.New("it is cut off")}},
+	})
+	l.Add(repository.Catalog{Cluster: "test"})
+	if len(l.Backups) != 2 || l.Backups[0].Proven != repository.Stored || !l.Backups[0].ProvenAt.Equal(at.Add(2*time.Second)) || l.Backups[0].Decrypted {
+		t.Errorf("backups %+v", l.Backups)
+	}
+	if l.Backups[1].Proven != repository.Booted || !l.Backups[1].Decrypted {
+		t.Errorf("the proven one is %+v", l.Backups[1])
+	}
+	if want := (document.Damage{Cluster: "prod", ID: id, Message: "it is cut off"}); len(l.Damaged) != 1 || l.Damaged[0] != want {
+		t.Errorf("damaged %+v", l.Damaged)
+	}
+}
+
+// jq's .proofs[] fails on null.
+func TestBackupWithoutProofsHasAnEmptyList(t *testing.T) {
+	if data := encode(t, document.NewBackup(repository.Backup{Manifest: manifest()})); !bytes.Contains(data, []byte(`"proofs": []`)) {
+		t.Errorf("document %s", data)
+	}
+}

@@ -1,0 +1,431 @@
+package child_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+var (
+	errBad    = errors.New("bad")
+	errAbsent = errors.New("absent")
+	errOther  = errors.New("of no kind")
+)
+
+var kinds = child.Kinds{"bad": errBad, "absent": errAbsent, "canceled": context.Canceled}
+
+// TestMain is the child's main too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == child.Argument {
+		verb := verbs[os.Args[2]]
+		if err := child.Serve(context.Background(), verb, kinds, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if fifo := os.Getenv(middleEnv); fifo != "" {
+		if err := child.Run(context.Background(), "watch", fifo, nil, kinds, nil); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1) // it ought to be killed before
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // under -race a child would wait a second before it ends
+	os.Exit(m.Run())
+}
+
+// job is what the verbs of these tests are given.
+type job struct {
+	Text   string
+	Number int
+}
+
+// seen is what a child knows about itself.
+type seen struct {
+	Job     job
+	Argv    string
+	Environ string
+}
+
+var verbs = map[string]child.Verb{
+	"echo":    echo,
+	"nothing": func(context.Context, []byte, storage.Report) (any, error) { return nil, nil },
+	"large":   func(context.Context, []byte, storage.Report) (any, error) { return strings.Repeat("x", 1<<20), nil },
+	"unencodable": func(context.Context, []byte, storage.Report) (any, error) {
+		return func() {}, nil
+	},
+	"bad": func(context.Context, []byte, storage.Report) (any, error) {
+		return nil, fmt.Errorf("object x is %w: see\ny", errBad)
+	},
+	"both":  func(context.Context, []byte, storage.Report) (any, error) { return nil, errors.Join(errAbsent, errBad) },
+	"other": func(context.Context, []byte, storage.Report) (any, error) { return nil, errOther },
+	"panic": staged(func() { panic("page 7 is not there\nsecond line") }),
+	"panic of an error": staged(func() {
+		panic(fmt.Errorf("page 8: %w", errBad))
+	}),
+	"panic elsewhere": staged(func() {
+		go func() { panic("page 9 is not there") }()
+		select {}
+	}),
+	"fault":   staged(fault),
+	"exit":    staged(func() { os.Exit(0) }),
+	"words":   staged(func() { fmt.Fprintln(os.Stderr, "\n\n  last words \nmore"); os.Exit(3) }),
+	"flood":   staged(func() { fmt.Fprintln(os.Stderr, "panic: first\n"+strings.Repeat("goroutine 1\n", 1<<17)); os.Exit(2) }),
+	"kill":    staged(func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }),
+	"garbage": garbage,
+	"garbage and exit": func(ctx context.Context, input []byte, report storage.Report) (any, error) {
+		_, _ = garbage(ctx, input, report)
+		os.Exit(0)
+		return nil, nil
+	},
+	"watch":    watch,
+	"polite":   polite,
+	"finished": finished,
+	"stubborn": func(_ context.Context, _ []byte, report storage.Report) (any, error) {
+		report.Say(storage.Event{Stage: "here"})
+		select {}
+	},
+}
+
+func echo(_ context.Context, input []byte, report storage.Report) (any, error) {
+	var s seen
+	if err := json.Unmarshal(input, &s.Job); err != nil {
+		return nil, err
+	}
+	argv, err := os.ReadFile("/proc/self/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	environ, err := os.ReadFile("/proc/self/environ")
+	if err != nil {
+		return nil, err
+	}
+	s.Argv, s.Environ = string(argv), string(environ)
+	report.Say(storage.Event{Stage: "one", Message: "first", Done: 1, Total: 2})
+	report.Say(storage.Event{Stage: "two", Level: storage.Warning, Object: "x"})
+	return s, nil
+}
+
+// staged does something to the process at the stage "check".
+func staged(do func()) child.Verb {
+	return func(_ context.Context, _ []byte, report storage.Report) (any, error) {
+		report.Say(storage.Event{Stage: "fetch"})
+		report.Say(storage.Event{Stage: "check"})
+		do()
+		return nil, nil
+	}
+}
+
+// fault reads behind the end of a mapped file, as bbolt does in a file that was cut.
+func fault() {
+	f, err := os.CreateTemp("", "child-fault-*")
+	if err != nil {
+		panic(err)
+	}
+	os.Remove(f.Name())
+	page, err := syscall.Mmap(int(f.Fd()), 0, 4096, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Fprint(io.Discard, page[17])
+}
+
+// garbage is what a library might print in between, some of it JSON.
+func garbage(_ context.Context, _ []byte, report storage.Report) (any, error) {
+	for _, line := range []string{"WARNING: x", "", "{", `{"level":"info"}`, "null", "[1]", `{"event":null}`, `{"result":`, `"text"`, strings.Repeat("x", 1<<20)} {
+		fmt.Println(line)
+	}
+	report.Say(storage.Event{Stage: "check"})
+	return "an answer", nil
+}
+
+// watch tells a named pipe that it is there, and why it was told to end. The pipe's other end sees when this process
+// is gone.
+func watch(ctx context.Context, input []byte, _ storage.Report) (any, error) {
+	var fifo string
+	if err := json.Unmarshal(input, &fifo); err != nil {
+		return nil, err
+	}
+	pipe, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(pipe, "here")
+	<-ctx.Done()
+	fmt.Fprintln(pipe, context.Cause(ctx), errors.Is(context.Cause(ctx), child.ErrOrphaned))
+	return nil, nil
+}
+
+func polite(ctx context.Context, input []byte, report storage.Report) (any, error) {
+	var path string
+	if err := json.Unmarshal(input, &path); err != nil {
+		return nil, err
+	}
+	report.Say(storage.Event{Stage: "here"})
+	<-ctx.Done()
+	return nil, errors.Join(context.Cause(ctx), os.WriteFile(path, []byte("tidied"), 0o600))
+}
+
+// finished has done its work when it hears that it should end.
+func finished(ctx context.Context, _ []byte, report storage.Report) (any, error) {
+	report.Say(storage.Event{Stage: "here"})
+	<-ctx.Done()
+	return "done", nil
+}
+
+func TestAnswer(t *testing.T) {
+	var got seen
+	var events []storage.Event
+	want := job{Text: "AGE-SECRET-KEY-1 is in here", Number: 7}
+	err := child.Run(t.Context(), "echo", want, &got, kinds, func(e storage.Event) { events = append(events, e) })
+	if err != nil || got.Job != want {
+		t.Fatalf("job %+v, error %v", got.Job, err)
+	}
+	if len(events) != 2 || events[0].Stage != "one" || events[0].Done != 1 || events[0].Total != 2 || events[0].Message != "first" ||
+		events[1].Level != storage.Warning || events[1].Object != "x" || events[0].Time.IsZero() {
+		t.Errorf("events %+v", events)
+	}
+	// Every user of a machine can read a process's arguments, and its owner the environment: the job is in neither.
+	if strings.Contains(got.Argv, "SECRET") || strings.Contains(got.Environ, "AGE-SECRET-KEY-1") {
+		t.Errorf("the secret is in argv or environment: %q", got.Argv)
+	}
+	if args := strings.Split(strings.TrimSuffix(got.Argv, "\x00"), "\x00"); len(args) != 3 || args[1] != "child" || args[2] != "echo" {
+		t.Errorf("arguments %q", args)
+	}
+}
+
+func TestAnswerThatIsNull(t *testing.T) {
+	result := new(int)
+	if err := child.Run(t.Context(), "nothing", nil, &result, kinds, nil); err != nil || result != nil {
+		t.Errorf("result %v, error %v", result, err)
+	}
+}
+
+func TestLargeJobAndAnswer(t *testing.T) {
+	var got seen
+	want := job{Text: strings.Repeat("ä", 1<<20)}
+	if err := child.Run(t.Context(), "echo", want, &got, kinds, nil); err != nil || got.Job != want {
+		t.Errorf("%d bytes came back, error %v", len(got.Job.Text), err)
+	}
+	var large string
+	if err := child.Run(t.Context(), "large", nil, &large, kinds, nil); err != nil || len(large) != 1<<20 {
+		t.Errorf("%d bytes, error %v", len(large), err)
+	}
+}
+
+func TestErrorsKeepMessageAndKind(t *testing.T) {
+	for verb, want := range map[string]struct {
+		message string
+		is, not []error
+	}{
+		"bad":   {"object x is bad: see\ny", []error{errBad}, []error{errAbsent, context.Canceled}},
+		"both":  {"absent\nbad", []error{errBad, errAbsent}, []error{context.Canceled}},
+		"other": {"of no kind", nil, []error{errOther, errBad, errAbsent}},
+	} {
+		err := child.Run(t.Context(), verb, nil, nil, kinds, nil)
+		if err == nil || err.Error() != want.message {
+			t.Errorf("%s: error %q, want %q", verb, err, want.message)
+		}
+		for _, is := range want.is {
+			if !errors.Is(err, is) {
+				t.Errorf("%s: error %v is not %v", verb, err, is)
+			}
+		}
+		for _, not := range want.not {
+			if errors.Is(err, not) {
+				t.Errorf("%s: error %v is %v", verb, err, not)
+			}
+		}
+	}
+}
+
+// A kind that only the child knows is no reason to lose the message.
+func TestKindsThatTheParentDoesNotKnow(t *testing.T) {
+	err := child.Run(t.Context(), "bad", nil, nil, child.Kinds{"absent": errAbsent}, nil)
+	if err == nil || !strings.Contains(err.Error(), "object x is bad") || errors.Is(err, errBad) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestDeaths(t *testing.T) {
+	for verb, want := range map[string]child.DiedError{
+		"panic":             {Stage: "check", Words: "page 7 is not there"},
+		"panic of an error": {Stage: "check", Words: "page 8: bad"},
+		"panic elsewhere":   {Stage: "check", Words: "page 9 is not there"},
+		"exit":              {Stage: "check", Words: "it said nothing"},
+		"words":             {Stage: "check", Words: "last words"},
+		"flood":             {Stage: "check", Words: "first"},
+		"kill":              {Stage: "check", Words: "it said nothing", Killed: true},
+		"garbage and exit":  {Stage: "check", Words: "it said nothing"},
+		"unencodable":       {Stage: "start", Words: "encode the result: json: unsupported type: func()"},
+	} {
+		t.Run(verb, func(t *testing.T) {
+			err := child.Run(t.Context(), verb, nil, nil, kinds, nil)
+			died, ok := errors.AsType[*child.DiedError](err)
+			if !ok || *died != want {
+				t.Fatalf("error %+v (%v), want %+v", died, err, want)
+			}
+			if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(text, "stage "+want.Stage) || want.Killed != strings.Contains(text, "killed") {
+				t.Errorf("it says %q", text)
+			}
+		})
+	}
+}
+
+func TestDeathByAFault(t *testing.T) {
+	err := child.Run(t.Context(), "fault", nil, nil, kinds, nil)
+	died, ok := errors.AsType[*child.DiedError](err)
+	if !ok || died.Killed || died.Stage != "check" || !strings.HasPrefix(died.Words, "unexpected fault address") {
+		t.Errorf("error %+v (%v)", died, err)
+	}
+}
+
+func TestGarbageOnStdoutIsSkipped(t *testing.T) {
+	var got string
+	if err := child.Run(t.Context(), "garbage", nil, &got, kinds, nil); err != nil || got != "an answer" {
+		t.Errorf("result %q, error %v", got, err)
+	}
+}
+
+func TestJobThatCannotBeDescribed(t *testing.T) {
+	err := child.Run(t.Context(), "echo", func() {}, nil, kinds, nil)
+	if err == nil || !strings.Contains(err.Error(), "the job of echo") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestCancelIsPolite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tidied")
+	stop := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := child.Run(ctx, "polite", path, nil, kinds, func(storage.Event) { cancel(stop) })
+	if !errors.Is(err, stop) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the child could not tidy up: %v", err)
+	}
+}
+
+// Whoever cancels too late is told what was done: a restore that is in place must not look like one that is not.
+func TestCancelAfterTheWork(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var got string
+	err := child.Run(ctx, "finished", nil, &got, kinds, func(storage.Event) { cancel() })
+	if err != nil || got != "done" {
+		t.Errorf("result %q, error %v", got, err)
+	}
+}
+
+func TestCancelBeforeTheStart(t *testing.T) {
+	stop := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	err := child.Run(ctx, "echo", job{}, nil, kinds, nil)
+	if !errors.Is(err, stop) && !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestStubbornChildIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes the ten seconds that a child has")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := child.Run(ctx, "stubborn", nil, nil, kinds, func(storage.Event) { cancel() })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+const middleEnv = "ETCD_DR_CHILD_TEST_MIDDLE"
+
+// A parent that is killed cannot tell its child to end; the end of stdin does.
+func TestChildEndsWithItsParent(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	middle := exec.CommandContext(t.Context(), os.Args[0])
+	middle.Env = append(os.Environ(), middleEnv+"="+fifo)
+	if err := middle.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = middle.Process.Kill() }()
+	pipe, err := os.OpenFile(fifo, os.O_RDONLY, 0) // until the child has its end open
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if err := pipe.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Logf("no deadline on a pipe: %v", err)
+	}
+	lines := bufio.NewReader(pipe)
+	if line, err := lines.ReadString('\n'); err != nil || line != "here\n" {
+		t.Fatalf("the child said %q, %v", line, err)
+	}
+	if err := middle.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = middle.Wait()
+	rest, err := io.ReadAll(lines) // ends when no process has the pipe open any more
+	if err != nil || string(rest) != "the parent process is gone true\n" {
+		t.Errorf("the child said %q, %v", rest, err)
+	}
+}
+
+func TestServeWithoutAJob(t *testing.T) {
+	var out strings.Builder
+	err := child.Serve(t.Context(), verbs["echo"], kinds, strings.NewReader("{"), &out)
+	if err == nil || !strings.Contains(err.Error(), "job") || out.Len() > 0 {
+		t.Errorf("error %v, said %q", err, out.String())
+	}
+}
+
+// Events of many goroutines come as whole lines.
+func TestReportsFromManyGoroutines(t *testing.T) {
+	in, hold := io.Pipe()
+	defer hold.Close()
+	go func() { _, _ = hold.Write([]byte("{}\n")) }()
+	var out strings.Builder
+	verb := func(_ context.Context, _ []byte, report storage.Report) (any, error) {
+		done := make(chan bool)
+		for range 8 {
+			go func() {
+				for range 50 {
+					report.Say(storage.Event{Stage: strings.Repeat("s", 300)})
+				}
+				done <- true
+			}()
+		}
+		for range 8 {
+			<-done
+		}
+		return "end", nil
+	}
+	if err := child.Serve(t.Context(), verb, kinds, in, &out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 401 || lines[400] != `{"result":"end"}` {
+		t.Fatalf("%d lines, the last %s", len(lines), lines[len(lines)-1])
+	}
+	for _, line := range lines {
+		if !json.Valid([]byte(line)) {
+			t.Fatalf("line %s", line)
+		}
+	}
+}

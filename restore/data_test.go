@@ -1,0 +1,312 @@
+package restore_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// content says what a test's database holds.
+type content struct {
+	prefix string // of its keys
+	alarms []pb.AlarmType
+}
+
+// database is the file that etcd would have in member/snap/db, and what a member says of it.
+type database struct {
+	bytes    []byte
+	revision int64
+	keys     int64
+	hash     repository.HashKV
+}
+
+// snapshot is the database as etcd sends it: with its digest at the end.
+func (d database) snapshot() []byte {
+	sum := sha256.Sum256(d.bytes)
+	return append(bytes.Clone(d.bytes), sum[:]...)
+}
+
+const (
+	rounds     = 40 // puts a key
+	keysOf     = 20
+	compactsAt = 100
+)
+
+var plain = sync.OnceValues(func() (database, error) { return newDatabase(content{prefix: "key/"}) })
+
+// plainDatabase is one whose key space is not Kubernetes', without alarms.
+func plainDatabase(t testing.TB) database {
+	t.Helper()
+	d, err := plain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func databaseWith(t testing.TB, c content) database {
+	t.Helper()
+	d, err := newDatabase(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// newDatabase writes puts, deletes and a compaction; the same content gives the same key space.
+func newDatabase(c content) (database, error) {
+	dir, err := os.MkdirTemp("", "dr-restore-test-*")
+	if err != nil {
+		return database{}, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "db")
+	be := backend.New(backend.BackendConfig{
+		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: zap.NewNop(),
+	})
+	tx := be.BatchTx()
+	tx.LockOutsideApply()
+	for _, bucket := range schema.AllBuckets {
+		tx.UnsafeCreateBucket(bucket)
+	}
+	tx.Unlock()
+	for _, alarm := range c.alarms {
+		schema.NewAlarmBackend(zap.NewNop(), be).MustPutAlarm(&pb.AlarmMember{MemberID: 7, Alarm: alarm})
+	}
+	d, err := fill(be, c)
+	if err != nil {
+		return database{}, err
+	}
+	if err := be.Close(); err != nil {
+		return database{}, err
+	}
+	d.bytes, err = os.ReadFile(path)
+	return d, err
+}
+
+func fill(be backend.Backend, c content) (database, error) {
+	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
+	defer store.Close()
+	var d database
+	for round := range rounds {
+		for i := range keysOf {
+			value := strings.Repeat(fmt.Sprintf("%d-%d ", round, i), 20)
+			d.revision = store.Put(fmt.Appendf(nil, "%s%04d", c.prefix, i), []byte(value), lease.NoLease)
+		}
+	}
+	_, d.revision = store.DeleteRange(fmt.Appendf(nil, "%s%04d", c.prefix, 3), nil)
+	d.keys = keysOf - 1
+	compacted, err := store.Compact(traceutil.TODO(), compactsAt)
+	if err != nil {
+		return database{}, err
+	}
+	<-compacted
+	store.Commit()
+	hash, _, err := store.HashStorage().HashByRev(d.revision)
+	d.hash = repository.HashKV{Revision: d.revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}
+	return d, err
+}
+
+const clusterName = "prod"
+
+var started = time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
+
+// deadURL is a client URL at which nobody answers.
+const deadURL = "http://127.0.0.1:1"
+
+func threeMembers() []repository.Member {
+	var members []repository.Member
+	for i := range 3 {
+		members = append(members, repository.Member{
+			ID: fmt.Sprintf("%x", i+10), Name: fmt.Sprintf("m%d", i+1),
+			PeerURLs: []string{fmt.Sprintf("http://127.0.0.1:%d", 2380+i)}, ClientURLs: []string{deadURL},
+		})
+	}
+	return members
+}
+
+// stored is one backup in a repository of its own.
+type stored struct {
+	dir     string
+	cluster *repository.Cluster
+	backup  repository.Backup
+	keys    seal.Keys
+	to      seal.Recipients
+}
+
+// store seals d into a new file repository; change may alter the manifest.
+func store(t testing.TB, d database, change func(*repository.Manifest)) stored {
+	t.Helper()
+	return sealed(t, d, stored{}, change)
+}
+
+// storeSealed is store with encryption.
+func storeSealed(t testing.TB, d database) stored {
+	t.Helper()
+	keys, to := newKey(t)
+	return sealed(t, d, stored{keys: keys, to: to}, nil)
+}
+
+func newKey(t testing.TB) (seal.Keys, seal.Recipients) {
+	t.Helper()
+	identity, recipient, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := seal.ParseKeys(strings.NewReader(identity))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := seal.ParseRecipients(strings.NewReader(recipient))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys, to
+}
+
+func sealed(t testing.TB, d database, s stored, change func(*repository.Manifest)) stored {
+	t.Helper()
+	s.dir = t.TempDir()
+	bucket, err := file.Open(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.cluster, err = repository.Open(bucket, clusterName); err != nil {
+		t.Fatal(err)
+	}
+	source, err := seal.New(bytes.NewReader(d.snapshot()), s.to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	manifest := manifestOf(d)
+	if change != nil {
+		change(&manifest)
+	}
+	s.backup, err = s.cluster.Create(t.Context(), repository.NewID(started, d.revision), s.to.Seal(), source,
+		func() (repository.Manifest, error) { return manifest, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func manifestOf(d database) repository.Manifest {
+	plain := d.snapshot()
+	sum := sha256.Sum256(plain)
+	members := threeMembers()
+	return repository.Manifest{
+		Started: started, Finished: started.Add(2 * time.Second), DRVersion: "test",
+		ClusterID: "cafe", Member: members[0], Members: members, EtcdVersion: "3.7.3",
+		Revision: d.revision, HashKV: &d.hash,
+		Plain: repository.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(sum[:])},
+	}
+}
+
+func (s stored) source() restore.Source {
+	return restore.NewSource("file://"+s.dir, clusterName, s.keys)
+}
+
+func (s stored) catalog(t testing.TB) repository.Catalog {
+	t.Helper()
+	catalog, err := s.cluster.Load(t.Context(), repository.LoadOptions{Proofs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return catalog
+}
+
+// plan is for the newest backup of s, and has to succeed.
+func (s stored) plan(t testing.TB, l restore.Layout) restore.Plan {
+	t.Helper()
+	if l.Token == "" {
+		l.Token = "token"
+	}
+	p, err := restore.NewPlan(s.catalog(t), restore.Target{}, l, started.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// all places every member below a dir that does not exist yet.
+func all(t testing.TB) restore.Into {
+	return restore.Into{OutputDir: filepath.Join(t.TempDir(), "restored")}
+}
+
+// one places one member.
+func one(t testing.TB, name string) restore.Into {
+	return restore.Into{Name: name, DataDir: filepath.Join(t.TempDir(), "etcd")}
+}
+
+func (s stored) object() string {
+	return filepath.Join(s.dir, clusterName, "backups", string(s.backup.ID), s.backup.Stored.Name)
+}
+
+func digestOf(t testing.TB, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		t.Fatal(err)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// wantNothing checks that there is neither a target nor a work dir.
+func wantNothing(t testing.TB, into restore.Into) {
+	t.Helper()
+	target := into.OutputDir + into.DataDir
+	if _, err := os.Lstat(target); !os.IsNotExist(err) {
+		t.Errorf("%s is there: %v", target, err)
+	}
+	wantNoWork(t, filepath.Dir(target))
+}
+
+func wantNoWork(t testing.TB, dir string) {
+	t.Helper()
+	for _, name := range workDirs(t, dir) {
+		t.Errorf("a work dir was left: %s", name)
+	}
+}
+
+func workDirs(t testing.TB, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".dr-restore-") {
+			found = append(found, filepath.Join(dir, e.Name()))
+		}
+	}
+	return found
+}

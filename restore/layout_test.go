@@ -1,0 +1,196 @@
+package restore_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func memberAt(name string, urls ...string) restore.Member {
+	return restore.Member{Name: name, PeerURLs: urls}
+}
+
+// Each refusal has the sentinel from which dr takes its exit code, and says what to do.
+func TestPlanRefuses(t *testing.T) {
+	backup := fixedBackup()
+	damaged := repository.Damage{ID: "20261122T000000Z-0000000000001000", Err: repository.ErrDamaged}
+	corrupt := changed(backup, func(b *repository.Backup) { b.Alarms = []string{"CORRUPT"} })
+	a, b := memberAt("a", "http://h:1"), memberAt("b", "http://h:2")
+	members := func(m ...restore.Member) restore.Layout { return restore.Layout{Members: m} }
+	into := func(i restore.Into) restore.Layout { return restore.Layout{Members: []restore.Member{a, b}, Into: i} }
+	for name, test := range map[string]struct {
+		catalog repository.Catalog
+		target  restore.Target
+		layout  restore.Layout
+		is      error
+		cure    string
+	}{
+		"no backup":  {catalog: catalogOf(), is: repository.ErrNotFound, cure: "dr backup"},
+		"unknown id": {target: restore.Target{Backup: "20200101T000000Z-0000000000000001"}, is: repository.ErrNotFound, cure: "dr list"},
+		"newest is damaged": {
+			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backup}, Damaged: []repository.Damage{damaged}},
+			is:      repository.ErrDamaged, cure: string(backup.ID) + ", ask for it by name",
+		},
+		"damaged, by name": {
+			catalog: repository.Catalog{Damaged: []repository.Damage{damaged}}, target: restore.Target{Backup: damaged.ID},
+			is: repository.ErrDamaged, cure: "damaged",
+		},
+		"corrupt":              {catalog: catalogOf(corrupt), is: restore.ErrRefused, cure: "--allow-corrupt"},
+		"a file, no members":   {target: restore.Target{File: "/x"}, is: restore.ErrLayout, cure: "--initial-cluster"},
+		"names twice":          {layout: members(a, memberAt("a", "http://h:3")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"URLs twice":           {layout: members(a, memberAt("b", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"URL twice in one":     {layout: members(memberAt("a", "http://h:1", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"no URL":               {layout: members(memberAt("a")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"URL without a scheme": {layout: members(memberAt("a", "h:1")), is: restore.ErrLayout, cure: "http, https"},
+		"URL without a port":   {layout: members(memberAt("a", "http://h")), is: restore.ErrLayout, cure: "host:port"},
+		"URL with a path":      {layout: members(memberAt("a", "http://h:1/x")), is: restore.ErrLayout, cure: "must not contain a path"},
+		"URL that is none":     {layout: members(memberAt("a", "http://h:1%zz")), is: restore.ErrLayout, cure: "https://host:port"},
+		"URL with a comma":     {layout: members(memberAt("a", "http://h:1?,b=http://h:2")), is: restore.ErrLayout, cure: "https://host:port"},
+		"no name":              {layout: members(memberAt("", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"name ..":              {layout: members(memberAt("..", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"name .":               {layout: members(memberAt(".", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"name a/b":             {layout: members(memberAt("a/b", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"name a\\b":            {layout: members(memberAt(`a\b`, "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"name a,b":             {layout: members(memberAt("a,b", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"name a=b":             {layout: members(memberAt("a=b", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"name of a work dir":   {layout: members(memberAt(".dr-restore-0123456789abcdef", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
+		"bump negative":        {layout: restore.Layout{Bump: "-1"}, is: restore.ErrLayout, cure: "use auto"},
+		"bump garbage":         {layout: restore.Layout{Bump: "many"}, is: restore.ErrLayout, cure: "use auto"},
+		"bump overflowing":     {layout: restore.Layout{Bump: "99999999999999999999"}, is: restore.ErrLayout, cure: "use auto"},
+		"bump near the end":    {layout: restore.Layout{Bump: "9223372036854775807"}, is: restore.ErrLayout, cure: "use auto"},
+		"bump a fraction":      {layout: restore.Layout{Bump: "1.5"}, is: restore.ErrLayout, cure: "use auto"},
+		"stranger's name":      {layout: into(restore.Into{Name: "c", DataDir: "/d"}), is: restore.ErrLayout, cure: "a=http://h:1,b=http://h:2"},
+		"all and one":          {layout: into(restore.Into{OutputDir: "/o", Name: "a"}), is: restore.ErrLayout, cure: "one or the other"},
+		"all and a data dir":   {layout: into(restore.Into{OutputDir: "/o", DataDir: "/d"}), is: restore.ErrLayout, cure: "one or the other"},
+		"name, no data dir":    {layout: into(restore.Into{Name: "a"}), is: restore.ErrLayout, cure: "--data-dir"},
+		"data dir, no name":    {layout: into(restore.Into{DataDir: "/d"}), is: restore.ErrLayout, cure: "--name"},
+		"relative output dir":  {layout: into(restore.Into{OutputDir: "o"}), is: restore.ErrLayout, cure: "absolute"},
+		"relative data dir":    {layout: into(restore.Into{Name: "a", DataDir: "./d"}), is: restore.ErrLayout, cure: "absolute"},
+		"other own URLs": {
+			layout: restore.Layout{Members: []restore.Member{a, b}, OwnURLs: []string{"http://h:9"}, Into: restore.Into{Name: "a", DataDir: "/d"}},
+			is:     restore.ErrLayout, cure: "but is http://h:1 among the members",
+		},
+		"more own URLs": {
+			layout: restore.Layout{Members: []restore.Member{a}, OwnURLs: []string{"http://h:1", "http://h:2"}, Into: restore.Into{Name: "a", DataDir: "/d"}},
+			is:     restore.ErrLayout, cure: "but is http://h:1 among the members",
+		},
+		"own URLs of nobody": {
+			layout: restore.Layout{Members: []restore.Member{a}, OwnURLs: []string{"http://h:1"}},
+			is:     restore.ErrLayout, cure: "--name",
+		},
+		"a member that never started": {
+			catalog: catalogOf(changed(backup, func(b *repository.Backup) {
+				b.Members = append([]repository.Member{{ID: "9", PeerURLs: []string{"http://h:9"}}}, b.Members...)
+			})),
+			is: restore.ErrLayout, cure: "--initial-cluster",
+		},
+		"only learners": {
+			catalog: catalogOf(changed(backup, func(b *repository.Backup) { b.Members = b.Members[3:] })),
+			is:      restore.ErrLayout, cure: "--initial-cluster",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.catalog.Cluster == "" && test.catalog.Damaged == nil {
+				test.catalog = catalogOf(backup)
+			}
+			test.layout.Token = "t"
+			p, err := restore.NewPlan(test.catalog, test.target, test.layout, now)
+			if !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.cure) {
+				t.Errorf("plan %+v, error %v, want %v with %q", p, err, test.is, test.cure)
+			}
+		})
+	}
+}
+
+func TestPlanWithoutATokenIsRefused(t *testing.T) {
+	_, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, restore.Layout{}, now)
+	if !errors.Is(err, restore.ErrLayout) {
+		t.Errorf("error %v: a token of its own keeps old members out", err)
+	}
+}
+
+// A password in a URL ends in no message: those go into logs and CRs.
+func TestPlanHidesCredentials(t *testing.T) {
+	for _, u := range []string{
+		"https://root:secret@h:1", "https://root:secret@h:1/path", "https://root:secret@h", "ftp://root:secret@h:1",
+		"https://root:secret@h:1%zz", "https://root:sec%ret@h:1",
+	} {
+		_, err := restore.ParseMembers("a=" + u)
+		if !errors.Is(err, restore.ErrLayout) || strings.Contains(err.Error(), "sec") || !strings.Contains(err.Error(), "https://host:port") {
+			t.Errorf("%s: error %v", u, err)
+		}
+	}
+}
+
+func TestPlanAllowsCorruptIfAsked(t *testing.T) {
+	corrupt := changed(fixedBackup(), func(b *repository.Backup) { b.Alarms = []string{"CORRUPT"} })
+	p, err := restore.NewPlan(catalogOf(corrupt), restore.Target{}, restore.Layout{Token: "t", AllowCorrupt: true}, now)
+	if err != nil || !p.AllowCorrupt {
+		t.Errorf("plan %+v, error %v", p, err)
+	}
+}
+
+func TestPlanOwnURLs(t *testing.T) {
+	two := memberAt("a", "http://h:2", "http://h:1")
+	for name, l := range map[string]restore.Layout{
+		"in another order":     {Members: []restore.Member{two}, OwnURLs: []string{"http://h:1", "http://h:2"}},
+		"they are the members": {OwnURLs: []string{"http://h:2", "http://h:1"}},
+	} {
+		l.Token, l.Into = "t", restore.Into{Name: "a", DataDir: "/d"}
+		p, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: "/x"}, l, now)
+		if err != nil || !cmp.Equal(p.Members, []restore.Member{two}) {
+			t.Errorf("%s: members %v, error %v", name, p.Members, err)
+		}
+	}
+}
+
+func TestPlanMembersAreSorted(t *testing.T) {
+	l := restore.Layout{Members: []restore.Member{memberAt("b", "http://h:2"), memberAt("a", "http://h:1", "http://h:3")}, Token: "t"}
+	p, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, l, now)
+	if want := "a=http://h:1,a=http://h:3,b=http://h:2"; err != nil || p.InitialCluster() != want {
+		t.Errorf("members %s, error %v, want %s", p.InitialCluster(), err, want)
+	}
+}
+
+func TestParseMembers(t *testing.T) {
+	got, err := restore.ParseMembers("m1=https://10.0.0.1:2380, m2=https://[fd00::2]:2380")
+	want := []restore.Member{memberAt("m1", "https://10.0.0.1:2380"), memberAt("m2", "https://[fd00::2]:2380")}
+	if err != nil || !cmp.Equal(got, want) {
+		t.Errorf("members %v, error %v, want %v", got, err, want)
+	}
+	for _, bad := range []string{"", ",", "a", "a=", "=http://h:1", "a=http://h:1,", "a=http://h:1,a=http://h:2", "a=http://h:1=x"} {
+		if m, err := restore.ParseMembers(bad); !errors.Is(err, restore.ErrLayout) {
+			t.Errorf("%q: members %v, error %v", bad, m, err)
+		}
+	}
+}
+
+func FuzzParseMembers(f *testing.F) {
+	f.Add("m1=https://10.0.0.1:2380,m2=https://[fd00::2]:2380")
+	f.Add("a=unix://x:1, b=http://h:1?x=1")
+	f.Add("..=http://h:1")
+	f.Fuzz(func(t *testing.T, text string) {
+		members, err := restore.ParseMembers(text)
+		if err != nil {
+			if !errors.Is(err, restore.ErrLayout) {
+				t.Fatalf("error %v is no ErrLayout", err)
+			}
+			return
+		}
+		p := restore.Plan{Members: members}
+		again, err := restore.ParseMembers(p.InitialCluster())
+		if err != nil || !cmp.Equal(members, again) {
+			t.Fatalf("%q became %q: %v", text, p.InitialCluster(), err)
+		}
+		for _, m := range members {
+			if m.Name == "" || m.Name == "." || m.Name == ".." || strings.ContainsAny(m.Name, "/\\\x00") {
+				t.Fatalf("member %q cannot be a folder", m.Name)
+			}
+		}
+	})
+}

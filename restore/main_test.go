@@ -1,0 +1,54 @@
+package restore_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestMain is the child's main too: Spawn starts this very binary.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == child.Argument {
+		if err := child.Serve(context.Background(), serve, restore.Kinds, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // under -race a child would wait a second before it ends
+	os.Exit(m.Run())
+}
+
+// accident says what befalls a child, and at which stage: "kill prove".
+const accident = "ETCD_DR_RESTORE_TEST_ACCIDENT"
+
+// serve is restore.Serve with an accident, if the test asked for one.
+func serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
+	kind, stage, _ := strings.Cut(os.Getenv(accident), " ")
+	return restore.Serve(ctx, input, func(e storage.Event) {
+		report(e)
+		if e.Stage != stage {
+			return
+		}
+		switch kind {
+		case "kill":
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		case "panic":
+			go panic("a page is not what it was\nand more lines")
+			select {}
+		case "hold":
+			select {} // until the test kills this process
+		}
+	})
+}

@@ -1,0 +1,343 @@
+package restore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+var now = started.Add(90 * time.Minute)
+
+// fixedBackup has a value in every field of its manifest.
+func fixedBackup() repository.Backup {
+	members := append(threeMembers(), repository.Member{ID: "d", Name: "m4", PeerURLs: []string{"http://127.0.0.1:2383"}, Learner: true})
+	digest := strings.Repeat("ab", 32)
+	return repository.Backup{Manifest: repository.Manifest{
+		Format: repository.ManifestFormat, ID: repository.NewID(started, 4711), Cluster: clusterName,
+		Started: started, Finished: started.Add(2 * time.Second), DRVersion: "v1",
+		ClusterID: "cafe", Member: members[0], Members: members, EtcdVersion: "3.7.3",
+		Revision: 4711, RaftIndex: 5000, RaftTerm: 3,
+		HashKV: &repository.HashKV{Revision: 4711, CompactRevision: 4000, Hash: 0xbeef},
+		Plain:  repository.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
+		Stored: repository.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
+		Seal:   seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqqq"}},
+		Auth:   true, Kubernetes: true, KubernetesEncrypted: true, Alarms: []string{"NOSPACE"}, NoQuorum: true,
+		Diverged: "m3 has another hash", Labels: repository.Labels{"env": "prod <&> ä", "a": "b"},
+	}}
+}
+
+func catalogOf(backups ...repository.Backup) repository.Catalog {
+	return repository.Catalog{Cluster: clusterName, Backups: backups}
+}
+
+func changed(b repository.Backup, change func(*repository.Backup)) repository.Backup {
+	change(&b)
+	return b
+}
+
+func encode(t testing.TB, p restore.Plan) []byte {
+	t.Helper()
+	data, err := p.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func fixedPlan(t testing.TB) restore.Plan {
+	t.Helper()
+	p, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, restore.Layout{Token: "token-1"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestPlanGolden(t *testing.T) {
+	got := encode(t, fixedPlan(t))
+	path := filepath.Join("testdata", "plan.json")
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("the plan's format changed (-want +got), see -update:\n%s", diff)
+	}
+}
+
+func TestPlanIsPure(t *testing.T) {
+	backup := fixedBackup()
+	backup.Proofs = []repository.Proof{{Backup: backup.ID, Level: repository.Opened, Verdict: repository.Failed, Finding: "bad", Time: now}}
+	catalog := catalogOf(backup)
+	layout := restore.Layout{
+		Members: []restore.Member{{Name: "b", PeerURLs: []string{"http://h:2"}}, {Name: "a", PeerURLs: []string{"http://h:1"}}},
+		Token:   "t", Into: restore.Into{OutputDir: "/there"},
+	}
+	var first []byte
+	for range 5 {
+		p, err := restore.NewPlan(catalog, restore.Target{}, layout, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := encode(t, p); first == nil {
+			first = got
+		} else if !bytes.Equal(first, got) {
+			t.Fatalf("the same input gave two plans:\n%s\n%s", first, got)
+		}
+	}
+	if layout.Members[0].Name != "b" || len(catalog.Backups[0].Proofs) != 1 {
+		t.Error("the input was changed")
+	}
+}
+
+// Every note is one that a person has to have read before the restore, so each must come, and only where it holds.
+func TestPlanNotes(t *testing.T) {
+	plain := changed(fixedBackup(), func(b *repository.Backup) {
+		b.Auth, b.Kubernetes, b.KubernetesEncrypted, b.Alarms, b.NoQuorum, b.Diverged = false, false, false, nil, false, ""
+		b.Members = b.Members[:3]
+	})
+	for name, test := range map[string]struct {
+		backup repository.Backup
+		layout restore.Layout
+		note   string // "" for none beside the age
+	}{
+		"nothing":   {backup: plain},
+		"no quorum": {changed(plain, func(b *repository.Backup) { b.NoQuorum = true }), restore.Layout{}, "without a quorum"},
+		"diverged":  {changed(plain, func(b *repository.Backup) { b.Diverged = "m3 differs" }), restore.Layout{}, "m3 differs"},
+		"users":     {changed(plain, func(b *repository.Backup) { b.Auth = true }), restore.Layout{}, "passwords"},
+		"encrypted": {changed(plain, func(b *repository.Backup) { b.KubernetesEncrypted = true }), restore.Layout{}, "EncryptionConfiguration"},
+		"alarm":     {changed(plain, func(b *repository.Backup) { b.Alarms = []string{"NOSPACE"} }), restore.Layout{}, "NOSPACE is cleared"},
+		"kept alarm": {changed(plain, func(b *repository.Backup) { b.Alarms = []string{"NOSPACE"} }),
+			restore.Layout{KeepAlarms: true}, "NOSPACE stays raised"},
+		"learner": {changed(plain, func(b *repository.Backup) { b.Members = fixedBackup().Members }), restore.Layout{}, "learner m4 is left out"},
+		"failed verify": {changed(plain, func(b *repository.Backup) {
+			b.Proofs = []repository.Proof{{Level: repository.Opened, Verdict: repository.Failed, Finding: "page 7 is bad"}}
+		}), restore.Layout{}, "verify of this backup failed: page 7 is bad"},
+		"passed verify": {backup: changed(plain, func(b *repository.Backup) {
+			b.Proofs = []repository.Proof{{Level: repository.Opened, Verdict: repository.Passed}}
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.layout.Token = "t"
+			p, err := restore.NewPlan(catalogOf(test.backup), restore.Target{}, test.layout, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			age := slices.IndexFunc(p.Notes, func(n string) bool { return strings.Contains(n, "1h30m0s old") })
+			if age < 0 {
+				t.Fatalf("no note says how old the backup is: %q", p.Notes)
+			}
+			rest := slices.Delete(slices.Clone(p.Notes), age, age+1)
+			if test.note == "" && len(rest) > 0 || test.note != "" && (len(rest) != 1 || !strings.Contains(rest[0], test.note)) {
+				t.Errorf("notes %q, want one with %q", rest, test.note)
+			}
+			if p.Backup.Proofs != nil {
+				t.Error("proofs are in the plan: one more verify would give another ID")
+			}
+			for _, m := range p.Members {
+				if m.Name == "m4" {
+					t.Error("the learner is a member")
+				}
+			}
+		})
+	}
+}
+
+func TestPlanPicks(t *testing.T) {
+	older := changed(fixedBackup(), func(b *repository.Backup) {
+		b.Started, b.Revision = started.Add(-time.Hour), 4000
+		b.ID = repository.NewID(b.Started, b.Revision)
+	})
+	catalog := catalogOf(fixedBackup(), older)
+	for id, want := range map[repository.ID]repository.ID{"": fixedBackup().ID, older.ID: older.ID} {
+		p, err := restore.NewPlan(catalog, restore.Target{Backup: id}, restore.Layout{Token: "t"}, now)
+		if err != nil || p.Backup.ID != want {
+			t.Errorf("asked for %q: got %v, %v, want %s", id, p.Backup, err, want)
+		}
+	}
+}
+
+func TestPlanDecodesToItself(t *testing.T) {
+	p := fixedPlan(t)
+	placed, err := p.Place(restore.Into{Name: "m2", DataDir: "/var/lib/etcd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofFile, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: "/x.db", SkipHashCheck: true},
+		restore.Layout{Members: []restore.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}, Token: "t"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []restore.Plan{p, placed, ofFile} {
+		got, err := restore.DecodePlan(encode(t, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(p, got); diff != "" {
+			t.Errorf("decoded (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// A plan travels between hosts. One changed byte must never make another cut of it.
+func TestPlanChangedByteIsRefusedOrHarmless(t *testing.T) {
+	t.Parallel()
+	p := fixedPlan(t)
+	data := encode(t, p)
+	replacements := []byte{'0'}
+	if !testing.Short() {
+		replacements = append(replacements, ' ', '"', '}', '1', 'x', ',', '{', '\\', 0, 0xff)
+	}
+	refused := 0
+	for i := range data {
+		for _, b := range append(replacements[:len(replacements):len(replacements)], data[i]^1, data[i]^0x20) {
+			if b == data[i] {
+				continue
+			}
+			other := bytes.Clone(data)
+			other[i] = b
+			got, err := restore.DecodePlan(other)
+			if err != nil && !errors.Is(err, restore.ErrLayout) {
+				t.Fatalf("byte %d is %q: error %v is no ErrLayout", i, b, err)
+			}
+			if err == nil && !cmp.Equal(p, got) {
+				t.Fatalf("byte %d is %q, and it is another plan:\n%s", i, b, cmp.Diff(p, got))
+			}
+			if err != nil {
+				refused++
+			}
+		}
+	}
+	if refused < len(data) {
+		t.Errorf("only %d changes of %d bytes were refused", refused, len(data))
+	}
+}
+
+func TestPlanRefusedAsAWhole(t *testing.T) {
+	data := string(encode(t, fixedPlan(t)))
+	for name, test := range map[string]struct{ text, words string }{
+		"empty":         {"", "no plan of dr"},
+		"no JSON":       {"backup", "no plan of dr"},
+		"cut":           {data[:len(data)/2], "no plan of dr"},
+		"twice":         {data + data, "follows the plan"},
+		"a brace more":  {data + "}", "follows the plan"},
+		"newer format":  {strings.Replace(data, `"format": 1`, `"format": 2`, 1), "format 2 is unknown"},
+		"unknown field": {strings.Replace(data, `"format": 1`, `"format": 1, "also": 1`, 1), "also"},
+		"other token":   {strings.Replace(data, "token-1", "token-2", 1), "--plan-out"},
+		"another name":  {strings.Replace(data, `"name": "m1"`, `"name": "mx"`, 1), "--plan-out"},
+		"keys swapped":  {strings.Replace(data, `"bump": {`, `"bump": { "auto": true,`, 1), "--plan-out"},
+		"nothing in it": {`{"format":1,"id":"x"}`, "changed"},
+	} {
+		_, err := restore.DecodePlan([]byte(test.text))
+		if !errors.Is(err, restore.ErrLayout) || !strings.Contains(err.Error(), test.words) {
+			t.Errorf("%s: error %v, want ErrLayout with %q", name, err, test.words)
+		}
+	}
+}
+
+func FuzzDecodePlan(f *testing.F) {
+	golden, err := os.ReadFile(filepath.Join("testdata", "plan.json"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(golden)
+	f.Add([]byte(`{"format":1,"id":"","members":null,"into":{}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := restore.DecodePlan(data)
+		if err != nil {
+			if !errors.Is(err, restore.ErrLayout) {
+				t.Fatalf("error %v is no ErrLayout", err)
+			}
+			return
+		}
+		again, err := restore.DecodePlan(encode(t, p))
+		if err != nil || !cmp.Equal(p, again) {
+			t.Fatalf("what was decoded does not survive another round: %v\n%s", err, cmp.Diff(p, again))
+		}
+	})
+}
+
+// Only plans of one ID make one cluster, and where a host puts its member must not matter to it.
+func TestPlanPlacedOnManyHostsIsOnePlan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		members := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z][a-z0-9.-]{0,8}`), 1, 5, rapid.ID).Draw(t, "members")
+		layout := restore.Layout{
+			Token: rapid.StringN(1, 20, 60).Draw(t, "token"), Bump: rapid.SampledFrom([]string{"", "auto", "0", "1000"}).Draw(t, "bump"),
+			KeepAlarms: rapid.Bool().Draw(t, "keep"), OldIsDead: rapid.Bool().Draw(t, "dead"),
+		}
+		for i, name := range members {
+			layout.Members = append(layout.Members, restore.Member{Name: name, PeerURLs: []string{fmt.Sprintf("https://%s:%d", name, 2380+i)}})
+		}
+		p, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, layout, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range members {
+			there, err := p.Place(restore.Into{Name: name, DataDir: "/" + rapid.StringMatching(`[a-z]{1,9}`).Draw(t, "dir")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if there.ID != p.ID {
+				t.Fatalf("placed for %s it has ID %s, before %s", name, there.ID, p.ID)
+			}
+			there.Into = p.Into
+			if !cmp.Equal(p, there) {
+				t.Fatalf("more than Into differs: %s", cmp.Diff(p, there))
+			}
+		}
+		other := layout
+		other.Token += "x"
+		if q, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, other, now); err != nil || q.ID == p.ID {
+			t.Fatalf("another token, and the same ID (%v)", err)
+		}
+	})
+}
+
+func TestPlanBump(t *testing.T) {
+	kubernetes := fixedBackup()
+	others := changed(kubernetes, func(b *repository.Backup) { b.Kubernetes = false })
+	members := []restore.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}
+	for name, test := range map[string]struct {
+		backup repository.Backup
+		target restore.Target
+		bump   string
+		want   restore.Bump // without its reason
+		reason string
+	}{
+		"kubernetes":          {kubernetes, restore.Target{}, "auto", restore.Bump{By: 1_000_000_000}, "Kubernetes"},
+		"nothing said":        {kubernetes, restore.Target{}, "", restore.Bump{By: 1_000_000_000}, "Kubernetes"},
+		"another key space":   {others, restore.Target{}, "auto", restore.Bump{}, "--bump-revision"},
+		"a file":              {others, restore.Target{File: "/x"}, "auto", restore.Bump{By: 1_000_000_000, Auto: true}, "/registry/"},
+		"asked for":           {others, restore.Target{}, "17", restore.Bump{By: 17}, "as asked for"},
+		"asked for none":      {kubernetes, restore.Target{}, "0", restore.Bump{}, "as asked for"},
+		"a file, as asked":    {others, restore.Target{File: "/x"}, "5", restore.Bump{By: 5}, "as asked for"},
+		"the most that there": {others, restore.Target{}, "2305843009213693951", restore.Bump{By: 1<<61 - 1}, "as asked for"},
+	} {
+		p, err := restore.NewPlan(catalogOf(test.backup), test.target, restore.Layout{Members: members, Token: "t", Bump: test.bump}, now)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if p.Bump.By != test.want.By || p.Bump.Auto != test.want.Auto || !strings.Contains(p.Bump.Reason, test.reason) {
+			t.Errorf("%s: bump %+v, want %+v with %q", name, p.Bump, test.want, test.reason)
+		}
+	}
+}

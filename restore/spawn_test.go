@@ -1,0 +1,257 @@
+package restore_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func TestSpawnGivesWhatRunGives(t *testing.T) {
+	t.Parallel()
+	s := storeSealed(t, plainDatabase(t))
+	p := s.plan(t, restore.Layout{Into: all(t)})
+	want, _ := run(t, s, p)
+	again, err := p.Place(all(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stages []string
+	got, err := restore.Spawn(t.Context(), again, s.source(), func(e storage.Event) { stages = append(stages, e.Stage) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stages = slices.Compact(stages); !slices.Equal(stages, []string{"ask", "fetch", "check", "prove", "build", "rename"}) {
+		t.Errorf("stages %q", stages)
+	}
+	if got.ClusterID != want.ClusterID || got.HashKV != want.HashKV || got.Key != want.Key || got.Revision != want.Revision || len(got.Members) != 3 {
+		t.Errorf("result %+v, want as %+v", got, want)
+	}
+	wantDataDirs(t, got, again.Into.OutputDir)
+}
+
+func TestSpawnRefusesABadPlanItself(t *testing.T) {
+	_, err := restore.Spawn(t.Context(), restore.Plan{}, restore.Source{}, nil)
+	if !errors.Is(err, restore.ErrLayout) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestSpawnOfABadSource(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	p := s.plan(t, restore.Layout{Into: one(t, "m1")})
+	_, err := restore.Spawn(t.Context(), p, restore.Source{Repository: "ftp://x"}, nil)
+	if err == nil || !strings.Contains(err.Error(), "file:///path") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A child that dies while it reads the database is a finding; one that is killed says nothing about the backup.
+func TestSpawnOutlivesItsChild(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	for _, test := range []struct {
+		accident string
+		damaged  bool
+		words    string
+	}{
+		{"panic check", true, "at stage check: a page is not what it was"},
+		{"panic prove", true, "at stage prove: a page is not what it was"},
+		{"panic build", true, "at stage build: a page is not what it was"},
+		{"panic fetch", false, "at stage fetch: a page is not what it was"},
+		{"kill prove", false, "killed at stage prove"},
+		{"kill build", false, "killed at stage build"},
+	} {
+		t.Run(test.accident, func(t *testing.T) {
+			t.Setenv(accident, test.accident)
+			p := s.plan(t, restore.Layout{Into: all(t)})
+			_, err := restore.Spawn(t.Context(), p, s.source(), nil)
+			if err == nil || errors.Is(err, repository.ErrDamaged) != test.damaged || !strings.Contains(err.Error(), test.words) {
+				t.Errorf("error %v, want damaged: %v, with %q", err, test.damaged, test.words)
+			}
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than a line: %q", err)
+			}
+			wantNothing(t, p.Into)
+		})
+	}
+}
+
+// stages in their order; a run that is stopped on hearing of one leaves nothing.
+var stages = []string{"ask", "fetch", "check", "prove", "build", "rename"}
+
+func TestCancelAtEveryStage(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	for _, stage := range stages {
+		t.Run(stage, func(t *testing.T) {
+			t.Parallel()
+			stop := errors.New("enough")
+			p := s.plan(t, restore.Layout{Into: all(t)})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			_, err := restore.Run(ctx, p, s.cluster, s.keys, func(e storage.Event) {
+				if e.Stage == stage {
+					cancel(stop)
+				}
+			})
+			if !errors.Is(err, stop) && !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
+			}
+			wantNothing(t, p.Into)
+			run(t, s, p) // and it can be done again
+		})
+	}
+}
+
+func TestCancelOfAChildAtEveryStage(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	for _, stage := range stages {
+		t.Run(stage, func(t *testing.T) {
+			t.Parallel()
+			stop := errors.New("enough")
+			p := s.plan(t, restore.Layout{Into: all(t)})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			r, err := restore.Spawn(ctx, p, s.source(), func(e storage.Event) {
+				if e.Stage == stage {
+					cancel(stop)
+				}
+			})
+			if err == nil { // the child was faster: then it must be said, and all must be there
+				wantDataDirs(t, r, p.Into.OutputDir)
+				wantNoWork(t, filepath.Dir(p.Into.OutputDir))
+				return
+			}
+			if !errors.Is(err, stop) {
+				t.Errorf("error %v", err)
+			}
+			wantNothing(t, p.Into)
+		})
+	}
+}
+
+// held is a restore in a process of its own that goes no further than the stage "prove".
+func held(t *testing.T, s stored, p restore.Plan) (kill func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], child.Argument, restore.ChildVerb)
+	cmd.Env = append(os.Environ(), accident+"=hold prove")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	t.Cleanup(kill)
+	job, err := json.Marshal(map[string]any{"plan": p, "source": s.source()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stdin.Write(append(job, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(stdout)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if bytes.Contains(line, []byte(`"prove"`)) {
+			return kill
+		}
+		if err != nil {
+			t.Fatalf("the child did not get there: %s, %v", line, err)
+		}
+	}
+}
+
+func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
+	t.Parallel()
+	s := store(t, plainDatabase(t), nil)
+	p := s.plan(t, restore.Layout{Into: all(t)})
+	other := s.plan(t, restore.Layout{Token: "another", Into: p.Into})
+	kill := held(t, s, p)
+	parent := filepath.Dir(p.Into.OutputDir)
+	work := workDirs(t, parent)
+	if len(work) != 1 {
+		t.Fatalf("work dirs %q", work)
+	}
+	for _, q := range []restore.Plan{p, other} {
+		_, err := restore.Run(t.Context(), q, s.cluster, s.keys, nil)
+		if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "another restore into "+p.Into.OutputDir) {
+			t.Errorf("beside a live run: error %v", err)
+		}
+		if got := workDirs(t, parent); !slices.Equal(got, work) || len(treeOf(t, work[0])) == 0 {
+			t.Fatalf("the live run's work dir is gone: %q", got)
+		}
+		if testing.Short() {
+			break // each waits for the lock for five seconds
+		}
+	}
+	kill()
+	if got := workDirs(t, parent); len(got) != 1 {
+		t.Fatalf("after the kill there are %q", got)
+	}
+	if _, err := os.Lstat(p.Into.OutputDir); !os.IsNotExist(err) {
+		t.Errorf("a killed run left a target: %v", err)
+	}
+	_, events := run(t, s, other)
+	if !strings.Contains(messages(events), "removed what a killed restore left") {
+		t.Errorf("said %q", messages(events))
+	}
+	wantNoWork(t, parent)
+}
+
+// /data/etcd and /data/etcd-events are two targets: what one of them has in work is none of the other's business. Nor is
+// a folder that only begins like a work dir.
+func TestWorkDirsOfOtherTargetsStay(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	parent := t.TempDir()
+	strangers := []string{".dr-restore-etcd-events-0123456789abcdef", ".dr-restore-etcd-", ".dr-restore-etcd-mine", ".dr-restore-0123456789abcdef"}
+	for _, name := range strangers {
+		if err := os.MkdirAll(filepath.Join(parent, name, "tree"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stale := filepath.Join(parent, ".dr-restore-etcd-0123456789abcdef")
+	if err := os.Mkdir(stale, 0o700); err != nil { // its owner was killed before it had a lock
+		t.Fatal(err)
+	}
+	run(t, s, s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: filepath.Join(parent, "etcd")}}))
+	if got := workDirs(t, parent); len(got) != len(strangers) || slices.Contains(got, stale) {
+		t.Errorf("left are %q, want %q", got, strangers)
+	}
+}
+
+func TestRunIntoANameWithPatternSigns(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	parent := t.TempDir()
+	target := filepath.Join(parent, "etcd[1*")
+	if err := os.Mkdir(filepath.Join(parent, ".dr-restore-etcd[1*-0123456789abcdef"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run(t, s, s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: target}}))
+	wantNoWork(t, parent)
+}
+
+func TestServeRefusesAJobThatIsNone(t *testing.T) {
+	_, err := restore.Serve(t.Context(), []byte("{"), nil)
+	if err == nil || !strings.Contains(err.Error(), "job") || errors.Is(err, io.EOF) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,249 @@
+//go:build linux
+
+package restore_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+)
+
+// What is in the target may be the last copy of something.
+func TestOccupiedTargetIsRefusedAndUntouched(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	for name, occupy := range map[string]func(target string) error{
+		"a data dir":     func(target string) error { return os.MkdirAll(filepath.Join(target, "member", "snap"), 0o700) },
+		"a hidden file":  func(target string) error { return occupied(target, ".x") },
+		"lost and found": func(target string) error { return occupied(target, "lost+found") }, // no mount point: somebody's own
+		"a file":         func(target string) error { return os.WriteFile(target, []byte("x"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			into := one(t, "m1")
+			if err := occupy(into.DataDir); err != nil {
+				t.Fatal(err)
+			}
+			before := names(t, into.DataDir)
+			p := s.plan(t, restore.Layout{Into: into})
+			_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+			if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), into.DataDir) {
+				t.Errorf("error %v", err)
+			}
+			if after := names(t, into.DataDir); !slices.Equal(before, after) {
+				t.Errorf("in it are %q, before %q", after, before)
+			}
+			wantNoWork(t, filepath.Dir(into.DataDir))
+		})
+	}
+}
+
+func occupied(target, name string) error {
+	if err := os.Mkdir(target, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(target, name), []byte("x"), 0o600)
+}
+
+// names are all paths below dir.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.Walk(dir, func(path string, _ os.FileInfo, err error) error {
+		all = append(all, path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestEmptyTargetIsTakenAndKeepsItsOwner(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	into := one(t, "m1")
+	if err := os.Mkdir(into.DataDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	if uid == 0 {
+		uid, gid = 1234, 2345
+		if err := os.Chown(into.DataDir, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, s, s.plan(t, restore.Layout{Into: into}))
+	wantMode(t, into.DataDir)
+	for _, path := range names(t, into.DataDir) {
+		info, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := info.Sys().(*syscall.Stat_t); int(owner.Uid) != uid || int(owner.Gid) != gid {
+			t.Errorf("%s belongs to %d:%d, want %d:%d", path, owner.Uid, owner.Gid, uid, gid)
+		}
+	}
+	wantNoWork(t, filepath.Dir(into.DataDir))
+}
+
+// /var/lib/etcd is often a link to another disk.
+func TestTargetThatIsALink(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	dir := t.TempDir()
+	disk, link := filepath.Join(dir, "disk"), filepath.Join(dir, "etcd")
+	if err := errors.Join(os.Mkdir(disk, 0o700), os.Symlink("disk", link)); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := run(t, s, s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}))
+	if r.Members[0].DataDir != link {
+		t.Errorf("result %+v", r.Members)
+	}
+	if _, err := os.Stat(filepath.Join(disk, "member", "snap", "db")); err != nil {
+		t.Error(err)
+	}
+	if leads, err := os.Readlink(link); err != nil || leads != "disk" {
+		t.Errorf("the link is %q, %v", leads, err)
+	}
+	wantNoWork(t, dir)
+	_, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}), s.cluster, s.keys, nil)
+	if !errors.Is(err, restore.ErrRefused) {
+		t.Errorf("again: error %v", err)
+	}
+}
+
+func TestTargetThatIsALinkToNothing(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	link := filepath.Join(t.TempDir(), "etcd")
+	if err := os.Symlink("disk", link); err != nil {
+		t.Fatal(err)
+	}
+	_, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}), s.cluster, s.keys, nil)
+	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "leads nowhere") {
+		t.Errorf("error %v", err)
+	}
+	wantNoWork(t, filepath.Dir(link))
+}
+
+const namespaceEnv = "ETCD_DR_RESTORE_TEST_NAMESPACE"
+
+// inNamespace runs the test that calls it again in a process with mounts of its own, and reports whether this is it.
+func inNamespace(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(namespaceEnv) != "" {
+		return true
+	}
+	unavailable := t.Skip
+	if os.Getenv("CI") == "true" {
+		unavailable = t.Fatal
+	}
+	if os.Getuid() != 0 {
+		unavailable("only root may mount")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), namespaceEnv+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, syscall.EPERM) {
+		unavailable("mount namespaces are not allowed here")
+	}
+	if err != nil {
+		t.Errorf("in a process of its own: %v\n%s", err, out)
+	}
+	return false
+}
+
+func mount(t *testing.T, source, target, kind string, flags uintptr, data string) {
+	t.Helper()
+	if err := unix.Mount(source, target, kind, flags, data); err != nil {
+		t.Fatalf("mount %s: %v", target, err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
+}
+
+// A mount point cannot be renamed over, so the work is done inside it.
+func TestTargetIsAMountPoint(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	s := store(t, plainDatabase(t), nil)
+	for name, mounted := range map[string]func(t *testing.T, target string){
+		"tmpfs": func(t *testing.T, target string) {
+			mount(t, "tmpfs", target, "tmpfs", 0, "size=512m,uid=1234,gid=2345")
+		},
+		"bind": func(t *testing.T, target string) {
+			source := t.TempDir() // on the same device as the target: only the kernel's word tells
+			if err := os.Chown(source, 1234, 2345); err != nil {
+				t.Fatal(err)
+			}
+			mount(t, source, target, "", unix.MS_BIND, "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := t.TempDir()
+			mounted(t, target)
+			if err := os.Mkdir(filepath.Join(target, "lost+found"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Mkdir(filepath.Join(target, ".dr-restore-0123456789abcdef"), 0o700); err != nil { // of a killed run
+				t.Fatal(err)
+			}
+			wantRestoredInside(t, s, target)
+		})
+	}
+}
+
+func wantRestoredInside(t *testing.T, s stored, target string) {
+	t.Helper()
+	p := s.plan(t, restore.Layout{Into: restore.Into{OutputDir: target}})
+	_, events := run(t, s, p)
+	if !strings.Contains(messages(events), "removed what a killed restore left") {
+		t.Errorf("said %q", messages(events))
+	}
+	wantNoWork(t, target)
+	wantNoWork(t, filepath.Dir(target))
+	for _, name := range []string{"m1", "m2", "m3"} {
+		wantMode(t, filepath.Join(target, name))
+		info, err := os.Stat(filepath.Join(target, name, "member", "snap", "db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != 1234 || owner.Gid != 2345 {
+			t.Errorf("%s's database belongs to %d:%d", name, owner.Uid, owner.Gid)
+		}
+	}
+	before := names(t, target)
+	_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+	if !errors.Is(err, restore.ErrRefused) || !slices.Equal(before, names(t, target)) {
+		t.Errorf("again: error %v", err)
+	}
+}
+
+// A disk that is too small is refused before anything is fetched.
+func TestTooLittleDisk(t *testing.T) {
+	t.Parallel()
+	if !inNamespace(t) {
+		return
+	}
+	s := store(t, plainDatabase(t), nil)
+	disk := t.TempDir()
+	mount(t, "tmpfs", disk, "tmpfs", 0, "size=100m")
+	into := restore.Into{OutputDir: filepath.Join(disk, "restored")}
+	r, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: into}), s.cluster, s.keys, nil)
+	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "MiB free") {
+		t.Errorf("error %v", err)
+	}
+	if len(r.Phases) > 1 {
+		t.Errorf("it went as far as %+v", r.Phases)
+	}
+	wantNothing(t, into)
+	// One member fits: the limit is no larger than it has to be.
+	run(t, s, s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: filepath.Join(disk, "m1")}}))
+}

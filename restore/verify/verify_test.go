@@ -1,0 +1,399 @@
+package verify_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.uber.org/zap"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/verify"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+const (
+	clusterName = "prod"
+	keyCount    = 200
+)
+
+// database is what a member would send, without the digest, and its hash.
+type database struct {
+	bytes []byte
+	hash  repository.HashKV
+}
+
+var generated = sync.OnceValues(generate)
+
+func generate() (database, error) {
+	dir, err := os.MkdirTemp("", "dr-verify-fixture-*")
+	if err != nil {
+		return database{}, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "db")
+	be := backend.New(backend.BackendConfig{
+		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: zap.NewNop(),
+	})
+	tx := be.BatchTx()
+	tx.LockOutsideApply()
+	for _, bucket := range schema.AllBuckets {
+		tx.UnsafeCreateBucket(bucket)
+	}
+	tx.Unlock()
+	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
+	for i := range keyCount * 5 {
+		store.Put(fmt.Appendf(nil, "key-%04d", i%keyCount), bytes.Repeat([]byte{byte(i)}, 300), lease.NoLease)
+	}
+	store.Commit()
+	revision := store.Rev()
+	hash, _, err := store.HashStorage().HashByRev(revision)
+	if err := errors.Join(err, store.Close(), be.Close()); err != nil {
+		return database{}, err
+	}
+	data, err := os.ReadFile(path)
+	return database{data, repository.HashKV{Revision: revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}}, err
+}
+
+func good(t testing.TB) database {
+	t.Helper()
+	d, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// fixture is one backup in a repository of its own, and an empty directory for scratch copies.
+type fixture struct {
+	dir, scratch string
+	cluster      *repository.Cluster
+	backup       repository.Backup
+	keys         seal.Keys
+}
+
+// store puts d, with right digests whatever is in it, into a new repository.
+func store(t testing.TB, d database) fixture {
+	t.Helper()
+	f := fixture{dir: t.TempDir(), scratch: t.TempDir()}
+	keys, to := newKey(t)
+	f.keys = keys
+	bucket, err := file.Open(f.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.cluster, err = repository.Open(bucket, clusterName); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(d.bytes)
+	plain := append(bytes.Clone(d.bytes), sum[:]...)
+	sealed, err := seal.New(bytes.NewReader(plain), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sealed.Close()
+	digest := sha256.Sum256(plain)
+	started := time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
+	member := repository.Member{ID: "a", Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"}, ClientURLs: []string{"http://127.0.0.1:1"}}
+	f.backup, err = f.cluster.Create(t.Context(), repository.NewID(started, d.hash.Revision), to.Seal(), sealed, func() (repository.Manifest, error) {
+		return repository.Manifest{
+			Started: started, Finished: started, DRVersion: "test", ClusterID: "cafe", Member: member, Members: []repository.Member{member},
+			EtcdVersion: "3.7.3", Revision: d.hash.Revision, HashKV: &d.hash,
+			Plain: repository.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(digest[:])},
+		}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func newKey(t testing.TB) (seal.Keys, seal.Recipients) {
+	t.Helper()
+	identity, recipient, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := seal.ParseKeys(strings.NewReader(identity))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := seal.ParseRecipients(strings.NewReader(recipient))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys, to
+}
+
+func (f fixture) request(level repository.Level) verify.Request {
+	return verify.Request{Level: level, Source: restore.NewSource("file://"+f.dir, clusterName, f.keys), Dir: f.scratch, By: "host, dr test"}
+}
+
+// run verifies and checks what holds whatever comes out: one proof more, the returned one, and no scratch copy left.
+func (f fixture) run(t testing.TB, level repository.Level) (repository.Proof, error) {
+	t.Helper()
+	before := f.proofs(t)
+	proof, err := verify.Run(t.Context(), f.cluster, f.backup, f.keys, f.request(level), nil)
+	after := f.proofs(t)
+	if len(after) != len(before)+1 {
+		t.Fatalf("there are %d proofs, there were %d", len(after), len(before))
+	}
+	if last := after[len(after)-1]; last != proof {
+		t.Errorf("stored is %+v, returned %+v", last, proof)
+	}
+	if proof.Level != level || proof.Backup != f.backup.ID || proof.By != "host, dr test" || proof.Finding == "" || proof.Time.IsZero() {
+		t.Errorf("proof %+v", proof)
+	}
+	f.wantNoScratch(t)
+	return proof, err
+}
+
+func (f fixture) proofs(t testing.TB) []repository.Proof {
+	t.Helper()
+	catalog, err := f.cluster.Load(t.Context(), repository.LoadOptions{Proofs: true})
+	if err != nil || len(catalog.Backups) != 1 {
+		t.Fatalf("catalog %+v, %v", catalog, err)
+	}
+	return catalog.Backups[0].Proofs
+}
+
+func (f fixture) wantNoScratch(t testing.TB) {
+	t.Helper()
+	entries, err := os.ReadDir(f.scratch)
+	if err != nil || len(entries) > 0 {
+		t.Errorf("left in the scratch directory: %v, %v", entries, err)
+	}
+}
+
+func TestEveryRungPasses(t *testing.T) {
+	d := good(t)
+	f := store(t, d)
+	for _, level := range repository.Levels {
+		proof, err := f.run(t, level)
+		if err != nil || proof.Verdict != repository.Passed || proof.Finding != "no fault found" {
+			t.Errorf("%s: proof %+v, error %v", level, proof, err)
+		}
+		if opened := proof.Key != ""; opened != (level != repository.Stored) {
+			t.Errorf("%s: the key is %q", level, proof.Key)
+		}
+		if level.Rank() < repository.Opened.Rank() {
+			if proof.HashKV != "" || proof.Revision != 0 || proof.Keys != 0 {
+				t.Errorf("%s: proof %+v claims what nobody looked at", level, proof)
+			}
+			continue
+		}
+		want := fmt.Sprintf("key space proven at revision %d", d.hash.Revision)
+		if level == repository.Booted {
+			want += ", on a booted server"
+		}
+		if proof.HashKV != want || proof.Revision != d.hash.Revision || proof.Keys != keyCount {
+			t.Errorf("%s: proof %+v, want %q and %d keys", level, proof, want, keyCount)
+		}
+		backup := f.backup
+		backup.Proofs = f.proofs(t)
+		if best, _ := backup.Best(); best != level {
+			t.Errorf("after %s the best is %q", level, best)
+		}
+	}
+}
+
+func TestHashedWithoutAKeySaysWhatItCannotKnow(t *testing.T) {
+	f := store(t, good(t))
+	f.keys = seal.Keys{}
+	proof, err := f.run(t, repository.Hashed)
+	if err != nil || proof.Verdict != repository.Passed || !strings.Contains(proof.Finding, "without a key") || proof.Key != "" {
+		t.Errorf("proof %+v, error %v", proof, err)
+	}
+}
+
+func TestAnotherHashFails(t *testing.T) {
+	d := good(t)
+	d.hash.Hash++
+	f := store(t, d)
+	for _, level := range []repository.Level{repository.Opened, repository.Booted} {
+		proof, err := f.run(t, level)
+		if !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed || !strings.Contains(proof.Finding, "HashKV at revision") {
+			t.Errorf("%s: proof %+v, error %v", level, proof, err)
+		}
+	}
+	if proof, err := f.run(t, repository.Hashed); err != nil || proof.Verdict != repository.Passed {
+		t.Errorf("hashed: proof %+v, error %v", proof, err)
+	}
+}
+
+func TestDamagedObjectFails(t *testing.T) {
+	f := store(t, good(t))
+	object := filepath.Join(f.dir, clusterName, "backups", string(f.backup.ID), f.backup.Stored.Name)
+	data, err := os.ReadFile(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(object, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, level := range []repository.Level{repository.Hashed, repository.Opened, repository.Booted} {
+		proof, err := f.run(t, level)
+		if !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed || !strings.Contains(proof.Finding, f.backup.Stored.Name) {
+			t.Errorf("%s: proof %+v, error %v", level, proof, err)
+		}
+	}
+	f.keys = seal.Keys{} // the sealed bytes have a digest too
+	if proof, err := f.run(t, repository.Hashed); !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed {
+		t.Errorf("hashed, without a key: proof %+v, error %v", proof, err)
+	}
+}
+
+// bbolt and etcd end the process on some of these: that has to be a finding, in one line, and nothing may be left.
+func TestRandomPagesAreFoundOrFree(t *testing.T) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 8
+	}
+	var failed, passed int
+	for seed := range seeds {
+		d := good(t)
+		d.bytes = withNoise(d.bytes, seed)
+		f := store(t, d)
+		proof, err := f.run(t, repository.Opened)
+		switch proof.Verdict {
+		case repository.Failed:
+			failed++
+			if !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), "damaged") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("seed %d: error %v", seed, err)
+			}
+			if !strings.Contains(proof.Finding, "stage ") && !strings.Contains(proof.Finding, "HashKV at revision") &&
+				!strings.Contains(proof.Finding, "its key space ends") {
+				t.Errorf("seed %d: finding %q names no stage", seed, proof.Finding)
+			}
+		case repository.Passed: // the pages were free ones
+			passed++
+			if err != nil || proof.HashKV != fmt.Sprintf("key space proven at revision %d", d.hash.Revision) || proof.Keys != keyCount {
+				t.Errorf("seed %d: proof %+v, error %v", seed, proof, err)
+			}
+		default:
+			t.Errorf("seed %d: proof %+v, error %v", seed, proof, err)
+		}
+	}
+	t.Logf("%d failed, %d passed", failed, passed)
+	if failed == 0 {
+		t.Error("no damage was found at all")
+	}
+}
+
+// withNoise writes random bytes into three pages behind the two meta pages.
+func withNoise(data []byte, seed uint64) []byte {
+	random := rand.New(rand.NewPCG(seed, 3))
+	data = bytes.Clone(data)
+	pages := len(data) / 4096
+	for range 3 {
+		page := 2 + random.IntN(pages-2)
+		for i := range 4096 {
+			data[page*4096+i] = byte(random.Uint32())
+		}
+	}
+	return data
+}
+
+func TestWrongKeyIsNoVerdict(t *testing.T) {
+	f := store(t, good(t))
+	f.keys, _ = newKey(t)
+	for _, level := range []repository.Level{repository.Hashed, repository.Opened, repository.Booted} {
+		proof, err := f.run(t, level)
+		if !errors.Is(err, seal.ErrWrongKey) || proof.Verdict != repository.NotRun || proof.Key != "" {
+			t.Errorf("%s: proof %+v, error %v", level, proof, err)
+		}
+	}
+	f.keys = seal.Keys{}
+	if proof, err := f.run(t, repository.Opened); !errors.Is(err, seal.ErrWrongKey) || proof.Verdict != repository.NotRun {
+		t.Errorf("without a key: proof %+v, error %v", proof, err)
+	}
+}
+
+func TestNoScratchDirectoryIsNoVerdict(t *testing.T) {
+	f := store(t, good(t))
+	r := f.request(repository.Opened)
+	r.Dir = filepath.Join(f.scratch, "absent")
+	proof, err := verify.Run(t.Context(), f.cluster, f.backup, f.keys, r, nil)
+	if err == nil || errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.NotRun || !strings.Contains(err.Error(), r.Dir) {
+		t.Errorf("proof %+v, error %v", proof, err)
+	}
+	if proofs := f.proofs(t); len(proofs) != 1 || proofs[0].Verdict != repository.NotRun {
+		t.Errorf("proofs %+v", proofs)
+	}
+	f.wantNoScratch(t)
+}
+
+// A child that is killed tells nothing of the backup; one that dies by itself at a stage that reads the database does.
+// Neither can remove its scratch copy.
+func TestDeadChildLeavesNothing(t *testing.T) {
+	f := store(t, good(t))
+	for what, verdict := range map[string]repository.Verdict{
+		"kill prove": repository.NotRun, "kill build": repository.NotRun, "panic fetch": repository.NotRun,
+		"panic check": repository.Failed, "panic boot": repository.Failed,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Setenv(accident, what)
+			proof, err := f.run(t, repository.Booted)
+			_, stage, _ := strings.Cut(what, " ")
+			if err == nil || proof.Verdict != verdict || !strings.Contains(proof.Finding, "at stage "+stage) {
+				t.Errorf("proof %+v, error %v", proof, err)
+			}
+		})
+	}
+}
+
+// What an interrupted run has not seen is no finding.
+func TestInterruptedLeavesNoProof(t *testing.T) {
+	f := store(t, good(t))
+	for level, stages := range map[repository.Level][]string{
+		repository.Hashed: {"fetch"}, repository.Booted: {"ask", "fetch", "check", "prove", "build", "rename", "boot"},
+	} {
+		for _, stage := range stages {
+			stop := errors.New("enough")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			proof, err := verify.Run(ctx, f.cluster, f.backup, f.keys, f.request(level), func(e storage.Event) {
+				if e.Stage == stage {
+					cancel(stop)
+				}
+			})
+			if !errors.Is(err, stop) {
+				t.Errorf("%s at %s: proof %+v, error %v", level, stage, proof, err)
+			}
+			f.wantNoScratch(t)
+		}
+	}
+	if proofs := f.proofs(t); len(proofs) > 0 {
+		t.Errorf("proofs %+v", proofs)
+	}
+}
+
+func TestProofThatCannotBeStoredIsAnError(t *testing.T) {
+	f := store(t, good(t))
+	gone := errors.New("the bucket is read-only")
+	c, err := repository.Open(readOnly{mustOpen(t, f.dir), gone}, clusterName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof, err := verify.Run(t.Context(), c, f.backup, f.keys, f.request(repository.Hashed), nil)
+	if !errors.Is(err, gone) || proof.Verdict != repository.Passed {
+		t.Errorf("proof %+v, error %v", proof, err)
+	}
+}
