@@ -126,7 +126,7 @@ func (r *run) compareHash(store mvcc.KV) error {
 	got, _, err := store.HashStorage().HashByRev(want.Revision)
 	switch {
 	case errors.Is(err, mvcc.ErrFutureRev):
-		return fmt.Errorf("backup %s is %w: its key space ends at revision %d, before %d that its manifest promises",
+		return fmt.Errorf("backup %s is %w, at stage prove: its key space ends at revision %d, before %d that its manifest promises",
 			r.plan.Backup.ID, repository.ErrDamaged, r.facts.revision, want.Revision)
 	case errors.Is(err, mvcc.ErrCompacted) || err == nil && got.CompactRevision != want.CompactRevision:
 		r.result.HashKV = "not compared: the cluster compacted between the hash and the snapshot"
@@ -135,7 +135,7 @@ func (r *run) compareHash(store mvcc.KV) error {
 	case err != nil:
 		return fmt.Errorf("hash the key space: %w", err)
 	case got.Hash != want.Hash:
-		return fmt.Errorf("backup %s is %w: HashKV at revision %d is %08x, the member said %08x",
+		return fmt.Errorf("backup %s is %w, at stage prove: HashKV at revision %d is %08x, the member said %08x",
 			r.plan.Backup.ID, repository.ErrDamaged, want.Revision, got.Hash, want.Hash)
 	}
 	r.result.HashKV = fmt.Sprintf("key space proven at revision %d", want.Revision)

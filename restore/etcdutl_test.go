@@ -76,7 +76,8 @@ func compareWithEtcdutl(t *testing.T, file string, count int, bump uint64) {
 	t.Helper()
 	var members []restore.Member
 	for i := range count {
-		members = append(members, memberAt(fmt.Sprintf("m%d", i+1), fmt.Sprintf("https://10.0.0.%d:2380", i+1), fmt.Sprintf("https://10.1.0.%d:2380", i+1)))
+		members = append(members, memberAt(fmt.Sprintf("m%d", i+1), fmt.Sprintf("https://10.0.0.%d:2380", i+1),
+			fmt.Sprintf("https://10.1.0.%d:2380", i+1)))
 	}
 	p, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: file}, restore.Layout{
 		Members: members, Token: "fresh", Bump: fmt.Sprint(bump), KeepAlarms: true, Into: all(t),

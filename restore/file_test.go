@@ -62,7 +62,8 @@ func filePlan(t *testing.T, data []byte, skip bool) restore.Plan {
 		t.Fatal(err)
 	}
 	p, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: path, SkipHashCheck: skip},
-		restore.Layout{Members: []restore.Member{memberAt("m1", "http://127.0.0.1:2380")}, Token: "t", Into: one(t, "m1")}, now)
+		restore.Layout{Members: []restore.Member{memberAt("m1", "http://127.0.0.1:2380")}, Token: "t",
+			Into: one(t, "m1")}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,12 +110,14 @@ func TestFromFile(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.File != p.File || r.Revision != d.revision || r.Keys != d.keys || !strings.Contains(r.HashKV, "not compared") {
+				if r.File != p.File || r.Revision != d.revision || r.Keys != d.keys ||
+					!strings.Contains(r.HashKV, "not compared") {
 					t.Errorf("result %+v", r)
 				}
 				return
 			}
-			if !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), test.words) || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), test.words) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one line of ErrDamaged with %q", err, test.words)
 			}
 			wantNothing(t, p.Into)

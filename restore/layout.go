@@ -75,7 +75,8 @@ func validMember(m Member) error {
 			ErrLayout, m.Name)
 	}
 	if len(m.PeerURLs) == 0 {
-		return fmt.Errorf("%w: member %s has no peer URL: name all members with --initial-cluster name=url,…", ErrLayout, m.Name)
+		return fmt.Errorf("%w: member %s has no peer URL: name all members with --initial-cluster name=url,…",
+			ErrLayout, m.Name)
 	}
 	for _, u := range m.PeerURLs {
 		if err := validPeerURL(u); err != nil {
@@ -161,7 +162,8 @@ func (p Plan) Validate() error {
 	case into.OutputDir == "" && into.Name == "" && into.DataDir == "":
 		return nil // a plan for other hosts
 	case into.OutputDir != "" && (into.Name != "" || into.DataDir != ""):
-		return fmt.Errorf("%w: --output-dir takes all members, --name and --data-dir one: use one or the other", ErrLayout)
+		return fmt.Errorf("%w: --output-dir takes all members, --name and --data-dir one: use one or the other",
+			ErrLayout)
 	case into.OutputDir == "" && (into.Name == "" || into.DataDir == ""):
 		return fmt.Errorf("%w: --name and --data-dir go together", ErrLayout)
 	}

@@ -22,81 +22,90 @@ func TestPlanRefuses(t *testing.T) {
 	corrupt := changed(backup, func(b *repository.Backup) { b.Alarms = []string{"CORRUPT"} })
 	a, b := memberAt("a", "http://h:1"), memberAt("b", "http://h:2")
 	members := func(m ...restore.Member) restore.Layout { return restore.Layout{Members: m} }
+	const named = "--initial-cluster"
 	into := func(i restore.Into) restore.Layout { return restore.Layout{Members: []restore.Member{a, b}, Into: i} }
 	for name, test := range map[string]struct {
 		catalog repository.Catalog
 		target  restore.Target
 		layout  restore.Layout
-		is      error
+		is      error // nil: ErrLayout
 		cure    string
 	}{
-		"no backup":  {catalog: catalogOf(), is: repository.ErrNotFound, cure: "dr backup"},
-		"unknown id": {target: restore.Target{Backup: "20200101T000000Z-0000000000000001"}, is: repository.ErrNotFound, cure: "dr list"},
+		"no backup": {catalog: catalogOf(), is: repository.ErrNotFound, cure: "dr backup"},
+		"unknown id": {target: restore.Target{Backup: "20200101T000000Z-0000000000000001"},
+			is: repository.ErrNotFound, cure: "dr list"},
 		"newest is damaged": {
-			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backup}, Damaged: []repository.Damage{damaged}},
-			is:      repository.ErrDamaged, cure: string(backup.ID) + ", ask for it by name",
+			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backup},
+				Damaged: []repository.Damage{damaged}},
+			is: repository.ErrDamaged, cure: string(backup.ID) + ", ask for it by name",
 		},
 		"damaged, by name": {
 			catalog: repository.Catalog{Damaged: []repository.Damage{damaged}}, target: restore.Target{Backup: damaged.ID},
 			is: repository.ErrDamaged, cure: "damaged",
 		},
 		"corrupt":              {catalog: catalogOf(corrupt), is: restore.ErrRefused, cure: "--allow-corrupt"},
-		"a file, no members":   {target: restore.Target{File: "/x"}, is: restore.ErrLayout, cure: "--initial-cluster"},
-		"names twice":          {layout: members(a, memberAt("a", "http://h:3")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"URLs twice":           {layout: members(a, memberAt("b", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"URL twice in one":     {layout: members(memberAt("a", "http://h:1", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"no URL":               {layout: members(memberAt("a")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"URL without a scheme": {layout: members(memberAt("a", "h:1")), is: restore.ErrLayout, cure: "http, https"},
-		"URL without a port":   {layout: members(memberAt("a", "http://h")), is: restore.ErrLayout, cure: "host:port"},
-		"URL with a path":      {layout: members(memberAt("a", "http://h:1/x")), is: restore.ErrLayout, cure: "must not contain a path"},
-		"URL that is none":     {layout: members(memberAt("a", "http://h:1%zz")), is: restore.ErrLayout, cure: "https://host:port"},
-		"URL with a comma":     {layout: members(memberAt("a", "http://h:1?,b=http://h:2")), is: restore.ErrLayout, cure: "https://host:port"},
-		"no name":              {layout: members(memberAt("", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"name ..":              {layout: members(memberAt("..", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"name .":               {layout: members(memberAt(".", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"name a/b":             {layout: members(memberAt("a/b", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"name a\\b":            {layout: members(memberAt(`a\b`, "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"name a,b":             {layout: members(memberAt("a,b", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"name a=b":             {layout: members(memberAt("a=b", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"name of a work dir":   {layout: members(memberAt(".dr-restore-0123456789abcdef", "http://h:1")), is: restore.ErrLayout, cure: "--initial-cluster"},
-		"bump negative":        {layout: restore.Layout{Bump: "-1"}, is: restore.ErrLayout, cure: "use auto"},
-		"bump garbage":         {layout: restore.Layout{Bump: "many"}, is: restore.ErrLayout, cure: "use auto"},
-		"bump overflowing":     {layout: restore.Layout{Bump: "99999999999999999999"}, is: restore.ErrLayout, cure: "use auto"},
-		"bump near the end":    {layout: restore.Layout{Bump: "9223372036854775807"}, is: restore.ErrLayout, cure: "use auto"},
-		"bump a fraction":      {layout: restore.Layout{Bump: "1.5"}, is: restore.ErrLayout, cure: "use auto"},
-		"stranger's name":      {layout: into(restore.Into{Name: "c", DataDir: "/d"}), is: restore.ErrLayout, cure: "a=http://h:1,b=http://h:2"},
-		"all and one":          {layout: into(restore.Into{OutputDir: "/o", Name: "a"}), is: restore.ErrLayout, cure: "one or the other"},
-		"all and a data dir":   {layout: into(restore.Into{OutputDir: "/o", DataDir: "/d"}), is: restore.ErrLayout, cure: "one or the other"},
-		"name, no data dir":    {layout: into(restore.Into{Name: "a"}), is: restore.ErrLayout, cure: "--data-dir"},
-		"data dir, no name":    {layout: into(restore.Into{DataDir: "/d"}), is: restore.ErrLayout, cure: "--name"},
-		"relative output dir":  {layout: into(restore.Into{OutputDir: "o"}), is: restore.ErrLayout, cure: "absolute"},
-		"relative data dir":    {layout: into(restore.Into{Name: "a", DataDir: "./d"}), is: restore.ErrLayout, cure: "absolute"},
+		"a file, no members":   {target: restore.Target{File: "/x"}, cure: named},
+		"names twice":          {layout: members(a, memberAt("a", "http://h:3")), cure: named},
+		"URLs twice":           {layout: members(a, memberAt("b", "http://h:1")), cure: named},
+		"URL twice in one":     {layout: members(memberAt("a", "http://h:1", "http://h:1")), cure: named},
+		"no URL":               {layout: members(memberAt("a")), cure: named},
+		"URL without a scheme": {layout: members(memberAt("a", "h:1")), cure: "http, https"},
+		"URL without a port":   {layout: members(memberAt("a", "http://h")), cure: "host:port"},
+		"URL with a path":      {layout: members(memberAt("a", "http://h:1/x")), cure: "must not contain a path"},
+		"URL that is none":     {layout: members(memberAt("a", "http://h:1%zz")), cure: "https://host:port"},
+		"URL with a comma":     {layout: members(memberAt("a", "http://h:1?,b=http://h:2")), cure: "https://host:port"},
+		"no name":              {layout: members(memberAt("", "http://h:1")), cure: named},
+		"name ..":              {layout: members(memberAt("..", "http://h:1")), cure: named},
+		"name .":               {layout: members(memberAt(".", "http://h:1")), cure: named},
+		"name a/b":             {layout: members(memberAt("a/b", "http://h:1")), cure: named},
+		"name a\\b":            {layout: members(memberAt(`a\b`, "http://h:1")), cure: named},
+		"name a,b":             {layout: members(memberAt("a,b", "http://h:1")), cure: named},
+		"name a=b":             {layout: members(memberAt("a=b", "http://h:1")), cure: named},
+		"name of a work dir":   {layout: members(memberAt(".dr-restore-0123456789abcdef", "http://h:1")), cure: named},
+		"bump negative":        {layout: restore.Layout{Bump: "-1"}, cure: "use auto"},
+		"bump garbage":         {layout: restore.Layout{Bump: "many"}, cure: "use auto"},
+		"bump overflowing":     {layout: restore.Layout{Bump: "99999999999999999999"}, cure: "use auto"},
+		"bump near the end":    {layout: restore.Layout{Bump: "9223372036854775807"}, cure: "use auto"},
+		"bump a fraction":      {layout: restore.Layout{Bump: "1.5"}, cure: "use auto"},
+		"stranger's name": {layout: into(restore.Into{Name: "c", DataDir: "/d"}),
+			cure: "a=http://h:1,b=http://h:2"},
+		"all and one":         {layout: into(restore.Into{OutputDir: "/o", Name: "a"}), cure: "one or the other"},
+		"all and a data dir":  {layout: into(restore.Into{OutputDir: "/o", DataDir: "/d"}), cure: "one or the other"},
+		"name, no data dir":   {layout: into(restore.Into{Name: "a"}), cure: "--data-dir"},
+		"data dir, no name":   {layout: into(restore.Into{DataDir: "/d"}), cure: "--name"},
+		"relative output dir": {layout: into(restore.Into{OutputDir: "o"}), cure: "absolute"},
+		"relative data dir":   {layout: into(restore.Into{Name: "a", DataDir: "./d"}), cure: "absolute"},
 		"other own URLs": {
-			layout: restore.Layout{Members: []restore.Member{a, b}, OwnURLs: []string{"http://h:9"}, Into: restore.Into{Name: "a", DataDir: "/d"}},
-			is:     restore.ErrLayout, cure: "but is http://h:1 among the members",
+			layout: restore.Layout{Members: []restore.Member{a, b}, OwnURLs: []string{"http://h:9"},
+				Into: restore.Into{Name: "a", DataDir: "/d"}},
+			cure: "but is http://h:1 among the members",
 		},
 		"more own URLs": {
-			layout: restore.Layout{Members: []restore.Member{a}, OwnURLs: []string{"http://h:1", "http://h:2"}, Into: restore.Into{Name: "a", DataDir: "/d"}},
-			is:     restore.ErrLayout, cure: "but is http://h:1 among the members",
+			layout: restore.Layout{Members: []restore.Member{a}, OwnURLs: []string{"http://h:1", "http://h:2"},
+				Into: restore.Into{Name: "a", DataDir: "/d"}},
+			cure: "but is http://h:1 among the members",
 		},
 		"own URLs of nobody": {
 			layout: restore.Layout{Members: []restore.Member{a}, OwnURLs: []string{"http://h:1"}},
-			is:     restore.ErrLayout, cure: "--name",
+			cure:   "--name",
 		},
 		"a member that never started": {
 			catalog: catalogOf(changed(backup, func(b *repository.Backup) {
 				b.Members = append([]repository.Member{{ID: "9", PeerURLs: []string{"http://h:9"}}}, b.Members...)
 			})),
-			is: restore.ErrLayout, cure: "--initial-cluster",
+			cure: named,
 		},
 		"only learners": {
 			catalog: catalogOf(changed(backup, func(b *repository.Backup) { b.Members = b.Members[3:] })),
-			is:      restore.ErrLayout, cure: "--initial-cluster",
+			cure:    named,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.catalog.Cluster == "" && test.catalog.Damaged == nil {
 				test.catalog = catalogOf(backup)
+			}
+			if test.is == nil {
+				test.is = restore.ErrLayout
 			}
 			test.layout.Token = "t"
 			p, err := restore.NewPlan(test.catalog, test.target, test.layout, now)
@@ -121,7 +130,8 @@ func TestPlanHidesCredentials(t *testing.T) {
 		"https://root:secret@h:1%zz", "https://root:sec%ret@h:1",
 	} {
 		_, err := restore.ParseMembers("a=" + u)
-		if !errors.Is(err, restore.ErrLayout) || strings.Contains(err.Error(), "sec") || !strings.Contains(err.Error(), "https://host:port") {
+		if !errors.Is(err, restore.ErrLayout) || strings.Contains(err.Error(), "sec") ||
+			!strings.Contains(err.Error(), "https://host:port") {
 			t.Errorf("%s: error %v", u, err)
 		}
 	}
@@ -150,7 +160,8 @@ func TestPlanOwnURLs(t *testing.T) {
 }
 
 func TestPlanMembersAreSorted(t *testing.T) {
-	l := restore.Layout{Members: []restore.Member{memberAt("b", "http://h:2"), memberAt("a", "http://h:1", "http://h:3")}, Token: "t"}
+	l := restore.Layout{Members: []restore.Member{memberAt("b", "http://h:2"),
+		memberAt("a", "http://h:1", "http://h:3")}, Token: "t"}
 	p, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, l, now)
 	if want := "a=http://h:1,a=http://h:3,b=http://h:2"; err != nil || p.InitialCluster() != want {
 		t.Errorf("members %s, error %v, want %s", p.InitialCluster(), err, want)
@@ -163,7 +174,8 @@ func TestParseMembers(t *testing.T) {
 	if err != nil || !cmp.Equal(got, want) {
 		t.Errorf("members %v, error %v, want %v", got, err, want)
 	}
-	for _, bad := range []string{"", ",", "a", "a=", "=http://h:1", "a=http://h:1,", "a=http://h:1,a=http://h:2", "a=http://h:1=x"} {
+	for _, bad := range []string{"", ",", "a", "a=", "=http://h:1", "a=http://h:1,", "a=http://h:1,a=http://h:2",
+		"a=http://h:1=x"} {
 		if m, err := restore.ParseMembers(bad); !errors.Is(err, restore.ErrLayout) {
 			t.Errorf("%q: members %v, error %v", bad, m, err)
 		}

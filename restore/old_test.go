@@ -56,7 +56,8 @@ func TestOldClusterIsAsked(t *testing.T) {
 			p := s.plan(t, restore.Layout{OldIsDead: test.dead, Into: one(t, "m1")})
 			if test.refused {
 				_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-				if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), test.url) || !strings.Contains(err.Error(), "--old-is-dead") {
+				if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), test.url) ||
+					!strings.Contains(err.Error(), "--old-is-dead") {
 					t.Errorf("error %v", err)
 				}
 				wantNothing(t, p.Into)

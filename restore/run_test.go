@@ -95,11 +95,13 @@ func TestRunOfAllMembersBootsAsACluster(t *testing.T) {
 	s := storeSealed(t, plainDatabase(t))
 	urls := servers.FreeURLs(t, 3)
 	p := s.plan(t, restore.Layout{
-		Members: []restore.Member{memberAt("m1", urls[0]), memberAt("m2", urls[1]), memberAt("m3", urls[2])}, Into: all(t),
+		Members: []restore.Member{memberAt("m1", urls[0]), memberAt("m2", urls[1]),
+			memberAt("m3", urls[2])}, Into: all(t),
 	})
 	r, _ := run(t, s, p)
 	d := plainDatabase(t)
-	if r.Revision != d.revision || r.Keys != d.keys || r.HashKV != fmt.Sprintf("key space proven at revision %d", d.revision) {
+	if r.Revision != d.revision || r.Keys != d.keys ||
+		r.HashKV != fmt.Sprintf("key space proven at revision %d", d.revision) {
 		t.Errorf("result %+v, want %d keys at revision %d, proven", r, d.keys, d.revision)
 	}
 	if r.PlanID != p.ID || r.Backup != string(s.backup.ID) || r.Token != "token" || r.BumpedTo != 0 || r.Key == "" {
@@ -197,7 +199,8 @@ func wantServing(t *testing.T, members []*embed.Etcd, d database) {
 		defer c.Close()
 		got, err := c.Get(ctx, "", clientv3.WithFromKey(), clientv3.WithCountOnly())
 		if err != nil || got.Count != d.keys+1 || got.Header.Revision != d.revision+1 {
-			t.Errorf("%d keys at revision %d, %v; want %d at %d", got.Count, got.Header.Revision, err, d.keys+1, d.revision+1)
+			t.Errorf("%d keys at revision %d, %v; want %d at %d", got.Count, got.Header.Revision, err, d.keys+1,
+				d.revision+1)
 		}
 	}
 }
@@ -214,7 +217,8 @@ func TestRunOfOneMemberGivesTheSameAsOfAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, _ := run(t, s, alone)
-		if len(r.Members) != 1 || r.Members[0].Name != m.Name || r.Members[0].DataDir != alone.Into.DataDir || r.ClusterID != together.ClusterID {
+		if len(r.Members) != 1 || r.Members[0].Name != m.Name || r.Members[0].DataDir != alone.Into.DataDir ||
+			r.ClusterID != together.ClusterID {
 			t.Errorf("result %+v", r)
 		}
 		wantMode(t, alone.Into.DataDir)
@@ -222,7 +226,8 @@ func TestRunOfOneMemberGivesTheSameAsOfAll(t *testing.T) {
 			if filepath.Ext(file) == ".snap" { // etcd numbers the members in it by chance: TestSameAsEtcdutl reads it
 				continue
 			}
-			if a, b := digestOf(t, filepath.Join(m.DataDir, file)), digestOf(t, filepath.Join(alone.Into.DataDir, file)); a != b {
+			if a, b := digestOf(t, filepath.Join(m.DataDir, file)), digestOf(t,
+				filepath.Join(alone.Into.DataDir, file)); a != b {
 				t.Errorf("%s of %s differs", file, m.Name)
 			}
 		}
@@ -252,7 +257,8 @@ func treeOf(t testing.TB, dir string) []string {
 func TestScratchBootsWhatWasRestored(t *testing.T) {
 	t.Parallel()
 	s := store(t, plainDatabase(t), nil)
-	p := s.plan(t, restore.Layout{Members: []restore.Member{memberAt(scratch.Member, scratch.PeerURL)}, Into: one(t, scratch.Member)})
+	p := s.plan(t, restore.Layout{Members: []restore.Member{memberAt(scratch.Member, scratch.PeerURL)},
+		Into: one(t, scratch.Member)})
 	run(t, s, p)
 	server, err := scratch.Boot(t.Context(), p.Into.DataDir)
 	if err != nil {
@@ -298,10 +304,14 @@ func TestRunBumps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && test.by == 0 && test.file == "" {
+				t.Skip("one without a bump is enough")
+			}
 			peer := servers.FreeURLs(t, 1)[0]
 			s := store(t, test.database, test.change)
 			p, err := restore.NewPlan(s.catalog(t), restore.Target{File: test.file},
-				restore.Layout{Members: []restore.Member{memberAt("m1", peer)}, Token: "t", Bump: test.bump, Into: one(t, "m1")}, now)
+				restore.Layout{Members: []restore.Member{memberAt("m1", peer)}, Token: "t", Bump: test.bump,
+					Into: one(t, "m1")}, now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -320,7 +330,8 @@ func wantBumped(t *testing.T, r restore.Result, said string, d database, by int6
 		}
 		return
 	}
-	if r.Revision != d.revision || r.BumpedTo != d.revision+by || !strings.Contains(said, fmt.Sprintf("revisions go on from %d", d.revision+by)) {
+	if r.Revision != d.revision || r.BumpedTo != d.revision+by ||
+		!strings.Contains(said, fmt.Sprintf("revisions go on from %d", d.revision+by)) {
 		t.Errorf("revision %d, bumped to %d, said %q", r.Revision, r.BumpedTo, said)
 	}
 }
@@ -388,8 +399,9 @@ func TestRunAlarms(t *testing.T) {
 		"cleared":         {database: noSpace, cleared: []string{"NOSPACE"}},
 		"kept":            {database: noSpace, layout: restore.Layout{KeepAlarms: true}, left: 1},
 		"corrupt refused": {database: both, refused: true},
-		"corrupt allowed": {database: both, layout: restore.Layout{AllowCorrupt: true}, cleared: []string{"CORRUPT", "NOSPACE"}},
-		"corrupt kept":    {database: both, layout: restore.Layout{AllowCorrupt: true, KeepAlarms: true}, left: 2},
+		"corrupt allowed": {database: both, layout: restore.Layout{AllowCorrupt: true},
+			cleared: []string{"CORRUPT", "NOSPACE"}},
+		"corrupt kept": {database: both, layout: restore.Layout{AllowCorrupt: true, KeepAlarms: true}, left: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := store(t, test.database, nil) // the manifest does not know of the alarms
@@ -425,22 +437,29 @@ func TestRunHashKV(t *testing.T) {
 		is   error
 		with string // of the error
 	}{
-		"equal":           {hash: &d.hash, says: fmt.Sprintf("proven at revision %d", d.revision)},
-		"not recorded":    {says: "no HashKV was recorded"},
-		"another":         {hash: &repository.HashKV{Revision: d.revision, CompactRevision: compactsAt, Hash: ^d.hash.Hash}, is: repository.ErrDamaged, with: "the member said"},
-		"of the future":   {hash: &repository.HashKV{Revision: d.revision + 1, CompactRevision: compactsAt}, is: repository.ErrDamaged, with: "ends at revision"},
-		"compacted since": {hash: &repository.HashKV{Revision: compactsAt - 1, CompactRevision: -1}, says: "not compared: the cluster compacted"},
-		"compacted other": {hash: &repository.HashKV{Revision: d.revision, CompactRevision: 3}, says: "not compared: the cluster compacted"},
+		"equal":        {hash: &d.hash, says: fmt.Sprintf("proven at revision %d", d.revision)},
+		"not recorded": {says: "no HashKV was recorded"},
+		"another": {hash: &repository.HashKV{Revision: d.revision, CompactRevision: compactsAt,
+			Hash: ^d.hash.Hash}, is: repository.ErrDamaged, with: "the member said"},
+		"of the future": {hash: &repository.HashKV{Revision: d.revision + 1, CompactRevision: compactsAt},
+			is: repository.ErrDamaged, with: "ends at revision"},
+		"compacted since": {hash: &repository.HashKV{Revision: compactsAt - 1, CompactRevision: -1},
+			says: "not compared: the cluster compacted"},
+		"compacted other": {hash: &repository.HashKV{Revision: d.revision, CompactRevision: 3},
+			says: "not compared: the cluster compacted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := store(t, d, func(m *repository.Manifest) { m.HashKV = test.hash })
 			p := s.plan(t, restore.Layout{Into: one(t, "m1")})
 			var events []storage.Event
-			r, err := restore.Run(t.Context(), p, s.cluster, s.keys, func(e storage.Event) { events = append(events, e) })
-			if !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.with) || !strings.Contains(r.HashKV, test.says) {
+			r, err := restore.Run(t.Context(), p, s.cluster, s.keys,
+				func(e storage.Event) { events = append(events, e) })
+			if !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.with) ||
+				!strings.Contains(r.HashKV, test.says) {
 				t.Errorf("result %q, error %v", r.HashKV, err)
 			}
-			if warned := strings.Contains(messages(events), "not compared: the cluster"); warned != strings.Contains(test.says, "the cluster") {
+			if warned := strings.Contains(messages(events),
+				"not compared: the cluster"); warned != strings.Contains(test.says, "the cluster") {
 				t.Errorf("said %q", messages(events))
 			}
 			if err != nil {
@@ -501,7 +520,8 @@ func TestDamagedObject(t *testing.T) {
 func TestCommandListensOnAddresses(t *testing.T) {
 	s := store(t, plainDatabase(t), func(m *repository.Manifest) { m.Members[0].ClientURLs = []string{"https://etcd-0.local:2379"} })
 	p := s.plan(t, restore.Layout{
-		Members:   []restore.Member{memberAt("m1", "https://etcd-0.etcd.ns.svc:2380", "https://10.0.0.1:2380", "http://localhost:2382")},
+		Members: []restore.Member{memberAt("m1", "https://etcd-0.etcd.ns.svc:2380", "https://10.0.0.1:2380",
+			"http://localhost:2382")},
 		OldIsDead: true, Into: one(t, "m1"),
 	})
 	r, _ := run(t, s, p)

@@ -30,14 +30,17 @@ func TestSpawnGivesWhatRunGives(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stages []string
-	got, err := restore.Spawn(t.Context(), again, s.source(), func(e storage.Event) { stages = append(stages, e.Stage) })
+	got, err := restore.Spawn(t.Context(), again, s.source(),
+		func(e storage.Event) { stages = append(stages, e.Stage) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stages = slices.Compact(stages); !slices.Equal(stages, []string{"ask", "fetch", "check", "prove", "build", "rename"}) {
+	if stages = slices.Compact(stages); !slices.Equal(stages,
+		[]string{"ask", "fetch", "check", "prove", "build", "rename"}) {
 		t.Errorf("stages %q", stages)
 	}
-	if got.ClusterID != want.ClusterID || got.HashKV != want.HashKV || got.Key != want.Key || got.Revision != want.Revision || len(got.Members) != 3 {
+	if got.ClusterID != want.ClusterID || got.HashKV != want.HashKV || got.Key != want.Key ||
+		got.Revision != want.Revision || len(got.Members) != 3 {
 		t.Errorf("result %+v, want as %+v", got, want)
 	}
 	wantDataDirs(t, got, again.Into.OutputDir)
@@ -78,7 +81,8 @@ func TestSpawnOutlivesItsChild(t *testing.T) {
 			t.Setenv(accident, test.accident)
 			p := s.plan(t, restore.Layout{Into: all(t)})
 			_, err := restore.Spawn(t.Context(), p, s.source(), nil)
-			if err == nil || errors.Is(err, repository.ErrDamaged) != test.damaged || !strings.Contains(err.Error(), test.words) {
+			if err == nil || errors.Is(err, repository.ErrDamaged) != test.damaged ||
+				!strings.Contains(err.Error(), test.words) {
 				t.Errorf("error %v, want damaged: %v, with %q", err, test.damaged, test.words)
 			}
 			if err != nil && strings.Contains(err.Error(), "\n") {
@@ -193,7 +197,8 @@ func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
 	}
 	for _, q := range []restore.Plan{p, other} {
 		_, err := restore.Run(t.Context(), q, s.cluster, s.keys, nil)
-		if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "another restore into "+p.Into.OutputDir) {
+		if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(),
+			"another restore into "+p.Into.OutputDir) {
 			t.Errorf("beside a live run: error %v", err)
 		}
 		if got := workDirs(t, parent); !slices.Equal(got, work) || len(treeOf(t, work[0])) == 0 {
@@ -222,7 +227,8 @@ func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
 func TestWorkDirsOfOtherTargetsStay(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	parent := t.TempDir()
-	strangers := []string{".dr-restore-etcd-events-0123456789abcdef", ".dr-restore-etcd-", ".dr-restore-etcd-mine", ".dr-restore-0123456789abcdef"}
+	strangers := []string{".dr-restore-etcd-events-0123456789abcdef", ".dr-restore-etcd-", ".dr-restore-etcd-mine",
+		".dr-restore-0123456789abcdef"}
 	for _, name := range strangers {
 		if err := os.MkdirAll(filepath.Join(parent, name, "tree"), 0o700); err != nil {
 			t.Fatal(err)

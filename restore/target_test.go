@@ -21,10 +21,16 @@ import (
 func TestOccupiedTargetIsRefusedAndUntouched(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	for name, occupy := range map[string]func(target string) error{
-		"a data dir":     func(target string) error { return os.MkdirAll(filepath.Join(target, "member", "snap"), 0o700) },
-		"a hidden file":  func(target string) error { return occupied(target, ".x") },
-		"lost and found": func(target string) error { return occupied(target, "lost+found") }, // no mount point: somebody's own
-		"a file":         func(target string) error { return os.WriteFile(target, []byte("x"), 0o600) },
+		"a data dir": func(target string) error {
+			return os.MkdirAll(filepath.Join(target, "member", "snap"),
+				0o700)
+		},
+		"a hidden file": func(target string) error { return occupied(target, ".x") },
+		"lost and found": func(target string) error {
+			return occupied(target,
+				"lost+found")
+		}, // no mount point: somebody's own
+		"a file": func(target string) error { return os.WriteFile(target, []byte("x"), 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			into := one(t, "m1")
@@ -112,7 +118,8 @@ func TestTargetThatIsALink(t *testing.T) {
 		t.Errorf("the link is %q, %v", leads, err)
 	}
 	wantNoWork(t, dir)
-	_, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}), s.cluster, s.keys, nil)
+	_, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}),
+		s.cluster, s.keys, nil)
 	if !errors.Is(err, restore.ErrRefused) {
 		t.Errorf("again: error %v", err)
 	}
@@ -124,7 +131,8 @@ func TestTargetThatIsALinkToNothing(t *testing.T) {
 	if err := os.Symlink("disk", link); err != nil {
 		t.Fatal(err)
 	}
-	_, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}), s.cluster, s.keys, nil)
+	_, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}),
+		s.cluster, s.keys, nil)
 	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "leads nowhere") {
 		t.Errorf("error %v", err)
 	}
@@ -192,7 +200,8 @@ func TestTargetIsAMountPoint(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(target, "lost+found"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Mkdir(filepath.Join(target, ".dr-restore-0123456789abcdef"), 0o700); err != nil { // of a killed run
+			if err := os.Mkdir(filepath.Join(target, ".dr-restore-0123456789abcdef"),
+				0o700); err != nil { // of a killed run
 				t.Fatal(err)
 			}
 			wantRestoredInside(t, s, target)
@@ -234,7 +243,7 @@ func TestTooLittleDisk(t *testing.T) {
 	}
 	s := store(t, plainDatabase(t), nil)
 	disk := t.TempDir()
-	mount(t, "tmpfs", disk, "tmpfs", 0, "size=100m")
+	mount(t, "tmpfs", disk, "tmpfs", 0, "size=150m")
 	into := restore.Into{OutputDir: filepath.Join(disk, "restored")}
 	r, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: into}), s.cluster, s.keys, nil)
 	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "MiB free") {

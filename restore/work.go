@@ -72,7 +72,8 @@ func followLink(target string) (string, error) {
 	}
 	leads, err := filepath.EvalSymlinks(target)
 	if err != nil {
-		return "", fmt.Errorf("%w: %s is a symbolic link that leads nowhere: make its directory, or remove it: %w", ErrRefused, target, err)
+		return "", fmt.Errorf("%w: %s is a symbolic link that leads nowhere: make its directory, or remove it: %w",
+			ErrRefused, target, err)
 	}
 	return leads, nil
 }
@@ -143,7 +144,8 @@ func (w *work) clearStale(patience time.Duration, report storage.Report) error {
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("remove what a killed restore left: %w", err)
 		}
-		report.Say(storage.Event{Stage: "ask", Level: storage.Note, Object: dir, Message: "removed what a killed restore left"})
+		report.Say(storage.Event{Stage: "ask", Level: storage.Note, Object: dir,
+			Message: "removed what a killed restore left"})
 	}
 	return nil
 }

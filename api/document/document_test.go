@@ -74,16 +74,21 @@ func goldens() map[string]any {
 		"backup":      backup(),
 		"backup-bare": document.NewBackup(repository.Backup{Manifest: bare}),
 		"list": document.List{
-			Backups: []document.Backup{backup()}, Damaged: []document.Damage{{Cluster: "prod", ID: id, Message: "damaged: it is cut off"}},
+			Backups: []document.Backup{backup()}, Damaged: []document.Damage{{Cluster: "prod", ID: id,
+				Message: "damaged: it is cut off"}},
 		},
-		"leftovers": document.Leftovers{Leftovers: []document.Leftover{{Cluster: "prod", Key: "prod/backups/x", Size: 7, Since: at}}},
-		"verify":    document.Verify{Proofs: []repository.Proof{proof()}},
-		"fetch":     document.Fetch{Backup: id, File: "/tmp/snapshot.db", Size: 20512, SHA256: strings.Repeat("ab", 32), Key: "age1qqqqqqqqqqqq"},
-		"plan":      plan(),
-		"plan-file": document.Plan{Format: 1, ID: "0123456789abcdef", File: "/snapshot.db", SkipHashCheck: true, Token: "t"},
+		"leftovers": document.Leftovers{Leftovers: []document.Leftover{{Cluster: "prod", Key: "prod/backups/x",
+			Size: 7, Since: at}}},
+		"verify": document.Verify{Proofs: []repository.Proof{proof()}},
+		"fetch": document.Fetch{Backup: id, File: "/tmp/snapshot.db", Size: 20512,
+			SHA256: strings.Repeat("ab", 32), Key: "age1qqqqqqqqqqqq"},
+		"plan": plan(),
+		"plan-file": document.Plan{Format: 1, ID: "0123456789abcdef", File: "/snapshot.db", SkipHashCheck: true,
+			Token: "t"},
 		"restore": document.Restore{
 			PlanID: "0123456789abcdef", Backup: string(id), File: "/snapshot.db", Token: "token", ClusterID: "cafe",
-			Members:  []restore.Restored{{Name: "m1", DataDir: "/var/lib/etcd", Command: []string{"etcd", "--name", "m1"}}},
+			Members: []restore.Restored{{Name: "m1", DataDir: "/var/lib/etcd",
+				Command: []string{"etcd", "--name", "m1"}}},
 			Revision: 4711, BumpedTo: 1000004711, Keys: 19, HashKV: "key space proven at revision 4711", Key: "age1qqqqqqqqqqqq",
 			Cleared: []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
 		},
@@ -96,7 +101,8 @@ func plan() document.Plan {
 	return document.Plan{
 		Format: 1, ID: "0123456789abcdef", Cluster: "prod", Backup: &b,
 		Members: []restore.Member{{Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}}, Token: "token",
-		Bump: restore.Bump{By: 1000000000, Auto: true, Reason: "as asked for"}, KeepAlarms: true, AllowCorrupt: true, OldIsDead: true,
+		Bump: restore.Bump{By: 1000000000, Auto: true,
+			Reason: "as asked for"}, KeepAlarms: true, AllowCorrupt: true, OldIsDead: true,
 		Notes: []string{"learner m4 is left out"}, Into: restore.Into{OutputDir: "/o", Name: "m1", DataDir: "/d"},
 	}
 }
@@ -148,8 +154,9 @@ var sections = map[string]string{
 }
 
 // elsewhere are fields that only another shape of the document has.
-var elsewhere = map[string]string{"list leftovers": "leftovers", "list key": "leftovers", "list size": "leftovers", "list since": "leftovers",
-	"plan file": "plan-file", "plan skipHashCheck": "plan-file"}
+var elsewhere = map[string]string{"list leftovers": "leftovers", "list key": "leftovers", "list size": "leftovers",
+	"list since": "leftovers",
+	"plan file":  "plan-file", "plan skipHashCheck": "plan-file"}
 
 var name = regexp.MustCompile("`([a-zA-Z0-9]+)`")
 
@@ -192,24 +199,28 @@ func TestDocumentedFieldsArePresent(t *testing.T) {
 func TestListOfACatalog(t *testing.T) {
 	var l document.List
 	l.Add(repository.Catalog{
-		Cluster: "prod", Backups: []repository.Backup{{Manifest: manifest()}, {Manifest: manifest(), Proofs: []repository.Proof{proof()}}},
+		Cluster: "prod", Backups: []repository.Backup{{Manifest: manifest()},
+			{Manifest: manifest(), Proofs: []repository.Proof{proof()}}},
 		Damaged: []repository.Damage{{ID: id, Err: errors.New("it is cut off")}},
 	})
 	l.Add(repository.Catalog{Cluster: "test"})
-	if len(l.Backups) != 2 || l.Backups[0].Proven != repository.Stored || !l.Backups[0].ProvenAt.Equal(at.Add(2*time.Second)) || l.Backups[0].Decrypted {
+	if len(l.Backups) != 2 || l.Backups[0].Proven != repository.Stored ||
+		!l.Backups[0].ProvenAt.Equal(at.Add(2*time.Second)) || l.Backups[0].Decrypted {
 		t.Errorf("backups %+v", l.Backups)
 	}
 	if l.Backups[1].Proven != repository.Booted || !l.Backups[1].Decrypted {
 		t.Errorf("the proven one is %+v", l.Backups[1])
 	}
-	if want := (document.Damage{Cluster: "prod", ID: id, Message: "it is cut off"}); len(l.Damaged) != 1 || l.Damaged[0] != want {
+	if want := (document.Damage{Cluster: "prod", ID: id, Message: "it is cut off"}); len(l.Damaged) != 1 ||
+		l.Damaged[0] != want {
 		t.Errorf("damaged %+v", l.Damaged)
 	}
 }
 
 // jq's .proofs[] fails on null.
 func TestBackupWithoutProofsHasAnEmptyList(t *testing.T) {
-	if data := encode(t, document.NewBackup(repository.Backup{Manifest: manifest()})); !bytes.Contains(data, []byte(`"proofs": []`)) {
+	if data := encode(t, document.NewBackup(repository.Backup{Manifest: manifest()})); !bytes.Contains(data,
+		[]byte(`"proofs": []`)) {
 		t.Errorf("document %s", data)
 	}
 }

@@ -80,10 +80,14 @@ var verbs = map[string]child.Verb{
 		go func() { panic("page 9 is not there") }()
 		select {}
 	}),
-	"fault":   staged(fault),
-	"exit":    staged(func() { os.Exit(0) }),
-	"words":   staged(func() { fmt.Fprintln(os.Stderr, "\n\n  last words \nmore"); os.Exit(3) }),
-	"flood":   staged(func() { fmt.Fprintln(os.Stderr, "panic: first\n"+strings.Repeat("goroutine 1\n", 1<<17)); os.Exit(2) }),
+	"fault": staged(fault),
+	"exit":  staged(func() { os.Exit(0) }),
+	"words": staged(func() { fmt.Fprintln(os.Stderr, "\n\n  last words \nmore"); os.Exit(3) }),
+	"flood": staged(func() {
+		fmt.Fprintln(os.Stderr,
+			"panic: first\n"+strings.Repeat("goroutine 1\n", 1<<17))
+		os.Exit(2)
+	}),
 	"kill":    staged(func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }),
 	"garbage": garbage,
 	"garbage and exit": func(ctx context.Context, input []byte, report storage.Report) (any, error) {
@@ -96,7 +100,8 @@ var verbs = map[string]child.Verb{
 	"finished": finished,
 	"stubborn": func(_ context.Context, _ []byte, report storage.Report) (any, error) {
 		report.Say(storage.Event{Stage: "here"})
-		select {}
+		time.Sleep(time.Hour) // deaf to ctx; with select{} the runtime would call it a deadlock
+		return nil, nil
 	},
 }
 
@@ -145,7 +150,8 @@ func fault() {
 
 // garbage is what a library might print in between, some of it JSON.
 func garbage(_ context.Context, _ []byte, report storage.Report) (any, error) {
-	for _, line := range []string{"WARNING: x", "", "{", `{"level":"info"}`, "null", "[1]", `{"event":null}`, `{"result":`, `"text"`, strings.Repeat("x", 1<<20)} {
+	for _, line := range []string{"WARNING: x", "", "{", `{"level":"info"}`, "null", "[1]", `{"event":null}`,
+		`{"result":`, `"text"`, strings.Repeat("x", 1<<20)} {
 		fmt.Println(line)
 	}
 	report.Say(storage.Event{Stage: "check"})
@@ -194,7 +200,8 @@ func TestAnswer(t *testing.T) {
 	if err != nil || got.Job != want {
 		t.Fatalf("job %+v, error %v", got.Job, err)
 	}
-	if len(events) != 2 || events[0].Stage != "one" || events[0].Done != 1 || events[0].Total != 2 || events[0].Message != "first" ||
+	if len(events) != 2 || events[0].Stage != "one" || events[0].Done != 1 || events[0].Total != 2 ||
+		events[0].Message != "first" ||
 		events[1].Level != storage.Warning || events[1].Object != "x" || events[0].Time.IsZero() {
 		t.Errorf("events %+v", events)
 	}
@@ -202,7 +209,8 @@ func TestAnswer(t *testing.T) {
 	if strings.Contains(got.Argv, "SECRET") || strings.Contains(got.Environ, "AGE-SECRET-KEY-1") {
 		t.Errorf("the secret is in argv or environment: %q", got.Argv)
 	}
-	if args := strings.Split(strings.TrimSuffix(got.Argv, "\x00"), "\x00"); len(args) != 3 || args[1] != "child" || args[2] != "echo" {
+	if args := strings.Split(strings.TrimSuffix(got.Argv, "\x00"), "\x00"); len(args) != 3 || args[1] != "child" ||
+		args[2] != "echo" {
 		t.Errorf("arguments %q", args)
 	}
 }
@@ -278,7 +286,8 @@ func TestDeaths(t *testing.T) {
 			if !ok || *died != want {
 				t.Fatalf("error %+v (%v), want %+v", died, err, want)
 			}
-			if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(text, "stage "+want.Stage) || want.Killed != strings.Contains(text, "killed") {
+			if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(text, "stage "+want.Stage) ||
+				want.Killed != strings.Contains(text, "killed") {
 				t.Errorf("it says %q", text)
 			}
 		})

@@ -69,7 +69,8 @@ func generate() (database, error) {
 		return database{}, err
 	}
 	data, err := os.ReadFile(path)
-	return database{data, repository.HashKV{Revision: revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}}, err
+	return database{data, repository.HashKV{Revision: revision, CompactRevision: hash.CompactRevision,
+		Hash: hash.Hash}}, err
 }
 
 func good(t testing.TB) database {
@@ -111,14 +112,16 @@ func store(t testing.TB, d database) fixture {
 	defer sealed.Close()
 	digest := sha256.Sum256(plain)
 	started := time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
-	member := repository.Member{ID: "a", Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"}, ClientURLs: []string{"http://127.0.0.1:1"}}
-	f.backup, err = f.cluster.Create(t.Context(), repository.NewID(started, d.hash.Revision), to.Seal(), sealed, func() (repository.Manifest, error) {
-		return repository.Manifest{
-			Started: started, Finished: started, DRVersion: "test", ClusterID: "cafe", Member: member, Members: []repository.Member{member},
-			EtcdVersion: "3.7.3", Revision: d.hash.Revision, HashKV: &d.hash,
-			Plain: repository.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(digest[:])},
-		}, nil
-	})
+	member := repository.Member{ID: "a", Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"},
+		ClientURLs: []string{"http://127.0.0.1:1"}}
+	f.backup, err = f.cluster.Create(t.Context(), repository.NewID(started, d.hash.Revision), to.Seal(), sealed,
+		func() (repository.Manifest, error) {
+			return repository.Manifest{
+				Started: started, Finished: started, DRVersion: "test", ClusterID: "cafe", Member: member, Members: []repository.Member{member},
+				EtcdVersion: "3.7.3", Revision: d.hash.Revision, HashKV: &d.hash,
+				Plain: repository.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(digest[:])},
+			}, nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,14 +146,17 @@ func newKey(t testing.TB) (seal.Keys, seal.Recipients) {
 }
 
 func (f fixture) request(level repository.Level) verify.Request {
-	return verify.Request{Level: level, Source: restore.NewSource("file://"+f.dir, clusterName, f.keys), Dir: f.scratch, By: "host, dr test"}
+	return verify.Request{Level: level, Source: restore.NewSource("file://"+f.dir, clusterName, f.keys),
+		Dir: f.scratch, By: "host, dr test"}
 }
 
 // run verifies and checks what holds whatever comes out: one proof more, the returned one, and no scratch copy left.
 func (f fixture) run(t testing.TB, level repository.Level) (repository.Proof, error) {
 	t.Helper()
 	before := f.proofs(t)
-	proof, err := verify.Run(t.Context(), f.cluster, f.backup, f.keys, f.request(level), nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // pages in a circle must not hold it for ever
+	defer cancel()
+	proof, err := verify.Run(ctx, f.cluster, f.backup, f.keys, f.request(level), nil)
 	after := f.proofs(t)
 	if len(after) != len(before)+1 {
 		t.Fatalf("there are %d proofs, there were %d", len(after), len(before))
@@ -158,7 +164,8 @@ func (f fixture) run(t testing.TB, level repository.Level) (repository.Proof, er
 	if last := after[len(after)-1]; last != proof {
 		t.Errorf("stored is %+v, returned %+v", last, proof)
 	}
-	if proof.Level != level || proof.Backup != f.backup.ID || proof.By != "host, dr test" || proof.Finding == "" || proof.Time.IsZero() {
+	if proof.Level != level || proof.Backup != f.backup.ID || proof.By != "host, dr test" || proof.Finding == "" ||
+		proof.Time.IsZero() {
 		t.Errorf("proof %+v", proof)
 	}
 	f.wantNoScratch(t)
@@ -218,7 +225,8 @@ func TestHashedWithoutAKeySaysWhatItCannotKnow(t *testing.T) {
 	f := store(t, good(t))
 	f.keys = seal.Keys{}
 	proof, err := f.run(t, repository.Hashed)
-	if err != nil || proof.Verdict != repository.Passed || !strings.Contains(proof.Finding, "without a key") || proof.Key != "" {
+	if err != nil || proof.Verdict != repository.Passed || !strings.Contains(proof.Finding, "without a key") ||
+		proof.Key != "" {
 		t.Errorf("proof %+v, error %v", proof, err)
 	}
 }
@@ -229,7 +237,8 @@ func TestAnotherHashFails(t *testing.T) {
 	f := store(t, d)
 	for _, level := range []repository.Level{repository.Opened, repository.Booted} {
 		proof, err := f.run(t, level)
-		if !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed || !strings.Contains(proof.Finding, "HashKV at revision") {
+		if !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed ||
+			!strings.Contains(proof.Finding, "HashKV at revision") {
 			t.Errorf("%s: proof %+v, error %v", level, proof, err)
 		}
 	}
@@ -251,12 +260,14 @@ func TestDamagedObjectFails(t *testing.T) {
 	}
 	for _, level := range []repository.Level{repository.Hashed, repository.Opened, repository.Booted} {
 		proof, err := f.run(t, level)
-		if !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed || !strings.Contains(proof.Finding, f.backup.Stored.Name) {
+		if !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed ||
+			!strings.Contains(proof.Finding, f.backup.Stored.Name) {
 			t.Errorf("%s: proof %+v, error %v", level, proof, err)
 		}
 	}
 	f.keys = seal.Keys{} // the sealed bytes have a digest too
-	if proof, err := f.run(t, repository.Hashed); !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed {
+	if proof, err := f.run(t, repository.Hashed); !errors.Is(err, repository.ErrDamaged) ||
+		proof.Verdict != repository.Failed {
 		t.Errorf("hashed, without a key: proof %+v, error %v", proof, err)
 	}
 }
@@ -276,7 +287,8 @@ func TestRandomPagesAreFoundOrFree(t *testing.T) {
 		switch proof.Verdict {
 		case repository.Failed:
 			failed++
-			if !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), "damaged") || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), "damaged") ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("seed %d: error %v", seed, err)
 			}
 			if !strings.Contains(proof.Finding, "stage ") && !strings.Contains(proof.Finding, "HashKV at revision") &&
@@ -285,7 +297,8 @@ func TestRandomPagesAreFoundOrFree(t *testing.T) {
 			}
 		case repository.Passed: // the pages were free ones
 			passed++
-			if err != nil || proof.HashKV != fmt.Sprintf("key space proven at revision %d", d.hash.Revision) || proof.Keys != keyCount {
+			if err != nil || proof.HashKV != fmt.Sprintf("key space proven at revision %d", d.hash.Revision) ||
+				proof.Keys != keyCount {
 				t.Errorf("seed %d: proof %+v, error %v", seed, proof, err)
 			}
 		default:
@@ -322,7 +335,8 @@ func TestWrongKeyIsNoVerdict(t *testing.T) {
 		}
 	}
 	f.keys = seal.Keys{}
-	if proof, err := f.run(t, repository.Opened); !errors.Is(err, seal.ErrWrongKey) || proof.Verdict != repository.NotRun {
+	if proof, err := f.run(t, repository.Opened); !errors.Is(err, seal.ErrWrongKey) ||
+		proof.Verdict != repository.NotRun {
 		t.Errorf("without a key: proof %+v, error %v", proof, err)
 	}
 }
@@ -332,7 +346,8 @@ func TestNoScratchDirectoryIsNoVerdict(t *testing.T) {
 	r := f.request(repository.Opened)
 	r.Dir = filepath.Join(f.scratch, "absent")
 	proof, err := verify.Run(t.Context(), f.cluster, f.backup, f.keys, r, nil)
-	if err == nil || errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.NotRun || !strings.Contains(err.Error(), r.Dir) {
+	if err == nil || errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.NotRun ||
+		!strings.Contains(err.Error(), r.Dir) {
 		t.Errorf("proof %+v, error %v", proof, err)
 	}
 	if proofs := f.proofs(t); len(proofs) != 1 || proofs[0].Verdict != repository.NotRun {

@@ -1,0 +1,121 @@
+package scratch_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/scratch"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// TestMain is a child's main too: etcd ends the process where it cannot go on.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == child.Argument {
+		if err := child.Serve(context.Background(), boot, nil, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // under -race a child would wait a second before it ends
+	os.Exit(m.Run())
+}
+
+func boot(ctx context.Context, input []byte, report storage.Report) (any, error) {
+	var dir string
+	if err := json.Unmarshal(input, &dir); err != nil {
+		return nil, err
+	}
+	report.Say(storage.Event{Stage: "boot"})
+	s, err := scratch.Boot(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	s.Close()
+	return "booted", nil
+}
+
+func TestBootTwice(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 { // what it made itself, it boots again
+		s, err := scratch.Boot(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision, keys, err := s.Count(t.Context())
+		if err != nil || revision != 1 || keys != 0 {
+			t.Errorf("%d keys at revision %d, %v", keys, revision, err)
+		}
+		if h, err := s.HashKV(1); err != nil || h.Revision != 1 || h.CompactRevision != -1 {
+			t.Errorf("hash %+v, %v", h, err)
+		}
+		if h, err := s.HashKV(99); err == nil {
+			t.Errorf("hash of the future: %+v", h)
+		}
+		s.Close()
+	}
+}
+
+func TestTwoAtOnceDoNotMeet(t *testing.T) {
+	for range 2 {
+		s, err := scratch.Boot(t.Context(), t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+	}
+}
+
+func TestBootCancelled(t *testing.T) {
+	stop := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	s, err := scratch.Boot(ctx, t.TempDir())
+	if err == nil { // it was ready at once
+		s.Close()
+	} else if !errors.Is(err, stop) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestBootWhereNothingCanBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scratch.Boot(t.Context(), file); err == nil || !strings.Contains(err.Error(), "scratch server") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// etcd logs and ends the process on a log that it cannot read. It must not end without a word: verify's finding is that
+// word.
+func TestABrokenLogIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	s, err := scratch.Boot(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("logs %q, %v", logs, err)
+	}
+	// Its first segment is missing, by its name.
+	if err := os.Rename(logs[0], filepath.Join(filepath.Dir(logs[0]),
+		"0000000000000007-0000000000000099.wal")); err != nil {
+		t.Fatal(err)
+	}
+	err = child.Run(t.Context(), "boot", dir, nil, nil, nil)
+	died, ok := errors.AsType[*child.DiedError](err)
+	if !ok || died.Stage != "boot" || died.Killed || !strings.Contains(died.Words, "WAL") {
+		t.Errorf("error %+v (%v)", died, err)
+	}
+}
