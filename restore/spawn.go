@@ -105,7 +105,7 @@ func Died(err error) error {
 	if !ok || dead.Killed {
 		return err
 	}
-	return died(dead.Stage, dead.Words)
+	return Blame(dead.Stage, dead.Words)
 }
 
 // Serve is Spawn's other side, for the child's main.

@@ -30,6 +30,9 @@ type Server struct {
 	etcd *embed.Etcd
 }
 
+// ErrLate: the server did not serve in time. A slow machine is no fault of the data.
+var ErrLate = errors.New("it did not serve in time")
+
 // bootTimeout is until the server serves: it elects itself within a second or so, and a large database takes its time
 // to load.
 const bootTimeout = 5 * time.Minute
@@ -61,7 +64,7 @@ func Boot(ctx context.Context, dataDir string) (*Server, error) {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-time.After(bootTimeout):
-		err = errors.New("it did not serve in time")
+		err = ErrLate
 	}
 	etcd.Server.HardStop() // Close alone would wait for a server that never got ready
 	s.Close()

@@ -161,8 +161,11 @@ func restoreScratch(
 func boot(ctx context.Context, dataDir string, b repository.Backup, f *found, report storage.Report) error {
 	report.Say(storage.Event{Stage: "boot", Message: "starting an etcd server on the restored data"})
 	server, err := scratch.Boot(ctx, dataDir)
+	if err != nil && (ctx.Err() != nil || errors.Is(err, scratch.ErrLate)) {
+		return err
+	}
 	if err != nil {
-		return fmt.Errorf("%w: restored data does not boot: %w", repository.ErrDamaged, err)
+		return restore.Blame("boot", err.Error())
 	}
 	defer server.Close()
 	revision, keys, err := server.Count(ctx)
