@@ -68,7 +68,8 @@ func TestChoose(t *testing.T) {
 		{"no follower", "follower", []*cluster.Server{member(2, 2, 99, true)}, 0, ErrRefused, "--from any"},
 		{"the only follower is cut off", "follower",
 			[]*cluster.Server{member(1, 2, 90, false), member(2, 2, 99, true)}, 0, ErrRefused, "--from leader"},
-		{"a learner is no follower", "follower", []*cluster.Server{member(2, 2, 99, true), learner(4, 2, 99)}, 0, ErrRefused, ""},
+		{"a learner is no follower", "follower",
+			[]*cluster.Server{member(2, 2, 99, true), learner(4, 2, 99)}, 0, ErrRefused, ""},
 		{"no quorum: any is a follower", "follower", noQuorum, 3, nil, ""},
 
 		{"any: the furthest", "any", healthy, 2, nil, ""},
@@ -81,7 +82,8 @@ func TestChoose(t *testing.T) {
 		{"named by another of its endpoints", "localhost:1",
 			[]*cluster.Server{alias(member(1, 2, 90, true), "localhost:1"), healthy[1]}, 1, nil, ""},
 		{"named, cut off", "http://m3", []*cluster.Server{member(1, 1, 90, true), member(3, 0, 5, false)}, 3, nil, ""},
-		{"a learner by name", "http://m4", []*cluster.Server{healthy[1], learner(4, 2, 99)}, 0, ErrRefused, "http://m4 is a learner"},
+		{"a learner by name", "http://m4",
+			[]*cluster.Server{healthy[1], learner(4, 2, 99)}, 0, ErrRefused, "http://m4 is a learner"},
 		{"a silent one by name", "http://m9", healthy, 0, errDown, "http://m9 does not answer"},
 		{"an unknown one", "http://m8", healthy, 0, cluster.ErrConfig, "--from http://m8"},
 		{"nothing", "", healthy, 0, cluster.ErrConfig, "--from"},
@@ -121,9 +123,12 @@ func TestWarnOf(t *testing.T) {
 			Silent: []cluster.Silence{{Endpoint: "http://m9", Err: errors.New("connection refused")}},
 		}, leader, "leader", []string{"http://m9 does not answer: connection refused"}},
 		{"no quorum", &cluster.Cluster{Servers: []*cluster.Server{cutOff}}, cutOff, "leader", []string{"no quorum"}},
-		{"cut off", &cluster.Cluster{Servers: []*cluster.Server{leader, cutOff}, Quorum: true}, cutOff, "http://m3", []string{"cut off"}},
-		{"no leader", &cluster.Cluster{Servers: []*cluster.Server{follower}, Quorum: true}, follower, "leader", []string{"leader does not answer"}},
-		{"no leader, none wanted", &cluster.Cluster{Servers: []*cluster.Server{follower}, Quorum: true}, follower, "any", nil},
+		{"cut off", &cluster.Cluster{Servers: []*cluster.Server{leader, cutOff}, Quorum: true}, cutOff, "http://m3",
+			[]string{"cut off"}},
+		{"no leader", &cluster.Cluster{Servers: []*cluster.Server{follower}, Quorum: true}, follower, "leader",
+			[]string{"leader does not answer"}},
+		{"no leader, none wanted", &cluster.Cluster{Servers: []*cluster.Server{follower}, Quorum: true}, follower, "any",
+			nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string

@@ -70,15 +70,19 @@ func TestCompareMembers(t *testing.T) {
 		warnings []string
 	}{
 		{"alike", [3]answer{same, same, same}, nil, nil},
-		{"one differs", [3]answer{same, other, same}, []string{"revision 7", "1 has 000000aa", "2 has 000000bb", "3 has 000000aa"}, nil},
+		{"one differs", [3]answer{same, other, same},
+			[]string{"revision 7", "1 has 000000aa", "2 has 000000bb", "3 has 000000aa"}, nil},
 		{"one is dumb", [3]answer{same, same, failingHash("disk on fire")}, nil, []string{"not compared: "}},
 		{"one is dumb and one differs", [3]answer{same, failingHash("disk on fire"), other},
 			[]string{"1 has 000000aa", "3 has 000000bb"}, []string{"not compared: "}},
-		{"a compaction in between", [3]answer{same, first(1, hashing(0xbb, 5), same), first(1, hashing(0xbb, 5), same)}, nil, nil},
-		{"a compaction in between hides nothing", [3]answer{same, first(1, hashing(0xaa, 5), same), first(1, hashing(0xbb, 5), other)},
+		{"a compaction in between",
+			[3]answer{same, first(1, hashing(0xbb, 5), same), first(1, hashing(0xbb, 5), same)}, nil, nil},
+		{"a compaction in between hides nothing",
+			[3]answer{same, first(1, hashing(0xaa, 5), same), first(1, hashing(0xbb, 5), other)},
 			[]string{"3 has 000000bb"}, nil},
 		{"a compaction past the revision", [3]answer{same, first(1, compacted, same), first(1, compacted, same)}, nil, nil},
-		{"a compaction past the revision hides nothing", [3]answer{same, first(1, compacted, other), same}, []string{"2 has 000000bb"}, nil},
+		{"a compaction past the revision hides nothing",
+			[3]answer{same, first(1, compacted, other), same}, []string{"2 has 000000bb"}, nil},
 		{"one catches up", [3]answer{same, first(3, refusing(rpctypes.ErrGRPCFutureRev), same), same}, nil, nil},
 		{"one catches up and differs", [3]answer{same, first(3, refusing(rpctypes.ErrGRPCFutureRev), other), same},
 			[]string{"2 has 000000bb"}, nil},
@@ -168,7 +172,8 @@ func TestCompareMembersIsNotTheDefault(t *testing.T) {
 	r, _ := request(t)
 	l := &listener{}
 	mustRun(t, at(urls[0]), open(t, mem.New()), r, l)
-	if asked := []int64{fakes[0].hashes.Load(), fakes[1].hashes.Load(), fakes[2].hashes.Load()}; !slices.Equal(asked, []int64{1, 0, 0}) {
+	asked := []int64{fakes[0].hashes.Load(), fakes[1].hashes.Load(), fakes[2].hashes.Load()}
+	if !slices.Equal(asked, []int64{1, 0, 0}) {
 		t.Errorf("hashes asked of the members: %v", asked)
 	}
 }

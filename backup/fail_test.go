@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,13 +31,11 @@ var errStore = errors.New("the store is on strike")
 
 // stacks are the goroutines that a Run may leave behind: those of its connections, its stream and its seal.
 func stacks() (running []string) {
+	marks := []string{"transport.(*http2Client)", "storage/seal.", "backup/cluster.", "zstd.(*Encoder)", "dr/backup."}
 	buf := make([]byte, 8<<20)
 	for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		for _, mark := range []string{"transport.(*http2Client)", "storage/seal.", "backup/cluster.", "zstd.(*Encoder)", "dr/backup."} {
-			if strings.Contains(stack, mark) {
-				running = append(running, stack)
-				break
-			}
+		if slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(stack, mark) }) {
+			running = append(running, stack)
 		}
 	}
 	return running
@@ -181,7 +180,7 @@ func wantEmpty(t *testing.T, dir string) {
 // What the member sends wrong is never stored.
 func TestRunOnABadStream(t *testing.T) {
 	needsQuiet(t)
-	data := database(1 << 20)
+	data := database(1 << 18)
 	for _, test := range []struct {
 		name string
 		send func(pb.Maintenance_SnapshotServer) error
@@ -189,8 +188,10 @@ func TestRunOnABadStream(t *testing.T) {
 		word string
 	}{
 		{"nothing", func(pb.Maintenance_SnapshotServer) error { return nil }, cluster.ErrDigest, "0 bytes"},
-		{"no digest", func(s pb.Maintenance_SnapshotServer) error { return send(s, data[:1<<20]) }, cluster.ErrDigest, "before its digest"},
-		{"half", func(s pb.Maintenance_SnapshotServer) error { return send(s, data[:1<<19]) }, cluster.ErrDigest, "before its digest"},
+		{"no digest", func(s pb.Maintenance_SnapshotServer) error { return send(s, data[:1<<18]) },
+			cluster.ErrDigest, "before its digest"},
+		{"half", func(s pb.Maintenance_SnapshotServer) error { return send(s, data[:1<<17]) },
+			cluster.ErrDigest, "before its digest"},
 		{"a wrong digest", func(s pb.Maintenance_SnapshotServer) error {
 			wrong := bytes.Clone(data)
 			wrong[len(wrong)-1] ^= 1
@@ -202,7 +203,7 @@ func TestRunOnABadStream(t *testing.T) {
 			return send(s, wrong)
 		}, cluster.ErrDigest, ""},
 		{"an error", func(s pb.Maintenance_SnapshotServer) error {
-			if err := send(s, data[:1<<19]); err != nil {
+			if err := send(s, data[:1<<17]); err != nil {
 				return err
 			}
 			return status.Error(codes.Internal, "the disk is on fire")
@@ -238,8 +239,8 @@ func TestRunOnABadStream(t *testing.T) {
 // A slow store must not make the member wait: past --max-stream the stream is cut, and the way out is named.
 func TestRunOnASlowStore(t *testing.T) {
 	t.Parallel()
-	const maxStream, delay = 2 * time.Second, 3 * time.Second
-	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(8 << 20)} // more than waits in buffers on the way
+	const maxStream, delay = 5 * time.Second, 6 * time.Second
+	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(4 << 20)} // more than waits in buffers on the way
 	cfg := at(fake.serve(t))
 	slow := func() *storagetest.Faults {
 		f := storagetest.Faulty(mem.New())

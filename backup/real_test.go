@@ -69,7 +69,8 @@ func TestRealWithoutQuorum(t *testing.T) {
 			to, l := open(t, mem.New()), &listener{}
 			r, keys := request(t)
 			m := mustRun(t, reach(c), to, r, l)
-			if !m.NoQuorum || len(m.Members) != 3 || m.Member.Name != c.Members[left].Name || !slices.Equal(m.Alarms, []string{"NOSPACE"}) {
+			alarmed := slices.Equal(m.Alarms, []string{"NOSPACE"})
+			if !m.NoQuorum || len(m.Members) != 3 || m.Member.Name != c.Members[left].Name || !alarmed {
 				t.Errorf("no quorum %t, member %+v of %+v, alarms %v", m.NoQuorum, m.Member, m.Members, m.Alarms)
 			}
 			if m.HashKV == nil || !m.Kubernetes || !strings.HasPrefix(m.EtcdVersion, o.Version+".") || m.Revision < revision {
@@ -171,25 +172,25 @@ func TestRealCompareMembers(t *testing.T) {
 // diverge changes a value in the database of a member that does not run.
 func diverge(t *testing.T, m *servers.Member) {
 	t.Helper()
-	db, err := bbolt.Open(filepath.Join(m.DataDir, "member", "snap", "db"), 0o600, &bbolt.Options{Timeout: 10 * time.Second})
+	path := filepath.Join(m.DataDir, "member", "snap", "db")
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
 	err = db.Update(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket([]byte("key"))
-		for revision, stored := bucket.Cursor().Last(); ; {
-			var kv mvccpb.KeyValue
-			if err := proto.Unmarshal(stored, &kv); err != nil {
-				return err
-			}
-			kv.Value = append(kv.Value, "another"...)
-			stored, err := proto.Marshal(&kv)
-			if err != nil {
-				return err
-			}
-			return bucket.Put(slices.Clone(revision), stored)
+		revision, stored := bucket.Cursor().Last()
+		var kv mvccpb.KeyValue
+		if err := proto.Unmarshal(stored, &kv); err != nil {
+			return err
 		}
+		kv.Value = append(kv.Value, "another"...)
+		changed, err := proto.Marshal(&kv)
+		if err != nil {
+			return err
+		}
+		return bucket.Put(slices.Clone(revision), changed)
 	})
 	if err != nil {
 		t.Fatal(err)

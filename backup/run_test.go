@@ -226,8 +226,8 @@ func TestRun(t *testing.T) {
 				ClusterID: fmt.Sprintf("%x", uint64(etcd.Server.Cluster().ID())), Member: self, Members: []repository.Member{self},
 				Seal: r.To.Seal(), Kubernetes: true, KubernetesEncrypted: true, Labels: r.Labels,
 
-				ID: m.ID, Started: m.Started, Finished: m.Finished, Revision: m.Revision, RaftIndex: m.RaftIndex, RaftTerm: m.RaftTerm,
-				HashKV: m.HashKV, Plain: m.Plain, Stored: m.Stored,
+				ID: m.ID, Started: m.Started, Finished: m.Finished, Revision: m.Revision,
+				RaftIndex: m.RaftIndex, RaftTerm: m.RaftTerm, HashKV: m.HashKV, Plain: m.Plain, Stored: m.Stored,
 			}
 			if diff := cmp.Diff(want, m); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
@@ -441,9 +441,8 @@ func TestRunWithALearner(t *testing.T) {
 	for _, from := range []string{"any", "leader", etcd.url} {
 		r.From = from
 		result := mustRun(t, at(learner.url, etcd.url), to, r, l)
-		if result.Member.Name != "m1" || len(result.Members) != 2 || !slices.ContainsFunc(result.Members, func(m repository.Member) bool {
-			return m.Name == "m2" && m.Learner
-		}) {
+		isLearner := func(m repository.Member) bool { return m.Name == "m2" && m.Learner }
+		if result.Member.Name != "m1" || len(result.Members) != 2 || !slices.ContainsFunc(result.Members, isLearner) {
 			t.Errorf("--from %s: read from %+v of %+v", from, result.Member, result.Members)
 		}
 	}
@@ -537,7 +536,9 @@ func TestRunSweeps(t *testing.T) {
 		return path
 	}
 	old, young := repository.NewID(yesterday, 1), repository.NewID(time.Now(), 1)
-	gone := []string{lie(old, "snapshot.db.zst", yesterday), lie(old, ".dr-tmp-0123456789abcdef-snapshot.db.zst", yesterday)}
+	gone := []string{
+		lie(old, "snapshot.db.zst", yesterday), lie(old, ".dr-tmp-0123456789abcdef-snapshot.db.zst", yesterday),
+	}
 	kept := []string{
 		lie(young, "snapshot.db.zst", time.Now()), lie(young, ".dr-tmp-0123456789abcdef-snapshot.db.zst", time.Now()),
 		lie(repository.NewID(yesterday, 2), "snapshot.db.zst", time.Now()), // began long ago and still writes

@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -32,12 +35,11 @@ func TestConnect(t *testing.T) {
 			t.Errorf("got %+v", c)
 		}
 		want := []repository.Member{{
-			ID: c.Servers[0].ID(), Name: "m1", ClientURLs: []string{url}, PeerURLs: []string{etcd.Peers[0].Addr().String()},
+			ID: c.Servers[0].ID(), Name: "m1", ClientURLs: []string{url},
+			PeerURLs: []string{etcd.Config().AdvertisePeerUrls[0].String()},
 		}}
-		want[0].PeerURLs[0] = "http://" + want[0].PeerURLs[0]
-		if len(c.Members) != 1 || c.Members[0].ID != want[0].ID || c.Members[0].Name != "m1" ||
-			!slices.Equal(c.Members[0].PeerURLs, want[0].PeerURLs) || !slices.Equal(c.Members[0].ClientURLs, want[0].ClientURLs) {
-			t.Errorf("members %+v, want %+v", c.Members, want)
+		if diff := cmp.Diff(want, c.Members); diff != "" {
+			t.Errorf("want -, got +:\n%s", diff)
 		}
 	})
 	t.Run("none answers", func(t *testing.T) {
@@ -107,7 +109,8 @@ func wantSilent(t *testing.T, c *cluster.Cluster, endpoint, word string) {
 // twoMembers are one cluster whose members know each other under the given client URLs.
 func twoMembers(urlsOfSecond ...string) (first, second *fakeMember) {
 	members := []*pb.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2", ClientURLs: urlsOfSecond}}
-	return &fakeMember{clusterID: 9, memberID: 1, members: members}, &fakeMember{clusterID: 9, memberID: 2, members: members}
+	first = &fakeMember{clusterID: 9, memberID: 1, members: members}
+	return first, &fakeMember{clusterID: 9, memberID: 2, members: members}
 }
 
 func TestConnectFindsTheOtherMembers(t *testing.T) {
@@ -293,6 +296,25 @@ func TestConnectAsNobodyToAnOldServer(t *testing.T) {
 	}
 	_, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
 	wantWords(t, err, "users enabled", "--user")
+}
+
+// Without a quorum etcd checks no password. It says so in as many ways as it has versions.
+func TestConnectWithALoginThatNobodyChecks(t *testing.T) {
+	t.Parallel()
+	for name, login := range map[string]func(context.Context) error{
+		"it hangs": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"3.4": func(context.Context) error {
+			return status.Error(codes.Unknown, "context deadline exceeded")
+		},
+		"its own time runs out first": func(context.Context) error { return rpctypes.ErrGRPCTimeout },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := &fakeMember{clusterID: 9, memberID: 1, login: login}
+			cfg := at("http://" + fake.serve(t))
+			cfg.User, cfg.Password, cfg.DialTimeout = "root", secret, 500*time.Millisecond
+			wantWords(t, refused(t, t.Context(), cfg), "without a quorum", "--cert")
+		})
+	}
 }
 
 // Users are not enabled: credentials are then superfluous, not wrong.

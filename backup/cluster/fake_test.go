@@ -20,12 +20,14 @@ type fakeMember struct {
 	pb.UnimplementedMaintenanceServer
 	pb.UnimplementedClusterServer
 	pb.UnimplementedKVServer
+	pb.UnimplementedAuthServer
 
 	clusterID, memberID uint64
 	members             []*pb.Member
 	noMembers           bool     // its member list fails
 	refusal             error    // of any read of a key
 	errors              []string // of its status
+	login               func(context.Context) error
 	snapshot            func(pb.Maintenance_SnapshotServer) error
 }
 
@@ -48,6 +50,10 @@ func (f *fakeMember) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse
 	return &pb.RangeResponse{Header: f.header()}, f.refusal
 }
 
+func (f *fakeMember) Authenticate(ctx context.Context, _ *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	return nil, f.login(ctx)
+}
+
 func (f *fakeMember) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
 	return f.snapshot(stream)
 }
@@ -60,6 +66,7 @@ func (f *fakeMember) serve(t *testing.T, options ...grpc.ServerOption) string {
 	pb.RegisterMaintenanceServer(server, f)
 	pb.RegisterClusterServer(server, f)
 	pb.RegisterKVServer(server, f)
+	pb.RegisterAuthServer(server, f)
 	go server.Serve(listener) // its error is Stop's
 	t.Cleanup(server.Stop)
 	return listener.Addr().String()

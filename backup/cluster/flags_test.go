@@ -15,7 +15,9 @@ import (
 var errNoTerminal = errors.New("there is no terminal to ask on")
 
 // parse is what dr does with its command line and environment. Nobody sits at the prompt unless prompt is given.
-func parse(t *testing.T, args []string, env map[string]string, prompt func(string) (string, error)) (cluster.Config, error) {
+func parse(
+	t *testing.T, args []string, env map[string]string, prompt func(string) (string, error),
+) (cluster.Config, error) {
 	t.Helper()
 	set := pflag.NewFlagSet("dr", pflag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -80,7 +82,8 @@ func TestFlags(t *testing.T) {
 		{"file with a Windows line end", []string{"--user", "root", "--password-file", crlf}, nil, root},
 		{"file before variable", []string{"--user", "root", "--password-file", file},
 			map[string]string{"ETCDCTL_PASSWORD": "other"}, root},
-		{"file before the user's variable", []string{"--password-file", file}, map[string]string{"ETCDCTL_USER": "root:other"}, root},
+		{"file before the user's variable", []string{"--password-file", file},
+			map[string]string{"ETCDCTL_USER": "root:other"}, root},
 		{"a password alone logs nobody in", nil, map[string]string{"ETCDCTL_PASSWORD": secret}, defaults},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -104,12 +107,15 @@ func TestFlagsRefused(t *testing.T) {
 	}{
 		{"password in argv", []string{"--user", "root:" + secret}, nil, []string{"--user", "--password-file"}},
 		{"no endpoint", []string{"--endpoints", ""}, nil, []string{"--endpoints"}},
-		{"credentials in an endpoint", nil, map[string]string{"ETCDCTL_ENDPOINTS": "http://root:" + secret + "@a:1"}, []string{"--user"}},
+		{"credentials in an endpoint", nil, map[string]string{"ETCDCTL_ENDPOINTS": "http://root:" + secret + "@a:1"},
+			[]string{"--user"}},
 		{"credentials in malformed endpoints", nil, map[string]string{"ETCDCTL_ENDPOINTS": `http://root:` + secret + `@a"`},
 			[]string{"ETCDCTL_ENDPOINTS"}},
 		{"malformed variable", nil, map[string]string{"ETCDCTL_DIAL_TIMEOUT": "soon"}, []string{"ETCDCTL_DIAL_TIMEOUT"}},
-		{"absent password file", []string{"--user", "root", "--password-file", "/no/such"}, nil, []string{"--password-file", "/no/such"}},
-		{"empty password file", []string{"--user", "root", "--password-file", "/dev/null"}, nil, []string{"root", "password"}},
+		{"absent password file", []string{"--user", "root", "--password-file", "/no/such"}, nil,
+			[]string{"--password-file", "/no/such"}},
+		{"empty password file", []string{"--user", "root", "--password-file", "/dev/null"}, nil,
+			[]string{"root", "password"}},
 		{"empty password", nil, map[string]string{"ETCDCTL_USER": "root:"}, []string{"root", "password"}},
 		{"no terminal", []string{"--user", "root"}, nil, []string{"root", "--password-file", "ETCDCTL_PASSWORD"}},
 		{"cert without key", nil, map[string]string{"ETCDCTL_CERT": "/c"}, []string{"--key"}},
@@ -135,7 +141,8 @@ func TestFlagsPrompt(t *testing.T) {
 	wantWords(t, errors.New(asked), "root")
 
 	asked = ""
-	if _, err := parse(t, []string{"--user", "root"}, map[string]string{"ETCDCTL_PASSWORD": secret}, prompt); err != nil || asked != "" {
+	_, err = parse(t, []string{"--user", "root"}, map[string]string{"ETCDCTL_PASSWORD": secret}, prompt)
+	if err != nil || asked != "" {
 		t.Errorf("asked %q though the password was there (%v)", asked, err)
 	}
 	nobody := func(string) (string, error) { return "", nil }

@@ -86,7 +86,9 @@ func TestServerHashKV(t *testing.T) {
 
 func TestAlarms(t *testing.T) {
 	t.Parallel()
-	raised := []string{"etcdserver: no leader", "memberID:1 alarm:CORRUPT ", "memberID:2 alarm:NOSPACE ", "memberID:1 alarm:NOSPACE "}
+	raised := []string{
+		"etcdserver: no leader", "memberID:1 alarm:CORRUPT ", "memberID:2 alarm:NOSPACE ", "memberID:1 alarm:NOSPACE ",
+	}
 	cutOff := &fakeMember{
 		clusterID: 9, memberID: 1, errors: raised, refusal: status.Error(codes.Unavailable, "etcdserver: request timed out"),
 	}

@@ -99,8 +99,10 @@ func TestSnapshotOfARealServer(t *testing.T) {
 	if s.SnapshotSize() != int64(len(got)) || len(got) < 200_000 {
 		t.Errorf("it said %d bytes, and sent %d", s.SnapshotSize(), len(got))
 	}
-	if s.Blob() != blobOf(got) || s.Blob() != blobOf(got) { // it may be asked for twice
-		t.Errorf("blob %+v, want %+v", s.Blob(), blobOf(got))
+	for range 2 { // it may be asked for more than once
+		if s.Blob() != blobOf(got) {
+			t.Errorf("blob %+v, want %+v", s.Blob(), blobOf(got))
+		}
 	}
 	if sum := sha256.Sum256(got[:len(got)-sha256.Size]); !bytes.Equal(sum[:], got[len(got)-sha256.Size:]) {
 		t.Error("it does not end with the digest of what stands before")
