@@ -38,10 +38,11 @@ test-short: ## the inner loop: no real servers, no tools
 	go test -p $(P) -short -timeout 5m $(packages)
 
 .PHONY: test
-test: tools ## short tests under the race detector, then everything with real servers, then each light benchmark once
+test: tools ## short tests under the race detector, then everything with real servers, then each benchmark once, small
 	go test -p $(P) -short -race -timeout 15m $(packages)
 	$(with_tools) go test -p $(P) -count=1 -timeout 20m $(packages)
 	test/light.sh | xargs --no-run-if-empty go test -p $(P) -run '^$$' -bench . -benchtime 1x -timeout 10m
+	$(with_tools) go run ./test/bench -quick
 
 .PHONY: e2e
 e2e: tools ## what needs minutes of wall clock, a browser or Kubernetes

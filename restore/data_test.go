@@ -26,6 +26,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	testdb "github.com/etcd-dr/etcd-dr/test/database"
 )
 
 // content says what a test's database holds.
@@ -83,33 +84,21 @@ func newDatabase(c content) (database, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "db")
-	be := backend.New(backend.BackendConfig{
-		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: zap.NewNop(),
+	var d database
+	err = testdb.Write(path, func(be backend.Backend, store mvcc.KV) error {
+		for _, alarm := range c.alarms {
+			schema.NewAlarmBackend(zap.NewNop(), be).MustPutAlarm(&pb.AlarmMember{MemberID: 7, Alarm: alarm})
+		}
+		return d.fill(store, c)
 	})
-	tx := be.BatchTx()
-	tx.LockOutsideApply()
-	for _, bucket := range schema.AllBuckets {
-		tx.UnsafeCreateBucket(bucket)
-	}
-	tx.Unlock()
-	for _, alarm := range c.alarms {
-		schema.NewAlarmBackend(zap.NewNop(), be).MustPutAlarm(&pb.AlarmMember{MemberID: 7, Alarm: alarm})
-	}
-	d, err := fill(be, c)
 	if err != nil {
-		return database{}, err
-	}
-	if err := be.Close(); err != nil {
 		return database{}, err
 	}
 	d.bytes, err = os.ReadFile(path)
 	return d, err
 }
 
-func fill(be backend.Backend, c content) (database, error) {
-	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
-	defer store.Close()
-	var d database
+func (d *database) fill(store mvcc.KV, c content) error {
 	for round := range rounds {
 		for i := range keysOf {
 			value := strings.Repeat(fmt.Sprintf("%d-%d ", round, i), 20)
@@ -120,13 +109,13 @@ func fill(be backend.Backend, c content) (database, error) {
 	d.keys = keysOf - 1
 	compacted, err := store.Compact(traceutil.TODO(), compactsAt)
 	if err != nil {
-		return database{}, err
+		return err
 	}
 	<-compacted
 	store.Commit()
 	hash, _, err := store.HashStorage().HashByRev(d.revision)
 	d.hash = repository.HashKV{Revision: d.revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}
-	return d, err
+	return err
 }
 
 const clusterName = "prod"

@@ -24,12 +24,11 @@ var (
 
 // Cluster is a live cluster as its answering members showed it at one moment.
 type Cluster struct {
-	ID       uint64
-	Servers  []*Server           // those that answer, in the order of their member ids
-	Silent   []Silence           // endpoints and members that do not
-	Members  []repository.Member // all, as one answering member knows them
-	Quorum   bool                // a linearizable read went through
-	NoAccess bool                // users are enabled, and these credentials may not read the key space
+	ID      uint64
+	Servers []*Server           // those that answer, in the order of their member ids
+	Silent  []Silence           // endpoints and members that do not
+	Members []repository.Member // all, as one answering member knows them
+	Quorum  bool                // a linearizable read went through
 }
 
 // Silence is an endpoint that does not answer, and why.
@@ -190,7 +189,6 @@ func (c *Cluster) probeQuorum(ctx context.Context) {
 	wg.Wait()
 	for _, s := range c.Servers {
 		c.Quorum = c.Quorum || s.Reaches
-		c.NoAccess = c.NoAccess || s.noAccess
 	}
 }
 

@@ -31,7 +31,7 @@ func TestConnect(t *testing.T) {
 		wantServers(t, c, url)
 		wantSilent(t, c, dead[0], "connection refused")
 		wantSilent(t, c, dead[1], "connection refused")
-		if c.ID != id || !c.Quorum || c.NoAccess || c.Leader() != c.Servers[0] {
+		if c.ID != id || !c.Quorum || c.Leader() != c.Servers[0] {
 			t.Errorf("got %+v", c)
 		}
 		want := []repository.Member{{
@@ -248,7 +248,7 @@ func TestConnectWithUsers(t *testing.T) {
 	}
 	t.Run("root", func(t *testing.T) {
 		c := connect(t, as("root", rootPassword))
-		if !c.Quorum || c.NoAccess {
+		if !c.Quorum {
 			t.Errorf("got %+v", c)
 		}
 		enabled, err := c.Servers[0].AuthEnabled(t.Context())
@@ -269,8 +269,8 @@ func TestConnectWithUsers(t *testing.T) {
 	})
 	t.Run("alice", func(t *testing.T) {
 		c := connect(t, as("alice", rootPassword))
-		if !c.Quorum || !c.NoAccess || c.Leader() == nil {
-			t.Errorf("a refusal is taken for silence: quorum %t, no access %t", c.Quorum, c.NoAccess)
+		if !c.Quorum || c.Leader() == nil {
+			t.Errorf("a refusal is taken for silence: quorum %t", c.Quorum)
 		}
 		_, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
 		wantWords(t, err, "permission denied", "role root")
@@ -291,8 +291,8 @@ func TestConnectAsNobodyToAnOldServer(t *testing.T) {
 	fake := &fakeMember{clusterID: 9, memberID: 1, refusal: rpctypes.ErrGRPCUserEmpty}
 	fake.snapshot = func(pb.Maintenance_SnapshotServer) error { return rpctypes.ErrGRPCUserEmpty }
 	c := connect(t, at("http://"+fake.serve(t)))
-	if !c.Quorum || !c.NoAccess {
-		t.Errorf("a refusal is taken for silence: quorum %t, no access %t", c.Quorum, c.NoAccess)
+	if !c.Quorum {
+		t.Errorf("a refusal is taken for silence: quorum %t", c.Quorum)
 	}
 	_, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
 	wantWords(t, err, "users enabled", "--user")

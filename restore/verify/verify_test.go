@@ -18,8 +18,6 @@ import (
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
-	"go.etcd.io/etcd/server/v3/storage/schema"
-	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
@@ -27,6 +25,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	testdb "github.com/etcd-dr/etcd-dr/test/database"
 )
 
 const (
@@ -49,28 +48,21 @@ func generate() (database, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "db")
-	be := backend.New(backend.BackendConfig{
-		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: zap.NewNop(),
+	var d database
+	err = testdb.Write(path, func(_ backend.Backend, store mvcc.KV) error {
+		for i := range keyCount * 5 {
+			store.Put(fmt.Appendf(nil, "key-%04d", i%keyCount), bytes.Repeat([]byte{byte(i)}, 300), lease.NoLease)
+		}
+		store.Commit()
+		hash, revision, err := store.HashStorage().HashByRev(0)
+		d.hash = repository.HashKV{Revision: revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}
+		return err
 	})
-	tx := be.BatchTx()
-	tx.LockOutsideApply()
-	for _, bucket := range schema.AllBuckets {
-		tx.UnsafeCreateBucket(bucket)
-	}
-	tx.Unlock()
-	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
-	for i := range keyCount * 5 {
-		store.Put(fmt.Appendf(nil, "key-%04d", i%keyCount), bytes.Repeat([]byte{byte(i)}, 300), lease.NoLease)
-	}
-	store.Commit()
-	revision := store.Rev()
-	hash, _, err := store.HashStorage().HashByRev(revision)
-	if err := errors.Join(err, store.Close(), be.Close()); err != nil {
+	if err != nil {
 		return database{}, err
 	}
-	data, err := os.ReadFile(path)
-	return database{data, repository.HashKV{Revision: revision, CompactRevision: hash.CompactRevision,
-		Hash: hash.Hash}}, err
+	d.bytes, err = os.ReadFile(path)
+	return d, err
 }
 
 func good(t testing.TB) database {

@@ -39,15 +39,15 @@ type options struct {
 
 func (o options) tool(name string) string { return filepath.Join(o.tools, "etcd-3.7", name) }
 
-// sizes are the databases, in MB, and whether the limits count for them.
-func (o options) sizes() []database {
+// sizes are the databases to measure, in MB, and whether the limits count for them.
+func (o options) sizes() []measured {
 	if o.quick {
-		return []database{{megabytes: 16}}
+		return []measured{{megabytes: 16}}
 	}
-	return []database{{megabytes: 200}, {megabytes: 1000, limits: true}}
+	return []measured{{megabytes: 200}, {megabytes: 1000, limits: true}}
 }
 
-type database struct {
+type measured struct {
 	megabytes int
 	limits    bool
 }

@@ -13,12 +13,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/memory"
 )
 
 // cost is what one command took.
 type cost struct {
 	wall, cpu time.Duration
-	memory    int64                    // peak, bytes
+	peak      int64                    // memory, bytes
 	phases    map[string]time.Duration // of dr restore
 }
 
@@ -26,15 +29,15 @@ type cost struct {
 func (c cost) work() time.Duration { return c.wall - c.phases["check"] - c.phases["prove"] }
 
 type result struct {
-	database
+	measured
 	size                                 int64 // of the snapshot, bytes
 	save, backup                         []cost
 	theirRestore, restoreOne, restoreAll []cost
 }
 
 // measure runs all pairs on one database.
-func measure(ctx context.Context, o options, db database, dr, dir string) (result, error) {
-	r := result{database: db}
+func measure(ctx context.Context, o options, db measured, dr, dir string) (result, error) {
+	r := result{measured: db}
 	b := bench{ctx: ctx, options: o, dr: dr, dir: dir}
 	if err := b.prepare(db.megabytes); err != nil {
 		return r, err
@@ -95,7 +98,7 @@ func (b *bench) prepare(megabytes int) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "bench: generating %d MB\n", megabytes)
-	if err := generate(b.path("generated"), megabytes); err != nil {
+	if err := database.Generate(b.path("generated"), int64(megabytes)*1_000_000); err != nil {
 		return err
 	}
 	peer := "http://" + freeAddress()
@@ -181,7 +184,7 @@ func (b *bench) theirRestore() (cost, error) {
 	restored, err := timed(b.ctx, b.tool("etcdutl"), "snapshot", "restore", b.path("plain.db"), "--data-dir", b.path("theirs"),
 		"--name", "bench", "--initial-cluster", members[0], "--initial-advertise-peer-urls", "http://127.0.0.1:1")
 	return cost{
-		wall: unpacked.wall + restored.wall, cpu: unpacked.cpu + restored.cpu, memory: max(unpacked.memory, restored.memory),
+		wall: unpacked.wall + restored.wall, cpu: unpacked.cpu + restored.cpu, peak: max(unpacked.peak, restored.peak),
 	}, err
 }
 
@@ -207,9 +210,9 @@ func timed(ctx context.Context, name string, args ...string) (cost, error) {
 	if err := cmd.Start(); err != nil {
 		return cost{}, err
 	}
-	peak := watchMemory(cmd.Process.Pid)
+	peak := memory.Watch(cmd.Process.Pid)
 	err := cmd.Wait()
-	c := cost{wall: time.Since(begin), memory: peak()}
+	c := cost{wall: time.Since(begin), peak: peak()}
 	if err != nil {
 		return c, fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, stderr.String())
 	}

@@ -67,7 +67,7 @@ func row(b *strings.Builder, name string, costs []cost) {
 	}
 	var memory int64
 	for _, c := range costs {
-		memory = max(memory, c.memory)
+		memory = max(memory, c.peak)
 	}
 	fmt.Fprintf(b, "| %s | %.2f s | %.2f s | %s | %s | %.2f s | %d MiB |\n", name,
 		median(costs, func(c cost) time.Duration { return c.wall }).Seconds(), median(costs, cost.work).Seconds(),

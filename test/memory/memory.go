@@ -1,4 +1,5 @@
-package main
+// Package memory watches how much a process takes.
+package memory
 
 import (
 	"bytes"
@@ -10,14 +11,14 @@ import (
 	"time"
 )
 
-// watchMemory samples the peak memory of a process and its children until the returned function is called, which
+// Watch samples the peak memory of a process and its children until the returned function is called, which
 // gives it in bytes. The kernel's own figure at the end (ru_maxrss) would not do: it counts the process that forked.
-func watchMemory(pid int) (peak func() int64) {
+func Watch(pid int) (peak func() int64) {
 	stop, done := make(chan struct{}), make(chan int64)
 	go func() {
 		var highest int64
 		for {
-			highest = max(highest, memoryOf(pid))
+			highest = max(highest, of(pid))
 			select {
 			case <-stop:
 				done <- highest
@@ -32,8 +33,8 @@ func watchMemory(pid int) (peak func() int64) {
 	}
 }
 
-// memoryOf is the peak of the process so far, or of the largest of its children.
-func memoryOf(pid int) int64 {
+// of is the peak of the process so far, or of the largest of its children.
+func of(pid int) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
@@ -46,7 +47,7 @@ func memoryOf(pid int) int64 {
 		}
 	}
 	for _, child := range childrenOf(pid) {
-		highest = max(highest, memoryOf(child))
+		highest = max(highest, of(child))
 	}
 	return highest
 }
