@@ -99,11 +99,13 @@ func (r *run) checkAlarms() error {
 // prove loads the key space as a server would, and compares its hash with that of the member it came from. It must
 // come before any bump: after it the old revision is compacted, and can be hashed no more.
 func (r *run) prove(ctx context.Context) error {
-	be := openBackend(r.db)
-	defer be.Close()
-	store := mvcc.NewStore(lastWords(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
-	defer store.Close()
+	return withBackend(r.db, func(be backend.Backend) error {
+		store := mvcc.NewStore(lastWords(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
+		return errors.Join(r.proveStore(ctx, store), store.Close())
+	})
+}
 
+func (r *run) proveStore(ctx context.Context, store mvcc.KV) error {
 	all, err := store.Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
 	if err != nil {
 		return fmt.Errorf("the database is %w, at stage prove: %w", repository.ErrDamaged, err)
@@ -145,8 +147,10 @@ func (r *run) compareHash(store mvcc.KV) error {
 // edit makes the database one of a new cluster: its members, its revisions, its alarms, its place in the new log. All
 // members of one restore get the same bytes.
 func (r *run) edit(m *membershipOf) error {
-	be := openBackend(r.db)
-	defer be.Close()
+	return withBackend(r.db, func(be backend.Backend) error { return r.editBackend(be, m) })
+}
+
+func (r *run) editBackend(be backend.Backend, m *membershipOf) error {
 	if err := m.write(be); err != nil {
 		return err
 	}
@@ -190,12 +194,15 @@ func clearAlarms(be backend.Backend, alarms []*pb.AlarmMember) (names []string) 
 	return slices.Compact(names)
 }
 
-// openBackend opens the database for writing. Nothing is synced before the end, when everything is: the file is
-// nobody's yet.
-func openBackend(path string) backend.Backend {
-	return backend.New(backend.BackendConfig{
+// withBackend opens the database for writing, lets do work on it, and closes it. Nothing is synced before the end of the
+// run, when everything is: the file is nobody's yet. A panic in do leaves it open: what panicked may hold its locks, and
+// closing would wait for them for ever. The process is about to end then.
+func withBackend(path string, do func(backend.Backend) error) error {
+	be := backend.New(backend.BackendConfig{
 		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: lastWords(), Timeout: time.Second,
 	})
+	err := do(be)
+	return errors.Join(err, be.Close())
 }
 
 func (r *run) announce() {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
@@ -278,7 +279,6 @@ func TestDeaths(t *testing.T) {
 		"flood":             {Stage: "check", Words: "first"},
 		"kill":              {Stage: "check", Words: "it said nothing", Killed: true},
 		"garbage and exit":  {Stage: "check", Words: "it said nothing"},
-		"unencodable":       {Stage: "start", Words: "encode the result: json: unsupported type: func()"},
 	} {
 		t.Run(verb, func(t *testing.T) {
 			err := child.Run(t.Context(), verb, nil, nil, kinds, nil)
@@ -292,6 +292,39 @@ func TestDeaths(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAnswerThatCannotBeEncoded(t *testing.T) {
+	err := child.Run(t.Context(), "unencodable", nil, nil, kinds, nil)
+	if err == nil || !strings.Contains(err.Error(), "unsupported type: func()") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A verb that hangs and does not hear of its parent's end does not keep its process alive.
+func TestHangingOrphanEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stdin, parent := io.Pipe()
+		released := make(chan struct{})
+		hang := func(context.Context, []byte, storage.Report) (any, error) {
+			<-released
+			return nil, nil
+		}
+		served := make(chan error)
+		go func() { served <- child.Serve(t.Context(), hang, kinds, stdin, io.Discard) }()
+		fmt.Fprintln(parent, "{}")
+		synctest.Wait()
+		select {
+		case err := <-served:
+			t.Fatalf("it ended while its parent lived: %v", err)
+		default:
+		}
+		parent.Close()
+		if err := <-served; !errors.Is(err, child.ErrOrphaned) {
+			t.Errorf("error %v", err)
+		}
+		close(released)
+	})
 }
 
 func TestDeathByAFault(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 )
@@ -18,8 +19,12 @@ type Verb func(ctx context.Context, job []byte, report storage.Report) (any, err
 // ErrOrphaned: the parent is gone, so the child ends.
 var ErrOrphaned = errors.New("the parent process is gone")
 
+// orphanPatience is how long a verb may take to end itself when its parent is gone.
+const orphanPatience = 5 * time.Second
+
 // Serve is the child's main: it runs one verb and returns an error only if it could not even answer. The rest of stdin
-// is watched while the verb works: its end cancels the verb's context with ErrOrphaned.
+// is watched while the verb works: its end cancels the verb's context with ErrOrphaned, and if the verb hangs, as code
+// can that trips over a damaged database, Serve returns without it: nobody else would end this process.
 func Serve(ctx context.Context, verb Verb, kinds Kinds, stdin io.Reader, stdout io.Writer) error {
 	input := bufio.NewReader(stdin)
 	job, err := input.ReadBytes('\n')
@@ -33,15 +38,33 @@ func Serve(ctx context.Context, verb Verb, kinds Kinds, stdin io.Reader, stdout 
 		cancel(ErrOrphaned)
 	}()
 	out := &writer{enc: json.NewEncoder(stdout)}
-	result, err := verb(ctx, job, func(e storage.Event) { _ = out.write(line{Event: &e}) })
+	answer := make(chan line, 1)
+	go func() {
+		result, err := verb(ctx, job, func(e storage.Event) { _ = out.write(line{Event: &e}) })
+		answer <- answerOf(result, err, kinds)
+	}()
+	select {
+	case l := <-answer:
+		return out.write(l)
+	case <-ctx.Done():
+	}
+	select {
+	case l := <-answer:
+		return out.write(l)
+	case <-time.After(orphanPatience):
+		return context.Cause(ctx)
+	}
+}
+
+func answerOf(result any, err error, kinds Kinds) line {
 	if err != nil {
-		return out.write(line{Error: describe(err, kinds)})
+		return line{Error: describe(err, kinds)}
 	}
 	encoded, err := json.Marshal(result)
 	if err != nil {
-		return fmt.Errorf("encode the result: %w", err)
+		return line{Error: describe(fmt.Errorf("encode the result: %w", err), kinds)}
 	}
-	return out.write(line{Result: encoded})
+	return line{Result: encoded}
 }
 
 func describe(err error, kinds Kinds) *failure {
