@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -159,6 +160,16 @@ func (k Keys) And(more Keys) Keys {
 
 // None reports whether there is no key at all.
 func (k Keys) None() bool { return len(k.keys) == 0 }
+
+// among finds a key that ought to fit. A passphrase never does: any two have the same fingerprint.
+func (k Keys) among(recipients []string) (fingerprint string, ok bool) {
+	for _, key := range k.keys {
+		if key.fingerprint != passphraseFingerprint && slices.Contains(recipients, key.fingerprint) {
+			return key.fingerprint, true
+		}
+	}
+	return "", false
+}
 
 // String hides the keys from %v and from logs.
 func (k Keys) String() string { return fmt.Sprintf("%d keys", len(k.keys)) }

@@ -123,6 +123,9 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 		}
 		decrypted, err := age.Decrypt(o.src, keys.identities(&used)...)
 		if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
+			if fitting, ok := keys.among(s.Recipients); ok {
+				return Opened{}, o.explain(fmt.Errorf("its header does not know %s, for which it was encrypted", fitting))
+			}
 			return Opened{}, fmt.Errorf("%w: it is encrypted for %s", ErrWrongKey, strings.Join(s.Recipients, ", "))
 		}
 		if err != nil {
