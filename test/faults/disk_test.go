@@ -1,0 +1,215 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// mountsEnv tells a run of this test binary that its mounts are its own.
+const mountsEnv = "ETCD_DR_FAULTS_MOUNTS"
+
+// inOwnMounts runs the calling test again in a process whose mounts nobody else sees, and reports whether this is that
+// process.
+func inOwnMounts(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(mountsEnv) != "" {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), mountsEnv+"=1", binaryEnv+"="+binary)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // makes them private too
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		unavailable(t, "no mounts of its own: "+err.Error())
+	}
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("in mounts of its own: %v\n%s", err, out)
+	}
+	return false
+}
+
+// unavailable ends a test that cannot run here; in CI it fails.
+func unavailable(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// disk is a small file system in memory.
+type disk string
+
+func newDisk(t *testing.T, size string) disk {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // or the test's directory cannot be removed
+	return disk(dir)
+}
+
+// fill takes all the space that is free, but for so many bytes.
+func (d disk) fill(t *testing.T, but int64) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(string(d), "filler"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	free, at := d.free(t)-but, int64(0)
+	for step := free; step >= pageSize; { // others write too
+		switch err := unix.Fallocate(int(f.Fd()), 0, at, step); {
+		case err == nil:
+			at += step
+			step = min(step, d.free(t)-but)
+		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EINTR):
+			step /= 2
+		default:
+			t.Fatal(err)
+		}
+	}
+}
+
+func (d disk) free(t *testing.T) int64 {
+	t.Helper()
+	var s unix.Statfs_t
+	if err := unix.Statfs(string(d), &s); err != nil {
+		t.Fatal(err)
+	}
+	return int64(s.Bavail) * int64(s.Bsize)
+}
+
+// empty frees what fill has taken, and fails the test if there is anything else.
+func (d disk) empty(t *testing.T) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(string(d), "filler")); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	nothingIn(t, string(d))
+}
+
+const noSpace = "no space left on device"
+
+func TestFullDiskUnderTheRepository(t *testing.T) {
+	if testing.Short() || !inOwnMounts(t) {
+		return
+	}
+	source := servers.Start(t, servers.Options{})
+	fillRandom(t, source.Client(t), 1, 48<<20, 8000)
+	key := newKey(t, filepath.Join(t.TempDir(), "key.txt"))
+
+	d := newDisk(t, "32m")
+	r := repo(d)
+	run(t, backupArgs(r, key, source.Endpoints())...).bad(t, 1, noSpace)
+	if list := r.list(t); len(list.Backups)+len(list.Damaged) > 0 {
+		t.Errorf("dr list shows %+v", list)
+	}
+	d.empty(t)
+
+	spool := newDisk(t, "32m")
+	elsewhere := repo(filepath.Join(t.TempDir(), "repo"))
+	run(t, backupArgs(elsewhere, key, source.Endpoints(), "--spool", string(spool))...).bad(t, 1, noSpace)
+	spool.empty(t)
+	nothingIn(t, string(elsewhere))
+}
+
+// restoreSize is what a restore of the large server's backup needs: a database, and a log of 64 MiB and its next piece.
+const restoreSize = "208m"
+
+func TestFullDiskUnderARestore(t *testing.T) {
+	if testing.Short() || !inOwnMounts(t) {
+		return
+	}
+	l := newLarge(t)
+	r := repo(filepath.Join(t.TempDir(), "repo"))
+	b := backUp(t, r, l.key, l.server.Endpoints())
+	l.server.Stop(t, 0)
+	identity := []string{"--identity", l.key.file}
+
+	t.Run("refused", func(t *testing.T) {
+		d := newDisk(t, "32m")
+		for _, target := range []string{string(d), filepath.Join(string(d), "restored")} { // a mount point, and in one
+			run(t, r.flags("restore", append(identity, "--output-dir", target)...)...).bad(t, 4, string(d), "MiB free")
+			d.empty(t)
+		}
+		// That is no finding about the backup.
+		run(t, r.flags("verify", append(identity, "--scratch-dir", string(d))...)...).bad(t, 4, "MiB free")
+		d.empty(t)
+		run(t, r.flags("fetch", append(identity, "--to", filepath.Join(string(d), "snapshot.db"))...)...).bad(t, 1, noSpace)
+		d.empty(t)
+		if b := r.list(t).Backups[0]; b.Proven != "stored" || b.Proofs[0].Verdict != "not run" {
+			t.Errorf("dr list shows %+v", b)
+		}
+	})
+	t.Run("fits", func(t *testing.T) { fits(t, b.Plain.Size, r.flags("restore", identity...)) })
+	for _, stage := range []string{"fetch", "check", "prove"} {
+		for _, inside := range []bool{false, true} {
+			t.Run("taken away at "+stage, func(t *testing.T) {
+				d := newDisk(t, restoreSize)
+				target := string(d)
+				if !inside {
+					target = filepath.Join(target, "restored")
+				}
+				takenAway(t, d, stage, r.flags("restore", append(identity, "--output-dir", target)...))
+				run(t, r.flags("restore", append(identity, "--output-dir", target)...)...).good(t, nil)
+			})
+		}
+	}
+}
+
+// fits fails the test unless a restore that is not refused for want of space has enough. Beside the database and the
+// first piece of the log, 64 MiB, there is for a moment the next one: etcd allocates it while the first is written.
+func fits(t *testing.T, plain int64, args []string) {
+	t.Helper()
+	d := newDisk(t, "32m")
+	args = append(args, "--output-dir", filepath.Join(string(d), "restored"))
+	o := run(t, args...)
+	_, after, _ := strings.Cut(o.stderr, "needs up to ")
+	text, _, _ := strings.Cut(after, " MiB")
+	o.bad(t, 4, text)
+	need, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if need < plain>>20+2*64 {
+		t.Errorf("a database of %d MiB is said to need %d", plain>>20, need)
+	}
+	if err := syscall.Mount("tmpfs", string(d), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dm", need)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, args...).good(t, nil)
+}
+
+// takenAway fills the disk when the restore has come to a stage, in which it writes or after which it does.
+func takenAway(t *testing.T, d disk, stage string, args []string) {
+	t.Helper()
+	p := start(t, args...)
+	if !p.until(1, stage) {
+		t.Fatalf("%s", p.wait(t))
+	}
+	d.fill(t, 0)
+	o := p.wait(t)
+	if o.code == 4 { // the mount point was filled before the child has asked what is in it
+		t.Fatalf("%s", o)
+	}
+	o.bad(t, 1, noSpace)
+	d.empty(t)
+}

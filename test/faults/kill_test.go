@@ -1,0 +1,493 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// stage is where a run is killed: at one of the first events of that name, or a moment later.
+type stage struct {
+	name   string
+	events int
+	later  int // milliseconds at most; none for what is over in a moment
+}
+
+var (
+	backupStages  = []stage{{"connect", 2, 20}, {"stream", 4, 200}, {"commit", 1, 0}}
+	restoreStages = []stage{{"fetch", 2, 100}, {"check", 1, 30}, {"prove", 1, 30}, {"build", 2, 30}, {"rename", 1, 0}}
+)
+
+// A victim of SIGKILL.
+const (
+	dr     = "dr"
+	child  = "its child"
+	family = "both"
+)
+
+// kills kills one verb again and again, until each stage was hit often enough.
+type kills struct {
+	random *rand.Rand
+	stages []stage
+	each   int // hits that each stage needs
+	total  int // and all together
+	hits   []int
+	tries  int
+}
+
+func newKills(t *testing.T, stages []stage, total int) *kills {
+	t.Helper()
+	t.Logf("seed %d", seed(t))
+	return &kills{random: rand.New(rand.NewPCG(seed(t), 5)), stages: stages, each: 3, total: total, hits: make([]int, len(stages))}
+}
+
+// more reports whether to go on. A run that ends before it is killed counts as a try only.
+func (k *kills) more(t *testing.T) bool {
+	t.Helper()
+	sum, least := 0, slices.Min(k.hits)
+	for _, n := range k.hits {
+		sum += n
+	}
+	if sum >= k.total && least >= k.each {
+		t.Logf("%v: %v hits in %d tries", k.stages, k.hits, k.tries)
+		return false
+	}
+	if k.tries++; k.tries > 20*k.total {
+		t.Fatalf("%v: %v hits in %d tries", k.stages, k.hits, k.tries)
+	}
+	return true
+}
+
+// strike runs dr and kills the victim at an event of the stage that needs it most.
+func (k *kills) strike(t *testing.T, victim string, args ...string) outcome {
+	t.Helper()
+	s := k.stages[slices.Index(k.hits, slices.Min(k.hits))]
+	p := start(t, args...)
+	if p.until(1+k.random.IntN(s.events), s.name) {
+		// Not for anything to happen, but to die somewhere else each time.
+		time.Sleep(time.Duration(k.random.IntN(s.later+1)) * time.Millisecond)
+		p.kill(t, victim)
+	}
+	o := p.wait(t)
+	if o.code == 0 {
+		return o
+	}
+	for i, s := range k.stages {
+		if s.name == o.stage || s.name == "fetch" && o.stage == "ask" { // what comes before the first byte is one
+			k.hits[i]++
+		}
+	}
+	return o
+}
+
+func (p *process) kill(t *testing.T, victim string) {
+	t.Helper()
+	switch victim {
+	case dr:
+		p.signal(t, syscall.SIGKILL)
+	case family:
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // all may have ended
+	case child:
+		for _, pid := range children(p.cmd.Process.Pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// large is a server whose snapshot takes a while.
+type large struct {
+	server *servers.Cluster
+	key    keyPair
+}
+
+const largeSize = 32 << 20
+
+func newLarge(t *testing.T) large {
+	t.Helper()
+	l := large{servers.Start(t, servers.Options{}), newKey(t, filepath.Join(t.TempDir(), "key.txt"))}
+	fillRandom(t, l.server.Client(t), 1, largeSize, 1000)
+	return l
+}
+
+func TestKilledBackups(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	killBackups(t, 9)
+}
+
+func TestSoakKilledBackups(t *testing.T) {
+	if !soaking() {
+		return
+	}
+	killBackups(t, 100)
+}
+
+func killBackups(t *testing.T, total int) {
+	t.Helper()
+	l := newLarge(t)
+	r := repo(filepath.Join(t.TempDir(), "repo"))
+	args := backupArgs(r, l.key, l.server.Endpoints())
+	verified := map[repository.ID]bool{}
+	for k := newKills(t, backupStages, total); k.more(t); {
+		k.strike(t, dr, args...)
+		noProcess(t)
+		before := r.leftovers(t)
+		verifyNew(t, r, l.key, verified)
+		run(t, args...).good(t, nil)
+		verifyNew(t, r, l.key, verified)
+		// The default grace is a day: what is younger may belong to a backup that still runs.
+		after := r.leftovers(t)
+		for _, key := range before {
+			if !slices.Contains(after, key) {
+				t.Errorf("leftover %s went before its time", key)
+			}
+		}
+	}
+	if left := r.leftovers(t); len(left) == 0 {
+		t.Error("no kill has left anything: none was in the middle of a stream")
+	}
+	settle(t, r)
+	run(t, append(args, "--grace", "1ns")...).good(t, nil)
+	if left := r.leftovers(t); len(left) > 0 {
+		t.Errorf("a short grace has left %q", left)
+	}
+	verifyNew(t, r, l.key, verified)
+	onlyBackups(t, r)
+}
+
+// settle waits until the youngest leftover's name is of the past. Backups that follow each other within a second are
+// named after the seconds to come.
+func settle(t *testing.T, r repo) {
+	t.Helper()
+	for _, key := range r.leftovers(t) {
+		id := repository.ID(filepath.Base(filepath.Dir(key)))
+		time.Sleep(time.Until(id.Started()))
+	}
+}
+
+// verifyNew reads every backup that is listed and was not before.
+func verifyNew(t *testing.T, r repo, key keyPair, verified map[repository.ID]bool) {
+	t.Helper()
+	list := r.list(t)
+	for _, d := range list.Damaged {
+		t.Errorf("%s is listed, and damaged: %s", d.ID, d.Message)
+	}
+	for _, b := range list.Backups {
+		if !verified[b.ID] {
+			run(t, r.flags("verify", string(b.ID), "--level", "hashed", "--identity", key.file)...).good(t, nil)
+			verified[b.ID] = true
+		}
+	}
+}
+
+// onlyBackups fails the test if there are files in the repository that belong to no backup.
+func onlyBackups(t *testing.T, r repo) {
+	t.Helper()
+	listed := map[string]bool{}
+	for _, b := range r.list(t).Backups {
+		listed[string(b.ID)] = true
+	}
+	for _, file := range files(t, string(r)) {
+		id, name := filepath.Base(filepath.Dir(file)), filepath.Base(file)
+		if !listed[id] || strings.HasPrefix(name, ".") {
+			t.Errorf("%s belongs to no backup", file)
+		}
+	}
+}
+
+func TestKilledRestores(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	killRestores(t, 20)
+}
+
+func TestSoakKilledRestores(t *testing.T) {
+	if !soaking() {
+		return
+	}
+	killRestores(t, 100)
+}
+
+// restores are restores of one backup for two members, again and again into the same place.
+type restores struct {
+	parent, target string
+	args           []string
+	peers          []string
+	good           map[string]string // what a restore that nobody disturbs makes
+}
+
+// newRestores takes a backup of a server, stops that, and restores it once.
+func newRestores(t *testing.T) *restores {
+	t.Helper()
+	l := newLarge(t)
+	r := repo(filepath.Join(t.TempDir(), "repo"))
+	backUp(t, r, l.key, l.server.Endpoints())
+	l.server.Stop(t, 0)
+	s := &restores{parent: t.TempDir(), peers: servers.FreeURLs(t, 2)}
+	s.target = filepath.Join(s.parent, "restored")
+	// With a token of its own each restore would have other member ids, and no two could be compared.
+	s.args = r.flags("restore", "--identity", l.key.file, "--output-dir", s.target, "--initial-cluster-token", "faults",
+		"--initial-cluster", fmt.Sprintf("m1=%s,m2=%s", s.peers[0], s.peers[1]))
+	run(t, s.args...).good(t, nil)
+	s.good = contents(t, s.target)
+	s.clear(t)
+	return s
+}
+
+func (s *restores) clear(t *testing.T) {
+	t.Helper()
+	if err := os.RemoveAll(s.target); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// whole reports whether the target is there, and fails the test if it is there in part.
+func (s *restores) whole(t *testing.T) bool {
+	t.Helper()
+	if _, err := os.Stat(s.target); os.IsNotExist(err) {
+		return false
+	}
+	if got := contents(t, s.target); !maps.Equal(got, s.good) {
+		t.Errorf("%s is there in part:\n%v, want\n%v", s.target, got, s.good)
+	}
+	return true
+}
+
+// alone fails the test if anything but the target is beside it.
+func (s *restores) alone(t *testing.T) {
+	t.Helper()
+	entries, err := os.ReadDir(s.parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != filepath.Base(s.target) {
+			t.Errorf("%s was left beside the target", e.Name())
+		}
+	}
+}
+
+func killRestores(t *testing.T, total int) {
+	t.Helper()
+	s := newRestores(t)
+	for k := newKills(t, restoreStages, total); k.more(t); {
+		victim := []string{dr, dr, family, child}[k.random.IntN(4)]
+		o := k.strike(t, victim, s.args...)
+		if victim == child && o.code != 0 {
+			o.bad(t, 1, "killed at stage")
+			s.alone(t)
+		}
+		if k.random.IntN(2) == 0 {
+			s.again(t, victim)
+		} else {
+			s.ended(t, o)
+		}
+		s.clear(t)
+		run(t, s.args...).good(t, nil)
+		if !s.whole(t) {
+			t.Fatalf("the next restore has made nothing")
+		}
+		s.alone(t)
+		s.clear(t)
+	}
+	run(t, s.args...).good(t, nil)
+	s.boot(t)
+}
+
+// ended waits until nothing runs any more, and looks at what is there.
+func (s *restores) ended(t *testing.T, killed outcome) {
+	t.Helper()
+	noProcess(t)
+	if s.whole(t) && killed.stage == "fetch" {
+		t.Errorf("killed while it fetched, it went on to the end")
+	}
+}
+
+// again runs while the child of a killed parent may not be gone yet. It may refuse because of it, and must not disturb it.
+func (s *restores) again(t *testing.T, victim string) {
+	t.Helper()
+	_, before := os.Stat(s.target)
+	o := run(t, s.args...)
+	noProcess(t)
+	whole := s.whole(t)
+	if o.code == 0 {
+		o.good(t, nil)
+		return
+	}
+	o.bad(t, 4)
+	if victim != dr && before != nil || !whole {
+		t.Errorf("refused, and nothing is there\n%s", o)
+	}
+}
+
+// boot starts servers on what was restored.
+func (s *restores) boot(t *testing.T) {
+	t.Helper()
+	var dirs []servers.Existing
+	for i, peer := range s.peers {
+		name := fmt.Sprintf("m%d", i+1)
+		dirs = append(dirs, servers.Existing{Name: name, DataDir: filepath.Join(s.target, name), PeerURL: peer})
+	}
+	c := servers.Boot(t, servers.Options{}, dirs...)
+	all, err := c.Client(t).Get(t.Context(), "random/1/00000000")
+	if err != nil || len(all.Kvs) != 1 {
+		t.Errorf("the restored cluster gives %v, %v", all, err)
+	}
+}
+
+// A backup that another one meets in its middle, here one that is stopped, is not taken for the leftover of a dead one.
+func TestRunningBackupIsNoLeftover(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	l := newLarge(t)
+	r := repo(filepath.Join(t.TempDir(), "repo"))
+	g := newGate(t, l.server.Members[0].ClientURL, largeSize/2)
+	slow := start(t, backupArgs(r, l.key, []string{g.url})...)
+	<-g.reached
+	slow.signal(t, syscall.SIGSTOP)
+	pieces := r.leftovers(t)
+	if len(pieces) != 1 {
+		t.Fatalf("the running backup shows as %q", pieces)
+	}
+	nextSecond()
+	backUp(t, r, l.key, l.server.Endpoints())
+	if after := r.leftovers(t); !slices.Equal(after, pieces) {
+		t.Errorf("the leftovers are %q, were %q", after, pieces)
+	}
+	slow.signal(t, syscall.SIGCONT)
+	g.open()
+	slow.wait(t).good(t, nil)
+	if n := len(r.list(t).Backups); n != 2 {
+		t.Errorf("%d backups are listed, want 2", n)
+	}
+	verifyNew(t, r, l.key, map[repository.ID]bool{})
+	onlyBackups(t, r)
+}
+
+// nextSecond waits until a backup gets another id: two of one second and one revision have the same.
+func nextSecond() {
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1010 * time.Millisecond)))
+}
+
+// Two backups that begin in the same second compete for one name: one may lose, and says so; what is listed is whole.
+func TestTwoBackupsAtOnce(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	l := newLarge(t)
+	r := repo(filepath.Join(t.TempDir(), "repo"))
+	for range 3 {
+		a := start(t, backupArgs(r, l.key, l.server.Endpoints())...)
+		b := start(t, backupArgs(r, l.key, l.server.Endpoints())...)
+		first, second := a.wait(t), b.wait(t)
+		switch {
+		case first.code == 0 && second.code == 0:
+		case first.code == 0:
+			second.bad(t, 1, "exists")
+		default:
+			first.bad(t, 1, "exists")
+			second.good(t, nil)
+		}
+	}
+	verifyNew(t, r, l.key, map[repository.ID]bool{})
+	onlyBackups(t, r)
+}
+
+// Two restores into one place: one wins, the other is refused, and what is there is whole.
+func TestTwoRestoresAtOnce(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	s := newRestores(t)
+	for range 5 {
+		a, b := start(t, s.args...), start(t, s.args...)
+		first, second := a.wait(t), b.wait(t)
+		if first.code != 0 {
+			first, second = second, first
+		}
+		first.good(t, nil)
+		second.bad(t, 4)
+		if !s.whole(t) {
+			t.Error("nothing was restored")
+		}
+		s.alone(t)
+		s.clear(t)
+	}
+}
+
+func TestInterruptedBackup(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	l := newLarge(t)
+	for _, stage := range backupStages {
+		r := repo(filepath.Join(t.TempDir(), "repo"))
+		g := newGate(t, l.server.Members[0].ClientURL, largeSize/2)
+		if stage.name != "stream" {
+			g.open()
+		}
+		p := start(t, backupArgs(r, l.key, []string{g.url})...)
+		if !p.until(1, stage.name) {
+			t.Fatalf("%s", p.wait(t))
+		}
+		if stage.name == "stream" {
+			<-g.reached
+		}
+		p.signal(t, syscall.SIGINT)
+		o := p.wait(t)
+		if o.code == 0 { // it came too late
+			verifyNew(t, r, l.key, map[repository.ID]bool{})
+			continue
+		}
+		o.bad(t, 130, "interrupted")
+		if stage.name != "commit" || len(r.list(t).Backups) == 0 {
+			nothingIn(t, string(r))
+		}
+	}
+	noProcess(t)
+}
+
+func TestInterruptedRestore(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	s := newRestores(t)
+	for _, group := range []bool{false, true} { // a shell interrupts all processes, kill(1) one
+		for _, stage := range restoreStages {
+			p := start(t, s.args...)
+			if !p.until(1, stage.name) {
+				t.Fatalf("%s", p.wait(t))
+			}
+			if group {
+				_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT)
+			} else {
+				p.signal(t, syscall.SIGINT)
+			}
+			o := p.wait(t)
+			if o.code != 0 {
+				o.bad(t, 130, "interrupted")
+			}
+			if running := processes(t); len(running) > 0 {
+				t.Errorf("dr has ended before %q", running)
+			}
+			if s.whole(t) && stage.name != "rename" && stage.name != "build" {
+				t.Errorf("interrupted at %s, it went on to the end", stage.name)
+			}
+			s.alone(t)
+			s.clear(t)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package faults
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+const pageSize = 4096
+
+// A database that was damaged before it was backed up: all digests are right, and what opens it would panic, fault or
+// hang. dr says in one line at which stage it gave up.
+func TestDamagedPages(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	p := newPages(t)
+	for i := range 40 {
+		p.trial(t, seed(t)+uint64(i))
+	}
+	p.report(t)
+}
+
+func TestSoakDamagedPages(t *testing.T) {
+	if !soaking() {
+		return
+	}
+	p := newPages(t)
+	end := time.Now().Add(soakTime(t))
+	for i := seed(t); time.Now().Before(end); i++ {
+		p.trial(t, i)
+	}
+	p.report(t)
+}
+
+// pages damages pages of the small backup's database.
+type pages struct {
+	*base
+	plain   []byte // without the digest at its end
+	dir     string
+	cluster *repository.Cluster
+	trials  int
+	found   map[string]int // the stages in which damage was found
+}
+
+func newPages(t *testing.T) *pages {
+	t.Helper()
+	p := &pages{base: needBase(t), dir: t.TempDir(), found: map[string]int{}}
+	plain, err := os.ReadFile(p.snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.plain = plain[:len(plain)-sha256.Size]
+	p.repo = repo(filepath.Join(p.dir, "repo"))
+	bucket, err := file.Create(string(p.repo))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.cluster, err = repository.Open(bucket, clusterName); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *pages) report(t *testing.T) {
+	t.Helper()
+	t.Logf("%d trials from seed %d, what restore found: %v", p.trials, seed(t), p.found)
+	if p.found["check"] == 0 || p.found["prove"] == 0 {
+		t.Errorf("the damage was too much alike: %v", p.found)
+	}
+}
+
+// trial backs a damaged database up, and tries all that opens one on it.
+func (p *pages) trial(t *testing.T, seed uint64) {
+	t.Helper()
+	p.trials++
+	damaged := damagedPages(p.plain, seed)
+	id := p.store(t, damaged)
+	stage := p.restore(t, seed, p.repo.flags("restore", string(id), "--old-is-dead"), "proven")
+	p.found[stage]++
+	p.verify(t, seed, id, "opened", stage)
+	if stage == "nothing" {
+		p.verify(t, seed, id, "booted", stage)
+	}
+
+	path := filepath.Join(p.dir, "damaged.db")
+	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Without a HashKV to compare with, a value that was damaged passes.
+	p.restore(t, seed, []string{"restore", "--from-file", path, "--skip-hash-check", "--initial-cluster", "m1=http://127.0.0.1:2380"}, "")
+}
+
+// damagedPages puts random bytes into three pages: all over them, or a few somewhere in them.
+func damagedPages(plain []byte, seed uint64) []byte {
+	random := rand.New(rand.NewPCG(seed, 6))
+	damaged := bytes.Clone(plain)
+	for _, page := range random.Perm(len(plain) / pageSize)[:3] {
+		from, size := 0, pageSize
+		if seed%2 == 0 {
+			size = 1 + random.IntN(256)
+			from = random.IntN(pageSize - size)
+		}
+		for i := range size {
+			damaged[page*pageSize+from+i] = byte(random.Uint32())
+		}
+	}
+	return damaged
+}
+
+// store makes a backup of a database as dr backup would, and gives it the manifest of the good one.
+func (p *pages) store(t *testing.T, database []byte) repository.ID {
+	t.Helper()
+	sum := sha256.Sum256(database)
+	snapshot := append(bytes.Clone(database), sum[:]...)
+	whole := sha256.Sum256(snapshot)
+	sealed, err := seal.New(bytes.NewReader(snapshot), seal.Recipients{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sealed.Close()
+	id := repository.NewID(p.backup.Started.Add(time.Duration(p.trials)*time.Second), p.backup.Revision)
+	manifest := p.backup.Manifest
+	manifest.Plain = repository.Blob{Name: "snapshot.db", Size: int64(len(snapshot)), SHA256: hex.EncodeToString(whole[:])}
+	_, err = p.cluster.Create(t.Context(), id, seal.Recipients{}.Seal(), sealed, func() (repository.Manifest, error) { return manifest, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// restore runs a restore, which succeeds and says these words of the HashKV, or finds damage; it returns the stage.
+func (p *pages) restore(t *testing.T, seed uint64, args []string, words string) (stage string) {
+	t.Helper()
+	parent := t.TempDir()
+	o := run(t, append(args, "--output-dir", filepath.Join(parent, "restored"))...)
+	if o.code != 0 {
+		o.bad(t, 3, "damaged", "stage "+o.stage)
+		nothingIn(t, parent)
+		return o.stage
+	}
+	var result document.Restore
+	o.good(t, &result)
+	if !strings.Contains(result.HashKV, words) {
+		t.Errorf("seed %d: restored, and the HashKV is %q", seed, result.HashKV)
+	}
+	return "nothing"
+}
+
+// verify must find what the restore has found, in the same stage, and append it.
+func (p *pages) verify(t *testing.T, seed uint64, id repository.ID, level, stage string) {
+	t.Helper()
+	scratch := t.TempDir()
+	o := run(t, p.repo.flags("verify", string(id), "--level", level, "--scratch-dir", scratch)...)
+	nothingIn(t, scratch)
+	if o.code != 0 {
+		o.bad(t, 3, "damaged", "stage "+o.stage)
+		failedProof(t, p.repo, id)
+	} else {
+		o.good(t, nil)
+	}
+	if found := o.code != 0; found != (stage != "nothing") || found && o.stage != stage {
+		t.Errorf("seed %d: restore found damage at %s, verify --level %s:\n%s", seed, stage, level, fmt.Sprint(o))
+	}
+}
