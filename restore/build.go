@@ -39,7 +39,7 @@ func (r *run) build(ctx context.Context) error {
 	}
 	dirs := r.plan.dataDirs()
 	for i, d := range dirs {
-		r.report.Say(storage.Event{Stage: "build", Object: d.Name, Message: "data dir", Done: int64(i), Total: int64(len(dirs))})
+		r.report.Say(storage.Event{Stage: "build", Object: d.Name, Message: fmt.Sprintf("data dir %d of %d", i+1, len(dirs))})
 		if err := r.buildMember(ctx, m, d, i == len(dirs)-1); err != nil {
 			return fmt.Errorf("build member %s: %w", d.Name, err)
 		}

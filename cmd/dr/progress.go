@@ -58,41 +58,52 @@ func (l *lines) report(e storage.Event) {
 	l.log.LogAttrs(context.Background(), level, e.Message, attrs...)
 }
 
-// bars shows one bar for the stage that moves bytes, and prints the rest above it.
+// bars shows one line for the stage that runs, a bar if it moves a known number of bytes, and prints the rest above it.
 type bars struct {
 	mu        sync.Mutex
 	container *mpb.Progress
-	bar       *mpb.Bar
-	stage     string
+	line      *mpb.Bar
+	shown     shown
+}
+
+// shown is what the line stands for.
+type shown struct {
+	stage, message string
+	total          int64
 }
 
 func (b *bars) report(e storage.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.Stage != b.stage {
-		b.finish()
-		b.stage = e.Stage
-	}
 	if e.Level != storage.Progress {
 		fmt.Fprintf(b.container, "%s: %s\n", strings.ToUpper(string(e.Level[:1]))+string(e.Level[1:]), e.Message)
 		return
 	}
-	if e.Total <= 0 {
-		return
+	show := shown{e.Stage, e.Message, e.Total}
+	if e.Total > 0 {
+		show.message = "" // the bar speaks for itself
 	}
-	if b.bar == nil {
-		b.bar = b.container.AddBar(e.Total,
-			mpb.BarRemoveOnComplete(),
-			mpb.PrependDecorators(decor.Name(e.Stage+" ")),
-			mpb.AppendDecorators(decor.CountersKibiByte("% .0f / % .0f"), decor.Name(" "), decor.AverageSpeed(decor.SizeB1024(0), "% .0f")))
+	if b.line == nil || show != b.shown {
+		b.finish()
+		b.line, b.shown = b.add(show), show
 	}
-	b.bar.SetCurrent(e.Done)
+	b.line.SetCurrent(e.Done)
+}
+
+func (b *bars) add(s shown) *mpb.Bar {
+	if s.total <= 0 {
+		return b.container.New(1, mpb.NopStyle(), mpb.BarRemoveOnComplete(),
+			mpb.PrependDecorators(decor.Name(s.stage+"  "+s.message+" "), decor.Elapsed(decor.ET_STYLE_MMSS)))
+	}
+	return b.container.AddBar(s.total, mpb.BarRemoveOnComplete(),
+		mpb.PrependDecorators(decor.Name(s.stage+" ")),
+		mpb.AppendDecorators(decor.CountersKibiByte("% .0f / % .0f"), decor.Name(" "), decor.AverageSpeed(decor.SizeB1024(0), "% .0f")))
 }
 
 func (b *bars) finish() {
-	if b.bar != nil {
-		b.bar.Abort(true)
-		b.bar = nil
+	if b.line != nil {
+		b.line.Abort(true)
+		b.line = nil
 	}
 }
 
