@@ -210,7 +210,7 @@ func timed(ctx context.Context, name string, args ...string) (cost, error) {
 	if err := cmd.Start(); err != nil {
 		return cost{}, err
 	}
-	peak := memory.Watch(cmd.Process.Pid)
+	peak := memory.Watch(cmd.Process.Pid, memory.WithChildren)
 	err := cmd.Wait()
 	c := cost{wall: time.Since(begin), peak: peak()}
 	if err != nil {

@@ -4,6 +4,7 @@ package command
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,10 +16,18 @@ import (
 // path of the binary, set by Main.
 var path string
 
-// Main builds dr from the tree that the test stands in, runs the tests, and removes it. It is for a TestMain:
+// Variable hands the binary to a run of the test binary by itself: with it, Main builds nothing.
+const Variable = "ETCD_DR_BINARY"
+
+// Main builds dr from the tree that the test stands in, runs the tests, and removes it. With -short it builds nothing:
+// real servers are what dr would run on. It is for a TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
-func Main(m *testing.M) int {
+func Main(m interface{ Run() int }) int {
+	flag.Parse()
+	if path = os.Getenv(Variable); path != "" || testing.Short() {
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "dr-binary-*")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -10,7 +10,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,60 +22,26 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
-// binary is dr, and shared a directory that all tests of one run use. Both are there unless -short is given.
+// binary is dr, and shared a directory that all tests of one run use. The binary is there unless -short is given.
 var binary, shared string
 
-// binaryEnv hands dr to a run of this test binary in mounts of its own.
-const binaryEnv = "ETCD_DR_FAULTS_BINARY"
+func TestMain(m *testing.M) { os.Exit(command.Main(sharing{m})) }
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := buildAndRun(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+// sharing runs the tests with a directory that they share.
+type sharing struct{ tests *testing.M }
 
-func buildAndRun(m *testing.M) (code int, err error) {
-	if testing.Short() {
-		return m.Run(), nil
-	}
+func (s sharing) Run() int {
+	binary = command.Path()
+	var err error
 	if shared, err = os.MkdirTemp("", "dr-faults-*"); err != nil {
-		return 1, err
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	defer os.RemoveAll(shared)
-	if binary = os.Getenv(binaryEnv); binary == "" {
-		binary = filepath.Join(shared, "dr")
-		root, err := moduleRoot()
-		if err != nil {
-			return 1, err
-		}
-		build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/dr")
-		build.Dir = root
-		if out, err := build.CombinedOutput(); err != nil {
-			return 1, fmt.Errorf("build dr: %w\n%s", err, out)
-		}
-	}
-	return m.Run(), nil
-}
-
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("no go.mod above the tests")
-		}
-	}
+	return s.tests.Run()
 }
 
 // soaking reports whether the large counts are asked for.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -27,7 +28,7 @@ func inOwnMounts(t *testing.T) bool {
 		return true
 	}
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), mountsEnv+"=1", binaryEnv+"="+binary)
+	cmd.Env = append(os.Environ(), mountsEnv+"=1", command.Variable+"="+binary)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // makes them private too
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER

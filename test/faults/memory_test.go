@@ -1,23 +1,13 @@
 package faults
 
 import (
-	"bytes"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
-	"time"
 
-	"go.uber.org/zap"
-
-	"go.etcd.io/etcd/server/v3/lease"
-	"go.etcd.io/etcd/server/v3/storage/backend"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
-	"go.etcd.io/etcd/server/v3/storage/schema"
-
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/memory"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -63,7 +53,7 @@ func measure(t *testing.T, size int64) map[string]int64 {
 func bootGenerated(t *testing.T, dir string, size int64) *servers.Cluster {
 	t.Helper()
 	generated, data := filepath.Join(dir, "generated"), filepath.Join(dir, "data")
-	if err := generate(generated, size); err != nil {
+	if err := database.Generate(generated, size); err != nil {
 		t.Fatal(err)
 	}
 	peer := servers.FreeURLs(t, 1)[0]
@@ -78,73 +68,13 @@ func bootGenerated(t *testing.T, dir string, size int64) *servers.Cluster {
 	return servers.Boot(t, servers.Options{}, servers.Existing{Name: "m1", DataDir: data, PeerURL: peer})
 }
 
-// generate writes a database of about that size: objects of 1 to 3 KB, a third of whose bytes do not compress.
-func generate(path string, size int64) error {
-	be := backend.New(backend.BackendConfig{
-		Path: path, UnsafeNoFsync: true, BatchLimit: 1000, BatchInterval: time.Hour, Logger: zap.NewNop(),
-	})
-	tx := be.BatchTx()
-	tx.LockOutsideApply()
-	for _, bucket := range schema.AllBuckets {
-		tx.UnsafeCreateBucket(bucket)
-	}
-	tx.Unlock()
-	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
-	random := rand.New(rand.NewPCG(1, uint64(size)))
-	for i := 0; be.Size() < size; i++ {
-		store.Put(fmt.Appendf(nil, "/objects/%03d/%09d", i%200, i), object(random), lease.NoLease)
-	}
-	store.Commit()
-	if err := store.Close(); err != nil {
-		return err
-	}
-	return be.Close()
-}
-
-func object(random *rand.Rand) []byte {
-	value := make([]byte, 1000+random.IntN(2000))
-	noise := len(value) / 3
-	for i := range noise {
-		value[i] = byte(random.Uint32())
-	}
-	for i := noise; i < len(value); {
-		i += copy(value[i:], `{"kind":"Object","apiVersion":"v1","metadata":{"labels":{"app":"server","tier":"backend"}}}`)
-	}
-	return value
-}
-
-// peak runs dr, which must succeed, and returns its peak memory. That is sampled: the kernel's own figure at the end
-// (ru_maxrss) counts the process that forked.
+// peak runs dr, which must succeed, and returns the peak memory of its own process, without its child's.
 func peak(t *testing.T, args ...string) int64 {
 	t.Helper()
 	p := start(t, args...)
-	stop, done := make(chan struct{}), make(chan int64)
-	go func() {
-		for highest := int64(0); ; {
-			highest = max(highest, memoryOf(p.cmd.Process.Pid))
-			select {
-			case <-stop:
-				done <- highest
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-	}()
+	watched := memory.Watch(p.cmd.Process.Pid, memory.Alone)
 	o := p.wait(t)
-	close(stop)
-	highest := <-done
+	highest := watched()
 	o.good(t, nil)
 	return highest
-}
-
-// memoryOf is the most that a process has taken so far, in bytes.
-func memoryOf(pid int) int64 {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
-	for line := range bytes.Lines(status) {
-		if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
-			kb, _ := strconv.ParseInt(string(bytes.Fields(rest)[0]), 10, 64)
-			return kb << 10
-		}
-	}
-	return 0
 }

@@ -11,14 +11,23 @@ import (
 	"time"
 )
 
-// Watch samples the peak memory of a process and its children until the returned function is called, which
-// gives it in bytes. The kernel's own figure at the end (ru_maxrss) would not do: it counts the process that forked.
-func Watch(pid int) (peak func() int64) {
+// Whom says whose memory counts.
+type Whom bool
+
+// A process is watched Alone, or WithChildren: then the largest of them all counts, not their sum.
+const (
+	Alone        Whom = false
+	WithChildren Whom = true
+)
+
+// Watch samples the peak memory of a process until the returned function is called, which gives it in bytes. The
+// kernel's own figure at the end (ru_maxrss) would not do: it counts the process that forked.
+func Watch(pid int, whom Whom) (peak func() int64) {
 	stop, done := make(chan struct{}), make(chan int64)
 	go func() {
 		var highest int64
 		for {
-			highest = max(highest, of(pid))
+			highest = max(highest, of(pid, whom))
 			select {
 			case <-stop:
 				done <- highest
@@ -34,7 +43,7 @@ func Watch(pid int) (peak func() int64) {
 }
 
 // of is the peak of the process so far, or of the largest of its children.
-func of(pid int) int64 {
+func of(pid int, whom Whom) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
@@ -46,8 +55,10 @@ func of(pid int) int64 {
 			highest = kb << 10
 		}
 	}
-	for _, child := range childrenOf(pid) {
-		highest = max(highest, of(child))
+	if whom == WithChildren {
+		for _, child := range childrenOf(pid) {
+			highest = max(highest, of(child, whom))
+		}
 	}
 	return highest
 }
