@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -30,7 +29,7 @@ func (r *run) store(ctx context.Context) (repository.Backup, error) {
 		return repository.Backup{}, err
 	}
 	defer snapshot.Close()
-	sealed, err := seal.New(r.metered(snapshot), r.request.To)
+	sealed, err := seal.New(r.follow(snapshot), r.request.To)
 	if err != nil {
 		return repository.Backup{}, err
 	}
@@ -78,28 +77,8 @@ func fill(dir string, sealed io.Reader) (*os.File, error) {
 	return spool, nil
 }
 
-// metered reports progress, a few times a second.
-func (r *run) metered(snapshot *cluster.Snapshot) io.Reader {
-	r.report.Say(storage.Event{
+func (r *run) follow(snapshot *cluster.Snapshot) io.Reader {
+	return r.report.Follow(snapshot, storage.Event{
 		Stage: "stream", Message: "streaming the snapshot", Object: r.member.Endpoint, Total: snapshot.SnapshotSize(),
 	})
-	return &meter{Reader: snapshot, total: snapshot.SnapshotSize(), object: r.member.Endpoint, report: r.report}
-}
-
-type meter struct {
-	io.Reader
-	done, total int64
-	object      string
-	report      storage.Report
-	last        time.Time
-}
-
-func (m *meter) Read(p []byte) (int, error) {
-	n, err := m.Reader.Read(p)
-	m.done += int64(n)
-	if now := time.Now(); now.Sub(m.last) > 200*time.Millisecond || err == io.EOF {
-		m.last = now
-		m.report.Say(storage.Event{Stage: "stream", Object: m.object, Done: m.done, Total: m.total})
-	}
-	return n, err
 }

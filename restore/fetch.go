@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -25,18 +24,15 @@ func (r *run) fetch(ctx context.Context) error {
 		return fmt.Errorf("write the database: %w", err)
 	}
 	defer f.Close()
-	digest := sha256.New()
-	meter := &meter{source: source, total: size, say: func(done int64) {
-		r.report.Say(storage.Event{Stage: "fetch", Object: r.name(), Done: done, Total: size})
-	}}
-	// The digest covers all but the last 32 bytes, so those are held back from it.
-	if _, err := io.CopyBuffer(onlyWriter{f}, onlyReader{meter}, make([]byte, 1<<20)); err != nil {
+	followed := r.report.Follow(source, storage.Event{Stage: "fetch", Object: r.name(), Total: size})
+	written, err := io.CopyBuffer(onlyWriter{f}, onlyReader{followed}, make([]byte, 1<<20))
+	if err != nil {
 		return fmt.Errorf("fetch %s: %w", r.name(), err)
 	}
 	if r.plan.Backup != nil {
-		return r.trim(f, meter.done) // its digests were checked on the way
+		return r.trim(f, written) // its digests were checked on the way
 	}
-	return r.checkFile(f, meter.done, digest)
+	return r.checkFile(f, written)
 }
 
 // open is where the database comes from: the backup, or a file.
@@ -77,10 +73,7 @@ func (r *run) trim(f *os.File, size int64) error {
 }
 
 // checkFile holds a plain file against the digest behind it.
-func (r *run) checkFile(f *os.File, size int64, digest interface {
-	io.Writer
-	Sum([]byte) []byte
-}) error {
+func (r *run) checkFile(f *os.File, size int64) error {
 	if size%512 != sha256.Size {
 		if r.plan.SkipHashCheck {
 			return nil
@@ -92,6 +85,7 @@ func (r *run) checkFile(f *os.File, size int64, digest interface {
 	if _, err := f.ReadAt(want, size-sha256.Size); err != nil {
 		return err
 	}
+	digest := sha256.New()
 	if _, err := io.Copy(digest, io.NewSectionReader(f, 0, size-sha256.Size)); err != nil {
 		return err
 	}
@@ -99,24 +93,6 @@ func (r *run) checkFile(f *os.File, size int64, digest interface {
 		return fmt.Errorf("%w: %s does not match the digest at its end", repository.ErrDamaged, r.plan.File)
 	}
 	return r.trim(f, size)
-}
-
-// meter reports progress a few times a second.
-type meter struct {
-	source      io.Reader
-	done, total int64
-	say         func(done int64)
-	last        time.Time
-}
-
-func (m *meter) Read(p []byte) (int, error) {
-	n, err := m.source.Read(p)
-	m.done += int64(n)
-	if now := time.Now(); now.Sub(m.last) > 200*time.Millisecond || err == io.EOF {
-		m.last = now
-		m.say(m.done)
-	}
-	return n, err
 }
 
 // onlyReader and onlyWriter hide the shortcuts that would take the copy past its buffer.

@@ -1,6 +1,9 @@
 package storage
 
-import "time"
+import (
+	"io"
+	"time"
+)
 
 // Report is how a library of etcd-dr speaks while it works. Progress bars, JSON lines, metrics and a CR's status are
 // readers of it. It may be called from several goroutines, must not block, and is never nil where a library calls it:
@@ -37,4 +40,31 @@ func (r Report) Say(e Event) {
 		e.Time = time.Now().UTC()
 	}
 	r(e)
+}
+
+// pace is how often a stream reports itself.
+const pace = 200 * time.Millisecond
+
+// Follow passes src on and reports e as the bytes go by, with Done counted up: at once, a few times a second, and at
+// the end.
+func (r Report) Follow(src io.Reader, e Event) io.Reader {
+	r.Say(e)
+	return &followed{src: src, event: e, report: r, last: time.Now()}
+}
+
+type followed struct {
+	src    io.Reader
+	event  Event
+	report Report
+	last   time.Time
+}
+
+func (f *followed) Read(p []byte) (int, error) {
+	n, err := f.src.Read(p)
+	f.event.Done += int64(n)
+	if now := time.Now(); now.Sub(f.last) >= pace || err == io.EOF {
+		f.last = now
+		f.report.Say(f.event)
+	}
+	return n, err
 }

@@ -72,14 +72,13 @@ func fetchTo(
 		return document.Fetch{}, err
 	}
 	defer snapshot.Close()
-	report.Say(storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Plain.Size})
 	f, err := os.CreateTemp(filepath.Dir(to), ".dr-fetch-*")
 	if err != nil {
 		return document.Fetch{}, err
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if _, err := io.Copy(f, snapshot); err != nil {
+	if _, err := io.Copy(f, report.Follow(snapshot, storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Plain.Size})); err != nil {
 		return document.Fetch{}, fmt.Errorf("fetch backup %s: %w", b.ID, err)
 	}
 	if err := f.Sync(); err != nil {

@@ -90,14 +90,13 @@ func climb(
 func hashed(
 	ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys, report storage.Report,
 ) (found, error) {
-	report.Say(storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Stored.Size})
 	if b.Seal.Encryption != "" && keys.None() {
 		sealed, err := c.FetchSealed(ctx, b)
 		if err != nil {
 			return found{}, err
 		}
 		defer sealed.Close()
-		_, err = io.Copy(io.Discard, sealed)
+		_, err = io.Copy(io.Discard, report.Follow(sealed, storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Stored.Size}))
 		return found{sealedOnly: true}, err
 	}
 	snapshot, err := c.Fetch(ctx, b, keys)
@@ -105,7 +104,7 @@ func hashed(
 		return found{}, err
 	}
 	defer snapshot.Close()
-	_, err = io.Copy(io.Discard, snapshot)
+	_, err = io.Copy(io.Discard, report.Follow(snapshot, storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Plain.Size}))
 	return found{Key: snapshot.Key}, err
 }
 
