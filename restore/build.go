@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -38,35 +39,54 @@ func (r *run) build(ctx context.Context) error {
 		return err
 	}
 	dirs := r.plan.dataDirs()
+	group, ctx := errgroup.WithContext(ctx)
 	for i, d := range dirs {
-		r.report.Say(storage.Event{Stage: "build", Object: d.Name, Message: fmt.Sprintf("data dir %d of %d", i+1, len(dirs))})
-		if err := r.buildMember(ctx, m, d, i == len(dirs)-1); err != nil {
-			return fmt.Errorf("build member %s: %w", d.Name, err)
-		}
+		group.Go(func() error {
+			return guard("build", func() error {
+				if err := r.buildMember(ctx, m, d, i > 0); err != nil {
+					return fmt.Errorf("build member %s: %w", d.Name, err)
+				}
+				return nil
+			})
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	// The first member gets the database itself, once nobody copies from it any more.
+	if err := os.Rename(r.db, r.dataOf(dirs[0], "snap", "db")); err != nil {
+		return err
 	}
 	r.announce()
 	return r.work.sync()
 }
 
-// buildMember makes one data dir. The last member gets the database itself, the others a copy.
-func (r *run) buildMember(ctx context.Context, m *membershipOf, d placed, last bool) error {
-	dir := filepath.Join(r.work.tree, d.folder, "member")
+// buildMember makes one data dir, with a copy of the database or without any.
+func (r *run) buildMember(ctx context.Context, m *membershipOf, d placed, withCopy bool) error {
+	r.report.Say(storage.Event{Stage: "build", Object: d.Name, Message: "data dir of " + d.Name})
 	for _, sub := range []string{"snap", "wal"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+		if err := os.MkdirAll(r.dataOf(d, sub), 0o700); err != nil {
 			return err
 		}
 	}
-	if err := m.writeLog(dir, d.Name); err != nil {
+	if err := m.writeLog(r.dataOf(d), d.Name); err != nil {
 		return err
 	}
-	db := filepath.Join(dir, "snap", "db")
-	if last {
-		return os.Rename(r.db, db)
+	if withCopy {
+		return copyFile(ctx, r.dataOf(d, "snap", "db"), r.db)
 	}
-	return copyFile(ctx, db, r.db)
+	return nil
 }
 
-// copyFile lets the kernel copy, or share the blocks where the file system can.
+// dataOf is a path below a member's data, in the work dir.
+func (r *run) dataOf(d placed, path ...string) string {
+	return filepath.Join(append([]string{r.work.tree, d.folder, "member"}, path...)...)
+}
+
+// copyStep is how much of a copy is on its way to the disk at a time.
+const copyStep = 32 << 20
+
+// copyFile lets the kernel copy, or share the blocks where the file system can, with the disk one step behind.
 func copyFile(ctx context.Context, to, from string) error {
 	src, err := os.Open(from)
 	if err != nil {
@@ -78,9 +98,13 @@ func copyFile(ctx context.Context, to, from string) error {
 		return err
 	}
 	defer dst.Close()
-	const step = 64 << 20 // between two looks at ctx
-	for ctx.Err() == nil {
-		if n, err := dst.ReadFrom(limited(src, step)); err != nil || n < step {
+	for offset := int64(0); ctx.Err() == nil; offset += copyStep {
+		n, err := dst.ReadFrom(limited(src, copyStep))
+		startWriteback(dst, offset, n)
+		if offset > 0 {
+			finishWriteback(dst, offset-copyStep, copyStep)
+		}
+		if err != nil || n < copyStep {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func (r *run) fetch(ctx context.Context) error {
 	}
 	defer f.Close()
 	followed := r.report.Follow(source, storage.Event{Stage: "fetch", Object: r.name(), Total: size})
-	written, err := io.CopyBuffer(onlyWriter{f}, onlyReader{followed}, make([]byte, 1<<20))
+	written, err := io.CopyBuffer(&earlyWriter{f: f}, onlyReader{followed}, make([]byte, 1<<20))
 	if err != nil {
 		return fmt.Errorf("fetch %s: %w", r.name(), err)
 	}
@@ -95,8 +95,21 @@ func (r *run) checkFile(f *os.File, size int64) error {
 	return r.trim(f, size)
 }
 
-// onlyReader and onlyWriter hide the shortcuts that would take the copy past its buffer.
-type (
-	onlyReader struct{ io.Reader }
-	onlyWriter struct{ io.Writer }
-)
+// onlyReader hides the shortcut that would take the copy past its buffer.
+type onlyReader struct{ io.Reader }
+
+// earlyWriter has the disk write along, so that little is left to the sync at the end.
+type earlyWriter struct {
+	f                *os.File
+	written, started int64
+}
+
+func (w *earlyWriter) Write(p []byte) (int, error) {
+	n, err := w.f.Write(p)
+	w.written += int64(n)
+	if w.written-w.started >= copyStep {
+		startWriteback(w.f, w.started, w.written-w.started)
+		w.started = w.written
+	}
+	return n, err
+}
