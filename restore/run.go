@@ -125,17 +125,17 @@ func (r *run) say(stage string, level storage.Level, format string, args ...any)
 	r.report.Say(storage.Event{Stage: stage, Level: level, Message: fmt.Sprintf(format, args...)})
 }
 
-// space is how much disk the run needs at most: a database and a preallocated WAL a member, and for a moment one more
-// piece of a WAL, which etcd allocates while the first is written.
+// space is how much disk the run needs at most: for each member a database, its WAL file, and the next one, which etcd
+// preallocates while it writes the first.
 func (r *run) space() int64 {
-	const wal, slack = 64 << 20, 1 << 20
+	const wal, slack = 2 * 64 << 20, 1 << 20
 	var size int64
 	if r.plan.Backup != nil {
 		size = r.plan.Backup.Plain.Size
 	} else if info, err := os.Stat(r.plan.File); err == nil {
 		size = info.Size()
 	}
-	return int64(len(r.plan.dataDirs()))*(size+wal) + wal + slack
+	return int64(len(r.plan.dataDirs()))*(size+wal) + slack
 }
 
 func (r *run) rename(context.Context) error {

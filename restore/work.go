@@ -38,14 +38,21 @@ func openWork(target, planID string, report storage.Report) (*work, error) {
 	if err := os.MkdirAll(filepath.Dir(w.target), 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder of %s: %w", w.target, err)
 	}
-	if err := w.clearStale(stalePatience, report); err != nil {
-		return nil, err
+	for {
+		if err := w.clearStale(stalePatience, report); err != nil {
+			return nil, err
+		}
+		if err := w.refuseOccupied(); err != nil {
+			return nil, err
+		}
+		if err := w.create(); !errors.Is(err, errTaken) {
+			return w, err
+		}
 	}
-	if err := w.refuseOccupied(); err != nil {
-		return nil, err
-	}
-	return w, w.create()
 }
+
+// errTaken: another run for the same target took the work dir, which was not locked yet, for one that was left.
+var errTaken = errors.New("the work dir was cleared away")
 
 // newWork says where the work dir for target is, and touches nothing.
 func newWork(target, planID string) (*work, error) {
@@ -95,12 +102,28 @@ func (w *work) prefix() string {
 }
 
 func (w *work) create() error {
-	if err := os.MkdirAll(w.tree, 0o700); err != nil {
+	err := os.MkdirAll(w.tree, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errTaken
+	}
+	if err != nil {
 		return fmt.Errorf("make a work dir for %s: %w", w.target, err)
 	}
-	lock, err := fileutil.TryLockFile(filepath.Join(w.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	path := filepath.Join(w.dir, "lock")
+	lock, err := fileutil.TryLockFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fileutil.ErrLocked) {
+		return errTaken
+	}
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", w.dir, err)
+	}
+	ours, err := lock.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("lock %s: %w", w.dir, err), lock.Close())
+	}
+	if there, err := os.Stat(path); err != nil || !os.SameFile(ours, there) {
+		lock.Close()
+		return errTaken
 	}
 	w.lock = lock
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage/file"
@@ -88,7 +91,7 @@ func (p *pages) trial(t *testing.T, seed uint64) {
 	p.trials++
 	damaged := damagedPages(p.plain, seed)
 	id := p.store(t, damaged)
-	stage := p.restore(t, seed, p.repo.flags("restore", string(id), "--old-is-dead"), "proven")
+	stage := p.restore(t, seed, damaged, p.repo.flags("restore", string(id), "--old-is-dead"), "proven")
 	p.found[stage]++
 	p.verify(t, seed, id, "opened", stage)
 	if stage == "nothing" {
@@ -100,7 +103,7 @@ func (p *pages) trial(t *testing.T, seed uint64) {
 		t.Fatal(err)
 	}
 	// Without a HashKV to compare with, a value that was damaged passes.
-	p.restore(t, seed, []string{"restore", "--from-file", path, "--skip-hash-check", "--initial-cluster", "m1=http://127.0.0.1:2380"}, "")
+	p.restore(t, seed, damaged, []string{"restore", "--from-file", path, "--skip-hash-check", "--initial-cluster", "m1=http://127.0.0.1:2380"}, "")
 }
 
 // damagedPages puts random bytes into three pages: all over them, or a few somewhere in them.
@@ -118,6 +121,84 @@ func damagedPages(plain []byte, seed uint64) []byte {
 		}
 	}
 	return damaged
+}
+
+// compaction is how far a database says that it was compacted. It is only for one that dr has found whole.
+func compaction(t *testing.T, database []byte) (marks string) {
+	t.Helper()
+	edited(t, database, func(tx *bolt.Tx) {
+		meta := tx.Bucket([]byte("meta"))
+		marks = fmt.Sprintf("%x %x", meta.Get([]byte("scheduledCompactRev")), meta.Get([]byte("finishedCompactRev")))
+	})
+	return marks
+}
+
+// edited is a database after change.
+func edited(t *testing.T, database []byte, change func(*bolt.Tx)) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(path, database, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		change(tx)
+		return nil
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	edited, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return edited
+}
+
+// Damage that is not in the key space, which the HashKV covers, nor in the structure of the pages. A server would not
+// start on some of it.
+func TestDamageBesideTheKeySpace(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	p := newPages(t)
+	garbage := []byte("\xff\xff\xff garbage")
+	put := func(bucket, key string, value []byte) []byte {
+		return edited(t, p.plain, func(tx *bolt.Tx) {
+			if err := tx.Bucket([]byte(bucket)).Put([]byte(key), value); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	var lease string
+	edited(t, p.plain, func(tx *bolt.Tx) {
+		key, _ := tx.Bucket([]byte("lease")).Cursor().First()
+		lease = string(key)
+	})
+	for name, database := range map[string][]byte{
+		"lease":             put("lease", lease, garbage),
+		"user":              put("authUsers", "alice", garbage),
+		"role":              put("authRoles", "app", garbage),
+		"compaction undone": edited(t, p.plain, uncompact),
+		"keys out of order": bytes.ReplaceAll(p.plain, []byte("consistent_index"), []byte("zonsistent_index")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.trials++
+			id := p.store(t, database)
+			stage := p.restore(t, 0, database, p.repo.flags("restore", string(id), "--old-is-dead"), "no success is right")
+			p.verify(t, 0, id, "opened", stage)
+		})
+	}
+}
+
+// uncompact takes the marks of a compaction away: one that the member had done before it hashed.
+func uncompact(tx *bolt.Tx) {
+	for _, key := range []string{"scheduledCompactRev", "finishedCompactRev"} {
+		_ = tx.Bucket([]byte("meta")).Delete([]byte(key)) // fails in a read-only transaction alone
+	}
 }
 
 // store makes a backup of a database as dr backup would, and gives it the manifest of the good one.
@@ -142,7 +223,7 @@ func (p *pages) store(t *testing.T, database []byte) repository.ID {
 }
 
 // restore runs a restore, which succeeds and says these words of the HashKV, or finds damage; it returns the stage.
-func (p *pages) restore(t *testing.T, seed uint64, args []string, words string) (stage string) {
+func (p *pages) restore(t *testing.T, seed uint64, database []byte, args []string, words string) (stage string) {
 	t.Helper()
 	parent := t.TempDir()
 	o := run(t, append(args, "--output-dir", filepath.Join(parent, "restored"))...)
@@ -153,7 +234,9 @@ func (p *pages) restore(t *testing.T, seed uint64, args []string, words string) 
 	}
 	var result document.Restore
 	o.good(t, &result)
-	if !strings.Contains(result.HashKV, words) {
+	// Nobody can tell other marks from a compaction between the hash and the snapshot.
+	compacted := words == "proven" && strings.Contains(result.HashKV, "compacted") && compaction(t, database) != compaction(t, p.plain)
+	if !strings.Contains(result.HashKV, words) && !compacted {
 		t.Errorf("seed %d: restored, and the HashKV is %q", seed, result.HashKV)
 	}
 	return "nothing"
