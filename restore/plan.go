@@ -41,7 +41,7 @@ type Target struct {
 }
 
 // Plan is one cut of one cluster and where its members go. Each host of a cluster restores the same Plan, apart from
-// Into, so that all get the same bytes, members, token and revisions: only then do they form one cluster.
+// Into, so that all get the same data, members, token and revisions: only then do they form one cluster.
 type Plan struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"` // digest of everything but Into
