@@ -39,7 +39,7 @@ every member's (--output-dir, one folder a member), or one (--name and --data-di
 backup has been fetched, decrypted and checked, page by page and against the HashKV of the member it came from.
 It refuses while a member of the old cluster still answers, and never touches a directory that is not empty.
 
-A cluster over several hosts is restored from one plan, so that all members get the same bytes, token and revisions:
+A cluster over several hosts is restored from one plan, so that all members get the same data, token and revisions:
 make it once with --plan-out, copy it, and run --plan with --name and --data-dir on each host.`,
 		Example: `  dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --dry-run
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored
