@@ -41,6 +41,7 @@ func (r *run) build(ctx context.Context) error {
 	dirs := r.plan.dataDirs()
 	group, ctx := errgroup.WithContext(ctx)
 	for i, d := range dirs {
+		r.report.Say(storage.Event{Stage: "build", Object: d.Name, Message: "data dir of " + d.Name})
 		group.Go(func() error {
 			return guard("build", func() error {
 				if err := r.buildMember(ctx, m, d, i > 0); err != nil {
@@ -63,7 +64,6 @@ func (r *run) build(ctx context.Context) error {
 
 // buildMember makes one data dir, with a copy of the database or without any.
 func (r *run) buildMember(ctx context.Context, m *membershipOf, d placed, withCopy bool) error {
-	r.report.Say(storage.Event{Stage: "build", Object: d.Name, Message: "data dir of " + d.Name})
 	for _, sub := range []string{"snap", "wal"} {
 		if err := os.MkdirAll(r.dataOf(d, sub), 0o700); err != nil {
 			return err
