@@ -1,6 +1,7 @@
 package restore_test
 
 import (
+	"context"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -107,7 +108,7 @@ func (d *database) fill(store mvcc.KV, c content) error {
 	}
 	_, d.revision = store.DeleteRange(fmt.Appendf(nil, "%s%04d", c.prefix, 3), nil)
 	d.keys = keysOf - 1
-	compacted, err := store.Compact(traceutil.TODO(), compactsAt)
+	compacted, err := store.Compact(traceutil.Get(context.Background()), compactsAt)
 	if err != nil {
 		return err
 	}
