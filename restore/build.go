@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -99,7 +100,7 @@ func copyFile(ctx context.Context, to, from string) error {
 	}
 	defer dst.Close()
 	for offset := int64(0); ctx.Err() == nil; offset += copyStep {
-		n, err := dst.ReadFrom(limited(src, copyStep))
+		n, err := dst.ReadFrom(io.LimitReader(src, copyStep))
 		startWriteback(dst, offset, n)
 		if offset > 0 {
 			finishWriteback(dst, offset-copyStep, copyStep)

@@ -3,7 +3,6 @@ package restore
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -275,5 +274,3 @@ func (w *work) remove() {
 	os.RemoveAll(w.dir)
 	w.lock.Close()
 }
-
-func limited(r io.Reader, n int64) io.Reader { return &io.LimitedReader{R: r, N: n} }
