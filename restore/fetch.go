@@ -8,8 +8,16 @@ import (
 	"io"
 	"os"
 
+	"github.com/klauspost/readahead"
+
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// How far the unsealing runs ahead of the disk.
+const (
+	aheadBuffers = 4
+	aheadSize    = 1 << 20
 )
 
 // fetch writes the database into the work dir, without the digest that etcd puts behind it.
@@ -25,7 +33,12 @@ func (r *run) fetch(ctx context.Context) error {
 	}
 	defer f.Close()
 	followed := r.report.Follow(source, storage.Event{Stage: "fetch", Object: r.name(), Total: size})
-	written, err := io.CopyBuffer(&earlyWriter{f: f}, onlyReader{followed}, make([]byte, 1<<20))
+	ahead, err := readahead.NewReaderSize(followed, aheadBuffers, aheadSize) // unsealing and digests beside the writing
+	if err != nil {
+		return err
+	}
+	defer ahead.Close()
+	written, err := io.Copy(&earlyWriter{f: f}, ahead)
 	if err != nil {
 		return fmt.Errorf("fetch %s: %w", r.name(), err)
 	}
@@ -94,9 +107,6 @@ func (r *run) checkFile(f *os.File, size int64) error {
 	}
 	return r.trim(f, size)
 }
-
-// onlyReader hides the shortcut that would take the copy past its buffer.
-type onlyReader struct{ io.Reader }
 
 // earlyWriter has the disk write along, so that little is left to the sync at the end.
 type earlyWriter struct {
