@@ -18,6 +18,10 @@ var (
 	ErrKey         = errors.New("malformed key")
 )
 
+// ErrDamaged: what was read is not what was stored. A Bucket never says so of itself: it stores bytes, and who knows
+// what they mean finds out.
+var ErrDamaged = errors.New("damaged")
+
 // ValidKey returns an error that wraps ErrKey unless key is a slash-separated path of at most 1,024 bytes (the limit of
 // S3 and GCS) without empty, "." or ".." elements, NUL bytes or control characters.
 func ValidKey(key string) error {

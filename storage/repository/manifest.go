@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -89,13 +90,13 @@ func EncodeManifest(m Manifest) ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("manifest of backup %s: %w", m.ID, err)
 	}
-	return encodeDocument(m)
+	return document.Encode(m)
 }
 
 // DecodeManifest reads what EncodeManifest wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeManifest(data []byte) (Manifest, error) {
 	var m Manifest
-	if err := decodeDocument(data, ManifestFormat, &m); err != nil {
+	if err := document.Decode(data, ManifestFormat, &m); err != nil {
 		return Manifest{}, err
 	}
 	if err := m.Validate(); err != nil {

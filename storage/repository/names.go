@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
 )
 
 // Errors of this package, to be matched with errors.Is.
@@ -21,7 +23,7 @@ var (
 	// ErrNotFound: the repository does not hold what was asked for.
 	ErrNotFound = errors.New("not in the repository")
 	// ErrDamaged: an object of the repository is not what was written.
-	ErrDamaged = errors.New("damaged")
+	ErrDamaged = storage.ErrDamaged
 	// ErrName: a cluster's or backup's name is malformed.
 	ErrName = errors.New("malformed name")
 )

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
 // ProofFormat is the number of the proof's format that this version writes and reads.
@@ -74,12 +75,12 @@ type Proof struct {
 }
 
 // EncodeProof is the stored form of p.
-func EncodeProof(p Proof) ([]byte, error) { return encodeDocument(p) }
+func EncodeProof(p Proof) ([]byte, error) { return document.Encode(p) }
 
 // DecodeProof reads what EncodeProof wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeProof(data []byte) (Proof, error) {
 	var p Proof
-	if err := decodeDocument(data, ProofFormat, &p); err != nil {
+	if err := document.Decode(data, ProofFormat, &p); err != nil {
 		return Proof{}, err
 	}
 	if p.Level.Rank() < 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
 // Cluster is one cluster's part of a repository. It never reads or writes another's.
@@ -62,7 +63,7 @@ func (c *Cluster) read(ctx context.Context, key string) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	if object.Size > maxDocument {
+	if object.Size > document.MaxSize {
 		return nil, fmt.Errorf("%w: it has %d bytes, more than any document of dr", ErrDamaged, object.Size)
 	}
 	return io.ReadAll(r)
