@@ -1,0 +1,70 @@
+// Package when reads the moments that a person names: "2026-11-21T10:00:00Z", "2h ago".
+package when
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrTime: the text names no moment.
+var ErrTime = errors.New("not a time")
+
+// Parse reads an RFC 3339 time, with a space for the T if need be, or how long before now it was: "90s ago", "2h ago",
+// "1d12h ago", with d for 24 hours. A time without a zone is refused: at night, in a hurry, two people would read it as
+// two moments. Errors match ErrTime; a time after now is one.
+func Parse(text string, now time.Time) (time.Time, error) {
+	at, err := parse(strings.TrimSpace(text), now)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if at.After(now) {
+		return time.Time{}, fmt.Errorf("%w that has been: %q is in the future, it is %s now", ErrTime, text, now.UTC().Format(time.RFC3339))
+	}
+	return at.UTC(), nil
+}
+
+func parse(text string, now time.Time) (time.Time, error) {
+	if span, ok := strings.CutSuffix(text, "ago"); ok {
+		before, err := duration(strings.TrimSpace(span))
+		if err != nil {
+			return time.Time{}, fmt.Errorf("%w: %q: use a form like \"90s ago\", \"2h ago\", \"1d12h ago\"", ErrTime, text)
+		}
+		return now.Add(-before), nil
+	}
+	if day, clock, ok := strings.Cut(text, " "); ok {
+		text = day + "T" + clock
+	}
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	if _, err := time.Parse("2006-01-02T15:04:05.999999999", text); err == nil {
+		return time.Time{}, fmt.Errorf("%w: %q has no zone: add Z for UTC, or an offset such as +02:00", ErrTime, text)
+	}
+	return time.Time{}, fmt.Errorf("%w: %q: use 2026-11-21T10:00:00Z, or \"2h ago\"", ErrTime, text)
+}
+
+var days = regexp.MustCompile(`^([0-9]{1,5})d`)
+
+// duration is time.ParseDuration with days in front.
+func duration(text string) (time.Duration, error) {
+	var whole time.Duration
+	if found := days.FindStringSubmatch(text); found != nil {
+		n, err := strconv.Atoi(found[1])
+		if err != nil {
+			return 0, err
+		}
+		whole = time.Duration(n) * 24 * time.Hour
+		if text = text[len(found[0]):]; text == "" {
+			return whole, nil
+		}
+	}
+	rest, err := time.ParseDuration(text)
+	if err != nil || rest < 0 {
+		return 0, ErrTime
+	}
+	return whole + rest, nil
+}

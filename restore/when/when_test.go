@@ -1,0 +1,62 @@
+package when_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore/when"
+)
+
+var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]time.Time{
+		"2026-11-21T09:24:33Z":          time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC),
+		"2026-11-21 09:24:33Z":          time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC),
+		"2026-11-21T09:24:33.5Z":        time.Date(2026, 11, 21, 9, 24, 33, 5e8, time.UTC),
+		"2026-11-21T11:24:33+02:00":     time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC),
+		" 2026-11-21T11:24:33.1+02:00 ": time.Date(2026, 11, 21, 9, 24, 33, 1e8, time.UTC),
+		"2h ago":                        now.Add(-2 * time.Hour),
+		"2hago":                         now.Add(-2 * time.Hour),
+		"1h30m ago":                     now.Add(-90 * time.Minute),
+		"1d12h ago":                     now.Add(-36 * time.Hour),
+		"3d ago":                        now.Add(-72 * time.Hour),
+		"0s ago":                        now,
+	} {
+		got, err := when.Parse(text, now)
+		if err != nil || !got.Equal(want) || got.Location() != time.UTC {
+			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, text := range []string{
+		"", "ago", "yesterday", "2h", "-2h ago", "2x ago", "1d-2h ago", "2026-11-21", "2026-11-21T09:24:33", "2026-11-21 09:24:33",
+		"2026-13-21T09:24:33Z", "2026-11-21T10:00:01Z", "999999d ago",
+	} {
+		if got, err := when.Parse(text, now); !errors.Is(err, when.ErrTime) {
+			t.Errorf("%q is %v, %v, want an error that matches ErrTime", text, got, err)
+		}
+	}
+}
+
+// Whatever is typed is a moment that has been, or an error.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"2026-11-21T09:24:33Z", "2h ago", "1d12h ago", "99999d ago", "1d1d ago", "2026-11-21 09:24:33+14:00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := when.Parse(text, now)
+		if err != nil {
+			if !errors.Is(err, when.ErrTime) {
+				t.Errorf("%q: %v does not match ErrTime", text, err)
+			}
+			return
+		}
+		if got.After(now) {
+			t.Errorf("%q is %v, after now", text, got)
+		}
+	})
+}
