@@ -29,6 +29,7 @@ func (r *run) store(ctx context.Context) (repository.Backup, error) {
 		return repository.Backup{}, err
 	}
 	defer snapshot.Close()
+	r.bound(ctx)
 	sealed, err := seal.New(r.follow(snapshot), r.request.To)
 	if err != nil {
 		return repository.Backup{}, err
@@ -48,6 +49,17 @@ func (r *run) store(ctx context.Context) (repository.Backup, error) {
 	return r.to.Create(ctx, id, r.request.To.Seal(), source, func() (repository.Manifest, error) {
 		return r.complete(ctx, snapshot.Blob())
 	})
+}
+
+// bound asks what the snapshot cannot be beyond: its content was fixed before its first message came. Without an answer
+// the backup is as good, and only less exact a base for the log.
+func (r *run) bound(ctx context.Context) {
+	now, err := r.member.Now(ctx)
+	if err != nil {
+		r.warn("the snapshot's revision is known from below only: %v", err)
+		return
+	}
+	r.manifest.RevisionMax, r.manifest.RaftIndexMax = now.Header.Revision, now.RaftIndex
 }
 
 func (r *run) tooSlow() error {

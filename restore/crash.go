@@ -33,7 +33,7 @@ func Blame(stage, words string) error {
 		return fmt.Errorf("at stage %s: %w", stage, lack)
 	}
 	switch stage {
-	case "check", "prove", "build", "boot":
+	case "check", "prove", "replay", "build", "boot":
 		return fmt.Errorf("the database is %w, at stage %s: %s", repository.ErrDamaged, stage, words)
 	}
 	return fmt.Errorf("at stage %s: %w", stage, errors.New(words))

@@ -32,12 +32,18 @@ var (
 // PlanFormat is the number of the plan's format that this version writes and reads.
 const PlanFormat = 1
 
-// Target is what the user wants back.
+// Target is what the user wants back. The zero value is the latest point that is known, by the log or the newest backup.
 type Target struct {
-	Backup repository.ID // "": the newest
+	Backup repository.ID // this backup, and nothing of the log
 	File   string        // a plain snapshot.db instead of a backup
 	// SkipHashCheck takes a File without the digest at its end, such as a copy of member/snap/db.
 	SkipHashCheck bool
+
+	Revision int64     // the state right after the request that made it; 0: not asked for
+	Time     time.Time // the last state that is surely not later; zero: not asked for
+	Position uint64    // the state right after this position of Lineage; 0: not asked for
+	Lineage  string    // this history; "": the newest that has the target
+	Best     bool      // the nearest point before, if the target cannot be reached
 }
 
 // Plan is one cut of one cluster and where its members go. Each host of a cluster restores the same Plan, apart from
@@ -48,7 +54,10 @@ type Plan struct {
 
 	Cluster       string             `json:"cluster,omitempty"` // in the repository
 	Backup        *repository.Backup `json:"backup,omitempty"`
-	File          string             `json:"file,omitempty"` // instead of cluster and backup
+	Log           *Log               `json:"log,omitempty"`      // what is replayed onto the backup
+	Reach         *Reach             `json:"reach,omitempty"`    // what the target means
+	Estimate      float64            `json:"estimate,omitempty"` // seconds that it takes, about
+	File          string             `json:"file,omitempty"`     // instead of cluster, backup and log
 	SkipHashCheck bool               `json:"skipHashCheck,omitempty"`
 
 	Members []Member `json:"members"`
@@ -85,13 +94,11 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 		KeepAlarms: l.KeepAlarms, AllowCorrupt: l.AllowCorrupt, OldIsDead: l.OldIsDead,
 	}
 	if t.File == "" {
-		backup, err := pick(c, t.Backup)
+		route, err := findRoute(c, t)
 		if err != nil {
 			return Plan{}, err
 		}
-		p.noteBackup(backup, now)
-		backup.Proofs = nil // what is true of it later is no part of the cut
-		p.Cluster, p.Backup = c.Cluster, &backup
+		p.setRoute(c.Cluster, route, now)
 	}
 	if err := p.setMembers(l); err != nil {
 		return Plan{}, err
@@ -106,11 +113,26 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 	return p.Place(l.Into)
 }
 
-func pick(c repository.Catalog, id repository.ID) (repository.Backup, error) {
-	if id == "" {
-		return c.Latest()
+func (p *Plan) setRoute(cluster string, r route, now time.Time) {
+	p.Notes = r.notes
+	p.noteLoss(r, now)
+	p.noteBackup(r.base)
+	r.base.Proofs = nil // what is true of it later is no part of the cut
+	p.Cluster, p.Backup, p.Log, p.Reach = cluster, &r.base, r.log, &r.reach
+	p.Estimate = r.estimate().Round(100 * time.Millisecond).Seconds()
+}
+
+// noteLoss says what the target leaves out of what is known.
+func (p *Plan) noteLoss(r route, now time.Time) {
+	end, that := r.base.Started, "the backup is %s old"
+	if r.log != nil {
+		end, that = r.reach.NotAfter, "that was %s ago"
 	}
-	return c.Find(id)
+	if lost := r.reach.Newest.Time.Sub(end); lost > 0 {
+		p.note("the newest known point is revision %d at %s, %s later: what was written between is left out",
+			r.reach.Newest.Revision, text(r.reach.Newest.Time), lost.Round(time.Second))
+	}
+	p.note("what was written after %s is lost ("+that+")", end.Format(time.RFC3339), now.Sub(end).Round(time.Second))
 }
 
 // Place is p with another Into: what each host of a cluster does with the plan it was given.
@@ -119,9 +141,7 @@ func (p Plan) Place(into Into) (Plan, error) {
 	return p, p.Validate()
 }
 
-func (p *Plan) noteBackup(b repository.Backup, now time.Time) {
-	p.note("what was written after %s is lost (the backup is %s old)", b.Started.Format(time.RFC3339),
-		now.Sub(b.Started).Round(time.Second))
+func (p *Plan) noteBackup(b repository.Backup) {
 	if b.NoQuorum {
 		p.note("the backup was taken without a quorum: writes that its member had not got are missing")
 	}

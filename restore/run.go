@@ -21,13 +21,14 @@ type Result struct {
 	ClusterID string     `json:"clusterID"` // of the restored cluster, in hex
 	Members   []Restored `json:"members"`
 
-	Revision int64    `json:"revision"`           // of the key space in the backup
-	BumpedTo int64    `json:"bumpedTo,omitempty"` // what it was lifted to
-	Keys     int64    `json:"keys"`
-	HashKV   string   `json:"hashKV"`        // whether it was proven, in words
-	Key      string   `json:"key,omitempty"` // fingerprint of the key that opened the backup
-	Cleared  []string `json:"clearedAlarms,omitempty"`
-	Phases   []Phase  `json:"phases"`
+	Replayed *Replayed `json:"replayed,omitempty"` // what the log added to the backup
+	Revision int64     `json:"revision"`           // of the key space that was restored, before any bump
+	BumpedTo int64     `json:"bumpedTo,omitempty"` // what it was lifted to
+	Keys     int64     `json:"keys"`
+	HashKV   string    `json:"hashKV"`        // whether it was proven, in words
+	Key      string    `json:"key,omitempty"` // fingerprint of the key that opened the backup
+	Cleared  []string  `json:"clearedAlarms,omitempty"`
+	Phases   []Phase   `json:"phases"`
 }
 
 // Restored is one member's data dir.
@@ -61,7 +62,7 @@ func Run(
 		r.result.Backup = string(p.Backup.ID)
 	}
 	err := r.all(ctx)
-	return r.result, err
+	return r.result, asObstacle(p, err)
 }
 
 type run struct {
@@ -91,7 +92,10 @@ func (r *run) all(ctx context.Context) (err error) {
 	for _, stage := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"fetch", r.fetch}, {"check", r.check}, {"prove", r.prove}, {"build", r.build}, {"rename", r.rename}} {
+	}{{"fetch", r.fetch}, {"check", r.check}, {"prove", r.prove}, {"replay", r.replay}, {"build", r.build}, {"rename", r.rename}} {
+		if stage.name == "replay" && r.plan.Log == nil {
+			continue
+		}
 		if err := r.phase(ctx, stage.name, stage.do); err != nil {
 			return err
 		}
@@ -105,6 +109,7 @@ var doing = map[string]string{
 	"fetch":  "fetching the snapshot",
 	"check":  "checking every page of the database",
 	"prove":  "loading the key space and comparing its hash",
+	"replay": "replaying the log",
 	"build":  "building the data dirs",
 	"rename": "putting them into place",
 }

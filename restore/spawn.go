@@ -81,14 +81,42 @@ func Spawn(ctx context.Context, p Plan, s Source, report storage.Report) (Result
 	if err := p.Validate(); err != nil {
 		return Result{}, err
 	}
-	var result Result
-	err := child.Run(ctx, ChildVerb, job{p, s}, &result, Kinds, report)
+	var a answer
+	err := child.Run(ctx, ChildVerb, job{p, s}, &a, Kinds, report)
 	if err != nil {
 		removeDead(p)
-		return Result{}, Died(err)
+		return Result{}, asObstacle(p, Died(err))
 	}
-	return result, nil
+	return a.Result, a.err()
 }
+
+// answer is what the child says: a result, or an obstacle, whose details an error would lose on its way.
+type answer struct {
+	Result   Result    `json:"result"`
+	Obstacle *Obstacle `json:"obstacle,omitempty"`
+	Why      string    `json:"why,omitempty"`
+	Damaged  bool      `json:"damaged,omitempty"` // and not only missing
+}
+
+func (a answer) err() error {
+	if a.Obstacle == nil {
+		return nil
+	}
+	kind := repository.ErrNotFound
+	if a.Damaged {
+		kind = repository.ErrDamaged
+	}
+	return &ObstacleError{*a.Obstacle, told{a.Why, kind}}
+}
+
+// told is an error of the child: its words and its kind.
+type told struct {
+	words string
+	kind  error
+}
+
+func (t told) Error() string { return t.words }
+func (t told) Unwrap() error { return t.kind }
 
 // removeDead clears the work dir of a child that died. One that a live process holds belongs to that.
 func removeDead(p Plan) {
@@ -118,5 +146,9 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	if err != nil {
 		return nil, err
 	}
-	return Run(ctx, j.Plan, c, keys, report)
+	result, err := Run(ctx, j.Plan, c, keys, report)
+	if o, ok := errors.AsType[*ObstacleError](err); ok {
+		return answer{Obstacle: &o.Obstacle, Why: o.Error(), Damaged: errors.Is(err, repository.ErrDamaged)}, nil
+	}
+	return answer{Result: result}, err
 }

@@ -27,6 +27,8 @@ type Error struct {
 type List struct {
 	Backups []Backup `json:"backups"` // by cluster, newest first
 	Damaged []Damage `json:"damaged"`
+	Windows []Window `json:"windows"` // by cluster, oldest first
+	Gaps    []Gap    `json:"gaps"`    // by cluster, oldest first
 }
 
 // Backup is one backup in List, and dr show.
@@ -103,4 +105,6 @@ func (l *List) Add(c repository.Catalog) {
 	for _, d := range c.Damaged {
 		l.Damaged = append(l.Damaged, Damage{c.Cluster, d.ID, d.Err.Error()})
 	}
+	l.Windows = append(l.Windows, Windows(c)...)
+	l.Gaps = append(l.Gaps, Gaps(c)...)
 }

@@ -132,6 +132,21 @@ func (s *Server) members(ctx context.Context) ([]repository.Member, error) {
 	return members, nil
 }
 
+// Confirm asks for a read that the leader confirms. If it returns nil, this member has committed all that any client had
+// been told was written before the call. Learners never confirm.
+func (s *Server) Confirm(ctx context.Context) error {
+	if answered, _ := s.linearizable(ctx); answered {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return fmt.Errorf("%w: no leader confirms a read through %s", ErrCutOff, s.Endpoint)
+}
+
+// ErrCutOff: the member answers, but is cut off from its leader.
+var ErrCutOff = errors.New("the member is cut off")
+
 // linearizable reports whether a linearizable read gets an answer from this member. A refusal is an answer too.
 func (s *Server) linearizable(ctx context.Context) (answered, refused bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

@@ -13,6 +13,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
+// The defaults, which hold for backups that the archive takes too.
+const (
+	maxStream = 5 * time.Minute
+	grace     = 24 * time.Hour
+)
+
 func (a *app) backup() *cobra.Command {
 	var request backup.Request
 	var to sealFlags
@@ -32,10 +38,10 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 	flags.StringVar(&request.From, "from", "leader", "leader, follower, any, or one of the endpoints")
 	flags.BoolVar(&request.NoHash, "no-hash", false, "do not ask the member for its HashKV (it stalls writes for about 160 ms a GB); a restore is then not compared with it")
 	flags.BoolVar(&request.CompareMembers, "compare-members", false, "compare the HashKV of all members, one at a time; exit code 3 if they differ")
-	flags.DurationVar(&request.MaxStream, "max-stream", 5*time.Minute, "give up if the member has not sent everything by then")
+	flags.DurationVar(&request.MaxStream, "max-stream", maxStream, "give up if the member has not sent everything by then")
 	flags.StringVar(&request.Spool, "spool", "", "directory: take the stream there at full speed, sealed, then upload it")
 	flags.StringToStringVar((*map[string]string)(&request.Labels), "label", nil, "name=value, kept with the backup; may be given again")
-	flags.DurationVar(&request.Grace, "grace", 24*time.Hour, "remove leftovers of killed backups that are older")
+	flags.DurationVar(&request.Grace, "grace", grace, "remove leftovers of killed backups that are older")
 	to.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
 	a.outputFlag(cmd)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -47,11 +48,11 @@ func exitCode(ctx context.Context, err error) int {
 		return exitDone
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case is(restore.ErrRefused, backup.ErrRefused):
+	case is(restore.ErrRefused, backup.ErrRefused, archive.ErrRefused):
 		return exitRefused
 	case is(repository.ErrDamaged, repository.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged):
 		return exitFinding
-	case is(errUsage, restore.ErrLayout, repository.ErrName, stores.ErrURL, cluster.ErrConfig):
+	case is(errUsage, restore.ErrLayout, repository.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig):
 		return exitUsage
 	}
 	return exitOther

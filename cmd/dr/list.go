@@ -68,12 +68,14 @@ func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 }
 
 func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, newest int) error {
-	list := document.List{Backups: []document.Backup{}, Damaged: []document.Damage{}}
+	list := document.List{
+		Backups: []document.Backup{}, Damaged: []document.Damage{}, Windows: []document.Window{}, Gaps: []document.Gap{},
+	}
 	var rows [][]string
 	var damaged error
 	now := time.Now()
 	for _, c := range clusters {
-		catalog, err := c.Load(ctx, repository.LoadOptions{Newest: newest, Proofs: true})
+		catalog, err := c.Load(ctx, repository.LoadOptions{Newest: newest, Proofs: true, Log: true})
 		if err != nil {
 			return err
 		}
@@ -93,7 +95,44 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 		return errors.Join(a.document(list), damaged)
 	}
 	a.table([]string{"CLUSTER", "ID", "TAKEN", "REVISION", "DATABASE", "STORED", "ETCD", "PROVEN", "MARKS"}, rows)
+	a.printLog(list, now)
 	return damaged
+}
+
+// printLog shows the recovery windows and the gaps below the backups, if there is a log.
+func (a *app) printLog(list document.List, now time.Time) {
+	var windows, gaps [][]string
+	for _, w := range list.Windows {
+		windows = append(windows, []string{
+			w.Cluster, fmt.Sprint(w.From.Revision), fmt.Sprint(w.To.Revision), moment(w.From.Time), moment(w.To.Time), age(w.To.Time, now),
+			fmt.Sprint(w.Segments), size(w.Bytes), w.Lineage,
+		})
+	}
+	for _, g := range list.Gaps {
+		gaps = append(gaps, []string{g.Cluster, gapPositions(g), gapTimes(g), g.Reason})
+	}
+	if len(windows) > 0 {
+		a.printf("\nany revision or second between can be restored:\n")
+		a.table([]string{"CLUSTER", "FROM REVISION", "TO REVISION", "FROM", "TO", "ENDS", "SEGMENTS", "STORED", "LINEAGE"}, windows)
+	}
+	if len(gaps) > 0 {
+		a.printf("\ngaps in the log:\n")
+		a.table([]string{"CLUSTER", "POSITIONS", "TIME", "WHY"}, gaps)
+	}
+}
+
+func gapPositions(g document.Gap) string {
+	if g.Positions == 0 {
+		return "another history"
+	}
+	return fmt.Sprintf("%d to %d (%d)", g.From, g.To, g.Positions)
+}
+
+func gapTimes(g document.Gap) string {
+	if g.Until.IsZero() {
+		return "since " + moment(g.Since)
+	}
+	return fmt.Sprintf("%s, %s", moment(g.Since), seconds(g.Seconds))
 }
 
 func listRow(b repository.Backup, now time.Time) []string {

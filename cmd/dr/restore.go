@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -25,6 +27,9 @@ type restoreFlags struct {
 	initialCluster string
 	planIn         string
 	planOut        string
+	to             string
+	before         int64
+	newestBackup   bool // the argument latest
 	dryRun         bool
 	keys           keyFlags
 }
@@ -33,20 +38,29 @@ func (a *app) restore() *cobra.Command {
 	f := &restoreFlags{}
 	cmd := &cobra.Command{
 		Use:   "restore [ID|latest]",
-		Short: "Rebuild members' data dirs from a backup",
-		Long: `restore rebuilds the data dirs of a new cluster from the newest backup, the one named, or a plain snapshot file:
-every member's (--output-dir, one folder a member), or one (--name and --data-dir). Nothing appears there before the
-backup has been fetched, decrypted and checked, page by page and against the HashKV of the member it came from.
-It refuses while a member of the old cluster still answers, and never touches a directory that is not empty.
+		Short: "Rebuild members' data dirs, as they were at any revision or second",
+		Long: `restore rebuilds the data dirs of a new cluster: every member's (--output-dir, one folder a member), or one (--name
+and --data-dir). Without more words it goes as far as backups and the log reach (dr archive); --to and --to-revision end
+earlier, a backup's ID takes that one alone, --from-file a plain snapshot. Nothing appears before everything has been
+fetched, decrypted and checked, page by page and against what the members said of themselves. It refuses while a member of
+the old cluster still answers, and never touches a directory that is not empty.
+
+What cannot be reached is an error that names the nearest point that can; --best takes that one.
 
 A cluster over several hosts is restored from one plan, so that all members get the same data, token and revisions:
 make it once with --plan-out, copy it, and run --plan with --name and --data-dir on each host.`,
 		Example: `  dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --dry-run
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored
+  dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --to "2h ago"
   dr restore --from-file snapshot.db --initial-cluster infra0=https://10.0.0.1:2380 --name infra0 --data-dir /var/lib/etcd`,
 		Args: oneArg("backup"),
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&f.to, "to", "latest", "latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is surely not later")
+	flags.Int64Var(&f.target.Revision, "to-revision", 0, "the state right after the request that made this revision")
+	flags.Int64Var(&f.before, "before-revision", 0, "the state right before this revision was made, as before a delete")
+	flags.StringVar(&f.target.Lineage, "lineage", "", "the history to look in, where a revision is in several (default: the newest that has it)")
+	flags.BoolVar(&f.target.Best, "best", false, "restore the nearest point before, if the one that was asked for cannot be reached")
 	flags.StringVar(&f.target.File, "from-file", "", "restore this plain snapshot.db instead of a backup")
 	flags.BoolVar(&f.target.SkipHashCheck, "skip-hash-check", false, "take a file without the digest at its end, such as a copy of member/snap/db")
 	flags.StringVar(&f.layout.Into.OutputDir, "output-dir", "", "restore all members, one folder each, into this directory")
@@ -66,29 +80,69 @@ make it once with --plan-out, copy it, and run --plan with --name and --data-dir
 	a.repositoryFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		plan, err := a.plan(cmd, f, args)
-		if err != nil {
-			return err
-		}
-		if f.planOut != "" {
-			return a.writePlan(plan, f.planOut)
-		}
-		if f.dryRun {
-			return a.printPlan(plan)
-		}
-		keys, err := f.keys.load()
-		if err != nil {
-			return err
-		}
-		report, done := a.progress()
-		result, err := restore.Spawn(cmd.Context(), plan, a.source(plan, keys), report)
-		done()
-		if err != nil {
-			return err
-		}
-		return a.printRestore(plan, result)
+		return a.runRestore(cmd, f, args)
 	}
 	return cmd
+}
+
+func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) error {
+	if err := f.absolute(); err != nil {
+		return err
+	}
+	if f.planIn != "" {
+		plan, err := a.readPlan(cmd, f, args)
+		if err != nil {
+			return err
+		}
+		return a.runPlan(cmd, f, plan)
+	}
+	catalog, err := a.aim(cmd, f, args)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if f.dryRun || f.planOut != "" {
+		plan, err := restore.NewPlan(catalog, f.target, f.layout, now)
+		if err != nil {
+			return err
+		}
+		return a.runPlan(cmd, f, plan)
+	}
+	keys, err := f.keys.load()
+	if err != nil {
+		return err
+	}
+	report, done := a.progress()
+	plan, result, err := restore.RunTarget(cmd.Context(), catalog, f.target, f.layout, now,
+		func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+			return restore.Spawn(ctx, p, a.source(p, keys), report)
+		})
+	done()
+	if err != nil {
+		return err
+	}
+	return a.printRestore(plan, result)
+}
+
+// runPlan writes a plan down, prints it, or runs it as it is.
+func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, plan restore.Plan) error {
+	if f.planOut != "" {
+		return a.writePlan(plan, f.planOut)
+	}
+	if f.dryRun {
+		return a.printPlan(plan)
+	}
+	keys, err := f.keys.load()
+	if err != nil {
+		return err
+	}
+	report, done := a.progress()
+	result, err := restore.Spawn(cmd.Context(), plan, a.source(plan, keys), report)
+	done()
+	if err != nil {
+		return err
+	}
+	return a.printRestore(plan, result)
 }
 
 // source is where the child finds what the plan restores. A plan with a file needs no repository, even if one is named.
@@ -99,32 +153,55 @@ func (a *app) source(p restore.Plan, keys seal.Keys) restore.Source {
 	return restore.NewSource(a.repo, p.Cluster, keys)
 }
 
-// plan reads the plan of --plan, or makes one.
-func (a *app) plan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
-	if err := f.absolute(); err != nil {
-		return restore.Plan{}, err
+// aim reads what is asked for from the command line, and the catalog in which it is looked for.
+func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (repository.Catalog, error) {
+	if err := f.setTarget(cmd, args, time.Now()); err != nil {
+		return repository.Catalog{}, err
 	}
-	if f.planIn != "" {
-		return a.readPlan(cmd, f, args)
-	}
-	id, err := parseID(args)
-	if err != nil {
-		return restore.Plan{}, err
-	}
-	f.target.Backup = id
 	if f.initialCluster != "" {
+		var err error
 		if f.layout.Members, err = restore.ParseMembers(f.initialCluster); err != nil {
-			return restore.Plan{}, err
+			return repository.Catalog{}, err
 		}
 	}
 	if f.layout.Token == "" {
 		f.layout.Token = "dr-" + strings.ToLower(rand.Text()[:20])
 	}
-	catalog, err := a.catalog(cmd, f, id)
-	if err != nil {
-		return restore.Plan{}, err
+	return a.catalog(cmd, f)
+}
+
+// setTarget allows one way to say what is wanted. The argument latest is the newest backup, without the log.
+func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Time) error {
+	var said []string
+	for _, name := range []string{"to", "to-revision", "before-revision", "from-file"} {
+		if cmd.Flags().Changed(name) {
+			said = append(said, "--"+name)
+		}
 	}
-	return restore.NewPlan(catalog, f.target, f.layout, time.Now())
+	if len(args) > 0 {
+		said = append(said, args[0])
+	}
+	if len(said) > 1 {
+		return usagef("%s: say one of them", strings.Join(said, ", "))
+	}
+	id, err := parseID(args)
+	if err != nil {
+		return err
+	}
+	f.target.Backup, f.newestBackup = id, len(args) > 0 && id == ""
+	if f.target.Revision < 0 || f.before < 0 || cmd.Flags().Changed("to-revision") && f.target.Revision == 0 ||
+		cmd.Flags().Changed("before-revision") && f.before < 2 {
+		return usagef("--to-revision is at least 1, --before-revision at least 2")
+	}
+	if f.before > 0 {
+		f.target.Revision = f.before - 1
+	}
+	if f.to != "latest" {
+		if f.target.Time, err = when.Parse(f.to, now); err != nil {
+			return usagef("--to: %w", err)
+		}
+	}
+	return nil
 }
 
 // absolute resolves what the child, or another host's reader of the plan, should not have to guess.
@@ -140,11 +217,8 @@ func (f *restoreFlags) absolute() (err error) {
 	return nil
 }
 
-func (a *app) catalog(cmd *cobra.Command, f *restoreFlags, id repository.ID) (repository.Catalog, error) {
+func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, error) {
 	if f.target.File != "" {
-		if id != "" {
-			return repository.Catalog{}, usagef("--from-file, or a backup")
-		}
 		if _, err := os.Stat(f.target.File); err != nil {
 			return repository.Catalog{}, usagef("--from-file: %w", err)
 		}
@@ -154,12 +228,19 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags, id repository.ID) (re
 	if err != nil {
 		return repository.Catalog{}, err
 	}
-	return c.Load(cmd.Context(), repository.LoadOptions{Only: id, Proofs: true})
+	catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Only: f.target.Backup, Proofs: true, Log: true})
+	if err != nil || !f.newestBackup {
+		return catalog, err
+	}
+	newest, err := catalog.Latest()
+	f.target.Backup = newest.ID
+	return catalog, err
 }
 
 func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
 	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision",
-		"keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster"} {
+		"keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
+		"to", "to-revision", "before-revision", "lineage", "best"} {
 		if cmd.Flags().Changed(name) {
 			return restore.Plan{}, usagef("--plan decides --%s: leave it out, or make another plan", name)
 		}
@@ -205,7 +286,11 @@ func (a *app) printPlan(p restore.Plan) error {
 		return a.document(document.Plan(p))
 	}
 	a.printf("plan %s\n", p.ID)
-	pairs := []string{"restores", planSource(p), "members", p.InitialCluster(), "token", p.Token, "revisions", planBump(p), "into", planInto(p)}
+	pairs := append([]string{"restores", planSource(p)}, planLog(p)...)
+	pairs = append(pairs, "members", p.InitialCluster(), "token", p.Token, "revisions", planBump(p), "into", planInto(p))
+	if p.Estimate > 0 {
+		pairs = append(pairs, "takes about", seconds(p.Estimate))
+	}
 	for _, note := range p.Notes {
 		pairs = append(pairs, "note", note)
 	}
@@ -220,6 +305,34 @@ func planSource(p restore.Plan) string {
 	b := p.Backup
 	return fmt.Sprintf("backup %s of cluster %s: revision %d, %s", b.ID, p.Cluster, b.Revision, size(b.Plain.Size))
 }
+
+// planLog says what is replayed, and which state of the cluster that is.
+func planLog(p restore.Plan) []string {
+	if p.Log == nil {
+		return nil
+	}
+	l, r := p.Log, p.Reach
+	replays := fmt.Sprintf("%d segments of lineage %s, %s requests, %s", l.Segments, l.Lineage, humanize.Comma(int64(l.Requests)), size(l.Bytes))
+	up := "their end"
+	switch {
+	case l.Revision > 0:
+		up = fmt.Sprintf("revision %d", l.Revision)
+	case l.Position > 0 && r.Revision > 0:
+		up = fmt.Sprintf("position %d, revision %d", l.Position, r.Revision)
+	case l.Position > 0:
+		up = fmt.Sprintf("position %d", l.Position)
+	}
+	pairs := []string{"replays", replays, "up to", up}
+	if !r.NotBefore.IsZero() {
+		pairs = append(pairs, "that is", "all that was acknowledged by "+moment(r.NotBefore))
+	}
+	if !r.NotAfter.IsZero() {
+		pairs = append(pairs, "and nothing", "that was written after "+moment(r.NotAfter))
+	}
+	return pairs
+}
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 func planBump(p restore.Plan) string {
 	if p.Bump.By == 0 {
@@ -256,6 +369,7 @@ func (a *app) printRestore(p restore.Plan, r restore.Result) error {
 	a.facts(
 		"key space", fmt.Sprintf("%d keys at revision %d%s", r.Keys, r.Revision, bumped),
 		"HashKV", r.HashKV,
+		"log", replayedWords(r.Replayed),
 		"new cluster", fmt.Sprintf("%s, token %s", r.ClusterID, r.Token),
 		"cleared alarms", strings.Join(r.Cleared, ", "),
 		"took", fmt.Sprintf("%s (%s)", seconds(took), strings.Join(phases, ", ")),
@@ -265,6 +379,13 @@ func (a *app) printRestore(p restore.Plan, r restore.Result) error {
 		a.printf("\n  %s\n", shellLine(m.Command))
 	}
 	return nil
+}
+
+func replayedWords(r *restore.Replayed) string {
+	if r == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s requests replayed, revision %d to %d: %s", humanize.Comma(int64(r.Requests)), r.From, r.To, r.Proven)
 }
 
 // shellLine breaks a command before each flag, ready to be pasted.

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -33,7 +35,10 @@ const (
 const MaxSize = 1 << 20
 
 // Encode is the stored form of v, a struct with at least one field.
-func Encode(v any) ([]byte, error) {
+func Encode(v any) ([]byte, error) { return EncodeUpTo(MaxSize, v) }
+
+// EncodeUpTo is Encode for a document that is read back with another limit than MaxSize.
+func EncodeUpTo(limit int, v any) ([]byte, error) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
@@ -48,15 +53,16 @@ func Encode(v any) ([]byte, error) {
 	covered = append(covered, ",\n"...)
 	sum := sha256.Sum256(covered)
 	document := append(covered, digestField+hex.EncodeToString(sum[:])+documentEnding...)
-	if len(document) > MaxSize {
+	if len(document) > limit {
 		return nil, fmt.Errorf("%d bytes are more than the %d that are read back: shorten its texts, such as labels",
-			len(document), MaxSize)
+			len(document), limit)
 	}
 	return document, nil
 }
 
-// Decode fills v, a pointer to a struct, from data of that format. Unknown fields are refused: a newer version that adds
-// one raises the format's number, and what that field says might matter. Errors match storage.ErrDamaged.
+// Decode fills v, a pointer to a struct with a field Format, from data of that format. Unknown fields are refused: a
+// newer version that adds one raises the format's number, and what that field says might matter. Errors match
+// storage.ErrDamaged.
 func Decode(data []byte, format int, v any) error {
 	covered, digest, err := split(data)
 	if err != nil {
@@ -65,20 +71,31 @@ func Decode(data []byte, format int, v any) error {
 	if sum := sha256.Sum256(covered); hex.EncodeToString(sum[:]) != digest {
 		return fmt.Errorf("%w: its content does not match its own sha256", storage.ErrDamaged)
 	}
-	body := append(bytes.TrimSuffix(covered[:len(covered):len(covered)], []byte(",\n")), "\n}"...)
-	var known struct{ Format int }
-	if err := json.Unmarshal(body, &known); err == nil && known.Format != format {
-		return fmt.Errorf("%w: its format %d is unknown to this version of dr, which knows %d", storage.ErrDamaged, known.Format, format)
-	}
+	body := slices.Concat(bytes.TrimSuffix(covered, []byte(",\n")), []byte("\n}")) // data stays as it is
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
+	err = dec.Decode(v)
+	if known, ok := formatIn(body, v, err); ok && known != format {
+		return fmt.Errorf("%w: its format %d is unknown to this version of dr, which knows %d", storage.ErrDamaged, known, format)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return fmt.Errorf("%w: there is more than one document in it", storage.ErrDamaged)
 	}
 	return nil
+}
+
+// formatIn is the format that body says it has. A body that was decoded well is not parsed a second time for that: with
+// thousands of documents it shows.
+func formatIn(body []byte, v any, err error) (format int, ok bool) {
+	if err == nil {
+		return int(reflect.ValueOf(v).Elem().FieldByName("Format").Int()), true
+	}
+	var known struct{ Format int }
+	err = json.Unmarshal(body, &known)
+	return known.Format, err == nil
 }
 
 // split checks the frame of a document and returns the bytes that its digest covers.

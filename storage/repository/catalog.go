@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
@@ -19,6 +17,8 @@ type Catalog struct {
 	Cluster string
 	Backups []Backup // newest first, by the times in their manifests
 	Damaged []Damage // what looks like a backup and is none, newest first by name
+
+	Lineages []Lineage // of the log, oldest first by their headers; only if it was asked for
 }
 
 // Backup is one snapshot with its manifest and proofs.
@@ -38,11 +38,13 @@ type LoadOptions struct {
 	Newest int  // that many backups, by name; 0: all
 	Only   ID   // this one alone; "": as Newest says
 	Proofs bool // read the proofs too
+	Log    bool // read all of the log too; windows are found only for the backups that are read
 }
 
 const readers = 8 // requests at once; a manifest takes one round trip
 
-// Load reads the catalog: one listing, then the manifests, newest first and only as many as o asks for.
+// Load reads the catalog: one listing, then the manifests, newest first and only as many as o asks for; and the log's
+// headers if o asks for them.
 func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	folders, err := c.folders(ctx, o.Only)
 	if err != nil {
@@ -54,21 +56,21 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 		folders = folders[:o.Newest]
 	}
 	backups, errs := make([]Backup, len(folders)), make([]error, len(folders))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(readers)
-	for i, f := range folders {
-		group.Go(func() error {
-			backups[i], errs[i] = c.loadBackup(ctx, f, o.Proofs)
-			if errs[i] != nil && !errors.Is(errs[i], ErrDamaged) {
-				return errs[i]
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
+	err = atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
+		backups[i], errs[i] = c.loadBackup(ctx, folders[i], o.Proofs)
+		if errs[i] != nil && !errors.Is(errs[i], ErrDamaged) {
+			return errs[i]
+		}
+		return nil
+	})
+	if err != nil {
 		return Catalog{}, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
 	}
-	return c.catalog(folders, backups, errs), nil
+	catalog := c.catalog(folders, backups, errs)
+	if o.Log {
+		catalog.Lineages, err = c.loadLog(ctx)
+	}
+	return catalog, err
 }
 
 func (c *Cluster) catalog(folders []folder, backups []Backup, errs []error) Catalog {

@@ -31,6 +31,7 @@ func fullManifest() repository.Manifest {
 	}
 	m.Members = []repository.Member{m.Member, {ID: "91bc3c398fb3c146", Learner: true}}
 	m.RaftIndex, m.RaftTerm = 1<<63+1, 7
+	m.RaftIndexMax, m.RevisionMax = 1<<63+3, 1002
 	m.HashKV = &repository.HashKV{Revision: 1000, CompactRevision: -1, Hash: 4294967295}
 	m.Seal = seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq", "age1zzzzzzzzzzzz"}}
 	m.Stored = repository.Blob{Name: "snapshot.db.zst.age", Size: 1 << 40, SHA256: strings.Repeat("0123456789abcdef", 4)}
@@ -204,6 +205,8 @@ func TestManifestInvalid(t *testing.T) {
 		"odd cluster":            func(m *repository.Manifest) { m.Cluster = ".." },
 		"no cluster":             func(m *repository.Manifest) { m.Cluster = "" },
 		"revision 0":             func(m *repository.Manifest) { m.Revision = 0 },
+		"revisionMax below":      func(m *repository.Manifest) { m.RevisionMax = m.Revision - 1 },
+		"raftIndexMax below":     func(m *repository.Manifest) { m.RaftIndexMax = m.RaftIndex - 1 },
 		"no start":               func(m *repository.Manifest) { m.Started = time.Time{} },
 		"end before the start":   func(m *repository.Manifest) { m.Finished = m.Started.Add(-1) },
 		"no end":                 func(m *repository.Manifest) { m.Finished = time.Time{} },

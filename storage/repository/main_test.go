@@ -43,11 +43,11 @@ func eachStore(t *testing.T, test func(t *testing.T, b storage.Bucket)) {
 	t.Run("file", func(t *testing.T) { test(t, openFile(t, t.TempDir())) })
 }
 
-func openFile(t *testing.T, dir string) storage.Bucket {
-	t.Helper()
+func openFile(tb testing.TB, dir string) storage.Bucket {
+	tb.Helper()
 	b, err := file.Open(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }

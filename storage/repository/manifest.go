@@ -33,6 +33,11 @@ type Manifest struct {
 	RaftIndex uint64 `json:"raftIndex"` // lower bound of the snapshot's consistent index
 	RaftTerm  uint64 `json:"raftTerm"`  // lower bound
 
+	// RevisionMax and RaftIndexMax were asked for when the stream had begun, so that the snapshot's own revision and
+	// consistent index lie between the bounds. 0: not known.
+	RevisionMax  int64  `json:"revisionMax,omitempty"`
+	RaftIndexMax uint64 `json:"raftIndexMax,omitempty"`
+
 	HashKV *HashKV `json:"hashKV,omitempty"` // of the member asked; absent if it was not asked for or not to be had
 
 	Plain  Blob      `json:"plain"`  // snapshot.db as etcd sent it, with the digest at its end
@@ -118,6 +123,12 @@ func (m Manifest) Validate() error {
 	}
 	if m.Revision < 1 {
 		return fmt.Errorf("revision %d is below 1", m.Revision)
+	}
+	if m.RevisionMax != 0 && m.RevisionMax < m.Revision {
+		return fmt.Errorf("revisionMax %d is below revision %d", m.RevisionMax, m.Revision)
+	}
+	if m.RaftIndexMax != 0 && m.RaftIndexMax < m.RaftIndex {
+		return fmt.Errorf("raftIndexMax %d is below raftIndex %d", m.RaftIndexMax, m.RaftIndex)
 	}
 	if m.Started.IsZero() || m.Finished.Before(m.Started) {
 		return errors.New("it finished before it started")

@@ -3,6 +3,9 @@
 //	<cluster>/backups/<id>/snapshot.db.zst[.age]   the sealed snapshot
 //	<cluster>/backups/<id>/manifest.json           written last, create-only: with it the backup exists
 //	<cluster>/backups/<id>/proof-<time>.json       what a verify found; appended, never rewritten
+//	<cluster>/log/<lineage>/<seq, 16 hex>.seg      one piece of the log; create-only: the name is the fence
+//	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  the headers of many again, so that a year lists fast
+//	<cluster>/leases/<job>.json                    who works now; rewritten, and only avoids double work
 //
 // It holds revisions, positions and bytes, and knows nothing of etcd's requests.
 package repository
@@ -24,7 +27,9 @@ var (
 	ErrNotFound = errors.New("not in the repository")
 	// ErrDamaged: an object of the repository is not what was written.
 	ErrDamaged = storage.ErrDamaged
-	// ErrName: a cluster's or backup's name is malformed.
+	// ErrTaken: another archiver has stored a segment under that name. The error is a *TakenError.
+	ErrTaken = errors.New("another archiver was first")
+	// ErrName: a cluster's, backup's, lineage's or job's name is malformed.
 	ErrName = errors.New("malformed name")
 )
 

@@ -58,12 +58,17 @@ func firstCluster(ctx context.Context, bucket storage.Bucket, after string) (str
 
 // read returns a small object as a whole.
 func (c *Cluster) read(ctx context.Context, key string) ([]byte, error) {
+	return c.readUpTo(ctx, key, document.MaxSize)
+}
+
+// readUpTo returns an object as a whole if it has no more than limit bytes, else ErrDamaged.
+func (c *Cluster) readUpTo(ctx context.Context, key string, limit int64) ([]byte, error) {
 	r, object, err := c.bucket.Open(ctx, key, storage.OpenOptions{})
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	if object.Size > document.MaxSize {
+	if object.Size > limit {
 		return nil, fmt.Errorf("%w: it has %d bytes, more than any document of dr", ErrDamaged, object.Size)
 	}
 	return io.ReadAll(r)

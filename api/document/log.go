@@ -1,0 +1,129 @@
+package document
+
+import (
+	"errors"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Window is a recovery window: any point between From and To can be restored.
+type Window struct {
+	Cluster  string           `json:"cluster"`
+	Lineage  string           `json:"lineage"`
+	Base     repository.ID    `json:"base"`            // the oldest backup that the log goes on from
+	Doubt    string           `json:"doubt,omitempty"` // what is known against Base, where there is no other
+	From     repository.Point `json:"from"`
+	To       repository.Point `json:"to"`
+	Segments int              `json:"segments"`
+	Bytes    int64            `json:"bytes"` // of the segments, as stored
+}
+
+// Gap is a part of the log that is in no segment, or where one history ends and another begins.
+type Gap struct {
+	Cluster     string    `json:"cluster"`
+	Lineage     string    `json:"lineage"`
+	NextLineage string    `json:"nextLineage,omitempty"` // Lineage itself for a gap within
+	From        uint64    `json:"from,omitempty"`        // positions, both inclusive; absent where they are not known
+	To          uint64    `json:"to,omitempty"`
+	Positions   uint64    `json:"positions"` // how many
+	Since       time.Time `json:"since"`
+	Until       time.Time `json:"until,omitzero"` // absent if nothing follows
+	Seconds     float64   `json:"seconds"`        // its width in time, 0 if nothing follows
+	Reason      string    `json:"reason"`
+}
+
+// ArchiveVerify is dr archive verify.
+type ArchiveVerify struct {
+	Cluster  string   `json:"cluster"`
+	Verdict  string   `json:"verdict"` // passed: no gap, nothing missing, nothing damaged; failed
+	Depth    string   `json:"depth"`   // headers, stored (every byte's digest) or opened (decrypted and decoded)
+	Found    int      `json:"found"`   // segments that are there and whole
+	Requests int64    `json:"requests"`
+	Bytes    int64    `json:"bytes"`
+	Missing  []Fault  `json:"missing"`
+	Damaged  []Fault  `json:"damaged"`
+	Gaps     []Gap    `json:"gaps"`
+	Windows  []Window `json:"windows"`
+}
+
+// Fault is a segment, or a run of them, that cannot be used.
+type Fault struct {
+	Key     string `json:"key"` // of the first
+	Lineage string `json:"lineage"`
+	Seq     uint64 `json:"seq"`
+	Upto    uint64 `json:"upto"` // seq of the last
+	Message string `json:"message"`
+}
+
+// ArchiveStatus is /status of dr archive.
+type ArchiveStatus struct {
+	archive.Status
+	RPOSeconds *float64 `json:"rpoSeconds"` // null while it is not known of any moment that all before it is stored
+}
+
+// NewArchiveStatus is s as a document, as of now.
+func NewArchiveStatus(s archive.Status, now time.Time) ArchiveStatus {
+	d := ArchiveStatus{Status: s}
+	if rpo, ok := s.RPO(now); ok {
+		seconds := rpo.Seconds()
+		d.RPOSeconds = &seconds
+	}
+	return d
+}
+
+// NewArchiveVerify judges the log of c, of which was read what depth says.
+func NewArchiveVerify(c repository.Catalog, depth string) ArchiveVerify {
+	d := ArchiveVerify{
+		Cluster: c.Cluster, Verdict: "passed", Depth: depth,
+		Missing: []Fault{}, Damaged: []Fault{}, Gaps: Gaps(c), Windows: Windows(c),
+	}
+	for _, l := range c.Lineages {
+		for _, s := range l.Segments {
+			d.Found++
+			d.Requests += int64(s.Requests)
+			d.Bytes += s.Size
+		}
+		for _, f := range l.Faults {
+			fault := Fault{f.Key, l.ID, f.Seq, f.Upto, f.Err.Error()}
+			if errors.Is(f.Err, repository.ErrNotFound) {
+				d.Missing = append(d.Missing, fault)
+			} else {
+				d.Damaged = append(d.Damaged, fault)
+			}
+		}
+	}
+	if len(d.Missing)+len(d.Damaged)+len(d.Gaps) > 0 {
+		d.Verdict = "failed"
+	}
+	return d
+}
+
+// Windows are the recovery windows of c.
+func Windows(c repository.Catalog) []Window {
+	windows := []Window{}
+	for _, w := range c.Windows() {
+		windows = append(windows, Window{c.Cluster, w.Lineage, w.Base, w.Doubt, w.From, w.To, w.Segments, w.Bytes})
+	}
+	return windows
+}
+
+// Gaps are the holes in the log of c.
+func Gaps(c repository.Catalog) []Gap {
+	gaps := []Gap{}
+	for _, g := range c.Gaps() {
+		d := Gap{
+			Cluster: c.Cluster, Lineage: g.Lineage, NextLineage: g.NextLineage, From: g.From, To: g.To,
+			Since: g.Since, Until: g.Until, Reason: g.Reason,
+		}
+		if g.To >= g.From && g.From > 0 {
+			d.Positions = g.To - g.From + 1
+		}
+		if g.Until.After(g.Since) {
+			d.Seconds = g.Until.Sub(g.Since).Seconds()
+		}
+		gaps = append(gaps, d)
+	}
+	return gaps
+}

@@ -1,0 +1,101 @@
+// Package server answers over HTTP what etcd-dr says of itself.
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+)
+
+// Archive serves what an archiving agent says of itself: /status as JSON, /metrics for Prometheus, and /healthz, which
+// answers 503 while the agent waits for a member, a leader or a store. It needs no login and tells no secret; it is
+// meant for loopback, or for a pod's own network.
+func Archive(status func() archive.Status) http.Handler {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(archiveCollector{status})
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(document.NewArchiveStatus(status(), time.Now())) // whoever asked is gone
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		s := status()
+		if s.State == archive.Waiting {
+			http.Error(w, s.Problem, http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte(s.State + "\n"))
+	})
+	return mux
+}
+
+// archiveCollector reads the status when it is asked: the numbers are of that moment.
+type archiveCollector struct{ status func() archive.Status }
+
+var (
+	rpoSeconds = prometheus.NewDesc("etcd_dr_archive_rpo_seconds",
+		"What would be lost now: seconds since the last moment of which all acknowledged writes are known to be stored. Absent until there is one, and on standby.",
+		[]string{"cluster"}, nil)
+	workingNow = prometheus.NewDesc("etcd_dr_archive_working",
+		"1 if this agent archives, 0 if it stands by or waits.", []string{"cluster"}, nil)
+	archiveMetrics = []archiveMetric{
+		gauge("durable_position", "Last position (raft index) that is stored.", func(s archive.Status) float64 { return float64(s.Durable) }),
+		gauge("pending_requests", "Requests that are read and not stored yet.", func(s archive.Status) float64 { return float64(s.PendingRequests) }),
+		gauge("pending_bytes", "Their bytes.", func(s archive.Status) float64 { return float64(s.PendingBytes) }),
+		gauge("purge_headroom_seconds", "Seconds until etcd purges a file of its log that is not stored in full, were this agent gone.",
+			func(s archive.Status) float64 { return s.Headroom.Seconds }),
+		gauge("unlinked_bytes", "Bytes of purged files that live only because this agent has them open.",
+			func(s archive.Status) float64 { return float64(s.Headroom.UnlinkedBytes) }),
+		counter("segments_total", "Segments stored.", func(s archive.Status) float64 { return float64(s.StoredSegments) }),
+		counter("requests_total", "Requests stored.", func(s archive.Status) float64 { return float64(s.StoredRequests) }),
+		counter("bytes_total", "Bytes stored.", func(s archive.Status) float64 { return float64(s.StoredBytes) }),
+		counter("gaps_total", "Gaps recorded.", func(s archive.Status) float64 { return float64(s.Gaps) }),
+		counter("store_failures_total", "Tries to store a segment that failed.", func(s archive.Status) float64 { return float64(s.Failures) }),
+	}
+)
+
+type archiveMetric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(archive.Status) float64
+}
+
+func gauge(name, help string, value func(archive.Status) float64) archiveMetric {
+	return archiveMetric{prometheus.NewDesc("etcd_dr_archive_"+name, help, []string{"cluster"}, nil), prometheus.GaugeValue, value}
+}
+
+func counter(name, help string, value func(archive.Status) float64) archiveMetric {
+	return archiveMetric{prometheus.NewDesc("etcd_dr_archive_"+name, help, []string{"cluster"}, nil), prometheus.CounterValue, value}
+}
+
+func (c archiveCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- rpoSeconds
+	to <- workingNow
+	for _, m := range archiveMetrics {
+		to <- m.desc
+	}
+}
+
+func (c archiveCollector) Collect(to chan<- prometheus.Metric) {
+	s := c.status()
+	working := 0.0
+	if s.State == archive.Working {
+		working = 1
+	}
+	to <- prometheus.MustNewConstMetric(workingNow, prometheus.GaugeValue, working, s.Cluster)
+	if lost, ok := s.RPO(time.Now()); ok && s.State != archive.Standby {
+		to <- prometheus.MustNewConstMetric(rpoSeconds, prometheus.GaugeValue, lost.Seconds(), s.Cluster)
+	}
+	for _, m := range archiveMetrics {
+		to <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s), s.Cluster)
+	}
+}

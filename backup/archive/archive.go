@@ -1,0 +1,193 @@
+// Package archive turns a member's log into segments in a repository, as it is written.
+//
+//	member/wal ── committed requests ──► pending ── flush ──► segment, sealed ──► Bucket.Put (create-only)
+//	member ────── Status ──► marks: which position, which revision, when
+//
+// One agent runs beside a member; several, beside several members, make one log: a lease says who works, and the
+// segments' names, which can be created only once, make sure of it. The member's own log is the spool: while the store
+// is away its files are kept open, and nothing is lost when etcd purges them.
+package archive
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// Errors of Run, to be matched with errors.Is.
+var (
+	// ErrConfig: what was asked for cannot be done as written.
+	ErrConfig = errors.New("bad archive configuration")
+	// ErrRefused: it could be done, and would give secrets away or mix histories.
+	ErrRefused = errors.New("refused")
+)
+
+// Config says which log to archive and how.
+type Config struct {
+	DataDir string         // the member's; only read
+	Etcd    cluster.Config // how to reach that member, and through it its cluster
+	To      seal.Recipients
+
+	Flush       time.Duration // how long a request waits at most before it is on its way to the store
+	SegmentSize int           // bytes of requests after which they go at once
+	Lease       time.Duration // how long another agent waits before it takes over
+	HashEvery   time.Duration // how often the member is asked for its HashKV; 0: never
+	MaxWALs     int           // the member's --max-wals, for the headroom; 0: it purges nothing
+
+	Host    string // of this agent, for whoever looks at the lease
+	Version string // of dr
+	// Snapshot takes a backup at once, because a log without one before it restores nothing.
+	Snapshot func(ctx context.Context, why string) error
+}
+
+// Limits of Config.
+const (
+	minFlush       = 100 * time.Millisecond
+	minSegmentSize = 4 << 10
+	minLease       = time.Second
+)
+
+// Validate says what is wrong with c, if anything is. Errors match ErrConfig.
+func (c Config) Validate() error {
+	switch {
+	case c.Flush < minFlush:
+		return fmt.Errorf("%w: --flush %s is below %s", ErrConfig, c.Flush, minFlush)
+	case c.SegmentSize < minSegmentSize:
+		return fmt.Errorf("%w: --segment-size %d is below %d bytes", ErrConfig, c.SegmentSize, minSegmentSize)
+	case c.Lease < minLease:
+		return fmt.Errorf("%w: --lease %s is below %s", ErrConfig, c.Lease, minLease)
+	case c.Lease > repository.MaxLease:
+		return fmt.Errorf("%w: --lease %s is above %s", ErrConfig, c.Lease, repository.MaxLease)
+	case slices.Contains(c.To.Seal().Recipients, "passphrase"):
+		return fmt.Errorf("%w: a passphrase takes a second of CPU for each segment: use --recipient", ErrConfig)
+	case c.HashEvery < 0:
+		return fmt.Errorf("%w: --hash-every %s is below zero", ErrConfig, c.HashEvery)
+	}
+	if _, err := os.ReadDir(c.DataDir); err != nil {
+		return fmt.Errorf("%w: --data-dir: %w", ErrConfig, err)
+	}
+	return c.Etcd.Validate()
+}
+
+// Run archives until ctx ends, and then stores what is pending. It returns an error only for what trying again cannot
+// mend; a store, a member or a cluster that is away is waited for, and told through report and observe.
+func Run(
+	ctx context.Context, c Config, to *repository.Cluster, observe func(Status), report storage.Report,
+) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	a := &archiver{
+		config: c, to: to, report: report, writer: strings.ToLower(rand.Text()[:16]),
+		board: &board{tell: observe},
+	}
+	a.board.set(func(s *Status) { s.State, s.Cluster = Starting, to.Name() })
+	defer a.snapshots.Wait()
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		began := time.Now()
+		err := a.turn(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case isFinal(err):
+			return err
+		}
+		a.warn("%v", err)
+		a.board.set(func(s *Status) { s.State, s.Problem = Waiting, err.Error() })
+		if time.Since(began) > lastWait {
+			wait = firstWait
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// How long to wait before another turn.
+const (
+	firstWait = 500 * time.Millisecond
+	lastWait  = 10 * time.Second
+)
+
+// isFinal tells what no waiting mends.
+func isFinal(err error) bool {
+	return errors.Is(err, ErrConfig) || errors.Is(err, ErrRefused) || errors.Is(err, cluster.ErrConfig) ||
+		errors.Is(err, wal.ErrUnknown) || errors.Is(err, storage.ErrDamaged)
+}
+
+// archiver is one run of the agent, over all its turns.
+type archiver struct {
+	config    Config
+	to        *repository.Cluster
+	report    storage.Report
+	writer    string // tells its segments from another run's
+	board     *board
+	snapshots sync.WaitGroup
+	lastHash  time.Time
+	breach    *breach // nil while this member's log continues the repository's
+}
+
+func (a *archiver) note(format string, args ...any) {
+	a.report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: fmt.Sprintf(format, args...)})
+}
+
+func (a *archiver) warn(format string, args ...any) {
+	a.report.Say(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf(format, args...)})
+}
+
+// turn connects, waits for the lease, and archives until something breaks.
+func (a *archiver) turn(ctx context.Context) error {
+	member, log, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer member.close()
+	defer log.Close()
+	lease, err := a.stand(ctx, member, log)
+	if err != nil {
+		return err
+	}
+	ctx, lost := context.WithCancelCause(ctx)
+	keeping := a.keep(ctx, lease, lost)
+	defer keeping.Wait()
+	defer lost(nil)
+	w, err := a.begin(ctx, member, log)
+	if err != nil {
+		return err
+	}
+	defer w.log.Close()
+	defer w.end()
+	return w.follow(ctx)
+}
+
+// open finds the member and its log, and holds one against the other: the log of one member with the word of another
+// would prove nothing.
+func (a *archiver) open(ctx context.Context) (*member, *wal.Log, error) {
+	log, err := wal.Open(a.config.DataDir, segment.End{})
+	if err != nil {
+		return nil, nil, err
+	}
+	clusterID, memberID := log.IDs()
+	a.board.set(func(s *Status) { s.Member = fmt.Sprintf("%x", memberID) })
+	m, err := connect(ctx, a.config.Etcd, clusterID, memberID)
+	if err != nil {
+		log.Close()
+		return nil, nil, err
+	}
+	return m, log, nil
+}

@@ -1,0 +1,186 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// breach is why the log in the repository cannot be continued from this member's. It is kept from turn to turn: other
+// agents are let try first.
+type breach struct {
+	why   string
+	end   segment.End // of what is stored, when it was found
+	from  uint64      // in the same lineage, go on at this position; 0: in a new one
+	since time.Time
+}
+
+// begin goes on where the repository ends, or begins anew where it cannot.
+func (a *archiver) begin(ctx context.Context, m *member, log *wal.Log) (*work, error) {
+	tail, err := a.to.LogTail(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &work{archiver: a, member: m, log: log, heardAt: time.Now(), began: time.Now()}
+	w.version = m.server.Status.Version
+	why, after := a.mustBeginAnew(m, tail)
+	if why != "" {
+		return w, w.beginLineage(ctx, why, after)
+	}
+	last := tail.Last
+	w.next = segment.Header{Lineage: last.Lineage, Seq: last.Seq + 1, Previous: last.Digest}
+	w.stored, w.pending = last.End, startAfter(last.End)
+	if n := len(last.Marks); n > 0 {
+		w.lastMark = last.Marks[n-1]
+	}
+	if err := w.loadUnindexed(ctx, tail); err != nil {
+		return nil, err
+	}
+	if err := log.Skip(last.End); err != nil {
+		return nil, w.broken(err)
+	}
+	if b := a.breach; b != nil && b.from > 0 { // nobody has the part in between
+		log.Resume(b.from)
+		w.next.Reason = b.why
+		w.gap(ctx, b.why)
+		return w, nil
+	}
+	w.note("goes on with lineage %s behind position %d", last.Lineage, last.Last)
+	return w, w.needBase(ctx)
+}
+
+// mustBeginAnew says why the log cannot be continued, "" if it can.
+func (a *archiver) mustBeginAnew(m *member, tail repository.Tail) (why string, after *segment.After) {
+	last := tail.Last
+	if tail.Lineage == "" {
+		return "the first of this cluster", nil
+	}
+	if last.Seq > 0 {
+		after = &segment.After{Lineage: last.Lineage, Seq: last.Seq, Position: last.Last, Time: last.Written}
+		if n := len(last.Marks); n > 0 {
+			after.Time = last.Marks[n-1].NotAfter
+		}
+	}
+	if a.breach != nil && a.breach.end != last.End { // another agent has gone on meanwhile
+		a.breach = nil
+	}
+	switch {
+	case tail.Broken != nil:
+		return fmt.Sprintf("the log before cannot be continued: %v", tail.Broken), after
+	case !sameID(last.ClusterID, m.cluster.ID):
+		return fmt.Sprintf("the cluster is another one: %x, before it was %s", m.cluster.ID, last.ClusterID), after
+	case a.breach != nil && a.breach.from == 0:
+		return a.breach.why, after
+	}
+	return "", after
+}
+
+func sameID(hex string, id uint64) bool {
+	var parsed uint64
+	_, err := fmt.Sscanf(hex, "%x", &parsed)
+	return err == nil && parsed == id
+}
+
+// beginLineage begins with the oldest entry that the member's log holds, so that backups which were taken before the
+// agent was started can be bases too.
+func (w *work) beginLineage(ctx context.Context, why string, after *segment.After) error {
+	w.next = segment.Header{Lineage: newLineage(), Seq: 1, Reason: why, After: after}
+	w.pending = startAfter(segment.End{})
+	w.log.Close()
+	log, err := wal.Open(w.config.DataDir, segment.End{})
+	if err != nil {
+		return err
+	}
+	w.log = log
+	w.breach = nil
+	w.lastHash = time.Time{}
+	w.warn("begins lineage %s: %s", w.next.Lineage, why)
+	if after != nil {
+		w.board.set(func(s *Status) { s.Gaps++ })
+	}
+	w.snapshot(ctx, why)
+	return nil
+}
+
+// gap goes on in the same lineage behind positions that are not to be had.
+func (w *work) gap(ctx context.Context, why string) {
+	w.breach = nil
+	w.warn("records a gap: %s", why)
+	w.board.set(func(s *Status) { s.Gaps++ })
+	w.snapshot(ctx, why)
+}
+
+// broken remembers an error that says that this log does not continue the repository's, so that the next turn can begin
+// anew if no other agent's does. Other errors pass through.
+func (w *work) broken(err error) error {
+	b := &breach{why: err.Error(), end: w.stored, since: time.Now()}
+	switch gap, ok := errors.AsType[*wal.GapError](err); {
+	case ok && w.took:
+		b.from = gap.To + 1
+	case !ok && !errors.Is(err, wal.ErrForked):
+		return err
+	}
+	if old := w.breach; old != nil && old.end == b.end {
+		b.since = old.since
+	}
+	w.breach = b
+	return fmt.Errorf("%w: %w", errBreach, err)
+}
+
+// needBase takes a backup if the stretch that goes on has none before it, as after a snapshot that failed.
+func (w *work) needBase(ctx context.Context) error {
+	c, err := w.to.Load(ctx, repository.LoadOptions{Log: true})
+	if err != nil {
+		return err
+	}
+	for _, window := range c.Windows() {
+		if window.Lineage == w.next.Lineage && window.To.Position == w.stored.Position {
+			return nil
+		}
+	}
+	w.snapshot(ctx, "the log had no backup to go on from")
+	return nil
+}
+
+// snapshot takes a backup beside the archiving, and tries until it has one.
+func (w *work) snapshot(ctx context.Context, why string) {
+	take := w.config.Snapshot
+	if take == nil {
+		return
+	}
+	w.snapshots.Go(func() {
+		for wait := firstWait; ; wait = min(2*wait, lastWait) {
+			err := take(ctx, why)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			w.warn("the backup that the log needs is not taken yet: %v", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
+		}
+	})
+}
+
+// loadUnindexed reads the headers that no index repeats yet.
+func (w *work) loadUnindexed(ctx context.Context, tail repository.Tail) error {
+	if len(tail.Unindexed) < 2 {
+		return nil
+	}
+	l, err := w.to.LoadLineage(ctx, tail.Lineage)
+	if err != nil {
+		return err
+	}
+	for _, s := range l.Segments {
+		if s.Seq >= tail.Unindexed[0] {
+			w.unindexed = append(w.unindexed, s)
+		}
+	}
+	return nil
+}

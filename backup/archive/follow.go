@@ -1,0 +1,72 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// follow archives until ctx ends or something breaks.
+func (w *work) follow(ctx context.Context) error {
+	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w.stop = stop
+	tick := time.NewTicker(w.pace())
+	defer tick.Stop()
+	for {
+		if err := w.step(ctx, storing); err != nil {
+			return err
+		}
+		if w.cannotGoOn != nil {
+			return errors.Join(w.broken(w.cannotGoOn), w.drain(storing))
+		}
+		select {
+		case <-ctx.Done():
+			return w.farewell(ctx, storing)
+		case o := <-w.storing:
+			if err := w.settle(storing, o); err != nil {
+				return err
+			}
+		case <-tick.C:
+		}
+	}
+}
+
+// pace is how often the log is looked at: often enough that it adds little to the flush.
+func (w *work) pace() time.Duration { return min(w.config.Flush/4, 250*time.Millisecond) }
+
+// farewell stores what is pending when the agent is told to stop. Who lost the lease leaves it to the next.
+func (w *work) farewell(ctx, storing context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errLost) {
+		return cause
+	}
+	return errors.Join(cause, w.drain(storing))
+}
+
+// drainTime is what storing the last of a turn may take.
+const drainTime = 10 * time.Second
+
+// drain stores what is pending.
+func (w *work) drain(storing context.Context) error {
+	timer := time.AfterFunc(drainTime, w.stop)
+	defer timer.Stop()
+	for w.storing != nil || len(w.pending.requests) > 0 {
+		if w.storing == nil {
+			w.send(storing)
+		}
+		if err := w.settle(storing, <-w.storing); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end waits for what is on its way, which nobody waits for any more.
+func (w *work) end() {
+	if w.stop != nil {
+		w.stop()
+	}
+	if w.storing != nil {
+		<-w.storing
+	}
+}

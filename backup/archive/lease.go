@@ -1,0 +1,101 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// leaseJob is the lease that agents of one cluster share. It only avoids double work: segments' names are the fence.
+const leaseJob = "archive"
+
+// Errors that end a turn and not the agent.
+var (
+	errLost   = errors.New("another agent has taken the lease")
+	errBreach = errors.New("this member's log does not continue the repository's")
+)
+
+// stand waits until this agent is the one that works: its member has a leader, nobody else holds the lease, and, if this
+// member's log lacks something, the other agents have had their chance. Meanwhile the log's files are kept open.
+func (a *archiver) stand(ctx context.Context, m *member, log *wal.Log) (repository.Lease, error) {
+	for {
+		if err := m.server.Confirm(ctx); err != nil {
+			return repository.Lease{}, err
+		}
+		if err := log.Hold(); err != nil {
+			return repository.Lease{}, err
+		}
+		holder := "nobody yet: this agent's log has a hole, others may have the missing part"
+		if a.mayWork(time.Now()) {
+			lease, held, err := a.acquire(ctx)
+			if err != nil || held {
+				return lease, err
+			}
+			holder = lease.Holder
+		}
+		a.board.set(func(s *Status) { s.State, s.Problem, s.Holder = Standby, "", holder })
+		if err := sleep(ctx, a.config.Lease/3); err != nil {
+			return repository.Lease{}, err
+		}
+	}
+}
+
+// mayWork: after a breach, agents whose members have what is missing get the time to take over.
+func (a *archiver) mayWork(now time.Time) bool {
+	return a.breach == nil || now.Sub(a.breach.since) > 2*a.config.Lease
+}
+
+// acquire takes the lease and, a moment later, looks whether it has it: of two who take it at once the last one has.
+func (a *archiver) acquire(ctx context.Context) (lease repository.Lease, held bool, err error) {
+	lease, held, err = a.to.AcquireLease(ctx, leaseJob, a.holder(), a.config.Lease, time.Now())
+	if err != nil || !held {
+		return lease, held, err
+	}
+	if err := sleep(ctx, a.config.Lease/10); err != nil {
+		return lease, false, err
+	}
+	return a.to.RenewLease(ctx, lease, a.config.Lease, time.Now())
+}
+
+func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, a.writer) }
+
+// keep renews the lease until ctx ends, and then gives it back. If another agent has it, lost ends the turn. A store that
+// is away is waited for: nobody else can take it over there either.
+func (a *archiver) keep(ctx context.Context, lease repository.Lease, lost context.CancelCauseFunc) *sync.WaitGroup {
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		for sleep(ctx, a.config.Lease/3) == nil {
+			now, held, err := a.renew(ctx, lease)
+			if err == nil && !held {
+				lost(fmt.Errorf("%w: %s", errLost, now.Holder))
+				return
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Lease)
+		defer cancel()
+		if err := a.to.ReleaseLease(ctx, lease, time.Now()); err != nil {
+			a.warn("the lease could not be given back, others wait until it ends: %v", err)
+		}
+	})
+	return &keeping
+}
+
+func (a *archiver) renew(ctx context.Context, lease repository.Lease) (repository.Lease, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.config.Lease)
+	defer cancel()
+	return a.to.RenewLease(ctx, lease, a.config.Lease, time.Now())
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

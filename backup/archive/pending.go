@@ -1,0 +1,104 @@
+package archive
+
+import (
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// pending is what has been read and is not on its way to the store yet. It is one stretch of positions.
+type pending struct {
+	first, last uint64 // covered; last is first-1 while there is nothing
+	end         segment.End
+	requests    []segment.Record
+	bytes       int
+	since       time.Time // when the oldest request came in
+
+	marks  []segment.Mark // ascending; some may lie beyond last, for they are asked for while the log is read
+	hashes []segment.Hash
+}
+
+// startAfter is an empty stretch behind end.
+func startAfter(end segment.End) pending {
+	return pending{first: end.Position + 1, last: end.Position, end: end}
+}
+
+// add appends a batch, which must follow what is there.
+func (p *pending) add(b wal.Batch, now time.Time) {
+	if len(p.requests) == 0 && len(b.Requests) > 0 {
+		p.since = now
+	}
+	if p.last < p.first { // the first batch of a log that begins later than was asked for
+		p.first = b.First
+	}
+	p.last, p.end = b.Last, b.End
+	p.requests = append(p.requests, b.Requests...)
+	for _, r := range b.Requests {
+		p.bytes += len(r.Data)
+	}
+}
+
+// due says whether it must not wait any longer. Without a request there is nothing to store.
+func (p *pending) due(now time.Time, flush time.Duration, size int) bool {
+	return len(p.requests) > 0 && (p.bytes >= size || now.Sub(p.since) >= flush)
+}
+
+// mark adds m. Of several marks at one position the newest tells most; the revision is the same.
+func (p *pending) mark(m segment.Mark) {
+	if n := len(p.marks); n > 0 {
+		last := p.marks[n-1]
+		if m.Position < last.Position { // an answer of a member that has just restarted
+			return
+		}
+		m.NotBefore, m.NotAfter = later(m.NotBefore, last.NotBefore), later(m.NotAfter, last.NotAfter)
+		if m.Position == last.Position {
+			m.Revision = max(m.Revision, last.Revision)
+			p.marks = p.marks[:n-1]
+		}
+	}
+	p.marks = append(p.marks, m)
+	if len(p.marks) > maxMarks {
+		p.thin()
+	}
+}
+
+// maxMarks bounds what a header holds after a store was away for long.
+const maxMarks = 256
+
+// thin drops every other mark, but neither the first nor the last.
+func (p *pending) thin() {
+	kept := p.marks[:0]
+	for i, m := range p.marks {
+		if i%2 == 0 || i == len(p.marks)-1 {
+			kept = append(kept, m)
+		}
+	}
+	p.marks = kept
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// cut takes out what can be stored now, and leaves an empty stretch with the marks that lie beyond.
+func (p *pending) cut() pending {
+	out := *p
+	*p = startAfter(p.end)
+	out.marks, p.marks = split(out.marks, out.last, func(m segment.Mark) uint64 { return m.Position })
+	out.hashes, p.hashes = split(out.hashes, out.last, func(h segment.Hash) uint64 { return h.Position })
+	return out
+}
+
+// split parts what lies up to last from what lies beyond.
+func split[T any](all []T, last uint64, position func(T) uint64) (upTo, beyond []T) {
+	for i, one := range all {
+		if position(one) > last {
+			return all[:i:i], append(beyond, all[i:]...)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,98 @@
+package archive
+
+import (
+	"sync"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// State is what an agent is doing.
+type State string
+
+// The states of an agent.
+const (
+	Starting State = "starting"
+	Standby  State = "standby" // another agent works; this one takes over when that one stops
+	Working  State = "working"
+	Waiting  State = "waiting" // for a member, a leader or a store; Problem says which
+)
+
+// Status is what an agent says of itself. It is a value: a copy may be kept.
+type Status struct {
+	State   State  `json:"state"`
+	Problem string `json:"problem,omitempty"`
+
+	Cluster string `json:"cluster"`
+	Member  string `json:"member,omitempty"` // whose log it reads: id in hex
+	Holder  string `json:"holder,omitempty"` // who works, where this agent stands by
+	Lineage string `json:"lineage,omitempty"`
+
+	Durable     uint64    `json:"durable"`              // last position that is stored, 0: none yet
+	DurableAt   time.Time `json:"durableAt,omitzero"`   // when it was stored
+	ConfirmedAt time.Time `json:"confirmedAt,omitzero"` // all that was acknowledged before is stored: see RPO
+
+	PendingRequests int   `json:"pendingRequests"` // read, and not stored yet
+	PendingBytes    int64 `json:"pendingBytes"`
+	StoredSegments  int64 `json:"storedSegments"` // since the agent started
+	StoredRequests  int64 `json:"storedRequests"`
+	StoredBytes     int64 `json:"storedBytes"`
+	Gaps            int64 `json:"gaps"`     // recorded since the agent started
+	Taken           int64 `json:"taken"`    // segments that another agent had stored before
+	Failures        int64 `json:"failures"` // of the store, since the agent started
+
+	Headroom Headroom `json:"headroom"`
+}
+
+// Headroom is how far the archive is from losing something to etcd's purge, were this agent to stop.
+type Headroom struct {
+	Files         int     `json:"files"`         // of the member's log that are not stored in full
+	UnlinkedBytes int64   `json:"unlinkedBytes"` // of files that etcd has purged and that live only because they are open
+	Purges        bool    `json:"purges"`        // etcd purges its log at all (--max-wals)
+	Seconds       float64 `json:"seconds"`       // until the oldest file that is not stored in full is purged, at the present pace
+}
+
+// RPO is how much would be lost if everything but the repository were gone now: the time since the last moment of which
+// it is known that all a client had been told was written is stored. ok is false while that is not known of any moment.
+func (s Status) RPO(now time.Time) (lost time.Duration, ok bool) {
+	if s.ConfirmedAt.IsZero() {
+		return 0, false
+	}
+	return max(0, now.Sub(s.ConfirmedAt)), true
+}
+
+// board holds the status, and tells of each change.
+type board struct {
+	mu     sync.Mutex
+	status Status
+	tell   func(Status)
+}
+
+func (b *board) set(change func(*Status)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.status)
+	if b.tell != nil {
+		b.tell(b.status)
+	}
+}
+
+// confirmations are the marks whose positions are not stored yet, oldest first.
+type confirmations []segment.Mark
+
+// upTo takes out the marks up to position, and says of which moment the newest of them is.
+func (c *confirmations) upTo(position uint64) (at time.Time, ok bool) {
+	for len(*c) > 0 && (*c)[0].Position <= position {
+		at, ok = (*c)[0].NotBefore, true
+		*c = (*c)[1:]
+	}
+	return at, ok
+}
+
+// add keeps what is needed to be right at the next upTo: under a store that is away, one a second would pile up.
+func (c *confirmations) add(m segment.Mark) {
+	if len(*c) >= maxMarks {
+		*c = (*c)[1:]
+	}
+	*c = append(*c, m)
+}

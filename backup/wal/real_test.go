@@ -1,0 +1,420 @@
+package wal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdwal "go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+
+	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// start starts real servers. They need tools and seconds.
+func start(t *testing.T, o servers.Options) *servers.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it starts real servers")
+	}
+	t.Parallel()
+	return servers.Start(t, o)
+}
+
+// everyVersion runs a test on all servers that are served.
+func everyVersion(t *testing.T, test func(t *testing.T, version string)) {
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) { test(t, version) })
+	}
+}
+
+// reader follows one member's log as an archiver does.
+type reader struct {
+	t      *testing.T
+	name   string
+	client *clientv3.Client
+	url    string
+	log    *wal.Log
+
+	mu       sync.Mutex
+	requests map[uint64]segment.Record
+	covered  uint64 // the last position that came
+	gaps     []wal.GapError
+	err      error
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// follow reads the log of a member from its beginning until the test ends.
+func follow(t *testing.T, c *servers.Cluster, i int) *reader {
+	t.Helper()
+	m := c.Members[i]
+	client := c.Client(t, servers.At(m))
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &reader{
+		t: t, name: m.Name, client: client, url: m.ClientURL, log: open(t, m.DataDir, segment.End{}),
+		requests: map[uint64]segment.Record{}, stop: cancel, done: make(chan struct{}),
+	}
+	go r.run(ctx)
+	t.Cleanup(r.end)
+	return r
+}
+
+func (r *reader) run(ctx context.Context) {
+	defer close(r.done)
+	defer r.log.Close()
+	for ctx.Err() == nil {
+		r.confirm(ctx)
+		if err := r.step(); err != nil {
+			r.mu.Lock()
+			r.err = err
+			r.mu.Unlock()
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// confirm asks the member for its word. It may be down or cut off.
+func (r *reader) confirm(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	first, err := r.client.Status(ctx, r.url)
+	if err != nil {
+		return
+	}
+	second, err := r.client.Status(ctx, r.url)
+	if err == nil {
+		r.log.Confirm(first.RaftAppliedIndex, second.RaftTerm)
+	}
+}
+
+func (r *reader) step() error {
+	for more := true; more; {
+		var err error
+		if more, err = r.log.Read(); err != nil {
+			return err
+		}
+		if held := r.log.Backlog().Held; held > 64<<20 {
+			return fmt.Errorf("%d bytes are held", held)
+		}
+		if err := r.take(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) take() error {
+	for {
+		b, err := r.log.Take(1 << 20)
+		var gap *wal.GapError
+		r.mu.Lock()
+		switch {
+		case errors.As(err, &gap):
+			r.gaps = append(r.gaps, *gap)
+			r.log.Resume(gap.To + 1)
+		case err == nil && b.Last > 0:
+			r.covered = b.Last
+			for _, request := range b.Requests {
+				r.requests[request.Position] = request
+			}
+		}
+		r.mu.Unlock()
+		if gap == nil && (err != nil || b.Last == 0) {
+			return err
+		}
+		r.log.Release(b.Last)
+	}
+}
+
+// end stops reading; what came may be looked at afterwards.
+func (r *reader) end() {
+	r.stop()
+	<-r.done
+	if r.err != nil {
+		r.t.Errorf("the log of %s: %v", r.name, r.err)
+	}
+}
+
+// waitFor waits until everything up to position came.
+func (r *reader) waitFor(t *testing.T, position uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		r.mu.Lock()
+		covered, err := r.covered, r.err
+		r.mu.Unlock()
+		if covered >= position {
+			return
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the log of %s came up to %d, want %d: %v", r.name, covered, position, err)
+		}
+	}
+}
+
+// applied is what a member has applied, once it has applied all that the cluster had committed.
+func applied(t *testing.T, c *servers.Cluster, i int) uint64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client := c.Client(t, servers.At(c.Members[i]))
+	for {
+		_, err := client.Get(ctx, "linearizable")
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	s, err := client.Status(ctx, c.Members[i].ClientURL)
+	ok(t, err)
+	return s.RaftAppliedIndex
+}
+
+// onDisk is what etcd itself reads from the log of a member that does not run, up to its commit.
+func onDisk(t *testing.T, dir string) map[uint64]*raftpb.Entry {
+	t.Helper()
+	w, err := etcdwal.OpenForRead(zap.NewNop(), filepath.Join(dir, "member", "wal"), &walpb.Snapshot{})
+	ok(t, err)
+	defer w.Close()
+	_, state, entries, err := w.ReadAll()
+	ok(t, err)
+	all := map[uint64]*raftpb.Entry{}
+	for _, e := range entries {
+		if e.GetIndex() <= state.GetCommit() {
+			all[e.GetIndex()] = e
+		}
+	}
+	return all
+}
+
+// compare holds requests against entries: each is one of them, and of those up to last none that changes the database is
+// left out.
+func compare(t *testing.T, name string, requests map[uint64]segment.Record, entries map[uint64]*raftpb.Entry, last uint64) {
+	t.Helper()
+	for position, r := range requests {
+		e := entries[position]
+		if e == nil && position > last {
+			continue // committed, and the disk did not know yet
+		}
+		if e == nil || e.GetTerm() != r.Term || string(e.GetData()) != string(r.Data) {
+			t.Errorf("%s: request %d of term %d is not the entry %v", name, position, r.Term, e)
+		}
+	}
+	for position, e := range entries {
+		if _, came := requests[position]; !came && position <= last && changesTheDatabase(e) {
+			t.Errorf("%s: entry %d is missing: %v", name, position, e)
+		}
+	}
+}
+
+// changesTheDatabase is written without the package's own rules.
+func changesTheDatabase(e *raftpb.Entry) bool {
+	var r pb.InternalRaftRequest
+	if e.GetType() != raftpb.EntryNormal || proto.Unmarshal(e.GetData(), &r) != nil {
+		return false
+	}
+	for _, set := range []bool{
+		r.Put != nil, r.DeleteRange != nil, r.Txn != nil, r.Compaction != nil, r.LeaseGrant != nil, r.LeaseRevoke != nil,
+		r.LeaseCheckpoint != nil, r.AuthEnable != nil, r.AuthDisable != nil, r.AuthUserAdd != nil, r.AuthUserDelete != nil,
+		r.AuthUserChangePassword != nil, r.AuthUserGrantRole != nil, r.AuthUserRevokeRole != nil, r.AuthRoleAdd != nil,
+		r.AuthRoleDelete != nil, r.AuthRoleGrantPermission != nil, r.AuthRoleRevokePermission != nil,
+		r.Alarm.GetAction() != pb.AlarmRequest_GET,
+	} {
+		if set {
+			return true
+		}
+	}
+	return false
+}
+
+// Three members' logs are read while they are written, while leaders change and members are killed and start again. They
+// are equal position by position, and what etcd itself reads afterwards.
+func TestRealThreeMembers(t *testing.T) {
+	everyVersion(t, func(t *testing.T, version string) {
+		c := start(t, servers.Options{Version: version, Members: 3, Auth: true})
+		var readers []*reader
+		for i := range c.Members {
+			readers = append(readers, follow(t, c, i))
+		}
+		client := c.Client(t)
+		servers.Fill(t, client, 1, servers.FillOptions{Keys: 500})
+		c.MoveLeader(t, (c.Leader(t)+1)%3)
+		servers.Fill(t, client, 2, servers.FillOptions{Keys: 500})
+		for seed := range uint64(3) {
+			killed := int(seed)
+			c.Kill(t, killed)
+			c.Leader(t)
+			servers.Fill(t, client, 3+seed, servers.FillOptions{Keys: 200})
+			c.Restart(t, killed)
+		}
+		alarms(t, client)
+		last := uint64(0)
+		for i := range c.Members {
+			last = max(last, applied(t, c, i))
+		}
+		for _, r := range readers {
+			r.waitFor(t, last)
+			r.end()
+			if len(r.gaps) > 0 || len(r.requests) < 2000 {
+				t.Errorf("%s: gaps %v, %d requests", r.name, r.gaps, len(r.requests))
+			}
+		}
+		c.StopAll(t)
+		var passwords int
+		for i, m := range c.Members {
+			compare(t, m.Name, readers[i].requests, onDisk(t, m.DataDir), last)
+			for position, r := range readers[i].requests {
+				other := readers[(i+1)%3].requests[position]
+				if position <= last && (other.Term != r.Term || string(other.Data) != string(r.Data)) {
+					t.Errorf("%s and its neighbour differ at %d", m.Name, position)
+				}
+				if wal.HoldsPassword(r.Data) {
+					passwords++
+				}
+			}
+		}
+		if (passwords > 0) != (version == "3.4") {
+			t.Errorf("%d passwords in the log of %s", passwords, version)
+		}
+	})
+}
+
+// alarms raises an alarm, asks for all and takes it back.
+func alarms(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	maintenance := pb.NewMaintenanceClient(client.ActiveConnection())
+	for _, action := range []pb.AlarmRequest_AlarmAction{pb.AlarmRequest_ACTIVATE, pb.AlarmRequest_GET, pb.AlarmRequest_DEACTIVATE} {
+		_, err := maintenance.Alarm(t.Context(), &pb.AlarmRequest{Action: action, MemberID: 7, Alarm: pb.AlarmType_NOSPACE})
+		ok(t, err)
+	}
+}
+
+// A leader is cut off with writes that nobody acknowledged, and then gets a snapshot from the new one. One of the others
+// is away for as long, and gets one too.
+func TestRealCutOffLeader(t *testing.T) {
+	everyVersion(t, func(t *testing.T, version string) {
+		c := start(t, servers.Options{
+			Version: version, Members: 3, ExtraArgs: []string{"--snapshot-count", "200"},
+		})
+		var readers []*reader
+		for i := range c.Members {
+			readers = append(readers, follow(t, c, i))
+		}
+		servers.Fill(t, c.Client(t), 1, servers.FillOptions{Keys: 300})
+		old := c.Leader(t)
+		others := []int{(old + 1) % 3, (old + 2) % 3}
+		for _, i := range others {
+			c.Pause(t, i)
+		}
+		unacknowledged(t, c, old)
+		c.Pause(t, old)
+		for _, i := range others {
+			c.Resume(t, i)
+		}
+		c.Leader(t)
+		putMany(t, c.Client(t, toMembers(c, others)), 11000)
+		c.Resume(t, old)
+		c.Leader(t)
+		servers.Fill(t, c.Client(t), 2, servers.FillOptions{Keys: 200})
+		last := uint64(0)
+		for i := range c.Members {
+			last = max(last, applied(t, c, i))
+		}
+		truth := readers[others[0]]
+		for _, r := range readers {
+			r.waitFor(t, last)
+			r.end()
+		}
+		if len(truth.gaps) > 0 || len(readers[old].gaps) != 1 {
+			t.Errorf("gaps of a member that was there %v, of the old leader %v", truth.gaps, readers[old].gaps)
+		}
+		c.StopAll(t)
+		entries := onDisk(t, c.Members[others[0]].DataDir)
+		compare(t, truth.name, truth.requests, entries, last)
+		for _, gap := range readers[old].gaps {
+			for position := gap.From; position <= gap.To; position++ {
+				if _, came := readers[old].requests[position]; came {
+					t.Errorf("%d came, and is in the gap %v", position, gap)
+				}
+				delete(entries, position)
+			}
+		}
+		compare(t, "the old leader", readers[old].requests, entries, last)
+		for position, r := range readers[old].requests {
+			if strings.Contains(string(r.Data), "unacknowledged") {
+				t.Errorf("%d came from the old leader, and was never committed", position)
+			}
+		}
+	})
+}
+
+// unacknowledged sends writes that the leader can only write to its own log, and waits until they are there.
+func unacknowledged(t *testing.T, c *servers.Cluster, leader int) {
+	t.Helper()
+	client := c.Client(t, servers.At(c.Members[leader]))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var wait sync.WaitGroup
+	for i := range 40 {
+		wait.Go(func() {
+			if _, err := client.Put(ctx, fmt.Sprintf("unacknowledged/%d", i), "x"); err == nil {
+				t.Errorf("write %d was acknowledged", i)
+			}
+		})
+	}
+	wait.Wait()
+	if !strings.Contains(string(logBytes(t, c.Members[leader].DataDir)), "unacknowledged/39") {
+		t.Error("the leader did not write them to its log")
+	}
+}
+
+func toMembers(c *servers.Cluster, numbers []int) servers.ClientOption {
+	return func(config *clientv3.Config) {
+		config.Endpoints = nil
+		for _, i := range numbers {
+			config.Endpoints = append(config.Endpoints, c.Members[i].ClientURL)
+		}
+	}
+}
+
+// putMany writes n keys, some at a time.
+func putMany(t *testing.T, client *clientv3.Client, n int) {
+	t.Helper()
+	const writers = 20
+	var wait sync.WaitGroup
+	for w := range writers {
+		wait.Go(func() {
+			for i := w; i < n; i += writers {
+				for {
+					_, err := client.Put(t.Context(), fmt.Sprintf("many/%d", i%500), fmt.Sprint(i))
+					if err == nil {
+						break
+					}
+					if t.Context().Err() != nil {
+						return
+					}
+					time.Sleep(10 * time.Millisecond) // a leader is being elected
+				}
+			}
+		})
+	}
+	wait.Wait()
+}

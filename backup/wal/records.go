@@ -1,0 +1,216 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// readFile reads on in f until budget is used up or no record follows, and says which. A decoder is made each time: it
+// sees the file's size once, and etcd changes it.
+func (l *Log) readFile(f *file, newest bool, budget int64) (ended bool, err error) {
+	decoder, err := f.decoder(l.crc)
+	if err != nil {
+		return false, err
+	}
+	var record walpb.Record
+	for begin := f.offset; f.offset-begin < budget; {
+		switch err := decoder.Decode(&record); {
+		case errors.Is(err, io.EOF): // the end of the file, or a length of zero: nothing has been written there
+			return true, nil
+		case err != nil && newest && f.mayBeUnfinished(l.crc):
+			return true, nil
+		case err != nil:
+			return false, f.damaged(f.offset, err)
+		}
+		if err := l.take(f, decoder, &record); err != nil {
+			return false, err
+		}
+		l.crc = decoder.LastCRC()
+		f.offset = begin + decoder.LastOffset()
+	}
+	return false, nil
+}
+
+// take takes in one record.
+func (l *Log) take(f *file, decoder wal.Decoder, record *walpb.Record) error {
+	var err error
+	switch record.GetType() {
+	case wal.EntryType:
+		var e raftpb.Entry
+		if err = proto.Unmarshal(record.Data, &e); err == nil {
+			err = l.history.add(&e)
+			f.last = max(f.last, e.GetIndex())
+		}
+	case wal.StateType:
+		var s raftpb.HardState
+		if err = proto.Unmarshal(record.Data, &s); err == nil {
+			l.history.vouch(word{s.GetCommit(), s.GetTerm()})
+		}
+	case wal.SnapshotType:
+		var s walpb.Snapshot
+		if err = proto.Unmarshal(record.Data, &s); err == nil {
+			l.history.snapshot(s.GetIndex(), s.GetTerm())
+		}
+	case wal.MetadataType:
+		err = l.checkIDs(record.Data)
+	case wal.CrcType: // each file begins with the checksum of all records before it
+		if l.crc != 0 && record.GetCrc() != l.crc {
+			err = errors.New("it does not continue the file before it")
+		}
+		decoder.UpdateCRC(record.GetCrc())
+	default:
+		err = fmt.Errorf("a record of type %d", record.GetType())
+	}
+	if err == nil || errors.Is(err, ErrForked) {
+		return err
+	}
+	return f.damaged(f.offset, err)
+}
+
+// checkIDs compares with what the first file says: all files of a member say the same.
+func (l *Log) checkIDs(data []byte) error {
+	var m pb.Metadata
+	if err := proto.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	if m.GetClusterID() != l.cluster || m.GetNodeID() != l.member {
+		return fmt.Errorf("it is of member %x of cluster %x, the file before it of member %x of cluster %x",
+			m.GetNodeID(), m.GetClusterID(), l.member, l.cluster)
+	}
+	return nil
+}
+
+// readIDs reads the metadata at the head of the newest file.
+func (l *Log) readIDs() error {
+	f := l.files[len(l.files)-1]
+	decoder, err := f.decoder(0)
+	if err != nil {
+		return err
+	}
+	var record walpb.Record
+	for record.GetType() != wal.MetadataType {
+		if err := decoder.Decode(&record); err != nil {
+			return f.damaged(decoder.LastOffset(), fmt.Errorf("no metadata at its head: %w", err))
+		}
+		if record.GetType() == wal.CrcType {
+			decoder.UpdateCRC(record.GetCrc())
+		}
+	}
+	var m pb.Metadata
+	if err := proto.Unmarshal(record.Data, &m); err != nil {
+		return f.damaged(0, err)
+	}
+	l.cluster, l.member = m.GetClusterID(), m.GetNodeID()
+	return nil
+}
+
+// decoder decodes what follows f.offset.
+func (f *file) decoder(crc uint32) (wal.Decoder, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read the log of an etcd member: %w", err)
+	}
+	rest := info.Size() - f.offset
+	if rest < 0 {
+		return nil, f.damaged(info.Size(), errors.New("it ends before what was read of it"))
+	}
+	d := wal.NewDecoder(part{io.NewSectionReader(f.File, f.offset, rest), info, rest})
+	d.UpdateCRC(crc)
+	return d, nil
+}
+
+// part is the rest of a file, which says its own size: the decoder believes no length beyond it.
+type part struct {
+	io.Reader
+	whole fs.FileInfo
+	size  int64
+}
+
+func (p part) FileInfo() (fs.FileInfo, error) { return sized{p.whole, p.size}, nil }
+
+type sized struct {
+	fs.FileInfo
+	size int64
+}
+
+func (s sized) Size() int64 { return s.size }
+
+// sectorBytes is what a disk writes in one piece (storage/wal/decoder.go, minSectorSize).
+const sectorBytes = 512
+
+// mayBeUnfinished says of the newest file, in which the next record cannot be decoded, that it may yet become whole. It is
+// damaged only if the member has gone on behind it, for it writes in order; then it must be whole when it is read once
+// more. A record that lacks a sector was torn by a crash, and the member cuts it off when it starts.
+//
+// So a record whose length is damaged is found out only when the next file begins.
+func (f *file) mayBeUnfinished(crc uint32) bool {
+	record, ok := f.frame()
+	if !ok || record.next == 0 {
+		return true
+	}
+	again, err := f.decoder(crc)
+	if err != nil || again.Decode(new(walpb.Record)) == nil {
+		return true
+	}
+	record, ok = f.frame()
+	return !ok || record.torn
+}
+
+// frame is what stands at an offset of a file: is the record torn, and what length does the one behind it have.
+type frame struct {
+	torn bool
+	next uint64
+}
+
+// frame reads the record at f.offset and the length that follows it; ok is false if they are not in the file.
+func (f *file) frame() (r frame, ok bool) {
+	var length [8]byte
+	if _, err := f.ReadAt(length[:], f.offset); err != nil {
+		return r, false
+	}
+	size, padding := frameSize(binary.LittleEndian.Uint64(length[:]))
+	if size > segmentBytes {
+		return r, false
+	}
+	data := make([]byte, size+padding+8)
+	if _, err := f.ReadAt(data, f.offset+8); err != nil {
+		return r, false
+	}
+	body := data[:size+padding]
+	return frame{torn: lacksSector(body, f.offset+8), next: binary.LittleEndian.Uint64(data[len(body):])}, true
+}
+
+// frameSize reads a length as etcd writes it (storage/wal/encoder.go, encodeFrameSize).
+func frameSize(length uint64) (size, padding int64) {
+	size = int64(length &^ (0xff << 56))
+	if length>>63 == 1 {
+		padding = int64(length >> 56 & 7)
+	}
+	return size, padding
+}
+
+// lacksSector says that one of the sectors that data lies in is all zeros.
+func lacksSector(data []byte, offset int64) bool {
+	for len(data) > 0 {
+		n := min(int64(len(data)), sectorBytes-offset%sectorBytes)
+		zero := true
+		for _, b := range data[:n] {
+			zero = zero && b == 0
+		}
+		if zero {
+			return true
+		}
+		data, offset = data[n:], offset+n
+	}
+	return false
+}

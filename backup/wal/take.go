@@ -1,0 +1,116 @@
+package wal
+
+import (
+	"fmt"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// Batch is a run of committed entries.
+type Batch struct {
+	First, Last uint64      // the positions that it covers, both inclusive; 0: none
+	End         segment.End // of the entry at Last
+	// Requests are those entries that change the database. The others are raft's own and those about the membership.
+	Requests []segment.Record
+}
+
+// Take returns the committed entries that were not taken yet, up to about maxBytes of them and at least one; if there is
+// none, an empty Batch. It fails with
+//   - *GapError if the next position is not to be had from this log. The same error comes until Resume or Skip.
+//   - ErrForked if the entry that the log was to go on from is another one.
+//   - ErrUnknown if the next entry is no request that this version knows.
+func (l *Log) Take(maxBytes int) (Batch, error) {
+	h := &l.history
+	if l.err == nil {
+		l.err = h.err
+	}
+	if l.err != nil {
+		return Batch{}, l.err
+	}
+	if err := l.seek(); err != nil {
+		return Batch{}, err
+	}
+	var b Batch
+	var last item
+	for size := 0; h.ready() && !h.held[0].missing && (b.First == 0 || size < maxBytes); {
+		request, err := classify(h.held[0])
+		if err != nil {
+			if b.First == 0 {
+				return b, err
+			}
+			break
+		}
+		last = h.pop()
+		size += len(last.data)
+		b.add(last, request)
+	}
+	if b.First != 0 {
+		b.End = last.end()
+		l.next, l.end, l.anywhere = b.Last+1, b.End, false
+	}
+	return b, nil
+}
+
+// seek drops what lies before the next position, and reports it if that is not to be had.
+func (l *Log) seek() error {
+	h := &l.history
+	for h.ready() {
+		first := h.held[0]
+		switch {
+		case first.index < l.next, l.anywhere && first.missing:
+			h.pop()
+		case first.missing:
+			return &GapError{l.next, first.index}
+		case !l.anywhere && first.index > l.next:
+			return &GapError{l.next, first.index - 1}
+		case h.anchor.Position != 0:
+			return &GapError{l.next, l.next - 1}
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// ready says that the first item is committed, and not one of those before the anchor.
+func (h *history) ready() bool {
+	return len(h.held) > 0 && h.held[0].index <= h.commit && h.commit >= h.anchor.Position
+}
+
+func (b *Batch) add(it item, request bool) {
+	if b.First == 0 {
+		b.First = it.index
+	}
+	b.Last = it.index
+	if request {
+		b.Requests = append(b.Requests, segment.Record{
+			Kind: segment.Request, Position: it.index, Term: it.term, Data: it.data,
+		})
+	}
+}
+
+// Skip makes the log go on behind to, up to where another archiver has stored it. The entry there must be the same, or
+// ErrForked comes: from Skip if it is held, else from Read or Take once it is read. What was taken already stays taken.
+// After the zero End nothing is expected.
+func (l *Log) Skip(to segment.End) error {
+	if l.err != nil || to.Position == 0 {
+		return l.err
+	}
+	if !l.anywhere && to.Position < l.next {
+		if to.Position == l.end.Position && to != l.end {
+			l.err = fmt.Errorf("%w: entry %d of term %d is not the one of term %d that was stored",
+				ErrForked, to.Position, l.end.Term, to.Term)
+		}
+		return l.err
+	}
+	l.next, l.anywhere = to.Position+1, false
+	l.history.expect(to)
+	l.err = l.history.err
+	return l.err
+}
+
+// Resume goes on, after a *GapError, at the first position from from on that is held.
+func (l *Log) Resume(from uint64) {
+	l.history.anchor = segment.End{}
+	l.next, l.anywhere = max(l.next, from), true
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/server"
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func (a *app) archive() *cobra.Command {
+	var config archive.Config
+	var source, listen string
+	var to sealFlags
+	cmd := &cobra.Command{
+		Use:   "archive",
+		Short: "Archive a member's log as it is written, so that any revision or second can be restored",
+		Long: `archive runs beside a member, reads its log (member/wal, read-only), and stores every committed request in the
+repository within about --flush. With a backup before it, dr restore --to and --to-revision then reach any point between.
+
+Run one beside each member: a lease says which one works, and another takes over within --lease when it stops. While the
+store is away the member's own log is the spool. What cannot be archived any more is recorded as a gap, and a backup is
+taken at once. --listen serves /status, /metrics and /healthz.`,
+		Example: `  dr archive --repo file:///var/backups/etcd --cluster prod --recipient age1… --data-dir /var/lib/etcd \
+    --endpoints https://127.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
+		Args: noArgs,
+	}
+	etcd := cluster.AddFlags(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&source, "source", "wal", "where the log is read: wal, the member's data dir")
+	flags.StringVar(&config.DataDir, "data-dir", "", "the member's data dir; it is only read")
+	flags.DurationVar(&config.Flush, "flush", 2*time.Second, "how long a request waits at most before it is on its way to the store")
+	flags.IntVar(&config.SegmentSize, "segment-size", 8<<20, "bytes of requests after which they go at once")
+	flags.DurationVar(&config.Lease, "lease", 10*time.Second, "how long another agent waits before it takes over")
+	flags.DurationVar(&config.HashEvery, "hash-every", time.Hour, "how often to ask the member for its HashKV, which a restore compares (it stalls writes for about 160 ms a GB); 0: never")
+	flags.IntVar(&config.MaxWALs, "max-wals", 5, "the member's --max-wals: how many files of its log it keeps, for the headroom; 0: all")
+	flags.StringVar(&listen, "listen", "127.0.0.1:2390", "address for /status, /metrics and /healthz; empty: none")
+	to.add(cmd, a.getenv)
+	a.repositoryFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.AddCommand(a.archiveVerify())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if source != "wal" {
+			return usagef("--source %s: use wal", source)
+		}
+		if config.DataDir == "" {
+			return usagef("no log: name the member's data dir with --data-dir")
+		}
+		var err error
+		if config.To, err = to.load(); err != nil {
+			return err
+		}
+		if config.Etcd, err = etcd.Config(a.getenv, a.ask); err != nil {
+			return err
+		}
+		c, err := a.create()
+		if err != nil {
+			return err
+		}
+		a.warnPlain(config.To.Seal().Encryption)
+		return a.runArchive(cmd.Context(), config, c, listen)
+	}
+	return cmd
+}
+
+// runArchive runs the agent and, beside it, its status page.
+func (a *app) runArchive(ctx context.Context, config archive.Config, c *repository.Cluster, listen string) error {
+	config.Version = version()
+	config.Host, _ = os.Hostname() // for people only
+	report, done := a.progress()
+	defer done()
+	config.Snapshot = snapshotOf(config, c, report)
+	var status atomic.Pointer[archive.Status]
+	status.Store(&archive.Status{State: archive.Starting, Cluster: c.Name()})
+	stop, err := serveStatus(listen, server.Archive(func() archive.Status { return *status.Load() }), report)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return archive.Run(ctx, config, c, func(s archive.Status) { status.Store(&s) }, report)
+}
+
+// snapshotOf takes a backup where the agent runs, from whoever leads.
+func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Report) func(context.Context, string) error {
+	return func(ctx context.Context, why string) error {
+		_, err := backup.Run(ctx, config.Etcd, c, backup.Request{
+			From: "leader", To: config.To, MaxStream: maxStream, Grace: grace, Version: config.Version,
+			Labels: repository.Labels{"archive": why},
+		}, report)
+		return err
+	}
+}
+
+// serveStatus answers at address until stop is called.
+func serveStatus(address string, handler http.Handler, report storage.Report) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, usagef("--listen: %w", err)
+	}
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(listener) }()
+	report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: fmt.Sprintf("status at http://%s/status", listener.Addr())})
+	return func() {
+		s.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			report.Say(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf("the status page ended: %v", err)})
+		}
+	}, nil
+}

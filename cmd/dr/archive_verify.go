@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+func (a *app) archiveVerify() *cobra.Command {
+	var headers bool
+	var keys keyFlags
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Prove that the log has no gap, and that every segment is whole",
+		Long: `verify holds the segments of a cluster's log against each other: each names the one before, so that nothing can be
+missing, doubled or foreign without being seen. Then it reads them all: without a key it compares every stored byte with
+its digest, with --identity it decrypts and decodes them too. The exit code is 3 if anything is missing or damaged, or if
+there is a gap.`,
+		Args: noArgs,
+	}
+	cmd.Flags().BoolVar(&headers, "headers", false, "only the headers: fast, and blind to damage behind them")
+	keys.add(cmd, a.getenv)
+	a.repositoryFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		with, err := keys.load()
+		if err != nil {
+			return err
+		}
+		c, err := a.open()
+		if err != nil {
+			return err
+		}
+		catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Log: true})
+		if err != nil {
+			return err
+		}
+		if len(catalog.Lineages) == 0 {
+			return fmt.Errorf("a log of cluster %s is %w: dr archive makes one", c.Name(), repository.ErrNotFound)
+		}
+		depth := "headers"
+		if !headers {
+			if depth, err = a.readLog(cmd.Context(), c, &catalog, with); err != nil {
+				return err
+			}
+		}
+		return a.printArchiveVerify(document.NewArchiveVerify(catalog, depth))
+	}
+	return cmd
+}
+
+// readLog reads every segment, and puts what it finds into the catalog.
+func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *repository.Catalog, keys seal.Keys) (depth string, err error) {
+	report, done := a.progress()
+	defer done()
+	for i, l := range catalog.Lineages {
+		if catalog.Lineages[i], err = c.VerifyLineage(ctx, l, keys, report); err != nil {
+			return "", err
+		}
+	}
+	if keys.None() {
+		return "stored", nil
+	}
+	return "opened", nil
+}
+
+func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
+	var failed error
+	if d.Verdict != "passed" {
+		failed = fmt.Errorf("the log of cluster %s has %d missing and %d damaged runs of segments and %d gaps: %w",
+			d.Cluster, len(d.Missing), len(d.Damaged), len(d.Gaps), repository.ErrDamaged)
+	}
+	if a.output == "json" {
+		return errors.Join(a.json(document.Line{Result: d}), failed)
+	}
+	words := map[string]string{
+		"headers": "headers read, the rest was not looked at",
+		"stored":  "every stored byte has its digest; without a key nobody knows whether they open",
+		"opened":  "every segment decrypted and decoded",
+	}
+	a.printf("log of cluster %s: %s\n", d.Cluster, d.Verdict)
+	a.facts("found", fmt.Sprintf("%d segments, %s requests, %s", d.Found, humanize.Comma(d.Requests), size(d.Bytes)), "depth", words[d.Depth])
+	var rows [][]string
+	for _, f := range d.Missing {
+		rows = append(rows, []string{"missing", f.Key, f.Message})
+	}
+	for _, f := range d.Damaged {
+		rows = append(rows, []string{"DAMAGED", f.Key, f.Message})
+	}
+	if len(rows) > 0 {
+		a.table([]string{"SEGMENT", "OBJECT", "WHY"}, rows)
+	}
+	a.printLog(document.List{Windows: d.Windows, Gaps: d.Gaps}, time.Now())
+	return failed
+}

@@ -1,0 +1,208 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// Replayed is what the log added to a backup.
+type Replayed struct {
+	Lineage  string `json:"lineage"`
+	Segments int    `json:"segments"`
+	Requests int    `json:"requests"` // that the backup did not hold
+	Position uint64 `json:"position"` // of the last one
+	From     int64  `json:"from"`     // revision of the key space in the backup
+	To       int64  `json:"to"`       // and after the replay
+	// Proven says how the replay was compared with what the member had said of itself, in words.
+	Proven string `json:"proven"`
+}
+
+// replay brings the database from the backup's point to the target's.
+func (r *run) replay(ctx context.Context) error {
+	log := *r.plan.Log
+	segments, err := r.segments(ctx, log)
+	if err != nil {
+		return err
+	}
+	at, err := replay.Apply(ctx, r.db, r.records(ctx, segments), replay.Stop{Revision: log.Revision, Position: log.Position}, r.report)
+	if err != nil {
+		return r.explain(err)
+	}
+	if log.Revision > 0 && at.Revision != log.Revision {
+		return &UnreachableError{Why: fmt.Sprintf("revision %d is not in the log, which ends at revision %d", log.Revision, at.Revision)}
+	}
+	r.result.Replayed = &Replayed{
+		Lineage: log.Lineage, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
+		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
+	}
+	return r.lookAgain(at)
+}
+
+// lookAgain takes up what the replay has changed.
+func (r *run) lookAgain(at replay.At) error {
+	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return fmt.Errorf("open the database after the replay: %w", err)
+	}
+	defer db.Close()
+	kubernetes := r.facts.kubernetes
+	err = db.View(func(tx *bolt.Tx) error {
+		r.facts, err = readFacts(tx)
+		return err
+	})
+	r.facts.revision, r.facts.kubernetes = at.Revision, kubernetes
+	r.result.Revision = at.Revision
+	return errors.Join(err, r.checkAlarms())
+}
+
+func provenText(at replay.At) string {
+	switch {
+	case at.Proven > 0:
+		return fmt.Sprintf("key space proven at revision %d", at.Proven)
+	case at.Marked > 0:
+		return fmt.Sprintf("the revision is the member's at position %d; it was asked for no hash on the way", at.Marked)
+	}
+	return "not compared: the member said nothing of itself on the way"
+}
+
+// segments finds the plan's, and holds them against it: a log that has changed since is another plan's.
+func (r *run) segments(ctx context.Context, log Log) ([]repository.Segment, error) {
+	lineage, err := r.cluster.LoadLineage(ctx, log.Lineage)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range lineage.Stretches() {
+		first, last := s.Segments[0].Seq, s.Segments[len(s.Segments)-1].Seq
+		if log.First < first || log.Last > last {
+			continue
+		}
+		segments := s.Segments[log.First-first : log.Last-first+1]
+		if got := segments[len(segments)-1].Digest; got != log.Digest {
+			return nil, fmt.Errorf("%w: segment %d of lineage %s is another one by now: make the plan anew", ErrLayout, log.Last, log.Lineage)
+		}
+		return segments, nil
+	}
+	return nil, &ObstacleError{
+		Obstacle{Segment: firstFault(lineage, log)},
+		fmt.Errorf("segments %d to %d of lineage %s are %w without a gap any more", log.First, log.Last, log.Lineage, repository.ErrNotFound),
+	}
+}
+
+func firstFault(l repository.Lineage, log Log) uint64 {
+	for _, f := range l.Faults {
+		if f.Upto >= log.First && f.Seq <= log.Last {
+			return max(f.Seq, log.First)
+		}
+	}
+	return log.First
+}
+
+// How many segments are fetched and unsealed at a time, ahead of what is applied. Each is held in memory.
+const segmentsAhead = 3
+
+// records are those of the segments, one after the other. A segment's records come only after all of it has been
+// checked.
+func (r *run) records(ctx context.Context, segments []repository.Segment) iter.Seq2[segment.Record, error] {
+	return func(yield func(segment.Record, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		queue := r.fetchAhead(ctx, segments)
+		defer func() { // until all that fetch have ended
+			cancel()
+			for waiting := range queue {
+				<-waiting
+			}
+		}()
+		for waiting := range queue {
+			fetched := <-waiting
+			if fetched.err != nil {
+				yield(segment.Record{}, fetched.err)
+				return
+			}
+			for _, record := range fetched.records {
+				if !yield(record, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+type fetched struct {
+	records []segment.Record
+	err     error
+}
+
+// fetchAhead yields the segments in order while later ones are on their way. The queue is closed when all have ended.
+func (r *run) fetchAhead(ctx context.Context, segments []repository.Segment) <-chan chan fetched {
+	queue := make(chan chan fetched, segmentsAhead-1)
+	go func() {
+		defer close(queue)
+		for _, s := range segments {
+			one := make(chan fetched, 1)
+			select {
+			case queue <- one:
+			case <-ctx.Done():
+				return
+			}
+			go func() {
+				records, err := r.fetchSegment(ctx, s)
+				one <- fetched{records, err}
+			}()
+		}
+	}()
+	return queue
+}
+
+// maxArena bounds what is taken on a header's word; a longer segment takes more as it comes.
+const maxArena = 64 << 20
+
+// fetchSegment reads one segment to its end.
+func (r *run) fetchSegment(ctx context.Context, s repository.Segment) ([]segment.Record, error) {
+	opened, err := r.cluster.OpenSegment(ctx, s, r.keys)
+	if err != nil {
+		return nil, badSegment(s, err)
+	}
+	defer opened.Close()
+	records := make([]segment.Record, 0, s.Requests+len(s.Marks)+len(s.Hashes)+1)
+	arena := make([]byte, 0, min(s.Plain.Size, maxArena))
+	for record, err := range opened.Records() {
+		if err != nil {
+			return nil, badSegment(s, err)
+		}
+		start := len(arena)
+		arena = append(arena, record.Data...)
+		record.Data = arena[start:len(arena):len(arena)]
+		records = append(records, record)
+	}
+	return records, nil
+}
+
+// badSegment tells a segment that cannot be used from a store that cannot be reached.
+func badSegment(s repository.Segment, err error) error {
+	if errors.Is(err, storage.ErrDamaged) || errors.Is(err, repository.ErrNotFound) {
+		return &ObstacleError{Obstacle{Segment: s.Seq}, err}
+	}
+	return err
+}
+
+// explain makes an obstacle of what stands in the way of a target.
+func (r *run) explain(err error) error {
+	if m, ok := errors.AsType[*replay.MismatchError](err); ok {
+		return &ObstacleError{Obstacle{Marked: m.Last.Position, Base: m.Last.Marked == 0}, fmt.Errorf("%w: %w", repository.ErrDamaged, err)}
+	}
+	if errors.Is(err, replay.ErrForeign) || errors.Is(err, replay.ErrPast) {
+		return &ObstacleError{Obstacle{Base: true}, fmt.Errorf("backup %s: %w: %w", r.plan.Backup.ID, repository.ErrDamaged, err)}
+	}
+	return err
+}

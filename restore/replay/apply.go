@@ -1,0 +1,110 @@
+package replay
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/etcdserver/apply"
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+)
+
+// apply applies one request. What the member refused is refused here too, and that is no error.
+func (m *member) apply(at place, r *pb.InternalRaftRequest) error {
+	m.index.SetConsistentApplyingIndex(at.position, at.term)
+	err := m.dispatch(r)
+	if err == nil && m.index.ConsistentIndex() < at.position { // it has changed nothing
+		m.index.SetConsistentIndex(at.position, at.term)
+	}
+	return err
+}
+
+func (m *member) dispatch(r *pb.InternalRaftRequest) error {
+	switch {
+	case changesNothing(r):
+		return nil
+	case r.Put != nil && !m.alarmed && !m.auth.IsAuthEnabled() && plain(r.Put):
+		m.put(r.Put)
+		return nil
+	case m.refuses(r):
+		return nil
+	case r.Compaction != nil:
+		m.compact(r)
+		return nil
+	}
+	m.submit(r)
+	if r.Alarm != nil {
+		m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
+	}
+	return nil
+}
+
+// submit hands a request to etcd's applier, as a member does that has no client waiting for the answer.
+func (m *member) submit(r *pb.InternalRaftRequest) *apply.Result {
+	return m.applier.Apply(&apply.InternalRaftRequestWrapper{
+		InternalRaftRequest: r, SkipRangeExecution: r.Txn != nil,
+	}, membership.ApplyBoth)
+}
+
+// changesNothing are questions, logins, whose tokens live in a member's memory, and what is about the membership, which
+// a restore writes anew.
+func changesNothing(r *pb.InternalRaftRequest) bool {
+	return r.Range != nil || r.AuthStatus != nil || r.AuthUserGet != nil || r.AuthUserList != nil ||
+		r.AuthRoleGet != nil || r.AuthRoleList != nil || r.Authenticate != nil ||
+		r.ClusterVersionSet != nil || r.ClusterMemberAttrSet != nil || r.DowngradeInfoSet != nil ||
+		r.DowngradeVersionTest != nil
+}
+
+// plain puts need nothing of what is there: they are most of many logs.
+func plain(p *pb.PutRequest) bool { return !p.IgnoreValue && !p.IgnoreLease && !p.PrevKv }
+
+// put is what the applier does with a plain put that neither auth nor an alarm stands in the way of (etcdserver/txn,
+// Put), without its traces and metrics, which cost as much as the rest.
+func (m *member) put(p *pb.PutRequest) {
+	id := lease.LeaseID(p.Lease)
+	if id != lease.NoLease && m.lessor.Lookup(id) == nil {
+		return
+	}
+	tx := m.kv.Write(m.quiet)
+	tx.Put(p.Key, p.Value, id)
+	tx.End()
+}
+
+// compact waits for the deletions too: the next request finds the same bytes in every run.
+func (m *member) compact(r *pb.InternalRaftRequest) {
+	result := m.submit(r)
+	if result.Physc != nil {
+		<-result.Physc
+	}
+	if result.Err == nil && m.rules.dropsTombstones {
+		m.dropTombstones(r.Compaction.Revision)
+	}
+}
+
+// dropTombstones deletes the tombstones of the revision that was compacted to, as servers before 3.4.34 and 3.5.16 did.
+// No hash counts them.
+func (m *member) dropTombstones(revision int64) {
+	from := mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
+	to := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
+	tx := m.be.BatchTx()
+	tx.LockOutsideApply()
+	defer tx.Unlock()
+	keys, _ := tx.UnsafeRange(schema.Key, from, to, 0)
+	for _, key := range keys {
+		if mvcc.IsTombstone(key) {
+			tx.UnsafeDelete(schema.Key, key)
+		}
+	}
+}
+
+// obey takes up the rules of the version that applied what comes next.
+func (m *member) obey(version string) error {
+	next, err := rulesOf(version)
+	if err != nil {
+		return fmt.Errorf("the log's server version: %w", err)
+	}
+	m.rules, m.auth.rules = next, next
+	return nil
+}

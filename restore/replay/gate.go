@@ -1,0 +1,193 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/base64"
+	"sort"
+
+	"golang.org/x/crypto/bcrypt"
+	"google.golang.org/protobuf/proto"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/auth"
+	"go.etcd.io/etcd/server/v3/lease"
+)
+
+// gate is the auth store that the applier asks. It answers by the rules of the version whose requests are applied.
+type gate struct {
+	auth.AuthStore
+	be    auth.AuthBackend
+	rules rules
+	lift  bool // every permission is there: the older rule has decided already
+}
+
+func (g *gate) IsPutPermitted(who *auth.AuthInfo, key []byte) error {
+	if g.lift {
+		return nil
+	}
+	return g.AuthStore.IsPutPermitted(who, key)
+}
+
+func (g *gate) IsRangePermitted(who *auth.AuthInfo, key, end []byte) error {
+	if g.lift {
+		return nil
+	}
+	return g.AuthStore.IsRangePermitted(who, key, end)
+}
+
+func (g *gate) IsDeleteRangePermitted(who *auth.AuthInfo, key, end []byte) error {
+	if g.lift {
+		return nil
+	}
+	return g.AuthStore.IsDeleteRangePermitted(who, key, end)
+}
+
+func (g *gate) IsAdminPermitted(who *auth.AuthInfo) error {
+	if g.lift {
+		return nil
+	}
+	return g.AuthStore.IsAdminPermitted(who)
+}
+
+// refuses decides by an older rule, where there is one, and has the gate stand open if that lets the request pass.
+func (m *member) refuses(r *pb.InternalRaftRequest) bool {
+	m.auth.lift = false
+	if !m.auth.IsAuthEnabled() {
+		return false
+	}
+	who := &auth.AuthInfo{}
+	if r.Header != nil {
+		who.Username, who.Revision = r.Header.Username, r.Header.AuthRevision
+	}
+	switch {
+	case m.rules.alarmLiftsAuth && m.alarmed:
+		m.auth.lift = true
+	case r.Txn != nil && m.rules.txnPutKeyOnly:
+		if m.auth.oldTxn(who, r.Txn) != nil {
+			return true
+		}
+		m.auth.lift = true
+	case r.LeaseRevoke != nil && m.rules.leaseKeysAlways:
+		return m.leaseKeys(who, lease.LeaseID(r.LeaseRevoke.ID)) != nil
+	}
+	return false
+}
+
+// oldTxn asks for the permissions that a transaction needed (etcdserver/apply_auth.go of 3.4.23, checkTxnAuth).
+func (g *gate) oldTxn(who *auth.AuthInfo, t *pb.TxnRequest) error {
+	for _, c := range t.Compare {
+		if err := g.IsRangePermitted(who, c.Key, c.RangeEnd); err != nil {
+			return err
+		}
+	}
+	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
+		for _, op := range ops {
+			if err := g.oldOp(who, op); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (g *gate) oldOp(who *auth.AuthInfo, op *pb.RequestOp) error {
+	if r := op.GetRequestRange(); r != nil {
+		return g.IsRangePermitted(who, r.Key, r.RangeEnd)
+	}
+	if p := op.GetRequestPut(); p != nil {
+		return g.IsPutPermitted(who, p.Key)
+	}
+	if d := op.GetRequestDeleteRange(); d != nil {
+		if d.PrevKv {
+			if err := g.IsRangePermitted(who, d.Key, d.RangeEnd); err != nil {
+				return err
+			}
+		}
+		return g.IsDeleteRangePermitted(who, d.Key, d.RangeEnd)
+	}
+	if t := op.GetRequestTxn(); t != nil && !g.rules.nestedTxnUnchecked {
+		return g.oldTxn(who, t)
+	}
+	return nil
+}
+
+func (m *member) leaseKeys(who *auth.AuthInfo, id lease.LeaseID) error {
+	held := m.lessor.Lookup(id)
+	if held == nil {
+		return nil
+	}
+	for _, key := range held.Keys() {
+		if err := m.auth.IsPutPermitted(who, []byte(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UserAdd hashes the empty password, which a log of 3.4 cannot tell from none.
+func (g *gate) UserAdd(r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
+	if g.rules.hashesPasswords && r.Password == "" && !r.GetOptions().GetNoPassword() {
+		r = proto.Clone(r).(*pb.AuthUserAddRequest)
+		r.HashedPassword = hashOfNothing()
+	}
+	return g.AuthStore.UserAdd(r)
+}
+
+// UserChangePassword is as UserAdd.
+func (g *gate) UserChangePassword(r *pb.AuthUserChangePasswordRequest) (*pb.AuthUserChangePasswordResponse, error) {
+	if g.rules.hashesPasswords && r.Password == "" {
+		r = proto.Clone(r).(*pb.AuthUserChangePasswordRequest)
+		r.HashedPassword = hashOfNothing()
+	}
+	return g.AuthStore.UserChangePassword(r)
+}
+
+func hashOfNothing() string {
+	hash, err := bcrypt.GenerateFromPassword(nil, bcryptCost)
+	if err != nil {
+		panic(err) // the cost is good and nothing is short enough
+	}
+	return base64.StdEncoding.EncodeToString(hash)
+}
+
+// RoleGrantPermission writes itself what the store would not take, as the store of 3.4.23 wrote it.
+func (g *gate) RoleGrantPermission(r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGrantPermissionResponse, error) {
+	response, err := g.AuthStore.RoleGrantPermission(r)
+	if err == auth.ErrInvalidAuthMgmt && g.rules.emptyPermissions {
+		return g.grantEmpty(r)
+	}
+	return response, err
+}
+
+func (g *gate) grantEmpty(r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGrantPermissionResponse, error) {
+	tx := g.be.BatchTx()
+	tx.Lock()
+	role := tx.UnsafeGetRole(r.Name)
+	if role == nil {
+		tx.Unlock()
+		return nil, auth.ErrRoleNotFound
+	}
+	at := sort.Search(len(role.KeyPermission), func(i int) bool {
+		return bytes.Compare(role.KeyPermission[i].Key, r.Perm.Key) >= 0
+	})
+	held := role.KeyPermission
+	if at < len(held) && bytes.Equal(held[at].Key, r.Perm.Key) && bytes.Equal(held[at].RangeEnd, r.Perm.RangeEnd) {
+		held[at].PermType = r.Perm.PermType
+	} else {
+		role.KeyPermission = append(held, proto.Clone(r.Perm).(*authpb.Permission))
+		sort.Sort(byKey(role.KeyPermission))
+	}
+	tx.UnsafePutRole(role)
+	tx.UnsafeSaveAuthRevision(g.Revision() + 1)
+	tx.Unlock()
+	g.Recover(g.be) // takes up the revision and the role
+	return &pb.AuthRoleGrantPermissionResponse{}, nil
+}
+
+// byKey sorts as etcd does: not stably, so that the algorithm must be the same too.
+type byKey []*authpb.Permission
+
+func (p byKey) Len() int           { return len(p) }
+func (p byKey) Less(i, j int) bool { return bytes.Compare(p[i].Key, p[j].Key) < 0 }
+func (p byKey) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }

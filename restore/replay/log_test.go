@@ -1,0 +1,152 @@
+package replay_test
+
+import (
+	"context"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// readLog reads the requests from the log of a member that is stopped. It is the only member, so that all of them are
+// committed.
+func readLog(t testing.TB, m *servers.Member) []segment.Record {
+	t.Helper()
+	log, err := wal.OpenForRead(zap.NewNop(), filepath.Join(m.DataDir, "member", "wal"), &walpb.Snapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	_, _, entries, err := log.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var records []segment.Record
+	for _, e := range entries {
+		if e.GetType() == raftpb.EntryNormal && isRequest(e.Data) {
+			records = append(records, segment.Record{
+				Kind: segment.Request, Position: e.GetIndex(), Term: e.GetTerm(), Data: e.Data,
+			})
+		}
+	}
+	return records
+}
+
+// isRequest leaves out what raft, and what 3.4 and 3.5 about their members, write.
+func isRequest(data []byte) bool {
+	var r pb.InternalRaftRequest
+	if len(data) == 0 || proto.Unmarshal(data, &r) != nil || len(r.ProtoReflect().GetUnknown()) > 0 {
+		return false
+	}
+	return r.ClusterVersionSet == nil && r.ClusterMemberAttrSet == nil && r.DowngradeInfoSet == nil
+}
+
+// inSegments yields records as segments do: marks first, and data that is good until the next record.
+func inSegments(parts ...[]segment.Record) iter.Seq2[segment.Record, error] {
+	return func(yield func(segment.Record, error) bool) {
+		var data []byte
+		for _, part := range parts {
+			for _, record := range part {
+				clear(data)
+				data = append(data[:0], record.Data...)
+				record.Data = data
+				if !yield(record, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// takeSnapshot saves a member's database, without the digest at its end.
+func takeSnapshot(t testing.TB, client *clientv3.Client) string {
+	t.Helper()
+	stream, err := client.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	data, err := io.ReadAll(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(path, data[:len(data)-32], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func copyOf(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(to, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// takeMarks asks a member, to which nobody writes meanwhile, for its revision and its hash.
+func takeMarks(t testing.TB, c *servers.Cluster, client *clientv3.Client) []segment.Record {
+	t.Helper()
+	hash, err := client.HashKV(t.Context(), c.Members[0].ClientURL, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := client.Status(t.Context(), c.Members[0].ClientURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := client.Status(t.Context(), c.Members[0].ClientURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.RaftAppliedIndex != after.RaftAppliedIndex || hash.Header.Revision != after.Header.Revision {
+		return nil // a lease has run out
+	}
+	return []segment.Record{
+		{Kind: segment.RevisionMark, Position: before.RaftAppliedIndex, Revision: before.Header.Revision},
+		{Kind: segment.HashMark, Position: before.RaftAppliedIndex, Revision: hash.Header.Revision,
+			CompactRevision: hash.CompactRevision, Hash: hash.Hash},
+	}
+}
+
+func apply(t testing.TB, db string, records iter.Seq2[segment.Record, error], stop replay.Stop) replay.At {
+	t.Helper()
+	at, err := replay.Apply(context.Background(), db, records, stop, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func same(t testing.TB, what, a, b string, exempt database.Exempt) {
+	t.Helper()
+	found, err := database.Differences(a, b, exempt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) > 0 {
+		t.Errorf("%s: the databases differ:\n%s", what, strings.Join(found, "\n"))
+	}
+}

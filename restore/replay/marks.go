@@ -1,0 +1,95 @@
+package replay
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// lastPosition is behind every mark.
+const lastPosition = math.MaxUint64
+
+// marks wait for their positions, in the order of these. All marks of a segment come before its first request.
+type marks []mark
+
+type mark struct {
+	segment.Record
+	version string
+}
+
+// add takes in what a record says of a place. The database was at base, and the last request read is at seen.
+func (m *marks) add(d *decoded, base, seen uint64) error {
+	switch d.Kind {
+	case segment.TimeMark:
+		return nil
+	case segment.RevisionMark, segment.HashMark:
+		if d.Position < base {
+			return nil // what came before is not there to be compared any more
+		}
+		if d.Position < seen {
+			return fmt.Errorf("%w: a mark at position %d comes after the request at %d", ErrForeign, d.Position, seen)
+		}
+	case segment.ServerVersion:
+	default:
+		return fmt.Errorf("%w: a record of kind %d", ErrUnknown, d.Kind)
+	}
+	at, _ := slices.BinarySearchFunc(*m, d.Position+1, func(held mark, position uint64) int {
+		return cmp.Compare(held.Position, position)
+	})
+	*m = slices.Insert(*m, at, mark{d.Record, d.version})
+	return nil
+}
+
+// settle looks at the marks up to a position: no request that is not applied yet is at or below it.
+func (r *run) settle(upTo uint64) error {
+	reached := 0
+	for ; reached < len(r.marks) && r.marks[reached].Position <= upTo; reached++ {
+		if err := r.hold(r.marks[reached]); err != nil {
+			return err
+		}
+	}
+	r.marks = slices.Delete(r.marks, 0, reached)
+	return nil
+}
+
+// hold compares the database, as it is now, with a mark.
+func (r *run) hold(m mark) error {
+	switch m.Kind {
+	case segment.ServerVersion:
+		return r.obey(m.version)
+	case segment.HashMark:
+		return r.holdHash(m)
+	}
+	if m.Revision != r.at.Revision {
+		return &MismatchError{Position: m.Position, Want: m.Revision, Got: r.at.Revision, Last: r.held}
+	}
+	r.at.Marked = m.Position
+	r.held = r.at
+	return nil
+}
+
+// holdHash passes over hashes that were counted from another compaction: they are of other bytes.
+func (r *run) holdHash(m mark) error {
+	got, _, err := r.kv.HashStorage().HashByRev(m.Revision)
+	switch {
+	case errors.Is(err, mvcc.ErrFutureRev):
+		return &MismatchError{Position: m.Position, Want: m.Revision, Got: r.at.Revision, Last: r.held}
+	case errors.Is(err, mvcc.ErrCompacted) || err == nil && got.CompactRevision != m.CompactRevision:
+		return nil
+	case err != nil:
+		return fmt.Errorf("hash the key space at revision %d: %w", m.Revision, err)
+	case got.Hash != m.Hash:
+		return &MismatchError{
+			Position: m.Position, Hashed: m.Revision, Want: int64(m.Hash), Got: int64(got.Hash), Last: r.held,
+		}
+	}
+	r.at.Proven = m.Revision
+	r.held.Proven = m.Revision
+	return nil
+}

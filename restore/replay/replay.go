@@ -1,0 +1,219 @@
+// Package replay applies the log to a database, outside of any server, with etcd's own code: its applier, key space,
+// lessor, auth store and alarms. What comes out is what the member had that wrote the log.
+//
+// It fails closed. A request that it does not know whole is an error and never left out, and marks on the way are
+// compared with what the member said of itself.
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// Stop says where to end; a zero field does not stop.
+type Stop struct {
+	Revision int64  // right after the request that made this revision of the key space
+	Position uint64 // after the last request at or below this position
+}
+
+// At is a place that a database has reached.
+type At struct {
+	Position        uint64 // of the last request that is in the database
+	Term            uint64 // its raft term; 0: not known, as in a snapshot of etcd 3.4
+	Revision        int64  // of the key space
+	CompactRevision int64  // -1: never compacted
+	Requests        int    // applied by this run, those included that the member refused and so does the replay
+	Marked          uint64 // position of the last RevisionMark that held; 0: none
+	Proven          int64  // revision of the last HashMark that held; 0: none
+	Stopped         bool   // where Stop says; false: the records ended before anything proved that they reach it
+}
+
+var (
+	// ErrMismatch says that the database is not what the member had: see MismatchError.
+	ErrMismatch = errors.New("the replay differs from what the member said of itself")
+	// ErrUnknown says that a request is none that this version knows whole.
+	ErrUnknown = errors.New("the request is not known to this version")
+	// ErrForeign says that records are out of order or do not continue the history that the database belongs to.
+	ErrForeign = errors.New("the log does not fit the database")
+	// ErrPast says that the database is already past the place to stop at: an older one is needed.
+	ErrPast = errors.New("the database is already past that point")
+)
+
+// MismatchError is a mark that does not hold. The database has gone on to it by then: the last state that is known to be
+// right is reached by replaying anew, from the base to Last.Position.
+type MismatchError struct {
+	Position uint64 // of the mark
+	Hashed   int64  // the revision whose hash differs; 0: it is the revision itself that does
+	Want     int64  // the revision, or the hash, that the member had
+	Got      int64  // the replay's
+	Last     At     // as of the last mark that held; its Marked is 0 if none did
+}
+
+func (e *MismatchError) Error() string {
+	what := fmt.Sprintf("revision is %d, the member's was %d", e.Got, e.Want)
+	if e.Hashed > 0 {
+		what = fmt.Sprintf("HashKV at revision %d is %08x, the member's was %08x", e.Hashed, e.Got, e.Want)
+	}
+	proven := "no mark before it held"
+	if e.Last.Marked > 0 {
+		proven = fmt.Sprintf("the last mark that held is at position %d, revision %d", e.Last.Position, e.Last.Revision)
+	}
+	return fmt.Sprintf("%v at position %d: %s; %s", ErrMismatch, e.Position, what, proven)
+}
+
+// Is makes it match ErrMismatch.
+func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
+
+// Apply brings the database in the file db up to the records, or to where stop says. Records that are in it already are
+// skipped: how far it is stands in it, and is written together with what the requests change, so that a run that was
+// cut short is simply repeated. Nothing is synced: that is the caller's, when all is done.
+//
+// The records are read on a goroutine of their own, ahead of what is applied; Apply returns when that one has. Memory
+// grows with the database's keys, not with the log.
+//
+// bbolt and etcd's packages panic on a database that is damaged, in part on goroutines of theirs: Apply belongs into a
+// process that may die. After such a panic the file stays open.
+func Apply(
+	ctx context.Context, db string, records iter.Seq2[segment.Record, error], stop Stop, report storage.Report,
+) (At, error) {
+	member, err := open(db)
+	if err != nil {
+		return At{}, err
+	}
+	r := &run{member: member, stop: stop, report: report}
+	r.begin()
+	err = r.all(ctx, records)
+	return r.at, errors.Join(err, member.close())
+}
+
+// pace is how often a run reports itself.
+const pace = 250 * time.Millisecond
+
+// run is one call of Apply.
+type run struct {
+	*member
+	stop   Stop
+	report storage.Report
+
+	at    At
+	held  At        // as of the last mark that held
+	base  uint64    // what was in the database to begin with
+	seen  place     // of the last request that was read
+	marks marks     // whose positions are not reached yet
+	said  time.Time // when progress was last reported
+}
+
+// place is a request's in the log.
+type place struct{ position, term uint64 }
+
+func (r *run) begin() {
+	r.at.Position, r.at.Term = r.place()
+	r.at.Revision, r.at.CompactRevision = r.revisions()
+	r.base, r.held = r.at.Position, r.at
+}
+
+func (r *run) all(ctx context.Context, records iter.Seq2[segment.Record, error]) error {
+	if err := r.alreadyThere(); err != nil || r.at.Stopped {
+		return err
+	}
+	for batch, err := range ahead(ctx, records, r.base) {
+		for i := range batch {
+			if err := r.record(&batch[i]); err != nil || r.at.Stopped {
+				return err
+			}
+		}
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		r.progress()
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("replay up to position %d: %w", r.at.Position, err)
+	}
+	return r.settle(lastPosition)
+}
+
+// alreadyThere compares the database with where to stop before anything is read.
+func (r *run) alreadyThere() error {
+	behind := r.stop.Revision != 0 && r.at.Revision > r.stop.Revision ||
+		r.stop.Position != 0 && r.at.Position > r.stop.Position
+	if behind {
+		return fmt.Errorf("replay to revision %d, position %d: %w: it is at revision %d, position %d; take an older backup",
+			r.stop.Revision, r.stop.Position, ErrPast, r.at.Revision, r.at.Position)
+	}
+	r.at.Stopped = r.arrived()
+	return nil
+}
+
+// arrived reports whether no further request may be applied.
+func (r *run) arrived() bool {
+	return r.stop.Revision != 0 && r.at.Revision >= r.stop.Revision ||
+		r.stop.Position != 0 && r.at.Position >= r.stop.Position
+}
+
+func (r *run) record(d *decoded) error {
+	if d.Kind != segment.Request {
+		return r.marks.add(d, r.base, r.seen.position)
+	}
+	if err := r.inOrder(place{d.Position, d.Term}); err != nil {
+		return err
+	}
+	if d.Position <= r.base {
+		return nil
+	}
+	if r.stop.Position != 0 && d.Position > r.stop.Position {
+		r.at.Stopped = true
+		return r.settle(r.stop.Position)
+	}
+	if err := r.settle(d.Position - 1); err != nil {
+		return err
+	}
+	return r.request(d)
+}
+
+// inOrder holds a request against the one before it, and against the last that is in the database.
+func (r *run) inOrder(next place) error {
+	switch {
+	case next.position <= r.seen.position:
+		return fmt.Errorf("%w: the request at position %d comes after the one at %d", ErrForeign, next.position, r.seen.position)
+	case next.term < r.seen.term:
+		return fmt.Errorf("%w: the request at position %d is of term %d, the one before it, at %d, of term %d",
+			ErrForeign, next.position, next.term, r.seen.position, r.seen.term)
+	case next.position == r.base && r.at.Term != 0 && next.term != r.at.Term:
+		return fmt.Errorf("%w: the request at position %d is of term %d in the log, and of term %d in the database",
+			ErrForeign, next.position, next.term, r.at.Term)
+	case next.position > r.base && next.term < r.at.Term:
+		return fmt.Errorf("%w: the request at position %d is of term %d, the database is of term %d, at position %d",
+			ErrForeign, next.position, next.term, r.at.Term, r.at.Position)
+	}
+	r.seen = next
+	return nil
+}
+
+func (r *run) request(d *decoded) error {
+	if err := r.apply(place{d.Position, d.Term}, d.request); err != nil {
+		return fmt.Errorf("apply the request at position %d: %w", d.Position, err)
+	}
+	r.at.Position, r.at.Term = d.Position, d.Term
+	r.at.Revision, r.at.CompactRevision = r.revisions()
+	r.at.Requests++
+	if r.at.Stopped = r.arrived(); r.at.Stopped {
+		return r.settle(d.Position)
+	}
+	return nil
+}
+
+func (r *run) progress() {
+	if now := time.Now(); now.Sub(r.said) >= pace {
+		r.said = now
+		r.report.Say(storage.Event{
+			Stage: "replay", Message: fmt.Sprintf("at position %d, revision %d", r.at.Position, r.at.Revision),
+		})
+	}
+}

@@ -1,0 +1,153 @@
+package replay_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	bolt "go.etcd.io/bbolt"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/database"
+)
+
+// makeBase writes a database of about size bytes, to which the log has been applied up to position 1.
+func makeBase(t testing.TB, size int64) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "db")
+	if err := database.Generate(path, size); err != nil {
+		t.Fatal(err)
+	}
+	update(t, path, func(tx *bolt.Tx) error {
+		meta := tx.Bucket(schema.Meta.Name())
+		if err := meta.Put(schema.MetaTermKeyName, binary.BigEndian.AppendUint64(nil, 1)); err != nil {
+			return err
+		}
+		return meta.Put(schema.MetaConsistentIndexKeyName, binary.BigEndian.AppendUint64(nil, 1))
+	})
+	return path
+}
+
+func update(t testing.TB, path string, do func(*bolt.Tx) error) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Update(do); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// puts yields so many requests of 256 bytes of value each, from position 2 on, to a quarter as many keys.
+func puts(t testing.TB, count int) iter.Seq2[segment.Record, error] {
+	t.Helper()
+	value := make([]byte, 256)
+	for i := range value {
+		value[i] = byte(i * 7)
+	}
+	return func(yield func(segment.Record, error) bool) {
+		random := rand.New(rand.NewPCG(1, 1))
+		var data []byte
+		request := &pb.InternalRaftRequest{Header: &pb.RequestHeader{}, Put: &pb.PutRequest{Value: value}}
+		for i := range count {
+			request.Header.ID = uint64(i) + 1<<50
+			request.Put.Key = fmt.Appendf(request.Put.Key[:0], "/registry/pods/namespace-%03d/%09d", i%100, random.IntN(count/4+1))
+			var err error
+			if data, err = (proto.MarshalOptions{}).MarshalAppend(data[:0], request); err != nil {
+				t.Error(err)
+				return
+			}
+			if !yield(segment.Record{Kind: segment.Request, Position: uint64(i) + 2, Term: 1, Data: data}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func sizes() (base int64, count int) {
+	if testing.Short() {
+		return 10 << 20, 20_000
+	}
+	return 200 << 20, 1_000_000
+}
+
+// BenchmarkPuts replays 1,000,000 puts onto a base of 200 MB; the floor is beside it.
+func BenchmarkPuts(b *testing.B) {
+	size, count := sizes()
+	base := makeBase(b, size)
+	for b.Loop() {
+		b.StopTimer()
+		db := copyOf(b, base)
+		b.StartTimer()
+		at, err := replay.Apply(context.Background(), db, puts(b, count), replay.Stop{}, nil)
+		if err != nil || at.Requests != count {
+			b.Fatal(at, err)
+		}
+	}
+	b.ReportMetric(float64(count)*float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+}
+
+// BenchmarkFloor writes what BenchmarkPuts does straight into bbolt.
+func BenchmarkFloor(b *testing.B) {
+	size, count := sizes()
+	base := makeBase(b, size)
+	for b.Loop() {
+		b.StopTimer()
+		db := copyOf(b, base)
+		b.StartTimer()
+		if err := straight(db, puts(b, count)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(count)*float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+}
+
+func straight(path string, records iter.Seq2[segment.Record, error]) error {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{
+		NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, InitialMmapSize: 10 << 30,
+	})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	const batch = 10_000
+	var tx *bolt.Tx
+	n := int64(0)
+	for record := range records {
+		if n%batch == 0 {
+			if tx != nil {
+				if err := tx.Commit(); err != nil {
+					return err
+				}
+			}
+			if tx, err = db.Begin(true); err != nil {
+				return err
+			}
+		}
+		n++
+		value, err := proto.Marshal(&mvccpb.KeyValue{Key: record.Data[:44], Value: record.Data[44:300], CreateRevision: n, ModRevision: n, Version: 1})
+		if err != nil {
+			return err
+		}
+		bucket := tx.Bucket(schema.Key.Name())
+		bucket.FillPercent = 0.9
+		if err := bucket.Put(mvcc.RevToBytes(mvcc.Revision{Main: n + 1<<30}, mvcc.NewRevBytes()), value); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}

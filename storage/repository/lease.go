@@ -1,0 +1,131 @@
+package repository
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+)
+
+// LeaseFormat is the number of the lease's format that this version writes and reads.
+const LeaseFormat = 1
+
+// MaxLease is the longest that a lease lasts. One that claims to last longer was written by a clock that is wrong, and
+// nobody waits for it.
+const MaxLease = 10 * time.Minute
+
+// Lease says who does a job now, so that others need not. It guards nothing: a store cannot compare and swap, so two
+// may hold it for a moment, and clocks differ. What must happen once is fenced by names that are create-only.
+type Lease struct {
+	Format     int       `json:"format"`
+	Job        string    `json:"job"`
+	Holder     string    `json:"holder"`
+	Until      time.Time `json:"until"`      // by the holder's clock
+	Generation uint64    `json:"generation"` // from 1; one more with each acquisition
+}
+
+var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
+
+func (c *Cluster) leaseKey(job string) string { return c.name + "/leases/" + job + jsonSuffix }
+
+// EncodeLease is the stored form of l.
+func EncodeLease(l Lease) ([]byte, error) { return document.Encode(l) }
+
+// DecodeLease reads what EncodeLease wrote. Anything else gives an error that matches ErrDamaged.
+func DecodeLease(data []byte) (Lease, error) {
+	var l Lease
+	if err := document.Decode(data, LeaseFormat, &l); err != nil {
+		return Lease{}, err
+	}
+	if !jobName.MatchString(l.Job) || l.Holder == "" {
+		return Lease{}, fmt.Errorf("%w: job %q and holder %q are none of dr's", ErrDamaged, l.Job, l.Holder)
+	}
+	return l, nil
+}
+
+// live reports whether somebody holds l. Until is by the holder's clock and now by the reader's.
+func (l Lease) live(now time.Time) bool {
+	return l.Holder != "" && now.Before(l.Until) && !l.Until.After(now.Add(MaxLease))
+}
+
+func (l Lease) same(other Lease) bool {
+	return l.Holder == other.Holder && l.Generation == other.Generation
+}
+
+// AcquireLease takes the lease on job for holder, for ttl from now on, unless somebody else holds it: then it is not
+// held, and the Lease is theirs. Of several who take it at the same time the last writer wins, so wait a moment and
+// call RenewLease, which says whether it is still held, before beginning the work. job is made of lower-case letters,
+// digits and dashes, holder is a name that nobody else has, and ttl is at most MaxLease.
+func (c *Cluster) AcquireLease(
+	ctx context.Context, job, holder string, ttl time.Duration, now time.Time,
+) (l Lease, held bool, err error) {
+	if !jobName.MatchString(job) || holder == "" {
+		return Lease{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
+			ErrName, job, holder)
+	}
+	old, err := c.readLease(ctx, job)
+	if err != nil {
+		return Lease{}, false, err
+	}
+	if old.live(now) && old.Holder != holder {
+		return old, false, nil
+	}
+	l = Lease{Format: LeaseFormat, Job: job, Holder: holder, Generation: old.Generation + 1}
+	return c.extend(ctx, l, ttl, now)
+}
+
+// RenewLease makes l last for ttl from now on if it is still held; if somebody else has taken it, the Lease is theirs.
+func (c *Cluster) RenewLease(
+	ctx context.Context, l Lease, ttl time.Duration, now time.Time,
+) (renewed Lease, held bool, err error) {
+	stored, err := c.readLease(ctx, l.Job)
+	if err != nil || !stored.same(l) {
+		return stored, false, err
+	}
+	return c.extend(ctx, l, ttl, now)
+}
+
+// ReleaseLease gives l back, if it is still held, so that nobody has to wait for its end.
+func (c *Cluster) ReleaseLease(ctx context.Context, l Lease, now time.Time) error {
+	stored, err := c.readLease(ctx, l.Job)
+	if err != nil || !stored.same(l) {
+		return err
+	}
+	_, _, err = c.extend(ctx, l, 0, now)
+	return err
+}
+
+func (c *Cluster) extend(ctx context.Context, l Lease, ttl time.Duration, now time.Time) (Lease, bool, error) {
+	if ttl > MaxLease {
+		return Lease{}, false, fmt.Errorf("a lease for %v: %v is the longest", ttl, MaxLease)
+	}
+	l.Until = now.UTC().Add(ttl)
+	data, err := EncodeLease(l)
+	if err == nil {
+		_, err = c.bucket.Put(ctx, c.leaseKey(l.Job), bytes.NewReader(data), storage.PutOptions{})
+	}
+	if err != nil {
+		return Lease{}, false, fmt.Errorf("write lease %s: %w", c.leaseKey(l.Job), err)
+	}
+	return l, true, nil
+}
+
+// readLease returns what is stored. One that is absent or damaged is nobody's.
+func (c *Cluster) readLease(ctx context.Context, job string) (Lease, error) {
+	data, err := c.read(ctx, c.leaseKey(job))
+	if isAbsent(err) || errors.Is(err, ErrDamaged) {
+		return Lease{}, nil
+	}
+	if err != nil {
+		return Lease{}, fmt.Errorf("read lease %s: %w", c.leaseKey(job), err)
+	}
+	if l, err := DecodeLease(data); err == nil && l.Job == job {
+		return l, nil
+	}
+	return Lease{}, nil
+}

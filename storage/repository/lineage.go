@@ -1,0 +1,153 @@
+package repository
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// Lineage is one history of a cluster as it is stored: what may be replayed in one go is one of its stretches.
+type Lineage struct {
+	ID       string
+	Segments []Segment // whose header is whole and of this place; ascending by Seq
+	Faults   []Fault   // what is wrong, ascending by Seq
+}
+
+// Segment is one stored piece of the log, as its header describes it.
+type Segment struct {
+	segment.Header
+	Digest string // of the header's document: what the next segment has as Previous
+	Size   int64  // of the object, in bytes
+}
+
+// SegmentOf is e as the catalog shows it once it is stored.
+func SegmentOf(e segment.Encoded) Segment {
+	return Segment{Header: e.Header, Digest: e.Digest, Size: int64(len(e.Bytes))}
+}
+
+// Fault is a segment, or a run of them, that cannot be used. Err matches ErrNotFound if it is missing and ErrDamaged if
+// it is damaged, foreign, doubled or of a wrong chain, and names the key.
+type Fault struct {
+	Key   string // of the first
+	Seq   uint64 // of the first
+	Upto  uint64 // seq of the last one of the run, Seq itself for one
+	First uint64 // the positions that it covered, both inclusive; 0 where nothing says so
+	Last  uint64
+	Err   error
+}
+
+// Stretch is a run of segments without any gap: seqs, positions and the chain of digests are unbroken. It has at least
+// one segment.
+type Stretch struct {
+	Lineage  string
+	Segments []Segment
+	after    time.Time // the cluster got to its beginning after that; zero if nothing says when
+}
+
+// Stretches are the maximal runs of l's segments that can be replayed in one go, oldest first. No segment that is
+// missing, damaged, doubled, foreign or of a wrong chain is in any.
+func (l Lineage) Stretches() []Stretch {
+	kept, _ := l.sift()
+	var stretches []Stretch
+	var after time.Time
+	if len(kept) > 0 && kept[0].After != nil {
+		after = kept[0].After.Time
+	}
+	for start, i := 0, 1; i <= len(kept); i++ {
+		if i == len(kept) || !joins(&kept[i-1], &kept[i]) {
+			s := Stretch{Lineage: l.ID, Segments: kept[start:i:i], after: after}
+			stretches = append(stretches, s)
+			start = i
+			if m, ok := s.ends(); ok {
+				after = m.NotBefore
+			}
+		}
+	}
+	return stretches
+}
+
+// joins reports whether b, which sift has kept behind a, goes on where a ends.
+func joins(a, b *Segment) bool { return b.Seq == a.Seq+1 && b.First == a.Last+1 }
+
+// sift tells the segments that belong to this history from those that do not.
+func (l Lineage) sift() (kept []Segment, misfits []Fault) {
+	kept = make([]Segment, 0, len(l.Segments))
+	var end tip
+	for i := range l.Segments {
+		s := &l.Segments[i]
+		if err := end.refuses(l.ID, s); err != nil {
+			misfits = append(misfits, misfit(s, err))
+			continue
+		}
+		kept = append(kept, *s)
+		end.move(s)
+	}
+	return kept, misfits
+}
+
+func misfit(s *Segment, err error) Fault {
+	key := (&Cluster{name: s.Cluster}).segmentKey(s.Lineage, s.Seq)
+	return Fault{
+		Key: key, Seq: s.Seq, Upto: s.Seq, First: s.First, Last: s.Last,
+		Err: fmt.Errorf("%s: %w: %w", key, ErrDamaged, err),
+	}
+}
+
+// tip is where a history has got to.
+type tip struct {
+	last *Segment
+	mark *segment.Mark
+}
+
+func (t *tip) move(s *Segment) {
+	t.last = s
+	if n := len(s.Marks); n > 0 {
+		t.mark = &s.Marks[n-1]
+	}
+}
+
+// refuses says why s cannot stand behind the tip, nil if it can. Behind a hole nothing is known of the segment before
+// it, but histories do not go back there either.
+func (t *tip) refuses(lineage string, s *Segment) error {
+	if s.Lineage != lineage {
+		return fmt.Errorf("it belongs to lineage %s", s.Lineage)
+	}
+	if t.last == nil {
+		return nil
+	}
+	switch last := t.last; {
+	case s.Seq <= last.Seq:
+		return fmt.Errorf("seq %d stands behind seq %d: it is doubled", s.Seq, last.Seq)
+	case s.Cluster != last.Cluster || !sameClusterID(s.ClusterID, last.ClusterID):
+		return fmt.Errorf("it is of cluster %s (%s), the one before it of %s (%s)",
+			s.Cluster, s.ClusterID, last.Cluster, last.ClusterID)
+	case s.Seq == last.Seq+1 && s.Previous != last.Digest:
+		return fmt.Errorf("it continues a segment with header %.12s, the one before it has %.12s", s.Previous, last.Digest)
+	case s.First <= last.Last:
+		return fmt.Errorf("it begins at position %d, the one before it ends at %d", s.First, last.Last)
+	case s.Seq == last.Seq+1 && s.First != last.Last+1 && s.Reason == "":
+		return fmt.Errorf("positions %d to %d are left out without a reason", last.Last+1, s.First-1)
+	case s.End.Term < last.End.Term:
+		return fmt.Errorf("it ends in term %d, the one before it in term %d", s.End.Term, last.End.Term)
+	}
+	if t.mark != nil && len(s.Marks) > 0 && goesBack(*t.mark, s.Marks[0]) {
+		return errors.New("its marks are older than those before it")
+	}
+	return nil
+}
+
+func goesBack(a, b segment.Mark) bool {
+	return b.Position < a.Position || b.NotBefore.Before(a.NotBefore) || b.NotAfter.Before(a.NotAfter)
+}
+
+// withMisfits adds what sift finds to l's faults.
+func (l Lineage) withMisfits() Lineage {
+	_, misfits := l.sift()
+	l.Faults = slices.Concat(l.Faults, misfits)
+	slices.SortStableFunc(l.Faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
+	return l
+}

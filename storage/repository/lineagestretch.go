@@ -1,0 +1,100 @@
+package repository
+
+import (
+	"iter"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// First is the position with which s begins.
+func (s Stretch) First() uint64 { return s.Segments[0].First }
+
+// Last is the position with which s ends.
+func (s Stretch) Last() uint64 { return s.Segments[len(s.Segments)-1].Last }
+
+// ForPosition is how many of its segments, from the first, are needed to reach position p: 0 if p is before them, all
+// if it is behind them.
+func (s Stretch) ForPosition(p uint64) int {
+	if p < s.First() {
+		return 0
+	}
+	return min(s.holding(p)+1, len(s.Segments))
+}
+
+// ForRevision is how many of its segments, from the first, are enough to reach revision n of the key space. It is not
+// known if no mark is that high: then all are needed, and n may still not be reached.
+func (s Stretch) ForRevision(n int64) (upTo int, known bool) {
+	for m := range s.marks() {
+		if m.Revision >= n {
+			return s.ForPosition(m.Position), true
+		}
+	}
+	return len(s.Segments), false
+}
+
+// AtTime is the last mark that is surely not later than t, and the first one behind it, nil if there is none yet: the
+// state at t was that at the mark's position, or at one before next's. It is not ok if every mark may be later.
+func (s Stretch) AtTime(t time.Time) (mark segment.Mark, next *segment.Mark, ok bool) {
+	for m := range s.marks() {
+		if m.NotAfter.After(t) {
+			return mark, &m, ok
+		}
+		mark, ok = m, true
+	}
+	return mark, nil, ok
+}
+
+// marks are all marks, ascending by position and time.
+func (s Stretch) marks() iter.Seq[segment.Mark] {
+	return func(yield func(segment.Mark) bool) {
+		for i := range s.Segments {
+			for _, m := range s.Segments[i].Marks {
+				if !yield(m) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// holding is the index of the segment that has position p, or of the first one behind p.
+func (s Stretch) holding(p uint64) int {
+	return sort.Search(len(s.Segments), func(i int) bool { return s.Segments[i].Last >= p })
+}
+
+// markBefore is the last mark at a position before p.
+func (s Stretch) markBefore(p uint64) (segment.Mark, bool) {
+	for i := min(s.holding(p), len(s.Segments)-1); i >= 0; i-- {
+		for _, m := range slices.Backward(s.Segments[i].Marks) {
+			if m.Position < p {
+				return m, true
+			}
+		}
+	}
+	return segment.Mark{}, false
+}
+
+// markFrom is the first mark at position p or behind it.
+func (s Stretch) markFrom(p uint64) (segment.Mark, bool) {
+	for i := s.holding(p); i < len(s.Segments); i++ {
+		for _, m := range s.Segments[i].Marks {
+			if m.Position >= p {
+				return m, true
+			}
+		}
+	}
+	return segment.Mark{}, false
+}
+
+// ends is the last mark.
+func (s Stretch) ends() (segment.Mark, bool) {
+	for i := len(s.Segments) - 1; i >= 0; i-- {
+		if n := len(s.Segments[i].Marks); n > 0 {
+			return s.Segments[i].Marks[n-1], true
+		}
+	}
+	return segment.Mark{}, false
+}

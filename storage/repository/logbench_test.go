@@ -1,0 +1,93 @@
+package repository_test
+
+import (
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// longLog lays a log of n segments into dir, an index for each 1,800 of them but the last ones, and a backup at its
+// beginning. It writes the files itself: each Put would wait for the disk.
+func longLog(tb testing.TB, dir string, n int) {
+	tb.Helper()
+	const hour = 1800
+	w := newWriter(tb, "c", lineageID(1))
+	first := w.next()
+	body := first.Bytes[len(first.Bytes)-int(first.Header.Stored.Size):]
+	c := openCluster(tb, openFile(tb, dir), "c")
+	storeSegments(tb, c, first)
+	all := []repository.Segment{repository.SegmentOf(first)}
+	for len(all) < n {
+		s := follower(tb, all[len(all)-1], first.Bytes[:12], body, dir)
+		all = append(all, s)
+	}
+	for part := range slices.Chunk(all, hour) {
+		if len(part) == hour {
+			storeIndex(tb, c, part)
+		}
+	}
+	m := manifestOf(content, noon)
+	m.RaftIndex, m.RaftTerm = 5, 2
+	if _, err := tryCreate(tb, c, idAt(0), m); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// follower writes the segment behind s, with the same body.
+func follower(tb testing.TB, s repository.Segment, prefix, body []byte, dir string) repository.Segment {
+	tb.Helper()
+	h := s.Header
+	h.Seq, h.Previous, h.First, h.Last = h.Seq+1, s.Digest, h.Last+1, h.Last+1000
+	h.End.Position, h.End.Digest = h.Last, s.Digest
+	h.Written = h.Written.Add(2*time.Second + 141592*time.Nanosecond)
+	h.Marks = nil
+	for i := range uint64(2) {
+		h.Marks = append(h.Marks, segment.Mark{
+			Position: h.First + 400 + i*500, Revision: int64(h.Last),
+			Interval: segment.Interval{NotBefore: h.Written, NotAfter: h.Written.Add(1234567)},
+		})
+	}
+	h.Plain.SHA256, h.Stored.SHA256 = s.Digest, s.Digest // of a body that nobody reads
+	doc, err := document.Encode(h)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, digest, err := segment.DecodeHeader(doc)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	bytes := slices.Concat(prefix[:8], []byte{0, 0, byte(len(doc) >> 8), byte(len(doc))}, doc, body)
+	path := filepath.Join(dir, segmentKey("c", h.Lineage, h.Seq))
+	if err := os.WriteFile(path, bytes, 0o644); err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := hex.DecodeString(digest); err != nil {
+		tb.Fatal(err)
+	}
+	return repository.Segment{Header: h, Digest: digest, Size: int64(len(bytes))}
+}
+
+// BenchmarkLoadLog is what a listing of a log of 20,000 segments costs, windows and gaps included.
+func BenchmarkLoadLog(b *testing.B) {
+	dir := b.TempDir()
+	longLog(b, dir, 20_000)
+	c := openCluster(b, openFile(b, dir), "c")
+	for b.Loop() {
+		wantLongLog(b, load(b, c, repository.LoadOptions{Log: true}), 20_000)
+	}
+}
+
+func wantLongLog(tb testing.TB, catalog repository.Catalog, n int) {
+	tb.Helper()
+	windows := catalog.Windows()
+	if len(windows) != 1 || windows[0].Segments != n || len(catalog.Gaps()) != 0 {
+		tb.Fatalf("windows %+v, gaps %+v", windows, catalog.Gaps())
+	}
+}

@@ -1,0 +1,322 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// headReaders is how many headers are read at once: each takes a round trip and hardly any memory.
+const headReaders = 32
+
+// atOnce does n things, up to limit of them at a time, and returns the first error.
+func atOnce(ctx context.Context, limit, n int, do func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(limit)
+	for i := range n {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return do(ctx, i)
+		})
+	}
+	return group.Wait()
+}
+
+// logFolder is what the listing shows of one lineage.
+type logFolder struct {
+	lineage  string
+	segments []listed // ascending by seq
+	indexes  []uint64 // their first seqs, ascending
+}
+
+type listed struct {
+	seq  uint64
+	size int64
+}
+
+// logFolders lists the log.
+func (c *Cluster) logFolders(ctx context.Context) ([]logFolder, error) {
+	var folders []logFolder
+	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix()}) {
+		if err != nil {
+			return nil, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
+		}
+		name, ok := c.splitLogKey(object.Key)
+		if !ok {
+			continue // a stranger's file
+		}
+		if len(folders) == 0 || folders[len(folders)-1].lineage != name.lineage {
+			folders = append(folders, logFolder{lineage: name.lineage})
+		}
+		f := &folders[len(folders)-1]
+		if name.index {
+			f.indexes = append(f.indexes, name.seq)
+		} else {
+			f.segments = append(f.segments, listed{name.seq, object.Size})
+		}
+	}
+	return folders, nil
+}
+
+// lineagesAtOnce bounds the memory for indexes, of which each lineage has up to readers in hand.
+const lineagesAtOnce = 4
+
+// loadLog reads the log: a listing, the indexes, and the headers of segments that are in none.
+func (c *Cluster) loadLog(ctx context.Context) ([]Lineage, error) {
+	folders, err := c.logFolders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lineages := make([]Lineage, len(folders))
+	err = atOnce(ctx, lineagesAtOnce, len(folders), func(ctx context.Context, i int) (err error) {
+		lineages[i], err = c.loadLineage(ctx, folders[i])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the log of cluster %s: %w", c.name, err)
+	}
+	return inHistory(lineages), nil
+}
+
+// lineageLoad is the work on one lineage.
+type lineageLoad struct {
+	c       *Cluster
+	lineage string
+	known   map[uint64]*Segment // what the indexes say; nil where they contradict each other
+	slots   []slot              // ascending by seq
+}
+
+// slot is one segment of the listing.
+type slot struct {
+	listed
+	segment *Segment // nil: not read yet, or it cannot be used
+	indexed bool     // the segment is what an index says
+	err     error    // why it cannot be used
+}
+
+func (c *Cluster) loadLineage(ctx context.Context, f logFolder) (Lineage, error) {
+	l := lineageLoad{c: c, lineage: f.lineage, known: map[uint64]*Segment{}}
+	for _, s := range f.segments {
+		l.slots = append(l.slots, slot{listed: s})
+	}
+	if err := l.readIndexes(ctx, f.indexes); err != nil {
+		return Lineage{}, err
+	}
+	l.believeIndexes()
+	for again := true; again; again = l.doubtIndexes() {
+		if err := l.readHeaders(ctx); err != nil {
+			return Lineage{}, err
+		}
+	}
+	missing, err := l.findMissing(ctx)
+	if err != nil {
+		return Lineage{}, err
+	}
+	return l.lineageWith(missing).withMisfits(), nil
+}
+
+// readIndexes fills known. An index that is damaged, or was pruned meanwhile, costs time and nothing else.
+func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
+	indexes := make([][]Segment, len(firsts))
+	err := atOnce(ctx, readers, len(firsts), func(ctx context.Context, i int) (err error) {
+		indexes[i], err = l.c.readIndex(ctx, l.lineage, firsts[i])
+		if errors.Is(err, ErrDamaged) || isAbsent(err) {
+			return nil
+		}
+		return err
+	})
+	for _, segments := range indexes {
+		for i := range segments {
+			s := &segments[i]
+			if other, twice := l.known[s.Seq]; twice && (other == nil || other.Digest != s.Digest) {
+				s = nil
+			}
+			l.known[segments[i].Seq] = s
+		}
+	}
+	return err
+}
+
+// believeIndexes takes what the indexes say of the objects that have the size that they say.
+func (l *lineageLoad) believeIndexes() {
+	for i := range l.slots {
+		s := &l.slots[i]
+		if known := l.known[s.seq]; known != nil && known.Size == s.size {
+			s.segment, s.indexed = known, true
+		}
+	}
+}
+
+// doubtIndexes takes back what they say where the chain does not fit, and reports whether there was anything: an
+// archiver that lost a race may have indexed its own segment in place of the winner's.
+func (l *lineageLoad) doubtIndexes() (any bool) {
+	for i := 1; i < len(l.slots); i++ {
+		a, b := &l.slots[i-1], &l.slots[i]
+		if a.segment == nil || b.segment == nil || b.seq != a.seq+1 || b.segment.Previous == a.segment.Digest {
+			continue
+		}
+		for _, s := range []*slot{a, b} {
+			if s.indexed {
+				s.segment, s.indexed, any = nil, false, true
+			}
+		}
+	}
+	return any
+}
+
+// readHeaders reads the segments' own headers where nothing is known yet.
+func (l *lineageLoad) readHeaders(ctx context.Context) error {
+	var unread []*slot
+	for i := range l.slots {
+		if s := &l.slots[i]; s.segment == nil && s.err == nil {
+			unread = append(unread, s)
+		}
+	}
+	return atOnce(ctx, headReaders, len(unread), func(ctx context.Context, i int) error {
+		return l.readHeader(ctx, unread[i])
+	})
+}
+
+// readHeader fills s. Only what says nothing about the segment, such as a store that is away, is an error.
+func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
+	read, err := l.c.readSegment(ctx, l.lineage, s.seq)
+	switch {
+	case err == nil:
+		s.segment = &read
+	case isAbsent(err):
+		s.err = missing(l.c.segmentKey(l.lineage, s.seq))
+	case errors.Is(err, ErrDamaged):
+		s.err = err
+	default:
+		return err
+	}
+	return nil
+}
+
+// findMissing returns the runs of seqs that should be there and are not. A listing may miss what was stored while it
+// ran, so they are asked for by name before they are called missing.
+func (l *lineageLoad) findMissing(ctx context.Context) ([]Fault, error) {
+	var runs []Fault
+	var late []slot
+	for _, run := range l.holes() {
+		for ; run.Seq <= run.Upto; run.Seq++ {
+			s := slot{listed: listed{seq: run.Seq}}
+			if err := l.readHeader(ctx, &s); err != nil {
+				return nil, err
+			}
+			if errors.Is(s.err, ErrNotFound) {
+				break
+			}
+			late = append(late, s)
+		}
+		if run.Seq <= run.Upto {
+			runs = append(runs, l.missing(run))
+		}
+	}
+	l.slots = append(l.slots, late...)
+	slices.SortFunc(l.slots, func(a, b slot) int { return cmp.Compare(a.seq, b.seq) })
+	return runs, nil
+}
+
+// holes are the seqs between the first and the last that were listed or are known from an index, and were not listed.
+func (l *lineageLoad) holes() []Fault {
+	var holes []Fault
+	first, last := l.bounds()
+	next := first
+	for _, s := range l.slots {
+		if s.seq > next {
+			holes = append(holes, Fault{Seq: next, Upto: s.seq - 1})
+		}
+		next = s.seq + 1
+	}
+	if next <= last && next != 0 {
+		holes = append(holes, Fault{Seq: next, Upto: last})
+	}
+	return holes
+}
+
+// bounds are the lowest and the highest seq that are listed or known.
+func (l *lineageLoad) bounds() (first, last uint64) {
+	if n := len(l.slots); n > 0 {
+		first, last = l.slots[0].seq, l.slots[n-1].seq
+	}
+	for seq := range l.known {
+		if first == 0 || seq < first {
+			first = seq
+		}
+		last = max(last, seq)
+	}
+	return first, last
+}
+
+// missing says what is known of a run that is missing.
+func (l *lineageLoad) missing(run Fault) Fault {
+	run.Key = l.c.segmentKey(l.lineage, run.Seq)
+	run.Err = missing(run.Key)
+	if run.Upto > run.Seq {
+		run.Err = fmt.Errorf("%w, and so are the ones behind it to seq %d", run.Err, run.Upto)
+	}
+	if s := l.known[run.Seq]; s != nil {
+		run.First = s.First
+	}
+	if s := l.known[run.Upto]; s != nil {
+		run.Last = s.Last
+	}
+	return run
+}
+
+func (l *lineageLoad) lineageWith(missing []Fault) Lineage {
+	lineage := Lineage{ID: l.lineage, Segments: make([]Segment, 0, len(l.slots)), Faults: missing}
+	for _, s := range l.slots {
+		if s.segment != nil {
+			lineage.Segments = append(lineage.Segments, *s.segment)
+			continue
+		}
+		fault := Fault{Key: l.c.segmentKey(l.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
+		if known := l.known[s.seq]; known != nil {
+			fault.First, fault.Last = known.First, known.Last
+		}
+		lineage.Faults = append(lineage.Faults, fault)
+	}
+	return lineage
+}
+
+// inHistory sorts lineages, oldest first by when their first segment was written; clocks may differ, but none stands
+// before the one that it comes after.
+func inHistory(lineages []Lineage) []Lineage {
+	slices.SortStableFunc(lineages, func(a, b Lineage) int {
+		return cmp.Or(a.begun().Compare(b.begun()), cmp.Compare(a.ID, b.ID))
+	})
+	waiting := map[string]bool{}
+	for _, l := range lineages {
+		waiting[l.ID] = true
+	}
+	sorted := make([]Lineage, 0, len(lineages))
+	for len(lineages) > 0 {
+		next := max(0, slices.IndexFunc(lineages, func(l Lineage) bool { // in a circle, which nobody writes, any will do
+			after := l.after()
+			return after == nil || !waiting[after.Lineage]
+		}))
+		sorted = append(sorted, lineages[next])
+		delete(waiting, lineages[next].ID)
+		lineages = slices.Delete(lineages, next, next+1)
+	}
+	return sorted
+}
+
+// begun is when its first segment was written, zero if none can be read.
+func (l Lineage) begun() time.Time {
+	if len(l.Segments) == 0 {
+		return time.Time{}
+	}
+	return l.Segments[0].Written
+}

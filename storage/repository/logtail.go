@@ -1,0 +1,134 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Tail is where the log ends, for an archiver that wants to go on from there.
+type Tail struct {
+	Lineage string  // the newest one; "": there is no log yet
+	Last    Segment // its last one whose header can be read; Seq 0 if none can
+	// Unindexed are the seqs that the newest index does not reach, ascending.
+	Unindexed []uint64
+	// Broken is why the lineage cannot be continued behind Last: what stood there is missing or damaged, so that a new
+	// lineage must begin. nil: it can.
+	Broken error
+}
+
+// LogTail finds the end of the log, with one listing and few headers. The newest lineage is the one that begins latest
+// by its own header, and after no other that is there.
+func (c *Cluster) LogTail(ctx context.Context) (Tail, error) {
+	tail, err := c.logTail(ctx)
+	if err != nil {
+		return Tail{}, fmt.Errorf("find the end of the log of cluster %s: %w", c.name, err)
+	}
+	return tail, nil
+}
+
+func (c *Cluster) logTail(ctx context.Context) (Tail, error) {
+	folders, err := c.logFolders(ctx)
+	if err != nil || len(folders) == 0 {
+		return Tail{}, err
+	}
+	f, err := c.newest(ctx, folders)
+	if err != nil {
+		return Tail{}, err
+	}
+	tail := Tail{Lineage: f.lineage}
+	if err := c.findLast(ctx, f, &tail); err != nil {
+		return Tail{}, err
+	}
+	return tail, c.findUnindexed(ctx, f, &tail)
+}
+
+// newest reads the first header of each lineage.
+func (c *Cluster) newest(ctx context.Context, folders []logFolder) (logFolder, error) {
+	begins := make([]Lineage, len(folders))
+	err := atOnce(ctx, headReaders, len(folders), func(ctx context.Context, i int) error {
+		begins[i].ID = folders[i].lineage
+		for _, s := range folders[i].segments {
+			first, err := c.readSegment(ctx, folders[i].lineage, s.seq)
+			if err == nil {
+				begins[i].Segments = []Segment{first}
+				return nil
+			}
+			if !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return logFolder{}, err
+	}
+	sorted := inHistory(begins)
+	newest := sorted[len(sorted)-1].ID
+	return folders[slices.IndexFunc(folders, func(f logFolder) bool { return f.lineage == newest })], nil
+}
+
+// findLast goes back from the end to a header that can be read.
+func (c *Cluster) findLast(ctx context.Context, f logFolder, tail *Tail) error {
+	for _, s := range slices.Backward(f.segments) {
+		last, err := c.readSegment(ctx, f.lineage, s.seq)
+		if err == nil {
+			tail.Last = last
+			return nil
+		}
+		if !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+			return err
+		}
+		if tail.Broken == nil {
+			tail.Broken = err
+		}
+	}
+	if tail.Broken == nil {
+		tail.Broken = fmt.Errorf("%s: every segment is %w, only indexes are there", c.lineagePrefix(f.lineage), ErrNotFound)
+	}
+	return nil
+}
+
+// findUnindexed reads the newest index. If that is damaged its name is taken all the same, so that the next one must
+// begin behind its first seq.
+func (c *Cluster) findUnindexed(ctx context.Context, f logFolder, tail *Tail) error {
+	var indexed uint64
+	if n := len(f.indexes); n > 0 {
+		indexed = f.indexes[n-1]
+		segments, err := c.readIndex(ctx, f.lineage, indexed)
+		if err != nil && !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+			return err
+		}
+		if err == nil {
+			indexed = segments[len(segments)-1].Seq
+		}
+	}
+	for _, s := range f.segments {
+		if s.seq > indexed {
+			tail.Unindexed = append(tail.Unindexed, s.seq)
+		}
+	}
+	return c.checkEnd(ctx, f, indexed, tail)
+}
+
+// checkEnd finds segments that are gone from the end though an index has them. A listing may miss the newest ones, so
+// the next one is asked for by name: going on from Last is right then, for the loser of that race goes on from it.
+func (c *Cluster) checkEnd(ctx context.Context, f logFolder, indexed uint64, tail *Tail) error {
+	if tail.Broken != nil || indexed <= tail.Last.Seq {
+		return nil
+	}
+	next, err := c.readSegment(ctx, f.lineage, tail.Last.Seq+1)
+	switch {
+	case err == nil:
+		tail.Last = next
+		return c.checkEnd(ctx, f, indexed, tail)
+	case isAbsent(err):
+		tail.Broken = missing(c.segmentKey(f.lineage, tail.Last.Seq+1))
+	case errors.Is(err, ErrDamaged):
+		tail.Broken = err
+	default:
+		return err
+	}
+	return nil
+}

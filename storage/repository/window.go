@@ -1,0 +1,288 @@
+package repository
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// Point is a place in one history.
+type Point struct {
+	Position uint64
+	Revision int64 // of the key space there or, where no mark says it, at a place before
+	Time     time.Time
+}
+
+// Window is a run of the log with a base for it: any point from From to To can be restored.
+type Window struct {
+	Lineage  string
+	Base     ID     // the oldest backup that the log goes on from
+	Doubt    string // why Base is to be used only where there is no other; "" for a good one
+	From, To Point
+	Segments int   // that are needed behind Base
+	Bytes    int64 // of these segments, as stored
+}
+
+// Gap is a part of the log that is in no segment, or where one history ends and another begins.
+type Gap struct {
+	Lineage     string
+	NextLineage string // that follows it; Lineage itself for a gap within, "" if nothing follows
+	From, To    uint64 // positions, both inclusive; 0 where they are not known
+	Since       time.Time
+	Until       time.Time // zero if nothing follows
+	Reason      string
+}
+
+// clockAllowance is by how much the clocks of those who take backups and of those who archive may differ.
+const clockAllowance = 5 * time.Minute
+
+// Usable says why b should be a base only where there is no other; nil if nothing is known against it.
+func (b Backup) Usable() error {
+	if slices.Contains(b.Alarms, "CORRUPT") {
+		return errors.New("a member had the alarm CORRUPT when it was taken")
+	}
+	if b.Diverged != "" {
+		return fmt.Errorf("the members had diverged when it was taken: %s", b.Diverged)
+	}
+	if proof, failed := b.Failed(); failed {
+		return fmt.Errorf("it failed its last check: %s", proof.Finding)
+	}
+	return nil
+}
+
+// Bases are the backups that s goes on from, newest first: the snapshot's own index lies in s or right before it, as far
+// as its bounds tell. If none of them is Usable they are all there, else only those that are. A cluster's id is not a
+// history: a backup that fits by all its numbers may be of another one, and only the marks in s show it during replay.
+func (c Catalog) Bases(s Stretch) []Backup {
+	var usable, doubtful []Backup
+	for _, b := range c.Backups {
+		switch {
+		case !b.fits(s):
+		case b.Usable() == nil:
+			usable = append(usable, b)
+		default:
+			doubtful = append(doubtful, b)
+		}
+	}
+	if len(usable) == 0 {
+		return doubtful
+	}
+	return usable
+}
+
+// highest is the upper bound of the snapshot's consistent index, or the lower one if nothing else is known.
+func (b Backup) highest() uint64 { return max(b.RaftIndex, b.RaftIndexMax) }
+
+func (b Backup) fits(s Stretch) bool {
+	first := s.Segments[0]
+	return b.Cluster == first.Cluster && sameClusterID(b.ClusterID, first.ClusterID) &&
+		b.RaftIndex > 0 && b.RaftIndex >= first.First-1 && b.highest() <= s.Last() &&
+		b.fitsTerm(s) && b.fitsTime(s)
+}
+
+// fitsTerm: the member's term was not below that of an entry which it had applied, nor above any that came later. A
+// term of 0 is not known.
+func (b Backup) fitsTerm(s Stretch) bool {
+	at := s.holding(b.RaftIndex)
+	tooLow := at > 0 && s.Segments[at-1].Last < b.RaftIndex && b.RaftTerm < s.Segments[at-1].End.Term
+	tooHigh := b.RaftTerm > s.Segments[len(s.Segments)-1].End.Term
+	return b.RaftTerm == 0 || !tooLow && !tooHigh
+}
+
+// fitsTime: its index was asked for after the position before it was there, and before the one behind it was.
+func (b Backup) fitsTime(s Stretch) bool {
+	earliest, last := s.after, s.Segments[len(s.Segments)-1]
+	if m, ok := s.markBefore(b.RaftIndex); ok {
+		earliest = m.NotBefore
+	} else if m, ok := s.markFrom(0); ok && b.RaftIndex >= s.First() {
+		earliest = m.NotBefore
+	}
+	latest := latest(last.Written, s.until())
+	if m, ok := s.markFrom(b.RaftIndex + 1); ok {
+		latest = m.NotAfter
+	}
+	return !b.Started.Before(earliest.Add(-clockAllowance)) && !b.Started.After(latest.Add(clockAllowance))
+}
+
+// sameClusterID compares ids in hex, of which some are written with leading zeros.
+func sameClusterID(a, b string) bool {
+	return strings.TrimLeft(a, "0") == strings.TrimLeft(b, "0")
+}
+
+// Windows are what can be restored with the log, oldest lineage first: one for each stretch that has a base among the
+// backups in the catalog, from its oldest one on.
+func (c Catalog) Windows() []Window {
+	var windows []Window
+	for _, l := range c.Lineages {
+		for _, s := range l.Stretches() {
+			if bases := c.Bases(s); len(bases) > 0 {
+				windows = append(windows, window(s, oldest(bases)))
+			}
+		}
+	}
+	return windows
+}
+
+// oldest is the base with which the window is the widest.
+func oldest(bases []Backup) Backup {
+	return slices.MinFunc(bases, func(a, b Backup) int {
+		return cmp.Or(cmp.Compare(a.highest(), b.highest()), a.Finished.Compare(b.Finished), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+func window(s Stretch, base Backup) Window {
+	w := Window{Lineage: s.Lineage, Base: base.ID, From: from(s, base), To: to(s)}
+	w.To.Revision = max(w.To.Revision, w.From.Revision)
+	if w.To.Time.Before(w.From.Time) {
+		w.To.Time = w.From.Time
+	}
+	if err := base.Usable(); err != nil {
+		w.Doubt = err.Error()
+	}
+	for _, segment := range s.Segments[s.holding(base.RaftIndex+1):] {
+		w.Segments++
+		w.Bytes += segment.Size
+	}
+	return w
+}
+
+// from is the first point that base surely reaches: the end of its bounds.
+func from(s Stretch, base Backup) Point {
+	p := Point{Position: base.highest(), Revision: max(base.Revision, base.RevisionMax), Time: base.Finished}
+	if m, ok := s.markFrom(p.Position); ok && m.NotAfter.Before(p.Time) {
+		p.Time = m.NotAfter
+	}
+	return p
+}
+
+// to is the end of s.
+func to(s Stretch) Point {
+	p := Point{Position: s.Last()}
+	if m, ok := s.ends(); ok {
+		p.Time = m.NotAfter
+	}
+	for m := range s.marks() {
+		p.Revision = max(p.Revision, m.Revision)
+	}
+	return p
+}
+
+// Gaps are the holes in the log, oldest first: within lineages, at the end of one that has lost its last segments, and
+// between a lineage and the one that comes after it.
+func (c Catalog) Gaps() []Gap {
+	var gaps []Gap
+	for _, l := range c.Lineages {
+		if g, ok := c.gapBefore(l); ok {
+			gaps = append(gaps, g)
+		}
+		stretches := l.Stretches()
+		for i := 1; i < len(stretches); i++ {
+			gaps = append(gaps, l.gapBetween(stretches[i-1], stretches[i]))
+		}
+		if g, ok := l.gapBehind(stretches); ok {
+			gaps = append(gaps, g)
+		}
+	}
+	return gaps
+}
+
+// after is where the lineage before l ended, nil if there was none or nothing tells.
+func (l Lineage) after() *segment.After {
+	if len(l.Segments) == 0 || l.Segments[0].Lineage != l.ID {
+		return nil
+	}
+	return l.Segments[0].After
+}
+
+// gapBefore is the gap between l and the lineage that it comes after. The older one may have gone on for a while.
+func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
+	after := l.after()
+	if after == nil {
+		return Gap{}, false
+	}
+	first := l.Segments[0]
+	g := Gap{
+		Lineage: after.Lineage, NextLineage: l.ID, Since: after.Time, Until: first.begins(), Reason: first.Reason,
+	}
+	end := after.Position
+	if i := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == after.Lineage }); i >= 0 {
+		if stretches := c.Lineages[i].Stretches(); len(stretches) > 0 {
+			last := stretches[len(stretches)-1]
+			end = max(end, last.Last())
+			g.Since = latest(g.Since, last.until())
+		}
+	}
+	if g.Until.Before(g.Since) {
+		g.Until = g.Since
+	}
+	if first.First > end+1 { // else their positions are not of one history, or there are none between
+		g.From, g.To = end+1, first.First-1
+	}
+	return g, true
+}
+
+func (l Lineage) gapBetween(a, b Stretch) Gap {
+	first := b.Segments[0]
+	g := Gap{
+		Lineage: l.ID, NextLineage: l.ID, From: a.Last() + 1, To: b.First() - 1,
+		Since: a.until(), Until: latest(a.until(), first.begins()), Reason: l.why(a, first.Seq),
+	}
+	if g.Reason == "" {
+		g.Reason = first.Reason
+	}
+	if g.From > g.To { // the chain breaks between two that are side by side
+		g.From, g.To = 0, 0
+	}
+	return g
+}
+
+// gapBehind is what has been lost from the end.
+func (l Lineage) gapBehind(stretches []Stretch) (Gap, bool) {
+	if len(stretches) == 0 {
+		return Gap{}, false
+	}
+	last := stretches[len(stretches)-1]
+	reason := l.why(last, 0)
+	if reason == "" {
+		return Gap{}, false
+	}
+	g := Gap{Lineage: l.ID, From: last.Last() + 1, Since: last.until(), Reason: reason}
+	for _, f := range l.Faults {
+		if f.Last >= g.From {
+			g.To = max(g.To, f.Last)
+		}
+	}
+	return g, true
+}
+
+// why is the first fault behind a and before seq, "" if there is none. With seq 0 it looks to the end.
+func (l Lineage) why(a Stretch, seq uint64) string {
+	end := a.Segments[len(a.Segments)-1].Seq
+	for _, f := range l.Faults {
+		if f.Seq > end && (seq == 0 || f.Seq < seq) {
+			return f.Err.Error()
+		}
+	}
+	return ""
+}
+
+// begins is when the state was surely in s: its first mark, or when it was written if it has none.
+func (s Segment) begins() time.Time {
+	if len(s.Marks) > 0 {
+		return s.Marks[0].NotAfter
+	}
+	return s.Written
+}
+
+// until is up to when s says what the state was.
+func (s Stretch) until() time.Time {
+	if m, ok := s.ends(); ok {
+		return m.NotAfter
+	}
+	return s.Segments[len(s.Segments)-1].Written
+}

@@ -1,0 +1,503 @@
+package repository_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// past is a history as it was, and what an archiver without a fault would have of it.
+type past struct {
+	id       string
+	begun    time.Time
+	segments []repository.Segment
+}
+
+// digestNumber is the digest of a header that nobody encodes.
+func digestNumber(lineage string, seq uint64) string { return fmt.Sprintf("%s%032x", lineage, seq) }
+
+// drawPast makes a history that begins at begun, after the one before it.
+func drawPast(rt *rapid.T, n int, begun time.Time, before *past) *past {
+	p := &past{id: lineageID(n), begun: begun}
+	position, term, now := rapid.Uint64Range(0, 30).Draw(rt, "position"), uint64(2), begun
+	var mark segment.Mark
+	for seq := range uint64(rapid.IntRange(1, 10).Draw(rt, "segments")) {
+		s := repository.Segment{Digest: digestNumber(p.id, seq+1), Size: 1000 + int64(seq)}
+		s.Cluster, s.ClusterID, s.Lineage, s.Seq = "c", "cdf818194e3a8c32", p.id, seq+1
+		s.First = position + 1
+		if seq > 0 {
+			s.Previous = digestNumber(p.id, seq)
+			if rapid.IntRange(0, 5).Draw(rt, "gap") == 0 {
+				s.First, s.Reason = s.First+rapid.Uint64Range(1, 20).Draw(rt, "lost"), "the log of the member was gone"
+			}
+		}
+		if seq == 0 && before != nil {
+			last := before.segments[len(before.segments)-1]
+			s.Reason = "another history"
+			s.After = &segment.After{Lineage: before.id, Seq: last.Seq, Position: last.Last, Time: last.Written.Add(time.Hour)}
+		}
+		term += rapid.Uint64Range(0, 2).Draw(rt, "term")
+		s.Last = s.First + rapid.Uint64Range(0, 9).Draw(rt, "length")
+		s.End = segment.End{Position: s.Last, Term: term}
+		position = s.Last
+		now = now.Add(time.Minute)
+		s.Written = now
+		p.segments = append(p.segments, s)
+		mark = p.drawMarks(rt, mark)
+	}
+	return p
+}
+
+// drawMarks gives the last segment one to three marks, none before mark.
+func (p *past) drawMarks(rt *rapid.T, mark segment.Mark) segment.Mark {
+	s := &p.segments[len(p.segments)-1]
+	positions := rapid.SliceOfN(rapid.Uint64Range(s.First-1, s.Last), 1, 3).Draw(rt, "marks")
+	slices.Sort(positions)
+	for _, position := range positions {
+		from, to := p.during(position)
+		early := time.Duration(rapid.IntRange(0, 3).Draw(rt, "early")) * time.Second
+		late := time.Duration(rapid.IntRange(0, 3).Draw(rt, "late")) * time.Second
+		m := segment.Mark{Position: position, Interval: segment.Interval{NotBefore: from.Add(-early), NotAfter: to.Add(late)}}
+		if rapid.Bool().Draw(rt, "revision known") {
+			m.Revision = int64(position) + 100
+		}
+		if m.NotBefore.Before(mark.NotBefore) {
+			m.NotBefore = mark.NotBefore
+		}
+		if m.NotAfter.Before(mark.NotAfter) {
+			m.NotAfter = mark.NotAfter
+		}
+		s.Marks = append(s.Marks, m)
+		mark = m
+	}
+	return mark
+}
+
+// during is when the cluster was at position: each segment is of one minute, and its positions share it. What was lost
+// behind it took no time.
+func (p *past) during(position uint64) (from, to time.Time) {
+	for i := len(p.segments) - 1; i >= 0; i-- {
+		s := p.segments[i]
+		minute := p.begun.Add(time.Duration(i) * time.Minute)
+		if position >= s.First {
+			position = min(position, s.Last)
+			step := time.Minute / time.Duration(s.Last-s.First+2)
+			return minute.Add(time.Duration(position-s.First+1) * step), minute.Add(time.Duration(position-s.First+2)*step - 1)
+		}
+	}
+	return p.begun, p.begun
+}
+
+func (p *past) termAt(position uint64) uint64 {
+	term := p.segments[0].End.Term
+	for _, s := range p.segments {
+		if s.First <= position {
+			term = s.End.Term
+		}
+	}
+	return term
+}
+
+// drawBackup takes one of the cluster at some moment of p.
+func (p *past) drawBackup(rt *rapid.T, n int) repository.Backup {
+	lowest, highest := p.segments[0].First-1, p.segments[len(p.segments)-1].Last
+	position := rapid.Uint64Range(max(1, lowest), max(1, highest)).Draw(rt, "index")
+	from, _ := p.during(position)
+	var b repository.Backup
+	b.ID, b.Cluster, b.ClusterID = idAt(n), "c", "0cdf818194e3a8c32"
+	b.Started, b.Finished = from, from.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "took"))*time.Second)
+	b.RaftIndex, b.RaftTerm, b.Revision = position, p.termAt(position), int64(position)+100
+	if rapid.Bool().Draw(rt, "upper bounds") {
+		b.RaftIndexMax = position + rapid.Uint64Range(0, 3).Draw(rt, "more")
+		b.RevisionMax = int64(b.RaftIndexMax) + 100
+	}
+	switch rapid.IntRange(0, 7).Draw(rt, "kind") {
+	case 0:
+		b.Diverged = "member b has another hash"
+	case 1:
+		b.Alarms = []string{"CORRUPT"}
+	case 2:
+		b.Proofs = []repository.Proof{proofOf(b.ID, repository.Opened, repository.Failed, 1)}
+	}
+	return b
+}
+
+// world is some histories of one cluster, all with one cluster id, and backups of them.
+type world struct {
+	pasts   []*past
+	backups []repository.Backup
+	of      map[repository.ID]string // their lineages
+	catalog repository.Catalog       // what is left of it all
+}
+
+func drawWorld(rt *rapid.T) *world {
+	w := &world{of: map[repository.ID]string{}}
+	begun := noon
+	var before *past
+	for i := range rapid.IntRange(1, 3).Draw(rt, "lineages") {
+		p := drawPast(rt, i, begun, before)
+		begun, before = begun.Add(2*time.Hour), p
+		w.pasts = append(w.pasts, p)
+	}
+	for i := range rapid.IntRange(0, 8).Draw(rt, "backups") {
+		p := rapid.SampledFrom(w.pasts).Draw(rt, "of")
+		b := p.drawBackup(rt, i)
+		w.backups, w.of[b.ID] = append(w.backups, b), p.id
+	}
+	slices.SortStableFunc(w.backups, func(a, b repository.Backup) int { return b.Started.Compare(a.Started) })
+	w.catalog = repository.Catalog{Cluster: "c", Backups: w.backups}
+	for _, p := range w.pasts {
+		w.catalog.Lineages = append(w.catalog.Lineages, repository.Lineage{ID: p.id, Segments: w.spoil(rt, p)})
+	}
+	return w
+}
+
+// spoil removes, doubles, swaps and mixes some segments.
+func (w *world) spoil(rt *rapid.T, p *past) []repository.Segment {
+	all := slices.Clone(p.segments)
+	for range rapid.IntRange(0, 3).Draw(rt, "spoils") {
+		i, j := rapid.IntRange(0, len(all)-1).Draw(rt, "i"), rapid.IntRange(0, len(all)-1).Draw(rt, "j")
+		switch rapid.SampledFrom([]string{"remove", "double", "swap", "foreign", "other cluster", "other chain"}).Draw(rt, "spoil") {
+		case "remove":
+			if len(all) > 1 {
+				all = slices.Delete(all, i, i+1)
+			}
+		case "double":
+			all = slices.Insert(all, j, all[i])
+		case "swap":
+			all[i], all[j] = all[j], all[i]
+		case "foreign":
+			other := rapid.SampledFrom(w.pasts).Draw(rt, "other")
+			all = slices.Insert(all, j, other.segments[i%len(other.segments)])
+		case "other cluster":
+			s := all[i]
+			s.ClusterID, s.Digest = "1", digestNumber(p.id, 1<<32)
+			all = slices.Insert(all, i+1, s)
+		case "other chain":
+			s := all[i]
+			s.Seq, s.Previous, s.Digest = s.Seq+1, digestNumber(p.id, 1<<33), digestNumber(p.id, 1<<34)
+			s.First, s.Last = s.Last+1, s.Last+5
+			all = slices.Insert(all, i+1, s)
+		}
+	}
+	return all
+}
+
+// genuine are the segments as they were written.
+func (p *past) genuine(s repository.Segment) bool {
+	return slices.ContainsFunc(p.segments, func(g repository.Segment) bool { return g.Digest == s.Digest })
+}
+
+// TestStretches: each is a run of the lineage's own segments without a hole, and none could be longer.
+func TestStretches(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := drawWorld(rt)
+		for i, l := range w.catalog.Lineages {
+			stretches := l.Stretches()
+			for n, s := range stretches {
+				wantUnbroken(rt, l.ID, s)
+				if n == 0 {
+					continue
+				}
+				before := stretches[n-1]
+				if s.First() <= before.Last() {
+					rt.Fatalf("a stretch begins at %d, the one before it ends at %d", s.First(), before.Last())
+				}
+				last, first := before.Segments[len(before.Segments)-1], s.Segments[0]
+				if w.pasts[i].genuine(last) && w.pasts[i].genuine(first) && first.Seq == last.Seq+1 && first.First == last.Last+1 {
+					rt.Fatalf("segments %d and %d are kept apart", last.Seq, first.Seq)
+				}
+			}
+		}
+	})
+}
+
+func wantUnbroken(rt *rapid.T, lineage string, s repository.Stretch) {
+	for i, b := range s.Segments {
+		if b.Lineage != lineage || s.Lineage != lineage || b.ClusterID != s.Segments[0].ClusterID {
+			rt.Fatalf("segment %d of lineage %s, cluster %s is in a stretch of %s", b.Seq, b.Lineage, b.ClusterID, lineage)
+		}
+		if i == 0 {
+			continue
+		}
+		if a := s.Segments[i-1]; b.Seq != a.Seq+1 || b.Previous != a.Digest || b.First != a.Last+1 || b.End.Term < a.End.Term {
+			rt.Fatalf("segment %d (%d to %d) stands behind %d (%d to %d)", b.Seq, b.First, b.Last, a.Seq, a.First, a.Last)
+		}
+	}
+}
+
+// TestStretchesOfHoles: where segments are only missing, there is a stretch for each run of the others.
+func TestStretchesOfHoles(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		p := drawPast(rt, 0, noon, nil)
+		var left []repository.Segment
+		var want [][]uint64
+		for i, s := range p.segments {
+			if rapid.IntRange(0, 3).Draw(rt, "lost") == 0 {
+				continue
+			}
+			if n := len(left); n == 0 || left[n-1].Seq+1 != s.Seq || p.segments[i].Reason != "" {
+				want = append(want, nil)
+			}
+			left = append(left, s)
+			want[len(want)-1] = append(want[len(want)-1], s.Seq)
+		}
+		got := repository.Lineage{ID: p.id, Segments: left}.Stretches()
+		if len(got) != len(want) {
+			rt.Fatalf("%d stretches, want %v", len(got), want)
+		}
+		for i, s := range got {
+			if !slices.Equal(seqsOf(s.Segments), want[i]) {
+				rt.Fatalf("stretch %d has %v, want %v", i, seqsOf(s.Segments), want[i])
+			}
+		}
+	})
+}
+
+// TestWindows: whatever was lost or mixed up, every point in a window is in segments without a hole, behind a base.
+func TestWindows(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := drawWorld(rt)
+		for _, window := range w.catalog.Windows() {
+			base, err := w.catalog.Find(window.Base)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if (base.Usable() == nil) != (window.Doubt == "") {
+				rt.Fatalf("%+v of a base that is %v", window, base.Usable())
+			}
+			if window.From.Position < max(base.RaftIndex, base.RaftIndexMax) || window.From.Position > window.To.Position ||
+				window.From.Revision > window.To.Revision || window.From.Time.After(window.To.Time) {
+				rt.Fatalf("%+v, base from %d to %d", window, base.RaftIndex, base.RaftIndexMax)
+			}
+			foreign := w.of[base.ID] != window.Lineage
+			wantCovered(rt, w.catalog, window, base.RaftIndex+1, foreign)
+		}
+	})
+}
+
+// wantCovered fails unless the window is a part of one stretch from before position on. A base of another history can
+// only be right before a stretch whose beginning is gone: there nothing says when the cluster was there.
+func wantCovered(rt *rapid.T, c repository.Catalog, window repository.Window, position uint64, foreign bool) {
+	for _, l := range c.Lineages {
+		for _, s := range l.Stretches() {
+			if l.ID != window.Lineage || s.Last() != window.To.Position {
+				continue
+			}
+			wantUnbroken(rt, l.ID, s)
+			segments, size := 0, int64(0)
+			for _, segment := range s.Segments {
+				if segment.Last >= position {
+					segments, size = segments+1, size+segment.Size
+				}
+			}
+			if s.First() > position || segments != window.Segments || size != window.Bytes {
+				rt.Fatalf("%+v begins at %d, and has %d segments of %d bytes from %d on", window, s.First(), segments, size, position)
+			}
+			if foreign && (s.First() != position || l.Segments[0].Seq == 1) {
+				rt.Fatalf("%+v has a base of another history", window)
+			}
+			return
+		}
+	}
+	rt.Fatalf("%+v is of no stretch", window)
+}
+
+// TestBases: every backup of the history that lies in a stretch is a base, newest first, and none of another history.
+// Only right before a stretch whose beginning is gone nothing says when the cluster was there.
+func TestBases(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := drawWorld(rt)
+		for i, l := range w.catalog.Lineages {
+			for _, s := range l.Stretches() {
+				if !w.pasts[i].genuine(s.Segments[0]) || !w.pasts[i].genuine(s.Segments[len(s.Segments)-1]) {
+					continue // what somebody has made up may not fit to anything
+				}
+				got := w.catalog.Bases(s)
+				foreign := slices.IndexFunc(got, func(b repository.Backup) bool { return w.of[b.ID] != l.ID })
+				if foreign < 0 {
+					usable, doubtful := w.basesOf(l.ID, s)
+					wantBases(rt, got, usable, doubtful)
+					continue
+				}
+				if got[foreign].RaftIndex != s.First()-1 || l.Segments[0].Seq == 1 {
+					rt.Fatalf("a base of %d to %d of %s is of another history: %s", s.First(), s.Last(), l.ID, got[foreign].ID)
+				}
+			}
+		}
+	})
+}
+
+// basesOf are the backups of the history that lie in s, newest first.
+func (w *world) basesOf(lineage string, s repository.Stretch) (usable, doubtful []repository.ID) {
+	for _, b := range w.backups {
+		switch {
+		case w.of[b.ID] != lineage || b.RaftIndex < s.First()-1 || max(b.RaftIndex, b.RaftIndexMax) > s.Last():
+		case b.Diverged == "" && len(b.Alarms) == 0 && len(b.Proofs) == 0:
+			usable = append(usable, b.ID)
+		default:
+			doubtful = append(doubtful, b.ID)
+		}
+	}
+	return usable, doubtful
+}
+
+func wantBases(rt *rapid.T, bases []repository.Backup, usable, doubtful []repository.ID) {
+	want := usable
+	if len(usable) == 0 {
+		want = doubtful
+	}
+	if got := ids(repository.Catalog{Backups: bases}); !slices.Equal(got, want) {
+		rt.Fatalf("bases %q, want %q", got, want)
+	}
+}
+
+// TestBaseRefused: what is not of the stretch's history, one thing at a time.
+func TestBaseRefused(t *testing.T) {
+	all := segmentsOf(newWriter(t, "c", lineageID(1)).some(9)) // positions 1 to 90, of seconds 1 to 9, terms 2 and 3
+	s := repository.Lineage{ID: lineageID(1), Segments: all}.Stretches()[0]
+	good := func() repository.Backup {
+		m := manifestOf(content, at(4))
+		m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = "c", 35, 37, 2
+		return repository.Backup{Manifest: m}
+	}
+	for what, test := range map[string]struct {
+		edit func(b *repository.Backup)
+		fits bool
+	}{
+		"as it is":           {func(b *repository.Backup) {}, true},
+		"no upper bound":     {func(b *repository.Backup) { b.RaftIndexMax = 0 }, true},
+		"right before":       {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax = 0, 0 }, false}, // 0 is not known
+		"at the end":         {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax, b.RaftTerm = 90, 90, 3 }, true},
+		"beyond the end":     {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax = 88, 91 }, false},
+		"term not known":     {func(b *repository.Backup) { b.RaftTerm = 0 }, true},
+		"term of later":      {func(b *repository.Backup) { b.RaftTerm = 4 }, false},
+		"term of before":     {func(b *repository.Backup) { b.RaftTerm = 1 }, false},
+		"another cluster id": {func(b *repository.Backup) { b.ClusterID = "cdf818194e3a8c33" }, false},
+		"another name":       {func(b *repository.Backup) { b.Cluster = "c1" }, false},
+		"a bit early":        {func(b *repository.Backup) { b.Started = at(3).Add(-5 * time.Minute) }, true},
+		"too early":          {func(b *repository.Backup) { b.Started = at(3).Add(-5*time.Minute - 1) }, false},
+		"a bit late":         {func(b *repository.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8) }, true},
+		"too late":           {func(b *repository.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8 + 1) }, false},
+		"early, first ones":  {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(-6*time.Minute) }, false},
+	} {
+		b := good()
+		test.edit(&b)
+		c := repository.Catalog{Backups: []repository.Backup{b}}
+		if got := len(c.Bases(s)) == 1; got != test.fits {
+			t.Errorf("%s: a base %v", what, got)
+		}
+	}
+}
+
+// TestGaps: within a lineage every position is in a stretch or in a gap, and never in both.
+func TestGaps(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := drawWorld(rt)
+		gaps := w.catalog.Gaps()
+		for i, l := range w.catalog.Lineages {
+			within := slices.DeleteFunc(slices.Clone(gaps), func(g repository.Gap) bool { return g.Lineage != l.ID || g.NextLineage != l.ID })
+			stretches := l.Stretches()
+			if len(stretches) != len(within)+1 && len(stretches) > 0 {
+				rt.Fatalf("%d stretches and %d gaps", len(stretches), len(within))
+			}
+			for n, g := range within {
+				a, b := stretches[n], stretches[n+1]
+				known := g.From == a.Last()+1 && g.To == b.First()-1 && g.From <= g.To
+				if none := g.From == 0 && g.To == 0 && b.First() == a.Last()+1; !known && !none || g.Until.Before(g.Since) {
+					rt.Fatalf("gap %+v between %d and %d", g, a.Last(), b.First())
+				}
+			}
+			next := slices.IndexFunc(gaps, func(g repository.Gap) bool { return g.NextLineage == l.ID && g.Lineage != l.ID })
+			first := l.Segments[0]
+			if begins := first.Lineage == l.ID && first.After != nil; begins != (next >= 0) {
+				rt.Fatalf("lineage %d comes after another %v, gap %d", i, begins, next)
+			}
+		}
+	})
+}
+
+// TestGapReasons: a recorded one says what was recorded, another what is wrong, and widths are right.
+func TestGapReasons(t *testing.T) {
+	w := newWriter(t, "c", lineageID(1))
+	all := w.some(3)
+	all = append(all, w.next(func(h *segment.Header) {
+		h.First, h.Last, h.Reason = 51, 60, "the member's log was purged"
+		h.Marks[0].Position = 60
+	}))
+	all = append(all, w.some(3)...)
+	next := newWriter(t, "c", lineageID(2))
+	begun := next.next(func(h *segment.Header) {
+		h.First, h.Last, h.Reason = 101, 110, "another history"
+		h.Marks = []segment.Mark{markAt(110, 60)}
+		h.Written = at(60)
+		h.After = &segment.After{Lineage: lineageID(1), Seq: 7, Position: 90, Time: at(7)}
+	})
+	segments := slices.Delete(segmentsOf(all), 5, 6)
+	c := repository.Catalog{Lineages: []repository.Lineage{
+		{ID: lineageID(1), Segments: segments, Faults: []repository.Fault{{Seq: 6, Upto: 6, Err: errTest}}},
+		{ID: lineageID(2), Segments: []repository.Segment{repository.SegmentOf(begun)}},
+	}}
+	half := func(second int) time.Time { return at(second).Add(time.Second / 2) }
+	want := []repository.Gap{
+		{Lineage: lineageID(1), NextLineage: lineageID(1), From: 31, To: 50, Since: half(3), Until: half(4), Reason: "the member's log was purged"},
+		{Lineage: lineageID(1), NextLineage: lineageID(1), From: 71, To: 80, Since: half(5), Until: half(7), Reason: errTest.Error()},
+		{Lineage: lineageID(1), NextLineage: lineageID(2), From: 91, To: 100, Since: half(7), Until: half(60), Reason: "another history"},
+	}
+	if got := c.Gaps(); !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// TestStretchSearch: against a look at every mark and every segment.
+func TestStretchSearch(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		p := drawPast(rt, 0, noon, nil)
+		for _, s := range (repository.Lineage{ID: p.id, Segments: p.segments}).Stretches() {
+			var marks []segment.Mark
+			for _, s := range s.Segments {
+				marks = append(marks, s.Marks...)
+			}
+			wantAtTime(rt, s, marks)
+			position := rapid.Uint64Range(0, s.Last()+5).Draw(rt, "position")
+			n := s.ForPosition(position)
+			if n > 0 && s.Segments[n-1].First > position || n < len(s.Segments) && s.Segments[n].First <= position {
+				rt.Fatalf("%d segments for position %d", n, position)
+			}
+			wantForRevision(rt, s, marks)
+		}
+	})
+}
+
+func wantAtTime(rt *rapid.T, s repository.Stretch, marks []segment.Mark) {
+	when := noon.Add(time.Duration(rapid.IntRange(-10, 700).Draw(rt, "when")) * time.Second)
+	if len(marks) > 0 && rapid.Bool().Draw(rt, "sharp") {
+		when = rapid.SampledFrom(marks).Draw(rt, "mark").NotAfter
+	}
+	mark, next, ok := s.AtTime(when)
+	past := slices.DeleteFunc(slices.Clone(marks), func(m segment.Mark) bool { return m.NotAfter.After(when) })
+	if ok != (len(past) > 0) || ok && mark != past[len(past)-1] || (next != nil) != (len(past) < len(marks)) {
+		rt.Fatalf("at %v: %+v, %+v, %v of %+v", when, mark, next, ok, marks)
+	}
+	if next != nil && *next != marks[len(past)] {
+		rt.Fatalf("at %v the next is %+v", when, next)
+	}
+}
+
+func wantForRevision(rt *rapid.T, s repository.Stretch, marks []segment.Mark) {
+	revision := rapid.Int64Range(1, int64(s.Last())+110).Draw(rt, "revision")
+	n, known := s.ForRevision(revision)
+	at := slices.IndexFunc(marks, func(m segment.Mark) bool { return m.Revision >= revision })
+	if known != (at >= 0) || !known && n != len(s.Segments) {
+		rt.Fatalf("%d segments for revision %d, known %v", n, revision, known)
+	}
+	if known && (n > 0 && s.Segments[n-1].First > marks[at].Position || n < len(s.Segments) && s.Segments[n].First <= marks[at].Position) {
+		rt.Fatalf("%d segments for revision %d at position %d", n, revision, marks[at].Position)
+	}
+}

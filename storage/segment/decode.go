@@ -1,0 +1,251 @@
+package segment
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// ReadHeader reads the header of the segment that begins at r, and nothing behind it; it needs no key. The digest is
+// that of the header's document as it is stored, 64 hex digits. What is no whole header of a known format gives an error
+// that matches storage.ErrDamaged; an error of r is returned as it is.
+func ReadHeader(r io.Reader) (h Header, digest string, err error) {
+	prefix, err := readFull(r, prefixSize)
+	if err != nil {
+		return Header{}, "", err
+	}
+	if string(prefix[:len(magic)]) != magic {
+		return Header{}, "", fmt.Errorf("%w: it does not begin as a segment does", storage.ErrDamaged)
+	}
+	if format := int(prefix[len(magic)]); format != Format {
+		return Header{}, "", damaged(unknownFormat(format))
+	}
+	size := binary.BigEndian.Uint32(prefix[len(magic)+1:])
+	if size > document.MaxSize {
+		return Header{}, "", fmt.Errorf("%w: its header has %d bytes, allowed are %d",
+			storage.ErrDamaged, size, document.MaxSize)
+	}
+	doc, err := readFull(r, int(size))
+	if err != nil {
+		return Header{}, "", err
+	}
+	return DecodeHeader(doc)
+}
+
+// readFull takes memory only for what comes, and tells a source that ends early from one that fails.
+func readFull(r io.Reader, size int) ([]byte, error) {
+	p, err := io.ReadAll(io.LimitReader(r, int64(size)))
+	if err == nil && len(p) < size {
+		err = fmt.Errorf("%w: it is cut off within its header", storage.ErrDamaged)
+	}
+	return p, err
+}
+
+// DecodeHeader reads a header's document, such as an index repeats it. The digest and the errors are as ReadHeader's.
+func DecodeHeader(doc []byte) (h Header, digest string, err error) {
+	if err := document.Decode(doc, Format, &h); err != nil {
+		return Header{}, "", err
+	}
+	if err := h.Validate(); err != nil {
+		return Header{}, "", damaged(err)
+	}
+	return h, digestOf(doc), nil
+}
+
+// Reader reads one segment.
+type Reader struct {
+	Header Header
+	Digest string // of the header's document, as ReadHeader's
+	Key    string // fingerprint of the key that opened the body, "" if it is not encrypted
+
+	opened io.Closer
+	plain  *verified
+	body   *bufio.Reader // of plain
+	block  []byte        // what has not been given out of the block that was read last
+	large  bytes.Buffer  // a block that is longer than body's buffer
+	begun  bool
+}
+
+// readAhead holds a usual block, so that it need not be copied.
+const readAhead = 2 * blockSize
+
+// Open reads the header of the segment that begins at r, and prepares to read its body. Errors are as ReadHeader's, and
+// seal.ErrWrongKey if none of the keys opens the body.
+func Open(r io.Reader, keys seal.Keys) (*Reader, error) {
+	h, digest, err := ReadHeader(r)
+	if err != nil {
+		return nil, err
+	}
+	stored := newVerified(r, "sealed body", h.Stored)
+	opened, err := seal.Open(stored, h.Seal, keys)
+	if err != nil {
+		return nil, sealDamaged(err)
+	}
+	plain := newVerified(opened, "plain body", h.Plain)
+	return &Reader{
+		Header: h, Digest: digest, Key: opened.Key,
+		opened: opened, plain: plain, body: bufio.NewReaderSize(plain, readAhead),
+	}, nil
+}
+
+// Records yields what the segment holds: the server's version, all marks, by position, and then the requests. It can be
+// ranged over once. A request is yielded only after the checksum over it was right; that nothing is missing or added is
+// known when the records have ended without an error. Whatever is not as the header says ends them with an error that
+// matches storage.ErrDamaged; an error of the source is yielded as it is.
+func (r *Reader) Records() iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		if r.begun {
+			yield(Record{}, fmt.Errorf("segment %d: its records can be read only once: open it again", r.Header.Seq))
+			return
+		}
+		r.begun = true
+		for _, mark := range r.Header.records() {
+			if !yield(mark, nil) {
+				return
+			}
+		}
+		request := r.Header.start()
+		for count := 0; ; count++ {
+			err := r.next(&request)
+			if err == io.EOF {
+				err = r.end(count)
+				if err == nil {
+					return
+				}
+			}
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			if !yield(request, nil) {
+				return
+			}
+		}
+	}
+}
+
+// records are what the header knows, as Records.
+func (h Header) records() []Record {
+	var marks []Record
+	for _, m := range h.Marks {
+		if m.Revision > 0 {
+			marks = append(marks, Record{Kind: RevisionMark, Position: m.Position, Revision: m.Revision})
+		}
+		marks = append(marks, Record{Kind: TimeMark, Position: m.Position, Time: m.Interval})
+	}
+	for _, hash := range h.Hashes {
+		marks = append(marks, Record{
+			Kind: HashMark, Position: hash.Position,
+			Revision: hash.Revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash,
+		})
+	}
+	slices.SortStableFunc(marks, func(a, b Record) int { return cmp.Compare(a.Position, b.Position) })
+	version := Record{Kind: ServerVersion, Position: h.First - 1, Data: []byte(h.ServerVersion)}
+	return slices.Insert(marks, 0, version)
+}
+
+// next replaces request with the one behind it; io.EOF: there is none, the end's count is what comes.
+func (r *Reader) next(request *Record) error {
+	if len(r.block) == 0 {
+		if err := r.nextBlock(); err != nil {
+			return err
+		}
+	}
+	distance, n := binary.Uvarint(r.block)
+	rise, m := binary.Uvarint(r.block[max(n, 0):])
+	at := max(n, 0) + max(m, 0)
+	size, k := binary.Uvarint(r.block[at:])
+	at += max(k, 0)
+	if n <= 0 || m <= 0 || k <= 0 || size == 0 || size > uint64(len(r.block)-at) {
+		return fmt.Errorf("%w: there is no request behind position %d", storage.ErrDamaged, request.Position)
+	}
+	position, term := request.Position+distance, request.Term+rise // one that overflows goes back, and is refused for that
+	if err := r.Header.validateNext(request, position, term); err != nil {
+		return damaged(err)
+	}
+	end := at + int(size)
+	request.Position, request.Term, request.Data = position, term, r.block[at:end:end]
+	r.block = r.block[end:]
+	return nil
+}
+
+// nextBlock reads a block and checks it; io.EOF: there is none, the end's count is what comes.
+func (r *Reader) nextBlock() error {
+	size, err := binary.ReadUvarint(r.body)
+	if err != nil {
+		return r.explain(err)
+	}
+	if size == 0 {
+		return io.EOF
+	}
+	if size > maxBlock {
+		return fmt.Errorf("%w: a block of its body has %d bytes", storage.ErrDamaged, size)
+	}
+	p, err := r.take(int(size) + crc32.Size)
+	if err != nil {
+		return r.explain(err)
+	}
+	r.block = p[:size]
+	if crc32.Checksum(r.block, castagnoli) != binary.BigEndian.Uint32(p[size:]) {
+		return fmt.Errorf("%w: a block of its body does not match its checksum", storage.ErrDamaged)
+	}
+	return nil
+}
+
+// take returns the next bytes of the body, valid until the next read. Their number is not verified yet, so memory grows
+// only with what comes.
+func (r *Reader) take(size int) ([]byte, error) {
+	if size <= r.body.Size() {
+		p, err := r.body.Peek(size)
+		if err != nil {
+			return nil, err
+		}
+		_, err = r.body.Discard(size)
+		return p, err
+	}
+	r.large.Reset()
+	_, err := io.CopyN(&r.large, r.body, int64(size))
+	return r.large.Bytes(), err
+}
+
+// end checks that count is what the end and the header say, and that nothing follows.
+func (r *Reader) end(count int) error {
+	said, err := binary.ReadUvarint(r.body)
+	if err != nil {
+		return r.explain(err)
+	}
+	if said != uint64(count) || count != r.Header.Requests {
+		return fmt.Errorf("%w: it holds %d requests, its end says %d, its header %d",
+			storage.ErrDamaged, count, said, r.Header.Requests)
+	}
+	if _, err := r.body.ReadByte(); err == nil {
+		return fmt.Errorf("%w: something follows the end of its body", storage.ErrDamaged)
+	}
+	if r.plain.err != io.EOF { // the seal says so only if the stored stream has ended too, and so was found right
+		return r.plain.err
+	}
+	return nil
+}
+
+// explain tells a body that ends too early, or is no body, from one that cannot be read: its stream knows.
+func (r *Reader) explain(err error) error {
+	if r.plain.err != nil && r.plain.err != io.EOF {
+		return r.plain.err
+	}
+	return fmt.Errorf("%w: its body breaks off within a block: %v", storage.ErrDamaged, err)
+}
+
+// Close frees what reading took. It does not close the source, which must stay open until then.
+func (r *Reader) Close() error { return r.opened.Close() }
+
+func damaged(err error) error { return fmt.Errorf("%w: %w", storage.ErrDamaged, err) }

@@ -1,0 +1,132 @@
+package segment
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// A segment begins with the magic, a byte with the format's number, and the length of the header's document.
+const (
+	magic      = "DRSEG\x00\x00"
+	prefixSize = len(magic) + 1 + 4
+)
+
+// maxData is how many bytes a request has at most. etcd takes 1.5 MiB unless it is told to take more.
+const maxData = 1 << 30
+
+// blockSize is where a block is closed: a checksum for each record would take a sixth of what a record takes when it is
+// sealed, since checksums do not compress and break the matches of the compressor.
+const blockSize = 32 << 10
+
+// maxOverhead is how many bytes a record takes beside its data at most: three varints.
+const maxOverhead = 3 * binary.MaxVarintLen64
+
+// maxBlock is how many bytes a block has at most: it was closed behind the record that made it long enough.
+const maxBlock = blockSize + maxOverhead + maxData
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Encoded is a segment that is ready to be stored.
+type Encoded struct {
+	Header Header // as it will be read
+	Digest string // of the header's document as it is stored, 64 hex digits: Previous in the next segment
+	Bytes  []byte // all of it
+}
+
+// Encode makes a segment of h and the requests, which must fit to each other. Format, Requests, Plain, Stored and Seal
+// of h are filled in here. It holds the body in memory, plain and sealed.
+func Encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
+	e, err := encode(h, requests, to)
+	if err != nil {
+		return Encoded{}, fmt.Errorf("encode segment %d of lineage %s: %w", h.Seq, h.Lineage, err)
+	}
+	return e, nil
+}
+
+func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
+	if err := h.validateRequests(requests); err != nil {
+		return Encoded{}, err
+	}
+	plain := encodeBody(h.start(), requests)
+	sealed, err := sealBody(plain, to)
+	if err != nil {
+		return Encoded{}, err
+	}
+	h.Format, h.Requests, h.Seal = Format, len(requests), to.Seal()
+	h.Plain, h.Stored = blobOf(plain), blobOf(sealed)
+	if h.Marks == nil {
+		h.Marks = []Mark{} // not null
+	}
+	if err := h.Validate(); err != nil {
+		return Encoded{}, err
+	}
+	doc, err := document.Encode(h)
+	if err != nil {
+		return Encoded{}, err
+	}
+	var e Encoded
+	if e.Header, e.Digest, err = DecodeHeader(doc); err != nil { // nothing may be stored that cannot be read
+		return Encoded{}, err
+	}
+	e.Bytes = make([]byte, 0, prefixSize+len(doc)+len(sealed))
+	e.Bytes = append(append(e.Bytes, magic...), Format)
+	e.Bytes = binary.BigEndian.AppendUint32(e.Bytes, uint32(len(doc)))
+	e.Bytes = append(append(e.Bytes, doc...), sealed...)
+	return e, nil
+}
+
+// encodeBody writes each request by its distance from the one before, in blocks.
+func encodeBody(before Record, requests []Record) []byte {
+	size := blockSize
+	for _, r := range requests {
+		size += maxOverhead + len(r.Data)
+	}
+	body, block := make([]byte, 0, size), make([]byte, 0, blockSize)
+	for _, r := range requests {
+		block = binary.AppendUvarint(block, r.Position-before.Position)
+		block = binary.AppendUvarint(block, r.Term-before.Term)
+		block = binary.AppendUvarint(block, uint64(len(r.Data)))
+		block = append(block, r.Data...)
+		if len(block) >= blockSize {
+			body, block = appendBlock(body, block), block[:0]
+		}
+		before = r
+	}
+	if len(block) > 0 {
+		body = appendBlock(body, block)
+	}
+	body = append(body, 0) // no block is empty: this is the end
+	return binary.AppendUvarint(body, uint64(len(requests)))
+}
+
+func appendBlock(body, block []byte) []byte {
+	body = binary.AppendUvarint(body, uint64(len(block)))
+	body = append(body, block...)
+	return binary.BigEndian.AppendUint32(body, crc32.Checksum(block, castagnoli))
+}
+
+func sealBody(plain []byte, to seal.Recipients) ([]byte, error) {
+	stream, err := seal.New(bytes.NewReader(plain), to)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	return io.ReadAll(stream)
+}
+
+func blobOf(p []byte) Blob {
+	return Blob{Size: int64(len(p)), SHA256: digestOf(p)}
+}
+
+func digestOf(p []byte) string {
+	sum := sha256.Sum256(p)
+	return hex.EncodeToString(sum[:])
+}

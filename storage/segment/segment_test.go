@@ -1,0 +1,294 @@
+package segment_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"flag"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// fullHeader has every field set, with what JSON likes to escape.
+func fullHeader() segment.Header {
+	return segment.Header{
+		Cluster: "prod-eu.1", Lineage: lineage, Seq: 1, First: 1000, Last: 1300,
+		End:    segment.End{Position: 1300, Term: 9, Digest: digest},
+		Reason: "restored to \"<&> ü\"",
+		After:  &segment.After{Lineage: digest[1:33], Seq: 7, Position: 1<<63 + 1, Time: after(-60)},
+		Marks: []segment.Mark{
+			{Position: 999, Revision: 500, Interval: segment.Interval{NotBefore: noon, NotAfter: after(1)}},
+			{Position: 1000, Interval: segment.Interval{NotBefore: after(1), NotAfter: after(1).Add(141592653)}},
+			{Position: 1300, Revision: 502, Interval: segment.Interval{NotBefore: after(2), NotAfter: after(3)}},
+		},
+		Hashes: []segment.Hash{
+			{Position: 999, Revision: 500, CompactRevision: -1, Hash: 4294967295},
+			{Position: 1200, Revision: 501, CompactRevision: 400, Hash: 1},
+		},
+		Source: "wal", ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.5.35",
+		Writer: "9f2c", Written: after(4), DRVersion: "v0.2.0",
+	}
+}
+
+func fullRequests() []segment.Record {
+	return []segment.Record{
+		request(1000, 7, "first"), request(1001, 7, "\x00"), request(1200, 9, "third"), request(1300, 9, "last"),
+	}
+}
+
+// fullRecords are what fullHeader and fullRequests come out as.
+func fullRecords() []segment.Record {
+	h := fullHeader()
+	return append([]segment.Record{
+		{Kind: segment.ServerVersion, Position: 999, Data: []byte("3.5.35")},
+		{Kind: segment.RevisionMark, Position: 999, Revision: 500},
+		{Kind: segment.TimeMark, Position: 999, Time: h.Marks[0].Interval},
+		{Kind: segment.HashMark, Position: 999, Revision: 500, CompactRevision: -1, Hash: 4294967295},
+		{Kind: segment.TimeMark, Position: 1000, Time: h.Marks[1].Interval},
+		{Kind: segment.HashMark, Position: 1200, Revision: 501, CompactRevision: 400, Hash: 1},
+		{Kind: segment.RevisionMark, Position: 1300, Revision: 502},
+		{Kind: segment.TimeMark, Position: 1300, Time: h.Marks[2].Interval},
+	}, fullRequests()...)
+}
+
+// parts takes a segment apart at its header's length.
+func parts(stored []byte) (prefix, doc, sealed []byte) {
+	n := 12 + int(binary.BigEndian.Uint32(stored[8:12]))
+	return stored[:12], stored[12:n], stored[n:]
+}
+
+func unsealed(tb testing.TB, sealed []byte) []byte {
+	tb.Helper()
+	opened, err := seal.Open(bytes.NewReader(sealed), seal.Recipients{}.Seal(), seal.Keys{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer opened.Close()
+	plain, err := io.ReadAll(opened)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return plain
+}
+
+// TestGolden: what was written once is read for ever, and is written so today: but for the sealed body, which another
+// version of the compressor may write in another way, the same bytes.
+func TestGolden(t *testing.T) {
+	e := encoded(t, fullHeader(), fullRequests(), seal.Recipients{})
+	path := filepath.Join("testdata", "format1.seg")
+	if *update {
+		if err := os.WriteFile(path, e.Bytes, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := records(golden, seal.Keys{})
+	if diff := cmp.Diff(fullRecords(), got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	prefix, doc, sealed := parts(golden)
+	h, _, err := segment.DecodeHeader(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gotPrefix, _, gotSealed := parts(e.Bytes)
+	if !bytes.Equal(gotPrefix[:8], prefix[:8]) {
+		t.Errorf("it begins with %q, want %q", gotPrefix, prefix)
+	}
+	if diff := cmp.Diff(hex.Dump(unsealed(t, sealed)), hex.Dump(unsealed(t, gotSealed))); diff != "" {
+		t.Errorf("plain body:\n%s", diff)
+	}
+	e.Header.Stored = h.Stored
+	gotDoc, err := document.Encode(e.Header)
+	if diff := cmp.Diff(string(doc), string(gotDoc)); err != nil || diff != "" {
+		t.Errorf("header: %v\n%s", err, diff)
+	}
+}
+
+// TestRoundTrip: whatever can be written is read back, by whole reads and by those of a byte.
+func TestRoundTrip(t *testing.T) {
+	key := newPair(t)
+	rapid.Check(t, func(t *rapid.T) {
+		requests := drawRequests(t)
+		h := drawHeader(t, requests)
+		to := rapid.SampledFrom([]seal.Recipients{{}, key.to}).Draw(t, "to")
+		e, err := segment.Encode(h, requests, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var src io.Reader = bytes.NewReader(e.Bytes)
+		if rapid.Bool().Draw(t, "bytewise") {
+			src = iotest.DataErrReader(iotest.OneByteReader(src))
+		}
+		r, err := segment.Open(src, key.keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		got, err := drain(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRecords(t, got, h, requests)
+		if diff := cmp.Diff(e.Header, r.Header); diff != "" || r.Digest != e.Digest {
+			t.Errorf("digest %s, want %s, header:\n%s", r.Digest, e.Digest, diff)
+		}
+		if _, doc, _ := parts(e.Bytes); !bytes.Equal(documentOf(t, r.Header), doc) {
+			t.Error("the header that was read is written as another: an index of headers relies on that")
+		}
+		again, err := segment.Encode(r.Header, got[len(got)-len(requests):], to)
+		if err != nil || again.Header.Plain != e.Header.Plain {
+			t.Errorf("what was read is written as another: %v", err)
+		}
+	})
+}
+
+// wholeData spares cmp the single bytes.
+var wholeData = cmp.Comparer(bytes.Equal)
+
+func drawRequests(t *rapid.T) []segment.Record {
+	position, term := rapid.Uint64Range(0, math.MaxUint64>>1).Draw(t, "position"), rapid.Uint64Range(1, 300).Draw(t, "term")
+	requests := make([]segment.Record, rapid.IntRange(1, 30).Draw(t, "requests"))
+	for i := range requests {
+		position += rapid.SampledFrom([]uint64{1, 1, 1, 2, 127, 128, 1 << 40}).Draw(t, "distance")
+		term += rapid.SampledFrom([]uint64{0, 0, 0, 1, 128}).Draw(t, "rise")
+		size := rapid.SampledFrom([]int{1, 2, 127, 128, 5_000, 32 << 10, 64 << 10, 200_000}).Draw(t, "size")
+		data := bytes.Repeat([]byte{byte(i), 0, 0xff}, size/3+1)[:size]
+		requests[i] = segment.Record{Kind: segment.Request, Position: position, Term: term, Data: data}
+	}
+	return requests
+}
+
+func drawHeader(t *rapid.T, requests []segment.Record) segment.Header {
+	h := headerOf(requests)
+	if h.Seq = rapid.SampledFrom([]uint64{1, 2, math.MaxUint64}).Draw(t, "seq"); h.Seq > 1 {
+		h.Previous = digest
+	}
+	if rapid.Bool().Draw(t, "more") { // raft's own entries
+		h.Last, h.End.Position, h.End.Term = h.Last+3, h.Last+3, h.End.Term+1
+	}
+	position, revision := h.First-1, int64(1)
+	for i := range rapid.IntRange(0, 6).Draw(t, "marks") {
+		position += rapid.Uint64Range(0, (h.Last-position)/2).Draw(t, "ahead")
+		revision += int64(i)
+		h.Marks = append(h.Marks, segment.Mark{
+			Position: position, Interval: segment.Interval{NotBefore: after(i), NotAfter: after(2 * i)},
+		})
+		if rapid.Bool().Draw(t, "hashed") {
+			h.Hashes = append(h.Hashes, segment.Hash{Position: position, Revision: revision, CompactRevision: -1, Hash: uint32(i)})
+		}
+	}
+	if n := len(h.Marks); n > 0 {
+		h.Marks[n-1].Revision = revision
+	}
+	return h
+}
+
+// wantRecords: the version first; no mark is lost, and each comes before every request behind its position.
+func wantRecords(t *rapid.T, got []segment.Record, h segment.Header, requests []segment.Record) {
+	version := segment.Record{Kind: segment.ServerVersion, Position: h.First - 1, Data: []byte(h.ServerVersion)}
+	if diff := cmp.Diff([]segment.Record{version}, got[:min(1, len(got))]); diff != "" {
+		t.Fatalf("it begins with\n%s", diff)
+	}
+	var marks []segment.Mark
+	var hashes []segment.Hash
+	var read []segment.Record
+	var revision int64
+	for _, r := range got[1:] {
+		if n := len(read); r.Kind != segment.Request && n > 0 && read[n-1].Position > r.Position {
+			t.Errorf("a mark at %d comes behind the request at %d", r.Position, read[n-1].Position)
+		}
+		switch r.Kind {
+		case segment.Request:
+			read = append(read, r)
+		case segment.RevisionMark:
+			revision = r.Revision
+		case segment.TimeMark:
+			marks = append(marks, segment.Mark{Position: r.Position, Revision: revision, Interval: r.Time})
+			revision = 0
+		case segment.HashMark:
+			hashes = append(hashes, segment.Hash{
+				Position: r.Position, Revision: r.Revision, CompactRevision: r.CompactRevision, Hash: r.Hash,
+			})
+		default:
+			t.Errorf("a record of kind %d", r.Kind)
+		}
+	}
+	if diff := cmp.Diff(h.Marks, marks) + cmp.Diff(h.Hashes, hashes) + cmp.Diff(requests, read, wholeData); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestMarksAlone: on an idle cluster there are marks, and no request.
+func TestMarksAlone(t *testing.T) {
+	h := fullHeader()
+	e := encoded(t, h, nil, seal.Recipients{})
+	got, err := records(e.Bytes, seal.Keys{})
+	want := fullRecords()
+	if diff := cmp.Diff(want[:len(want)-len(fullRequests())], got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	h.Marks, h.Hashes = nil, nil
+	if _, err := segment.Encode(h, nil, seal.Recipients{}); err == nil {
+		t.Error("an empty segment can be written")
+	}
+}
+
+// TestReadHeader: it needs no key, and no byte behind the header.
+func TestReadHeader(t *testing.T) {
+	e := encoded(t, fullHeader(), fullRequests(), newPair(t).to)
+	prefix, doc, sealed := parts(e.Bytes)
+	src := bytes.NewReader(e.Bytes)
+	h, digest, err := segment.ReadHeader(io.MultiReader(src, iotest.ErrReader(errTest)))
+	if diff := cmp.Diff(e.Header, h); err != nil || diff != "" || digest != e.Digest || src.Len() != len(sealed) {
+		t.Errorf("digest %s, %d bytes are left, %v\n%s", digest, src.Len(), err, diff)
+	}
+	if _, _, err := segment.ReadHeader(bytes.NewReader(slices.Concat(prefix, doc))); err != nil {
+		t.Error(err)
+	}
+	before := bytes.Clone(doc)
+	for range 2 {
+		h, digest, err = segment.DecodeHeader(doc)
+		if diff := cmp.Diff(e.Header, h); err != nil || diff != "" || digest != e.Digest {
+			t.Errorf("document: digest %s, %v\n%s", digest, err, diff)
+		}
+	}
+	if !bytes.Equal(before, doc) {
+		t.Error("reading has changed the document")
+	}
+}
+
+// TestReadOnce: the body is gone when it was read.
+func TestReadOnce(t *testing.T) {
+	r, err := segment.Open(bytes.NewReader(encoded(t, fullHeader(), fullRequests(), seal.Recipients{}).Bytes), seal.Keys{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, err := range r.Records() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	if got, err := drain(r); err == nil || len(got) > 0 {
+		t.Errorf("the second time: %d records, %v", len(got), err)
+	}
+}

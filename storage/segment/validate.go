@@ -1,0 +1,194 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Validate says what is wrong with h, if anything is. What it cannot see, the body, is held against h as it is read.
+func (h Header) Validate() error {
+	if h.Format != Format {
+		return unknownFormat(h.Format)
+	}
+	if h.Source != "wal" {
+		return fmt.Errorf("source %q is unknown to this version of dr", h.Source)
+	}
+	for _, validate := range []func() error{
+		h.validateOrigin, h.validateChain, h.validateSpan, h.validateMarks, h.validateHashes,
+	} {
+		if err := validate(); err != nil {
+			return err
+		}
+	}
+	if err := h.Plain.validate(); err != nil {
+		return fmt.Errorf("plain: %w", err)
+	}
+	if err := h.Stored.validate(); err != nil {
+		return fmt.Errorf("stored: %w", err)
+	}
+	return h.Seal.Validate()
+}
+
+func unknownFormat(format int) error {
+	return fmt.Errorf("its format %d is unknown to this version of dr, which knows %d", format, Format)
+}
+
+// validateOrigin: without these nobody could say whose log it is, or by which rules to replay it.
+func (h Header) validateOrigin() error {
+	if h.Cluster == "" || h.ServerVersion == "" || h.Writer == "" || h.Written.IsZero() {
+		return errors.New("cluster, serverVersion, writer or written is missing")
+	}
+	for _, id := range []string{h.ClusterID, h.Member} {
+		if _, err := strconv.ParseUint(id, 16, 64); err != nil {
+			return fmt.Errorf("clusterID or member: %q is no id in hex", id)
+		}
+	}
+	return nil
+}
+
+// validateChain: what stands in front of it.
+func (h Header) validateChain() error {
+	if !isHex(h.Lineage, 32) {
+		return fmt.Errorf("lineage %q is not 32 hex digits", h.Lineage)
+	}
+	if h.Seq == 0 {
+		return errors.New("seq 0 is below 1")
+	}
+	if h.Seq == 1 && h.Previous != "" {
+		return errors.New("it is the first of its lineage and has a previous one")
+	}
+	if h.Seq > 1 && !isHex(h.Previous, 64) {
+		return fmt.Errorf("previous %q is no digest", h.Previous)
+	}
+	if h.After == nil {
+		return nil
+	}
+	if h.Seq != 1 {
+		return errors.New("only the first of a lineage comes after another lineage")
+	}
+	if !isHex(h.After.Lineage, 32) || h.After.Lineage == h.Lineage || h.After.Seq == 0 {
+		return fmt.Errorf("after: lineage %q, seq %d is no place in another lineage", h.After.Lineage, h.After.Seq)
+	}
+	return nil
+}
+
+// validateSpan: the positions that it covers.
+func (h Header) validateSpan() error {
+	if h.First == 0 || h.Last < h.First {
+		return fmt.Errorf("positions %d to %d are no span", h.First, h.Last)
+	}
+	if h.End.Position != h.Last || h.End.Term == 0 || !isHex(h.End.Digest, 64) {
+		return fmt.Errorf("end: position %d, term %d, digest %q do not describe the entry at %d",
+			h.End.Position, h.End.Term, h.End.Digest, h.Last)
+	}
+	if h.Requests < 0 || h.Requests > 0 && uint64(h.Requests-1) > h.Last-h.First {
+		return fmt.Errorf("%d requests do not fit into positions %d to %d", h.Requests, h.First, h.Last)
+	}
+	if h.Requests == 0 && len(h.Marks) == 0 && len(h.Hashes) == 0 {
+		return errors.New("it is empty: no request, no mark")
+	}
+	return nil
+}
+
+// validateMarks: a plan looks for a time or a revision between two marks, and so relies on their order.
+func (h Header) validateMarks() error {
+	var before Mark
+	for i, m := range h.Marks {
+		if err := h.contains(m.Position); err != nil {
+			return fmt.Errorf("mark %d: %w", i, err)
+		}
+		if m.NotBefore.IsZero() || m.NotAfter.Before(m.NotBefore) {
+			return fmt.Errorf("mark %d: it ends before it begins", i)
+		}
+		if m.Revision < 0 {
+			return fmt.Errorf("mark %d: revision %d is below zero", i, m.Revision)
+		}
+		if m.Position < before.Position || m.NotBefore.Before(before.NotBefore) || m.NotAfter.Before(before.NotAfter) {
+			return fmt.Errorf("mark %d goes back behind the one before", i)
+		}
+		if known := m.Revision > 0 && before.Revision > 0; known &&
+			(m.Revision < before.Revision || m.Position == before.Position && m.Revision != before.Revision) {
+			return fmt.Errorf("mark %d: revision %d contradicts %d at position %d",
+				i, m.Revision, before.Revision, before.Position)
+		}
+		if m.Revision == 0 {
+			m.Revision = before.Revision
+		}
+		before = m
+	}
+	return nil
+}
+
+func (h Header) validateHashes() error {
+	var before uint64
+	for i, hash := range h.Hashes {
+		if err := h.contains(hash.Position); err != nil {
+			return fmt.Errorf("hash %d: %w", i, err)
+		}
+		if hash.Position < before {
+			return fmt.Errorf("hash %d goes back behind the one before", i)
+		}
+		if hash.Revision < 1 || hash.CompactRevision < -1 || hash.CompactRevision > hash.Revision {
+			return fmt.Errorf("hash %d: revision %d cannot have compactRevision %d", i, hash.Revision, hash.CompactRevision)
+		}
+		before = hash.Position
+	}
+	return nil
+}
+
+// contains: marks may also be at the position right before the first.
+func (h Header) contains(position uint64) error {
+	if position < h.First-1 || position > h.Last {
+		return fmt.Errorf("position %d is outside of %d to %d", position, h.First-1, h.Last)
+	}
+	return nil
+}
+
+// validateNext says why a request at position, of that term, cannot stand behind before, if it cannot.
+func (h *Header) validateNext(before *Record, position, term uint64) error {
+	if position <= before.Position || position > h.Last {
+		return fmt.Errorf("a request at position %d is not between %d and %d", position, before.Position+1, h.Last)
+	}
+	if term == 0 || term < before.Term || term > h.End.Term || position == h.Last && term != h.End.Term {
+		return fmt.Errorf("a request at position %d has term %d, after term %d and before term %d",
+			position, term, before.Term, h.End.Term)
+	}
+	return nil
+}
+
+// validateRequests says what is wrong with the requests that are to be the body behind h, if anything is.
+func (h Header) validateRequests(requests []Record) error {
+	before := h.start()
+	for _, r := range requests {
+		if r.Kind != Request {
+			return fmt.Errorf("a record of kind %d at position %d is no request", r.Kind, r.Position)
+		}
+		if len(r.Data) == 0 || len(r.Data) > maxData {
+			return fmt.Errorf("the request at position %d has %d bytes, allowed are 1 to %d", r.Position, len(r.Data), maxData)
+		}
+		if err := h.validateNext(&before, r.Position, r.Term); err != nil {
+			return err
+		}
+		before = r
+	}
+	return nil
+}
+
+// start stands in for the request before the first one.
+func (h Header) start() Record { return Record{Kind: Request, Position: h.First - 1} }
+
+func (b Blob) validate() error {
+	if !isHex(b.SHA256, 64) {
+		return fmt.Errorf("sha256 %q is no digest", b.SHA256)
+	}
+	if b.Size <= 0 {
+		return fmt.Errorf("size %d is not above zero", b.Size)
+	}
+	return nil
+}
+
+func isHex(text string, digits int) bool {
+	return len(text) == digits && strings.Trim(text, "0123456789abcdef") == ""
+}

@@ -1,0 +1,158 @@
+package database
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/authpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+)
+
+// shownAtMost keeps a comparison's answer short: what differs in one place differs in many.
+const shownAtMost = 20
+
+// membership are the buckets that belong to a cluster and not to its data.
+var membership = map[string]bool{"members": true, "members_removed": true, "cluster": true}
+
+// bookkeeping are the keys of meta about the log and the file, not about the data.
+var bookkeeping = map[string]bool{"consistent_index": true, "term": true, "confState": true, "storageVersion": true}
+
+// Exempt says what may differ between the database of a member and the same history replayed.
+type Exempt struct {
+	// Passwords: members of 3.4 hash each with a salt of their own when they apply it.
+	Passwords bool
+}
+
+// Differences compares two databases, bucket by bucket and key by key, but for the membership and the bookkeeping of
+// the log. It names at most 20 differences.
+func Differences(a, b string, exempt Exempt) ([]string, error) {
+	inA, err := read(a, exempt)
+	if err != nil {
+		return nil, err
+	}
+	inB, err := read(b, exempt)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for key, value := range inA {
+		if other, ok := inB[key]; !ok {
+			found = append(found, fmt.Sprintf("only in the first: %s", key))
+		} else if !bytes.Equal(value, other) {
+			found = append(found, fmt.Sprintf("%s: first %.200q, second %.200q", key, value, other))
+		}
+	}
+	for key := range inB {
+		if _, ok := inA[key]; !ok {
+			found = append(found, fmt.Sprintf("only in the second: %s", key))
+		}
+	}
+	return found[:min(len(found), shownAtMost)], nil
+}
+
+// read returns every key with its bucket's name before it.
+func read(path string, exempt Exempt) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	return all, view(path, func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
+			if membership[string(name)] {
+				return nil
+			}
+			return bucket.ForEach(func(k, v []byte) error {
+				if string(name) == "meta" && bookkeeping[string(k)] {
+					return nil
+				}
+				value, err := comparable(string(name), v, exempt)
+				all[fmt.Sprintf("%s %q", name, k)] = value
+				return err
+			})
+		})
+	})
+}
+
+func comparable(bucket string, value []byte, exempt Exempt) ([]byte, error) {
+	if bucket != "authUsers" || !exempt.Passwords {
+		return bytes.Clone(value), nil
+	}
+	var user authpb.User
+	if err := proto.Unmarshal(value, &user); err != nil {
+		return nil, err
+	}
+	user.Password = nil
+	return proto.MarshalOptions{Deterministic: true}.Marshal(&user)
+}
+
+func view(path string, do func(*bolt.Tx) error) error {
+	db, err := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.View(do)
+}
+
+// Place reads how far the log has been applied to the database; the term is 0 in one of etcd 3.4.
+func Place(path string) (position, term uint64, err error) {
+	err = view(path, func(tx *bolt.Tx) error {
+		meta := tx.Bucket(schema.Meta.Name())
+		position = number(meta.Get(schema.MetaConsistentIndexKeyName))
+		term = number(meta.Get(schema.MetaTermKeyName))
+		return nil
+	})
+	return position, term, err
+}
+
+func number(value []byte) uint64 {
+	if len(value) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(value)
+}
+
+// Image is a key space as it is right after a revision: its keys in order.
+type Image struct {
+	Revision int64
+	KVs      []*mvccpb.KeyValue
+}
+
+// Differences compares two images, and names at most 20 differences.
+func (i Image) Differences(other Image) []string {
+	var found []string
+	if i.Revision != other.Revision || len(i.KVs) != len(other.KVs) {
+		found = append(found, fmt.Sprintf("first revision %d, %d keys; second revision %d, %d keys",
+			i.Revision, len(i.KVs), other.Revision, len(other.KVs)))
+	}
+	for n := range min(len(i.KVs), len(other.KVs)) {
+		if len(found) < shownAtMost && !proto.Equal(i.KVs[n], other.KVs[n]) {
+			found = append(found, fmt.Sprintf("first %.300v, second %.300v", i.KVs[n], other.KVs[n]))
+		}
+	}
+	return found
+}
+
+// Newest reads the key space of a database as a server would, and hashes it.
+func Newest(path string) (Image, mvcc.KeyValueHash, error) {
+	be := backend.New(backend.BackendConfig{
+		Path: path, UnsafeNoFsync: true, BatchLimit: 1000, BatchInterval: time.Hour, Logger: zap.NewNop(), Timeout: time.Second,
+	})
+	defer be.Close()
+	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
+	defer store.Close()
+	result, err := store.Range(context.Background(), []byte{0}, []byte{}, mvcc.RangeOptions{})
+	if err != nil {
+		return Image{}, mvcc.KeyValueHash{}, err
+	}
+	hash, _, err := store.HashStorage().HashByRev(result.Rev)
+	return Image{Revision: result.Rev, KVs: result.KVs}, hash, err
+}

@@ -1,0 +1,150 @@
+// Package history writes random histories to real servers: everything that a client can do to what a database holds.
+package history
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// Options say what a history may hold beside keys, leases and compactions.
+type Options struct {
+	// Auth adds users, roles, passwords and permissions, turns authentication on and off, and writes as users who may not.
+	Auth bool
+	// Alarms raises and clears alarms.
+	Alarms bool
+	// Compacting, if given, is called before each compaction: afterwards older revisions cannot be read any more.
+	Compacting func()
+}
+
+// Writer writes one history. It is for one goroutine.
+type Writer struct {
+	t       testing.TB
+	cluster *servers.Cluster
+	random  *rand.Rand
+	options Options
+	steps   []step
+	total   int // of the steps' weights
+
+	root      *clientv3.Client // logs in
+	anonymous *clientv3.Client
+	users     map[string]*clientv3.Client // logged in with the user's password of now
+	passwords map[string]string
+	authOn    bool
+	leases    []clientv3.LeaseID
+	revision  int64
+	counts    map[string]int
+}
+
+// step is one kind of thing that happens, and how often beside the others.
+type step struct {
+	name   string
+	weight int
+	do     func(context.Context) error
+}
+
+// New prepares a history that is the same for the same seed, but for what the servers decide: lease ids, and when a lease ends.
+func New(t testing.TB, cluster *servers.Cluster, seed uint64, o Options) *Writer {
+	t.Helper()
+	w := &Writer{
+		t: t, cluster: cluster, random: rand.New(rand.NewPCG(seed, 1)), options: o,
+		anonymous: cluster.Client(t, servers.As("", "")), users: map[string]*clientv3.Client{}, passwords: map[string]string{},
+		counts: map[string]int{},
+	}
+	w.steps = append(w.keySteps(), w.leaseSteps()...)
+	if o.Auth {
+		w.steps = append(w.steps, w.authSteps()...)
+	}
+	if o.Alarms {
+		w.steps = append(w.steps, step{"alarm", 2, w.alarm})
+	}
+	for _, s := range w.steps {
+		w.total += s.weight
+	}
+	return w
+}
+
+// stepTimeout is far beyond what one step takes.
+const stepTimeout = time.Minute
+
+// Write does so many things. What the servers refuse is part of the history.
+func (w *Writer) Write(things int) {
+	w.t.Helper()
+	for range things {
+		s := w.pick()
+		ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
+		err := s.do(ctx)
+		cancel()
+		if err != nil && !refused(err) {
+			w.t.Fatalf("history, step %s: %v", s.name, err)
+		}
+		w.counts[s.name]++
+		if err != nil {
+			w.counts[s.name+" refused"]++
+		}
+	}
+}
+
+// Counts tells how often each step was done, and refused.
+func (w *Writer) Counts() string { return fmt.Sprint(w.counts) }
+
+// Client may do everything, whether authentication is on or not.
+func (w *Writer) Client() *clientv3.Client {
+	if w.authOn {
+		return w.root
+	}
+	return w.anonymous
+}
+
+// Image reads the key space as it is right after a revision, 0 for the newest.
+func (w *Writer) Image(revision int64) database.Image {
+	w.t.Helper()
+	image, err := w.TryImage(revision)
+	if err != nil {
+		w.t.Fatalf("read the key space at revision %d: %v", revision, err)
+	}
+	return image
+}
+
+// TryImage is Image for a revision that may have been compacted.
+func (w *Writer) TryImage(revision int64) (database.Image, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
+	defer cancel()
+	response, err := w.Client().Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(revision))
+	if err != nil {
+		return database.Image{}, err
+	}
+	if revision == 0 {
+		revision = response.Header.Revision
+	}
+	return database.Image{Revision: revision, KVs: response.Kvs}, nil
+}
+
+func (w *Writer) pick() step {
+	n := w.random.IntN(w.total)
+	for _, s := range w.steps {
+		if n -= s.weight; n < 0 {
+			return s
+		}
+	}
+	panic("weights do not add up")
+}
+
+// refused reports whether a server said no, rather than nothing.
+func refused(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
+		return false
+	}
+	return true
+}
