@@ -44,13 +44,13 @@ func live(t *testing.T, version string, seed uint64, snapshots, images int) live
 	w = history.New(t, cluster, seed, history.Options{Auth: true, Alarms: true, Compacting: look})
 	l.marks = serverVersion(t, w.Client(), cluster)
 	w.Write(60)
-	l.snapshots = append(l.snapshots, takeSnapshot(t, w.Client()))
+	l.snapshots = append(l.snapshots, w.Snapshot())
 	for len(l.snapshots) <= snapshots || len(l.images) < images {
 		w.Write(40 + random.IntN(120))
 		l.marks = append(l.marks, takeMarks(t, cluster, w.Client())...)
 		look()
 		if len(l.snapshots) <= snapshots {
-			l.snapshots = append(l.snapshots, takeSnapshot(t, w.Client()))
+			l.snapshots = append(l.snapshots, w.Snapshot())
 		}
 	}
 	t.Logf("seed %d: %s", seed, w.Counts())

@@ -2,7 +2,6 @@ package replay_test
 
 import (
 	"context"
-	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -72,25 +71,6 @@ func inSegments(parts ...[]segment.Record) iter.Seq2[segment.Record, error] {
 			}
 		}
 	}
-}
-
-// takeSnapshot saves a member's database, without the digest at its end.
-func takeSnapshot(t testing.TB, client *clientv3.Client) string {
-	t.Helper()
-	stream, err := client.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
-	data, err := io.ReadAll(stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "db")
-	if err := os.WriteFile(path, data[:len(data)-32], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func copyOf(t testing.TB, path string) string {

@@ -52,7 +52,7 @@ type member struct {
 	rules   rules
 
 	alarmed bool             // an alarm is raised
-	quiet   *traceutil.Trace // of requests that bypass the applier
+	quiet   *traceutil.Trace // of what bypasses the applier
 }
 
 // open is what etcdserver's bootstrap does with a database. What cannot be read panics.

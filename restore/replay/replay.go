@@ -88,7 +88,8 @@ func Apply(
 	}
 	r := &run{member: member, stop: stop, report: report}
 	r.begin()
-	err = r.all(ctx, records)
+	// A trace keeps every step that it is told of, but within one.
+	r.quiet.StepWithFunction(func() { err = r.all(ctx, records) }, "replay")
 	return r.at, errors.Join(err, member.close())
 }
 

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -89,6 +90,8 @@ func sizes() (base int64, count int) {
 func BenchmarkPuts(b *testing.B) {
 	size, count := sizes()
 	base := makeBase(b, size)
+	cpu := &processor{}
+	cpu.used(b)
 	for b.Loop() {
 		b.StopTimer()
 		db := copyOf(b, base)
@@ -99,12 +102,28 @@ func BenchmarkPuts(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(count)*float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+	b.ReportMetric(cpu.used(b)/float64(count)/float64(b.N), "cpu-us/request")
+}
+
+// processor counts the time that this process has used, whatever else the machine does.
+type processor struct{ microseconds float64 }
+
+func (p *processor) used(b *testing.B) float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	before := p.microseconds
+	p.microseconds = float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1000
+	return p.microseconds - before
 }
 
 // BenchmarkFloor writes what BenchmarkPuts does straight into bbolt.
 func BenchmarkFloor(b *testing.B) {
 	size, count := sizes()
 	base := makeBase(b, size)
+	cpu := &processor{}
+	cpu.used(b)
 	for b.Loop() {
 		b.StopTimer()
 		db := copyOf(b, base)
@@ -114,6 +133,7 @@ func BenchmarkFloor(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(count)*float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+	b.ReportMetric(cpu.used(b)/float64(count)/float64(b.N), "cpu-us/request")
 }
 
 func straight(path string, records iter.Seq2[segment.Record, error]) error {

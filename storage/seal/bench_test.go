@@ -16,7 +16,7 @@ func BenchmarkSeal(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(benchSize)
 			for b.Loop() {
-				stream, err := seal.New(newRows(benchSize), to)
+				stream, err := seal.New(newRows(benchSize), to, seal.Fast)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -153,7 +153,7 @@ func join(doc, sealed []byte) []byte {
 // forged is a segment whose digests all fit, with any body: what somebody writes who knows how.
 func forged(tb testing.TB, h segment.Header, plain []byte) []byte {
 	tb.Helper()
-	stream, err := seal.New(bytes.NewReader(plain), seal.Recipients{})
+	stream, err := seal.New(bytes.NewReader(plain), seal.Recipients{}, seal.Fast)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -222,6 +222,7 @@ func TestForgedBody(t *testing.T) {
 		"term overflows":           slices.Concat(block(1, 3, 1, "x", 10, uint64(1<<64-1), 1, "y"), end),
 		"no term":                  slices.Concat(block(1, 0, 1, "x", 10, 5, 1, "y"), end),
 		"term above the end's":     slices.Concat(block(1, 3, 1, "x", 10, 3, 1, "y"), end),
+		"term above, before last":  slices.Concat(block(1, 3, 1, "x", 9, 3, 1, "y"), end),
 		"term below the end's":     slices.Concat(block(1, 3, 1, "x", 10, 1, 1, "y"), end),
 		"no data":                  slices.Concat(block(1, 3, 1, "x", 10, 2, 0), end),
 		"data beyond the block":    slices.Concat(block(1, 3, 1, "x", 10, 2, 2, "y"), end),

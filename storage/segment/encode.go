@@ -114,7 +114,7 @@ func appendBlock(body, block []byte) []byte {
 }
 
 func sealBody(plain []byte, to seal.Recipients) ([]byte, error) {
-	stream, err := seal.New(bytes.NewReader(plain), to)
+	stream, err := seal.New(bytes.NewReader(plain), to, seal.Thorough)
 	if err != nil {
 		return nil, err
 	}

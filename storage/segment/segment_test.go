@@ -251,6 +251,14 @@ func TestMarksAlone(t *testing.T) {
 	}
 }
 
+// TestNoMarks: a list is a list, also to a reader that is not Go's.
+func TestNoMarks(t *testing.T) {
+	e := encoded(t, headerOf(fullRequests()), fullRequests(), seal.Recipients{})
+	if _, doc, _ := parts(e.Bytes); !bytes.Contains(doc, []byte("\"marks\": [],\n")) {
+		t.Errorf("the header has no empty list of marks: %s", doc)
+	}
+}
+
 // TestReadHeader: it needs no key, and no byte behind the header.
 func TestReadHeader(t *testing.T) {
 	e := encoded(t, fullHeader(), fullRequests(), newPair(t).to)

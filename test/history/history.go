@@ -3,8 +3,12 @@ package history
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -104,6 +108,57 @@ func (w *Writer) Client() *clientv3.Client {
 		return w.root
 	}
 	return w.anonymous
+}
+
+// Snapshot saves the first member's database without the digest at its end, and returns its path. Its consistent index
+// is that of all that is in it: members of 3.4 save the index with changes of keys and users alone, so that what is done to
+// leases and alarms is in a snapshot whose index is before it.
+func (w *Writer) Snapshot() string {
+	w.t.Helper()
+	for {
+		ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
+		if _, err := w.Client().Put(ctx, "settled", ""); err != nil && !refused(err) {
+			w.t.Fatalf("write before a snapshot: %v", err)
+		}
+		path := w.save(ctx)
+		status, err := w.Client().Status(ctx, w.cluster.Members[0].ClientURL)
+		if err != nil {
+			w.t.Fatalf("ask for the applied index: %v", err)
+		}
+		cancel()
+		position, _, err := database.Place(path)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if w.cluster.Version != "3.4" || position == status.RaftAppliedIndex {
+			return path
+		}
+	}
+}
+
+func (w *Writer) save(ctx context.Context) string {
+	w.t.Helper()
+	stream, err := w.cluster.Client(w.t, servers.At(w.cluster.Members[0]), w.login()).Snapshot(ctx)
+	if err != nil {
+		w.t.Fatalf("take a snapshot: %v", err)
+	}
+	defer stream.Close()
+	data, err := io.ReadAll(stream)
+	if err != nil {
+		w.t.Fatalf("take a snapshot: %v", err)
+	}
+	path := filepath.Join(w.t.TempDir(), "db")
+	if err := os.WriteFile(path, data[:len(data)-sha256.Size], 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	return path
+}
+
+func (w *Writer) login() servers.ClientOption {
+	if w.authOn {
+		return servers.As(rootName, rootPassword)
+	}
+	return servers.As("", "")
 }
 
 // Image reads the key space as it is right after a revision, 0 for the newest.

@@ -57,6 +57,9 @@ type telling struct {
 	lost   time.Time // when the disaster came
 	token  string    // of the restored cluster
 	outage time.Duration
+
+	agent        *agent // of the second part
+	secondOutage time.Duration
 }
 
 func (t *telling) prepare() error {
@@ -91,7 +94,7 @@ func (t *telling) playAll(ctx context.Context) error {
 
 // play tells an act's title first, its time when it has ended, and then what came of it.
 func (t *telling) play(ctx context.Context, number int, a act) error {
-	t.say("%d. %-58s", number, a.title)
+	t.say("%-61s", fmt.Sprintf("%d. %s", number, a.title))
 	begin := time.Now()
 	lines, err := a.play(ctx)
 	if ctx.Err() != nil {
@@ -110,14 +113,15 @@ func (t *telling) play(ctx context.Context, number int, a act) error {
 
 // cleanUp ends every member, and removes the folder unless it is to be kept.
 func (t *telling) cleanUp() error {
+	err := t.agent.end()
 	t.members.stop()
 	if t.Keep || t.dir == "" {
-		return nil
+		return err
 	}
 	if err := os.RemoveAll(t.dir); err != nil {
 		return fmt.Errorf("remove the demo's folder: %w", err)
 	}
-	return nil
+	return err
 }
 
 func (t *telling) say(format string, args ...any) { fmt.Fprintf(t.Out, format, args...) }
@@ -132,5 +136,5 @@ func (t *telling) sayWhatIsKept(whole bool) {
 	t.say("  the repository     dr list %s\n", at)
 	t.say("  the key to it      dr verify %s --identity %s\n", at, t.path("key.txt"))
 	t.say("  root's password    %s\n", t.path("password"))
-	t.say("  the restored dirs  %s\n", t.path("restored"))
+	t.say("  the restored dirs  %s\n", t.path("restored-again"))
 }

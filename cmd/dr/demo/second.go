@@ -1,0 +1,185 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// secondPart is about a mistake: no server is lost, and what was there a moment ago is.
+func (t *telling) secondPart() []act {
+	return []act{
+		{"From now on the log is archived too", t.archiveLog},
+		{"Work goes on, and what is there is written down", t.workOn},
+		{"A mistake: somebody deletes every order", t.deleteEverything},
+		{"The cluster is restored to the revision right before", t.restoreBefore},
+		{"The three restored members start", t.startThird},
+		{"Each of them is compared with what was written down", t.compareAgain},
+	}
+}
+
+// agent is an archiving agent beside the first member.
+type agent struct {
+	stop   context.CancelFunc
+	ended  chan error
+	status atomic.Pointer[archive.Status]
+}
+
+// archiveLog starts the agent, and waits until it has a backup to go on from and is up to date.
+func (t *telling) archiveLog(ctx context.Context) ([]string, error) {
+	a := &agent{ended: make(chan error, 1)}
+	a.status.Store(&archive.Status{})
+	config := archive.Config{
+		DataDir: t.members[0].dataDir, Etcd: t.reach(), To: t.recipients, Version: t.Version, Host: "demo",
+		Flush: 100 * time.Millisecond, SegmentSize: 1 << 20, Lease: time.Second, HashEvery: time.Hour, MaxWALs: 5,
+		Snapshot: func(ctx context.Context, why string) error {
+			_, err := backup.Run(ctx, t.reach(), t.repository, t.request(), nil)
+			return err
+		},
+	}
+	var running context.Context
+	running, a.stop = context.WithCancel(context.WithoutCancel(ctx)) // until it is stopped
+	go func() {
+		a.ended <- archive.Run(running, config, t.repository, func(s archive.Status) { a.status.Store(&s) }, nil)
+	}()
+	t.agent = a
+	if err := a.catchUp(ctx, time.Now()); err != nil {
+		return nil, err
+	}
+	s := a.status.Load()
+	return []string{fmt.Sprintf("beside %s, read-only; %s requests stored up to position %s", t.members[0].name, count(s.StoredRequests), count(int64(s.Durable)))}, nil
+}
+
+// catchUp waits until everything that was acknowledged before at is stored.
+func (a *agent) catchUp(ctx context.Context, at time.Time) error {
+	for {
+		s := a.status.Load()
+		if s.ConfirmedAt.After(at) {
+			return nil
+		}
+		select {
+		case err := <-a.ended:
+			a.ended <- err
+			return errors.Join(errors.New("the archive ended"), err)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the archive (it says: %s %s): %w", s.State, s.Problem, context.Cause(ctx))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// end stops the agent and waits for it.
+func (a *agent) end() error {
+	if a == nil {
+		return nil
+	}
+	a.stop()
+	err := <-a.ended
+	a.ended <- err // for whoever asks again
+	return err
+}
+
+// more is what is written after the first part.
+const more = 500
+
+func (t *telling) workOn(ctx context.Context) ([]string, error) {
+	c, err := connect(ctx, t.members[0], root, t.rootPassword)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	var answer *clientv3.PutResponse
+	for i := range more {
+		if answer, err = c.Put(ctx, order(i), value(i)); err != nil {
+			return nil, fmt.Errorf("overwrite: %w", err)
+		}
+	}
+	t.revision = answer.Header.Revision
+	lines, err := t.writeDown(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{fmt.Sprintf("%d orders overwritten", more)}, lines...), nil
+}
+
+func (t *telling) deleteEverything(ctx context.Context) ([]string, error) {
+	c, err := connect(ctx, t.members[0], root, t.rootPassword)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	answer, err := c.Delete(ctx, orders, clientv3.WithPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("delete: %w", err)
+	}
+	if answer.Header.Revision != t.revision+1 {
+		return nil, fmt.Errorf("the delete made revision %d, not %d", answer.Header.Revision, t.revision+1)
+	}
+	if err := t.agent.catchUp(ctx, time.Now()); err != nil {
+		return nil, err
+	}
+	return []string{fmt.Sprintf("%s keys are gone at revision %s; the delete is in the log as well", count(answer.Deleted), count(answer.Header.Revision))}, nil
+}
+
+// restoreBefore stops what is there first, as one must: two clusters under the same URLs would be one too many.
+func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
+	if err := t.agent.end(); err != nil {
+		return nil, err
+	}
+	t.members.stop()
+	t.lost = time.Now()
+	catalog, err := t.repository.Load(ctx, repository.LoadOptions{Log: true})
+	if err != nil {
+		return nil, err
+	}
+	t.token = "dr-" + strings.ToLower(rand.Text()[:20])
+	layout := restore.Layout{Token: t.token, Into: restore.Into{OutputDir: t.path("restored-again")}}
+	_, result, err := restore.RunTarget(ctx, catalog, restore.Target{Revision: t.revision}, layout, time.Now(), t.spawn)
+	if err != nil {
+		return nil, err
+	}
+	r := result.Replayed
+	if r == nil {
+		return nil, errors.New("nothing was replayed")
+	}
+	return []string{
+		fmt.Sprintf("backup %s at revision %s, and %s requests of the log up to revision %s", result.Backup, count(r.From), count(int64(r.Requests)), count(r.To)),
+		fmt.Sprintf("data dirs of %s built as a new cluster, %s", t.members.names(), result.ClusterID),
+	}, nil
+}
+
+func (t *telling) spawn(ctx context.Context, p restore.Plan) (restore.Result, error) {
+	return restore.Spawn(ctx, p, restore.NewSource(t.repositoryURL(), clusterName, t.secret), nil)
+}
+
+func (t *telling) startThird(ctx context.Context) ([]string, error) {
+	if err := t.startFrom(ctx, "restored-again"); err != nil {
+		return nil, err
+	}
+	t.secondOutage = time.Since(t.lost)
+	return []string{fmt.Sprintf("under the same names and URLs, %.1f s after the old ones were stopped", t.secondOutage.Seconds())}, nil
+}
+
+func (t *telling) compareAgain(ctx context.Context) ([]string, error) {
+	if err := t.compareAll(ctx); err != nil {
+		return nil, err
+	}
+	if err := t.put(ctx, newKey); err != nil {
+		return nil, err
+	}
+	return []string{
+		"the same on all three: " + strings.Join(t.before.names(), ", "),
+		"every order is back as it was one revision before; a new write went through",
+	}, nil
+}

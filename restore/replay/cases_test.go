@@ -1,0 +1,298 @@
+package replay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// scene is one server on which a test does what it is about, between two snapshots.
+type scene struct {
+	*testing.T
+	cluster *servers.Cluster
+	client  *clientv3.Client
+	marks   []segment.Record
+}
+
+// played is what is left of a scene.
+type played struct {
+	lived
+	at uint64 // position of the second snapshot
+}
+
+func play(t *testing.T, o servers.Options, do func(s scene)) played {
+	t.Helper()
+	cluster := servers.Start(t, o)
+	s := scene{T: t, cluster: cluster, client: cluster.Client(t)}
+	p := played{lived: lived{version: o.Version, marks: serverVersion(t, s.client, cluster)}}
+	s.put("base", "of the log")
+	p.snapshots = append(p.snapshots, s.snapshot())
+	p.marks = append(p.marks, takeMarks(t, cluster, s.client)...)
+	do(s)
+	s.put("end", "of the log")
+	p.marks = append(p.marks, takeMarks(t, cluster, s.client)...)
+	p.snapshots = append(p.snapshots, s.snapshot())
+	cluster.StopAll(t)
+	p.requests = readLog(t, cluster.Members[0])
+	var err error
+	if p.at, _, err = database.Place(p.snapshots[1]); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// equal replays and compares every bucket, and wants the marks at the end to have held.
+func (p played) equal(t *testing.T) string {
+	t.Helper()
+	db := copyOf(t, p.snapshots[0])
+	at := apply(t, db, inSegments(p.marks, p.requests), replay.Stop{Position: p.at})
+	same(t, fmt.Sprintf("%+v", at), p.snapshots[1], db, p.exempt())
+	sameHash(t, p.snapshots[1], db)
+	if at.Marked == 0 || at.Proven == 0 {
+		t.Errorf("no mark was compared: %+v", at)
+	}
+	return db
+}
+
+func (s scene) must(what string, err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (s scene) put(key, value string, options ...clientv3.OpOption) {
+	s.Helper()
+	_, err := s.client.Put(s.Context(), key, value, options...)
+	s.must("put "+key, err)
+}
+
+func (s scene) snapshot() string {
+	s.Helper()
+	stream, err := s.client.Snapshot(s.Context())
+	s.must("snapshot", err)
+	defer stream.Close()
+	data, err := io.ReadAll(stream)
+	s.must("snapshot", err)
+	path := filepath.Join(s.TempDir(), "db")
+	s.must("snapshot", os.WriteFile(path, data[:len(data)-32], 0o600))
+	return path
+}
+
+// A lease of two seconds that is kept alive all the time is there at the end, however long the replay takes.
+func TestLeaseThatIsKeptAlive(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		p := play(t, servers.Options{Version: version}, func(s scene) {
+			lease, err := s.client.Grant(s.Context(), 2)
+			s.must("grant", err)
+			ctx, cancel := context.WithCancel(s.Context())
+			defer cancel()
+			_, err = s.client.KeepAlive(ctx, lease.ID)
+			s.must("keep alive", err)
+			s.put("kept", "alive", clientv3.WithLease(lease.ID))
+			time.Sleep(4 * time.Second) // twice what the lease lives without
+		})
+		image, _, err := database.Newest(p.equal(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(fmt.Sprint(image.KVs), `"kept"`) {
+			t.Error("the key has gone with its lease")
+		}
+	})
+}
+
+// What etcd limits for its clients is not limited here.
+func TestLargeRequests(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		o := servers.Options{Version: version, ExtraArgs: []string{"--max-txn-ops", "10001", "--max-request-bytes", "4000000"}}
+		p := play(t, o, func(s scene) {
+			for n := range 6 {
+				var ops []clientv3.Op
+				for i := range 10_000 {
+					ops = append(ops, clientv3.OpPut(fmt.Sprintf("many/%d/%05d", n, i), "x"))
+				}
+				_, err := s.client.Txn(s.Context()).Then(ops...).Commit()
+				s.must("transaction", err)
+			}
+			for n := range 3 {
+				s.put(fmt.Sprint("large/", n), strings.Repeat("large ", 250_000))
+			}
+			response, err := s.client.Delete(s.Context(), "many/", clientv3.WithPrefix())
+			s.must("delete", err)
+			if response.Deleted != 60_000 {
+				s.Fatalf("deleted %d keys", response.Deleted)
+			}
+		})
+		p.equal(t)
+	})
+}
+
+// The server itself raises the alarm of a full disk, and what is refused from then on is refused in the replay.
+func TestFullDisk(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		p := play(t, servers.Options{Version: version, QuotaBytes: 3 << 20}, func(s scene) {
+			refused := 0
+			for n := 0; refused < 5; n++ {
+				_, err := s.client.Put(s.Context(), fmt.Sprint("full/", n%7), strings.Repeat("x", 300_000))
+				if errors.Is(err, rpctypes.ErrNoSpace) {
+					refused++
+				}
+				if n > 200 {
+					s.Fatal("the disk does not get full")
+				}
+			}
+			_, err := s.client.Delete(s.Context(), "full/3") // still possible
+			s.must("delete", err)
+			response, err := s.client.Get(s.Context(), "full/2")
+			s.must("get", err)
+			_, err = s.client.Compact(s.Context(), response.Header.Revision, clientv3.WithCompactPhysical())
+			s.must("compact", err)
+			_, err = s.client.Defragment(s.Context(), s.cluster.Members[0].ClientURL)
+			s.must("defragment", err)
+			_, err = s.client.AlarmDisarm(s.Context(), &clientv3.AlarmMember{})
+			s.must("disarm", err)
+		})
+		p.equal(t)
+	})
+}
+
+// A compaction to a revision that deleted something leaves the tombstone there, or, on 3.4.23, does not.
+func TestCompactionToATombstone(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		p := play(t, servers.Options{Version: version}, func(s scene) {
+			for n := range 10 {
+				s.put(fmt.Sprint("gone/", n), "soon")
+			}
+			response, err := s.client.Delete(s.Context(), "gone/", clientv3.WithPrefix())
+			s.must("delete", err)
+			s.put("gone/3", "back")
+			_, err = s.client.Compact(s.Context(), response.Header.Revision, clientv3.WithCompactPhysical())
+			s.must("compact", err)
+			s.put("gone/4", "back")
+		})
+		p.equal(t)
+	})
+}
+
+// writeOnly makes a user that may write below app/ and read nothing, and logs in.
+func (s scene) writeOnly() *clientv3.Client {
+	s.Helper()
+	_, err := s.client.UserAdd(s.Context(), "writer", "secret")
+	s.must("user", err)
+	_, err = s.client.RoleAdd(s.Context(), "write-only")
+	s.must("role", err)
+	_, err = s.client.RoleGrantPermission(s.Context(), "write-only", "app/", clientv3.GetPrefixRangeEnd("app/"),
+		clientv3.PermissionType(clientv3.PermWrite))
+	s.must("permission", err)
+	_, err = s.client.UserGrantRole(s.Context(), "writer", "write-only")
+	s.must("grant", err)
+	return s.cluster.Client(s.T, servers.As("writer", "secret"))
+}
+
+// beyondPermissions does within transactions what today's rules deny to a user who may only write. Servers answer by
+// the rules of their version; what they say is not looked at.
+func beyondPermissions(s scene) {
+	lease, err := s.client.Grant(s.Context(), 1000)
+	s.must("lease", err)
+	s.put("not-yours", "x", clientv3.WithLease(lease.ID))
+	s.put("app/a", "x")
+	user := s.writeOnly()
+	for _, op := range []clientv3.Op{
+		clientv3.OpPut("app/b", "asks back", clientv3.WithPrevKV()),
+		clientv3.OpPut("app/c", "a lease of others", clientv3.WithLease(lease.ID)),
+		clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("not-yours", "nested")}, nil),
+		clientv3.OpPut("app/d", "is good"),
+		clientv3.OpPut("not-yours", "is bad"),
+		clientv3.OpDelete("app/a"),
+		clientv3.OpDelete("app/d", clientv3.WithPrevKV()),
+	} {
+		_, _ = user.Txn(s.Context()).Then(op).Commit()
+		_, _ = user.Do(s.Context(), op)
+	}
+	_, _ = user.Txn(s.Context()).If(clientv3.Compare(clientv3.Version("app/a"), "=", 0)).Then(clientv3.OpPut("app/e", "x")).Commit()
+	_, _ = user.Revoke(s.Context(), lease.ID)
+}
+
+// With authentication on, older servers let pass what newer ones deny.
+func TestPermissionsOfTheVersion(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		p := play(t, servers.Options{Version: version, Auth: true}, beyondPermissions)
+		p.equal(t)
+		image, _, err := database.Newest(p.snapshots[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if passed := strings.Contains(fmt.Sprint(image.KVs), "nested"); passed != (version == "3.4") {
+			t.Errorf("the nested write has passed on the server: %v", passed)
+		}
+		if version != "3.4" {
+			return
+		}
+		// A log that does not say whose it is ends at the first mark that does not hold.
+		marks := p.marks[1:]
+		_, err = replay.Apply(t.Context(), copyOf(t, p.snapshots[0]), inSegments(marks, p.requests), replay.Stop{}, nil)
+		var mismatch *replay.MismatchError
+		if !errors.As(err, &mismatch) || !errors.Is(err, replay.ErrMismatch) {
+			t.Fatalf("got %v, want a mismatch", err)
+		}
+		if mismatch.Last.Marked != marks[0].Position || mismatch.Last.Revision != marks[0].Revision {
+			t.Errorf("got %v, %+v; want the mark before, at %d", mismatch, mismatch.Last, marks[0].Position)
+		}
+	})
+}
+
+// While an alarm is raised, 3.4 and 3.5 ask nobody for permission.
+func TestPermissionsUnderAnAlarm(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		p := play(t, servers.Options{Version: version, Auth: true}, func(s scene) {
+			s.put("not-yours", "x")
+			user := s.writeOnly()
+			status, err := s.client.Status(s.Context(), s.cluster.Members[0].ClientURL)
+			s.must("status", err)
+			_, err = clientv3.RetryMaintenanceClient(s.client, s.client.ActiveConnection()).Alarm(s.Context(), &etcdserverpb.AlarmRequest{
+				Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE,
+			})
+			s.must("alarm", err)
+			_, _ = user.Delete(s.Context(), "not-yours")
+			_, err = s.client.AlarmDisarm(s.Context(), &clientv3.AlarmMember{})
+			s.must("disarm", err)
+			_, _ = user.Delete(s.Context(), "base")
+		})
+		p.equal(t)
+	})
+}
+
+// 3.4.23 gives a role a range that ends before it begins, and takes an empty password.
+func TestWhatOldServersTake(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		p := play(t, servers.Options{Version: version, Auth: true}, func(s scene) {
+			_, err := s.client.RoleAdd(s.Context(), "odd")
+			s.must("role", err)
+			for _, end := range []string{"b", "z", "b", "c"} {
+				_, _ = s.client.RoleGrantPermission(s.Context(), "odd", "c", end, clientv3.PermissionType(clientv3.PermReadWrite))
+			}
+			_, err = s.client.UserGrantRole(s.Context(), servers.User, "odd")
+			s.must("grant", err)
+			_, _ = s.client.UserAdd(s.Context(), "nothing", "")
+			_, _ = s.client.UserChangePassword(s.Context(), servers.User, "")
+			s.put("c", "x")
+		})
+		p.equal(t)
+	})
+}
