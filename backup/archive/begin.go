@@ -143,6 +143,11 @@ func (w *work) needBase(ctx context.Context) error {
 			return nil
 		}
 	}
+	for _, b := range c.Backups { // the log will reach it with the next segment
+		if sameID(b.ClusterID, w.member.cluster.ID) && b.RaftIndex > w.stored.Position && b.Started.After(w.lastMark.NotBefore) && b.Usable() == nil {
+			return nil
+		}
+	}
 	w.snapshot(ctx, "the log had no backup to go on from")
 	return nil
 }

@@ -17,7 +17,10 @@ func (w *work) follow(ctx context.Context) error {
 			return err
 		}
 		if w.cannotGoOn != nil {
-			return errors.Join(w.broken(w.cannotGoOn), w.drain(storing))
+			if err := w.drain(storing); err != nil {
+				return err
+			}
+			return w.broken(w.cannotGoOn)
 		}
 		select {
 		case <-ctx.Done():

@@ -30,15 +30,17 @@ func (a *archiver) stand(ctx context.Context, m *member, log *wal.Log) (reposito
 		if err := log.Hold(); err != nil {
 			return repository.Lease{}, err
 		}
-		holder := "nobody yet: this agent's log has a hole, others may have the missing part"
+		problem, holder := "", ""
 		if a.mayWork(time.Now()) {
 			lease, held, err := a.acquire(ctx)
 			if err != nil || held {
 				return lease, err
 			}
 			holder = lease.Holder
+		} else {
+			problem = "other agents are let try first: " + a.breach.why
 		}
-		a.board.set(func(s *Status) { s.State, s.Problem, s.Holder = Standby, "", holder })
+		a.board.set(func(s *Status) { s.State, s.Problem, s.Holder = Standby, problem, holder })
 		if err := sleep(ctx, a.config.Lease/3); err != nil {
 			return repository.Lease{}, err
 		}
@@ -72,7 +74,7 @@ func (a *archiver) keep(ctx context.Context, lease repository.Lease, lost contex
 		for sleep(ctx, a.config.Lease/3) == nil {
 			now, held, err := a.renew(ctx, lease)
 			if err == nil && !held {
-				lost(fmt.Errorf("%w: %s", errLost, now.Holder))
+				lost(fmt.Errorf("%w: %q has it", errLost, now.Holder))
 				return
 			}
 		}

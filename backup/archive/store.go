@@ -31,7 +31,11 @@ func (w *work) header(p pending) segment.Header {
 	h.First, h.Last, h.End = p.first, p.last, p.end
 	h.ClusterID, h.Member = fmt.Sprintf("%x", w.member.cluster.ID), w.member.server.ID()
 	h.Writer, h.Written, h.DRVersion = w.writer, time.Now().UTC(), w.config.Version
-	h.Hashes = p.hashes
+	for _, hash := range p.hashes {
+		if hash.Position+1 >= p.first {
+			h.Hashes = append(h.Hashes, hash)
+		}
+	}
 	for _, m := range p.marks {
 		if m.Position+1 < p.first {
 			continue
@@ -50,7 +54,7 @@ func (w *work) store(ctx context.Context, h segment.Header, requests []segment.R
 	}
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := w.storeOnce(ctx, encoded)
-		if err == nil || errors.Is(err, repository.ErrTaken) || ctx.Err() != nil {
+		if err == nil || isTaken(err) || ctx.Err() != nil {
 			return outcome{repository.SegmentOf(encoded), err}
 		}
 		w.warn("segment %d of lineage %s is not stored yet, the member's log keeps it: %v", h.Seq, h.Lineage, err)
@@ -71,12 +75,17 @@ func (w *work) storeOnce(ctx context.Context, e segment.Encoded) error {
 	return w.to.StoreSegment(ctx, e)
 }
 
+// isTaken: something stands under the segment's name, whole or not.
+func isTaken(err error) bool {
+	return errors.Is(err, repository.ErrTaken) || errors.Is(err, repository.ErrDamaged)
+}
+
 // settle takes note of what became of the segment on its way.
 func (w *work) settle(ctx context.Context, o outcome) error {
 	w.storing = nil
-	if errors.Is(o.err, repository.ErrTaken) {
+	if isTaken(o.err) {
 		w.board.set(func(s *Status) { s.Taken++ })
-		return fmt.Errorf("%w: %w", errTaken, o.err)
+		return fmt.Errorf("%w: %v", errTaken, o.err) // damage there is no damage of the member's log
 	}
 	if o.err != nil {
 		return o.err

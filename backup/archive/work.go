@@ -50,12 +50,26 @@ func (w *work) step(ctx, storing context.Context) error {
 	if err := w.take(); err != nil {
 		return err
 	}
-	w.confirm()
-	if w.pending.due(time.Now(), w.config.Flush, w.config.SegmentSize) && w.storing == nil {
+	if w.storing == nil && w.pending.due(time.Now(), w.config.Flush, w.config.SegmentSize) {
+		if err := w.markEnd(ctx); err != nil {
+			return err
+		}
 		w.send(storing)
 	}
+	w.confirm()
 	w.tell()
 	return nil
+}
+
+// markEnd has a segment end with a mark: what the catalog knows of the newest point is what it says.
+func (w *work) markEnd(ctx context.Context) error {
+	if err := w.mark(ctx); err != nil {
+		return w.patient(err)
+	}
+	if err := w.hearWord(ctx); err != nil {
+		return w.patient(err)
+	}
+	return w.take()
 }
 
 // markEvery is how often a time is tied to a position.
@@ -64,24 +78,39 @@ const markEvery = time.Second
 // hear asks the member what is committed, and once a second for a mark. A member that does not answer is waited for:
 // what its log says of itself is archived all the same, so only a leader that is missing for long ends the turn.
 func (w *work) hear(ctx context.Context) error {
-	word, err := w.member.ask(ctx)
-	if err != nil {
+	if err := w.hearWord(ctx); err != nil {
 		return w.patient(err)
 	}
-	w.version = word.version
-	w.log.Confirm(word.applied, word.term)
 	if time.Since(w.markedAt) < markEvery {
 		return nil
 	}
+	if err := w.mark(ctx); err != nil {
+		return w.patient(err)
+	}
+	w.hash(ctx)
+	return nil
+}
+
+func (w *work) hearWord(ctx context.Context) error {
+	word, err := w.member.ask(ctx)
+	if err != nil {
+		return err
+	}
+	w.version = word.version
+	w.log.Confirm(word.applied, word.term)
+	return nil
+}
+
+func (w *work) mark(ctx context.Context) error {
 	mark, err := w.member.mark(ctx)
 	if err != nil {
-		return w.patient(err)
+		return err
 	}
 	w.heardAt = time.Now()
 	w.markedAt = w.heardAt
 	w.pending.mark(mark)
 	w.awaiting.add(mark)
-	return w.hash(ctx)
+	return nil
 }
 
 // patient swallows err until the member has been without a leader for as long as a lease lasts: then it is another
@@ -94,18 +123,17 @@ func (w *work) patient(err error) error {
 }
 
 // hash asks for HashKV now and then. A member that cannot say is no reason to stop.
-func (w *work) hash(ctx context.Context) error {
+func (w *work) hash(ctx context.Context) {
 	if w.config.HashEvery == 0 || time.Since(w.lastHash) < w.config.HashEvery {
-		return nil
+		return
 	}
 	w.lastHash = time.Now()
 	h, err := w.member.hash(ctx)
 	if err != nil {
 		w.warn("no HashKV for the log: %v", err)
-		return nil
+		return
 	}
 	w.pending.hashes = append(w.pending.hashes, h)
-	return nil
 }
 
 // take moves committed requests from the log to pending, until it has caught up or holds as much as it may.

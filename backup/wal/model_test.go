@@ -28,7 +28,9 @@ type member struct {
 
 func (m *member) last() uint64 { return m.base + uint64(len(m.log)) }
 
-func (m *member) draw(from, to int, what string) int { return rapid.IntRange(from, to).Draw(m.rt, what) }
+func (m *member) draw(from, to int, what string) int {
+	return rapid.IntRange(from, to).Draw(m.rt, what)
+}
 
 // grow has the cluster commit some entries, now and then under a new leader.
 func (m *member) grow(n int, newTerm bool) {

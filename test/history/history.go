@@ -115,12 +115,13 @@ func (w *Writer) Client() *clientv3.Client {
 // leases and alarms is in a snapshot whose index is before it.
 func (w *Writer) Snapshot() string {
 	w.t.Helper()
+	client := w.cluster.Client(w.t, servers.At(w.cluster.Members[0]), w.login()) // a login is a request too
 	for {
 		ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
 		if _, err := w.Client().Put(ctx, "settled", ""); err != nil && !refused(err) {
 			w.t.Fatalf("write before a snapshot: %v", err)
 		}
-		path := w.save(ctx)
+		path := w.save(ctx, client)
 		status, err := w.Client().Status(ctx, w.cluster.Members[0].ClientURL)
 		if err != nil {
 			w.t.Fatalf("ask for the applied index: %v", err)
@@ -136,9 +137,9 @@ func (w *Writer) Snapshot() string {
 	}
 }
 
-func (w *Writer) save(ctx context.Context) string {
+func (w *Writer) save(ctx context.Context, client *clientv3.Client) string {
 	w.t.Helper()
-	stream, err := w.cluster.Client(w.t, servers.At(w.cluster.Members[0]), w.login()).Snapshot(ctx)
+	stream, err := client.Snapshot(ctx)
 	if err != nil {
 		w.t.Fatalf("take a snapshot: %v", err)
 	}

@@ -1,0 +1,388 @@
+package archive_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/embedded"
+)
+
+// agent is one run of the archive in this process.
+type agent struct {
+	t      *testing.T
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error
+	status atomic.Pointer[archive.Status]
+	mu     sync.Mutex
+	said   []string
+}
+
+func configOf(s *embedded.Server) archive.Config {
+	return archive.Config{
+		DataDir: s.DataDir,
+		Etcd:    cluster.Config{Endpoints: []string{s.URL}, DialTimeout: 5 * time.Second, CommandTimeout: 5 * time.Second},
+		Flush:   100 * time.Millisecond, SegmentSize: 1 << 20, Lease: time.Second, HashEvery: time.Hour, MaxWALs: 5,
+		Host: "test", Version: "test",
+	}
+}
+
+func start(t *testing.T, c archive.Config, to *repository.Cluster) *agent {
+	t.Helper()
+	a := &agent{t: t, ended: make(chan struct{})}
+	a.status.Store(&archive.Status{})
+	var ctx context.Context
+	ctx, a.cancel = context.WithCancel(context.Background())
+	if c.Snapshot == nil {
+		c.Snapshot = func(ctx context.Context, _ string) error {
+			_, err := backup.Run(ctx, c.Etcd, to, backup.Request{From: "any", MaxStream: time.Minute, Grace: time.Hour}, nil)
+			return err
+		}
+	}
+	go func() {
+		defer close(a.ended)
+		a.err = archive.Run(ctx, c, to, func(s archive.Status) { a.status.Store(&s) }, func(e storage.Event) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.said = append(a.said, e.Message)
+		})
+	}()
+	t.Cleanup(a.stop)
+	return a
+}
+
+func (a *agent) stop() {
+	a.cancel()
+	<-a.ended
+	if a.err != nil {
+		a.t.Errorf("the archive ended: %v", a.err)
+	}
+}
+
+// wait waits until the status is as wanted.
+func (a *agent) wait(what string, ok func(archive.Status) bool) {
+	a.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		s := *a.status.Load()
+		if ok(s) {
+			return
+		}
+		if time.Now().After(end) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.t.Fatalf("wait for %s: the status is %+v; it said %q", what, s, a.said)
+		}
+	}
+}
+
+// catchUp waits until everything that was acknowledged before the call is stored.
+func (a *agent) catchUp() {
+	a.t.Helper()
+	now := time.Now()
+	a.wait("everything to be stored", func(s archive.Status) bool { return s.ConfirmedAt.After(now) })
+}
+
+func open(t *testing.T, b storage.Bucket) *repository.Cluster {
+	t.Helper()
+	c, err := repository.Open(b, "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func put(t *testing.T, s *embedded.Server, keys ...string) {
+	t.Helper()
+	c := s.Client(t)
+	for _, key := range keys {
+		if _, err := c.Put(t.Context(), key, "value of "+key); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func numbered(prefix string, n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprintf("%s%04d", prefix, i))
+	}
+	return keys
+}
+
+// stored is the whole log, which must be one unbroken stretch, and its requests.
+func stored(t *testing.T, c *repository.Cluster) (repository.Stretch, []segment.Record) {
+	t.Helper()
+	catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(catalog.Lineages) != 1 || len(catalog.Lineages[0].Faults) > 0 || len(catalog.Lineages[0].Stretches()) != 1 {
+		t.Fatalf("the log is not one stretch: %d lineages, gaps %+v", len(catalog.Lineages), catalog.Gaps())
+	}
+	s := catalog.Lineages[0].Stretches()[0]
+	return s, requests(t, c, s)
+}
+
+func requests(t *testing.T, c *repository.Cluster, s repository.Stretch) (all []segment.Record) {
+	t.Helper()
+	for _, one := range s.Segments {
+		r, err := c.OpenSegment(t.Context(), one, seal.Keys{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for record, err := range r.Records() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if record.Kind == segment.Request {
+				all = append(all, record)
+			}
+		}
+		r.Close()
+	}
+	return all
+}
+
+func TestWhatIsWrittenIsStored(t *testing.T) {
+	etcd, c := embedded.Start(t, nil), open(t, mem.New())
+	put(t, etcd, numbered("before", 20)...)
+	a := start(t, configOf(etcd), c)
+	a.catchUp()
+	put(t, etcd, numbered("after", 30)...)
+	a.catchUp()
+	s, all := stored(t, c)
+	if len(all) != 50 {
+		t.Errorf("%d requests are stored, want 50", len(all))
+	}
+	catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := catalog.Windows(); len(w) != 1 || w[0].To.Position != s.Last() || w[0].To.Revision != 51 {
+		t.Errorf("windows %+v, want one up to position %d, revision 51", w, s.Last())
+	}
+	if got := *a.status.Load(); got.StoredRequests != 50 || got.State != archive.Working || got.Durable != s.Last() {
+		t.Errorf("status %+v", got)
+	}
+}
+
+// Marks tie positions to times and revisions; they are what a target is found by.
+func TestMarksAreTrue(t *testing.T) {
+	etcd, c := embedded.Start(t, nil), open(t, mem.New())
+	a := start(t, configOf(etcd), c)
+	a.catchUp()
+	type written struct {
+		before, after time.Time
+		revision      int64
+	}
+	var writes []written
+	client := etcd.Client(t)
+	for i := range 12 {
+		w := written{before: time.Now()}
+		answer, err := client.Put(t.Context(), "key", fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.after, w.revision = time.Now(), answer.Header.Revision
+		writes = append(writes, w)
+		time.Sleep(300 * time.Millisecond)
+	}
+	a.catchUp()
+	s, _ := stored(t, c)
+	checked := 0
+	for _, one := range s.Segments {
+		for _, m := range one.Marks {
+			for _, w := range writes {
+				if m.Revision == 0 {
+					continue
+				}
+				if w.after.Before(m.NotBefore) && m.Revision < w.revision {
+					t.Errorf("mark %+v leaves out revision %d, which was acknowledged at %v", m, w.revision, w.after)
+				}
+				if w.before.After(m.NotAfter) && m.Revision >= w.revision {
+					t.Errorf("mark %+v holds revision %d, which was written after %v", m, w.revision, w.before)
+				}
+				checked++
+			}
+		}
+	}
+	if checked < len(writes) {
+		t.Errorf("%d comparisons: there are too few marks with a revision", checked)
+	}
+}
+
+func TestAnAgentGoesOnWhereItStopped(t *testing.T) {
+	etcd, c := embedded.Start(t, nil), open(t, mem.New())
+	for round := range 3 {
+		a := start(t, configOf(etcd), c)
+		put(t, etcd, numbered(fmt.Sprintf("round%d", round), 10)...)
+		a.catchUp()
+		a.stop()
+		put(t, etcd, numbered(fmt.Sprintf("between%d", round), 10)...)
+	}
+	if _, all := stored(t, c); len(all) != 50 {
+		t.Errorf("%d requests are stored, want 50", len(all))
+	}
+}
+
+// Whoever stops an agent loses nothing that it has seen.
+func TestWhatIsPendingIsStoredAtTheEnd(t *testing.T) {
+	etcd, c := embedded.Start(t, nil), open(t, mem.New())
+	config := configOf(etcd)
+	a := start(t, config, c)
+	a.catchUp()
+	a.stop()
+	config.Flush = time.Hour
+	a = start(t, config, c)
+	put(t, etcd, numbered("key", 10)...)
+	a.wait("ten requests to be pending", func(s archive.Status) bool { return s.PendingRequests == 10 })
+	a.stop()
+	if _, all := stored(t, c); len(all) != 10 {
+		t.Errorf("%d requests are stored, want 10", len(all))
+	}
+}
+
+func TestAStoreThatIsAwayIsWaitedFor(t *testing.T) {
+	etcd, bucket := embedded.Start(t, nil), storagetest.Faulty(mem.New())
+	c := open(t, bucket)
+	a := start(t, configOf(etcd), c)
+	a.catchUp()
+	away := errors.New("the store is away")
+	bucket.On(storage.VerbPut).Times(6).Fail(away) // leases are hit too
+	put(t, etcd, numbered("key", 10)...)
+	a.catchUp()
+	if got := *a.status.Load(); got.Failures == 0 {
+		t.Errorf("status %+v tells of no failure", got)
+	}
+	if _, all := stored(t, c); len(all) != 10 {
+		t.Errorf("%d requests are stored, want 10", len(all))
+	}
+}
+
+// The name is the fence: a segment whose answer was lost is there once.
+func TestALostAnswerDoublesNothing(t *testing.T) {
+	etcd, bucket := embedded.Start(t, nil), storagetest.Faulty(mem.New())
+	c := open(t, bucket)
+	a := start(t, configOf(etcd), c)
+	a.catchUp()
+	for i := range 5 {
+		bucket.On(storage.VerbPut).FailLate(errors.New("connection reset"))
+		put(t, etcd, fmt.Sprintf("key%d", i))
+		a.catchUp()
+	}
+	if _, all := stored(t, c); len(all) != 5 {
+		t.Errorf("%d requests are stored, want 5", len(all))
+	}
+}
+
+func TestOneWorksAndAnotherTakesOver(t *testing.T) {
+	etcd, c := embedded.Start(t, nil), open(t, mem.New())
+	first := start(t, configOf(etcd), c)
+	first.wait("the first to work", func(s archive.Status) bool { return s.State == archive.Working })
+	second := start(t, configOf(etcd), c)
+	second.wait("the second to stand by", func(s archive.Status) bool { return s.State == archive.Standby && s.Holder != "" })
+	put(t, etcd, numbered("first", 10)...)
+	first.catchUp()
+	first.stop()
+	put(t, etcd, numbered("second", 10)...)
+	second.catchUp()
+	if _, all := stored(t, c); len(all) != 20 {
+		t.Errorf("%d requests are stored, want 20", len(all))
+	}
+	if got := second.status.Load(); got.StoredRequests != 10 {
+		t.Errorf("the second stored %d requests, want 10", got.StoredRequests)
+	}
+}
+
+// Another cluster under the same name is another history.
+func TestAnotherClusterBeginsAnotherLineage(t *testing.T) {
+	c := open(t, mem.New())
+	for i := range 2 {
+		etcd := embedded.Start(t, nil)
+		a := start(t, configOf(etcd), c)
+		put(t, etcd, numbered(fmt.Sprintf("cluster%d/", i), 10)...)
+		a.catchUp()
+		a.stop()
+	}
+	catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(catalog.Lineages) != 2 || len(catalog.Windows()) != 2 || len(catalog.Gaps()) != 1 {
+		t.Fatalf("lineages %d, windows %+v, gaps %+v, want two, two and one", len(catalog.Lineages), catalog.Windows(), catalog.Gaps())
+	}
+	if after := catalog.Lineages[1].Segments[0].After; after == nil || after.Lineage != catalog.Lineages[0].ID {
+		t.Errorf("the second lineage comes after %+v", after)
+	}
+}
+
+// A snapshot that fails is tried again, also by the next run: without it the log restores nothing.
+func TestTheLogGetsItsBackup(t *testing.T) {
+	etcd, c := embedded.Start(t, nil), open(t, mem.New())
+	config := configOf(etcd)
+	var tries atomic.Int32
+	config.Snapshot = func(context.Context, string) error { tries.Add(1); return errors.New("no") }
+	a := start(t, config, c)
+	a.catchUp()
+	put(t, etcd, "key")
+	a.catchUp()
+	a.stop()
+	if tries.Load() == 0 {
+		t.Error("no backup was tried")
+	}
+	config.Snapshot = nil
+	a = start(t, config, c)
+	a.catchUp()
+	put(t, etcd, "another key") // a backup at the very end of the log is no base of anything yet
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(catalog.Windows()) == 1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the second run takes no backup")
+		}
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	etcd, c := embedded.Start(t, nil), open(t, mem.New())
+	for name, spoil := range map[string]func(*archive.Config){
+		"flush":      func(c *archive.Config) { c.Flush = time.Millisecond },
+		"size":       func(c *archive.Config) { c.SegmentSize = 1 },
+		"lease":      func(c *archive.Config) { c.Lease = time.Hour },
+		"hash":       func(c *archive.Config) { c.HashEvery = -1 },
+		"dir":        func(c *archive.Config) { c.DataDir += "/nowhere" },
+		"endpoints":  func(c *archive.Config) { c.Etcd.Endpoints = nil },
+		"passphrase": func(c *archive.Config) { c.To, _ = seal.PassphraseRecipient("secret") },
+	} {
+		config := configOf(etcd)
+		spoil(&config)
+		err := archive.Run(t.Context(), config, c, nil, nil)
+		if !errors.Is(err, archive.ErrConfig) && !errors.Is(err, cluster.ErrConfig) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	other := embedded.Start(t, nil) // the log of one cluster and the endpoints of another
+	config := configOf(etcd)
+	config.Etcd.Endpoints = []string{other.URL}
+	if err := archive.Run(t.Context(), config, c, nil, nil); !errors.Is(err, archive.ErrConfig) {
+		t.Errorf("another cluster's endpoints: error %v", err)
+	}
+}

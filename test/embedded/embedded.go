@@ -1,0 +1,91 @@
+// Package embedded runs etcd servers inside the test's own process: they need no tools, and start in a moment. Only
+// etcd 3.7 is to be had this way; for the other versions there is test/servers.
+package embedded
+
+import (
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// Server is one member, which is a cluster of its own.
+type Server struct {
+	*embed.Etcd
+	URL     string // of its clients' port
+	DataDir string
+	config  *embed.Config
+	once    sync.Once
+}
+
+// Start starts a server in a directory of the test's and waits until it serves; change may be nil. It is closed when the
+// test ends.
+func Start(t testing.TB, change func(*embed.Config)) *Server {
+	t.Helper()
+	cfg := embed.NewConfig()
+	cfg.Dir = t.TempDir()
+	cfg.Name = "m1"
+	urls := parse(t, servers.FreeURLs(t, 2))
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = urls[:1], urls[:1]
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = urls[1:], urls[1:]
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.UnsafeNoFsync = true
+	cfg.TickMs, cfg.ElectionMs = 20, 200 // an election then costs no second
+	cfg.BcryptCost = 4                   // nor a login a tenth of one
+	if change != nil {
+		change(cfg)
+	}
+	s := &Server{URL: cfg.ListenClientUrls[0].String(), DataDir: cfg.Dir, config: cfg}
+	s.start(t)
+	return s
+}
+
+func parse(t testing.TB, texts []string) (urls []url.URL) {
+	t.Helper()
+	for _, text := range texts {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, *u)
+	}
+	return urls
+}
+
+const readyTimeout = 30 * time.Second
+
+func (s *Server) start(t testing.TB) {
+	t.Helper()
+	etcd, err := embed.StartEtcd(s.config)
+	if err != nil {
+		t.Fatalf("start etcd: %v", err)
+	}
+	s.Etcd = etcd
+	t.Cleanup(s.Close)
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case <-time.After(readyTimeout):
+		t.Fatalf("etcd is not ready after %v", readyTimeout)
+	}
+}
+
+// Close ends the server, if it still runs.
+func (s *Server) Close() { s.once.Do(s.Etcd.Close) }
+
+// Client connects to the server. It is closed when the test ends.
+func (s *Server) Client(t testing.TB) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.URL}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
