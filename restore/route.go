@@ -2,8 +2,8 @@ package restore
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -70,19 +70,18 @@ type stretch struct {
 }
 
 // stretches are those that can be replayed, oldest first.
-func stretches(c repository.Catalog, lineage string) (usable []stretch, all int) {
+func stretches(c repository.Catalog, lineage string) (usable []stretch) {
 	for _, l := range c.Lineages {
 		if lineage != "" && l.ID != lineage {
 			continue
 		}
 		for _, s := range l.Stretches() {
-			all++
 			if bases := c.Bases(s); len(bases) > 0 {
 				usable = append(usable, stretch{s, bases})
 			}
 		}
 	}
-	return usable, all
+	return usable
 }
 
 // findRoute finds the shortest way to t. Where there is none it is the way to the nearest point with t.Best, else an
@@ -100,13 +99,21 @@ func findRoute(c repository.Catalog, t Target) (route, error) {
 }
 
 func (t Target) way(c repository.Catalog) (route, error) {
+	usable := stretches(c, t.Lineage)
+	if t.Lineage != "" && len(usable) == 0 {
+		return route{}, &UnreachableError{Why: fmt.Sprintf("lineage %s is not in the log, or has no backup that it goes on from", t.Lineage)}
+	}
 	switch {
 	case t.Revision > 0:
-		return toRevision(c, t)
+		return toRevision(c, t, usable)
 	case !t.Time.IsZero():
-		return toTime(c, t)
+		return toTime(c, t, usable)
+	case t.Position > 0:
+		return toPosition(t, usable)
+	case len(usable) > 0:
+		return toLatest(c, t, usable)
 	}
-	return toLatest(c, t)
+	return latestBackup(c, t)
 }
 
 func backupAlone(c repository.Catalog, id repository.ID) (route, error) {
@@ -114,8 +121,20 @@ func backupAlone(c repository.Catalog, id repository.ID) (route, error) {
 	if err != nil {
 		return route{}, err
 	}
-	return route{base: b, reach: Reach{Newest: newest(c), NotBefore: b.Started, NotAfter: b.Finished}}, nil
+	r := alone(b)
+	r.reach.Newest = newest(c)
+	return r, nil
 }
+
+// alone is the way to a backup, without any log.
+func alone(b repository.Backup) route {
+	return route{base: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}
+}
+
+// highest is the upper bound of b's position, highestRevision that of its revision.
+func highest(b repository.Backup) uint64 { return max(b.RaftIndex, b.RaftIndexMax) }
+
+func highestRevision(b repository.Backup) int64 { return max(b.Revision, b.RevisionMax) }
 
 // newest is the newest point of which the repository knows, whether it can be reached or not.
 func newest(c repository.Catalog) repository.Point {
@@ -150,6 +169,11 @@ func (s stretch) onto(upTo int, allowed func(repository.Backup) bool) (route, bo
 	return best, best.log != nil
 }
 
+// has reports whether s goes on from b.
+func (s stretch) has(b repository.Backup) bool {
+	return slices.ContainsFunc(s.bases, func(base repository.Backup) bool { return base.ID == b.ID })
+}
+
 // log names the segments behind b. The backup's index is a lower bound, and in servers of 3.4 once one too high.
 func (s stretch) log(b repository.Backup, upTo int) *Log {
 	from := min(max(s.ForPosition(max(b.RaftIndex, s.First())), 1), upTo) - 1
@@ -179,26 +203,28 @@ func (r route) estimate() time.Duration {
 
 // toRevision ends right after the request that made the revision. After a restore the same revision may be there in two
 // histories: the newer one counts, unless a lineage was named.
-func toRevision(c repository.Catalog, t Target) (route, error) {
-	usable, _ := stretches(c, t.Lineage)
-	var found []route
+func toRevision(c repository.Catalog, t Target, usable []stretch) (route, error) {
+	var r route
+	histories := map[string]bool{}
 	for _, s := range usable {
-		if r, ok := s.toRevision(t.Revision); ok {
-			found = append(found, r)
+		if found, ok := s.toRevision(t.Revision); ok {
+			r, histories[s.Lineage] = found, true
 		}
 	}
-	if len(found) > 0 {
-		r := found[len(found)-1]
-		if len(found) > 1 {
-			r.notes = append(r.notes, fmt.Sprintf("revision %d is in %d histories, this is the newest: --lineage chooses another",
-				t.Revision, len(found)))
-		}
+	if len(histories) > 1 {
+		r.notes = append(r.notes, fmt.Sprintf("revision %d is in %d histories, this is the newest: --lineage chooses another",
+			t.Revision, len(histories)))
+	}
+	if len(histories) > 0 {
 		return r, nil
 	}
-	for _, b := range c.Backups { // one that was taken of a cluster at rest
-		if t.Lineage == "" && b.Revision == t.Revision && b.RevisionMax == t.Revision && b.Usable() == nil {
-			return route{base: b, reach: Reach{Revision: t.Revision, NotBefore: b.Started, NotAfter: b.Finished}}, nil
-		}
+	exact := func(b repository.Backup) bool { // one that was taken of a cluster at rest
+		return b.Revision == t.Revision && b.RevisionMax == t.Revision && b.Usable() == nil
+	}
+	if b, ok := loneBackup(c, t, exact); ok {
+		r := alone(b)
+		r.reach.Revision = t.Revision
+		return r, nil
 	}
 	return nearestRevision(c, t, usable)
 }
@@ -208,44 +234,63 @@ func (s stretch) toRevision(n int64) (route, bool) {
 	if !known && n > s.mostRevision() {
 		return route{}, false
 	}
-	r, ok := s.onto(upTo, func(b repository.Backup) bool { return max(b.Revision, b.RevisionMax) <= n })
+	upTo = max(1, upTo) // a mark may stand right before the first segment
+	r, ok := s.onto(upTo, func(b repository.Backup) bool { return highestRevision(b) <= n })
 	if !ok {
 		return route{}, false
 	}
 	r.log.Revision = n
 	r.reach.Revision = n
-	r.reach.NotBefore, r.reach.NotAfter = s.around(n)
+	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo, func(m segment.Mark) int { return cmp.Compare(m.Revision, n) })
 	return r, true
 }
 
-// mostRevision is a revision that s cannot be beyond: each request makes one at most.
+// mostRevision is a revision that s cannot be beyond: each request behind a known one makes one at most.
 func (s stretch) mostRevision() int64 {
-	end := s.End()
-	most := end.Revision
+	most, requests := int64(math.MaxInt64), int64(0)
 	for _, segment := range slices.Backward(s.Segments) {
-		most += int64(segment.Requests)
-		if slices.ContainsFunc(segment.Marks, func(m segmentMark) bool { return m.Revision == end.Revision }) {
-			return most
+		behind := requests // the requests of later segments
+		requests += int64(segment.Requests)
+		for _, m := range segment.Marks {
+			if m.Revision > 0 && m.Position == segment.Last {
+				most = min(most, m.Revision+behind)
+			} else if m.Revision > 0 {
+				most = min(most, m.Revision+requests)
+			}
+		}
+		for _, b := range s.bases {
+			if b.RaftIndex+1 >= segment.First {
+				most = min(most, highestRevision(b)+requests)
+			}
 		}
 	}
 	return most
 }
 
-type segmentMark = segment.Mark
-
-// around are the times between which revision n was made, as far as marks tell.
-func (s stretch) around(n int64) (notBefore, notAfter time.Time) {
-	for _, segment := range s.Segments {
+// around are the times between which s, up to a segment, got to a place, as far as its marks tell. compare says where a
+// mark is: below zero before the place, above zero behind it.
+func (s stretch) around(upTo int, compare func(segment.Mark) int) (notBefore, notAfter time.Time) {
+	for _, segment := range s.Segments[:upTo] {
 		for _, m := range segment.Marks {
-			if m.Revision > 0 && m.Revision < n {
+			switch {
+			case m.Revision == 0:
+			case compare(m) < 0:
 				notBefore = m.NotBefore
-			}
-			if m.Revision >= n {
+			default:
 				return notBefore, m.NotAfter
 			}
 		}
 	}
-	return notBefore, time.Time{}
+	return notBefore, s.written(upTo)
+}
+
+// written is a moment by which everything in the first upTo segments had been written.
+func (s stretch) written(upTo int) time.Time {
+	last := s.Segments[upTo-1]
+	if n := len(last.Marks); n > 0 && last.Marks[n-1].NotAfter.After(last.Written) {
+		return last.Marks[n-1].NotAfter
+	}
+	return last.Written
 }
 
 // nearestRevision is the last point before a revision that is not there.
@@ -255,19 +300,15 @@ func nearestRevision(c repository.Catalog, t Target, usable []stretch) (route, e
 	if t.Revision > known {
 		why = fmt.Sprintf("revision %d is in the future: the newest known is %d", t.Revision, known)
 	}
+	before := func(b repository.Backup) bool { return highestRevision(b) <= t.Revision }
 	for _, s := range slices.Backward(usable) {
-		before := func(b repository.Backup) bool { return max(b.Revision, b.RevisionMax) <= t.Revision }
-		if s.End().Revision > t.Revision || !slices.ContainsFunc(s.bases, before) {
+		if s.mostRevision() > t.Revision || !slices.ContainsFunc(s.bases, before) {
 			continue
 		}
-		if r, err := s.toEnd(); err == nil {
-			return t.settle(r, why)
-		}
+		return t.nearest(c, s, s.toEnd(), before, why)
 	}
-	for _, b := range c.Backups {
-		if max(b.Revision, b.RevisionMax) <= t.Revision && t.Lineage == "" {
-			return t.settle(route{base: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}, why)
-		}
+	if b, ok := loneBackup(c, t, before); ok {
+		return t.settle(alone(b), why)
 	}
 	return route{}, &UnreachableError{Why: why + oldestWords(usable)}
 }
@@ -277,70 +318,102 @@ func oldestWords(usable []stretch) string {
 		return ""
 	}
 	oldest := slices.MinFunc(usable[0].bases, func(a, b repository.Backup) int { return cmp.Compare(a.Revision, b.Revision) })
-	return fmt.Sprintf("; the oldest that can be restored is revision %d", max(oldest.Revision, oldest.RevisionMax))
+	return fmt.Sprintf("; the oldest that can be restored is revision %d", highestRevision(oldest))
 }
 
-// toTime ends at the last mark that is surely not later than the time.
-func toTime(c repository.Catalog, t Target) (route, error) {
-	usable, _ := stretches(c, t.Lineage)
+// toTime ends at the last state that was surely not later than the time.
+func toTime(c repository.Catalog, t Target, usable []stretch) (route, error) {
+	by := func(b repository.Backup) bool { return !b.Finished.After(t.Time) }
 	for i, s := range slices.Backward(usable) {
-		mark, next, ok := s.AtTime(t.Time)
+		r, goesOn, ok := s.toTime(t.Time)
 		if !ok {
-			continue
+			continue // its bases are younger than that: an older stretch may have the point before
 		}
-		r, err := s.toMark(mark)
-		if err != nil {
-			continue // its base is younger than that: an older stretch may have the point before
-		}
-		if next != nil {
-			r.reach.NotAfter = next.NotAfter
+		end := r.reach.NotAfter
+		if goesOn || end.Equal(t.Time) {
 			return r, nil
 		}
-		why := fmt.Sprintf("the log's last known moment is %s, before %s", text(mark.NotAfter), text(t.Time))
+		why := fmt.Sprintf("the log's last known moment is %s, before %s", text(end), text(t.Time))
 		if i < len(usable)-1 {
-			why = fmt.Sprintf("%s lies in a gap of the log, which ends at %s and goes on later", text(t.Time), text(mark.NotAfter))
+			why = fmt.Sprintf("%s lies in a gap of the log, which ends at %s and goes on later", text(t.Time), text(end))
 		}
-		return t.settle(r, why)
+		return t.nearest(c, s, r, by, why)
 	}
 	why := fmt.Sprintf("no part of the log with a backup before it reaches back to %s", text(t.Time))
-	for _, b := range c.Backups {
-		if !b.Finished.After(t.Time) && t.Lineage == "" {
-			return t.settle(route{base: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}, why)
-		}
+	if b, ok := loneBackup(c, t, by); ok {
+		return t.settle(alone(b), why)
 	}
 	return route{}, &UnreachableError{Why: why}
 }
 
-var errNoBase = errors.New("every backup is younger")
+// toTime is the last state of s that was surely not later than t: that of a mark or, where no mark is behind it yet, of
+// a base. goesOn: s is known to go on behind t.
+func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
+	mark, next, marked := s.AtTime(t)
+	if marked {
+		r, ok = s.toMark(mark)
+	}
+	i := slices.IndexFunc(s.bases, func(b repository.Backup) bool { return !b.Finished.After(t) })
+	if i >= 0 && (!ok || s.bases[i].RaftIndex > mark.Position) {
+		r, ok = alone(s.bases[i]), true
+	}
+	return r, next != nil, ok
+}
 
-func (s stretch) toMark(m segment.Mark) (route, error) {
-	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b repository.Backup) bool {
-		return max(b.RaftIndex, b.RaftIndexMax) <= m.Position
-	})
+func (s stretch) toMark(m segment.Mark) (route, bool) {
+	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b repository.Backup) bool { return highest(b) <= m.Position })
 	if !ok {
-		return route{}, errNoBase
+		return route{}, false
 	}
 	r.log.Position = m.Position
 	r.reach = Reach{Position: m.Position, Revision: m.Revision, NotBefore: m.NotBefore, NotAfter: m.NotAfter}
-	return r, nil
+	return r, true
+}
+
+// toPosition ends right after a position of a lineage.
+func toPosition(t Target, usable []stretch) (route, error) {
+	var nearest *stretch
+	for _, s := range slices.Backward(usable) {
+		if s.Last() < t.Position && nearest == nil {
+			nearest = &s
+		}
+		if t.Position > s.Last() || t.Position+1 < s.First() {
+			continue
+		}
+		if r, ok := s.toPosition(t.Position); ok {
+			return r, nil
+		}
+	}
+	why := fmt.Sprintf("position %d is in no part of the log that has a backup before it", t.Position)
+	if nearest == nil {
+		return route{}, &UnreachableError{Why: why}
+	}
+	return t.settle(nearest.toEnd(), why)
+}
+
+func (s stretch) toPosition(p uint64) (route, bool) {
+	upTo := max(1, s.ForPosition(p))
+	r, ok := s.onto(upTo, func(b repository.Backup) bool { return highest(b) <= p })
+	if !ok {
+		return route{}, false
+	}
+	r.log.Position = p
+	r.reach.Position = p
+	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo, func(m segment.Mark) int {
+		if m.Position == p {
+			r.reach.Revision = m.Revision
+		}
+		return cmp.Compare(m.Position, p)
+	})
+	return r, true
 }
 
 // toLatest is the end of the log or, where that ends before it, the newest backup.
-func toLatest(c repository.Catalog, t Target) (route, error) {
-	usable, all := stretches(c, t.Lineage)
-	if len(usable) == 0 {
-		return latestBackup(c, t, all)
-	}
+func toLatest(c repository.Catalog, t Target, usable []stretch) (route, error) {
 	last := usable[len(usable)-1]
-	end := last.End()
-	if b, ok := youngerBackup(c, end.Time); ok && t.Lineage == "" {
-		r := route{base: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}
-		r.notes = []string{fmt.Sprintf("the log ends at %s, before this backup: what was written since is not archived", text(end.Time))}
-		return r, nil
-	}
-	r, err := last.toEnd()
-	if err != nil {
-		return route{}, err
+	r := last.toEnd()
+	if youngerBackup(c, last) && t.Lineage == "" {
+		return latestBackup(c, t, fmt.Sprintf("the log ends at %s, before this backup: what was written since is not archived", text(r.reach.NotAfter)))
 	}
 	if why := beyond(c, last, t.Lineage); why != "" {
 		return t.settle(r, why)
@@ -349,47 +422,55 @@ func toLatest(c repository.Catalog, t Target) (route, error) {
 }
 
 // toEnd replays everything.
-func (s stretch) toEnd() (route, error) {
-	r, ok := s.onto(len(s.Segments), func(repository.Backup) bool { return true })
-	if !ok {
-		return route{}, errNoBase
-	}
-	end := s.End()
-	r.reach = Reach{Position: end.Position, NotAfter: end.Time}
-	if mark, ok := s.LastMark(); ok && mark.Position == end.Position {
-		r.reach.Revision = mark.Revision
-	}
-	if mark, _, ok := s.AtTime(end.Time); ok {
+func (s stretch) toEnd() route {
+	all := len(s.Segments)
+	r, _ := s.onto(all, func(repository.Backup) bool { return true }) // a stretch has a base
+	r.reach = Reach{Position: s.Last(), NotAfter: s.written(all)}
+	if mark, ok := s.LastMark(); ok {
 		r.reach.NotBefore = mark.NotBefore
+		if mark.Position == s.Last() {
+			r.reach.Revision, r.reach.NotAfter = mark.Revision, mark.NotAfter
+		}
 	}
-	return r, nil
+	return r
 }
 
-// latestBackup is all there is without a log. One that is damaged is passed over only if the best there is was asked for.
-func latestBackup(c repository.Catalog, t Target, all int) (route, error) {
+// latestBackup is the newest one. If a newer one is damaged it is passed over only if the best there is was asked for.
+func latestBackup(c repository.Catalog, t Target, notes ...string) (route, error) {
 	b, err := c.Latest()
 	if err != nil && (!t.Best || len(c.Backups) == 0) {
 		return route{}, err
 	}
 	if err != nil {
-		b = c.Backups[0]
+		b, notes = c.Backups[0], append(notes, err.Error())
 	}
-	r := route{base: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}
-	switch {
-	case err != nil:
-		r.notes = []string{err.Error()}
-	case all > 0:
-		r.notes = []string{"there is a log, and no backup that it goes on from: this backup stands alone"}
+	if len(c.Lineages) > 0 && len(notes) == 0 {
+		notes = append(notes, "there is a log, and no backup that it goes on from: this backup stands alone")
 	}
+	r := alone(b)
+	r.notes = notes
 	return r, nil
 }
 
-// youngerBackup is the newest backup, if it was taken after t. A damaged one counts by its name: what it held is lost.
-func youngerBackup(c repository.Catalog, t time.Time) (repository.Backup, bool) {
-	if len(c.Backups) == 0 || !c.Backups[0].Started.After(t) {
+// youngerBackup reports whether the newest backup was taken behind the end of s.
+func youngerBackup(c repository.Catalog, s stretch) bool {
+	return c.Backups[0].Started.After(s.End().Time) && !s.has(c.Backups[0]) // else s goes on behind it, whatever the clocks say
+}
+
+// loneBackup is the newest of those that are allowed, without the log. One with something against it is taken only where
+// there is no other. What history a backup is of nobody can tell, so there is none in a lineage.
+func loneBackup(c repository.Catalog, t Target, allowed func(repository.Backup) bool) (repository.Backup, bool) {
+	if t.Lineage != "" {
 		return repository.Backup{}, false
 	}
-	return c.Backups[0], true
+	i := slices.IndexFunc(c.Backups, func(b repository.Backup) bool { return allowed(b) && b.Usable() == nil })
+	if i < 0 {
+		i = slices.IndexFunc(c.Backups, allowed)
+	}
+	if i < 0 {
+		return repository.Backup{}, false
+	}
+	return c.Backups[i], true
 }
 
 // beyond says what is known to have been behind the last usable stretch, and cannot be restored; "" if nothing is.
@@ -400,12 +481,27 @@ func beyond(c repository.Catalog, last stretch, lineage string) string {
 			return fmt.Sprintf("a newer backup is damaged: %v", d.Err)
 		}
 	}
+	at := slices.IndexFunc(c.Lineages, func(l repository.Lineage) bool { return l.ID == last.Lineage })
+	if lineage == "" && at < len(c.Lineages)-1 {
+		return fmt.Sprintf("a newer history, lineage %s, cannot be restored: it has no backup that its log goes on from", c.Lineages[at+1].ID)
+	}
 	for _, g := range c.Gaps() {
-		if g.Lineage == last.Lineage && g.From > last.Last() || g.From == 0 && g.Since.After(end.Time) {
+		if g.Lineage == last.Lineage && g.NextLineage != "" && g.NextLineage != last.Lineage {
+			continue
+		}
+		if g.Lineage == last.Lineage && (g.From > last.Last() || g.From == 0 && !g.Since.Before(end.Time)) {
 			return fmt.Sprintf("the log does not end at %s, but what follows cannot be restored: %s", text(end.Time), g.Reason)
 		}
 	}
 	return ""
+}
+
+// nearest settles for r, which ends in s, or for a backup alone that was taken later.
+func (t Target) nearest(c repository.Catalog, s stretch, r route, allowed func(repository.Backup) bool, why string) (route, error) {
+	if b, ok := loneBackup(c, t, allowed); ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {
+		r = alone(b)
+	}
+	return t.settle(r, why)
 }
 
 // settle takes the nearest way if the best there is was asked for.

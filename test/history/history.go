@@ -116,7 +116,7 @@ func (w *Writer) Client() *clientv3.Client {
 func (w *Writer) Snapshot() string {
 	w.t.Helper()
 	client := w.cluster.Client(w.t, servers.At(w.cluster.Members[0]), w.login()) // a login is a request too
-	for {
+	for tries := 1; ; tries++ {
 		ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
 		if _, err := w.Client().Put(ctx, "settled", ""); err != nil && !refused(err) {
 			w.t.Fatalf("write before a snapshot: %v", err)
@@ -131,7 +131,7 @@ func (w *Writer) Snapshot() string {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if w.cluster.Version != "3.4" || position == status.RaftAppliedIndex {
+		if w.cluster.Version != "3.4" || position == status.RaftAppliedIndex || tries == 10 {
 			return path
 		}
 	}

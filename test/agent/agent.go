@@ -1,0 +1,193 @@
+// Package agent runs dr archive for tests, as a process that can be stopped, frozen and killed.
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+const (
+	waitTimeout  = 90 * time.Second // far beyond what anything takes here
+	askTimeout   = time.Second
+	pollInterval = 50 * time.Millisecond
+)
+
+// Agent is one running dr archive. It is killed when the test ends; if that failed, the end of what it said is shown.
+type Agent struct {
+	cmd   *exec.Cmd
+	url   string
+	log   string
+	ended chan struct{} // closed when it has been waited for
+}
+
+// Start starts dr archive beside the member whose data dir is given; further flags say how to reach it. It flushes and
+// leases faster than by default, unless args say otherwise.
+func Start(t testing.TB, env []string, dataDir string, args ...string) *Agent {
+	t.Helper()
+	url := servers.FreeURLs(t, 1)[0]
+	a := &Agent{url: url, log: filepath.Join(t.TempDir(), "agent.log"), ended: make(chan struct{})}
+	first := []string{
+		"archive", "--data-dir", dataDir, "--listen", strings.TrimPrefix(url, "http://"), "--flush", "200ms", "--lease", "2s",
+	}
+	a.cmd = command.Command(t, env, append(first, args...)...)
+	out, err := os.Create(a.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	a.cmd.Stdout, a.cmd.Stderr = out, out
+	if err := a.cmd.Start(); err != nil {
+		t.Fatalf("start dr archive: %v", err)
+	}
+	go func() {
+		_ = a.cmd.Wait() // how it ended is in cmd.ProcessState
+		close(a.ended)
+	}()
+	t.Cleanup(func() { a.cleanUp(t) })
+	return a
+}
+
+func (a *Agent) cleanUp(t testing.TB) {
+	_ = a.cmd.Process.Kill() // it may have ended
+	<-a.ended
+	if t.Failed() {
+		t.Logf("what dr archive at %s said:\n%s", a.url, a.Said())
+	}
+}
+
+// Said is all that the agent has written to its outputs.
+func (a *Agent) Said() string {
+	said, err := os.ReadFile(a.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(said)
+}
+
+// Status asks the agent over HTTP.
+func (a *Agent) Status() (archive.Status, error) {
+	client := http.Client{Timeout: askTimeout}
+	defer client.CloseIdleConnections()
+	response, err := client.Get(a.url + "/status")
+	if err != nil {
+		return archive.Status{}, err
+	}
+	defer response.Body.Close()
+	var s document.ArchiveStatus
+	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
+		return archive.Status{}, fmt.Errorf("%s: %w", response.Status, err)
+	}
+	return s.Status, nil
+}
+
+// Until waits until the agent's status is as wanted, and returns it.
+func (a *Agent) Until(t testing.TB, what string, wanted func(archive.Status) bool) archive.Status {
+	t.Helper()
+	_, s := anyUntil(t, what, wanted, a)
+	return s
+}
+
+// CatchUp waits until one of the agents says that everything which was acknowledged before now is stored.
+func CatchUp(t testing.TB, agents ...*Agent) {
+	t.Helper()
+	now := time.Now()
+	anyUntil(t, "all is stored", func(s archive.Status) bool { return s.ConfirmedAt.After(now) }, agents...)
+}
+
+// Working waits until one of the agents works and returns its number.
+func Working(t testing.TB, agents ...*Agent) int {
+	t.Helper()
+	n, _ := anyUntil(t, "one works", func(s archive.Status) bool { return s.State == archive.Working }, agents...)
+	return n
+}
+
+// anyUntil waits until the status of one of the agents is as wanted. It gives up early when all have ended.
+func anyUntil(t testing.TB, what string, wanted func(archive.Status) bool, agents ...*Agent) (int, archive.Status) {
+	t.Helper()
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(pollInterval) {
+		var running int
+		var last []string
+		for i, a := range agents {
+			running += btoi(a.running())
+			s, err := a.Status()
+			if err == nil && wanted(s) {
+				return i, s
+			}
+			last = append(last, fmt.Sprintf("%+v, %v", s, err))
+		}
+		if running == 0 || time.Now().After(deadline) {
+			t.Fatalf("waited for: %s; %d of %d agents run; they said last:\n%s", what, running, len(agents), strings.Join(last, "\n"))
+		}
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (a *Agent) running() bool {
+	select {
+	case <-a.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Pause freezes the agent: it holds its connections and files, and does nothing.
+func (a *Agent) Pause(t testing.TB) { t.Helper(); a.signal(t, syscall.SIGSTOP) }
+
+// Resume lets a paused agent go on where it was.
+func (a *Agent) Resume(t testing.TB) { t.Helper(); a.signal(t, syscall.SIGCONT) }
+
+// Kill ends the agent as a crash would, and waits for its end.
+func (a *Agent) Kill(t testing.TB) {
+	t.Helper()
+	a.signal(t, syscall.SIGKILL)
+	<-a.ended
+}
+
+// Stop ends the agent in good order: it stores what it has read. Another exit code than that of an interrupted command
+// fails the test.
+func (a *Agent) Stop(t testing.TB) {
+	t.Helper()
+	a.signal(t, syscall.SIGTERM)
+	<-a.ended
+	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("dr archive was stopped, exit code %d:\n%s", code, a.Said())
+	}
+}
+
+// Wait waits until the agent has ended by itself, and returns its exit code.
+func (a *Agent) Wait(t testing.TB) int {
+	t.Helper()
+	select {
+	case <-a.ended:
+	case <-time.After(waitTimeout):
+		t.Fatalf("dr archive still runs:\n%s", a.Said())
+	}
+	return a.cmd.ProcessState.ExitCode()
+}
+
+func (a *Agent) signal(t testing.TB, signal syscall.Signal) {
+	t.Helper()
+	if err := a.cmd.Process.Signal(signal); err != nil {
+		t.Fatalf("signal %v to dr archive: %v", signal, err)
+	}
+}

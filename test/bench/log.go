@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	bolt "go.etcd.io/bbolt"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+// replayed is what replaying a log took: puts of 256 bytes onto a base.
+type replayed struct {
+	baseMB, requests int
+	restore          []cost
+	floor            []time.Duration // the same revisions straight into bbolt
+}
+
+// measureReplay restores a backup and a long log behind it. The log is written by this program: a server would take
+// minutes to make it, and the restore cannot tell.
+func measureReplay(ctx context.Context, o options, baseMB, requests int, dr, dir string) (replayed, error) {
+	r := replayed{baseMB: baseMB, requests: requests}
+	b := bench{ctx: ctx, options: o, dr: dr, dir: dir}
+	if err := b.prepare(baseMB); err != nil {
+		return r, err
+	}
+	defer b.stop()
+	if err := b.warm(&result{}); err != nil {
+		return r, err
+	}
+	if _, err := b.backup(); err != nil {
+		return r, err
+	}
+	b.stop()
+	fmt.Fprintf(os.Stderr, "bench: writing a log of %d requests\n", requests)
+	if err := b.writeLog(requests); err != nil {
+		return r, err
+	}
+	for i := range o.pairs {
+		fmt.Fprintf(os.Stderr, "bench: replay %d of %d\n", i+1, o.pairs)
+		c, err := b.restoreOne()
+		if err != nil {
+			return r, err
+		}
+		r.restore = append(r.restore, c)
+		floor, err := b.floor(requests)
+		if err != nil {
+			return r, err
+		}
+		r.floor = append(r.floor, floor)
+	}
+	return r, nil
+}
+
+// writeLog puts a log behind the newest backup, as an agent would have.
+func (b *bench) writeLog(requests int) error {
+	c, to, err := b.openRepository()
+	if err != nil {
+		return err
+	}
+	catalog, err := c.Load(b.ctx, repository.LoadOptions{})
+	if err != nil {
+		return err
+	}
+	base, err := catalog.Latest()
+	if err != nil {
+		return err
+	}
+	h := segment.Header{
+		Cluster: base.Cluster, Lineage: strings.Repeat("0123456789abcdef", 2), Seq: 1, First: base.RaftIndexMax + 1,
+		Source: "wal", ClusterID: base.ClusterID, Member: base.Member.ID, ServerVersion: base.EtcdVersion,
+		Writer: "bench", DRVersion: "bench", Reason: "the first of this cluster",
+	}
+	random := rand.New(rand.NewPCG(3, 3))
+	revision := base.RevisionMax
+	for done := 0; done < requests; {
+		var records []segment.Record
+		for size := 0; size < 8<<20 && done < requests; done++ {
+			data, err := putRequest(random, done)
+			if err != nil {
+				return err
+			}
+			records = append(records, segment.Record{Kind: segment.Request, Position: h.First + uint64(len(records)), Term: base.RaftTerm, Data: data})
+			size += len(data)
+		}
+		revision += int64(len(records))
+		last := records[len(records)-1]
+		sum := sha256.Sum256(last.Data)
+		h.Last, h.End = last.Position, segment.End{Position: last.Position, Term: last.Term, Digest: hex.EncodeToString(sum[:])}
+		now := time.Now().UTC()
+		h.Written = now
+		h.Marks = []segment.Mark{{Position: h.Last, Revision: revision, Interval: segment.Interval{NotBefore: now, NotAfter: now}}}
+		encoded, err := segment.Encode(h, records, to)
+		if err != nil {
+			return err
+		}
+		if err := c.StoreSegment(b.ctx, encoded); err != nil {
+			return err
+		}
+		h.Seq, h.First, h.Previous, h.Reason = h.Seq+1, h.Last+1, encoded.Digest, ""
+	}
+	return nil
+}
+
+func (b *bench) openRepository() (*repository.Cluster, seal.Recipients, error) {
+	bucket, err := stores.Open("file://" + b.path("repo"))
+	if err != nil {
+		return nil, seal.Recipients{}, err
+	}
+	c, err := repository.Open(bucket, "bench")
+	if err != nil {
+		return nil, seal.Recipients{}, err
+	}
+	to, err := seal.ParseRecipients(strings.NewReader(b.recipient))
+	return c, to, err
+}
+
+// value is 256 hex digits, and every other time one that was there before.
+func value(random *rand.Rand) []byte {
+	source := random
+	if random.IntN(2) == 0 {
+		source = rand.New(rand.NewPCG(7, random.Uint64N(1000)))
+	}
+	var raw [128]byte
+	for i := 0; i < len(raw); i += 8 {
+		binary.LittleEndian.PutUint64(raw[i:], source.Uint64())
+	}
+	return hex.AppendEncode(nil, raw[:])
+}
+
+func putRequest(random *rand.Rand, i int) ([]byte, error) {
+	return proto.Marshal(&pb.InternalRaftRequest{
+		Header: &pb.RequestHeader{ID: 0x6c2b000000000000 + uint64(i)},
+		Put:    &pb.PutRequest{Key: fmt.Appendf(nil, "/registry/pods/namespace-%03d/object-%06d", i%100, random.IntN(200_000)), Value: value(random)},
+	})
+}
+
+// floor writes as many revisions as the log makes straight into a copy of the base: nothing can be faster that ends in
+// the same file.
+func (b *bench) floor(requests int) (time.Duration, error) {
+	path := b.path("floor.db")
+	if err := os.RemoveAll(path); err != nil {
+		return 0, err
+	}
+	if err := command(b.ctx, "cp", b.path("saved.db"), path); err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, Timeout: time.Second})
+	if err != nil {
+		return 0, err
+	}
+	random := rand.New(rand.NewPCG(3, 3))
+	for done := 0; done < requests; {
+		err := db.Update(func(tx *bolt.Tx) error {
+			keys := tx.Bucket([]byte("key"))
+			keys.FillPercent = 0.9
+			for range min(10_000, requests-done) {
+				done++
+				kv, err := proto.Marshal(&mvccpb.KeyValue{
+					Key: fmt.Appendf(nil, "/registry/pods/namespace-%03d/object-%06d", done%100, random.IntN(200_000)), Value: value(random),
+					CreateRevision: int64(done), ModRevision: int64(done), Version: 1,
+				})
+				if err != nil {
+					return err
+				}
+				revision := binary.BigEndian.AppendUint64(nil, uint64(done)+1<<40)
+				revision = binary.BigEndian.AppendUint64(append(revision, '_'), 0)
+				if err := keys.Put(revision, kv); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	err = errors.Join(db.Sync(), db.Close())
+	return time.Since(begin), err
+}
+
+func (r replayed) render(b *bytes.Buffer) (past error) {
+	wall := median(r.restore, func(c cost) time.Duration { return c.wall })
+	floor := slices.Sorted(slices.Values(r.floor))[len(r.floor)/2]
+	var memory int64
+	for _, c := range r.restore {
+		memory = max(memory, c.peak)
+	}
+	fmt.Fprintf(b, "\n## Replaying the log\n\n%d puts of 256 bytes onto a base of %d MB, sealed and encrypted; `dr restore` of one member, everything\nincluded. The floor is writing as many revisions straight into bbolt, with the time that it takes to make them.\n\n", r.requests, r.baseMB)
+	b.WriteString("| | measured | limit |\n|---|---|---|\n")
+	fmt.Fprintf(b, "| wall | %.2f s | 9 s |\n", wall.Seconds())
+	fmt.Fprintf(b, "| of it fetch, check and prove the base | %.2f s | |\n", r.phase("fetch", "check", "prove").Seconds())
+	fmt.Fprintf(b, "| of it replay | %.2f s | |\n", r.phase("replay").Seconds())
+	fmt.Fprintf(b, "| CPU | %.2f s | |\n", median(r.restore, func(c cost) time.Duration { return c.cpu }).Seconds())
+	fmt.Fprintf(b, "| memory | %d MiB | 668 MiB |\n", memory>>20)
+	fmt.Fprintf(b, "| floor | %.2f s | |\n| replay to floor | %.2f | |\n", floor.Seconds(), over(r.phase("replay"), floor))
+	if wall > 9*time.Second {
+		past = fmt.Errorf("replay: %.1f s, the limit is 9 s", wall.Seconds())
+	}
+	if memory > 700_000_000 {
+		past = errors.Join(past, fmt.Errorf("replay: %d MB of memory, the limit is 700 MB", memory/1_000_000))
+	}
+	return past
+}
+
+func (r replayed) phase(stages ...string) time.Duration {
+	return median(r.restore, func(c cost) (sum time.Duration) {
+		for _, stage := range stages {
+			sum += c.phases[stage]
+		}
+		return sum
+	})
+}
+
+func segmentFiles(repo, cluster string) ([]string, error) {
+	return filepath.Glob(filepath.Join(repo, cluster, "log", "*", "*.seg"))
+}

@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/test/agent"
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// writing are clients that write keys of their own, one after the other, and remember what was acknowledged.
+type writing struct {
+	stop  context.CancelFunc
+	group sync.WaitGroup
+	mu    sync.Mutex
+	acked map[string]int64 // revisions
+}
+
+// write lets four clients write until end is called. What is not acknowledged is not tried again: it may be there or not.
+func write(t *testing.T, c *servers.Cluster) *writing {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	w := &writing{stop: stop, acked: map[string]int64{}}
+	for n := range 4 {
+		client := c.Client(t)
+		w.group.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				w.put(ctx, client, fmt.Sprintf("acked/%d/%06d", n, i))
+			}
+		})
+	}
+	t.Cleanup(w.end)
+	return w
+}
+
+func (w *writing) put(ctx context.Context, client *clientv3.Client, key string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	answer, err := client.Put(ctx, key, "x")
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	w.acked[key] = answer.Header.Revision
+	w.mu.Unlock()
+	time.Sleep(2 * time.Millisecond) // the machine has other things to do
+}
+
+func (w *writing) end() {
+	w.stop()
+	w.group.Wait()
+}
+
+// more waits until n more writes were acknowledged.
+func (w *writing) more(t *testing.T, n int) {
+	t.Helper()
+	count := func() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.acked) }
+	begin := count()
+	for deadline := time.Now().Add(time.Minute); count() < begin+n; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d writes in a minute, want %d", count()-begin, n)
+		}
+	}
+}
+
+// missing is what was acknowledged and is not in the image as it was.
+func (w *writing) missing(image database.Image) map[string]int64 {
+	w.mu.Lock()
+	missing := maps.Clone(w.acked)
+	w.mu.Unlock()
+	for _, kv := range image.KVs {
+		if missing[string(kv.Key)] == kv.ModRevision {
+			delete(missing, string(kv.Key))
+		}
+	}
+	return missing
+}
+
+// nothingLost ends the writing, and restores: every acknowledged write is there, and nothing that the cluster has not got.
+func (w *writing) nothingLost(t *testing.T, j job, client *clientv3.Client, agents ...*agent.Agent) {
+	t.Helper()
+	w.end()
+	want := live(t, client, 0)
+	agent.CatchUp(t, agents...)
+	got, _ := j.image(t)
+	if missing := w.missing(got); len(missing) > 0 {
+		t.Errorf("%d of %d acknowledged writes are not restored: %v", len(missing), len(w.acked), missing)
+	}
+	if found := want.Differences(got); len(found) > 0 {
+		t.Errorf("live first, restored second: %q", found)
+	}
+}
+
+// Of two agents the working one is frozen for longer than its lease, while writing goes on. The other takes over, and
+// the first one wakes up in the belief that it still works. It makes one log.
+func TestLogFrozenAgent(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{Members: 3})
+	client := source.Client(t)
+	j := newJob(t)
+	agents := []*agent.Agent{j.archiving(t, source, 0), j.archiving(t, source, 1)}
+	j.firstWindow(t, client, agents...)
+	w := write(t, source)
+	for range 2 {
+		w.more(t, 100)
+		frozen := agent.Working(t, agents...)
+		other := agents[1-frozen]
+		agents[frozen].Pause(t)
+		other.Until(t, "it takes over", func(s archive.Status) bool { return s.State == archive.Working && s.StoredSegments > 0 })
+		agent.CatchUp(t, other)
+		agents[frozen].Resume(t)
+		agents[frozen].Until(t, "it stands by", func(s archive.Status) bool { return s.State == archive.Standby })
+	}
+	w.nothingLost(t, j, client, agents...)
+	j.oneLog(t)
+}
+
+// An agent that is killed in the middle of its work is followed by the next one, on the same member or another.
+func TestLogKilledAgents(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{Members: 2})
+	client := source.Client(t)
+	j := newJob(t)
+	a := j.archiving(t, source, 0)
+	j.firstWindow(t, client, a)
+	w := write(t, source)
+	for n := range 4 {
+		w.more(t, 60)
+		a.Kill(t)
+		a = j.archiving(t, source, (n+1)/2%2)
+		agent.Working(t, a)
+	}
+	w.nothingLost(t, j, client, a)
+	j.oneLog(t)
+	a.Stop(t)
+	j.oneLog(t)
+}
+
+// Leaders change, members are killed, frozen and cut off, one of them with writes that nobody acknowledged; it gets a
+// snapshot from the new leader. Agents beside all three members make one log of it.
+func TestLogAmongFailures(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{
+		Members: 3, ExtraArgs: []string{"--snapshot-count", "100", "--snapshot-catchup-entries", "50"},
+	})
+	client := source.Client(t)
+	j := newJob(t)
+	var agents []*agent.Agent
+	for i := range source.Members {
+		agents = append(agents, j.archiving(t, source, i))
+	}
+	j.firstWindow(t, client, agents...)
+	w := write(t, source)
+	w.more(t, 100)
+	source.MoveLeader(t, (source.Leader(t)+1)%3)
+	w.more(t, 100)
+	beside := agent.Working(t, agents...)
+	source.Kill(t, beside)
+	w.more(t, 100)
+	source.Restart(t, beside)
+	w.more(t, 100)
+	beside = agent.Working(t, agents...)
+	source.Pause(t, beside)
+	w.more(t, 600)
+	agent.CatchUp(t, agents...)
+	source.Resume(t, beside)
+	w.more(t, 100)
+	cutOff(t, source, w)
+	w.more(t, 100)
+	w.nothingLost(t, j, client, agents...)
+	got, _ := j.image(t)
+	for _, kv := range got.KVs {
+		if string(kv.Value) == "never" {
+			t.Errorf("%s was never committed", kv.Key)
+		}
+	}
+	j.oneLog(t)
+}
+
+// cutOff leaves the leader alone with writes that it can only put into its own log, and lets the others go on without it
+// for so long that it gets a snapshot.
+func cutOff(t *testing.T, c *servers.Cluster, w *writing) {
+	t.Helper()
+	old := c.Leader(t)
+	others := []int{(old + 1) % 3, (old + 2) % 3}
+	for _, i := range others { // were they only frozen, the writes would wait for them in their sockets
+		c.Kill(t, i)
+	}
+	client := c.Client(t, servers.At(c.Members[old]))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var unacknowledged sync.WaitGroup
+	for i := range 40 {
+		unacknowledged.Go(func() {
+			if _, err := client.Put(ctx, fmt.Sprint("never/", i), "never"); err == nil {
+				t.Errorf("write %d was acknowledged", i)
+			}
+		})
+	}
+	unacknowledged.Wait()
+	c.Pause(t, old)
+	c.Restart(t, others...)
+	w.more(t, 600)
+	c.Resume(t, old)
+}

@@ -1,0 +1,318 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/test/agent"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/history"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// archiving starts an agent beside a member of the cluster.
+func (j job) archiving(t *testing.T, c *servers.Cluster, member int, args ...string) *agent.Agent {
+	t.Helper()
+	return agent.Start(t, j.env, c.Members[member].DataDir, append(reach(c), args...)...)
+}
+
+// firstWindow writes a key, for a log begins with a request, and waits until there is something that can be restored.
+func (j job) firstWindow(t *testing.T, client *clientv3.Client, agents ...*agent.Agent) {
+	t.Helper()
+	put(t, client, "first", "of the log")
+	agent.CatchUp(t, agents...)
+	j.untilWindows(t, 1)
+}
+
+// untilWindows waits until so many recovery windows are listed: the backup that a log needs is taken beside it.
+func (j job) untilWindows(t *testing.T, n int) document.List {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		list, out := j.list(t)
+		if len(list.Windows) >= n {
+			return list
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d windows are listed, want %d:\n%s%s", len(list.Windows), n, out.Stdout, out.Stderr)
+		}
+	}
+}
+
+func (j job) list(t *testing.T) (document.List, command.Output) {
+	t.Helper()
+	out := command.Run(t, j.env, "list", "-o", "json")
+	var list document.List
+	if out.Stdout != "" {
+		if err := json.Unmarshal([]byte(out.Stdout), &list); err != nil {
+			t.Fatalf("dr list: %v\n%s", err, out.Stdout)
+		}
+	}
+	return list, out
+}
+
+// verifyLog runs dr archive verify, which has to end with the exit code.
+func (j job) verifyLog(t *testing.T, code int) document.ArchiveVerify {
+	t.Helper()
+	out := command.Run(t, j.env, "archive", "verify", "-o", "json")
+	var verify struct{ Result document.ArchiveVerify }
+	for line := range strings.Lines(out.Stdout) {
+		if strings.HasPrefix(line, `{"result"`) {
+			if err := json.Unmarshal([]byte(line), &verify); err != nil {
+				t.Fatalf("dr archive verify: %v\n%s", err, line)
+			}
+		}
+	}
+	if out.Code != code {
+		t.Errorf("dr archive verify: exit code %d, want %d\n%s%s", out.Code, code, out.Stdout, out.Stderr)
+	}
+	return verify.Result
+}
+
+// oneLog fails the test unless the log is whole and of one history.
+func (j job) oneLog(t *testing.T) {
+	t.Helper()
+	v := j.verifyLog(t, 0)
+	if v.Verdict != "passed" || v.Depth != "opened" || v.Found == 0 || len(v.Windows) != 1 {
+		t.Errorf("dr archive verify: %+v", v)
+	}
+	if lineages := j.lineages(t); len(lineages) != 1 {
+		t.Errorf("there are the lineages %q, want one", lineages)
+	}
+}
+
+// lineages are the histories in the repository, in no order.
+func (j job) lineages(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(j.repo, "prod", "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// logResult is what these tests read of a restore's JSON.
+type logResult struct {
+	Revision int64
+	Replayed *struct {
+		Lineage  string
+		Position uint64
+		Proven   string
+	}
+}
+
+// restoreArgs restore one member into a new directory.
+func restoreArgs(t *testing.T, args ...string) (dir string, all []string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "m1")
+	return dir, append([]string{"restore", "-o", "json", "--name", "m1", "--data-dir", dir, "--old-is-dead",
+		"--initial-cluster", "m1=http://127.0.0.1:2380"}, args...)
+}
+
+// image restores, and reads the key space from the database that comes out.
+func (j job) image(t *testing.T, args ...string) (database.Image, logResult) {
+	t.Helper()
+	db, r := j.database(t, args...)
+	image, _, err := database.Newest(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image, r
+}
+
+// database restores one member's data dir and returns the path of its database.
+func (j job) database(t *testing.T, args ...string) (string, logResult) {
+	t.Helper()
+	dir, all := restoreArgs(t, args...)
+	out := command.Must(t, j.env, all...)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	var last struct{ Result *logResult }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Result == nil {
+		t.Fatalf("the last line is no result: %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "member", "snap", "db"), *last.Result
+}
+
+// gives fails the test unless a restore gives the key space of the image.
+func (j job) gives(t *testing.T, want database.Image, args ...string) logResult {
+	t.Helper()
+	got, r := j.image(t, args...)
+	if found := want.Differences(got); len(found) > 0 {
+		t.Errorf("restore %q: live first, restored second:\n%s", args, strings.Join(found, "\n"))
+	}
+	return r
+}
+
+// refuses fails the test unless a restore ends with the exit code and these words, and leaves nothing.
+func (j job) refuses(t *testing.T, code int, words string, args ...string) {
+	t.Helper()
+	dir, all := restoreArgs(t, args...)
+	out := command.Run(t, j.env, all...)
+	if out.Code != code || !strings.Contains(out.Stderr, words) {
+		t.Errorf("restore %q: exit code %d, want %d and %q:\n%s%s", args, out.Code, code, words, out.Stdout, out.Stderr)
+	}
+	left, err := os.ReadDir(filepath.Dir(dir))
+	if err != nil || len(left) > 0 {
+		t.Errorf("restore %q was refused and left %v, %v", args, left, err)
+	}
+}
+
+// live reads the key space of a running cluster at a revision, 0 for the newest.
+func live(t *testing.T, client *clientv3.Client, revision int64) database.Image {
+	t.Helper()
+	response, err := client.Get(t.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(revision))
+	if err != nil {
+		t.Fatalf("read the key space at revision %d: %v", revision, err)
+	}
+	if revision == 0 {
+		revision = response.Header.Revision
+	}
+	return database.Image{Revision: revision, KVs: response.Kvs}
+}
+
+// told is a random history and what it looked like on the way.
+type told struct {
+	*history.Writer
+	random  *rand.Rand
+	images  []database.Image
+	moments []moment
+}
+
+// moment is a time at which the key space was surely that of the image.
+type moment struct {
+	at time.Time
+	database.Image
+}
+
+// tell writes a random history under an agent's eyes.
+func tell(t *testing.T, c *servers.Cluster, a *agent.Agent, seed uint64) *told {
+	t.Helper()
+	h := &told{random: rand.New(rand.NewPCG(seed, 3))}
+	h.Writer = history.New(t, c, seed, history.Options{Auth: true, Alarms: true, Compacting: h.look})
+	for n := range 9 {
+		h.Write(40 + h.random.IntN(60))
+		h.look()
+		if n%3 == 1 {
+			h.rest(t, a)
+		}
+	}
+	h.settle(t)
+	t.Logf("seed %d: %s", seed, h.Counts())
+	return h
+}
+
+// look reads the key space now, and at some revision since it was last read.
+func (h *told) look() {
+	since := int64(2)
+	if n := len(h.images); n > 0 {
+		since = h.images[n-1].Revision
+	}
+	newest, err := h.TryImage(0)
+	if err != nil || newest.Revision <= since {
+		return
+	}
+	if between, err := h.TryImage(since + 1 + h.random.Int64N(newest.Revision-since)); err == nil {
+		h.images = append(h.images, between)
+	}
+	h.images = append(h.images, newest)
+}
+
+// rest finds a moment at which nothing happens, and lets some time go by after it, in which nothing happens either: the
+// state at that moment is not that of the last write before it was asked for the state, but the last before the moment.
+func (h *told) rest(t *testing.T, a *agent.Agent) {
+	t.Helper()
+	for { // a lease may end, and take its keys along
+		before := h.Image(0)
+		agent.CatchUp(t, a)
+		at := time.Now()
+		time.Sleep(1600 * time.Millisecond)
+		agent.CatchUp(t, a)
+		if after := h.Image(0); after.Revision == before.Revision {
+			h.moments = append(h.moments, moment{at, before})
+			return
+		}
+	}
+}
+
+// settle waits until the leases that run out by themselves have done so.
+func (h *told) settle(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		leases, err := h.Client().Leases(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		short := slices.ContainsFunc(leases.Leases, func(l clientv3.LeaseStatus) bool {
+			left, err := h.Client().TimeToLive(t.Context(), l.ID)
+			return err != nil || left.GrantedTTL < 60
+		})
+		if !short {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("leases of a few seconds do not end")
+		}
+	}
+}
+
+// Three members with TLS, users, leases, alarms and compactions, of every version: the log is archived while a random
+// history is written. The end of it, any revision and any second come back, for all members.
+func TestLogEveryVersion(t *testing.T) {
+	skipShort(t)
+	for i, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			source := servers.Start(t, servers.Options{Version: version, Members: 3, TLS: true})
+			j := newJob(t)
+			a := j.archiving(t, source, 0, "--hash-every", "1s")
+			j.firstWindow(t, source.Client(t), a)
+			h := tell(t, source, a, uint64(i+1))
+			snapshot := h.Snapshot()
+			agent.CatchUp(t, a)
+
+			j.comesBackWhole(t, source, h, snapshot)
+			h.random.Shuffle(len(h.images), func(i, k int) { h.images[i], h.images[k] = h.images[k], h.images[i] })
+			for _, image := range h.images[:5] {
+				j.gives(t, image, "--to-revision", fmt.Sprint(image.Revision))
+			}
+			j.gives(t, h.images[0], "--before-revision", fmt.Sprint(h.images[0].Revision+1))
+			for _, m := range h.moments {
+				j.gives(t, m.Image, "--to", m.at.Format(time.RFC3339Nano))
+			}
+			j.oneLog(t)
+			a.Stop(t)
+			j.oneLog(t)
+		})
+	}
+}
+
+// comesBackWhole restores the end of the log: one database is compared bucket by bucket with a member's, and three
+// members are booted and compared through their clients.
+func (j job) comesBackWhole(t *testing.T, source *servers.Cluster, h *told, snapshot string) {
+	t.Helper()
+	db, _ := j.database(t)
+	found, err := database.Differences(snapshot, db, database.Exempt{Passwords: source.Version == "3.4"})
+	if err != nil || len(found) > 0 {
+		t.Errorf("the member's database first, the restored one second: %v\n%s", err, strings.Join(found, "\n"))
+	}
+	newest := h.Image(0).Revision
+	booted, r := restored(t, j, servers.Options{Version: source.Version, TLS: true, Certificates: source.Certificates})
+	if r.Revision != newest {
+		t.Errorf("restored at revision %d, the cluster is at %d", r.Revision, newest)
+	}
+	checkSame(t, source, booted, newest)
+	booted.StopAll(t)
+}
