@@ -30,7 +30,7 @@ func (r *run) store(ctx context.Context) (repository.Backup, error) {
 	}
 	defer snapshot.Close()
 	r.bound(ctx)
-	sealed, err := seal.New(r.follow(snapshot), r.request.To, seal.Fast)
+	sealed, err := seal.New(r.follow(snapshot), r.request.To)
 	if err != nil {
 		return repository.Backup{}, err
 	}

@@ -186,7 +186,7 @@ func sealed(t testing.TB, d database, s stored, change func(*repository.Manifest
 	if s.cluster, err = repository.Open(bucket, clusterName); err != nil {
 		t.Fatal(err)
 	}
-	source, err := seal.New(bytes.NewReader(d.snapshot()), s.to, seal.Fast)
+	source, err := seal.New(bytes.NewReader(d.snapshot()), s.to)
 	if err != nil {
 		t.Fatal(err)
 	}

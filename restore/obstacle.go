@@ -34,8 +34,8 @@ func asObstacle(p Plan, err error) error {
 	return &ObstacleError{Obstacle{Base: true}, err}
 }
 
-// without is c as it would be without what stood in the way of p, and t as it can still be hoped for.
-func (o Obstacle) without(c repository.Catalog, t Target, p Plan, why error) (repository.Catalog, Target) {
+// around is c without what stood in the way of p, and t as it can still be hoped for.
+func (o Obstacle) around(c repository.Catalog, t Target, p Plan, why error) (repository.Catalog, Target, error) {
 	switch {
 	case o.Base:
 		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool { return b.ID == p.Backup.ID })
@@ -48,9 +48,33 @@ func (o Obstacle) without(c repository.Catalog, t Target, p Plan, why error) (re
 			}
 		}
 	default:
-		t = Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best}
+		return o.aroundMark(c, t, p)
 	}
-	return c, t
+	return c, t, nil
+}
+
+// aroundMark goes on from a backup behind the last mark that held. If there is none, that mark is the nearest point.
+func (o Obstacle) aroundMark(c repository.Catalog, t Target, p Plan) (repository.Catalog, Target, error) {
+	behind, same := c, t
+	behind.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool { return b.RaftIndex <= o.Marked })
+	same.Lineage, same.Best = p.Log.Lineage, false
+	if _, err := findRoute(behind, same); err == nil {
+		same.Best = t.Best
+		return behind, same, nil
+	}
+	c.Backups = slices.Clone(c.Backups)
+	for i, b := range c.Backups {
+		if b.ID == p.Backup.ID && b.RaftIndexMax > o.Marked { // the run got there from it, so it is not beyond
+			c.Backups[i].RaftIndexMax = o.Marked
+		}
+	}
+	held := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best}
+	r, err := findRoute(c, held)
+	if err == nil && !t.Best {
+		why := fmt.Sprintf("behind position %d the replay of the log differs from what the member had", o.Marked)
+		err = &UnreachableError{Why: why, Nearest: r.words()}
+	}
+	return c, held, err
 }
 
 // maxDetours bounds how many obstacles a restore goes around: each costs what a restore does.
@@ -62,30 +86,45 @@ const maxDetours = 8
 func RunTarget(
 	ctx context.Context, c repository.Catalog, t Target, l Layout, now time.Time, run func(context.Context, Plan) (Result, error),
 ) (Plan, Result, error) {
+	plan, err := NewPlan(c, t, l, now)
+	if err != nil {
+		return Plan{}, Result{}, err
+	}
 	var notes []string
 	for detours := 0; ; detours++ {
-		plan, err := NewPlan(c, t, l, now)
-		if err != nil {
-			return Plan{}, Result{}, err
-		}
-		plan.addNotes(notes)
 		result, err := run(ctx, plan)
 		obstacle, ok := errors.AsType[*ObstacleError](err)
-		if !ok || ctx.Err() != nil || detours == maxDetours || t.Backup != "" {
+		if !ok || ctx.Err() != nil || detours == maxDetours || t.Backup != "" || t.File != "" {
 			return plan, result, err
 		}
-		c, t = obstacle.Obstacle.without(c, t, plan, err)
-		if _, unreachable := NewPlan(c, t, l, now); unreachable != nil {
+		asked, next, unreachable := t.Position, Plan{}, error(nil)
+		c, t, unreachable = obstacle.Obstacle.around(c, t, plan, err)
+		if unreachable == nil {
+			next, unreachable = NewPlan(c, t, l, now)
+		}
+		if unreachable != nil {
 			return plan, result, fmt.Errorf("%w; %w", err, unreachable)
 		}
-		notes = append(notes, fmt.Sprintf("another way was taken: %v", err))
+		if next.sameWay(plan) { // the obstacle is not in the catalog
+			return plan, result, err
+		}
+		how := "another way was taken"
+		if t.Position != asked {
+			how = "not what was asked for, and the nearest that there is"
+		}
+		notes = append(notes, fmt.Sprintf("%s: %v", how, err))
+		next.addNotes(notes)
+		plan = next
 	}
 }
 
+// sameWay reports whether p leads through the same backup and log as q.
+func (p Plan) sameWay(q Plan) bool {
+	sameLog := p.Log == nil && q.Log == nil || p.Log != nil && q.Log != nil && *p.Log == *q.Log
+	return p.Backup.ID == q.Backup.ID && sameLog
+}
+
 func (p *Plan) addNotes(notes []string) {
-	if len(notes) == 0 {
-		return
-	}
 	p.Notes = append(p.Notes, notes...)
 	p.ID = p.digest()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -45,6 +46,7 @@ func (r *run) replay(ctx context.Context) error {
 		Lineage: log.Lineage, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
 		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
 	}
+	debug.FreeOSMemory() // what the replay needed would stand beside the whole database, which is mapped to be edited
 	return r.lookAgain(at)
 }
 
@@ -60,8 +62,8 @@ func (r *run) lookAgain(at replay.At) error {
 		r.facts, err = readFacts(tx)
 		return err
 	})
-	r.facts.revision, r.facts.kubernetes = at.Revision, kubernetes
-	r.result.Revision = at.Revision
+	r.facts.revision, r.facts.keys, r.facts.kubernetes = at.Revision, at.Keys, kubernetes
+	r.result.Revision, r.result.Keys = at.Revision, at.Keys
 	return errors.Join(err, r.checkAlarms())
 }
 
@@ -108,7 +110,7 @@ func firstFault(l repository.Lineage, log Log) uint64 {
 }
 
 // How many segments are fetched and unsealed at a time, ahead of what is applied. Each is held in memory.
-const segmentsAhead = 3
+const segmentsAhead = 2
 
 // records are those of the segments, one after the other. A segment's records come only after all of it has been
 // checked.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -39,13 +40,43 @@ func manifest() repository.Manifest {
 	return repository.Manifest{
 		Format: repository.ManifestFormat, ID: id, Cluster: "prod", Started: at, Finished: at.Add(2 * time.Second), DRVersion: "v1",
 		ClusterID: "cafe", Member: member(), Members: []repository.Member{member()}, EtcdVersion: "3.7.3",
-		Revision: 4711, RaftIndex: 5000, RaftTerm: 3,
+		Revision: 4711, RevisionMax: 4712, RaftIndex: 5000, RaftIndexMax: 5002, RaftTerm: 3,
 		HashKV: &repository.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879},
 		Plain:  repository.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
 		Stored: repository.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
 		Seal:   seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq"}},
 		Auth:   true, Kubernetes: true, KubernetesEncrypted: true, Alarms: []string{"NOSPACE"}, NoQuorum: true,
 		Diverged: "m3 has another hash", Labels: repository.Labels{"env": "prod"},
+	}
+}
+
+const lineage = "0123456789abcdef0123456789abcdef"
+
+func window() document.Window {
+	return document.Window{
+		Cluster: "prod", Lineage: lineage, Base: id, Doubt: "it failed its last check", Segments: 3, Bytes: 7000,
+		From: repository.Point{Position: 5002, Revision: 4712, Time: at}, To: repository.Point{Position: 6000, Revision: 5500, Time: at.Add(time.Hour)},
+	}
+}
+
+func gap() document.Gap {
+	return document.Gap{
+		Cluster: "prod", Lineage: lineage, NextLineage: lineage, From: 6001, To: 6010, Positions: 10, Since: at, Until: at.Add(time.Minute),
+		Seconds: 60, Reason: "the member's log was purged",
+	}
+}
+
+func fault(message string) document.Fault {
+	return document.Fault{Key: "prod/log/x/0000000000000007.seg", Lineage: lineage, Seq: 7, Upto: 8, Message: message}
+}
+
+// status has a value in every field.
+func status() archive.Status {
+	return archive.Status{
+		State: archive.Working, Problem: "the store is away", Cluster: "prod", Member: "8e9e05c52164694d", Holder: "host b", Lineage: lineage,
+		Durable: 6000, DurableAt: at.Add(time.Second), ConfirmedAt: at, PendingRequests: 5, PendingBytes: 500,
+		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, Taken: 2, Failures: 3,
+		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64 << 20, Purges: true, Seconds: 90},
 	}
 }
 
@@ -76,7 +107,16 @@ func goldens() map[string]any {
 		"list": document.List{
 			Backups: []document.Backup{backup()}, Damaged: []document.Damage{{Cluster: "prod", ID: id,
 				Message: "damaged: it is cut off"}},
+			Windows: []document.Window{window()}, Gaps: []document.Gap{gap()},
 		},
+		"archive-verify": document.ArchiveVerify{
+			Cluster: "prod", Verdict: "failed", Depth: "opened", Found: 7, Requests: 70, Bytes: 7000,
+			Missing: []document.Fault{fault("is not in the repository")}, Damaged: []document.Fault{fault("damaged")},
+			Gaps: []document.Gap{gap()}, Windows: []document.Window{window()},
+		},
+		"archive-verify-clean": document.NewArchiveVerify(repository.Catalog{Cluster: "prod"}, "headers"),
+		"archive-status":       document.NewArchiveStatus(status(), at.Add(3*time.Second)),
+		"archive-status-bare":  document.NewArchiveStatus(archive.Status{State: archive.Starting, Cluster: "prod"}, at),
 		"leftovers": document.Leftovers{Leftovers: []document.Leftover{{Cluster: "prod", Key: "prod/backups/x",
 			Size: 7, Since: at}}},
 		"verify": document.Verify{Proofs: []repository.Proof{proof()}},
@@ -90,6 +130,9 @@ func goldens() map[string]any {
 			Members: []restore.Restored{{Name: "m1", DataDir: "/var/lib/etcd",
 				Command: []string{"etcd", "--name", "m1"}}},
 			Revision: 4711, BumpedTo: 1000004711, Keys: 19, HashKV: "key space proven at revision 4711", Key: "age1qqqqqqqqqqqq",
+			Replayed: &restore.Replayed{
+				Lineage: lineage, Segments: 3, Requests: 90, Position: 5090, From: 4711, To: 4801, Proven: "key space proven at revision 4790",
+			},
 			Cleared: []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
 		},
 		"version": document.Version{Version: "v1", Go: "go1.26.0", Etcd: "3.7.3"},
@@ -103,7 +146,16 @@ func plan() document.Plan {
 		Members: []restore.Member{{Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}}, Token: "token",
 		Bump: restore.Bump{By: 1000000000, Auto: true,
 			Reason: "as asked for"}, KeepAlarms: true, AllowCorrupt: true, OldIsDead: true,
-		Notes: []string{"learner m4 is left out"}, Into: restore.Into{OutputDir: "/o", Name: "m1", DataDir: "/d"},
+		Log: &restore.Log{
+			Lineage: lineage, First: 3, Last: 5, Digest: strings.Repeat("cd", 32), Segments: 3, Requests: 90, Bytes: 7000,
+			Revision: 4801, Position: 5090,
+		},
+		Reach: &restore.Reach{
+			Position: 5090, Revision: 4801, NotBefore: at.Add(time.Minute), NotAfter: at.Add(2 * time.Minute),
+			Newest: repository.Point{Position: 6000, Revision: 5500, Time: at.Add(time.Hour)},
+		},
+		Estimate: 1.5,
+		Notes:    []string{"learner m4 is left out"}, Into: restore.Into{OutputDir: "/o", Name: "m1", DataDir: "/d"},
 	}
 }
 
@@ -150,7 +202,7 @@ func TestEveryGoldenIsADocument(t *testing.T) {
 var sections = map[string]string{
 	"event": "event", "error": "error", "A backup: show, the result of backup, each of list": "backup", "list": "list",
 	"The result of verify": "verify", "The result of fetch": "fetch", "The plan: restore --dry-run, --plan-out": "plan",
-	"The result of restore": "restore",
+	"The result of restore": "restore", "The result of archive verify": "archive-verify", "The status of archive": "archive-status",
 }
 
 // elsewhere are fields that only another shape of the document has.

@@ -66,7 +66,7 @@ func (m *member) ask(ctx context.Context) (word, error) {
 }
 
 // markTries is how often a mark asks for a moment at which the revision is known: a busy member is rarely still.
-const markTries = 8
+const markTries = 4
 
 // mark is a place in the log and a time: all that a client was told before NotBefore is at Position or before, and
 // nothing up to it was written after NotAfter.

@@ -58,6 +58,19 @@ func (w *work) step(ctx, storing context.Context) error {
 	}
 	w.confirm()
 	w.tell()
+	return w.stuck()
+}
+
+// stuck is an error if the member has long committed what its log on the disk does not show: a length that is damaged
+// looks like a record that is still being written.
+func (w *work) stuck() error {
+	if len(w.awaiting) == 0 || w.cannotGoOn != nil || w.pending.bytes >= heldSegments*w.config.SegmentSize {
+		return nil
+	}
+	if first := w.awaiting[0]; first.Position > w.pending.last && time.Since(first.NotAfter) > 2*w.config.Lease {
+		return fmt.Errorf("the member has committed position %d, and its log in %s ends at %d: it may be damaged there",
+			first.Position, w.config.DataDir, w.pending.last)
+	}
 	return nil
 }
 
@@ -108,6 +121,10 @@ func (w *work) mark(ctx context.Context) error {
 	}
 	w.heardAt = time.Now()
 	w.markedAt = w.heardAt
+	if mark.Position < w.stored.Position { // a leader has just confirmed that there is no more: history went back
+		w.cannotGoOn = fmt.Errorf("%w: all that is committed ends at position %d, stored is %d", wal.ErrForked, mark.Position, w.stored.Position)
+		return nil
+	}
 	w.pending.mark(mark)
 	w.awaiting.add(mark)
 	return nil

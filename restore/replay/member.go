@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -122,6 +123,18 @@ func (m *member) revisions() (newest, compact int64) {
 	tx := m.kv.Read(mvcc.SharedBufReadTxMode, m.quiet)
 	defer tx.End()
 	return tx.Rev(), tx.FirstRev()
+}
+
+// countKeys counts the keys that are there, unless something has failed already.
+func (m *member) countKeys(ctx context.Context, failed error) (int64, error) {
+	if failed != nil {
+		return 0, failed
+	}
+	all, err := m.kv.Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
+	if err != nil {
+		return 0, fmt.Errorf("count the keys: %w", err)
+	}
+	return int64(all.Count), nil
 }
 
 // takeIndex is etcdserver's hook of the same purpose (getTxPostLockInsideApplyHook).

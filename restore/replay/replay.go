@@ -28,6 +28,7 @@ type At struct {
 	Term            uint64 // its raft term; 0: not known, as in a snapshot of etcd 3.4
 	Revision        int64  // of the key space
 	CompactRevision int64  // -1: never compacted
+	Keys            int64  // in the key space; known only after an Apply without an error
 	Requests        int    // applied by this run, those included that the member refused and so does the replay
 	Marked          uint64 // position of the last RevisionMark that held; 0: none
 	Proven          int64  // revision of the last HashMark that held; 0: none

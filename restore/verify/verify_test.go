@@ -97,7 +97,7 @@ func store(t testing.TB, d database) fixture {
 	}
 	sum := sha256.Sum256(d.bytes)
 	plain := append(bytes.Clone(d.bytes), sum[:]...)
-	sealed, err := seal.New(bytes.NewReader(plain), to, seal.Fast)
+	sealed, err := seal.New(bytes.NewReader(plain), to)
 	if err != nil {
 		t.Fatal(err)
 	}

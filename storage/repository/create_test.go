@@ -131,7 +131,7 @@ func TestCreateBrokenBelowTheSeal(t *testing.T) {
 	_, to := pair(t)
 	eachStore(t, func(t *testing.T, b storage.Bucket) {
 		for _, at := range []int{0, 10, 200_000, 300_000} {
-			stream, err := seal.New(&source{noise(300_000)[:at], errTest}, to, seal.Fast)
+			stream, err := seal.New(&source{noise(300_000)[:at], errTest}, to)
 			if err != nil {
 				t.Fatal(err)
 			}

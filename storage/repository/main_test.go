@@ -93,7 +93,7 @@ func manifestOf(plain []byte, started time.Time) repository.Manifest {
 
 func sealed(tb testing.TB, plain []byte, to seal.Recipients) io.Reader {
 	tb.Helper()
-	stream, err := seal.New(bytes.NewReader(plain), to, seal.Fast)
+	stream, err := seal.New(bytes.NewReader(plain), to)
 	if err != nil {
 		tb.Fatal(err)
 	}

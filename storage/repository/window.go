@@ -13,9 +13,9 @@ import (
 
 // Point is a place in one history.
 type Point struct {
-	Position uint64
-	Revision int64 // of the key space there or, where no mark says it, at a place before
-	Time     time.Time
+	Position uint64    `json:"position"`
+	Revision int64     `json:"revision"` // of the key space there or, where no mark says it, at a place before
+	Time     time.Time `json:"time,omitzero"`
 }
 
 // Window is a run of the log with a base for it: any point from From to To can be restored.

@@ -16,7 +16,7 @@ func BenchmarkSeal(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(benchSize)
 			for b.Loop() {
-				stream, err := seal.New(newRows(benchSize), to, seal.Fast)
+				stream, err := seal.New(newRows(benchSize), to)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -62,7 +62,7 @@ func text(n int) []byte {
 
 func sealed(tb testing.TB, plain []byte, to seal.Recipients) []byte {
 	tb.Helper()
-	stream, err := seal.New(bytes.NewReader(plain), to, seal.Fast)
+	stream, err := seal.New(bytes.NewReader(plain), to)
 	if err != nil {
 		tb.Fatal(err)
 	}

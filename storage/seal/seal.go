@@ -4,10 +4,12 @@
 package seal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
@@ -51,30 +53,13 @@ func (s Seal) Validate() error {
 // database of Kubernetes objects under one per cent of size against the encoder's default of 8 MiB.
 const windowSize = 4 << 20
 
-// Effort is how hard the compressor tries.
-type Effort int
-
-// The efforts. On a database Thorough gains little and takes twice the CPU; on a log, where values come again, it makes a
-// tenth less.
-const (
-	Fast Effort = iota
-	Thorough
-)
-
-func (e Effort) level() zstd.EncoderLevel {
-	if e == Thorough {
-		return zstd.SpeedDefault
-	}
-	return zstd.SpeedFastest
-}
-
 // New seals src for the recipients; without any the stream is only compressed. The returned reader ends with src's own
 // error if src fails, so that whoever stores it commits nothing. It must be closed, also after an error: closing it
 // ends the compressor, which then reads no more of src.
-func New(src io.Reader, to Recipients, effort Effort) (io.ReadCloser, error) {
+func New(src io.Reader, to Recipients) (io.ReadCloser, error) {
 	pr, pw := io.Pipe()
 	enc, err := zstd.NewWriter(pw,
-		zstd.WithEncoderLevel(effort.level()), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(2),
+		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(2),
 		zstd.WithZeroFrames(true)) // or an empty stream could not be told from one that was cut to nothing
 	if err != nil {
 		return nil, fmt.Errorf("start compressing: %w", err)
@@ -87,6 +72,36 @@ func New(src io.Reader, to Recipients, effort Effort) (io.ReadCloser, error) {
 	}
 	go s.compress(src, enc, pw)
 	return s, nil
+}
+
+// thorough compresses what is small and in memory. On a log, where values come again, it makes a tenth less than what New
+// does, which on a database would gain little and take twice the CPU. One is enough: it is costly to make, and keeps its
+// tables.
+var thorough = sync.OnceValues(func() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(1),
+		zstd.WithZeroFrames(true))
+})
+
+// Bytes seals plain for the recipients, as New does a stream, and compresses it harder.
+func Bytes(plain []byte, to Recipients) ([]byte, error) {
+	enc, err := thorough()
+	if err != nil {
+		return nil, fmt.Errorf("start compressing: %w", err)
+	}
+	compressed := enc.EncodeAll(plain, make([]byte, 0, len(plain)/2))
+	if len(to.recipients) == 0 {
+		return compressed, nil
+	}
+	var sealed bytes.Buffer
+	sealed.Grow(len(compressed) + len(compressed)/1024 + 4096)
+	w, err := age.Encrypt(&sealed, to.unhidden()...)
+	if err != nil {
+		return nil, fmt.Errorf("start encrypting: %w", err)
+	}
+	if _, err = w.Write(compressed); err == nil {
+		err = w.Close()
+	}
+	return sealed.Bytes(), err
 }
 
 type sealer struct {

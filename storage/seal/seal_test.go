@@ -52,7 +52,7 @@ func TestRoundTrip(t *testing.T) {
 // TestRoundTripInPieces: streams may be cut anywhere.
 func TestRoundTripInPieces(t *testing.T) {
 	key, content := newPair(t), text(10_000)
-	stream, err := seal.New(iotest.DataErrReader(iotest.OneByteReader(bytes.NewReader(content))), key.to, seal.Fast)
+	stream, err := seal.New(iotest.DataErrReader(iotest.OneByteReader(bytes.NewReader(content))), key.to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestSourceErrorSealing(t *testing.T) {
 	for _, to := range []seal.Recipients{{}, key.to} {
 		for _, content := range [][]byte{text(1000), noise(300_000)} {
 			brokenSources(content, func(name string, src io.Reader, want error) {
-				stream, err := seal.New(src, to, seal.Fast)
+				stream, err := seal.New(src, to)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -310,7 +310,7 @@ func TestCloseWaits(t *testing.T) {
 
 func closeWaits(t *testing.T, to seal.Recipients) {
 	src := &held{data: noise(1000), inRead: make(chan struct{}), released: make(chan struct{})}
-	stream, err := seal.New(src, to, seal.Fast)
+	stream, err := seal.New(src, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +346,7 @@ func TestCloseUnread(t *testing.T) {
 	stored := sealed(t, noise(2<<20), key.to)
 	synctest.Test(t, func(t *testing.T) {
 		for _, read := range []int{0, 1, 100_000} {
-			stream, err := seal.New(bytes.NewReader(noise(2<<20)), key.to, seal.Fast)
+			stream, err := seal.New(bytes.NewReader(noise(2<<20)), key.to)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -393,7 +393,7 @@ func (r *rows) Read(p []byte) (int, error) {
 func TestMemory(t *testing.T) {
 	const size, allowed = 256 << 20, 96 << 20
 	key := newPair(t)
-	stream, err := seal.New(newRows(size), key.to, seal.Fast)
+	stream, err := seal.New(newRows(size), key.to)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -153,7 +153,7 @@ func join(doc, sealed []byte) []byte {
 // forged is a segment whose digests all fit, with any body: what somebody writes who knows how.
 func forged(tb testing.TB, h segment.Header, plain []byte) []byte {
 	tb.Helper()
-	stream, err := seal.New(bytes.NewReader(plain), seal.Recipients{}, seal.Fast)
+	stream, err := seal.New(bytes.NewReader(plain), seal.Recipients{})
 	if err != nil {
 		tb.Fatal(err)
 	}

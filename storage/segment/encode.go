@@ -1,13 +1,11 @@
 package segment
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
-	"io"
 
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -56,7 +54,7 @@ func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 		return Encoded{}, err
 	}
 	plain := encodeBody(h.start(), requests)
-	sealed, err := sealBody(plain, to)
+	sealed, err := seal.Bytes(plain, to)
 	if err != nil {
 		return Encoded{}, err
 	}
@@ -111,15 +109,6 @@ func appendBlock(body, block []byte) []byte {
 	body = binary.AppendUvarint(body, uint64(len(block)))
 	body = append(body, block...)
 	return binary.BigEndian.AppendUint32(body, crc32.Checksum(block, castagnoli))
-}
-
-func sealBody(plain []byte, to seal.Recipients) ([]byte, error) {
-	stream, err := seal.New(bytes.NewReader(plain), to, seal.Thorough)
-	if err != nil {
-		return nil, err
-	}
-	defer stream.Close()
-	return io.ReadAll(stream)
 }
 
 func blobOf(p []byte) Blob {

@@ -95,7 +95,7 @@ func (b *bench) keepBusy(lasts time.Duration) (first int64, acknowledged map[int
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 5))
 			for limit.Wait(ctx) == nil {
-				answer, err := client.Put(b.ctx, fmt.Sprintf("/registry/pods/namespace-%03d/object-%06d", random.IntN(100), random.IntN(200_000)), string(value(random)))
+				answer, err := client.Put(b.ctx, string(key(random)), string(value(random)))
 				if err != nil {
 					errs[i] = err
 					return

@@ -207,7 +207,7 @@ func (p *pages) store(t *testing.T, database []byte) repository.ID {
 	sum := sha256.Sum256(database)
 	snapshot := append(bytes.Clone(database), sum[:]...)
 	whole := sha256.Sum256(snapshot)
-	sealed, err := seal.New(bytes.NewReader(snapshot), seal.Recipients{}, seal.Fast)
+	sealed, err := seal.New(bytes.NewReader(snapshot), seal.Recipients{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,91 @@
+package document_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// someLog has segments 1 and 2, a hole where 3 was, a damaged 4, and 5.
+func someLog() repository.Catalog {
+	l := repository.Lineage{ID: lineage}
+	for _, seq := range []uint64{1, 2, 5} {
+		s := repository.Segment{Digest: fmt.Sprint(seq), Size: 1000}
+		s.Cluster, s.ClusterID, s.Lineage, s.Seq, s.Requests = "prod", "cafe", lineage, seq, 10
+		s.First, s.Last, s.Written = seq*10-9, seq*10, at.Add(time.Duration(seq)*time.Second)
+		if seq > 1 {
+			s.Previous = fmt.Sprint(seq - 1)
+		}
+		s.Marks = []segment.Mark{{Position: s.Last, Revision: int64(seq) * 100, Interval: segment.Interval{NotBefore: s.Written, NotAfter: s.Written}}}
+		l.Segments = append(l.Segments, s)
+	}
+	l.Faults = []repository.Fault{
+		{Key: "three", Seq: 3, Upto: 3, Err: fmt.Errorf("three: %w", repository.ErrNotFound)},
+		{Key: "four", Seq: 4, Upto: 4, Err: fmt.Errorf("four: %w", repository.ErrDamaged)},
+	}
+	b := repository.Backup{Manifest: manifest()}
+	b.ClusterID, b.RaftIndex, b.RaftIndexMax, b.Revision, b.RevisionMax, b.RaftTerm = "cafe", 5, 5, 50, 50, 0
+	b.Started, b.Finished, b.Alarms, b.Diverged = at.Add(time.Second), at.Add(time.Second), nil, ""
+	return repository.Catalog{Cluster: "prod", Backups: []repository.Backup{b}, Lineages: []repository.Lineage{l}}
+}
+
+func TestArchiveVerifyOfALog(t *testing.T) {
+	got := document.NewArchiveVerify(someLog(), "stored")
+	want := document.ArchiveVerify{
+		Cluster: "prod", Verdict: "failed", Depth: "stored", Found: 3, Requests: 30, Bytes: 3000,
+		Missing: []document.Fault{{Key: "three", Lineage: lineage, Seq: 3, Upto: 3, Message: "three: " + repository.ErrNotFound.Error()}},
+		Damaged: []document.Fault{{Key: "four", Lineage: lineage, Seq: 4, Upto: 4, Message: "four: " + repository.ErrDamaged.Error()}},
+		Gaps: []document.Gap{{
+			Cluster: "prod", Lineage: lineage, NextLineage: lineage, From: 21, To: 40, Positions: 20,
+			Since: at.Add(2 * time.Second), Until: at.Add(5 * time.Second), Seconds: 3, Reason: "three: " + repository.ErrNotFound.Error(),
+		}},
+		Windows: []document.Window{{
+			Cluster: "prod", Lineage: lineage, Base: id, Segments: 2, Bytes: 2000,
+			From: repository.Point{Position: 5, Revision: 50, Time: at.Add(time.Second)},
+			To:   repository.Point{Position: 20, Revision: 200, Time: at.Add(2 * time.Second)},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var list document.List
+	list.Add(someLog())
+	if diff := cmp.Diff(want.Windows, list.Windows) + cmp.Diff(want.Gaps, list.Gaps); diff != "" {
+		t.Errorf("in the list (-want +got):\n%s", diff)
+	}
+}
+
+// Each kind of fault alone, and a gap that an archiver recorded itself, makes the verdict.
+func TestArchiveVerifyVerdict(t *testing.T) {
+	whole := someLog()
+	whole.Lineages[0].Segments = whole.Lineages[0].Segments[:2]
+	whole.Lineages[0].Faults = nil
+	if v := document.NewArchiveVerify(whole, "headers").Verdict; v != "passed" {
+		t.Errorf("a whole log: %s", v)
+	}
+	for name, change := range map[string]func(l *repository.Lineage){
+		"missing": func(l *repository.Lineage) {
+			l.Faults = []repository.Fault{{Seq: 1, Upto: 1, Err: repository.ErrNotFound}}
+		},
+		"damaged": func(l *repository.Lineage) {
+			l.Faults = []repository.Fault{{Seq: 1, Upto: 1, Err: repository.ErrDamaged}}
+		},
+		"gap": func(l *repository.Lineage) {
+			l.Segments[1].First++
+			l.Segments[1].Reason = "it was purged"
+		},
+	} {
+		c := someLog()
+		c.Lineages[0].Segments, c.Lineages[0].Faults = c.Lineages[0].Segments[:2], nil
+		change(&c.Lineages[0])
+		if v := document.NewArchiveVerify(c, "headers").Verdict; v != "failed" {
+			t.Errorf("%s: %s", name, v)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package server_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/etcd-dr/etcd-dr/api/server"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+)
+
+func status() archive.Status {
+	return archive.Status{
+		State: archive.Working, Cluster: "prod", Member: "8e9e05c52164694d", Lineage: "0123456789abcdef0123456789abcdef",
+		Durable: 6000, DurableAt: time.Now(), ConfirmedAt: time.Now().Add(-time.Hour), PendingRequests: 5, PendingBytes: 500,
+		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, Taken: 2, Failures: 3,
+		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64, Purges: true, Seconds: 90},
+	}
+}
+
+// get asks the agent's page while it is in some state.
+func get(t *testing.T, s archive.Status, method, path string) (*http.Response, string) {
+	t.Helper()
+	page := httptest.NewServer(server.Archive(func() archive.Status { return s }))
+	defer page.Close()
+	request, err := http.NewRequestWithContext(t.Context(), method, page.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := page.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+func TestStatus(t *testing.T) {
+	response, body := get(t, status(), http.MethodGet, "/status")
+	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("answer %s, %s", response.Status, response.Header)
+	}
+	var got struct {
+		State      string   `json:"state"`
+		Durable    uint64   `json:"durable"`
+		RPOSeconds *float64 `json:"rpoSeconds"`
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.State != "working" || got.Durable != 6000 || got.RPOSeconds == nil || *got.RPOSeconds < 3600 {
+		t.Errorf("status %s", body)
+	}
+	unknown := status()
+	unknown.ConfirmedAt = time.Time{}
+	if _, body := get(t, unknown, http.MethodGet, "/status"); !strings.Contains(body, `"rpoSeconds": null`) {
+		t.Errorf("nobody knows the RPO, and the status is %s", body)
+	}
+}
+
+func metrics(t *testing.T, s archive.Status) map[string]*dto.MetricFamily {
+	t.Helper()
+	_, body := get(t, s, http.MethodGet, "/metrics")
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		t.Fatalf("Prometheus cannot read it: %v\n%s", err, body)
+	}
+	return families
+}
+
+func TestMetrics(t *testing.T) {
+	families := metrics(t, status())
+	gauges := map[string]float64{
+		"working": 1, "durable_position": 6000, "pending_requests": 5, "pending_bytes": 500, "purge_headroom_seconds": 90, "unlinked_bytes": 64,
+	}
+	counters := map[string]float64{"segments_total": 7, "requests_total": 70, "bytes_total": 7000, "gaps_total": 1, "store_failures_total": 3}
+	for name, f := range families {
+		short := strings.TrimPrefix(name, "etcd_dr_archive_")
+		metric := f.GetMetric()[0]
+		if label := metric.GetLabel(); len(f.GetMetric()) != 1 || len(label) != 1 || label[0].GetName() != "cluster" || label[0].GetValue() != "prod" {
+			t.Errorf("%s has the labels %v", name, label)
+		}
+		switch gauge, isGauge := gauges[short]; {
+		case short == "rpo_seconds":
+			if metric.GetGauge().GetValue() < 3600 {
+				t.Errorf("the RPO is %v", metric)
+			}
+		case isGauge && (f.GetType() != dto.MetricType_GAUGE || metric.GetGauge().GetValue() != gauge):
+			t.Errorf("%s is %v", name, f)
+		case !isGauge && (f.GetType() != dto.MetricType_COUNTER || metric.GetCounter().GetValue() != counters[short]):
+			t.Errorf("%s is %v", name, f)
+		}
+	}
+	if want := len(gauges) + len(counters) + 1; len(families) != want {
+		t.Errorf("%d metrics, want %d", len(families), want)
+	}
+}
+
+// An alert on the RPO must not be kept quiet by an agent that knows nothing, nor raised by one that only stands by.
+func TestMetricsWithoutAnRPO(t *testing.T) {
+	unknown, standby, waiting := status(), status(), status()
+	unknown.ConfirmedAt, standby.State, waiting.State = time.Time{}, archive.Standby, archive.Waiting
+	for name, test := range map[string]struct {
+		status  archive.Status
+		rpo     bool
+		working float64
+	}{"unknown": {unknown, false, 1}, "standby": {standby, false, 0}, "waiting": {waiting, true, 0}} {
+		families := metrics(t, test.status)
+		if got := families["etcd_dr_archive_rpo_seconds"] != nil; got != test.rpo {
+			t.Errorf("%s: an RPO: %v, want %v", name, got, test.rpo)
+		}
+		if got := families["etcd_dr_archive_working"].GetMetric()[0].GetGauge().GetValue(); got != test.working {
+			t.Errorf("%s: working %v", name, got)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	for state, want := range map[archive.State]int{
+		archive.Starting: http.StatusOK, archive.Working: http.StatusOK, archive.Standby: http.StatusOK, archive.Waiting: http.StatusServiceUnavailable,
+	} {
+		s := status()
+		s.State, s.Problem = state, "the store is away"
+		response, body := get(t, s, http.MethodGet, "/healthz")
+		if response.StatusCode != want || want != http.StatusOK != strings.Contains(body, s.Problem) {
+			t.Errorf("%s: %s, %q", state, response.Status, body)
+		}
+	}
+}
+
+// The page only tells.
+func TestNothingCanBeSent(t *testing.T) {
+	for _, path := range []string{"/status", "/metrics", "/healthz"} {
+		if response, _ := get(t, status(), http.MethodPost, path); response.StatusCode != http.StatusMethodNotAllowed {
+			t.Errorf("POST %s: %s", path, response.Status)
+		}
+	}
+	if response, _ := get(t, status(), http.MethodGet, "/"); response.StatusCode != http.StatusNotFound {
+		t.Errorf("/: %s", response.Status)
+	}
+}

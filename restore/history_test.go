@@ -1,0 +1,200 @@
+package restore_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// history is what really happened in a cluster: one position after the other, each at a moment of its own.
+type history struct {
+	id     string
+	first  uint64 // the state right after it is where this history begins
+	states []state
+}
+
+// state is the cluster right after a position.
+type state struct {
+	revision int64
+	since    time.Time
+}
+
+// step lies between two positions: more than the clocks of the repository may differ.
+const step = 20 * time.Minute
+
+func (h *history) last() uint64 { return h.first + uint64(len(h.states)) - 1 }
+
+func (h *history) at(position uint64) state { return h.states[position-h.first] }
+
+// made is the position that made a revision; not ok if this history did not.
+func (h *history) made(revision int64) (uint64, bool) {
+	for i, s := range h.states[1:] {
+		if s.revision == revision && h.states[i].revision < revision {
+			return h.first + uint64(i) + 1, true
+		}
+	}
+	return 0, false
+}
+
+// past is what happened in all histories of a cluster, and what a repository has of it.
+type past struct {
+	histories []*history // oldest first
+	catalog   repository.Catalog
+	of        map[repository.ID]taken // what each backup holds
+}
+
+// taken is where a backup really is.
+type taken struct {
+	of       *history
+	position uint64
+}
+
+func (p *past) history(id string) *history {
+	i := slices.IndexFunc(p.histories, func(h *history) bool { return h.id == id })
+	return p.histories[i]
+}
+
+// lineageNumber is the nth lineage.
+func lineageNumber(n int) string { return fmt.Sprintf("%032x", 0xa0+n) }
+
+func drawPast(t *rapid.T) *past {
+	p := &past{catalog: repository.Catalog{Cluster: clusterName}, of: map[repository.ID]taken{}}
+	begun, revision := started, int64(100)
+	for n := range rapid.IntRange(0, 3).Draw(t, "histories") {
+		h := &history{id: lineageNumber(n), first: rapid.Uint64Range(0, 5).Draw(t, "first")}
+		for range rapid.IntRange(2, 20).Draw(t, "positions") + 1 {
+			h.states = append(h.states, state{revision, begun})
+			revision, begun = revision+rapid.Int64Range(0, 1).Draw(t, "write"), begun.Add(step)
+		}
+		p.histories = append(p.histories, h)
+		p.catalog.Lineages = append(p.catalog.Lineages, p.drawLog(t, h))
+		for range rapid.IntRange(0, 4).Draw(t, "backups") {
+			p.drawBackup(t, h)
+		}
+		begun = begun.Add(12 * step) // no backup may fit the other history by its time
+		revision = h.states[rapid.IntRange(0, len(h.states)-1).Draw(t, "restored to")].revision // the next one goes on from here
+	}
+	slices.SortFunc(p.catalog.Backups, func(a, b repository.Backup) int { return b.Started.Compare(a.Started) })
+	slices.SortFunc(p.catalog.Damaged, func(a, b repository.Damage) int { return cmp.Compare(b.ID, a.ID) })
+	return p
+}
+
+// drawLog is h as an archiver stored it, with gaps that it knows of and segments that have got lost since.
+func (p *past) drawLog(t *rapid.T, h *history) repository.Lineage {
+	l := repository.Lineage{ID: h.id}
+	var before *repository.Segment
+	var mark segment.Mark
+	for from, seq := h.first+1, uint64(1); from <= h.last(); seq++ {
+		s := p.segment(h, seq, from, min(h.last(), from+rapid.Uint64Range(0, 5).Draw(t, "length")))
+		if before != nil {
+			s.Previous = before.Digest
+		}
+		s.Requests = int(s.Last-s.First) + 1 + rapid.IntRange(0, 3).Draw(t, "others")*100_000
+		mark = drawMarks(t, h, &s, mark)
+		if before != nil && before.Last+1 < s.First {
+			s.Reason = "the member's log was gone"
+		}
+		from, before = s.Last+1, &s
+		switch fate := rapid.IntRange(0, 9).Draw(t, "fate"); {
+		case fate == 0:
+			from += rapid.Uint64Range(1, 4).Draw(t, "lost")
+			l.Segments = append(l.Segments, s)
+		case fate == 1 && seq > 1: // the first says what came before: without it a backup of that fits by all its numbers
+			l.Faults = append(l.Faults, repository.Fault{
+				Key: "key", Seq: seq, Upto: seq, First: s.First, Last: s.Last, Err: fmt.Errorf("key: %w", repository.ErrNotFound),
+			})
+		default:
+			l.Segments = append(l.Segments, s)
+		}
+	}
+	return l
+}
+
+func (p *past) segment(h *history, seq, first, last uint64) repository.Segment {
+	s := repository.Segment{Digest: fmt.Sprintf("%s%032x", h.id, seq), Size: int64(1000 + seq)}
+	s.Cluster, s.ClusterID, s.Lineage, s.Seq = clusterName, "cafe", h.id, seq
+	s.First, s.Last, s.Written = first, last, h.at(last).since.Add(step-time.Minute)
+	s.End = segment.End{Position: last, Term: 2}
+	if n := len(p.histories); seq == 1 && n > 1 {
+		s.Reason = "another history"
+		s.After = &segment.After{Lineage: p.histories[n-2].id, Seq: 1, Position: 1, Time: h.states[0].since}
+	}
+	return s
+}
+
+// drawMarks gives s up to two marks: the member was asked at some moment, and had the state of that moment.
+func drawMarks(t *rapid.T, h *history, s *repository.Segment, last segment.Mark) segment.Mark {
+	positions := rapid.SliceOfN(rapid.Uint64Range(s.First-1, s.Last), 0, 2).Draw(t, "marks")
+	slices.Sort(positions)
+	for i, position := range positions {
+		if position < last.Position {
+			continue
+		}
+		asked := h.at(position).since.Add(time.Duration(1+i) * 4 * time.Minute)
+		m := segment.Mark{Position: position, Interval: segment.Interval{
+			NotBefore: asked.Add(-rapid.SampledFrom([]time.Duration{0, time.Minute, 3 * step}).Draw(t, "early")),
+			NotAfter:  asked.Add(rapid.SampledFrom([]time.Duration{0, time.Minute, 2 * step}).Draw(t, "late")),
+		}}
+		if rapid.IntRange(0, 3).Draw(t, "revision known") > 0 {
+			m.Revision = h.at(position).revision
+		}
+		if m.NotBefore.Before(last.NotBefore) {
+			m.NotBefore = last.NotBefore
+		}
+		if m.NotAfter.Before(last.NotAfter) {
+			m.NotAfter = last.NotAfter
+		}
+		if s.Written.Before(m.NotAfter) {
+			s.Written = m.NotAfter
+		}
+		s.Marks, last = append(s.Marks, m), m
+	}
+	return last
+}
+
+// drawBackup takes a backup at some moment of h. What it knows of itself are bounds.
+func (p *past) drawBackup(t *rapid.T, h *history) {
+	index := rapid.Uint64Range(max(1, h.first), h.last()).Draw(t, "index")
+	ahead := func() uint64 { return rapid.Uint64Range(0, 1).Draw(t, "meanwhile") }
+	real := min(h.last(), index+ahead())
+	upper := min(h.last(), real+ahead())
+	b := fixedBackup()
+	b.Auth, b.Kubernetes, b.KubernetesEncrypted, b.Alarms, b.NoQuorum, b.Diverged = false, false, false, nil, false, ""
+	b.Members = b.Members[:3]
+	b.Started = h.at(index).since.Add(5*time.Minute + time.Duration(len(p.of))*time.Second)
+	b.Finished = h.at(upper).since.Add(8 * time.Minute)
+	b.RaftTerm, b.RaftIndex, b.RaftIndexMax = 2, index, upper
+	b.Revision, b.RevisionMax = h.at(index).revision, h.at(upper).revision
+	b.ID = repository.NewID(b.Started, b.Revision)
+	b.Plain.Size = rapid.Int64Range(1, 4).Draw(t, "GiB") << 30
+	p.of[b.ID] = taken{h, real}
+	switch rapid.IntRange(0, 7).Draw(t, "state") {
+	case 0:
+		p.catalog.Damaged = append(p.catalog.Damaged,
+			repository.Damage{ID: b.ID, Err: fmt.Errorf("%s: %w: cut off", b.ID, repository.ErrDamaged)})
+		return
+	case 1:
+		b.Proofs = []repository.Proof{{Backup: b.ID, Verdict: repository.Failed, Finding: "page 7 is bad"}}
+	}
+	p.catalog.Backups = append(p.catalog.Backups, b)
+}
+
+// all are the stretches of the log, oldest first.
+func (p *past) all() (stretches []repository.Stretch) {
+	for _, l := range p.catalog.Lineages {
+		stretches = append(stretches, l.Stretches()...)
+	}
+	return stretches
+}
+
+// order compares two places in time, whatever history they are of.
+func (p *past) order(a, b taken) int {
+	return cmp.Or(strings.Compare(a.of.id, b.of.id), cmp.Compare(a.position, b.position))
+}

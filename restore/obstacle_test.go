@@ -1,0 +1,399 @@
+package restore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// evenLog is a history with ten positions a segment and one a second, each a revision, from revision 100 on. A mark
+// stands at the end of each segment.
+func evenLog(id string, from time.Time, segments int) repository.Lineage {
+	l := repository.Lineage{ID: id}
+	for seq := uint64(1); seq <= uint64(segments); seq++ {
+		s := repository.Segment{Digest: fmt.Sprintf("%s%032x", id, seq), Size: 1000}
+		s.Cluster, s.ClusterID, s.Lineage, s.Seq = clusterName, "cafe", id, seq
+		s.First, s.Last, s.Requests = seq*10-9, seq*10, 10
+		if seq > 1 {
+			s.Previous = l.Segments[seq-2].Digest
+		}
+		at := from.Add(time.Duration(s.Last) * time.Second)
+		s.End, s.Written = segment.End{Position: s.Last, Term: 2}, at.Add(time.Second)
+		s.Marks = []segment.Mark{{
+			Position: s.Last, Revision: int64(s.Last) + 100,
+			Interval: segment.Interval{NotBefore: at, NotAfter: at.Add(10 * time.Millisecond)},
+		}}
+		l.Segments = append(l.Segments, s)
+	}
+	return l
+}
+
+// backupAt is a backup of an evenLog that began at from.
+func backupAt(from time.Time, position uint64) repository.Backup {
+	b := fixedBackup()
+	b.Auth, b.Kubernetes, b.KubernetesEncrypted, b.Alarms, b.NoQuorum, b.Diverged = false, false, false, nil, false, ""
+	b.Members = b.Members[:3]
+	b.Started = from.Add(time.Duration(position)*time.Second + 100*time.Millisecond)
+	b.Finished = b.Started.Add(100 * time.Millisecond)
+	b.RaftTerm, b.RaftIndex, b.RaftIndexMax = 2, position, position
+	b.Revision, b.RevisionMax = int64(position)+100, int64(position)+100
+	b.ID = repository.NewID(b.Started, b.Revision)
+	return b
+}
+
+func second(n float64) time.Time { return started.Add(time.Duration(n * float64(time.Second))) }
+
+// evenCatalog has one log of some segments, and backups at some positions.
+func evenCatalog(segments int, backups ...uint64) repository.Catalog {
+	c := repository.Catalog{Cluster: clusterName, Lineages: []repository.Lineage{evenLog(lineageNumber(0), started, segments)}}
+	for _, position := range backups {
+		c.Backups = append(c.Backups, backupAt(started, position))
+	}
+	slices.Reverse(c.Backups)
+	return c
+}
+
+// damage makes the newest backup of c a damaged one.
+func damage(c repository.Catalog) repository.Catalog {
+	c.Damaged = []repository.Damage{{ID: c.Backups[0].ID, Err: fmt.Errorf("%s: %w", c.Backups[0].ID, repository.ErrDamaged)}}
+	c.Backups = c.Backups[1:]
+	return c
+}
+
+func without(c repository.Catalog, seq uint64) repository.Catalog {
+	c.Lineages = slices.Clone(c.Lineages)
+	c.Lineages[0] = c.Lineages[0].Without(seq, fmt.Errorf("segment %d is %w", seq, repository.ErrNotFound))
+	return c
+}
+
+// restored is c with a second history that went on from second 1000, and a backup at its beginning.
+func restored(c repository.Catalog, withBackup bool) repository.Catalog {
+	l := evenLog(lineageNumber(1), second(1000), 2)
+	l.Segments[0].After = &segment.After{Lineage: lineageNumber(0), Seq: 1, Position: 10, Time: second(1000)}
+	l.Segments[0].Reason = "another history"
+	c.Lineages = append(slices.Clone(c.Lineages), l)
+	if withBackup {
+		c.Backups = append([]repository.Backup{backupAt(second(1000), 1)}, c.Backups...)
+	}
+	return c
+}
+
+func TestPlanGoldenWithALog(t *testing.T) {
+	p, err := restore.NewPlan(evenCatalog(3, 5, 12), restore.Target{Time: second(25)}, restore.Layout{Token: "token-1"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "plan-log.json")
+	if *update {
+		if err := os.WriteFile(path, encode(t, p), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(encode(t, p))); diff != "" {
+		t.Errorf("the plan's format changed (-want +got), see -update:\n%s", diff)
+	}
+	if again, err := restore.DecodePlan(want); err != nil || !cmp.Equal(p, again) {
+		t.Errorf("decoded: %v, %s", err, cmp.Diff(p, again))
+	}
+}
+
+// way is a plan in a line: where it begins, and how far it goes.
+func way(p restore.Plan) string {
+	if p.Log == nil {
+		return fmt.Sprintf("backup at %d", p.Backup.RaftIndex)
+	}
+	text := fmt.Sprintf("backup at %d, segments %d to %d", p.Backup.RaftIndex, p.Log.First, p.Log.Last)
+	if p.Log.Lineage != lineageNumber(0) {
+		text += " of the second"
+	}
+	return text
+}
+
+func TestPlanOf(t *testing.T) {
+	for name, test := range map[string]struct {
+		catalog repository.Catalog
+		target  restore.Target
+		way     string // "": an error, with
+		words   string // in it
+		best    string // the way with Best
+		note    string // which way has
+	}{
+		"latest":                                     {catalog: evenCatalog(3, 5, 12), way: "backup at 12, segments 2 to 3"},
+		"revision":                                   {catalog: evenCatalog(3, 5, 12), target: restore.Target{Revision: 111}, way: "backup at 5, segments 1 to 2"},
+		"revision of a mark":                         {catalog: evenCatalog(3, 5), target: restore.Target{Revision: 110}, way: "backup at 5, segments 1 to 1"},
+		"revision of a backup":                       {catalog: evenCatalog(3, 5, 12), target: restore.Target{Revision: 112}, way: "backup at 12"},
+		"revision without a log":                     {catalog: evenCatalog(0, 5, 12), target: restore.Target{Revision: 105}, way: "backup at 5"},
+		"revision too early":                         {catalog: evenCatalog(3, 5), target: restore.Target{Revision: 104}, words: "the oldest that can be restored is revision 105"},
+		"revision in the future":                     {catalog: evenCatalog(3, 5), target: restore.Target{Revision: 131}, words: "in the future: the newest known is 130; the nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
+		"revision in a gap":                          {catalog: without(evenCatalog(3, 5, 22), 2), target: restore.Target{Revision: 115}, words: "nearest that can be restored is revision 110", best: "backup at 5, segments 1 to 1"},
+		"behind a gap":                               {catalog: without(evenCatalog(3, 5, 22), 2), target: restore.Target{Revision: 123}, way: "backup at 22, segments 3 to 3"},
+		"latest before a lost end":                   {catalog: without(evenCatalog(3, 5), 3), words: "cannot be restored", best: "backup at 5, segments 1 to 2"},
+		"latest before a gap":                        {catalog: without(evenCatalog(3, 5), 2), words: "nearest that can be restored is revision 110", best: "backup at 5, segments 1 to 1"},
+		"time":                                       {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(25)}, way: "backup at 5, segments 1 to 2"},
+		"time of a mark":                             {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(20.01)}, way: "backup at 5, segments 1 to 2"},
+		"time right before one":                      {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(20)}, way: "backup at 5, segments 1 to 1"},
+		"time of the end":                            {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(30.01)}, way: "backup at 5, segments 1 to 3"},
+		"time behind the end":                        {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(31)}, words: "before 2026-11-21T09:25:04.000Z; the nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
+		"time before everything":                     {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(5.1)}, words: "reaches back"},
+		"time between a backup and the next mark":    {catalog: evenCatalog(3, 5, 12), target: restore.Target{Time: second(13)}, way: "backup at 12"},
+		"time in a gap":                              {catalog: without(evenCatalog(3, 5, 22), 2), target: restore.Target{Time: second(15)}, words: "in a gap", best: "backup at 5, segments 1 to 1"},
+		"time in a gap, a backup of which is nearer": {catalog: without(evenCatalog(3, 5, 15, 22), 2), target: restore.Target{Time: second(16)}, words: "nearest that can be restored is backup", best: "backup at 15"},
+		"position":                                   {catalog: evenCatalog(3, 5, 12), target: restore.Target{Position: 11}, way: "backup at 5, segments 1 to 2"},
+		"position of a backup":                       {catalog: evenCatalog(3, 5, 12), target: restore.Target{Position: 12}, way: "backup at 12, segments 2 to 2"},
+		"position behind the end":                    {catalog: evenCatalog(3, 5), target: restore.Target{Position: 31}, words: "nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
+		"position before the base":                   {catalog: evenCatalog(3, 5), target: restore.Target{Position: 4}, words: "position 4 is in no part"},
+		"at rest":                                    {catalog: evenCatalog(3, 5, 30), way: "backup at 30, segments 3 to 3"},
+		"the log ends before":                        {catalog: evenCatalog(3, 5, 999), way: "backup at 999", note: "is not archived"},
+		"no log":                                     {catalog: evenCatalog(0, 5, 12), way: "backup at 12"},
+		"no backup for the log":                      {catalog: without(evenCatalog(1, 5), 1), way: "backup at 5", note: "stands alone"},
+		"damaged, and covered":                       {catalog: damage(evenCatalog(3, 5, 12)), way: "backup at 5, segments 1 to 3"},
+		"damaged, and not covered":                   {catalog: damage(evenCatalog(3, 5, 99)), words: "a newer backup is damaged", best: "backup at 5, segments 1 to 3"},
+		"damaged, without a log":                     {catalog: damage(evenCatalog(0, 5, 12)), words: "the newest backup", best: "backup at 5"},
+		"damaged behind one that the log does not cover": {catalog: damage(evenCatalog(3, 5, 999, 1000)), words: "the newest backup", best: "backup at 999"},
+		"in two histories":               {catalog: restored(evenCatalog(3, 5), true), target: restore.Target{Revision: 115}, way: "backup at 1, segments 1 to 2 of the second", note: "--lineage chooses another"},
+		"in the older of two":            {catalog: restored(evenCatalog(3, 5), true), target: restore.Target{Revision: 115, Lineage: lineageNumber(0)}, way: "backup at 5, segments 1 to 2"},
+		"only in the older of two":       {catalog: restored(evenCatalog(3, 5), true), target: restore.Target{Revision: 125}, way: "backup at 5, segments 1 to 3"},
+		"latest of two":                  {catalog: restored(evenCatalog(3, 5), true), way: "backup at 1, segments 1 to 2 of the second"},
+		"the newer of two has no backup": {catalog: restored(evenCatalog(3, 5), false), words: "a newer history, lineage " + lineageNumber(1), best: "backup at 5, segments 1 to 3"},
+		"no such lineage":                {catalog: evenCatalog(3, 5), target: restore.Target{Lineage: lineageNumber(7)}, words: "lineage " + lineageNumber(7) + " is not in the log"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := restore.NewPlan(test.catalog, test.target, restore.Layout{Token: "t"}, now)
+			if test.way != "" && (err != nil || way(p) != test.way || !hasNote(p, test.note)) {
+				t.Fatalf("got %q, %v, notes %q, want %q with %q", way(p), err, p.Notes, test.way, test.note)
+			}
+			if test.way == "" && (err == nil || !strings.Contains(err.Error(), test.words)) {
+				t.Fatalf("got error %v, want %q", err, test.words)
+			}
+			if test.way == "" && !errors.Is(err, repository.ErrNotFound) && !errors.Is(err, repository.ErrDamaged) {
+				t.Errorf("error %v", err)
+			}
+			test.target.Best = true
+			p, err = restore.NewPlan(test.catalog, test.target, restore.Layout{Token: "t"}, now)
+			switch {
+			case test.way != "" && (err != nil || way(p) != test.way):
+				t.Errorf("with Best: %q, %v", way(p), err)
+			case test.best != "" && (err != nil || way(p) != test.best):
+				t.Errorf("with Best: %q, %v, want %q", way(p), err, test.best)
+			case test.way == "" && test.best == "" && err == nil:
+				t.Errorf("with Best: %q, want an error", way(p))
+			}
+		})
+	}
+}
+
+// A mark may stand right before the first segment, where the base is.
+func TestRevisionOfAMarkBeforeTheFirstSegment(t *testing.T) {
+	c := evenCatalog(2, 11)
+	l := &c.Lineages[0]
+	l.Segments = l.Segments[1:]
+	before := segment.Mark{Position: 10, Revision: 111, Interval: segment.Interval{NotBefore: second(10.3), NotAfter: second(10.4)}}
+	l.Segments[0].Marks = append([]segment.Mark{before}, l.Segments[0].Marks...)
+	c.Backups[0].RaftIndex, c.Backups[0].RaftIndexMax, c.Backups[0].Revision = 10, 11, 110
+	p, err := restore.NewPlan(c, restore.Target{Revision: 111}, restore.Layout{Token: "t"}, now)
+	if err != nil || way(p) != "backup at 10, segments 2 to 2" {
+		t.Errorf("got %q, %v", way(p), err)
+	}
+}
+
+// runs is a run of plans in which some things turn out to be bad.
+type runs struct {
+	ways []string
+	find func(restore.Plan) *restore.Obstacle
+}
+
+func (r *runs) run(_ context.Context, p restore.Plan) (restore.Result, error) {
+	r.ways = append(r.ways, way(p))
+	if p.Log != nil && p.Log.Position > 0 {
+		r.ways[len(r.ways)-1] += fmt.Sprintf(" up to %d", p.Log.Position)
+	}
+	if o := r.find(p); o != nil {
+		return restore.Result{}, restore.NewObstacle(*o, fmt.Errorf("%w: found by the run", repository.ErrDamaged))
+	}
+	return restore.Result{PlanID: p.ID}, nil
+}
+
+func TestRunTargetGoesAround(t *testing.T) {
+	bad := func(positions ...uint64) func(restore.Plan) *restore.Obstacle {
+		return func(p restore.Plan) *restore.Obstacle {
+			if slices.Contains(positions, p.Backup.RaftIndex) {
+				return &restore.Obstacle{Base: true}
+			}
+			return nil
+		}
+	}
+	lacks := func(seq uint64) func(restore.Plan) *restore.Obstacle {
+		return func(p restore.Plan) *restore.Obstacle {
+			if p.Log != nil && p.Log.First <= seq && seq <= p.Log.Last {
+				return &restore.Obstacle{Segment: seq}
+			}
+			return nil
+		}
+	}
+	// The replay is right up to position 10, and wrong at 20.
+	differs := func(p restore.Plan) *restore.Obstacle {
+		if p.Log != nil && p.Backup.RaftIndex < 20 && (p.Log.Position == 0 || p.Log.Position >= 20) && p.Log.Last >= 2 {
+			return &restore.Obstacle{Marked: 10}
+		}
+		return nil
+	}
+	for name, test := range map[string]struct {
+		catalog repository.Catalog
+		target  restore.Target
+		find    func(restore.Plan) *restore.Obstacle
+		ways    []string
+		words   string // of the error; "" for none
+		note    string
+	}{
+		"nothing in the way": {catalog: evenCatalog(2, 5), find: bad(), ways: []string{"backup at 5, segments 1 to 2"}},
+		"a damaged base": {
+			catalog: evenCatalog(2, 5, 12), find: bad(12), note: "another way was taken: damaged: found by the run",
+			ways: []string{"backup at 12, segments 2 to 2", "backup at 5, segments 1 to 2"},
+		},
+		"every base is damaged": {
+			catalog: evenCatalog(2, 5, 12), target: restore.Target{Best: true}, find: bad(5, 12), words: "every backup of cluster",
+			ways: []string{"backup at 12, segments 2 to 2", "backup at 5, segments 1 to 2"},
+		},
+		"the damaged base is behind the log": {
+			catalog: evenCatalog(2, 5, 999), find: bad(999), words: "nearest that can be restored is revision 120", ways: []string{"backup at 999"},
+		},
+		"and the best is asked for": {
+			catalog: evenCatalog(2, 5, 999), target: restore.Target{Best: true}, find: bad(999), note: settled,
+			ways: []string{"backup at 999", "backup at 5, segments 1 to 2"},
+		},
+		"a missing segment before another base": {
+			catalog: withCheap(evenCatalog(3, 5, 22), 5), find: lacks(2), note: "another way was taken",
+			ways: []string{"backup at 5, segments 1 to 3", "backup at 22, segments 3 to 3"},
+		},
+		"a missing segment": {
+			catalog: evenCatalog(3, 5), find: lacks(2), ways: []string{"backup at 5, segments 1 to 3"},
+			words: "nearest that can be restored is revision 110",
+		},
+		"a missing segment, the best": {
+			catalog: evenCatalog(3, 5), target: restore.Target{Best: true}, find: lacks(2), note: settled,
+			ways: []string{"backup at 5, segments 1 to 3", "backup at 5, segments 1 to 1"},
+		},
+		"a segment that is not in the catalog": {
+			catalog: evenCatalog(3, 5), ways: []string{"backup at 5, segments 1 to 3"}, words: "found by the run",
+			find: func(restore.Plan) *restore.Obstacle { return &restore.Obstacle{Segment: 77} },
+		},
+		"a mark that does not hold": {
+			catalog: evenCatalog(3, 5), find: differs, ways: []string{"backup at 5, segments 1 to 3"},
+			words: "behind position 10 the replay of the log differs from what the member had; the nearest that can be restored is revision 110",
+		},
+		"a mark that does not hold, the best": {
+			catalog: evenCatalog(3, 5), target: restore.Target{Best: true}, find: differs, note: settled,
+			ways: []string{"backup at 5, segments 1 to 3", "backup at 5, segments 1 to 1 up to 10"},
+		},
+		"a mark that does not hold, and a backup behind it": {
+			catalog: withCheap(evenCatalog(3, 5, 22), 5), find: differs, note: "another way was taken",
+			ways: []string{"backup at 5, segments 1 to 3", "backup at 22, segments 3 to 3"},
+		},
+		"a mark that does not hold, and only a backup before it": {
+			catalog: evenCatalog(3, 2, 5), find: differs, ways: []string{"backup at 5, segments 1 to 3"},
+			words: "the nearest that can be restored is revision 110",
+		},
+		"one backup by its name": {
+			catalog: evenCatalog(3, 5, 12), target: restore.Target{Backup: backupAt(started, 12).ID}, find: bad(12),
+			ways: []string{"backup at 12"}, words: "found by the run",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &runs{find: test.find}
+			p, result, err := restore.RunTarget(t.Context(), test.catalog, test.target, restore.Layout{Token: "t"}, now, r.run)
+			if !slices.Equal(r.ways, test.ways) {
+				t.Errorf("it took %q, want %q (error %v)", r.ways, test.ways, err)
+			}
+			if test.words == "" && (err != nil || result.PlanID != p.ID || !hasNote(p, test.note)) {
+				t.Errorf("got %v, notes %q, want %q", err, p.Notes, test.note)
+			}
+			if test.words != "" && (err == nil || !strings.Contains(err.Error(), test.words) || !errors.Is(err, repository.ErrDamaged)) {
+				t.Errorf("got error %v, want %q", err, test.words)
+			}
+		})
+	}
+}
+
+// withCheap makes the backup at a position so small that the way from it is the shortest.
+func withCheap(c repository.Catalog, position uint64) repository.Catalog {
+	for i := range c.Backups {
+		if c.Backups[i].RaftIndex != position {
+			c.Backups[i].Plain.Size = 1 << 30
+		}
+	}
+	return c
+}
+
+// What the run has shown of a base counts: its upper bound alone would leave nothing to go on from.
+func TestRunTargetKnowsHowFarTheBaseWas(t *testing.T) {
+	c := evenCatalog(3, 9)
+	c.Backups[0].RaftIndexMax = 12
+	r := &runs{find: func(p restore.Plan) *restore.Obstacle {
+		if p.Log.Position == 0 {
+			return &restore.Obstacle{Marked: 10}
+		}
+		return nil
+	}}
+	_, _, err := restore.RunTarget(t.Context(), c, restore.Target{Best: true}, restore.Layout{Token: "t"}, now, r.run)
+	if want := []string{"backup at 9, segments 1 to 3", "backup at 9, segments 1 to 1 up to 10"}; err != nil || !slices.Equal(r.ways, want) {
+		t.Errorf("got %q, %v, want %q", r.ways, err, want)
+	}
+	if c.Backups[0].RaftIndexMax != 12 {
+		t.Error("the catalog was changed")
+	}
+}
+
+// Each detour costs what a restore does.
+func TestRunTargetEnds(t *testing.T) {
+	var positions []uint64
+	for p := range uint64(30) {
+		positions = append(positions, p+1)
+	}
+	for name, find := range map[string]func(restore.Plan) *restore.Obstacle{
+		"bases":    func(restore.Plan) *restore.Obstacle { return &restore.Obstacle{Base: true} },
+		"segments": func(p restore.Plan) *restore.Obstacle {
+			if p.Log == nil {
+				return &restore.Obstacle{Base: true}
+			}
+			return &restore.Obstacle{Segment: p.Log.First}
+		},
+		"marks":    func(p restore.Plan) *restore.Obstacle { return &restore.Obstacle{Marked: p.Backup.RaftIndex + 1} },
+	} {
+		r := &runs{find: find}
+		_, _, err := restore.RunTarget(t.Context(), evenCatalog(9, positions...), restore.Target{Best: true}, restore.Layout{Token: "t"}, now, r.run)
+		if err == nil || len(r.ways) > 9 {
+			t.Errorf("%s: %d runs, %v", name, len(r.ways), err)
+		}
+	}
+}
+
+// Whoever stops a restore does not get another one, nor does an error that is nobody's damage.
+func TestRunTargetStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &runs{find: func(restore.Plan) *restore.Obstacle { cancel(); return &restore.Obstacle{Base: true} }}
+	if _, _, err := restore.RunTarget(ctx, evenCatalog(3, 5, 12), restore.Target{}, restore.Layout{Token: "t"}, now, r.run); err == nil || len(r.ways) != 1 {
+		t.Errorf("canceled: %q, %v", r.ways, err)
+	}
+	away, count := errors.New("the store is away"), 0
+	_, _, err := restore.RunTarget(t.Context(), evenCatalog(3, 5, 12), restore.Target{}, restore.Layout{Token: "t"}, now,
+		func(context.Context, restore.Plan) (restore.Result, error) { count++; return restore.Result{}, away })
+	if !errors.Is(err, away) || count != 1 {
+		t.Errorf("away: %d runs, %v", count, err)
+	}
+}

@@ -1,0 +1,293 @@
+package restore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+const settled = "not what was asked for, and the nearest that there is"
+
+func hasNote(p restore.Plan, words string) bool {
+	return slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, words) })
+}
+
+func drawTarget(t *rapid.T, p *past) restore.Target {
+	target := restore.Target{Best: rapid.Bool().Draw(t, "best")}
+	if len(p.histories) > 0 && rapid.Bool().Draw(t, "in a lineage") {
+		target.Lineage = lineageNumber(rapid.IntRange(0, len(p.histories)).Draw(t, "lineage")) // the last is none
+	}
+	switch rapid.IntRange(0, 3).Draw(t, "kind") {
+	case 1:
+		target.Revision = rapid.Int64Range(98, 130).Draw(t, "revision")
+	case 2:
+		target.Time = started.Add(time.Duration(rapid.IntRange(-60, 70*20).Draw(t, "minute")) * time.Minute)
+	case 3:
+		target.Position = rapid.Uint64Range(1, 28).Draw(t, "position")
+	}
+	return target
+}
+
+// Whatever a repository holds, a plan leads to what was asked for, or an error says what is nearest.
+func TestPlanReachesItsTarget(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawPast(t)
+		target := drawTarget(t, p)
+		plan, err := restore.NewPlan(p.catalog, target, restore.Layout{Token: "t"}, now)
+		again, secondErr := restore.NewPlan(p.catalog, target, restore.Layout{Token: "t"}, now)
+		one, _ := plan.Encode()
+		other, _ := again.Encode()
+		if !bytes.Equal(one, other) || fmt.Sprint(err) != fmt.Sprint(secondErr) {
+			t.Fatal("the same input gave two plans")
+		}
+		if err != nil {
+			p.wantNearest(t, target, err)
+			return
+		}
+		end := p.wantWhole(t, plan)
+		p.wantHonest(t, plan, end)
+		p.wantTarget(t, plan, target, end)
+		p.wantNoCheaperBase(t, plan)
+		if hasNote(plan, settled) && !target.Best {
+			t.Fatalf("it settles for less, unasked: %q", plan.Notes)
+		}
+	})
+}
+
+// wantWhole holds a plan against the catalog, and returns where it really ends.
+func (p *past) wantWhole(t *rapid.T, plan restore.Plan) taken {
+	base := p.of[plan.Backup.ID]
+	if plan.Log == nil {
+		return base
+	}
+	log := *plan.Log
+	if base.of.id != log.Lineage {
+		t.Fatalf("a base of %s goes with a log of %s", base.of.id, log.Lineage)
+	}
+	segments := p.segments(t, log)
+	first, last := segments[0], segments[len(segments)-1]
+	if first.First > base.position+1 {
+		t.Fatalf("the base is at %d, the log begins at %d", base.position, first.First)
+	}
+	requests, size := 0, int64(0)
+	for _, s := range segments {
+		requests, size = requests+s.Requests, size+s.Size
+	}
+	if log.Digest != last.Digest || log.Segments != len(segments) || log.Requests != requests || log.Bytes != size {
+		t.Fatalf("the log is %+v, its segments have %d requests and %d bytes", log, requests, size)
+	}
+	end := taken{base.of, last.Last}
+	switch {
+	case log.Position > 0:
+		end.position = log.Position
+	case log.Revision > 0:
+		made, ok := base.of.made(log.Revision)
+		switch {
+		case log.Revision == base.of.at(base.position).revision:
+			made = base.position
+		case !ok || made > last.Last: // no mark told, and the run will say so
+			t.SkipNow()
+		}
+		end.position = made
+	}
+	there := log.Revision > 0 && end.position == base.position // nothing is replayed then
+	if plan.Backup.RaftIndexMax > end.position && log.Revision == 0 || last.Last < end.position && !there ||
+		plan.Backup.RevisionMax > log.Revision && log.Revision > 0 {
+		t.Fatalf("base %+v and log %+v do not lead to %d", base, log, end.position)
+	}
+	return end
+}
+
+// segments are the plan's, which must be one unbroken run.
+func (p *past) segments(t *rapid.T, log restore.Log) (segments []repository.Segment) {
+	for _, s := range p.all() {
+		for _, one := range s.Segments {
+			if one.Lineage == log.Lineage && one.Seq >= log.First && one.Seq <= log.Last {
+				segments = append(segments, one)
+			}
+		}
+	}
+	for i, s := range segments {
+		if s.Seq != log.First+uint64(i) || i > 0 && s.First != segments[i-1].Last+1 {
+			t.Fatalf("the log has a hole before segment %d", s.Seq)
+		}
+	}
+	if len(segments) == 0 || segments[len(segments)-1].Seq != log.Last {
+		t.Fatalf("the log %+v is not in the catalog", log)
+	}
+	return segments
+}
+
+// wantHonest holds what a plan says of its end against what is there.
+func (p *past) wantHonest(t *rapid.T, plan restore.Plan, end taken) {
+	r, is := plan.Reach, end.of.at(end.position)
+	if is.since.After(r.NotAfter) {
+		t.Fatalf("it ends with a write of %s, it says that none is later than %s", is.since, r.NotAfter)
+	}
+	if end.position < end.of.last() && end.of.at(end.position+1).since.Before(r.NotBefore) {
+		t.Fatalf("it leaves out a write of %s, it says that none is before %s", end.of.at(end.position+1).since, r.NotBefore)
+	}
+	if r.Revision != 0 && r.Revision != is.revision || r.Position != 0 && r.Position != end.position {
+		t.Fatalf("it says that it ends at %+v, it ends at %d, %+v", r, end.position, is)
+	}
+}
+
+func (p *past) wantTarget(t *rapid.T, plan restore.Plan, target restore.Target, end taken) {
+	less := hasNote(plan, settled)
+	is := end.of.at(end.position)
+	switch {
+	case target.Lineage != "" && end.of.id != target.Lineage:
+		t.Fatalf("asked for lineage %s, got %s", target.Lineage, end.of.id)
+	case target.Revision > 0 && (is.revision > target.Revision || is.revision < target.Revision && !less):
+		t.Fatalf("asked for revision %d, got %d (settled: %v)", target.Revision, is.revision, less)
+	case target.Position > 0 && (end.position > target.Position || end.position < target.Position && !less):
+		t.Fatalf("asked for position %d, got %d (settled: %v)", target.Position, end.position, less)
+	case !target.Time.IsZero() && plan.Reach.NotAfter.After(target.Time):
+		t.Fatalf("asked for %s, got %s", target.Time, plan.Reach.NotAfter)
+	}
+	if !target.Time.IsZero() {
+		p.wantNothingNearer(t, plan, target, end)
+	}
+	if target == (restore.Target{Best: target.Best}) && !less {
+		p.wantNewest(t, plan, end)
+	}
+}
+
+// wantNothingNearer: no mark and no backup that is surely not later than the time is behind the plan's end.
+func (p *past) wantNothingNearer(t *rapid.T, plan restore.Plan, target restore.Target, end taken) {
+	for _, s := range p.all() {
+		bases := p.catalog.Bases(s)
+		if len(bases) == 0 || target.Lineage != "" && s.Lineage != target.Lineage {
+			continue
+		}
+		for _, b := range bases {
+			if at := (taken{p.history(s.Lineage), b.RaftIndex}); !b.Finished.After(target.Time) && p.order(at, end) > 0 {
+				t.Fatalf("backup %s is nearer to %s: bases %v plan %s %+v %+v notes %q", b.ID, target.Time, len(bases), plan.Backup.ID, plan.Log, plan.Reach, plan.Notes)
+			}
+		}
+		for _, one := range s.Segments {
+			for _, m := range one.Marks {
+				has := func(b repository.Backup) bool { return b.RaftIndexMax <= m.Position }
+				if !m.NotAfter.After(target.Time) && slices.ContainsFunc(bases, has) && p.order(taken{p.history(s.Lineage), m.Position}, end) > 0 {
+					t.Fatalf("the mark %+v is nearer to %s", m, target.Time)
+				}
+			}
+		}
+	}
+}
+
+// wantNewest: nothing that is known is passed over in silence.
+func (p *past) wantNewest(t *rapid.T, plan restore.Plan, end taken) {
+	said := hasNote(plan, "the newest known point is") || hasNote(plan, "stands alone") || hasNote(plan, "is not archived")
+	if plan.Log == nil && said {
+		return
+	}
+	for _, b := range p.catalog.Backups {
+		if at := (taken{p.of[b.ID].of, b.RaftIndex}); p.order(at, end) > 0 {
+			t.Fatalf("backup %s is newer", b.ID)
+		}
+	}
+	for _, s := range p.all() {
+		if p.order(taken{p.history(s.Lineage), s.Last()}, end) > 0 {
+			t.Fatalf("the log goes on to %d of lineage %s", s.Last(), s.Lineage)
+		}
+	}
+	for _, d := range p.catalog.Damaged {
+		if at := p.of[d.ID]; p.order(at, end) > 0 {
+			t.Fatalf("backup %s is newer, and damaged", d.ID)
+		}
+	}
+}
+
+// wantNoCheaperBase: no base for the same log is both smaller and nearer.
+func (p *past) wantNoCheaperBase(t *rapid.T, plan restore.Plan) {
+	if plan.Log == nil {
+		return
+	}
+	for _, s := range p.all() {
+		if s.Lineage != plan.Log.Lineage || s.Segments[0].Seq > plan.Log.First || s.Segments[len(s.Segments)-1].Seq < plan.Log.Last {
+			continue
+		}
+		for _, b := range p.catalog.Bases(s) {
+			before := b.RaftIndexMax <= plan.Log.Position || plan.Log.Position == 0 && plan.Log.Revision == 0 || b.RevisionMax <= plan.Log.Revision
+			if before && b.Plain.Size < plan.Backup.Plain.Size && b.RaftIndex >= plan.Backup.RaftIndex {
+				t.Fatalf("backup %s is smaller and nearer than %s", b.ID, plan.Backup.ID)
+			}
+		}
+	}
+}
+
+// wantNearest: an error has the right kind, and the point that it names can be planned.
+func (p *past) wantNearest(t *rapid.T, target restore.Target, err error) {
+	var unreachable *restore.UnreachableError
+	if !errors.As(err, &unreachable) {
+		if !errors.Is(err, repository.ErrNotFound) && !errors.Is(err, repository.ErrDamaged) || target.Revision > 0 {
+			t.Fatalf("error %v", err)
+		}
+		return
+	}
+	if !errors.Is(err, repository.ErrNotFound) {
+		t.Fatalf("error %v is no ErrNotFound", err)
+	}
+	if target.Best && unreachable.Nearest != "" {
+		t.Fatalf("the best was asked for, and %v", err)
+	}
+	target.Best = true
+	best, err := restore.NewPlan(p.catalog, target, restore.Layout{Token: "t"}, now)
+	if unreachable.Nearest == "" {
+		if err == nil {
+			t.Fatalf("%v: it names no nearest, and there is %+v, %+v", unreachable, best.Backup.ID, best.Reach)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("%v: and it cannot be planned: %v", unreachable, err)
+	}
+	p.wantHonest(t, best, p.wantWhole(t, best))
+	name := string(best.Backup.ID)
+	switch {
+	case best.Log != nil && best.Reach.Revision > 0:
+		name = fmt.Sprintf("revision %d", best.Reach.Revision)
+	case best.Log != nil:
+		name = fmt.Sprintf("position %d", best.Reach.Position)
+	}
+	if !strings.Contains(unreachable.Nearest, name) {
+		t.Fatalf("it names %s, and plans %s", unreachable.Nearest, name)
+	}
+}
+
+// What dr list calls a window can be restored, to each revision, position and moment of it.
+func TestEveryPointOfAWindowCanBePlanned(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawPast(t)
+		for _, w := range p.catalog.Windows() {
+			targets := []restore.Target{{Time: w.From.Time}, {Time: w.To.Time}}
+			if between := w.To.Time.Sub(w.From.Time); between > 0 {
+				targets = append(targets, restore.Target{Time: w.From.Time.Add(time.Duration(rapid.Int64Range(0, int64(between)).Draw(t, "moment")))})
+			}
+			for n := w.From.Revision; n <= w.To.Revision; n++ {
+				targets = append(targets, restore.Target{Revision: n})
+			}
+			for n := w.From.Position; n <= w.To.Position; n++ {
+				targets = append(targets, restore.Target{Position: n})
+			}
+			for _, target := range targets {
+				target.Lineage = w.Lineage
+				if _, err := restore.NewPlan(p.catalog, target, restore.Layout{Token: "t"}, now); err != nil {
+					t.Fatalf("window %+v, target %+v: %v", w, target, err)
+				}
+			}
+		}
+	})
+}

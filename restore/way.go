@@ -1,0 +1,345 @@
+package restore
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// toRevision ends right after the request that made the revision. After a restore the same revision may be there in two
+// histories: the newer one counts, unless a lineage was named.
+func toRevision(c repository.Catalog, t Target, usable []stretch) (route, error) {
+	var r route
+	histories := map[string]bool{}
+	for _, s := range usable {
+		if found, ok := s.toRevision(t.Revision); ok {
+			r, histories[s.Lineage] = found, true
+		}
+	}
+	if len(histories) > 1 {
+		r.notes = append(r.notes, fmt.Sprintf("revision %d is in %d histories, this is the newest: --lineage chooses another",
+			t.Revision, len(histories)))
+	}
+	if len(histories) > 0 {
+		return r, nil
+	}
+	exact := func(b repository.Backup) bool { // one that was taken of a cluster at rest
+		return b.Revision == t.Revision && b.RevisionMax == t.Revision && b.Usable() == nil
+	}
+	if b, ok := loneBackup(c, t, exact); ok {
+		r := alone(b)
+		r.reach.Revision = t.Revision
+		return r, nil
+	}
+	return nearestRevision(c, t, usable)
+}
+
+func (s stretch) toRevision(n int64) (route, bool) {
+	upTo, known := s.ForRevision(n)
+	if !known && n > s.mostRevision() {
+		return route{}, false
+	}
+	upTo = max(1, upTo) // a mark may stand right before the first segment
+	r, ok := s.onto(upTo, func(b repository.Backup) bool { return highestRevision(b) <= n })
+	if !ok {
+		return route{}, false
+	}
+	if r.base.Revision == n && r.base.RevisionMax == n {
+		r = alone(r.base)
+		r.reach.Revision = n
+		return r, true
+	}
+	r.log.Revision = n
+	r.reach.Revision = n
+	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo,
+		func(m segment.Mark) bool { return m.Revision > 0 && m.Revision < n },
+		func(m segment.Mark) bool { return m.Revision >= n })
+	if highestRevision(r.base) == n && r.base.Finished.After(r.reach.NotAfter) { // it may be there already
+		r.reach.NotAfter = r.base.Finished
+	}
+	return r, true
+}
+
+// mostRevision is a revision that s cannot be beyond: each request behind a known one makes one at most.
+func (s stretch) mostRevision() int64 {
+	most, behind := int64(math.MaxInt64), int64(0)
+	for _, segment := range slices.Backward(s.Segments) {
+		from := behind + int64(segment.Requests) // from the segment's beginning on
+		for _, m := range segment.Marks {
+			switch {
+			case m.Revision > 0 && m.Position == segment.Last:
+				most = min(most, m.Revision+behind)
+			case m.Revision > 0:
+				most = min(most, m.Revision+from)
+			}
+		}
+		for _, b := range s.bases {
+			if b.RevisionMax > 0 && b.RaftIndex+1 >= segment.First {
+				most = min(most, b.RevisionMax+from)
+			}
+		}
+		behind = from
+	}
+	return most
+}
+
+// around are the times between which s got to a place in its first upTo segments, as far as its marks tell: the place
+// holds the states of some, and is no further than those of others.
+func (s stretch) around(upTo int, held, reached func(segment.Mark) bool) (notBefore, notAfter time.Time) {
+	for _, segment := range s.Segments {
+		for _, m := range segment.Marks {
+			if held(m) {
+				notBefore = m.NotBefore
+			}
+			if reached(m) {
+				return notBefore, m.NotAfter
+			}
+		}
+	}
+	return notBefore, s.written(upTo)
+}
+
+// written is a moment by which everything in the first upTo segments had been written.
+func (s stretch) written(upTo int) time.Time {
+	last := s.Segments[upTo-1]
+	if n := len(last.Marks); n > 0 && last.Marks[n-1].NotAfter.After(last.Written) {
+		return last.Marks[n-1].NotAfter
+	}
+	return last.Written
+}
+
+// nearestRevision is the last point before a revision that is not there.
+func nearestRevision(c repository.Catalog, t Target, usable []stretch) (route, error) {
+	known := newest(c).Revision
+	why := fmt.Sprintf("revision %d is in no backup and no segment of the log that has a backup before it", t.Revision)
+	if t.Revision > known {
+		why = fmt.Sprintf("revision %d is in the future: the newest known is %d", t.Revision, known)
+	}
+	before := func(b repository.Backup) bool { return highestRevision(b) <= t.Revision }
+	for _, s := range slices.Backward(usable) {
+		if slices.ContainsFunc(s.bases, before) { // it was searched, so it ends before
+			return t.nearest(c, s, s.toEnd(), before, why)
+		}
+	}
+	if b, ok := loneBackup(c, t, before); ok {
+		return t.settle(alone(b), why)
+	}
+	return route{}, &UnreachableError{Why: why + oldestWords(usable)}
+}
+
+func oldestWords(usable []stretch) string {
+	if len(usable) == 0 {
+		return ""
+	}
+	oldest := slices.MinFunc(usable[0].bases, func(a, b repository.Backup) int { return cmp.Compare(a.Revision, b.Revision) })
+	return fmt.Sprintf("; the oldest that can be restored is revision %d", highestRevision(oldest))
+}
+
+// toTime ends at the last state that was surely not later than the time.
+func toTime(c repository.Catalog, t Target, usable []stretch) (route, error) {
+	by := func(b repository.Backup) bool { return !b.Finished.After(t.Time) }
+	for i, s := range slices.Backward(usable) {
+		r, goesOn, ok := s.toTime(t.Time)
+		if !ok {
+			continue // its bases are younger than that: an older stretch may have the point before
+		}
+		end := r.reach.NotAfter
+		if goesOn || end.Equal(t.Time) {
+			return r, nil
+		}
+		why := fmt.Sprintf("the log's last known moment is %s, before %s", text(end), text(t.Time))
+		if i < len(usable)-1 {
+			why = fmt.Sprintf("%s lies in a gap of the log, which ends at %s and goes on later", text(t.Time), text(end))
+		}
+		return t.nearest(c, s, r, by, why)
+	}
+	why := fmt.Sprintf("no part of the log with a backup before it reaches back to %s", text(t.Time))
+	if b, ok := loneBackup(c, t, by); ok {
+		return t.settle(alone(b), why)
+	}
+	return route{}, &UnreachableError{Why: why}
+}
+
+// toTime is the last state of s that was surely not later than t: that of a mark or, where no mark is behind it yet, of
+// a base. goesOn: s is known up to t.
+func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
+	mark, next, marked := s.AtTime(t)
+	if marked {
+		r, ok = s.toMark(mark)
+	}
+	i := slices.IndexFunc(s.bases, func(b repository.Backup) bool { return !b.Finished.After(t) })
+	if i >= 0 && (!ok || s.bases[i].RaftIndex > mark.Position) {
+		r, ok = alone(s.bases[i]), true
+	}
+	return r, next != nil || marked && mark.NotAfter.Equal(t), ok
+}
+
+func (s stretch) toMark(m segment.Mark) (route, bool) {
+	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b repository.Backup) bool { return highest(b) <= m.Position })
+	if !ok {
+		return route{}, false
+	}
+	r.log.Position = m.Position
+	r.reach = Reach{Position: m.Position, Revision: m.Revision, NotBefore: m.NotBefore, NotAfter: m.NotAfter}
+	return r, true
+}
+
+// toPosition ends right after a position of a lineage.
+func toPosition(t Target, usable []stretch) (route, error) {
+	var nearest *stretch
+	for _, s := range slices.Backward(usable) {
+		if s.Last() < t.Position && nearest == nil {
+			nearest = &s
+		}
+		if t.Position > s.Last() || t.Position+1 < s.First() {
+			continue
+		}
+		if r, ok := s.toPosition(t.Position); ok {
+			return r, nil
+		}
+	}
+	why := fmt.Sprintf("position %d is in no part of the log that has a backup before it", t.Position)
+	if nearest == nil {
+		return route{}, &UnreachableError{Why: why}
+	}
+	return t.settle(nearest.toEnd(), why)
+}
+
+func (s stretch) toPosition(p uint64) (route, bool) {
+	upTo := max(1, s.ForPosition(p))
+	r, ok := s.onto(upTo, func(b repository.Backup) bool { return highest(b) <= p })
+	if !ok {
+		return route{}, false
+	}
+	r.log.Position = p
+	r.reach.Position, r.reach.Revision = p, s.revisionAt(p)
+	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo,
+		func(m segment.Mark) bool { return m.Position <= p },
+		func(m segment.Mark) bool { return m.Position >= p })
+	return r, true
+}
+
+// revisionAt is what a mark says of position p, 0 if none does.
+func (s stretch) revisionAt(p uint64) (revision int64) {
+	for _, segment := range s.Segments {
+		for _, m := range segment.Marks {
+			if m.Position == p {
+				revision = max(revision, m.Revision)
+			}
+		}
+	}
+	return revision
+}
+
+// toLatest is the end of the log or, where that ends before it, the newest backup.
+func toLatest(c repository.Catalog, t Target, usable []stretch) (route, error) {
+	last := usable[len(usable)-1]
+	r := last.toEnd()
+	if youngerBackup(c, last) && t.Lineage == "" {
+		return latestBackup(c, t, fmt.Sprintf("the log ends at %s, before this backup: what was written since is not archived", text(r.reach.NotAfter)))
+	}
+	if why := beyond(c, last, t.Lineage); why != "" {
+		return t.settle(r, why)
+	}
+	return r, nil
+}
+
+// toEnd replays everything.
+func (s stretch) toEnd() route {
+	all := len(s.Segments)
+	r, _ := s.onto(all, func(repository.Backup) bool { return true }) // a stretch has a base
+	r.reach = Reach{Position: s.Last(), NotAfter: s.written(all)}
+	if mark, ok := s.LastMark(); ok {
+		r.reach.NotBefore = mark.NotBefore
+		if mark.Position == s.Last() {
+			r.reach.Revision, r.reach.NotAfter = mark.Revision, mark.NotAfter
+		}
+	}
+	return r
+}
+
+// latestBackup is the newest one; note says why it goes without the log. If a newer one is damaged it is passed over only
+// if the best there is was asked for.
+func latestBackup(c repository.Catalog, t Target, note string) (route, error) {
+	b, err := c.Latest()
+	if err != nil && (!t.Best || len(c.Backups) == 0) {
+		return route{}, err
+	}
+	if err != nil {
+		b = c.Backups[0]
+	}
+	r := alone(b)
+	if err != nil {
+		r.notes = append(r.notes, err.Error())
+	}
+	if note != "" {
+		r.notes = append(r.notes, note)
+	}
+	return r, nil
+}
+
+// youngerBackup reports whether the newest backup was taken behind the end of s.
+func youngerBackup(c repository.Catalog, s stretch) bool {
+	b := c.Backups[0]
+	c.Backups = c.Backups[:1]
+	if len(c.Bases(s.Stretch)) > 0 {
+		return false // s goes on behind it, whatever the clocks say
+	}
+	return b.Started.After(s.End().Time) || b.Started.After(s.surely()) && b.RaftIndex > s.Last()
+}
+
+// surely is a moment up to which everything is in s.
+func (s stretch) surely() time.Time {
+	mark, _ := s.LastMark()
+	return mark.NotBefore
+}
+
+// loneBackup is the newest of those that are allowed, without the log. One with something against it is taken only where
+// there is no other. What history a backup is of nobody can tell, so there is none in a lineage.
+func loneBackup(c repository.Catalog, t Target, allowed func(repository.Backup) bool) (repository.Backup, bool) {
+	if t.Lineage != "" {
+		return repository.Backup{}, false
+	}
+	i := slices.IndexFunc(c.Backups, func(b repository.Backup) bool { return allowed(b) && b.Usable() == nil })
+	if i < 0 {
+		i = slices.IndexFunc(c.Backups, allowed)
+	}
+	if i < 0 {
+		return repository.Backup{}, false
+	}
+	return c.Backups[i], true
+}
+
+// beyond says what is known to have been behind the last usable stretch, and cannot be restored; "" if nothing is.
+func beyond(c repository.Catalog, last stretch, lineage string) string {
+	end := last.End()
+	for _, d := range c.Damaged {
+		if d.ID.Started().After(last.surely()) && lineage == "" {
+			return fmt.Sprintf("a newer backup is damaged: %v", d.Err)
+		}
+	}
+	at := slices.IndexFunc(c.Lineages, func(l repository.Lineage) bool { return l.ID == last.Lineage })
+	if lineage == "" && at < len(c.Lineages)-1 {
+		return fmt.Sprintf("a newer history, lineage %s, cannot be restored: it has no backup that its log goes on from", c.Lineages[at+1].ID)
+	}
+	for _, g := range c.Gaps() {
+		within := g.Lineage == last.Lineage && (g.NextLineage == "" || g.NextLineage == last.Lineage)
+		if within && (g.From > last.Last() || g.From == 0 && !g.Since.Before(end.Time)) {
+			return fmt.Sprintf("the log does not end at %s, but what follows cannot be restored: %s", text(end.Time), g.Reason)
+		}
+	}
+	return ""
+}
+
+// nearest settles for r, which ends in s, or for a backup alone that was taken later.
+func (t Target) nearest(c repository.Catalog, s stretch, r route, allowed func(repository.Backup) bool, why string) (route, error) {
+	if b, ok := loneBackup(c, t, allowed); ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {
+		r = alone(b)
+	}
+	return t.settle(r, why)
+}

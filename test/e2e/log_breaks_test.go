@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/test/agent"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// An agent is away for so long that the member has purged what it had not read. The gap is listed, with its width; a new
+// backup opens a new window; what lies in the gap is refused by the name of the nearest point.
+func TestLogPurgedMeanwhile(t *testing.T) {
+	skipShort(t)
+	t.Parallel() // it waits most of the time, for etcd purges every 30 s
+	source := servers.Start(t, servers.Options{
+		ExtraArgs: []string{"--max-wals=1", "--max-snapshots=1", "--snapshot-count=100"},
+	})
+	client := source.Client(t)
+	j := newJob(t)
+	a := j.archiving(t, source, 0)
+	j.firstWindow(t, client, a)
+	putKeys(t, client, "before/", 30)
+	agent.CatchUp(t, a)
+	a.Stop(t)
+	before := live(t, client, 0)
+
+	oldest := logFiles(t, source)[0]
+	for n := 0; len(logFiles(t, source)) < 3; n++ {
+		put(t, client, fmt.Sprint("large/", n%5), fmt.Sprint(n, strings.Repeat("x", 1<<20)))
+	}
+	inside := live(t, client, 0).Revision
+	at := time.Now()
+	putKeys(t, client, "after/", 200) // so that etcd saves a snapshot, and lets go of the files before it
+	for deadline := time.Now().Add(90 * time.Second); exists(oldest); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is not purged", oldest)
+		}
+	}
+	a = j.archiving(t, source, 0)
+	list := j.untilWindows(t, 2)
+	putKeys(t, client, "again/", 30)
+	agent.CatchUp(t, a)
+
+	if len(list.Gaps) != 1 || len(list.Backups) != 2 {
+		t.Fatalf("gaps %+v, %d backups", list.Gaps, len(list.Backups))
+	}
+	g := list.Gaps[0]
+	if g.From != list.Windows[0].To.Position+1 || g.To <= g.From || g.Positions != g.To-g.From+1 || g.Seconds <= 0 || g.Reason == "" {
+		t.Errorf("the gap %+v behind the window %+v", g, list.Windows[0])
+	}
+	j.gives(t, live(t, client, 0))
+	j.gives(t, before, "--to-revision", fmt.Sprint(before.Revision))
+	nearest := fmt.Sprintf("the nearest that can be restored is revision %d ", before.Revision)
+	j.refuses(t, 3, nearest, "--to-revision", fmt.Sprint(inside))
+	j.refuses(t, 3, nearest, "--to", at.Format(time.RFC3339Nano))
+	j.gives(t, before, "--to-revision", fmt.Sprint(inside), "--best")
+	j.gives(t, before, "--to", at.Format(time.RFC3339Nano), "--best")
+	if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
+		t.Errorf("dr archive verify: %+v", v)
+	}
+}
+
+func putKeys(t *testing.T, client *clientv3.Client, prefix string, n int) {
+	t.Helper()
+	for i := range n {
+		put(t, client, fmt.Sprint(prefix, i), "x")
+	}
+}
+
+// logFiles are those of the first member's log, oldest first.
+func logFiles(t *testing.T, c *servers.Cluster) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(c.Members[0].DataDir, "member", "wal", "*.wal"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	return files
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// After a fork of the history there are two lineages. Both are whole, and nothing of the old one is behind the fork in
+// the new one.
+func (j job) forked(t *testing.T, a *agent.Agent, client *clientv3.Client, old database.Image, oldLineage string) {
+	t.Helper()
+	list := j.untilWindows(t, 2)
+	agent.CatchUp(t, a)
+	if n := len(j.lineages(t)); n != 2 || len(list.Gaps) != 1 || list.Gaps[0].Lineage != oldLineage || list.Gaps[0].NextLineage == oldLineage {
+		t.Errorf("%d lineages, gaps %+v", n, list.Gaps)
+	}
+	newest := live(t, client, 0)
+	for _, kv := range newest.KVs {
+		if strings.HasPrefix(string(kv.Key), "lost/") {
+			t.Fatalf("the fork has not lost %s", kv.Key)
+		}
+	}
+	j.gives(t, newest)
+	j.gives(t, newest, "--to-revision", fmt.Sprint(newest.Revision))
+	j.gives(t, old, "--lineage", oldLineage, "--to-revision", fmt.Sprint(old.Revision))
+	if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
+		t.Errorf("dr archive verify: %+v", v)
+	}
+}
+
+// A member that had not got the last writes is made the only one of its cluster, which keeps its id: what it writes now is
+// another history. It makes no difference whether that is shorter or longer than what was archived.
+func TestLogForceNewCluster(t *testing.T) {
+	skipShort(t)
+	for _, n := range []int{5, 60} {
+		t.Run(fmt.Sprint(n, " writes"), func(t *testing.T) {
+			source := servers.Start(t, servers.Options{Members: 3})
+			client := source.Client(t, servers.At(source.Members[0]))
+			source.MoveLeader(t, 0)
+			j := newJob(t)
+			first := j.archiving(t, source, 0)
+			j.firstWindow(t, client, first)
+			second := j.archiving(t, source, 1)
+			second.Until(t, "it stands by", func(s archive.Status) bool { return s.State == archive.Standby })
+			putKeys(t, client, "kept/", 30)
+			agent.CatchUp(t, first)
+			oldLineage := j.lineages(t)[0]
+			source.Pause(t, 1)
+			putKeys(t, client, "lost/", 30)
+			agent.CatchUp(t, first)
+			old := live(t, client, 0)
+			for i := range source.Members {
+				source.Kill(t, i)
+			}
+			source.Members[1].ExtraArgs = []string{"--force-new-cluster"}
+			source.Restart(t, 1)
+			client = source.Client(t, servers.At(source.Members[1]))
+			putKeys(t, client, "new/", n)
+			second.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
+			j.forked(t, second, client, old, oldLineage)
+		})
+	}
+}
+
+// A member's data dir is restored in place, with the same URLs and the same token, and so with the same ids, while the
+// agent runs.
+func TestLogRestoredInPlace(t *testing.T) {
+	skipShort(t)
+	for _, n := range []int{5, 100} {
+		t.Run(fmt.Sprint(n, " writes"), func(t *testing.T) {
+			source := servers.Start(t, servers.Options{})
+			m := source.Members[0]
+			client := source.Client(t)
+			j := newJob(t)
+			a := j.archiving(t, source, 0)
+			j.firstWindow(t, client, a)
+			putKeys(t, client, "kept/", 30)
+			oldLineage := j.lineages(t)[0]
+			b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+			putKeys(t, client, "lost/", 30)
+			agent.CatchUp(t, a)
+			old := live(t, client, 0)
+			status, err := client.Status(t.Context(), m.ClientURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source.Stop(t, 0)
+			restored := filepath.Join(t.TempDir(), "restored")
+			command.Must(t, j.env, "restore", b.ID, "--name", m.Name, "--data-dir", restored,
+				"--initial-cluster", m.Name+"="+m.PeerURL, "--initial-cluster-token", "etcd-dr-test")
+			if err := os.RemoveAll(m.DataDir); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(restored, m.DataDir); err != nil {
+				t.Fatal(err)
+			}
+			source.Restart(t, 0)
+			now, err := client.Status(t.Context(), m.ClientURL)
+			if err != nil || now.Header.ClusterId != status.Header.ClusterId || now.Header.MemberId != status.Header.MemberId {
+				t.Fatalf("before %v, now %v, %v", status, now, err)
+			}
+			putKeys(t, client, "new/", n)
+			a.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
+			j.forked(t, a, client, old, oldLineage)
+		})
+	}
+}

@@ -1,0 +1,184 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/test/agent"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// Clusters whose names begin alike share a repository. None ever gets a byte of another's.
+func TestLogNamesThatBeginAlike(t *testing.T) {
+	skipShort(t)
+	first := newJob(t)
+	jobs := map[string]job{}
+	clients := map[string]*clientv3.Client{}
+	var agents []*agent.Agent
+	for i, names := range [][]string{{"a", "cluster10"}, {"a0", "cluster1"}} {
+		source := servers.Start(t, servers.Options{})
+		for _, name := range names {
+			j := first
+			j.env = append(append([]string{}, first.env...), "DR_CLUSTER="+name)
+			a := j.archiving(t, source, 0)
+			jobs[name], clients[name], agents = j, source.Client(t), append(agents, a)
+			j.firstWindow(t, clients[name], a)
+		}
+		for n := range 50 {
+			put(t, clients[names[0]], fmt.Sprint("key/", n), fmt.Sprint("of server ", i))
+		}
+	}
+	for _, a := range agents {
+		agent.CatchUp(t, a)
+		a.Stop(t)
+	}
+	for name, j := range jobs {
+		j.gives(t, live(t, clients[name], 0))
+		list, _ := j.list(t)
+		if len(list.Backups) != 1 || len(list.Windows) != 1 || list.Windows[0].Cluster != name {
+			t.Errorf("list of %s: %+v", name, list)
+		}
+	}
+	for _, gone := range []string{"a", "cluster1"} { // what the others hold is no way out
+		if err := os.RemoveAll(filepath.Join(first.repo, gone)); err != nil {
+			t.Fatal(err)
+		}
+		jobs[gone].refuses(t, 3, "not in the repository")
+	}
+	for _, left := range []string{"a0", "cluster10"} {
+		jobs[left].gives(t, live(t, clients[left], 0))
+	}
+}
+
+// files are the contents of everything below dir.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		all[path] = fmt.Sprintf("%v %v %s", info.Mode(), info.ModTime(), data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// A damaged log is neither read past the damage nor touched.
+func TestLogOfADamagedMember(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{})
+	for n := range 200 {
+		put(t, source.Client(t), fmt.Sprint("key/", n), strings.Repeat("x", 500))
+	}
+	dir := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(dir, os.DirFS(source.Members[0].DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("%q, %v", logs, err)
+	}
+	data, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		data[50_000+i] ^= 0xff
+	}
+	if err := os.WriteFile(logs[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, dir)
+	j := newJob(t)
+	a := agent.Start(t, j.env, dir, reach(source)...)
+	if code := a.Wait(t); code != 3 || !strings.Contains(a.Said(), filepath.Base(logs[0])) {
+		t.Errorf("exit code %d, want 3 and the file's name:\n%s", code, a.Said())
+	}
+	if !maps.Equal(before, files(t, dir)) {
+		t.Error("the data dir has changed")
+	}
+}
+
+// An empty repository holds nothing to restore, and an empty data dir no log.
+func TestLogOfNothing(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{})
+	j := newJob(t)
+	if err := os.Mkdir(j.repo, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{nil, {"--best"}, {"--to-revision", "5"}, {"--to", "1s ago"}, {"--to-revision", "5", "--best"}} {
+		j.refuses(t, 3, "not in the repository", args...)
+	}
+	if out := command.Run(t, j.env, "archive", "verify"); out.Code != 3 {
+		t.Errorf("verify: exit code %d: %s", out.Code, out.Stderr)
+	}
+	missing := filepath.Join(t.TempDir(), "missing")
+	if code := agent.Start(t, j.env, missing, reach(source)...).Wait(t); code != 2 {
+		t.Errorf("without a data dir: exit code %d, want 2", code)
+	}
+	if _, err := os.Stat(missing); err == nil {
+		t.Error("the missing data dir is there")
+	}
+}
+
+// A server that shows a certificate of another authority is not spoken to: TLS is verified unless it is told not to be.
+func TestLogOfAServerOfAnotherAuthority(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{TLS: true})
+	put(t, source.Client(t), "key", "value")
+	other := servers.NewCertificates(t)
+	own := source.Certificates
+	for name, args := range map[string][]string{
+		"of another authority":      {"--cacert", other.CA, "--cert", own.Cert, "--key", own.Key},
+		"of none that is known":     {"--cert", own.Cert, "--key", own.Key},
+		"with another client's own": {"--cacert", own.CA, "--cert", other.Cert, "--key", other.Key},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJob(t)
+			a := agent.Start(t, j.env, source.Members[0].DataDir, append([]string{"--endpoints", source.Endpoints()[0]}, args...)...)
+			a.Until(t, "it says why it waits", func(s archive.Status) bool {
+				return s.State == archive.Waiting && strings.Contains(s.Problem, "certificate")
+			})
+			a.Stop(t)
+			if stored := files(t, filepath.Dir(j.repo)); len(stored) != 1 { // the key
+				t.Errorf("something was stored: %d files", len(stored))
+			}
+		})
+	}
+}
+
+// The log of etcd 3.4 holds passwords as they are: it is not stored where anybody can read it.
+func TestLogWithPasswordsIsSealed(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{Version: "3.4", Auth: true, TLS: true})
+	j := newJob(t)
+	j.env = []string{"DR_REPO=file://" + j.repo, "DR_CLUSTER=prod"}
+	a := j.archiving(t, source, 0)
+	if code := a.Wait(t); code != 4 || !strings.Contains(a.Said(), "--recipient") || !strings.Contains(a.Said(), "passwords") {
+		t.Errorf("exit code %d, want 4, and why:\n%s", code, a.Said())
+	}
+	for name, content := range files(t, filepath.Dir(j.repo)) {
+		if strings.Contains(content, source.RootPassword) || strings.HasSuffix(name, ".seg") {
+			t.Errorf("%s was stored", name)
+		}
+	}
+}
