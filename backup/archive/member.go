@@ -69,23 +69,22 @@ func (m *member) ask(ctx context.Context) (word, error) {
 const markTries = 4
 
 // mark is a place in the log and a time: all that a client was told before NotBefore is at Position or before, and
-// nothing up to it was written after NotAfter.
-func (m *member) mark(ctx context.Context) (segment.Mark, error) {
-	mark := segment.Mark{Interval: segment.Interval{NotBefore: time.Now().UTC()}}
+// nothing up to it was written after NotAfter. The member's last word comes with it.
+func (m *member) mark(ctx context.Context) (mark segment.Mark, w word, err error) {
+	mark = segment.Mark{Interval: segment.Interval{NotBefore: time.Now().UTC()}}
 	if err := m.server.Confirm(ctx); err != nil {
-		return segment.Mark{}, err
+		return segment.Mark{}, word{}, err
 	}
 	for range markTries {
-		w, err := m.ask(ctx)
-		if err != nil {
-			return segment.Mark{}, err
+		if w, err = m.ask(ctx); err != nil {
+			return segment.Mark{}, word{}, err
 		}
 		mark.Position, mark.Revision, mark.NotAfter = w.committed, w.revision, time.Now().UTC()
 		if mark.Revision > 0 {
 			break
 		}
 	}
-	return mark, nil
+	return mark, w, nil
 }
 
 // hash asks for the HashKV of the newest revision. What made that revision had been committed when it was named.

@@ -41,24 +41,50 @@ type work struct {
 // errTaken ends a turn and not the agent.
 var errTaken = errors.New("another agent has stored this part of the log")
 
-// step is what happens at each tick: hear the member, take what it has committed, send what is due.
-// What is on its way outlives ctx a little, so it has a context of its own.
+// step is what happens at each tick: take what the member has committed, send what is due. What is on its way outlives
+// ctx a little, so it has a context of its own.
 func (w *work) step(ctx, storing context.Context) error {
-	if err := w.hear(ctx); err != nil {
+	if err := w.take(); err != nil {
+		return err
+	}
+	if err := w.patient(w.hear(ctx)); err != nil {
 		return err
 	}
 	if err := w.take(); err != nil {
 		return err
 	}
-	if w.storing == nil && w.pending.due(time.Now(), w.config.Flush, w.config.SegmentSize) {
-		if err := w.markEnd(ctx); err != nil {
-			return err
-		}
+	if w.due() {
 		w.send(storing)
 	}
 	w.confirm()
 	w.tell()
 	return w.stuck()
+}
+
+func (w *work) due() bool {
+	return w.storing == nil && w.pending.due(time.Now(), w.config.Flush, w.config.SegmentSize)
+}
+
+// markEvery is how often a time is tied to a position, if nothing is stored.
+const markEvery = time.Second
+
+// hear asks the member where it is: before a segment is sent, so that it ends with a mark and the catalog knows its
+// newest point well; once a second; and when something new is there that the log itself does not say is committed, which
+// it may not do for minutes on an idle cluster.
+func (w *work) hear(ctx context.Context) error {
+	if w.due() || time.Since(w.markedAt) >= markEvery {
+		w.hash(ctx)
+		return w.mark(ctx)
+	}
+	if len(w.pending.requests) > 0 || w.log.Backlog().Held == 0 {
+		return nil
+	}
+	word, err := w.member.ask(ctx)
+	if err != nil {
+		return err
+	}
+	w.log.Confirm(word.applied, word.term)
+	return nil
 }
 
 // stuck is an error if the member has long committed what its log on the disk does not show: a length that is damaged
@@ -74,51 +100,13 @@ func (w *work) stuck() error {
 	return nil
 }
 
-// markEnd has a segment end with a mark: what the catalog knows of the newest point is what it says.
-func (w *work) markEnd(ctx context.Context) error {
-	if err := w.mark(ctx); err != nil {
-		return w.patient(err)
-	}
-	if err := w.hearWord(ctx); err != nil {
-		return w.patient(err)
-	}
-	return w.take()
-}
-
-// markEvery is how often a time is tied to a position.
-const markEvery = time.Second
-
-// hear asks the member what is committed, and once a second for a mark. A member that does not answer is waited for:
-// what its log says of itself is archived all the same, so only a leader that is missing for long ends the turn.
-func (w *work) hear(ctx context.Context) error {
-	if err := w.hearWord(ctx); err != nil {
-		return w.patient(err)
-	}
-	if time.Since(w.markedAt) < markEvery {
-		return nil
-	}
-	if err := w.mark(ctx); err != nil {
-		return w.patient(err)
-	}
-	w.hash(ctx)
-	return nil
-}
-
-func (w *work) hearWord(ctx context.Context) error {
-	word, err := w.member.ask(ctx)
+func (w *work) mark(ctx context.Context) error {
+	mark, word, err := w.member.mark(ctx)
 	if err != nil {
 		return err
 	}
 	w.version = word.version
 	w.log.Confirm(word.applied, word.term)
-	return nil
-}
-
-func (w *work) mark(ctx context.Context) error {
-	mark, err := w.member.mark(ctx)
-	if err != nil {
-		return err
-	}
 	w.heardAt = time.Now()
 	w.markedAt = w.heardAt
 	if mark.Position < w.stored.Position { // a leader has just confirmed that there is no more: history went back
@@ -131,9 +119,9 @@ func (w *work) mark(ctx context.Context) error {
 }
 
 // patient swallows err until the member has been without a leader for as long as a lease lasts: then it is another
-// agent's turn.
+// agent's turn. Until then what its log says of itself is archived all the same.
 func (w *work) patient(err error) error {
-	if time.Since(w.heardAt) < w.config.Lease {
+	if err == nil || time.Since(w.heardAt) < w.config.Lease {
 		return nil
 	}
 	return err
@@ -157,16 +145,23 @@ func (w *work) hash(ctx context.Context) {
 func (w *work) take() error {
 	for w.cannotGoOn == nil && w.pending.bytes < heldSegments*w.config.SegmentSize {
 		more, readErr := w.log.Read()
-		batch, err := w.log.Take(w.config.SegmentSize)
-		if err = cmp.Or(err, readErr); err != nil {
-			w.cannotGoOn = err
+		if err := w.takeBatches(); err != nil {
+			return err
+		}
+		w.cannotGoOn = cmp.Or(w.cannotGoOn, readErr)
+		if !more {
 			return nil
 		}
-		if batch.Last == 0 {
-			if !more {
-				return nil
-			}
-			continue
+	}
+	return w.log.Hold() // the store is behind: keep what etcd may purge meanwhile
+}
+
+// takeBatches takes what is committed of what was read.
+func (w *work) takeBatches() error {
+	for w.cannotGoOn == nil {
+		batch, err := w.log.Take(w.config.SegmentSize)
+		if w.cannotGoOn = err; err != nil || batch.Last == 0 {
+			return nil
 		}
 		if err := w.refusePasswords(batch); err != nil {
 			return err
@@ -174,7 +169,7 @@ func (w *work) take() error {
 		w.pending.add(batch, time.Now())
 		w.took = true
 	}
-	return w.log.Hold() // the store is behind: keep what etcd may purge meanwhile
+	return nil
 }
 
 // heldSegments is how many segments' requests may wait in memory while the store is behind.

@@ -74,17 +74,15 @@ func New(src io.Reader, to Recipients) (io.ReadCloser, error) {
 	return s, nil
 }
 
-// thorough compresses what is small and in memory. On a log, where values come again, it makes a tenth less than what New
-// does, which on a database would gain little and take twice the CPU. One is enough: it is costly to make, and keeps its
-// tables.
-var thorough = sync.OnceValues(func() (*zstd.Encoder, error) {
-	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(1),
+// whole compresses what is in memory. One is enough: it is costly to make, and keeps its tables.
+var whole = sync.OnceValues(func() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(1),
 		zstd.WithZeroFrames(true))
 })
 
-// Bytes seals plain for the recipients, as New does a stream, and compresses it harder.
+// Bytes seals plain for the recipients, as New does a stream.
 func Bytes(plain []byte, to Recipients) ([]byte, error) {
-	enc, err := thorough()
+	enc, err := whole()
 	if err != nil {
 		return nil, fmt.Errorf("start compressing: %w", err)
 	}

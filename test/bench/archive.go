@@ -196,7 +196,7 @@ func (a archived) render(b *bytes.Buffer) (past error) {
 	at := func(share float64) time.Duration { return a.lag[min(len(a.lag)-1, int(share*float64(len(a.lag))))] }
 	perEvent := float64(a.cpu.Microseconds()) / float64(a.events)
 	size := float64(a.bytes) / float64(a.events)
-	fmt.Fprintf(b, "\n## Archiving the log\n\n%d puts of 256 bytes at %.0f a second, acknowledged by a server that shares the two cores with its clients and the\nagent; `--flush 1s`, encrypted. Values are hex digits, and every other one was there before.\n\n", a.events, a.pace)
+	fmt.Fprintf(b, "\n## Archiving the log\n\n%d puts of 256 bytes at %.0f a second, acknowledged by a server that shares the two cores with its clients and the\nagent; `--flush 1s`, encrypted. Values are hex digits, and every other one is one of 100 that come again and again.\n\n", a.events, a.pace)
 	b.WriteString("| | measured | limit |\n|---|---|---|\n")
 	fmt.Fprintf(b, "| acknowledged to durable, median | %.2f s | |\n| 99th percentile | %.2f s | 2.5 s |\n| the longest | %.2f s | |\n",
 		at(0.5).Seconds(), at(0.99).Seconds(), at(1).Seconds())

@@ -140,11 +140,11 @@ func key(random *rand.Rand) []byte {
 	return fmt.Appendf(nil, "/registry/pods/namespace-%03d/object-%06d", n%100, n)
 }
 
-// value is 256 hex digits, and every other time one that was there before.
+// value is 256 hex digits, and every other time one of 100 that come again and again.
 func value(random *rand.Rand) []byte {
 	source := random
 	if random.IntN(2) == 0 {
-		source = rand.New(rand.NewPCG(7, random.Uint64N(1000)))
+		source = rand.New(rand.NewPCG(7, random.Uint64N(100)))
 	}
 	var raw [128]byte
 	for i := 0; i < len(raw); i += 8 {
