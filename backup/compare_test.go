@@ -121,7 +121,7 @@ func TestCompareMembersAfterTheMemberWent(t *testing.T) {
 	t.Parallel()
 	fakes, urls := three(t)
 	fakes[0].status = func(call int64) error {
-		if call <= 2 { // Connect's and the one before the stream
+		if call <= 3 { // Connect's, the one before the stream and the one when it has begun
 			return nil
 		}
 		return status.Error(codes.Unavailable, "gone")

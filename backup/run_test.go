@@ -26,6 +26,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/embedded"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -198,8 +199,8 @@ func factsOf(t *testing.T, snapshot []byte) facts {
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
-	client := clientOf(t, etcd)
+	etcd := embedded.Start(t, nil)
+	client := etcd.Client(t)
 	put(t, client, "/registry/pods/default/a", "pod")
 	put(t, client, "/registry/secrets/default/a", "k8s:enc:aescbc:v1:key1:secret")
 	defer writeAlways(t, client)()
@@ -209,25 +210,25 @@ func TestRun(t *testing.T) {
 			r, keys := request(t)
 			r.Labels = repository.Labels{"why": "before the upgrade"}
 			began, l := time.Now().UTC(), &listener{}
-			result := mustRun(t, at(etcd.url), to, r, l)
+			result := mustRun(t, at(etcd.URL), to, r, l)
 			l.wantWarnings(t, "EncryptionConfiguration")
 			m, snapshot := result.Manifest, fetched(t, to, result.Backup, keys)
-			wantTrue(t, client, etcd.url, m, factsOf(t, snapshot))
+			wantTrue(t, client, etcd.URL, m, factsOf(t, snapshot))
 
 			if m.Started.Before(began) || m.Finished.Before(m.Started) || m.Finished.After(time.Now()) {
 				t.Errorf("started %s, finished %s", m.Started, m.Finished)
 			}
 			id := fmt.Sprintf("%x", uint64(etcd.Server.MemberID()))
 			self := repository.Member{
-				ID: id, Name: "m1", ClientURLs: []string{etcd.url}, PeerURLs: []string{etcd.Config().AdvertisePeerUrls[0].String()},
+				ID: id, Name: "m1", ClientURLs: []string{etcd.URL}, PeerURLs: []string{etcd.Config().AdvertisePeerUrls[0].String()},
 			}
 			want := repository.Manifest{
 				Format: repository.ManifestFormat, Cluster: "prod", DRVersion: "test", EtcdVersion: "3.7.3",
 				ClusterID: fmt.Sprintf("%x", uint64(etcd.Server.Cluster().ID())), Member: self, Members: []repository.Member{self},
 				Seal: r.To.Seal(), Kubernetes: true, KubernetesEncrypted: true, Labels: r.Labels,
 
-				ID: m.ID, Started: m.Started, Finished: m.Finished, Revision: m.Revision,
-				RaftIndex: m.RaftIndex, RaftTerm: m.RaftTerm, HashKV: m.HashKV, Plain: m.Plain, Stored: m.Stored,
+				ID: m.ID, Started: m.Started, Finished: m.Finished, Revision: m.Revision, RevisionMax: m.RevisionMax,
+				RaftIndex: m.RaftIndex, RaftIndexMax: m.RaftIndexMax, RaftTerm: m.RaftTerm, HashKV: m.HashKV, Plain: m.Plain, Stored: m.Stored,
 			}
 			if diff := cmp.Diff(want, m); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
@@ -259,8 +260,11 @@ func writeAlways(t *testing.T, client *clientv3.Client) (stop func()) {
 // wantTrue holds the manifest against the database and the live server.
 func wantTrue(t *testing.T, client *clientv3.Client, url string, m repository.Manifest, f facts) {
 	t.Helper()
-	if m.Revision > f.revision || m.Revision < 3 {
-		t.Errorf("revision %d, the snapshot is at %d", m.Revision, f.revision)
+	if m.Revision > f.revision || m.Revision < 3 || m.RevisionMax < f.revision {
+		t.Errorf("revision %d to %d, the snapshot is at %d", m.Revision, m.RevisionMax, f.revision)
+	}
+	if m.RaftIndexMax < f.index {
+		t.Errorf("index up to %d, the snapshot is at %d", m.RaftIndexMax, f.index)
 	}
 	if m.RaftIndex > f.index || m.RaftIndex == 0 || m.RaftTerm > f.term || m.RaftTerm == 0 {
 		t.Errorf("index %d, term %d; the snapshot is at %d, %d", m.RaftIndex, m.RaftTerm, f.index, f.term)
@@ -360,8 +364,8 @@ func TestRunWithoutQuorum(t *testing.T) {
 
 func TestRunMarksAlarms(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = 64 << 10 })
-	client := clientOf(t, etcd)
+	etcd := embedded.Start(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = 64 << 10 })
+	client := etcd.Client(t)
 	for { // until the quota is used up, and the alarm raised
 		if _, err := client.Put(t.Context(), "key", strings.Repeat("x", 20_000)); err != nil {
 			break
@@ -369,7 +373,7 @@ func TestRunMarksAlarms(t *testing.T) {
 	}
 	r, _ := request(t)
 	l := &listener{}
-	result := mustRun(t, at(etcd.url), open(t, mem.New()), r, l)
+	result := mustRun(t, at(etcd.URL), open(t, mem.New()), r, l)
 	if !slices.Equal(result.Alarms, []string{"NOSPACE"}) {
 		t.Errorf("alarms %v", result.Alarms)
 	}
@@ -378,8 +382,8 @@ func TestRunMarksAlarms(t *testing.T) {
 
 func TestRunWithUsers(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
-	client := clientOf(t, etcd)
+	etcd := embedded.Start(t, nil)
+	client := etcd.Client(t)
 	const password = "s3cret-root"
 	for _, step := range []func() error{
 		func() error { _, err := client.UserAdd(t.Context(), "root", password); return err },
@@ -392,7 +396,7 @@ func TestRunWithUsers(t *testing.T) {
 	}
 	r, _ := request(t)
 	to, l := open(t, mem.New()), &listener{}
-	cfg := at(etcd.url)
+	cfg := at(etcd.URL)
 	if _, err := backup.Run(t.Context(), cfg, to, r, l.report); err == nil || !strings.Contains(err.Error(), "--user") {
 		t.Errorf("nobody may take a backup: %v", err)
 	}
@@ -410,44 +414,42 @@ func TestRunWithUsers(t *testing.T) {
 
 func TestRunWithALearner(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
+	etcd := embedded.Start(t, nil)
 	urls := servers.FreeURLs(t, 2)
-	if _, err := clientOf(t, etcd).MemberAddAsLearner(t.Context(), urls[1:]); err != nil {
+	if _, err := etcd.Client(t).MemberAddAsLearner(t.Context(), urls[1:]); err != nil {
 		t.Fatal(err)
 	}
-	learner := startEtcd(t, func(cfg *embed.Config) {
+	learner := embedded.Start(t, func(cfg *embed.Config) {
 		cfg.Name = "m2"
-		parsed := parsedURLs(t, urls)
-		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = parsed[:1], parsed[:1]
-		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = parsed[1:], parsed[1:]
+		embedded.Listen(t, cfg, urls)
 		cfg.InitialCluster = "m1=" + etcd.Config().AdvertisePeerUrls[0].String() + ",m2=" + urls[1]
 		cfg.ClusterState = embed.ClusterStateFlagExisting
 	})
 	to, l := open(t, mem.New()), &listener{}
 	r, _ := request(t)
-	r.From = learner.url
-	for _, cfg := range []cluster.Config{at(learner.url), at(etcd.url), at(etcd.url, learner.url)} {
+	r.From = learner.URL
+	for _, cfg := range []cluster.Config{at(learner.URL), at(etcd.URL), at(etcd.URL, learner.URL)} {
 		_, err := backup.Run(t.Context(), cfg, to, r, l.report)
-		if !errors.Is(err, backup.ErrRefused) || !strings.Contains(err.Error(), learner.url+" is a learner") {
+		if !errors.Is(err, backup.ErrRefused) || !strings.Contains(err.Error(), learner.URL+" is a learner") {
 			t.Errorf("a learner by name: %v", err)
 		}
 	}
 	r.From = "any"
 	// A learner does not tell who else there is.
-	if _, err := backup.Run(t.Context(), at(learner.url), to, r, l.report); !errors.Is(err, backup.ErrRefused) {
+	if _, err := backup.Run(t.Context(), at(learner.URL), to, r, l.report); !errors.Is(err, backup.ErrRefused) {
 		t.Errorf("a learner alone: %v", err)
 	}
 	wantNothing(t, to)
-	for _, from := range []string{"any", "leader", etcd.url} {
+	for _, from := range []string{"any", "leader", etcd.URL} {
 		r.From = from
-		result := mustRun(t, at(learner.url, etcd.url), to, r, l)
+		result := mustRun(t, at(learner.URL, etcd.URL), to, r, l)
 		isLearner := func(m repository.Member) bool { return m.Name == "m2" && m.Learner }
 		if result.Member.Name != "m1" || len(result.Members) != 2 || !slices.ContainsFunc(result.Members, isLearner) {
 			t.Errorf("--from %s: read from %+v of %+v", from, result.Member, result.Members)
 		}
 	}
 	r.From = "follower"
-	if _, err := backup.Run(t.Context(), at(etcd.url), to, r, l.report); !errors.Is(err, backup.ErrRefused) {
+	if _, err := backup.Run(t.Context(), at(etcd.URL), to, r, l.report); !errors.Is(err, backup.ErrRefused) {
 		t.Errorf("a learner as follower: %v", err)
 	}
 	l.wantWarnings(t)

@@ -2,9 +2,7 @@ package cluster_test
 
 import (
 	"context"
-	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,65 +11,21 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/test/embedded"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// embedded is a server of this process that may be closed before its test ends, too.
-type embedded struct {
-	*embed.Etcd
-	once sync.Once
-}
-
-func (e *embedded) Close() { e.once.Do(e.Etcd.Close) }
-
 // startEtcd runs a real server of this very process on loopback, and returns its client URL. change may be nil.
-func startEtcd(t *testing.T, change func(*embed.Config)) (string, *embedded) {
+func startEtcd(t *testing.T, change func(*embed.Config)) (string, *embedded.Server) {
 	t.Helper()
-	cfg := embed.NewConfig()
-	cfg.Dir = t.TempDir()
-	cfg.Name = "m1"
-	setURLs(t, cfg, servers.FreeURLs(t, 2))
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	cfg.UnsafeNoFsync = true
-	cfg.TickMs, cfg.ElectionMs = 20, 200 // an election then costs no second
-	cfg.BcryptCost = 4                   // nor a login a tenth of one
-	if change != nil {
-		change(cfg)
-	}
-	started, err := embed.StartEtcd(cfg)
-	if err != nil {
-		t.Fatalf("start etcd: %v", err)
-	}
-	etcd := &embedded{Etcd: started}
-	t.Cleanup(etcd.Close)
-	select {
-	case <-etcd.Server.ReadyNotify():
-	case <-time.After(30 * time.Second):
-		t.Fatal("etcd is not ready after 30 s")
-	}
-	return cfg.ListenClientUrls[0].String(), etcd
-}
-
-func setURLs(t *testing.T, cfg *embed.Config, urls []string) {
-	t.Helper()
-	parsed := make([]url.URL, len(urls))
-	for i, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parsed[i] = *u
-	}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = parsed[:1], parsed[:1]
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = parsed[1:], parsed[1:]
+	s := embedded.Start(t, change)
+	return s.URL, s
 }
 
 // overTLS has the server's clients speak TLS and show a certificate of the same authority.
 func overTLS(t *testing.T, files *servers.Certificates) func(*embed.Config) {
 	return func(cfg *embed.Config) {
-		urls := append(servers.FreeTLSURLs(t, 1), servers.FreeURLs(t, 1)...)
-		setURLs(t, cfg, urls)
+		embedded.Listen(t, cfg, append(servers.FreeTLSURLs(t, 1), servers.FreeURLs(t, 1)...))
 		cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 		cfg.ClientTLSInfo.CertFile, cfg.ClientTLSInfo.KeyFile = files.ServerCert, files.ServerKey
 		cfg.ClientTLSInfo.TrustedCAFile, cfg.ClientTLSInfo.ClientCertAuth = files.CA, true

@@ -31,9 +31,7 @@ func Start(t testing.TB, change func(*embed.Config)) *Server {
 	cfg := embed.NewConfig()
 	cfg.Dir = t.TempDir()
 	cfg.Name = "m1"
-	urls := parse(t, servers.FreeURLs(t, 2))
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = urls[:1], urls[:1]
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = urls[1:], urls[1:]
+	Listen(t, cfg, servers.FreeURLs(t, 2))
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.UnsafeNoFsync = true
@@ -47,8 +45,10 @@ func Start(t testing.TB, change func(*embed.Config)) *Server {
 	return s
 }
 
-func parse(t testing.TB, texts []string) (urls []url.URL) {
+// Listen sets where a server listens: the first URL is for its clients, the second for its peers.
+func Listen(t testing.TB, cfg *embed.Config, texts []string) {
 	t.Helper()
+	var urls []url.URL
 	for _, text := range texts {
 		u, err := url.Parse(text)
 		if err != nil {
@@ -56,7 +56,8 @@ func parse(t testing.TB, texts []string) (urls []url.URL) {
 		}
 		urls = append(urls, *u)
 	}
-	return urls
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = urls[:1], urls[:1]
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = urls[1:], urls[1:]
 }
 
 const readyTimeout = 30 * time.Second
