@@ -78,7 +78,7 @@ func drawPast(t *rapid.T) *past {
 		for range rapid.IntRange(0, 4).Draw(t, "backups") {
 			p.drawBackup(t, h)
 		}
-		begun = begun.Add(12 * step) // no backup may fit the other history by its time
+		begun = begun.Add(12 * step)                                                            // no backup may fit the other history by its time
 		revision = h.states[rapid.IntRange(0, len(h.states)-1).Draw(t, "restored to")].revision // the next one goes on from here
 	}
 	slices.SortFunc(p.catalog.Backups, func(a, b repository.Backup) int { return b.Started.Compare(a.Started) })

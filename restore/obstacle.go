@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // Obstacle is what a run found in the way of its target: something that the catalog showed and that cannot be used.
 type Obstacle struct {
 	Base    bool   `json:"base,omitempty"`    // the backup
 	Segment uint64 `json:"segment,omitempty"` // seq of a segment of the plan's lineage
+	Ended   int64  `json:"ended,omitempty"`   // the plan's segments end at this revision, and what was asked for comes later
 	Marked  uint64 `json:"marked,omitempty"`  // the replay is right up to this position, and no further
 }
 
@@ -47,10 +49,33 @@ func (o Obstacle) around(c repository.Catalog, t Target, p Plan, why error) (rep
 				c.Lineages[i] = l.Without(o.Segment, why)
 			}
 		}
+	case o.Ended > 0:
+		c.Lineages = slices.Clone(c.Lineages)
+		for i, l := range c.Lineages {
+			if l.ID == p.Log.Lineage {
+				c.Lineages[i] = endingAt(l, p.Log.Last, o.Ended)
+			}
+		}
 	default:
 		return o.aroundMark(c, t, p)
 	}
 	return c, t, nil
+}
+
+// endingAt is l with a mark of what only a replay could tell: the revision at the end of one of its segments.
+func endingAt(l repository.Lineage, seq uint64, revision int64) repository.Lineage {
+	l.Segments = slices.Clone(l.Segments)
+	for i, s := range l.Segments {
+		if s.Seq != seq {
+			continue
+		}
+		mark := segment.Mark{Position: s.Last, Revision: revision, Interval: segment.Interval{NotBefore: s.Written, NotAfter: s.Written}}
+		if n := len(s.Marks); n > 0 {
+			mark.Interval = s.Marks[n-1].Interval
+		}
+		l.Segments[i].Marks = append(slices.Clone(s.Marks), mark)
+	}
+	return l
 }
 
 // aroundMark goes on from a backup behind the last mark that held. If there is none, that mark is the nearest point.

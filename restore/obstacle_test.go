@@ -366,14 +366,14 @@ func TestRunTargetEnds(t *testing.T) {
 		positions = append(positions, p+1)
 	}
 	for name, find := range map[string]func(restore.Plan) *restore.Obstacle{
-		"bases":    func(restore.Plan) *restore.Obstacle { return &restore.Obstacle{Base: true} },
+		"bases": func(restore.Plan) *restore.Obstacle { return &restore.Obstacle{Base: true} },
 		"segments": func(p restore.Plan) *restore.Obstacle {
 			if p.Log == nil {
 				return &restore.Obstacle{Base: true}
 			}
 			return &restore.Obstacle{Segment: p.Log.First}
 		},
-		"marks":    func(p restore.Plan) *restore.Obstacle { return &restore.Obstacle{Marked: p.Backup.RaftIndex + 1} },
+		"marks": func(p restore.Plan) *restore.Obstacle { return &restore.Obstacle{Marked: p.Backup.RaftIndex + 1} },
 	} {
 		r := &runs{find: find}
 		_, _, err := restore.RunTarget(t.Context(), evenCatalog(9, positions...), restore.Target{Best: true}, restore.Layout{Token: "t"}, now, r.run)
@@ -395,5 +395,30 @@ func TestRunTargetStops(t *testing.T) {
 		func(context.Context, restore.Plan) (restore.Result, error) { count++; return restore.Result{}, away })
 	if !errors.Is(err, away) || count != 1 {
 		t.Errorf("away: %d runs, %v", count, err)
+	}
+}
+
+// A revision that may be behind the last mark, and turns out not to be.
+func TestRunTargetBehindTheEnd(t *testing.T) {
+	c := evenCatalog(3, 9)
+	c.Lineages[0].Segments[2].Marks[0].Revision = 0 // a busy member does not always know
+	find := func(p restore.Plan) *restore.Obstacle {
+		if p.Log.Revision == 129 {
+			return &restore.Obstacle{Ended: 127}
+		}
+		return nil
+	}
+	r := &runs{find: find}
+	_, _, err := restore.RunTarget(t.Context(), c, restore.Target{Revision: 129}, restore.Layout{Token: "t"}, now, r.run)
+	if err == nil || len(r.ways) != 1 || !strings.Contains(err.Error(), "revision 127") || !strings.Contains(err.Error(), "--best") {
+		t.Errorf("without --best: %q, %v", r.ways, err)
+	}
+	r = &runs{find: find}
+	plan, _, err := restore.RunTarget(t.Context(), c, restore.Target{Revision: 129, Best: true}, restore.Layout{Token: "t"}, now, r.run)
+	if err != nil || len(r.ways) != 2 || plan.Log.Revision != 0 || plan.Log.Last != 3 {
+		t.Errorf("with --best: %q, %v, %+v", r.ways, err, plan.Log)
+	}
+	if len(c.Lineages[0].Segments[2].Marks) != 1 {
+		t.Error("the catalog was changed")
 	}
 }

@@ -40,7 +40,8 @@ func (r *run) replay(ctx context.Context) error {
 		return r.explain(err)
 	}
 	if log.Revision > 0 && at.Revision != log.Revision {
-		return &UnreachableError{Why: fmt.Sprintf("revision %d is not in the log, which ends at revision %d", log.Revision, at.Revision)}
+		return &ObstacleError{Obstacle{Ended: at.Revision},
+			fmt.Errorf("revision %d is %w: the log ends at revision %d", log.Revision, repository.ErrNotFound, at.Revision)}
 	}
 	r.result.Replayed = &Replayed{
 		Lineage: log.Lineage, Segments: log.Segments, Requests: at.Requests, Position: at.Position,

@@ -44,7 +44,8 @@ func (p *pending) due(now time.Time, flush time.Duration, size int) bool {
 	return len(p.requests) > 0 && (p.bytes >= size || now.Sub(p.since) >= flush)
 }
 
-// mark adds m. Of several marks at one position the newest tells most; the revision is the same.
+// mark adds m. Of several marks at one position the first and the newest are kept, for the revision is the same: the first
+// says from when on the state was that one, and who asks for a moment of a long rest would get an older state without it.
 func (p *pending) mark(m segment.Mark) {
 	if n := len(p.marks); n > 0 {
 		last := p.marks[n-1]
@@ -54,7 +55,9 @@ func (p *pending) mark(m segment.Mark) {
 		m.NotBefore, m.NotAfter = later(m.NotBefore, last.NotBefore), later(m.NotAfter, last.NotAfter)
 		if m.Position == last.Position {
 			m.Revision = max(m.Revision, last.Revision)
-			p.marks = p.marks[:n-1]
+			if n > 1 && p.marks[n-2].Position == m.Position {
+				p.marks = p.marks[:n-1]
+			}
 		}
 	}
 	p.marks = append(p.marks, m)

@@ -24,7 +24,7 @@ func (a *app) list() *cobra.Command {
 booted (see dr verify). What looks like a backup and cannot be used is shown as damaged, and makes the exit code 3.`,
 		Args: noArgs,
 	}
-	cmd.Flags().IntVar(&newest, "newest", 0, "only that many of each cluster; 0: all")
+	cmd.Flags().IntVar(&newest, "newest", 0, "only that many of each cluster, and nothing of its log; 0: all")
 	cmd.Flags().BoolVar(&leftovers, "leftovers", false, "list what killed backups left instead")
 	a.repositoryFlags(cmd)
 	a.outputFlag(cmd)
@@ -75,7 +75,7 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 	var damaged error
 	now := time.Now()
 	for _, c := range clusters {
-		catalog, err := c.Load(ctx, repository.LoadOptions{Newest: newest, Proofs: true, Log: true})
+		catalog, err := c.Load(ctx, repository.LoadOptions{Newest: newest, Proofs: true, Log: newest == 0})
 		if err != nil {
 			return err
 		}

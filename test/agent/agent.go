@@ -77,6 +77,9 @@ func (a *Agent) Said() string {
 	return string(said)
 }
 
+// PID is the agent's process id.
+func (a *Agent) PID() int { return a.cmd.Process.Pid }
+
 // Status asks the agent over HTTP.
 func (a *Agent) Status() (archive.Status, error) {
 	client := http.Client{Timeout: askTimeout}

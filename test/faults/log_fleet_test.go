@@ -1,0 +1,266 @@
+package faults
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/test/agent"
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// claims are the most that agents have ever claimed.
+type claims struct {
+	mu        sync.Mutex
+	confirmed time.Time // what was acknowledged before is stored
+	durable   uint64    // positions up to here are stored
+}
+
+func (c *claims) hear(s archive.Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.durable = max(c.durable, s.Durable)
+	if s.ConfirmedAt.After(c.confirmed) {
+		c.confirmed = s.ConfirmedAt
+	}
+}
+
+func (c *claims) most() (confirmed time.Time, durable uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.confirmed, c.durable
+}
+
+// observed is an agent that is asked for its status again and again, so that what it claimed right before it died is
+// known.
+type observed struct {
+	*agent.Agent
+	stop      context.CancelFunc
+	observing sync.WaitGroup
+}
+
+const observeEvery = 20 * time.Millisecond
+
+func observe(t testing.TB, a *agent.Agent, into *claims) *observed {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	o := &observed{Agent: a, stop: stop}
+	o.observing.Go(func() {
+		for {
+			if s, err := a.Status(); err == nil {
+				into.hear(s)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(observeEvery):
+			}
+		}
+	})
+	t.Cleanup(o.lookAway)
+	return o
+}
+
+func (o *observed) lookAway() {
+	o.stop()
+	o.observing.Wait()
+}
+
+// fleet is a cluster under load, with agents beside its first members, which archive into one repository.
+type fleet struct {
+	cluster *servers.Cluster
+	repo    repo
+	key     keyPair
+	load    *load
+	random  *rand.Rand
+	claims  claims
+	agents  []*observed // beside the members of the same number
+}
+
+// fleetOf starts a cluster, agents and the load, and waits until there is something that can be restored.
+func fleetOf(t *testing.T, o servers.Options, agents int, to repo, random *rand.Rand) *fleet {
+	t.Helper()
+	f := &fleet{
+		cluster: servers.Start(t, o), repo: to, key: newKey(t, filepath.Join(t.TempDir(), "key.txt")), random: random,
+		agents: make([]*observed, agents),
+	}
+	for i := range f.agents {
+		f.start(t, i)
+	}
+	f.load = newLoad(t, f.cluster)
+	f.catchUp(t)
+	for end := time.Now().Add(hangs); len(f.repo.list(t).Windows) == 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("nothing can be restored: %+v", f.repo.list(t))
+		}
+	}
+	return f
+}
+
+func (f *fleet) start(t *testing.T, i int) {
+	t.Helper()
+	env := []string{"DR_REPO=file://" + string(f.repo), "DR_CLUSTER=" + clusterName, "DR_RECIPIENT=" + f.key.recipient}
+	a := agent.Start(t, env, f.cluster.Members[i].DataDir, "--endpoints", strings.Join(f.cluster.Endpoints(), ","))
+	f.agents[i] = observe(t, a, &f.claims)
+}
+
+func (f *fleet) each() (all []*agent.Agent) {
+	for _, o := range f.agents {
+		all = append(all, o.Agent)
+	}
+	return all
+}
+
+func (f *fleet) catchUp(t *testing.T) { t.Helper(); agent.CatchUp(t, f.each()...) }
+
+// pause is not for anything to happen, but to strike somewhere else each time.
+func (f *fleet) pause(most time.Duration) { time.Sleep(time.Duration(f.random.Int64N(int64(most)))) }
+
+// killAgent kills one, has a look while it is dead if there is one to be had, and starts another in its place.
+func (f *fleet) killAgent(t *testing.T, i int, look func()) {
+	t.Helper()
+	f.agents[i].Kill(t)
+	f.agents[i].lookAway()
+	if look != nil {
+		look()
+	}
+	f.start(t, i)
+}
+
+func (f *fleet) killMember(t *testing.T, i int) {
+	t.Helper()
+	f.cluster.Kill(t, i)
+	f.pause(time.Second)
+	f.cluster.Restart(t, i)
+}
+
+// cutStore lets no agent write more than a few bytes of a file, until one has noticed. Whether reading still works
+// makes no difference to an agent in the middle of its work. One in three dies of it.
+func (f *fleet) cutStore(t *testing.T, working int) {
+	t.Helper()
+	before, err := f.agents[working].Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes := f.random.Uint64N(4 << 10)
+	for _, a := range f.agents {
+		limitFiles(t, a.PID(), bytes)
+	}
+	f.agents[working].Until(t, "it notices that the store is away", func(s archive.Status) bool { return s.Failures > before.Failures })
+	f.pause(2 * time.Second)
+	if f.random.IntN(3) == 0 {
+		f.killAgent(t, working, nil)
+	}
+	for _, a := range f.agents {
+		limitFiles(t, a.PID(), unix.RLIM_INFINITY)
+	}
+}
+
+// limitFiles has every write of the process fail that makes a file longer than so many bytes; what fits is written.
+func limitFiles(t *testing.T, pid int, bytes uint64) {
+	t.Helper()
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
+		t.Fatalf("limit the files of process %d: %v", pid, err)
+	}
+}
+
+// restored is a restore's result, as far as it counts here.
+type restored struct {
+	Revision int64
+	Replayed struct{ Lineage string }
+}
+
+func (f *fleet) restore(t *testing.T, args ...string) database.Image {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "m1")
+	args = append([]string{"--identity", f.key.file, "--name", "m1", "--data-dir", dir, "--old-is-dead",
+		"--initial-cluster", "m1=http://127.0.0.1:2380"}, args...)
+	var r restored
+	run(t, f.repo.flags("restore", args...)...).good(t, &r)
+	image, _, err := database.Newest(filepath.Join(dir, "member", "snap", "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Revision != image.Revision {
+		t.Errorf("the restore tells of revision %d, the database has %d", r.Revision, image.Revision)
+	}
+	return image
+}
+
+// nothingLost restores the end of the log, and fails the test unless all that agents had claimed before is in it, and
+// nothing else but what the cluster has.
+func (f *fleet) nothingLost(t *testing.T) {
+	t.Helper()
+	confirmed, durable := f.claims.most()
+	if log := f.verify(t); len(log.Windows) == 1 && log.Windows[0].To.Position < durable {
+		t.Errorf("an agent has claimed position %d, the log ends at %d", durable, log.Windows[0].To.Position)
+	}
+	image := f.restore(t)
+	f.holds(t, image, confirmed)
+	f.isTrue(t, image)
+}
+
+// holds fails the test if a write that was acknowledged before the time is missing, or has another revision.
+func (f *fleet) holds(t *testing.T, image database.Image, before time.Time) {
+	t.Helper()
+	revisions := map[string]int64{}
+	for _, kv := range image.KVs {
+		revisions[string(kv.Key)] = kv.ModRevision
+	}
+	var missing []string
+	checked := 0
+	for key, a := range f.load.snapshot() {
+		if a.revision == 0 || !a.answered.Before(before) {
+			continue
+		}
+		if checked++; revisions[key] != a.revision {
+			missing = append(missing, key)
+		}
+	}
+	if len(missing) > 0 || checked == 0 {
+		t.Errorf("restored at revision %d: of %d writes that were acknowledged before %v, %d are missing: %.10q",
+			image.Revision, checked, before, len(missing), missing)
+	}
+	t.Logf("restored at revision %d: %d keys, of which %d were claimed", image.Revision, len(image.KVs), checked)
+}
+
+// isTrue fails the test unless the image is what the cluster has at that revision, made of nothing but what was tried,
+// as it was acknowledged.
+func (f *fleet) isTrue(t *testing.T, image database.Image) {
+	t.Helper()
+	attempts := f.load.snapshot()
+	for _, kv := range image.KVs {
+		a, tried := attempts[string(kv.Key)]
+		if !tried || string(kv.Value) != valueOf(string(kv.Key)) || kv.CreateRevision != kv.ModRevision ||
+			a.revision > 0 && a.revision != kv.ModRevision {
+			t.Fatalf("restored: %v, which was tried: %v, %+v", kv, tried, a)
+		}
+	}
+	if found := live(t, f.cluster, image.Revision).Differences(image); len(found) > 0 {
+		t.Errorf("live first, restored second:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+// verify is dr archive verify, which has to find one whole history.
+func (f *fleet) verify(t *testing.T) document.ArchiveVerify {
+	t.Helper()
+	var v document.ArchiveVerify
+	run(t, f.repo.flags("archive", "verify", "--identity", f.key.file)...).good(t, &v)
+	if v.Verdict != "passed" || v.Depth != "opened" || len(v.Windows) != 1 || len(v.Gaps)+len(v.Missing)+len(v.Damaged) > 0 {
+		t.Errorf("dr archive verify: %+v", v)
+	}
+	lineages, err := filepath.Glob(filepath.Join(string(f.repo), clusterName, "log", "*"))
+	if err != nil || len(lineages) != 1 {
+		t.Errorf("there are the lineages %q, want one", lineages)
+	}
+	return v
+}

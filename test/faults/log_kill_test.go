@@ -1,0 +1,129 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/test/agent"
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// What is killed under an archive.
+const (
+	theAgent  = "agent"
+	theMember = "member"
+	theStore  = "store"
+)
+
+// strikes are so many kills of each kind, in any order.
+func strikes(random *rand.Rand, each int) (all []string) {
+	for _, victim := range []string{theAgent, theMember, theStore} {
+		all = append(all, slices.Repeat([]string{victim}, each)...)
+	}
+	random.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	return all
+}
+
+func TestKilledArchive(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	t.Logf("seed %d", seed(t))
+	killArchive(t, servers.Options{}, 1, rand.New(rand.NewPCG(seed(t), 7)))
+}
+
+// Twelve kills of each of nine fleets.
+func TestSoakKilledArchive(t *testing.T) {
+	if !soaking() {
+		return
+	}
+	t.Logf("seed %d", seed(t))
+	for n := range 9 {
+		o, agents := servers.Options{Version: servers.Versions[n%len(servers.Versions)]}, 1
+		if n%2 == 0 {
+			o.Members, agents = 3, 2
+		}
+		t.Run(fmt.Sprintf("%d %s members=%d agents=%d", n, o.Version, max(1, o.Members), agents), func(t *testing.T) {
+			killArchive(t, o, agents, rand.New(rand.NewPCG(seed(t), 7+uint64(n))))
+		})
+	}
+}
+
+// killArchive strikes four times at each, under load. What agents have claimed is held against what they have stored,
+// twice while one of them is dead, and at the end.
+func killArchive(t *testing.T, o servers.Options, agents int, random *rand.Rand) {
+	t.Helper()
+	f := fleetOf(t, o, agents, repo(filepath.Join(t.TempDir(), "repo")), random)
+	const each = 4
+	counts := map[string]int{}
+	var middle time.Time
+	for n, victim := range strikes(random, each) {
+		if n == 3*each/2 {
+			middle = time.Now()
+		}
+		f.load.flows(t)
+		f.catchUp(t) // or it might be struck before it has claimed anything new
+		f.pause(time.Second / 2)
+		working := agent.Working(t, f.each()...)
+		counts[victim]++
+		t.Logf("%v %s %d", time.Now(), victim, n)
+		switch victim {
+		case theAgent:
+			look := func() { f.nothingLost(t) }
+			if counts[victim]%2 == 1 {
+				look = nil
+			}
+			f.killAgent(t, working, look)
+		case theMember:
+			f.killMember(t, working)
+		case theStore:
+			f.cutStore(t, working)
+		}
+	}
+	f.load.flows(t)
+	f.load.end(t)
+	f.catchUp(t)
+	f.nothingLost(t)
+	f.inTheMiddle(t, middle)
+	for _, a := range f.agents {
+		a.lookAway()
+		a.Stop(t)
+	}
+	f.verify(t)
+	noProcess(t)
+	t.Logf("kills: %v", slices.Sorted(maps.Keys(counts)))
+}
+
+// inTheMiddle restores to a time at which there was load: what had been acknowledged before the moment that the plan
+// names is there, and nothing that began later than the time.
+func (f *fleet) inTheMiddle(t *testing.T, at time.Time) {
+	t.Helper()
+	var plan json.RawMessage
+	to := []string{"--to", at.Format(time.RFC3339Nano)}
+	run(t, f.repo.flags("restore", append(to, "--identity", f.key.file, "--output-dir", filepath.Join(t.TempDir(), "x"), "--dry-run")...)...).good(t, &plan)
+	t.Logf("%s", plan)
+	image := f.restore(t, to...)
+	f.isTrue(t, image)
+}
+
+// live reads what the cluster holds at a revision.
+func live(t *testing.T, c *servers.Cluster, revision int64) database.Image {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	all, err := c.Client(t).Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(revision))
+	if err != nil {
+		t.Fatalf("read the key space at revision %d: %v", revision, err)
+	}
+	return database.Image{Revision: revision, KVs: all.Kvs}
+}
