@@ -231,6 +231,9 @@ func TestInterruptedRuns(t *testing.T) {
 		}
 	}
 	at := apply(t, db, puts(t, count), replay.Stop{})
+	if at.Keys == 0 || at.Keys != want.Keys {
+		t.Errorf("%d keys, want %d", at.Keys, want.Keys)
+	}
 	if at.Revision != want.Revision || at.Position != want.Position {
 		t.Errorf("got %+v, want %+v", at, want)
 	}

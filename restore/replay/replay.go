@@ -91,6 +91,7 @@ func Apply(
 	r.begin()
 	// A trace keeps every step that it is told of, but within one.
 	r.quiet.StepWithFunction(func() { err = r.all(ctx, records) }, "replay")
+	r.at.Keys, err = member.countKeys(ctx, err)
 	return r.at, errors.Join(err, member.close())
 }
 

@@ -2,9 +2,7 @@ package faults
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -13,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -65,30 +64,17 @@ func killArchive(t *testing.T, o servers.Options, agents int, random *rand.Rand)
 	t.Helper()
 	f := fleetOf(t, o, agents, repo(filepath.Join(t.TempDir(), "repo")), random)
 	const each = 4
-	counts := map[string]int{}
+	kills := map[string]int{}
 	var middle time.Time
 	for n, victim := range strikes(random, each) {
-		if n == 3*each/2 {
-			middle = time.Now()
-		}
 		f.load.flows(t)
 		f.catchUp(t) // or it might be struck before it has claimed anything new
 		f.pause(time.Second / 2)
-		working := agent.Working(t, f.each()...)
-		counts[victim]++
-		t.Logf("%v %s %d", time.Now(), victim, n)
-		switch victim {
-		case theAgent:
-			look := func() { f.nothingLost(t) }
-			if counts[victim]%2 == 1 {
-				look = nil
-			}
-			f.killAgent(t, working, look)
-		case theMember:
-			f.killMember(t, working)
-		case theStore:
-			f.cutStore(t, working)
+		if n == 3*each/2 {
+			middle = time.Now()
 		}
+		f.strike(t, victim, kills[victim]%2 == 1)
+		kills[victim]++
 	}
 	f.load.flows(t)
 	f.load.end(t)
@@ -101,19 +87,47 @@ func killArchive(t *testing.T, o servers.Options, agents int, random *rand.Rand)
 	}
 	f.verify(t)
 	noProcess(t)
-	t.Logf("kills: %v", slices.Sorted(maps.Keys(counts)))
+	t.Logf("kills: %v", kills)
+}
+
+// strike kills one thing. With look, what is in the repository is looked at while an agent is dead.
+func (f *fleet) strike(t *testing.T, victim string, look bool) {
+	t.Helper()
+	working := agent.Working(t, f.each()...)
+	switch victim {
+	case theAgent:
+		f.killAgent(t, working, func() {
+			if look {
+				f.nothingLost(t)
+			}
+		})
+	case theMember:
+		f.killMember(t, working)
+	case theStore:
+		f.cutStore(t, working)
+	}
 }
 
 // inTheMiddle restores to a time at which there was load: what had been acknowledged before the moment that the plan
-// names is there, and nothing that began later than the time.
+// names is there, and nothing that began after the time.
 func (f *fleet) inTheMiddle(t *testing.T, at time.Time) {
 	t.Helper()
-	var plan json.RawMessage
 	to := []string{"--to", at.Format(time.RFC3339Nano)}
-	run(t, f.repo.flags("restore", append(to, "--identity", f.key.file, "--output-dir", filepath.Join(t.TempDir(), "x"), "--dry-run")...)...).good(t, &plan)
-	t.Logf("%s", plan)
+	dry := append(to, "--identity", f.key.file, "--dry-run", "--output-dir", filepath.Join(t.TempDir(), "restored"))
+	var plan struct{ Reach restore.Reach }
+	run(t, f.repo.flags("restore", dry...)...).good(t, &plan)
 	image := f.restore(t, to...)
+	f.holds(t, image, plan.Reach.NotBefore)
 	f.isTrue(t, image)
+	attempts := f.load.snapshot()
+	for _, kv := range image.KVs {
+		if begun := attempts[string(kv.Key)].begun; begun.After(at) {
+			t.Errorf("restored to %v: %s was written at %v", at, kv.Key, begun)
+		}
+	}
+	if plan.Reach.NotAfter.After(at) || at.Sub(plan.Reach.NotBefore) > time.Minute {
+		t.Errorf("restored to %v: the plan says from %v to %v", at, plan.Reach.NotBefore, plan.Reach.NotAfter)
+	}
 }
 
 // live reads what the cluster holds at a revision.

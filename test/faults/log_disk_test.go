@@ -1,0 +1,42 @@
+package faults
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// The repository's disk is full, twice: an agent says so, and one that is killed meanwhile is followed by another. When
+// there is room again it goes on, and nothing is lost. What does not fit is never listed.
+func TestFullDiskUnderAnArchive(t *testing.T) {
+	if testing.Short() || !inOwnMounts(t) {
+		return
+	}
+	t.Logf("seed %d", seed(t))
+	d := newDisk(t, "32m")
+	f := fleetOf(t, servers.Options{}, 1, repo(d), rand.New(rand.NewPCG(seed(t), 8)))
+	for round := range 2 {
+		f.load.flows(t)
+		f.catchUp(t)
+		d.fill(t, f.random.Int64N(128<<10))
+		f.agents[0].Until(t, "it notices that the disk is full", func(s archive.Status) bool { return s.Failures > 1 })
+		f.load.flows(t)
+		f.nothingLost(t)
+		if round == 1 {
+			f.killAgent(t, 0, nil)
+			f.agents[0].Until(t, "it waits for the store", func(s archive.Status) bool { return s.State == archive.Waiting })
+		}
+		if err := os.Remove(filepath.Join(string(d), "filler")); err != nil {
+			t.Fatal(err)
+		}
+		f.catchUp(t)
+		f.nothingLost(t)
+	}
+	f.load.end(t)
+	f.catchUp(t)
+	f.nothingLost(t)
+}
