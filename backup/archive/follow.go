@@ -14,7 +14,7 @@ func (w *work) follow(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := w.step(ctx, storing); err != nil {
-			return err
+			return errors.Join(err, w.drain(storing)) // what is committed may be in no other log
 		}
 		if w.cannotGoOn != nil {
 			if err := w.drain(storing); err != nil {

@@ -30,15 +30,16 @@ func (a *archiver) stand(ctx context.Context, m *member, log *wal.Log) (reposito
 		if err := log.Hold(); err != nil {
 			return repository.Lease{}, err
 		}
-		problem, holder := "", ""
-		if a.mayWork(time.Now()) {
+		holder, problem, err := a.yields(ctx)
+		if err != nil {
+			return repository.Lease{}, err
+		}
+		if problem == "" {
 			lease, held, err := a.acquire(ctx)
 			if err != nil || held {
 				return lease, err
 			}
 			holder = lease.Holder
-		} else {
-			problem = "other agents are let try first: " + a.breach.why
 		}
 		a.board.set(func(s *Status) { s.State, s.Problem, s.Holder = Standby, problem, holder })
 		if err := sleep(ctx, a.config.Lease/3); err != nil {
@@ -47,9 +48,23 @@ func (a *archiver) stand(ctx context.Context, m *member, log *wal.Log) (reposito
 	}
 }
 
-// mayWork: after a breach, agents whose members have what is missing get the time to take over.
-func (a *archiver) mayWork(now time.Time) bool {
-	return a.breach == nil || now.Sub(a.breach.since) > 2*a.config.Lease
+// yields says why this agent must not work yet, "" if it may: after a breach, agents whose members have what is missing
+// get the time to take over. It counts only while nobody holds the lease, for one who does may be stuck.
+func (a *archiver) yields(ctx context.Context) (holder, problem string, err error) {
+	if a.breach == nil {
+		return "", "", nil
+	}
+	now := time.Now()
+	if holder, err = a.to.LeaseHolder(ctx, leaseJob, now); err != nil {
+		return "", "", err
+	}
+	if holder != "" && holder != a.holder() {
+		a.breach.since = now
+	}
+	if now.Sub(a.breach.since) > 2*a.config.Lease {
+		return "", "", nil
+	}
+	return holder, "other agents are let try first: " + a.breach.why, nil
 }
 
 // acquire takes the lease and, a moment later, looks whether it has it: of two who take it at once the last one has.

@@ -58,7 +58,8 @@ func (w *work) store(ctx context.Context, h segment.Header, requests []segment.R
 			return outcome{repository.SegmentOf(encoded), err}
 		}
 		w.warn("segment %d of lineage %s is not stored yet, the member's log keeps it: %v", h.Seq, h.Lineage, err)
-		w.board.set(func(s *Status) { s.Failures++; s.Problem = err.Error() })
+		w.away.Store(err.Error())
+		w.board.set(func(s *Status) { s.Failures++ })
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -83,6 +84,7 @@ func isTaken(err error) bool {
 // settle takes note of what became of the segment on its way.
 func (w *work) settle(ctx context.Context, o outcome) error {
 	w.storing = nil
+	w.away.Store("")
 	if isTaken(o.err) {
 		w.board.set(func(s *Status) { s.Taken++ })
 		return fmt.Errorf("%w: %v", errTaken, o.err) // damage there is no damage of the member's log

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/wal"
@@ -35,6 +36,7 @@ type work struct {
 	// cannotGoOn is why the log yields nothing more; what is pending can still be stored.
 	cannotGoOn error
 	storing    chan outcome // nil while nothing is on its way
+	away       atomic.Value // string: why what is on its way is not stored yet; "" if it may be any moment
 	stop       context.CancelFunc
 }
 
@@ -203,8 +205,12 @@ func (w *work) confirm() {
 
 func (w *work) tell() {
 	backlog := w.log.Backlog()
+	away, _ := w.away.Load().(string)
 	w.board.set(func(s *Status) {
-		s.State, s.Problem, s.Holder = Working, "", ""
+		s.State, s.Problem, s.Holder = Working, away, ""
+		if away != "" {
+			s.State = Waiting
+		}
 		s.Lineage, s.Durable = w.next.Lineage, w.stored.Position
 		s.PendingRequests, s.PendingBytes = len(w.pending.requests), int64(w.pending.bytes)
 		s.Headroom = w.headroom(backlog)

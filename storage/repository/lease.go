@@ -79,6 +79,15 @@ func (c *Cluster) AcquireLease(
 	return c.extend(ctx, l, ttl, now)
 }
 
+// LeaseHolder says who holds the lease on job now, "" for nobody.
+func (c *Cluster) LeaseHolder(ctx context.Context, job string, now time.Time) (string, error) {
+	stored, err := c.readLease(ctx, job)
+	if err != nil || !stored.live(now) {
+		return "", err
+	}
+	return stored.Holder, nil
+}
+
 // RenewLease makes l last for ttl from now on if it is still held; if somebody else has taken it, the Lease is theirs.
 func (c *Cluster) RenewLease(
 	ctx context.Context, l Lease, ttl time.Duration, now time.Time,

@@ -23,12 +23,12 @@ func TestFullDiskUnderAnArchive(t *testing.T) {
 		f.load.flows(t)
 		f.catchUp(t)
 		d.fill(t, f.random.Int64N(128<<10))
-		f.agents[0].Until(t, "it notices that the disk is full", func(s archive.Status) bool { return s.Failures > 1 })
+		f.agents[0].Until(t, "it notices that the disk is full", func(s archive.Status) bool { return s.State == archive.Waiting && s.Failures > 1 })
 		f.load.flows(t)
 		f.nothingLost(t)
 		if round == 1 {
 			f.killAgent(t, 0, nil)
-			f.agents[0].Until(t, "it waits for the store", func(s archive.Status) bool { return s.State == archive.Waiting })
+			f.agents[0].Until(t, "it waits for the store", func(s archive.Status) bool { return s.State == archive.Waiting && s.Problem != "" })
 		}
 		if err := os.Remove(filepath.Join(string(d), "filler")); err != nil {
 			t.Fatal(err)

@@ -117,24 +117,30 @@ func (w *Writer) Snapshot() string {
 	w.t.Helper()
 	client := w.cluster.Client(w.t, servers.At(w.cluster.Members[0]), w.login()) // a login is a request too
 	for tries := 1; ; tries++ {
-		ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
-		if _, err := w.Client().Put(ctx, "settled", ""); err != nil && !refused(err) {
-			w.t.Fatalf("write before a snapshot: %v", err)
-		}
-		path := w.save(ctx, client)
-		status, err := w.Client().Status(ctx, w.cluster.Members[0].ClientURL)
-		if err != nil {
-			w.t.Fatalf("ask for the applied index: %v", err)
-		}
-		cancel()
-		position, _, err := database.Place(path)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if w.cluster.Version != "3.4" || position == status.RaftAppliedIndex || tries == 10 {
+		path, settled := w.trySnapshot(client)
+		if settled || tries == 10 {
 			return path
 		}
 	}
+}
+
+func (w *Writer) trySnapshot(client *clientv3.Client) (path string, settled bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
+	defer cancel()
+	if _, err := client.Put(ctx, "settled", ""); err != nil && !refused(err) {
+		w.t.Fatalf("write before a snapshot: %v", err)
+	}
+	path = w.save(ctx, client)
+	status, err := client.Status(ctx, w.cluster.Members[0].ClientURL)
+	if err != nil {
+		w.t.Fatalf("ask for the applied index: %v", err)
+	}
+	position, _, err := database.Place(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return path, w.cluster.Version != "3.4" || position == status.RaftAppliedIndex
 }
 
 func (w *Writer) save(ctx context.Context, client *clientv3.Client) string {
