@@ -120,7 +120,20 @@ func (f *fleet) each() (all []*agent.Agent) {
 	return all
 }
 
-func (f *fleet) catchUp(t *testing.T) { t.Helper(); agent.CatchUp(t, f.each()...) }
+// catchUp waits until an agent has claimed, for the fleet to remember, that all that was acknowledged until now is stored.
+func (f *fleet) catchUp(t *testing.T) {
+	t.Helper()
+	now := time.Now()
+	agent.CatchUp(t, f.each()...)
+	for end := now.Add(hangs); ; time.Sleep(observeEvery) {
+		if confirmed, _ := f.claims.most(); confirmed.After(now) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("an agent has claimed it, and nobody has heard")
+		}
+	}
+}
 
 // pause is not for anything to happen, but to strike somewhere else each time.
 func (f *fleet) pause(most time.Duration) { time.Sleep(time.Duration(f.random.Int64N(int64(most)))) }
