@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
@@ -23,12 +24,12 @@ func TestFullDiskUnderAnArchive(t *testing.T) {
 		f.load.flows(t)
 		f.catchUp(t)
 		d.fill(t, f.random.Int64N(128<<10))
-		f.agents[0].Until(t, "it notices that the disk is full", func(s archive.Status) bool { return s.State == archive.Waiting && s.Failures > 1 })
+		f.agents[0].Until(t, "it notices that the disk is full", func(s archive.Status) bool { return away(s) && s.Failures > 1 })
 		f.load.flows(t)
 		f.nothingLost(t)
 		if round == 1 {
 			f.killAgent(t, 0, nil)
-			f.agents[0].Until(t, "it waits for the store", func(s archive.Status) bool { return s.State == archive.Waiting && s.Problem != "" })
+			f.agents[0].Until(t, "it waits for the store", away)
 		}
 		if err := os.Remove(filepath.Join(string(d), "filler")); err != nil {
 			t.Fatal(err)
@@ -39,4 +40,9 @@ func TestFullDiskUnderAnArchive(t *testing.T) {
 	f.load.end(t)
 	f.catchUp(t)
 	f.nothingLost(t)
+}
+
+// away: the agent says what keeps it from storing.
+func away(s archive.Status) bool {
+	return s.State == archive.Waiting && strings.Contains(s.Problem, noSpace)
 }

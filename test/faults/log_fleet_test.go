@@ -168,7 +168,8 @@ func (f *fleet) cutStore(t *testing.T, working int) {
 	for _, a := range f.agents {
 		limitFiles(t, a.PID(), bytes)
 	}
-	f.agents[working].Until(t, "it notices that the store is away", func(s archive.Status) bool { return s.Failures > before.Failures })
+	fails := func(s archive.Status) bool { return s.Failures > before.Failures }
+	f.agents[working].Until(t, "it notices that the store is away", fails)
 	f.pause(2 * time.Second)
 	if f.random.IntN(3) == 0 {
 		f.killAgent(t, working, nil)

@@ -125,6 +125,7 @@ func (l *load) flows(t testing.TB) {
 func (l *load) end(t testing.TB) {
 	l.stop()
 	l.group.Wait()
-	seconds := time.Since(l.began).Seconds()
-	t.Logf("%d writes were acknowledged, %.0f a second, and %d were not", l.acked, float64(l.acked)/seconds, len(l.attempts)-l.acked)
+	pace := float64(l.acked) / time.Since(l.began).Seconds()
+	t.Logf("%d writes were acknowledged, %.0f a second with all interruptions, and %d were not",
+		l.acked, pace, len(l.attempts)-l.acked)
 }
