@@ -41,15 +41,16 @@ func TestKilledArchive(t *testing.T) {
 	killArchive(t, servers.Options{}, 1, rand.New(rand.NewPCG(seed(t), 7)))
 }
 
-// Twelve kills of each of nine fleets.
+// Twelve kills of each of nine fleets: of every version one member with its agent, and three with two agents.
 func TestSoakKilledArchive(t *testing.T) {
 	if !soaking() {
 		return
 	}
 	t.Logf("seed %d", seed(t))
 	for n := range 9 {
-		o, agents := servers.Options{Version: servers.Versions[n%len(servers.Versions)]}, 1
-		if n%2 == 0 {
+		round, version := n/len(servers.Versions), n%len(servers.Versions)
+		o, agents := servers.Options{Version: servers.Versions[version]}, 1
+		if (round+version)%2 == 0 {
 			o.Members, agents = 3, 2
 		}
 		t.Run(fmt.Sprintf("%d %s members=%d agents=%d", n, o.Version, max(1, o.Members), agents), func(t *testing.T) {
