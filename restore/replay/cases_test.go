@@ -16,7 +16,6 @@ import (
 	"go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
-	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -26,7 +25,6 @@ type scene struct {
 	*testing.T
 	cluster *servers.Cluster
 	client  *clientv3.Client
-	marks   []segment.Record
 }
 
 // played is what is left of a scene.
