@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
@@ -43,9 +44,24 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 
 // submit hands a request to etcd's applier, as a member does that has no client waiting for the answer.
 func (m *member) submit(r *pb.InternalRaftRequest) *apply.Result {
-	return m.applier.Apply(&apply.InternalRaftRequestWrapper{
+	applier := m.applier
+	if r.Txn != nil && m.rules.nestedTxnFree && m.onlyFull() && !putsItself(r.Txn) {
+		applier = m.unalarmed
+	}
+	return applier.Apply(&apply.InternalRaftRequestWrapper{
 		InternalRaftRequest: r, SkipRangeExecution: r.Txn != nil,
 	}, membership.ApplyBoth)
+}
+
+// onlyFull: of the alarms NOSPACE is raised, and no other.
+func (m *member) onlyFull() bool {
+	return m.alarmed && len(m.alarms.Get(pb.AlarmType_CORRUPT)) == 0
+}
+
+// putsItself leaves out what stands in transactions within t.
+func putsItself(t *pb.TxnRequest) bool {
+	isPut := func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil }
+	return slices.ContainsFunc(t.Success, isPut) || slices.ContainsFunc(t.Failure, isPut)
 }
 
 // changesNothing are questions, logins, whose tokens live in a member's memory, and what is about the membership, which

@@ -255,20 +255,43 @@ func TestPermissionsOfTheVersion(t *testing.T) {
 	})
 }
 
+// While the disk is full, older servers do not see what a transaction within a transaction puts.
+func TestNestedPutsOnAFullDisk(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		p := play(t, servers.Options{Version: version}, func(s scene) {
+			s.raise(etcdserverpb.AlarmType_NOSPACE)
+			nested := clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("nested", "1")}, nil)
+			_, _ = s.client.Txn(s.Context()).Then(nested).Commit()
+			_, _ = s.client.Txn(s.Context()).Then(clientv3.OpPut("beside", "1"), nested).Commit()
+			_, _ = s.client.Txn(s.Context()).Then(nested).Else(clientv3.OpPut("else", "1")).Commit()
+			_, err := s.client.AlarmDisarm(s.Context(), &clientv3.AlarmMember{})
+			s.must("disarm", err)
+			_, err = s.client.Txn(s.Context()).Then(nested).Commit()
+			s.must("nested put", err)
+		})
+		p.equal(t)
+	})
+}
+
+func (s scene) raise(alarm etcdserverpb.AlarmType) {
+	s.Helper()
+	status, err := s.client.Status(s.Context(), s.cluster.Members[0].ClientURL)
+	s.must("status", err)
+	_, err = clientv3.RetryMaintenanceClient(s.client, s.client.ActiveConnection()).Alarm(s.Context(), &etcdserverpb.AlarmRequest{
+		Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: alarm,
+	})
+	s.must("alarm", err)
+}
+
 // While an alarm is raised, 3.4 and 3.5 ask nobody for permission.
 func TestPermissionsUnderAnAlarm(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		p := play(t, servers.Options{Version: version, Auth: true}, func(s scene) {
 			s.put("not-yours", "x")
 			user := s.writeOnly()
-			status, err := s.client.Status(s.Context(), s.cluster.Members[0].ClientURL)
-			s.must("status", err)
-			_, err = clientv3.RetryMaintenanceClient(s.client, s.client.ActiveConnection()).Alarm(s.Context(), &etcdserverpb.AlarmRequest{
-				Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE,
-			})
-			s.must("alarm", err)
+			s.raise(etcdserverpb.AlarmType_NOSPACE)
 			_, _ = user.Delete(s.Context(), "not-yours")
-			_, err = s.client.AlarmDisarm(s.Context(), &clientv3.AlarmMember{})
+			_, err := s.client.AlarmDisarm(s.Context(), &clientv3.AlarmMember{})
 			s.must("disarm", err)
 			_, _ = user.Delete(s.Context(), "base")
 		})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
@@ -50,7 +52,9 @@ type member struct {
 	auth    *gate
 	alarms  *v3alarm.AlarmStore
 	applier apply.UberApplier
-	rules   rules
+	// unalarmed is an applier for what older servers applied in spite of an alarm.
+	unalarmed apply.UberApplier
+	rules     rules
 
 	alarmed bool             // an alarm is raised
 	quiet   *traceutil.Trace // of what bypasses the applier
@@ -86,16 +90,40 @@ func open(db string) (*member, error) {
 		return nil, errors.Join(fmt.Errorf("open the alarms: %w", err), m.be.Close())
 	}
 	m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
-	m.applier = apply.NewUberApplier(apply.ApplierOptions{
-		Logger: log, KV: m.kv, AlarmStore: m.alarms, AuthStore: m.auth, Lessor: m.lessor,
-		Cluster: membership.NewCluster(log), RaftStatus: noRaft{}, ConsistentIndex: m.index, Backend: m.be,
-		TxnModeWriteWithSharedBuffer: true, QuotaBackendBytesCfg: noQuota, WarningApplyDuration: never,
-	})
+	if err := m.openAppliers(log); err != nil {
+		return nil, errors.Join(err, m.be.Close())
+	}
 	// From here on every transaction takes the place of the request that is being applied along with it.
 	m.be.SetTxPostLockInsideApplyHook(m.takeIndex)
 	m.awaitCompactions()
 	return m, nil
 }
+
+// openAppliers makes the applier that a member has, and one that sees no alarm.
+func (m *member) openAppliers(log *zap.Logger) error {
+	silent, err := v3alarm.NewAlarmStore(log, noAlarms{})
+	if err != nil {
+		return fmt.Errorf("open no alarms: %w", err)
+	}
+	options := apply.ApplierOptions{
+		Logger: log, KV: m.kv, AlarmStore: m.alarms, AuthStore: m.auth, Lessor: m.lessor,
+		Cluster: membership.NewCluster(log), RaftStatus: noRaft{}, ConsistentIndex: m.index, Backend: m.be,
+		TxnModeWriteWithSharedBuffer: true, QuotaBackendBytesCfg: noQuota, WarningApplyDuration: never,
+	}
+	m.applier = apply.NewUberApplier(options)
+	options.AlarmStore = silent
+	m.unalarmed = apply.NewUberApplier(options)
+	return nil
+}
+
+// noAlarms is a backend in which none is raised.
+type noAlarms struct{}
+
+func (noAlarms) CreateAlarmBucket()                       {}
+func (noAlarms) MustPutAlarm(*pb.AlarmMember)             {}
+func (noAlarms) MustDeleteAlarm(*pb.AlarmMember)          {}
+func (noAlarms) GetAllAlarms() ([]*pb.AlarmMember, error) { return nil, nil }
+func (noAlarms) ForceCommit()                             {}
 
 // close ends in the order that etcd needs: a compaction of the store would find the backend gone.
 func (m *member) close() error {

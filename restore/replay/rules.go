@@ -25,6 +25,9 @@ type rules struct {
 	// alarmLiftsAuth: while an alarm was raised, permissions were not asked for at all, until it was disarmed or the
 	// member started again (until 3.6; Alarm in etcdserver/apply.go puts the bare applier in place of the one with auth).
 	alarmLiftsAuth bool
+	// nestedTxnFree: while the alarm NOSPACE was raised, a transaction whose only puts stood in a transaction within it was
+	// applied all the same: what it would cost was not seen (until 3.5.33, 3.6.14, 3.7.1; all of 3.4; etcd #22134).
+	nestedTxnFree bool
 	// hashesPasswords: passwords stand in the log as they are, empty ones among them (until 3.5).
 	hashesPasswords bool
 	// dropsTombstones: a compaction also deleted the tombstones of its own revision (until 3.4.34, 3.5.16).
@@ -46,7 +49,7 @@ func rulesOf(version string) (rules, error) {
 	if v.Major != 3 || v.Minor < 4 {
 		return rules{}, fmt.Errorf("%w: version %s: only etcd from 3.4 on is served", ErrUnknown, version)
 	}
-	// before takes the first patch releases of 3.4, 3.5 and 3.6 that have today's rule.
+	// before takes the first patch releases of 3.4, 3.5 and so on that have today's rule.
 	before := func(fixed ...int64) bool {
 		minor := v.Minor - 4
 		return minor < int64(len(fixed)) && v.Patch < fixed[minor]
@@ -59,6 +62,7 @@ func rulesOf(version string) (rules, error) {
 		leaseKeysAlways:    before(27, 10),
 		emptyPermissions:   before(25, 8),
 		alarmLiftsAuth:     before(all, all),
+		nestedTxnFree:      before(all, 33, 14, 1),
 		hashesPasswords:    before(all),
 		dropsTombstones:    before(34, 16),
 	}, nil
