@@ -24,6 +24,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
@@ -122,7 +123,7 @@ func newMembership(p Plan) (*membershipOf, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLayout, err)
 	}
-	cluster, err := membership.NewClusterFromURLsMap(lastWords(), p.Token, urls)
+	cluster, err := membership.NewClusterFromURLsMap(replay.LastWords(), p.Token, urls)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLayout, err)
 	}
@@ -136,7 +137,7 @@ func (m *membershipOf) commit() uint64 { return uint64(len(m.cluster.MemberIDs()
 
 // write replaces the members in the database, and sets its place in the log to the end of the new one.
 func (m *membershipOf) write(be backend.Backend) error {
-	store := schema.NewMembershipBackend(lastWords(), be)
+	store := schema.NewMembershipBackend(replay.LastWords(), be)
 	if err := store.TrimMembershipFromBackend(); err != nil {
 		return fmt.Errorf("remove the old members: %w", err)
 	}
@@ -160,7 +161,7 @@ func (m *membershipOf) writeLog(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	w, err := wal.Create(lastWords(), filepath.Join(dir, "wal"), metadata)
+	w, err := wal.Create(replay.LastWords(), filepath.Join(dir, "wal"), metadata)
 	if err != nil {
 		return err
 	}
@@ -172,10 +173,10 @@ func (m *membershipOf) writeLog(dir, name string) error {
 	}
 	confState := &raftpb.ConfState{Voters: voters}
 	snapshot := &raftpb.Snapshot{
-		Data:     etcdserver.GetMembershipInfoInV2Format(lastWords(), m.cluster),
+		Data:     etcdserver.GetMembershipInfoInV2Format(replay.LastWords(), m.cluster),
 		Metadata: &raftpb.SnapshotMetadata{Index: &commit, Term: &term, ConfState: confState},
 	}
-	if err := snap.New(lastWords(), filepath.Join(dir, "snap")).SaveSnap(snapshot); err != nil {
+	if err := snap.New(replay.LastWords(), filepath.Join(dir, "snap")).SaveSnap(snapshot); err != nil {
 		return err
 	}
 	return w.SaveSnapshot(&walpb.Snapshot{Index: &commit, Term: &term, ConfState: confState})

@@ -7,9 +7,6 @@ import (
 	"strings"
 	"syscall"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -50,22 +47,4 @@ func lacking(words string) error {
 		return syscall.ENOMEM
 	}
 	return nil
-}
-
-// lastWords is the logger for etcd's packages: it is silent, and where they would log and end the process it panics
-// with what they were about to say, so that guard hears it.
-func lastWords() *zap.Logger {
-	return zap.NewNop().WithOptions(zap.WithFatalHook(panicHook{}), zap.WithPanicHook(panicHook{}))
-}
-
-type panicHook struct{}
-
-func (panicHook) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
-	words := entry.Message
-	for _, f := range fields {
-		if err, ok := f.Interface.(error); ok {
-			words += ": " + err.Error()
-		}
-	}
-	panic(words)
 }

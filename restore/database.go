@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
+	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -122,7 +123,7 @@ func (r *run) checkAlarms() error {
 func (r *run) prove(ctx context.Context) error {
 	return withBackend(r.db, func(be backend.Backend) error {
 		loadRest(be)
-		store := mvcc.NewStore(lastWords(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
+		store := mvcc.NewStore(replay.LastWords(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
 		return errors.Join(r.proveStore(ctx, store), store.Close())
 	})
 }
@@ -133,7 +134,7 @@ func loadRest(be backend.Backend) {
 	tx.RLock()
 	schema.MustUnsafeGetAllLeases(tx)
 	tx.RUnlock()
-	auth := schema.NewAuthBackend(lastWords(), be)
+	auth := schema.NewAuthBackend(replay.LastWords(), be)
 	auth.GetAllUsers()
 	auth.GetAllRoles()
 }
@@ -235,7 +236,7 @@ func clearAlarms(be backend.Backend, alarms []*pb.AlarmMember) (names []string) 
 // closing would wait for them for ever. The process is about to end then.
 func withBackend(path string, do func(backend.Backend) error) error {
 	be := backend.New(backend.BackendConfig{
-		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: lastWords(), Timeout: time.Second,
+		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: replay.LastWords(), Timeout: time.Second,
 	})
 	err := do(be)
 	return errors.Join(err, be.Close())

@@ -263,8 +263,9 @@ func TestAStoreThatIsAwayIsWaitedFor(t *testing.T) {
 	away := errors.New("the store is away")
 	bucket.On(storage.VerbPut).Times(6).Fail(away) // leases are hit too
 	put(t, etcd, numbered("key", 10)...)
+	a.wait("the failure to be told", func(s archive.Status) bool { return s.State == archive.Waiting && s.Problem != "" })
 	a.catchUp()
-	if got := *a.status.Load(); got.Failures == 0 {
+	if got := *a.status.Load(); got.Failures == 0 || got.State != archive.Working || got.Problem != "" {
 		t.Errorf("status %+v tells of no failure", got)
 	}
 	if _, all := stored(t, c); len(all) != 10 {

@@ -62,8 +62,8 @@ type member struct {
 
 // open is what etcdserver's bootstrap does with a database. What cannot be read panics.
 func open(db string) (*member, error) {
-	log := lastWords()
-	m := &member{index: cindex.NewConsistentIndex(nil), quiet: traceutil.TODO(), rules: newest}
+	log := LastWords()
+	m := &member{index: cindex.NewConsistentIndex(nil), quiet: traceutil.Get(context.Background()), rules: newest}
 	m.be = backend.New(backend.BackendConfig{
 		Path: db, UnsafeNoFsync: true, BatchLimit: batchLimit, BatchInterval: never, MmapSize: mapped,
 		BackendFreelistType: bolt.FreelistMapType, Logger: log, Timeout: time.Second,

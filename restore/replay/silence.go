@@ -5,9 +5,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// lastWords is the logger for etcd's packages: it is silent, and where they would log and end the process it panics
-// with what they were about to say.
-func lastWords() *zap.Logger {
+// LastWords is the logger for etcd's packages: it is silent, and where they would log and end the process it panics with
+// what they were about to say.
+func LastWords() *zap.Logger {
 	return zap.NewNop().WithOptions(zap.WithFatalHook(panicHook{}), zap.WithPanicHook(panicHook{}))
 }
 
