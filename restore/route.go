@@ -130,11 +130,6 @@ func alone(b repository.Backup) route {
 	return route{base: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}
 }
 
-// highest is the upper bound of b's position, highestRevision that of its revision.
-func highest(b repository.Backup) uint64 { return max(b.RaftIndex, b.RaftIndexMax) }
-
-func highestRevision(b repository.Backup) int64 { return max(b.Revision, b.RevisionMax) }
-
 // newest is the newest point of which the repository knows, whether it can be reached or not.
 func newest(c repository.Catalog) repository.Point {
 	var p repository.Point

@@ -45,7 +45,7 @@ func (s stretch) toRevision(n int64) (route, bool) {
 		return route{}, false
 	}
 	upTo = max(1, upTo) // a mark may stand right before the first segment
-	r, ok := s.onto(upTo, func(b repository.Backup) bool { return highestRevision(b) <= n })
+	r, ok := s.onto(upTo, func(b repository.Backup) bool { return b.HighestRevision() <= n })
 	if !ok {
 		return route{}, false
 	}
@@ -59,7 +59,7 @@ func (s stretch) toRevision(n int64) (route, bool) {
 	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo,
 		func(m segment.Mark) bool { return m.Revision > 0 && m.Revision < n },
 		func(m segment.Mark) bool { return m.Revision >= n })
-	if highestRevision(r.base) == n && r.base.Finished.After(r.reach.NotAfter) { // it may be there already
+	if r.base.HighestRevision() == n && r.base.Finished.After(r.reach.NotAfter) { // it may be there already
 		r.reach.NotAfter = r.base.Finished
 	}
 	return r, true
@@ -120,7 +120,7 @@ func nearestRevision(c repository.Catalog, t Target, usable []stretch) (route, e
 	if t.Revision > known {
 		why = fmt.Sprintf("revision %d is in the future: the newest known is %d", t.Revision, known)
 	}
-	before := func(b repository.Backup) bool { return highestRevision(b) <= t.Revision }
+	before := func(b repository.Backup) bool { return b.HighestRevision() <= t.Revision }
 	for _, s := range slices.Backward(usable) {
 		if slices.ContainsFunc(s.bases, before) { // it was searched, so it ends before
 			return t.nearest(c, s, s.toEnd(), before, why)
@@ -137,7 +137,7 @@ func oldestWords(usable []stretch) string {
 		return ""
 	}
 	oldest := slices.MinFunc(usable[0].bases, func(a, b repository.Backup) int { return cmp.Compare(a.Revision, b.Revision) })
-	return fmt.Sprintf("; the oldest that can be restored is revision %d", highestRevision(oldest))
+	return fmt.Sprintf("; the oldest that can be restored is revision %d", oldest.HighestRevision())
 }
 
 // toTime ends at the last state that was surely not later than the time.
@@ -180,7 +180,7 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 }
 
 func (s stretch) toMark(m segment.Mark) (route, bool) {
-	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b repository.Backup) bool { return highest(b) <= m.Position })
+	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b repository.Backup) bool { return b.HighestIndex() <= m.Position })
 	if !ok {
 		return route{}, false
 	}
@@ -212,7 +212,7 @@ func toPosition(t Target, usable []stretch) (route, error) {
 
 func (s stretch) toPosition(p uint64) (route, bool) {
 	upTo := max(1, s.ForPosition(p))
-	r, ok := s.onto(upTo, func(b repository.Backup) bool { return highest(b) <= p })
+	r, ok := s.onto(upTo, func(b repository.Backup) bool { return b.HighestIndex() <= p })
 	if !ok {
 		return route{}, false
 	}

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -71,7 +70,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: --lease %s is below %s", ErrConfig, c.Lease, minLease)
 	case c.Lease > repository.MaxLease:
 		return fmt.Errorf("%w: --lease %s is above %s", ErrConfig, c.Lease, repository.MaxLease)
-	case slices.Contains(c.To.Seal().Recipients, "passphrase"):
+	case c.To.Passphrase():
 		return fmt.Errorf("%w: a passphrase takes a second of CPU for each segment: use --recipient", ErrConfig)
 	case c.HashEvery < 0:
 		return fmt.Errorf("%w: --hash-every %s is below zero", ErrConfig, c.HashEvery)
@@ -110,10 +109,8 @@ func Run(
 		if time.Since(began) > lastWait {
 			wait = firstWait
 		}
-		select {
-		case <-ctx.Done():
+		if sleep(ctx, wait) != nil {
 			return nil
-		case <-time.After(wait):
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -72,18 +73,12 @@ func (a *archiver) mustBeginAnew(m *member, tail repository.Tail) (why string, a
 	switch {
 	case tail.Broken != nil:
 		return fmt.Sprintf("the log before cannot be continued: %v", tail.Broken), after
-	case !sameID(last.ClusterID, m.cluster.ID):
-		return fmt.Sprintf("the cluster is another one: %x, before it was %s", m.cluster.ID, last.ClusterID), after
+	case !repository.SameClusterID(last.ClusterID, m.clusterID()):
+		return fmt.Sprintf("the cluster is another one: %s, before it was %s", m.clusterID(), last.ClusterID), after
 	case a.breach != nil && a.breach.from == 0:
 		return a.breach.why, after
 	}
 	return "", after
-}
-
-func sameID(hex string, id uint64) bool {
-	var parsed uint64
-	_, err := fmt.Sscanf(hex, "%x", &parsed)
-	return err == nil && parsed == id
 }
 
 // beginLineage begins with the oldest entry that the member's log holds, so that backups which were taken before the
@@ -144,7 +139,7 @@ func (w *work) needBase(ctx context.Context) error {
 		}
 	}
 	for _, b := range c.Backups { // the log will reach it with the next segment
-		if sameID(b.ClusterID, w.member.cluster.ID) && b.RaftIndex > w.stored.Position && b.Started.After(w.lastMark.NotBefore) && b.Usable() == nil {
+		if repository.SameClusterID(b.ClusterID, w.member.clusterID()) && b.RaftIndex > w.stored.Position && b.Started.After(w.lastMark.NotBefore) && b.Usable() == nil {
 			return nil
 		}
 	}
@@ -165,27 +160,22 @@ func (w *work) snapshot(ctx context.Context, why string) {
 				return
 			}
 			w.warn("the backup that the log needs is not taken yet: %v", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(wait):
-			}
+			_ = sleep(ctx, wait) // take says if ctx has ended
 		}
 	})
 }
 
-// loadUnindexed reads the headers that no index repeats yet.
+// loadUnindexed reads the headers that no index repeats yet. An index must hold them all, so that one that cannot be read
+// leaves the others to be read one by one too.
 func (w *work) loadUnindexed(ctx context.Context, tail repository.Tail) error {
 	if len(tail.Unindexed) < 2 {
 		return nil
 	}
-	l, err := w.to.LoadLineage(ctx, tail.Lineage)
-	if err != nil {
-		return err
+	segments, err := w.to.Segments(ctx, tail.Lineage, tail.Unindexed)
+	if errors.Is(err, repository.ErrDamaged) || errors.Is(err, storage.ErrNotExist) {
+		w.warn("segments before the next index stay without one: %v", err)
+		return nil
 	}
-	for _, s := range l.Segments {
-		if s.Seq >= tail.Unindexed[0] {
-			w.unindexed = append(w.unindexed, s)
-		}
-	}
-	return nil
+	w.unindexed = segments
+	return err
 }

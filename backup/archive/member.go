@@ -35,6 +35,9 @@ func connect(ctx context.Context, cfg cluster.Config, clusterID, memberID uint64
 	return nil, fmt.Errorf("%w: member %x, whose log is in --data-dir, does not answer at the endpoints", cluster.ErrSilent, memberID)
 }
 
+// clusterID is the cluster's id as etcdctl prints it.
+func (m *member) clusterID() string { return fmt.Sprintf("%x", m.cluster.ID) }
+
 func (m *member) close() { m.cluster.Close() }
 
 // word is what a member said of its log. Entries up to applied are committed if the one at applied is of that term: the

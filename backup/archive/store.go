@@ -29,7 +29,7 @@ func (w *work) header(p pending) segment.Header {
 	h := w.next
 	h.Cluster, h.Source, h.ServerVersion = w.to.Name(), "wal", w.version
 	h.First, h.Last, h.End = p.first, p.last, p.end
-	h.ClusterID, h.Member = fmt.Sprintf("%x", w.member.cluster.ID), w.member.server.ID()
+	h.ClusterID, h.Member = w.member.clusterID(), w.member.server.ID()
 	h.Writer, h.Written, h.DRVersion = w.writer, time.Now().UTC(), w.config.Version
 	for _, hash := range p.hashes {
 		if hash.Position+1 >= p.first {
@@ -60,10 +60,7 @@ func (w *work) store(ctx context.Context, h segment.Header, requests []segment.R
 		w.warn("segment %d of lineage %s is not stored yet, the member's log keeps it: %v", h.Seq, h.Lineage, err)
 		w.away.Store(err.Error())
 		w.board.set(func(s *Status) { s.Failures++ })
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		_ = sleep(ctx, wait) // the next try says if ctx has ended
 	}
 }
 

@@ -62,7 +62,7 @@ func (l Lineage) Stretches() []Stretch {
 			s := Stretch{Lineage: l.ID, Segments: kept[start:i:i], after: after}
 			stretches = append(stretches, s)
 			start = i
-			if m, ok := s.ends(); ok {
+			if m, ok := s.LastMark(); ok {
 				after = m.NotBefore
 			}
 		}
@@ -122,7 +122,7 @@ func (t *tip) refuses(lineage string, s *Segment) error {
 	switch last := t.last; {
 	case s.Seq <= last.Seq:
 		return fmt.Errorf("seq %d stands behind seq %d: it is doubled", s.Seq, last.Seq)
-	case s.Cluster != last.Cluster || !sameClusterID(s.ClusterID, last.ClusterID):
+	case s.Cluster != last.Cluster || !SameClusterID(s.ClusterID, last.ClusterID):
 		return fmt.Errorf("it is of cluster %s (%s), the one before it of %s (%s)",
 			s.Cluster, s.ClusterID, last.Cluster, last.ClusterID)
 	case s.Seq == last.Seq+1 && s.Previous != last.Digest:
@@ -148,6 +148,21 @@ func goesBack(a, b segment.Mark) bool {
 func (l Lineage) withMisfits() Lineage {
 	_, misfits := l.sift()
 	l.Faults = slices.Concat(l.Faults, misfits)
+	slices.SortStableFunc(l.Faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
+	return l
+}
+
+// Without is l as it would be without one of its segments, which is a fault then.
+func (l Lineage) Without(seq uint64, why error) Lineage {
+	i := slices.IndexFunc(l.Segments, func(s Segment) bool { return s.Seq == seq })
+	if i < 0 {
+		return l
+	}
+	gone := l.Segments[i]
+	l.Segments = slices.Delete(slices.Clone(l.Segments), i, i+1)
+	l.Faults = append(slices.Clone(l.Faults), Fault{
+		Key: (&Cluster{name: gone.Cluster}).segmentKey(l.ID, seq), Seq: seq, Upto: seq, First: gone.First, Last: gone.Last, Err: why,
+	})
 	slices.SortStableFunc(l.Faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
 	return l
 }

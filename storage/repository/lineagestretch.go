@@ -89,8 +89,8 @@ func (s Stretch) markFrom(p uint64) (segment.Mark, bool) {
 	return segment.Mark{}, false
 }
 
-// ends is the last mark.
-func (s Stretch) ends() (segment.Mark, bool) {
+// LastMark is the last mark of s; not ok if it has none.
+func (s Stretch) LastMark() (segment.Mark, bool) {
 	for i := len(s.Segments) - 1; i >= 0; i-- {
 		if n := len(s.Segments[i].Marks); n > 0 {
 			return s.Segments[i].Marks[n-1], true

@@ -116,9 +116,6 @@ func missing(key string) error { return fmt.Errorf("%s: the segment is %w", key,
 // usualHead holds a header and what frames it; a longer one costs a second request.
 const usualHead = 16 << 10
 
-// framing is how many bytes of a segment stand around its header's document, before the body.
-const framing = 12
-
 // readSegment reads a segment's own header, and holds it against its place and size. What cannot be used gives
 // ErrDamaged. Errors name the key.
 func (c *Cluster) readSegment(ctx context.Context, lineage string, seq uint64) (Segment, error) {
@@ -147,7 +144,7 @@ func (c *Cluster) readHead(ctx context.Context, key string, length int64) (Segme
 	rest := bytes.NewReader(head)
 	h, digest, err := segment.ReadHeader(rest)
 	if err != nil && length == usualHead && object.Size > length {
-		return c.readHead(ctx, key, framing+document.MaxSize)
+		return c.readHead(ctx, key, int64(segment.PrefixSize+document.MaxSize))
 	}
 	if err != nil {
 		return Segment{}, err

@@ -115,7 +115,7 @@ func unpackHeaders(packed []byte) ([]Segment, error) {
 		if err != nil {
 			return nil, err
 		}
-		segments = append(segments, Segment{Header: h, Digest: digest, Size: framing + int64(len(doc)) + h.Stored.Size})
+		segments = append(segments, Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size})
 	}
 	return segments, nil
 }

@@ -87,6 +87,23 @@ func (c *Cluster) loadLog(ctx context.Context) ([]Lineage, error) {
 	return inHistory(lineages), nil
 }
 
+// LoadLineage reads one lineage of the log. One that is not there gives ErrNotFound.
+func (c *Cluster) LoadLineage(ctx context.Context, id string) (Lineage, error) {
+	if err := ValidLineage(id); err != nil {
+		return Lineage{}, err
+	}
+	folders, err := c.logFolders(ctx)
+	if err != nil {
+		return Lineage{}, err
+	}
+	for _, f := range folders {
+		if f.lineage == id {
+			return c.loadLineage(ctx, f)
+		}
+	}
+	return Lineage{}, fmt.Errorf("lineage %s of cluster %s is %w", id, c.name, ErrNotFound)
+}
+
 // lineageLoad is the work on one lineage.
 type lineageLoad struct {
 	c       *Cluster

@@ -75,13 +75,16 @@ func (c Catalog) Bases(s Stretch) []Backup {
 	return usable
 }
 
-// highest is the upper bound of the snapshot's consistent index, or the lower one if nothing else is known.
-func (b Backup) highest() uint64 { return max(b.RaftIndex, b.RaftIndexMax) }
+// HighestIndex is the upper bound of the snapshot's consistent index, or the lower one if nothing else is known.
+func (b Backup) HighestIndex() uint64 { return max(b.RaftIndex, b.RaftIndexMax) }
+
+// HighestRevision is the same of the key space's revision.
+func (b Backup) HighestRevision() int64 { return max(b.Revision, b.RevisionMax) }
 
 func (b Backup) fits(s Stretch) bool {
 	first := s.Segments[0]
-	return b.Cluster == first.Cluster && sameClusterID(b.ClusterID, first.ClusterID) &&
-		b.RaftIndex > 0 && b.RaftIndex >= first.First-1 && b.highest() <= s.Last() &&
+	return b.Cluster == first.Cluster && SameClusterID(b.ClusterID, first.ClusterID) &&
+		b.RaftIndex > 0 && b.RaftIndex >= first.First-1 && b.HighestIndex() <= s.Last() &&
 		b.fitsTerm(s) && b.fitsTime(s)
 }
 
@@ -109,8 +112,8 @@ func (b Backup) fitsTime(s Stretch) bool {
 	return !b.Started.Before(earliest.Add(-clockAllowance)) && !b.Started.After(latest.Add(clockAllowance))
 }
 
-// sameClusterID compares ids in hex, of which some are written with leading zeros.
-func sameClusterID(a, b string) bool {
+// SameClusterID compares ids in hex, of which some are written with leading zeros.
+func SameClusterID(a, b string) bool {
 	return strings.TrimLeft(a, "0") == strings.TrimLeft(b, "0")
 }
 
@@ -131,12 +134,12 @@ func (c Catalog) Windows() []Window {
 // oldest is the base with which the window is the widest.
 func oldest(bases []Backup) Backup {
 	return slices.MinFunc(bases, func(a, b Backup) int {
-		return cmp.Or(cmp.Compare(a.highest(), b.highest()), a.Finished.Compare(b.Finished), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.HighestIndex(), b.HighestIndex()), a.Finished.Compare(b.Finished), cmp.Compare(a.ID, b.ID))
 	})
 }
 
 func window(s Stretch, base Backup) Window {
-	w := Window{Lineage: s.Lineage, Base: base.ID, From: from(s, base), To: to(s)}
+	w := Window{Lineage: s.Lineage, Base: base.ID, From: from(s, base), To: s.End()}
 	w.To.Revision = max(w.To.Revision, w.From.Revision)
 	if w.To.Time.Before(w.From.Time) {
 		w.To.Time = w.From.Time
@@ -153,17 +156,17 @@ func window(s Stretch, base Backup) Window {
 
 // from is the first point that base surely reaches: the end of its bounds.
 func from(s Stretch, base Backup) Point {
-	p := Point{Position: base.highest(), Revision: max(base.Revision, base.RevisionMax), Time: base.Finished}
+	p := Point{Position: base.HighestIndex(), Revision: base.HighestRevision(), Time: base.Finished}
 	if m, ok := s.markFrom(p.Position); ok && m.NotAfter.Before(p.Time) {
 		p.Time = m.NotAfter
 	}
 	return p
 }
 
-// to is the end of s.
-func to(s Stretch) Point {
+// End is the last point of s: its last position, the highest revision that a mark knows, and the last mark's time.
+func (s Stretch) End() Point {
 	p := Point{Position: s.Last()}
-	if m, ok := s.ends(); ok {
+	if m, ok := s.LastMark(); ok {
 		p.Time = m.NotAfter
 	}
 	for m := range s.marks() {
@@ -281,7 +284,7 @@ func (s Segment) begins() time.Time {
 
 // until is up to when s says what the state was.
 func (s Stretch) until() time.Time {
-	if m, ok := s.ends(); ok {
+	if m, ok := s.LastMark(); ok {
 		return m.NotAfter
 	}
 	return s.Segments[len(s.Segments)-1].Written

@@ -52,13 +52,14 @@ func (r Recipients) And(more Recipients) (Recipients, error) {
 	for i, recipient := range more.recipients {
 		r = r.with(recipient(), more.fingerprints[i])
 	}
-	for _, f := range r.fingerprints {
-		if f == passphraseFingerprint && len(r.fingerprints) > 1 {
-			return Recipients{}, errors.New("a passphrase allows no other recipient beside it: use one or the other")
-		}
+	if r.Passphrase() && len(r.fingerprints) > 1 {
+		return Recipients{}, errors.New("a passphrase allows no other recipient beside it: use one or the other")
 	}
 	return r, nil
 }
+
+// Passphrase reports whether r is a passphrase: each seal with it takes about a second of CPU.
+func (r Recipients) Passphrase() bool { return slices.Contains(r.fingerprints, passphraseFingerprint) }
 
 // Seal describes what New makes for these recipients.
 func (r Recipients) Seal() Seal {

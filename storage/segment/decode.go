@@ -20,7 +20,7 @@ import (
 // that of the header's document as it is stored, 64 hex digits. What is no whole header of a known format gives an error
 // that matches storage.ErrDamaged; an error of r is returned as it is.
 func ReadHeader(r io.Reader) (h Header, digest string, err error) {
-	prefix, err := readFull(r, prefixSize)
+	prefix, err := readFull(r, PrefixSize)
 	if err != nil {
 		return Header{}, "", err
 	}

@@ -13,8 +13,9 @@ import (
 
 // A segment begins with the magic, a byte with the format's number, and the length of the header's document.
 const (
-	magic      = "DRSEG\x00\x00"
-	prefixSize = len(magic) + 1 + 4
+	magic = "DRSEG\x00\x00"
+	// PrefixSize is how many bytes stand before the document.
+	PrefixSize = len(magic) + 1 + 4
 )
 
 // maxData is how many bytes a request has at most. etcd takes 1.5 MiB unless it is told to take more.
@@ -74,7 +75,7 @@ func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 	if e.Header, e.Digest, err = DecodeHeader(doc); err != nil { // nothing may be stored that cannot be read
 		return Encoded{}, err
 	}
-	e.Bytes = make([]byte, 0, prefixSize+len(doc)+len(sealed))
+	e.Bytes = make([]byte, 0, PrefixSize+len(doc)+len(sealed))
 	e.Bytes = append(append(e.Bytes, magic...), Format)
 	e.Bytes = binary.BigEndian.AppendUint32(e.Bytes, uint32(len(doc)))
 	e.Bytes = append(append(e.Bytes, doc...), sealed...)
