@@ -316,6 +316,7 @@ func TestAnotherClusterBeginsAnotherLineage(t *testing.T) {
 		a := start(t, configOf(etcd), c)
 		put(t, etcd, numbered(fmt.Sprintf("cluster%d/", i), 10)...)
 		a.catchUp()
+		writeUntilBased(t, etcd, c, i+1)
 		a.stop()
 	}
 	catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
@@ -347,18 +348,25 @@ func TestTheLogGetsItsBackup(t *testing.T) {
 	config.Snapshot = nil
 	a = start(t, config, c)
 	a.catchUp()
-	put(t, etcd, "another key") // a backup at the very end of the log is no base of anything yet
+	writeUntilBased(t, etcd, c, 1)
+}
+
+// writeUntilBased writes until the catalog has so many windows. A backup at the very end of the log is no base of
+// anything yet, and when the agent takes it nobody knows.
+func writeUntilBased(t *testing.T, etcd *embedded.Server, c *repository.Cluster, windows int) {
+	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(catalog.Windows()) == 1 {
-			break
+		if len(catalog.Windows()) == windows {
+			return
 		}
 		if time.Now().After(end) {
-			t.Fatal("the second run takes no backup")
+			t.Fatalf("the log gets no base: windows %+v, want %d", catalog.Windows(), windows)
 		}
+		put(t, etcd, "another key")
 	}
 }
 
