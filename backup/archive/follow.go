@@ -34,8 +34,9 @@ func (w *work) follow(ctx context.Context) error {
 	}
 }
 
-// pace is how often the log is looked at: often enough that it adds little to the flush.
-func (w *work) pace() time.Duration { return min(w.config.Flush/4, 250*time.Millisecond) }
+// pace is how often the log is looked at: often enough that it adds little to the flush, and a look costs as much as a few
+// hundred requests.
+func (w *work) pace() time.Duration { return min(w.config.Flush/2, 500*time.Millisecond) }
 
 // farewell stores what is pending when the agent is told to stop. Who lost the lease leaves it to the next.
 func (w *work) farewell(ctx, storing context.Context) error {

@@ -49,11 +49,14 @@ func (w *work) step(ctx, storing context.Context) error {
 	if err := w.take(); err != nil {
 		return err
 	}
-	if err := w.patient(w.hear(ctx)); err != nil {
+	asked, err := w.hear(ctx)
+	if err := w.patient(err); err != nil {
 		return err
 	}
-	if err := w.take(); err != nil {
-		return err
+	if asked { // what the member has committed since
+		if err := w.take(); err != nil {
+			return err
+		}
 	}
 	if w.due() {
 		w.send(storing)
@@ -72,21 +75,21 @@ const markEvery = time.Second
 
 // hear asks the member where it is: before a segment is sent, so that it ends with a mark and the catalog knows its
 // newest point well; once a second; and when something new is there that the log itself does not say is committed, which
-// it may not do for minutes on an idle cluster.
-func (w *work) hear(ctx context.Context) error {
+// it may not do for minutes on an idle cluster. asked is false where there was nothing to ask.
+func (w *work) hear(ctx context.Context) (asked bool, err error) {
 	if w.due() || time.Since(w.markedAt) >= markEvery {
 		w.hash(ctx)
-		return w.mark(ctx)
+		return true, w.mark(ctx)
 	}
 	if len(w.pending.requests) > 0 || w.log.Backlog().Held == 0 {
-		return nil
+		return false, nil
 	}
 	word, err := w.member.ask(ctx)
 	if err != nil {
-		return err
+		return true, err
 	}
 	w.log.Confirm(word.applied, word.term)
-	return nil
+	return true, nil
 }
 
 // stuck is an error if the member has long committed what its log on the disk does not show: a length that is damaged

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // file is one file of the log. It stays open from the moment it was seen: when etcd purges it, nothing is lost.
@@ -33,6 +34,11 @@ func parseName(name string) (seq, index uint64, ok bool) {
 // Hold opens the files that are new, and nothing else. Read does it too; whoever does not read, because what was taken
 // cannot be stored at the moment, calls Hold at least every few seconds, or etcd purges files that were never seen.
 func (l *Log) Hold() error {
+	now := time.Now()
+	dir, err := os.Stat(l.dir)
+	if err == nil && l.looked.still(dir) {
+		return nil
+	}
 	found, err := os.ReadDir(l.dir)
 	if err != nil {
 		return fmt.Errorf("look for the log of an etcd member: %w; is it the member's data dir?", err)
@@ -54,7 +60,25 @@ func (l *Log) Hold() error {
 			return err
 		}
 	}
+	l.looked = looked{dir, now}
 	return nil
+}
+
+// looked is what a directory was when its files were listed. To list them anew at every look costs more than to read what
+// was written.
+type looked struct {
+	dir fs.FileInfo // from before the listing
+	at  time.Time
+}
+
+// coarse is how long a directory may change without another time of change: file systems count in ticks of the clock.
+const coarse = 2 * time.Second
+
+// still says that dir is the same directory, with the same files. One that had just changed may have changed once more
+// within the same tick.
+func (l looked) still(dir fs.FileInfo) bool {
+	return l.dir != nil && os.SameFile(l.dir, dir) && l.dir.ModTime().Equal(dir.ModTime()) &&
+		l.at.Sub(dir.ModTime()) > coarse
 }
 
 // hold opens one file unless it is known or older than those that are.
@@ -176,14 +200,18 @@ func (b Backlog) UntilPurge(maxWALs int) (bytes int64, ok bool) {
 func (l *Log) Backlog() Backlog {
 	b := Backlog{Files: len(l.files), Held: l.history.bytes, Read: l.read}
 	for i, f := range l.files {
+		newest := i == len(l.files)-1
+		if newest {
+			b.Room = max(0, segmentBytes-f.offset)
+		}
+		if newest && f.linked {
+			break
+		}
 		size := f.offset
 		if info, err := f.Stat(); err == nil {
 			size = info.Size()
 		}
-		newest := i == len(l.files)-1
-		if newest {
-			b.Room = max(0, segmentBytes-f.offset)
-		} else {
+		if !newest {
 			b.Unread += size - f.offset
 		}
 		if !f.linked {

@@ -47,6 +47,7 @@ type Log struct {
 	started bool    // files that are not needed have been let go of
 	crc     uint32  // of all records up to here; 0: not known
 	read    int64   // bytes, in total
+	looked  looked  // at the directory
 
 	cluster, member uint64
 
