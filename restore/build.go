@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
@@ -32,6 +33,7 @@ import (
 // edits the database once for all members instead of copying and hashing it for each: with three members that copying
 // is most of the time. A test holds the result against etcdutl's.
 func (r *run) build(ctx context.Context) error {
+	debug.FreeOSMemory() // what the key space needed would stand beside the whole database, which is mapped to be edited
 	m, err := newMembership(r.plan)
 	if err != nil {
 		return err

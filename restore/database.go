@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -121,11 +122,12 @@ func (r *run) checkAlarms() error {
 // prove loads the key space as a server would, and compares its hash with that of the member it came from. It must
 // come before any bump: after it the old revision is compacted, and can be hashed no more.
 func (r *run) prove(ctx context.Context) error {
-	return withBackend(r.db, func(be backend.Backend) error {
+	err := withBackend(r.db, func(be backend.Backend) error {
 		loadRest(be)
 		store := mvcc.NewStore(replay.LastWords(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
 		return errors.Join(r.proveStore(ctx, store), store.Close())
 	})
+	return errors.Join(err, replay.Forget(filepath.Dir(r.db)))
 }
 
 // loadRest reads what is beside the key space as a server would when it starts: what cannot be read panics.

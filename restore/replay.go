@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime/debug"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -47,7 +46,6 @@ func (r *run) replay(ctx context.Context) error {
 		Lineage: log.Lineage, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
 		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
 	}
-	debug.FreeOSMemory() // what the replay needed would stand beside the whole database, which is mapped to be edited
 	return r.lookAgain(at)
 }
 

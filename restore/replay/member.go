@@ -94,7 +94,7 @@ func open(db string) (*member, error) {
 		return nil, errors.Join(err, m.be.Close())
 	}
 	// From here on every transaction takes the place of the request that is being applied along with it.
-	m.be.SetTxPostLockInsideApplyHook(m.takeIndex)
+	m.be.SetTxPostLockInsideApplyHook(takeIndex(m.index))
 	m.awaitCompactions()
 	return m, nil
 }
@@ -165,11 +165,14 @@ func (m *member) countKeys(ctx context.Context, failed error) (int64, error) {
 	return int64(all.Count), nil
 }
 
-// takeIndex is etcdserver's hook of the same purpose (getTxPostLockInsideApplyHook).
-func (m *member) takeIndex() {
-	position, term := m.index.ConsistentApplyingIndex()
-	if position > m.index.UnsafeConsistentIndex() {
-		m.index.SetConsistentIndex(position, term)
+// takeIndex is etcdserver's hook of the same purpose (getTxPostLockInsideApplyHook). It holds the index alone: a backend
+// lives on after it was closed, and the key space must not live on with it.
+func takeIndex(index cindex.ConsistentIndexer) func() {
+	return func() {
+		position, term := index.ConsistentApplyingIndex()
+		if position > index.UnsafeConsistentIndex() {
+			index.SetConsistentIndex(position, term)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -76,7 +77,7 @@ func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 // cut short is simply repeated. Nothing is synced: that is the caller's, when all is done.
 //
 // The records are read on a goroutine of their own, ahead of what is applied; Apply returns when that one has. Memory
-// grows with the database's keys, not with the log.
+// grows with the database's keys, not with the log, and is free again afterwards.
 //
 // bbolt and etcd's packages panic on a database that is damaged, in part on goroutines of theirs: Apply belongs into a
 // process that may die. After such a panic the file stays open.
@@ -92,7 +93,7 @@ func Apply(
 	// A trace keeps every step that it is told of, but within one.
 	r.quiet.StepWithFunction(func() { err = r.all(ctx, records) }, "replay")
 	r.at.Keys, err = member.countKeys(ctx, err)
-	return r.at, errors.Join(err, member.close())
+	return r.at, errors.Join(err, member.close(), Forget(filepath.Dir(db)))
 }
 
 // pace is how often a run reports itself.

@@ -1,0 +1,28 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+)
+
+// Forget frees the memory of a key space that has been closed. etcd's metrics hold the newest store of a process, with its
+// whole index, for ever (storage/mvcc/kvstore.go, setupMetricsReporter); so here comes a newer one, that is empty. Its
+// file stands in dir for a moment.
+func Forget(dir string) error {
+	scratch, err := os.MkdirTemp(dir, "forget-*")
+	if err != nil {
+		return fmt.Errorf("free the memory of a closed key space: %w", err)
+	}
+	be := backend.New(backend.BackendConfig{
+		Path: filepath.Join(scratch, "empty"), UnsafeNoFsync: true, BatchLimit: 1, BatchInterval: time.Hour, Logger: LastWords(),
+	})
+	empty := mvcc.NewStore(LastWords(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
+	return errors.Join(empty.Close(), be.Close(), os.RemoveAll(scratch))
+}

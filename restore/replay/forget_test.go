@@ -1,0 +1,28 @@
+package replay_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+)
+
+// Who replays goes on with a database that is mapped as a whole: what the replay needed must not stand beside it.
+func TestApplyFreesItsMemory(t *testing.T) {
+	const keys = 100_000 // whose index takes more than 20 MB
+	db := copyOf(t, makeBase(t, 1<<20))
+	before := inUse()
+	if _, err := replay.Apply(t.Context(), db, puts(t, 4*keys), replay.Stop{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if after := inUse(); after > before+8<<20 {
+		t.Errorf("%d MB are still in use after the replay, %d MB were before", after>>20, before>>20)
+	}
+}
+
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
