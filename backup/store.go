@@ -46,7 +46,8 @@ func (r *run) store(ctx context.Context) (repository.Backup, error) {
 		defer spool.Close()
 		source = spool
 	}
-	return r.to.Create(ctx, id, r.request.To.Seal(), source, func() (repository.Manifest, error) {
+	about := max(snapshot.SnapshotSize(), r.status.DbSize)
+	return r.to.Create(ctx, id, r.request.To.Seal(), about, source, func() (repository.Manifest, error) {
 		return r.complete(ctx, snapshot.Blob())
 	})
 }

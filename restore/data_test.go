@@ -27,6 +27,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
 	testdb "github.com/etcd-dr/etcd-dr/test/database"
 )
 
@@ -195,7 +197,7 @@ func sealed(t testing.TB, d database, s stored, change func(*repository.Manifest
 	if change != nil {
 		change(&manifest)
 	}
-	s.backup, err = s.cluster.Create(t.Context(), repository.NewID(started, d.revision), s.to.Seal(), source,
+	s.backup, err = s.cluster.Create(t.Context(), repository.NewID(started, d.revision), s.to.Seal(), 0, source,
 		func() (repository.Manifest, error) { return manifest, nil })
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +218,7 @@ func manifestOf(d database) repository.Manifest {
 }
 
 func (s stored) source() restore.Source {
-	return restore.NewSource("file://"+s.dir, clusterName, s.keys)
+	return restore.NewSource("file://"+s.dir, stores.Options{}, clusterName, sign.Trust{}, s.keys)
 }
 
 func (s stored) catalog(t testing.TB) repository.Catalog {

@@ -13,35 +13,42 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
 // Source is where a child finds the backup, and the keys that open it. It goes through a pipe and is stored nowhere.
 type Source struct {
-	Repository  string   `json:"repository,omitempty"` // URL
-	Cluster     string   `json:"cluster,omitempty"`
-	Identities  []string `json:"identities,omitempty"`
-	Passphrases []string `json:"passphrases,omitempty"`
+	Repository  string         `json:"repository,omitempty"` // URL
+	Options     stores.Options `json:"options,omitzero"`
+	Cluster     string         `json:"cluster,omitempty"`
+	Trust       []string       `json:"trust,omitempty"` // public keys, one of which must have signed what is read
+	Identities  []string       `json:"identities,omitempty"`
+	Passphrases []string       `json:"passphrases,omitempty"`
 }
 
-// NewSource describes a repository and keys to a child.
-func NewSource(url, cluster string, keys seal.Keys) Source {
-	s := Source{Repository: url, Cluster: cluster}
+// NewSource describes a repository, whom to trust and the keys to a child.
+func NewSource(url string, o stores.Options, cluster string, trust sign.Trust, keys seal.Keys) Source {
+	s := Source{Repository: url, Options: o, Cluster: cluster, Trust: trust.Keys()}
 	s.Identities, s.Passphrases = keys.Secrets()
 	return s
 }
 
 // Open is the child's side of NewSource.
-func (s Source) Open() (*repository.Cluster, seal.Keys, error) {
+func (s Source) Open(ctx context.Context) (*repository.Cluster, seal.Keys, error) {
 	keys, err := s.keys()
 	if err != nil || s.Repository == "" {
 		return nil, keys, err
 	}
-	bucket, err := stores.Open(s.Repository)
+	trust, err := sign.ParseTrust(s.Trust...)
 	if err != nil {
 		return nil, seal.Keys{}, err
 	}
-	c, err := repository.Open(bucket, s.Cluster)
+	bucket, err := stores.Open(ctx, s.Repository, s.Options)
+	if err != nil {
+		return nil, seal.Keys{}, err
+	}
+	c, err := repository.OpenWith(bucket, s.Cluster, repository.Policy{Trust: trust})
 	return c, keys, err
 }
 
@@ -66,6 +73,7 @@ var Kinds = child.Kinds{
 	"damaged": repository.ErrDamaged, "notFound": repository.ErrNotFound, "wrongKey": seal.ErrWrongKey,
 	"layout": ErrLayout, "refused": ErrRefused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
 	"name": repository.ErrName, "url": stores.ErrURL, "notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
+	"noBucket": storage.ErrNoBucket, "untrusted": sign.ErrUntrusted, "unsupported": storage.ErrUnsupported,
 }
 
 // ChildVerb is the verb under which a child serves Spawn: see Serve.
@@ -143,7 +151,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	if err := json.Unmarshal(input, &j); err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
-	c, keys, err := j.Source.Open()
+	c, keys, err := j.Source.Open(ctx)
 	if err != nil {
 		return nil, err
 	}

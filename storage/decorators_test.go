@@ -49,6 +49,7 @@ var single = []decorator{
 	{"retry", func(b storage.Bucket) storage.Bucket {
 		return storage.WithRetry(b, storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: time.Millisecond})
 	}},
+	{"parallel", func(b storage.Bucket) storage.Bucket { return storage.WithParallel(b, 3, 10_000) }},
 	{"faults", func(b storage.Bucket) storage.Bucket { return storagetest.Faulty(b) }},
 }
 

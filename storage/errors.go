@@ -16,6 +16,8 @@ var (
 	ErrRange       = errors.New("range is outside the object")
 	ErrUnsupported = errors.New("store does not support this")
 	ErrKey         = errors.New("malformed key")
+	// ErrNoBucket: there is nothing to store in. It is never taken for an absent object or an empty listing.
+	ErrNoBucket = errors.New("bucket does not exist")
 )
 
 // ErrDamaged: what was read is not what was stored. A Bucket never says so of itself: it stores bytes, and who knows

@@ -129,7 +129,7 @@ func (p RetryPolicy) pause(failed int) time.Duration {
 
 func isPermanent(err error) bool {
 	for _, sentinel := range []error{
-		ErrNotExist, ErrExist, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrKey, context.Canceled,
+		ErrNotExist, ErrExist, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrKey, ErrNoBucket, context.Canceled,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

@@ -62,6 +62,12 @@ type Object struct {
 type PutOptions struct {
 	IfAbsent    bool      // fail with ErrExist rather than replace
 	RetainUntil time.Time // lock the object until then; ErrUnsupported where the store has no locks
+	// Compliance makes a lock one that nobody can lift or shorten, the account's owner included. Without it whoever has
+	// the store's special right for that may.
+	Compliance bool
+	// SizeHint is about how many bytes will come, 0 where nobody knows. A store that cuts an upload into a limited number
+	// of parts chooses their size by it; it limits nothing.
+	SizeHint int64
 }
 
 // OpenOptions choose a range of one version.
@@ -80,4 +86,8 @@ type ListOptions struct {
 // DeleteOptions choose what to delete.
 type DeleteOptions struct {
 	Version string // only this version; "": the newest one
+	// Unasked leaves it to the store alone to refuse what is locked, where otherwise the store is asked for a lock first.
+	// It is for whoever wants to see that a lock holds, with a Version: without one, a store that keeps versions would
+	// hide a locked object.
+	Unasked bool
 }

@@ -3,6 +3,7 @@
 package document
 
 import (
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
@@ -27,8 +28,10 @@ type Error struct {
 type List struct {
 	Backups []Backup `json:"backups"` // by cluster, newest first
 	Damaged []Damage `json:"damaged"`
-	Windows []Window `json:"windows"` // by cluster, oldest first
-	Gaps    []Gap    `json:"gaps"`    // by cluster, oldest first
+	// Untrusted are backups that no trusted key has signed, and tombstones that delete nothing for that or another reason.
+	Untrusted []Damage `json:"untrusted"`
+	Windows   []Window `json:"windows"` // by cluster, oldest first
+	Gaps      []Gap    `json:"gaps"`    // by cluster, oldest first
 }
 
 // Backup is one backup in List, and dr show.
@@ -104,6 +107,9 @@ func (l *List) Add(c repository.Catalog) {
 	}
 	for _, d := range c.Damaged {
 		l.Damaged = append(l.Damaged, Damage{c.Cluster, d.ID, d.Err.Error()})
+	}
+	for _, d := range slices.Concat(c.Untrusted, c.Ignored) {
+		l.Untrusted = append(l.Untrusted, Damage{c.Cluster, d.ID, d.Err.Error()})
 	}
 	l.Windows = append(l.Windows, Windows(c)...)
 	l.Gaps = append(l.Gaps, Gaps(c)...)

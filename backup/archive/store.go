@@ -49,6 +49,9 @@ func (w *work) header(p pending) segment.Header {
 // store seals a segment and puts it into the repository, however long that takes.
 func (w *work) store(ctx context.Context, h segment.Header, requests []segment.Record) outcome {
 	encoded, err := segment.Encode(h, requests, w.config.To)
+	if err == nil {
+		encoded, err = encoded.Signed(w.to.Policy().Key)
+	}
 	if err != nil {
 		return outcome{err: err}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
@@ -20,6 +23,7 @@ type app struct {
 	world
 	repo    string
 	cluster string
+	store   storeFlags
 	output  string
 }
 
@@ -67,20 +71,54 @@ func (a *app) outputFlag(cmd *cobra.Command) {
 }
 
 // open opens the cluster that the flags name, in a repository that is there.
-func (a *app) open() (*repository.Cluster, error) { return a.openWith(stores.Open) }
+func (a *app) open(ctx context.Context) (*repository.Cluster, error) { return a.openIn(ctx, a.bucket) }
 
 // create is open for a verb that may write the first backup.
-func (a *app) create() (*repository.Cluster, error) { return a.openWith(stores.Create) }
+func (a *app) create(ctx context.Context) (*repository.Cluster, error) {
+	return a.openIn(ctx, func(ctx context.Context) (storage.Bucket, error) {
+		options, err := a.store.options()
+		if err != nil {
+			return nil, err
+		}
+		return stores.Create(ctx, a.repo, options)
+	})
+}
 
-func (a *app) openWith(open func(url string) (storage.Bucket, error)) (*repository.Cluster, error) {
+func (a *app) openIn(ctx context.Context, open func(context.Context) (storage.Bucket, error)) (*repository.Cluster, error) {
 	if a.cluster == "" {
 		return nil, usagef("no cluster: name it with --cluster or DR_CLUSTER")
 	}
-	bucket, err := open(a.repo)
+	policy, err := a.store.policy()
 	if err != nil {
 		return nil, err
 	}
-	return repository.Open(bucket, a.cluster)
+	bucket, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return repository.OpenWith(bucket, a.cluster, policy)
+}
+
+// bucket opens the repository that the flags name.
+func (a *app) bucket(ctx context.Context) (storage.Bucket, error) {
+	options, err := a.store.options()
+	if err != nil {
+		return nil, err
+	}
+	return stores.Open(ctx, a.repo, options)
+}
+
+// source is where a child finds what the flags name.
+func (a *app) source(cluster string, keys seal.Keys) (restore.Source, error) {
+	options, err := a.store.options()
+	if err != nil {
+		return restore.Source{}, err
+	}
+	policy, err := a.store.policy()
+	if err != nil {
+		return restore.Source{}, err
+	}
+	return restore.NewSource(a.repo, options, cluster, policy.Trust, keys), nil
 }
 
 // json prints v on one line.

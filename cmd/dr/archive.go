@@ -49,6 +49,9 @@ taken at once. --listen serves /status, /metrics and /healthz.`,
 	flags.StringVar(&listen, "listen", "127.0.0.1:2390", "address for /status, /metrics and /healthz; empty: none")
 	to.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.writeFlags(cmd, a.getenv)
+	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.AddCommand(a.archiveVerify())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -65,7 +68,7 @@ taken at once. --listen serves /status, /metrics and /healthz.`,
 		if config.Etcd, err = etcd.Config(a.getenv, a.ask); err != nil {
 			return err
 		}
-		c, err := a.create()
+		c, err := a.create(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -29,13 +29,16 @@ there is a gap.`,
 	cmd.Flags().BoolVar(&headers, "headers", false, "only the headers: fast, and blind to damage behind them")
 	keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.pastFlags(cmd)
+	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		with, err := keys.load()
 		if err != nil {
 			return err
 		}
-		c, err := a.open()
+		c, err := a.open(cmd.Context())
 		if err != nil {
 			return err
 		}

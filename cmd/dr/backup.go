@@ -57,7 +57,7 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 		if err != nil {
 			return err
 		}
-		c, err := a.create()
+		c, err := a.create(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -28,9 +28,12 @@ func (a *app) fetch() *cobra.Command {
 	cmd.Flags().StringVar(&to, "to", "", "the file to write; it must not exist")
 	keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.pastFlags(cmd)
+	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := a.open()
+		c, err := a.open(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -41,7 +44,7 @@ func (a *app) fetch() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		b, err := find(cmd, c, args)
+		b, err := a.find(cmd, c, args)
 		if err != nil {
 			return err
 		}

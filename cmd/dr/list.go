@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,12 +22,15 @@ func (a *app) list() *cobra.Command {
 		Use:   "list",
 		Short: "List the backups of one cluster, or of all",
 		Long: `list shows what is in the repository, newest first, and how far each backup has been proven: stored, hashed, opened,
-booted (see dr verify). What looks like a backup and cannot be used is shown as damaged, and makes the exit code 3.`,
+booted (see dr verify). What looks like a backup and cannot be used is shown as damaged, or with --trust as not trusted,
+and makes the exit code 3.`,
 		Args: noArgs,
 	}
 	cmd.Flags().IntVar(&newest, "newest", 0, "only that many of each cluster, and nothing of its log; 0: all")
 	cmd.Flags().BoolVar(&leftovers, "leftovers", false, "list what killed backups left instead")
 	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.pastFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		clusters, err := a.clusters(cmd.Context())
@@ -43,7 +47,11 @@ booted (see dr verify). What looks like a backup and cannot be used is shown as 
 
 // clusters are the one that the flags name, or all.
 func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
-	bucket, err := stores.Open(a.repo)
+	policy, err := a.store.policy()
+	if err != nil {
+		return nil, err
+	}
+	bucket, err := a.bucket(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -55,21 +63,22 @@ func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 	}
 	var clusters []*repository.Cluster
 	for _, name := range names {
-		c, err := repository.Open(bucket, name)
+		c, err := repository.OpenWith(bucket, name, policy)
 		if err != nil {
 			return nil, err
 		}
 		clusters = append(clusters, c)
 	}
 	if len(clusters) == 0 {
-		return nil, fmt.Errorf("a backup is %w %s: it is empty", repository.ErrNotFound, a.repo)
+		return nil, fmt.Errorf("a backup is %w %s: it is empty", repository.ErrNotFound, stores.Shown(a.repo))
 	}
 	return clusters, nil
 }
 
 func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, newest int) error {
 	list := document.List{
-		Backups: []document.Backup{}, Damaged: []document.Damage{}, Windows: []document.Window{}, Gaps: []document.Gap{},
+		Backups: []document.Backup{}, Damaged: []document.Damage{}, Untrusted: []document.Damage{},
+		Windows: []document.Window{}, Gaps: []document.Gap{},
 	}
 	var rows [][]string
 	var damaged error
@@ -88,6 +97,13 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 		}
 		for _, d := range catalog.Damaged {
 			rows = append(rows, []string{c.Name(), string(d.ID), "-", "-", "-", "-", "-", "DAMAGED", ""})
+			damaged = errors.Join(damaged, d.Err)
+		}
+		for _, d := range catalog.Untrusted {
+			rows = append(rows, []string{c.Name(), string(d.ID), "-", "-", "-", "-", "-", "NOT TRUSTED", ""})
+			damaged = errors.Join(damaged, d.Err)
+		}
+		for _, d := range catalog.Ignored {
 			damaged = errors.Join(damaged, d.Err)
 		}
 	}
@@ -173,4 +189,11 @@ func (a *app) listLeftovers(ctx context.Context, clusters []*repository.Cluster)
 	}
 	a.table([]string{"CLUSTER", "OBJECT", "SIZE", "LAST WRITTEN"}, rows)
 	return nil
+}
+
+// warnUntrusted says what counts for nothing, for a person who may not know that somebody else writes there.
+func (a *app) warnUntrusted(c repository.Catalog) {
+	for _, d := range slices.Concat(c.Untrusted, c.Ignored) {
+		fmt.Fprintf(a.stderr, "dr: WARNING: passed over: %v\n", d.Err)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -78,6 +79,9 @@ make it once with --plan-out, copy it, and run --plan with --name and --data-dir
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
 	f.keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.pastFlags(cmd)
+	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.runRestore(cmd, f, args)
@@ -115,7 +119,7 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	report, done := a.progress()
 	plan, result, err := restore.RunTarget(cmd.Context(), catalog, f.target, f.layout, now,
 		func(ctx context.Context, p restore.Plan) (restore.Result, error) {
-			return restore.Spawn(ctx, p, a.source(p, keys), report)
+			return a.spawn(ctx, p, keys, report)
 		})
 	done()
 	if err != nil {
@@ -137,7 +141,7 @@ func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, plan restore.Plan) er
 		return err
 	}
 	report, done := a.progress()
-	result, err := restore.Spawn(cmd.Context(), plan, a.source(plan, keys), report)
+	result, err := a.spawn(cmd.Context(), plan, keys, report)
 	done()
 	if err != nil {
 		return err
@@ -145,12 +149,21 @@ func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, plan restore.Plan) er
 	return a.printRestore(plan, result)
 }
 
-// source is where the child finds what the plan restores. A plan with a file needs no repository, even if one is named.
-func (a *app) source(p restore.Plan, keys seal.Keys) restore.Source {
+// sourceOf is where the child finds what the plan restores. A plan with a file needs no repository, even if one is named.
+func (a *app) sourceOf(p restore.Plan, keys seal.Keys) (restore.Source, error) {
 	if p.Backup == nil {
-		return restore.Source{}
+		return restore.Source{}, nil
 	}
-	return restore.NewSource(a.repo, p.Cluster, keys)
+	return a.source(p.Cluster, keys)
+}
+
+// spawn runs a plan in a child.
+func (a *app) spawn(ctx context.Context, p restore.Plan, keys seal.Keys, report storage.Report) (restore.Result, error) {
+	source, err := a.sourceOf(p, keys)
+	if err != nil {
+		return restore.Result{}, err
+	}
+	return restore.Spawn(ctx, p, source, report)
 }
 
 // aim reads what is asked for from the command line, and the catalog in which it is looked for.
@@ -224,11 +237,12 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 		}
 		return repository.Catalog{}, nil
 	}
-	c, err := a.open()
+	c, err := a.open(cmd.Context())
 	if err != nil {
 		return repository.Catalog{}, err
 	}
 	catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Only: f.target.Backup, Proofs: true, Log: true})
+	a.warnUntrusted(catalog)
 	if err != nil || !f.newestBackup {
 		return catalog, err
 	}

@@ -19,13 +19,15 @@ func (a *app) show() *cobra.Command {
 		Args:  oneArg("backup"),
 	}
 	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.pastFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := a.open()
+		c, err := a.open(cmd.Context())
 		if err != nil {
 			return err
 		}
-		b, err := find(cmd, c, args)
+		b, err := a.find(cmd, c, args)
 		if err != nil {
 			return err
 		}
@@ -39,7 +41,7 @@ func (a *app) show() *cobra.Command {
 }
 
 // find is the backup that the argument names, with its proofs.
-func find(cmd *cobra.Command, c *repository.Cluster, args []string) (repository.Backup, error) {
+func (a *app) find(cmd *cobra.Command, c *repository.Cluster, args []string) (repository.Backup, error) {
 	id, err := parseID(args)
 	if err != nil {
 		return repository.Backup{}, err
@@ -48,6 +50,7 @@ func find(cmd *cobra.Command, c *repository.Cluster, args []string) (repository.
 	if err != nil {
 		return repository.Backup{}, err
 	}
+	a.warnUntrusted(catalog)
 	if id == "" {
 		return catalog.Latest()
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -33,9 +32,13 @@ Each verify appends a proof to the backup; dr list shows the best one. A backup 
 	cmd.Flags().StringVar(&dir, "scratch-dir", "", "where opened and booted put their copy (default: the system's temporary directory)")
 	keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.signFlags(cmd, a.getenv)
+	a.store.pastFlags(cmd)
+	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := a.open()
+		c, err := a.open(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -50,12 +53,16 @@ Each verify appends a proof to the backup; dr list shows the best one. A backup 
 		if err != nil {
 			return err
 		}
-		backups, damaged, err := toVerify(cmd, c, args, all)
+		backups, damaged, err := a.toVerify(cmd, c, args, all)
+		if err != nil {
+			return err
+		}
+		source, err := a.source(a.cluster, with)
 		if err != nil {
 			return err
 		}
 		report, done := a.progress()
-		request := verify.Request{Level: rung, Dir: dir, By: identity(), Source: restore.NewSource(a.repo, a.cluster, with)}
+		request := verify.Request{Level: rung, Dir: dir, By: identity(), Source: source}
 		doc := document.Verify{Proofs: []repository.Proof{}}
 		for _, b := range backups {
 			proof, err := verify.Run(cmd.Context(), c, b, with, request, report)
@@ -72,9 +79,9 @@ Each verify appends a proof to the backup; dr list shows the best one. A backup 
 }
 
 // toVerify are the backups to verify; with all, what is damaged beyond that comes as an error beside them.
-func toVerify(cmd *cobra.Command, c *repository.Cluster, args []string, all bool) ([]repository.Backup, error, error) {
+func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string, all bool) ([]repository.Backup, error, error) {
 	if !all {
-		b, err := find(cmd, c, args)
+		b, err := a.find(cmd, c, args)
 		return []repository.Backup{b}, nil, err
 	}
 	catalog, err := c.Load(cmd.Context(), repository.LoadOptions{})

@@ -124,7 +124,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	if err := json.Unmarshal(input, &j); err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
-	c, keys, err := j.Source.Open()
+	c, keys, err := j.Source.Open(ctx)
 	if err != nil {
 		return nil, err
 	}

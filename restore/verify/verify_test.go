@@ -25,6 +25,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
 	testdb "github.com/etcd-dr/etcd-dr/test/database"
 )
 
@@ -106,7 +108,7 @@ func store(t testing.TB, d database) fixture {
 	started := time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
 	member := repository.Member{ID: "a", Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"},
 		ClientURLs: []string{"http://127.0.0.1:1"}}
-	f.backup, err = f.cluster.Create(t.Context(), repository.NewID(started, d.hash.Revision), to.Seal(), sealed,
+	f.backup, err = f.cluster.Create(t.Context(), repository.NewID(started, d.hash.Revision), to.Seal(), 0, sealed,
 		func() (repository.Manifest, error) {
 			return repository.Manifest{
 				Started: started, Finished: started, DRVersion: "test", ClusterID: "cafe", Member: member, Members: []repository.Member{member},
@@ -138,7 +140,7 @@ func newKey(t testing.TB) (seal.Keys, seal.Recipients) {
 }
 
 func (f fixture) request(level repository.Level) verify.Request {
-	return verify.Request{Level: level, Source: restore.NewSource("file://"+f.dir, clusterName, f.keys),
+	return verify.Request{Level: level, Source: restore.NewSource("file://"+f.dir, stores.Options{}, clusterName, sign.Trust{}, f.keys),
 		Dir: f.scratch, By: "host, dr test"}
 }
 

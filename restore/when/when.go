@@ -29,7 +29,7 @@ func Parse(text string, now time.Time) (time.Time, error) {
 
 func parse(text string, now time.Time) (time.Time, error) {
 	if span, ok := strings.CutSuffix(text, "ago"); ok {
-		before, err := duration(strings.TrimSpace(span))
+		before, err := ParseSpan(strings.TrimSpace(span))
 		if err != nil {
 			return time.Time{}, fmt.Errorf("%w: %q: use a form like \"90s ago\", \"2h ago\", \"1d12h ago\"", ErrTime, text)
 		}
@@ -49,8 +49,9 @@ func parse(text string, now time.Time) (time.Time, error) {
 
 var days = regexp.MustCompile(`^([0-9]{1,5})d`)
 
-// duration is time.ParseDuration with days in front.
-func duration(text string) (time.Duration, error) {
+// ParseSpan reads how long something lasts: time.ParseDuration with days in front, as in "30d" or "1d12h". Errors match
+// ErrTime.
+func ParseSpan(text string) (time.Duration, error) {
 	var whole time.Duration
 	if found := days.FindStringSubmatch(text); found != nil {
 		n, err := strconv.Atoi(found[1])

@@ -1,5 +1,5 @@
 // Package document is how small things are stored: as JSON that covers its own bytes with a digest, so that a byte that
-// changes anywhere is found, a person can read it, and jq can too.
+// changes anywhere is found, a person can read it, and jq can too. It may be signed.
 package document
 
 import (
@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
 // A document is indented JSON whose last two fields are a digest and a signature,
@@ -21,13 +23,12 @@ import (
 //	{
 //	  ...,
 //	  "sha256": "<64 hex digits, over every byte before this line>",
-//	  "signature": ""
+//	  "signature": "<the text of a .minisig file over the same bytes, or nothing>"
 //	}
-//
-// The signature is empty: this version signs nothing.
 const (
 	digestField    = "  \"sha256\": \""
-	documentEnding = "\",\n  \"signature\": \"\"\n}\n"
+	signatureField = "\",\n  \"signature\": "
+	documentEnding = "\n}\n"
 	digestLength   = 2 * sha256.Size
 )
 
@@ -51,27 +52,91 @@ func EncodeUpTo(limit int, v any) ([]byte, error) {
 		return nil, fmt.Errorf("%T has no fields", v)
 	}
 	covered = append(covered, ",\n"...)
-	sum := sha256.Sum256(covered)
-	document := append(covered, digestField+hex.EncodeToString(sum[:])+documentEnding...)
-	if len(document) > limit {
-		return nil, fmt.Errorf("%d bytes are more than the %d that are read back: shorten its texts, such as labels",
-			len(document), limit)
+	if size := len(covered) + maxFrame; size > limit {
+		return nil, fmt.Errorf("%d bytes are more than the %d that are read back: shorten its texts, such as labels", size, limit)
 	}
-	return document, nil
+	return framed(covered, ""), nil
+}
+
+// maxFrame is how many bytes stand behind what is covered: a signature may be put there later.
+const maxFrame = len(digestField) + digestLength + len(signatureField) + 2*sign.MaxSignature + len(documentEnding)
+
+// framed puts the end of a document behind what it covers.
+func framed(covered []byte, signature string) []byte {
+	sum := sha256.Sum256(covered)
+	return slices.Concat(covered, []byte(digestField+hex.EncodeToString(sum[:])+signatureField), quoted(signature), []byte(documentEnding))
+}
+
+// quoted is a signature as JSON: there is one way to write it, or a signature could be written anew and the bytes differ.
+func quoted(signature string) []byte {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(signature) // a string always can be
+	return bytes.TrimSuffix(line.Bytes(), []byte("\n"))
+}
+
+// Sign signs a document that Encode has made.
+func Sign(data []byte, key sign.Key) ([]byte, error) {
+	if key.None() {
+		return data, nil
+	}
+	f, err := split(data)
+	if err != nil {
+		return nil, err
+	}
+	return framed(f.covered, key.Sign(f.covered)), nil
+}
+
+// WithSignature is a document that Encode has made with a signature that was made of it before.
+func WithSignature(data []byte, signature string) ([]byte, error) {
+	f, err := split(data)
+	if err != nil {
+		return nil, err
+	}
+	return framed(f.covered, signature), nil
+}
+
+// Signature is what stands in a document: the text of a .minisig file, or "".
+func Signature(data []byte) string {
+	f, err := split(data)
+	if err != nil {
+		return ""
+	}
+	return f.signature
+}
+
+// Check returns an error that matches sign.ErrUntrusted and storage.ErrDamaged unless a trusted key has signed data, also
+// where it is no document at all. The zero Trust checks nothing.
+func Check(data []byte, t sign.Trust) error {
+	if t.None() {
+		return nil
+	}
+	f, err := split(data)
+	if err == nil {
+		err = t.Check(f.covered, f.signature)
+	}
+	switch {
+	case errors.Is(err, sign.ErrUntrusted):
+		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", sign.ErrUntrusted, err)
+	}
+	return nil
 }
 
 // Decode fills v, a pointer to a struct with a field Format, from data of that format. Unknown fields are refused: a
 // newer version that adds one raises the format's number, and what that field says might matter. Errors match
 // storage.ErrDamaged.
 func Decode(data []byte, format int, v any) error {
-	covered, digest, err := split(data)
+	f, err := split(data)
 	if err != nil {
 		return err
 	}
-	if sum := sha256.Sum256(covered); hex.EncodeToString(sum[:]) != digest {
+	if sum := sha256.Sum256(f.covered); hex.EncodeToString(sum[:]) != f.digest {
 		return fmt.Errorf("%w: its content does not match its own sha256", storage.ErrDamaged)
 	}
-	body := slices.Concat(bytes.TrimSuffix(covered, []byte(",\n")), []byte("\n}")) // data stays as it is
+	body := slices.Concat(bytes.TrimSuffix(f.covered, []byte(",\n")), []byte("\n}")) // data stays as it is
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	err = dec.Decode(v)
@@ -98,16 +163,28 @@ func formatIn(body []byte, v any, err error) (format int, ok bool) {
 	return known.Format, err == nil
 }
 
-// split checks the frame of a document and returns the bytes that its digest covers.
-func split(data []byte) (covered []byte, digest string, err error) {
+// frame is what a document consists of.
+type frame struct {
+	covered   []byte // by digest and signature
+	digest    string
+	signature string
+}
+
+// split takes a document apart, and refuses what Encode or Sign would have written in another way.
+func split(data []byte) (f frame, err error) {
 	head, ok := bytes.CutSuffix(data, []byte(documentEnding))
-	at := len(head) - digestLength - len(digestField)
-	if !ok || at < 0 || string(head[at:at+len(digestField)]) != digestField {
-		return nil, "", fmt.Errorf("%w: it does not end as a document of dr does (cut off, or of another version)", storage.ErrDamaged)
+	at := bytes.LastIndex(head, []byte(signatureField))
+	begin := at - digestLength - len(digestField)
+	if !ok || begin < 0 || string(head[begin:begin+len(digestField)]) != digestField {
+		return frame{}, fmt.Errorf("%w: it does not end as a document of dr does (cut off, or of another version)", storage.ErrDamaged)
 	}
-	digest = string(head[at+len(digestField):])
-	if strings.Trim(digest, "0123456789abcdef") != "" {
-		return nil, "", fmt.Errorf("%w: its sha256 is no digest", storage.ErrDamaged)
+	f.covered, f.digest = head[:begin], string(head[begin+len(digestField):at])
+	if strings.Trim(f.digest, "0123456789abcdef") != "" {
+		return frame{}, fmt.Errorf("%w: its sha256 is no digest", storage.ErrDamaged)
 	}
-	return head[:at], digest, nil
+	written := head[at+len(signatureField):]
+	if err := json.Unmarshal(written, &f.signature); err != nil || !bytes.Equal(quoted(f.signature), written) {
+		return frame{}, fmt.Errorf("%w: its signature is not written as dr does", storage.ErrDamaged)
+	}
+	return f, nil
 }

@@ -28,7 +28,10 @@ type Bucket struct {
 	puts int64 // numbers the versions
 }
 
-var _ storage.Bucket = (*Bucket)(nil)
+var (
+	_ storage.Bucket    = (*Bucket)(nil)
+	_ storage.Versioned = (*Bucket)(nil)
+)
 
 // history is all that is kept under one key.
 type history struct {
@@ -38,7 +41,7 @@ type history struct {
 
 // version is one object. Its content is never written to again, so readers share it.
 type version struct {
-	storage.Object
+	storage.Kept
 	content []byte
 }
 
@@ -117,9 +120,17 @@ func (b *Bucket) add(key string, content []byte, retain time.Time) storage.Objec
 		h = &history{}
 		b.keys[key] = h
 	}
-	h.versions = append(h.versions, version{obj, content})
+	h.end(obj.ModTime)
+	h.versions = append(h.versions, version{storage.Kept{Object: obj}, content})
 	h.hidden = false
 	return obj
+}
+
+// end marks the newest version as no longer the newest.
+func (h *history) end(now time.Time) {
+	if n := len(h.versions); n > 0 && h.versions[n-1].Until.IsZero() {
+		h.versions[n-1].Until = now
+	}
 }
 
 // find returns a version of key, the newest one if none is named. b.mu is held.
@@ -206,6 +217,34 @@ func (b *Bucket) keysAfter(prefix, after string) []string {
 	return slices.DeleteFunc(keys, func(k string) bool { return !strings.HasPrefix(k, prefix) || k <= after })
 }
 
+// Versions implements storage.Versioned.
+func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
+	return func(yield func(storage.Kept, error) bool) {
+		for _, key := range b.keysAfter(o.Prefix, o.After) {
+			for _, kept := range b.history(key) {
+				if !yield(kept, nil) {
+					return
+				}
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			yield(storage.Kept{}, fmt.Errorf("list versions of %q: %w", o.Prefix, err))
+		}
+	}
+}
+
+func (b *Bucket) history(key string) []storage.Kept {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var kept []storage.Kept
+	if h := b.keys[key]; h != nil {
+		for _, v := range h.versions {
+			kept = append(kept, v.Kept)
+		}
+	}
+	return kept
+}
+
 // Delete implements storage.Bucket.
 func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
 	b.mu.Lock()
@@ -229,11 +268,15 @@ func (b *Bucket) drop(key, named string) {
 	h := b.keys[key]
 	if named == "" {
 		h.hidden = true
+		h.end(time.Now().UTC().Round(0))
 		return
 	}
 	i := h.index(named)
 	h.versions = slices.Delete(h.versions, i, i+1)
-	if len(h.versions) == 0 {
+	switch n := len(h.versions); {
+	case n == 0:
 		delete(b.keys, key)
+	case n == i && !h.hidden: // the one before is the newest again
+		h.versions[n-1].Until = time.Time{}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
 // Catalog is what the repository holds of one cluster, as a value.
@@ -17,6 +18,10 @@ type Catalog struct {
 	Cluster string
 	Backups []Backup // newest first, by the times in their manifests
 	Damaged []Damage // what looks like a backup and is none, newest first by name
+	// Untrusted is what no trusted key has signed, newest first by name: it may be forged, and counts for nothing.
+	Untrusted []Damage
+	// Ignored are tombstones that are damaged or not trusted, and so delete nothing.
+	Ignored []Damage
 
 	Lineages []Lineage // of the log, oldest first by their headers; only if it was asked for
 }
@@ -27,7 +32,8 @@ type Backup struct {
 	Proofs []Proof `json:"proofs,omitempty"` // oldest first
 }
 
-// Damage is a backup that cannot be used, and why. Err matches ErrDamaged and names the object.
+// Damage is a backup that cannot be used, and why. Err matches ErrDamaged, and sign.ErrUntrusted where that is why, and
+// names the object.
 type Damage struct {
 	ID  ID
 	Err error
@@ -51,6 +57,10 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 		return Catalog{}, err
 	}
 	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(manifestName) })
+	folders, ignored, err := c.withoutDeleted(ctx, folders)
+	if err != nil {
+		return Catalog{}, err
+	}
 	slices.Reverse(folders)
 	if o.Newest > 0 && len(folders) > o.Newest {
 		folders = folders[:o.Newest]
@@ -67,16 +77,38 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 		return Catalog{}, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
 	}
 	catalog := c.catalog(folders, backups, errs)
+	catalog.Ignored = ignored
 	if o.Log {
 		catalog.Lineages, err = c.loadLog(ctx)
 	}
 	return catalog, err
 }
 
+// withoutDeleted leaves out what a tombstone deletes.
+func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []folder, ignored []Damage, err error) {
+	for _, f := range folders {
+		deleted, err := c.isDeleted(ctx, f)
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			return nil, nil, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
+		}
+		if err != nil {
+			ignored = append(ignored, Damage{f.id, err})
+		}
+		if !deleted {
+			left = append(left, f)
+		}
+	}
+	return left, ignored, nil
+}
+
 func (c *Cluster) catalog(folders []folder, backups []Backup, errs []error) Catalog {
 	catalog := Catalog{Cluster: c.name}
 	for i, f := range folders {
-		if errs[i] != nil {
+		switch {
+		case errors.Is(errs[i], sign.ErrUntrusted):
+			catalog.Untrusted = append(catalog.Untrusted, Damage{f.id, errs[i]})
+			continue
+		case errs[i] != nil:
 			catalog.Damaged = append(catalog.Damaged, Damage{f.id, errs[i]})
 			continue
 		}
@@ -91,7 +123,7 @@ func (c *Cluster) catalog(folders []folder, backups []Backup, errs []error) Cata
 // loadBackup reads one manifest and holds it against the listing.
 func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (Backup, error) {
 	key := c.manifestKey(f.id)
-	data, err := c.read(ctx, key)
+	data, err := c.readSigned(ctx, key)
 	if err != nil {
 		return Backup{}, fmt.Errorf("%s: %w", key, err)
 	}
@@ -124,16 +156,19 @@ func (c *Cluster) checkStored(f folder, m Manifest) error {
 	return nil
 }
 
-// loadProofs reads the proofs of one backup. A damaged one proves nothing and is left out: it takes nothing away from
-// the backup either.
+// loadProofs reads the proofs of one backup. One that is damaged or not trusted proves nothing and is left out: it takes
+// nothing away from the backup either.
 func (c *Cluster) loadProofs(ctx context.Context, f folder) ([]Proof, error) {
 	var proofs []Proof
 	for _, object := range f.objects {
 		if _, name, _ := c.splitKey(object.Key); !strings.HasPrefix(name, proofPrefix) {
 			continue
 		}
-		data, err := c.read(ctx, object.Key)
-		if err != nil && !errors.Is(err, ErrDamaged) {
+		data, err := c.readSigned(ctx, object.Key)
+		if errors.Is(err, ErrDamaged) {
+			continue
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", object.Key, err)
 		}
 		if p, err := DecodeProof(data); err == nil && p.Backup == f.id {
@@ -151,7 +186,7 @@ func (c Catalog) Find(id ID) (Backup, error) {
 			return b, nil
 		}
 	}
-	for _, d := range c.Damaged {
+	for _, d := range slices.Concat(c.Damaged, c.Untrusted) {
 		if d.ID == id {
 			return Backup{}, d.Err
 		}
@@ -160,8 +195,12 @@ func (c Catalog) Find(id ID) (Backup, error) {
 }
 
 // Latest returns the newest backup. If a newer one is damaged it gives ErrDamaged: whether to go back further is for a
-// person to say. An empty catalog gives ErrNotFound.
+// person to say. What is not trusted is passed over, or whoever can write there could hide every backup behind a forged
+// one. An empty catalog gives ErrNotFound.
 func (c Catalog) Latest() (Backup, error) {
+	if len(c.Backups) == 0 && len(c.Damaged) == 0 && len(c.Untrusted) > 0 {
+		return Backup{}, fmt.Errorf("no backup of cluster %s is trusted: %w", c.Cluster, c.Untrusted[0].Err)
+	}
 	if len(c.Backups) == 0 && len(c.Damaged) == 0 {
 		return Backup{}, fmt.Errorf("a backup of cluster %s is %w: check --repo and --cluster, or take one with dr backup",
 			c.Cluster, ErrNotFound)

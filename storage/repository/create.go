@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -35,12 +36,13 @@ func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ID
 // Create streams sealed to the place of backup id and, when it has ended, asks for the manifest and stores it: nothing
 // is listed before the manifest is there. Format, ID, Cluster, Seal and Stored of the manifest are filled in here. If
 // anything fails, what was stored is taken away again; where even that fails it stays behind as a leftover.
+// about is how many bytes will come, as far as anybody knows, and 0 where nobody does.
 func (c *Cluster) Create(
-	ctx context.Context, id ID, s seal.Seal, sealed io.Reader, manifest func() (Manifest, error),
+	ctx context.Context, id ID, s seal.Seal, about int64, sealed io.Reader, manifest func() (Manifest, error),
 ) (Backup, error) {
 	name := snapshotName + s.Extension()
 	digest := &digester{Reader: sealed, hash: sha256.New()}
-	if _, err := c.bucket.Put(ctx, c.key(id, name), digest, storage.PutOptions{IfAbsent: true}); err != nil {
+	if err := c.create(ctx, c.key(id, name), digest, about); err != nil {
 		return Backup{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
 	}
 	m, err := manifest()
@@ -61,11 +63,13 @@ func (c *Cluster) Create(
 // commit stores m, and returns what it has stored or tried to.
 func (c *Cluster) commit(ctx context.Context, m Manifest) ([]byte, error) {
 	data, err := EncodeManifest(m)
+	if err == nil {
+		data, err = document.Sign(data, c.policy.Key)
+	}
 	if err != nil {
 		return nil, err
 	}
-	_, err = c.bucket.Put(ctx, c.manifestKey(m.ID), bytes.NewReader(data), storage.PutOptions{IfAbsent: true})
-	if err != nil {
+	if err := c.create(ctx, c.manifestKey(m.ID), bytes.NewReader(data), 0); err != nil {
 		return data, fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)
 	}
 	return data, nil

@@ -77,7 +77,7 @@ func TestCreateFillsIn(t *testing.T) {
 func TestNothingBeforeTheManifest(t *testing.T) {
 	eachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := openCluster(t, b, "c")
-		_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), sealed(t, content, seal.Recipients{}),
+		_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}),
 			func() (repository.Manifest, error) {
 				if got := keys(t, b); !slices.Equal(got, []string{folder("c", idAt(0)) + plainName}) {
 					t.Errorf("there is %q", got)
@@ -114,7 +114,7 @@ func TestCreateBrokenSource(t *testing.T) {
 		c, data := openCluster(t, b, "c"), noise(300_000)
 		for _, at := range []int{0, 1, 1000, len(data) - 1, len(data)} {
 			for _, want := range []error{errTest, io.ErrUnexpectedEOF, fmt.Errorf("vetoed: %w", io.EOF)} {
-				_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), &source{data[:at], want},
+				_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, &source{data[:at], want},
 					func() (repository.Manifest, error) {
 						t.Error("asked for the manifest of a broken stream")
 						return repository.Manifest{}, nil
@@ -135,7 +135,7 @@ func TestCreateBrokenBelowTheSeal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = openCluster(t, b, "c").Create(t.Context(), idAt(0), to.Seal(), stream, nil)
+			_, err = openCluster(t, b, "c").Create(t.Context(), idAt(0), to.Seal(), 0, stream, nil)
 			stream.Close()
 			wantError(t, fmt.Sprint("broken at ", at), err, errTest)
 			wantNothing(t, fmt.Sprint("broken at ", at), b)
@@ -146,7 +146,7 @@ func TestCreateBrokenBelowTheSeal(t *testing.T) {
 func TestCreateManifestRefused(t *testing.T) {
 	eachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := openCluster(t, b, "c")
-		_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), sealed(t, content, seal.Recipients{}),
+		_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}),
 			func() (repository.Manifest, error) { return repository.Manifest{}, errTest })
 		wantError(t, "callback", err, errTest)
 		wantNothing(t, "a callback that failed", b)
@@ -179,7 +179,7 @@ func TestCreateManifestTooLong(t *testing.T) {
 
 func TestCreateEmptyStream(t *testing.T) {
 	b := mem.New()
-	_, err := openCluster(t, b, "c").Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), strings.NewReader(""),
+	_, err := openCluster(t, b, "c").Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, strings.NewReader(""),
 		func() (repository.Manifest, error) { return manifestOf(content, noon), nil })
 	if err == nil {
 		t.Error("a backup without a byte is one")
@@ -251,7 +251,7 @@ func TestCreateAnswerLost(t *testing.T) {
 func TestCreateCancelled(t *testing.T) {
 	eachStore(t, func(t *testing.T, b storage.Bucket) {
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := openCluster(t, b, "c").Create(ctx, idAt(0), seal.Recipients{}.Seal(), sealed(t, content, seal.Recipients{}),
+		_, err := openCluster(t, b, "c").Create(ctx, idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}),
 			func() (repository.Manifest, error) {
 				cancel()
 				return manifestOf(content, noon), nil
@@ -280,7 +280,7 @@ func TestCreateTakenByAnotherSeal(t *testing.T) {
 		first := create(t, c, idAt(0))
 		before := keys(t, b)
 		for what, cause := range map[string]error{"late": nil, "no manifest": errTest} {
-			_, err := c.Create(t.Context(), idAt(0), to.Seal(), sealed(t, content, to),
+			_, err := c.Create(t.Context(), idAt(0), to.Seal(), 0, sealed(t, content, to),
 				func() (repository.Manifest, error) { return manifestOf(content, noon), cause })
 			if cause == nil {
 				cause = storage.ErrExist

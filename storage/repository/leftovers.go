@@ -11,7 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Leftover is what a killed backup left: data without a manifest, or a store's unfinished piece.
+// Leftover is what a killed or a deleted backup left: data without a manifest or with a tombstone, or a store's unfinished
+// piece.
 type Leftover struct {
 	Key   string
 	Size  int64
@@ -28,11 +29,12 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 	}
 	var leftovers []Leftover
 	for _, f := range folders {
-		if f.has(manifestName) {
+		// A tombstone that cannot be used deletes nothing, and one that cannot be read is read the next time.
+		if deleted, err := c.isDeleted(ctx, f); f.has(manifestName) && (err != nil || !deleted) {
 			continue
 		}
 		for _, o := range f.objects {
-			leftovers = append(leftovers, Leftover{Key: o.Key, Size: o.Size, Since: latest(f.id.Started(), o.ModTime)})
+			leftovers = append(leftovers, Leftover{Key: o.Key, Size: o.Size, Since: f.touched()})
 		}
 	}
 	sweeper, ok := storage.AsSweeper(c.bucket)
@@ -49,8 +51,17 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 	return leftovers, nil
 }
 
+// touched is the last sign of life: of a backup that was killed, or that somebody has deleted.
+func (f folder) touched() time.Time {
+	last := f.id.Started()
+	for _, o := range f.objects {
+		last = latest(last, o.ModTime)
+	}
+	return last
+}
+
 // Sweep removes the leftovers that have given no sign of life for grace before now, and returns them. The grace must
-// be longer than any backup takes.
+// be longer than any backup takes. What is locked stays until its lock has ended.
 func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]Leftover, error) {
 	all, err := c.Leftovers(ctx)
 	var swept []Leftover
@@ -58,7 +69,11 @@ func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time)
 		if now.Sub(l.Since) < grace {
 			continue
 		}
-		if e := c.sweep(ctx, l); e != nil {
+		e := c.sweep(ctx, l)
+		if errors.Is(e, storage.ErrLocked) {
+			continue
+		}
+		if e != nil {
 			err = errors.Join(err, fmt.Errorf("remove leftover %s: %w", l.Key, e))
 			continue
 		}

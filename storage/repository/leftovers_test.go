@@ -188,7 +188,7 @@ func TestSweepLeavesTheRunning(t *testing.T) {
 			wantSwept(t, other, time.Now().Add(grace-time.Hour))
 		}
 		stream := &asking{sealed(t, content, seal.Recipients{}), sweep}
-		backup, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), stream, func() (repository.Manifest, error) {
+		backup, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, stream, func() (repository.Manifest, error) {
 			sweep()
 			return manifestOf(content, noon), nil
 		})
@@ -208,7 +208,7 @@ func TestSweptUnderABackup(t *testing.T) {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 	}}
-	_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), stream,
+	_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, stream,
 		func() (repository.Manifest, error) { return manifestOf(content, noon), nil })
 	if err == nil {
 		t.Error("a backup whose data was swept is one")

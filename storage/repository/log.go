@@ -36,7 +36,7 @@ func (c *Cluster) StoreSegment(ctx context.Context, e segment.Encoded) error {
 		return fmt.Errorf("store segment %d of lineage %s: %w", seq, lineage, err)
 	}
 	key := c.segmentKey(lineage, seq)
-	_, err := c.bucket.Put(ctx, key, bytes.NewReader(e.Bytes), storage.PutOptions{IfAbsent: true})
+	err := c.create(ctx, key, bytes.NewReader(e.Bytes), int64(len(e.Bytes)))
 	if err == nil {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (c *Cluster) readHead(ctx context.Context, key string, length int64) (Segme
 		return Segment{}, err
 	}
 	rest := bytes.NewReader(head)
-	h, digest, err := segment.ReadHeader(rest)
+	h, digest, err := c.readHeader(rest)
 	if err != nil && length == usualHead && object.Size > length {
 		return c.readHead(ctx, key, int64(segment.PrefixSize+document.MaxSize))
 	}
@@ -153,6 +153,22 @@ func (c *Cluster) readHead(ctx context.Context, key string, length int64) (Segme
 		return Segment{}, fmt.Errorf("%w: it has %d bytes, its header says %d", ErrDamaged, object.Size, want)
 	}
 	return Segment{Header: h, Digest: digest, Size: object.Size}, nil
+}
+
+// readHeader is segment.ReadHeader for a header that is trusted.
+func (c *Cluster) readHeader(r io.Reader) (h segment.Header, digest string, err error) {
+	doc, err := segment.ReadDocument(r)
+	if err != nil {
+		return segment.Header{}, "", err
+	}
+	return c.decodeHeader(doc)
+}
+
+func (c *Cluster) decodeHeader(doc []byte) (h segment.Header, digest string, err error) {
+	if err := document.Check(doc, c.policy.Trust); err != nil {
+		return segment.Header{}, "", err
+	}
+	return segment.DecodeHeader(doc)
 }
 
 // Segments reads the headers of some segments of a lineage, in the order of seqs: what an index is made of after a

@@ -57,6 +57,9 @@ func packHeaders(segments []Segment) ([]byte, error) {
 	var documents bytes.Buffer
 	for _, s := range segments {
 		doc, err := document.Encode(s.Header)
+		if err == nil {
+			doc, err = document.WithSignature(doc, s.Signature)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -75,12 +78,16 @@ func packHeaders(segments []Segment) ([]byte, error) {
 
 // DecodeIndex reads what EncodeIndex wrote. Anything else gives an error that matches ErrDamaged. The Size of each
 // segment is what its header says.
-func DecodeIndex(data []byte) ([]Segment, error) {
+func DecodeIndex(data []byte) ([]Segment, error) { return decodeIndex(data, segment.DecodeHeader) }
+
+// decodeIndex lets decode judge each header. The index itself may be anybody's: that its headers are whole, chained and
+// signed is what counts.
+func decodeIndex(data []byte, decode func(doc []byte) (segment.Header, string, error)) ([]Segment, error) {
 	var x index
 	if err := document.Decode(data, IndexFormat, &x); err != nil {
 		return nil, err
 	}
-	segments, err := unpackHeaders(x.Headers)
+	segments, err := unpackHeaders(x.Headers, decode)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
@@ -96,7 +103,7 @@ func DecodeIndex(data []byte) ([]Segment, error) {
 // documentEnd is a line that stands at the end of a document and nowhere in it: within, everything is indented.
 const documentEnd = "\n}\n"
 
-func unpackHeaders(packed []byte) ([]Segment, error) {
+func unpackHeaders(packed []byte, decode func(doc []byte) (segment.Header, string, error)) ([]Segment, error) {
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxIndexHeaders))
 	if err != nil {
 		return nil, err
@@ -111,7 +118,7 @@ func unpackHeaders(packed []byte) ([]Segment, error) {
 		if len(doc) == 0 {
 			break // behind the last one
 		}
-		h, digest, err := segment.DecodeHeader(doc)
+		h, digest, err := decode(doc)
 		if err != nil {
 			return nil, err
 		}
@@ -146,7 +153,7 @@ func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []Seg
 		return fmt.Errorf("store an index of lineage %s: %w", lineage, err)
 	}
 	key := c.indexKey(lineage, segments[0].Seq)
-	_, err = c.bucket.Put(ctx, key, bytes.NewReader(data), storage.PutOptions{IfAbsent: true})
+	err = c.create(ctx, key, bytes.NewReader(data), int64(len(data)))
 	if errors.Is(err, storage.ErrExist) {
 		if stored, readErr := c.readUpTo(ctx, key, maxIndex); readErr == nil && bytes.Equal(stored, data) {
 			return nil
@@ -165,7 +172,7 @@ func (c *Cluster) readIndex(ctx context.Context, lineage string, first uint64) (
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	segments, err := DecodeIndex(data)
+	segments, err := decodeIndex(data, c.decodeHeader)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
 // lineageID is the nth lineage.
@@ -43,6 +44,7 @@ type writer struct {
 	name    string
 	header  segment.Header // of the last one
 	digest  string
+	key     sign.Key
 }
 
 func newWriter(tb testing.TB, cluster, lineage string) *writer {
@@ -66,6 +68,9 @@ func (w *writer) next(edit ...func(h *segment.Header)) segment.Encoded {
 	h.End.Position, h.End.Digest = h.Last, strings.Repeat("e", 64)
 	request := segment.Record{Kind: segment.Request, Position: h.Last, Term: h.End.Term, Data: []byte(w.name)}
 	encoded, err := segment.Encode(h, []segment.Record{request}, seal.Recipients{})
+	if err == nil {
+		encoded, err = encoded.Signed(w.key)
+	}
 	if err != nil {
 		w.tb.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func sealed(tb testing.TB, plain []byte, to seal.Recipients) io.Reader {
 
 func tryCreate(tb testing.TB, c *repository.Cluster, id repository.ID, m repository.Manifest) (repository.Backup, error) {
 	tb.Helper()
-	return c.Create(tb.Context(), id, seal.Recipients{}.Seal(), sealed(tb, content, seal.Recipients{}),
+	return c.Create(tb.Context(), id, seal.Recipients{}.Seal(), 0, sealed(tb, content, seal.Recipients{}),
 		func() (repository.Manifest, error) { return m, nil })
 }
 
@@ -126,7 +126,7 @@ func createSealed(
 	tb testing.TB, c *repository.Cluster, id repository.ID, plain []byte, to seal.Recipients,
 ) repository.Backup {
 	tb.Helper()
-	b, err := c.Create(tb.Context(), id, to.Seal(), sealed(tb, plain, to),
+	b, err := c.Create(tb.Context(), id, to.Seal(), 0, sealed(tb, plain, to),
 		func() (repository.Manifest, error) { return manifestOf(plain, id.Started()), nil })
 	if err != nil {
 		tb.Fatal(err)

@@ -3,6 +3,7 @@
 //	<cluster>/backups/<id>/snapshot.db.zst[.age]   the sealed snapshot
 //	<cluster>/backups/<id>/manifest.json           written last, create-only: with it the backup exists
 //	<cluster>/backups/<id>/proof-<time>.json       what a verify found; appended, never rewritten
+//	<cluster>/backups/<id>/tombstone.json          it is deleted; what is left goes later
 //	<cluster>/log/<lineage>/<seq, 16 hex>.seg      one piece of the log; create-only: the name is the fence
 //	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  the headers of many again, so that a year lists fast
 //	<cluster>/leases/<job>.json                    who works now; rewritten, and only avoids double work
@@ -88,6 +89,8 @@ const (
 	manifestName = "manifest.json"
 	proofPrefix  = "proof-"
 	jsonSuffix   = ".json"
+
+	tombstoneName = "tombstone.json"
 )
 
 func (c *Cluster) backupsPrefix() string      { return c.name + "/backups/" }

@@ -98,12 +98,15 @@ const proofTime = "20060102T150405.000Z"
 func (c *Cluster) Append(ctx context.Context, p Proof) error {
 	p.Format = ProofFormat
 	data, err := EncodeProof(p)
+	if err == nil {
+		data, err = document.Sign(data, c.policy.Key)
+	}
 	if err != nil {
 		return fmt.Errorf("proof of backup %s: %w", p.Backup, err)
 	}
 	for stamp := p.Time.UTC(); ; stamp = stamp.Add(time.Millisecond) { // two proofs of one millisecond both stay
 		key := c.key(p.Backup, proofPrefix+stamp.Format(proofTime)+jsonSuffix)
-		_, err = c.bucket.Put(ctx, key, bytes.NewReader(data), storage.PutOptions{IfAbsent: true})
+		err = c.create(ctx, key, bytes.NewReader(data), 0)
 		if !errors.Is(err, storage.ErrExist) {
 			break
 		}

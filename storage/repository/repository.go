@@ -6,24 +6,49 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
 // Cluster is one cluster's part of a repository. It never reads or writes another's.
 type Cluster struct {
 	bucket storage.Bucket
 	name   string
+	policy Policy
+}
+
+// Policy says how objects are written, and which are believed. The zero Policy locks nothing, signs nothing and believes
+// what is whole.
+type Policy struct {
+	Lock  Lock       // on everything that is written but leases, which are rewritten
+	Key   sign.Key   // signs all documents but leases, which guard nothing
+	Trust sign.Trust // what nobody of these has signed is damaged: its error matches sign.ErrUntrusted too
+}
+
+// Lock keeps an object from being deleted or overwritten for a while. The zero Lock does not.
+type Lock struct {
+	For        time.Duration
+	Compliance bool // nobody can lift it, not even the account's owner
 }
 
 // Open sees the part of the cluster called name. It asks the bucket nothing: a cluster exists with its first backup.
 func Open(bucket storage.Bucket, name string) (*Cluster, error) {
+	return OpenWith(bucket, name, Policy{})
+}
+
+// OpenWith is Open with a policy.
+func OpenWith(bucket storage.Bucket, name string, p Policy) (*Cluster, error) {
 	if err := ValidCluster(name); err != nil {
 		return nil, err
 	}
-	return &Cluster{bucket: bucket, name: name}, nil
+	return &Cluster{bucket: bucket, name: name, policy: p}, nil
 }
+
+// Policy is what the cluster was opened with.
+func (c *Cluster) Policy() Policy { return c.policy }
 
 // Name is the cluster's name in the repository.
 func (c *Cluster) Name() string { return c.name }
@@ -59,6 +84,26 @@ func firstCluster(ctx context.Context, bucket storage.Bucket, after string) (str
 // read returns a small object as a whole.
 func (c *Cluster) read(ctx context.Context, key string) ([]byte, error) {
 	return c.readUpTo(ctx, key, document.MaxSize)
+}
+
+// create stores an object that is not there yet, of about so many bytes, locked as the policy says.
+func (c *Cluster) create(ctx context.Context, key string, r io.Reader, about int64) error {
+	o := storage.PutOptions{IfAbsent: true, Compliance: c.policy.Lock.Compliance, SizeHint: about}
+	if c.policy.Lock.For > 0 {
+		o.RetainUntil = time.Now().Add(c.policy.Lock.For)
+	}
+	_, err := c.bucket.Put(ctx, key, r, o)
+	return err
+}
+
+// readSigned is read of a document, which a trusted key must have signed if the policy names any. What is not trusted
+// gives ErrDamaged.
+func (c *Cluster) readSigned(ctx context.Context, key string) ([]byte, error) {
+	data, err := c.read(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return data, document.Check(data, c.policy.Trust)
 }
 
 // readUpTo returns an object as a whole if it has no more than limit bytes, else ErrDamaged.

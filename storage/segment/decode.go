@@ -20,26 +20,31 @@ import (
 // that of the header's document as it is stored, 64 hex digits. What is no whole header of a known format gives an error
 // that matches storage.ErrDamaged; an error of r is returned as it is.
 func ReadHeader(r io.Reader) (h Header, digest string, err error) {
-	prefix, err := readFull(r, PrefixSize)
-	if err != nil {
-		return Header{}, "", err
-	}
-	if string(prefix[:len(magic)]) != magic {
-		return Header{}, "", fmt.Errorf("%w: it does not begin as a segment does", storage.ErrDamaged)
-	}
-	if format := int(prefix[len(magic)]); format != Format {
-		return Header{}, "", damaged(unknownFormat(format))
-	}
-	size := binary.BigEndian.Uint32(prefix[len(magic)+1:])
-	if size > document.MaxSize {
-		return Header{}, "", fmt.Errorf("%w: its header has %d bytes, allowed are %d",
-			storage.ErrDamaged, size, document.MaxSize)
-	}
-	doc, err := readFull(r, int(size))
+	doc, err := ReadDocument(r)
 	if err != nil {
 		return Header{}, "", err
 	}
 	return DecodeHeader(doc)
+}
+
+// ReadDocument reads the header of the segment that begins at r as it is stored, for DecodeHeader. Errors are as
+// ReadHeader's.
+func ReadDocument(r io.Reader) ([]byte, error) {
+	prefix, err := readFull(r, PrefixSize)
+	if err != nil {
+		return nil, err
+	}
+	if string(prefix[:len(magic)]) != magic {
+		return nil, fmt.Errorf("%w: it does not begin as a segment does", storage.ErrDamaged)
+	}
+	if format := int(prefix[len(magic)]); format != Format {
+		return nil, damaged(unknownFormat(format))
+	}
+	size := binary.BigEndian.Uint32(prefix[len(magic)+1:])
+	if size > document.MaxSize {
+		return nil, fmt.Errorf("%w: its header has %d bytes, allowed are %d", storage.ErrDamaged, size, document.MaxSize)
+	}
+	return readFull(r, int(size))
 }
 
 // readFull takes memory only for what comes, and tells a source that ends early from one that fails.
@@ -59,6 +64,7 @@ func DecodeHeader(doc []byte) (h Header, digest string, err error) {
 	if err := h.Validate(); err != nil {
 		return Header{}, "", damaged(err)
 	}
+	h.Signature = document.Signature(doc)
 	return h, digestOf(doc), nil
 }
 

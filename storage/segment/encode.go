@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
 // A segment begins with the magic, a byte with the format's number, and the length of the header's document.
@@ -71,7 +72,11 @@ func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 	if err != nil {
 		return Encoded{}, err
 	}
-	var e Encoded
+	return assemble(doc, sealed)
+}
+
+// assemble puts the parts of a segment together.
+func assemble(doc, sealed []byte) (e Encoded, err error) {
 	if e.Header, e.Digest, err = DecodeHeader(doc); err != nil { // nothing may be stored that cannot be read
 		return Encoded{}, err
 	}
@@ -79,6 +84,22 @@ func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 	e.Bytes = append(append(e.Bytes, magic...), Format)
 	e.Bytes = binary.BigEndian.AppendUint32(e.Bytes, uint32(len(doc)))
 	e.Bytes = append(append(e.Bytes, doc...), sealed...)
+	return e, nil
+}
+
+// Signed is e with a signature in its header, which covers the body too, by its digest. Without a key it is e.
+func (e Encoded) Signed(key sign.Key) (Encoded, error) {
+	if key.None() {
+		return e, nil
+	}
+	sealed := e.Bytes[len(e.Bytes)-int(e.Header.Stored.Size):]
+	doc, err := document.Sign(e.Bytes[PrefixSize:len(e.Bytes)-len(sealed)], key)
+	if err == nil {
+		e, err = assemble(doc, sealed)
+	}
+	if err != nil {
+		return Encoded{}, fmt.Errorf("sign segment %d of lineage %s: %w", e.Header.Seq, e.Header.Lineage, err)
+	}
 	return e, nil
 }
 

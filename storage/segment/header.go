@@ -43,6 +43,9 @@ type Header struct {
 	Plain  Blob      `json:"plain"`  // the body's records
 	Stored Blob      `json:"stored"` // the body, sealed
 	Seal   seal.Seal `json:"seal"`
+
+	// Signature is that of the document which the header was read from, "" if it has none. It is not part of what it signs.
+	Signature string `json:"-"`
 }
 
 // After is the end of an older lineage of the same cluster.

@@ -69,17 +69,22 @@ func (s suite) deleteWhileRead(t *testing.T, b storage.Bucket) {
 
 func (s suite) key(t *testing.T) {
 	s.each(t, map[string]func(*testing.T, storage.Bucket){
-		"odd but valid": keyOdd,
+		"odd but valid": s.keyOdd,
 		"malformed":     keyMalformed,
 		"nested":        s.keyNested,
 	})
 }
 
-func keyOdd(t *testing.T, b storage.Bucket) {
+func (s suite) keyOdd(t *testing.T, b storage.Bucket) {
 	long := strings.Repeat(strings.Repeat("x", 199)+"/", 4) + strings.Repeat("y", 100) // leaves room for a prefix
 	keys := []string{
 		"a b", " leading", "trailing ", "100%", "%2F", "%2f/%00", "a+b", "a&b=c?d#e", "a:b", "*", "~", "'\"", "back\\slash",
 		".hidden", "...", "a..b", "..a/b..", "a.", "Case", "case", "ü", "u\u0308", "日本語/🙂", "-", "--version", "$HOME", long,
+	}
+	if s.o.NoBackslash {
+		keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(key, `\`) })
+		_, err := b.Put(t.Context(), `back\slash`, bytes.NewReader(nil), storage.PutOptions{})
+		wantError(t, "Put of a key with a backslash", err, storage.ErrKey)
 	}
 	for _, key := range keys {
 		wantSame(t, b, put(t, b, key, []byte(key)), []byte(key))

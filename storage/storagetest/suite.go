@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 )
@@ -28,6 +29,12 @@ type Options struct {
 	NoLocks bool
 	// NoNesting: "a" and "a/b" cannot both be keys; the second one gives storage.ErrUnsupported.
 	NoNesting bool
+	// Tick is the smallest step of the store's times; 0 for a millisecond or less.
+	Tick time.Duration
+	// NoReturn: when the newest version is removed for ever, the one before stays an old one, and the key is absent.
+	NoReturn bool
+	// NoBackslash: a key with a backslash gives storage.ErrKey.
+	NoBackslash bool
 }
 
 // Run checks one kind of Bucket. open makes an empty one; it is called for each test.
@@ -47,6 +54,7 @@ func Run(t *testing.T, open func(t *testing.T) storage.Bucket, o Options) {
 	t.Run("Cancel", s.cancel)
 	t.Run("Lock", s.lock)
 	t.Run("Sweep", s.sweep)
+	t.Run("AsOf", s.asOf)
 }
 
 type suite struct {

@@ -122,7 +122,7 @@ func (b *bench) writeLog(requests int) error {
 }
 
 func (b *bench) openRepository() (*repository.Cluster, seal.Recipients, error) {
-	bucket, err := stores.Open("file://" + b.path("repo"))
+	bucket, err := stores.Open(b.ctx, "file://"+b.path("repo"), stores.Options{})
 	if err != nil {
 		return nil, seal.Recipients{}, err
 	}

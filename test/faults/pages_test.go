@@ -215,7 +215,7 @@ func (p *pages) store(t *testing.T, database []byte) repository.ID {
 	id := repository.NewID(p.backup.Started.Add(time.Duration(p.trials)*time.Second), p.backup.Revision)
 	manifest := p.backup.Manifest
 	manifest.Plain = repository.Blob{Name: "snapshot.db", Size: int64(len(snapshot)), SHA256: hex.EncodeToString(whole[:])}
-	_, err = p.cluster.Create(t.Context(), id, seal.Recipients{}.Seal(), sealed, func() (repository.Manifest, error) { return manifest, nil })
+	_, err = p.cluster.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, sealed, func() (repository.Manifest, error) { return manifest, nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/test/process"
 )
 
 const (
@@ -50,7 +52,7 @@ func (c *Cluster) waitReady(t testing.TB, members []*Member) error {
 
 // ready looks into the log first: when another server has the port, that one would answer in the name of a member that is about to end.
 func ready(ctx context.Context, client *http.Client, m *Member) error {
-	if !m.process.said("serving client traffic") {
+	if !m.process.Said("serving client traffic") {
 		return errors.New("it does not serve clients yet")
 	}
 	s, err := askState(ctx, client, m)
@@ -63,14 +65,14 @@ func ready(ctx context.Context, client *http.Client, m *Member) error {
 // gaveUp returns an error when there is no sense in waiting for a member any longer.
 func (c *Cluster) gaveUp(m *Member, deadline time.Time, last error) error {
 	if !m.running() {
-		err := fmt.Errorf("%s ended: %v; its log:\n%s", m.Name, m.process.cmd.ProcessState, excerpt(m.LogFile))
-		if m.process.said("address already in use") {
+		err := fmt.Errorf("%s ended: %v; its log:\n%s", m.Name, m.process.State(), process.Excerpt(m.LogFile))
+		if m.process.Said("address already in use") {
 			return errors.Join(syscall.EADDRINUSE, err)
 		}
 		return err
 	}
 	if time.Now().After(deadline) {
-		return fmt.Errorf("%s is not ready after %v: %v; its log:\n%s", m.Name, readyTimeout, last, excerpt(m.LogFile))
+		return fmt.Errorf("%s is not ready after %v: %v; its log:\n%s", m.Name, readyTimeout, last, process.Excerpt(m.LogFile))
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/test/process"
 )
 
 const (
@@ -58,7 +60,7 @@ type Member struct {
 	LogFile   string
 	ExtraArgs []string // flags of this member alone, used from its next Restart on
 
-	process *process
+	process *process.Process
 	paused  bool
 }
 
@@ -258,11 +260,11 @@ func (m *Member) PID() int {
 	if !m.running() {
 		return 0
 	}
-	return m.process.cmd.Process.Pid
+	return m.process.ID()
 }
 
 func (m *Member) running() bool {
-	return m.process != nil && m.process.running()
+	return m.process != nil && m.process.Running()
 }
 
 // Kill ends member i as a crash would, with SIGKILL.
@@ -277,7 +279,7 @@ func (c *Cluster) kill(t testing.TB, m *Member) {
 	if m.process == nil {
 		return
 	}
-	if err := m.process.kill(); err != nil {
+	if err := m.process.Kill(); err != nil {
 		t.Errorf("kill %s: %v", m.Name, err)
 	}
 }
@@ -299,8 +301,8 @@ func (c *Cluster) Stop(t testing.TB, i int) {
 	if m.paused {
 		c.Resume(t, i)
 	}
-	late := time.AfterFunc(stopTimeout, func() { _ = m.process.cmd.Process.Kill() })
-	err := m.process.end(syscall.SIGTERM)
+	late := time.AfterFunc(stopTimeout, func() { _ = m.process.Signal(syscall.SIGKILL) })
+	err := m.process.End(syscall.SIGTERM)
 	if err != nil {
 		t.Fatalf("stop %s: %v", m.Name, err)
 	}
@@ -363,7 +365,7 @@ func (c *Cluster) signal(t testing.TB, i int, signal os.Signal) {
 	if !m.running() {
 		t.Fatalf("%s does not run", m.Name)
 	}
-	if err := m.process.cmd.Process.Signal(signal); err != nil {
+	if err := m.process.Signal(signal); err != nil {
 		t.Fatalf("signal %v to %s: %v", signal, m.Name, err)
 	}
 }
@@ -378,6 +380,6 @@ func (c *Cluster) cleanUp(t testing.TB) {
 		if m.process == nil {
 			continue
 		}
-		t.Logf("the log of %s (etcd %s):\n%s", m.Name, c.Version, excerpt(m.LogFile))
+		t.Logf("the log of %s (etcd %s):\n%s", m.Name, c.Version, process.Excerpt(m.LogFile))
 	}
 }

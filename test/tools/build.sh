@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Builds the programs that the tests run on: etcd, etcdctl and etcdutl of every minor version that the product serves.
+# Builds the programs that the tests run on: etcd, etcdctl and etcdutl of every minor version that the product serves, and the object
+# stores.
 #
 #   build.sh          build what is missing, and say what was done
 #   build.sh --dir    print the directory they belong in, and build nothing
 #
 # Every clone of the project is fresh, so they are kept in the user's cache, below a hash of all that decides what comes out:
-# a clone with the same versions finds them there and builds nothing.
+# a clone with the same versions finds them there and builds nothing. The directory has links to the parts, each of which is kept below
+# a hash of its own inputs: a change of one has only that one built anew.
 set -euo pipefail
 
 unset CDPATH
@@ -32,11 +34,59 @@ missing() {
 	say "$*; the tests that need it will be skipped"
 }
 
+# hash names what comes out of the text on stdin.
+hash() {
+	sha256sum | cut -c 1-16
+}
+
+# sources lists the files below the given ones; what npm installs on the spot is none.
+sources() {
+	if [[ $# == 0 ]]; then
+		return # find would take the working directory
+	fi
+	find "$@" -name node_modules -prune -o -type f -print0 | sort -z
+}
+
 hash_of_inputs() {
 	{
 		go version
-		cat build.sh ./*/go.mod ./*/go.sum
-	} | sha256sum | cut -c 1-16
+		sources build.sh ./*/ | xargs -0 sha256sum
+	} | hash
+}
+
+# part makes one part available: part NAME 'COMMAND...' INPUT...
+# The command is run with a directory as its last argument and fills it; one that leaves it empty has said why.
+part() {
+	local name=$1 command=$2 inputs=("${@:3}")
+	local link=$dir/$name
+	if [[ -d $link ]]; then
+		return
+	fi
+	local kept
+	kept=$cache/parts/${name//\//-}-$(hash_of_part "$command" "${inputs[@]}")
+	if [[ ! -d $kept ]]; then
+		local out=$scratch/${name//\//-}
+		mkdir "$out"
+		$command "$out"
+		if [[ -z $(ls "$out") ]]; then
+			return
+		fi
+		mkdir -p "$cache/parts"
+		publish "$out" "$kept"
+	fi
+	mkdir -p "$(dirname "$link")"
+	ln -sfn "$kept" "$link"
+}
+
+# The body of the function decides as much as the files do.
+hash_of_part() {
+	local command=$1 inputs=("${@:2}")
+	{
+		go version
+		echo "$command"
+		declare -f "${command%% *}"
+		sources "${inputs[@]}" | xargs -0 --no-run-if-empty sha256sum
+	} | hash
 }
 
 # publish moves a finished folder to its place in one step, so that a killed build leaves nothing that looks whole.
@@ -45,14 +95,9 @@ publish() {
 	mv "$1" "$2"
 }
 
-build_from_modules() {
-	local module=$1 version=$2
-	local target=$dir/etcd-$version
-	if [[ -x $target/etcd && -x $target/etcdctl && -x $target/etcdutl ]]; then
-		return
-	fi
+build_etcd() {
+	local module=$1 version=$2 out=$3
 	say "building etcd $version (about a minute, once)"
-	local out=$scratch/etcd-$version
 	# All three packages end in /v3, so each needs its own -o. The cgo setting is left alone: it shares the build cache with the tests.
 	(
 		cd "$module"
@@ -60,7 +105,36 @@ build_from_modules() {
 		go build -ldflags '-s -w' -o "$out/etcdctl" go.etcd.io/etcd/etcdctl/v3
 		go build -ldflags '-s -w' -o "$out/etcdutl" go.etcd.io/etcd/etcdutl/v3
 	)
-	publish "$out" "$target"
+}
+
+build_store() {
+	local package=$1 out=$2
+	local name=${package##*/}
+	say "building $name (up to five minutes, once)"
+	if ! (cd stores && go build -ldflags '-s -w' -o "$out/$name" "$package"); then
+		rm -f "$out/$name"
+		missing "$name did not build"
+	fi
+}
+
+# install_azurite brings its own Node: the one that a system has may be too old.
+install_azurite() {
+	local out=$1
+	if [[ $(uname -sm) != "Linux x86_64" ]]; then
+		missing "azurite comes with a Node for Linux on x86_64 alone"
+		return
+	fi
+	if ! command -v npm >/dev/null; then
+		return # install has said so
+	fi
+	say "installing azurite (a minute and 550 MB, once)"
+	cp stores/azurite/package.json stores/azurite/package-lock.json stores/azurite/.npmrc "$out"
+	# No script of any package runs. npm warns that the system's Node is too old; azurite does not run on that one.
+	if ! (cd "$out" && npm ci --ignore-scripts --no-audit --no-fund >"$scratch/npm.log" 2>&1); then
+		tail -n 20 "$scratch/npm.log" >&2
+		rm -rf "${out:?}"/{*,.npmrc}
+		missing "npm could not install azurite"
+	fi
 }
 
 download_packages() {
@@ -72,11 +146,8 @@ download_packages() {
 }
 
 unpack_from_debian() {
-	local version=$1
+	local version=$1 out=$2
 	local target=$dir/etcd-$version
-	if [[ -x $target/etcd && -x $target/etcdctl ]]; then
-		return
-	fi
 	if ! command -v apt-get >/dev/null || ! command -v dpkg >/dev/null; then
 		missing "etcd $version comes as a Debian package, and this system has no apt-get and dpkg: put etcd and etcdctl into $target"
 		return
@@ -96,7 +167,7 @@ unpack_from_debian() {
 		missing "this release of Debian has another etcd than $version: put etcd and etcdctl of $version into $target"
 		return
 	fi
-	publish "$scratch/debian/root/usr/bin" "$target"
+	mv "$scratch"/debian/root/usr/bin/* "$out"
 }
 
 # install makes sure that a command is there which the tests or the documentation use: install COMMAND PACKAGE...
@@ -120,21 +191,22 @@ install() {
 	fi
 }
 
-# take_turns lets one run at a time work in the directory; the second one then finds everything built.
+# take_turns lets one run at a time work in the cache; the second one then finds everything built.
 take_turns() {
 	if ! command -v flock >/dev/null; then
 		return
 	fi
-	exec 9>"$dir/lock"
+	exec 9>"$cache/lock"
 	if ! flock -n 9; then
 		say "another run is building; waiting for it"
 		flock 9
 	fi
-	rm -rf "$dir"/scratch.* # of runs that were killed
+	rm -rf "$cache"/scratch.* # of runs that were killed
 }
 
 command -v go >/dev/null || fail "go is missing from PATH"
-dir=${XDG_CACHE_HOME:-$HOME/.cache}/etcd-dr/$(hash_of_inputs)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/etcd-dr
+dir=$cache/$(hash_of_inputs)
 if [[ ${1:-} == --dir ]]; then
 	printf '%s\n' "$dir"
 	exit 0
@@ -143,16 +215,22 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 mkdir -p "$dir"
 take_turns
-# Below the target, so that publishing is a rename within one file system.
-scratch=$dir/scratch.$$
+# In the cache, so that publishing is a rename within one file system.
+scratch=$cache/scratch.$$
 mkdir "$scratch"
 trap 'rm -rf "$scratch"' EXIT
 
-build_from_modules etcd35 3.5
-build_from_modules etcd36 3.6
-build_from_modules etcd37 3.7
-unpack_from_debian 3.4
+part etcd-3.5 "build_etcd etcd35 3.5" etcd35
+part etcd-3.6 "build_etcd etcd36 3.6" etcd36
+part etcd-3.7 "build_etcd etcd37 3.7" etcd37
+part etcd-3.4 "unpack_from_debian 3.4"
+install npm npm
+part stores/versitygw "build_store github.com/versity/versitygw/cmd/versitygw" stores/go.mod stores/go.sum
+part stores/gcsd "build_store ./gcsd" stores/go.mod stores/go.sum stores/gcsd
+part stores/azurite install_azurite stores/azurite
+part stores/minio "build_store github.com/minio/minio" stores/go.mod stores/go.sum
 install age age
+install minisign minisign
 install zstd zstd
 install jq jq
 install gcc gcc libc6-dev # the race detector links with it

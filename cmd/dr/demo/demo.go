@@ -11,14 +11,16 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // Story is one run of the demo.
 type Story struct {
-	Keep    bool      // leave the folder
-	Out     io.Writer // where the story is told
-	Version string    // of dr
+	Repository string    // URL; "": a folder of the story's own
+	Keep       bool      // leave the folder, and what is in the repository
+	Out        io.Writer // where the story is told
+	Version    string    // of dr
 }
 
 // patience is for the whole story: it takes some seconds, and must not hang on a machine that cannot do it.
@@ -30,7 +32,7 @@ func (s Story) Tell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the demo did not end within %s", patience))
 	defer cancel()
 	t := &telling{Story: s, begin: time.Now()}
-	err := t.prepare()
+	err := t.prepare(ctx)
 	if err == nil {
 		err = t.playAll(ctx)
 	}
@@ -50,6 +52,7 @@ type telling struct {
 	begin      time.Time
 	dir        string // all that the story puts on the disk is in it
 	members    members
+	bucket     storage.Bucket
 	repository *repository.Cluster
 	keys
 	data
@@ -62,7 +65,7 @@ type telling struct {
 	secondOutage time.Duration
 }
 
-func (t *telling) prepare() error {
+func (t *telling) prepare(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "dr-demo-*")
 	if err == nil {
 		t.dir, err = filepath.Abs(dir)
@@ -73,7 +76,7 @@ func (t *telling) prepare() error {
 	if t.members, err = newMembers(t.path("members")); err != nil {
 		return err
 	}
-	if t.repository, err = openRepository(t.repositoryURL()); err != nil {
+	if err := t.openRepository(ctx); err != nil {
 		return err
 	}
 	if t.keys, err = newKeys(t.dir); err != nil {
@@ -118,10 +121,29 @@ func (t *telling) cleanUp() error {
 	if t.Keep || t.dir == "" {
 		return err
 	}
+	err = errors.Join(err, t.emptyRepository())
 	if err := os.RemoveAll(t.dir); err != nil {
 		return fmt.Errorf("remove the demo's folder: %w", err)
 	}
 	return err
+}
+
+// emptyRepository removes what the story has put into a repository that is not its own.
+func (t *telling) emptyRepository() error {
+	if t.Repository == "" || t.repository == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for o, err := range t.bucket.List(ctx, storage.ListOptions{Prefix: t.repository.Name() + "/"}) {
+		if err == nil {
+			err = t.bucket.Delete(ctx, o.Key, storage.DeleteOptions{})
+		}
+		if err != nil {
+			return fmt.Errorf("remove the demo's cluster %s from the repository: %w", t.repository.Name(), err)
+		}
+	}
+	return nil
 }
 
 func (t *telling) say(format string, args ...any) { fmt.Fprintf(t.Out, format, args...) }
@@ -132,7 +154,7 @@ func (t *telling) sayWhatIsKept(whole bool) {
 	if !whole {
 		return
 	}
-	at := fmt.Sprintf("--repo %s --cluster %s", t.repositoryURL(), clusterName)
+	at := fmt.Sprintf("--repo %s --cluster %s", t.repositoryURL(), t.repository.Name())
 	t.say("  the repository     dr list %s\n", at)
 	t.say("  the key to it      dr verify %s --identity %s\n", at, t.path("key.txt"))
 	t.say("  root's password    %s\n", t.path("password"))

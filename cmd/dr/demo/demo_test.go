@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
 // TestMain is a child too: restore.Spawn starts this very binary.
@@ -61,7 +62,11 @@ func TestStoryKeepsWhatItSays(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	kept := onlyFolder(t, dir)
-	c, err := openRepository("file://" + kept + "/repository")
+	bucket, err := stores.Open(t.Context(), "file://"+kept+"/repository", stores.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := repository.Open(bucket, "demo")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -14,22 +15,27 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// clusterName is the cluster's name in the repository.
-const clusterName = "demo"
-
 func (t *telling) path(name string) string { return filepath.Join(t.dir, name) }
 
 func (t *telling) repositoryURL() string {
+	if t.Repository != "" {
+		return t.Repository
+	}
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(t.path("repository"))}
 	return u.String()
 }
 
-func openRepository(url string) (*repository.Cluster, error) {
-	bucket, err := stores.Create(url)
-	if err != nil {
-		return nil, err
+// openRepository names the cluster so that it meets no other in a repository which is there already.
+func (t *telling) openRepository(ctx context.Context) (err error) {
+	name := "demo"
+	if t.Repository != "" {
+		name += "-" + strings.ToLower(rand.Text()[:8])
 	}
-	return repository.Open(bucket, clusterName)
+	if t.bucket, err = stores.Create(ctx, t.repositoryURL(), stores.Options{Parallel: stores.DefaultParallel}); err != nil {
+		return err
+	}
+	t.repository, err = repository.Open(t.bucket, name)
+	return err
 }
 
 // keys open what the story locks.

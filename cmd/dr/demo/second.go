@@ -15,6 +15,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
 // secondPart is about a mistake: no server is lost, and what was there a moment ago is.
@@ -160,7 +162,8 @@ func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
 }
 
 func (t *telling) spawn(ctx context.Context, p restore.Plan) (restore.Result, error) {
-	return restore.Spawn(ctx, p, restore.NewSource(t.repositoryURL(), clusterName, t.secret), nil)
+	options := stores.Options{Parallel: stores.DefaultParallel}
+	return restore.Spawn(ctx, p, restore.NewSource(t.repositoryURL(), options, t.repository.Name(), sign.Trust{}, t.secret), nil)
 }
 
 func (t *telling) startThird(ctx context.Context) ([]string, error) {

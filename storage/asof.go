@@ -1,0 +1,143 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"time"
+)
+
+// Versioned is a Bucket that keeps what was replaced or deleted.
+type Versioned interface {
+	// Versions yields every version of every key that starts with o.Prefix and is greater than o.After, in byte order of
+	// the keys, those of one key in any order.
+	Versions(ctx context.Context, o ListOptions) iter.Seq2[Kept, error]
+}
+
+// Kept is one version, with the time that it was the newest one of its key.
+type Kept struct {
+	Object           // ModTime is since when
+	Until  time.Time // when it was replaced or deleted; zero if it never was, or where the store does not say
+}
+
+// at tells whether this version was what a reader saw at t.
+func (k Kept) at(t time.Time) bool {
+	return !k.ModTime.After(t) && (k.Until.IsZero() || k.Until.After(t))
+}
+
+// AsOf is b as it was at t, by the store's clock, and read-only: Put and Delete give ErrUnsupported. A store that keeps no
+// versions gives ErrUnsupported at once; one whose versioning is off shows what is still there. Decorators that leave keys
+// alone (those with an Unwrap method) may stand before the store, and are read through.
+func AsOf(b Bucket, t time.Time) (Bucket, error) {
+	v, ok := asVersioned(b)
+	if !ok {
+		return nil, fmt.Errorf("%w: it keeps no versions, so nothing is known of %s", ErrUnsupported, t.Format(time.RFC3339))
+	}
+	return &past{b: b, versions: v, t: t, seen: map[string]Object{}}, nil
+}
+
+func asVersioned(b Bucket) (Versioned, bool) {
+	for {
+		if v, ok := b.(Versioned); ok {
+			return v, true
+		}
+		u, ok := b.(interface{ Unwrap() Bucket })
+		if !ok {
+			return nil, false
+		}
+		b = u.Unwrap()
+	}
+}
+
+type past struct {
+	b        Bucket
+	versions Versioned
+	t        time.Time
+
+	mu sync.Mutex
+	// seen spares a listing for each Open. The past does not change; versions may still be removed from it for ever, and
+	// then Open says so.
+	seen map[string]Object
+}
+
+func (p *past) Put(_ context.Context, key string, _ io.Reader, _ PutOptions) (Object, error) {
+	return Object{}, p.readOnly("put", key)
+}
+
+func (p *past) Delete(_ context.Context, key string, _ DeleteOptions) error {
+	return p.readOnly("delete", key)
+}
+
+func (p *past) readOnly(verb, key string) error {
+	return fmt.Errorf("%s %q: %w: this is the store as of %s, read-only", verb, key, ErrUnsupported, p.t.Format(time.RFC3339))
+}
+
+func (p *past) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCloser, Object, error) {
+	if o.Version == "" {
+		obj, err := p.Stat(ctx, key)
+		if err != nil {
+			return nil, Object{}, err
+		}
+		o.Version = obj.Version
+	}
+	return p.b.Open(ctx, key, o)
+}
+
+func (p *past) Stat(ctx context.Context, key string) (Object, error) {
+	if err := ValidKey(key); err != nil {
+		return Object{}, fmt.Errorf("stat: %w", err)
+	}
+	if obj, ok := p.known(key); ok {
+		return obj, nil
+	}
+	for obj, err := range p.List(ctx, ListOptions{Prefix: key}) {
+		if err != nil {
+			return Object{}, err
+		}
+		if obj.Key == key {
+			return obj, nil
+		}
+		break // the key itself sorts before all that it is a prefix of
+	}
+	return Object{}, fmt.Errorf("stat %q as of %s: %w", key, p.t.Format(time.RFC3339), ErrNotExist)
+}
+
+func (p *past) List(ctx context.Context, o ListOptions) iter.Seq2[Object, error] {
+	return func(yield func(Object, error) bool) {
+		var newest Object // of the key that is being gone through
+		for kept, err := range p.versions.Versions(ctx, o) {
+			if err != nil {
+				yield(Object{}, err)
+				return
+			}
+			if newest.Key != "" && kept.Key != newest.Key {
+				if !p.show(newest, yield) {
+					return
+				}
+				newest = Object{}
+			}
+			if kept.at(p.t) && !kept.ModTime.Before(newest.ModTime) {
+				newest = kept.Object
+			}
+		}
+		if newest.Key != "" {
+			p.show(newest, yield)
+		}
+	}
+}
+
+func (p *past) show(obj Object, yield func(Object, error) bool) bool {
+	p.mu.Lock()
+	p.seen[obj.Key] = obj
+	p.mu.Unlock()
+	return yield(obj, nil)
+}
+
+func (p *past) known(key string) (Object, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	obj, ok := p.seen[key]
+	return obj, ok
+}

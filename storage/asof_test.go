@@ -1,0 +1,174 @@
+package storage_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+func TestAsOfWantsVersions(t *testing.T) {
+	for _, b := range []storage.Bucket{openFile(t), storage.WithPrefix(mem.New(), "some/where")} {
+		if _, err := storage.AsOf(b, time.Now()); !errors.Is(err, storage.ErrUnsupported) {
+			t.Errorf("AsOf a store without versions: %v", err)
+		}
+	}
+}
+
+func putText(t *testing.T, b storage.Bucket, key, content string) {
+	t.Helper()
+	if _, err := b.Put(t.Context(), key, strings.NewReader(content), storage.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func text(t *testing.T, b storage.Bucket, key string) string {
+	t.Helper()
+	r, _, err := b.Open(t.Context(), key, storage.OpenOptions{})
+	if errors.Is(err, storage.ErrNotExist) {
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(p)
+}
+
+// TestAsOfEdges: a version is there from the moment it was stored until the one at which it was replaced.
+func TestAsOfEdges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		start := time.Now()
+		putText(t, b, "key", "one")
+		time.Sleep(time.Hour)
+		putText(t, b, "key", "two")
+		time.Sleep(time.Hour)
+		if err := b.Delete(t.Context(), "key", storage.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for after, want := range map[time.Duration]string{
+			-time.Nanosecond: "", 0: "one", time.Hour - time.Nanosecond: "one", time.Hour: "two",
+			2*time.Hour - time.Nanosecond: "two", 2 * time.Hour: "",
+		} {
+			past, err := storage.AsOf(b, start.Add(after))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := text(t, past, "key"); got != want {
+				t.Errorf("%v after the start: %q, want %q", after, got, want)
+			}
+		}
+	})
+}
+
+// fakeVersions answers Versions with what a test says; it cannot be read.
+type fakeVersions struct {
+	storage.Bucket
+	kept  []storage.Kept
+	err   error
+	calls int
+}
+
+func (f *fakeVersions) Versions(context.Context, storage.ListOptions) iter.Seq2[storage.Kept, error] {
+	f.calls++
+	return func(yield func(storage.Kept, error) bool) {
+		for _, k := range f.kept {
+			if !yield(k, nil) {
+				return
+			}
+		}
+		if f.err != nil {
+			yield(storage.Kept{}, f.err)
+		}
+	}
+}
+
+func kept(key, version string, at, until time.Duration) storage.Kept {
+	start := time.Unix(1000, 0)
+	k := storage.Kept{Object: storage.Object{Key: key, Version: version, ModTime: start.Add(at)}}
+	if until > 0 {
+		k.Until = start.Add(until)
+	}
+	return k
+}
+
+// TestAsOfWithoutEnds: where a store does not say when a version was replaced, the last one before the time counts, in
+// whatever order the versions come.
+func TestAsOfWithoutEnds(t *testing.T) {
+	one, two, three := kept("key", "1", 0, 0), kept("key", "2", 10, 0), kept("key", "3", 20, 0)
+	for _, order := range [][]storage.Kept{{one, two, three}, {three, two, one}, {two, three, one}} {
+		past, err := storage.AsOf(&fakeVersions{kept: order}, time.Unix(1000, 15))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if obj, err := past.Stat(t.Context(), "key"); err != nil || obj.Version != "2" {
+			t.Errorf("version %q, %v, want 2", obj.Version, err)
+		}
+	}
+}
+
+// TestAsOfListsOnce: what a listing has shown is not asked for again by each Open.
+func TestAsOfListsOnce(t *testing.T) {
+	f := &fakeVersions{kept: []storage.Kept{kept("a", "1", 0, 0), kept("b", "1", 0, 5), kept("c", "1", 0, 0)}}
+	past, err := storage.AsOf(f, time.Unix(1000, 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := ""
+	for obj, err := range past.List(t.Context(), storage.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys += obj.Key
+	}
+	for _, key := range []string{"a", "c"} {
+		if _, err := past.Stat(t.Context(), key); err != nil {
+			t.Error(err)
+		}
+	}
+	if keys != "ac" || f.calls != 1 {
+		t.Errorf("listed %q by %d calls", keys, f.calls)
+	}
+}
+
+// TestAsOfTellsErrors: an object must not look absent because its versions could not be listed.
+func TestAsOfTellsErrors(t *testing.T) {
+	broken := errors.New("broken")
+	past, err := storage.AsOf(&fakeVersions{err: broken}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := past.Stat(t.Context(), "key"); !errors.Is(err, broken) {
+		t.Errorf("Stat: %v", err)
+	}
+	if _, _, err := past.Open(t.Context(), "key", storage.OpenOptions{}); !errors.Is(err, broken) {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+// TestAsOfReadsThroughDecorators: a stream of the past goes on after a cut like any other.
+func TestAsOfReadsThroughDecorators(t *testing.T) {
+	faulty := storagetest.Faulty(mem.New())
+	b := storage.WithRetry(faulty, storage.RetryPolicy{Attempts: 3, Base: time.Nanosecond, Max: time.Nanosecond})
+	putText(t, b, "key", "content")
+	past, err := storage.AsOf(b, time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	faulty.On(storage.VerbOpen).Cut(3, errors.New("cut"))
+	if got := text(t, past, "key"); got != "content" || faulty.Calls(storage.VerbOpen) != 2 {
+		t.Errorf("%q by %d calls", got, faulty.Calls(storage.VerbOpen))
+	}
+}

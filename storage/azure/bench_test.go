@@ -1,0 +1,87 @@
+package azure_test
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/azure"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+)
+
+const benchSize = 16 << 20
+
+// benchmark gives the two that are compared: this package and the SDK alone, on one server.
+func benchmark(b *testing.B) (*azure.Bucket, *container.Client) {
+	b.Helper()
+	s := objectstores.AzurePlain(b)
+	for _, entry := range s.Env() {
+		name, value, _ := strings.Cut(entry, "=")
+		b.Setenv(name, value)
+	}
+	name := s.Bucket(b)
+	c := azure.Config{Account: s.Account, Container: name, Endpoint: s.Endpoint, Transport: newTransport(b, s.CAFile)}
+	return open(b, c), s.Client(b).ServiceClient().NewContainerClient(name)
+}
+
+// BenchmarkPut compares with the SDK's UploadStream, with parts and workers of the same size and number.
+func BenchmarkPut(b *testing.B) {
+	bucket, sdk := benchmark(b)
+	p := noise(benchSize)
+	b.Run("bucket", func(b *testing.B) {
+		b.SetBytes(benchSize)
+		for b.Loop() {
+			if _, err := bucket.Put(b.Context(), "bucket", bytes.NewReader(p), storage.PutOptions{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("sdk", func(b *testing.B) {
+		b.SetBytes(benchSize)
+		o := &blockblob.UploadStreamOptions{BlockSize: 8 << 20, Concurrency: 4}
+		for b.Loop() {
+			_, err := sdk.NewBlockBlobClient("sdk").UploadStream(b.Context(), bytes.NewReader(p), o)
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkOpen compares with the SDK's DownloadStream.
+func BenchmarkOpen(b *testing.B) {
+	bucket, sdk := benchmark(b)
+	if _, err := bucket.Put(b.Context(), "key", bytes.NewReader(noise(benchSize)), storage.PutOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("bucket", func(b *testing.B) {
+		b.SetBytes(benchSize)
+		for b.Loop() {
+			r, _, err := bucket.Open(b.Context(), "key", storage.OpenOptions{})
+			drain(b, r, err)
+		}
+	})
+	b.Run("sdk", func(b *testing.B) {
+		b.SetBytes(benchSize)
+		for b.Loop() {
+			resp, err := sdk.NewBlobClient("key").DownloadStream(b.Context(), nil)
+			drain(b, resp.Body, err)
+		}
+	})
+}
+
+func drain(b *testing.B, r io.ReadCloser, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, r)
+	if err != nil || n != benchSize || r.Close() != nil {
+		b.Fatalf("%d bytes, %v", n, err)
+	}
+}

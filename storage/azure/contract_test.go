@@ -1,0 +1,32 @@
+package azure_test
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// asAzurite is what Azurite lacks of Azure.
+var asAzurite = storagetest.Options{PartSizes: []int{small.Size}, NoVersions: true, NoLocks: true, NoBackslash: true}
+
+func TestContract(t *testing.T) {
+	storagetest.Run(t, func(t *testing.T) storage.Bucket {
+		_, b, _ := plain(t)
+		return b
+	}, asAzurite)
+}
+
+func TestContractBehindDecorators(t *testing.T) {
+	storagetest.Run(t, func(t *testing.T) storage.Bucket {
+		_, bare, _ := plain(t)
+		limiter := rate.NewLimiter(1<<30, 1<<20)
+		b := storage.WithRetry(bare, storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: 10 * time.Millisecond})
+		b = storage.WithLimit(b, storage.Limits{Up: limiter, Down: limiter})
+		b = storage.WithMeter(b, func(storage.Usage) {})
+		return storage.WithPrefix(b, "some prefix/of 100%")
+	}, asAzurite)
+}

@@ -1,0 +1,163 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Credentials come from where a server on Azure has them, and this file alone reads the environment. The first that is
+// there counts:
+//
+//   - AZURE_STORAGE_KEY, the account's key,
+//   - AZURE_STORAGE_CONNECTION_STRING, with a key or a SAS in it,
+//   - AZURE_STORAGE_SAS_TOKEN,
+//   - a service principal: AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET or AZURE_CLIENT_CERTIFICATE_PATH,
+//   - workload identity, as AKS injects it,
+//   - the managed identity of the machine, the one that AZURE_CLIENT_ID names if it has several.
+//
+// AZURE_STORAGE_ACCOUNT names the account where the Config does not. azidentity's DefaultAzureCredential would also try
+// the logins of developer tools: a backup must not depend on who logged in last.
+const whereCredentials = "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_SAS_TOKEN, a service principal " +
+	"in AZURE_*, workload identity or managed identity"
+
+// shared are credentials of the storage account itself.
+type shared struct {
+	account, endpoint string
+	key, sas          string
+}
+
+func fromEnvironment() (shared, error) {
+	s := shared{account: os.Getenv("AZURE_STORAGE_ACCOUNT"), key: os.Getenv("AZURE_STORAGE_KEY")}
+	if s.key != "" {
+		return s, nil
+	}
+	if text := os.Getenv("AZURE_STORAGE_CONNECTION_STRING"); text != "" {
+		return parseConnection(text)
+	}
+	s.sas = strings.TrimPrefix(os.Getenv("AZURE_STORAGE_SAS_TOKEN"), "?")
+	return s, nil
+}
+
+// parseConnection reads "Name=value;Name=value". Its errors name fields, never values.
+func parseConnection(text string) (shared, error) {
+	fields := map[string]string{}
+	for field := range strings.SplitSeq(text, ";") {
+		name, value, _ := strings.Cut(field, "=")
+		fields[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	s := shared{
+		account:  fields["AccountName"],
+		endpoint: fields["BlobEndpoint"],
+		key:      fields["AccountKey"],
+		sas:      strings.TrimPrefix(fields["SharedAccessSignature"], "?"),
+	}
+	if s.key == "" && s.sas == "" {
+		return shared{}, errors.New("AZURE_STORAGE_CONNECTION_STRING has neither AccountKey nor SharedAccessSignature")
+	}
+	if s.endpoint == "" && fields["EndpointSuffix"] != "" && s.account != "" {
+		s.endpoint = "https://" + s.account + ".blob." + fields["EndpointSuffix"]
+	}
+	return s, nil
+}
+
+var errUnknownAccount = errors.New("the storage account is unknown: name it, or set AZURE_STORAGE_ACCOUNT")
+
+// connect makes the client with the first credentials there are.
+func connect(c Config) (*container.Client, error) {
+	found, err := fromEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	if c.Account != "" && found.endpoint != "" && found.account != "" && found.account != c.Account {
+		return nil, fmt.Errorf("AZURE_STORAGE_CONNECTION_STRING is for the account %s, not for %s", found.account, c.Account)
+	}
+	if c.Account == "" {
+		c.Account = found.account
+	}
+	if c.Endpoint == "" {
+		c.Endpoint = found.endpoint
+	}
+	at, err := containerURL(c)
+	if err != nil {
+		return nil, err
+	}
+	options := &container.ClientOptions{ClientOptions: clientOptions(c.Transport)}
+	switch {
+	case found.key != "" && c.Account == "":
+		return nil, errUnknownAccount // a key signs in the account's name
+	case found.key != "":
+		key, err := blob.NewSharedKeyCredential(c.Account, found.key)
+		if err != nil { // err would show a part of the key
+			return nil, errors.New("the account's key is not base64: copy it again from the portal, Access keys")
+		}
+		return container.NewClientWithSharedKeyCredential(at, key, options)
+	case found.sas != "":
+		return container.NewClientWithNoCredential(at+"?"+found.sas, options)
+	}
+	identity, err := identities(options.ClientOptions)
+	if err != nil {
+		return nil, err
+	}
+	return container.NewClient(at, identity, options)
+}
+
+// identities is the chain of what Azure itself vouches for.
+func identities(o azcore.ClientOptions) (azcore.TokenCredential, error) {
+	var chain []azcore.TokenCredential
+	add := func(c azcore.TokenCredential, err error) {
+		if err == nil { // an error says that the environment has nothing of that kind
+			chain = append(chain, c)
+		}
+	}
+	environment, err := azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: o})
+	add(environment, err)
+	workload, err := azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: o})
+	add(workload, err)
+	// Away from Azure nobody answers at the address of managed identities, and azidentity would wait for minutes.
+	o.Retry.TryTimeout = 5 * time.Second
+	o.Retry.ShouldRetry = nil
+	managed := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: o}
+	if id := os.Getenv("AZURE_CLIENT_ID"); id != "" {
+		managed.ID = azidentity.ClientID(id)
+	}
+	machine, err := azidentity.NewManagedIdentityCredential(managed)
+	add(machine, err)
+	chained, err := azidentity.NewChainedTokenCredential(chain, nil)
+	if err != nil {
+		return nil, fmt.Errorf("no credentials: needed are %s", whereCredentials)
+	}
+	return identity{chained}, nil
+}
+
+// identity says in one line, with the cure, why there is no token.
+type identity struct{ chain azcore.TokenCredential }
+
+func (i identity) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	token, err := i.chain.GetToken(ctx, o)
+	if err != nil && ctx.Err() == nil {
+		err = explanation(storage.ErrDenied, err, "no token is to be had (%s): needed are %s",
+			oneLine(err.Error()), whereCredentials)
+	}
+	return token, err
+}
+
+// oneLine is the beginning of a dump.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > 300 {
+		text = strings.ToValidUTF8(text[:300], "") + "..."
+	}
+	return text
+}

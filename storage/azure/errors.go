@@ -1,0 +1,147 @@
+package azure
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// failed says what was being done, to what. err may still be the SDK's.
+func (b *Bucket) failed(verb, key string, err error) error {
+	return fmt.Errorf("%s %q in azure container %s: %w", verb, key, b.name, explain(err))
+}
+
+// explained is an error of the SDK in one line. The SDK's own text is a dump of request and answer, and that of
+// net/http holds the URL, with the signature of a SAS in it.
+type explained struct {
+	text     string
+	sentinel error // nil if none fits
+	cause    error // for errors.Is and errors.As
+}
+
+func (e *explained) Error() string { return e.text }
+
+func (e *explained) Unwrap() []error {
+	if e.sentinel == nil {
+		return []error{e.cause}
+	}
+	return []error{e.sentinel, e.cause}
+}
+
+// explanation is an explained error; sentinel may be nil.
+func explanation(sentinel, cause error, format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	if sentinel != nil {
+		text = sentinel.Error() + ": " + text
+	}
+	return &explained{text, sentinel, cause}
+}
+
+// explain turns an error of the SDK into one of storage's, with the cure. Other errors stay as they are.
+func explain(err error) error {
+	var done *explained
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	var answer *azcore.ResponseError
+	if errors.As(err, &answer) {
+		return explainAnswer(answer)
+	}
+	if cure, _ := connectionCure(err); cure != "" {
+		return explanation(nil, withoutURL(err), "%v: %s", withoutURL(err), cure)
+	}
+	return withoutURL(err)
+}
+
+// withoutURL takes off the URL that net/http puts before its errors.
+func withoutURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// connectionCure tells what to do about a connection that cannot be made, and whether trying again is hopeless.
+func connectionCure(err error) (cure string, hopeless bool) {
+	var expired x509.CertificateInvalidError
+	var unverified *tls.CertificateVerificationError
+	var plain tls.RecordHeaderError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &expired) && expired.Reason == x509.Expired:
+		return "renew the endpoint's certificate, or look at this machine's clock", true
+	case errors.As(err, &unverified):
+		return "name the file with the authority's certificate (ca file), and the endpoint as the certificate does", true
+	case errors.As(err, &plain), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return "the endpoint does not speak TLS there: look at its scheme and port", true
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "look at the name of the storage account and at the endpoint", true
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "", true
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return "look at the endpoint, the network and the firewall of the storage account", false
+	}
+	return "", false
+}
+
+// explainAnswer is for what the store itself has said.
+func explainAnswer(a *azcore.ResponseError) error {
+	code := a.ErrorCode
+	if code == "" {
+		code = http.StatusText(a.StatusCode)
+	}
+	said := fmt.Sprintf("%s (HTTP %d)", code, a.StatusCode)
+	switch bloberror.Code(a.ErrorCode) {
+	case bloberror.ContainerNotFound, bloberror.ContainerBeingDeleted, bloberror.ContainerDisabled:
+		return explanation(storage.ErrNoBucket, a, "%s: create the container, or look at its name and the account's", said)
+	case bloberror.BlobNotFound:
+		return explanation(storage.ErrNotExist, a, "%s", said)
+	case bloberror.BlobAlreadyExists:
+		return explanation(storage.ErrExist, a, "%s", said)
+	case bloberror.BlobImmutableDueToPolicy:
+		return explanation(storage.ErrLocked, a, "%s: a policy or a legal hold of the container", said)
+	case bloberror.InvalidRange:
+		return explanation(storage.ErrRange, a, "%s", said)
+	case bloberror.InvalidBlockList:
+		return explanation(nil, a, "%s: another writer of this key has come between: repeat it", said)
+	case bloberror.InvalidBlobOrBlock:
+		return explanation(nil, a, "%s: unfinished blocks of another program lie under this key: use another key, "+
+			"or wait a week until Azure has dropped them", said)
+	case bloberror.SnapshotsPresent:
+		return explanation(nil, a, "%s: somebody has made snapshots of this blob: delete them first", said)
+	}
+	refused := a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden
+	if refused || bloberror.Code(a.ErrorCode) == bloberror.InvalidAuthenticationInfo {
+		return explanation(storage.ErrDenied, a, "%s: %s", said, deniedCure(bloberror.Code(a.ErrorCode)))
+	}
+	return explanation(nil, a, "the store says %s", said)
+}
+
+func deniedCure(code bloberror.Code) string {
+	switch code {
+	case bloberror.AuthenticationFailed, bloberror.InvalidAuthenticationInfo, bloberror.NoAuthenticationInformation:
+		return "the key, SAS or token is wrong or has expired, or this machine's clock is; credentials come from " +
+			whereCredentials
+	case bloberror.AuthorizationFailure, bloberror.AuthorizationSourceIPMismatch:
+		return "the credentials lack the right, or the account's firewall keeps this machine out"
+	}
+	return "the credentials lack the right: the role Storage Blob Data Contributor, or a SAS with read, add, create, " +
+		"write, delete and list"
+}
+
+// is tells whether the store has answered with one of these codes.
+func is(err error, codes ...bloberror.Code) bool { return bloberror.HasCode(err, codes...) }

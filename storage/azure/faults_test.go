@@ -1,0 +1,349 @@
+package azure_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/azure"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+)
+
+// noise is n bytes that no compression or confusion of offsets makes equal.
+func noise(n int) []byte {
+	p := make([]byte, n)
+	rand.NewChaCha8([32]byte{7}).Read(p)
+	return p
+}
+
+// The requests of a Put.
+func isWhole(r *http.Request) bool {
+	return r.Method == http.MethodPut && r.URL.Query().Get("comp") == ""
+}
+func isBlock(r *http.Request) bool  { return r.URL.Query().Get("comp") == "block" }
+func isCommit(r *http.Request) bool { return isPutList(r) && !isEmptyList(r) }
+func isPutList(r *http.Request) bool {
+	return r.Method == http.MethodPut && r.URL.Query().Get("comp") == "blocklist"
+}
+
+// isEmptyList: the commit that abandons blocks.
+func isEmptyList(r *http.Request) bool {
+	return isPutList(r) && header(r, "x-ms-meta-drput") == "abandoned"
+}
+
+// header finds what the SDK has set under a name that is not canonical.
+func header(r *http.Request, name string) string {
+	for k, v := range r.Header {
+		if strings.EqualFold(k, name) {
+			return v[0]
+		}
+	}
+	return ""
+}
+
+// putFault is a request of a Put that fails once or always.
+type putFault struct {
+	name  string
+	size  int
+	match func(*http.Request) bool
+	nth   int64
+}
+
+var putFaults = []putFault{
+	{"the whole object", 1000, isWhole, 1},
+	{"the first block", 3 * small.Size, isBlock, 1},
+	{"a block in the middle", 3 * small.Size, isBlock, 2},
+	{"a last block that is full", 3 * small.Size, isBlock, 3},
+	{"a last block that is short", 3*small.Size + 1, isBlock, 4},
+	{"the commit", 3 * small.Size, isCommit, 1},
+}
+
+// options are the two ways to put.
+var options = map[string]storage.PutOptions{"replace": {}, "if absent": {IfAbsent: true}}
+
+// TestRequestFailsOnce: the SDK repeats it, and what has met its own work is not taken for a conflict.
+func TestRequestFailsOnce(t *testing.T) {
+	for _, f := range putFaults {
+		for _, late := range []bool{false, true} {
+			for way, o := range options {
+				t.Run(fmt.Sprintf("%s/answer lost %v/%s", f.name, late, way), func(t *testing.T) {
+					c, _, look := plain(t)
+					failing := &objectstores.FailingTransport{Base: c.Transport, Match: f.match, Nth: f.nth, AfterAnswer: late}
+					c.Transport = failing
+					b, p := open(t, c), noise(f.size)
+					obj, err := b.Put(t.Context(), "dir/key", bytes.NewReader(p), o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if failing.Failed() != 1 {
+						t.Fatalf("%d requests have failed", failing.Failed())
+					}
+					wantStored(t, b, look, obj, p)
+				})
+			}
+		}
+	}
+}
+
+// TestRequestFailsAlways: nothing is left, and the next Put succeeds. Of a commit whose answers are all lost Put finds out
+// that it was done.
+func TestRequestFailsAlways(t *testing.T) {
+	for _, f := range putFaults {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/answer lost %v", f.name, late), func(t *testing.T) {
+				c, healthy, look := plain(t)
+				c.Transport = &objectstores.FailingTransport{Base: c.Transport, Match: f.match, AfterAnswer: late}
+				p := noise(f.size)
+				obj, err := open(t, c).Put(t.Context(), "dir/key", bytes.NewReader(p), storage.PutOptions{IfAbsent: true})
+				if late && !strings.Contains(f.name, "block") {
+					if err != nil {
+						t.Fatal(err)
+					}
+					wantStored(t, healthy, look, obj, p)
+					return
+				}
+				if err == nil {
+					t.Fatalf("Put has stored %+v", obj)
+				}
+				wantPutAgain(t, healthy, look, p)
+			})
+		}
+	}
+}
+
+// TestNobodyAnswersAfterTheCommit: a Put that cannot find out does not claim a conflict.
+func TestNobodyAnswersAfterTheCommit(t *testing.T) {
+	c, healthy, _ := plain(t)
+	var committed atomic.Bool
+	c.Transport = &objectstores.FailingTransport{Base: c.Transport, AfterAnswer: true, Match: func(r *http.Request) bool {
+		return isCommit(r) || committed.Load()
+	}}
+	c.Transport = &interfering{c.Transport, isCommit, func() { committed.Store(true) }}
+	p := noise(2 * small.Size)
+	_, err := open(t, c).Put(t.Context(), "key", bytes.NewReader(p), storage.PutOptions{IfAbsent: true})
+	if err == nil || errors.Is(err, storage.ErrExist) {
+		t.Fatalf("error %v", err)
+	}
+	if got, err := read(t, healthy, "key", storage.OpenOptions{}); err != nil || !bytes.Equal(got, p) {
+		t.Errorf("%d bytes, error %v, where the commit was done", len(got), err)
+	}
+}
+
+// interfering calls before, once, when a request that matches is about to be sent.
+type interfering struct {
+	http.RoundTripper
+	match  func(*http.Request) bool
+	before func()
+}
+
+func (i *interfering) RoundTrip(r *http.Request) (*http.Response, error) {
+	if before := i.before; before != nil && i.match(r) {
+		i.before = nil
+		before()
+	}
+	return i.RoundTripper.RoundTrip(r)
+}
+
+// TestSomebodyElseIsFaster: between the look and the commit another Put creates the key. That drops our blocks.
+func TestSomebodyElseIsFaster(t *testing.T) {
+	for name, size := range map[string]int{"blocks": 3 * small.Size, "whole": 1000} {
+		t.Run(name, func(t *testing.T) {
+			c, other, look := plain(t)
+			theirs := noise(2 * small.Size)
+			var obj storage.Object
+			c.Transport = &interfering{c.Transport, func(r *http.Request) bool { return isCommit(r) || isWhole(r) }, func() {
+				var err error
+				obj, err = other.Put(t.Context(), "dir/key", bytes.NewReader(theirs), storage.PutOptions{})
+				if err != nil {
+					t.Error(err)
+				}
+			}}
+			_, err := open(t, c).Put(t.Context(), "dir/key", bytes.NewReader(noise(size)), storage.PutOptions{IfAbsent: true})
+			if !errors.Is(err, storage.ErrExist) {
+				t.Fatalf("error %v", err)
+			}
+			wantStored(t, other, look, obj, theirs)
+		})
+	}
+}
+
+// TestBlocksOfOthersStay: a Put that fails must not take the blocks of one that still runs.
+func TestBlocksOfOthersStay(t *testing.T) {
+	c, b, look := plain(t)
+	p := noise(3 * small.Size)
+	c.Transport = &interfering{c.Transport, isCommit, func() {
+		broken := io.MultiReader(bytes.NewReader(p), &waiting{func() bool { return blocksOf(t, look, "dir/key") == 6 }})
+		if _, err := b.Put(t.Context(), "dir/key", broken, storage.PutOptions{}); !errors.Is(err, errBroken) {
+			t.Errorf("error %v", err)
+		}
+	}}
+	slow := open(t, c)
+	obj, err := slow.Put(t.Context(), "dir/key", bytes.NewReader(p), storage.PutOptions{IfAbsent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantStored(t, b, look, obj, p)
+}
+
+// late is a network in which a block that was given up comes in a little later.
+type late struct {
+	http.RoundTripper
+	coming sync.WaitGroup
+}
+
+func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !isBlock(r) {
+		return l.RoundTripper.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	<-r.Context().Done()
+	again := r.Clone(context.WithoutCancel(r.Context()))
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	l.coming.Go(func() {
+		time.Sleep(20 * time.Millisecond)
+		if resp, err := l.RoundTripper.RoundTrip(again); err == nil {
+			resp.Body.Close()
+		}
+	})
+	return nil, r.Context().Err()
+}
+
+func TestBlockComesLate(t *testing.T) {
+	c, healthy, look := plain(t)
+	network := &late{RoundTripper: c.Transport}
+	c.Transport = network
+	p := noise(2 * small.Size)
+	src := io.MultiReader(bytes.NewReader(p), &waiting{func() bool { return true }})
+	if _, err := open(t, c).Put(t.Context(), "dir/key", src, storage.PutOptions{}); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	network.coming.Wait()
+	wantPutAgain(t, healthy, look, p)
+}
+
+var errBroken = errors.New("the source is broken")
+
+// waiting breaks as soon as the time has come.
+type waiting struct{ come func() bool }
+
+func (w *waiting) Read([]byte) (int, error) {
+	for !w.come() {
+		time.Sleep(time.Millisecond)
+	}
+	return 0, errBroken
+}
+
+// TestAbandonedBlobIsNone: a process that dies between the empty commit and its removal leaves a blob that no verb shows,
+// that takes the key from nobody, and that is swept.
+func TestAbandonedBlobIsNone(t *testing.T) {
+	c, b, look := plain(t)
+	leave := func(key string) {
+		t.Helper()
+		leaving := c
+		leaving.Transport = &objectstores.FailingTransport{Base: c.Transport, Match: func(r *http.Request) bool {
+			return r.Method == http.MethodDelete
+		}}
+		src := io.MultiReader(bytes.NewReader(noise(2*small.Size)), &waiting{func() bool { return blocksOf(t, look, key) == 2 }})
+		_, err := open(t, leaving).Put(t.Context(), key, src, storage.PutOptions{})
+		if !errors.Is(err, errBroken) {
+			t.Fatal(err)
+		}
+		if _, err := look.NewBlobClient(key).GetProperties(t.Context(), nil); err != nil {
+			t.Fatalf("there is no abandoned blob to test with: %v", err)
+		}
+		wantAbsent(t, b, key)
+	}
+	for _, size := range []int{0, 100, 2 * small.Size} {
+		key := fmt.Sprintf("taken/%d", size)
+		leave(key)
+		obj, err := b.Put(t.Context(), key, bytes.NewReader(noise(size)), storage.PutOptions{IfAbsent: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantStored(t, b, look, obj, noise(size))
+	}
+	leave("swept")
+	if got := sweepAll(t, b, ""); got != 1 {
+		t.Errorf("%d leftovers", got)
+	}
+	if _, err := look.NewBlobClient("swept").GetProperties(t.Context(), nil); err == nil {
+		t.Error("the abandoned blob is still there")
+	}
+	leave("deleted")
+	if err := b.Delete(t.Context(), "deleted", storage.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func sweepAll(t *testing.T, b *azure.Bucket, prefix string) (n int) {
+	t.Helper()
+	for piece, err := range b.Leftovers(t.Context(), prefix) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Sweep(t.Context(), piece); err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+// wantStored fails unless obj with content p is under its key, and no blocks are.
+func wantStored(t *testing.T, b *azure.Bucket, look *container.Client, obj storage.Object, p []byte) {
+	t.Helper()
+	got, err := b.Stat(t.Context(), obj.Key)
+	if err != nil || got.Version != obj.Version || got.Size != int64(len(p)) {
+		t.Fatalf("Stat = %+v, %v, want %+v with %d bytes", got, err, obj, len(p))
+	}
+	if content, err := read(t, b, obj.Key, storage.OpenOptions{}); err != nil || !bytes.Equal(content, p) {
+		t.Fatalf("%d bytes, error %v, want the %d that were put", len(content), err, len(p))
+	}
+	if n := blocksOf(t, look, obj.Key); n > 0 {
+		t.Fatalf("%d uncommitted blocks", n)
+	}
+}
+
+func wantAbsent(t *testing.T, b *azure.Bucket, key string) {
+	t.Helper()
+	if obj, err := b.Stat(t.Context(), key); !errors.Is(err, storage.ErrNotExist) {
+		t.Fatalf("Stat = %+v, %v", obj, err)
+	}
+	for _, o := range []storage.OpenOptions{{}, {Length: 1}, {Offset: 1}} {
+		if _, err := read(t, b, key, o); !errors.Is(err, storage.ErrNotExist) {
+			t.Fatalf("Open with %+v: %v", o, err)
+		}
+	}
+	for obj, err := range b.List(t.Context(), storage.ListOptions{Prefix: key}) {
+		t.Fatalf("List shows %+v, %v", obj, err)
+	}
+}
+
+// wantPutAgain fails unless nothing is there and the same Put succeeds now.
+func wantPutAgain(t *testing.T, b *azure.Bucket, look *container.Client, p []byte) {
+	t.Helper()
+	wantAbsent(t, b, "dir/key")
+	if n := blocksOf(t, look, "dir/key"); n > 0 {
+		t.Errorf("%d uncommitted blocks", n)
+	}
+	obj, err := b.Put(t.Context(), "dir/key", bytes.NewReader(p), storage.PutOptions{IfAbsent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantStored(t, b, look, obj, p)
+}

@@ -1,0 +1,242 @@
+package azure
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Put implements storage.Bucket. Without IfAbsent, of two Puts of one key at once that send blocks, the one that commits
+// second fails: the first commit takes its blocks away.
+func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	obj, err := b.put(ctx, key, r, o)
+	if err != nil {
+		return storage.Object{}, b.failed("put", key, err)
+	}
+	return obj, nil
+}
+
+func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if err := validKey(key); err != nil {
+		return storage.Object{}, err
+	}
+	if err := b.canLock(ctx, o); err != nil {
+		return storage.Object{}, err
+	}
+	u := &upload{b: b, key: key, o: o, blob: b.container.NewBlockBlobClient(key)}
+	rand.Read(u.id[:]) // never fails
+	if o.IfAbsent {
+		if err := u.look(ctx); err != nil {
+			return storage.Object{}, err
+		}
+	}
+	return storage.PutParts(ctx, r, u, b.parts.For(o.SizeHint))
+}
+
+// canLock asks before anything is sent: a store that does not know the headers of a lock would ignore them.
+func (b *Bucket) canLock(ctx context.Context, o storage.PutOptions) error {
+	if o.RetainUntil.IsZero() {
+		return nil
+	}
+	t, err := b.ask(ctx)
+	if err == nil && !t.locks {
+		err = fmt.Errorf("%w: a lock needs a container with version-level immutability, which is enabled when it is created "+
+			"or by migrating it, and credentials that may read the container's properties", storage.ErrUnsupported)
+	}
+	return err
+}
+
+// upload is one Put. It is storage.Uploader and storage.Upload: an upload in blocks needs no request to begin it.
+type upload struct {
+	b    *Bucket
+	key  string
+	o    storage.PutOptions
+	blob *blockblob.Client
+	id   putID
+	size atomic.Int64
+	sent blocks
+	cut  atomic.Bool // a block was on its way when ctx ended
+	// over is the ETag of an abandoned blob that stands where nothing should: to replace exactly it is to create.
+	over string
+}
+
+// idKey is the metadata that tells what this Put has made from what others have. Azure wants names like C#'s.
+const idKey = "drput"
+
+func (u *upload) metadata() map[string]*string {
+	id := hex.EncodeToString(u.id[:])
+	return map[string]*string{idKey: &id}
+}
+
+// look fails with ErrExist if key is taken, and remembers what may be replaced.
+func (u *upload) look(ctx context.Context) error {
+	u.over = ""
+	p, err := u.blob.GetProperties(ctx, nil)
+	switch err = explain(err); {
+	case errors.Is(err, storage.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case abandoned(p.Metadata):
+		u.over = strings.Trim(string(deref(p.ETag)), `"`)
+		return nil
+	}
+	return storage.ErrExist
+}
+
+func (u *upload) conditions() *blob.AccessConditions {
+	if !u.o.IfAbsent {
+		return nil
+	}
+	if u.over != "" {
+		return ifMatch(u.over)
+	}
+	any := azcore.ETagAny
+	return &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: &any}}
+}
+
+// Whole implements storage.Uploader.
+func (u *upload) Whole(ctx context.Context, p []byte) (storage.Object, error) {
+	u.size.Store(int64(len(p)))
+	return u.create(ctx, func(ctx context.Context) (created, error) {
+		body := newBody(p)
+		defer body.end()
+		mode, until := u.lock()
+		resp, err := u.blob.Upload(ctx, body, &blockblob.UploadOptions{
+			Metadata:                     u.metadata(),
+			AccessConditions:             u.conditions(),
+			TransactionalValidation:      body.sum,
+			ImmutabilityPolicyMode:       mode,
+			ImmutabilityPolicyExpiryTime: until,
+		})
+		return created{resp.VersionID, resp.ETag, resp.LastModified}, err
+	})
+}
+
+// Begin implements storage.Uploader.
+func (u *upload) Begin(context.Context) (storage.Upload, error) { return u, nil }
+
+// Part implements storage.Upload.
+func (u *upload) Part(ctx context.Context, n int, p []byte) error {
+	body := newBody(p)
+	defer body.end()
+	o := &blockblob.StageBlockOptions{TransactionalValidation: body.sum}
+	if _, err := u.blob.StageBlock(ctx, u.sent.add(u.id, n), body, o); err != nil {
+		u.cut.Store(u.cut.Load() || ctx.Err() != nil)
+		return fmt.Errorf("block %d: %w", n, explain(err))
+	}
+	u.size.Add(int64(len(p)))
+	return nil
+}
+
+// Commit implements storage.Upload.
+func (u *upload) Commit(ctx context.Context, n int) (storage.Object, error) {
+	return u.create(ctx, func(ctx context.Context) (created, error) {
+		mode, until := u.lock()
+		resp, err := u.blob.CommitBlockList(ctx, u.sent.list(n), &blockblob.CommitBlockListOptions{
+			Metadata:                     u.metadata(),
+			AccessConditions:             u.conditions(),
+			ImmutabilityPolicyMode:       mode,
+			ImmutabilityPolicyExpiryTime: until,
+		})
+		return created{resp.VersionID, resp.ETag, resp.LastModified}, err
+	})
+}
+
+// lock is what a lock is in headers. Their times have whole seconds: a lock must not end early for that.
+func (u *upload) lock() (*blob.ImmutabilityPolicySetting, *time.Time) {
+	if u.o.RetainUntil.IsZero() {
+		return nil, nil
+	}
+	until := u.o.RetainUntil.UTC().Add(time.Second - 1).Truncate(time.Second)
+	mode := blob.ImmutabilityPolicySettingUnlocked
+	if u.o.Compliance {
+		mode = blob.ImmutabilityPolicySettingLocked
+	}
+	return &mode, &until
+}
+
+// created is how the store answers to what creates a blob.
+type created struct {
+	version  *string
+	etag     *azcore.ETag
+	modified *time.Time
+}
+
+// settleTime is how long a Put whose answer was lost may ask what has become of it.
+const settleTime = 15 * time.Second
+
+// create sends the request that makes the blob. The condition may have to change when an abandoned blob comes or goes.
+func (u *upload) create(ctx context.Context, send func(context.Context) (created, error)) (storage.Object, error) {
+	var err error
+	for range 3 {
+		var c created
+		if c, err = send(ctx); err == nil {
+			return u.object(c), nil
+		}
+		obj, again, serr := u.settle(ctx, err)
+		if serr == nil || !again {
+			return obj, serr
+		}
+	}
+	return storage.Object{}, err
+}
+
+// settle finds out whether a request that has failed has created the blob nevertheless: its answer may have been lost,
+// to us or to the SDK, which then has met its own work. ctx may be what has ended.
+func (u *upload) settle(ctx context.Context, err error) (_ storage.Object, again bool, _ error) {
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	p, serr := u.blob.GetProperties(asking, nil)
+	if serr == nil && valueOf(p.Metadata, idKey) == *u.metadata()[idKey] {
+		return u.object(created{p.VersionID, p.ETag, p.LastModified}), false, nil
+	}
+	if !u.o.IfAbsent {
+		return storage.Object{}, false, err
+	}
+	taken := serr == nil && !abandoned(p.Metadata)
+	if taken {
+		return storage.Object{}, false, storage.ErrExist
+	}
+	if !is(err, bloberror.BlobAlreadyExists, bloberror.ConditionNotMet, bloberror.UnauthorizedBlobOverwrite) {
+		return storage.Object{}, false, err
+	}
+	if serr := u.look(asking); serr != nil {
+		return storage.Object{}, false, serr
+	}
+	return storage.Object{}, true, err
+}
+
+func (u *upload) object(c created) storage.Object {
+	_, until := u.lock()
+	return storage.Object{
+		Key:         u.key,
+		Size:        u.size.Load(),
+		Version:     version(c.version, c.etag),
+		ModTime:     deref(c.modified),
+		RetainUntil: deref(until),
+	}
+}
+
+// valueOf looks a name up: headers change its case.
+func valueOf(metadata map[string]*string, name string) string {
+	for k, v := range metadata {
+		if strings.EqualFold(k, name) {
+			return deref(v)
+		}
+	}
+	return ""
+}

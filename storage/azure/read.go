@@ -1,0 +1,165 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Open implements storage.Bucket.
+func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	r, obj, err := b.open(ctx, key, o)
+	if err != nil {
+		return nil, storage.Object{}, b.failed("open", key, err)
+	}
+	return r, obj, nil
+}
+
+func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	if err := validKey(key); err != nil {
+		return nil, storage.Object{}, err
+	}
+	if o.Offset < 0 || o.Length < 0 {
+		return nil, storage.Object{}, fmt.Errorf("%w: offset %d, length %d", storage.ErrRange, o.Offset, o.Length)
+	}
+	client, conditions, err := b.blobAt(key, o.Version)
+	if err != nil {
+		return nil, storage.Object{}, err
+	}
+	resp, err := client.DownloadStream(ctx, &blob.DownloadStreamOptions{
+		Range:            blob.HTTPRange{Offset: o.Offset, Count: o.Length},
+		AccessConditions: conditions,
+	})
+	if is(err, bloberror.InvalidRange) {
+		return b.openEnd(ctx, key, o)
+	}
+	if err != nil {
+		return nil, storage.Object{}, gone(err)
+	}
+	obj := storage.Object{
+		Key:         key,
+		Version:     version(resp.VersionID, resp.ETag),
+		ModTime:     deref(resp.LastModified),
+		RetainUntil: deref(resp.ImmutabilityPolicyExpiresOn),
+	}
+	obj.Size, err = fullSize(resp.ContentLength, resp.ContentRange)
+	want := obj.Size - o.Offset
+	if o.Length > 0 {
+		want = min(want, o.Length)
+	}
+	if err == nil && deref(resp.ContentLength) != want {
+		err = fmt.Errorf("the store sends %d bytes where %d were asked for", deref(resp.ContentLength), want)
+	}
+	if err == nil && abandoned(resp.Metadata) {
+		err = storage.ErrNotExist
+	}
+	if err != nil {
+		resp.Body.Close()
+		return nil, storage.Object{}, err
+	}
+	return &stream{ctx, resp.Body, want}, obj, nil
+}
+
+// openEnd is for a range without bytes, which Azure refuses: at the end it is an empty stream, past it an error.
+func (b *Bucket) openEnd(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	obj, err := b.stat(ctx, key, o.Version)
+	if err == nil && o.Offset != obj.Size {
+		err = fmt.Errorf("%w: offset %d of %d bytes", storage.ErrRange, o.Offset, obj.Size)
+	}
+	if err != nil {
+		return nil, storage.Object{}, err
+	}
+	return io.NopCloser(strings.NewReader("")), obj, nil
+}
+
+// fullSize is the size of the blob of which a range was sent: what stands behind the slash in "bytes 0-9/100".
+func fullSize(length *int64, contentRange *string) (int64, error) {
+	if contentRange == nil {
+		return deref(length), nil
+	}
+	_, text, _ := strings.Cut(*contentRange, "/")
+	size, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || size < 0 {
+		return 0, fmt.Errorf("the store sends the malformed Content-Range %q", *contentRange)
+	}
+	return size, nil
+}
+
+// gone is for requests that are pinned to a version: that it is another one by now is that it is not there.
+func gone(err error) error {
+	if is(err, bloberror.ConditionNotMet) {
+		return fmt.Errorf("%w: this version has been replaced", storage.ErrNotExist)
+	}
+	return err
+}
+
+// stream ends with io.EOF after the last byte that was asked for, and nowhere else.
+type stream struct {
+	ctx  context.Context
+	body io.ReadCloser
+	left int64
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil { // what has come already would still be read
+		return 0, err
+	}
+	n, err := s.body.Read(p)
+	s.left -= int64(n)
+	switch {
+	case s.left < 0:
+		return n, errors.New("the store sends more bytes than it has announced")
+	case err == io.EOF && s.left > 0:
+		return n, fmt.Errorf("%d bytes are missing: %w", s.left, io.ErrUnexpectedEOF)
+	}
+	return n, err
+}
+
+func (s *stream) Close() error { return s.body.Close() }
+
+// Stat implements storage.Bucket.
+func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
+	obj, err := b.stat(ctx, key, "")
+	if err != nil {
+		return storage.Object{}, b.failed("stat", key, err)
+	}
+	return obj, nil
+}
+
+func (b *Bucket) stat(ctx context.Context, key, named string) (storage.Object, error) {
+	p, err := b.properties(ctx, key, named)
+	if err != nil {
+		return storage.Object{}, err
+	}
+	return storage.Object{
+		Key:         key,
+		Size:        deref(p.ContentLength),
+		Version:     version(p.VersionID, p.ETag),
+		ModTime:     deref(p.LastModified),
+		RetainUntil: deref(p.ImmutabilityPolicyExpiresOn),
+	}, nil
+}
+
+// properties are those of a blob that is not an abandoned one.
+func (b *Bucket) properties(ctx context.Context, key, named string) (blob.GetPropertiesResponse, error) {
+	if err := validKey(key); err != nil {
+		return blob.GetPropertiesResponse{}, err
+	}
+	client, conditions, err := b.blobAt(key, named)
+	if err != nil {
+		return blob.GetPropertiesResponse{}, err
+	}
+	p, err := client.GetProperties(ctx, &blob.GetPropertiesOptions{AccessConditions: conditions})
+	if err == nil && abandoned(p.Metadata) {
+		err = storage.ErrNotExist
+	}
+	return p, explain(gone(err))
+}

@@ -1,0 +1,158 @@
+package gcs
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"cloud.google.com/go/auth"
+	"google.golang.org/api/googleapi"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Rights that the verbs need.
+const (
+	toRead   = "storage.objects.get"
+	toList   = "storage.objects.list"
+	toCreate = "storage.objects.create (and storage.objects.delete, to replace an object)"
+	toDelete = "storage.objects.delete"
+)
+
+// failure is an error of the client in one line. The client's own texts have many, and the URL of an upload's session,
+// with which anybody could write.
+type failure struct {
+	text string
+	err  error
+}
+
+func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.err }
+
+// explain says what err of a request means, and what to do. right is what the request needs.
+func explain(ctx context.Context, err error, right string) error {
+	if cause := ctx.Err(); cause != nil {
+		return cause // whatever broke, it broke by that
+	}
+	var answer *googleapi.Error
+	if errors.As(err, &answer) {
+		return explainAnswer(answer, right)
+	}
+	var token *tokenError
+	if errors.As(err, &token) {
+		return explainToken(token.err)
+	}
+	return explainConnection(err)
+}
+
+func explainAnswer(answer *googleapi.Error, right string) error {
+	said := said(answer)
+	switch {
+	case isLock(answer):
+		return fmt.Errorf("%w: %s", storage.ErrLocked, said)
+	case answer.Code == http.StatusUnauthorized:
+		return fmt.Errorf("%w: the store does not accept the credentials (%s): check the file that "+
+			"GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrDenied, said)
+	case answer.Code == http.StatusForbidden:
+		return fmt.Errorf("%w: %s: the account needs the right %s on the bucket (roles/storage.objectAdmin has it)",
+			storage.ErrDenied, said, right)
+	}
+	return &failure{fmt.Sprintf("the store answers %d: %s", answer.Code, said), answer}
+}
+
+// isLock tells a lock from a missing right, which have the same status.
+func isLock(answer *googleapi.Error) bool {
+	return answer.Code == http.StatusForbidden && slices.ContainsFunc(answer.Errors, func(e googleapi.ErrorItem) bool {
+		return e.Reason == "retentionPolicyNotMet" || e.Reason == "objectUnderActiveHold"
+	})
+}
+
+func said(answer *googleapi.Error) string {
+	if answer.Message != "" {
+		return oneLine(answer.Message)
+	}
+	return http.StatusText(answer.Code)
+}
+
+// tokenError is an error of the way to a token, which is none of the store.
+type tokenError struct{ err error }
+
+func (e *tokenError) Error() string { return e.err.Error() }
+func (e *tokenError) Unwrap() error { return e.err }
+
+// tokens tell their errors from those of the store.
+type tokens struct{ from auth.TokenProvider }
+
+func (t tokens) Token(ctx context.Context) (*auth.Token, error) {
+	token, err := t.from.Token(ctx)
+	if err != nil {
+		return nil, &tokenError{err}
+	}
+	return token, nil
+}
+
+// explainToken tells a refusal from an issuer that cannot be reached or is not well. Some kinds of credentials say the
+// status in the text alone.
+func explainToken(err error) error {
+	text := oneLine(err.Error())
+	var (
+		connection *url.Error
+		answer     *auth.Error
+	)
+	if errors.As(err, &connection) || strings.Contains(text, "status code 5") ||
+		errors.As(err, &answer) && answer.Response != nil && answer.Response.StatusCode >= 500 {
+		return &failure{"no token can be had now: " + text, err}
+	}
+	return fmt.Errorf("%w: no token is given for the credentials (%s): they may be revoked, or of a deleted account",
+		storage.ErrDenied, text)
+}
+
+func explainConnection(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	text := oneLine(err.Error())
+	var (
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		invalid x509.CertificateInvalidError
+		dial    *net.OpError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		text += ": name the CA's file (ca=/path), if this is your store"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		text += ": renew the store's certificate, or set this machine's clock"
+	case errors.As(err, &name):
+		text += ": use the name in the certificate as the endpoint"
+	case errors.As(err, &dial) && dial.Op == "dial":
+		text += ": check the endpoint and the network"
+	}
+	return &failure{"no answer from the store: " + text, err}
+}
+
+// status is the HTTP status of an answer, 0 for all other errors.
+func status(err error) int {
+	var answer *googleapi.Error
+	if errors.As(err, &answer) {
+		return answer.Code
+	}
+	return 0
+}
+
+// oneLine makes any text fit for an error: one line, not too long.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	const most = 300
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}

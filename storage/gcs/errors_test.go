@@ -1,0 +1,289 @@
+package gcs_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/gcs"
+	"github.com/etcd-dr/etcd-dr/storage/transport"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+)
+
+// wantError wants an error of one line that is the given one, if any, says something, and holds nothing that could be
+// used to write.
+func wantError(t *testing.T, err, is error, say string) {
+	t.Helper()
+	if err == nil || is != nil && !errors.Is(err, is) || !strings.Contains(err.Error(), say) {
+		t.Fatalf("error %v, want one that is %v and says %q", err, is, say)
+	}
+	for _, bad := range []string{"\n", "upload_id", "fake-token", "fake-subject"} {
+		if strings.Contains(err.Error(), bad) {
+			t.Errorf("the error holds %q: %v", bad, err)
+		}
+	}
+}
+
+// verbs are all ways to ask for something.
+func verbs(t *testing.T, b *gcs.Bucket) map[string]func() error {
+	ctx := t.Context()
+	put := func(size int, ifAbsent bool) func() error {
+		return func() error {
+			_, err := b.Put(ctx, "new", strings.NewReader(strings.Repeat("x", size)), storage.PutOptions{IfAbsent: ifAbsent})
+			return err
+		}
+	}
+	return map[string]func() error{
+		"put": put(10, false), "put if absent": put(10, true),
+		"put large": put(2*chunk, false), "put large if absent": put(2*chunk, true),
+		"open": func() error {
+			_, _, err := b.Open(ctx, "key", storage.OpenOptions{})
+			return err
+		},
+		"stat": func() error {
+			_, err := b.Stat(ctx, "key")
+			return err
+		},
+		"list": func() error {
+			for _, err := range b.List(ctx, storage.ListOptions{}) {
+				return err
+			}
+			return nil
+		},
+		"versions": func() error {
+			for _, err := range b.Versions(ctx, storage.ListOptions{}) {
+				return err
+			}
+			return nil
+		},
+		"delete":         func() error { return b.Delete(ctx, "key", storage.DeleteOptions{}) },
+		"delete version": func() error { return b.Delete(ctx, "key", storage.DeleteOptions{Version: "1"}) },
+	}
+}
+
+func wantEach(t *testing.T, b *gcs.Bucket, is error, say string, except ...string) {
+	t.Helper()
+	for name, call := range verbs(t, b) {
+		t.Run(name, func(t *testing.T) {
+			for _, allowed := range except {
+				if strings.HasPrefix(name, allowed) {
+					if err := call(); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+			}
+			wantError(t, call(), is, say)
+		})
+	}
+}
+
+func TestMissingBucket(t *testing.T) {
+	s := server(t)
+	wantEach(t, open(t, s, "no-such-bucket", gcs.Config{Patience: patience}), storage.ErrNoBucket, "gs://no-such-bucket")
+}
+
+// TestBucketDeletedMeanwhile: it was there when it was first asked for.
+func TestBucketDeletedMeanwhile(t *testing.T) {
+	s := server(t)
+	name := s.Bucket(t)
+	b := open(t, s, name, gcs.Config{Patience: patience})
+	if got := keys(t, b, storage.ListOptions{}); len(got) > 0 {
+		t.Fatal(got)
+	}
+	if _, err := b.Stat(t.Context(), "key"); !errors.Is(err, storage.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := s.Client(t).Bucket(name).Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	calls := verbs(t, b)
+	for _, verb := range []string{"put", "put large", "put if absent", "list", "versions"} {
+		wantError(t, calls[verb](), storage.ErrNoBucket, name)
+	}
+}
+
+func TestRights(t *testing.T) {
+	s := server(t)
+	name := s.Bucket(t)
+	put(t, open(t, s, name, gcs.Config{}), "key", []byte("x"), storage.PutOptions{})
+	as := func(rights objectstores.Rights) *gcs.Bucket {
+		user := s.As(rights)
+		objectstores.Setenv(t, user.Env(t))
+		return open(t, user, name, gcs.Config{})
+	}
+	t.Run("nothing", func(t *testing.T) {
+		wantEach(t, as(objectstores.Nothing), storage.ErrDenied, "roles/storage.objectAdmin")
+	})
+	readOnly := verbs(t, as(objectstores.ReadOnly))
+	for _, verb := range []string{"put", "put large", "put if absent", "put large if absent"} {
+		wantError(t, readOnly[verb](), storage.ErrDenied, "storage.objects.create")
+	}
+	wantError(t, readOnly["delete"](), storage.ErrDenied, "storage.objects.delete")
+	noDelete := as(objectstores.NoDelete)
+	wantError(t, verbs(t, noDelete)["delete"](), storage.ErrDenied, "storage.objects.delete")
+	_, err := noDelete.Put(t.Context(), "key", strings.NewReader("y"), storage.PutOptions{})
+	wantError(t, err, storage.ErrDenied, "storage.objects.delete") // which replacing needs
+	for verb, call := range readOnly {
+		if strings.HasPrefix(verb, "put") || verb == "delete" || verb == "delete version" {
+			continue
+		}
+		if err := call(); err != nil {
+			t.Errorf("%s with the right to read: %v", verb, err)
+		}
+	}
+	wantContent(t, as("all"), "key", []byte("x"))
+}
+
+func TestCredentials(t *testing.T) {
+	s := server(t)
+	name := s.Bucket(t)
+	t.Run("not accepted by the store", func(t *testing.T) {
+		forging := tripper(func(r *http.Request) (*http.Response, error) {
+			r = r.Clone(r.Context())
+			r.Header.Set("Authorization", "Bearer wrong")
+			return connections.RoundTrip(r)
+		})
+		b := open(t, s, name, gcs.Config{Transport: forging})
+		wantEach(t, b, storage.ErrDenied, "GOOGLE_APPLICATION_CREDENTIALS")
+	})
+	t.Run("no token for them", func(t *testing.T) {
+		objectstores.Setenv(t, s.As("somebody-else").Env(t))
+		wantEach(t, open(t, s, name, gcs.Config{}), storage.ErrDenied, "no token is given for the credentials")
+	})
+	t.Run("no file", func(t *testing.T) {
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none"))
+		_, err := gcs.Open(t.Context(), gcs.Config{Bucket: name, Endpoint: s.Endpoint})
+		wantError(t, err, storage.ErrDenied, "GOOGLE_APPLICATION_CREDENTIALS")
+	})
+	t.Run("not a credentials file", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, []byte(`{"type":"unknown"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
+		_, err := gcs.Open(t.Context(), gcs.Config{Bucket: name, Endpoint: s.Endpoint})
+		wantError(t, err, storage.ErrDenied, "GOOGLE_APPLICATION_CREDENTIALS")
+	})
+}
+
+// anyCredentials makes the environment have some: where no store is reached nobody asks what they are worth.
+func anyCredentials(t *testing.T) {
+	t.Helper()
+	token := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"access_token":"fake-token-all","token_type":"Bearer","expires_in":3600,` +
+			`"issued_token_type":"urn:ietf:params:oauth:token-type:access_token"}`)) // a client that is gone needs none
+	}))
+	t.Cleanup(token.Close)
+	s := objectstores.GCSServer{Endpoint: token.URL}
+	objectstores.Setenv(t, s.Env(t))
+}
+
+func TestUnreachable(t *testing.T) {
+	anyCredentials(t)
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	b := open(t, nil, "bucket", gcs.Config{Endpoint: closed.URL, Patience: patience})
+	wantEach(t, b, nil, "check the endpoint")
+}
+
+// fakeTLS is a fake of a store that speaks TLS and knows nothing, with a certificate that ends at until. ca is its
+// file.
+func fakeTLS(t *testing.T, until time.Time) (endpoint, ca string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: until.Add(-48 * time.Hour), NotAfter: until,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, `{"error":{"code":404,"message":"not here"}}`, http.StatusNotFound)
+	}))
+	fake.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: key}}}
+	fake.Config.ErrorLog = log.New(io.Discard, "", 0)
+	fake.StartTLS()
+	t.Cleanup(fake.Close)
+	ca = filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+	if err := os.WriteFile(ca, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fake.URL, ca
+}
+
+func TestCertificates(t *testing.T) {
+	anyCredentials(t)
+	bucket := func(t *testing.T, until time.Time, trust bool) (*gcs.Bucket, string) {
+		endpoint, ca := fakeTLS(t, until)
+		if !trust {
+			ca = ""
+		}
+		trusting, err := transport.New(ca)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(trusting.CloseIdleConnections)
+		return open(t, nil, "bucket", gcs.Config{Endpoint: endpoint, Transport: trusting, Patience: patience}), endpoint
+	}
+	tomorrow := time.Now().Add(24 * time.Hour)
+	t.Run("self-signed", func(t *testing.T) {
+		b, _ := bucket(t, tomorrow, false)
+		wantEach(t, b, nil, "ca=")
+	})
+	t.Run("self-signed and trusted", func(t *testing.T) {
+		b, _ := bucket(t, tomorrow, true)
+		_, err := b.Stat(t.Context(), "key")
+		wantError(t, err, storage.ErrNoBucket, "bucket") // what the fake says of everything
+	})
+	t.Run("expired", func(t *testing.T) {
+		b, _ := bucket(t, time.Now().Add(-time.Hour), true)
+		wantEach(t, b, nil, "renew the store's certificate")
+	})
+	t.Run("of another name", func(t *testing.T) {
+		_, endpoint := bucket(t, tomorrow, true)
+		_, ca := fakeTLS(t, tomorrow)
+		trusting, err := transport.New(ca)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(trusting.CloseIdleConnections)
+		other := strings.Replace(endpoint, "127.0.0.1", "localhost", 1)
+		b := open(t, nil, "bucket", gcs.Config{Endpoint: other, Transport: trusting, Patience: patience})
+		wantEach(t, b, nil, "the name in the certificate")
+	})
+}
+
+func TestConfig(t *testing.T) {
+	_, err := gcs.Open(t.Context(), gcs.Config{})
+	wantError(t, err, storage.ErrNoBucket, "no bucket is named")
+	for _, endpoint := range []string{
+		"host:9000", "ftp://host", "https://host/path", "https://user@host", "https://host?a=b", ":",
+	} {
+		_, err := gcs.Open(t.Context(), gcs.Config{Bucket: "bucket", Endpoint: endpoint})
+		wantError(t, err, nil, "https://host:port")
+	}
+}

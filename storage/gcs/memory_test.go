@@ -1,0 +1,81 @@
+package gcs_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/gcs"
+	"github.com/etcd-dr/etcd-dr/test/memory"
+)
+
+// clientOf makes this test binary a client in a process of its own, whose memory can be watched: it puts an object into
+// the bucket of this name and reads it back.
+const clientOf = "DR_TEST_GCS_CLIENT_OF"
+
+func client(ctx context.Context, bucket string) error {
+	b, err := gcs.Open(ctx, gcs.Config{Bucket: bucket, Endpoint: os.Getenv("DR_TEST_GCS_ENDPOINT")})
+	if err != nil {
+		return err
+	}
+	const size = 64<<20 + 4711
+	sent, got := sha256.New(), sha256.New()
+	source := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{1}), size), sent)
+	if _, err := b.Put(ctx, "key", source, storage.PutOptions{IfAbsent: true}); err != nil {
+		return err
+	}
+	r, obj, err := b.Open(ctx, "key", storage.OpenOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(got, r); err != nil {
+		return err
+	}
+	if obj.Size != size || digest(sent) != digest(got) {
+		return fmt.Errorf("sent are %d bytes, digest %s, read %d, %s", size, digest(sent), obj.Size, digest(got))
+	}
+	return r.Close()
+}
+
+func digest(h hash.Hash) string { return fmt.Sprintf("%x", h.Sum(nil)) }
+
+// TestLargeObject: up and down with equal digests, in memory that the size does not count for.
+func TestLargeObject(t *testing.T) {
+	s := server(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), clientOf+"="+s.Bucket(t), "DR_TEST_GCS_ENDPOINT="+s.Endpoint)
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	peak := memory.Watch(cmd.Process.Pid, memory.Alone)
+	err = cmd.Wait()
+	used := peak()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used > (8+60)<<20 {
+		t.Errorf("the client takes %d MiB, allowed are a chunk and 60 MiB", used>>20)
+	}
+	t.Logf("the client takes %d MiB", used>>20)
+}
+
+// asClient runs client if this process is to be one.
+func asClient() (isClient bool, err error) {
+	bucket := os.Getenv(clientOf)
+	if bucket == "" {
+		return false, nil
+	}
+	return true, client(context.Background(), bucket)
+}

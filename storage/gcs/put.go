@@ -1,0 +1,273 @@
+package gcs
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	cloud "cloud.google.com/go/storage"
+	"google.golang.org/api/googleapi"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+const (
+	// idField is the metadata field with the random id that each Put gives its object.
+	idField = "dr-put"
+	// settleTime is how long a Put that has failed may take to find out what has become of its object.
+	settleTime = 30 * time.Second
+	// chunkTime is how long one try to send a chunk may take.
+	chunkTime = 2 * time.Minute
+)
+
+// Put implements storage.Bucket.
+func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	obj, err := b.put(ctx, key, r, o)
+	if err != nil {
+		return storage.Object{}, fmt.Errorf("put %q in gs://%s: %w", key, b.name, err)
+	}
+	return obj, nil
+}
+
+func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if err := b.vacant(ctx, key, o); err != nil { // early, so as not to read in vain
+		return storage.Object{}, err
+	}
+	u := &upload{b: b, key: key, o: o, id: rand.Text(), progress: time.Now()}
+	attrs, err := u.send(ctx, r)
+	if err == nil {
+		return u.judge(ctx, attrs)
+	}
+	if !u.ended { // then nothing was asked for that could make an object
+		return storage.Object{}, err
+	}
+	return u.settle(ctx, err)
+}
+
+func (b *Bucket) vacant(ctx context.Context, key string, o storage.PutOptions) error {
+	if err := storage.ValidKey(key); err != nil {
+		return err
+	}
+	if !o.IfAbsent {
+		return ctx.Err()
+	}
+	_, err := b.attrs(ctx, key, "")
+	switch {
+	case errors.Is(err, storage.ErrNotExist):
+		return nil
+	case err == nil:
+		return storage.ErrExist
+	}
+	return err
+}
+
+// upload is one Put.
+type upload struct {
+	b   *Bucket
+	key string
+	o   storage.PutOptions
+	id  string
+
+	size     int64
+	crc      uint32
+	ended    bool      // the source has ended as it should, and the client was told so
+	progress time.Time // when the store has last taken something
+}
+
+// send gives the client what r yields. What ends within a chunk goes out in one request, all else as a stream.
+func (u *upload) send(ctx context.Context, r io.Reader) (*cloud.ObjectAttrs, error) {
+	first, err := u.head(ctx, r)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if err == io.EOF {
+		r = bytes.NewReader(nil)
+	}
+	// Cancelled first of all whenever something is wrong: Close publishes what has come so far, as if it were all.
+	sending, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := u.writer(sending, first, err == io.EOF)
+	if err := u.copy(ctx, w, io.MultiReader(bytes.NewReader(first), r)); err != nil {
+		cancel()
+		w.Close() // waits for the client; its error is an echo
+		return nil, err
+	}
+	u.ended = true
+	if err := w.Close(); err != nil {
+		return nil, u.explain(ctx, err)
+	}
+	return w.Attrs(), nil
+}
+
+// head reads up to a chunk, into a buffer that grows: most objects are far smaller. The error is io.EOF where r has
+// ended with less.
+func (u *upload) head(ctx context.Context, r io.Reader) ([]byte, error) {
+	size := u.b.config.ChunkSize
+	p := make([]byte, 0, min(size, 32<<10))
+	for len(p) < size {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if len(p) == cap(p) {
+			p = slices.Grow(p, min(3*len(p), size-len(p)))
+		}
+		n, err := r.Read(p[len(p):min(cap(p), size)])
+		p = p[:len(p)+n]
+		if err == io.EOF {
+			return p, io.EOF
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read what to store: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// writer opens the client's. The client holds a chunk in memory, so that a small object gets a small one. The checksum
+// of a whole object goes out with it; that of a stream, which the client computes, with its last chunk.
+func (u *upload) writer(ctx context.Context, first []byte, whole bool) *cloud.Writer {
+	// Repeated are only requests that take effect once: those with a condition, and those of a session, which has one end.
+	policy := cloud.RetryIdempotent
+	if !whole {
+		policy = cloud.RetryAlways
+	}
+	handle := u.b.object(u.key, 0).Retryer(
+		cloud.WithPolicy(policy), cloud.WithBackoff(pauses), cloud.WithErrorFunc(u.again),
+	)
+	if u.o.IfAbsent {
+		handle = handle.If(cloud.Conditions{DoesNotExist: true})
+	}
+	w := handle.NewWriter(ctx)
+	w.ContentType = "application/octet-stream"
+	w.Metadata = map[string]string{idField: u.id}
+	w.ChunkSize = u.b.config.ChunkSize
+	w.ChunkRetryDeadline = u.b.config.Patience
+	w.ChunkTransferTimeout = min(chunkTime, u.b.config.Patience)
+	w.ProgressFunc = func(int64) { u.progress = time.Now() }
+	if whole {
+		w.ChunkSize = len(first) + 1 // one more, so that the client sees the end
+		w.CRC32C, w.SendCRC32C = crc32.Checksum(first, castagnoli), true
+	}
+	if !u.o.RetainUntil.IsZero() {
+		w.Retention = &cloud.ObjectRetention{Mode: "Unlocked", RetainUntil: wholeSeconds(u.o.RetainUntil)}
+		if u.o.Compliance {
+			w.Retention.Mode = "Locked"
+		}
+	}
+	return w
+}
+
+// wholeSeconds rounds up: the protocol drops fractions, which would end a lock early.
+func wholeSeconds(t time.Time) time.Time {
+	if whole := t.Truncate(time.Second); whole.Before(t) {
+		return whole.Add(time.Second)
+	}
+	return t
+}
+
+// again tells the client whether to repeat a request. It would go on for ever.
+func (u *upload) again(err error) bool {
+	return time.Since(u.progress) < u.b.config.Patience && cloud.ShouldRetry(err)
+}
+
+// copy goes on to the end of r, and counts.
+func (u *upload) copy(ctx context.Context, w io.Writer, r io.Reader) error {
+	p := make([]byte, 64<<10)
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := r.Read(p)
+		if n > 0 {
+			u.size += int64(n)
+			u.crc = crc32.Update(u.crc, castagnoli, p[:n])
+			if _, werr := w.Write(p[:n]); werr != nil {
+				return u.explain(ctx, werr)
+			}
+		}
+		if err == io.EOF {
+			return ctx.Err() // a cancelled Put must not commit
+		}
+		if err != nil {
+			return fmt.Errorf("read what to store: %w", err)
+		}
+	}
+}
+
+// explain is for errors of the client during an upload.
+func (u *upload) explain(ctx context.Context, err error) error {
+	var answer *googleapi.Error
+	switch {
+	case ctx.Err() != nil || !errors.As(err, &answer):
+	case answer.Code == http.StatusPreconditionFailed && u.o.IfAbsent:
+		return storage.ErrExist
+	case answer.Code == http.StatusNotFound: // the bucket, or the session of a long upload
+		if missing := u.b.exists(ctx); missing != nil {
+			return missing
+		}
+	case u.o.RetainUntil.IsZero() || isLock(answer):
+	case answer.Code/100 == 4 && strings.Contains(strings.ToLower(answer.Message), "retention"):
+		return fmt.Errorf("%w: %s", noRetention(u.b.name), said(answer))
+	}
+	return explain(ctx, err, toCreate)
+}
+
+func noRetention(bucket string) error {
+	return fmt.Errorf("%w: gs://%s cannot lock single objects: enable its object retention (gcloud storage buckets "+
+		"update gs://%s --enable-per-object-retention)", storage.ErrUnsupported, bucket, bucket)
+}
+
+// judge looks at what the store has made of the upload, and removes it if that is not what it was to be.
+func (u *upload) judge(ctx context.Context, attrs *cloud.ObjectAttrs) (storage.Object, error) {
+	obj := object(attrs)
+	var wrong error
+	switch {
+	case attrs.Size != u.size || attrs.CRC32C != u.crc:
+		wrong = fmt.Errorf("the store has %d bytes with CRC32C %08x, sent were %d with %08x",
+			attrs.Size, attrs.CRC32C, u.size, u.crc)
+	case obj.RetainUntil.Before(u.o.RetainUntil):
+		wrong = noRetention(u.b.name)
+	default:
+		u.b.found.Store(true)
+		return obj, nil
+	}
+	if err := u.b.remove(ctx, u.key, attrs.Generation); err != nil {
+		wrong = fmt.Errorf("%w (%w)", wrong, err)
+	}
+	return storage.Object{}, wrong
+}
+
+// settle finds out what has become of an upload whose end was sent, and then failed. The error alone does not say: the
+// answer may have been lost behind a success, a repetition may have met the object of the first try, and a refusal of
+// a large request may have been lost with its connection.
+//
+// ctx may have ended meanwhile, and the object may be there all the same, whole: then the Put has succeeded, since its
+// source had ended before.
+func (u *upload) settle(ctx context.Context, cause error) (storage.Object, error) {
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	attrs, err := u.b.attrs(asking, u.key, "")
+	switch {
+	case errors.Is(err, storage.ErrNotExist), errors.Is(err, storage.ErrDenied), errors.Is(err, storage.ErrNoBucket):
+		return storage.Object{}, cause
+	case err != nil:
+		return storage.Object{}, fmt.Errorf("%w (and whether it is stored cannot be asked: %w)", cause, err)
+	case attrs.Metadata[idField] == u.id:
+		return u.judge(ctx, attrs)
+	case u.o.IfAbsent:
+		return storage.Object{}, storage.ErrExist
+	case errors.Is(cause, storage.ErrLocked):
+		if locked := lock(attrs, time.Now()); locked != nil {
+			return storage.Object{}, locked
+		}
+	}
+	return storage.Object{}, cause
+}

@@ -1,0 +1,222 @@
+package gcs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	cloud "cloud.google.com/go/storage"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// castagnoli is the polynomial of the store's checksums.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Stat implements storage.Bucket.
+func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
+	attrs, err := b.attrs(ctx, key, "")
+	if err != nil {
+		return storage.Object{}, fmt.Errorf("stat %q in gs://%s: %w", key, b.name, err)
+	}
+	return object(attrs), nil
+}
+
+// attrs asks for a version of key, the live one if none is named.
+func (b *Bucket) attrs(ctx context.Context, key, version string) (*cloud.ObjectAttrs, error) {
+	if err := storage.ValidKey(key); err != nil {
+		return nil, err
+	}
+	generation, err := parseVersion(version)
+	if err != nil {
+		return nil, err
+	}
+	attrs, err := b.object(key, generation).Attrs(ctx)
+	if errors.Is(err, cloud.ErrObjectNotExist) {
+		return nil, b.absent(ctx)
+	}
+	if err != nil {
+		return nil, explain(ctx, err, toRead)
+	}
+	b.found.Store(true)
+	return attrs, nil
+}
+
+// parseVersion gives 0 for none. What is no generation names nothing that could be there.
+func parseVersion(version string) (int64, error) {
+	if version == "" {
+		return 0, nil
+	}
+	generation, err := strconv.ParseInt(version, 10, 64)
+	if err != nil || generation <= 0 {
+		return 0, fmt.Errorf("%w: version %q", storage.ErrNotExist, version)
+	}
+	return generation, nil
+}
+
+// absent says what it means that the store does not find a key: that there is none, or no bucket. The answers are the
+// same but for their wording, so the bucket is asked for once.
+func (b *Bucket) absent(ctx context.Context) error {
+	if !b.found.Load() {
+		if err := b.exists(ctx); err != nil {
+			return err
+		}
+	}
+	return storage.ErrNotExist
+}
+
+// exists asks for one object of the bucket: who may use a bucket's objects may not always ask for the bucket itself.
+func (b *Bucket) exists(ctx context.Context) error {
+	for _, err := range b.query(ctx, cloud.Query{}, 1) {
+		if err != nil {
+			return err
+		}
+		break
+	}
+	b.found.Store(true)
+	return nil
+}
+
+// object is what attrs say. A lock may be the object's own or the bucket's; the later one counts.
+func object(attrs *cloud.ObjectAttrs) storage.Object {
+	obj := storage.Object{
+		Key:         attrs.Name,
+		Size:        attrs.Size,
+		Version:     strconv.FormatInt(attrs.Generation, 10),
+		ModTime:     attrs.Created.UTC(),
+		RetainUntil: attrs.RetentionExpirationTime.UTC(),
+	}
+	if r := attrs.Retention; r != nil && r.RetainUntil.After(obj.RetainUntil) {
+		obj.RetainUntil = r.RetainUntil.UTC()
+	}
+	return obj
+}
+
+// Open implements storage.Bucket.
+func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	r, obj, err := b.open(ctx, key, o)
+	if err != nil {
+		return nil, storage.Object{}, fmt.Errorf("open %q in gs://%s: %w", key, b.name, err)
+	}
+	return r, obj, nil
+}
+
+// races is how often the live version may be replaced between the question which it is and the request for its bytes.
+const races = 10
+
+func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	for try := 1; ; try++ {
+		attrs, err := b.attrs(ctx, key, o.Version)
+		if err != nil {
+			return nil, storage.Object{}, err
+		}
+		r, err := b.read(ctx, attrs, o)
+		if errors.Is(err, storage.ErrNotExist) && o.Version == "" && try < races {
+			continue
+		}
+		return r, object(attrs), err
+	}
+}
+
+// read asks for a range of the very generation of attrs.
+func (b *Bucket) read(ctx context.Context, attrs *cloud.ObjectAttrs, o storage.OpenOptions) (io.ReadCloser, error) {
+	if o.Offset < 0 || o.Length < 0 || o.Offset > attrs.Size {
+		return nil, fmt.Errorf("%w: offset %d, length %d of %d bytes", storage.ErrRange, o.Offset, o.Length, attrs.Size)
+	}
+	left := attrs.Size - o.Offset
+	if o.Length > 0 {
+		left = min(left, o.Length)
+	}
+	if left == 0 { // a range of nothing cannot be asked for
+		return io.NopCloser(bytes.NewReader(nil)), nil
+	}
+	whole := left == attrs.Size
+	call := b.raw.Objects.Get(b.name, attrs.Name).Generation(attrs.Generation).Context(ctx)
+	want := http.StatusOK
+	if !whole {
+		call.Header().Set("Range", fmt.Sprintf("bytes=%d-%d", o.Offset, o.Offset+left-1))
+		want = http.StatusPartialContent
+	}
+	answer, err := call.Download()
+	switch {
+	case status(err) == http.StatusNotFound:
+		return nil, fmt.Errorf("%w: version %d", storage.ErrNotExist, attrs.Generation)
+	case err != nil:
+		return nil, explain(ctx, err, toRead)
+	case answer.StatusCode != want:
+		answer.Body.Close()
+		return nil, fmt.Errorf("the store answers a request for bytes %d to %d with status %d",
+			o.Offset, o.Offset+left-1, answer.StatusCode)
+	}
+	return &stream{ctx: ctx, body: answer.Body, left: left, whole: whole, want: attrs.CRC32C}, nil
+}
+
+// stream is the body of an answer, held to the length that was asked for and, where it is a whole object, to the
+// store's checksum.
+type stream struct {
+	ctx   context.Context
+	body  io.ReadCloser
+	left  int64
+	whole bool
+	want  uint32
+	crc   uint32
+	err   error // how it ended
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if s.err == nil {
+		s.err = s.ctx.Err() // what has come already would be given out for a while
+	}
+	if s.err != nil || len(p) == 0 {
+		return 0, s.err
+	}
+	n, err := s.body.Read(p[:min(int64(len(p)), s.left)])
+	s.left -= int64(n)
+	if s.whole {
+		s.crc = crc32.Update(s.crc, castagnoli, p[:n])
+	}
+	switch {
+	case s.left == 0:
+		s.err = s.end()
+	case err == io.EOF:
+		s.err = fmt.Errorf("the store's answer ends %d bytes early: %w", s.left, io.ErrUnexpectedEOF)
+	case err != nil:
+		s.err = explain(s.ctx, err, toRead)
+	}
+	if n > 0 { // the end, or the error, comes alone
+		return n, nil
+	}
+	return 0, s.err
+}
+
+func (s *stream) end() error {
+	if s.whole && s.crc != s.want {
+		return fmt.Errorf("what was read has the CRC32C %08x, what is stored %08x", s.crc, s.want)
+	}
+	// A connection is used again only after its answer was read to the end.
+	var more [1]byte
+	if n, _ := s.body.Read(more[:]); n > 0 {
+		return errors.New("the store's answer goes on past the end that it said")
+	}
+	return io.EOF
+}
+
+func (s *stream) Close() error { return s.body.Close() }
+
+// lock is the error for an object that is locked at now, nil for one that is not.
+func lock(attrs *cloud.ObjectAttrs, now time.Time) error {
+	until := object(attrs).RetainUntil
+	switch {
+	case now.Before(until):
+		return fmt.Errorf("%w until %s", storage.ErrLocked, until.Format(time.RFC3339))
+	case attrs.TemporaryHold || attrs.EventBasedHold:
+		return fmt.Errorf("%w by a hold, until somebody lifts it", storage.ErrLocked)
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// WithParallel reads what is larger than size bytes with up to n requests at a time, each for the next size bytes of the
+// version that was opened. A stream takes up to (n+1) × size bytes of memory while it is read. With n below 2 it is b.
+func WithParallel(b Bucket, n int, size int64) Bucket {
+	if n < 2 {
+		return b
+	}
+	return &parallel{b, n, size}
+}
+
+type parallel struct {
+	Bucket
+	n    int
+	size int64
+}
+
+func (p *parallel) Unwrap() Bucket { return p.Bucket }
+
+func (p *parallel) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCloser, Object, error) {
+	head := o
+	if o.Length == 0 || o.Length > p.size {
+		head.Length = p.size
+	}
+	first, obj, err := p.Bucket.Open(ctx, key, head)
+	if err != nil {
+		return nil, obj, err
+	}
+	end := obj.Size
+	if o.Length > 0 {
+		end = min(end, o.Offset+o.Length)
+	}
+	if o.Offset+head.Length >= end {
+		return first, obj, nil
+	}
+	if obj.Version == "" { // the ranges might be of different objects
+		first.Close()
+		return p.Bucket.Open(ctx, key, o)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &parallelStream{
+		parallel: p, key: key, version: obj.Version,
+		Reader: first, first: first, queue: make(chan chan piece, p.n-1), free: make(chan []byte, p.n+1), cancel: cancel,
+	}
+	s.fetchers.Go(func() { s.fetchAll(ctx, o.Offset+head.Length, end) })
+	return s, obj, nil
+}
+
+// piece is one range that has come, or why it has not.
+type piece struct {
+	p   []byte
+	err error
+}
+
+// parallelStream gives the ranges out in order.
+type parallelStream struct {
+	*parallel
+	key, version string
+
+	io.Reader                 // of the range that is given out now
+	current   []byte          // the buffer that it reads, nil for the first one
+	first     io.Closer       // the stream of the first range
+	queue     chan chan piece // the ranges that are on their way, in order; closed behind the last that is asked for
+	broken    error           // why that is not the end; set before queue is closed
+	free      chan []byte     // buffers to use again
+	cancel    context.CancelFunc
+	fetchers  sync.WaitGroup
+	err       error
+}
+
+// fetchAll starts the requests, as many at a time as the queue has room for.
+func (s *parallelStream) fetchAll(ctx context.Context, begin, end int64) {
+	defer close(s.queue)
+	for offset := begin; offset < end; offset += s.size {
+		one := make(chan piece, 1)
+		select {
+		case s.queue <- one:
+		case <-ctx.Done():
+			s.broken = fmt.Errorf("read %q: %w", s.key, context.Cause(ctx))
+			return
+		}
+		s.fetchers.Go(func() { one <- s.fetch(ctx, offset, min(s.size, end-offset)) })
+	}
+}
+
+func (s *parallelStream) fetch(ctx context.Context, offset, length int64) piece {
+	r, _, err := s.Bucket.Open(ctx, s.key, OpenOptions{Offset: offset, Length: length, Version: s.version})
+	if err != nil {
+		return piece{err: err}
+	}
+	defer r.Close()
+	p := s.buffer()[:length]
+	if _, err := io.ReadFull(r, p); err != nil {
+		return piece{err: fmt.Errorf("read %q from byte %d on: %w", s.key, offset, notEOF(err))}
+	}
+	return piece{p: p}
+}
+
+// notEOF keeps a range that is too short from looking like the end of the object.
+func notEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (s *parallelStream) buffer() []byte {
+	select {
+	case p := <-s.free:
+		return p
+	default:
+		return make([]byte, s.size)
+	}
+}
+
+func (s *parallelStream) Read(p []byte) (int, error) {
+	for s.err == nil {
+		n, err := s.Reader.Read(p)
+		if err == io.EOF {
+			s.err = s.next()
+			err = nil
+		}
+		if err != nil {
+			s.err = err
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+	return 0, s.err
+}
+
+// next goes on with the next range; io.EOF: there is none.
+func (s *parallelStream) next() error {
+	if s.current != nil {
+		s.free <- s.current[:cap(s.current)]
+		s.current = nil
+	}
+	one, ok := <-s.queue
+	if !ok && s.broken != nil {
+		return s.broken
+	}
+	if !ok {
+		return io.EOF
+	}
+	came := <-one
+	if came.err != nil {
+		return came.err
+	}
+	s.current = came.p
+	s.Reader = bytes.NewReader(came.p)
+	return nil
+}
+
+// Close ends the requests that are on their way, and waits for them.
+func (s *parallelStream) Close() error {
+	s.cancel()
+	s.fetchers.Wait()
+	return s.first.Close()
+}

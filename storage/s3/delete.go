@@ -1,0 +1,62 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Delete implements storage.Bucket. A versioned bucket would hide a locked object behind a mark of deletion, so the lock is
+// asked for first.
+func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+	if err := b.delete(ctx, key, o); err != nil {
+		return fmt.Errorf("delete %q: %w", key, err)
+	}
+	return nil
+}
+
+func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+	there, err := b.find(ctx, key, o.Version)
+	switch {
+	case errors.Is(err, storage.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case o.Unasked:
+	case there.held:
+		return fmt.Errorf("%w by a legal hold, which has no end", storage.ErrLocked)
+	case there.now.Before(there.RetainUntil):
+		return fmt.Errorf("%w until %s", storage.ErrLocked, there.RetainUntil.Format(time.RFC3339))
+	}
+	pin, _ := pinned(o.Version)
+	_, err = b.client.DeleteObject(ctx, &s3.DeleteObjectInput{
+		Bucket: &b.name, Key: &key, VersionId: pin.id, IfMatch: pin.etag,
+	})
+	switch {
+	case err == nil:
+		return nil
+	case isLockAnswer(err):
+		return fmt.Errorf("%w: %w", storage.ErrLocked, b.failure(err, rightDelete))
+	case isGone(err) && status(err) != http.StatusMethodNotAllowed:
+		return nil
+	}
+	return b.failure(err, rightDelete)
+}
+
+// isLockAnswer tells whether a deletion was refused for a lock that was not to be seen: Amazon and versitygw answer 403 as
+// to anyone without the right, MinIO 400; only the words tell.
+func isLockAnswer(err error) bool {
+	s := status(err)
+	if s != http.StatusForbidden && s != http.StatusBadRequest {
+		return false
+	}
+	words := strings.ToLower(err.Error())
+	return strings.Contains(words, "object lock") || strings.Contains(words, "worm") || strings.Contains(words, "retention")
+}

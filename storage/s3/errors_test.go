@@ -1,0 +1,203 @@
+package s3_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/s3"
+	"github.com/etcd-dr/etcd-dr/storage/transport"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+)
+
+// verbs calls every method of a bucket, and returns its errors by the method's name.
+func verbs(ctx context.Context, b *s3.Bucket) map[string]error {
+	errs := map[string]error{}
+	_, errs["put"] = b.Put(ctx, "key", strings.NewReader("content"), storage.PutOptions{})
+	_, errs["put large"] = b.Put(ctx, "key", bytes.NewReader(content(1, part)), storage.PutOptions{})
+	_, errs["put if absent"] = b.Put(ctx, "key", strings.NewReader("content"), storage.PutOptions{IfAbsent: true})
+	_, _, errs["open"] = b.Open(ctx, "key", storage.OpenOptions{})
+	_, errs["stat"] = b.Stat(ctx, "key")
+	errs["delete"] = b.Delete(ctx, "key", storage.DeleteOptions{})
+	for _, err := range b.List(ctx, storage.ListOptions{}) {
+		errs["list"] = err
+	}
+	for _, err := range b.Versions(ctx, storage.ListOptions{}) {
+		errs["versions"] = err
+	}
+	for _, err := range b.Leftovers(ctx, "") {
+		errs["leftovers"] = err
+	}
+	return errs
+}
+
+func wantCure(t *testing.T, what string, err error, cure string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: no error", what)
+		return
+	}
+	if text := err.Error(); !strings.Contains(text, cure) || strings.Contains(text, "\n") || len(text) > 600 {
+		t.Errorf("%s: %q does not say %q in a line", what, text, cure)
+	}
+	for _, of := range []string{"owner-of-the-test-store", "AWS4-HMAC", "X-Amz-"} {
+		if strings.Contains(err.Error(), of) {
+			t.Errorf("%s: %v tells too much", what, err)
+		}
+	}
+}
+
+// TestMissingBucket: no verb takes it for an absent object or an empty listing.
+func TestMissingBucket(t *testing.T) {
+	for name, server := range map[string]*objectstores.S3Server{"versitygw": objectstores.S3(t), "minio": objectstores.Minio(t)} {
+		b := open(t, config(t, server, "dr-no-such-bucket"))
+		for verb, err := range verbs(t.Context(), b) {
+			if !errors.Is(err, storage.ErrNoBucket) || errors.Is(err, storage.ErrNotExist) {
+				t.Errorf("%s: %s: %v", name, verb, err)
+			}
+			wantCure(t, verb, err, "create it")
+		}
+	}
+}
+
+func TestWrongCredentials(t *testing.T) {
+	for name, server := range map[string]*objectstores.S3Server{"versitygw": objectstores.S3(t), "minio": objectstores.Minio(t)} {
+		bucket := server.Bucket(t)
+		for what, change := range map[string]func(*objectstores.S3Server){
+			"secret": func(s *objectstores.S3Server) { s.SecretKey = "not-the-right-one" },
+			"key":    func(s *objectstores.S3Server) { s.AccessKey = "nobody" },
+			"none":   func(s *objectstores.S3Server) { s.AccessKey, s.SecretKey = "", "" },
+		} {
+			wrong := *server
+			change(&wrong)
+			for verb, err := range verbs(t.Context(), open(t, config(t, &wrong, bucket))) {
+				if !errors.Is(err, storage.ErrDenied) {
+					t.Errorf("%s: wrong %s: %s: %v", name, what, verb, err)
+				}
+				wantCure(t, verb, err, "AWS_ACCESS_KEY_ID")
+			}
+		}
+	}
+}
+
+// TestNoRight: who may not write or delete is told which right that wants, and may do the rest.
+func TestNoRight(t *testing.T) {
+	for name, server := range map[string]*objectstores.S3Server{"versitygw": objectstores.S3(t), "minio": objectstores.Minio(t)} {
+		t.Run(name, func(t *testing.T) {
+			bucket := server.Bucket(t)
+			put(t, open(t, config(t, server, bucket)), "key", []byte("content"))
+
+			reader := open(t, config(t, server.As(t, bucket, objectstores.ReadOnly), bucket))
+			for _, n := range []int{10, part + 1} {
+				_, err := reader.Put(t.Context(), "new", bytes.NewReader(content(1, n)), storage.PutOptions{})
+				wantError(t, "Put", err, storage.ErrDenied)
+				wantCure(t, "Put", err, "s3:PutObject")
+			}
+			wantNothing(t, reader, "new")
+			wantContent(t, reader, "key", []byte("content"))
+
+			writer := open(t, config(t, server.As(t, bucket, objectstores.NoDelete), bucket))
+			put(t, writer, "new", []byte("new"))
+			err := writer.Delete(t.Context(), "key", storage.DeleteOptions{})
+			wantError(t, "Delete", err, storage.ErrDenied)
+			wantCure(t, "Delete", err, "s3:DeleteObject")
+			wantContent(t, writer, "key", []byte("content"))
+
+			stranger := open(t, config(t, server.As(t, bucket, objectstores.Nothing), bucket))
+			for verb, err := range verbs(t.Context(), stranger) {
+				if !errors.Is(err, storage.ErrDenied) {
+					t.Errorf("%s without any right: %v", verb, err)
+				}
+			}
+		})
+	}
+}
+
+// TestWrongRegion: also where the answer has no body that would say so.
+func TestWrongRegion(t *testing.T) {
+	server := objectstores.S3(t)
+	c := config(t, server, server.Bucket(t))
+	c.Region = "eu-central-1"
+	for verb, err := range verbs(t.Context(), open(t, c)) {
+		wantCure(t, verb, err, "wrong region: the bucket's is another one, not eu-central-1")
+	}
+}
+
+func TestWrongRegionOfAmazon(t *testing.T) {
+	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
+	for status, code := range map[int]string{301: "PermanentRedirect", 400: "AuthorizationHeaderMalformed"} {
+		fake := &fakeAnswer{
+			match: func(*http.Request) bool { return true }, times: -1, status: status, code: code, message: "elsewhere",
+			header: http.Header{"X-Amz-Bucket-Region": {"eu-west-3"}},
+		}
+		b := open(t, s3.Config{Bucket: "bucket", Region: "eu-central-1", Transport: fake})
+		for verb, err := range verbs(t.Context(), b) {
+			wantCure(t, verb, err, "the bucket's is eu-west-3, not eu-central-1")
+		}
+	}
+}
+
+func TestBadCertificate(t *testing.T) {
+	self := objectstores.S3(t)
+	self.CAFile = ""
+	expired := objectstores.S3Expired(t)
+	for cure, server := range map[string]*objectstores.S3Server{"ca=FILE": self, "expired": expired} {
+		_, err := open(t, config(t, server, "bucket")).Stat(t.Context(), "key")
+		wantCure(t, "Stat", err, cure)
+		if errors.Is(err, storage.ErrNotExist) || errors.Is(err, storage.ErrDenied) {
+			t.Errorf("%v is none of those", err)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
+	rt, err := transport.New("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, endpoint := range []string{"http://127.0.0.1:1", "http://no-such-host.invalid"} {
+		b := open(t, s3.Config{Bucket: "bucket", Endpoint: endpoint, PathStyle: true, Transport: rt})
+		_, err := b.Stat(t.Context(), "key")
+		wantCure(t, endpoint, err, "cannot be reached")
+	}
+}
+
+// TestArchived: an object in an archive class is there, and no right would help to read it.
+func TestArchived(t *testing.T) {
+	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
+	fake := &fakeAnswer{match: is("get"), times: -1, status: 403, code: "InvalidObjectState", message: "archived"}
+	b := open(t, s3.Config{Bucket: "bucket", Region: "eu-central-1", Transport: fake})
+	_, _, err := b.Open(t.Context(), "key", storage.OpenOptions{})
+	wantError(t, "Open", err, storage.ErrUnsupported)
+	wantCure(t, "Open", err, "restore it first")
+}
+
+func TestOpenRefuses(t *testing.T) {
+	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
+	good := s3.Config{Bucket: "bucket", Region: "eu-central-1"}
+	open(t, good)
+	for name, change := range map[string]func(*s3.Config){
+		"no bucket":       func(c *s3.Config) { c.Bucket = "" },
+		"no region":       func(c *s3.Config) { c.Region = "" },
+		"checksums":       func(c *s3.Config) { c.Checksums = "never" },
+		"page":            func(c *s3.Config) { c.PageSize = 1001 },
+		"negative page":   func(c *s3.Config) { c.PageSize = -1 },
+		"no scheme":       func(c *s3.Config) { c.Endpoint = "host:9000" },
+		"another scheme":  func(c *s3.Config) { c.Endpoint = "ftp://host" },
+		"with a password": func(c *s3.Config) { c.Endpoint = "https://user:topsecret@host" },
+	} {
+		c := good
+		change(&c)
+		_, err := s3.Open(t.Context(), c)
+		if err == nil || strings.Contains(err.Error(), "topsecret") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A store without regions needs none.
+	open(t, s3.Config{Bucket: "bucket", Endpoint: "https://host:9000"})
+}

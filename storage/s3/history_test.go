@@ -1,0 +1,127 @@
+package s3
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// TestHistoryProperty: whatever was stored and deleted in whatever seconds, and however the listing is cut into pages, every
+// version ends where the next thing happened to its key.
+func TestHistoryProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		events, want := drawHistory(t)
+		page := rapid.IntRange(1, 5).Draw(t, "page")
+		var got []storage.Kept
+		var rest []event
+		for len(events) > 0 {
+			n := min(page, len(events))
+			var ready []event
+			ready, rest = complete(append(rest, byKind(events[:n])...), len(events) > n)
+			got = append(got, history(ready)...)
+			events = events[n:]
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("got  %v\nwant %v", got, want)
+		}
+	})
+}
+
+// byKind is how the SDK gives a page: the versions, and then the deletions.
+func byKind(page []event) []event {
+	page = slices.Clone(page)
+	slices.SortStableFunc(page, func(a, b event) int { return cmp.Compare(rank(a.deleted), rank(b.deleted)) })
+	return page
+}
+
+// drawHistory makes the events of some keys in the order in which S3 lists them, and what they come to.
+func drawHistory(t *rapid.T) (events []event, want []storage.Kept) {
+	for k := range rapid.IntRange(0, 4).Draw(t, "keys") {
+		now := time.Unix(1000, 0).UTC()
+		var mine []event
+		for n := range rapid.IntRange(1, 5).Draw(t, "events") {
+			// Only in different seconds it is told what came first.
+			now = now.Add(time.Duration(rapid.IntRange(1, 3).Draw(t, "seconds")) * time.Second)
+			e := event{deleted: rapid.Bool().Draw(t, "deleted")}
+			e.kept.Key, e.kept.ModTime = fmt.Sprintf("key%d", k), now
+			if !e.deleted {
+				e.kept.Version = fmt.Sprintf("v:%d", n)
+			}
+			mine = append(mine, e)
+		}
+		mine[len(mine)-1].latest = true
+		slices.Reverse(mine)
+		for i, e := range mine {
+			if !e.deleted {
+				if i > 0 {
+					e.kept.Until = mine[i-1].kept.ModTime
+				}
+				want = append(want, e.kept)
+			}
+		}
+		events = append(events, mine...)
+	}
+	return events, want
+}
+
+// TestHistoryWithinASecond: a version that was replaced or deleted in the second in which it was stored was never there, and
+// what was there before and after it is not touched.
+func TestHistoryWithinASecond(t *testing.T) {
+	at := time.Unix(1000, 0).UTC()
+	kept := func(version string, after time.Duration) event {
+		return event{kept: storage.Kept{Object: storage.Object{Key: "key", Version: version, ModTime: at.Add(after)}}}
+	}
+	marker := kept("", 10*time.Second)
+	marker.deleted, marker.latest = true, true
+	got := history([]event{kept("2", 10*time.Second), kept("1", 0), marker})
+	for i, want := range []storage.Kept{
+		{Object: kept("2", 10*time.Second).kept.Object, Until: at.Add(10 * time.Second)},
+		{Object: kept("1", 0).kept.Object, Until: at.Add(10 * time.Second)},
+	} {
+		if got[i] != want {
+			t.Errorf("%v, want %v", got[i], want)
+		}
+	}
+}
+
+func FuzzContentRange(f *testing.F) {
+	for _, text := range []string{"bytes 0-9/10", "bytes 10-19/100", "bytes */10", "bytes 5-9/*", "", "bytes 9-5/3", "bytes -1-2/5"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		first, size, ok := contentRange(text)
+		if ok && (first < 0 || first >= size) {
+			t.Errorf("%q gives byte %d of %d", text, first, size)
+		}
+	})
+}
+
+func FuzzPinned(f *testing.F) {
+	for _, version := range []string{"", "v:1", `e:"0"`, `n:"0"`, "x", "v:"} {
+		f.Add(version)
+	}
+	f.Fuzz(func(t *testing.T, version string) {
+		p, ok := pinned(version)
+		if !ok {
+			return
+		}
+		back := ""
+		switch {
+		case p.id != nil && p.etag != nil:
+			back = byNull + *p.etag
+		case p.id != nil:
+			back = byID + *p.id
+		case p.etag != nil:
+			back = byETag + *p.etag
+		}
+		if back != version {
+			t.Errorf("%q pins %q", version, back)
+		}
+	})
+}

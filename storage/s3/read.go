@@ -1,0 +1,247 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Open implements storage.Bucket. A whole object is checked against the checksum that the store keeps, if it keeps one and
+// Config.Checksums wants it: a wrong one comes in place of io.EOF.
+func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	r, obj, err := b.open(ctx, key, o)
+	if err != nil {
+		return nil, storage.Object{}, fmt.Errorf("open %q: %w", key, err)
+	}
+	return r, obj, nil
+}
+
+func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	if err := storage.ValidKey(key); err != nil {
+		return nil, storage.Object{}, err
+	}
+	if o.Offset < 0 || o.Length < 0 {
+		return nil, storage.Object{}, fmt.Errorf("%w: offset %d, length %d", storage.ErrRange, o.Offset, o.Length)
+	}
+	pin, ok := pinned(o.Version)
+	if !ok {
+		return nil, storage.Object{}, gone(o.Version)
+	}
+	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{
+		Bucket: &b.name, Key: &key, Range: byteRange(o), VersionId: pin.id, IfMatch: pin.etag,
+	})
+	switch {
+	case status(err) == http.StatusRequestedRangeNotSatisfiable:
+		return b.openEnd(ctx, key, o)
+	case err != nil && o.Version != "" && isGone(err):
+		return nil, storage.Object{}, gone(o.Version)
+	case err != nil:
+		return nil, storage.Object{}, b.failure(err, rightGet)
+	}
+	obj, n, err := opened(key, out, o)
+	if err != nil {
+		out.Body.Close()
+		return nil, storage.Object{}, err
+	}
+	return &stream{body: out.Body, key: key, left: n}, obj, nil
+}
+
+func gone(version string) error {
+	return fmt.Errorf("%w: version %q", storage.ErrNotExist, version)
+}
+
+// isGone tells whether a request for one version was told that there is none: by its id, its ETag, or since it is no
+// object but the mark of a deletion.
+func isGone(err error) bool {
+	s := status(err)
+	return s == http.StatusPreconditionFailed || s == http.StatusMethodNotAllowed ||
+		s == http.StatusNotFound && !hasCode(err, noSuchBucket)
+}
+
+// byteRange is nil for the whole object, as a store has no range for an empty one and keeps no checksum of ranges.
+func byteRange(o storage.OpenOptions) *string {
+	switch {
+	case o.Offset == 0 && o.Length == 0:
+		return nil
+	case o.Length == 0 || o.Length > math.MaxInt64-o.Offset:
+		return aws.String(fmt.Sprintf("bytes=%d-", o.Offset))
+	}
+	return aws.String(fmt.Sprintf("bytes=%d-%d", o.Offset, o.Offset+o.Length-1))
+}
+
+// openEnd opens a range in which there is no byte: the end of the object, or what lies past it.
+func (b *Bucket) openEnd(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	found, err := b.head(ctx, key, o.Version)
+	if err != nil {
+		return nil, storage.Object{}, err
+	}
+	if o.Offset != found.Size {
+		return nil, storage.Object{}, fmt.Errorf("%w: offset %d of %d bytes", storage.ErrRange, o.Offset, found.Size)
+	}
+	return http.NoBody, found.Object, nil
+}
+
+// opened describes the whole object of which out is a range, and says how many bytes will come.
+func opened(key string, out *s3.GetObjectOutput, o storage.OpenOptions) (obj storage.Object, n int64, err error) {
+	n = aws.ToInt64(out.ContentLength)
+	obj = storage.Object{
+		Key:         key,
+		Size:        n,
+		Version:     versionName(out.VersionId, out.ETag),
+		ModTime:     aws.ToTime(out.LastModified),
+		RetainUntil: retained(out.ObjectLockMode, out.ObjectLockRetainUntilDate),
+	}
+	if out.ContentLength == nil {
+		return obj, 0, errors.New("the store does not say how long the object is")
+	}
+	if byteRange(o) == nil {
+		return obj, n, nil
+	}
+	first, size, ok := contentRange(aws.ToString(out.ContentRange))
+	if !ok || first != o.Offset {
+		return obj, 0, fmt.Errorf("the store has sent the range %q where one from byte %d on was asked for",
+			aws.ToString(out.ContentRange), o.Offset)
+	}
+	obj.Size = size
+	want := size - o.Offset
+	if o.Length > 0 {
+		want = min(want, o.Length)
+	}
+	if n != want {
+		return obj, 0, fmt.Errorf("the store has sent %d bytes of a range of %d", n, want)
+	}
+	return obj, n, nil
+}
+
+// contentRange reads "bytes 10-19/100" (RFC 9110, 14.4).
+func contentRange(text string) (first, size int64, ok bool) {
+	text, unit := strings.CutPrefix(text, "bytes ")
+	from, rest, dash := strings.Cut(text, "-")
+	_, total, slash := strings.Cut(rest, "/")
+	first, err1 := strconv.ParseInt(from, 10, 64)
+	size, err2 := strconv.ParseInt(total, 10, 64)
+	return first, size, unit && dash && slash && err1 == nil && err2 == nil && 0 <= first && first < size
+}
+
+func retained(mode types.ObjectLockMode, until *time.Time) time.Time {
+	if mode == "" {
+		return time.Time{}
+	}
+	return aws.ToTime(until)
+}
+
+// stream is what Open gives: exactly as many bytes as were promised, or an error that stays.
+type stream struct {
+	body io.ReadCloser
+	key  string
+	left int64
+	err  error
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.body.Read(p)
+	s.left -= int64(n)
+	switch {
+	case s.left < 0:
+		s.err = fmt.Errorf("read %q: the store has sent more than it said", s.key)
+	case err == io.EOF && s.left > 0:
+		s.err = fmt.Errorf("read %q: %d bytes are missing: %w", s.key, s.left, io.ErrUnexpectedEOF)
+	case err == io.EOF:
+		s.err = io.EOF
+	case err != nil:
+		s.err = fmt.Errorf("read %q: %w", s.key, oneLine(err))
+	}
+	return n, s.err
+}
+
+func (s *stream) Close() error { return s.body.Close() }
+
+// Stat implements storage.Bucket.
+func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
+	found, err := b.find(ctx, key, "")
+	if err != nil {
+		return storage.Object{}, fmt.Errorf("stat %q: %w", key, err)
+	}
+	return found.Object, nil
+}
+
+// found is what the store knows of one version.
+type found struct {
+	storage.Object
+	put  string // the id of the Put that has stored it
+	held bool   // by a legal hold, which has no end
+	now  time.Time
+}
+
+// find is head, and makes sure that an absent object is absent from a bucket: the answer to a HEAD has no body that would
+// tell one from the other.
+func (b *Bucket) find(ctx context.Context, key, version string) (found, error) {
+	if err := storage.ValidKey(key); err != nil {
+		return found{}, err
+	}
+	f, err := b.head(ctx, key, version)
+	if !errors.Is(err, storage.ErrNotExist) {
+		return f, err
+	}
+	_, berr := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.name})
+	switch {
+	case status(berr) == http.StatusNotFound:
+		return found{}, fmt.Errorf("%w: %q: create it, or correct the name", storage.ErrNoBucket, b.name)
+	case berr != nil && status(berr) != http.StatusForbidden: // who may not list it has been told that it is there
+		return found{}, b.failure(berr, rightList)
+	}
+	return found{}, err
+}
+
+func (b *Bucket) head(ctx context.Context, key, version string) (found, error) {
+	pin, ok := pinned(version)
+	if !ok {
+		return found{}, gone(version)
+	}
+	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{
+		Bucket: &b.name, Key: &key, VersionId: pin.id, IfMatch: pin.etag,
+	})
+	switch {
+	case err != nil && version != "" && isGone(err):
+		return found{}, gone(version)
+	case err != nil:
+		return found{}, b.headFailure(ctx, err)
+	}
+	return found{
+		Object: storage.Object{
+			Key:         key,
+			Size:        aws.ToInt64(out.ContentLength),
+			Version:     versionName(out.VersionId, out.ETag),
+			ModTime:     aws.ToTime(out.LastModified),
+			RetainUntil: retained(out.ObjectLockMode, out.ObjectLockRetainUntilDate),
+		},
+		put:  out.Metadata[putID],
+		held: out.ObjectLockLegalHoldStatus == types.ObjectLockLegalHoldStatusOn,
+		now:  serverTime(out.ResultMetadata),
+	}, nil
+}
+
+// serverTime is the store's clock, or ours where it does not tell.
+func serverTime(m middleware.Metadata) time.Time {
+	if t, ok := awsmiddleware.GetServerTime(m); ok {
+		return t.UTC()
+	}
+	return time.Now().UTC()
+}

@@ -1,0 +1,233 @@
+// Package address reads a repository's URL: which store, where in it, and how to talk to it. It links no store.
+//
+//	file:///absolute/path
+//	s3://bucket/prefix?endpoint=URL&region=NAME&path-style=true|false&checksums=auto|when-required&ca=/file
+//	gs://bucket/prefix?endpoint=URL&ca=/file
+//	azblob://container/prefix?account=NAME&endpoint=URL&ca=/file
+//
+// Credentials are never part of it: a URL stands in command lines, logs and errors. One that seems to hold any is
+// refused, and nothing that was refused is repeated.
+package address
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// ErrURL: a repository's URL cannot be used as written.
+var ErrURL = errors.New("bad repository URL")
+
+// Schemes of the stores.
+const (
+	File   = "file"
+	S3     = "s3"
+	GCS    = "gs"
+	Azure  = "azblob"
+	manual = "file:///path, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix"
+)
+
+// Address is a repository's place. Fields that a store has no use for are empty.
+type Address struct {
+	Scheme string
+	Path   string // of the directory, absolute; for file alone
+	Bucket string // or the container
+	Prefix string // of all keys, without slashes at its ends; "" is all of the bucket
+
+	Endpoint  string // URL of the store; "" is the provider's
+	Region    string // "" is what the environment says
+	Account   string // "" is what the environment says
+	CA        string // PEM file of further authorities to trust
+	PathStyle string // "true", "false"; "" leaves it to the store
+	Checksums string // "auto", "when-required"; "" leaves it to the store
+}
+
+// option is one part of the query.
+type option struct {
+	stores []string
+	field  func(*Address) *string
+	valid  func(scheme, value string) bool
+	form   string // of the value, for people
+}
+
+var options = map[string]option{
+	"endpoint": {
+		[]string{S3, GCS, Azure}, func(a *Address) *string { return &a.Endpoint }, isEndpoint, "https://host:port",
+	},
+	"region":     {[]string{S3}, func(a *Address) *string { return &a.Region }, matches(`[A-Za-z0-9_-]{1,64}`), "a name"},
+	"path-style": {[]string{S3}, func(a *Address) *string { return &a.PathStyle }, matches(`true|false`), "true or false"},
+	"checksums": {
+		[]string{S3}, func(a *Address) *string { return &a.Checksums }, matches(`auto|when-required`),
+		"auto or when-required",
+	},
+	"account": {
+		[]string{Azure}, func(a *Address) *string { return &a.Account }, matches(`[a-z0-9]{3,24}`),
+		"3 to 24 lower-case letters and digits",
+	},
+	"ca": {
+		[]string{S3, GCS, Azure}, func(a *Address) *string { return &a.CA }, isFile, "the absolute path of a PEM file",
+	},
+}
+
+// secretive are parts of the names of options in which people put credentials.
+var secretive = []string{"key", "secret", "token", "sig", "sas", "pass", "pwd", "cred", "auth"}
+
+var (
+	bucketName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]$`) // the widest of the stores' rules
+	control    = regexp.MustCompile(`[\x00-\x1f\x7f]`)
+)
+
+func matches(pattern string) func(scheme, value string) bool {
+	whole := regexp.MustCompile(`^(?:` + pattern + `)$`)
+	return func(_, value string) bool { return whole.MatchString(value) }
+}
+
+// isEndpoint: a host, with a path for Azure alone, where an emulator's has the account.
+func isEndpoint(scheme, value string) bool {
+	u, err := url.Parse(value)
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil &&
+		u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" && !control.MatchString(value) &&
+		(scheme == Azure || strings.Trim(u.Path, "/") == "")
+}
+
+func isFile(_, value string) bool { return filepath.IsAbs(value) && !control.MatchString(value) }
+
+// Parse reads text. Its errors are ErrURL and say nothing of what text holds but its scheme and the names of options
+// that are known.
+func Parse(text string) (Address, error) {
+	if text == "" {
+		return Address{}, fmt.Errorf("%w: none given: use --repo file:///path or DR_REPO", ErrURL)
+	}
+	u, err := url.Parse(text)
+	if err != nil { // which would repeat what may hold a password
+		return Address{}, fmt.Errorf("%w: it does not parse: use %s", ErrURL, manual)
+	}
+	if u.User != nil {
+		return Address{}, fmt.Errorf("%w: it holds credentials, which others can read in the command line", ErrURL)
+	}
+	if strings.Contains(text, "#") {
+		return Address{}, fmt.Errorf("%w: it has a fragment (#), which means nothing here: in a path, write %%23", ErrURL)
+	}
+	switch u.Scheme {
+	case File:
+		return parseFile(u)
+	case S3, GCS, Azure:
+		return parseObjects(u)
+	}
+	return Address{}, fmt.Errorf("%w: only %s is known", ErrURL, manual)
+}
+
+func parseFile(u *url.URL) (Address, error) {
+	if err := checkQuery(u); err != nil {
+		return Address{}, err
+	}
+	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" || u.ForceQuery {
+		return Address{}, fmt.Errorf("%w: a directory is written file:///absolute/path, with three slashes and nothing "+
+			"behind the path", ErrURL)
+	}
+	return Address{Scheme: File, Path: filepath.FromSlash(u.Path)}, nil
+}
+
+func parseObjects(u *url.URL) (Address, error) {
+	a := Address{Scheme: u.Scheme, Bucket: u.Host, Prefix: strings.Trim(u.Path, "/")}
+	switch {
+	case u.Opaque != "" || u.Host == "":
+		return Address{}, fmt.Errorf("%w: it names no bucket: use %s://bucket/prefix", ErrURL, u.Scheme)
+	case !bucketName.MatchString(u.Host):
+		return Address{}, fmt.Errorf("%w: no bucket has such a name: use %s://bucket/prefix, the host of another store goes "+
+			"into ?endpoint=https://host", ErrURL, u.Scheme)
+	case a.Prefix != "" && storage.ValidKey(a.Prefix+"/x") != nil:
+		return Address{}, fmt.Errorf("%w: its prefix has an empty, \".\" or \"..\" element, a control character, or "+
+			"is too long", ErrURL)
+	}
+	if err := checkQuery(u); err != nil {
+		return Address{}, err
+	}
+	if err := a.parseQuery(u.RawQuery); err != nil {
+		return Address{}, err
+	}
+	return a, nil
+}
+
+// checkQuery refuses what looks like a credential, whatever the store.
+func checkQuery(u *url.URL) error {
+	for part := range strings.SplitSeq(u.RawQuery, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		if _, known := options[name]; known {
+			continue
+		}
+		name, err := url.QueryUnescape(name)
+		isSecretive := func(part string) bool { return strings.Contains(strings.ToLower(name), part) }
+		if err != nil || slices.ContainsFunc(secretive, isSecretive) {
+			return fmt.Errorf("%w: it seems to hold credentials, which others can read in the command line: put them into the "+
+				"environment, or where the store's own tools look for them", ErrURL)
+		}
+	}
+	return nil
+}
+
+func (a *Address) parseQuery(query string) error {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return fmt.Errorf("%w: what follows the ? does not parse", ErrURL)
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		given := values[name]
+		o, known := options[name]
+		if !known || !slices.Contains(o.stores, a.Scheme) {
+			return fmt.Errorf("%w: it has an option that %s:// does not know; it knows %s",
+				ErrURL, a.Scheme, strings.Join(optionsOf(a.Scheme), ", "))
+		}
+		if len(given) != 1 || !o.valid(a.Scheme, given[0]) {
+			return fmt.Errorf("%w: %s is given once, and is %s", ErrURL, name, o.form)
+		}
+		*o.field(a) = given[0]
+	}
+	return nil
+}
+
+// optionsOf are the names of a store's options, in order.
+func optionsOf(scheme string) []string {
+	var names []string
+	for name, o := range options {
+		if slices.Contains(o.stores, scheme) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// String is a URL that Parse reads as a.
+func (a Address) String() string {
+	if a.Scheme == File {
+		return (&url.URL{Scheme: File, Path: filepath.ToSlash(a.Path)}).String()
+	}
+	query := url.Values{}
+	for _, name := range optionsOf(a.Scheme) {
+		if value := *options[name].field(&a); value != "" {
+			query.Set(name, value)
+		}
+	}
+	u := url.URL{Scheme: a.Scheme, Host: a.Bucket, RawQuery: query.Encode()}
+	if a.Prefix != "" {
+		u.Path = "/" + a.Prefix
+	}
+	return u.String()
+}
+
+// Shown is text as it may stand in output and errors. What cannot be read is not shown, for nobody knows what is in it.
+func Shown(text string) string {
+	a, err := Parse(text)
+	if err != nil {
+		return "(a repository URL that cannot be used)"
+	}
+	return a.String()
+}

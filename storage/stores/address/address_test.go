@@ -1,0 +1,155 @@
+package address_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/storage/stores/address"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]address.Address{
+		"file:///var/backups":        {Scheme: "file", Path: "/var/backups"},
+		"file:///with%20space":       {Scheme: "file", Path: "/with space"},
+		"s3://bucket":                {Scheme: "s3", Bucket: "bucket"},
+		"s3://bucket/":               {Scheme: "s3", Bucket: "bucket"},
+		"s3://my.bucket_1/etcd/prod": {Scheme: "s3", Bucket: "my.bucket_1", Prefix: "etcd/prod"},
+		"gs://bucket/etcd/":          {Scheme: "gs", Bucket: "bucket", Prefix: "etcd"},
+		"gs://bucket/a%23b?ca=/ca":   {Scheme: "gs", Bucket: "bucket", Prefix: "a#b", CA: "/ca"},
+		"s3://bucket?region=eu-west-1&path-style=true&checksums=when-required&endpoint=https://host:9000&ca=/ca.pem": {
+			Scheme: "s3", Bucket: "bucket", Endpoint: "https://host:9000", Region: "eu-west-1", CA: "/ca.pem",
+			PathStyle: "true", Checksums: "when-required",
+		},
+		"azblob://box/etcd?account=store1&endpoint=http://127.0.0.1:10000/store1": {
+			Scheme: "azblob", Bucket: "box", Prefix: "etcd", Account: "store1", Endpoint: "http://127.0.0.1:10000/store1",
+		},
+	} {
+		got, err := address.Parse(text)
+		if err != nil || got != want {
+			t.Errorf("Parse(%q) = %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for text, say := range map[string]string{
+		"":                                        "none given",
+		"/var/backups":                            "only file:///path",
+		"ftp://host/dir":                          "only file:///path",
+		"file://repo":                             "three slashes",
+		"file:repo":                               "three slashes",
+		"file:///dir?ca=/ca":                      "three slashes",
+		"s3:bucket":                               "names no bucket",
+		"s3://":                                   "names no bucket",
+		"s3:///prefix":                            "names no bucket",
+		"gs://?ca=/ca":                            "names no bucket",
+		"s3://b":                                  "no bucket has such a name",
+		"s3://host:9000/b":                        "no bucket has such a name",
+		"s3://-bucket":                            "no bucket has such a name",
+		"s3://bucket/a//b":                        "prefix",
+		"s3://bucket/a/../b":                      "prefix",
+		"s3://bucket/a%0Ab":                       "prefix",
+		"s3://bucket/a#b":                         "fragment",
+		"s3://bucket/a#":                          "fragment",
+		"file:///dir#":                            "fragment",
+		"s3://bucket?regoin=x":                    "it knows ca, checksums, endpoint, path-style, region",
+		"s3://bucket?account=store1":              "it knows",
+		"gs://bucket?region=eu":                   "it knows ca, endpoint",
+		"azblob://box?path-style=true":            "it knows account, ca, endpoint",
+		"s3://bucket?region=":                     "region is given once",
+		"s3://bucket?region=a&region=b":           "region is given once",
+		"s3://bucket?path-style=yes":              "true or false",
+		"s3://bucket?checksums=never":             "auto or when-required",
+		"s3://bucket?ca=ca.pem":                   "absolute path",
+		"s3://bucket?endpoint=host:9000":          "https://host:port",
+		"s3://bucket?endpoint=https://host/path":  "https://host:port",
+		"s3://bucket?endpoint=ftp://host":         "https://host:port",
+		"s3://bucket?endpoint=https://host%3Fa=b": "https://host:port",
+		"gs://bucket?endpoint=https://:9000":      "https://host:port",
+		"azblob://box?account=Store-1":            "lower-case",
+		"s3://bucket?a;b":                         "does not parse",
+	} {
+		_, err := address.Parse(text)
+		if !errors.Is(err, address.ErrURL) || !strings.Contains(err.Error(), say) {
+			t.Errorf("Parse(%q): %v, want %q", text, err, say)
+		}
+	}
+}
+
+func TestCredentialsAreRefusedAndNotRepeated(t *testing.T) {
+	const secret = "Hunter2"
+	for _, text := range []string{
+		"s3://user:Hunter2@bucket/prefix",
+		"s3://Hunter2@bucket",
+		"file://user:Hunter2@/dir",
+		"https://user:Hunter2@host/dir",
+		"s3://user:Hunter2%zz@bucket",
+		"s3://AKIA:Hunter2",
+		"s3://bucket?secret_access_key=Hunter2",
+		"s3://bucket?access-key=Hunter2",
+		"s3://bucket?AWS_SECRET=Hunter2",
+		"s3://bucket?X-Amz-Signature=Hunter2&region=eu",
+		"s3://bucket?X%2DAmz%2DSecurity%2DTok%65n=Hunter2",
+		"gs://bucket?token=Hunter2",
+		"azblob://box?sv=2026&sig=Hunter2",
+		"azblob://box?sas=Hunter2",
+		"azblob://box?account=store1&password=Hunter2",
+		"azblob://box?Hunter2",
+		"azblob://box?account=Hunter2",
+		"s3://bucket?region=Hunter2%20",
+		"s3://bucket?endpoint=https://user:Hunter2@host",
+		"s3://bucket?endpoint=https://Hunter2@host",
+		"s3://bucket?endpoint=https://host%3Fsig=Hunter2",
+		"s3://bucket?%zz=Hunter2",
+		"s3://bucket/prefix#Hunter2",
+		"file:///dir?password=Hunter2",
+		"Hunter2",
+		"Hunter2://x",
+		":Hunter2",
+		"s3://bucket/\x00Hunter2",
+	} {
+		_, err := address.Parse(text)
+		if !errors.Is(err, address.ErrURL) {
+			t.Fatalf("Parse(%q): %v", text, err)
+		}
+		if shown := address.Shown(text); strings.Contains(err.Error()+shown, secret) {
+			t.Errorf("Parse(%q): %v; Shown: %s", text, err, shown)
+		}
+	}
+}
+
+func TestShown(t *testing.T) {
+	for text, want := range map[string]string{
+		"file:///var/backups":            "file:///var/backups",
+		"s3://bucket/etcd/?region=eu":    "s3://bucket/etcd?region=eu",
+		"gs://bucket?endpoint=http://h:": "gs://bucket?endpoint=http%3A%2F%2Fh%3A",
+	} {
+		if got := address.Shown(text); got != want {
+			t.Errorf("Shown(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		"file:///dir", "s3://bucket/a/b?region=eu&path-style=true", "gs://bucket?endpoint=https://host",
+		"azblob://box/a%20b?ca=/x",
+		"s3://user:password@bucket", "s3://bucket?key=x", "s3://bucket/a#b",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := address.Parse(text)
+		shown := address.Shown(text)
+		if err != nil {
+			if !errors.Is(err, address.ErrURL) || a != (address.Address{}) {
+				t.Fatalf("Parse(%q) = %+v, %v", text, a, err)
+			}
+			return
+		}
+		if again, err := address.Parse(shown); err != nil || again != a {
+			t.Fatalf("Parse(%q) = %+v, but its own form %q gives %+v, %v", text, a, shown, again, err)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package transport_test
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/storage/transport"
+)
+
+func write(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// server answers over TLS with a certificate that no system trusts, and returns the file of its authority.
+func server(t *testing.T, versions ...uint16) (url, caFile string) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(r.Proto)) // a client that has gone away sees what it sees
+	}))
+	s.TLS = &tls.Config{}
+	s.EnableHTTP2 = true
+	if len(versions) > 0 {
+		s.TLS.MaxVersion = versions[0]
+	}
+	s.Config.ErrorLog = nil
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	block := pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}
+	return s.URL, write(t, string(pem.EncodeToMemory(&block)))
+}
+
+func get(t *testing.T, url, caFile string) (*http.Response, error) {
+	t.Helper()
+	rt, err := transport.New(caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rt.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := rt.RoundTrip(request)
+	if err == nil {
+		t.Cleanup(func() { response.Body.Close() })
+	}
+	return response, err
+}
+
+func TestTrust(t *testing.T) {
+	url, ca := server(t)
+	response, err := get(t, url, ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.Proto != "HTTP/1.1" {
+		t.Errorf("%s: streams would share a connection", response.Proto)
+	}
+	var unverified *tls.CertificateVerificationError
+	if _, err := get(t, url, ""); !errors.As(err, &unverified) {
+		t.Errorf("a certificate of nobody known: %v", err)
+	}
+}
+
+func TestOldTLSIsRefused(t *testing.T) {
+	url, ca := server(t, tls.VersionTLS11)
+	if _, err := get(t, url, ca); err == nil {
+		t.Error("TLS 1.1 was spoken")
+	}
+}
+
+func TestBadFile(t *testing.T) {
+	if _, err := transport.New(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	for _, content := range []string{"", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
+		if _, err := transport.New(write(t, content)); err == nil {
+			t.Errorf("%q was taken for certificates", content)
+		}
+	}
+}

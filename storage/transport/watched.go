@@ -1,0 +1,44 @@
+package transport
+
+import (
+	"net"
+	"time"
+)
+
+// watched is a connection that breaks when nothing has moved on it for limit.
+type watched struct {
+	net.Conn
+	limit time.Duration
+}
+
+// step is how many bytes a Write hands on at a time. A whole part in one Write would need to pass within the limit, and a
+// slow line would look like a dead one.
+const step = 64 << 10
+
+// Read puts off the end of both directions: while an answer is read, nobody writes, and the other way round.
+func (w *watched) Read(p []byte) (int, error) {
+	if err := w.moved(); err != nil {
+		return 0, err
+	}
+	return w.Conn.Read(p)
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	if err := w.moved(); err != nil {
+		return 0, err
+	}
+	sent := 0
+	for {
+		n, err := w.Conn.Write(p[sent:min(len(p), sent+step)])
+		sent += n
+		if err != nil {
+			return sent, err
+		}
+		// What has gone gives the answer, for which a Read is waiting, all the time too.
+		if err := w.moved(); err != nil || sent == len(p) {
+			return sent, err
+		}
+	}
+}
+
+func (w *watched) moved() error { return w.SetDeadline(time.Now().Add(w.limit)) }

@@ -1,0 +1,70 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pair is a watched connection and the other end of it, in memory, so that the time of the bubble counts.
+func pair() (*watched, net.Conn) {
+	ours, theirs := net.Pipe()
+	return &watched{ours, silence}, theirs
+}
+
+func TestSilenceBreaks(t *testing.T) {
+	for name, do := range map[string]func(*watched) error{
+		"read":  func(w *watched) error { _, err := w.Read(make([]byte, 1)); return err },
+		"write": func(w *watched) error { _, err := w.Write(make([]byte, 1)); return err },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, theirs := pair()
+			defer theirs.Close()
+			defer w.Close()
+			start := time.Now()
+			if err := do(w); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != silence {
+				t.Errorf("%s: %v after %v", name, err, time.Since(start))
+			}
+		})
+	}
+}
+
+// TestSlowLives: a connection may take any time for what it carries, as long as something moves; also one Write of a whole
+// part, while a Read waits for the answer all the time.
+func TestSlowLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, theirs := pair()
+		const size = 10 * step
+		answer := make(chan error)
+		go func() {
+			_, err := io.ReadFull(w, make([]byte, 3))
+			answer <- err
+		}()
+		go func() {
+			for range 10 {
+				time.Sleep(silence - time.Second)
+				if _, err := io.CopyN(io.Discard, theirs, step); err != nil {
+					t.Error(err)
+				}
+			}
+			for range 3 {
+				time.Sleep(silence - time.Second)
+				if _, err := theirs.Write([]byte{1}); err != nil {
+					t.Error(err)
+				}
+			}
+			theirs.Close()
+		}()
+		if n, err := w.Write(make([]byte, size)); n != size || err != nil {
+			t.Errorf("Write: %d bytes, %v", n, err)
+		}
+		if err := <-answer; err != nil {
+			t.Errorf("Read: %v", err)
+		}
+		w.Close()
+	})
+}

@@ -1,0 +1,189 @@
+package objectstores
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
+
+	"github.com/etcd-dr/etcd-dr/test/tools"
+)
+
+// AzureServer is a running Azurite, and somebody who may use it. It knows no versions, and it takes immutability for
+// granted without keeping it.
+type AzureServer struct {
+	Endpoint string // URL of the service: its path is the account, which in the real service is part of the host
+	CAFile   string // PEM of the authority to trust; empty over plain http
+	Account  string
+	Key      string // base64; empty for somebody with fewer rights
+	SAS      string // shared access signature, the query of a URL; else empty
+
+	identity string // URL of the fake of the managed identity's endpoint; else empty
+}
+
+const azureAccount = "etcddr"
+
+var azuriteTLS, azuritePlain once[*AzureServer]
+
+// Azure is Azurite over TLS, which the SDK asks for before it sends a token.
+func Azure(t testing.TB) *AzureServer {
+	t.Helper()
+	needServers(t)
+	modules := tools.Path(t, "stores", "azurite", "node_modules")
+	return copyOf(azuriteTLS.get(t, func() (*AzureServer, error) { return startAzure(modules, true) }))
+}
+
+// AzurePlain is Azurite over plain http, without tokens.
+func AzurePlain(t testing.TB) *AzureServer {
+	t.Helper()
+	needServers(t)
+	modules := tools.Path(t, "stores", "azurite", "node_modules")
+	return copyOf(azuritePlain.get(t, func() (*AzureServer, error) { return startAzure(modules, false) }))
+}
+
+func startAzure(modules string, tls bool) (*AzureServer, error) {
+	c, err := valid()
+	if err != nil {
+		return nil, err
+	}
+	key := make([]byte, 64)
+	rand.Read(key)
+	s := &AzureServer{Account: azureAccount, Key: base64.StdEncoding.EncodeToString(key)}
+	endpoint, err := launch{
+		name: "azurite",
+		command: func(dir string, port int) *exec.Cmd {
+			cmd := azurite(modules, dir, port)
+			if tls {
+				cmd.Args = append(cmd.Args, "--cert", c.file, "--key", c.key, "--oauth", "basic")
+			}
+			cmd.Env = []string{"AZURITE_ACCOUNTS=" + s.Account + ":" + s.Key}
+			return cmd
+		},
+		ready: answering("/", http.StatusBadRequest), // it is up when it complains
+		tls:   tls,
+	}.start()
+	if err != nil {
+		return nil, err
+	}
+	s.Endpoint = endpoint + "/" + s.Account
+	if tls {
+		s.CAFile = c.file
+	}
+	return s, nil
+}
+
+// azurite runs on the Node that was installed with it. It does not know the newest version of the API, which the SDK
+// names; it would tell its makers of every start; and without the last flag it looks for the account in the host.
+func azurite(modules, dir string, port int) *exec.Cmd {
+	return exec.Command(modules+"/.bin/node", modules+"/azurite/dist/src/blob/main.js",
+		"--blobHost", "127.0.0.1", "--blobPort", strconv.Itoa(port), "--location", dir, "--silent",
+		"--skipApiVersionCheck", "--disableTelemetry", "--disableProductStyleUrl")
+}
+
+// Bucket makes an empty container with a random name. There are no options: Azurite has neither versions nor locks.
+func (s *AzureServer) Bucket(t testing.TB) string {
+	t.Helper()
+	name := randomName()
+	if _, err := s.Client(t).CreateContainer(t.Context(), name, nil); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// As is the same server seen by the bearer of a signature with some rights in one container and none elsewhere.
+func (s *AzureServer) As(t testing.TB, container string, rights Rights) *AzureServer {
+	t.Helper()
+	key, err := azblob.NewSharedKeyCredential(s.Account, s.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query, err := sas.BlobSignatureValues{
+		ContainerName: container,
+		ExpiryTime:    time.Now().Add(24 * time.Hour),
+		Permissions:   permissions(rights),
+	}.SignWithSharedKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := *s
+	user.Key, user.SAS = "", query.Encode()
+	return &user
+}
+
+func permissions(rights Rights) string {
+	p := sas.ContainerPermissions{Read: true, List: true}
+	switch rights {
+	case NoDelete:
+		p.Create, p.Write = true, true
+	case Nothing:
+		p = sas.ContainerPermissions{Tag: true} // a signature has to allow something
+	}
+	return p.String()
+}
+
+// Through is the same server behind a proxy.
+func (s *AzureServer) Through(p *Proxy) *AzureServer {
+	through := *s
+	through.Endpoint = replaceHost(s.Endpoint, p.Address)
+	return &through
+}
+
+// URL is the repository's URL at prefix in a container.
+func (s *AzureServer) URL(container, prefix string) string {
+	query := url.Values{"account": {s.Account}, "endpoint": {s.Endpoint}}
+	if s.CAFile != "" {
+		query.Set("ca", s.CAFile)
+	}
+	return repositoryURL("azblob", container, prefix, query)
+}
+
+// Env gives the key or the signature in the variables that Azure's command line reads, or the managed identity, and no
+// others that the machine has.
+func (s *AzureServer) Env() []string {
+	env := map[string]string{
+		"AZURE_STORAGE_ACCOUNT": s.Account, "AZURE_STORAGE_KEY": s.Key, "AZURE_STORAGE_SAS_TOKEN": s.SAS,
+	}
+	if s.identity != "" {
+		env["IDENTITY_ENDPOINT"], env["IDENTITY_HEADER"] = s.identity, identitySecret
+	}
+	var entries []string
+	for _, name := range []string{
+		"AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CONNECTION_STRING",
+		"AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
+		"AZURE_TOKEN_CREDENTIALS",
+		"IDENTITY_ENDPOINT", "IDENTITY_HEADER",
+	} {
+		entries = append(entries, name+"="+env[name])
+	}
+	return entries
+}
+
+// Client is the SDK's own client, to look at what is in the store.
+func (s *AzureServer) Client(t testing.TB) *azblob.Client {
+	t.Helper()
+	options := &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: clientFor(t)}}
+	if s.Key == "" {
+		client, err := azblob.NewClientWithNoCredential(s.Endpoint+"?"+s.SAS, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	key, err := azblob.NewSharedKeyCredential(s.Account, s.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := azblob.NewClientWithSharedKeyCredential(s.Endpoint, key, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}

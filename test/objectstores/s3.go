@@ -1,0 +1,133 @@
+package objectstores
+
+import (
+	"crypto/rand"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+)
+
+// S3Server is a running store that speaks S3, and somebody who may use it. A copy with other fields is another user or
+// another way there.
+type S3Server struct {
+	Endpoint     string // http or https URL, without a path
+	CAFile       string // PEM of the authority to trust; empty over plain http
+	Region       string
+	AccessKey    string
+	SecretKey    string
+	SessionToken string // of temporary credentials; else empty
+
+	user func(t testing.TB, bucket string, rights Rights) *S3Server
+}
+
+// Bucket makes an empty bucket with a random name.
+func (s *S3Server) Bucket(t testing.TB, options ...BucketOption) string {
+	t.Helper()
+	client := s.Client(t)
+	name := aws.String(randomName())
+	input := &s3.CreateBucketInput{Bucket: name}
+	for _, option := range options {
+		if option == Locks {
+			input.ObjectLockEnabledForBucket = aws.Bool(true)
+		}
+	}
+	if _, err := client.CreateBucket(t.Context(), input); err != nil {
+		t.Fatal(err)
+	}
+	for _, option := range options {
+		if option != Versioned {
+			continue
+		}
+		_, err := client.PutBucketVersioning(t.Context(), &s3.PutBucketVersioningInput{
+			Bucket:                  name,
+			VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return *name
+}
+
+// As is the same server seen by a new user who has some rights in one bucket and none elsewhere.
+func (s *S3Server) As(t testing.TB, bucket string, rights Rights) *S3Server {
+	t.Helper()
+	user := s.user(t, bucket, rights)
+	user.Endpoint, user.CAFile = s.Endpoint, s.CAFile
+	return user
+}
+
+// Through is the same server behind a proxy. Signatures hold: they are made for whatever host the client names.
+func (s *S3Server) Through(p *Proxy) *S3Server {
+	through := *s
+	through.Endpoint = replaceHost(s.Endpoint, p.Address)
+	return &through
+}
+
+// URL is the repository's URL at prefix in a bucket.
+func (s *S3Server) URL(bucket, prefix string) string {
+	query := url.Values{"endpoint": {s.Endpoint}, "region": {s.Region}, "path-style": {"true"}}
+	if s.CAFile != "" {
+		query.Set("ca", s.CAFile)
+	}
+	return repositoryURL("s3", bucket, prefix, query)
+}
+
+// Env is what the SDK's default chain finds the credentials by, and no others that the machine has.
+func (s *S3Server) Env() []string {
+	return []string{
+		"AWS_ACCESS_KEY_ID=" + s.AccessKey,
+		"AWS_SECRET_ACCESS_KEY=" + s.SecretKey,
+		"AWS_SESSION_TOKEN=" + s.SessionToken,
+		"AWS_EC2_METADATA_DISABLED=true",
+		"AWS_CONFIG_FILE=/dev/null",
+		"AWS_SHARED_CREDENTIALS_FILE=/dev/null",
+		"AWS_PROFILE=", "AWS_REGION=", "AWS_DEFAULT_REGION=", "AWS_CA_BUNDLE=",
+		"AWS_ENDPOINT_URL=", "AWS_ENDPOINT_URL_S3=", "AWS_ROLE_ARN=", "AWS_WEB_IDENTITY_TOKEN_FILE=",
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI=", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=",
+	}
+}
+
+// Client is the SDK's own client, to look at what is in the store. It does not retry.
+func (s *S3Server) Client(t testing.TB) *s3.Client {
+	t.Helper()
+	return s3.New(s3.Options{
+		BaseEndpoint: aws.String(s.Endpoint),
+		Region:       s.Region,
+		UsePathStyle: true,
+		Credentials:  s.credentials(),
+		HTTPClient:   clientFor(t),
+		Retryer:      aws.NopRetryer{},
+	})
+}
+
+func (s *S3Server) credentials() aws.CredentialsProvider {
+	return credentials.NewStaticCredentialsProvider(s.AccessKey, s.SecretKey, s.SessionToken)
+}
+
+func repositoryURL(scheme, bucket, prefix string, query url.Values) string {
+	u := url.URL{Scheme: scheme, Host: bucket, RawQuery: query.Encode()}
+	if prefix != "" {
+		u.Path = "/" + prefix
+	}
+	return u.String()
+}
+
+func replaceHost(endpoint, address string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		panic(err) // every endpoint was made here
+	}
+	u.Host = address
+	return u.String()
+}
+
+// randomName fits what every store asks of a bucket's name.
+func randomName() string {
+	return "dr-" + strings.ToLower(rand.Text())[:20]
+}

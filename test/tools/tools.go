@@ -1,0 +1,68 @@
+// Package tools finds the programs that build.sh beside it has built for the tests.
+package tools
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Path returns where a program is, by its path in the directory of the tools. A test whose program has not been built
+// is skipped; in CI it fails, where a skip would hide that nothing was tested.
+func Path(t testing.TB, program ...string) string {
+	t.Helper()
+	dir, err := directory()
+	if err != nil {
+		unavailable(t, "the directory of the tools is unknown: "+err.Error())
+	}
+	name := filepath.Join(program...)
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		unavailable(t, name+" is not built, run make tools: "+err.Error())
+	}
+	return path
+}
+
+func unavailable(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+// directory is what the Makefile exports, or what the build script says when a test is started without make.
+var directory = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("ETCD_DR_TOOLS"); dir != "" {
+		return dir, nil
+	}
+	script, err := findUpwards(filepath.Join("test", "tools", "build.sh"))
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command(script, "--dir").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+// findUpwards looks for a file in the working directory and its parents: tests run in the folder of their package.
+func findUpwards(name string) (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		path := filepath.Join(dir, name)
+		_, err := os.Stat(path)
+		if err == nil {
+			return path, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", err
+		}
+		dir = parent
+	}
+}
