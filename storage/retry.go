@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"iter"
@@ -135,5 +136,7 @@ func isPermanent(err error) bool {
 			return true
 		}
 	}
-	return false
+	// A certificate does not get valid by being looked at again.
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return untrusted
 }

@@ -136,6 +136,7 @@ func goldens() map[string]any {
 			Cleared: []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
 		},
 		"version": document.Version{Version: "v1", Go: "go1.26.0", Etcd: "3.7.3"},
+		"check":   checkDocument(),
 	}
 }
 

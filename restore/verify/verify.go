@@ -29,7 +29,8 @@ type Request struct {
 }
 
 // Run proves backup b of c as far as r asks, and appends what it found. The error says why the backup is bad or could
-// not be proven; the proof is valid in any case. A proof that could not be stored is an error too.
+// not be proven; the proof is valid in any case. A proof that could not be stored is an error too, unless the repository is
+// one as of a time that has passed.
 func Run(
 	ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys, r Request, report storage.Report,
 ) (repository.Proof, error) {
@@ -42,7 +43,12 @@ func Run(
 	if ctx.Err() != nil {
 		return proof, context.Cause(ctx) // no verdict of an interrupted run is worth keeping
 	}
-	return proof, errors.Join(err, c.Append(ctx, proof))
+	kept := c.Append(ctx, proof)
+	if errors.Is(kept, storage.ErrUnsupported) { // a view of the past takes nothing in
+		report.Say(storage.Event{Stage: "verify", Level: storage.Warning, Message: fmt.Sprintf("the proof is not kept: %v", kept)})
+		kept = nil
+	}
+	return proof, errors.Join(err, kept)
 }
 
 // judge tells a bad backup from one that could not be looked at: a wrong key, an absent disk or a network that is down

@@ -2,11 +2,11 @@
 //
 // An object is a block blob. What is larger than Parts.Whole goes up as blocks, which nobody sees until they are
 // committed. Two things about blocks shape the package: Azure has no request that removes them, and a commit of one
-// writer throws away the blocks of all others under the same key. See leftovers.go for the first; the second makes the
-// loser of two Puts fail, never mix.
+// writer throws away the blocks of all others under the same key. See leftovers.go for the first; the second makes
+// the loser of two Puts fail, never mix.
 //
-// Locks are version-level immutability policies and need a container that has them enabled. Accounts with a hierarchical
-// namespace list in another order than that of the keys, and are refused when that shows.
+// Locks are version-level immutability policies and need a container that has them enabled. Accounts with a
+// hierarchical namespace list in another order than that of the keys, and are refused when that shows.
 package azure
 
 import (

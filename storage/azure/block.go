@@ -78,8 +78,8 @@ func (b *blocks) list(n int) []string {
 // crcTable is of the polynomial that Azure checks its CRC64 with.
 var crcTable = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
-// body is a part on its way. The transport may go on reading it after the answer has come, when the part's memory already
-// holds another one: after end it gets an error.
+// body is a part on its way. The transport may go on reading it after the answer has come, when the part's memory
+// already holds another one: after end it gets an error.
 type body struct {
 	sum blob.TransferValidationTypeCRC64
 

@@ -17,8 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Credentials come from where a server on Azure has them, and this file alone reads the environment. The first that is
-// there counts:
+// Credentials come from where a server on Azure has them, and this file alone reads the environment. The first that
+// is there counts:
 //
 //   - AZURE_STORAGE_KEY, the account's key,
 //   - AZURE_STORAGE_CONNECTION_STRING, with a key or a SAS in it,
@@ -27,10 +27,10 @@ import (
 //   - workload identity, as AKS injects it,
 //   - the managed identity of the machine, the one that AZURE_CLIENT_ID names if it has several.
 //
-// AZURE_STORAGE_ACCOUNT names the account where the Config does not. azidentity's DefaultAzureCredential would also try
-// the logins of developer tools: a backup must not depend on who logged in last.
-const whereCredentials = "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_SAS_TOKEN, a service principal " +
-	"in AZURE_*, workload identity or managed identity"
+// AZURE_STORAGE_ACCOUNT names the account where the Config does not. azidentity's DefaultAzureCredential would also
+// try the logins of developer tools: a backup must not depend on who logged in last.
+const whereCredentials = "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_SAS_TOKEN, " +
+	"a service principal in AZURE_*, workload identity or managed identity"
 
 // shared are credentials of the storage account itself.
 type shared struct {
@@ -123,7 +123,8 @@ func identities(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 	}
 	environment, err := azidentity.NewEnvironmentCredential(&azidentity.EnvironmentCredentialOptions{ClientOptions: o})
 	add(environment, err)
-	workload, err := azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{ClientOptions: o})
+	injected := &azidentity.WorkloadIdentityCredentialOptions{ClientOptions: o}
+	workload, err := azidentity.NewWorkloadIdentityCredential(injected)
 	add(workload, err)
 	// Away from Azure nobody answers at the address of managed identities, and azidentity would wait for minutes.
 	o.Retry.TryTimeout = 5 * time.Second

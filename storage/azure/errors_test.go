@@ -183,7 +183,8 @@ func TestManagedIdentity(t *testing.T) {
 	_, err := open(t, c).Stat(t.Context(), "key")
 	wantLine(t, "stat", err, storage.ErrDenied, "managed identity", "wrong")
 	t.Setenv("IDENTITY_HEADER", right)
-	obj, err := open(t, c).Put(t.Context(), "key", bytes.NewReader(noise(2*small.Size)), storage.PutOptions{IfAbsent: true})
+	p := noise(2 * small.Size)
+	obj, err := open(t, c).Put(t.Context(), "key", bytes.NewReader(p), storage.PutOptions{IfAbsent: true})
 	if err != nil || obj.Size != int64(2*small.Size) {
 		t.Fatalf("Put = %+v, %v", obj, err)
 	}
@@ -195,7 +196,7 @@ func TestConnectionString(t *testing.T) {
 	c := config(t, s, name)
 	reader := s.As(t, name, objectstores.ReadOnly)
 	for kind, text := range map[string]string{
-		"key": "DefaultEndpointsProtocol=http;AccountName=" + s.Account + ";AccountKey=" + s.Key + ";BlobEndpoint=" + s.Endpoint,
+		"key": "AccountName=" + s.Account + ";AccountKey=" + s.Key + ";BlobEndpoint=" + s.Endpoint,
 		"sas": "BlobEndpoint=" + s.Endpoint + "/;SharedAccessSignature=" + reader.SAS,
 	} {
 		clearEnvironment(t)
@@ -229,8 +230,8 @@ func TestLockIsRefusedWhereThereAreNone(t *testing.T) {
 	}
 }
 
-// fakeLocks makes a container of Azurite say that it has locks, and keeps the headers that ask for them: Azurite takes
-// them without a word, and keeps nothing.
+// fakeLocks makes a container of Azurite say that it has locks, and keeps the headers that ask for them: Azurite
+// takes them without a word, and keeps nothing.
 type fakeLocks struct {
 	http.RoundTripper
 	mode, until string

@@ -16,10 +16,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/azure"
 )
 
-// Azurite knows neither versions nor locks. What Azure says and wants to hear of them is written by hand here, after the
-// REST reference of Blob Storage.
+// Azurite knows neither versions nor locks. What Azure says and wants to hear of them is written by hand here, after
+// the REST reference of Blob Storage.
 
-// fakeAnswers answers what begins like an entry, "METHOD query", by the longest that fits, and keeps what it was asked.
+// fakeAnswers answers what begins like an entry, "METHOD query", by the longest that fits, and keeps what it was
+// asked.
 type fakeAnswers struct {
 	answers map[string]fakeAnswer
 	mu      sync.Mutex
@@ -48,8 +49,9 @@ func (f *fakeAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 		header.Set(k, v)
 	}
 	return &http.Response{
-		StatusCode: a.status, Status: http.StatusText(a.status), Header: header, Request: r, ContentLength: int64(len(a.body)),
-		Body: io.NopCloser(strings.NewReader(a.body)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		StatusCode: a.status, Status: http.StatusText(a.status), Header: header, Request: r,
+		ContentLength: int64(len(a.body)), Body: io.NopCloser(strings.NewReader(a.body)),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}, nil
 }
 
@@ -148,8 +150,8 @@ func TestFakeContainerPolicy(t *testing.T) {
 	}
 }
 
-// TestFakePolicyForbidsClearing: in a container with a policy of its own the empty blob that clears blocks away could not
-// be removed, so it must not be made.
+// TestFakePolicyForbidsClearing: in a container with a policy of its own the empty blob that clears blocks away
+// could not be removed, so it must not be made.
 func TestFakePolicyForbidsClearing(t *testing.T) {
 	for name, policy := range map[string]string{"policy": "x-ms-has-immutability-policy", "hold": "x-ms-has-legal-hold"} {
 		t.Run(name, func(t *testing.T) {
@@ -178,11 +180,14 @@ const (
 )
 
 const fakeVersions = `<?xml version="1.0" encoding="utf-8"?><EnumerationResults><Blobs>
-<Blob><Name>a</Name><VersionId>` + older + `</VersionId><Properties><Last-Modified>Fri, 20 Nov 2026 10:00:00 GMT</Last-Modified>
+<Blob><Name>a</Name><VersionId>` + older + `</VersionId><Properties>
+<Last-Modified>Fri, 20 Nov 2026 10:00:00 GMT</Last-Modified>
 <Etag>0x1</Etag><Content-Length>5</Content-Length></Properties></Blob>
 <Blob><Name>a</Name><VersionId>` + current + `</VersionId><IsCurrentVersion>true</IsCurrentVersion><Properties>
-<Last-Modified>Sat, 21 Nov 2026 11:00:00 GMT</Last-Modified><Etag>0x2</Etag><Content-Length>7</Content-Length></Properties></Blob>
-<Blob><Name>b</Name><VersionId>` + older + `</VersionId><Properties><Last-Modified>Fri, 20 Nov 2026 10:00:00 GMT</Last-Modified>
+<Last-Modified>Sat, 21 Nov 2026 11:00:00 GMT</Last-Modified><Etag>0x2</Etag>
+<Content-Length>7</Content-Length></Properties></Blob>
+<Blob><Name>b</Name><VersionId>` + older + `</VersionId><Properties>
+<Last-Modified>Fri, 20 Nov 2026 10:00:00 GMT</Last-Modified>
 <Etag>0x3</Etag><Content-Length>0</Content-Length></Properties><Metadata><drput>abandoned</drput></Metadata></Blob>
 </Blobs><NextMarker/></EnumerationResults>`
 

@@ -97,8 +97,8 @@ func TestRequestFailsOnce(t *testing.T) {
 	}
 }
 
-// TestRequestFailsAlways: nothing is left, and the next Put succeeds. Of a commit whose answers are all lost Put finds out
-// that it was done.
+// TestRequestFailsAlways: nothing is left, and the next Put succeeds. Of a commit whose answers are all lost Put
+// finds out that it was done.
 func TestRequestFailsAlways(t *testing.T) {
 	for _, f := range putFaults {
 		for _, late := range []bool{false, true} {
@@ -248,8 +248,8 @@ func (w *waiting) Read([]byte) (int, error) {
 	return 0, errBroken
 }
 
-// TestAbandonedBlobIsNone: a process that dies between the empty commit and its removal leaves a blob that no verb shows,
-// that takes the key from nobody, and that is swept.
+// TestAbandonedBlobIsNone: a process that dies between the empty commit and its removal leaves a blob that no verb
+// shows, that takes the key from nobody, and that is swept.
 func TestAbandonedBlobIsNone(t *testing.T) {
 	c, b, look := plain(t)
 	leave := func(key string) {
@@ -258,7 +258,8 @@ func TestAbandonedBlobIsNone(t *testing.T) {
 		leaving.Transport = &objectstores.FailingTransport{Base: c.Transport, Match: func(r *http.Request) bool {
 			return r.Method == http.MethodDelete
 		}}
-		src := io.MultiReader(bytes.NewReader(noise(2*small.Size)), &waiting{func() bool { return blocksOf(t, look, key) == 2 }})
+		arrived := func() bool { return blocksOf(t, look, key) == 2 }
+		src := io.MultiReader(bytes.NewReader(noise(2*small.Size)), &waiting{arrived})
 		_, err := open(t, leaving).Put(t.Context(), key, src, storage.PutOptions{})
 		if !errors.Is(err, errBroken) {
 			t.Fatal(err)

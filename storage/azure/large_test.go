@@ -87,7 +87,8 @@ func start(t *testing.T, s *objectstores.AzureServer, verb, name string) (*exec.
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(append(os.Environ(), s.Env()...), childVariable+"="+strings.Join([]string{verb, name, s.Endpoint}, " "))
+	job := childVariable + "=" + strings.Join([]string{verb, name, s.Endpoint}, " ")
+	cmd.Env = append(append(os.Environ(), s.Env()...), job)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Azure drops blocks that nobody has committed a week after the last one came. The one way to be rid of them earlier is to
-// commit an empty list, which makes an empty blob, and to delete that.
+// Azure drops blocks that nobody has committed a week after the last one came. The one way to be rid of them earlier
+// is to commit an empty list, which makes an empty blob, and to delete that.
 //
-// The blob that stands there for a moment, or for longer if the process dies between the two, carries a mark. All verbs
-// take a marked blob for none, and a Put with IfAbsent replaces it by its ETag. So it is never seen, and it holds no key
-// against anybody.
+// The blob that stands there for a moment, or for longer if the process dies between the two, carries a mark. All
+// verbs take a marked blob for none, and a Put with IfAbsent replaces it by its ETag. So it is never seen, and it
+// holds no key against anybody.
 //
-// What is promised: a failed Put of a key that did not exist leaves no blocks, where no other writer has blocks there
-// too. Blocks stay for Azure's week, unseen by Leftovers as well, under a key that has an object (only its replacement
-// would remove them), and in a container that has a policy or hold of its own, or that does not let us look: there the
-// empty blob might not be removable. An empty commit also takes the blocks of a Put that has begun since the list of
-// blocks was read. That Put fails and may be repeated.
+// What is promised: a failed Put of a key that did not exist leaves no blocks, where no other writer has blocks
+// there too. Blocks stay for Azure's week, unseen by Leftovers as well, under a key that has an object (only its
+// replacement would remove them), and in a container that has a policy or hold of its own, or that does not let us
+// look: there the empty blob might not be removable. An empty commit also takes the blocks of a Put that has begun
+// since the list of blocks was read. That Put fails and may be repeated.
 
 // mark is what the id in the metadata of an abandoned blob says.
 const mark = "abandoned"
@@ -91,8 +91,8 @@ func (b *Bucket) uncommitted(ctx context.Context, key string) ([]string, error) 
 	return ids, err
 }
 
-// bury deletes an abandoned blob, and the version that it leaves in an account that keeps them. That one may be locked by
-// a default policy; it is as invisible as before, so an error of the second step is none.
+// bury deletes an abandoned blob, and the version that it leaves in an account that keeps them. That one may be
+// locked by a default policy; it is as invisible as before, so an error of the second step is none.
 func (b *Bucket) bury(ctx context.Context, key, versioned, current string) error {
 	if err := b.deleteOnly(ctx, key, current); err != nil {
 		return err
@@ -130,8 +130,8 @@ func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage
 	}
 }
 
-// piece tells whether what was listed is a leftover. Blobs without committed content are listed as empty ones: only their
-// blocks tell them from those that are empty.
+// piece tells whether what was listed is a leftover. Blobs without committed content are listed as empty ones: only
+// their blocks tell them from those that are empty.
 func (b *Bucket) piece(ctx context.Context, item *container.BlobItem) (storage.Object, bool, error) {
 	obj := object(item)
 	if abandoned(item.Metadata) {
@@ -158,7 +158,8 @@ func lastSent(ids []string) (at time.Time, ours bool) {
 	return time.Unix(last, 0).UTC(), len(ids) > 0
 }
 
-// Sweep implements storage.Sweeper. A piece to which blocks have come since it was listed is another one by now, and stays.
+// Sweep implements storage.Sweeper. A piece to which blocks have come since it was listed is another one by now, and
+// stays.
 func (b *Bucket) Sweep(ctx context.Context, piece storage.Object) error {
 	if err := b.sweep(ctx, piece); err != nil {
 		return b.failed("sweep", piece.Key, err)

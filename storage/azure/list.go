@@ -24,8 +24,8 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 	}
 }
 
-// Versions implements storage.Versioned. Azure says when a version was written and not when it was deleted, so Until is
-// always zero: what was deleted without anything in its place still counts as there.
+// Versions implements storage.Versioned. Azure says when a version was written and not when it was deleted, so Until
+// is always zero: what was deleted without anything in its place still counts as there.
 func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
 	return func(yield func(storage.Kept, error) bool) {
 		for item, err := range b.items(ctx, o, container.ListBlobsInclude{Metadata: true, Versions: true}) {

@@ -27,8 +27,8 @@ func through(t *testing.T) (*objectstores.Proxy, azure.Config, *azure.Bucket, *c
 	return proxy, c, b, look
 }
 
-// TestConnectionsAreCut: every connection breaks after some bytes, at the head of a request, in the middle of a block, at
-// a block's end. What the abort cannot remove either is found and swept when the network is back.
+// TestConnectionsAreCut: every connection breaks after some bytes, at the head of a request, in the middle of a
+// block, at a block's end. What the abort cannot remove either is found and swept when the network is back.
 func TestConnectionsAreCut(t *testing.T) {
 	for _, n := range []int{0, 100, small.Size / 2, small.Size, small.Size + 1000, 2 * small.Size} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

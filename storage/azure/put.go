@@ -19,8 +19,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Put implements storage.Bucket. Without IfAbsent, of two Puts of one key at once that send blocks, the one that commits
-// second fails: the first commit takes its blocks away.
+// Put implements storage.Bucket. Without IfAbsent, of two Puts of one key at once that send blocks, the one that
+// commits second fails: the first commit takes its blocks away.
 func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	obj, err := b.put(ctx, key, r, o)
 	if err != nil {
@@ -179,7 +179,8 @@ type created struct {
 // settleTime is how long a Put whose answer was lost may ask what has become of it.
 const settleTime = 15 * time.Second
 
-// create sends the request that makes the blob. The condition may have to change when an abandoned blob comes or goes.
+// create sends the request that makes the blob. The condition may have to change when an abandoned blob comes or
+// goes.
 func (u *upload) create(ctx context.Context, send func(context.Context) (created, error)) (storage.Object, error) {
 	var err error
 	for range 3 {
@@ -195,8 +196,8 @@ func (u *upload) create(ctx context.Context, send func(context.Context) (created
 	return storage.Object{}, err
 }
 
-// settle finds out whether a request that has failed has created the blob nevertheless: its answer may have been lost,
-// to us or to the SDK, which then has met its own work. ctx may be what has ended.
+// settle finds out whether a request that has failed has created the blob nevertheless: its answer may have been
+// lost, to us or to the SDK, which then has met its own work. ctx may be what has ended.
 func (u *upload) settle(ctx context.Context, err error) (_ storage.Object, again bool, _ error) {
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()

@@ -69,7 +69,9 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 }
 
 // openEnd is for a range without bytes, which Azure refuses: at the end it is an empty stream, past it an error.
-func (b *Bucket) openEnd(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+func (b *Bucket) openEnd(
+	ctx context.Context, key string, o storage.OpenOptions,
+) (io.ReadCloser, storage.Object, error) {
 	obj, err := b.stat(ctx, key, o.Version)
 	if err == nil && o.Offset != obj.Size {
 		err = fmt.Errorf("%w: offset %d of %d bytes", storage.ErrRange, o.Offset, obj.Size)

@@ -277,6 +277,19 @@ func TestCertificates(t *testing.T) {
 	})
 }
 
+// TestEmulatorVariable: what the client's library has for tests of programs must not divert a backup, nor take its
+// credentials away.
+func TestEmulatorVariable(t *testing.T) {
+	s := server(t)
+	name := s.Bucket(t)
+	t.Setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:1")
+	b := open(t, s, name, gcs.Config{})
+	for _, size := range []int{1000, 2*chunk + 5} {
+		put(t, b, "key", content(1, size), storage.PutOptions{})
+		wantContent(t, b, "key", content(1, size))
+	}
+}
+
 func TestConfig(t *testing.T) {
 	_, err := gcs.Open(t.Context(), gcs.Config{})
 	wantError(t, err, storage.ErrNoBucket, "no bucket is named")

@@ -31,7 +31,8 @@ const (
 // Config says which bucket, and how to talk to it. Only Bucket is needed.
 type Config struct {
 	Bucket string
-	// Endpoint is the URL of another store that speaks the protocol, scheme and host alone; "" is Google's.
+	// Endpoint is the URL of another store that speaks the protocol, scheme and host alone; "" is Google's. It is sent the
+	// token of the credentials: with http whoever listens has it, too.
 	Endpoint string
 	// Transport makes the connections, below what adds the credentials; nil is one of transport.New.
 	Transport http.RoundTripper

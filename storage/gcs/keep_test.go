@@ -100,6 +100,8 @@ func TestLocks(t *testing.T) {
 			err = b.Delete(t.Context(), key, storage.DeleteOptions{Version: version})
 			wantError(t, err, storage.ErrLocked, date)
 		}
+		err = b.Delete(t.Context(), key, storage.DeleteOptions{Unasked: true})
+		wantError(t, err, storage.ErrLocked, "retention") // the store's own word
 		_, err = b.Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{})
 		wantError(t, err, storage.ErrLocked, date)
 		wantContent(t, b, key, content(1, 2*chunk))

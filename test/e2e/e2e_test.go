@@ -14,10 +14,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(objectstores.Main(commands{m})) }
+
+// commands builds dr before the tests run.
+type commands struct{ m *testing.M }
+
+func (c commands) Run() int { return command.Main(c.m) }
 
 // job is one cluster's backups, and how dr reaches it.
 type job struct {
