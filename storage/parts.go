@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -59,7 +60,7 @@ const graceTime = 3 * time.Second
 // PutParts stores what r yields, as Bucket.Put promises: it commits only after r has returned io.EOF itself, and after any
 // other error, at any byte, nothing is left. r is read by the calling goroutine alone, and not again once it has ended.
 func PutParts(ctx context.Context, r io.Reader, u Uploader, p Parts) (Object, error) {
-	first, ended, err := fillGrowing(ctx, r, p.Size)
+	first, ended, err := fillGrowing(ctx, r, p)
 	if err != nil {
 		return Object{}, err
 	}
@@ -74,9 +75,10 @@ func PutParts(ctx context.Context, r io.Reader, u Uploader, p Parts) (Object, er
 	if err != nil {
 		return Object{}, err
 	}
-	pump := pump{r: r, upload: upload, parts: p, free: make(chan []byte, p.Workers+1), made: 1}
+	pump := pump{r: r, upload: upload, parts: p, free: make(chan []byte, p.Workers+1)}
 	obj, err := pump.run(ctx, first, ended)
 	if err == nil {
+		pump.keep()
 		return obj, nil
 	}
 	// ctx may be what has ended, and parts that nobody removes are paid for, for ever.
@@ -94,7 +96,6 @@ type pump struct {
 	upload Upload
 	parts  Parts
 	free   chan []byte // buffers that were sent
-	made   int         // buffers there are
 }
 
 func (p *pump) run(ctx context.Context, first []byte, ended bool) (Object, error) {
@@ -157,23 +158,40 @@ func (p *pump) read(ctx context.Context, part []byte, ended bool, send func(n in
 			return n, err
 		}
 		if len(part) == 0 {
+			p.free <- part
 			return n, nil
 		}
 	}
 }
 
-// buffer returns one of Workers + 1 buffers, made when first needed. Each holds exactly a part.
+// buffer returns one of Workers + 1 buffers, made when first needed: a sender gives its own back before another can start.
 func (p *pump) buffer() []byte {
 	select {
 	case b := <-p.free:
 		return b[:0]
 	default:
+		return newBuffer(p.parts.Size)
 	}
-	if p.made <= p.parts.Workers {
-		p.made++
-		return make([]byte, 0, p.parts.Size)
+}
+
+// spare are buffers of Puts that have succeeded, for the next ones: to get memory from the kernel costs more than to send
+// what is in it. They are given back when nobody has wanted them for a while.
+var spare sync.Pool
+
+// newBuffer returns a buffer that holds exactly a part.
+func newBuffer(size int) []byte {
+	if b, ok := spare.Get().(*[]byte); ok && cap(*b) == size {
+		return (*b)[:0]
 	}
-	return (<-p.free)[:0]
+	return make([]byte, 0, size)
+}
+
+// keep is called when all parts have been sent, so that all buffers are free.
+func (p *pump) keep() {
+	close(p.free)
+	for b := range p.free {
+		spare.Put(&b)
+	}
 }
 
 // fill reads until p's capacity is used, or until r has ended, which only its io.EOF says.
@@ -194,15 +212,20 @@ func fill(ctx context.Context, r io.Reader, p []byte) (filled []byte, ended bool
 	return p, false, nil
 }
 
-// fillGrowing is fill for up to size bytes with a buffer that grows: most objects are far smaller than a part.
-func fillGrowing(ctx context.Context, r io.Reader, size int) (filled []byte, ended bool, err error) {
-	p := make([]byte, 0, min(size, 64<<10))
+// fillGrowing is fill for a first part, with a buffer that grows until it is known that there will be parts: most objects
+// are far smaller than one.
+func fillGrowing(ctx context.Context, r io.Reader, parts Parts) (filled []byte, ended bool, err error) {
+	p := make([]byte, 0, min(parts.Size, 64<<10))
 	for {
-		if p, ended, err = fill(ctx, r, p); ended || err != nil || len(p) == size {
+		if p, ended, err = fill(ctx, r, p); ended || err != nil || len(p) == parts.Size {
 			return p, ended, err
 		}
-		grown := make([]byte, len(p), min(size, 4*cap(p)))
-		copy(grown, p)
-		p = grown
+		var grown []byte
+		if len(p) > parts.Whole || 4*len(p) >= parts.Size {
+			grown = newBuffer(parts.Size)
+		} else {
+			grown = make([]byte, 0, 4*len(p))
+		}
+		p = append(grown, p...)
 	}
 }

@@ -22,7 +22,7 @@ import (
 var (
 	errSource = errors.New("the source is broken")
 	errPart   = errors.New("the part is lost")
-	errCommit  = errors.New("the store is broken")
+	errCommit = errors.New("the store is broken")
 )
 
 var small = storage.Parts{Size: 100, Whole: 50, Workers: 3, Max: 1000}
@@ -259,6 +259,21 @@ func TestPartsLostPart(t *testing.T) {
 	}
 }
 
+// TestPartsLostPartCutsOthers: nobody waits for parts that are in vain.
+func TestPartsLostPartCutsOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStore{part: func(ctx context.Context, n int) error {
+			if n == 2 {
+				return errPart
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		_, err := storage.PutParts(t.Context(), bytes.NewReader(noiseOf(250)), f, small)
+		f.wantNothing(t, err, errPart)
+	})
+}
+
 // TestPartsLostLastPart: the last part fails when the source has long ended.
 func TestPartsLostLastPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -389,7 +404,8 @@ func TestPartsTooMany(t *testing.T) {
 // TestPartsProperty: any object in any parts, from a source that reads as it likes, is stored as it is.
 func TestPartsProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := storage.Parts{Size: rapid.IntRange(1, 300).Draw(t, "size"), Workers: rapid.IntRange(1, 5).Draw(t, "workers"), Max: 5000}
+		p := storage.Parts{Size: rapid.IntRange(1, 300).Draw(t, "size"), Max: 5000}
+		p.Workers = rapid.IntRange(1, 5).Draw(t, "workers")
 		p.Whole = rapid.IntRange(0, p.Size).Draw(t, "whole")
 		content := noiseOf(rapid.IntRange(0, 2000).Draw(t, "length"))
 		src := rapid.SampledFrom([]func(io.Reader) io.Reader{
@@ -423,7 +439,8 @@ func TestPartsFor(t *testing.T) {
 		if room := int64(got.Size) * int64(got.Max); room < hint+hint/10 {
 			t.Fatalf("%d parts of %d are no room for %d and a tenth", got.Max, got.Size, hint)
 		}
-		if got.Size < p.Size || got.Size > p.Size && (got.Size%(1<<20) != 0 || int64(got.Size) > (hint+hint/10)/10_000+1<<20) {
+		most := (hint+hint/10)/10_000 + 1<<20
+		if got.Size < p.Size || got.Size > p.Size && (got.Size%(1<<20) != 0 || int64(got.Size) > most) {
 			t.Fatalf("for %d bytes parts of %d", hint, got.Size)
 		}
 		got.Size = p.Size

@@ -41,7 +41,9 @@ func withChecksums(c *s3.Config) { c.Checksums = s3.ChecksumsSupported }
 
 // versitygw keeps objects as files. It holds a deleted key of a versioned bucket for a taken one, so its own tests have no
 // versions; MinIO's have.
-var versitygw = storagetest.Options{PartSizes: []int{part}, NoVersions: true, NoLocks: true, NoNesting: true, Tick: time.Second}
+var versitygw = storagetest.Options{
+	PartSizes: []int{part}, NoVersions: true, NoLocks: true, NoNesting: true, Tick: time.Second,
+}
 
 func TestContractVersitygw(t *testing.T) {
 	storagetest.Run(t, opener(objectstores.S3(t), asIs, bare), versitygw)

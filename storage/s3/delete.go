@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,5 +59,7 @@ func isLockAnswer(err error) bool {
 		return false
 	}
 	words := strings.ToLower(err.Error())
-	return strings.Contains(words, "object lock") || strings.Contains(words, "worm") || strings.Contains(words, "retention")
+	return slices.ContainsFunc([]string{"object lock", "worm", "retention"}, func(word string) bool {
+		return strings.Contains(words, word)
+	})
 }

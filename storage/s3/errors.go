@@ -81,13 +81,16 @@ func (b *Bucket) answered(err error, answer smithy.APIError, right string) error
 		if region == "" {
 			region = "another one"
 		}
-		return fmt.Errorf("wrong region: the bucket's is %s, not %s: give the right one (region=…): %s", region, b.region, said)
+		return fmt.Errorf("%w: wrong region: the bucket's is %s, not %s: give the right one (region=…): %s",
+			storage.ErrDenied, region, b.region, said)
 	case slices.Contains(badCredentials, code):
 		return fmt.Errorf("%w: the credentials are wrong or too old (%s): %s", storage.ErrDenied, whereFrom, said)
 	case code == "RequestTimeTooSkewed":
-		return errors.New("the clocks of this host and of the store differ by too much: set this one: " + said)
+		return fmt.Errorf("%w: the clocks of this host and of the store differ by too much: set this one: %s",
+			storage.ErrDenied, said)
 	case code == "InvalidObjectState":
-		return fmt.Errorf("%w: the object is in an archive class: have the store restore it first: %s", storage.ErrUnsupported, said)
+		return fmt.Errorf("%w: the object is in an archive class: have the store restore it first: %s",
+			storage.ErrUnsupported, said)
 	case status == http.StatusForbidden || status == http.StatusUnauthorized:
 		return fmt.Errorf("%w: it wants the right %s on bucket %q, or other credentials (%s): %s",
 			storage.ErrDenied, right, b.name, whereFrom, said)
@@ -113,7 +116,8 @@ func unanswered(err error) error {
 	)
 	switch {
 	case errors.As(err, &authority):
-		return fmt.Errorf("the store's certificate is signed by nobody known here: name the authority's file (ca=FILE): %w", oneLine(err))
+		return fmt.Errorf("the store's certificate is signed by nobody known here: name the authority's file (ca=FILE): %w",
+			oneLine(err))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("the store's certificate has expired, or this host's clock is wrong: %w", oneLine(err))
 	case errors.As(err, &invalid), errors.As(err, &host):

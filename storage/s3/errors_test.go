@@ -53,7 +53,7 @@ func wantCure(t *testing.T, what string, err error, cure string) {
 
 // TestMissingBucket: no verb takes it for an absent object or an empty listing.
 func TestMissingBucket(t *testing.T) {
-	for name, server := range map[string]*objectstores.S3Server{"versitygw": objectstores.S3(t), "minio": objectstores.Minio(t)} {
+	for name, server := range both(t) {
 		b := open(t, config(t, server, "dr-no-such-bucket"))
 		for verb, err := range verbs(t.Context(), b) {
 			if !errors.Is(err, storage.ErrNoBucket) || errors.Is(err, storage.ErrNotExist) {
@@ -65,7 +65,7 @@ func TestMissingBucket(t *testing.T) {
 }
 
 func TestWrongCredentials(t *testing.T) {
-	for name, server := range map[string]*objectstores.S3Server{"versitygw": objectstores.S3(t), "minio": objectstores.Minio(t)} {
+	for name, server := range both(t) {
 		bucket := server.Bucket(t)
 		for what, change := range map[string]func(*objectstores.S3Server){
 			"secret": func(s *objectstores.S3Server) { s.SecretKey = "not-the-right-one" },
@@ -86,7 +86,7 @@ func TestWrongCredentials(t *testing.T) {
 
 // TestNoRight: who may not write or delete is told which right that wants, and may do the rest.
 func TestNoRight(t *testing.T) {
-	for name, server := range map[string]*objectstores.S3Server{"versitygw": objectstores.S3(t), "minio": objectstores.Minio(t)} {
+	for name, server := range both(t) {
 		t.Run(name, func(t *testing.T) {
 			bucket := server.Bucket(t)
 			put(t, open(t, config(t, server, bucket)), "key", []byte("content"))
@@ -161,7 +161,9 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, endpoint := range []string{"http://127.0.0.1:1", "http://no-such-host.invalid"} {
-		b := open(t, s3.Config{Bucket: "bucket", Endpoint: endpoint, PathStyle: true, Transport: rt})
+		b := open(t, s3.Config{
+			Bucket: "bucket", Endpoint: endpoint, PathStyle: true, Transport: rt, Retry: storage.RetryPolicy{Attempts: 1},
+		})
 		_, err := b.Stat(t.Context(), "key")
 		wantCure(t, endpoint, err, "cannot be reached")
 	}

@@ -91,7 +91,9 @@ func TestHistoryWithinASecond(t *testing.T) {
 }
 
 func FuzzContentRange(f *testing.F) {
-	for _, text := range []string{"bytes 0-9/10", "bytes 10-19/100", "bytes */10", "bytes 5-9/*", "", "bytes 9-5/3", "bytes -1-2/5"} {
+	for _, text := range []string{
+		"bytes 0-9/10", "bytes 10-19/100", "bytes */10", "bytes 5-9/*", "", "bytes 9-5/3", "bytes -1-2/5",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -25,7 +25,8 @@ const settleTime = 30 * time.Second
 // Put implements storage.Bucket. An object of more than Config.Parts.Whole bytes is sent in parts, in memory of
 // (Workers + 1) parts. A lock needs a bucket that was created with Object Lock.
 //
-// A Put that is killed leaves its parts, and one whose request to begin was lost an upload without any: Leftovers shows both.
+// A Put that is killed leaves its parts, and one whose request to begin was lost an upload without any: Leftovers shows
+// both.
 func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	obj, err := b.put(ctx, key, r, o)
 	if err != nil {

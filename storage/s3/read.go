@@ -84,7 +84,9 @@ func byteRange(o storage.OpenOptions) *string {
 }
 
 // openEnd opens a range in which there is no byte: the end of the object, or what lies past it.
-func (b *Bucket) openEnd(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+func (b *Bucket) openEnd(
+	ctx context.Context, key string, o storage.OpenOptions,
+) (io.ReadCloser, storage.Object, error) {
 	found, err := b.head(ctx, key, o.Version)
 	if err != nil {
 		return nil, storage.Object{}, err

@@ -287,14 +287,15 @@ func TestForeignKeys(t *testing.T) {
 
 // TestManyWriters: of 32 that create one object at once, one wins.
 func TestManyWriters(t *testing.T) {
-	for name, server := range map[string]*objectstores.S3Server{"versitygw": objectstores.S3(t), "minio": objectstores.Minio(t)} {
+	for name, server := range both(t) {
 		t.Run(name, func(t *testing.T) {
 			b := open(t, config(t, server, server.Bucket(t)))
 			errs := make([]error, 32)
 			var writers sync.WaitGroup
 			for i := range errs {
 				writers.Go(func() {
-					_, errs[i] = b.Put(t.Context(), "key", bytes.NewReader(content(byte(i), 1000)), storage.PutOptions{IfAbsent: true})
+					src := bytes.NewReader(content(byte(i), 1000))
+					_, errs[i] = b.Put(t.Context(), "key", src, storage.PutOptions{IfAbsent: true})
 				})
 			}
 			writers.Wait()

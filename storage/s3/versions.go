@@ -17,7 +17,8 @@ import (
 )
 
 // Versions implements storage.Versioned. Times are told to the second, as S3 does: what was stored and replaced within one
-// was never there. versitygw gives a version that was replaced the time of its replacement, and so looks emptier than it was.
+// was never there. versitygw gives a version that was replaced the time of its replacement, and so looks emptier than it
+// was.
 func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
 	return func(yield func(storage.Kept, error) bool) {
 		in := &s3.ListObjectVersionsInput{

@@ -85,7 +85,8 @@ func TestBadFile(t *testing.T) {
 	if _, err := transport.New(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
-	for _, content := range []string{"", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
+	const broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	for _, content := range []string{"", "no certificate", broken} {
 		if _, err := transport.New(write(t, content)); err == nil {
 			t.Errorf("%q was taken for certificates", content)
 		}

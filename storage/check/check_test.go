@@ -1,0 +1,334 @@
+package check_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// minute locks for a minute, which costs nothing in a bubble.
+var minute = check.Options{Large: large, Lock: repository.Lock{For: time.Minute}}
+
+func TestMem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		lines := check.Run(t.Context(), b, minute, nil)
+		wantVerdicts(t, lines, nil)
+		locked := left(t, b)
+		if len(locked) != 1 || !strings.HasPrefix(locked[0], ".dr-check-") || !strings.HasSuffix(locked[0], "/locked") {
+			t.Errorf("left are %q, want the locked object alone", locked)
+		}
+		wantSaid(t, line(t, lines, "lock holds"), locked[0], "until 2000-01-01T00:0")
+		wantSaid(t, line(t, lines, "cleaned up"), "locked")
+	})
+}
+
+func TestWithoutALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		lines := check.Run(t.Context(), b, check.Options{Large: large}, nil)
+		wantVerdicts(t, lines, map[string]check.Verdict{"lock holds": check.NotRun})
+		wantLeft(t, b)
+	})
+}
+
+func TestFile(t *testing.T) {
+	b := openFile(t)
+	lines := check.Run(t.Context(), b, minute, nil)
+	wantVerdicts(t, lines, map[string]check.Verdict{"lock holds": check.Wanting, "versioning": check.Note})
+	wantSaid(t, line(t, lines, "lock holds"), "no locks", "--lock")
+	wantLeft(t, b)
+}
+
+// TestBelowAPrefix: all is written below the repository's own root, and AsOf, which cannot look through it, may be given.
+func TestBelowAPrefix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		put(t, b, "other")
+		lines := check.Run(t.Context(), storage.WithPrefix(b, "some/where"), check.Options{Large: large}, nil)
+		wantVerdicts(t, lines, map[string]check.Verdict{"lock holds": check.NotRun, "versioning": check.Note})
+		o := check.Options{Large: large, AsOf: func(_ context.Context, at time.Time) (storage.Bucket, error) {
+			past, err := storage.AsOf(b, at)
+			return storage.WithPrefix(past, "some/where"), err
+		}}
+		lines = check.Run(t.Context(), storage.WithPrefix(b, "some/where"), o, nil)
+		wantVerdicts(t, lines, map[string]check.Verdict{"lock holds": check.NotRun})
+		wantLeft(t, b, "other")
+	})
+}
+
+// needCreate are the lines that are not run where nothing can be created.
+func needCreate() map[string]check.Verdict {
+	not := map[string]check.Verdict{}
+	for _, name := range all[2:13] {
+		not[name] = check.NotRun
+	}
+	return not
+}
+
+func and(verdicts map[string]check.Verdict, name string, v check.Verdict) map[string]check.Verdict {
+	verdicts = maps.Clone(verdicts)
+	verdicts[name] = v
+	return verdicts
+}
+
+func only(name string) map[string]check.Verdict {
+	return map[string]check.Verdict{name: check.Wanting}
+}
+
+// failing has a verb that always fails.
+func failing(verb storage.Verb, err error) func(b *mem.Bucket) storage.Bucket {
+	return func(b *mem.Bucket) storage.Bucket {
+		f := storagetest.Faulty(b)
+		f.On(verb).Always().Fail(err)
+		return f
+	}
+}
+
+// TestLies: every line is seen to fail, by a store that lies in that way alone.
+func TestLies(t *testing.T) {
+	type verdicts = map[string]check.Verdict
+	replaced := verdicts{"replaces in one step": check.Wanting, "pinned reads": check.NotRun, "versioning": check.NotRun}
+	for _, test := range []struct {
+		name  string
+		store func(b *mem.Bucket) storage.Bucket
+		want  verdicts
+		says  map[string]string
+	}{
+		{"no bucket", failing(storage.VerbList, storage.ErrNoBucket),
+			and(and(and(needCreate(), "reachable", check.Wanting), "can create", check.NotRun), "leftovers", check.NotRun),
+			map[string]string{"reachable": "create the bucket", "can create": `"reachable" is wanting`}},
+		{"no right to create", failing(storage.VerbPut, fmt.Errorf("put: %w", storage.ErrDenied)),
+			and(needCreate(), "can create", check.Wanting), map[string]string{"can create": "give these credentials the right"}},
+		{"it overwrites", func(b *mem.Bucket) storage.Bucket { return fakeOverwriting{b} },
+			only("cannot overwrite"), map[string]string{"cannot overwrite": "an object that is there"}},
+		{"it only looks before", func(b *mem.Bucket) storage.Bucket { return fakeLooking{b, 0} },
+			only("cannot overwrite"), map[string]string{"cannot overwrite": "while 1000 bytes went up"}},
+		{"it only looks before it takes parts", func(b *mem.Bucket) storage.Bucket { return fakeLooking{b, large / 2} },
+			only("cannot overwrite"), map[string]string{"cannot overwrite": "while 204800 bytes went up"}},
+		{"it tears", func(b *mem.Bucket) storage.Bucket { return fakeTearing{b} },
+			replaced, map[string]string{"replaces in one step": "16384 bytes"}},
+		{"it has a moment without", func(b *mem.Bucket) storage.Bucket { return fakeAbsent{b} },
+			replaced, map[string]string{"replaces in one step": "does not exist"}},
+		{"it flips a bit", func(b *mem.Bucket) storage.Bucket { return fakeFlipping{b, large / 2} },
+			only("checksum"), map[string]string{"checksum": "from byte 102400 on"}},
+		{"it ignores ranges", func(b *mem.Bucket) storage.Bucket { return fakeWhole{b} },
+			only("can read ranges"), map[string]string{"can read ranges": "offset 0, length 10"}},
+		{"it forgives ranges", func(b *mem.Bucket) storage.Bucket { return fakeForgiving{b} },
+			only("can read ranges"), map[string]string{"can read ranges": "past the end"}},
+		{"it ignores versions", func(b *mem.Bucket) storage.Bucket { return fakeUnpinned{b} },
+			verdicts{"pinned reads": check.Wanting, "versioning": check.Wanting}, nil},
+		{"it lists late", func(b *mem.Bucket) storage.Bucket { return fakeLate{b} },
+			only("lists in order"), map[string]string{"lists in order": `"list/2" is not listed`}},
+		{"it lists in another order", func(b *mem.Bucket) storage.Bucket { return fakeCollating{b} },
+			only("lists in order"), nil},
+		{"it does not delete", func(b *mem.Bucket) storage.Bucket { return fakeKeeping{b} },
+			only("can delete"), nil},
+		{"it publishes what breaks", func(b *mem.Bucket) storage.Bucket { return fakePublishing{b} },
+			only("broken upload leaves nothing"), nil},
+		{"it leaves pieces", func(b *mem.Bucket) storage.Bucket { return fakeSweeper{b, map[string]storage.Object{}, true} },
+			only("broken upload leaves nothing"), map[string]string{"broken upload leaves nothing": "lifecycle rule"}},
+		{"its locks do not hold", func(b *mem.Bucket) storage.Bucket { return fakeUnlocked{b} },
+			only("lock holds"), map[string]string{"lock holds": "was deleted"}},
+		{"it forgets locks", func(b *mem.Bucket) storage.Bucket { return fakeUnlocking{b} },
+			only("lock holds"), map[string]string{"lock holds": "the lock was to last"}},
+		{"it has no locks", func(b *mem.Bucket) storage.Bucket { return fakeLockless{b} },
+			only("lock holds"), map[string]string{"lock holds": "no locks"}},
+		{"its clock is slow", func(b *mem.Bucket) storage.Bucket { return fakeClock{b, -90 * time.Second} },
+			only("clock skew"), map[string]string{"clock skew": "NTP"}},
+		{"its clock is fast", func(b *mem.Bucket) storage.Bucket { return fakeClock{b, 61 * time.Second} },
+			only("clock skew"), map[string]string{"clock skew": "1m1s"}},
+		{"it keeps no versions", func(b *mem.Bucket) storage.Bucket { return fakeHiding{b} },
+			verdicts{"versioning": check.Note}, nil},
+		{"its versioning is off", func(b *mem.Bucket) storage.Bucket { return fakeNewest{b} },
+			verdicts{"versioning": check.Note}, map[string]string{"versioning": "switch the bucket's versioning on"}},
+		{"it confuses versions", func(b *mem.Bucket) storage.Bucket { return fakeConfused{b} },
+			only("versioning"), nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := mem.New()
+				lines := check.Run(t.Context(), test.store(b), minute, nil)
+				cleaned := line(t, lines, "cleaned up").Verdict
+				wantVerdicts(t, lines, and(test.want, "cleaned up", cleaned))
+				for name, words := range test.says {
+					wantSaid(t, line(t, lines, name), words)
+				}
+				if !check.AnyWanting(lines) && !strings.HasPrefix(test.name, "it keeps no") && !strings.HasSuffix(test.name, "off") {
+					t.Error("nothing is wanting")
+				}
+				for _, key := range left(t, b) {
+					if !strings.HasSuffix(key, "/locked") {
+						t.Errorf("%s is left", key)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestSmallSkewIsFine: stores count seconds, and networks take their time.
+func TestSmallSkewIsFine(t *testing.T) {
+	for _, by := range []time.Duration{-59 * time.Second, 59 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			lines := check.Run(t.Context(), fakeClock{mem.New(), by}, minute, nil)
+			wantVerdicts(t, lines, nil)
+			wantSaid(t, line(t, lines, "clock skew"), "less than 1m0s")
+		})
+	}
+}
+
+// TestAppendOnly: a bucket in which these credentials may only add is a good one.
+func TestAppendOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines := check.Run(t.Context(), failing(storage.VerbDelete, storage.ErrDenied)(mem.New()), check.Options{Large: large}, nil)
+		wantVerdicts(t, lines, map[string]check.Verdict{
+			"can delete": check.Note, "lock holds": check.NotRun, "cleaned up": check.Note,
+		})
+		if check.AnyWanting(lines) {
+			t.Error("something is wanting")
+		}
+		wantSaid(t, line(t, lines, "cleaned up"), "stays in .dr-check-")
+	})
+}
+
+// TestLockThatCannotBeTried: a refusal for want of a right says nothing of the lock.
+func TestLockThatCannotBeTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines := check.Run(t.Context(), failing(storage.VerbDelete, storage.ErrDenied)(mem.New()), minute, nil)
+		if l := line(t, lines, "lock holds"); l.Verdict != check.Unknown {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+func TestOldPieces(t *testing.T) {
+	for age, want := range map[time.Duration]check.Verdict{25 * time.Hour: check.Wanting, 23 * time.Hour: check.OK} {
+		synctest.Test(t, func(t *testing.T) {
+			piece := storage.Object{Key: "prod/backups/x", Size: 7, ModTime: time.Now().Add(-age)}
+			f := fakeSweeper{mem.New(), map[string]storage.Object{piece.Key: piece}, false}
+			lines := check.Run(t.Context(), f, minute, nil)
+			wantVerdicts(t, lines, map[string]check.Verdict{"leftovers": want})
+			wantSaid(t, line(t, lines, "leftovers"), map[check.Verdict]string{
+				check.Wanting: "1 pieces", check.OK: "1 of uploads that may still run",
+			}[want])
+			if len(f.pieces) != 1 {
+				t.Error("a piece of somebody else was removed")
+			}
+		})
+	}
+}
+
+// TestFormerChecks: what a killed check has left is removed when it is a day old.
+func TestFormerChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		o := storage.PutOptions{RetainUntil: time.Now().Add(48 * time.Hour)}
+		if _, err := b.Put(t.Context(), ".dr-check-locked/locked", strings.NewReader("x"), o); err != nil {
+			t.Fatal(err)
+		}
+		pieces := map[string]storage.Object{}
+		for _, key := range []string{".dr-check-old/x", "prod/x"} {
+			pieces[key] = storage.Object{Key: key, ModTime: time.Now()}
+		}
+		put(t, b, ".dr-check-old/list/a")
+		put(t, b, ".dr-checkered/a")
+		time.Sleep(25 * time.Hour)
+		put(t, b, ".dr-check-young/a")
+		lines := check.Run(t.Context(), fakeSweeper{b, pieces, false}, check.Options{Large: large}, nil)
+		wantVerdicts(t, lines, map[string]check.Verdict{"lock holds": check.NotRun, "leftovers": check.Wanting})
+		wantSaid(t, line(t, lines, "cleaned up"), "1 objects of former checks")
+		if _, err := b.Stat(t.Context(), ".dr-check-old/list/a"); err == nil {
+			t.Error("the old one is still there")
+		}
+		for _, key := range []string{".dr-check-locked/locked", ".dr-checkered/a", ".dr-check-young/a"} {
+			if _, err := readAll(t.Context(), b, key); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, other := pieces["prod/x"]; len(pieces) != 1 || !other {
+			t.Errorf("pieces left: %v", pieces)
+		}
+	})
+}
+
+// interrupting cancels at the nth call of Put, before or while it runs.
+type interrupting struct {
+	storage.Bucket
+	left   int
+	cancel context.CancelFunc
+}
+
+func (i *interrupting) Unwrap() storage.Bucket { return i.Bucket }
+
+// TestInterrupted: whenever it is interrupted, every line is there and nothing else is.
+func TestInterrupted(t *testing.T) {
+	names := len(check.Run(t.Context(), openFile(t), check.Options{Large: large}, nil))
+	for n := 1; n <= names; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			seen := 0
+			b := openFile(t)
+			lines := check.Run(ctx, b, check.Options{Large: large}, func(storage.Event) {
+				if seen++; seen == n {
+					cancel()
+				}
+			})
+			got := verdicts(t, lines)
+			for i, name := range all[:14] {
+				if i >= n-1 && got[name] != check.NotRun || i < n-1 && name != "lock holds" && got[name] == check.NotRun {
+					t.Errorf("%q is %s", name, got[name])
+				}
+			}
+			if n > 1 && got["cleaned up"] != check.OK {
+				t.Errorf("clean up: %+v", line(t, lines, "cleaned up"))
+			}
+			wantLeft(t, b)
+		})
+	}
+}
+
+// TestInterruptedAnywhere cancels while requests are on their way.
+func TestInterruptedAnywhere(t *testing.T) {
+	for n := 1; n < 40; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			b := mem.New()
+			f := storagetest.Faulty(b)
+			f.On(storage.VerbPut).Nth(n).Delay(time.Hour)
+			time.AfterFunc(30*time.Minute, cancel)
+			lines := check.Run(ctx, f, check.Options{Large: large}, nil)
+			if got := line(t, lines, "clock skew"); got.Verdict != check.NotRun {
+				t.Errorf("after call %d: %+v", n, got)
+			}
+			wantLeft(t, b)
+		})
+	}
+}
+
+// TestNoClusterOfItsOwn: what a check writes is not taken for a cluster's.
+func TestNoClusterOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		put(t, b, ".a/x")
+		put(t, b, "prod/backups/x")
+		check.Run(t.Context(), b, minute, func(storage.Event) {
+			names, err := repository.Clusters(t.Context(), b)
+			if err != nil || len(names) != 1 || names[0] != "prod" {
+				t.Errorf("clusters %q, %v", names, err)
+			}
+		})
+	})
+}

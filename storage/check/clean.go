@@ -1,0 +1,123 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+const (
+	// cleanTime is how long cleaning up may take, also when ctx has ended.
+	cleanTime = time.Minute
+	// abandoned is the age of what a check that was killed has left.
+	abandoned = 24 * time.Hour
+)
+
+// cleaning is what came of it.
+type cleaning struct {
+	removed, locked int
+	denied, other   error
+}
+
+// cleanUp removes what this check has made, and what checks that were killed have left. reached says that the store
+// answers at all.
+func (p *probe) cleanUp(ctx context.Context, reached bool) Line {
+	if !reached {
+		return notRun("nothing was written")
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+	defer cancel()
+	var c cleaning
+	for _, obj := range p.made {
+		c.remove(ctx, p.bucket, obj.Key, obj.Version)
+	}
+	// What a Put has stored without saying so.
+	for obj, err := range p.bucket.List(ctx, storage.ListOptions{}) {
+		c.take(err)
+		if err == nil {
+			c.remove(ctx, p.bucket, obj.Key, "")
+		}
+	}
+	c.sweep(ctx, p.root, p.dir, 0)
+	mine := c
+	c.removeAbandoned(ctx, p.root, p.dir)
+	c.sweep(ctx, p.root, folder, abandoned)
+	return c.line(p.dir, c.removed-mine.removed)
+}
+
+func (c *cleaning) remove(ctx context.Context, b storage.Bucket, key, version string) {
+	err := b.Delete(ctx, key, storage.DeleteOptions{Version: version})
+	if version != "" && errors.Is(err, storage.ErrDenied) { // to hide it may be allowed
+		err = b.Delete(ctx, key, storage.DeleteOptions{})
+	}
+	if c.take(err); err == nil {
+		c.removed++
+	}
+}
+
+func (c *cleaning) take(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, storage.ErrLocked):
+		c.locked++
+	case errors.Is(err, storage.ErrDenied):
+		c.denied = err
+	default:
+		c.other = err
+	}
+}
+
+// sweep removes pieces of uploads that are older than age.
+func (c *cleaning) sweep(ctx context.Context, root storage.Bucket, prefix string, age time.Duration) {
+	sweeper, sweeps := storage.AsSweeper(root)
+	if !sweeps {
+		return
+	}
+	for piece, err := range sweeper.Leftovers(ctx, prefix) {
+		if err != nil {
+			c.take(err)
+			return
+		}
+		if time.Since(piece.ModTime) >= age {
+			c.take(sweeper.Sweep(ctx, piece))
+		}
+	}
+}
+
+func (c *cleaning) removeAbandoned(ctx context.Context, root storage.Bucket, mine string) {
+	var old []string
+	for obj, err := range root.List(ctx, storage.ListOptions{Prefix: folder}) {
+		if err != nil {
+			c.take(err)
+			return
+		}
+		if !strings.HasPrefix(obj.Key, mine) && time.Since(obj.ModTime) >= abandoned {
+			old = append(old, obj.Key)
+		}
+	}
+	for _, key := range old {
+		c.remove(ctx, root, key, "")
+	}
+}
+
+func (c *cleaning) line(dir string, former int) Line {
+	later := "a check that may, more than a day later, removes them"
+	switch {
+	case c.other != nil:
+		return unknown(later, "something may be left in %s: %s", dir, oneLine(c.other))
+	case c.denied != nil:
+		return note(later, "what was written stays in %s: %s", dir, oneLine(c.denied))
+	}
+	seen := "nothing is left"
+	if c.locked > 0 {
+		seen = fmt.Sprintf("what is locked stays in %s, until a check more than a day later", dir)
+	}
+	if former > 0 {
+		seen += fmt.Sprintf("; %d objects of former checks were removed", former)
+	}
+	return ok("%s", seen)
+}

@@ -1,0 +1,317 @@
+package check_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+)
+
+// Each fake is a store in memory that lies in one way.
+
+// fakeOverwriting takes no notice of IfAbsent.
+type fakeOverwriting struct{ *mem.Bucket }
+
+func (f fakeOverwriting) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	o.IfAbsent = false
+	return f.Bucket.Put(ctx, key, r, o)
+}
+
+// fakeLooking looks whether the key is taken before an upload of some size, and not when it ends.
+type fakeLooking struct {
+	*mem.Bucket
+	above int
+}
+
+func (f fakeLooking) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if !o.IfAbsent {
+		return f.Bucket.Put(ctx, key, r, o)
+	}
+	if _, err := f.Stat(ctx, key); err == nil {
+		return storage.Object{}, storage.ErrExist
+	}
+	content, err := io.ReadAll(r)
+	if err != nil {
+		return storage.Object{}, err
+	}
+	o.IfAbsent = len(content) <= f.above
+	return f.Bucket.Put(ctx, key, bytes.NewReader(content), o)
+}
+
+// fakeTearing shows half of what replaces an object before all of it.
+type fakeTearing struct{ *mem.Bucket }
+
+func (f fakeTearing) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	content, err := io.ReadAll(r)
+	if err == nil && !o.IfAbsent {
+		if _, err = f.Bucket.Put(ctx, key, bytes.NewReader(content[:len(content)/2]), o); err == nil {
+			time.Sleep(time.Second)
+		}
+	}
+	if err != nil {
+		return storage.Object{}, err
+	}
+	return f.Bucket.Put(ctx, key, bytes.NewReader(content), o)
+}
+
+// fakeAbsent deletes what is to be replaced first.
+type fakeAbsent struct{ *mem.Bucket }
+
+func (f fakeAbsent) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if !o.IfAbsent {
+		if err := f.Delete(ctx, key, storage.DeleteOptions{}); err != nil {
+			return storage.Object{}, err
+		}
+		time.Sleep(time.Second)
+	}
+	return f.Bucket.Put(ctx, key, r, o)
+}
+
+// fakeWhole sends the whole object, whatever range is asked for.
+type fakeWhole struct{ *mem.Bucket }
+
+func (f fakeWhole) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	o.Offset, o.Length = 0, 0
+	return f.Bucket.Open(ctx, key, o)
+}
+
+// fakeForgiving sends nothing for a range that begins past the end.
+type fakeForgiving struct{ *mem.Bucket }
+
+func (f fakeForgiving) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	obj, err := f.Stat(ctx, key)
+	if err == nil && o.Version == "" {
+		o.Offset = min(o.Offset, obj.Size)
+	}
+	return f.Bucket.Open(ctx, key, o)
+}
+
+// fakeUnpinned sends the newest version, whatever is asked for.
+type fakeUnpinned struct{ *mem.Bucket }
+
+func (f fakeUnpinned) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	o.Version = ""
+	return f.Bucket.Open(ctx, key, o)
+}
+
+// fakeFlipping flips a bit of an object that is larger than some size.
+type fakeFlipping struct {
+	*mem.Bucket
+	above int64
+}
+
+func (f fakeFlipping) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	r, obj, err := f.Bucket.Open(ctx, key, o)
+	if err != nil || obj.Size <= f.above {
+		return r, obj, err
+	}
+	content, err := io.ReadAll(r)
+	if err != nil {
+		return nil, obj, err
+	}
+	content = slices.Clone(content)
+	content[len(content)/2] ^= 1
+	return io.NopCloser(bytes.NewReader(content)), obj, r.Close()
+}
+
+// fakeLate lists an object only when it is a minute old.
+type fakeLate struct{ *mem.Bucket }
+
+func (f fakeLate) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		for obj, err := range f.Bucket.List(ctx, o) {
+			if err == nil && time.Since(obj.ModTime) < time.Minute {
+				continue
+			}
+			if !yield(obj, err) {
+				return
+			}
+		}
+	}
+}
+
+// fakeCollating lists in the order of a language, not of bytes.
+type fakeCollating struct{ *mem.Bucket }
+
+func (f fakeCollating) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		var all []storage.Object
+		for obj, err := range f.Bucket.List(ctx, o) {
+			if err != nil {
+				yield(obj, err)
+				return
+			}
+			all = append(all, obj)
+		}
+		slices.SortFunc(all, func(a, b storage.Object) int {
+			return strings.Compare(strings.ToLower(a.Key), strings.ToLower(b.Key))
+		})
+		for _, obj := range all {
+			if !yield(obj, nil) {
+				return
+			}
+		}
+	}
+}
+
+// fakeKeeping says that it has deleted, and has not.
+type fakeKeeping struct{ *mem.Bucket }
+
+func (f fakeKeeping) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+	if o.Version != "" { // so that the test can clean up
+		return f.Bucket.Delete(ctx, key, o)
+	}
+	return nil
+}
+
+// fakePublishing stores what has come when an upload breaks.
+type fakePublishing struct{ *mem.Bucket }
+
+func (f fakePublishing) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	content, err := io.ReadAll(r)
+	obj, perr := f.Bucket.Put(context.WithoutCancel(ctx), key, bytes.NewReader(content), o)
+	if perr != nil {
+		return obj, perr
+	}
+	return obj, err
+}
+
+// fakeSweeper has pieces of uploads, and removes none of its own accord.
+type fakeSweeper struct {
+	*mem.Bucket
+	pieces map[string]storage.Object
+	broken bool // each upload that breaks leaves one
+}
+
+func (f fakeSweeper) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	obj, err := f.Bucket.Put(ctx, key, r, o)
+	if err != nil && f.broken && !o.IfAbsent {
+		f.pieces[key] = storage.Object{Key: key, Size: 7, ModTime: time.Now()}
+	}
+	return obj, err
+}
+
+func (f fakeSweeper) Leftovers(_ context.Context, prefix string) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		for _, piece := range f.pieces {
+			if strings.HasPrefix(piece.Key, prefix) && !yield(piece, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (f fakeSweeper) Sweep(_ context.Context, piece storage.Object) error {
+	delete(f.pieces, piece.Key)
+	return nil
+}
+
+// fakeUnlocked tells of locks, and has a client that refuses to delete what has one: the store itself deletes all.
+type fakeUnlocked struct{ *mem.Bucket }
+
+func (f fakeUnlocked) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	until := o.RetainUntil
+	o.RetainUntil = time.Time{}
+	obj, err := f.Bucket.Put(ctx, key, r, o)
+	obj.RetainUntil = until
+	return obj, err
+}
+
+func (f fakeUnlocked) Stat(ctx context.Context, key string) (storage.Object, error) {
+	obj, err := f.Bucket.Stat(ctx, key)
+	if strings.HasSuffix(key, "/locked") {
+		obj.RetainUntil = time.Now().Add(time.Hour)
+	}
+	return obj, err
+}
+
+func (f fakeUnlocked) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+	if strings.HasSuffix(key, "/locked") && o.Version == "" && !o.Unasked {
+		return storage.ErrLocked
+	}
+	return f.Bucket.Delete(ctx, key, o)
+}
+
+// fakeUnlocking forgets locks.
+type fakeUnlocking struct{ *mem.Bucket }
+
+func (f fakeUnlocking) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	o.RetainUntil = time.Time{}
+	return f.Bucket.Put(ctx, key, r, o)
+}
+
+// fakeLockless has no locks.
+type fakeLockless struct{ *mem.Bucket }
+
+func (f fakeLockless) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if !o.RetainUntil.IsZero() {
+		return storage.Object{}, storage.ErrUnsupported
+	}
+	return f.Bucket.Put(ctx, key, r, o)
+}
+
+// fakeClock is off.
+type fakeClock struct {
+	*mem.Bucket
+	by time.Duration
+}
+
+func (f fakeClock) Stat(ctx context.Context, key string) (storage.Object, error) {
+	obj, err := f.Bucket.Stat(ctx, key)
+	obj.ModTime = obj.ModTime.Add(f.by)
+	return obj, err
+}
+
+func (f fakeClock) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
+	return func(yield func(storage.Kept, error) bool) {
+		for kept, err := range f.Bucket.Versions(ctx, o) {
+			kept.ModTime = kept.ModTime.Add(f.by)
+			if !kept.Until.IsZero() {
+				kept.Until = kept.Until.Add(f.by)
+			}
+			if !yield(kept, err) {
+				return
+			}
+		}
+	}
+}
+
+// fakeNewest could keep versions, and does not.
+type fakeNewest struct{ *mem.Bucket }
+
+func (f fakeNewest) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
+	return func(yield func(storage.Kept, error) bool) {
+		for kept, err := range f.Bucket.Versions(ctx, o) {
+			if (err != nil || kept.Until.IsZero()) && !yield(kept, err) {
+				return
+			}
+		}
+	}
+}
+
+// fakeConfused takes one version for another when it is asked for the past.
+type fakeConfused struct{ *mem.Bucket }
+
+func (f fakeConfused) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
+	return func(yield func(storage.Kept, error) bool) {
+		for kept, err := range f.Bucket.Versions(ctx, o) {
+			if err == nil {
+				if newest, serr := f.Stat(ctx, kept.Key); serr == nil {
+					kept.Version = newest.Version
+				}
+			}
+			if !yield(kept, err) {
+				return
+			}
+		}
+	}
+}
+
+// fakeHiding has no versions to be seen.
+type fakeHiding struct{ storage.Bucket }

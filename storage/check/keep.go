@@ -1,0 +1,212 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+const (
+	// maxSkew is how far the store's clock may be off: locks and leases are counted by it.
+	maxSkew = time.Minute
+	// tick is more than the step of any store's times.
+	tick = 1200 * time.Millisecond
+	// oldPiece is the age at which a piece of an upload is no longer one that still runs. Backups have the same grace.
+	oldPiece = 24 * time.Hour
+)
+
+func (p *probe) canDelete(ctx context.Context) Line {
+	const key = "deleted"
+	if _, err := p.put(ctx, key, bytes.NewReader(p.content(0, small)), createOnly); err != nil {
+		return failed(err)
+	}
+	for range 2 { // the second time it is not there any more, which is no error
+		err := p.bucket.Delete(ctx, key, storage.DeleteOptions{})
+		if errors.Is(err, storage.ErrDenied) || errors.Is(err, storage.ErrLocked) {
+			return note("right where backups must stay; whoever prunes needs other credentials",
+				"nothing can be deleted, so that old backups stay, and what this check has written: %s", oneLine(err))
+		}
+		if err != nil {
+			return failed(err)
+		}
+	}
+	if _, err := p.bucket.Stat(ctx, key); !errors.Is(err, storage.ErrNotExist) {
+		return wanting(anotherStore, "an object that was deleted is still there (error: %v)", err)
+	}
+	all, err := keys(ctx, p.bucket, storage.ListOptions{Prefix: key})
+	switch {
+	case err != nil:
+		return failed(err)
+	case slices.Contains(all, key):
+		return wanting(anotherStore, "an object that was deleted is still listed")
+	}
+	return ok("an object was deleted, and is gone at once")
+}
+
+// lockHolds does not ask the store whether there is a lock: only what it refuses counts.
+func (p *probe) lockHolds(ctx context.Context) Line {
+	const key = "locked"
+	if p.o.Lock.For <= 0 {
+		return notRun("it was not asked for: --lock 1m leaves one object in the store for a minute")
+	}
+	until := time.Now().Add(p.o.Lock.For).Truncate(time.Second).Add(time.Second)
+	content := p.content(0, small)
+	obj, err := p.put(ctx, key, bytes.NewReader(content),
+		storage.PutOptions{IfAbsent: true, RetainUntil: until, Compliance: p.o.Lock.Compliance})
+	if errors.Is(err, storage.ErrUnsupported) {
+		return wanting("use a bucket that was created with object lock, or back up without --lock",
+			"the store has no locks: %s", oneLine(err))
+	}
+	if err != nil {
+		return failed(err)
+	}
+	there, err := p.bucket.Stat(ctx, key)
+	if err != nil {
+		return failed(err)
+	}
+	if there.RetainUntil.Before(until) {
+		return wanting(anotherStore, "the lock was to last until %s, the store says %s", stamp(until), stamp(there.RetainUntil))
+	}
+	if l := p.tryToDelete(ctx, key, obj.Version, until); l.Verdict != OK {
+		return l
+	}
+	if err := p.same(ctx, key, storage.OpenOptions{Version: obj.Version}, content); err != nil {
+		return wanting(lockCure, "deleting it was refused, and yet: %s", oneLine(err))
+	}
+	return ok("the store has refused to delete it; %s%s stays until %s", p.dir, key, stamp(until))
+}
+
+const lockCure = "do not rely on locks in this store: whoever has these credentials can delete backups"
+
+func (p *probe) tryToDelete(ctx context.Context, key, version string, until time.Time) Line {
+	for _, o := range []storage.DeleteOptions{{}, {Version: version, Unasked: true}} {
+		err := p.bucket.Delete(ctx, key, o)
+		switch {
+		case errors.Is(err, storage.ErrLocked):
+		case !time.Now().Before(until):
+			return unknown("use a longer --lock", "the lock had ended before it could be tried")
+		case errors.Is(err, storage.ErrDenied):
+			return unknown("check with credentials that may delete",
+				"deleting was refused for want of a right, not for the lock: %s", oneLine(err))
+		case err != nil:
+			return failed(err)
+		default:
+			return wanting(lockCure, "an object that is locked until %s was deleted", stamp(until))
+		}
+	}
+	return Line{Verdict: OK}
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+const switchOn = "switch the bucket's versioning on: then --as-of reads what somebody has deleted or overwritten"
+
+// versioning replaces an object and looks for the one before.
+func (p *probe) versioning(ctx context.Context) Line {
+	const key = "versions"
+	if _, err := p.asOf(ctx, time.Now()); errors.Is(err, storage.ErrUnsupported) {
+		return note("use a store with versions, if somebody may delete or overwrite backups", "the store keeps no versions")
+	}
+	if _, err := p.put(ctx, key, bytes.NewReader(p.content(1, small)), storage.PutOptions{}); err != nil {
+		return failed(err)
+	}
+	first, err := p.bucket.Stat(ctx, key)
+	if err != nil {
+		return failed(err)
+	}
+	select {
+	case <-ctx.Done():
+		return notRun("interrupted")
+	case <-time.After(tick):
+	}
+	if _, err := p.put(ctx, key, bytes.NewReader(p.content(2, small)), storage.PutOptions{}); err != nil {
+		return failed(err)
+	}
+	past, err := p.asOf(ctx, first.ModTime)
+	if err != nil {
+		return unknown(cureOf(err), "%s", oneLine(err))
+	}
+	before := probe{bucket: past}
+	err = before.same(ctx, key, storage.OpenOptions{}, p.content(1, small))
+	switch {
+	case errors.Is(err, storage.ErrNotExist):
+		return note(switchOn, "an object that is replaced or deleted is gone")
+	case errors.Is(err, storage.ErrDenied):
+		return unknown(cureOf(err), "%s", oneLine(err))
+	case err != nil:
+		return wanting("do not rely on --as-of in this store", "as it was before it was replaced: %s", oneLine(err))
+	}
+	return ok("an object that was replaced is read as of before")
+}
+
+// asOf is the check's own folder at t.
+func (p *probe) asOf(ctx context.Context, t time.Time) (past storage.Bucket, err error) {
+	if p.o.AsOf != nil {
+		past, err = p.o.AsOf(ctx, t)
+	} else {
+		past, err = storage.AsOf(p.root, t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return storage.WithPrefix(past, p.dir), nil
+}
+
+func (p *probe) clockSkew(ctx context.Context) Line {
+	const key = "clock"
+	before := time.Now()
+	if _, err := p.put(ctx, key, bytes.NewReader(p.content(0, small)), createOnly); err != nil {
+		return failed(err)
+	}
+	after := time.Now()
+	obj, err := p.bucket.Stat(ctx, key)
+	if err != nil {
+		return failed(err)
+	}
+	skew := outside(obj.ModTime, before.Add(-tick), after) // a store that counts seconds drops what is behind them
+	if skew.Abs() > maxSkew {
+		return wanting("set both clocks by NTP: locks and leases are counted by them",
+			"the store's clock is %s from this host's", skew.Round(time.Second))
+	}
+	return ok("the store's clock and this host's differ by less than %v", max(skew.Abs().Truncate(time.Second)+time.Second, tick).Round(time.Second))
+}
+
+// outside is how far t is before from (below zero) or behind to.
+func outside(t, from, to time.Time) time.Duration {
+	switch {
+	case t.Before(from):
+		return t.Sub(from)
+	case t.After(to):
+		return t.Sub(to)
+	}
+	return 0
+}
+
+// leftovers counts what killed uploads have left anywhere in the repository.
+func (p *probe) leftovers(ctx context.Context) Line {
+	sweeper, sweeps := storage.AsSweeper(p.root)
+	if !sweeps {
+		return ok("this kind of store keeps none")
+	}
+	var old, young, size int64
+	for piece, err := range sweeper.Leftovers(ctx, "") {
+		switch {
+		case err != nil:
+			return unknown(cureOf(err), "%s", oneLine(err))
+		case time.Since(piece.ModTime) < oldPiece:
+			young++
+		default:
+			old++
+			size += piece.Size
+		}
+	}
+	if old > 0 {
+		return wanting("dr backup removes those of its cluster; let the store remove unfinished uploads after 7 days (a lifecycle rule)",
+			"%d pieces of uploads that were killed more than a day ago, %d bytes", old, size)
+	}
+	return ok("none older than a day, %d of uploads that may still run", young)
+}

@@ -1,0 +1,152 @@
+package check_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+)
+
+func TestMain(m *testing.M) { os.Exit(objectstores.Main(m)) }
+
+var errTest = errors.New("broken by the test")
+
+// large is enough for stores that know no parts.
+const large = 200 << 10
+
+func openFile(t *testing.T) storage.Bucket {
+	t.Helper()
+	b, err := file.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func put(t *testing.T, b storage.Bucket, key string) {
+	t.Helper()
+	if _, err := b.Put(t.Context(), key, strings.NewReader("content"), storage.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verdicts are those of every line, by name.
+func verdicts(t *testing.T, lines []check.Line) map[string]check.Verdict {
+	t.Helper()
+	found := map[string]check.Verdict{}
+	for _, l := range lines {
+		name := l.Name
+		if l.Of != "" {
+			name = l.Of + ": " + name
+		}
+		if _, twice := found[name]; twice {
+			t.Errorf("two lines are named %q", name)
+		}
+		found[name] = l.Verdict
+		if l.Verdict == check.Wanting && l.Cure == "" {
+			t.Errorf("%q is wanting and has no cure", name)
+		}
+		if l.Seen == "" || strings.Contains(l.Seen+l.Cure, "\n") {
+			t.Errorf("%q says %q, cure %q", name, l.Seen, l.Cure)
+		}
+	}
+	return found
+}
+
+// all are the names of the lines that every run has.
+var all = []string{
+	"reachable", "can create", "cannot overwrite", "replaces in one step", "checksum", "can read ranges", "pinned reads",
+	"lists in order", "can delete", "broken upload leaves nothing", "lock holds", "versioning", "clock skew", "leftovers",
+	"cleaned up",
+}
+
+// wantVerdicts fails unless every line is ok but those of except.
+func wantVerdicts(t *testing.T, lines []check.Line, except map[string]check.Verdict) {
+	t.Helper()
+	want := map[string]check.Verdict{}
+	for _, name := range all {
+		want[name] = check.OK
+	}
+	maps.Copy(want, except)
+	got := verdicts(t, lines)
+	for _, l := range lines {
+		if l.Of == "" && got[l.Name] != want[l.Name] {
+			t.Errorf("%q is %s, want %s: %s", l.Name, l.Verdict, want[l.Name], l.Seen)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d lines, want %d: %v", len(got), len(want), got)
+	}
+}
+
+// line finds a line by its name.
+func line(t *testing.T, lines []check.Line, name string) check.Line {
+	t.Helper()
+	i := slices.IndexFunc(lines, func(l check.Line) bool { return l.Name == name })
+	if i < 0 {
+		t.Fatalf("no line %q", name)
+	}
+	return lines[i]
+}
+
+// wantSaid fails unless a line says all of words.
+func wantSaid(t *testing.T, l check.Line, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(l.Seen+" "+l.Cure, word) {
+			t.Errorf("%q says %q, cure %q; want %q", l.Name, l.Seen, l.Cure, word)
+		}
+	}
+}
+
+// left are the objects of b, with the versions that it keeps, and the pieces of uploads.
+func left(t *testing.T, b storage.Bucket) []string {
+	t.Helper()
+	var found []string
+	take := func(obj storage.Object, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, obj.Key)
+	}
+	for obj, err := range b.List(t.Context(), storage.ListOptions{}) {
+		take(obj, err)
+	}
+	if v, ok := b.(storage.Versioned); ok {
+		for kept, err := range v.Versions(t.Context(), storage.ListOptions{}) {
+			take(kept.Object, err)
+		}
+	}
+	if s, ok := storage.AsSweeper(b); ok {
+		for piece, err := range s.Leftovers(t.Context(), "") {
+			take(piece, err)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+func wantLeft(t *testing.T, b storage.Bucket, want ...string) {
+	t.Helper()
+	if got := left(t, b); !slices.Equal(got, want) {
+		t.Errorf("left are %q, want %q", got, want)
+	}
+}
+
+func readAll(ctx context.Context, b storage.Bucket, key string) ([]byte, error) {
+	r, _, err := b.Open(ctx, key, storage.OpenOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}

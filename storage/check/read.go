@@ -1,0 +1,160 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+func (p *probe) read(ctx context.Context, key string, o storage.OpenOptions) ([]byte, error) {
+	r, _, err := p.bucket.Open(ctx, key, o)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+// same fails unless what is read is want.
+func (p *probe) same(ctx context.Context, key string, o storage.OpenOptions, want []byte) error {
+	got, err := p.read(ctx, key, o)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	at := 0
+	for at < min(len(got), len(want)) && got[at] == want[at] {
+		at++
+	}
+	return fmt.Errorf("%q was read as %d bytes that differ from the %d that were stored, from byte %d on", key, len(got), len(want), at)
+}
+
+func keys(ctx context.Context, b storage.Bucket, o storage.ListOptions) ([]string, error) {
+	var all []string
+	for obj, err := range b.List(ctx, o) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, obj.Key)
+	}
+	return all, nil
+}
+
+func (p *probe) checksum(ctx context.Context) Line {
+	for key, size := range map[string]int{"small": small, "large": p.o.Large} {
+		obj, err := p.put(ctx, key, bytes.NewReader(p.content(6, size)), createOnly)
+		if err != nil {
+			return failed(err)
+		}
+		if err := p.same(ctx, key, storage.OpenOptions{}, p.content(6, size)); err != nil {
+			return wanting(anotherStore, "%s", oneLine(err))
+		}
+		if key == "large" {
+			p.large = obj
+		}
+	}
+	return ok("%d and %d bytes came back as they went", small, p.o.Large)
+}
+
+// readsRanges reads a small object and, where there is one, the seam of a large one.
+func (p *probe) readsRanges(ctx context.Context) Line {
+	const key = "created"
+	content := p.content(0, small)
+	for _, o := range []storage.OpenOptions{
+		{Length: 10}, {Offset: 10, Length: 20}, {Offset: 500}, {Offset: small - 10, Length: 100}, {Offset: small - 1},
+		{Offset: small},
+	} {
+		if err := p.same(ctx, key, o, cut(content, o)); err != nil {
+			return wanting(anotherStore, "offset %d, length %d of %d bytes: %s", o.Offset, o.Length, small, oneLine(err))
+		}
+	}
+	_, err := p.read(ctx, key, storage.OpenOptions{Offset: small + 1})
+	if !errors.Is(err, storage.ErrRange) {
+		return wanting(anotherStore, "a range that begins past the end gives no error of its kind, but: %v", err)
+	}
+	if p.large.Size == 0 {
+		return ok("offset, length and past the end; not in an object in parts, as there is none")
+	}
+	o := storage.OpenOptions{Offset: int64(p.o.Large) / 2, Length: int64(p.o.Large) / 2}
+	if err := p.same(ctx, p.large.Key, o, cut(p.content(6, p.o.Large), o)); err != nil {
+		return wanting(anotherStore, "the second half of %d bytes: %s", p.o.Large, oneLine(err))
+	}
+	return ok("offset, length and past the end, also in an object in parts")
+}
+
+// cut is what o asks for.
+func cut(content []byte, o storage.OpenOptions) []byte {
+	content = content[o.Offset:]
+	if o.Length > 0 {
+		content = content[:min(o.Length, int64(len(content)))]
+	}
+	return content
+}
+
+func (p *probe) pinnedReads(ctx context.Context) Line {
+	const key = "pinned"
+	first, err := p.put(ctx, key, bytes.NewReader(p.content(7, small)), storage.PutOptions{})
+	if err != nil {
+		return failed(err)
+	}
+	second, err := p.put(ctx, key, bytes.NewReader(p.content(8, small)), storage.PutOptions{})
+	if err != nil {
+		return failed(err)
+	}
+	if first.Version == second.Version {
+		return wanting(anotherStore, "two contents under one key have the same version")
+	}
+	if err := p.same(ctx, key, storage.OpenOptions{Version: second.Version}, p.content(8, small)); err != nil {
+		return wanting(anotherStore, "the newest version, by its name: %s", oneLine(err))
+	}
+	err = p.same(ctx, key, storage.OpenOptions{Version: first.Version}, p.content(7, small))
+	switch {
+	case err == nil:
+		return ok("a version that was replaced is still read by its name")
+	case errors.Is(err, storage.ErrNotExist):
+		return ok("a version that was replaced is refused, and not mixed up with the new one")
+	}
+	return wanting(anotherStore, "a version that was replaced: %s", oneLine(err))
+}
+
+// lists puts keys out of order, and wants to see each at once.
+func (p *probe) lists(ctx context.Context) Line {
+	names := []string{"list/2", "list/10", "list/1", "list/a b", "list/B", "list/-", "list/%41"}
+	for _, key := range names {
+		if _, err := p.put(ctx, key, bytes.NewReader(p.content(9, 10)), createOnly); err != nil {
+			return failed(err)
+		}
+		got, err := keys(ctx, p.bucket, storage.ListOptions{Prefix: "list/"})
+		if err != nil {
+			return failed(err)
+		}
+		if !slices.Contains(got, key) {
+			return wanting(anotherStore, "%q is not listed right after it was stored", key)
+		}
+	}
+	slices.Sort(names)
+	for _, o := range []storage.ListOptions{{Prefix: "list/"}, {Prefix: "list/", After: "list/10"}, {Prefix: "list/1"}} {
+		got, err := keys(ctx, p.bucket, o)
+		if err != nil {
+			return failed(err)
+		}
+		if want := chosen(names, o); !slices.Equal(got, want) {
+			return wanting(anotherStore, "with prefix %q and after %q it lists %q, not %q", o.Prefix, o.After, got, want)
+		}
+	}
+	return ok("in byte order, and at once")
+}
+
+// chosen are those of the sorted names that o asks for.
+func chosen(names []string, o storage.ListOptions) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return !bytes.HasPrefix([]byte(name), []byte(o.Prefix)) || name <= o.After
+	})
+}

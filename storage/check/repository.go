@@ -1,0 +1,100 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+const (
+	newestBackup = "newest backup"
+	encryption   = "encryption"
+	signature    = "signature"
+)
+
+// repository looks at the newest backup of each cluster.
+func (p *probe) repository(ctx context.Context) []Line {
+	if ctx.Err() != nil {
+		return nil
+	}
+	names := p.o.Clusters
+	if names == nil {
+		var err error
+		if names, err = repository.Clusters(ctx, p.root); err != nil {
+			return []Line{failed(err).named(newestBackup)}
+		}
+	}
+	var lines []Line
+	for _, name := range names {
+		for _, l := range p.cluster(ctx, name) {
+			l.Of = name
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+func (p *probe) cluster(ctx context.Context, name string) []Line {
+	c, err := repository.OpenWith(p.root, name, repository.Policy{Trust: p.o.Trust})
+	if err != nil {
+		return []Line{failed(err).named(newestBackup)}
+	}
+	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
+	if err != nil {
+		return []Line{failed(err).named(newestBackup)}
+	}
+	if len(catalog.Untrusted) > 0 {
+		return []Line{wanting("find out who has written it, or add the key that has signed it with --trust",
+			"%s", oneLine(catalog.Untrusted[0].Err)).named(signature)}
+	}
+	b, err := catalog.Latest()
+	switch {
+	case errors.Is(err, repository.ErrNotFound):
+		return []Line{note("take one with dr backup", "there is none").named(newestBackup)}
+	case err != nil:
+		return []Line{wanting("take another one with dr backup, and look at this one with dr verify",
+			"%s", oneLine(err)).named(newestBackup)}
+	}
+	age := time.Since(b.Started).Truncate(time.Second)
+	return []Line{
+		ok("%s, taken %v ago, at revision %d, %d bytes", b.ID, age, b.Revision, b.Stored.Size).named(newestBackup),
+		encrypted(b).named(encryption),
+		p.signed(ctx, b).named(signature),
+	}
+}
+
+func encrypted(b repository.Backup) Line {
+	if b.Seal.Encryption == "" {
+		return note("take backups with --recipient",
+			"OFF: the newest backup is not encrypted, whoever can read the store can read every secret in etcd")
+	}
+	return ok("on: the newest backup is encrypted for %d recipients", len(b.Seal.Recipients))
+}
+
+// signed reads the manifest once more: the catalog has held it against the trusted keys, if there are any, and forgotten
+// its signature.
+func (p *probe) signed(ctx context.Context, b repository.Backup) Line {
+	if !p.o.Trust.None() {
+		return ok("the newest backup is signed by a trusted key")
+	}
+	r, _, err := p.root.Open(ctx, b.Cluster+"/backups/"+string(b.ID)+"/manifest.json",
+		storage.OpenOptions{Length: document.MaxSize})
+	if err != nil {
+		return failed(err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	switch {
+	case err != nil:
+		return failed(err)
+	case document.Signature(data) == "":
+		return note("sign with --sign-key, and read with --trust",
+			"the newest backup is unsigned: whoever can write to the store can forge one")
+	}
+	return ok("the newest backup is signed; by whom is known with --trust")
+}

@@ -1,0 +1,117 @@
+package check_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+var (
+	plain  = seal.Seal{Compression: "zstd"}
+	hidden = seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq"}}
+)
+
+// back puts a backup of a cluster into b; nothing here opens it.
+func back(t *testing.T, b storage.Bucket, cluster string, s seal.Seal, key sign.Key) repository.ID {
+	t.Helper()
+	c, err := repository.OpenWith(b, cluster, repository.Policy{Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := repository.NewID(time.Now(), 7)
+	_, err = c.Create(t.Context(), id, s, 0, strings.NewReader("sealed"), func() (repository.Manifest, error) {
+		return repository.Manifest{
+			Started: time.Now().UTC(), Finished: time.Now().UTC(), Revision: 7,
+			Plain: repository.Blob{Name: "snapshot.db", Size: 20512, SHA256: strings.Repeat("ab", 32)},
+		}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func pair(t *testing.T) (sign.Key, sign.Trust) {
+	t.Helper()
+	secret, public, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := sign.ParseKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := sign.ParseTrust(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, trust
+}
+
+// of is the line of a cluster; the zero one if there is none.
+func of(lines []check.Line, cluster, name string) check.Line {
+	for _, l := range lines {
+		if l.Of == cluster && l.Name == name {
+			return l
+		}
+	}
+	return check.Line{}
+}
+
+func wantLine(t *testing.T, l check.Line, v check.Verdict, words ...string) {
+	t.Helper()
+	if l.Verdict != v {
+		t.Errorf("%q of %q is %q, want %q: %s", l.Name, l.Of, l.Verdict, v, l.Seen)
+	}
+	wantSaid(t, l, words...)
+}
+
+func TestNewestBackups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		key, trust := pair(t)
+		_, others := pair(t)
+		back(t, b, "prod", plain, sign.Key{})
+		back(t, b, "test", plain, sign.Key{})
+		time.Sleep(3 * time.Hour)
+		id := back(t, b, "prod", hidden, key)
+		time.Sleep(2 * time.Hour)
+
+		o := check.Options{Large: large}
+		lines := check.Run(t.Context(), b, o, nil)
+		wantLine(t, of(lines, "prod", "newest backup"), check.OK, string(id), "taken 2h0m", "revision 7")
+		wantLine(t, of(lines, "prod", "encryption"), check.OK, "on", "1 recipients")
+		wantLine(t, of(lines, "prod", "signature"), check.OK, "--trust")
+		wantLine(t, of(lines, "test", "newest backup"), check.OK, "taken 5h0m")
+		wantLine(t, of(lines, "test", "encryption"), check.Note, "OFF", "--recipient")
+		wantLine(t, of(lines, "test", "signature"), check.Note, "unsigned", "--sign-key")
+
+		o.Clusters, o.Trust = []string{"prod", "none"}, trust
+		lines = check.Run(t.Context(), b, o, nil)
+		wantLine(t, of(lines, "prod", "signature"), check.OK, "trusted key")
+		wantLine(t, of(lines, "none", "newest backup"), check.Note, "none", "dr backup")
+		if l := of(lines, "test", "encryption"); l.Name != "" {
+			t.Errorf("a cluster that was not named has %+v", l)
+		}
+		o.Trust = others
+		wantLine(t, of(check.Run(t.Context(), b, o, nil), "prod", "signature"), check.Wanting, "not signed by a trusted key")
+	})
+}
+
+func TestDamagedBackup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		id := back(t, b, "prod", plain, sign.Key{})
+		put(t, b, "prod/backups/"+string(id)+"/manifest.json")
+		lines := check.Run(t.Context(), b, check.Options{Large: large}, nil)
+		wantLine(t, of(lines, "prod", "newest backup"), check.Wanting, "damaged", "dr verify")
+	})
+}

@@ -1,0 +1,245 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+const (
+	anotherStore = "do not keep backups in this store, or look for a newer version of it"
+	honourIfNone = "use a store that honours create-only (If-None-Match: *): without it two agents overwrite each other"
+)
+
+// put stores, and remembers what is to be removed.
+func (p *probe) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	obj, err := p.bucket.Put(ctx, key, r, o)
+	if err == nil {
+		p.mu.Lock()
+		p.made = append(p.made, obj)
+		p.mu.Unlock()
+	}
+	return obj, err
+}
+
+func (p *probe) reachable(ctx context.Context) Line {
+	var took []time.Duration
+	for range 3 { // the first one has to connect and to log in
+		start := time.Now()
+		if _, err := keys(ctx, p.bucket, storage.ListOptions{}); err != nil {
+			return failed(err)
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	return ok("a request takes %v", took[1].Round(100*time.Microsecond))
+}
+
+var createOnly = storage.PutOptions{IfAbsent: true}
+
+func (p *probe) canCreate(ctx context.Context) Line {
+	content := p.content(0, small)
+	obj, err := p.put(ctx, "created", bytes.NewReader(content), createOnly)
+	if err != nil {
+		return failed(err)
+	}
+	there, err := p.bucket.Stat(ctx, "created")
+	switch {
+	case err != nil:
+		return failed(err)
+	case there.Size != small || there.Version != obj.Version:
+		return wanting(anotherStore, "%d bytes were stored, and shown are %d of another version", small, there.Size)
+	}
+	return ok("an object of %d bytes was created", small)
+}
+
+func (p *probe) cannotOverwrite(ctx context.Context) Line {
+	_, err := p.put(ctx, "created", bytes.NewReader(p.content(1, small)), createOnly)
+	if err := refusal(err, "an object that is there"); err != nil {
+		return wanting(honourIfNone, "%v", err)
+	}
+	if err := p.overtaken(ctx, "overtaken", small); err != nil {
+		return wanting(honourIfNone, "%v", err)
+	}
+	if err := p.overtaken(ctx, "overtaken-large", p.o.Large); err != nil {
+		return wanting(honourIfNone, "%v", err)
+	}
+	if err := p.race(ctx); err != nil {
+		return wanting(honourIfNone, "%v", err)
+	}
+	return ok("refused for a key that is taken, of %d at once all but one, and for an object in parts", racers)
+}
+
+// refusal judges a create-only Put over something.
+func refusal(err error, what string) error {
+	switch {
+	case err == nil:
+		return fmt.Errorf("a create-only upload has replaced %s", what)
+	case errors.Is(err, storage.ErrExist):
+		return nil
+	}
+	return fmt.Errorf("a create-only upload over %s was not refused as such, but: %s", what, oneLine(err))
+}
+
+// overtaken creates an object of some size and has another one take its key first, when the upload has begun: stores look
+// for the key before, and only this way the condition of the upload itself is seen to hold.
+func (p *probe) overtaken(ctx context.Context, key string, size int) error {
+	first := p.content(2, small)
+	overtake := func() error {
+		_, err := p.put(ctx, key, bytes.NewReader(first), createOnly)
+		return err
+	}
+	_, err := p.put(ctx, key, &hooked{r: bytes.NewReader(p.content(3, size)), hook: overtake}, createOnly)
+	if err := refusal(err, fmt.Sprintf("one that was created while %d bytes went up", size)); err != nil {
+		return err
+	}
+	return p.same(ctx, key, storage.OpenOptions{}, first)
+}
+
+// hooked calls hook before the first byte.
+type hooked struct {
+	r    io.Reader
+	hook func() error
+}
+
+func (h *hooked) Read(b []byte) (int, error) {
+	if h.hook != nil {
+		if err := h.hook(); err != nil {
+			return 0, err
+		}
+		h.hook = nil
+	}
+	return h.r.Read(b)
+}
+
+const racers = 8
+
+// race creates one key several times at once.
+func (p *probe) race(ctx context.Context) error {
+	errs := make([]error, racers)
+	var wg sync.WaitGroup
+	for i := range racers {
+		wg.Go(func() { _, errs[i] = p.put(ctx, "raced", bytes.NewReader(p.content(10+i, small)), createOnly) })
+	}
+	wg.Wait()
+	var winners []int
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			winners = append(winners, i)
+		case !errors.Is(err, storage.ErrExist):
+			return fmt.Errorf("one of %d create-only uploads at once was refused as if it was alone: %s", racers, oneLine(err))
+		}
+	}
+	if len(winners) != 1 {
+		return fmt.Errorf("of %d create-only uploads of one key at once %d have succeeded, not 1", racers, len(winners))
+	}
+	return p.same(ctx, "raced", storage.OpenOptions{}, p.content(10+winners[0], small))
+}
+
+const letterSize = 32 << 10
+
+func letters(letter byte) []byte { return bytes.Repeat([]byte{letter}, letterSize) }
+
+// replaces puts one content after the other under a key that is read all the time.
+func (p *probe) replaces(ctx context.Context) Line {
+	const key = "replaced"
+	if _, err := p.put(ctx, key, bytes.NewReader(letters('a')), storage.PutOptions{}); err != nil {
+		return failed(err)
+	}
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	var torn error
+	var reader sync.WaitGroup
+	reader.Go(func() { torn = p.watch(reading, key) })
+	err := p.replace(ctx, key)
+	stop()
+	reader.Wait()
+	switch {
+	case errors.Is(err, storage.ErrDenied):
+		return note("dr backup needs no more; for dr archive allow it to replace <cluster>/leases/*",
+			"these credentials may not replace an object: %s", oneLine(err))
+	case err != nil:
+		return failed(err)
+	case torn != nil:
+		return wanting(anotherStore, "while it was replaced, a reader saw: %s", oneLine(torn))
+	}
+	return ok("a reader saw the old object or the new one, never less")
+}
+
+// replace puts a few contents, each of which must be read at once.
+func (p *probe) replace(ctx context.Context, key string) error {
+	for letter := byte('b'); letter <= 'f'; letter++ {
+		if _, err := p.put(ctx, key, bytes.NewReader(letters(letter)), storage.PutOptions{}); err != nil {
+			return err
+		}
+		if err := p.same(ctx, key, storage.OpenOptions{}, letters(letter)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch reads key until ctx ends, and tells if it ever is anything but letters of one kind.
+func (p *probe) watch(ctx context.Context, key string) error {
+	for {
+		got, err := p.read(ctx, key, storage.OpenOptions{})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case len(got) != letterSize || !bytes.Equal(got, letters(got[0])):
+			return fmt.Errorf("%d bytes that are no content of it", len(got))
+		}
+	}
+}
+
+var errBroken = errors.New("the source was broken on purpose")
+
+// brokenUpload breaks uploads when some parts have gone up.
+func (p *probe) brokenUpload(ctx context.Context) Line {
+	cutOff := io.MultiReader(bytes.NewReader(p.content(4, p.o.Large)), &hooked{hook: func() error { return errBroken }})
+	if l := p.broken(ctx, "broken", cutOff); l.Verdict != OK {
+		return l
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	defer cancel()
+	leave := func() error {
+		cancel()
+		return cancelled.Err()
+	}
+	left := io.MultiReader(bytes.NewReader(p.content(5, p.o.Large)), &hooked{hook: leave})
+	return p.broken(cancelled, "cancelled", left)
+}
+
+// broken puts what must not be stored. ctx may be cancelled by it.
+func (p *probe) broken(ctx context.Context, key string, r io.Reader) Line {
+	_, err := p.put(ctx, key, r, storage.PutOptions{})
+	ctx = context.WithoutCancel(ctx)
+	if err == nil {
+		return wanting(anotherStore, "an upload that was broken off has stored an object")
+	}
+	if _, err := p.bucket.Stat(ctx, key); !errors.Is(err, storage.ErrNotExist) {
+		return wanting(anotherStore, "an upload that was broken off has left something under its key (error: %v)", err)
+	}
+	sweeper, sweeps := storage.AsSweeper(p.bucket)
+	if !sweeps {
+		return ok("neither a broken nor a cancelled one has left anything")
+	}
+	for piece, err := range sweeper.Leftovers(ctx, key) {
+		if err != nil {
+			return unknown(cureOf(err), "no object was left; pieces could not be listed: %s", oneLine(err))
+		}
+		return wanting("let the store remove unfinished uploads after 7 days (a lifecycle rule)",
+			"an upload that was broken off has left %d bytes in %s, which are paid for", piece.Size, piece.Key)
+	}
+	return ok("neither a broken nor a cancelled one has left an object or pieces of one")
+}

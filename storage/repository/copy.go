@@ -1,0 +1,141 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// ErrDiffers: another object stands under the name of one that was to be copied. Nothing is ever overwritten.
+var ErrDiffers = errors.New("another object is there under that name")
+
+// CopyOptions say what to leave out.
+type CopyOptions struct {
+	// Since leaves out the backups and segments that began before it, but for those on top of which a segment that is
+	// copied is restored. Zero: nothing is left out.
+	Since time.Time
+}
+
+// CopyResult is what came of a Copy.
+type CopyResult struct {
+	Backups  int   // that the target has now and had not before
+	Segments int   // the same of the log's
+	Objects  int   // that were copied, of every kind
+	Bytes    int64 // of them
+	Present  int   // objects that were there already
+	LeftOut  int   // backups and segments that began before Since, and backups that are deleted at the target
+	Faults   []CopyFault
+}
+
+// CopyFault is an object that was not copied because of what it is, or of what stands in its place. Err names it, and
+// matches ErrDamaged (and sign.ErrUntrusted), ErrNotFound or ErrDiffers.
+type CopyFault struct {
+	Key string
+	Err error
+}
+
+// Copy copies what from holds and to does not: backups, tombstones and the log, byte for byte, so that signatures stay
+// valid. It needs no private key. Leases and what killed backups left are not copied.
+//
+// Everything is checked while it is copied, and a backup's manifest comes last, so that nothing is listed at to before it
+// is whole. What is damaged, not trusted by from's policy, or stands against another object at to is not copied: it is a
+// fault of the result, and the rest goes on. Any other error ends the copy; it may be repeated, and goes on where it
+// ended. Both sides must have the same cluster name, which manifests and headers repeat. What is copied is locked as to's
+// policy says.
+func Copy(ctx context.Context, from, to *Cluster, o CopyOptions, report storage.Report) (CopyResult, error) {
+	if from.name != to.name {
+		return CopyResult{}, fmt.Errorf("%w: cluster %s cannot be copied to cluster %s: a backup says whose it is",
+			ErrName, from.name, to.name)
+	}
+	report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.name})
+	source, err := from.copySource(ctx, !o.Since.IsZero())
+	if err != nil {
+		return CopyResult{}, fmt.Errorf("copy cluster %s: %w", from.name, err)
+	}
+	target, err := to.copyTarget(ctx)
+	if err != nil {
+		return CopyResult{}, fmt.Errorf("copy cluster %s: look at the target: %w", from.name, err)
+	}
+	plan := planCopy(source, target, o.Since)
+	c := &copying{from: from, to: to, report: report, total: plan.bytes(), result: plan.result}
+	if err := c.run(ctx, plan); err != nil {
+		return c.result, fmt.Errorf("copy cluster %s: %w", from.name, err)
+	}
+	return c.result, nil
+}
+
+// copySide is what a side of a copy shows in listings and small documents.
+type copySide struct {
+	c       *Cluster
+	folders []folder            // of backups, ascending
+	sizes   map[string]int64    // of every object of backups and log
+	indexes map[string][]uint64 // of the log, by lineage: their first seqs, ascending
+	deleted map[ID]bool         // by a tombstone that counts
+	ignored []CopyFault         // tombstones that do not
+
+	catalog Catalog           // of the source
+	headers map[string]string // of the target: the digests of its segments' headers, by key
+}
+
+func (c *Cluster) copySource(ctx context.Context, proofs bool) (copySide, error) {
+	// The catalog comes before the listing: what it has seen is listed then, unless somebody deletes it.
+	catalog, err := c.Load(ctx, LoadOptions{Log: true, Proofs: proofs})
+	if err != nil {
+		return copySide{}, err
+	}
+	s, err := c.copySide(ctx)
+	s.catalog = catalog
+	return s, err
+}
+
+func (c *Cluster) copyTarget(ctx context.Context) (copySide, error) {
+	s, err := c.copySide(ctx)
+	if err != nil {
+		return copySide{}, err
+	}
+	lineages, err := c.loadLog(ctx)
+	if err != nil {
+		return copySide{}, err
+	}
+	s.headers = map[string]string{}
+	for _, l := range lineages {
+		for _, segment := range l.Segments {
+			s.headers[c.segmentKey(l.ID, segment.Seq)] = segment.Digest
+		}
+	}
+	return s, nil
+}
+
+// copySide lists.
+func (c *Cluster) copySide(ctx context.Context) (s copySide, err error) {
+	s = copySide{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[ID]bool{}}
+	if s.folders, err = c.folders(ctx, ""); err != nil {
+		return s, err
+	}
+	for _, f := range s.folders {
+		for _, o := range f.objects {
+			s.sizes[o.Key] = o.Size
+		}
+		deleted, err := c.isDeleted(ctx, f)
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			return s, err
+		}
+		if err != nil {
+			s.ignored = append(s.ignored, CopyFault{c.key(f.id, tombstoneName), err})
+		}
+		s.deleted[f.id] = deleted
+	}
+	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix()}) {
+		if err != nil {
+			return s, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
+		}
+		s.sizes[o.Key] = o.Size
+		if name, ok := c.splitLogKey(o.Key); ok && name.index {
+			s.indexes[name.lineage] = append(s.indexes[name.lineage], name.seq)
+		}
+	}
+	return s, nil
+}

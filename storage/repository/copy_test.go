@@ -1,0 +1,519 @@
+package repository_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// fullRepository has backups with proofs, a deleted one, a killed one, a lease, and a log of two lineages with an index.
+func fullRepository(tb testing.TB, b storage.Bucket, p repository.Policy) *repository.Cluster {
+	tb.Helper()
+	c := openWith(tb, b, p)
+	for n := range 4 {
+		create(tb, c, idAt(n))
+	}
+	appendProof(tb, c, proofOf(idAt(0), repository.Hashed, repository.Passed, 1))
+	appendProof(tb, c, proofOf(idAt(0), repository.Opened, repository.Passed, 2))
+	gone := repository.Tombstone{Backup: idAt(2), Reason: "too old", Time: noon, By: "test"}
+	if err := c.Delete(tb.Context(), gone); err != nil {
+		tb.Fatal(err)
+	}
+	put(tb, b, folder("c", idAt(9))+plainName, content)
+	if _, _, err := c.AcquireLease(tb.Context(), "archive", "me", time.Minute, noon); err != nil {
+		tb.Fatal(err)
+	}
+	first := keyed(newWriter(tb, "c", lineageID(1)), p.Key).some(6)
+	storeSegments(tb, c, first...)
+	storeIndex(tb, c, segmentsOf(first[:4]))
+	second := keyed(newWriter(tb, "c", lineageID(2)), p.Key)
+	storeSegments(tb, c, second.next(func(h *segment.Header) { h.Written = at(100) }), second.next())
+	return c
+}
+
+func keyed(w *writer, key sign.Key) *writer {
+	w.key = key
+	return w
+}
+
+// isCopied tells what a copy of fullRepository leaves behind.
+func isCopied(key string) bool {
+	killed := strings.HasPrefix(key, folder("c", idAt(9)))
+	deleted := strings.HasPrefix(key, folder("c", idAt(2))) && !strings.HasSuffix(key, "tombstone.json")
+	return !killed && !deleted && !strings.Contains(key, "/leases/")
+}
+
+func contents(tb testing.TB, b storage.Bucket) map[string]string {
+	tb.Helper()
+	all := map[string]string{}
+	for _, key := range keys(tb, b) {
+		all[key] = string(get(tb, b, key))
+	}
+	return all
+}
+
+// copied is what is to be at the target.
+func copied(tb testing.TB, source storage.Bucket) map[string]string {
+	tb.Helper()
+	all := contents(tb, source)
+	maps.DeleteFunc(all, func(key, _ string) bool { return !isCopied(key) })
+	return all
+}
+
+func wantCopied(tb testing.TB, what string, source, target storage.Bucket) {
+	tb.Helper()
+	if diff := cmp.Diff(copied(tb, source), contents(tb, target)); diff != "" {
+		tb.Errorf("%s: the target differs from the source (-want +got):\n%s", what, diff)
+	}
+}
+
+func mustCopy(tb testing.TB, from, to *repository.Cluster, o repository.CopyOptions) repository.CopyResult {
+	tb.Helper()
+	result, err := repository.Copy(tb.Context(), from, to, o, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return result
+}
+
+// wantFaults fails unless the faults are of these keys, in any order, and each error names its key and is what is wanted.
+func wantFaults(tb testing.TB, what string, r repository.CopyResult, want map[string]error) {
+	tb.Helper()
+	got := map[string]bool{}
+	for _, f := range r.Faults {
+		got[f.Key] = true
+		if want[f.Key] == nil || !errors.Is(f.Err, want[f.Key]) || !strings.Contains(f.Err.Error(), f.Key) {
+			tb.Errorf("%s: fault of %s: %v, want %v", what, f.Key, f.Err, want[f.Key])
+		}
+	}
+	if len(got) != len(want) {
+		tb.Errorf("%s: faults of %v, want %v", what, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+}
+
+func TestCopy(t *testing.T) {
+	eachStore(t, func(t *testing.T, source storage.Bucket) {
+		from := fullRepository(t, source, repository.Policy{})
+		target := mem.New()
+		to := openCluster(t, target, "c")
+		var done, total int64
+		report := func(e storage.Event) {
+			if e.Done < done || e.Stage == "copy" && e.Total == 0 {
+				t.Errorf("after %d bytes: %+v", done, e)
+			}
+			done, total = e.Done, e.Total
+		}
+		result, err := repository.Copy(t.Context(), from, to, repository.CopyOptions{}, report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantCopied(t, "once", source, target)
+		var bytes int64
+		for _, object := range copied(t, source) {
+			bytes += int64(len(object))
+		}
+		want := repository.CopyResult{Backups: 3, Segments: 8, Objects: len(copied(t, source)), Bytes: bytes}
+		if diff := cmp.Diff(want, result); diff != "" || done != bytes || total != bytes {
+			t.Errorf("%d of %d bytes reported (-want +got):\n%s", done, total, diff)
+		}
+		if diff := cmp.Diff(load(t, from, repository.LoadOptions{Proofs: true}), load(t, to, repository.LoadOptions{Proofs: true})); diff != "" {
+			t.Errorf("the catalogs differ:\n%s", diff)
+		}
+		again := mustCopy(t, from, to, repository.CopyOptions{})
+		if diff := cmp.Diff(repository.CopyResult{Present: want.Objects}, again); diff != "" {
+			t.Errorf("the second time (-want +got):\n%s", diff)
+		}
+		appendProof(t, from, proofOf(idAt(1), repository.Hashed, repository.Failed, 3))
+		if more := mustCopy(t, from, to, repository.CopyOptions{}); more.Objects != 1 || more.Present != want.Objects {
+			t.Errorf("a new proof: %+v", more)
+		}
+		wantCopied(t, "with another proof", source, target)
+	})
+}
+
+func TestCopyRefusesAnotherName(t *testing.T) {
+	b := mem.New()
+	_, err := repository.Copy(t.Context(), openCluster(t, b, "c"), openCluster(t, b, "d"), repository.CopyOptions{}, nil)
+	wantError(t, "c to d", err, repository.ErrName)
+}
+
+// TestCopyInterrupted ends a copy at each call to either store, before the call has an effect, in the middle of its
+// stream, and with its answer lost. Nothing that is listed then is not whole, and a repetition ends equal to the source.
+func TestCopyInterrupted(t *testing.T) {
+	source := mem.New()
+	fullRepository(t, source, repository.Policy{})
+	breaks := map[string]func(*storagetest.Fault){
+		"before": func(f *storagetest.Fault) { f.Fail(errTest) },
+		"after":  func(f *storagetest.Fault) { f.FailLate(errTest) },
+		"within": func(f *storagetest.Fault) { f.Cut(10, errTest) },
+	}
+	for name, arm := range breaks {
+		for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbOpen, storage.VerbList} {
+			for _, atSource := range []bool{true, false} {
+				ended := 0
+				for call, met := 1, true; met; call++ {
+					what := fmt.Sprint(verb, " ", name, " call ", call, " at the source ", atSource)
+					target := mem.New()
+					faultyFrom, faultyTo := storagetest.Faulty(source), storagetest.Faulty(target)
+					faulty := faultyTo
+					if atSource {
+						faulty = faultyFrom
+					}
+					arm(faulty.On(verb).Nth(call))
+					_, err := repository.Copy(t.Context(), openCluster(t, faultyFrom, "c"), openCluster(t, faultyTo, "c"), repository.CopyOptions{}, nil)
+					met = faulty.Calls(verb) >= call
+					if err != nil {
+						ended++
+						wantError(t, what, err, errTest)
+					}
+					wantWholeSoFar(t, what, target)
+					result := mustCopy(t, openCluster(t, source, "c"), openCluster(t, target, "c"), repository.CopyOptions{})
+					wantFaults(t, what, result, nil)
+					wantCopied(t, what, source, target)
+				}
+				if verb != storage.VerbPut && ended == 0 && atSource {
+					t.Errorf("%s %s: no copy was interrupted", verb, name)
+				}
+			}
+		}
+	}
+}
+
+// wantWholeSoFar reads all that is listed.
+func wantWholeSoFar(t *testing.T, what string, target storage.Bucket) {
+	t.Helper()
+	c := openCluster(t, target, "c")
+	catalog := load(t, c, repository.LoadOptions{Log: true})
+	if len(catalog.Damaged) > 0 {
+		t.Errorf("%s: listed is %v", what, catalog.Damaged[0].Err)
+	}
+	for _, b := range catalog.Backups {
+		wantContent(t, c, b)
+	}
+	for _, l := range catalog.Lineages {
+		if len(l.Faults) > 0 || len(l.Stretches()) > 1 {
+			t.Errorf("%s: the log has %s", what, faultsOf(t, l))
+		}
+	}
+}
+
+// TestCopyDamaged breaks each object of the source in turn: it is reported and not copied, and all else is.
+func TestCopyDamaged(t *testing.T) {
+	whole := mem.New()
+	fullRepository(t, whole, repository.Policy{})
+	lost := func(key string) []string { // what cannot be copied either
+		switch {
+		case strings.HasSuffix(key, "manifest.json") || strings.HasSuffix(key, plainName):
+			return slices.DeleteFunc(slices.Collect(maps.Keys(copied(t, whole))), func(k string) bool {
+				return !strings.HasPrefix(k, key[:strings.LastIndex(key, "/")])
+			})
+		case strings.HasSuffix(key, ".seg") && key <= segmentKey("c", lineageID(1), 4):
+			return []string{key, indexKey("c", lineageID(1), 1)}
+		}
+		return []string{key}
+	}
+	for key := range copied(t, whole) {
+		for name, damage := range map[string]func([]byte) []byte{
+			"flipped": func(p []byte) []byte { p[len(p)*2/3] ^= 1; return p },
+			"cut":     func(p []byte) []byte { return p[:len(p)/2] },
+			"longer":  func(p []byte) []byte { return append(p, 0) },
+		} {
+			what := name + " " + key
+			source, target := mem.New(), mem.New()
+			for k, p := range contents(t, whole) {
+				put(t, source, k, []byte(p))
+			}
+			change(t, source, key, damage)
+			want := copied(t, whole)
+			for _, k := range lost(key) {
+				delete(want, k)
+			}
+			result := mustCopy(t, openCluster(t, source, "c"), openCluster(t, target, "c"), repository.CopyOptions{})
+			if diff := cmp.Diff(want, contents(t, target)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", what, diff)
+			}
+			if len(result.Faults) != 1 || !errors.Is(result.Faults[0].Err, repository.ErrDamaged) ||
+				!strings.Contains(result.Faults[0].Err.Error(), key) {
+				t.Errorf("%s: faults %+v", what, result.Faults)
+			}
+		}
+	}
+}
+
+// TestCopyOntoAnother has each object of the source at the target with another content: it is named and left alone, and
+// what does not need it is copied.
+func TestCopyOntoAnother(t *testing.T) {
+	source := mem.New()
+	from := fullRepository(t, source, repository.Policy{})
+	for key, good := range copied(t, source) {
+		for name, other := range map[string][]byte{
+			"of another size": []byte(good + "x"), "of the same size": flip(len(good)*2/3, 1)([]byte(good)),
+		} {
+			if strings.Contains(key, "index-") && name == "of the same size" {
+				continue // an index is compared by its size alone
+			}
+			if strings.HasSuffix(key, ".seg") && name == "of the same size" {
+				other = flip(len(good)/3, 1)([]byte(good)) // within its header: bodies are compared by size alone
+			}
+			what := key + " " + name
+			target := mem.New()
+			put(t, target, key, other)
+			result := mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{})
+			wantFaults(t, what, result, map[string]error{key: repository.ErrDiffers})
+			if !bytes.Equal(get(t, target, key), other) {
+				t.Errorf("%s was overwritten", what)
+			}
+			for _, b := range load(t, openCluster(t, target, "c"), repository.LoadOptions{}).Backups {
+				wantContent(t, openCluster(t, target, "c"), b)
+			}
+			want := len(copied(t, source)) - 1
+			if dependents := len(lostWith(t, key, source)); result.Objects != want-dependents {
+				t.Errorf("%s: %d objects were copied, want %d", what, result.Objects, want-dependents)
+			}
+		}
+	}
+}
+
+// lostWith are the objects that are not copied either, if there is another under key.
+func lostWith(t *testing.T, key string, source storage.Bucket) (others []string) {
+	t.Helper()
+	for k := range copied(t, source) {
+		sameBackup := strings.HasPrefix(k, key[:strings.LastIndex(key, "/")+1]) && strings.Contains(k, "/backups/")
+		listing := k == indexKey("c", lineageID(1), 1) && key < k && key <= segmentKey("c", lineageID(1), 4) &&
+			strings.HasPrefix(key, "c/log/"+lineageID(1))
+		if k != key && (listing || sameBackup && !strings.Contains(key, "proof-")) {
+			others = append(others, k)
+		}
+	}
+	return others
+}
+
+// TestCopyOntoAnotherData: a killed backup may have left data of the same size, and no manifest that would tell.
+func TestCopyOntoAnotherData(t *testing.T) {
+	source, target := mem.New(), mem.New()
+	from := openCluster(t, source, "c")
+	create(t, from, idAt(0))
+	key := folder("c", idAt(0)) + plainName
+	put(t, target, key, flip(50, 1)(get(t, source, key)))
+	result := mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{})
+	wantFaults(t, "copy", result, map[string]error{key: repository.ErrDiffers})
+	wantIDs(t, load(t, openCluster(t, target, "c"), repository.LoadOptions{}), nil, nil)
+}
+
+// TestCopyDeletedThere: what somebody has deleted at the target does not come back.
+func TestCopyDeletedThere(t *testing.T) {
+	source, target := mem.New(), mem.New()
+	from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
+	create(t, from, idAt(0))
+	create(t, from, idAt(1))
+	mustCopy(t, from, to, repository.CopyOptions{})
+	for n, c := range []*repository.Cluster{from, to} { // one of them at both, at two times
+		gone := repository.Tombstone{Backup: idAt(0), Reason: "too old", Time: at(n), By: "test"}
+		if err := c.Delete(t.Context(), gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := to.Delete(t.Context(), repository.Tombstone{Backup: idAt(1), Time: noon}); err != nil {
+		t.Fatal(err)
+	}
+	before := contents(t, target)
+	result := mustCopy(t, from, to, repository.CopyOptions{})
+	if diff := cmp.Diff(before, contents(t, target)); diff != "" || result.LeftOut != 1 || len(result.Faults) > 0 {
+		t.Errorf("%+v\n%s", result, diff)
+	}
+}
+
+// TestCopyTrusted: signatures stay valid, and what somebody else has written stays behind.
+func TestCopyTrusted(t *testing.T) {
+	me := newSigner(t)
+	source, target := mem.New(), mem.New()
+	fullRepository(t, source, repository.Policy{Key: me.key})
+	want := copied(t, source)
+
+	forger := openCluster(t, source, "c")
+	create(t, forger, idAt(20))
+	appendProof(t, forger, proofOf(idAt(1), repository.Booted, repository.Passed, 5))
+	proof := slices.IndexFunc(keys(t, source), func(k string) bool {
+		return want[k] == "" && strings.Contains(k, "proof-")
+	})
+	forgedProof := keys(t, source)[proof]
+	tombstone := folder("c", idAt(1)) + "tombstone.json"
+	text, err := repository.EncodeTombstone(repository.Tombstone{Format: 1, Backup: idAt(1), Time: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, source, tombstone, text)
+	storeSegments(t, forger, newWriter(t, "c", lineageID(3)).next())
+
+	result := mustCopy(t, openWith(t, source, trust(t, me.public)), openCluster(t, target, "c"), repository.CopyOptions{})
+	wantFaults(t, "copy", result, map[string]error{
+		folder("c", idAt(20)) + "manifest.json": sign.ErrUntrusted, forgedProof: sign.ErrUntrusted, tombstone: sign.ErrUntrusted,
+		segmentKey("c", lineageID(3), 1): sign.ErrUntrusted,
+	})
+	if diff := cmp.Diff(want, contents(t, target)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	trusted := load(t, openWith(t, target, trust(t, me.public)), repository.LoadOptions{Proofs: true, Log: true})
+	if len(trusted.Backups) != 3 || len(trusted.Lineages) != 2 || len(trusted.Untrusted)+len(trusted.Ignored) > 0 {
+		t.Errorf("the copy is trusted as %+v", trusted)
+	}
+}
+
+// TestCopySince keeps what began since then, and what its segments are restored on top of.
+func TestCopySince(t *testing.T) {
+	source := mem.New()
+	from := openCluster(t, source, "c")
+	var ids []repository.ID
+	for n, position := range []uint64{5, 25, 45} { // in segments 1, 3 and 5
+		m := manifestOf(content, at(10*n+1))
+		m.RaftIndex, m.RaftIndexMax, m.RaftTerm = position, position, 2
+		id := repository.NewID(m.Started, 1000)
+		if _, err := tryCreate(t, from, id, m); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	w := newWriter(t, "c", lineageID(1))
+	var all []string
+	for n := range 8 { // of seconds 0, 5, 10 to 35
+		e := w.next(func(h *segment.Header) {
+			h.Written, h.Marks, h.End.Term = at(5*n+2), []segment.Mark{markAt(h.Last, 5*n)}, 2
+		})
+		storeSegments(t, from, e)
+		all = append(all, segmentKey("c", lineageID(1), uint64(n+1)))
+	}
+	stored := load(t, from, repository.LoadOptions{Log: true}).Lineages[0].Segments
+	storeIndex(t, from, stored[:4])
+	storeIndex(t, from, stored[4:])
+	for _, test := range []struct {
+		since    time.Time
+		backups  []repository.ID // ascending
+		segments []string
+		indexes  []uint64
+	}{
+		{time.Time{}, ids, all, []uint64{1, 5}},
+		{at(0), ids, all, []uint64{1, 5}},
+		{at(9), ids, all, []uint64{1, 5}},       // the segment of second 10 begins at 21: on top of the first backup
+		{at(12), ids[1:], all[2:], []uint64{5}}, // the one of second 15, of 31, on top of the second, which is kept anyway
+		{at(22), ids[2:], all[4:], []uint64{5}}, // 25: of 51, on top of the third
+		{at(30), ids[2:], all[4:], []uint64{5}}, // the third began before
+		{at(36), nil, nil, nil},
+	} {
+		target := mem.New()
+		result := mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{Since: test.since})
+		wantFaults(t, test.since.String(), result, nil)
+		var want []string
+		for _, id := range test.backups {
+			want = append(want, folder("c", id)+"manifest.json", folder("c", id)+plainName)
+		}
+		want = append(want, test.segments...)
+		for _, first := range test.indexes {
+			want = append(want, indexKey("c", lineageID(1), first))
+		}
+		if diff := cmp.Diff(want, keys(t, target)); diff != "" {
+			t.Errorf("since %s (-want +got):\n%s", test.since, diff)
+		}
+		if left := len(ids) + len(all) - len(test.backups) - len(test.segments); result.LeftOut != left {
+			t.Errorf("since %s: %d were left out, want %d", test.since, result.LeftOut, left)
+		}
+		catalog := load(t, openCluster(t, target, "c"), repository.LoadOptions{Log: true})
+		for _, l := range catalog.Lineages {
+			wantLineage(t, test.since.String(), l, fmt.Sprintf("%d-8", 9-len(test.segments)), "")
+		}
+		if windows := catalog.Windows(); len(test.segments) > 0 && len(windows) != 1 {
+			t.Errorf("since %s: windows %+v", test.since, windows)
+		}
+		mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{}) // the rest comes later
+		wantCopied(t, "later", source, target)
+	}
+}
+
+// TestCopyOfAnyLog copies histories with holes, breaks and gaps up to any time: what the target has of them is a part of
+// what the source has, and every window of the source that ends behind that time is a window of the target.
+func TestCopyOfAnyLog(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		source, target := mem.New(), mem.New()
+		from := openCluster(t, source, "c")
+		w := newWriter(t, "c", lineageID(1))
+		for n := range rapid.IntRange(1, 12).Draw(rt, "segments") {
+			e := w.next(func(h *segment.Header) { h.End.Term = 2 })
+			if rapid.IntRange(0, 5).Draw(rt, "lost") > 0 {
+				storeSegments(t, from, e)
+			}
+			if rapid.IntRange(0, 3).Draw(rt, "backup") == 0 {
+				m := manifestOf(content, at(n+1))
+				m.RaftIndex, m.RaftIndexMax, m.RaftTerm = e.Header.Last-3, e.Header.Last-1, 2
+				if _, err := tryCreate(t, from, repository.NewID(m.Started, int64(n+1)), m); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		since := at(rapid.IntRange(0, 13).Draw(rt, "since"))
+		mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{Since: since})
+		have := load(t, from, repository.LoadOptions{Log: true})
+		got := load(t, openCluster(t, target, "c"), repository.LoadOptions{Log: true})
+		all := copied(t, source)
+		for key, content := range contents(t, target) {
+			if all[key] != content {
+				t.Errorf("%s is not the source's", key)
+			}
+		}
+		windows := map[uint64]repository.Window{} // by their ends
+		for _, w := range got.Windows() {
+			windows[w.To.Position] = w
+		}
+		for _, w := range have.Windows() {
+			if w.To.Time.Before(since.Add(time.Second)) {
+				continue
+			}
+			// Up to since the source may know more.
+			if kept, ok := windows[w.To.Position]; !ok || kept.From.Time.After(latestOf(since.Add(time.Second), w.From.Time)) {
+				t.Errorf("since %s: window %+v, of %+v", since, kept, w)
+			}
+		}
+	})
+}
+
+func latestOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// TestCopyCancelled leaves what is whole.
+func TestCopyCancelled(t *testing.T) {
+	source, target := mem.New(), mem.New()
+	from := fullRepository(t, source, repository.Policy{})
+	for n := 1; len(keys(t, target)) < len(copied(t, source)); n++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		events := 0
+		_, err := repository.Copy(ctx, from, openCluster(t, target, "c"), repository.CopyOptions{}, func(storage.Event) {
+			if events++; events == n {
+				cancel()
+			}
+		})
+		cancel()
+		if err != nil {
+			wantError(t, "copy", err, context.Canceled)
+		}
+		wantWholeSoFar(t, fmt.Sprint("cancelled at event ", n), target)
+	}
+	wantCopied(t, "at last", source, target)
+}

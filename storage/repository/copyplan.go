@@ -1,0 +1,232 @@
+package repository
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// copyPlan is what a copy is going to do, in this order.
+type copyPlan struct {
+	tombstones []copyObject
+	backups    []copyBackup // newest first: those that somebody needs soonest
+	log        []copyLineage
+	result     CopyResult // what is known before anything is copied
+}
+
+// copyObject is an object of the source.
+type copyObject struct {
+	key   string
+	size  int64 // bytes
+	there bool  // the target has one of that name and size
+}
+
+type copyBackup struct {
+	backup   Backup
+	data     copyObject
+	proofs   []copyObject
+	manifest copyObject
+}
+
+// copyLineage is the work on one lineage.
+type copyLineage struct {
+	id       string
+	segments []copySegment // ascending by seq
+	indexes  []copyIndex   // ascending by first seq
+}
+
+type copySegment struct {
+	copyObject
+	segment Segment
+}
+
+type copyIndex struct {
+	copyObject
+	first uint64 // seq
+}
+
+// copyPlanner compares two sides.
+type copyPlanner struct {
+	source, target copySide
+	since          time.Time
+	bases          map[ID]bool // what segments need that are kept
+	plan           copyPlan
+}
+
+// planCopy is pure: what the source has and the target has not.
+func planCopy(source, target copySide, since time.Time) copyPlan {
+	p := copyPlanner{source: source, target: target, since: since, bases: map[ID]bool{}}
+	p.plan.result.Faults = slices.Clone(source.ignored)
+	for _, d := range slices.Concat(source.catalog.Damaged, source.catalog.Untrusted) {
+		p.fault(source.c.manifestKey(d.ID), d.Err)
+	}
+	for _, l := range source.catalog.Lineages { // before the backups, as it names its bases
+		p.lineage(l)
+	}
+	for _, f := range slices.Backward(source.folders) {
+		if source.deleted[f.id] {
+			p.tombstone(f)
+		}
+	}
+	for _, b := range source.catalog.Backups {
+		p.backup(b)
+	}
+	return p.plan
+}
+
+func (p *copyPlanner) fault(key string, err error) {
+	p.plan.result.Faults = append(p.plan.result.Faults, CopyFault{key, err})
+}
+
+// object compares one object by its size; not ok if another one stands under its name.
+func (p *copyPlanner) object(key string) (o copyObject, ok bool) {
+	o = copyObject{key: key, size: p.source.sizes[key]}
+	var size int64
+	if size, o.there = p.target.sizes[key]; o.there && size != o.size {
+		p.fault(key, differs(key, fmt.Sprintf("it has %d bytes, the source's %d", size, o.size)))
+		return o, false
+	}
+	return o, true
+}
+
+func differs(key, how string) error { return fmt.Errorf("%s: %w: %s", key, ErrDiffers, how) }
+
+// tombstone copies one. A backup may have been deleted at both sides, by two tombstones: one is enough.
+func (p *copyPlanner) tombstone(f folder) {
+	if p.target.deleted[f.id] {
+		p.plan.result.Present++
+		return
+	}
+	if o, ok := p.object(p.source.c.key(f.id, tombstoneName)); ok {
+		p.plan.tombstones = append(p.plan.tombstones, o)
+	}
+}
+
+func (p *copyPlanner) backup(b Backup) {
+	if p.source.deleted[b.ID] { // since the catalog was read
+		return
+	}
+	if p.target.deleted[b.ID] || b.Started.Before(p.since) && !p.bases[b.ID] {
+		p.plan.result.LeftOut++
+		return
+	}
+	manifest, ok := p.object(p.source.c.manifestKey(b.ID))
+	if !ok {
+		return
+	}
+	data, ok := p.object(p.source.c.key(b.ID, b.Stored.Name))
+	if !ok {
+		return
+	}
+	p.plan.backups = append(p.plan.backups, copyBackup{backup: b, data: data, manifest: manifest, proofs: p.proofs(b.ID)})
+}
+
+func (p *copyPlanner) proofs(id ID) (proofs []copyObject) {
+	i, found := slices.BinarySearchFunc(p.source.folders, id, func(f folder, id ID) int { return cmp.Compare(f.id, id) })
+	if !found {
+		return nil
+	}
+	for _, listed := range p.source.folders[i].objects {
+		if _, name, _ := p.source.c.splitKey(listed.Key); !strings.HasPrefix(name, proofPrefix) {
+			continue
+		}
+		if o, ok := p.object(listed.Key); ok {
+			proofs = append(proofs, o)
+		}
+	}
+	return proofs
+}
+
+func (p *copyPlanner) lineage(l Lineage) {
+	stretches := l.Stretches() // of what fits: the rest is among the faults
+	work := copyLineage{id: l.ID}
+	var lowest uint64 // seq that is kept
+	for _, s := range stretches {
+		from := p.keptFrom(s)
+		p.plan.result.LeftOut += from
+		for _, segment := range s.Segments[from:] {
+			if lowest == 0 {
+				lowest = segment.Seq
+			}
+			if o, ok := p.segment(segment); ok {
+				work.segments = append(work.segments, copySegment{o, segment})
+			}
+		}
+	}
+	for _, f := range l.Faults {
+		if p.since.IsZero() || lowest != 0 && f.Upto >= lowest {
+			p.fault(f.Key, f.Err)
+		}
+	}
+	for _, first := range p.source.indexes[l.ID] {
+		if o, ok := p.object(p.source.c.indexKey(l.ID, first)); ok {
+			work.indexes = append(work.indexes, copyIndex{o, first})
+		}
+	}
+	p.plan.log = append(p.plan.log, work)
+}
+
+// segment compares one by its size and its header's digest.
+func (p *copyPlanner) segment(s Segment) (copyObject, bool) {
+	o, ok := p.object(p.source.c.segmentKey(s.Lineage, s.Seq))
+	if ok && o.there && p.target.headers[o.key] != s.Digest {
+		p.fault(o.key, differs(o.key, "its header is not the source's"))
+		return o, false
+	}
+	return o, ok
+}
+
+// keptFrom is how many segments of s are left out, from the first. Those that began since then are kept, and what it takes
+// to replay them: the newest base before them, and the segments between.
+func (p *copyPlanner) keptFrom(s Stretch) int {
+	if p.since.IsZero() {
+		return 0
+	}
+	kept := slices.IndexFunc(s.Segments, func(s Segment) bool { return !s.began().Before(p.since) })
+	if kept < 0 {
+		return len(s.Segments)
+	}
+	for _, b := range p.source.catalog.Bases(s) { // newest first
+		if b.HighestIndex() < s.Segments[kept].First {
+			p.bases[b.ID] = true
+			return min(kept, s.holding(b.RaftIndex+1))
+		}
+	}
+	return kept
+}
+
+// began is a time that was before its requests, as far as it says one.
+func (s Segment) began() time.Time {
+	if len(s.Marks) > 0 {
+		return s.Marks[0].NotBefore
+	}
+	return s.Written
+}
+
+// bytes are those that are not at the target yet.
+func (p copyPlan) bytes() (total int64) {
+	add := func(o copyObject) {
+		if !o.there {
+			total += o.size
+		}
+	}
+	for _, o := range p.tombstones {
+		add(o)
+	}
+	for _, b := range p.backups {
+		for _, o := range slices.Concat([]copyObject{b.data, b.manifest}, b.proofs) {
+			add(o)
+		}
+	}
+	for _, l := range p.log {
+		for _, s := range l.segments {
+			add(s.copyObject)
+		}
+		for _, x := range l.indexes {
+			add(x.copyObject)
+		}
+	}
+	return total
+}

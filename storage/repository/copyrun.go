@@ -1,0 +1,306 @@
+package repository
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// copying is one Copy on its way.
+type copying struct {
+	from, to *Cluster
+	report   storage.Report
+	done     int64 // bytes
+	total    int64
+	result   CopyResult
+}
+
+func (c *copying) run(ctx context.Context, plan copyPlan) error {
+	for _, o := range plan.tombstones {
+		if err := c.settle(o.key, c.document(ctx, o, anyTombstone)); err != nil {
+			return err
+		}
+	}
+	for _, b := range plan.backups {
+		if err := c.backup(ctx, b); err != nil {
+			return err
+		}
+	}
+	for _, l := range plan.log {
+		if err := c.lineage(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle makes an error a fault if it is about that object alone.
+func (c *copying) settle(key string, err error) error {
+	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrDiffers) || errors.Is(err, ErrNotFound) {
+		c.result.Faults = append(c.result.Faults, CopyFault{key, err})
+		return nil
+	}
+	return err
+}
+
+// backup copies what is missing of one. A manifest that is there stands for its data; without it the data is compared with
+// what the manifest is going to say of it.
+func (c *copying) backup(ctx context.Context, b copyBackup) error {
+	faults := len(c.result.Faults)
+	listed := b.manifest.there
+	if listed {
+		if err := c.settle(b.manifest.key, c.document(ctx, b.manifest, b.isManifest)); err != nil {
+			return err
+		}
+	}
+	if len(c.result.Faults) == faults {
+		if err := c.settle(b.data.key, c.data(ctx, b)); err != nil {
+			return err
+		}
+	}
+	if len(c.result.Faults) > faults { // there is nothing to prove or to list
+		return nil
+	}
+	for _, o := range b.proofs {
+		if err := c.settle(o.key, c.document(ctx, o, b.isProof)); err != nil {
+			return err
+		}
+	}
+	if listed {
+		return nil
+	}
+	if err := c.document(ctx, b.manifest, b.isManifest); err != nil {
+		return c.settle(b.manifest.key, err)
+	}
+	c.result.Backups++
+	return nil
+}
+
+// data copies the sealed snapshot.
+func (c *copying) data(ctx context.Context, b copyBackup) error {
+	if b.data.there && b.manifest.there {
+		c.result.Present++
+		return nil
+	}
+	if !b.data.there {
+		r, err := c.from.FetchSealed(ctx, b.backup)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		if err := c.create(ctx, b.data, r); !errors.Is(err, storage.ErrExist) {
+			return err
+		}
+	}
+	err := drain(c.to.FetchSealed(ctx, b.backup))
+	if errors.Is(err, ErrDamaged) {
+		return differs(b.data.key, "it is not what the source's manifest says")
+	}
+	if err == nil {
+		c.result.Present++
+	}
+	return err
+}
+
+func drain(r io.ReadCloser, err error) error {
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(io.Discard, r)
+	return err
+}
+
+// document copies a small object that decode accepts, and compares one that is there already.
+func (c *copying) document(ctx context.Context, o copyObject, decode func([]byte) error) error {
+	data, err := c.from.readSigned(ctx, o.key)
+	if isAbsent(err) {
+		return fmt.Errorf("%s: it was listed, and is %w", o.key, ErrNotFound)
+	}
+	if err == nil {
+		err = decode(data)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.key, err)
+	}
+	return c.small(ctx, o, data)
+}
+
+func anyTombstone(data []byte) error {
+	_, err := DecodeTombstone(data) // that it is this backup's was seen before
+	return err
+}
+
+// isManifest accepts what describes the data that is copied: the object might have been replaced since the catalog was read.
+func (b copyBackup) isManifest(data []byte) error {
+	m, err := DecodeManifest(data)
+	if err == nil && (m.ID != b.backup.ID || m.Cluster != b.backup.Cluster || m.Stored != b.backup.Stored) {
+		err = fmt.Errorf("%w: it has been replaced while the backup was copied", ErrDamaged)
+	}
+	return err
+}
+
+func (b copyBackup) isProof(data []byte) error {
+	p, err := DecodeProof(data)
+	if err == nil && p.Backup != b.backup.ID {
+		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", ErrDamaged, p.Backup)
+	}
+	return err
+}
+
+// small stores what was read and found good.
+func (c *copying) small(ctx context.Context, o copyObject, data []byte) error {
+	if !o.there {
+		if err := c.create(ctx, o, bytes.NewReader(data)); !errors.Is(err, storage.ErrExist) {
+			return err
+		}
+	}
+	stored, err := c.to.readUpTo(ctx, o.key, max(int64(len(data)), document.MaxSize))
+	if errors.Is(err, ErrDamaged) || err == nil && !bytes.Equal(stored, data) {
+		return differs(o.key, "its bytes are not the source's")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.key, err)
+	}
+	c.result.Present++
+	return nil
+}
+
+// lineage copies segments in their order, so that a copy that is interrupted has a beginning without a hole; and indexes
+// behind what they list.
+func (c *copying) lineage(ctx context.Context, l copyLineage) error {
+	held := map[uint64]bool{}
+	for _, s := range l.segments {
+		faults := len(c.result.Faults)
+		if err := c.settle(s.key, c.segment(ctx, s)); err != nil {
+			return err
+		}
+		held[s.segment.Seq] = len(c.result.Faults) == faults
+	}
+	for _, x := range l.indexes {
+		if err := c.settle(x.key, c.index(ctx, l.id, x, held)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *copying) segment(ctx context.Context, s copySegment) error {
+	if s.there {
+		c.result.Present++
+		return nil
+	}
+	source, _, err := c.from.bucket.Open(ctx, s.key, storage.OpenOptions{})
+	if isAbsent(err) {
+		return missing(s.key)
+	}
+	if err != nil {
+		return fmt.Errorf("open segment %s: %w", s.key, err)
+	}
+	defer source.Close()
+	whole := checkedWhile(source, func(r io.Reader) error { return isSegment(r, s) })
+	defer whole.Close()
+	err = c.create(ctx, s.copyObject, whole)
+	if err == nil {
+		c.result.Segments++
+	}
+	if !errors.Is(err, storage.ErrExist) {
+		return err
+	}
+	stored, err := c.to.readSegment(ctx, s.segment.Lineage, s.segment.Seq)
+	if errors.Is(err, ErrDamaged) || err == nil && stored.Digest != s.segment.Digest {
+		return differs(s.key, "its header is not the source's")
+	}
+	if err == nil {
+		c.result.Present++
+	}
+	return err
+}
+
+// isSegment reads a segment to its end.
+func isSegment(r io.Reader, s copySegment) error {
+	_, digest, err := segment.Check(r)
+	if err == nil && digest != s.segment.Digest { // which has the signature in it, too
+		err = fmt.Errorf("%w: its header is another one than the catalog's", ErrDamaged)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.key, err)
+	}
+	return nil
+}
+
+// index copies one if all that it lists is at the target: what it lists and is not there would count as lost.
+func (c *copying) index(ctx context.Context, lineage string, x copyIndex, held map[uint64]bool) error {
+	if x.there {
+		c.result.Present++
+		return nil
+	}
+	if !held[x.first] {
+		return nil
+	}
+	data, err := c.from.readUpTo(ctx, x.key, maxIndex)
+	if isAbsent(err) {
+		return missing(x.key)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", x.key, err)
+	}
+	segments, err := decodeIndex(data, c.from.decodeHeader)
+	if err != nil {
+		return fmt.Errorf("%s: %w", x.key, err)
+	}
+	for _, s := range segments {
+		if s.Cluster != c.from.name || s.Lineage != lineage || !held[s.Seq] {
+			return nil
+		}
+	}
+	return c.small(ctx, x.copyObject, data)
+}
+
+// create stores an object and counts it.
+func (c *copying) create(ctx context.Context, o copyObject, r io.Reader) error {
+	begun := c.done
+	forward := storage.Report(func(e storage.Event) {
+		c.done = begun + e.Done
+		e.Done, e.Total = c.done, c.total
+		c.report.Say(e)
+	})
+	err := c.to.create(ctx, o.key, forward.Follow(r, storage.Event{Stage: "copy", Object: o.key}), o.size)
+	c.done = begun + o.size // a fault is done with, too
+	if err != nil {
+		return err
+	}
+	c.result.Objects++
+	c.result.Bytes += o.size
+	return nil
+}
+
+// checkedWhile is r as it comes, which ends with io.EOF only if check, which must read all of it, has found nothing; else
+// with check's error. It is closed before r.
+func checkedWhile(r io.Reader, check func(io.Reader) error) io.ReadCloser {
+	out, in := io.Pipe()
+	c := &whileChecked{PipeReader: out, ended: make(chan struct{})}
+	go func() {
+		defer close(c.ended)
+		in.CloseWithError(check(io.TeeReader(r, in)))
+	}()
+	return c
+}
+
+type whileChecked struct {
+	*io.PipeReader
+	ended chan struct{}
+}
+
+// Close waits for the check.
+func (c *whileChecked) Close() error {
+	err := c.PipeReader.Close()
+	<-c.ended
+	return err
+}
