@@ -51,13 +51,19 @@ type hanging struct{}
 
 func (hanging) Read([]byte) (int, error) { select {} }
 
-const large = 256 << 20
+// large is how much is carried, a gigabyte in a soak.
+func large() int64 {
+	if os.Getenv("ETCD_DR_SOAK") != "" {
+		return 1 << 30
+	}
+	return 256 << 20
+}
 
 // carry takes much data up and down and compares.
 func carry(b *azure.Bucket) error {
 	up, down := sha256.New(), sha256.New()
-	src := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{9}), large), up)
-	if _, err := b.Put(context.Background(), "large", src, storage.PutOptions{SizeHint: large}); err != nil {
+	src := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{9}), large()), up)
+	if _, err := b.Put(context.Background(), "large", src, storage.PutOptions{SizeHint: large()}); err != nil {
 		return err
 	}
 	if err := fetch(b, down); err != nil {
@@ -97,6 +103,14 @@ func start(t *testing.T, s *objectstores.AzureServer, verb, name string) (*exec.
 	return cmd, &out
 }
 
+// TestSoakLargeObject is TestLargeObject with a gigabyte.
+func TestSoakLargeObject(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" {
+		t.Skip("only with ETCD_DR_SOAK")
+	}
+	TestLargeObject(t)
+}
+
 // TestLargeObject: memory depends on the parts and not on the object.
 func TestLargeObject(t *testing.T) {
 	s := objectstores.AzurePlain(t)
@@ -111,7 +125,7 @@ func TestLargeObject(t *testing.T) {
 	if got < parts || got > limit {
 		t.Errorf("the peak was %d MiB, want %d to %d", got>>20, parts>>20, limit>>20)
 	}
-	t.Logf("%d MiB up and down, peak %d MiB", large>>20, got>>20)
+	t.Logf("%d MiB up and down, peak %d MiB", large()>>20, got>>20)
 }
 
 func TestKilledPut(t *testing.T) {

@@ -147,11 +147,22 @@ func sizeOfLeftovers(t *testing.T, b *s3.Bucket) (size int64) {
 }
 
 // TestMemory: 256 MiB go up and down in the memory of the parts, and a bit for the rest of the process.
-func TestMemory(t *testing.T) {
+func TestMemory(t *testing.T) { carries(t, 256<<20) }
+
+// TestSoakMemory: a gigabyte takes no more.
+func TestSoakMemory(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" {
+		t.Skip("only with ETCD_DR_SOAK")
+	}
+	carries(t, 1<<30)
+}
+
+func carries(t *testing.T, bytes int64) {
+	t.Helper()
 	const megabyte, workers, size = 1e6, 4, 8 << 20
 	server := objectstores.S3(t)
 	bucket := server.Bucket(t)
-	cmd, out := start(t, server, order{Bucket: bucket, Size: 256 << 20})
+	cmd, out := start(t, server, order{Bucket: bucket, Size: bytes})
 	peak := memory.Watch(cmd.Process.Pid, memory.Alone)
 	digest, rerr := bufio.NewReader(out).ReadString('\n')
 	took := peak()
