@@ -1,7 +1,7 @@
-// Package backup takes one backup: it chooses a member, streams its snapshot through the seal into the repository, and
-// writes down what is known of it.
+// Package backup takes one backup: it chooses a member, streams its snapshot through the seal into one repository or
+// several, and writes down what is known of it.
 //
-//	member ── Snapshot stream ──► digest checked as it passes ──► seal ──► repository: object, then manifest
+//	member ── Snapshot stream ──► digest checked as it passes ──► seal ──► each repository: object, then manifest
 //
 // Nothing of the snapshot touches the local disk unless a spool is asked for, and memory stays bounded whatever the
 // database's size.
@@ -39,23 +39,28 @@ type Request struct {
 	Spool          string        // a directory: take the stream at full speed into a sealed file there, then upload
 	Labels         repository.Labels
 	Version        string        // of dr, for the manifest
+	Require        Require       // of several stores
+	Patience       time.Duration // how long one of several stores may keep the others waiting; 0: as long as is sensible
 	Grace          time.Duration // leftovers that are older are removed after a successful backup
 }
 
 // Result is a stored backup.
 type Result struct {
 	repository.Backup
-	Swept []repository.Leftover
+	Stores []Outcome // in the order in which they were named
+	Swept  []repository.Leftover
 }
 
 // maxGap is how long a stream may stay without a byte before it counts as stalled.
 const maxGap = 30 * time.Second
 
-// Run takes one backup of the cluster at cfg. With ErrDiverged the result is valid: the backup is stored. With any
-// other error nothing is listed that was not before.
-func Run(
-	ctx context.Context, cfg cluster.Config, to *repository.Cluster, r Request, report storage.Report,
-) (Result, error) {
+// Run takes one backup of the cluster at cfg and stores it, the same bytes under the same name, in every one of to. With
+// ErrDiverged or ErrPartial the result is valid: the backup is stored, where the result says so. With any other error
+// nothing is listed that was not before.
+func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request, report storage.Report) (Result, error) {
+	if len(to) == 0 {
+		return Result{}, fmt.Errorf("%w: no repository for the backup", ErrRefused)
+	}
 	report.Say(storage.Event{Stage: "connect", Message: "asking the cluster's members"})
 	c, err := cluster.Connect(ctx, cfg)
 	if err != nil {
@@ -67,20 +72,30 @@ func Run(
 		return Result{}, err
 	}
 	warnOf(c, member, r.From, report)
-	run := &run{request: r, cluster: c, member: member, to: to, report: report, started: time.Now().UTC()}
+	run := &run{request: r, cluster: c, member: member, report: report, started: time.Now().UTC()}
+	run.to = newStores(ctx, to, r, run.warn)
+	defer run.to.close()
 	if err := run.gather(ctx); err != nil {
 		return Result{}, err
 	}
-	backup, err := run.store(ctx)
-	if err != nil {
+	if err := run.store(ctx); err != nil {
 		return Result{}, err
 	}
-	result := Result{Backup: backup, Swept: run.sweep(ctx)}
-	if backup.Diverged != "" {
-		return result, fmt.Errorf("%w: %s; backup %s is stored and marked: compare the members before you trust one of them",
-			ErrDiverged, backup.Diverged, backup.ID)
+	return run.result(ctx)
+}
+
+// result says what there is now.
+func (r *run) result(ctx context.Context) (Result, error) {
+	backup, outcomes, err := r.to.outcome()
+	if backup == nil {
+		return Result{}, err
 	}
-	return result, nil
+	result := Result{Backup: *backup, Stores: outcomes, Swept: r.sweep(ctx)}
+	if backup.Diverged != "" {
+		err = errors.Join(err, fmt.Errorf("%w: %s; backup %s is stored and marked: compare the members before you trust one of them",
+			ErrDiverged, backup.Diverged, backup.ID))
+	}
+	return result, err
 }
 
 // run is one backup on its way.
@@ -88,7 +103,7 @@ type run struct {
 	request Request
 	cluster *cluster.Cluster
 	member  *cluster.Server
-	to      *repository.Cluster
+	to      *stores
 	report  storage.Report
 	started time.Time
 
@@ -113,7 +128,7 @@ func (r *run) gather(ctx context.Context) (err error) {
 	if !r.request.NoHash {
 		r.gatherHash(ctx)
 	}
-	return r.compareWithLast(ctx)
+	return r.compareWithLast()
 }
 
 func (r *run) self() repository.Member {
@@ -162,16 +177,19 @@ func (r *run) gatherHash(ctx context.Context) {
 
 // compareWithLast looks at the newest backup under this name: another cluster id may be a restored cluster, or the
 // wrong one.
-func (r *run) compareWithLast(ctx context.Context) error {
-	catalog, err := r.to.Load(ctx, repository.LoadOptions{Newest: 1})
-	if err != nil {
-		return err
-	}
-	if len(catalog.Backups) == 1 && catalog.Backups[0].ClusterID != r.manifest.ClusterID {
-		r.warn("the newest backup of %s is of cluster %s, this cluster is %s: right after a restore, else look twice at --cluster and --endpoints",
-			catalog.Cluster, catalog.Backups[0].ClusterID, r.manifest.ClusterID)
-	}
-	return nil
+func (r *run) compareWithLast() error {
+	return r.to.ask(func(one *store) error {
+		catalog, err := one.Cluster.Load(one.ctx, repository.LoadOptions{Newest: 1})
+		if err != nil {
+			return err
+		}
+		if len(catalog.Backups) == 1 && catalog.Backups[0].ClusterID != r.manifest.ClusterID {
+			r.warn("%v", r.to.named(one, fmt.Errorf(
+				"the newest backup of %s is of cluster %s, this cluster is %s: right after a restore, else look twice at --cluster and --endpoints",
+				catalog.Cluster, catalog.Backups[0].ClusterID, r.manifest.ClusterID)))
+		}
+		return nil
+	})
 }
 
 // complete fills the manifest in with what only the end of the stream tells.
@@ -188,16 +206,24 @@ func (r *run) complete(ctx context.Context, plain repository.Blob) (repository.M
 	return r.manifest, nil
 }
 
-// sweep removes old leftovers. A backup that is stored stays a success whatever comes of that.
-func (r *run) sweep(ctx context.Context) []repository.Leftover {
-	swept, err := r.to.Sweep(ctx, r.request.Grace, time.Now())
-	if err != nil {
-		r.warn("leftovers of killed backups stay: %v", err)
+// sweep removes old leftovers where the backup is. A backup that is stored stays a success whatever comes of that.
+func (r *run) sweep(ctx context.Context) (all []repository.Leftover) {
+	for _, one := range r.to.left() {
+		ctx, cancel := ctx, context.CancelFunc(func() {})
+		if r.to.patience > 0 {
+			ctx, cancel = context.WithTimeout(ctx, r.to.patience)
+		}
+		swept, err := one.Cluster.Sweep(ctx, r.request.Grace, time.Now())
+		cancel()
+		if err != nil {
+			r.warn("leftovers of killed backups stay: %v", r.to.named(one, err))
+		}
+		for _, l := range swept {
+			r.report.Say(storage.Event{Stage: "commit", Level: storage.Note, Object: l.Key, Message: "removed what a killed backup left"})
+		}
+		all = append(all, swept...)
 	}
-	for _, l := range swept {
-		r.report.Say(storage.Event{Stage: "commit", Level: storage.Note, Object: l.Key, Message: "removed what a killed backup left"})
-	}
-	return swept
+	return all
 }
 
 func (r *run) warn(format string, args ...any) { warn(r.report, format, args...) }

@@ -96,7 +96,7 @@ func TestCompareMembers(t *testing.T) {
 			to, l := open(t, mem.New()), &listener{}
 			r, _ := request(t)
 			r.CompareMembers, r.NoHash = true, true
-			result, err := backup.Run(t.Context(), at(urls[0]), to, r, l.report)
+			result, err := backup.Run(t.Context(), at(urls[0]), only(to), r, l.report)
 			if errors.Is(err, backup.ErrDiverged) != (test.diverged != nil) || err != nil && test.diverged == nil {
 				t.Errorf("error %v", err)
 			}
@@ -157,7 +157,7 @@ func TestCompareMembersCancelled(t *testing.T) {
 					}
 				}
 			}}
-			if _, err := backup.Run(ctx, at(urls[0]), to, r, l.report); !errors.Is(err, enough) {
+			if _, err := backup.Run(ctx, at(urls[0]), only(to), r, l.report); !errors.Is(err, enough) {
 				t.Errorf("error %v", err)
 			}
 			wantNothing(t, to)

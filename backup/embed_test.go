@@ -6,7 +6,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 func put(t *testing.T, client *clientv3.Client, key, value string) {
@@ -20,3 +22,6 @@ func put(t *testing.T, client *clientv3.Client, key, value string) {
 func at(endpoints ...string) cluster.Config {
 	return cluster.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, CommandTimeout: 5 * time.Second}
 }
+
+// only is c as the one place for a backup.
+func only(c *repository.Cluster) []backup.Store { return []backup.Store{{Cluster: c}} }

@@ -85,7 +85,7 @@ func TestRunOnABrokenStore(t *testing.T) {
 					before := mustRun(t, at(url), to, r, &listener{}).ID
 					faults := storagetest.Faulty(bucket)
 					arm(faults.On(verb).Nth(call))
-					result, err := backup.Run(t.Context(), at(url), open(t, faults), r, nil)
+					result, err := backup.Run(t.Context(), at(url), only(open(t, faults)), r, nil)
 					met = faults.Calls(verb) >= call
 					if err != nil {
 						failed++
@@ -142,7 +142,7 @@ func TestRunCancelled(t *testing.T) {
 					cancel(enough)
 				}
 			}}
-			result, err := backup.Run(ctx, at(urls...), to, r, l.report)
+			result, err := backup.Run(ctx, at(urls...), only(to), r, l.report)
 			if err == nil {
 				wantNothing(t, to, result.ID)
 			} else {
@@ -223,7 +223,7 @@ func TestRunOnABadStream(t *testing.T) {
 					to := open(t, bucket)
 					r, _ := request(t)
 					r.Spool = spool
-					_, err := backup.Run(t.Context(), at(url), to, r, nil)
+					_, err := backup.Run(t.Context(), at(url), only(to), r, nil)
 					if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.word) {
 						t.Errorf("%s: error %v, want %v, %q", name, err, test.want, test.word)
 					}
@@ -252,7 +252,7 @@ func TestRunOnASlowStore(t *testing.T) {
 		to := open(t, slow())
 		r, _ := request(t)
 		r.MaxStream = maxStream
-		_, err := backup.Run(t.Context(), cfg, to, r, nil)
+		_, err := backup.Run(t.Context(), cfg, only(to), r, nil)
 		if err == nil || !strings.Contains(err.Error(), "--spool") || !strings.Contains(err.Error(), "--max-stream") {
 			t.Errorf("error %v", err)
 		}
@@ -340,7 +340,7 @@ func TestRunOnASlowMember(t *testing.T) {
 		to := open(t, mem.New())
 		r, _ := request(t)
 		r.Spool, r.MaxStream = spool, 300*time.Millisecond
-		_, err := backup.Run(t.Context(), at(url), to, r, nil)
+		_, err := backup.Run(t.Context(), at(url), only(to), r, nil)
 		if err == nil || !strings.Contains(err.Error(), "--max-stream") {
 			t.Fatalf("error %v", err)
 		}
@@ -368,7 +368,7 @@ func TestRunDoesNotWaitForTheMember(t *testing.T) {
 	r, _ := request(t)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := backup.Run(context.WithoutCancel(t.Context()), cfg, to, r, nil)
+		_, err := backup.Run(context.WithoutCancel(t.Context()), cfg, only(to), r, nil)
 		ended <- err
 	}()
 	select {
@@ -387,7 +387,7 @@ func TestRunWithoutARoomForTheSpool(t *testing.T) {
 	to := open(t, mem.New())
 	r, _ := request(t)
 	r.Spool = filepath.Join(t.TempDir(), "absent")
-	_, err := backup.Run(t.Context(), at(fake.serve(t)), to, r, nil)
+	_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r, nil)
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), r.Spool) {
 		t.Errorf("error %v", err)
 	}
@@ -398,7 +398,7 @@ func TestRunOnADeadCluster(t *testing.T) {
 	t.Parallel()
 	to := open(t, mem.New())
 	r, _ := request(t)
-	if _, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), to, r, nil); !errors.Is(err, cluster.ErrSilent) {
+	if _, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), only(to), r, nil); !errors.Is(err, cluster.ErrSilent) {
 		t.Errorf("error %v", err)
 	}
 	fake := &fakeMember{clusterID: 9, memberID: 1, status: func(call int64) error {
@@ -408,7 +408,7 @@ func TestRunOnADeadCluster(t *testing.T) {
 		return status.Error(codes.Unavailable, "gone")
 	}}
 	url := fake.serve(t)
-	if _, err := backup.Run(t.Context(), at(url), to, r, nil); err == nil || !strings.Contains(err.Error(), url) {
+	if _, err := backup.Run(t.Context(), at(url), only(to), r, nil); err == nil || !strings.Contains(err.Error(), url) {
 		t.Errorf("a member that went away: %v", err)
 	}
 	wantNothing(t, to)

@@ -111,7 +111,7 @@ func fileBucket(t *testing.T) storage.Bucket {
 // mustRun takes a backup that has to succeed.
 func mustRun(t *testing.T, cfg cluster.Config, to *repository.Cluster, r backup.Request, l *listener) backup.Result {
 	t.Helper()
-	result, err := backup.Run(t.Context(), cfg, to, r, l.report)
+	result, err := backup.Run(t.Context(), cfg, only(to), r, l.report)
 	if err != nil {
 		t.Fatalf("Run: %v", err)
 	}
@@ -332,7 +332,7 @@ func TestRunWithoutHashAndSeal(t *testing.T) {
 		t.Errorf("seal %+v", result.Seal)
 	}
 	// A nil report is no report.
-	if _, err := backup.Run(t.Context(), at(fake.serve(t)), to, r, nil); err != nil {
+	if _, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -397,11 +397,11 @@ func TestRunWithUsers(t *testing.T) {
 	r, _ := request(t)
 	to, l := open(t, mem.New()), &listener{}
 	cfg := at(etcd.URL)
-	if _, err := backup.Run(t.Context(), cfg, to, r, l.report); err == nil || !strings.Contains(err.Error(), "--user") {
+	if _, err := backup.Run(t.Context(), cfg, only(to), r, l.report); err == nil || !strings.Contains(err.Error(), "--user") {
 		t.Errorf("nobody may take a backup: %v", err)
 	}
 	cfg.User, cfg.Password = "root", "wrong-"+password
-	if _, err := backup.Run(t.Context(), cfg, to, r, l.report); err == nil || strings.Contains(err.Error(), password) {
+	if _, err := backup.Run(t.Context(), cfg, only(to), r, l.report); err == nil || strings.Contains(err.Error(), password) {
 		t.Errorf("a wrong password: %v", err)
 	}
 	wantNothing(t, to)
@@ -429,14 +429,14 @@ func TestRunWithALearner(t *testing.T) {
 	r, _ := request(t)
 	r.From = learner.URL
 	for _, cfg := range []cluster.Config{at(learner.URL), at(etcd.URL), at(etcd.URL, learner.URL)} {
-		_, err := backup.Run(t.Context(), cfg, to, r, l.report)
+		_, err := backup.Run(t.Context(), cfg, only(to), r, l.report)
 		if !errors.Is(err, backup.ErrRefused) || !strings.Contains(err.Error(), learner.URL+" is a learner") {
 			t.Errorf("a learner by name: %v", err)
 		}
 	}
 	r.From = "any"
 	// A learner does not tell who else there is.
-	if _, err := backup.Run(t.Context(), at(learner.URL), to, r, l.report); !errors.Is(err, backup.ErrRefused) {
+	if _, err := backup.Run(t.Context(), at(learner.URL), only(to), r, l.report); !errors.Is(err, backup.ErrRefused) {
 		t.Errorf("a learner alone: %v", err)
 	}
 	wantNothing(t, to)
@@ -449,7 +449,7 @@ func TestRunWithALearner(t *testing.T) {
 		}
 	}
 	r.From = "follower"
-	if _, err := backup.Run(t.Context(), at(etcd.URL), to, r, l.report); !errors.Is(err, backup.ErrRefused) {
+	if _, err := backup.Run(t.Context(), at(etcd.URL), only(to), r, l.report); !errors.Is(err, backup.ErrRefused) {
 		t.Errorf("a learner as follower: %v", err)
 	}
 	l.wantWarnings(t)
@@ -497,7 +497,7 @@ func TestRunNamesEveryBackupAnew(t *testing.T) {
 	var runs sync.WaitGroup
 	results, errs := make([]backup.Result, 4), make([]error, 4)
 	for i := range results {
-		runs.Go(func() { results[i], errs[i] = backup.Run(t.Context(), at(url), to, r, nil) })
+		runs.Go(func() { results[i], errs[i] = backup.Run(t.Context(), at(url), only(to), r, nil) })
 	}
 	runs.Wait()
 	want := []repository.ID{first.ID}

@@ -15,24 +15,24 @@ import (
 
 var errSlow = errors.New("the stream did not end in time")
 
-// store streams the snapshot into the repository. The clock runs against the member's part only: a reader that is slow
+// store streams the snapshot into the stores. The clock runs against the member's part only: a reader that is slow
 // keeps a read transaction open in the member, and pages cannot be reused meanwhile.
-func (r *run) store(ctx context.Context) (repository.Backup, error) {
-	id, err := r.to.FreeID(ctx, r.started, r.manifest.Revision)
+func (r *run) store(ctx context.Context) error {
+	id, err := r.to.freeID(r.started, r.manifest.Revision)
 	if err != nil {
-		return repository.Backup{}, err
+		return err
 	}
 	streamCtx, cancel := context.WithTimeoutCause(ctx, r.request.MaxStream, r.tooSlow())
 	defer cancel()
 	snapshot, err := r.member.Snapshot(streamCtx, maxGap)
 	if err != nil {
-		return repository.Backup{}, err
+		return err
 	}
 	defer snapshot.Close()
 	r.bound(ctx)
 	sealed, err := seal.New(r.follow(snapshot), r.request.To)
 	if err != nil {
-		return repository.Backup{}, err
+		return err
 	}
 	defer sealed.Close()
 	defer snapshot.Close() // before the seal's Close, which waits for the source
@@ -41,15 +41,14 @@ func (r *run) store(ctx context.Context) (repository.Backup, error) {
 	if r.request.Spool != "" {
 		spool, err := fill(r.request.Spool, sealed)
 		if err != nil {
-			return repository.Backup{}, err
+			return err
 		}
 		defer spool.Close()
 		source = spool
 	}
 	about := max(snapshot.SnapshotSize(), r.status.DbSize)
-	return r.to.Create(ctx, id, r.request.To.Seal(), about, source, func() (repository.Manifest, error) {
-		return r.complete(ctx, snapshot.Blob())
-	})
+	s := &spread{stores: r.to, id: id, seal: r.request.To.Seal(), about: about}
+	return s.run(source, func() (repository.Manifest, error) { return r.complete(ctx, snapshot.Blob()) })
 }
 
 // bound asks what the snapshot cannot be beyond: its content was fixed before its first message came. Without an answer

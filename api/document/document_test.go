@@ -107,7 +107,8 @@ func goldens() map[string]any {
 		"list": document.List{
 			Backups: []document.Backup{backup()}, Damaged: []document.Damage{{Cluster: "prod", ID: id,
 				Message: "damaged: it is cut off"}},
-			Windows: []document.Window{window()}, Gaps: []document.Gap{gap()},
+			Untrusted: []document.Damage{{Cluster: "prod", ID: id, Message: "damaged: not signed by a trusted key"}},
+			Windows:   []document.Window{window()}, Gaps: []document.Gap{gap()},
 		},
 		"archive-verify": document.ArchiveVerify{
 			Cluster: "prod", Verdict: "failed", Depth: "opened", Found: 7, Requests: 70, Bytes: 7000,
@@ -135,6 +136,8 @@ func goldens() map[string]any {
 			},
 			Cleared: []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
 		},
+		"copy":    copyOf(),
+		"taken":   taken(),
 		"version": document.Version{Version: "v1", Go: "go1.26.0", Etcd: "3.7.3"},
 		"check":   checkDocument(),
 	}
@@ -203,7 +206,8 @@ func TestEveryGoldenIsADocument(t *testing.T) {
 var sections = map[string]string{
 	"event": "event", "error": "error", "A backup: show, the result of backup, each of list": "backup", "list": "list",
 	"The result of verify": "verify", "The result of fetch": "fetch", "The plan: restore --dry-run, --plan-out": "plan",
-	"The result of restore": "restore", "The result of archive verify": "archive-verify", "The status of archive": "archive-status",
+	"The result of restore": "restore", "The result of copy": "copy",
+	"The result of archive verify": "archive-verify", "The status of archive": "archive-status",
 }
 
 // elsewhere are fields that only another shape of the document has.

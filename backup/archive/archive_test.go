@@ -49,7 +49,8 @@ func start(t *testing.T, c archive.Config, to *repository.Cluster) *agent {
 	ctx, a.cancel = context.WithCancel(context.Background())
 	if c.Snapshot == nil {
 		c.Snapshot = func(ctx context.Context, _ string) error {
-			_, err := backup.Run(ctx, c.Etcd, to, backup.Request{From: "any", MaxStream: time.Minute, Grace: time.Hour}, nil)
+			r := backup.Request{From: "any", MaxStream: time.Minute, Grace: time.Hour}
+			_, err := backup.Run(ctx, c.Etcd, []backup.Store{{Cluster: to}}, r, nil)
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"math/rand/v2"
@@ -29,6 +30,10 @@ type fakeMember struct {
 	errors              []string // of its status
 	login               func(context.Context) error
 	snapshot            func(pb.Maintenance_SnapshotServer) error
+	version             string // "" is 3.7.3
+	learner             bool
+	applied             uint64
+	hash                uint32
 }
 
 func (f *fakeMember) header() *pb.ResponseHeader {
@@ -36,7 +41,22 @@ func (f *fakeMember) header() *pb.ResponseHeader {
 }
 
 func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
-	return &pb.StatusResponse{Header: f.header(), Version: "3.7.3", Leader: f.memberID, Errors: f.errors}, nil
+	return &pb.StatusResponse{
+		Header: f.header(), Version: cmp.Or(f.version, "3.7.3"), Leader: f.memberID, Errors: f.errors, IsLearner: f.learner,
+		RaftAppliedIndex: f.applied,
+	}, nil
+}
+
+func (f *fakeMember) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	return &pb.AlarmResponse{Header: f.header()}, nil
+}
+
+func (f *fakeMember) AuthStatus(context.Context, *pb.AuthStatusRequest) (*pb.AuthStatusResponse, error) {
+	return &pb.AuthStatusResponse{Header: f.header()}, nil
+}
+
+func (f *fakeMember) HashKV(context.Context, *pb.HashKVRequest) (*pb.HashKVResponse, error) {
+	return &pb.HashKVResponse{Header: f.header(), Hash: f.hash, CompactRevision: 3}, nil
 }
 
 func (f *fakeMember) MemberList(context.Context, *pb.MemberListRequest) (*pb.MemberListResponse, error) {
@@ -55,6 +75,9 @@ func (f *fakeMember) Authenticate(ctx context.Context, _ *pb.AuthenticateRequest
 }
 
 func (f *fakeMember) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
+	if f.snapshot == nil {
+		return stream.Send(&pb.SnapshotResponse{Blob: []byte("content")})
+	}
 	return f.snapshot(stream)
 }
 

@@ -98,7 +98,7 @@ func (a *app) runArchive(ctx context.Context, config archive.Config, c *reposito
 // snapshotOf takes a backup where the agent runs, from whoever leads.
 func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Report) func(context.Context, string) error {
 	return func(ctx context.Context, why string) error {
-		_, err := backup.Run(ctx, config.Etcd, c, backup.Request{
+		_, err := backup.Run(ctx, config.Etcd, []backup.Store{{Cluster: c}}, backup.Request{
 			From: "leader", To: config.To, MaxStream: maxStream, Grace: grace, Version: config.Version,
 			Labels: repository.Labels{"archive": why},
 		}, report)

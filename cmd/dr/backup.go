@@ -1,16 +1,20 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
 // The defaults, which hold for backups that the archive takes too.
@@ -22,12 +26,15 @@ const (
 func (a *app) backup() *cobra.Command {
 	var request backup.Request
 	var to sealFlags
+	var require string
 	cmd := &cobra.Command{
 		Use:   "backup",
 		Short: "Take a backup of a live cluster",
 		Long: `backup streams a snapshot from the cluster's leader through compression and encryption into the repository.
 Nothing of it touches the local disk (unless --spool asks for it), and memory stays bounded whatever the size.
 Dead endpoints are tolerated; without a quorum a backup still comes out, and is marked.
+With --repo given again, one stream goes into every repository, sealed once, under one name. With --require all nothing is
+listed anywhere unless every repository has the data; with any one that fails or hangs is left out.
 Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the command line.`,
 		Example: `  dr backup --repo file:///var/backups/etcd --cluster prod --recipient age1… \
     --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
@@ -42,12 +49,23 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 	flags.StringVar(&request.Spool, "spool", "", "directory: take the stream there at full speed, sealed, then upload it")
 	flags.StringToStringVar((*map[string]string)(&request.Labels), "label", nil, "name=value, kept with the backup; may be given again")
 	flags.DurationVar(&request.Grace, "grace", grace, "remove leftovers of killed backups that are older")
+	flags.StringVar(&require, "require", string(backup.All), "all or any: how many of several repositories must take it")
 	to.add(cmd, a.getenv)
-	a.repositoryFlags(cmd)
+	repos := a.repositoriesFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.writeFlags(cmd, a.getenv)
+	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if request.MaxStream <= 0 || request.Grace <= 0 {
 			return usagef("--max-stream and --grace must be above zero")
+		}
+		if a.store.limit != "" && request.Spool == "" {
+			return usagef("--limit would slow the member's own stream down, which hurts it: take that into --spool DIR first")
+		}
+		request.Require = backup.Require(require)
+		if request.Require != backup.All && request.Require != backup.Any {
+			return usagef("--require %s: use all or any", require)
 		}
 		var err error
 		if request.To, err = to.load(); err != nil {
@@ -57,14 +75,14 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 		if err != nil {
 			return err
 		}
-		c, err := a.create(cmd.Context())
+		places, err := a.places(cmd.Context(), *repos)
 		if err != nil {
 			return err
 		}
 		a.warnPlain(request.To.Seal().Encryption)
 		request.Version = version()
 		report, done := a.progress()
-		result, err := backup.Run(cmd.Context(), cfg, c, request, report)
+		result, err := backup.Run(cmd.Context(), cfg, places, request, report)
 		done()
 		if result.ID == "" {
 			return err
@@ -77,6 +95,40 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 	return cmd
 }
 
+// repositoriesFlags are repositoryFlags with a --repo that may be given again.
+func (a *app) repositoriesFlags(cmd *cobra.Command) *[]string {
+	a.repositoryFlags(cmd)
+	repo := cmd.Flags().Lookup("repo")
+	var fromEnv []string
+	if repo.DefValue != "" {
+		fromEnv = []string{repo.DefValue}
+	}
+	several := pflag.NewFlagSet("", pflag.ContinueOnError)
+	repos := several.StringArray("repo", fromEnv, repo.Usage+"; may be given again")
+	*repo = *several.Lookup("repo")
+	return repos
+}
+
+// places opens the repositories for a verb that may write the first backup.
+func (a *app) places(ctx context.Context, repos []string) (places []backup.Store, err error) {
+	if len(repos) == 0 {
+		repos = []string{""} // create says what is missing
+	}
+	for _, repo := range repos {
+		shown := stores.Shown(repo)
+		if slices.ContainsFunc(places, func(p backup.Store) bool { return p.Repository == shown }) {
+			return nil, usagef("--repo %s is given twice", shown)
+		}
+		a.repo = repo
+		c, err := a.create(ctx)
+		if err != nil {
+			return nil, err
+		}
+		places = append(places, backup.Store{Repository: shown, Cluster: c})
+	}
+	return places, nil
+}
+
 // warnPlain is loud on purpose: etcd holds every Secret of a Kubernetes cluster.
 func (a *app) warnPlain(encryption string) {
 	if encryption == "" {
@@ -86,7 +138,7 @@ func (a *app) warnPlain(encryption string) {
 
 func (a *app) printBackup(r backup.Result) error {
 	if a.output == "json" {
-		return a.json(document.Line{Result: document.NewBackup(r.Backup)})
+		return a.json(document.Line{Result: document.NewTaken(r)})
 	}
 	a.printf("backup %s of cluster %s is stored\n", r.ID, r.Cluster)
 	a.facts(
@@ -97,7 +149,22 @@ func (a *app) printBackup(r backup.Result) error {
 		"marks", strings.Join(marks(r.Backup), ", "),
 		"took", seconds(r.Finished.Sub(r.Started).Seconds()),
 	)
+	a.printStores(r.Stores)
 	return nil
+}
+
+// printStores says which of several repositories have the backup.
+func (a *app) printStores(outcomes []backup.Outcome) {
+	if len(outcomes) < 2 {
+		return
+	}
+	for _, o := range outcomes {
+		text := "stored"
+		if o.Err != nil {
+			text = "NOT STORED: " + o.Err.Error()
+		}
+		a.facts(o.Repository, text)
+	}
 }
 
 func hashText(h *repository.HashKV) string {

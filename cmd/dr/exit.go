@@ -50,7 +50,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitInterrupted
 	case is(restore.ErrRefused, backup.ErrRefused, archive.ErrRefused):
 		return exitRefused
-	case is(repository.ErrDamaged, repository.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged):
+	case is(errWanting, repository.ErrDamaged, repository.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged):
 		return exitFinding
 	case is(errUsage, restore.ErrLayout, repository.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig):
 		return exitUsage

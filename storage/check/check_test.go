@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -133,7 +134,7 @@ func TestLies(t *testing.T) {
 		{"it lists in another order", func(b *mem.Bucket) storage.Bucket { return fakeCollating{b} },
 			only("lists in order"), nil},
 		{"it does not delete", func(b *mem.Bucket) storage.Bucket { return fakeKeeping{b} },
-			only("can delete"), nil},
+			verdicts{"can delete": check.Wanting, "lock holds": check.Wanting}, nil},
 		{"it publishes what breaks", func(b *mem.Bucket) storage.Bucket { return fakePublishing{b} },
 			only("broken upload leaves nothing"), nil},
 		{"it leaves pieces", func(b *mem.Bucket) storage.Bucket { return fakeSweeper{b, map[string]storage.Object{}, true} },
@@ -152,6 +153,8 @@ func TestLies(t *testing.T) {
 			verdicts{"versioning": check.Note}, nil},
 		{"its versioning is off", func(b *mem.Bucket) storage.Bucket { return fakeNewest{b} },
 			verdicts{"versioning": check.Note}, map[string]string{"versioning": "switch the bucket's versioning on"}},
+		{"it forgets times", func(b *mem.Bucket) storage.Bucket { return fakeForgetful{b} },
+			only("versioning"), map[string]string{"versioning": "a wrong time"}},
 		{"it confuses versions", func(b *mem.Bucket) storage.Bucket { return fakeConfused{b} },
 			only("versioning"), nil},
 	} {
@@ -164,12 +167,12 @@ func TestLies(t *testing.T) {
 				for name, words := range test.says {
 					wantSaid(t, line(t, lines, name), words)
 				}
-				if !check.AnyWanting(lines) && !strings.HasPrefix(test.name, "it keeps no") && !strings.HasSuffix(test.name, "off") {
-					t.Error("nothing is wanting")
+				if want := slices.Contains(slices.Collect(maps.Values(test.want)), check.Wanting); check.AnyWanting(lines) != want {
+					t.Errorf("something is wanting: %t, want %t", !want, want)
 				}
-				for _, key := range left(t, b) {
-					if !strings.HasSuffix(key, "/locked") {
-						t.Errorf("%s is left", key)
+				for obj, err := range b.List(t.Context(), storage.ListOptions{}) {
+					if err != nil || !strings.HasSuffix(obj.Key, "/locked") {
+						t.Errorf("%s is left, %v", obj.Key, err)
 					}
 				}
 			})
@@ -183,7 +186,6 @@ func TestSmallSkewIsFine(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			lines := check.Run(t.Context(), fakeClock{mem.New(), by}, minute, nil)
 			wantVerdicts(t, lines, nil)
-			wantSaid(t, line(t, lines, "clock skew"), "less than 1m0s")
 		})
 	}
 }
@@ -245,6 +247,7 @@ func TestFormerChecks(t *testing.T) {
 		put(t, b, ".dr-checkered/a")
 		time.Sleep(25 * time.Hour)
 		put(t, b, ".dr-check-young/a")
+		pieces[".dr-check-young/x"] = storage.Object{Key: ".dr-check-young/x", ModTime: time.Now()}
 		lines := check.Run(t.Context(), fakeSweeper{b, pieces, false}, check.Options{Large: large}, nil)
 		wantVerdicts(t, lines, map[string]check.Verdict{"lock holds": check.NotRun, "leftovers": check.Wanting})
 		wantSaid(t, line(t, lines, "cleaned up"), "1 objects of former checks")
@@ -256,20 +259,11 @@ func TestFormerChecks(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if _, other := pieces["prod/x"]; len(pieces) != 1 || !other {
+		if _, old := pieces[".dr-check-old/x"]; len(pieces) != 2 || old {
 			t.Errorf("pieces left: %v", pieces)
 		}
 	})
 }
-
-// interrupting cancels at the nth call of Put, before or while it runs.
-type interrupting struct {
-	storage.Bucket
-	left   int
-	cancel context.CancelFunc
-}
-
-func (i *interrupting) Unwrap() storage.Bucket { return i.Bucket }
 
 // TestInterrupted: whenever it is interrupted, every line is there and nothing else is.
 func TestInterrupted(t *testing.T) {
@@ -301,14 +295,14 @@ func TestInterrupted(t *testing.T) {
 
 // TestInterruptedAnywhere cancels while requests are on their way.
 func TestInterruptedAnywhere(t *testing.T) {
-	for n := 1; n < 40; n++ {
+	for n := 1; n < 40; n += 3 {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			b := mem.New()
 			f := storagetest.Faulty(b)
-			f.On(storage.VerbPut).Nth(n).Delay(time.Hour)
-			time.AfterFunc(30*time.Minute, cancel)
+			f.On(storage.VerbPut).Nth(n).Delay(8 * time.Second)
+			time.AfterFunc(4*time.Second, cancel)
 			lines := check.Run(ctx, f, check.Options{Large: large}, nil)
 			if got := line(t, lines, "clock skew"); got.Verdict != check.NotRun {
 				t.Errorf("after call %d: %+v", n, got)

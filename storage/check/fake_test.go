@@ -232,7 +232,7 @@ func (f fakeUnlocked) Stat(ctx context.Context, key string) (storage.Object, err
 }
 
 func (f fakeUnlocked) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	if strings.HasSuffix(key, "/locked") && o.Version == "" && !o.Unasked {
+	if strings.HasSuffix(key, "/locked") && !o.Unasked {
 		return storage.ErrLocked
 	}
 	return f.Bucket.Delete(ctx, key, o)
@@ -285,10 +285,25 @@ func (f fakeClock) Versions(ctx context.Context, o storage.ListOptions) iter.Seq
 // fakeNewest could keep versions, and does not.
 type fakeNewest struct{ *mem.Bucket }
 
-func (f fakeNewest) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
+func (f fakeNewest) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	old, missing := f.Stat(ctx, key)
+	obj, err := f.Bucket.Put(ctx, key, r, o)
+	if err == nil && missing == nil {
+		err = f.Delete(ctx, key, storage.DeleteOptions{Version: old.Version})
+	}
+	return obj, err
+}
+
+// fakeForgetful tells of a version that was replaced when it was replaced, and not when it was stored.
+type fakeForgetful struct{ *mem.Bucket }
+
+func (f fakeForgetful) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
 	return func(yield func(storage.Kept, error) bool) {
 		for kept, err := range f.Bucket.Versions(ctx, o) {
-			if (err != nil || kept.Until.IsZero()) && !yield(kept, err) {
+			if !kept.Until.IsZero() {
+				kept.ModTime = kept.Until
+			}
+			if !yield(kept, err) {
 				return
 			}
 		}

@@ -103,7 +103,13 @@ func (p *probe) tryToDelete(ctx context.Context, key, version string, until time
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-const switchOn = "switch the bucket's versioning on: then --as-of reads what somebody has deleted or overwritten"
+// expire is a rule that every bucket should have.
+const expire = "let the store remove unfinished uploads after 7 days (a lifecycle rule)"
+
+const (
+	switchOn = "switch the bucket's versioning on: then --as-of reads what somebody has deleted or overwritten"
+	noAsOf   = "do not rely on --as-of in this store"
+)
 
 // versioning replaces an object and looks for the one before.
 func (p *probe) versioning(ctx context.Context) Line {
@@ -134,11 +140,14 @@ func (p *probe) versioning(ctx context.Context) Line {
 	err = before.same(ctx, key, storage.OpenOptions{}, p.content(1, small))
 	switch {
 	case errors.Is(err, storage.ErrNotExist):
+		if p.same(ctx, key, storage.OpenOptions{Version: first.Version}, p.content(1, small)) == nil {
+			return wanting(noAsOf, "it keeps the version that was replaced, and tells a wrong time of it")
+		}
 		return note(switchOn, "an object that is replaced or deleted is gone")
 	case errors.Is(err, storage.ErrDenied):
 		return unknown(cureOf(err), "%s", oneLine(err))
 	case err != nil:
-		return wanting("do not rely on --as-of in this store", "as it was before it was replaced: %s", oneLine(err))
+		return wanting(noAsOf, "as it was before it was replaced: %s", oneLine(err))
 	}
 	return ok("an object that was replaced is read as of before")
 }
@@ -172,7 +181,8 @@ func (p *probe) clockSkew(ctx context.Context) Line {
 		return wanting("set both clocks by NTP: locks and leases are counted by them",
 			"the store's clock is %s from this host's", skew.Round(time.Second))
 	}
-	return ok("the store's clock and this host's differ by less than %v", max(skew.Abs().Truncate(time.Second)+time.Second, tick).Round(time.Second))
+	atMost := skew.Abs().Truncate(time.Second) + time.Second
+	return ok("the store's clock and this host's differ by %v at most", atMost)
 }
 
 // outside is how far t is before from (below zero) or behind to.
@@ -205,7 +215,7 @@ func (p *probe) leftovers(ctx context.Context) Line {
 		}
 	}
 	if old > 0 {
-		return wanting("dr backup removes those of its cluster; let the store remove unfinished uploads after 7 days (a lifecycle rule)",
+		return wanting("dr backup removes those of its cluster; "+expire,
 			"%d pieces of uploads that were killed more than a day ago, %d bytes", old, size)
 	}
 	return ok("none older than a day, %d of uploads that may still run", young)

@@ -2,7 +2,6 @@ package check_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"maps"
 	"os"
@@ -17,8 +16,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(objectstores.Main(m)) }
-
-var errTest = errors.New("broken by the test")
 
 // large is enough for stores that know no parts.
 const large = 200 << 10

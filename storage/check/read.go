@@ -33,7 +33,8 @@ func (p *probe) same(ctx context.Context, key string, o storage.OpenOptions, wan
 	for at < min(len(got), len(want)) && got[at] == want[at] {
 		at++
 	}
-	return fmt.Errorf("%q was read as %d bytes that differ from the %d that were stored, from byte %d on", key, len(got), len(want), at)
+	return fmt.Errorf("%q was read as %d bytes that differ from the %d that were stored, from byte %d on",
+		key, len(got), len(want), at)
 }
 
 func keys(ctx context.Context, b storage.Bucket, o storage.ListOptions) ([]string, error) {
@@ -65,8 +66,11 @@ func (p *probe) checksum(ctx context.Context) Line {
 
 // readsRanges reads a small object and, where there is one, the seam of a large one.
 func (p *probe) readsRanges(ctx context.Context) Line {
-	const key = "created"
+	const key = "ranges"
 	content := p.content(0, small)
+	if _, err := p.put(ctx, key, bytes.NewReader(content), createOnly); err != nil {
+		return failed(err)
+	}
 	for _, o := range []storage.OpenOptions{
 		{Length: 10}, {Offset: 10, Length: 20}, {Offset: 500}, {Offset: small - 10, Length: 100}, {Offset: small - 1},
 		{Offset: small},

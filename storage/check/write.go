@@ -144,7 +144,10 @@ func (p *probe) race(ctx context.Context) error {
 	return p.same(ctx, "raced", storage.OpenOptions{}, p.content(10+winners[0], small))
 }
 
-const letterSize = 32 << 10
+const (
+	letterSize = 32 << 10
+	breath     = time.Millisecond // of a reader, which would else starve the writer
+)
 
 func letters(letter byte) []byte { return bytes.Repeat([]byte{letter}, letterSize) }
 
@@ -199,6 +202,7 @@ func (p *probe) watch(ctx context.Context, key string) error {
 		case len(got) != letterSize || !bytes.Equal(got, letters(got[0])):
 			return fmt.Errorf("%d bytes that are no content of it", len(got))
 		}
+		time.Sleep(breath)
 	}
 }
 
@@ -238,8 +242,7 @@ func (p *probe) broken(ctx context.Context, key string, r io.Reader) Line {
 		if err != nil {
 			return unknown(cureOf(err), "no object was left; pieces could not be listed: %s", oneLine(err))
 		}
-		return wanting("let the store remove unfinished uploads after 7 days (a lifecycle rule)",
-			"an upload that was broken off has left %d bytes in %s, which are paid for", piece.Size, piece.Key)
+		return wanting(expire, "an upload that was broken off has left %d bytes in %s, which are paid for", piece.Size, piece.Key)
 	}
 	return ok("neither a broken nor a cancelled one has left an object or pieces of one")
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -132,7 +131,8 @@ func TestCopy(t *testing.T) {
 		if diff := cmp.Diff(want, result); diff != "" || done != bytes || total != bytes {
 			t.Errorf("%d of %d bytes reported (-want +got):\n%s", done, total, diff)
 		}
-		if diff := cmp.Diff(load(t, from, repository.LoadOptions{Proofs: true}), load(t, to, repository.LoadOptions{Proofs: true})); diff != "" {
+		proven := repository.LoadOptions{Proofs: true}
+		if diff := cmp.Diff(load(t, from, proven), load(t, to, proven)); diff != "" {
 			t.Errorf("the catalogs differ:\n%s", diff)
 		}
 		again := mustCopy(t, from, to, repository.CopyOptions{})
@@ -176,14 +176,16 @@ func TestCopyInterrupted(t *testing.T) {
 						faulty = faultyFrom
 					}
 					arm(faulty.On(verb).Nth(call))
-					_, err := repository.Copy(t.Context(), openCluster(t, faultyFrom, "c"), openCluster(t, faultyTo, "c"), repository.CopyOptions{}, nil)
+					from, to := openCluster(t, faultyFrom, "c"), openCluster(t, faultyTo, "c")
+					_, err := repository.Copy(t.Context(), from, to, repository.CopyOptions{}, nil)
 					met = faulty.Calls(verb) >= call
 					if err != nil {
 						ended++
 						wantError(t, what, err, errTest)
 					}
 					wantWholeSoFar(t, what, target)
-					result := mustCopy(t, openCluster(t, source, "c"), openCluster(t, target, "c"), repository.CopyOptions{})
+					from, to = openCluster(t, source, "c"), openCluster(t, target, "c")
+					result := mustCopy(t, from, to, repository.CopyOptions{})
 					wantFaults(t, what, result, nil)
 					wantCopied(t, what, source, target)
 				}
@@ -373,128 +375,6 @@ func TestCopyTrusted(t *testing.T) {
 	if len(trusted.Backups) != 3 || len(trusted.Lineages) != 2 || len(trusted.Untrusted)+len(trusted.Ignored) > 0 {
 		t.Errorf("the copy is trusted as %+v", trusted)
 	}
-}
-
-// TestCopySince keeps what began since then, and what its segments are restored on top of.
-func TestCopySince(t *testing.T) {
-	source := mem.New()
-	from := openCluster(t, source, "c")
-	var ids []repository.ID
-	for n, position := range []uint64{5, 25, 45} { // in segments 1, 3 and 5
-		m := manifestOf(content, at(10*n+1))
-		m.RaftIndex, m.RaftIndexMax, m.RaftTerm = position, position, 2
-		id := repository.NewID(m.Started, 1000)
-		if _, err := tryCreate(t, from, id, m); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, id)
-	}
-	w := newWriter(t, "c", lineageID(1))
-	var all []string
-	for n := range 8 { // of seconds 0, 5, 10 to 35
-		e := w.next(func(h *segment.Header) {
-			h.Written, h.Marks, h.End.Term = at(5*n+2), []segment.Mark{markAt(h.Last, 5*n)}, 2
-		})
-		storeSegments(t, from, e)
-		all = append(all, segmentKey("c", lineageID(1), uint64(n+1)))
-	}
-	stored := load(t, from, repository.LoadOptions{Log: true}).Lineages[0].Segments
-	storeIndex(t, from, stored[:4])
-	storeIndex(t, from, stored[4:])
-	for _, test := range []struct {
-		since    time.Time
-		backups  []repository.ID // ascending
-		segments []string
-		indexes  []uint64
-	}{
-		{time.Time{}, ids, all, []uint64{1, 5}},
-		{at(0), ids, all, []uint64{1, 5}},
-		{at(9), ids, all, []uint64{1, 5}},       // the segment of second 10 begins at 21: on top of the first backup
-		{at(12), ids[1:], all[2:], []uint64{5}}, // the one of second 15, of 31, on top of the second, which is kept anyway
-		{at(22), ids[2:], all[4:], []uint64{5}}, // 25: of 51, on top of the third
-		{at(30), ids[2:], all[4:], []uint64{5}}, // the third began before
-		{at(36), nil, nil, nil},
-	} {
-		target := mem.New()
-		result := mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{Since: test.since})
-		wantFaults(t, test.since.String(), result, nil)
-		var want []string
-		for _, id := range test.backups {
-			want = append(want, folder("c", id)+"manifest.json", folder("c", id)+plainName)
-		}
-		want = append(want, test.segments...)
-		for _, first := range test.indexes {
-			want = append(want, indexKey("c", lineageID(1), first))
-		}
-		if diff := cmp.Diff(want, keys(t, target)); diff != "" {
-			t.Errorf("since %s (-want +got):\n%s", test.since, diff)
-		}
-		if left := len(ids) + len(all) - len(test.backups) - len(test.segments); result.LeftOut != left {
-			t.Errorf("since %s: %d were left out, want %d", test.since, result.LeftOut, left)
-		}
-		catalog := load(t, openCluster(t, target, "c"), repository.LoadOptions{Log: true})
-		for _, l := range catalog.Lineages {
-			wantLineage(t, test.since.String(), l, fmt.Sprintf("%d-8", 9-len(test.segments)), "")
-		}
-		if windows := catalog.Windows(); len(test.segments) > 0 && len(windows) != 1 {
-			t.Errorf("since %s: windows %+v", test.since, windows)
-		}
-		mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{}) // the rest comes later
-		wantCopied(t, "later", source, target)
-	}
-}
-
-// TestCopyOfAnyLog copies histories with holes, breaks and gaps up to any time: what the target has of them is a part of
-// what the source has, and every window of the source that ends behind that time is a window of the target.
-func TestCopyOfAnyLog(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		source, target := mem.New(), mem.New()
-		from := openCluster(t, source, "c")
-		w := newWriter(t, "c", lineageID(1))
-		for n := range rapid.IntRange(1, 12).Draw(rt, "segments") {
-			e := w.next(func(h *segment.Header) { h.End.Term = 2 })
-			if rapid.IntRange(0, 5).Draw(rt, "lost") > 0 {
-				storeSegments(t, from, e)
-			}
-			if rapid.IntRange(0, 3).Draw(rt, "backup") == 0 {
-				m := manifestOf(content, at(n+1))
-				m.RaftIndex, m.RaftIndexMax, m.RaftTerm = e.Header.Last-3, e.Header.Last-1, 2
-				if _, err := tryCreate(t, from, repository.NewID(m.Started, int64(n+1)), m); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		since := at(rapid.IntRange(0, 13).Draw(rt, "since"))
-		mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{Since: since})
-		have := load(t, from, repository.LoadOptions{Log: true})
-		got := load(t, openCluster(t, target, "c"), repository.LoadOptions{Log: true})
-		all := copied(t, source)
-		for key, content := range contents(t, target) {
-			if all[key] != content {
-				t.Errorf("%s is not the source's", key)
-			}
-		}
-		windows := map[uint64]repository.Window{} // by their ends
-		for _, w := range got.Windows() {
-			windows[w.To.Position] = w
-		}
-		for _, w := range have.Windows() {
-			if w.To.Time.Before(since.Add(time.Second)) {
-				continue
-			}
-			// Up to since the source may know more.
-			if kept, ok := windows[w.To.Position]; !ok || kept.From.Time.After(latestOf(since.Add(time.Second), w.From.Time)) {
-				t.Errorf("since %s: window %+v, of %+v", since, kept, w)
-			}
-		}
-	})
-}
-
-func latestOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // TestCopyCancelled leaves what is whole.

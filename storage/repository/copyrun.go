@@ -137,7 +137,8 @@ func anyTombstone(data []byte) error {
 	return err
 }
 
-// isManifest accepts what describes the data that is copied: the object might have been replaced since the catalog was read.
+// isManifest accepts what describes the data that is copied: the object might have been replaced since the catalog was
+// read.
 func (b copyBackup) isManifest(data []byte) error {
 	m, err := DecodeManifest(data)
 	if err == nil && (m.ID != b.backup.ID || m.Cluster != b.backup.Cluster || m.Stored != b.backup.Stored) {

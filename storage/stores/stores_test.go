@@ -237,7 +237,9 @@ func TestCredentialsInTheURL(t *testing.T) {
 	for _, openIt := range []func() (storage.Bucket, error){
 		func() (storage.Bucket, error) { return stores.Open(t.Context(), text, stores.Options{}) },
 		func() (storage.Bucket, error) { return stores.Create(t.Context(), text, stores.Options{}) },
-		func() (storage.Bucket, error) { return stores.Open(t.Context(), text, stores.Options{AsOf: time.Now()}) },
+		func() (storage.Bucket, error) {
+			return stores.Open(t.Context(), text, stores.Options{AsOf: time.Now()})
+		},
 	} {
 		_, err := openIt()
 		if !errors.Is(err, stores.ErrURL) || strings.Contains(err.Error(), "Hunter2") {

@@ -41,7 +41,7 @@ func New(caFile string) (*http.Transport, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &watched{conn, silence}, nil
+			return &watched{Conn: conn, limit: silence}, nil
 		},
 		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:   handshakeTime,

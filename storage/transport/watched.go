@@ -2,13 +2,15 @@ package transport
 
 import (
 	"net"
+	"sync/atomic"
 	"time"
 )
 
-// watched is a connection that breaks when nothing has moved on it for limit.
+// watched is a connection that breaks when nothing has moved on it for limit, or for a little less.
 type watched struct {
 	net.Conn
 	limit time.Duration
+	until atomic.Int64 // when it breaks, in nanoseconds of Unix time
 }
 
 // step is how many bytes a Write hands on at a time. A whole part in one Write would need to pass within the limit, and a
@@ -41,4 +43,12 @@ func (w *watched) Write(p []byte) (int, error) {
 	}
 }
 
-func (w *watched) moved() error { return w.SetDeadline(time.Now().Add(w.limit)) }
+// moved puts off the end, but not by next to nothing: to set a deadline costs as much as a small read.
+func (w *watched) moved() error {
+	end := time.Now().Add(w.limit)
+	if end.UnixNano()-w.until.Load() < int64(w.limit)/64 {
+		return nil
+	}
+	w.until.Store(end.UnixNano())
+	return w.SetDeadline(end)
+}

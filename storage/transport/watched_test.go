@@ -13,7 +13,7 @@ import (
 // pair is a watched connection and the other end of it, in memory, so that the time of the bubble counts.
 func pair() (*watched, net.Conn) {
 	ours, theirs := net.Pipe()
-	return &watched{ours, silence}, theirs
+	return &watched{Conn: ours, limit: silence}, theirs
 }
 
 func TestSilenceBreaks(t *testing.T) {

@@ -20,6 +20,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "docs/benchmarks.md", "the page to write, empty for none")
 	flag.StringVar(&o.dir, "dir", "", "where the data goes (default: a temporary directory)")
 	flag.BoolVar(&o.logOnly, "log", false, "only archiving and replaying, no page")
+	flag.BoolVar(&o.storesOnly, "stores", false, "only the object stores, no page")
 	flag.BoolVar(&o.quick, "quick", false, "a 16 MiB database, one pair, no limits: to see that it works")
 	flag.Parse()
 	o.tools = os.Getenv("ETCD_DR_TOOLS")
@@ -39,7 +40,8 @@ type options struct {
 	tools string
 	quick bool
 
-	logOnly bool
+	logOnly    bool
+	storesOnly bool
 }
 
 func (o options) tool(name string) string { return filepath.Join(o.tools, "etcd-3.7", name) }
@@ -91,6 +93,13 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if o.storesOnly {
+		page, past, err := measureStores(ctx, o, filepath.Join(dir, "stores"))
+		if err == nil {
+			fmt.Println(page)
+		}
+		return errors.Join(past, err)
+	}
 	dr := filepath.Join(dir, "dr")
 	if err := command(ctx, "go", "build", "-o", dr, "./cmd/dr"); err != nil {
 		return err
@@ -111,6 +120,13 @@ func run(ctx context.Context, o options) error {
 	page += about
 	if !o.quick {
 		past = errors.Join(past, pastLog)
+	}
+	if !o.logOnly {
+		about, pastStores, err := measureStores(ctx, o, filepath.Join(dir, "stores"))
+		if err != nil {
+			return err
+		}
+		page, past = page+about, errors.Join(past, pastStores)
 	}
 	fmt.Println(page)
 	if o.out != "" && !o.quick && !o.logOnly {

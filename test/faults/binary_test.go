@@ -23,6 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
 // binary is dr, and shared a directory that all tests of one run use. The binary is there unless -short is given.
@@ -41,7 +42,7 @@ func (s sharing) Run() int {
 		return 1
 	}
 	defer os.RemoveAll(shared)
-	return s.tests.Run()
+	return objectstores.Main(s.tests)
 }
 
 // soaking reports whether the large counts are asked for.

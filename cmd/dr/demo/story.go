@@ -72,7 +72,7 @@ func (t *telling) writeDown(ctx context.Context) (_ []string, err error) {
 }
 
 func (t *telling) backUp(ctx context.Context) ([]string, error) {
-	b, err := backup.Run(ctx, t.reach(), t.repository, t.request(), nil)
+	b, err := backup.Run(ctx, t.reach(), []backup.Store{{Cluster: t.repository}}, t.request(), nil)
 	if err != nil {
 		return nil, err
 	}

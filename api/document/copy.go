@@ -1,0 +1,69 @@
+package document
+
+import (
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Taken is dr backup.
+type Taken struct {
+	Backup
+	Stores []TakenStore `json:"stores"` // in the order in which they were named
+}
+
+// TakenStore is how one repository fared.
+type TakenStore struct {
+	Repository string `json:"repository"`
+	Stored     bool   `json:"stored"`
+	Message    string `json:"message,omitempty"` // why it is not
+}
+
+// NewTaken is r as a document.
+func NewTaken(r backup.Result) Taken {
+	d := Taken{Backup: NewBackup(r.Backup), Stores: []TakenStore{}}
+	for _, o := range r.Stores {
+		store := TakenStore{Repository: o.Repository, Stored: o.Err == nil}
+		if o.Err != nil {
+			store.Message = o.Err.Error()
+		}
+		d.Stores = append(d.Stores, store)
+	}
+	return d
+}
+
+// Copy is dr copy.
+type Copy struct {
+	From     string          `json:"from"`
+	To       string          `json:"to"`
+	Clusters []CopiedCluster `json:"clusters"`
+}
+
+// CopiedCluster is what came of copying one cluster.
+type CopiedCluster struct {
+	Cluster  string      `json:"cluster"`
+	Backups  int         `json:"backups"`  // that are new at the target
+	Segments int         `json:"segments"` // the same of the log's
+	Objects  int         `json:"objects"`  // copied, of every kind
+	Bytes    int64       `json:"bytes"`    // of them
+	Present  int         `json:"present"`  // objects that were there already
+	LeftOut  int         `json:"leftOut"`  // backups and segments from before --since, and backups deleted at the target
+	Faults   []NotCopied `json:"faults"`
+}
+
+// NotCopied is an object that could not be copied.
+type NotCopied struct {
+	Key     string `json:"key"`
+	Message string `json:"message"`
+}
+
+// Add puts what came of copying a cluster into c.
+func (c *Copy) Add(cluster string, r repository.CopyResult) {
+	d := CopiedCluster{
+		Cluster: cluster, Backups: r.Backups, Segments: r.Segments, Objects: r.Objects, Bytes: r.Bytes,
+		Present: r.Present, LeftOut: r.LeftOut, Faults: []NotCopied{},
+	}
+	for _, f := range r.Faults {
+		d.Faults = append(d.Faults, NotCopied{f.Key, f.Err.Error()})
+	}
+	c.Clusters = append(c.Clusters, d)
+}

@@ -1,0 +1,293 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+)
+
+// CheckOptions say what to check of a cluster.
+type CheckOptions struct {
+	NoHash bool      // do not compare the members' key spaces: each hash stalls its member's writes, see HashKV
+	Now    time.Time // what certificates' ends are held against
+}
+
+// checked is a cluster while it is checked.
+type checked struct {
+	*Cluster // nil if nobody answers
+	cfg      Config
+	o        CheckOptions
+	report   storage.Report
+}
+
+// checkSteps are the checks of a cluster, those first that need nobody's answer.
+var checkSteps = []struct {
+	name    string
+	offline bool
+	run     func(*checked, context.Context) check.Line
+}{
+	{"server certificates", true, (*checked).serverCertificates},
+	{"client certificate", true, (*checked).clientCertificate},
+	{"quorum and leader", false, (*checked).quorum},
+	{"alarms", false, (*checked).noAlarms},
+	{"one version", false, (*checked).versions},
+	{"database size", false, (*checked).size},
+	{"members in step", false, (*checked).inStep},
+	{"users", false, (*checked).users},
+	{"can take snapshots", false, (*checked).snapshots},
+	{"HashKV equal", false, (*checked).equal},
+}
+
+// Check says what would stand in the way of a backup of the cluster, one line a check, in the same order each time. It
+// changes nothing.
+func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Report) []check.Line {
+	const answers = "endpoints answer"
+	report.Say(storage.Event{Stage: "check", Object: answers})
+	c, err := Connect(ctx, cfg)
+	if err == nil {
+		defer c.Close()
+	}
+	at := &checked{Cluster: c, cfg: cfg, o: o, report: report}
+	lines := []check.Line{named(answers, at.answers(err))}
+	for _, step := range checkSteps {
+		report.Say(storage.Event{Stage: "check", Object: step.name})
+		l := found(check.NotRun, "", "interrupted")
+		switch {
+		case ctx.Err() != nil:
+		case c == nil && !step.offline:
+			l = found(check.NotRun, "", "%q is %s", answers, check.Wanting)
+		default:
+			l = step.run(at, ctx)
+		}
+		lines = append(lines, named(step.name, l))
+	}
+	return lines
+}
+
+func found(v check.Verdict, cure, format string, args ...any) check.Line {
+	return check.Line{Verdict: v, Seen: fmt.Sprintf(format, args...), Cure: cure}
+}
+
+func named(name string, l check.Line) check.Line {
+	l.Name = name
+	return l
+}
+
+// answers judges what Connect has found. Members that have never been started have no URL to be silent at.
+func (c *checked) answers(err error) check.Line {
+	const cure = "start these members, or correct --endpoints, --cacert, --cert and --key"
+	if err != nil {
+		return found(check.Wanting, cure, "%v", err)
+	}
+	var silent []string
+	for _, s := range c.Silent {
+		silent = append(silent, fmt.Sprintf("%s: %v", s.Endpoint, s.Err))
+	}
+	for _, m := range c.Members {
+		if len(m.ClientURLs) == 0 && !c.answered(m.ID) {
+			silent = append(silent, fmt.Sprintf("member %s has never been started", m.ID))
+		}
+	}
+	if len(silent) > 0 {
+		return found(check.Wanting, cure, "%s", strings.Join(silent, "; "))
+	}
+	return found(check.OK, "", "%d of %d members", len(c.Servers), len(c.Members))
+}
+
+func (c *checked) quorum(context.Context) check.Line {
+	const cure = "bring members back until a majority runs; until then dr backup marks what it takes as no-quorum"
+	if !c.Quorum {
+		return found(check.Wanting, cure, "no linearizable read goes through: there is no quorum")
+	}
+	voters := 0
+	for _, m := range c.Members {
+		if !m.Learner {
+			voters++
+		}
+	}
+	answering := len(c.voters())
+	leader := c.Leader()
+	if leader == nil {
+		return found(check.Wanting, "name its endpoint too", "there is a quorum, but its leader does not answer here")
+	}
+	return found(check.OK, "", "%s leads, %d of %d voting members answer, and %d may fail",
+		leader.Endpoint, answering, voters, max(0, answering-voters/2-1))
+}
+
+func (c *checked) noAlarms(ctx context.Context) check.Line {
+	names, err := c.Alarms(ctx)
+	switch {
+	case err != nil:
+		return found(check.Unknown, "", "%v", err)
+	case slices.Contains(names, "CORRUPT"):
+		return found(check.Wanting, "find the member whose HashKV differs and replace it, before any other step",
+			"alarms: %s", strings.Join(names, ", "))
+	case len(names) > 0:
+		return found(check.Wanting, "compact and defragment, then etcdctl alarm disarm",
+			"alarms: %s", strings.Join(names, ", "))
+	}
+	return found(check.OK, "", "none")
+}
+
+func (c *checked) versions(context.Context) check.Line {
+	var all []string
+	for _, s := range c.Servers {
+		all = append(all, s.Status.Version)
+	}
+	if all = sorted(all); len(all) > 1 {
+		return found(check.Wanting, "end the upgrade: a mixed cluster is for hours, not for days", "%s", strings.Join(all, " and "))
+	}
+	return found(check.OK, "", "%s", all[0])
+}
+
+// fullAt is the part of the quota from which on a database should not grow.
+const fullAt = 0.8
+
+// size looks at each member's own database: they are defragmented one by one. Servers before 3.6 do not tell their quota.
+func (c *checked) size(context.Context) check.Line {
+	var largest, quota int64
+	var part float64
+	for _, s := range c.Servers {
+		largest = max(largest, s.Status.DbSize)
+		if s.Status.DbSizeQuota > 0 {
+			quota = s.Status.DbSizeQuota
+			part = max(part, float64(s.Status.DbSize)/float64(quota))
+		}
+	}
+	switch {
+	case quota == 0:
+		return found(check.Unknown, "", "%d bytes; the servers do not tell their quota, as 3.6 and later do", largest)
+	case part > fullAt:
+		return found(check.Wanting, "compact and defragment, or raise --quota-backend-bytes",
+			"%d bytes, %.0f%% of the quota: at 100%% etcd takes no more writes", largest, 100*part)
+	}
+	return found(check.OK, "", "%d bytes, %.0f%% of the quota", largest, 100*part)
+}
+
+// inStep waits for members that are a little behind: a position is far behind or not only in time.
+func (c *checked) inStep(ctx context.Context) check.Line {
+	var goal uint64
+	for _, s := range c.Servers {
+		goal = max(goal, s.Status.RaftAppliedIndex)
+	}
+	var late, learners []string
+	for _, s := range c.Servers {
+		if behind, err := s.behind(ctx, goal); err != nil {
+			late = append(late, err.Error())
+		} else if behind > 0 {
+			late = append(late, fmt.Sprintf("%s is %d entries behind", s.Endpoint, behind))
+		}
+		if s.Status.IsLearner {
+			learners = append(learners, s.Endpoint)
+		} else if c.Quorum && !s.Reaches {
+			late = append(late, s.Endpoint+" is cut off from its leader")
+		}
+	}
+	switch {
+	case len(late) > 0:
+		return found(check.Wanting, "look at these members' disk and network", "%s", strings.Join(late, "; "))
+	case len(learners) > 0:
+		return found(check.Note, "promote it when it has caught up: a learner votes for nothing and is never backed up",
+			"%s is a learner", strings.Join(learners, " and "))
+	}
+	return found(check.OK, "", "all have applied entry %d", goal)
+}
+
+// behind is how many entries the member lacks to goal when catchUp is over.
+func (s *Server) behind(ctx context.Context, goal uint64) (uint64, error) {
+	for end := time.Now().Add(catchUp); ; {
+		status, err := s.Now(ctx)
+		switch {
+		case err != nil:
+			return 0, err
+		case status.RaftAppliedIndex >= goal:
+			return 0, nil
+		case time.Now().After(end):
+			return goal - status.RaftAppliedIndex, nil
+		}
+		if err := pause(ctx, catchUpPause); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (c *checked) users(ctx context.Context) check.Line {
+	s := c.asked()
+	if s == nil {
+		return found(check.NotRun, "", "only learners answer")
+	}
+	enabled, err := s.AuthEnabled(ctx)
+	switch {
+	case err != nil && enabled:
+		return found(check.OK, "", "on")
+	case err != nil:
+		return found(check.Unknown, "", "%v", err)
+	case enabled:
+		return found(check.OK, "", "on")
+	case c.cfg.Cert != "" && c.cfg.encrypts(s.Endpoint):
+		return found(check.OK, "", "off: whoever has a client certificate may read and write all")
+	}
+	return found(check.Note, "enable users (etcdctl auth enable), or demand client certificates",
+		"off: whoever reaches the clients' port may read and write all")
+}
+
+// firstMessage is how long a member may take to send the first bytes of a snapshot.
+const firstMessage = 30 * time.Second
+
+func (c *checked) snapshots(ctx context.Context) check.Line {
+	s := c.asked()
+	if s == nil {
+		return found(check.Wanting, "name a voting member in --endpoints", "only learners answer, and they are never backed up")
+	}
+	snapshot, err := s.Snapshot(ctx, firstMessage)
+	if err != nil {
+		return found(check.Wanting, "use a user, or a client certificate whose CN is one, with the role root", "%v", err)
+	}
+	snapshot.Close()
+	return found(check.OK, "", "%s has begun to send one", s.Endpoint)
+}
+
+// asked is the member to ask: the leader, as for a backup, or a voting member that is not cut off, or any voting one; nil
+// if there is none.
+func (c *checked) asked() *Server {
+	voters := c.voters()
+	if leader := c.Leader(); leader != nil {
+		return leader
+	}
+	if i := slices.IndexFunc(voters, func(s *Server) bool { return s.Reaches }); i >= 0 {
+		return voters[i]
+	}
+	if len(voters) > 0 {
+		return voters[0]
+	}
+	return nil
+}
+
+func (c *checked) voters() []*Server {
+	return slices.DeleteFunc(slices.Clone(c.Servers), func(s *Server) bool { return s.Status.IsLearner })
+}
+
+func (c *checked) equal(ctx context.Context) check.Line {
+	from := c.asked()
+	switch {
+	case c.o.NoHash:
+		return found(check.NotRun, "", "--no-hash")
+	case len(c.Servers) < 2 || from == nil:
+		return found(check.NotRun, "", "fewer than two members answer")
+	}
+	difference, skipped, err := c.Compare(ctx, from, c.report)
+	if err = errors.Join(append(skipped, err)...); difference == "" && err != nil {
+		return found(check.Unknown, "", "not all were compared: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if difference != "" {
+		return found(check.Wanting,
+			"the members hold different data: before anything else find out which is right, and replace the other", "%s", difference)
+	}
+	return found(check.OK, "", "%d members have the same", len(c.Servers))
+}

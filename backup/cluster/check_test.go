@@ -1,0 +1,280 @@
+package cluster_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// longAgo is when the tests' certificates, which last for a day, still had more than a month.
+func longAgo() time.Time { return time.Now().Add(-40 * 24 * time.Hour) }
+
+func checkCluster(t *testing.T, cfg cluster.Config, o cluster.CheckOptions) []check.Line {
+	t.Helper()
+	if o.Now.IsZero() {
+		o.Now = longAgo()
+	}
+	lines := cluster.Check(t.Context(), cfg, o, nil)
+	for _, l := range lines {
+		if l.Seen == "" || l.Verdict == check.Wanting && l.Cure == "" || strings.Contains(l.Seen, "\n") {
+			t.Errorf("not a good line: %+v", l)
+		}
+		if cfg.Password != "" && strings.Contains(l.Seen+l.Cure, cfg.Password) {
+			t.Errorf("the password is in %+v", l)
+		}
+	}
+	if len(lines) != 11 {
+		t.Errorf("%d lines: %v", len(lines), lines)
+	}
+	return lines
+}
+
+// wantLines fails unless every line is ok but those of except.
+func wantLines(t *testing.T, lines []check.Line, except map[string]check.Verdict) {
+	t.Helper()
+	for _, l := range lines {
+		want := check.OK
+		if v, ok := except[l.Name]; ok {
+			want = v
+		}
+		if l.Verdict != want {
+			t.Errorf("%q is %s, want %s: %s", l.Name, l.Verdict, want, l.Seen)
+		}
+	}
+}
+
+func wantSaid(t *testing.T, lines []check.Line, name string, words ...string) {
+	t.Helper()
+	i := slices.IndexFunc(lines, func(l check.Line) bool { return l.Name == name })
+	if i < 0 {
+		t.Fatalf("no line %q", name)
+	}
+	for _, word := range words {
+		if !strings.Contains(lines[i].Seen+" "+lines[i].Cure, word) {
+			t.Errorf("%q says %q, cure %q; want %q", name, lines[i].Seen, lines[i].Cure, word)
+		}
+	}
+}
+
+type verdicts = map[string]check.Verdict
+
+func TestCheckOverTLS(t *testing.T) {
+	t.Parallel()
+	files := servers.NewCertificates(t)
+	url, _ := startEtcd(t, overTLS(t, files))
+	cfg := at(url)
+	cfg.CACert, cfg.Cert, cfg.Key = files.CA, files.Cert, files.Key
+	lines := checkCluster(t, cfg, cluster.CheckOptions{})
+	wantLines(t, lines, verdicts{"HashKV equal": check.NotRun})
+	wantSaid(t, lines, "quorum and leader", url+" leads", "1 of 1", "0 may fail")
+	wantSaid(t, lines, "server certificates", "in 40 days")
+	wantSaid(t, lines, "client certificate", files.Cert, "in 40 days")
+	wantSaid(t, lines, "database size", "% of the quota")
+
+	for now, words := range map[time.Time]string{
+		time.Now(): "in 0 days", time.Now().Add(48 * time.Hour): "ran out on", time.Now().Add(-28 * 24 * time.Hour): "in 28 days",
+	} {
+		lines := checkCluster(t, cfg, cluster.CheckOptions{Now: now})
+		wantLines(t, lines, verdicts{
+			"HashKV equal": check.NotRun, "server certificates": check.Wanting, "client certificate": check.Wanting,
+		})
+		wantSaid(t, lines, "server certificates", words, "renew")
+		wantSaid(t, lines, "client certificate", words)
+	}
+
+	// A certificate that nobody trusts is read all the same: that it has run out may be why nobody can connect.
+	cfg.CACert = servers.NewCertificates(t).CA
+	lines = checkCluster(t, cfg, cluster.CheckOptions{Now: time.Now()})
+	wantSaid(t, lines, "endpoints answer", "unknown authority", "--cacert")
+	wantSaid(t, lines, "server certificates", "runs out")
+	wantSaid(t, lines, "alarms", `"endpoints answer" is wanting`)
+}
+
+func TestCheckPlain(t *testing.T) {
+	t.Parallel()
+	url, _ := startEtcd(t, nil)
+	lines := checkCluster(t, at(url), cluster.CheckOptions{})
+	wantLines(t, lines, verdicts{
+		"HashKV equal": check.NotRun, "server certificates": check.Note, "client certificate": check.NotRun, "users": check.Note,
+	})
+	wantSaid(t, lines, "server certificates", "no TLS")
+}
+
+func TestCheckAlarmAndQuota(t *testing.T) {
+	t.Parallel()
+	url, _ := startEtcd(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = 1 << 20 })
+	client := clientOf(t, url, nil)
+	for i := range 100 {
+		if _, err := client.Put(t.Context(), "key", strings.Repeat("x", 40_000+i)); err != nil {
+			break // the quota
+		}
+	}
+	lines := checkCluster(t, at(url), cluster.CheckOptions{})
+	wantLines(t, lines, verdicts{
+		"HashKV equal": check.NotRun, "server certificates": check.Note, "client certificate": check.NotRun, "users": check.Note,
+		"alarms": check.Wanting, "database size": check.Wanting,
+	})
+	wantSaid(t, lines, "alarms", "NOSPACE", "disarm")
+	wantSaid(t, lines, "database size", "takes no more writes")
+}
+
+func TestCheckUsers(t *testing.T) {
+	t.Parallel()
+	url, _ := startEtcd(t, nil)
+	enableUsers(t, clientOf(t, url, nil))
+	as := func(user string) cluster.Config {
+		cfg := at(url)
+		cfg.User, cfg.Password = user, rootPassword
+		return cfg
+	}
+	base := verdicts{"HashKV equal": check.NotRun, "server certificates": check.Note, "client certificate": check.NotRun}
+	lines := checkCluster(t, as("root"), cluster.CheckOptions{})
+	wantLines(t, lines, base)
+	wantSaid(t, lines, "users", "on")
+	lines = checkCluster(t, as("alice"), cluster.CheckOptions{})
+	wantSaid(t, lines, "can take snapshots", "permission denied", "role root")
+	if !check.AnyWanting(lines) {
+		t.Error("nothing is wanting for alice")
+	}
+}
+
+func TestCheckInterrupted(t *testing.T) {
+	t.Parallel()
+	url, _ := startEtcd(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	lines := cluster.Check(ctx, at(url), cluster.CheckOptions{}, func(e storage.Event) {
+		if e.Object == "alarms" {
+			cancel()
+		}
+	})
+	wantSaid(t, lines, "database size", "interrupted")
+}
+
+func TestCheckNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	dead := servers.FreeURLs(t, 1)[0]
+	lines := checkCluster(t, at(dead), cluster.CheckOptions{})
+	wantSaid(t, lines, "endpoints answer", "connection refused")
+	wantSaid(t, lines, "HashKV equal", `"endpoints answer" is wanting`)
+}
+
+func TestCheckClientCertificateFile(t *testing.T) {
+	t.Parallel()
+	files := servers.NewCertificates(t)
+	cfg := at(servers.FreeTLSURLs(t, 1)[0])
+	cfg.CACert, cfg.Cert, cfg.Key = files.CA, files.Cert, files.Key
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Cert = files.Key
+	for _, l := range checkCluster(t, cfg, cluster.CheckOptions{}) {
+		if l.Name == "client certificate" && l.Verdict != check.Unknown {
+			t.Errorf("a key for a certificate: %+v", l)
+		}
+		if l.Name == "server certificates" && l.Verdict != check.Unknown {
+			t.Errorf("a dead server's certificate: %+v", l)
+		}
+	}
+	if _, err := os.Stat(files.Key); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCheckFakeMembers: members of two versions, one a learner, one never started.
+func TestCheckFakeMembers(t *testing.T) {
+	t.Parallel()
+	first, second := twoMembers()
+	first.version, second.version, second.learner = "3.7.3", "3.6.1", true
+	urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
+	first.members[1].ClientURLs = []string{urls[1]}
+	first.members[1].IsLearner = true
+	first.members = append(first.members, &pb.Member{ID: 3})
+	lines := checkCluster(t, at(urls...), cluster.CheckOptions{NoHash: true})
+	wantSaid(t, lines, "endpoints answer", "member 3 has never been started")
+	wantSaid(t, lines, "one version", "3.6.1 and 3.7.3")
+	wantSaid(t, lines, "members in step", urls[1]+" is a learner")
+	wantSaid(t, lines, "database size", "do not tell")
+	wantSaid(t, lines, "HashKV equal", "--no-hash")
+	wantSaid(t, lines, "quorum and leader", "1 of 2 voting members answer")
+}
+
+// TestCheckFakeDivergence: two members with other hashes, one of them behind.
+func TestCheckFakeDivergence(t *testing.T) {
+	t.Parallel()
+	first, second := twoMembers()
+	first.hash, second.hash, first.applied, second.applied = 0xaa, 0xbb, 90, 70
+	urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
+	first.members[1].ClientURLs = []string{urls[1]}
+	lines := checkCluster(t, at(urls...), cluster.CheckOptions{})
+	wantSaid(t, lines, "HashKV equal", "1 has 000000aa", "2 has 000000bb")
+	wantSaid(t, lines, "members in step", urls[1]+" is 20 entries behind")
+}
+
+// TestCheckThree: a real cluster, whole, with one member dead, and with two.
+func TestCheckThree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real servers do not run with -short")
+	}
+	t.Parallel()
+	c := servers.Start(t, servers.Options{Members: 3, TLS: true})
+	cfg := at(c.Endpoints()...)
+	cfg.CACert, cfg.Cert, cfg.Key = c.Certificates.CA, c.Certificates.Cert, c.Certificates.Key
+	client := c.Client(t)
+	for range 20 {
+		if _, err := client.Put(t.Context(), "key", "value"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.Compact(t.Context(), 5, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	lines := checkCluster(t, cfg, cluster.CheckOptions{})
+	wantLines(t, lines, nil)
+	wantSaid(t, lines, "HashKV equal", "3 members")
+	wantSaid(t, lines, "quorum and leader", "3 of 3", "1 may fail")
+
+	c.Kill(t, 0)
+	wantQuorum(t, c, cfg)
+	lines = checkCluster(t, cfg, cluster.CheckOptions{})
+	wantLines(t, lines, verdicts{"endpoints answer": check.Wanting, "server certificates": check.Unknown})
+	wantSaid(t, lines, "endpoints answer", c.Members[0].ClientURL, "connection refused")
+	wantSaid(t, lines, "quorum and leader", "2 of 3", "0 may fail")
+	wantSaid(t, lines, "HashKV equal", "2 members")
+
+	c.Kill(t, 1)
+	cfg.CommandTimeout = time.Second
+	lines = checkCluster(t, cfg, cluster.CheckOptions{NoHash: true})
+	wantSaid(t, lines, "quorum and leader", "no quorum", "no-quorum")
+	wantSaid(t, lines, "can take snapshots", "has begun to send one")
+}
+
+// wantQuorum waits until the rest has found a leader.
+func wantQuorum(t *testing.T, c *servers.Cluster, cfg cluster.Config) {
+	t.Helper()
+	cfg.Endpoints = []string{c.Members[1].ClientURL}
+	for range 100 {
+		found, err := cluster.Connect(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		led := found.Quorum && found.Leader() != nil
+		found.Close()
+		if led {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal("no leader")
+}

@@ -1,0 +1,168 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/check"
+)
+
+// soon is how long before its end a certificate should have been renewed.
+const soon = 30 * 24 * time.Hour
+
+const renew = "renew it: from that day on no client can connect"
+
+// serverCertificates looks at what each endpoint shows, also one that nobody can connect to: an expired certificate may be
+// why.
+func (c *checked) serverCertificates(ctx context.Context) check.Line {
+	var first, from = time.Time{}, ""
+	var plain, unread []string
+	for _, endpoint := range c.endpoints() {
+		if !c.cfg.encrypts(endpoint) {
+			plain = append(plain, endpoint)
+			continue
+		}
+		end, err := c.cfg.expiry(ctx, endpoint)
+		if err != nil {
+			unread = append(unread, fmt.Sprintf("%s: %v", endpoint, err))
+		} else if first.IsZero() || end.Before(first) {
+			first, from = end, endpoint
+		}
+	}
+	switch {
+	case !first.IsZero() && first.Sub(c.o.Now) < soon:
+		return found(check.Wanting, renew, "that of %s %s", from, ends(first, c.o.Now))
+	case len(unread) > 0:
+		return found(check.Unknown, "", "not read: %s", strings.Join(unread, "; "))
+	case len(plain) > 0:
+		return found(check.Note, "use TLS: a snapshot holds every secret in etcd",
+			"no TLS at %s: who is on the way can read all", strings.Join(plain, ", "))
+	}
+	return found(check.OK, "", "the first one, of %s, %s", from, ends(first, c.o.Now))
+}
+
+// endpoints are those given and, where somebody has answered, those of the members beside them.
+func (c *checked) endpoints() []string {
+	all := slices.Clone(c.cfg.Endpoints)
+	if c.Cluster == nil {
+		return all
+	}
+	for _, s := range c.Servers {
+		if !slices.Contains(all, s.Endpoint) {
+			all = append(all, s.Endpoint)
+		}
+	}
+	return all
+}
+
+func ends(end, now time.Time) string {
+	day := end.UTC().Format(time.DateOnly)
+	if end.Before(now) {
+		return "ran out on " + day
+	}
+	return fmt.Sprintf("runs out on %s, in %d days", day, end.Sub(now)/(24*time.Hour))
+}
+
+// expiry is the first end of a certificate that endpoint shows. The chain is not verified here, nothing is said to the
+// server but who asks, and its refusal is no error once it has shown itself.
+func (c Config) expiry(ctx context.Context, endpoint string) (time.Time, error) {
+	conf, err := c.client(endpoint)
+	if err != nil {
+		return time.Time{}, err
+	}
+	shown := &tls.Config{MinVersion: tls.VersionTLS12}
+	if conf.TLS != nil {
+		shown = conf.TLS.Clone()
+	}
+	var chain []*x509.Certificate
+	shown.InsecureSkipVerify = true
+	shown.VerifyConnection = func(state tls.ConnectionState) error {
+		chain = state.PeerCertificates
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
+	defer cancel()
+	network, address := dialed(endpoint)
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer conn.Close()
+	if err := tls.Client(conn, shown).HandshakeContext(ctx); err != nil && len(chain) == 0 {
+		return time.Time{}, err
+	}
+	return firstEnd(chain), nil
+}
+
+// dialed is what to dial for an endpoint. A bare one has etcd's own form: host and port.
+func dialed(endpoint string) (network, address string) {
+	scheme, rest, ok := strings.Cut(endpoint, "://")
+	switch {
+	case !ok:
+		return "tcp", endpoint
+	case strings.HasPrefix(scheme, "unix"):
+		return "unix", rest
+	}
+	return "tcp", strings.TrimSuffix(rest, "/")
+}
+
+func firstEnd(chain []*x509.Certificate) time.Time {
+	end := chain[0].NotAfter
+	for _, cert := range chain {
+		if cert.NotAfter.Before(end) {
+			end = cert.NotAfter
+		}
+	}
+	return end
+}
+
+func (c *checked) clientCertificate(context.Context) check.Line {
+	if c.cfg.Cert == "" {
+		return found(check.NotRun, "", "no --cert is given")
+	}
+	chain, err := readChain(c.cfg.Cert)
+	if err != nil {
+		return found(check.Unknown, "", "%v", err)
+	}
+	end := firstEnd(chain)
+	if end.Sub(c.o.Now) < soon {
+		return found(check.Wanting, renew, "%s %s", c.cfg.Cert, ends(end, c.o.Now))
+	}
+	return found(check.OK, "", "%s %s", c.cfg.Cert, ends(end, c.o.Now))
+}
+
+// readChain reads every certificate of a PEM file.
+func readChain(file string) ([]*x509.Certificate, error) {
+	rest, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var chain []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		chain = append(chain, cert)
+	}
+	if len(chain) == 0 {
+		return nil, errors.New(file + " holds no certificate")
+	}
+	return chain, nil
+}

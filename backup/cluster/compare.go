@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+const (
+	compareRounds = 5                      // a compaction between two members' hashes spoils a round
+	comparePause  = time.Second            // between rounds: compactions take that long to reach all
+	catchUp       = 10 * time.Second       // for a member to reach the revision
+	catchUpPause  = 100 * time.Millisecond // between asking it
+)
+
+// ErrIncomparable: compactions keep coming between the hashes of the members.
+var ErrIncomparable = errors.New("compactions keep coming in between")
+
+// Compare hashes the key space on every answering member, one at a time, at the revision that from has now, and says how
+// they differ; "" if they do not. Each hash stalls its member's writes, see HashKV. skipped is why members that answered
+// could not be compared.
+func (c *Cluster) Compare(
+	ctx context.Context, from *Server, report storage.Report,
+) (difference string, skipped []error, err error) {
+	for range compareRounds {
+		status, err := from.Now(ctx)
+		if err != nil {
+			return "", nil, err
+		}
+		hashes, errs := c.hashAll(ctx, status.Header.Revision, report)
+		if ctx.Err() != nil {
+			return "", nil, context.Cause(ctx)
+		}
+		if comparable(hashes, errs) {
+			return describe(c.Servers, hashes), errs, nil
+		}
+		if err := pause(ctx, comparePause); err != nil {
+			return "", nil, err
+		}
+	}
+	return "", nil, ErrIncomparable
+}
+
+// hashAll returns one hash a server; the zero value for one that gave none, and why in errs.
+func (c *Cluster) hashAll(
+	ctx context.Context, revision int64, report storage.Report,
+) (hashes []repository.HashKV, errs []error) {
+	hashes = make([]repository.HashKV, len(c.Servers))
+	for i, s := range c.Servers {
+		report.Say(storage.Event{Stage: "compare", Object: s.Endpoint, Message: "hashing the key space"})
+		var err error
+		if hashes[i], err = hashAt(ctx, s, revision); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return hashes, errs
+}
+
+// hashAt waits for a member that is a little behind.
+func hashAt(ctx context.Context, s *Server, revision int64) (repository.HashKV, error) {
+	for end := time.Now().Add(catchUp); ; {
+		hash, err := s.HashKV(ctx, revision)
+		if err == nil || !errors.Is(err, ErrFuture) || time.Now().After(end) {
+			return hash, err
+		}
+		if err := pause(ctx, catchUpPause); err != nil {
+			return repository.HashKV{}, err
+		}
+	}
+}
+
+// comparable reports whether no compaction came in between, neither up to an older revision nor past the hashed one.
+func comparable(hashes []repository.HashKV, errs []error) bool {
+	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, ErrCompacted) }) {
+		return false
+	}
+	var first repository.HashKV
+	for _, h := range hashes {
+		if first.Revision == 0 {
+			first = h
+		}
+		if h.Revision != 0 && h.CompactRevision != first.CompactRevision {
+			return false
+		}
+	}
+	return true
+}
+
+func describe(servers []*Server, hashes []repository.HashKV) string {
+	var parts []string
+	var revision int64
+	seen := map[uint32]bool{}
+	for i, h := range hashes {
+		if h.Revision != 0 {
+			revision = h.Revision
+			seen[h.Hash] = true
+			parts = append(parts, fmt.Sprintf("%s has %08x", servers[i].ID(), h.Hash))
+		}
+	}
+	if len(seen) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("HashKV at revision %d: %s", revision, strings.Join(parts, ", "))
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

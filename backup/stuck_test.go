@@ -1,0 +1,129 @@
+package backup_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// hanging is a Bucket whose nth Put takes some bytes and then nothing more, until its ctx ends.
+type hanging struct {
+	storage.Bucket
+	mu    sync.Mutex
+	nth   int
+	after int64 // bytes
+}
+
+func (h *hanging) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	h.mu.Lock()
+	h.nth--
+	hangs := h.nth == 0
+	h.mu.Unlock()
+	if !hangs {
+		return h.Bucket.Put(ctx, key, r, o)
+	}
+	_, _ = io.CopyN(io.Discard, r, h.after)
+	<-ctx.Done()
+	return storage.Object{}, ctx.Err()
+}
+
+// A store that hangs, at any stage, is left out with any; with all it ends the backup.
+func TestRunIntoSeveralOneStuck(t *testing.T) {
+	needsQuiet(t)
+	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(2 << 20)}
+	url := fake.serve(t)
+	t.Run("all at once", func(t *testing.T) {
+		for name, stuck := range map[string]func(storage.Bucket) storage.Bucket{
+			"asked for backups": func(b storage.Bucket) storage.Bucket { return delayed(b, storage.VerbList, 1) },
+			"asked for a name":  func(b storage.Bucket) storage.Bucket { return delayed(b, storage.VerbList, 2) },
+			"first byte":        func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1} },
+			"in the middle":     func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1, after: 1 << 20} },
+			"at the end":        func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1, after: 1 << 30} },
+			"manifest":          func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 2} },
+		} {
+			for _, require := range []backup.Require{backup.All, backup.Any} {
+				t.Run(name+" "+string(require), func(t *testing.T) {
+					t.Parallel() // each waits for its patience to end
+					in := memories(3)
+					seen := places{in[0], stuck(in[1]), in[2]}
+					r, _ := request(t)
+					r.Require, r.Patience, r.NoHash = require, 3*time.Second, true
+					l := &listener{}
+					result, err := backup.Run(t.Context(), at(url), seen.stores(t), r, l.report)
+					switch {
+					case require == backup.Any:
+						if err != nil {
+							t.Fatal(err)
+						}
+						wantOutcomes(t, name, result, 3, 1)
+						l.wantWarnings(t, nameOf(1))
+						wantNothing(t, open(t, in[0]), result.ID)
+						wantNothing(t, open(t, in[2]), result.ID)
+					case name == "manifest":
+						if !errors.Is(err, backup.ErrPartial) || !strings.Contains(err.Error(), nameOf(1)) {
+							t.Errorf("error %v", err)
+						}
+						wantOutcomes(t, name, result, 3, 1)
+					default:
+						if err == nil || !strings.Contains(err.Error(), nameOf(1)) {
+							t.Errorf("error %v", err)
+						}
+						wantNothing(t, open(t, in[0]))
+						wantNothing(t, open(t, in[2]))
+					}
+					wantNothing(t, open(t, in[1]))
+				})
+			}
+		}
+	})
+	wantEnded(t)
+}
+
+func delayed(b storage.Bucket, verb storage.Verb, nth int) storage.Bucket {
+	f := storagetest.Faulty(b)
+	f.On(verb).Nth(nth).Delay(time.Hour)
+	return f
+}
+
+// slow is a Bucket whose Puts read a little at a time, with pauses.
+type slow struct{ storage.Bucket }
+
+func (s slow) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	return s.Bucket.Put(ctx, key, slowReader{r}, o)
+}
+
+type slowReader struct{ r io.Reader }
+
+func (s slowReader) Read(p []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	return s.r.Read(p[:min(len(p), 4<<10)])
+}
+
+// A slow store is waited for, however long it takes in all.
+func TestRunIntoSeveralOneSlow(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(16 << 20)}
+	in := memories(3)
+	r, _ := request(t)
+	r.Require, r.Patience = backup.Any, 3*time.Second // for 256 KiB, which take a twentieth of it
+	l := &listener{}
+	result, err := backup.Run(t.Context(), at(fake.serve(t)), places{in[0], slow{in[1]}, in[2]}.stores(t), r, l.report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, "slow", result, 3)
+	l.wantWarnings(t)
+	if diff := cmp.Diff(objects(t, in[0]), objects(t, in[1])); diff != "" {
+		t.Error("the slow one has other bytes")
+	}
+}

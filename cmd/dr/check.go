@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+// errWanting: a check has found something that will fail when it is needed.
+var errWanting = errors.New("wanting")
+
+// shortestLock is long enough to try a lock on a slow store.
+const shortestLock = time.Minute
+
+func (a *app) check() *cobra.Command {
+	var lock string
+	var noHash bool
+	var store storeFlags
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Find out now what would fail at 3 a.m.",
+		Long: `check tries out on your own bucket all that backups and restores rely on, and with --endpoints looks at the cluster too.
+One line a check: ok; note (as it is, it may be meant so); WANTING, with a cure, and then the exit code is 3; not run;
+unknown. It writes some 35 MiB below .dr-check-<random>/ in the repository and removes them, also when it is
+interrupted. With --lock one small object stays until its lock ends: choose a short time.`,
+		Example: `  dr check --repo s3://bucket/prefix --lock 1m:governance
+  dr check --repo s3://bucket/prefix --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
+		Args: noArgs,
+	}
+	etcd := cluster.AddFlags(cmd.Flags())
+	cmd.Flags().StringVar(&lock, "lock", "",
+		"see that a lock holds: 1m, 1m:compliance, or only governance or compliance (1m); one object stays for so long")
+	cmd.Flags().BoolVar(&noHash, "no-hash", false,
+		"do not compare the members' HashKV (it stalls each one's writes for about 160 ms a GB)")
+	store.trustFlags(cmd, a.getenv)
+	a.repositoryFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o, err := a.checkOptions(lock, &store)
+		if err != nil {
+			return err
+		}
+		live := cmd.Flags().Changed("endpoints") || a.getenv("ETCDCTL_ENDPOINTS") != ""
+		if a.repo == "" && !live {
+			return usagef("nothing to check: use --repo or DR_REPO, --endpoints or ETCDCTL_ENDPOINTS")
+		}
+		var cfg cluster.Config
+		if live {
+			if cfg, err = etcd.Config(a.getenv, a.ask); err != nil {
+				return err
+			}
+		}
+		report, done := a.progress()
+		var doc document.Check
+		doc, err = a.runChecks(cmd.Context(), o, cfg, noHash, report)
+		done()
+		return a.endCheck(cmd.Context(), doc, err)
+	}
+	return cmd
+}
+
+// checkOptions are for the store; with one cluster named, only that one is looked at.
+func (a *app) checkOptions(lock string, store *storeFlags) (o check.Options, err error) {
+	if lock == "governance" || lock == "compliance" {
+		lock = shortestLock.String() + ":" + lock
+	}
+	if o.Lock, err = parseLock(lock); err != nil {
+		return o, usagef("--lock %s: %w", lock, err)
+	}
+	policy, err := store.policy()
+	if err != nil {
+		return o, err
+	}
+	o.Trust = policy.Trust
+	if a.cluster != "" {
+		if err := repository.ValidCluster(a.cluster); err != nil {
+			return o, err
+		}
+		o.Clusters = []string{a.cluster}
+	}
+	o.AsOf = func(ctx context.Context, t time.Time) (storage.Bucket, error) {
+		return stores.Open(ctx, a.repo, stores.Options{AsOf: t})
+	}
+	return o, nil
+}
+
+// runChecks checks the repository and the cluster, each if it was named.
+func (a *app) runChecks(
+	ctx context.Context, o check.Options, cfg cluster.Config, noHash bool, report storage.Report,
+) (document.Check, error) {
+	var store, etcd []check.Line
+	shown := ""
+	if a.repo != "" {
+		bucket, err := stores.Open(ctx, a.repo, stores.Options{Parallel: stores.DefaultParallel})
+		if err != nil {
+			return document.Check{}, err
+		}
+		shown = stores.Shown(a.repo)
+		store = check.Run(ctx, bucket, o, report)
+	}
+	if len(cfg.Endpoints) > 0 {
+		etcd = cluster.Check(ctx, cfg, cluster.CheckOptions{NoHash: noHash, Now: time.Now()}, report)
+	}
+	return document.NewCheck(shown, store, etcd), nil
+}
+
+func (a *app) endCheck(ctx context.Context, doc document.Check, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		if err := a.json(document.Line{Result: doc}); err != nil {
+			return err
+		}
+	} else {
+		a.printCheck(doc)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if n := len(doc.Wanting); n > 0 {
+		return fmt.Errorf("%d of %d checks are %w: %s",
+			n, len(doc.Store)+len(doc.Etcd), errWanting, strings.Join(doc.Wanting, ", "))
+	}
+	return nil
+}
+
+func (a *app) printCheck(doc document.Check) {
+	var rows [][]string
+	for _, part := range []struct {
+		of    string
+		lines []check.Line
+	}{{"store", doc.Store}, {"etcd", doc.Etcd}} {
+		for _, l := range part.lines {
+			of, verdict := part.of, string(l.Verdict)
+			if l.Of != "" {
+				of = l.Of
+			}
+			if l.Verdict == check.Wanting {
+				verdict = strings.ToUpper(verdict)
+			}
+			rows = append(rows, []string{of, l.Name, verdict, l.Seen})
+			if l.Cure != "" {
+				rows = append(rows, []string{"", "", "", "→ " + l.Cure})
+			}
+		}
+	}
+	a.table([]string{"OF", "CHECK", "VERDICT", "SEEN"}, rows)
+}

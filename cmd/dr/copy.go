@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+func (a *app) copy() *cobra.Command {
+	var to, since string
+	cmd := &cobra.Command{
+		Use:   "copy --from URL --to URL",
+		Short: "Copy backups and the log to another repository",
+		Long: `copy brings what one repository holds to another: backups, tombstones and the log, byte for byte, so that signatures stay
+valid. It needs no key. Everything is checked while it is copied, and a backup is listed at the target when it is whole.
+
+What is there already is not copied again, and never overwritten. A copy that was interrupted is repeated, and goes on where
+it ended. What is damaged (or, with --trust, not signed by a trusted key), and what stands against another object at the
+target, is not copied: it is named, the rest goes on, and the exit code is 3.`,
+		Example: `  dr copy --from s3://backups/etcd --to file:///mnt/offline/etcd --since "30d ago"`,
+		Args:    noArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&a.repo, "from", "", "repository to copy from; it is only read")
+	flags.StringVar(&to, "to", "", "repository to copy to")
+	flags.StringVar(&a.cluster, "cluster", a.getenv("DR_CLUSTER"), "copy this cluster alone (DR_CLUSTER; default: all)")
+	flags.StringVar(&since, "since", "",
+		"leave out what began before (2026-11-21T10:00:00Z, \"30d ago\"), but for what the kept part of the log is restored on top of")
+	flags.StringVar(&a.store.lock, "lock", "", "keep what is written from being deleted for so long, as backup's --lock")
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.transferFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if a.repo == "" || to == "" {
+			return usagef("say --from and --to")
+		}
+		var o repository.CopyOptions
+		if since != "" {
+			var err error
+			if o.Since, err = when.Parse(since, time.Now()); err != nil {
+				return usagef("--since: %w", err)
+			}
+		}
+		return a.runCopy(cmd.Context(), to, o)
+	}
+	return cmd
+}
+
+func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) error {
+	options, err := a.store.options()
+	if err != nil {
+		return err
+	}
+	policy, err := a.store.policy()
+	if err != nil {
+		return err
+	}
+	sources, err := a.clusters(ctx)
+	if err != nil {
+		return err
+	}
+	bucket, err := stores.Create(ctx, to, options)
+	if err != nil {
+		return err
+	}
+	doc := document.Copy{From: stores.Shown(a.repo), To: stores.Shown(to), Clusters: []document.CopiedCluster{}}
+	report, done := a.progress()
+	var faults error
+	for _, from := range sources {
+		var found error
+		if found, err = copyCluster(ctx, from, bucket, policy.Lock, o, &doc, report); err != nil {
+			break
+		}
+		faults = errors.Join(faults, found)
+	}
+	done()
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.printCopy(doc), faults)
+}
+
+// copyCluster copies one, and returns what it has found wrong beside what has ended it.
+func copyCluster(
+	ctx context.Context, from *repository.Cluster, bucket storage.Bucket, lock repository.Lock, o repository.CopyOptions,
+	doc *document.Copy, report storage.Report,
+) (found, err error) {
+	// Whom the target's other objects are signed by is no matter here: what is there is compared with the source.
+	target, err := repository.OpenWith(bucket, from.Name(), repository.Policy{Lock: lock})
+	if err != nil {
+		return nil, err
+	}
+	result, err := repository.Copy(ctx, from, target, o, report)
+	if err != nil {
+		return nil, err
+	}
+	if result.Objects+result.Present+result.LeftOut+len(result.Faults) == 0 {
+		return fmt.Errorf("anything of cluster %s is %w: dr list shows what is there", from.Name(), repository.ErrNotFound), nil
+	}
+	doc.Add(from.Name(), result)
+	if n := len(result.Faults); n > 0 {
+		found = fmt.Errorf("%d objects of cluster %s were not copied, the first: %w", n, from.Name(), faultOf(result.Faults[0]))
+	}
+	return found, nil
+}
+
+// faultOf makes every fault a finding, by its exit code: one that differs may be damaged at either side.
+func faultOf(f repository.CopyFault) error {
+	if errors.Is(f.Err, repository.ErrDiffers) {
+		return fmt.Errorf("%w (%w)", f.Err, repository.ErrDamaged)
+	}
+	return f.Err
+}
+
+func (a *app) printCopy(d document.Copy) error {
+	if a.output == "json" {
+		return a.json(document.Line{Result: d})
+	}
+	var rows, faults [][]string
+	for _, c := range d.Clusters {
+		rows = append(rows, []string{
+			c.Cluster, fmt.Sprint(c.Backups), fmt.Sprint(c.Segments), fmt.Sprint(c.Objects), size(c.Bytes),
+			fmt.Sprint(c.Present), fmt.Sprint(c.LeftOut), fmt.Sprint(len(c.Faults)),
+		})
+		for _, f := range c.Faults {
+			faults = append(faults, []string{f.Key, f.Message})
+		}
+	}
+	a.printf("copied from %s to %s\n", d.From, d.To)
+	a.table([]string{"CLUSTER", "BACKUPS", "SEGMENTS", "OBJECTS", "BYTES", "WERE THERE", "LEFT OUT", "NOT COPIED"}, rows)
+	if len(faults) > 0 {
+		a.printf("\nnot copied:\n")
+		a.table([]string{"OBJECT", "WHY"}, faults)
+	}
+	return nil
+}

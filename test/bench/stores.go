@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+// compared is one object store: what it takes to put and get an object with us, and with its SDK.
+type compared struct {
+	name string
+	size int64 // of the object, bytes
+	ours struct{ put, get, ranges *side }
+	// The ways that the SDK has. The one that takes the least CPU is what we are held to.
+	puts, gets []*side
+}
+
+// side is one way to do something.
+type side struct {
+	name  string
+	do    func(context.Context) error
+	costs []cost
+}
+
+// measureStores compares our stores with the SDKs that they are made of. Its limits count as the others do.
+func measureStores(ctx context.Context, o options, dir string) (page string, past error, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	binaries, err := measureBinaries(ctx, o, filepath.Join(dir, "dr"))
+	if err != nil {
+		return "", nil, err
+	}
+	large, small := int64(256<<20), int64(64<<20) // Google's fake keeps all it has in memory
+	if o.quick {
+		large, small = 4<<20, 4<<20
+	}
+	var all []*compared
+	err = withServers(ctx, dir, func(t testing.TB) error {
+		all = []*compared{compareS3(t, large), compareAzure(t, large), compareGCS(t, small)}
+		for _, c := range all {
+			if err := c.measure(ctx, o.pairs); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	var b strings.Builder
+	if past = renderStores(&b, all); o.quick {
+		past = nil
+	}
+	renderBinaries(&b, binaries)
+	return b.String(), past, nil
+}
+
+// measure takes turns. The first round opens connections and fills pools, and does not count.
+func (c *compared) measure(ctx context.Context, pairs int) error {
+	for round := range pairs + 1 {
+		fmt.Fprintf(os.Stderr, "bench: %s, round %d of %d\n", c.name, round+1, pairs+1)
+		for _, s := range c.sides() {
+			spent, err := timedHere(ctx, s.do)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			if round > 0 {
+				s.costs = append(s.costs, spent)
+			}
+		}
+	}
+	return nil
+}
+
+// sides are in such an order that what is read has been written.
+func (c *compared) sides() []*side {
+	return slices.Concat([]*side{c.ours.put}, c.puts, []*side{c.ours.get, c.ours.ranges}, c.gets)
+}
+
+// timedHere is timed for what runs in this process. The servers are processes of their own, and not in it.
+func timedHere(ctx context.Context, do func(context.Context) error) (cost, error) {
+	runtime.GC() // what the step before has left is not this one's
+	cpu, begin := usedHere(), time.Now()
+	err := do(ctx)
+	return cost{wall: time.Since(begin), cpu: usedHere() - cpu}, err
+}
+
+// usedHere is the CPU time of all threads of this process.
+func usedHere() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // it can only be called wrongly
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// ours puts and gets an object of one of our buckets, at the end of url: in one stream, as the SDKs do it, and in ranges
+// at a time, as dr restore does, which is faster over a network and takes more CPU.
+func ours(t testing.TB, url string, size int64) (all struct{ put, get, ranges *side }) {
+	one, several := openStore(t, url, 1), openStore(t, url, stores.DefaultParallel)
+	all.put = &side{name: "dr", do: func(ctx context.Context) error {
+		obj, err := several.Put(ctx, keyOurs, newNoise(size), storage.PutOptions{})
+		if err == nil && obj.Size != size {
+			err = fmt.Errorf("%d of %d bytes were stored", obj.Size, size)
+		}
+		return err
+	}}
+	all.get = &side{name: "dr", do: getting(one, size)}
+	all.ranges = &side{name: "dr, four ranges at a time", do: getting(several, size)}
+	return all
+}
+
+func getting(b storage.Bucket, size int64) func(context.Context) error {
+	return func(ctx context.Context) error {
+		r, _, err := b.Open(ctx, keyOurs, storage.OpenOptions{})
+		if err != nil {
+			return err
+		}
+		return errors.Join(drain(r, size), r.Close())
+	}
+}
+
+// block is the random bytes of every object. It is small beside them, so that they do not raise the size of the heap
+// at which the garbage of both sides is collected.
+var block = func() []byte {
+	p := make([]byte, 16<<20)
+	rand.NewChaCha8([32]byte{}).Read(p) // never fails
+	return p
+}()
+
+// noise is a stream that costs one copy. It can neither be rewound nor asked for its size, as a snapshot cannot.
+type noise struct {
+	at   int
+	left int64
+}
+
+func newNoise(size int64) *noise { return &noise{left: size} }
+
+func (n *noise) Read(p []byte) (int, error) {
+	if n.left == 0 {
+		return 0, io.EOF
+	}
+	copied := copy(p[:min(int64(len(p)), n.left)], block[n.at:])
+	n.at = (n.at + copied) % len(block)
+	n.left -= int64(copied)
+	return copied, nil
+}
+
+// drain reads as whoever works on the bytes does: into one buffer, and without the shortcuts of io.Copy.
+func drain(r io.Reader, size int64) error {
+	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, make([]byte, 64<<10))
+	if err == nil && n != size {
+		err = fmt.Errorf("%d of %d bytes came", n, size)
+	}
+	return err
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+)
+
+// serverRun has what package objectstores wants of a test, for a program that is none: where a test would end at Fatal,
+// this panics, and attempt makes an error of it.
+type serverRun struct {
+	testing.TB // nil: whatever else a test has would show at once
+	ctx        context.Context
+	dir        string
+	do         func(testing.TB) error
+	cleanups   []func()
+	failed     []error
+}
+
+// fatal is what serverRun panics with.
+type fatal struct{ error }
+
+// withServers calls do, in which the functions of package objectstores may be used, and ends the servers that were
+// started. Their data is kept in dir.
+func withServers(ctx context.Context, dir string, do func(testing.TB) error) error {
+	testing.Init() // testing.Short has a flag; after those of this program were read, so that it is none of them
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		return err
+	}
+	r := &serverRun{ctx: ctx, dir: dir, do: do}
+	if code := objectstores.Main(r); code != 0 && len(r.failed) == 0 {
+		return errors.New("the object stores did not end well")
+	}
+	return errors.Join(r.failed...)
+}
+
+// Run is what objectstores.Main calls while servers can be started.
+func (r *serverRun) Run() int {
+	r.attempt(func() {
+		if err := r.do(r); err != nil {
+			r.Fatal(err)
+		}
+	})
+	for i := len(r.cleanups) - 1; i >= 0; i-- {
+		r.attempt(r.cleanups[i])
+	}
+	return min(len(r.failed), 1)
+}
+
+// attempt is the only place where the panic of Fatal ends.
+func (r *serverRun) attempt(do func()) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case fatal:
+			r.failed = append(r.failed, v.error)
+		default:
+			panic(v)
+		}
+	}()
+	do()
+}
+
+func (r *serverRun) Helper()                  {}
+func (r *serverRun) Name() string             { return "bench" }
+func (r *serverRun) Context() context.Context { return r.ctx }
+func (r *serverRun) Cleanup(f func())         { r.cleanups = append(r.cleanups, f) }
+
+func (r *serverRun) TempDir() string {
+	dir, err := os.MkdirTemp(r.dir, "files-*")
+	if err != nil {
+		r.Fatal(err)
+	}
+	return dir
+}
+
+func (r *serverRun) Log(args ...any)                 { fmt.Fprintln(os.Stderr, args...) }
+func (r *serverRun) Logf(format string, args ...any) { r.Log(fmt.Sprintf(format, args...)) }
+
+func (r *serverRun) Error(args ...any) { r.failed = append(r.failed, asError(args)) }
+func (r *serverRun) Errorf(format string, args ...any) {
+	r.failed = append(r.failed, fmt.Errorf(format, args...))
+}
+func (r *serverRun) Fatal(args ...any)                 { panic(fatal{asError(args)}) }
+func (r *serverRun) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
+
+// Skip fails: a server that is not there was not measured.
+func (r *serverRun) Skip(args ...any) { r.Fatal(args...) }
+
+// asError keeps an error what it is, for errors.Is.
+func asError(args []any) error {
+	if len(args) == 1 {
+		if err, ok := args[0].(error); ok {
+			return err
+		}
+	}
+	return errors.New(fmt.Sprint(args...))
+}

@@ -1,0 +1,120 @@
+package faults
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+func small(t *testing.T) (*servers.Cluster, keyPair) {
+	t.Helper()
+	server := servers.Start(t, servers.Options{})
+	fillRandom(t, server.Client(t), 1, 4<<20, 1000)
+	return server, newKey(t, filepath.Join(t.TempDir(), "key.txt"))
+}
+
+func TestBackupIntoSeveral(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	s := objectstores.S3(t)
+	objectstores.Setenv(t, s.Env())
+	server, key := small(t)
+	first := repo(filepath.Join(t.TempDir(), "first"))
+	second, absent := s.URL(s.Bucket(t), "second"), s.URL("no-such-bucket", "")
+	var d document.Taken
+	run(t, backupArgs(first, key, server.Endpoints(), "--repo", second)...).good(t, &d)
+	want := digests(t, bucket(t, "file://"+string(first)))
+	got := digests(t, bucket(t, second))
+	if len(want) != 2 || len(got) != 2 || len(d.Stores) != 2 || !d.Stores[0].Stored || !d.Stores[1].Stored {
+		t.Errorf("stored %v and %v, said to be in %+v", want, got, d.Stores)
+	}
+	for key, digest := range want {
+		if got[key] != digest {
+			t.Errorf("%s is not the same in both", key)
+		}
+	}
+
+	run(t, backupArgs(first, key, server.Endpoints(), "--repo", absent)...).bad(t, 1, "no-such-bucket")
+	if now := digests(t, bucket(t, "file://"+string(first))); len(now) != 2 {
+		t.Errorf("a backup that one of two repositories refused has left %v", now)
+	}
+	o := run(t, backupArgs(first, key, server.Endpoints(), "--repo", absent, "--require", "any")...)
+	if o.decode(t, &d); o.code != 0 || len(d.Stores) != 2 || !d.Stores[0].Stored || d.Stores[1].Stored ||
+		!strings.Contains(d.Stores[1].Message, "does not exist") {
+		t.Errorf("%+v: %s", d.Stores, o)
+	}
+	if list := first.list(t); len(list.Backups) != 2 {
+		t.Errorf("%d backups are listed", len(list.Backups))
+	}
+	for _, bad := range [][]string{{"--repo", "file://" + string(first)}, {"--require", "most"}} {
+		if o := run(t, backupArgs(first, key, server.Endpoints(), bad...)...); o.code != 2 {
+			t.Errorf("want exit code 2: %s", o)
+		}
+	}
+}
+
+// Two at once are two backups, or one and a refusal; each that is there is whole, and what its run has said.
+func TestTwoBackupsAtOnceIntoS3(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	s := objectstores.S3(t)
+	objectstores.Setenv(t, s.Env())
+	server, key := small(t)
+	url := s.URL(s.Bucket(t), "repo")
+	args := []string{
+		"backup", "--repo", url, "--cluster", clusterName, "--recipient", key.recipient, "--endpoints", server.Endpoints()[0],
+	}
+	taken := map[repository.ID]string{} // with the digest of its stored bytes
+	for range 4 {
+		processes := []*process{start(t, args...), start(t, args...)}
+		stored := 0
+		for _, p := range processes {
+			o := p.wait(t)
+			if o.code != 0 {
+				o.bad(t, 1, "exist")
+				continue
+			}
+			var d document.Taken
+			o.good(t, &d)
+			if taken[d.ID] != "" {
+				t.Errorf("two have taken %s", d.ID)
+			}
+			taken[d.ID] = d.Stored.SHA256
+			stored++
+		}
+		if stored == 0 {
+			t.Error("neither was stored")
+		}
+	}
+	t.Logf("%d of 8 were stored", len(taken))
+	wantTaken(t, url, key, taken)
+}
+
+// wantTaken fails unless just these are listed, and whole.
+func wantTaken(t *testing.T, url string, key keyPair, taken map[repository.ID]string) {
+	t.Helper()
+	var list document.List
+	flags := []string{"--repo", url, "--cluster", clusterName}
+	run(t, append([]string{"list"}, flags...)...).good(t, &list)
+	if len(list.Backups) != len(taken) || len(list.Damaged) > 0 {
+		t.Errorf("%d backups were taken, %d are listed, %d damaged", len(taken), len(list.Backups), len(list.Damaged))
+	}
+	stored := digests(t, bucket(t, url))
+	for _, l := range list.Backups {
+		if taken[l.ID] != l.Stored.SHA256 || stored[backupsOf(clusterName)+string(l.ID)+"/"+l.Stored.Name] != l.Stored.SHA256 {
+			t.Errorf("%s was taken as %s, its manifest says %s", l.ID, taken[l.ID], l.Stored.SHA256)
+		}
+	}
+	if len(stored) != 2*len(taken) {
+		t.Errorf("%d backups and %d objects", len(taken), len(stored))
+	}
+	run(t, slices.Concat([]string{"verify", "--all", "--level", "opened", "--identity", key.file}, flags)...).good(t, nil)
+}
