@@ -22,6 +22,9 @@ const (
 
 // fetch writes the database into the work dir, without the digest that etcd puts behind it.
 func (r *run) fetch(ctx context.Context) error {
+	if err := r.trusted(ctx); err != nil {
+		return err
+	}
 	source, size, err := r.open(ctx)
 	if err != nil {
 		return err

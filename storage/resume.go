@@ -7,7 +7,7 @@ import (
 )
 
 func (r *retried) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCloser, Object, error) {
-	t := tries{policy: r.policy}
+	t := r.tries()
 	for {
 		stream, obj, err := r.Bucket.Open(ctx, key, o)
 		if err = t.again(ctx, err); err == errAgain {
@@ -46,7 +46,7 @@ func (s *retriedStream) Read(p []byte) (int, error) {
 		s.left -= int64(n)
 		s.next.Offset += int64(n)
 		if n > 0 {
-			s.tries.failed = 0
+			s.tries.progressed()
 		}
 		if err == nil {
 			return n, nil

@@ -15,6 +15,9 @@ type RetryPolicy struct {
 	Attempts int           // tries in a row without any progress, the first one included; below 2 nothing is retried
 	Base     time.Duration // the longest pause before the second try; it doubles from try to try
 	Max      time.Duration // the longest pause of all
+	// Total is for how long after the first try, or after the last progress, another try may begin: a store that does not
+	// answer fails slowly. 0: for ever.
+	Total time.Duration
 }
 
 // WithRetry repeats calls on b that have failed and may succeed the next time: Stat, Delete, List (which goes on
@@ -34,7 +37,7 @@ type retried struct {
 func (r *retried) Unwrap() Bucket { return r.Bucket }
 
 func (r *retried) Stat(ctx context.Context, key string) (obj Object, err error) {
-	t := tries{policy: r.policy}
+	t := r.tries()
 	for {
 		obj, err = r.Bucket.Stat(ctx, key)
 		if err = t.again(ctx, err); err != errAgain {
@@ -44,7 +47,7 @@ func (r *retried) Stat(ctx context.Context, key string) (obj Object, err error) 
 }
 
 func (r *retried) Delete(ctx context.Context, key string, o DeleteOptions) error {
-	t := tries{policy: r.policy}
+	t := r.tries()
 	for {
 		if err := t.again(ctx, r.Bucket.Delete(ctx, key, o)); err != errAgain {
 			return err
@@ -54,7 +57,7 @@ func (r *retried) Delete(ctx context.Context, key string, o DeleteOptions) error
 
 func (r *retried) List(ctx context.Context, o ListOptions) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
-		t, o := tries{policy: r.policy}, o // a sequence may be gone through twice
+		t, o := r.tries(), o // a sequence may be gone through twice
 		for {
 			left, err := r.listOnce(ctx, &o, &t, yield)
 			if left {
@@ -79,7 +82,8 @@ func (r *retried) listOnce(
 		if err != nil {
 			return false, err
 		}
-		t.failed, o.After = 0, obj.Key
+		t.progressed()
+		o.After = obj.Key
 		if !yield(obj, nil) {
 			return true, nil
 		}
@@ -91,7 +95,13 @@ func (r *retried) listOnce(
 type tries struct {
 	policy RetryPolicy
 	failed int
+	began  time.Time // the first try, or the last progress
 }
+
+func (r *retried) tries() tries { return tries{policy: r.policy, began: time.Now()} }
+
+// progressed says that what comes is a first try again.
+func (t *tries) progressed() { t.failed, t.began = 0, time.Now() }
 
 // errAgain is no failure but the answer "try again".
 var errAgain = errors.New("try again")
@@ -102,7 +112,7 @@ func (t *tries) again(ctx context.Context, err error) error {
 		return err
 	}
 	t.failed++
-	if t.failed >= t.policy.Attempts {
+	if t.failed >= t.policy.Attempts || t.policy.Total > 0 && time.Since(t.began) > t.policy.Total {
 		if t.failed > 1 {
 			err = fmt.Errorf("%d tries have failed, the last one with: %w", t.failed, err)
 		}

@@ -57,6 +57,25 @@ func TestRetryRepeatsEachVerb(t *testing.T) {
 	})
 }
 
+// A store that takes its time to fail is not asked again and again.
+func TestRetryIsBoundInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := storage.RetryPolicy{Attempts: 9, Base: time.Second, Max: time.Second, Total: time.Minute}
+		f := storagetest.Faulty(mem.New())
+		b := storage.WithRetry(f, policy)
+		put(t, b, "key", "content")
+		for verb, call := range verbs(t.Context(), b) {
+			f.On(verb).Always().Delay(40 * time.Second).Fail(errStore)
+			if err := call(); !errors.Is(err, errStore) {
+				t.Errorf("%s: %v", verb, err)
+			}
+			if n := f.Calls(verb); n != 2 {
+				t.Errorf("%s was called %d times, want twice: the second ends after more than a minute", verb, n)
+			}
+		}
+	})
+}
+
 func TestRetryGivesUp(t *testing.T) {
 	retrying(t, func(t *testing.T, f *storagetest.Faults, b storage.Bucket) {
 		put(t, b, "key", "content")

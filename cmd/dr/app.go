@@ -43,7 +43,8 @@ Exit codes: 0 done; 1 network, store or etcd failed; 2 the command line cannot b
 			}
 			return cmd.Help()
 		},
-		Args: cobra.ArbitraryArgs,
+		Args:              cobra.ArbitraryArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.store.check(cmd) },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w", err) })
 	root.AddCommand(a.backup(), a.list(), a.show(), a.fetch(), a.verify(), a.restore(), a.archive(), a.copy(),
@@ -54,7 +55,13 @@ Exit codes: 0 done; 1 network, store or etcd failed; 2 the command line cannot b
 
 // repositoryFlags are for the verbs that read or write a repository.
 func (a *app) repositoryFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.repo, "repo", a.getenv("DR_REPO"), "repository, such as file:///var/backups/etcd (DR_REPO)")
+	cmd.Flags().StringVar(&a.repo, "repo", a.getenv("DR_REPO"), repoUsage)
+	a.clusterFlag(cmd)
+}
+
+const repoUsage = "repository, such as file:///var/backups/etcd or s3://bucket/prefix (DR_REPO)"
+
+func (a *app) clusterFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.cluster, "cluster", a.getenv("DR_CLUSTER"), "the cluster's name in the repository (DR_CLUSTER)")
 }
 

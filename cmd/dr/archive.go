@@ -51,7 +51,7 @@ taken at once. --listen serves /status, /metrics and /healthz.`,
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.writeFlags(cmd, a.getenv)
-	a.store.transferFlags(cmd)
+	a.store.parallelFlag(cmd) // no --limit: it would slow the stream of the backups that the log needs
 	a.outputFlag(cmd)
 	cmd.AddCommand(a.archiveVerify())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

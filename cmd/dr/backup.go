@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup"
@@ -97,16 +96,12 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 
 // repositoriesFlags are repositoryFlags with a --repo that may be given again.
 func (a *app) repositoriesFlags(cmd *cobra.Command) *[]string {
-	a.repositoryFlags(cmd)
-	repo := cmd.Flags().Lookup("repo")
 	var fromEnv []string
-	if repo.DefValue != "" {
-		fromEnv = []string{repo.DefValue}
+	if repo := a.getenv("DR_REPO"); repo != "" {
+		fromEnv = []string{repo}
 	}
-	several := pflag.NewFlagSet("", pflag.ContinueOnError)
-	repos := several.StringArray("repo", fromEnv, repo.Usage+"; may be given again")
-	*repo = *several.Lookup("repo")
-	return repos
+	a.clusterFlag(cmd)
+	return cmd.Flags().StringArray("repo", fromEnv, repoUsage+"; may be given again")
 }
 
 // places opens the repositories for a verb that may write the first backup.

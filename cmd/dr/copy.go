@@ -74,43 +74,38 @@ func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) 
 	}
 	doc := document.Copy{From: stores.Shown(a.repo), To: stores.Shown(to), Clusters: []document.CopiedCluster{}}
 	report, done := a.progress()
-	var faults error
+	// What is signed at the target counts as at the source: a forged tombstone there would leave out what it names.
+	there := repository.Policy{Lock: policy.Lock, Trust: policy.Trust}
+	var found error
 	for _, from := range sources {
-		var found error
-		if found, err = copyCluster(ctx, from, bucket, policy.Lock, o, &doc, report); err != nil {
+		var faults error
+		faults, err = copyCluster(ctx, from, bucket, there, o, &doc, report)
+		if found = errors.Join(found, faults); err != nil {
 			break
 		}
-		faults = errors.Join(faults, found)
 	}
 	done()
-	if err != nil {
-		return err
-	}
-	return errors.Join(a.printCopy(doc), faults)
+	return errors.Join(err, a.printCopy(doc), found) // what was done before an error is worth knowing
 }
 
 // copyCluster copies one, and returns what it has found wrong beside what has ended it.
 func copyCluster(
-	ctx context.Context, from *repository.Cluster, bucket storage.Bucket, lock repository.Lock, o repository.CopyOptions,
+	ctx context.Context, from *repository.Cluster, bucket storage.Bucket, there repository.Policy, o repository.CopyOptions,
 	doc *document.Copy, report storage.Report,
 ) (found, err error) {
-	// Whom the target's other objects are signed by is no matter here: what is there is compared with the source.
-	target, err := repository.OpenWith(bucket, from.Name(), repository.Policy{Lock: lock})
+	target, err := repository.OpenWith(bucket, from.Name(), there)
 	if err != nil {
 		return nil, err
 	}
 	result, err := repository.Copy(ctx, from, target, o, report)
-	if err != nil {
-		return nil, err
-	}
-	if result.Objects+result.Present+result.LeftOut+len(result.Faults) == 0 {
+	if err == nil && result.Objects+result.Present+result.LeftOut+len(result.Faults) == 0 {
 		return fmt.Errorf("anything of cluster %s is %w: dr list shows what is there", from.Name(), repository.ErrNotFound), nil
 	}
 	doc.Add(from.Name(), result)
 	if n := len(result.Faults); n > 0 {
 		found = fmt.Errorf("%d objects of cluster %s were not copied, the first: %w", n, from.Name(), faultOf(result.Faults[0]))
 	}
-	return found, nil
+	return found, err
 }
 
 // faultOf makes every fault a finding, by its exit code: one that differs may be damaged at either side.

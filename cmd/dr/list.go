@@ -81,7 +81,7 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 		Windows: []document.Window{}, Gaps: []document.Gap{},
 	}
 	var rows [][]string
-	var damaged error
+	var damaged, nothing error
 	now := time.Now()
 	for _, c := range clusters {
 		catalog, err := c.Load(ctx, repository.LoadOptions{Newest: newest, Proofs: true, Log: newest == 0})
@@ -89,7 +89,7 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 			return err
 		}
 		if _, err := catalog.Latest(); errors.Is(err, repository.ErrNotFound) {
-			return err
+			nothing = err // of this one: it may be another program's folder
 		}
 		list.Add(catalog)
 		for _, b := range catalog.Backups {
@@ -106,6 +106,9 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 		for _, d := range catalog.Ignored {
 			damaged = errors.Join(damaged, d.Err)
 		}
+	}
+	if len(rows) == 0 && len(list.Gaps) == 0 && damaged == nil {
+		return nothing
 	}
 	if a.output == "json" {
 		return errors.Join(a.document(list), damaged)

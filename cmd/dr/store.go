@@ -18,6 +18,7 @@ import (
 // storeFlags say how the repository is read and written.
 type storeFlags struct {
 	asOf     string
+	past     time.Time // what asOf says, from the first time that it was asked for: "2h ago" must not move on meanwhile
 	limit    string
 	parallel int
 	lock     string
@@ -28,6 +29,10 @@ type storeFlags struct {
 // transferFlags are for the verbs that move much.
 func (f *storeFlags) transferFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.limit, "limit", "", "bytes a second to and from the store, such as 20MiB/s (default: no limit)")
+	f.parallelFlag(cmd)
+}
+
+func (f *storeFlags) parallelFlag(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.parallel, "parallel", stores.DefaultParallel,
 		"requests at a time for one large object, up or down; each takes 8 MiB of memory, and one more")
 }
@@ -62,10 +67,7 @@ func (f *storeFlags) signFlags(cmd *cobra.Command, getenv func(string) string) {
 
 // options say how the store is talked to.
 func (f *storeFlags) options() (o stores.Options, err error) {
-	o.Parallel = f.parallel
-	if o.Parallel < 0 || o.Parallel > maxParallel {
-		return o, usagef("--parallel is from 1 to %d", maxParallel)
-	}
+	o.Parallel = f.parallel // 0 where the verb has no such flag
 	if f.limit != "" {
 		limit, err := humanize.ParseBytes(strings.TrimSuffix(f.limit, "/s"))
 		if err != nil || limit < minLimit {
@@ -73,12 +75,30 @@ func (f *storeFlags) options() (o stores.Options, err error) {
 		}
 		o.Limit = int64(limit)
 	}
-	if f.asOf != "" {
-		if o.AsOf, err = when.Parse(f.asOf, time.Now()); err != nil {
+	if f.asOf != "" && f.past.IsZero() {
+		if f.past, err = when.Parse(f.asOf, time.Now()); err != nil {
 			return o, usagef("--as-of: %w", err)
 		}
 	}
+	o.AsOf = f.past
 	return o, nil
+}
+
+// check refuses what would silently be something else: a variable of the shell that is not set must not switch off what
+// keeps secrets in and forgeries out.
+func (f *storeFlags) check(cmd *cobra.Command) error {
+	for _, name := range []string{
+		"trust", "sign-key", "lock", "as-of", "recipient", "recipients-file", "identity", "passphrase-file",
+	} {
+		flag := cmd.Flags().Lookup(name)
+		if flag != nil && flag.Changed && (flag.Value.String() == "" || flag.Value.String() == "[]") {
+			return usagef("--%s is given and says nothing", name)
+		}
+	}
+	if cmd.Flags().Lookup("parallel") != nil && (f.parallel < 1 || f.parallel > maxParallel) {
+		return usagef("--parallel is from 1 to %d", maxParallel)
+	}
+	return nil
 }
 
 const (

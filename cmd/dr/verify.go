@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -61,6 +62,7 @@ Each verify appends a proof to the backup; dr list shows the best one. A backup 
 		if err != nil {
 			return err
 		}
+		a.warnUnsigned()
 		report, done := a.progress()
 		request := verify.Request{Level: rung, Dir: dir, By: identity(), Source: source}
 		doc := document.Verify{Proofs: []repository.Proof{}}
@@ -78,6 +80,13 @@ Each verify appends a proof to the backup; dr list shows the best one. A backup 
 	return cmd
 }
 
+// warnUnsigned: a proof that nobody has signed counts for nobody who trusts keys alone.
+func (a *app) warnUnsigned() {
+	if len(a.store.trust) > 0 && a.store.signKey == "" {
+		fmt.Fprintln(a.stderr, "dr: WARNING: no --sign-key: the proofs are not signed, and with --trust nobody will count them")
+	}
+}
+
 // toVerify are the backups to verify; with all, what is damaged beyond that comes as an error beside them.
 func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string, all bool) ([]repository.Backup, error, error) {
 	if !all {
@@ -92,7 +101,7 @@ func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string,
 		return nil, nil, err
 	}
 	var damaged error
-	for _, d := range catalog.Damaged {
+	for _, d := range slices.Concat(catalog.Damaged, catalog.Untrusted, catalog.Ignored) {
 		damaged = errors.Join(damaged, d.Err)
 	}
 	return catalog.Backups, damaged, nil

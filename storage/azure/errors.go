@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,7 +20,43 @@ import (
 
 // failed says what was being done, to what. err may still be the SDK's.
 func (b *Bucket) failed(verb, key string, err error) error {
-	return fmt.Errorf("%s %q in azure container %s: %w", verb, key, b.name, explain(err))
+	return redacted(fmt.Errorf("%s %q in azure container %s: %w", verb, key, b.name, explain(err)))
+}
+
+// redacted takes every URL of a request out of err's text, wherever it stands: a SAS signs by what is in it.
+func redacted(err error) error {
+	text := err.Error()
+	for u := range requests(err) {
+		text = strings.ReplaceAll(text, u.Error(), u.Err.Error())
+		text = strings.ReplaceAll(text, u.URL, "the store")
+	}
+	if text == err.Error() {
+		return err
+	}
+	return &explained{text: text, cause: err}
+}
+
+// requests are the errors of net/http in err's tree.
+func requests(err error) iter.Seq[*url.Error] {
+	return func(yield func(*url.Error) bool) {
+		if u, ok := err.(*url.Error); ok && !yield(u) {
+			return
+		}
+		var below []error
+		switch w := err.(type) {
+		case interface{ Unwrap() error }:
+			below = []error{w.Unwrap()}
+		case interface{ Unwrap() []error }:
+			below = w.Unwrap()
+		}
+		for _, e := range below {
+			for u := range requests(e) {
+				if !yield(u) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // explained is an error of the SDK in one line. The SDK's own text is a dump of request and answer, and that of

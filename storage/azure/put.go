@@ -112,13 +112,13 @@ func (u *upload) conditions() *blob.AccessConditions {
 func (u *upload) Whole(ctx context.Context, p []byte) (storage.Object, error) {
 	u.size.Store(int64(len(p)))
 	return u.create(ctx, func(ctx context.Context) (created, error) {
-		body := newBody(p)
-		defer body.end()
+		body := storage.Lend(p)
+		defer body.End()
 		mode, until := u.lock()
 		resp, err := u.blob.Upload(ctx, body, &blockblob.UploadOptions{
 			Metadata:                     u.metadata(),
 			AccessConditions:             u.conditions(),
-			TransactionalValidation:      body.sum,
+			TransactionalValidation:      checked(p),
 			ImmutabilityPolicyMode:       mode,
 			ImmutabilityPolicyExpiryTime: until,
 		})
@@ -131,9 +131,9 @@ func (u *upload) Begin(context.Context) (storage.Upload, error) { return u, nil 
 
 // Part implements storage.Upload.
 func (u *upload) Part(ctx context.Context, n int, p []byte) error {
-	body := newBody(p)
-	defer body.end()
-	o := &blockblob.StageBlockOptions{TransactionalValidation: body.sum}
+	body := storage.Lend(p)
+	defer body.End()
+	o := &blockblob.StageBlockOptions{TransactionalValidation: checked(p)}
 	if _, err := u.blob.StageBlock(ctx, u.sent.add(u.id, n), body, o); err != nil {
 		u.cut.Store(u.cut.Load() || ctx.Err() != nil)
 		return fmt.Errorf("block %d: %w", n, explain(err))
@@ -190,10 +190,10 @@ func (u *upload) create(ctx context.Context, send func(context.Context) (created
 		}
 		obj, again, serr := u.settle(ctx, err)
 		if serr == nil || !again {
-			return obj, serr
+			return obj, explain(serr)
 		}
 	}
-	return storage.Object{}, err
+	return storage.Object{}, explain(err)
 }
 
 // settle finds out whether a request that has failed has created the blob nevertheless: its answer may have been

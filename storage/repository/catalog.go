@@ -68,7 +68,7 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	backups, errs := make([]Backup, len(folders)), make([]error, len(folders))
 	err = atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
 		backups[i], errs[i] = c.loadBackup(ctx, folders[i], o.Proofs)
-		if errs[i] != nil && !errors.Is(errs[i], ErrDamaged) {
+		if errs[i] != nil && !errors.Is(errs[i], ErrDamaged) && !isAbsent(errs[i]) {
 			return errs[i]
 		}
 		return nil
@@ -86,15 +86,22 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 
 // withoutDeleted leaves out what a tombstone deletes.
 func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []folder, ignored []Damage, err error) {
-	for _, f := range folders {
-		deleted, err := c.isDeleted(ctx, f)
-		if err != nil && !errors.Is(err, ErrDamaged) {
-			return nil, nil, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
+	deleted, errs := make([]bool, len(folders)), make([]error, len(folders))
+	err = atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
+		deleted[i], errs[i] = c.isDeleted(ctx, folders[i])
+		if errs[i] != nil && !errors.Is(errs[i], ErrDamaged) {
+			return errs[i]
 		}
-		if err != nil {
-			ignored = append(ignored, Damage{f.id, err})
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
+	}
+	for i, f := range folders {
+		if errs[i] != nil {
+			ignored = append(ignored, Damage{f.id, errs[i]})
 		}
-		if !deleted {
+		if !deleted[i] {
 			left = append(left, f)
 		}
 	}
@@ -105,6 +112,8 @@ func (c *Cluster) catalog(folders []folder, backups []Backup, errs []error) Cata
 	catalog := Catalog{Cluster: c.name}
 	for i, f := range folders {
 		switch {
+		case isAbsent(errs[i]): // deleted since it was listed
+			continue
 		case errors.Is(errs[i], sign.ErrUntrusted):
 			catalog.Untrusted = append(catalog.Untrusted, Damage{f.id, errs[i]})
 			continue
@@ -122,18 +131,9 @@ func (c *Cluster) catalog(folders []folder, backups []Backup, errs []error) Cata
 
 // loadBackup reads one manifest and holds it against the listing.
 func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (Backup, error) {
-	key := c.manifestKey(f.id)
-	data, err := c.readSigned(ctx, key)
+	m, err := c.loadManifest(ctx, f.id)
 	if err != nil {
-		return Backup{}, fmt.Errorf("%s: %w", key, err)
-	}
-	m, err := DecodeManifest(data)
-	if err != nil {
-		return Backup{}, fmt.Errorf("%s: %w", key, err)
-	}
-	if m.ID != f.id || m.Cluster != c.name {
-		return Backup{}, fmt.Errorf("%s: %w: it belongs to backup %s of cluster %s and was moved here",
-			key, ErrDamaged, m.ID, m.Cluster)
+		return Backup{}, err
 	}
 	if err := c.checkStored(f, m); err != nil {
 		return Backup{}, err
@@ -143,6 +143,26 @@ func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (Backup
 		b.Proofs, err = c.loadProofs(ctx, f)
 	}
 	return b, err
+}
+
+// loadManifest reads the manifest that is the folder's own. Where only what is signed counts, anything else there is not
+// trusted, however it came about: it would otherwise stand for damage, which stops whoever wants the newest.
+func (c *Cluster) loadManifest(ctx context.Context, id ID) (Manifest, error) {
+	data, err := c.readSigned(ctx, c.manifestKey(id))
+	var m Manifest
+	if err == nil {
+		m, err = DecodeManifest(data)
+	}
+	if err == nil && (m.ID != id || m.Cluster != c.name) {
+		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", ErrDamaged, m.ID, m.Cluster)
+	}
+	if errors.Is(err, ErrDamaged) && !c.policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
+		err = fmt.Errorf("%w: %w", sign.ErrUntrusted, err)
+	}
+	if err != nil {
+		return Manifest{}, fmt.Errorf("%s: %w", c.manifestKey(id), err)
+	}
+	return m, nil
 }
 
 func (c *Cluster) checkStored(f folder, m Manifest) error {

@@ -59,6 +59,11 @@ type copyPlanner struct {
 func planCopy(source, target copySide, since time.Time) copyPlan {
 	p := copyPlanner{source: source, target: target, since: since, bases: map[ID]bool{}}
 	p.plan.result.Faults = slices.Clone(source.ignored)
+	for _, f := range target.ignored {
+		if _, compared := source.sizes[f.Key]; !compared {
+			p.fault(f.Key, f.Err)
+		}
+	}
 	for _, d := range slices.Concat(source.catalog.Damaged, source.catalog.Untrusted) {
 		p.fault(source.c.manifestKey(d.ID), d.Err)
 	}

@@ -79,7 +79,19 @@ func (c *copying) backup(ctx context.Context, b copyBackup) error {
 		return c.settle(b.manifest.key, err)
 	}
 	c.result.Backups++
-	return nil
+	return c.settle(b.data.key, c.stillThere(ctx, b))
+}
+
+// stillThere looks whether the data is there now that the manifest is: what an older copy had left might have been removed
+// as a leftover at the last moment. Without it the manifest must go too.
+func (c *copying) stillThere(ctx context.Context, b copyBackup) error {
+	_, err := c.to.bucket.Stat(ctx, b.data.key)
+	if !isAbsent(err) {
+		return err
+	}
+	c.result.Backups--
+	return errors.Join(fmt.Errorf("%s: it was removed as a leftover while it was copied, and is %w at the target: repeat the copy",
+		b.data.key, ErrNotFound), c.to.bucket.Delete(ctx, b.manifest.key, storage.DeleteOptions{}))
 }
 
 // data copies the sealed snapshot.

@@ -65,19 +65,21 @@ func (f folder) touched() time.Time {
 func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]Leftover, error) {
 	all, err := c.Leftovers(ctx)
 	var swept []Leftover
-	for _, l := range all {
-		if now.Sub(l.Since) < grace {
+	kept := map[ID]bool{}   // of which something could not be removed
+	for _, l := range all { // a tombstone comes behind all that it stands for
+		id, name, _ := c.splitKey(l.Key)
+		if now.Sub(l.Since) < grace || name == tombstoneName && kept[id] {
 			continue
 		}
 		e := c.sweep(ctx, l)
-		if errors.Is(e, storage.ErrLocked) {
+		if e == nil {
+			swept = append(swept, l)
 			continue
 		}
-		if e != nil {
+		kept[id] = true // without its tombstone the backup would be back
+		if !errors.Is(e, storage.ErrLocked) {
 			err = errors.Join(err, fmt.Errorf("remove leftover %s: %w", l.Key, e))
-			continue
 		}
-		swept = append(swept, l)
 	}
 	return swept, err
 }

@@ -96,6 +96,15 @@ func (c *Cluster) create(ctx context.Context, key string, r io.Reader, about int
 	return err
 }
 
+// deleters are those whose tombstones count. Whoever signs believes only what it has signed itself where nobody else is
+// trusted: a tombstone makes it remove data, and is created by anybody who may write.
+func (p Policy) deleters() sign.Trust {
+	if p.Trust.None() {
+		return p.Key.Trust()
+	}
+	return p.Trust
+}
+
 // readSigned is read of a document, which a trusted key must have signed if the policy names any. What is not trusted
 // gives ErrDamaged.
 func (c *Cluster) readSigned(ctx context.Context, key string) ([]byte, error) {

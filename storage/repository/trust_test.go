@@ -136,7 +136,68 @@ func TestSignedBackupMoved(t *testing.T) {
 		write(t, b, folder("c", idAt(5))+name, read(t, b, folder("c", idAt(0))+name))
 	}
 	catalog := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{})
-	wantIDs(t, catalog, []repository.ID{idAt(0)}, []repository.ID{idAt(5)})
+	wantIDs(t, catalog, []repository.ID{idAt(0)}, nil)
+	if got := untrustedIDs(t, catalog); !slices.Equal(got, []repository.ID{idAt(5)}) {
+		t.Errorf("untrusted %q", got)
+	}
+}
+
+// Whatever somebody puts into the place of a newer manifest, the newest that is trusted is found.
+func TestJunkHidesNothing(t *testing.T) {
+	b, owner := mem.New(), newSigner(t)
+	mine := openWith(t, b, repository.Policy{Key: owner.key})
+	create(t, mine, idAt(0))
+	proof := repository.Proof{Backup: idAt(0), Level: repository.Opened, Verdict: repository.Passed, Time: noon}
+	if err := mine.Append(t.Context(), proof); err != nil {
+		t.Fatal(err)
+	}
+	var signedProof []byte
+	for o := range b.List(t.Context(), storage.ListOptions{Prefix: folder("c", idAt(0)) + "proof-"}) {
+		signedProof = read(t, b, o.Key)
+	}
+	for i, junk := range [][]byte{
+		nil, []byte("junk"), make([]byte, 2<<20), signedProof, read(t, b, folder("c", idAt(0))+"manifest.json"),
+	} {
+		write(t, b, folder("c", idAt(5))+"manifest.json", junk)
+		catalog := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{})
+		if newest, err := catalog.Latest(); err != nil || newest.ID != idAt(0) {
+			t.Errorf("junk %d: the newest is %s, error %v", i, newest.ID, err)
+		}
+		if got := untrustedIDs(t, catalog); !slices.Equal(got, []repository.ID{idAt(5)}) {
+			t.Errorf("junk %d: untrusted %q", i, got)
+		}
+	}
+}
+
+// Who signs and does not say whom to trust removes nothing for a tombstone that is not its own.
+func TestForgedTombstoneAndASigner(t *testing.T) {
+	b, owner := mem.New(), newSigner(t)
+	mine := openWith(t, b, repository.Policy{Key: owner.key})
+	create(t, mine, idAt(0))
+	forged, err := repository.EncodeTombstone(repository.Tombstone{Format: repository.TombstoneFormat, Backup: idAt(0), Time: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, b, folder("c", idAt(0))+"tombstone.json", forged)
+	if swept, err := mine.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
+		t.Errorf("%d objects are removed, error %v", len(swept), err)
+	}
+	wantIDs(t, load(t, mine, repository.LoadOptions{}), []repository.ID{idAt(0)}, nil)
+}
+
+// A tombstone stays for as long as anything that it stands for, or the backup would be back.
+func TestTombstoneGoesLast(t *testing.T) {
+	b := mem.New()
+	locked := openWith(t, b, repository.Policy{Lock: repository.Lock{For: time.Hour}})
+	create(t, locked, idAt(0))
+	c := openCluster(t, b, "c")
+	if err := c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}); !errors.Is(err, storage.ErrLocked) {
+		t.Fatal(err)
+	}
+	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
+		t.Errorf("%d objects are removed, error %v", len(swept), err)
+	}
+	wantIDs(t, load(t, c, repository.LoadOptions{}), nil, nil)
 }
 
 func TestForgedProofs(t *testing.T) {

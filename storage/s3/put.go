@@ -68,8 +68,8 @@ type putting struct {
 
 // Whole implements storage.Uploader.
 func (p *putting) Whole(ctx context.Context, content []byte) (storage.Object, error) {
-	body := lend(content)
-	defer body.end()
+	body := storage.Lend(content)
+	defer body.End()
 	in := &s3.PutObjectInput{
 		Bucket: &p.b.name, Key: &p.key, Body: body, Metadata: p.metadata(), IfNoneMatch: p.condition(),
 		ChecksumAlgorithm: p.algorithm(),

@@ -1,10 +1,8 @@
 package s3
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -30,8 +28,8 @@ type upload struct {
 
 // Part implements storage.Upload.
 func (u *upload) Part(ctx context.Context, n int, content []byte) error {
-	body := lend(content)
-	defer body.end()
+	body := storage.Lend(content)
+	defer body.End()
 	number := int32(n)
 	out, err := u.b.client.UploadPart(ctx, &s3.UploadPartInput{
 		Bucket: &u.b.name, Key: &u.key, UploadId: u.uploadID, PartNumber: &number, Body: body,
@@ -125,40 +123,3 @@ func (b *Bucket) abort(ctx context.Context, key, uploadID string) error {
 	}
 	return nil
 }
-
-// loan is a buffer that a request may read until end. The HTTP client may still be at it when the request has failed, and
-// would read what the buffer holds next.
-type loan struct {
-	mu sync.Mutex
-	r  *bytes.Reader // nil: given back
-}
-
-var errLoan = errors.New("the request has ended")
-
-func lend(p []byte) *loan { return &loan{r: bytes.NewReader(p)} }
-
-func (l *loan) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.r = nil
-}
-
-func (l *loan) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.r == nil {
-		return 0, errLoan
-	}
-	return l.r.Read(p)
-}
-
-func (l *loan) Seek(offset int64, whence int) (int64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.r == nil {
-		return 0, errLoan
-	}
-	return l.r.Seek(offset, whence)
-}
-
-var _ io.ReadSeeker = (*loan)(nil)

@@ -61,6 +61,15 @@ func (k Key) Sign(message []byte) string {
 	return string(minisign.SignWithComments(k.private, message, "written by dr", "signature of dr"))
 }
 
+// Trust is the set of k's own public key alone, empty without a key.
+func (k Key) Trust() Trust {
+	if k.None() {
+		return Trust{}
+	}
+	public := k.private.Public().(minisign.PublicKey) // as minisign documents it
+	return Trust{keys: []minisign.PublicKey{public}, texts: []string{public.String()}}
+}
+
 // MaxSignature is how many bytes a signature that this package makes has at most.
 const MaxSignature = 512
 
@@ -70,13 +79,15 @@ type Trust struct {
 	texts []string
 }
 
-// ParseTrust reads public keys, each the text of a .pub file or its line of base64. Errors match ErrKey.
+// ParseTrust reads public keys, each the text of a .pub file or its line of base64. Errors match ErrKey, and do not repeat
+// a text: it may be another kind of key, given by mistake.
 func ParseTrust(texts ...string) (Trust, error) {
 	var t Trust
-	for _, text := range texts {
+	for i, text := range texts {
 		var key minisign.PublicKey
 		if err := key.UnmarshalText([]byte(strings.TrimSpace(text))); err != nil {
-			return Trust{}, fmt.Errorf("%w: %.80q is no public key of minisign: it is one line that begins with RW", ErrKey, text)
+			return Trust{}, fmt.Errorf("%w: key %d is no public key of minisign, one line that begins with RW, nor a file of one",
+				ErrKey, i+1)
 		}
 		t.keys = append(t.keys, key)
 		t.texts = append(t.texts, key.String())

@@ -24,8 +24,8 @@ import (
 var ErrURL = address.ErrURL
 
 // patience is that with object stores, on top of the few tries that their clients make at each request: enough for a
-// network that is away for half a minute.
-var patience = storage.RetryPolicy{Attempts: 6, Base: time.Second, Max: 15 * time.Second}
+// network that is away for half a minute. A store that takes connections and never answers has used that up by then.
+var patience = storage.RetryPolicy{Attempts: 6, Base: time.Second, Max: 15 * time.Second, Total: time.Minute}
 
 // Options say how a store is read and written. The zero Options are the store as it is now, as fast as it goes, one request
 // at a time for each object.

@@ -15,14 +15,14 @@ import (
 const (
 	dialTime      = 15 * time.Second
 	handshakeTime = 15 * time.Second
-	keepTime      = 90 * time.Second // shorter than silence, so that no connection is reused that is about to break
-	silence       = 2 * time.Minute  // how long a connection may stand still in the middle of a request
+	keepTime      = 45 * time.Second // shorter than silence, so that no connection is reused that is about to break
+	silence       = time.Minute      // how long a connection may stand still in the middle of a request
 )
 
 // New makes a transport that trusts the system's roots and the PEM certificates in caFile, if one is named. Proxies are
 // those of the environment (HTTPS_PROXY, NO_PROXY), as for every client in Go.
 //
-// A connection on which nothing moves for two minutes while something should is broken off, so that a network which
+// A connection on which nothing moves for a minute while something should is broken off, so that a network which
 // swallows packets becomes an error. A slow one does not: every byte that moves counts. Requests are HTTP/1.1, each
 // on a connection of its own: the silence of a shared one would say nothing of a single stream.
 func New(caFile string) (*http.Transport, error) {

@@ -12,6 +12,7 @@ var masks = []struct {
 }{
 	{regexp.MustCompile(`infra\d \([0-9a-f]+\)`), "LEADER"},
 	{regexp.MustCompile(`age1[0-9a-z]{8,}`), "RECIPIENT"},
+	{regexp.MustCompile(`RW[0-9A-Za-z+/]{54}`), "SIGNER"},
 	{regexp.MustCompile(`AGE-SECRET-KEY-1[0-9A-Z]+`), "IDENTITY"},
 	{regexp.MustCompile(`dr-[0-9a-z]{20}`), "TOKEN"},
 	{regexp.MustCompile(`\d{8}T\d{6}(\.\d+)?Z(-[0-9a-f]{16})?`), "ID"},

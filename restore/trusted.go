@@ -1,0 +1,26 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// trusted holds the plan's backup against the repository's, where only what is signed counts: a plan is a file, and may
+// have been made by somebody who trusted anybody.
+func (r *run) trusted(ctx context.Context) error {
+	if r.plan.Backup == nil || r.cluster.Policy().Trust.None() {
+		return nil
+	}
+	catalog, err := r.cluster.Load(ctx, repository.LoadOptions{Only: r.plan.Backup.ID})
+	if err != nil {
+		return err
+	}
+	signed, err := catalog.Find(r.plan.Backup.ID)
+	if err == nil && (signed.Stored != r.plan.Backup.Stored || signed.Plain != r.plan.Backup.Plain || signed.Seal.Encryption != r.plan.Backup.Seal.Encryption) {
+		err = fmt.Errorf("%w: backup %s in the plan is not the one that is signed: make the plan anew, with --trust",
+			repository.ErrDamaged, signed.ID)
+	}
+	return err
+}

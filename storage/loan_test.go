@@ -1,0 +1,30 @@
+package storage_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// TestLoanEnds: the HTTP client may read on when its request has failed, and must not see what the buffer holds next.
+func TestLoanEnds(t *testing.T) {
+	buffer := []byte("content")
+	body := storage.Lend(buffer)
+	p := make([]byte, 3)
+	if _, err := io.ReadFull(body, p); err != nil || string(p) != "con" {
+		t.Fatalf("%q, %v", p, err)
+	}
+	if _, err := body.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	body.End()
+	copy(buffer, "another")
+	if n, err := body.Read(p); n > 0 || !errors.Is(err, storage.ErrEnded) {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if _, err := body.Seek(0, io.SeekStart); !errors.Is(err, storage.ErrEnded) {
+		t.Errorf("Seek: %v", err)
+	}
+}
