@@ -397,3 +397,24 @@ func TestCopyCancelled(t *testing.T) {
 	}
 	wantCopied(t, "at last", source, target)
 }
+
+// A tombstone that somebody has forged at the target leaves nothing out, and is named.
+func TestCopyPastForgedTombstones(t *testing.T) {
+	owner := newSigner(t)
+	source, target := mem.New(), mem.New()
+	create(t, openWith(t, source, repository.Policy{Key: owner.key}), idAt(0))
+	forged, err := repository.EncodeTombstone(repository.Tombstone{Format: repository.TombstoneFormat, Backup: idAt(0), Time: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := folder("c", idAt(0)) + "tombstone.json"
+	write(t, target, key, forged)
+	policy := trust(t, owner.public)
+	result := mustCopy(t, openWith(t, source, policy), openWith(t, target, policy), repository.CopyOptions{})
+	if result.Backups != 1 || result.LeftOut != 0 {
+		t.Errorf("%d backups were copied, %d left out", result.Backups, result.LeftOut)
+	}
+	if len(result.Faults) != 1 || result.Faults[0].Key != key || !errors.Is(result.Faults[0].Err, sign.ErrUntrusted) {
+		t.Errorf("faults %+v", result.Faults)
+	}
+}
