@@ -1,0 +1,36 @@
+package restore_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+// A plan may have been made by somebody who trusts anybody: who runs it with keys of their own gets nothing unsigned.
+func TestRunOfAPlanThatIsNotTrusted(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	p := s.plan(t, restore.Layout{Into: all(t)})
+	_, public, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := sign.ParseTrust(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := file.Open(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := repository.OpenWith(bucket, clusterName, repository.Policy{Trust: trust})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := restore.Run(t.Context(), p, c, s.keys, nil); !errors.Is(err, sign.ErrUntrusted) {
+		t.Errorf("error %v", err)
+	}
+}
