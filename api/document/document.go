@@ -11,9 +11,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// Line is one line of what a verb that takes its time prints: events as they come, then a result or an error.
+// Line is one line of what a verb that takes its time prints: events and items as they come, then a result or an error.
 type Line struct {
 	Event  *storage.Event `json:"event,omitempty"`
+	Item   any            `json:"item,omitempty"` // of the verbs that find many things: one of them
 	Result any            `json:"result,omitempty"`
 	Error  *Error         `json:"error,omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -96,7 +97,7 @@ func backup() document.Backup {
 func goldens() map[string]any {
 	bare := manifest()
 	bare.HashKV, bare.Seal, bare.Alarms, bare.Labels, bare.Diverged, bare.NoQuorum = nil, seal.Seal{Compression: "zstd"}, nil, nil, "", false
-	return map[string]any{
+	all := map[string]any{
 		"event": document.Line{Event: &storage.Event{
 			Time: at, Stage: "fetch", Level: storage.Warning, Message: "slow", Object: "snapshot.db.zst.age", Done: 5, Total: 9,
 		}},
@@ -141,6 +142,8 @@ func goldens() map[string]any {
 		"version": document.Version{Version: "v1", Go: "go1.26.0", Etcd: "3.7.3"},
 		"check":   checkDocument(),
 	}
+	maps.Copy(all, findDocuments())
+	return all
 }
 
 func plan() document.Plan {
@@ -206,7 +209,7 @@ func TestEveryGoldenIsADocument(t *testing.T) {
 var sections = map[string]string{
 	"event": "event", "error": "error", "A backup: show, the result of backup, each of list": "backup", "list": "list",
 	"The result of verify": "verify", "The result of fetch": "fetch", "The plan: restore --dry-run, --plan-out": "plan",
-	"The result of restore": "restore", "The result of copy": "copy",
+	"The result of restore": "restore", "The result of copy": "copy", "Keys: find, extract, diff": "find",
 	"The result of archive verify": "archive-verify", "The status of archive": "archive-status",
 }
 

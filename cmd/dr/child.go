@@ -5,12 +5,17 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 )
 
-// child is not for people: restore.Spawn and verify.Run start it.
+// child is not for people: restore.Spawn, verify.Run and package find start it.
 func (a *app) child() *cobra.Command {
-	verbs := map[string]child.Verb{restore.ChildVerb: restore.Serve, verify.ChildVerb: verify.Serve}
+	verbs := map[string]child.ItemVerb{
+		restore.ChildVerb: child.Verb(restore.Serve).WithoutItems(),
+		verify.ChildVerb:  child.Verb(verify.Serve).WithoutItems(),
+		find.ChildVerb:    find.Serve,
+	}
 	return &cobra.Command{
 		Use:    child.Argument,
 		Hidden: true,
@@ -18,7 +23,7 @@ func (a *app) child() *cobra.Command {
 			if len(args) != 1 || verbs[args[0]] == nil {
 				return usagef("child is not for people")
 			}
-			return child.Serve(cmd.Context(), verbs[args[0]], restore.Kinds, a.stdin, a.stdout)
+			return child.ServeItems(cmd.Context(), verbs[args[0]], restore.Kinds, a.stdin, a.stdout)
 		},
 	}
 }

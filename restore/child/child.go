@@ -46,6 +46,7 @@ type Kinds map[string]error
 // line is one line of the child's stdout.
 type line struct {
 	Event  *storage.Event  `json:"event,omitempty"`
+	Item   json.RawMessage `json:"item,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  *failure        `json:"error,omitempty"`
 }
@@ -59,6 +60,16 @@ type failure struct {
 // back with their message and the identities in kinds; a child that dies gives *DiedError. Cancelling ctx asks the
 // child to end, then kills it.
 func Run(ctx context.Context, verb string, job, result any, kinds Kinds, report storage.Report) error {
+	return RunItems(ctx, verb, job, result, kinds, report, nil)
+}
+
+// RunItems is Run for a verb that finds things one after the other: each is given to take as it comes. An error of take
+// ends the child, and is returned.
+func RunItems(
+	ctx context.Context, verb string, job, result any, kinds Kinds, report storage.Report, take func(json.RawMessage) error,
+) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	input, err := json.Marshal(job)
 	if err != nil {
 		return fmt.Errorf("describe the job of %s: %w", verb, err)
@@ -85,9 +96,19 @@ func Run(ctx context.Context, verb string, job, result any, kinds Kinds, report 
 	}
 	// The pipe stays open after the job: its end is the sign that the parent is gone.
 	_, _ = stdin.Write(append(input, '\n')) // a child that dies early says why itself
-	answer, stage := read(stdout, report)
+	var refused error                       // by take
+	answer, stage := read(stdout, report, func(item json.RawMessage) {
+		if refused != nil || take == nil {
+			return
+		}
+		if refused = take(item); refused != nil {
+			cancel(refused)
+		}
+	})
 	waited := cmd.Wait()
 	switch {
+	case refused != nil:
+		return refused
 	case answer != nil && answer.Error == nil: // also if ctx has ended meanwhile: what the child did is done
 		return json.Unmarshal(answer.Result, result)
 	case ctx.Err() != nil:
@@ -98,8 +119,8 @@ func Run(ctx context.Context, verb string, job, result any, kinds Kinds, report 
 	return answer.Error.restored(kinds)
 }
 
-// read passes events on until the child's answer, and returns that and the last stage; nil if none came.
-func read(stdout io.Reader, report storage.Report) (answer *line, stage string) {
+// read passes events and items on until the child's answer, and returns that and the last stage; nil if none came.
+func read(stdout io.Reader, report storage.Report, take func(json.RawMessage)) (answer *line, stage string) {
 	stage = "start"
 	lines := bufio.NewReader(stdout)
 	for {
@@ -115,6 +136,8 @@ func read(stdout io.Reader, report storage.Report) (answer *line, stage string) 
 		case l.Event != nil:
 			stage = l.Event.Stage
 			report.Say(*l.Event)
+		case l.Item != nil:
+			take(l.Item)
 		case l.Result != nil || l.Error != nil: // anything else is a library's, JSON or not
 			answer = &l
 		}

@@ -31,8 +31,11 @@ var kinds = child.Kinds{"bad": errBad, "absent": errAbsent, "canceled": context.
 // TestMain is the child's main too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
-		verb := verbs[os.Args[2]]
-		if err := child.Serve(context.Background(), verb, kinds, os.Stdin, os.Stdout); err != nil {
+		serve := func() error { return child.Serve(context.Background(), verbs[os.Args[2]], kinds, os.Stdin, os.Stdout) }
+		if os.Args[2] == "count" {
+			serve = func() error { return child.ServeItems(context.Background(), count, kinds, os.Stdin, os.Stdout) }
+		}
+		if err := serve(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

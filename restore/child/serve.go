@@ -16,6 +16,10 @@ import (
 // Verb is what a child can do: it decodes its job, works, and returns a result for JSON.
 type Verb func(ctx context.Context, job []byte, report storage.Report) (any, error)
 
+// ItemVerb is a Verb that finds things one after the other: give hands one to the parent, as JSON. It waits until the
+// parent has taken what came before, so that nothing piles up.
+type ItemVerb func(ctx context.Context, job []byte, give func(any) error, report storage.Report) (any, error)
+
 // ErrOrphaned: the parent is gone, so the child ends.
 var ErrOrphaned = errors.New("the parent process is gone")
 
@@ -26,6 +30,18 @@ const orphanPatience = 5 * time.Second
 // is watched while the verb works: its end cancels the verb's context with ErrOrphaned, and if the verb hangs, as code
 // can that trips over a damaged database, Serve returns without it: nobody else would end this process.
 func Serve(ctx context.Context, verb Verb, kinds Kinds, stdin io.Reader, stdout io.Writer) error {
+	return ServeItems(ctx, verb.WithoutItems(), kinds, stdin, stdout)
+}
+
+// WithoutItems is the verb as one that finds nothing on its way.
+func (v Verb) WithoutItems() ItemVerb {
+	return func(ctx context.Context, job []byte, _ func(any) error, report storage.Report) (any, error) {
+		return v(ctx, job, report)
+	}
+}
+
+// ServeItems is Serve for a verb that finds things.
+func ServeItems(ctx context.Context, verb ItemVerb, kinds Kinds, stdin io.Reader, stdout io.Writer) error {
 	input := bufio.NewReader(stdin)
 	job, err := input.ReadBytes('\n')
 	if err != nil {
@@ -40,7 +56,7 @@ func Serve(ctx context.Context, verb Verb, kinds Kinds, stdin io.Reader, stdout 
 	out := &writer{enc: json.NewEncoder(stdout)}
 	answer := make(chan line, 1)
 	go func() {
-		result, err := verb(ctx, job, func(e storage.Event) { _ = out.write(line{Event: &e}) })
+		result, err := verb(ctx, job, out.give, func(e storage.Event) { _ = out.write(line{Event: &e}) })
 		answer <- answerOf(result, err, kinds)
 	}()
 	select {
@@ -81,6 +97,14 @@ func describe(err error, kinds Kinds) *failure {
 type writer struct {
 	mu  sync.Mutex
 	enc *json.Encoder
+}
+
+func (w *writer) give(item any) error {
+	encoded, err := json.Marshal(item)
+	if err != nil {
+		return fmt.Errorf("encode what was found: %w", err)
+	}
+	return w.write(line{Item: encoded})
 }
 
 func (w *writer) write(l line) error {

@@ -84,11 +84,19 @@ func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 func Apply(
 	ctx context.Context, db string, records iter.Seq2[segment.Record, error], stop Stop, report storage.Report,
 ) (At, error) {
+	return ApplyWatched(ctx, db, records, stop, nil, report)
+}
+
+// ApplyWatched is Apply, and tells w, unless that is nil, of what changes its keys. A request that cannot touch them
+// costs a comparison of keys; for the others the revision that they made is read back.
+func ApplyWatched(
+	ctx context.Context, db string, records iter.Seq2[segment.Record, error], stop Stop, w *Watch, report storage.Report,
+) (At, error) {
 	member, err := open(db)
 	if err != nil {
 		return At{}, err
 	}
-	r := &run{member: member, stop: stop, report: report}
+	r := &run{member: member, stop: stop, watch: w, report: report}
 	r.begin()
 	// A trace keeps every step that it is told of, but within one.
 	r.quiet.StepWithFunction(func() { err = r.all(ctx, records) }, "replay")
@@ -103,6 +111,7 @@ const pace = 250 * time.Millisecond
 type run struct {
 	*member
 	stop   Stop
+	watch  *Watch // nil: nobody watches
 	report storage.Report
 
 	at    At
@@ -201,7 +210,7 @@ func (r *run) inOrder(next place) error {
 }
 
 func (r *run) request(d *decoded) error {
-	if err := r.apply(place{d.Position, d.Term}, d.request); err != nil {
+	if err := r.applyWatched(place{d.Position, d.Term}, d.request); err != nil {
 		return fmt.Errorf("apply the request at position %d: %w", d.Position, err)
 	}
 	r.at.Position, r.at.Term = d.Position, d.Term

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/find"
+	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func (a *app) diff() *cobra.Command {
+	var keys keysFlags
+	var archive archiveFlags
+	var values, best bool
+	var lineage string
+	cmd := &cobra.Command{
+		Use:   "diff A B",
+		Short: "Show which keys differ between two points",
+		Long: `diff compares the keys at two points: which were added, changed or removed on the way from A to B. A point is a backup's
+ID, a revision (r4711), a time (2026-11-21T10:00:00Z, "2h ago"), or latest: the newest that backups and log reach. Values are
+shown by size and digest, with --values as they are. A key that was written anew with the same value does not differ.`,
+		Example: `  dr diff "2h ago" latest --prefix /registry/deployments/
+  dr diff r4711 r4712 --values`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usagef("two points to compare, not %d", len(args))
+			}
+			return nil
+		},
+	}
+	keys.add(cmd)
+	cmd.Flags().BoolVar(&values, "values", false, "show the values")
+	cmd.Flags().StringVar(&lineage, "lineage", "",
+		"the history to look in, where a revision is in several (default: the newest that has it)")
+	cmd.Flags().BoolVar(&best, "best", false, "take the nearest point before, if one that was asked for cannot be reached")
+	a.archiveFlags(cmd, &archive)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		asked, err := keys.keys(cmd, true)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		var points [2]restore.Target
+		for i, text := range args {
+			if points[i], err = parsePoint(text, now); err != nil {
+				return err
+			}
+			points[i].Best = best
+			if points[i].Backup == "" {
+				points[i].Lineage = lineage
+			}
+		}
+		c, err := a.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
+		a.warnUntrusted(catalog)
+		if err != nil {
+			return err
+		}
+		in, err := a.archiveOf(&archive, catalog)
+		if err != nil {
+			return err
+		}
+		report, done := a.searching()
+		compared, err := find.Diff(cmd.Context(), in, points[0], points[1], asked, values, now, a.differing(values), report)
+		done()
+		if err != nil {
+			return err
+		}
+		return a.printDiff(document.NewDiff(compared))
+	}
+	return cmd
+}
+
+// parsePoint reads latest, r4711, an ID or a time.
+func parsePoint(text string, now time.Time) (t restore.Target, err error) {
+	if text == "latest" {
+		return t, nil
+	}
+	if number, ok := strings.CutPrefix(text, "r"); ok {
+		if t.Revision, err = strconv.ParseInt(number, 10, 64); err == nil && t.Revision > 0 {
+			return t, nil
+		}
+	}
+	if t.Backup, err = repository.ParseID(text); err == nil {
+		return t, nil
+	}
+	if t.Time, err = when.Parse(text, now); err == nil {
+		return restore.Target{Time: t.Time}, nil
+	}
+	return t, usagef("%q is no point: say an ID, a revision as r4711, a time, or latest", text)
+}
+
+// differing prints differences as they are found.
+func (a *app) differing(values bool) func(find.Difference) error {
+	if a.output == "json" {
+		return func(d find.Difference) error { return a.json(document.Line{Item: document.NewDifferent(d)}) }
+	}
+	return func(difference find.Difference) error {
+		d := document.NewDifferent(difference)
+		a.printf("%-8s %s\n", d.Change, keyText(d.Key))
+		for _, side := range []struct {
+			sign  string
+			value *document.Value
+		}{{"-", d.A}, {"+", d.B}} {
+			if side.value != nil {
+				a.printf("  %s %s\n", side.sign, valueText(*side.value, values))
+			}
+		}
+		return nil
+	}
+}
+
+func valueText(v document.Value, shown bool) string {
+	text := fmt.Sprintf("revision %d, %d bytes, sha256 %s", v.ModRevision, v.Size, v.SHA256[:16])
+	if shown {
+		text += ": " + strconv.Quote(string(v.Value))
+	}
+	return text
+}
+
+func (a *app) printDiff(d document.Diff) error {
+	if a.output == "json" {
+		return a.json(document.Line{Result: d})
+	}
+	count := func(n int) string { return humanize.Comma(int64(n)) }
+	a.printf("revision %d to %d: %s added, %s changed, %s removed, %s the same\n", d.A.Revision, d.B.Revision,
+		count(d.Added), count(d.Changed), count(d.Removed), count(d.Same))
+	return nil
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// No key leads out of the directory, or to the file or folder of another.
+func TestFilesOfKeys(t *testing.T) {
+	part := rapid.OneOf(rapid.SampledFrom([]string{
+		"", ".", "..", "a", "a.raw", "a.yaml", "%", "%%", "%2E", "\x00", "\xff", "ü", " ", strings.Repeat("x", 300), strings.Repeat("x", 301),
+	}), rapid.StringN(0, 3, 6))
+	key := rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(part, 1, 4).Draw(t, "parts"), "/")
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := key.Draw(t, "a"), key.Draw(t, "b")
+		suffix := rapid.SampledFrom([]string{".raw", ".yaml", ".json"}).Draw(t, "suffix")
+		fileA, fileB := fileOf(a, suffix), fileOf(b, suffix)
+		if !filepath.IsLocal(fileA) || filepath.Clean(fileA) != fileA {
+			t.Fatalf("%q goes to %q", a, fileA)
+		}
+		for _, name := range strings.Split(fileA, "/") {
+			if len(name) > 255 || strings.ContainsAny(name, "\x00\\") {
+				t.Fatalf("%q goes to %q", a, fileA)
+			}
+		}
+		if a != b && (fileA == fileB || strings.HasPrefix(fileB, fileA+"/")) {
+			t.Fatalf("%q goes to %q, and %q to %q", a, fileA, b, fileB)
+		}
+	})
+	for key, want := range map[string]string{
+		"/registry/pods/prod/web-0": "registry/pods/prod/web-0.yaml", "compact_rev_key": "%/compact_rev_key.yaml", "/a//b": "a/%%/b.yaml",
+	} {
+		if got := fileOf(key, ".yaml"); got != want {
+			t.Errorf("%q goes to %q, want %q", key, got, want)
+		}
+	}
+}

@@ -1,0 +1,354 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore/find"
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// keysFlags say which keys are asked for.
+type keysFlags struct{ key, prefix string }
+
+func (f *keysFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.key, "key", "", "this key")
+	cmd.Flags().StringVar(&f.prefix, "prefix", "", "all keys that begin with this; empty: all")
+}
+
+// keys reads the flags; without one of them it is all keys if that is allowed.
+func (f *keysFlags) keys(cmd *cobra.Command, all bool) (replay.Keys, error) {
+	key, prefix := cmd.Flags().Changed("key"), cmd.Flags().Changed("prefix")
+	switch {
+	case key && prefix:
+		return replay.Keys{}, usagef("--key or --prefix, not both")
+	case key && f.key == "":
+		return replay.Keys{}, usagef("--key is empty: no key is")
+	case key:
+		return find.Key(f.key), nil
+	case prefix || all:
+		return find.Prefix(f.prefix), nil
+	}
+	return replay.Keys{}, usagef("which keys? say --key KEY or --prefix PREFIX")
+}
+
+// archiveFlags are for the verbs that look into the archive.
+type archiveFlags struct {
+	keys keyFlags
+	dir  string
+}
+
+func (a *app) archiveFlags(cmd *cobra.Command, f *archiveFlags) {
+	cmd.Flags().StringVar(&f.dir, "scratch-dir", "",
+		"where a copy of the database goes meanwhile (default: the system's temporary directory)")
+	f.keys.add(cmd, a.getenv)
+	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.pastFlags(cmd)
+	a.store.transferFlags(cmd)
+}
+
+// archiveOf is what a catalog and the flags describe.
+func (a *app) archiveOf(f *archiveFlags, catalog repository.Catalog) (find.Archive, error) {
+	keys, err := f.keys.load()
+	if err != nil {
+		return find.Archive{}, err
+	}
+	source, err := a.source(a.cluster, keys)
+	return find.Archive{Catalog: catalog, Source: source, Dir: f.dir}, err
+}
+
+func (a *app) search() *cobra.Command {
+	var keys keysFlags
+	var archive archiveFlags
+	var from, to string
+	var window find.Window
+	cmd := &cobra.Command{
+		Use:   "find --key KEY|--prefix PREFIX",
+		Short: "Find what touched a key, and when it vanished",
+		Long: `find goes through backups and log, and tells every put and delete of the keys as it comes to it: at which revision,
+between which moments, by what kind of request. In the end it says what is gone, what the last good revision is, and which
+command brings that back. Parts of the history that the archive does not have are named.
+
+Without --from or --from-revision it begins with the oldest backup. It asks no cluster and restores none; it needs room for
+one copy of the database.`,
+		Example: `  dr find --key /registry/deployments/prod/web --from "2h ago"
+  dr find --prefix /registry/secrets/prod/ -o json | jq -c 'select(.item.change.change == "delete")'`,
+		Args: noArgs,
+	}
+	keys.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&from, "from", "", "nothing that surely happened before this time (2026-11-21T10:00:00Z, \"2h ago\")")
+	flags.StringVar(&to, "to", "", "nothing that surely happened after this time")
+	flags.Int64Var(&window.FromRevision, "from-revision", 0, "nothing before this revision")
+	flags.Int64Var(&window.ToRevision, "to-revision", 0, "nothing after this revision")
+	flags.StringVar(&window.Lineage, "lineage", "", "look in this history alone (default: in all)")
+	a.archiveFlags(cmd, &archive)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		asked, err := keys.keys(cmd, false)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		if err := setWindow(&window, from, to, now); err != nil {
+			return err
+		}
+		c, err := a.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
+		a.warnUntrusted(catalog)
+		if err != nil {
+			return err
+		}
+		in, err := a.archiveOf(&archive, catalog)
+		if err != nil {
+			return err
+		}
+		report, done := a.searching()
+		s, err := find.Find(cmd.Context(), in, asked, window, now, a.teller(), report)
+		done()
+		if err != nil {
+			return err
+		}
+		doc := document.NewFind(s, func(w find.Way) []string { return a.wayBack(cmd, w, len(catalog.Lineages) > 1) })
+		return a.printFind(doc, keys)
+	}
+	return cmd
+}
+
+func setWindow(w *find.Window, from, to string, now time.Time) (err error) {
+	for _, bound := range []struct {
+		flag, text string
+		at         *time.Time
+	}{{"--from", from, &w.From}, {"--to", to, &w.To}} {
+		if bound.text == "" {
+			continue
+		}
+		if *bound.at, err = when.Parse(bound.text, now); err != nil {
+			return usagef("%s: %w", bound.flag, err)
+		}
+	}
+	if w.FromRevision < 0 || w.ToRevision < 0 {
+		return usagef("revisions are at least 1")
+	}
+	if !w.To.IsZero() && w.To.Before(w.From) || w.ToRevision > 0 && w.ToRevision < w.FromRevision {
+		return usagef("the window ends before it begins")
+	}
+	return nil
+}
+
+// searching is progress for a verb that prints while it works: bars would be drawn over what is found.
+func (a *app) searching() (storage.Report, func()) {
+	if a.output == "json" || !isTerminal(a.stderr) || !isTerminal(a.stdout) {
+		return a.progress()
+	}
+	return func(e storage.Event) {
+		if e.Level != storage.Progress {
+			fmt.Fprintf(a.stderr, "dr: %s: %s\n", strings.ToUpper(string(e.Level)), e.Message)
+		}
+	}, func() {}
+}
+
+const foundLine = "%-12s %-8s %-24s %-24s %-18s %s\n"
+
+// teller prints what is found, as it is found.
+func (a *app) teller() find.Teller {
+	if a.output == "json" {
+		return find.Teller{
+			Change: func(c find.Change) error {
+				change := document.NewChange(c)
+				return a.json(document.Line{Item: document.Found{Change: &change}})
+			},
+			Unseen: func(u find.Unseen) error {
+				unseen := document.NewUnseen(u)
+				return a.json(document.Line{Item: document.Found{Unseen: &unseen}})
+			},
+		}
+	}
+	headed := false
+	return find.Teller{
+		Change: func(c find.Change) error {
+			if !headed {
+				headed = true
+				a.printf(foundLine, "REVISION", "CHANGE", "NOT BEFORE", "NOT AFTER", "BY", "KEY")
+			}
+			d := document.NewChange(c)
+			a.printf(foundLine, revisionOf(d), d.Change, momentOr(d.NotBefore), momentOr(d.NotAfter), byOf(d),
+				keyText(d.Key))
+			return nil
+		},
+		Unseen: func(u find.Unseen) error {
+			a.printf("%s\n", unseenText(u))
+			return nil
+		},
+	}
+}
+
+func revisionOf(c document.Change) string {
+	switch {
+	case c.After == c.Revision:
+		return fmt.Sprintf("%d…", c.After)
+	case c.After > 0:
+		return fmt.Sprintf("%d…%d", c.After, c.Revision)
+	}
+	return strconv.FormatInt(c.Revision, 10)
+}
+
+func byOf(c document.Change) string {
+	switch {
+	case c.By == "":
+		return "?"
+	case c.Keys > 1:
+		return fmt.Sprintf("%s, %d keys", c.By, c.Keys)
+	}
+	return c.By
+}
+
+func momentOr(t time.Time) string {
+	if t.IsZero() {
+		return "?"
+	}
+	return moment(t)
+}
+
+// keyText is a key for a terminal, with its Kubernetes name.
+func keyText(k document.Key) string {
+	raw := k.Key
+	if k.KeyBase64 != nil {
+		raw = string(k.KeyBase64)
+	}
+	if k.Kubernetes == nil {
+		return printable(raw)
+	}
+	return printable(raw) + " (" + printable(k.Kubernetes.String()) + ")"
+}
+
+// printable is text that no terminal obeys and that stays on its line.
+func printable(text string) string {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
+	if strings.ContainsFunc(text, odd) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+func unseenText(u find.Unseen) string {
+	what := fmt.Sprintf("changes behind revision %d", u.After)
+	switch {
+	case u.UpTo == 0 && u.After == 0:
+		return fmt.Sprintf("-- %s (%s to %s)", u.Why, momentOr(u.Since), momentOr(u.Until))
+	case u.UpTo > 0:
+		what = fmt.Sprintf("changes of revisions %d to %d that were overwritten or deleted", u.After+1, u.UpTo)
+	}
+	return fmt.Sprintf("-- not seen: %s (%s to %s): %s", what, momentOr(u.Since), momentOr(u.Until), u.Why)
+}
+
+// wayBack is the command that leads to a way's target.
+func (a *app) wayBack(cmd *cobra.Command, w find.Way, several bool) []string {
+	words := []string{"dr", "restore"}
+	for _, flag := range []string{"repo", "cluster"} {
+		if cmd.Flags().Changed(flag) {
+			words = append(words, "--"+flag, cmd.Flag(flag).Value.String())
+		}
+	}
+	words = append(words, "--to-revision", strconv.FormatInt(w.Revision, 10))
+	if several && w.Lineage != "" {
+		words = append(words, "--lineage", w.Lineage)
+	}
+	if !w.Exact {
+		words = append(words, "--best")
+	}
+	return append(words, "--output-dir", "DIR")
+}
+
+// printFind says what the search comes to.
+func (a *app) printFind(d document.Find, keys keysFlags) error {
+	if a.output == "json" {
+		return a.json(document.Line{Result: d})
+	}
+	if d.Changes == 0 {
+		a.printf("nothing touched %s in what was searched\n", strconv.Quote(keys.key+keys.prefix))
+	}
+	const shown = 10
+	if hidden := len(d.Gone) - shown; hidden > 0 {
+		a.printf("\n%s more ends before these: -o json has all\n", humanize.Comma(int64(hidden)))
+	}
+	for _, g := range d.Gone[max(0, len(d.Gone)-shown):] {
+		a.printGone(g)
+	}
+	switch {
+	case len(d.Gone) > 0:
+	case d.Last == nil:
+		a.printf("it was never there\n")
+	case keys.key != "" && d.Last.Change == "put":
+		n := d.Last.Revision
+		a.printf("it is there, as of revision %d; how it was before: dr extract --before-revision %d\n", n, n)
+	}
+	if d.Forgotten > 0 {
+		a.printf("%s keys vanished before those, and are not remembered: a narrower window shows them\n",
+			humanize.Comma(int64(d.Forgotten)))
+	}
+	if d.Unseen > 0 {
+		a.printf("the archive does not have everything: see the lines that begin with --\n")
+	}
+	return nil
+}
+
+func (a *app) printGone(g document.Gone) {
+	what := keyText(g.Key)
+	if g.Vanished > 1 {
+		what = fmt.Sprintf("%s keys, %s among them,", humanize.Comma(int64(g.Vanished)), what)
+	}
+	at := fmt.Sprintf("at revision %d", g.Revision)
+	switch {
+	case g.After == g.Revision:
+		at = fmt.Sprintf("behind revision %d, when another history began", g.After)
+	case g.After > 0:
+		at = fmt.Sprintf("behind revision %d and not behind %d", g.After, g.Revision)
+	}
+	by := "nobody knows by what"
+	if g.By != "" {
+		by = "by a " + g.By
+	}
+	if g.By == string(replay.ByLease) {
+		by = "by the end of a lease"
+	}
+	a.printf("\n%s vanished %s, between %s and %s, %s; the last good revision is %d\n",
+		what, at, momentOr(g.NotBefore), momentOr(g.NotAfter), by, g.LastGood)
+	if g.Nearest != nil {
+		a.printf("that one cannot be restored; the nearest before it%s can\n", nearestText(*g.Nearest))
+	}
+	if g.Restore != nil {
+		a.printf("  %s\n", oneLine(g.Restore))
+	}
+}
+
+func nearestText(p document.Point) string {
+	var parts []string
+	if p.Revision > 0 {
+		parts = append(parts, fmt.Sprintf("revision %d", p.Revision))
+	}
+	if !p.Time.IsZero() {
+		parts = append(parts, "of "+moment(p.Time))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ", " + strings.Join(parts, " ") + ","
+}
+
+// oneLine is a command as a shell takes it.
+func oneLine(words []string) string { return strings.ReplaceAll(shellLine(words), " \\\n    ", " ") }

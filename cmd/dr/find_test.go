@@ -1,0 +1,67 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+)
+
+// Bad input: the right exit code, and what is wrong in words, before anything is read.
+func TestFindBadInput(t *testing.T) {
+	to := []string{"--repo", "file://" + t.TempDir(), "--cluster", "prod"}
+	for _, test := range []struct {
+		args string
+		says string
+	}{
+		{"find", "say --key KEY or --prefix PREFIX"},
+		{"find --key a --prefix b", "not both"},
+		{"find --key=", "--key is empty"},
+		{"find --key a --from yesterdayish", "--from"},
+		{"find --key a --from 2026-11-21T10:00:00Z --to 2026-11-21T09:00:00Z", "ends before it begins"},
+		{"find --key a --from-revision 7 --to-revision 6", "ends before it begins"},
+		{"find --key a --to-revision -6", "at least 1"},
+		{"find --key a x", `unexpected "x"`},
+		{"extract", "say --key KEY or --prefix PREFIX"},
+		{"extract --key a -o table", "use yaml, json or raw"},
+		{"extract --key a --to-revision 3 --before-revision 3", "say one of them"},
+		{"extract --key a --before-revision 1", "at least 2"},
+		{"diff r1", "two points to compare, not 1"},
+		{"diff r0 latest", `"r0" is no point`},
+		{"diff latest whenever", `"whenever" is no point`},
+	} {
+		out := dr(t, nil, append(strings.Fields(test.args), to...)...)
+		if out.code != exitUsage || !strings.Contains(out.stderr, test.says) || out.stdout != "" {
+			t.Errorf("dr %s: code %d, want %q:\n%s%s", test.args, out.code, test.says, out.stdout, out.stderr)
+		}
+	}
+}
+
+func TestParsePoint(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]restore.Target{
+		"latest": {}, "r4711": {Revision: 4711}, "2h ago": {Time: now.Add(-2 * time.Hour)},
+		"2026-11-21T10:00:00Z":              {Time: now.Add(-2 * time.Hour)},
+		"20261121T092433Z-0000000000001267": {Backup: "20261121T092433Z-0000000000001267"},
+	} {
+		got, err := parsePoint(text, now)
+		if err != nil || !got.Time.Equal(want.Time) || got.Revision != want.Revision || got.Backup != want.Backup {
+			t.Errorf("%s: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+}
+
+// A key may hold what a terminal obeys.
+func TestKeysAreSafeOnATerminal(t *testing.T) {
+	for key, want := range map[string]string{
+		"/plain": "/plain", "\x1b[2J": `"\x1b[2J"`, "a\nb": `"a\nb"`, "\xff": `"\xff"`,
+		"/registry/pods/prod/web":  "/registry/pods/prod/web (Pod prod/web)",
+		"/registry/pods/p/\x1b[2J": `"/registry/pods/p/\x1b[2J" ("Pod p/\x1b[2J")`,
+	} {
+		if got := keyText(document.NewKey(key)); got != want {
+			t.Errorf("%q is shown as %s, want %s", key, got, want)
+		}
+	}
+}

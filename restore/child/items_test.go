@@ -1,0 +1,68 @@
+package child_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// count finds the numbers up to the one that it is given.
+func count(ctx context.Context, input []byte, give func(any) error, report storage.Report) (any, error) {
+	var upTo int
+	if err := json.Unmarshal(input, &upTo); err != nil {
+		return nil, err
+	}
+	for n := 1; n <= upTo; n++ {
+		report.Say(storage.Event{Stage: "count"})
+		if err := errors.Join(give(n), ctx.Err()); err != nil {
+			return nil, err
+		}
+	}
+	return upTo, nil
+}
+
+func TestItemsComeInOrder(t *testing.T) {
+	var got []int
+	var result, events int
+	err := child.RunItems(t.Context(), "count", 1000, &result, kinds, func(storage.Event) { events++ }, func(item json.RawMessage) error {
+		var n int
+		err := json.Unmarshal(item, &n)
+		got = append(got, n)
+		return err
+	})
+	if err != nil || result != 1000 || events != 1000 || len(got) != 1000 {
+		t.Fatalf("result %d, %d events, %d items, %v", result, events, len(got), err)
+	}
+	for i, n := range got {
+		if n != i+1 {
+			t.Fatalf("item %d is %d", i, n)
+		}
+	}
+}
+
+// Who does not want more ends the child, however much that would still find.
+func TestRefusedItemEndsTheChild(t *testing.T) {
+	taken, enough := 0, errors.New("enough")
+	err := child.RunItems(t.Context(), "count", 1<<30, new(int), kinds, nil, func(json.RawMessage) error {
+		if taken++; taken == 3 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || taken != 3 {
+		t.Errorf("%d taken, %v", taken, err)
+	}
+}
+
+// A refusal counts even if the child had found everything by then.
+func TestRefusedLastItem(t *testing.T) {
+	enough := errors.New("enough")
+	err := child.RunItems(t.Context(), "count", 1, new(int), kinds, nil, func(json.RawMessage) error { return enough })
+	if !errors.Is(err, enough) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,153 @@
+package find
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Key is one key.
+func Key(key string) replay.Keys { return replay.Keys{From: []byte(key)} }
+
+// Prefix is all keys that begin with a prefix; all keys if it is empty.
+func Prefix(prefix string) replay.Keys {
+	if prefix == "" {
+		return replay.Keys{From: []byte{0}, To: []byte{0}}
+	}
+	end := []byte(prefix)
+	for len(end) > 0 && end[len(end)-1] == 0xff {
+		end = end[:len(end)-1]
+	}
+	if len(end) == 0 {
+		return replay.Keys{From: []byte(prefix), To: []byte{0}}
+	}
+	end[len(end)-1]++
+	return replay.Keys{From: []byte(prefix), To: end}
+}
+
+// database reads a prepared database, read-only. Its pages have been checked.
+type database struct{ db *bolt.DB }
+
+func openDatabase(path string) (*database, error) {
+	db, err := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return &database{db}, nil
+}
+
+func (d *database) close() error { return d.db.Close() }
+
+// view calls do with the bucket of the key space, which is there: it has been checked.
+func (d *database) view(do func(keys *bolt.Bucket) error) error {
+	return d.db.View(func(tx *bolt.Tx) error { return do(tx.Bucket(schema.Key.Name())) })
+}
+
+// held is where the newest state of a key stands in the database.
+type held struct {
+	key string
+	at  []byte // its revision, as the database has it
+}
+
+// newest finds the keys that are there, in their order. Memory goes with the number of different keys.
+func newest(bucket *bolt.Bucket, keys replay.Keys) ([]held, error) {
+	var there []held
+	known := map[string]bool{}
+	c := bucket.Cursor()
+	for at, value := c.Last(); at != nil; at, value = c.Prev() {
+		key, err := keyOf(value)
+		if err != nil {
+			return nil, err
+		}
+		if len(key) == 0 || !keys.Has(key) || known[string(key)] { // a revision without a key is what a bump leaves
+			continue
+		}
+		known[string(key)] = true
+		if !mvcc.IsTombstone(at) {
+			there = append(there, held{string(key), bytes.Clone(at)})
+		}
+	}
+	slices.SortFunc(there, func(a, b held) int { return strings.Compare(a.key, b.key) })
+	return there, nil
+}
+
+// since yields what the database still has of the changes behind a revision, in their order.
+func since(bucket *bolt.Bucket, keys replay.Keys, revision int64, yield func(replay.Change) error) error {
+	c := bucket.Cursor()
+	from := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
+	for at, value := c.Seek(from); at != nil; at, value = c.Next() {
+		key, err := keyOf(value)
+		if err != nil {
+			return err
+		}
+		if len(key) == 0 || !keys.Has(key) {
+			continue
+		}
+		kv, err := decodeKV(value)
+		if err != nil {
+			return err
+		}
+		if err := yield(replay.Change{Revision: mvcc.BytesToRev(at), Deleted: mvcc.IsTombstone(at), KV: kv}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compacted is the revision up to which the database has lost what was overwritten or deleted; 0: it has all.
+func (d *database) compacted() (revision int64, err error) {
+	err = d.db.View(func(tx *bolt.Tx) error {
+		meta := tx.Bucket(schema.Meta.Name())
+		for _, name := range [][]byte{schema.ScheduledCompactKeyName, schema.FinishedCompactKeyName} {
+			if at := meta.Get(name); len(at) >= 8 {
+				revision = max(revision, int64(binary.BigEndian.Uint64(at)))
+			}
+		}
+		return nil
+	})
+	return revision, err
+}
+
+var errValue = errors.New("a value in it is no key and value")
+
+// keyField is the number of KeyValue's first field (mvccpb).
+const keyField = 1
+
+// keyOf reads the key alone, without a copy of the value behind it.
+func keyOf(value []byte) ([]byte, error) {
+	if len(value) == 0 {
+		return nil, nil
+	}
+	number, kind, n := protowire.ConsumeTag(value)
+	if n < 0 || number != keyField || kind != protowire.BytesType {
+		return nil, fmt.Errorf("the database is %w: %w", repository.ErrDamaged, errValue)
+	}
+	key, n := protowire.ConsumeBytes(value[n:])
+	if n < 0 {
+		return nil, fmt.Errorf("the database is %w: %w", repository.ErrDamaged, errValue)
+	}
+	return key, nil
+}
+
+func decodeKV(value []byte) (*mvccpb.KeyValue, error) {
+	kv := &mvccpb.KeyValue{}
+	if err := proto.Unmarshal(value, kv); err != nil {
+		return nil, fmt.Errorf("the database is %w: %w: %w", repository.ErrDamaged, errValue, err)
+	}
+	return kv, nil
+}

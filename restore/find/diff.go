@@ -1,0 +1,129 @@
+package find
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Difference is a key that is not the same at two points: A is nil if it was added, B if it was removed. A key whose
+// value is the same, and that was written or made anew in between, is no difference.
+type Difference struct{ A, B *Entry }
+
+// Compared is what Diff has compared.
+type Compared struct {
+	A, B                    At
+	Added, Changed, Removed int
+	Same                    int
+}
+
+// Diff gives the keys that differ between two targets to take, in their order, with their values if that is asked for. Of
+// the first point what is needed is written to the scratch directory, so that memory goes with the database and not with
+// the values. If the way to the second point leads on from the first, only the rest of the log is replayed.
+func Diff(
+	ctx context.Context, archive Archive, a, b restore.Target, keys replay.Keys, values bool, now time.Time,
+	take func(Difference) error, report storage.Report,
+) (c Compared, err error) {
+	dir, err := os.MkdirTemp(archive.Dir, "dr-diff-*")
+	if err != nil {
+		return c, fmt.Errorf("make a scratch directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	f, err := os.Create(filepath.Join(dir, "first"))
+	if err != nil {
+		return c, fmt.Errorf("make a scratch file: %w", err)
+	}
+	defer f.Close()
+	w := bufio.NewWriter(f)
+	first := json.NewEncoder(w)
+	r := &reader{archive: archive, keys: keys, now: now, dir: dir, report: report, values: valuesJob{With: values, Keep: true}}
+	c.A, err = r.read(ctx, a, func(e Entry) error { return first.Encode(e) })
+	if err = errors.Join(err, w.Flush()); err != nil {
+		return c, fmt.Errorf("the first point: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return c, fmt.Errorf("read the scratch file: %w", err)
+	}
+	m := &merge{lines: json.NewDecoder(bufio.NewReader(f)), take: take, compared: &c}
+	if err := m.next(); err != nil {
+		return c, err
+	}
+	c.B, err = r.read(ctx, b, m.second)
+	if err != nil {
+		return c, fmt.Errorf("the second point: %w", err)
+	}
+	return c, m.rest()
+}
+
+// merge walks through two lists of keys, both in order.
+type merge struct {
+	lines    *json.Decoder // the first list
+	head     *Entry        // its next entry, nil at its end
+	take     func(Difference) error
+	compared *Compared
+}
+
+func (m *merge) next() error {
+	m.head = &Entry{}
+	err := m.lines.Decode(m.head)
+	if errors.Is(err, io.EOF) {
+		m.head = nil
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the scratch file: %w", err)
+	}
+	return nil
+}
+
+// second takes the next entry of the second list.
+func (m *merge) second(b Entry) error {
+	for m.head != nil && bytes.Compare(m.head.Key, b.Key) < 0 {
+		if err := m.removed(); err != nil {
+			return err
+		}
+	}
+	if m.head == nil || !bytes.Equal(m.head.Key, b.Key) {
+		m.compared.Added++
+		return m.take(Difference{B: &b})
+	}
+	a := m.head
+	if err := m.next(); err != nil {
+		return err
+	}
+	if bytes.Equal(a.SHA256, b.SHA256) {
+		m.compared.Same++
+		return nil
+	}
+	m.compared.Changed++
+	return m.take(Difference{A: a, B: &b})
+}
+
+func (m *merge) removed() error {
+	m.compared.Removed++
+	if err := m.take(Difference{A: m.head}); err != nil {
+		return err
+	}
+	return m.next()
+}
+
+// rest is what the second list does not have any more.
+func (m *merge) rest() error {
+	for m.head != nil {
+		if err := m.removed(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

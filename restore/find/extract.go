@@ -1,0 +1,131 @@
+package find
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Entry is a key and its value at a point.
+type Entry struct {
+	Key            []byte `json:"key"`
+	Value          []byte `json:"value,omitempty"` // only if it was asked for
+	Size           int64  `json:"size"`            // of the value, in bytes
+	SHA256         []byte `json:"sha256"`          // of the value
+	CreateRevision int64  `json:"createRevision"`
+	ModRevision    int64  `json:"modRevision"`
+	Version        int64  `json:"version"`
+	Lease          int64  `json:"lease,omitempty"` // 0: none
+}
+
+// At is the point that values were read at.
+type At struct {
+	Plan     restore.Plan // that led there
+	Revision int64        // of the key space
+}
+
+// Extract reads the keys as they were at a target, with their values, and gives each to take, in their order. It goes
+// around what stands in the way as restore.RunTarget does, and fails as that does.
+func Extract(
+	ctx context.Context, a Archive, t restore.Target, keys replay.Keys, now time.Time,
+	take func(Entry) error, report storage.Report,
+) (At, error) {
+	dir, err := os.MkdirTemp(a.Dir, "dr-extract-*")
+	if err != nil {
+		return At{}, fmt.Errorf("make a scratch directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	r := &reader{archive: a, keys: keys, now: now, dir: dir, report: report, values: valuesJob{With: true}}
+	return r.read(ctx, t, take)
+}
+
+// reader reads the values at one point or, if the databases are kept, at several.
+type reader struct {
+	archive Archive
+	keys    replay.Keys
+	now     time.Time
+	dir     string
+	report  storage.Report
+	values  valuesJob
+
+	runs int
+	last *keptAt // the database that was kept, nil if there is none
+}
+
+// keptAt is a database and where it is.
+type keptAt struct {
+	dir      string
+	plan     restore.Plan
+	revision int64
+	position uint64 // 0: nothing was replayed
+}
+
+func (r *reader) read(ctx context.Context, t restore.Target, take func(Entry) error) (At, error) {
+	plan, result, err := restore.RunTarget(ctx, r.archive.Catalog, t, scratchLayout(filepath.Join(r.dir, "member")), r.now,
+		func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+			revision, err := r.run(ctx, p, take)
+			return restore.Result{Revision: revision}, err
+		})
+	return At{plan, result.Revision}, err
+}
+
+func (r *reader) run(ctx context.Context, p restore.Plan, take func(Entry) error) (int64, error) {
+	j := job{Plan: p, Source: r.archive.Source, Keys: r.keys, Values: &r.values}
+	if r.last != nil && r.last.leadsTo(p) {
+		j.Dir, j.Values.Go = r.last.dir, true
+	} else if err := r.fresh(&j); err != nil {
+		return 0, err
+	}
+	r.last = nil
+	end, err := readValues(ctx, j, take, r.report)
+	if err != nil || !r.values.Keep {
+		return end.Revision, errors.Join(err, os.RemoveAll(j.Dir))
+	}
+	r.last = &keptAt{j.Dir, p, end.Revision, end.Position}
+	return end.Revision, nil
+}
+
+// fresh gives a job a directory of its own, in the place of the one that was kept.
+func (r *reader) fresh(j *job) error {
+	if r.last != nil {
+		_ = os.RemoveAll(r.last.dir)
+	}
+	r.runs++
+	j.Dir, j.Values.Go = filepath.Join(r.dir, fmt.Sprintf("run-%d", r.runs)), false
+	if err := os.Mkdir(j.Dir, 0o700); err != nil {
+		return fmt.Errorf("make a scratch directory: %w", err)
+	}
+	return nil
+}
+
+// leadsTo reports whether p goes on where the database is, or behind that.
+func (k *keptAt) leadsTo(p restore.Plan) bool {
+	return p.Log != nil && p.Backup.ID == k.plan.Backup.ID && (k.plan.Log == nil || k.plan.Log.Lineage == p.Log.Lineage) &&
+		(p.Log.Revision == 0 || p.Log.Revision >= k.revision) && (p.Log.Position == 0 || p.Log.Position >= k.position)
+}
+
+// readValues spawns the child. Once something was taken no other way may be tried: it would be taken twice.
+func readValues(ctx context.Context, j job, take func(Entry) error, report storage.Report) (ended, error) {
+	taken := false
+	end, err := spawn(ctx, j, report, func(item json.RawMessage) error {
+		var e Entry
+		if err := json.Unmarshal(item, &e); err != nil {
+			return fmt.Errorf("read what the child has found: %w", err)
+		}
+		taken = true
+		return take(e)
+	})
+	if _, obstacle := errors.AsType[*restore.ObstacleError](err); obstacle && taken {
+		return end, fmt.Errorf("%w: what came so far is not all: %s", repository.ErrDamaged, err.Error())
+	}
+	return end, err
+}

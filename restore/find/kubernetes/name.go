@@ -1,0 +1,142 @@
+// Package kubernetes reads what a Kubernetes API server has in etcd: which object a key is, and what its value says.
+package kubernetes
+
+import "strings"
+
+// Root begins the keys of an API server, unless it was started with another --etcd-prefix.
+const Root = "/registry/"
+
+// Name is the object that a key stands for, as far as the key tells.
+type Name struct {
+	Kind      string `json:"kind,omitempty"`  // "" for objects whose kind only a CustomResourceDefinition knows
+	Resource  string `json:"resource"`        // in the plural, as URLs have it
+	Group     string `json:"group,omitempty"` // of custom resources
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String is how a person would say it: Pod prod/web-0, Node n1, certificates.cert-manager.io prod/web.
+func (n Name) String() string {
+	what, which := n.Kind, n.Name
+	if what == "" {
+		what = n.Resource + "." + n.Group
+	}
+	if n.Namespace != "" {
+		which = n.Namespace + "/" + n.Name
+	}
+	return what + " " + which
+}
+
+// resource is where a built-in kind lies below Root; the folder is not always the resource's name.
+type resource struct {
+	kind, name string
+	namespaced bool
+}
+
+// builtIn are the kinds that an API server stores without their group in the key (pkg/registry of Kubernetes).
+var builtIn = map[string]resource{
+	"certificatesigningrequests":        {"CertificateSigningRequest", "certificatesigningrequests", false},
+	"clusterrolebindings":               {"ClusterRoleBinding", "clusterrolebindings", false},
+	"clusterroles":                      {"ClusterRole", "clusterroles", false},
+	"clustertrustbundles":               {"ClusterTrustBundle", "clustertrustbundles", false},
+	"configmaps":                        {"ConfigMap", "configmaps", true},
+	"controllerrevisions":               {"ControllerRevision", "controllerrevisions", true},
+	"controllers":                       {"ReplicationController", "replicationcontrollers", true},
+	"cronjobs":                          {"CronJob", "cronjobs", true},
+	"csidrivers":                        {"CSIDriver", "csidrivers", false},
+	"csinodes":                          {"CSINode", "csinodes", false},
+	"csistoragecapacities":              {"CSIStorageCapacity", "csistoragecapacities", true},
+	"daemonsets":                        {"DaemonSet", "daemonsets", true},
+	"deployments":                       {"Deployment", "deployments", true},
+	"deviceclasses":                     {"DeviceClass", "deviceclasses", false},
+	"endpointslices":                    {"EndpointSlice", "endpointslices", true},
+	"events":                            {"Event", "events", true},
+	"flowschemas":                       {"FlowSchema", "flowschemas", false},
+	"horizontalpodautoscalers":          {"HorizontalPodAutoscaler", "horizontalpodautoscalers", true},
+	"ingress":                           {"Ingress", "ingresses", true},
+	"ingressclasses":                    {"IngressClass", "ingressclasses", false},
+	"ipaddresses":                       {"IPAddress", "ipaddresses", false},
+	"jobs":                              {"Job", "jobs", true},
+	"leases":                            {"Lease", "leases", true},
+	"limitranges":                       {"LimitRange", "limitranges", true},
+	"minions":                           {"Node", "nodes", false},
+	"mutatingadmissionpolicies":         {"MutatingAdmissionPolicy", "mutatingadmissionpolicies", false},
+	"mutatingadmissionpolicybindings":   {"MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", false},
+	"mutatingwebhookconfigurations":     {"MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false},
+	"namespaces":                        {"Namespace", "namespaces", false},
+	"networkpolicies":                   {"NetworkPolicy", "networkpolicies", true},
+	"persistentvolumeclaims":            {"PersistentVolumeClaim", "persistentvolumeclaims", true},
+	"persistentvolumes":                 {"PersistentVolume", "persistentvolumes", false},
+	"poddisruptionbudgets":              {"PodDisruptionBudget", "poddisruptionbudgets", true},
+	"pods":                              {"Pod", "pods", true},
+	"podtemplates":                      {"PodTemplate", "podtemplates", true},
+	"priorityclasses":                   {"PriorityClass", "priorityclasses", false},
+	"prioritylevelconfigurations":       {"PriorityLevelConfiguration", "prioritylevelconfigurations", false},
+	"replicasets":                       {"ReplicaSet", "replicasets", true},
+	"resourceclaims":                    {"ResourceClaim", "resourceclaims", true},
+	"resourceclaimtemplates":            {"ResourceClaimTemplate", "resourceclaimtemplates", true},
+	"resourcequotas":                    {"ResourceQuota", "resourcequotas", true},
+	"resourceslices":                    {"ResourceSlice", "resourceslices", false},
+	"rolebindings":                      {"RoleBinding", "rolebindings", true},
+	"roles":                             {"Role", "roles", true},
+	"runtimeclasses":                    {"RuntimeClass", "runtimeclasses", false},
+	"secrets":                           {"Secret", "secrets", true},
+	"serviceaccounts":                   {"ServiceAccount", "serviceaccounts", true},
+	"servicecidrs":                      {"ServiceCIDR", "servicecidrs", false},
+	"services/endpoints":                {"Endpoints", "endpoints", true},
+	"services/specs":                    {"Service", "services", true},
+	"statefulsets":                      {"StatefulSet", "statefulsets", true},
+	"storageclasses":                    {"StorageClass", "storageclasses", false},
+	"storageversionmigrations":          {"StorageVersionMigration", "storageversionmigrations", false},
+	"validatingadmissionpolicies":       {"ValidatingAdmissionPolicy", "validatingadmissionpolicies", false},
+	"validatingadmissionpolicybindings": {"ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false},
+	"validatingwebhookconfigurations":   {"ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false},
+	"volumeattachments":                 {"VolumeAttachment", "volumeattachments", false},
+	"volumeattributesclasses":           {"VolumeAttributesClass", "volumeattributesclasses", false},
+}
+
+// ofGroups are the built-in kinds whose keys hold their group, as those of custom resources do.
+var ofGroups = map[string]string{
+	"apiextensions.k8s.io/customresourcedefinitions": "CustomResourceDefinition",
+	"apiregistration.k8s.io/apiservices":             "APIService",
+}
+
+// Named says which object a key stands for; not ok if it is none that can be told from the key.
+func Named(key string) (n Name, ok bool) {
+	path, below := strings.CutPrefix(key, Root)
+	if !below {
+		return Name{}, false
+	}
+	parts := strings.Split(path, "/")
+	for _, part := range parts {
+		if part == "" {
+			return Name{}, false
+		}
+	}
+	for folders := min(2, len(parts)-1); folders > 0; folders-- {
+		if r, known := builtIn[strings.Join(parts[:folders], "/")]; known {
+			return r.named(parts[folders:])
+		}
+	}
+	if len(parts) < 3 || len(parts) > 4 || !strings.Contains(parts[0], ".") {
+		return Name{}, false
+	}
+	n = Name{Kind: ofGroups[parts[0]+"/"+parts[1]], Group: parts[0], Resource: parts[1], Name: parts[len(parts)-1]}
+	if len(parts) == 4 {
+		n.Namespace = parts[2]
+	}
+	return n, true
+}
+
+func (r resource) named(rest []string) (Name, bool) {
+	n := Name{Kind: r.kind, Resource: r.name}
+	switch {
+	case r.namespaced && len(rest) == 2:
+		n.Namespace, n.Name = rest[0], rest[1]
+	case !r.namespaced && len(rest) == 1:
+		n.Name = rest[0]
+	default:
+		return Name{}, false
+	}
+	return n, true
+}

@@ -1,0 +1,161 @@
+package kubernetes
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+)
+
+// Errors of Decode, to be matched with errors.Is.
+var (
+	// ErrNoObject: the value is none that an API server writes.
+	ErrNoObject = errors.New("no Kubernetes object")
+	// ErrEncrypted: only the API server's EncryptionConfiguration opens it.
+	ErrEncrypted = errors.New("encrypted by Kubernetes")
+	// ErrUnknown: it is an object of a kind or encoding that this version does not know.
+	ErrUnknown = errors.New("a Kubernetes object that this version cannot read")
+)
+
+const (
+	// magic begins an object in protobuf (apimachinery/pkg/runtime/serializer/protobuf).
+	magic = "k8s\x00"
+	// encrypted begins a value that went through an encryption provider: provider, version and key follow
+	// (apiserver/pkg/storage/value).
+	encrypted = "k8s:enc:"
+)
+
+// Object is a Kubernetes object as JSON has it: maps, lists, strings, json.Number, bool and nil.
+type Object map[string]any
+
+// Decode reads the value of a key: protobuf for the built-in kinds, JSON for custom resources. Errors match ErrNoObject,
+// ErrEncrypted or ErrUnknown.
+func Decode(value []byte) (Object, error) {
+	switch {
+	case bytes.HasPrefix(value, []byte(magic)):
+		return decodeProtobuf(value[len(magic):])
+	case bytes.HasPrefix(value, []byte(encrypted)):
+		return nil, fmt.Errorf("%w, %s", ErrEncrypted, provider(value[len(encrypted):]))
+	}
+	return decodeJSON(value)
+}
+
+// provider says by what a value was encrypted. The names stand in the API server's EncryptionConfiguration.
+func provider(rest []byte) string {
+	const longest = 256 // of what is looked at: behind the names come the encrypted bytes
+	parts := strings.SplitN(string(rest[:min(len(rest), longest)]), ":", 4)
+	if len(parts) < 4 {
+		return "in a way that it does not say"
+	}
+	return fmt.Sprintf("with %s, key %q", parts[0], parts[2])
+}
+
+func decodeProtobuf(data []byte) (Object, error) {
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(data); err != nil {
+		return nil, fmt.Errorf("%w: its envelope: %w", ErrUnknown, err)
+	}
+	if envelope.ContentEncoding != "" {
+		return nil, fmt.Errorf("%w: it is encoded as %q", ErrUnknown, envelope.ContentEncoding)
+	}
+	kind := schema.FromAPIVersionAndKind(envelope.APIVersion, envelope.Kind)
+	typed, err := scheme().New(kind)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s %s", ErrUnknown, envelope.APIVersion, envelope.Kind)
+	}
+	message, ok := typed.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return nil, fmt.Errorf("%w: %s %s has no protobuf", ErrUnknown, envelope.APIVersion, envelope.Kind)
+	}
+	if err := message.Unmarshal(envelope.Raw); err != nil {
+		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnknown, envelope.APIVersion, envelope.Kind, err)
+	}
+	typed.GetObjectKind().SetGroupVersionKind(kind)
+	text, err := json.Marshal(typed)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnknown, envelope.APIVersion, envelope.Kind, err)
+	}
+	return decodeJSON(text)
+}
+
+func decodeJSON(text []byte) (Object, error) {
+	if trimmed := bytes.TrimLeft(text, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+		return nil, ErrNoObject
+	}
+	numbers := json.NewDecoder(bytes.NewReader(text))
+	numbers.UseNumber() // a float would lose digits of large integers
+	var o Object
+	if err := numbers.Decode(&o); err != nil {
+		return nil, ErrNoObject
+	}
+	version, _ := o["apiVersion"].(string)
+	kind, _ := o["kind"].(string)
+	if version == "" || kind == "" {
+		return nil, ErrNoObject
+	}
+	return o, nil
+}
+
+// setByServer are fields of the metadata that the API server decides. It refuses to create an object with a
+// resourceVersion, and server-side apply one with managedFields; another uid than that of an object of the same name that
+// is there by now is a conflict; the others it overwrites. An owner is named by its uid: where that owner is gone, or was
+// made anew, the garbage collector would delete the object right after it was created, and without owners the controllers
+// adopt what their selectors match.
+var setByServer = []string{
+	"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink",
+	"deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences",
+}
+
+// Applicable is o without what the API server sets itself, so that kubectl apply takes it. The status of built-in kinds is
+// dropped: the server ignores it, and controllers write it anew. That of custom resources may be all there is of it.
+func (o Object) Applicable() Object {
+	clean := Object{}
+	for field, value := range o {
+		clean[field] = withoutEmptyTimes(value)
+	}
+	metadata, _ := clean["metadata"].(map[string]any)
+	for _, field := range setByServer {
+		delete(metadata, field)
+	}
+	version, _ := o["apiVersion"].(string)
+	kind, _ := o["kind"].(string)
+	if scheme().Recognizes(schema.FromAPIVersionAndKind(version, kind)) {
+		delete(clean, "status")
+	}
+	return clean
+}
+
+// withoutEmptyTimes copies a value without the creation times that templates within objects never have.
+func withoutEmptyTimes(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		clean := make(map[string]any, len(value))
+		for field, within := range value {
+			if field != "creationTimestamp" || within != nil {
+				clean[field] = withoutEmptyTimes(within)
+			}
+		}
+		return clean
+	case []any:
+		clean := make([]any, len(value))
+		for i, within := range value {
+			clean[i] = withoutEmptyTimes(within)
+		}
+		return clean
+	}
+	return value
+}
+
+// YAML is o as a document, without the line that would part it from others.
+func (o Object) YAML() ([]byte, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(text)
+}

@@ -1,0 +1,95 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// Prepared is a database as a plan's target had it, without anything of a new cluster in it.
+type Prepared struct {
+	DB       string    // its path
+	Revision int64     // of the key space
+	Replayed *Replayed // nil: nothing was
+}
+
+// Prepare runs a plan of a backup as far as its database goes, in dir: fetch, check, prove, replay. No member is asked
+// and no data dir is built. It fails as Run does. between, if not nil, is called with the backup's database before the log
+// is replayed onto it, and the replay tells w, if that is not nil. It belongs into a process that may die, as Run does.
+func Prepare(
+	ctx context.Context, p Plan, c *repository.Cluster, keys seal.Keys, dir string,
+	between func(Prepared) error, w *replay.Watch, report storage.Report,
+) (Prepared, error) {
+	r := &run{plan: p, cluster: c, keys: keys, report: report, db: filepath.Join(dir, "db")}
+	prove := func(ctx context.Context) error {
+		err := r.prove(ctx)
+		if err == nil && between != nil {
+			err = between(r.prepared())
+		}
+		return err
+	}
+	stages := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"fetch", r.fetch}, {"check", r.check}, {"prove", prove},
+		{"replay", func(ctx context.Context) error { return r.replayWatched(ctx, w) }},
+	}
+	for _, stage := range stages {
+		if stage.name == "replay" && p.Log == nil {
+			continue
+		}
+		if err := r.phase(ctx, stage.name, stage.do); err != nil {
+			return Prepared{}, asObstacle(p, err)
+		}
+	}
+	return r.prepared(), nil
+}
+
+// Continue is Prepare for a database in dir that a plan with the same backup has led to, along the same log and no
+// further: only what is behind that is replayed.
+func Continue(
+	ctx context.Context, p Plan, c *repository.Cluster, keys seal.Keys, dir string, report storage.Report,
+) (Prepared, error) {
+	r := &run{plan: p, cluster: c, keys: keys, report: report, db: filepath.Join(dir, "db")}
+	err := r.phase(ctx, "replay", func(ctx context.Context) error { return r.replayWatched(ctx, nil) })
+	if err != nil {
+		return Prepared{}, asObstacle(p, err)
+	}
+	return r.prepared(), nil
+}
+
+func (r *run) prepared() Prepared {
+	return Prepared{DB: r.db, Revision: r.facts.revision, Replayed: r.result.Replayed}
+}
+
+// replayWatched is replay with somebody who watches.
+func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
+	log := *r.plan.Log
+	segments, err := r.segments(ctx, log)
+	if err != nil {
+		return err
+	}
+	stop := replay.Stop{Revision: log.Revision, Position: log.Position}
+	at, err := replay.ApplyWatched(ctx, r.db, r.records(ctx, segments), stop, w, r.report)
+	if err != nil {
+		return r.explain(err)
+	}
+	if log.Revision > 0 && at.Revision != log.Revision {
+		return &ObstacleError{Obstacle{Ended: at.Revision},
+			fmt.Errorf("revision %d is %w: the log ends at revision %d", log.Revision, repository.ErrNotFound, at.Revision)}
+	}
+	r.result.Replayed = &Replayed{
+		Lineage: log.Lineage, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
+		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
+	}
+	return r.lookAgain(at)
+}
+
+// Obstructed is err with the obstacle that it stands for, as it comes out of a child.
+func Obstructed(o Obstacle, err error) error { return &ObstacleError{o, err} }
