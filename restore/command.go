@@ -35,11 +35,10 @@ func listen(urls []string) string {
 
 // clientURLs are those the member had, or etcd's default.
 func (p Plan) clientURLs(name string) []string {
-	if p.Backup != nil {
-		for _, m := range p.Backup.Members {
-			if m.Name == name && len(m.ClientURLs) > 0 {
-				return m.ClientURLs
-			}
+	known, _ := p.known()
+	for _, m := range known {
+		if m.Name == name && len(m.ClientURLs) > 0 {
+			return m.ClientURLs
 		}
 	}
 	return []string{"http://localhost:2379"}

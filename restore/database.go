@@ -3,6 +3,7 @@ package restore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -27,11 +28,12 @@ import (
 
 // facts are what the database says of itself.
 type facts struct {
-	alarms     []*pb.AlarmMember
-	latest     mvcc.Revision // the last one in the key bucket
-	revision   int64         // of the key space
-	keys       int64
-	kubernetes bool
+	index, term uint64 // its place in the log; the term is 0 where it is not known
+	alarms      []*pb.AlarmMember
+	latest      mvcc.Revision // the last one in the key bucket
+	revision    int64         // of the key space
+	keys        int64
+	kubernetes  bool
 }
 
 // check opens the database read-only and walks every page of it.
@@ -51,7 +53,7 @@ func (r *run) check(context.Context) error {
 		if r.facts, err = readFacts(tx); err != nil {
 			return fmt.Errorf("the database is %w, at stage check: %w", repository.ErrDamaged, err)
 		}
-		return r.checkAlarms()
+		return errors.Join(r.checkPlace(), r.checkAlarms())
 	})
 }
 
@@ -89,10 +91,11 @@ func checkSmall(tx *bolt.Tx) error {
 
 func readFacts(tx *bolt.Tx) (facts, error) {
 	var f facts
-	keys := tx.Bucket(schema.Key.Name())
-	if keys == nil || tx.Bucket(schema.Meta.Name()) == nil {
+	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
+	if keys == nil || meta == nil {
 		return facts{}, errors.New("it is no etcd database: the key or meta bucket is missing")
 	}
+	f.index, f.term = number(meta, schema.MetaConsistentIndexKeyName), number(meta, schema.MetaTermKeyName)
 	if last, _ := keys.Cursor().Last(); last != nil {
 		f.latest = mvcc.BytesToRev(last)
 	}
@@ -108,6 +111,14 @@ func readFacts(tx *bolt.Tx) (facts, error) {
 		f.alarms = append(f.alarms, &alarm)
 		return nil
 	})
+}
+
+// number is 0 where there is none.
+func number(b *bolt.Bucket, key []byte) uint64 {
+	if v := b.Get(key); len(v) == 8 {
+		return binary.BigEndian.Uint64(v)
+	}
+	return 0
 }
 
 func (r *run) checkAlarms() error {

@@ -45,16 +45,16 @@ func (r *run) fetch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("fetch %s: %w", r.name(), err)
 	}
-	if r.plan.Backup != nil {
-		return r.trim(f, written) // its digests were checked on the way
+	if r.plan.File == "" {
+		return r.trim(f, written) // a backup's digests were checked on the way, and a member's own database has none
 	}
 	return r.checkFile(f, written)
 }
 
-// open is where the database comes from: the backup, or a file.
+// open is where the database comes from: the backup, a file, or a disk, which is only read.
 func (r *run) open(ctx context.Context) (io.ReadCloser, int64, error) {
 	if r.plan.Backup == nil {
-		f, err := os.Open(r.plan.File)
+		f, err := os.Open(r.plan.file())
 		if err != nil {
 			return nil, 0, fmt.Errorf("%w: %w", repository.ErrNotFound, err)
 		}
@@ -77,7 +77,15 @@ func (r *run) name() string {
 	if r.plan.Backup != nil {
 		return "backup " + string(r.plan.Backup.ID)
 	}
-	return r.plan.File
+	return r.plan.file()
+}
+
+// file is the base, where no backup is.
+func (p Plan) file() string {
+	if p.Salvage != nil && p.Salvage.Database != nil {
+		return p.Salvage.Database.File
+	}
+	return p.File
 }
 
 // trim cuts the digest off. Databases are multiples of 512 bytes long, so its presence shows (etcdutl/snapshot).

@@ -102,8 +102,8 @@ func validPeerURL(text string) error {
 
 func (p *Plan) setMembers(l Layout) error {
 	p.Members = slices.Clone(l.Members)
-	if len(p.Members) == 0 && p.Backup != nil {
-		p.Members = p.membersOf(*p.Backup)
+	if known, _ := p.known(); len(p.Members) == 0 {
+		p.Members = p.voters(known)
 	}
 	if len(p.Members) == 0 && l.Into.Name != "" && len(l.OwnURLs) > 0 {
 		p.Members = []Member{{Name: l.Into.Name, PeerURLs: l.OwnURLs}}
@@ -118,10 +118,10 @@ func (p *Plan) setMembers(l Layout) error {
 	return nil
 }
 
-// membersOf leaves learners out: a restored membership has voters only.
-func (p *Plan) membersOf(b repository.Backup) []Member {
+// voters leaves learners out: a restored membership has voters only.
+func (p *Plan) voters(known []repository.Member) []Member {
 	var members []Member
-	for _, m := range b.Members {
+	for _, m := range known {
 		if m.Learner {
 			p.note("learner %s is left out: add it again when the cluster runs", m.Name)
 			continue
@@ -179,8 +179,14 @@ func (p Plan) Validate() error {
 }
 
 func (p Plan) validateCut() error {
-	if (p.Backup == nil) == (p.File == "") {
-		return fmt.Errorf("%w: a plan has a backup or a file", ErrLayout)
+	bases := 0
+	for _, there := range []bool{p.Backup != nil, p.File != "", p.Salvage != nil && p.Salvage.Database != nil} {
+		if there {
+			bases++
+		}
+	}
+	if bases != 1 {
+		return fmt.Errorf("%w: a plan has one base: a backup, a file, or a disk's database", ErrLayout)
 	}
 	if p.Backup != nil {
 		if err := p.Backup.Validate(); err != nil {

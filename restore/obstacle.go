@@ -30,7 +30,7 @@ func (e *ObstacleError) Unwrap() error { return e.err }
 
 // asObstacle blames the backup for damage that nothing else is blamed for.
 func asObstacle(p Plan, err error) error {
-	if _, known := errors.AsType[*ObstacleError](err); known || p.Backup == nil || !errors.Is(err, repository.ErrDamaged) {
+	if _, known := errors.AsType[*ObstacleError](err); known || p.File != "" || !errors.Is(err, repository.ErrDamaged) {
 		return err
 	}
 	return &ObstacleError{Obstacle{Base: true}, err}
@@ -39,6 +39,10 @@ func asObstacle(p Plan, err error) error {
 // around is c without what stood in the way of p, and t as it can still be hoped for.
 func (o Obstacle) around(c repository.Catalog, t Target, p Plan, why error) (repository.Catalog, Target, error) {
 	switch {
+	case o.Base && p.Backup == nil:
+		t.Disks = t.Disks.without(p.Salvage.Database.File, why)
+	case o.Ended > 0 && p.Salvage != nil:
+		return t.endOfDisks(c, o.Ended)
 	case o.Base:
 		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool { return b.ID == p.Backup.ID })
 		c.Damaged = append(slices.Clone(c.Damaged), repository.Damage{ID: p.Backup.ID, Err: why})
@@ -145,8 +149,19 @@ func RunTarget(
 
 // sameWay reports whether p leads through the same backup and log as q.
 func (p Plan) sameWay(q Plan) bool {
-	sameLog := p.Log == nil && q.Log == nil || p.Log != nil && q.Log != nil && *p.Log == *q.Log
-	return p.Backup.ID == q.Backup.ID && sameLog
+	return same(p.Log, q.Log) && p.base() == q.base() && same(p.diskLog(), q.diskLog())
+}
+
+func same[T comparable](a, b *T) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+// base names what p begins with.
+func (p Plan) base() string {
+	if p.Backup != nil {
+		return string(p.Backup.ID)
+	}
+	return p.file()
 }
 
 func (p *Plan) addNotes(notes []string) {

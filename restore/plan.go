@@ -44,6 +44,8 @@ type Target struct {
 	Position uint64    // the state right after this position of Lineage; 0: not asked for
 	Lineage  string    // this history; "": the newest that has the target
 	Best     bool      // the nearest point before, if the target cannot be reached
+
+	Disks *Disks // data dirs of members that do not run any more: instead of backups and the log, or behind their end; nil: none
 }
 
 // Plan is one cut of one cluster and where its members go. Each host of a cluster restores the same Plan, apart from
@@ -59,6 +61,7 @@ type Plan struct {
 	Estimate      float64            `json:"estimate,omitempty"` // seconds that it takes, about
 	File          string             `json:"file,omitempty"`     // instead of cluster, backup and log
 	SkipHashCheck bool               `json:"skipHashCheck,omitempty"`
+	Salvage       *Salvage           `json:"salvage,omitempty"` // from disks: the base, or what is replayed behind the log, or both
 
 	Members []Member `json:"members"`
 	Token   string   `json:"token"` // initial-cluster-token; a fresh one keeps forgotten old members out
@@ -71,6 +74,17 @@ type Plan struct {
 	Notes []string `json:"notes,omitempty"` // what a person should know before running it
 
 	Into Into `json:"into"`
+}
+
+// known are the members of the old cluster.
+func (p Plan) known() (members []repository.Member, clusterID string) {
+	switch {
+	case p.Backup != nil:
+		return p.Backup.Members, p.Backup.ClusterID
+	case p.Salvage != nil:
+		return p.Salvage.Members, p.Salvage.ClusterID
+	}
+	return nil, ""
 }
 
 // Member is one member of the restored cluster.
@@ -92,6 +106,9 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 	p := Plan{
 		Format: PlanFormat, File: t.File, SkipHashCheck: t.SkipHashCheck, Token: l.Token,
 		KeepAlarms: l.KeepAlarms, AllowCorrupt: l.AllowCorrupt, OldIsDead: l.OldIsDead,
+	}
+	if err := p.refuseRunning(t.Disks); err != nil {
+		return Plan{}, err
 	}
 	if t.File == "" {
 		route, err := findRoute(c, t)
@@ -115,10 +132,18 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 
 func (p *Plan) setRoute(cluster string, r route, now time.Time) {
 	p.Notes = r.notes
-	p.noteLoss(r, now)
-	p.noteBackup(r.base)
-	r.base.Proofs = nil // what is true of it later is no part of the cut
-	p.Cluster, p.Backup, p.Log, p.Reach = cluster, &r.base, r.log, &r.reach
+	if r.salvage == nil {
+		p.noteLoss(r, now)
+	}
+	if r.base.ID != "" {
+		p.noteBackup(r.base)
+		r.base.Proofs = nil // what is true of it later is no part of the cut
+		p.Cluster, p.Backup = cluster, &r.base
+	}
+	p.Log, p.Reach, p.Salvage = r.log, &r.reach, r.salvage
+	if p.Salvage != nil {
+		p.noteSalvage()
+	}
 	p.Estimate = r.estimate().Round(100 * time.Millisecond).Seconds()
 }
 

@@ -10,14 +10,15 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Replayed is what the log added to a backup.
+// Replayed is what the log added to a backup, or to a disk's database.
 type Replayed struct {
-	Lineage  string `json:"lineage"`
+	Lineage  string `json:"lineage,omitempty"` // absent if nothing of it came from an archive
 	Segments int    `json:"segments"`
 	Requests int    `json:"requests"` // that the backup did not hold
 	Position uint64 `json:"position"` // of the last one
@@ -29,24 +30,42 @@ type Replayed struct {
 
 // replay brings the database from the backup's point to the target's.
 func (r *run) replay(ctx context.Context) error {
-	log := *r.plan.Log
-	segments, err := r.segments(ctx, log)
-	if err != nil {
-		return err
+	var log Log
+	var segments []repository.Segment
+	if r.plan.Log != nil {
+		var err error
+		log = *r.plan.Log
+		if segments, err = r.segments(ctx, log); err != nil {
+			return err
+		}
 	}
-	at, err := replay.Apply(ctx, r.db, r.records(ctx, segments), replay.Stop{Revision: log.Revision, Position: log.Position}, r.report)
+	stop := replay.Stop{Revision: log.Revision, Position: log.Position}
+	r.disk = r.fromDisk(&stop)
+	at, err := replay.Apply(ctx, r.db, oneAfterTheOther(r.records(ctx, segments), r.disk.records(ctx)), stop, r.report)
 	if err != nil {
 		return r.explain(err)
 	}
-	if log.Revision > 0 && at.Revision != log.Revision {
+	if stop.Revision > 0 && at.Revision != stop.Revision {
 		return &ObstacleError{Obstacle{Ended: at.Revision},
-			fmt.Errorf("revision %d is %w: the log ends at revision %d", log.Revision, repository.ErrNotFound, at.Revision)}
+			fmt.Errorf("revision %d is %w: the log ends at revision %d", stop.Revision, repository.ErrNotFound, at.Revision)}
 	}
 	r.result.Replayed = &Replayed{
 		Lineage: log.Lineage, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
 		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
 	}
 	return r.lookAgain(at)
+}
+
+func oneAfterTheOther(all ...iter.Seq2[segment.Record, error]) iter.Seq2[segment.Record, error] {
+	return func(yield func(segment.Record, error) bool) {
+		for _, records := range all {
+			for record, err := range records {
+				if !yield(record, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 }
 
 // lookAgain takes up what the replay has changed.
@@ -202,8 +221,11 @@ func (r *run) explain(err error) error {
 	if m, ok := errors.AsType[*replay.MismatchError](err); ok {
 		return &ObstacleError{Obstacle{Marked: m.Last.Position, Base: m.Last.Marked == 0}, fmt.Errorf("%w: %w", repository.ErrDamaged, err)}
 	}
-	if errors.Is(err, replay.ErrForeign) || errors.Is(err, replay.ErrPast) {
-		return &ObstacleError{Obstacle{Base: true}, fmt.Errorf("backup %s: %w: %w", r.plan.Backup.ID, repository.ErrDamaged, err)}
+	if errors.Is(err, salvage.ErrChanged) {
+		return fmt.Errorf("%w: %w: make the plan anew", ErrRefused, err)
+	}
+	if errors.Is(err, replay.ErrForeign) || errors.Is(err, replay.ErrPast) || errors.Is(err, salvage.ErrForeign) {
+		return &ObstacleError{Obstacle{Base: true}, fmt.Errorf("%s: %w: %w", r.name(), repository.ErrDamaged, err)}
 	}
 	return err
 }

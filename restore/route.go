@@ -52,12 +52,14 @@ func (e *UnreachableError) Error() string {
 // Is makes it match repository.ErrNotFound.
 func (e *UnreachableError) Is(target error) bool { return target == repository.ErrNotFound }
 
-// route is a way to a target: a base, and what is replayed onto it.
+// route is a way to a target: a base, and what is replayed onto it. Without a base's ID a disk's database is the base.
 type route struct {
 	base  repository.Backup
 	log   *Log
 	reach Reach
 	notes []string
+
+	salvage *Salvage // instead of base, or behind log
 }
 
 // stretch is a run of the log with the backups that it goes on from.
@@ -87,7 +89,11 @@ func findRoute(c repository.Catalog, t Target) (route, error) {
 	if t.Backup != "" {
 		return backupAlone(c, t.Backup)
 	}
-	r, err := t.way(c)
+	way := t.way
+	if t.Disks != nil {
+		way = func(c repository.Catalog) (route, error) { return salvaged(c, t) }
+	}
+	r, err := way(c)
 	if err != nil {
 		return route{}, err
 	}
@@ -192,6 +198,12 @@ func (r route) estimate() time.Duration {
 	if r.log != nil {
 		seconds += float64(r.log.Requests) / requestsPerSecond
 	}
+	if s := r.salvage; s != nil && s.Database != nil {
+		seconds += float64(s.Database.Size) / bytesPerSecond
+	}
+	if s := r.salvage; s != nil && s.Log != nil {
+		seconds += float64(s.Log.Certain.Requests+s.Log.Probable.Requests) / requestsPerSecond
+	}
 	return time.Duration(seconds * float64(time.Second))
 }
 
@@ -207,6 +219,8 @@ func (t Target) settle(r route, why string) (route, error) {
 // words describe where a route ends.
 func (r route) words() string {
 	switch {
+	case r.salvage != nil:
+		return fmt.Sprintf("the disks' position %d", r.salvage.end())
 	case r.log == nil:
 		return fmt.Sprintf("backup %s, revision %d at %s", r.base.ID, r.base.Revision, text(r.base.Started))
 	case r.reach.Revision > 0:

@@ -22,6 +22,7 @@ type Result struct {
 	Members   []Restored `json:"members"`
 
 	Replayed *Replayed `json:"replayed,omitempty"` // what the log added to the backup
+	Salvaged *Salvaged `json:"salvaged,omitempty"` // what came from disks
 	Revision int64     `json:"revision"`           // of the key space that was restored, before any bump
 	BumpedTo int64     `json:"bumpedTo,omitempty"` // what it was lifted to
 	Keys     int64     `json:"keys"`
@@ -74,6 +75,7 @@ type run struct {
 	work   *work
 	db     string // the database on its way
 	facts  facts
+	disk   diskRecords
 	result Result
 }
 
@@ -93,7 +95,7 @@ func (r *run) all(ctx context.Context) (err error) {
 		name string
 		do   func(context.Context) error
 	}{{"fetch", r.fetch}, {"check", r.check}, {"prove", r.prove}, {"replay", r.replay}, {"build", r.build}, {"rename", r.rename}} {
-		if stage.name == "replay" && r.plan.Log == nil {
+		if stage.name == "replay" && !r.plan.replays() {
 			continue
 		}
 		if err := r.phase(ctx, stage.name, stage.do); err != nil {
@@ -137,6 +139,8 @@ func (r *run) space() int64 {
 	var size int64
 	if r.plan.Backup != nil {
 		size = r.plan.Backup.Plain.Size
+	} else if r.plan.File == "" {
+		size = r.plan.Salvage.Database.Size
 	} else if info, err := os.Stat(r.plan.File); err == nil {
 		size = info.Size()
 	}
@@ -151,5 +155,6 @@ func (r *run) rename(context.Context) error {
 		dir := filepath.Join(r.plan.Into.target(), m.folder)
 		r.result.Members = append(r.result.Members, Restored{Name: m.Name, DataDir: dir, Command: r.plan.command(m.Member, dir)})
 	}
+	r.result.Salvaged = r.salvaged()
 	return nil
 }

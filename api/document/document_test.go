@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -124,7 +125,8 @@ func goldens() map[string]any {
 		"verify": document.Verify{Proofs: []repository.Proof{proof()}},
 		"fetch": document.Fetch{Backup: id, File: "/tmp/snapshot.db", Size: 20512,
 			SHA256: strings.Repeat("ab", 32), Key: "age1qqqqqqqqqqqq"},
-		"plan": plan(),
+		"plan":         plan(),
+		"plan-salvage": document.Plan{Format: 1, ID: "0123456789abcdef", Token: "t", Salvage: salvage()},
 		"plan-file": document.Plan{Format: 1, ID: "0123456789abcdef", File: "/snapshot.db", SkipHashCheck: true,
 			Token: "t"},
 		"restore": document.Restore{
@@ -135,7 +137,8 @@ func goldens() map[string]any {
 			Replayed: &restore.Replayed{
 				Lineage: lineage, Segments: 3, Requests: 90, Position: 5090, From: 4711, To: 4801, Proven: "key space proven at revision 4790",
 			},
-			Cleared: []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
+			Salvaged: &restore.Salvaged{Disks: []string{"/mnt/m1"}, Position: 5120, Revision: 4811, Certain: 9, Probable: 1},
+			Cleared:  []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
 		},
 		"copy":    copyOf(),
 		"taken":   taken(),
@@ -144,6 +147,23 @@ func goldens() map[string]any {
 	}
 	maps.Copy(all, findDocuments())
 	return all
+}
+
+func salvage() *restore.Salvage {
+	end := segment.End{Position: 5122, Term: 3, Digest: strings.Repeat("ef", 32)}
+	return &restore.Salvage{
+		ClusterID: "cafe", Members: []repository.Member{member()}, Majority: true,
+		Disks: []restore.Remains{{
+			Dir: "/mnt/m1", Member: "8e9e05c52164694d", Name: "m1", Database: 5100, Revision: 4801, First: 1, Commit: 5119, Last: 5122, Term: 3,
+			Findings: []string{"the last record of its log is half written"},
+		}},
+		Database: &restore.DiskDatabase{File: "/mnt/m1/member/snap/db", Size: 20480, Index: 5100, Term: 3, Revision: 4801},
+		Log: &restore.DiskLog{
+			Dir: "/mnt/m1", After: segment.End{Position: 5100, Term: 3}, UpTo: 5121, End: end, Revision: 4811, Version: "3.5.999", Commit: 5119,
+			Certain: restore.Part{Positions: 19, Requests: 18}, Probable: restore.Part{Positions: 2, Requests: 2},
+			Left: restore.Part{Positions: 1, Requests: 1},
+		},
+	}
 }
 
 func plan() document.Plan {
@@ -216,7 +236,7 @@ var sections = map[string]string{
 // elsewhere are fields that only another shape of the document has.
 var elsewhere = map[string]string{"list leftovers": "leftovers", "list key": "leftovers", "list size": "leftovers",
 	"list since": "leftovers",
-	"plan file":  "plan-file", "plan skipHashCheck": "plan-file"}
+	"plan file":  "plan-file", "plan skipHashCheck": "plan-file", "plan salvage": "plan-salvage"}
 
 var name = regexp.MustCompile("`([a-zA-Z0-9]+)`")
 

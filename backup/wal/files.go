@@ -148,9 +148,14 @@ func (l *Log) start() {
 		return
 	}
 	l.started = true
+	l.letGo(l.history.anchor.Position)
+}
+
+// letGo lets go of the files that end before the entry behind position.
+func (l *Log) letGo(position uint64) {
 	from := 0
 	for i, f := range l.files {
-		if f.index <= l.history.anchor.Position {
+		if f.index <= position {
 			from = i
 		}
 	}

@@ -90,9 +90,8 @@ func (l *Log) checkIDs(data []byte) error {
 	return nil
 }
 
-// readIDs reads the metadata at the head of the newest file.
-func (l *Log) readIDs() error {
-	f := l.files[len(l.files)-1]
+// readIDs reads the metadata at the head of a file.
+func (l *Log) readIDs(f *file) error {
 	decoder, err := f.decoder(0)
 	if err != nil {
 		return err
@@ -166,8 +165,10 @@ func (f *file) mayBeUnfinished(crc uint32) bool {
 	return !ok || record.torn
 }
 
-// frame is what stands at an offset of a file: is the record torn, and what length does the one behind it have.
+// frame is what stands at an offset of a file: how long is the record, without its own length, is it torn, and what length
+// does the one behind it have.
 type frame struct {
+	size int64
 	torn bool
 	next uint64
 }
@@ -187,7 +188,7 @@ func (f *file) frame() (r frame, ok bool) {
 		return r, false
 	}
 	body := data[:size+padding]
-	return frame{torn: lacksSector(body, f.offset+8), next: binary.LittleEndian.Uint64(data[len(body):])}, true
+	return frame{size: int64(len(body)), torn: lacksSector(body, f.offset+8), next: binary.LittleEndian.Uint64(data[len(body):])}, true
 }
 
 // frameSize reads a length as etcd writes it (storage/wal/encoder.go, encodeFrameSize).

@@ -67,7 +67,7 @@ func Open(dir string, after segment.End) (*Log, error) {
 	if err := l.Hold(); err != nil {
 		return nil, err
 	}
-	if err := l.readIDs(); err != nil {
+	if err := l.readIDs(l.files[len(l.files)-1]); err != nil {
 		l.Close()
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
@@ -32,6 +31,7 @@ type restoreFlags struct {
 	before         int64
 	newestBackup   bool // the argument latest
 	dryRun         bool
+	salvage        salvageFlags
 	keys           keyFlags
 }
 
@@ -46,6 +46,9 @@ earlier, a backup's ID takes that one alone, --from-file a plain snapshot. Nothi
 fetched, decrypted and checked, page by page and against what the members said of themselves. It refuses while a member of
 the old cluster still answers, and never touches a directory that is not empty.
 
+Without any backup, or beyond the last one, --from-data-dir takes what the disks of stopped members still hold. They are
+only read.
+
 What cannot be reached is an error that names the nearest point that can; --best takes that one.
 
 A cluster over several hosts is restored from one plan, so that all members get the same data, token and revisions:
@@ -53,6 +56,7 @@ make it once with --plan-out, copy it, and run --plan with --name and --data-dir
 		Example: `  dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --dry-run
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --to "2h ago"
+  dr restore --from-data-dir /mnt/a/etcd,/mnt/b/etcd --output-dir /restored
   dr restore --from-file snapshot.db --initial-cluster infra0=https://10.0.0.1:2380 --name infra0 --data-dir /var/lib/etcd`,
 		Args: oneArg("backup"),
 	}
@@ -77,6 +81,7 @@ make it once with --plan-out, copy it, and run --plan with --name and --data-dir
 	flags.StringVar(&f.planOut, "plan-out", "", "write the plan to this file and stop")
 	flags.StringVar(&f.planIn, "plan", "", "run the plan in this file (-: stdin)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
+	f.salvage.add(cmd)
 	f.keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
@@ -177,10 +182,17 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (repositor
 			return repository.Catalog{}, err
 		}
 	}
+	if err := f.checkSalvage(cmd); err != nil {
+		return repository.Catalog{}, err
+	}
 	if f.layout.Token == "" {
 		f.layout.Token = "dr-" + strings.ToLower(rand.Text()[:20])
 	}
-	return a.catalog(cmd, f)
+	catalog, err := a.catalog(cmd, f)
+	if err != nil || len(f.salvage.dirs) == 0 {
+		return catalog, err
+	}
+	return catalog, a.survey(cmd.Context(), f, catalog)
 }
 
 // setTarget allows one way to say what is wanted. The argument latest is the newest backup, without the log.
@@ -219,7 +231,11 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 
 // absolute resolves what the child, or another host's reader of the plan, should not have to guess.
 func (f *restoreFlags) absolute() (err error) {
-	for _, path := range []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.target.File} {
+	paths := []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.target.File}
+	for i := range f.salvage.dirs {
+		paths = append(paths, &f.salvage.dirs[i])
+	}
+	for _, path := range paths {
 		if *path == "" {
 			continue
 		}
@@ -235,6 +251,9 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 		if _, err := os.Stat(f.target.File); err != nil {
 			return repository.Catalog{}, usagef("--from-file: %w", err)
 		}
+		return repository.Catalog{}, nil
+	}
+	if len(f.salvage.dirs) > 0 && a.repo == "" {
 		return repository.Catalog{}, nil
 	}
 	c, err := a.open(cmd.Context())
@@ -254,7 +273,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
 	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision",
 		"keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
-		"to", "to-revision", "before-revision", "lineage", "best"} {
+		"from-data-dir", "salvage-tail", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
 		if cmd.Flags().Changed(name) {
 			return restore.Plan{}, usagef("--plan decides --%s: leave it out, or make another plan", name)
 		}
@@ -295,76 +314,6 @@ func (a *app) writePlan(p restore.Plan, path string) error {
 	return nil
 }
 
-func (a *app) printPlan(p restore.Plan) error {
-	if a.output == "json" {
-		return a.document(document.Plan(p))
-	}
-	a.printf("plan %s\n", p.ID)
-	pairs := append([]string{"restores", planSource(p)}, planLog(p)...)
-	pairs = append(pairs, "members", p.InitialCluster(), "token", p.Token, "revisions", planBump(p), "into", planInto(p))
-	if p.Estimate > 0 {
-		pairs = append(pairs, "takes about", seconds(p.Estimate))
-	}
-	for _, note := range p.Notes {
-		pairs = append(pairs, "note", note)
-	}
-	a.facts(pairs...)
-	return nil
-}
-
-func planSource(p restore.Plan) string {
-	if p.Backup == nil {
-		return p.File
-	}
-	b := p.Backup
-	return fmt.Sprintf("backup %s of cluster %s: revision %d, %s", b.ID, p.Cluster, b.Revision, size(b.Plain.Size))
-}
-
-// planLog says what is replayed, and which state of the cluster that is.
-func planLog(p restore.Plan) []string {
-	if p.Log == nil {
-		return nil
-	}
-	l, r := p.Log, p.Reach
-	replays := fmt.Sprintf("%d segments of lineage %s, %s requests, %s", l.Segments, l.Lineage, humanize.Comma(int64(l.Requests)), size(l.Bytes))
-	up := "their end"
-	switch {
-	case l.Revision > 0:
-		up = fmt.Sprintf("revision %d", l.Revision)
-	case l.Position > 0 && r.Revision > 0:
-		up = fmt.Sprintf("position %d, revision %d", l.Position, r.Revision)
-	case l.Position > 0:
-		up = fmt.Sprintf("position %d", l.Position)
-	}
-	pairs := []string{"replays", replays, "up to", up}
-	if !r.NotBefore.IsZero() {
-		pairs = append(pairs, "that is", "all that was acknowledged by "+moment(r.NotBefore))
-	}
-	if !r.NotAfter.IsZero() {
-		pairs = append(pairs, "and nothing", "that was written after "+moment(r.NotAfter))
-	}
-	return pairs
-}
-
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
-func planBump(p restore.Plan) string {
-	if p.Bump.By == 0 {
-		return "go on where the backup ends: " + p.Bump.Reason
-	}
-	return fmt.Sprintf("jump ahead by %s: %s", humanize.Comma(p.Bump.By), p.Bump.Reason)
-}
-
-func planInto(p restore.Plan) string {
-	switch {
-	case p.Into.OutputDir != "":
-		return p.Into.OutputDir + ", one folder a member; it must be empty or absent"
-	case p.Into.DataDir != "":
-		return fmt.Sprintf("%s, member %s; it must be empty or absent", p.Into.DataDir, p.Into.Name)
-	}
-	return "nowhere yet: give --output-dir, or --name and --data-dir"
-}
-
 func (a *app) printRestore(p restore.Plan, r restore.Result) error {
 	if a.output == "json" {
 		return a.json(document.Line{Result: document.Restore(r)})
@@ -384,6 +333,7 @@ func (a *app) printRestore(p restore.Plan, r restore.Result) error {
 		"key space", fmt.Sprintf("%d keys at revision %d%s", r.Keys, r.Revision, bumped),
 		"HashKV", r.HashKV,
 		"log", replayedWords(r.Replayed),
+		"salvaged", salvagedWords(r.Salvaged),
 		"new cluster", fmt.Sprintf("%s, token %s", r.ClusterID, r.Token),
 		"cleared alarms", strings.Join(r.Cleared, ", "),
 		"took", fmt.Sprintf("%s (%s)", seconds(took), strings.Join(phases, ", ")),
@@ -393,13 +343,6 @@ func (a *app) printRestore(p restore.Plan, r restore.Result) error {
 		a.printf("\n  %s\n", shellLine(m.Command))
 	}
 	return nil
-}
-
-func replayedWords(r *restore.Replayed) string {
-	if r == nil {
-		return ""
-	}
-	return fmt.Sprintf("%s requests replayed, revision %d to %d: %s", humanize.Comma(int64(r.Requests)), r.From, r.To, r.Proven)
 }
 
 // shellLine breaks a command before each flag, ready to be pasted.

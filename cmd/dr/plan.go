@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+)
+
+func (a *app) printPlan(p restore.Plan) error {
+	if a.output == "json" {
+		return a.document(document.Plan(p))
+	}
+	a.printf("plan %s\n", p.ID)
+	pairs := append([]string{"restores", planSource(p)}, planLog(p)...)
+	pairs = append(pairs, planSalvage(p)...)
+	pairs = append(pairs, "members", p.InitialCluster(), "token", p.Token, "revisions", planBump(p), "into", planInto(p))
+	if p.Estimate > 0 {
+		pairs = append(pairs, "takes about", seconds(p.Estimate))
+	}
+	for _, note := range p.Notes {
+		pairs = append(pairs, "note", note)
+	}
+	a.facts(pairs...)
+	return nil
+}
+
+func planSource(p restore.Plan) string {
+	if p.Salvage != nil && p.Salvage.Database != nil {
+		d := p.Salvage.Database
+		return fmt.Sprintf("database %s: position %d, revision %d, %s", d.File, d.Index, d.Revision, size(d.Size))
+	}
+	if p.Backup == nil {
+		return p.File
+	}
+	b := p.Backup
+	return fmt.Sprintf("backup %s of cluster %s: revision %d, %s", b.ID, p.Cluster, b.Revision, size(b.Plain.Size))
+}
+
+// planLog says what is replayed, and which state of the cluster that is.
+func planLog(p restore.Plan) []string {
+	if p.Log == nil {
+		return nil
+	}
+	l, r := p.Log, p.Reach
+	replays := fmt.Sprintf("%d segments of lineage %s, %s requests, %s", l.Segments, l.Lineage, humanize.Comma(int64(l.Requests)), size(l.Bytes))
+	up := "their end"
+	switch {
+	case l.Revision > 0:
+		up = fmt.Sprintf("revision %d", l.Revision)
+	case l.Position > 0 && r.Revision > 0:
+		up = fmt.Sprintf("position %d, revision %d", l.Position, r.Revision)
+	case l.Position > 0:
+		up = fmt.Sprintf("position %d", l.Position)
+	}
+	pairs := []string{"replays", replays, "up to", up}
+	if !r.NotBefore.IsZero() {
+		pairs = append(pairs, "that is", "all that was acknowledged by "+moment(r.NotBefore))
+	}
+	if !r.NotAfter.IsZero() {
+		pairs = append(pairs, "and nothing", "that was written after "+moment(r.NotAfter))
+	}
+	return pairs
+}
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+func planBump(p restore.Plan) string {
+	if p.Bump.By == 0 {
+		return "go on where they ended: " + p.Bump.Reason
+	}
+	return fmt.Sprintf("jump ahead by %s: %s", humanize.Comma(p.Bump.By), p.Bump.Reason)
+}
+
+func planInto(p restore.Plan) string {
+	switch {
+	case p.Into.OutputDir != "":
+		return p.Into.OutputDir + ", one folder a member; it must be empty or absent"
+	case p.Into.DataDir != "":
+		return fmt.Sprintf("%s, member %s; it must be empty or absent", p.Into.DataDir, p.Into.Name)
+	}
+	return "nowhere yet: give --output-dir, or --name and --data-dir"
+}
+
+func replayedWords(r *restore.Replayed) string {
+	if r == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s requests replayed, revision %d to %d: %s", humanize.Comma(int64(r.Requests)), r.From, r.To, r.Proven)
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// salvageFlags say what disks there are, and how they are to be read.
+type salvageFlags struct {
+	dirs    []string
+	tail    string
+	version string
+}
+
+func (f *salvageFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&f.dirs, "from-data-dir", nil,
+		"data dirs (etcd's --data-dir) of stopped members of one cluster, which are only read; with --repo, behind the archive's end")
+	cmd.Flags().StringVar(&f.tail, "salvage-tail", "auto",
+		"the end of a log of which nobody says that it was committed: all takes it, auto does if a majority of the members is there")
+	cmd.Flags().StringVar(&f.version, "etcd-version", "",
+		"the version that the stopped members ran, such as 3.5.12 (default: the newest of the minor version that their disks name)")
+}
+
+var fullVersion = regexp.MustCompile(`^3\.[0-9]+\.[0-9]+$`)
+
+// checkSalvage refuses what does not go together.
+func (f *restoreFlags) checkSalvage(cmd *cobra.Command) error {
+	s := f.salvage
+	changed := func(name string) bool { return cmd.Flags().Changed(name) }
+	switch {
+	case len(s.dirs) == 0 && (changed("salvage-tail") || changed("etcd-version")):
+		return usagef("--salvage-tail and --etcd-version go with --from-data-dir")
+	case s.tail != "auto" && s.tail != string(restore.TailAll):
+		return usagef("--salvage-tail %s: use auto or all", s.tail)
+	case s.version != "" && !fullVersion.MatchString(s.version):
+		return usagef("--etcd-version %s: use a form like 3.5.12", s.version)
+	case len(s.dirs) > 0 && (f.target.File != "" || f.target.Backup != "" || f.newestBackup):
+		return usagef("--from-data-dir brings its own base: leave the backup or --from-file out")
+	}
+	return nil
+}
+
+// survey looks at the disks, as part of the target.
+func (a *app) survey(ctx context.Context, f *restoreFlags, c repository.Catalog) error {
+	var report storage.Report // a plan that is printed stands alone
+	done := func() {}
+	if !f.dryRun && f.planOut == "" {
+		report, done = a.progress()
+	}
+	found, err := restore.Survey(ctx, c, f.salvage.dirs, report)
+	done()
+	if errors.Is(err, salvage.ErrNoMember) {
+		return usagef("--from-data-dir: %w", err)
+	}
+	disks := &restore.Disks{Found: found, Version: f.salvage.version}
+	if f.salvage.tail == string(restore.TailAll) {
+		disks.Tail = restore.TailAll
+	}
+	f.target.Disks = disks
+	return err
+}
+
+// planSalvage says what each disk holds, and what is taken from them.
+func planSalvage(p restore.Plan) (pairs []string) {
+	s := p.Salvage
+	if s == nil {
+		return nil
+	}
+	for _, d := range s.Disks {
+		pairs = append(pairs, "disk", diskWords(d))
+	}
+	if s.Log == nil {
+		return pairs
+	}
+	l, up := s.Log, fmt.Sprintf("position %d", s.Log.UpTo)
+	if l.Revision > 0 {
+		up = fmt.Sprintf("revision %d", l.Revision)
+	}
+	return append(pairs,
+		"replays", fmt.Sprintf("the log in %s, from position %d on", l.Dir, l.After.Position+1), "up to", up,
+		"certain", partWords(l.Certain), "probable", partWords(l.Probable), "left out", partWords(l.Left))
+}
+
+func diskWords(d restore.Remains) string {
+	who := "a member that it does not name"
+	if d.Member != "" {
+		who = "member " + strings.TrimSpace(d.Name+" "+d.Member)
+	}
+	db, log := "no database", "no log"
+	if d.Database > 0 {
+		db = fmt.Sprintf("database at position %d, revision %d", d.Database, d.Revision)
+	}
+	if d.Last > 0 {
+		log = fmt.Sprintf("log %d to %d, committed to %d", d.First, d.Last, d.Commit)
+	}
+	return fmt.Sprintf("%s: %s, %s, %s", d.Dir, who, db, log)
+}
+
+// partWords is "" of nothing, so that no line speaks of it.
+func partWords(p restore.Part) string {
+	if p.Positions == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s requests in %s positions", humanize.Comma(int64(p.Requests)), humanize.Comma(int64(p.Positions)))
+}
+
+func salvagedWords(s *restore.Salvaged) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("from %s, up to position %d, revision %d: %s requests of the log that were committed for sure, %s probably",
+		strings.Join(s.Disks, ", "), s.Position, s.Revision, humanize.Comma(int64(s.Certain)), humanize.Comma(int64(s.Probable)))
+}

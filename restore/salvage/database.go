@@ -1,0 +1,161 @@
+package salvage
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Database is what a look at a few pages of a database tells. Whether all of it is whole shows only when it is opened.
+type Database struct {
+	File     string // absolute
+	Size     int64  // bytes
+	Index    uint64 // raft's, up to which the log is in it
+	Term     uint64 // of the entry there; 0: not known, as in etcd 3.4
+	Revision int64  // the newest in the key space
+	Version  string // of the cluster, such as 3.5.0: major and minor count; "" if it does not say
+	Members  []repository.Member
+	Removed  []string // ids of former members, in hex
+	Damage   string   // why it cannot be used; "" as far as the look tells
+}
+
+// databases are those of a data dir, the one that is furthest first. Beside member/snap/db there may be one that came from
+// the leader and that the member had not put into its place yet (server/storage/backend.go, RecoverSnapshotBackend).
+func databases(dir string) (found []Database, err error) {
+	snap := filepath.Join(dir, "member", "snap")
+	files, err := filepath.Glob(filepath.Join(snap, "*.snap.db"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range append(files, filepath.Join(snap, "db")) {
+		d, err := look(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			d.Damage = err.Error()
+		}
+		found = append(found, d)
+	}
+	slices.SortStableFunc(found, func(a, b Database) int { return cmp.Compare(b.Index, a.Index) })
+	return found, nil
+}
+
+// look reads what a plan needs from a database, without a lock and without bbolt.
+func look(file string) (d Database, err error) {
+	d.File = file
+	f, err := os.Open(file)
+	if err != nil {
+		return d, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return d, err
+	}
+	d.Size = info.Size()
+	t, err := openTree(f, d.Size)
+	if err != nil {
+		return d, err
+	}
+	for _, read := range []func(*tree) error{d.readPlace, d.readRevision, d.readMembers, d.readVersion} {
+		if err := read(t); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+func (d *Database) readPlace(t *tree) error {
+	meta, ok, err := t.bucket(schema.Meta.Name())
+	if err != nil || !ok {
+		return errors.Join(err, missing(!ok, "the meta bucket"))
+	}
+	for _, field := range []struct {
+		key []byte
+		to  *uint64
+	}{{schema.MetaConsistentIndexKeyName, &d.Index}, {schema.MetaTermKeyName, &d.Term}} {
+		e, ok, err := meta.get(field.key)
+		if err != nil {
+			return err
+		}
+		if ok && len(e.value) == 8 {
+			*field.to = binary.BigEndian.Uint64(e.value)
+		}
+	}
+	return missing(d.Index == 0, "its place in the log")
+}
+
+func missing(yes bool, what string) error {
+	if !yes {
+		return nil
+	}
+	return fmt.Errorf("%s is missing", what)
+}
+
+func (d *Database) readRevision(t *tree) error {
+	keys, ok, err := t.bucket(schema.Key.Name())
+	if err != nil || !ok {
+		return errors.Join(err, missing(!ok, "the key bucket"))
+	}
+	last, err := keys.last()
+	if err == nil && len(last) >= revisionBytes {
+		d.Revision = mvcc.BytesToRev(last[:revisionBytes]).Main
+	}
+	return err
+}
+
+// revisionBytes is how long a revision is as a key: 8 bytes, a line, 8 bytes; a mark may follow.
+const revisionBytes = 17
+
+func (d *Database) readMembers(t *tree) error {
+	members, ok, err := t.bucket(schema.Members.Name())
+	if err != nil || !ok {
+		return err
+	}
+	err = members.each(func(_, value []byte) error {
+		var m membership.Member
+		if err := json.Unmarshal(value, &m); err != nil {
+			return fmt.Errorf("a member cannot be read: %w", err)
+		}
+		d.Members = append(d.Members, repository.Member{
+			ID: m.ID.String(), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
+		})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	removed, ok, err := t.bucket(schema.MembersRemoved.Name())
+	if err != nil || !ok {
+		return err
+	}
+	return removed.each(func(key, _ []byte) error {
+		d.Removed = append(d.Removed, string(key))
+		return nil
+	})
+}
+
+func (d *Database) readVersion(t *tree) error {
+	cluster, ok, err := t.bucket(schema.Cluster.Name())
+	if err != nil || !ok {
+		return err
+	}
+	e, ok, err := cluster.get(schema.ClusterClusterVersionKeyName)
+	if ok {
+		d.Version = string(e.value)
+	}
+	return err
+}

@@ -1,0 +1,236 @@
+package salvage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// Log is a member's log as it stood last: from First to Last every entry is there.
+type Log struct {
+	There    bool
+	First    uint64        // the first behind the last hole, First = Last+1: there is no entry
+	Last     segment.End   // Digest is "" if this entry is not there, but came in a snapshot
+	Commit   uint64        // all up to here had been committed, and the disk knew
+	Whole    bool          // it was read to its end
+	Torn     bool          // the last record is half written: it was never acknowledged
+	Damage   string        // where it cannot be read, "" if nothing was found
+	Requests []uint64      // positions of those entries that change the database, ascending
+	Terms    []Place       // where each term begins
+	Ends     []segment.End // the entries that Survey was asked for
+	Changes  []Change
+}
+
+// Place is a position and the term there.
+type Place struct{ Position, Term uint64 }
+
+// Change is one of the membership that stands in the log. It may not have been committed.
+type Change struct {
+	Position uint64
+	Member   string // id in hex
+	Voter    bool   // it is one from here on; else it is removed, or a learner
+}
+
+// Count is the number of requests behind after, up to and including upTo.
+func (l Log) Count(after, upTo uint64) int {
+	behind := func(p uint64) int {
+		i, _ := slices.BinarySearch(l.Requests, p+1)
+		return i
+	}
+	return max(0, behind(upTo)-behind(after))
+}
+
+// Term is that of the entry at a position, 0 if it is not known.
+func (l Log) Term(position uint64) uint64 {
+	i, found := slices.BinarySearchFunc(l.Terms, position, func(p Place, at uint64) int { return cmp.Compare(p.Position, at) })
+	if !found {
+		i--
+	}
+	if i < 0 || position > l.Last.Position {
+		return 0
+	}
+	return l.Terms[i].Term
+}
+
+// GoesOnFrom says that the log has every entry behind position, and none is missing before its end.
+func (l Log) GoesOnFrom(position uint64) bool {
+	return l.There && l.First <= position+1 && position <= l.Last.Position
+}
+
+// readLog reads the log of a data dir to its end. If it is damaged before the place of a database that is whole, that
+// does not matter: it is read from there on.
+func readLog(ctx context.Context, dir string, databases []Database, ends map[uint64]bool) (l Log, cluster, member uint64, err error) {
+	if l, cluster, member, err = readLogFrom(ctx, dir, 0, ends); err != nil {
+		return l, cluster, member, err
+	}
+	for _, d := range databases {
+		if l.Damage == "" || d.Damage != "" {
+			continue
+		}
+		later, c, m, err := readLogFrom(ctx, dir, d.Index, ends)
+		if err != nil {
+			return l, cluster, member, err
+		}
+		if later.Last.Position > l.Last.Position {
+			later.Damage = cmp.Or(later.Damage, l.Damage)
+			l, cluster, member = later, c, m
+		}
+	}
+	return l, cluster, member, nil
+}
+
+func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]bool) (l Log, cluster, member uint64, err error) {
+	s, err := wal.OpenStopped(dir, after)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrDamaged) {
+		return Log{Damage: err.Error()}, 0, 0, nil
+	}
+	if err != nil {
+		return Log{}, 0, 0, err
+	}
+	defer s.Close()
+	l.There = true
+	var last wal.Entry
+	for e, err := range s.Entries(ctx) {
+		if err != nil {
+			return Log{}, 0, 0, err
+		}
+		l.add(e, ends)
+		last = e
+	}
+	if l.Last = (segment.End{Position: last.Position, Term: last.Term}); !last.Missing && last.Position > 0 {
+		l.Last = last.End()
+	}
+	l.Torn = s.Torn()
+	if l.Whole = s.Damage() == nil; !l.Whole {
+		l.Damage = s.Damage().Error()
+	}
+	cluster, member = s.IDs()
+	return l, cluster, member, nil
+}
+
+// add takes in the next entry.
+func (l *Log) add(e wal.Entry, ends map[uint64]bool) {
+	if e.Committed {
+		l.Commit = e.Position
+	}
+	if e.Missing {
+		l.First, l.Requests, l.Ends = e.Position+1, nil, nil
+		l.Terms = []Place{{e.Position, e.Term}}
+		return
+	}
+	if l.First == 0 {
+		l.First = e.Position
+	}
+	if n := len(l.Terms); n == 0 || l.Terms[n-1].Term != e.Term {
+		l.Terms = append(l.Terms, Place{e.Position, e.Term})
+	}
+	if e.Request {
+		l.Requests = append(l.Requests, e.Position)
+	}
+	if ends[e.Position] {
+		l.Ends = append(l.Ends, e.End())
+	}
+	l.Changes = append(l.Changes, changes(e)...)
+}
+
+// changes are those of the membership that an entry makes. etcd makes one at a time, in either form.
+func changes(e wal.Entry) (all []Change) {
+	var singles []*raftpb.ConfChangeSingle
+	var one raftpb.ConfChange
+	var many raftpb.ConfChangeV2
+	switch {
+	case e.Kind == raftpb.EntryConfChange && proto.Unmarshal(e.Data, &one) == nil:
+		singles = []*raftpb.ConfChangeSingle{{Type: one.GetType().Enum(), NodeId: new(one.GetNodeId())}}
+	case e.Kind == raftpb.EntryConfChangeV2 && proto.Unmarshal(e.Data, &many) == nil:
+		singles = many.Changes
+	}
+	for _, c := range singles {
+		if c.GetType() == raftpb.ConfChangeUpdateNode {
+			continue
+		}
+		all = append(all, Change{e.Position, types.ID(c.GetNodeId()).String(), c.GetType() == raftpb.ConfChangeAddNode})
+	}
+	return all
+}
+
+var (
+	// ErrChanged: a disk reads otherwise than when the plan was made.
+	ErrChanged = errors.New("the disk does not hold what it held when the plan was made")
+	// ErrForeign: the log does not continue what it is to be applied to.
+	ErrForeign = errors.New("the log is of another history")
+)
+
+// Part is a stretch of a stopped member's log.
+type Part struct {
+	Dir   string
+	After segment.End // where it goes on from; a Term of 0 or a Digest of "" is not known and not compared
+	UpTo  uint64      // the last position
+	End   segment.End // of the whole log: it must still end there
+}
+
+// Records yields the requests of a part, in order. They come before the log's end has been seen: whoever applies them
+// keeps the result only if no error came. Errors match ErrChanged, ErrForeign, or are of the disk.
+func (p Part) Records(ctx context.Context) iter.Seq2[segment.Record, error] {
+	return func(yield func(segment.Record, error) bool) {
+		s, err := wal.OpenStopped(p.Dir, p.After.Position)
+		if errors.Is(err, storage.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %v", ErrChanged, err)
+		}
+		if err != nil {
+			yield(segment.Record{}, err)
+			return
+		}
+		defer s.Close()
+		next := p.After.Position + 1
+		var last wal.Entry
+		for e, err := range s.Entries(ctx) {
+			if err == nil {
+				err = p.fits(e, next)
+			}
+			if err != nil {
+				yield(segment.Record{}, err)
+				return
+			}
+			last = e
+			if e.Position < next {
+				continue
+			}
+			next++
+			record := segment.Record{Kind: segment.Request, Position: e.Position, Term: e.Term, Data: e.Data}
+			if e.Request && e.Position <= p.UpTo && !yield(record, nil) {
+				return
+			}
+		}
+		if last.Missing || last.End() != p.End {
+			yield(segment.Record{}, fmt.Errorf("%w: the log in %s ends at position %d, not at %d", ErrChanged, p.Dir, last.Position, p.End.Position))
+		}
+	}
+}
+
+// fits holds an entry against where the part goes on from.
+func (p Part) fits(e wal.Entry, next uint64) error {
+	after := p.After
+	switch {
+	case e.Missing && e.Position >= next, !e.Missing && e.Position > next:
+		return fmt.Errorf("%w: the log in %s has not got position %d any more", ErrChanged, p.Dir, next)
+	case e.Position != after.Position || e.Term == 0:
+		return nil
+	case after.Term != 0 && e.Term != after.Term, after.Digest != "" && !e.Missing && e.End() != after:
+		return fmt.Errorf("%w: position %d in %s is of term %d, and not what comes before it, of term %d",
+			ErrForeign, e.Position, p.Dir, e.Term, after.Term)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package salvage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+)
+
+// tree is a bbolt file that is read page by page, each offset checked. bbolt itself locks a file that it opens, maps it,
+// and ends the process on a page that is not what it ought to be; here a look must leave no trace and find damage.
+//
+// The format is bbolt's of etcd 3.4 to 3.7 (internal/common: page.go, meta.go, bucket.go), as little-endian machines write it.
+type tree struct {
+	r        io.ReaderAt
+	size     int64
+	pageSize int64
+	root     uint64 // page of the bucket of buckets
+	left     int64  // bytes that may still be read: a damaged file may lead in circles
+}
+
+const (
+	boltMagic   = 0xED0CDAED
+	boltVersion = 2
+
+	pageHeader    = 16
+	elementHeader = 16
+	bucketHeader  = 16
+	metaSize      = 64
+
+	branchPage = 0x01
+	leafPage   = 0x02
+	bucketFlag = 0x01
+
+	minPage  = 512
+	maxPage  = 64 << 10
+	maxRead  = 256 << 20 // of one page with those that continue it: etcd's largest values are far below
+	mostRead = 1 << 30   // bytes in one look
+)
+
+var errPages = errors.New("a page is not what it ought to be")
+
+func openTree(r io.ReaderAt, size int64) (*tree, error) {
+	t := &tree{r: r, size: size, left: mostRead}
+	var newest uint64
+	found := false
+	for at := int64(0); at <= maxPage; at = max(minPage, 2*at) { // the second meta page is behind the first, however long that is
+		m, ok := readMeta(r, at)
+		if ok && (!found || m.txid > newest) {
+			found, newest, t.pageSize, t.root = true, m.txid, m.pageSize, m.root
+		}
+	}
+	if !found {
+		return nil, errors.New("it has no valid meta page")
+	}
+	return t, nil
+}
+
+type meta struct {
+	pageSize   int64
+	root, txid uint64
+}
+
+// readMeta reads a meta page, if there is a valid one at an offset.
+func readMeta(r io.ReaderAt, at int64) (m meta, ok bool) {
+	b := make([]byte, metaSize)
+	if _, err := r.ReadAt(b, at+pageHeader); err != nil {
+		return m, false
+	}
+	u32, u64 := binary.LittleEndian.Uint32, binary.LittleEndian.Uint64
+	sum := fnv.New64a()
+	sum.Write(b[:56])
+	m = meta{int64(u32(b[8:])), u64(b[16:]), u64(b[48:])}
+	valid := u32(b) == boltMagic && u32(b[4:]) == boltVersion && u64(b[56:]) == sum.Sum64()
+	return m, valid && m.pageSize >= minPage && m.pageSize <= maxPage && (at == 0 || at == m.pageSize)
+}
+
+// page is one page with those that continue it, or a small bucket's that lies within its parent's.
+type page struct {
+	data  []byte
+	flags uint16
+	count int
+}
+
+func parsePage(data []byte) (p page, err error) {
+	if len(data) < pageHeader {
+		return p, errPages
+	}
+	p = page{data, binary.LittleEndian.Uint16(data[8:]), int(binary.LittleEndian.Uint16(data[10:]))}
+	if p.flags != branchPage && p.flags != leafPage || pageHeader+p.count*elementHeader > len(data) {
+		return p, errPages
+	}
+	return p, nil
+}
+
+func (t *tree) page(id uint64) (page, error) {
+	if id > uint64(t.size/t.pageSize) {
+		return page{}, errPages
+	}
+	at := int64(id) * t.pageSize
+	head := make([]byte, pageHeader)
+	if _, err := t.r.ReadAt(head, at); err != nil {
+		return page{}, err
+	}
+	length := t.pageSize * (1 + int64(binary.LittleEndian.Uint32(head[12:])))
+	if binary.LittleEndian.Uint64(head) != id || length > min(maxRead, t.left, t.size-at) {
+		return page{}, errPages
+	}
+	t.left -= length
+	data := make([]byte, length)
+	if _, err := t.r.ReadAt(data, at); err != nil {
+		return page{}, err
+	}
+	return parsePage(data)
+}
+
+// element is one of a leaf (key, value) or of a branch (first key, child).
+type element struct {
+	key, value []byte
+	isBucket   bool
+	child      uint64
+}
+
+func (p page) element(i int) (e element, err error) {
+	at := pageHeader + i*elementHeader
+	u32 := func(offset int) int { return int(binary.LittleEndian.Uint32(p.data[at+offset:])) }
+	var pos, keySize, valueSize int
+	if p.flags == branchPage {
+		pos, keySize = u32(0), u32(4)
+		e.child = binary.LittleEndian.Uint64(p.data[at+8:])
+	} else {
+		e.isBucket = u32(0)&bucketFlag != 0
+		pos, keySize, valueSize = u32(4), u32(8), u32(12)
+	}
+	begin, middle, end := at+pos, at+pos+keySize, at+pos+keySize+valueSize
+	if end > len(p.data) {
+		return e, errPages
+	}
+	e.key, e.value = p.data[begin:middle], p.data[middle:end]
+	return e, nil
+}
+
+// bucket is a tree of keys. Its first page is root, or inline where it is small.
+type bucket struct {
+	*tree
+	root   uint64
+	inline []byte
+}
+
+// bucket finds a bucket by its name; ok is false if there is none.
+func (t *tree) bucket(name []byte) (b bucket, ok bool, err error) {
+	e, ok, err := bucket{tree: t, root: t.root}.get(name)
+	if err != nil || !ok {
+		return b, false, wrapPages(name, err)
+	}
+	if !e.isBucket || len(e.value) < bucketHeader {
+		return b, false, wrapPages(name, errPages)
+	}
+	return bucket{t, binary.LittleEndian.Uint64(e.value), e.value[bucketHeader:]}, true, nil
+}
+
+func wrapPages(name []byte, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("bucket %q: %w", name, err)
+}
+
+func (b bucket) first() (page, error) {
+	if b.root == 0 {
+		return parsePage(b.inline)
+	}
+	return b.page(b.root)
+}
+
+// get finds a key.
+func (b bucket) get(key []byte) (e element, ok bool, err error) {
+	p, err := b.first()
+	for err == nil {
+		var at int
+		if at, err = p.search(key); err != nil || at < 0 {
+			return e, false, err
+		}
+		if e, err = p.element(at); err != nil || p.flags == leafPage {
+			return e, err == nil && bytes.Equal(e.key, key), err
+		}
+		p, err = b.page(e.child)
+	}
+	return e, false, err
+}
+
+// search is the number of the last element whose key is not behind key; -1 if all are.
+func (p page) search(key []byte) (int, error) {
+	for i := range p.count {
+		e, err := p.element(i)
+		if err != nil {
+			return 0, err
+		}
+		if bytes.Compare(e.key, key) > 0 {
+			return i - 1, nil
+		}
+	}
+	return p.count - 1, nil
+}
+
+// last is the last key, nil if there is none.
+func (b bucket) last() ([]byte, error) {
+	p, err := b.first()
+	for err == nil {
+		if p.count == 0 {
+			return nil, nil
+		}
+		var e element
+		if e, err = p.element(p.count - 1); err != nil || p.flags == leafPage {
+			return e.key, err
+		}
+		p, err = b.page(e.child)
+	}
+	return nil, err
+}
+
+// each calls do for every key.
+func (b bucket) each(do func(key, value []byte) error) error {
+	p, err := b.first()
+	if err != nil {
+		return err
+	}
+	return b.walk(p, do)
+}
+
+func (b bucket) walk(p page, do func(key, value []byte) error) error {
+	for i := range p.count {
+		e, err := p.element(i)
+		if err != nil {
+			return err
+		}
+		if p.flags == leafPage {
+			err = do(e.key, e.value)
+		} else if p, childErr := b.page(e.child); childErr != nil {
+			err = childErr
+		} else {
+			err = b.walk(p, do)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+// Package salvage looks at the data dirs of members that do not run any more: what is left after a disaster.
+//
+//	data dir ── member/snap/db ── a few pages ──► Database: how far it is, whose it is
+//	         ── member/wal ── all of it ──► Log: what follows, what of it was committed for sure, where it is damaged
+//
+// Nothing is written, locked or mapped: these disks may be the last copy. Running looks whether somebody else has locked them.
+package salvage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// ErrNoMember: a directory is no member's data dir.
+var ErrNoMember = errors.New("it holds no member of etcd")
+
+// Disk is what is left of one member.
+type Disk struct {
+	Dir       string // the data dir, absolute
+	Cluster   string // id in hex, "" if its log does not say
+	Member    string // id in hex, "" if its log does not say
+	Running   bool   // somebody holds its locks
+	Databases []Database
+	Log       Log
+}
+
+// Survey looks at each data dir. Of the positions in ends it notes which entry is there: nil, none. Errors match ErrNoMember, or are
+// of the file system; damage is none, and stands in the Disk.
+func Survey(ctx context.Context, dirs []string, ends map[uint64]bool, report storage.Report) ([]Disk, error) {
+	var disks []Disk
+	for _, dir := range dirs {
+		report.Say(storage.Event{Stage: "survey", Object: dir, Message: "reading what is left in " + dir})
+		d, err := survey(ctx, dir, ends)
+		if err != nil {
+			return nil, fmt.Errorf("look at the data dir %s: %w", dir, err)
+		}
+		disks = append(disks, d)
+	}
+	return disks, nil
+}
+
+func survey(ctx context.Context, dir string, ends map[uint64]bool) (d Disk, err error) {
+	d.Dir = dir
+	for _, sub := range []string{"snap", "wal"} {
+		if _, err := os.Stat(filepath.Join(dir, "member", sub)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return d, err
+		}
+	}
+	if d.Running, err = Running(dir); err != nil {
+		return d, err
+	}
+	if d.Databases, err = databases(dir); err != nil {
+		return d, err
+	}
+	var cluster, member uint64
+	if d.Log, cluster, member, err = readLog(ctx, dir, d.Databases, ends); err != nil {
+		return d, err
+	}
+	if cluster != 0 {
+		d.Cluster, d.Member = types.ID(cluster).String(), types.ID(member).String()
+	}
+	if len(d.Databases) == 0 && cluster == 0 {
+		return d, fmt.Errorf("%w: there is neither member/snap/db nor a log in member/wal that says whose it is; name etcd's --data-dir",
+			ErrNoMember)
+	}
+	return d, nil
+}
+
+// Self is the member as its databases know it.
+func (d Disk) Self() (repository.Member, bool) {
+	for _, db := range d.Databases {
+		for _, m := range db.Members {
+			if m.ID == d.Member {
+				return m, true
+			}
+		}
+	}
+	return repository.Member{}, false
+}

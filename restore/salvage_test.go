@@ -1,0 +1,301 @@
+package restore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// diskOf is the disk of member n of three, whose history is that of an evenLog: its database is at one position, its log
+// goes to another, and knows up to where it was committed.
+func diskOf(n int, database, last, commit uint64, changes ...func(*salvage.Disk)) salvage.Disk {
+	dir := fmt.Sprintf("/disk%d", n)
+	members := threeMembers()
+	d := salvage.Disk{
+		Dir: dir, Cluster: "cafe", Member: members[n-1].ID,
+		Databases: []salvage.Database{{
+			File: dir + "/member/snap/db", Size: 1000, Index: database, Term: 2, Revision: int64(database) + 100, Version: "3.5.0", Members: members,
+		}},
+		Log: salvage.Log{
+			There: true, First: 1, Last: segment.End{Position: last, Term: 2, Digest: "last"}, Commit: commit, Whole: true,
+			Terms: []salvage.Place{{Position: 1, Term: 2}},
+		},
+	}
+	for p := uint64(1); p <= last; p++ {
+		d.Log.Requests = append(d.Log.Requests, p)
+		if p%10 == 0 {
+			d.Log.Ends = append(d.Log.Ends, segment.End{Position: p, Term: 2})
+		}
+	}
+	for _, change := range changes {
+		change(&d)
+	}
+	return d
+}
+
+func badDatabase(d *salvage.Disk) { d.Databases[0].Damage = "a page is bad" }
+
+func badLog(d *salvage.Disk) { d.Log.Whole, d.Log.Damage = false, "offset 7" }
+
+// begins is a log whose older part was purged.
+func begins(at uint64) func(*salvage.Disk) {
+	return func(d *salvage.Disk) { d.Log.First = at }
+}
+
+// inTerm has the log go on in another term from a position on.
+func inTerm(term, from uint64) func(*salvage.Disk) {
+	return func(d *salvage.Disk) {
+		d.Log.Terms = append(d.Log.Terms, salvage.Place{Position: from, Term: term})
+		d.Log.Last.Term = term
+		d.Log.Ends = slices.DeleteFunc(d.Log.Ends, func(e segment.End) bool { return e.Position >= from })
+	}
+}
+
+// salvageWay describes where a plan goes.
+func salvageWay(p restore.Plan) string {
+	var words []string
+	s := p.Salvage
+	if p.Backup != nil {
+		words = append(words, way(p))
+	}
+	if s != nil && s.Database != nil {
+		words = append(words, fmt.Sprintf("%s at %d", strings.TrimSuffix(s.Database.File, "/member/snap/db"), s.Database.Index))
+	}
+	if s != nil && s.Log != nil {
+		l := s.Log
+		words = append(words, fmt.Sprintf("log of %s from %d to %d: %d certain, %d probable, %d left",
+			l.Dir, l.After.Position+1, l.UpTo, l.Certain.Requests, l.Probable.Requests, l.Left.Requests))
+		if l.Revision > 0 {
+			words = append(words, fmt.Sprintf("revision %d", l.Revision))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestSalvagePlanOf(t *testing.T) {
+	none := repository.Catalog{}
+	changesTo := func(changes ...salvage.Change) func(*salvage.Disk) {
+		return func(d *salvage.Disk) { d.Log.Changes = changes }
+	}
+	for name, c := range map[string]struct {
+		catalog repository.Catalog
+		target  restore.Target
+		disks   []salvage.Disk
+		want    string // of the way, or of the error
+		err     error
+		note    string
+	}{
+		"all three": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 60, 90, 75), diskOf(3, 40, 85, 85)},
+			want:  "/disk2 at 60, log of /disk2 from 61 to 90: 25 certain, 5 probable, 0 left", note: "everything that was acknowledged",
+		},
+		"two of three": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(3, 40, 85, 60)},
+			want:  "/disk1 at 50, log of /disk3 from 51 to 85: 20 certain, 15 probable, 0 left",
+		},
+		"one of three": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			want:  "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left", note: "--salvage-tail all",
+		},
+		"one of three, with its tail": {
+			target: restore.Target{Disks: &restore.Disks{Tail: restore.TailAll}}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			want: "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left", note: "may hold what was never committed",
+		},
+		"a later term is ahead of a longer log": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70, inTerm(3, 75)), diskOf(2, 50, 99, 60)},
+			want:  "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left",
+		},
+		"two of three, one damaged": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 50, 90, 60, badLog)},
+			want:  "/disk1 at 50, log of /disk2 from 51 to 70: 20 certain, 0 probable, 20 left", note: "offset 7",
+		},
+		"a damaged database beside a good one": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase), diskOf(2, 40, 60, 60, badLog)},
+			want:  "/disk2 at 40, log of /disk1 from 41 to 70: 30 certain, 0 probable, 10 left", note: "a page is bad",
+		},
+		"the log begins behind the only good database": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 52, badDatabase, begins(45)), diskOf(2, 40, 60, 55)},
+			want:  "/disk2 at 40, log of /disk2 from 41 to 55: 15 certain, 0 probable, 5 left", note: "cannot be used",
+		},
+		"no log": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70, func(d *salvage.Disk) { d.Log = salvage.Log{Damage: "gone"} })},
+			want:  "/disk1 at 50", note: "gone",
+		},
+		"no database": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase)}, want: "a page is bad", err: repository.ErrDamaged,
+		},
+		"a voter was added": {
+			disks: []salvage.Disk{
+				diskOf(1, 50, 80, 70, changesTo(salvage.Change{Position: 60, Member: "d", Voter: true})), diskOf(2, 50, 79, 70),
+			},
+			want: "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left",
+		},
+		"one was removed before the database's place": {
+			disks: []salvage.Disk{
+				diskOf(1, 50, 80, 70, changesTo(salvage.Change{Position: 40, Member: "d", Voter: true}, salvage.Change{Position: 45, Member: "d"})),
+				diskOf(2, 50, 79, 70),
+			},
+			want: "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left",
+		},
+		"to a revision": {
+			target: restore.Target{Revision: 155}, disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 60, 80, 70)},
+			want: "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left, revision 155",
+		},
+		"to a database's revision": {
+			target: restore.Target{Revision: 150}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "/disk1 at 50",
+		},
+		"to a revision before all": {
+			target: restore.Target{Revision: 120}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "past it already", err: repository.ErrNotFound,
+		},
+		"to a revision that cannot be": {
+			target: restore.Target{Revision: 171}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "170 at most", err: repository.ErrNotFound,
+		},
+		"to the best there is": {
+			target: restore.Target{Revision: 171, Best: true}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			want: "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left", note: settled,
+		},
+		"to a time": {
+			target: restore.Target{Time: second(20)}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "times", err: restore.ErrLayout,
+		},
+
+		"behind the archive": {
+			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 50, 80, 70)},
+			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 80: 40 certain, 10 probable, 0 left",
+		},
+		"behind the archive, databases damaged": {
+			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase)},
+			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left",
+		},
+		"behind the archive, to a revision": {
+			catalog: evenCatalog(3, 5), target: restore.Target{Revision: 150}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left, revision 150",
+		},
+		"within the archive, to a revision": {
+			catalog: evenCatalog(3, 5), target: restore.Target{Revision: 120}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			want: "backup at 5, segments 1 to 2", note: "nothing of the disks is needed",
+		},
+		"within the archive, to a time": {
+			catalog: evenCatalog(3, 5), target: restore.Target{Time: second(20.5)}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			want: "backup at 5, segments 1 to 2", note: "nothing of the disks is needed",
+		},
+		"the archive is ahead": {
+			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 20, 28, 20)},
+			want: "backup at 5, segments 1 to 3", note: "nothing of them is needed",
+		},
+		"another history behind the archive": {
+			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70, inTerm(3, 25))},
+			want: "another history", err: repository.ErrNotFound,
+		},
+		"purged behind the archive": {
+			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70, begins(40))},
+			want: "do not go on from the archive's end", err: repository.ErrNotFound,
+		},
+		"purged behind the archive, the best there is": {
+			catalog: evenCatalog(3, 5), target: restore.Target{Best: true}, disks: []salvage.Disk{diskOf(1, 50, 80, 70, begins(40))},
+			want: "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left", note: settled,
+		},
+		"a backup without a log": {
+			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backupAt(started, 30)}},
+			disks:   []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase)},
+			want:    "backup at 30, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left",
+		},
+
+		"a backup that is ahead of the disks": {
+			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backupAt(started, 90)}},
+			disks:   []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "backup at 90", note: "nothing of them is needed",
+		},
+		"a backup without a log, to a revision before the databases": {
+			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backupAt(started, 30)}},
+			target:  restore.Target{Revision: 140}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			want: "backup at 30, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left, revision 140",
+		},
+
+		"the same member twice": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(1, 40, 70, 70)}, want: "both of member a", err: restore.ErrRefused,
+		},
+		"another cluster's": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *salvage.Disk) { d.Cluster = "bad" })},
+			want:  "bad", err: restore.ErrRefused,
+		},
+		"another cluster's repository": {
+			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(2, 40, 70, 70, func(d *salvage.Disk) { d.Cluster = "bad" })},
+			want: "the repository's is cafe", err: restore.ErrRefused,
+		},
+		"nobody knows whose": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *salvage.Disk) {
+				d.Cluster, d.Member, d.Databases[0].Members = "", "", nil
+			})},
+			want: "of one cluster", err: restore.ErrRefused,
+		},
+		"another cluster's database": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70, func(d *salvage.Disk) { d.Member = "e" })}, want: "does not know it", err: restore.ErrRefused,
+		},
+		"it runs": {
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70, func(d *salvage.Disk) { d.Running = true })}, want: "--old-is-dead", err: restore.ErrRefused,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.catalog.Cluster == "" {
+				c.catalog = none
+			}
+			disks := restore.Disks{}
+			if c.target.Disks != nil {
+				disks = *c.target.Disks
+			}
+			disks.Found, c.target.Disks = c.disks, &disks
+			p, err := restore.NewPlan(c.catalog, c.target, restore.Layout{Token: "t"}, now)
+			if c.err != nil {
+				if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %v with %q", err, c.err, c.want)
+				}
+				return
+			}
+			if err != nil || salvageWay(p) != c.want || c.note != "" && !hasNote(p, c.note) {
+				t.Fatalf("got %q, %v, want %q and %q in %q", salvageWay(p), err, c.want, c.note, p.Notes)
+			}
+			data, err := p.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := restore.DecodePlan(data); err != nil || again.ID != p.ID || salvageWay(again) != c.want {
+				t.Errorf("the plan decodes to %q, %v", salvageWay(again), err)
+			}
+		})
+	}
+}
+
+// A database that turns out to be damaged when all of it is read gives way to another disk's.
+func TestSalvageGoesAroundADatabase(t *testing.T) {
+	target := restore.Target{Disks: &restore.Disks{Found: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
+	var ways []string
+	run := func(base string) (restore.Plan, error) {
+		ways = nil
+		p, _, err := restore.RunTarget(t.Context(), repository.Catalog{}, target, restore.Layout{Token: "t"}, now,
+			func(_ context.Context, p restore.Plan) (restore.Result, error) {
+				ways = append(ways, salvageWay(p))
+				if strings.HasPrefix(p.Salvage.Database.File, base) {
+					return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, fmt.Errorf("%w: a page", repository.ErrDamaged))
+				}
+				return restore.Result{}, nil
+			})
+		return p, err
+	}
+	p, err := run("/disk1")
+	if err != nil || len(ways) != 2 || !strings.HasPrefix(ways[1], "/disk2 at 40, log of /disk1 from 41 to 80") || !hasNote(p, "another way") {
+		t.Errorf("got %q, %v, notes %q", ways, err, p.Notes)
+	}
+	if _, err := run("/"); !errors.Is(err, repository.ErrDamaged) || len(ways) != 2 {
+		t.Errorf("with all damaged: %q, %v", ways, err)
+	}
+	if target.Disks.Found[0].Databases[0].Damage != "" {
+		t.Error("what was given was changed")
+	}
+}
