@@ -48,7 +48,7 @@ var checkSteps = []struct {
 // changes nothing.
 func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Report) []check.Line {
 	const answers = "endpoints answer"
-	report.Say(storage.Event{Stage: "check", Message: "asking: " + answers})
+	report.Say(storage.Event{Stage: "check", Message: "checking", Object: answers})
 	c, err := Connect(ctx, cfg)
 	if err == nil {
 		defer c.Close()
@@ -56,7 +56,7 @@ func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Repor
 	at := &checked{Cluster: c, cfg: cfg, o: o, report: report}
 	lines := []check.Line{named(answers, at.answers(err))}
 	for _, step := range checkSteps {
-		report.Say(storage.Event{Stage: "check", Message: "asking: " + step.name})
+		report.Say(storage.Event{Stage: "check", Message: "checking", Object: step.name})
 		l := found(check.NotRun, "", "interrupted")
 		switch {
 		case ctx.Err() != nil:

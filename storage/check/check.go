@@ -111,13 +111,13 @@ func Run(ctx context.Context, bucket storage.Bucket, o Options, report storage.R
 	p := newProbe(bucket, o)
 	var lines []Line
 	for _, s := range steps {
-		report.Say(storage.Event{Stage: "check", Message: "trying: " + s.name})
+		report.Say(storage.Event{Stage: "check", Message: "checking", Object: s.name})
 		lines = append(lines, s.line(ctx, p, lines))
 	}
 	if lines[0].Verdict == OK {
 		lines = append(lines, p.repository(ctx)...)
 	}
-	report.Say(storage.Event{Stage: "check", Message: "cleaning up"})
+	report.Say(storage.Event{Stage: "check", Message: "cleaning up", Object: "clean up"})
 	return append(lines, p.cleanUp(ctx, lines[0].Verdict == OK).named("cleaned up"))
 }
 
