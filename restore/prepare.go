@@ -2,7 +2,6 @@ package restore
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
@@ -66,29 +65,6 @@ func Continue(
 
 func (r *run) prepared() Prepared {
 	return Prepared{DB: r.db, Revision: r.facts.revision, Replayed: r.result.Replayed}
-}
-
-// replayWatched is replay with somebody who watches.
-func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
-	log := *r.plan.Log
-	segments, err := r.segments(ctx, log)
-	if err != nil {
-		return err
-	}
-	stop := replay.Stop{Revision: log.Revision, Position: log.Position}
-	at, err := replay.ApplyWatched(ctx, r.db, r.records(ctx, segments), stop, w, r.report)
-	if err != nil {
-		return r.explain(err)
-	}
-	if log.Revision > 0 && at.Revision != log.Revision {
-		return &ObstacleError{Obstacle{Ended: at.Revision},
-			fmt.Errorf("revision %d is %w: the log ends at revision %d", log.Revision, repository.ErrNotFound, at.Revision)}
-	}
-	r.result.Replayed = &Replayed{
-		Lineage: log.Lineage, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
-		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
-	}
-	return r.lookAgain(at)
 }
 
 // Obstructed is err with the obstacle that it stands for, as it comes out of a child.

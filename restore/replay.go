@@ -29,7 +29,10 @@ type Replayed struct {
 }
 
 // replay brings the database from the backup's point to the target's.
-func (r *run) replay(ctx context.Context) error {
+func (r *run) replay(ctx context.Context) error { return r.replayWatched(ctx, nil) }
+
+// replayWatched is replay with somebody who watches, or nobody.
+func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	var log Log
 	var segments []repository.Segment
 	if r.plan.Log != nil {
@@ -41,7 +44,8 @@ func (r *run) replay(ctx context.Context) error {
 	}
 	stop := replay.Stop{Revision: log.Revision, Position: log.Position}
 	r.disk = r.fromDisk(&stop)
-	at, err := replay.Apply(ctx, r.db, oneAfterTheOther(r.records(ctx, segments), r.disk.records(ctx)), stop, r.report)
+	records := oneAfterTheOther(r.records(ctx, segments), r.disk.records(ctx))
+	at, err := replay.ApplyWatched(ctx, r.db, records, stop, w, r.report)
 	if err != nil {
 		return r.explain(err)
 	}
