@@ -205,6 +205,9 @@ func (b *bench) floor(requests int) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
+// wallToFloor is the limit of 9 s on the machine where it was set: seconds differ from machine to machine.
+const wallToFloor = 9 / 2.1
+
 func (r replayed) render(b *bytes.Buffer) (past error) {
 	wall := median(r.restore, func(c cost) time.Duration { return c.wall })
 	floor := slices.Sorted(slices.Values(r.floor))[len(r.floor)/2]
@@ -212,16 +215,16 @@ func (r replayed) render(b *bytes.Buffer) (past error) {
 	for _, c := range r.restore {
 		memory = max(memory, c.peak)
 	}
-	fmt.Fprintf(b, "\n## Replaying the log\n\n%d puts of 256 bytes to 100,000 keys, onto a base of %d MB, sealed and encrypted; `dr restore` of one member, everything\nincluded. The floor is writing as many revisions straight into bbolt, with the time that it takes to make them.\n\n", r.requests, r.baseMB)
+	fmt.Fprintf(b, "\n## Replaying the log\n\n%d puts of 256 bytes to 100,000 keys, onto a base of %d MB, sealed and encrypted; `dr restore` of one member, everything\nincluded. The floor is writing as many revisions straight into bbolt, with the time that it takes to make them. Where the limit\nof 9 s was set the floor took 2.1 s at most, so it is the ratio that has a limit here.\n\n", r.requests, r.baseMB)
 	b.WriteString("| | measured | limit |\n|---|---|---|\n")
-	fmt.Fprintf(b, "| wall | %.2f s | 9 s |\n", wall.Seconds())
+	fmt.Fprintf(b, "| wall | %.2f s | |\n| wall to floor | %.2f | %.2f |\n", wall.Seconds(), over(wall, floor), wallToFloor)
 	fmt.Fprintf(b, "| of it fetch, check and prove the base | %.2f s | |\n", r.phase("fetch", "check", "prove").Seconds())
 	fmt.Fprintf(b, "| of it replay | %.2f s | |\n", r.phase("replay").Seconds())
 	fmt.Fprintf(b, "| CPU | %.2f s | |\n", median(r.restore, func(c cost) time.Duration { return c.cpu }).Seconds())
 	fmt.Fprintf(b, "| memory | %d MiB | 668 MiB |\n", memory>>20)
 	fmt.Fprintf(b, "| floor | %.2f s | |\n| replay to floor | %.2f | |\n", floor.Seconds(), over(r.phase("replay"), floor))
-	if wall > 9*time.Second {
-		past = fmt.Errorf("replay: %.1f s, the limit is 9 s", wall.Seconds())
+	if over(wall, floor) > wallToFloor {
+		past = fmt.Errorf("replay: %.2f of the floor, the limit is %.2f", over(wall, floor), wallToFloor)
 	}
 	if memory > 700_000_000 {
 		past = errors.Join(past, fmt.Errorf("replay: %d MB of memory, the limit is 700 MB", memory/1_000_000))
