@@ -139,16 +139,6 @@ func (s step) line(ctx context.Context, p *probe, before []Line) Line {
 	return l.named(s.name)
 }
 
-// AnyWanting tells whether one of lines is wanting.
-func AnyWanting(lines []Line) bool {
-	for _, l := range lines {
-		if l.Verdict == Wanting {
-			return true
-		}
-	}
-	return false
-}
-
 func ok(format string, args ...any) Line {
 	return Line{Verdict: OK, Seen: fmt.Sprintf(format, args...)}
 }
