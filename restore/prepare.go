@@ -32,20 +32,10 @@ func Prepare(
 		}
 		return err
 	}
-	stages := []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"fetch", r.fetch}, {"check", r.check}, {"prove", prove},
-		{"replay", func(ctx context.Context) error { return r.replayWatched(ctx, w) }},
-	}
-	for _, stage := range stages {
-		if stage.name == "replay" && p.Log == nil {
-			continue
-		}
-		if err := r.phase(ctx, stage.name, stage.do); err != nil {
-			return Prepared{}, asObstacle(p, err)
-		}
+	watched := func(ctx context.Context) error { return r.replayWatched(ctx, w) }
+	err := r.through(ctx, []stage{{"fetch", r.fetch}, {"check", r.check}, {"prove", prove}, {"replay", watched}})
+	if err != nil {
+		return Prepared{}, asObstacle(p, err)
 	}
 	return r.prepared(), nil
 }
@@ -56,7 +46,7 @@ func Continue(
 	ctx context.Context, p Plan, c *repository.Cluster, keys seal.Keys, dir string, report storage.Report,
 ) (Prepared, error) {
 	r := &run{plan: p, cluster: c, keys: keys, report: report, db: filepath.Join(dir, "db")}
-	err := r.phase(ctx, "replay", func(ctx context.Context) error { return r.replayWatched(ctx, nil) })
+	err := r.phase(ctx, "replay", r.replay)
 	if err != nil {
 		return Prepared{}, asObstacle(p, err)
 	}

@@ -91,14 +91,24 @@ func (r *run) all(ctx context.Context) (err error) {
 	if err := r.work.enough(r.space()); err != nil {
 		return err
 	}
-	for _, stage := range []struct {
-		name string
-		do   func(context.Context) error
-	}{{"fetch", r.fetch}, {"check", r.check}, {"prove", r.prove}, {"replay", r.replay}, {"build", r.build}, {"rename", r.rename}} {
-		if stage.name == "replay" && !r.plan.replays() {
+	return r.through(ctx, []stage{
+		{"fetch", r.fetch}, {"check", r.check}, {"prove", r.prove}, {"replay", r.replay}, {"build", r.build}, {"rename", r.rename},
+	})
+}
+
+// stage is a part of a run that is timed, guarded and told of.
+type stage struct {
+	name string
+	do   func(context.Context) error
+}
+
+// through goes through stages, leaving a replay out where the plan has nothing to replay.
+func (r *run) through(ctx context.Context, stages []stage) error {
+	for _, s := range stages {
+		if s.name == "replay" && !r.plan.replays() {
 			continue
 		}
-		if err := r.phase(ctx, stage.name, stage.do); err != nil {
+		if err := r.phase(ctx, s.name, s.do); err != nil {
 			return err
 		}
 	}

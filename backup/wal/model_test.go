@@ -28,6 +28,22 @@ type member struct {
 
 func (m *member) last() uint64 { return m.base + uint64(len(m.log)) }
 
+// step does one of the eight things, numbered from 0, that can happen to a member; with any other number nothing does.
+func (m *member) step(n int) {
+	switch n {
+	case 0, 1:
+		m.grow(m.draw(1, 10, "entries"), m.draw(0, 3, "new term") == 0)
+	case 2, 3, 4:
+		m.replicate()
+	case 5:
+		m.cutOff()
+	case 6:
+		m.receive()
+	case 7:
+		m.ownSnapshot()
+	}
+}
+
 func (m *member) draw(from, to int, what string) int {
 	return rapid.IntRange(from, to).Draw(m.rt, what)
 }
@@ -136,19 +152,10 @@ func TestAnyHistory(t *testing.T) {
 		defer l.Close()
 		next, anywhere := uint64(1), true
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch m.draw(0, 9, "step") {
-			case 0, 1:
-				m.grow(m.draw(1, 10, "entries"), m.draw(0, 3, "new term") == 0)
-			case 2, 3, 4:
-				m.replicate()
-			case 5:
-				m.cutOff()
-			case 6:
-				m.receive()
-			case 7:
-				m.ownSnapshot()
-			case 8:
+			if step := m.draw(0, 9, "step"); step == 8 {
 				l.Confirm(m.known, m.term)
+			} else {
+				m.step(step)
 			}
 			if m.draw(0, 1, "read") == 0 {
 				next, anywhere = m.follow(l, next, anywhere)

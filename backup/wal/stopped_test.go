@@ -146,18 +146,7 @@ func TestAnyStoppedHistory(t *testing.T) {
 		ok(rt, err)
 		m := &member{journal: newJournal(rt, dir), rt: rt, term: 1}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch m.draw(0, 7, "step") {
-			case 0, 1:
-				m.grow(m.draw(1, 10, "entries"), m.draw(0, 3, "new term") == 0)
-			case 2, 3, 4:
-				m.replicate()
-			case 5:
-				m.cutOff()
-			case 6:
-				m.receive()
-			case 7:
-				m.ownSnapshot()
-			}
+			m.step(m.draw(0, 7, "step"))
 		}
 		m.grow(1, true) // so that a snapshot which was lost in a crash is not the last word
 		m.replicate()

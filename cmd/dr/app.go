@@ -80,6 +80,17 @@ func (a *app) outputFlag(cmd *cobra.Command) {
 // open opens the cluster that the flags name, in a repository that is there.
 func (a *app) open(ctx context.Context) (*repository.Cluster, error) { return a.openIn(ctx, a.bucket) }
 
+// load reads the catalog of the cluster that the flags name, and says what in it counts for nothing.
+func (a *app) load(ctx context.Context, o repository.LoadOptions) (repository.Catalog, error) {
+	c, err := a.open(ctx)
+	if err != nil {
+		return repository.Catalog{}, err
+	}
+	catalog, err := c.Load(ctx, o)
+	a.warnUntrusted(catalog)
+	return catalog, err
+}
+
 // create is open for a verb that may write the first backup.
 func (a *app) create(ctx context.Context) (*repository.Cluster, error) {
 	return a.openIn(ctx, func(ctx context.Context) (storage.Bucket, error) {

@@ -59,12 +59,7 @@ shown by size and digest, with --values as they are. A key that was written anew
 				points[i].Lineage = lineage
 			}
 		}
-		c, err := a.open(cmd.Context())
-		if err != nil {
-			return err
-		}
-		catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
-		a.warnUntrusted(catalog)
+		catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
 		if err != nil {
 			return err
 		}

@@ -104,12 +104,7 @@ one copy of the database.`,
 		if err := setWindow(&window, from, to, now); err != nil {
 			return err
 		}
-		c, err := a.open(cmd.Context())
-		if err != nil {
-			return err
-		}
-		catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
-		a.warnUntrusted(catalog)
+		catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
 		if err != nil {
 			return err
 		}

@@ -256,12 +256,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 	if len(f.salvage.dirs) > 0 && a.repo == "" {
 		return repository.Catalog{}, nil
 	}
-	c, err := a.open(cmd.Context())
-	if err != nil {
-		return repository.Catalog{}, err
-	}
-	catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Only: f.target.Backup, Proofs: true, Log: true})
-	a.warnUntrusted(catalog)
+	catalog, err := a.load(cmd.Context(), repository.LoadOptions{Only: f.target.Backup, Proofs: true, Log: true})
 	if err != nil || !f.newestBackup {
 		return catalog, err
 	}

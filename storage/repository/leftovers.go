@@ -29,9 +29,11 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 	}
 	var leftovers []Leftover
 	for _, f := range folders {
-		// A tombstone that cannot be used deletes nothing, and one that cannot be read is read the next time.
-		if deleted, err := c.isDeleted(ctx, f); f.has(manifestName) && (err != nil || !deleted) {
-			continue
+		if f.has(manifestName) {
+			// A tombstone that cannot be used deletes nothing, and one that cannot be read is read the next time.
+			if deleted, err := c.isDeleted(ctx, f); err != nil || !deleted {
+				continue
+			}
 		}
 		for _, o := range f.objects {
 			leftovers = append(leftovers, Leftover{Key: o.Key, Size: o.Size, Since: f.touched()})
