@@ -12,7 +12,8 @@ type Sweeper interface {
 	// making, its ModTime is when it was last written to. Pieces of Puts that are still running are among them: only
 	// their age tells them apart.
 	Leftovers(ctx context.Context, prefix string) iter.Seq2[Object, error]
-	// Sweep removes one piece that Leftovers has yielded. One that is gone already is no error.
+	// Sweep removes one piece that Leftovers has yielded. One that is gone already is no error. What a running Put sends
+	// may come back: a second Leftovers shows it.
 	Sweep(ctx context.Context, piece Object) error
 }
 
