@@ -120,7 +120,7 @@ func (p *past) drawLog(t *rapid.T, h *history) repository.Lineage {
 func (p *past) segment(h *history, seq, first, last uint64) repository.Segment {
 	s := repository.Segment{Digest: fmt.Sprintf("%s%032x", h.id, seq), Size: int64(1000 + seq)}
 	s.Cluster, s.ClusterID, s.Lineage, s.Seq = clusterName, "cafe", h.id, seq
-	s.First, s.Last, s.Written = first, last, h.at(last).since.Add(step-time.Minute)
+	s.Source, s.First, s.Last, s.Written = segment.WAL, first, last, h.at(last).since.Add(step-time.Minute)
 	s.End = segment.End{Position: last, Term: 2}
 	if n := len(p.histories); seq == 1 && n > 1 {
 		s.Reason = "another history"

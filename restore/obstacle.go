@@ -85,7 +85,10 @@ func endingAt(l repository.Lineage, seq uint64, revision int64) repository.Linea
 // aroundMark goes on from a backup behind the last mark that held. If there is none, that mark is the nearest point.
 func (o Obstacle) aroundMark(c repository.Catalog, t Target, p Plan) (repository.Catalog, Target, error) {
 	behind, same := c, t
-	behind.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool { return b.RaftIndex <= o.Marked })
+	behind.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool {
+		begin, _ := b.Span(p.Log.Source)
+		return begin <= o.Marked
+	})
 	same.Lineage, same.Best = p.Log.Lineage, false
 	if _, err := findRoute(behind, same); err == nil {
 		same.Best = t.Best
@@ -93,8 +96,8 @@ func (o Obstacle) aroundMark(c repository.Catalog, t Target, p Plan) (repository
 	}
 	c.Backups = slices.Clone(c.Backups)
 	for i, b := range c.Backups {
-		if b.ID == p.Backup.ID && b.RaftIndexMax > o.Marked { // the run got there from it, so it is not beyond
-			c.Backups[i].RaftIndexMax = o.Marked
+		if b.ID == p.Backup.ID { // the run got there from it, so it is not beyond
+			c.Backups[i] = notBeyond(b, p.Log.Source, o.Marked)
 		}
 	}
 	held := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best}
@@ -104,6 +107,16 @@ func (o Obstacle) aroundMark(c repository.Catalog, t Target, p Plan) (repository
 		err = &UnreachableError{Why: why, Nearest: r.words()}
 	}
 	return c, held, err
+}
+
+// notBeyond is b with its bounds cut off at a position of the log.
+func notBeyond(b repository.Backup, log segment.Source, position uint64) repository.Backup {
+	if log == segment.Watch {
+		b.RevisionMax = min(b.RevisionMax, int64(position))
+		return b
+	}
+	b.RaftIndexMax = min(b.RaftIndexMax, position)
+	return b
 }
 
 // maxDetours bounds how many obstacles a restore goes around: each costs what a restore does.

@@ -25,7 +25,7 @@ func evenLog(id string, from time.Time, segments int) repository.Lineage {
 	for seq := uint64(1); seq <= uint64(segments); seq++ {
 		s := repository.Segment{Digest: fmt.Sprintf("%s%032x", id, seq), Size: 1000}
 		s.Cluster, s.ClusterID, s.Lineage, s.Seq = clusterName, "cafe", id, seq
-		s.First, s.Last, s.Requests = seq*10-9, seq*10, 10
+		s.Source, s.First, s.Last, s.Requests = segment.WAL, seq*10-9, seq*10, 10
 		if seq > 1 {
 			s.Previous = l.Segments[seq-2].Digest
 		}

@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // Log is the part of the log that a plan replays onto its backup.
 type Log struct {
 	Lineage string `json:"lineage"`
+	// Source is where it was read. A log from watch has neither users nor leases without keys: they are as in the backup.
+	Source segment.Source `json:"source"`
 	First   uint64 `json:"first"` // seq of the first segment
 	Last    uint64 `json:"last"`  // and of the last one
 	// Digest is that of Last's header. It pins all of them: each names the one before.
@@ -25,7 +28,7 @@ type Log struct {
 
 // Reach is what a target means: which state of the cluster comes back.
 type Reach struct {
-	Position uint64 `json:"position,omitempty"` // raft index, 0: only the replay will know
+	Position uint64 `json:"position,omitempty"` // of the log, or the raft index; 0: only the replay will know
 	Revision int64  `json:"revision,omitempty"` // of the key space; 0: only the replay will know
 	// NotBefore is a moment up to which everything that a client had been told was written is in the state; what was
 	// written after NotAfter is not. Zero where nobody knows.
@@ -176,9 +179,10 @@ func (s stretch) has(b repository.Backup) bool {
 
 // log names the segments behind b. The backup's index is a lower bound, and in servers of 3.4 once one too high.
 func (s stretch) log(b repository.Backup, upTo int) *Log {
-	from := min(max(s.ForPosition(max(b.RaftIndex, s.First())), 1), upTo) - 1
+	begin, _ := b.Span(s.Source())
+	from := min(max(s.ForPosition(max(begin, s.First())), 1), upTo) - 1
 	last := s.Segments[upTo-1]
-	l := &Log{Lineage: s.Lineage, First: s.Segments[from].Seq, Last: last.Seq, Digest: last.Digest, Segments: upTo - from}
+	l := &Log{Lineage: s.Lineage, Source: s.Source(), First: s.Segments[from].Seq, Last: last.Seq, Digest: last.Digest, Segments: upTo - from}
 	for _, segment := range s.Segments[from:upTo] {
 		l.Requests += segment.Requests
 		l.Bytes += segment.Size

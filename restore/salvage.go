@@ -99,6 +99,7 @@ func Survey(ctx context.Context, c repository.Catalog, dirs []string, report sto
 
 // salvaged is the way to a target with the disks: from them alone, or behind the archive's end.
 func salvaged(c repository.Catalog, t Target) (route, error) {
+	c.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), notOfDisks)
 	disks := *t.Disks
 	if len(c.Backups) > 0 {
 		disks.backup = &c.Backups[0]
@@ -117,6 +118,11 @@ func salvaged(c repository.Catalog, t Target) (route, error) {
 		return withoutArchive(c, t)
 	}
 	return behindArchive(c, t)
+}
+
+// notOfDisks: what a watch has seen is counted in revisions, and no disk's log goes on from one.
+func notOfDisks(l repository.Lineage) bool {
+	return len(l.Segments) > 0 && l.Segments[0].Source == segment.Watch
 }
 
 // end is the highest position that any disk has.

@@ -67,6 +67,9 @@ func (s stretch) toRevision(n int64) (route, bool) {
 
 // mostRevision is a revision that s cannot be beyond: each request behind a known one makes one at most.
 func (s stretch) mostRevision() int64 {
+	if s.Source() == segment.Watch {
+		return int64(s.Last())
+	}
 	most, behind := int64(math.MaxInt64), int64(0)
 	for _, segment := range slices.Backward(s.Segments) {
 		from := behind + int64(segment.Requests) // from the segment's beginning on
@@ -173,14 +176,14 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 		r, ok = s.toMark(mark)
 	}
 	i := slices.IndexFunc(s.bases, func(b repository.Backup) bool { return !b.Finished.After(t) })
-	if i >= 0 && (!ok || s.bases[i].RaftIndex > mark.Position) {
+	if i >= 0 && (!ok || s.begins(s.bases[i]) > mark.Position) {
 		r, ok = alone(s.bases[i]), true
 	}
 	return r, next != nil || marked && mark.NotAfter.Equal(t), ok
 }
 
 func (s stretch) toMark(m segment.Mark) (route, bool) {
-	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b repository.Backup) bool { return b.HighestIndex() <= m.Position })
+	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b repository.Backup) bool { return s.ends(b) <= m.Position })
 	if !ok {
 		return route{}, false
 	}
@@ -212,28 +215,27 @@ func toPosition(t Target, usable []stretch) (route, error) {
 
 func (s stretch) toPosition(p uint64) (route, bool) {
 	upTo := max(1, s.ForPosition(p))
-	r, ok := s.onto(upTo, func(b repository.Backup) bool { return b.HighestIndex() <= p })
+	r, ok := s.onto(upTo, func(b repository.Backup) bool { return s.ends(b) <= p })
 	if !ok {
 		return route{}, false
 	}
 	r.log.Position = p
-	r.reach.Position, r.reach.Revision = p, s.revisionAt(p)
+	r.reach.Position, r.reach.Revision = p, s.RevisionAt(p)
 	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo,
 		func(m segment.Mark) bool { return m.Position <= p },
 		func(m segment.Mark) bool { return m.Position >= p })
 	return r, true
 }
 
-// revisionAt is what a mark says of position p, 0 if none does.
-func (s stretch) revisionAt(p uint64) (revision int64) {
-	for _, segment := range s.Segments {
-		for _, m := range segment.Marks {
-			if m.Position == p {
-				revision = max(revision, m.Revision)
-			}
-		}
-	}
-	return revision
+// begins and ends bound the position of a backup's snapshot in s.
+func (s stretch) begins(b repository.Backup) uint64 {
+	position, _ := b.Span(s.Source())
+	return position
+}
+
+func (s stretch) ends(b repository.Backup) uint64 {
+	_, position := b.Span(s.Source())
+	return position
 }
 
 // toLatest is the end of the log or, where that ends before it, the newest backup.
@@ -253,11 +255,11 @@ func toLatest(c repository.Catalog, t Target, usable []stretch) (route, error) {
 func (s stretch) toEnd() route {
 	all := len(s.Segments)
 	r, _ := s.onto(all, func(repository.Backup) bool { return true }) // a stretch has a base
-	r.reach = Reach{Position: s.Last(), NotAfter: s.written(all)}
+	r.reach = Reach{Position: s.Last(), Revision: s.RevisionAt(s.Last()), NotAfter: s.written(all)}
 	if mark, ok := s.LastMark(); ok {
 		r.reach.NotBefore = mark.NotBefore
 		if mark.Position == s.Last() {
-			r.reach.Revision, r.reach.NotAfter = mark.Revision, mark.NotAfter
+			r.reach.NotAfter = mark.NotAfter
 		}
 	}
 	return r
@@ -290,7 +292,7 @@ func youngerBackup(c repository.Catalog, s stretch) bool {
 	if len(c.Bases(s.Stretch)) > 0 {
 		return false // s goes on behind it, whatever the clocks say
 	}
-	return b.Started.After(s.End().Time) || b.Started.After(s.surely()) && b.RaftIndex > s.Last()
+	return b.Started.After(s.End().Time) || b.Started.After(s.surely()) && s.begins(b) > s.Last()
 }
 
 // surely is a moment up to which everything is in s.

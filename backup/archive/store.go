@@ -27,7 +27,7 @@ func (w *work) send(ctx context.Context) {
 // header is the next segment's, for p. Times never go back in a lineage, whatever the clocks of its agents say.
 func (w *work) header(p pending) segment.Header {
 	h := w.next
-	h.Cluster, h.Source, h.ServerVersion = w.to.Name(), "wal", w.version
+	h.Cluster, h.Source, h.ServerVersion = w.to.Name(), segment.WAL, w.version
 	h.First, h.Last, h.End = p.first, p.last, p.end
 	h.ClusterID, h.Member = w.member.clusterID(), w.member.server.ID()
 	h.Writer, h.Written, h.DRVersion = w.writer, time.Now().UTC(), w.config.Version

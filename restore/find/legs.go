@@ -179,7 +179,7 @@ func (l leg) plan(w Window, dir string, now time.Time) (restore.Plan, error) {
 func (l leg) end(w Window) (uint64, bool) {
 	for m := range l.marks() {
 		behind := !w.To.IsZero() && m.NotBefore.After(w.To) || w.ToRevision > 0 && m.Revision > w.ToRevision
-		if behind && m.Position > l.base.HighestIndex() {
+		if _, end := l.base.Span(l.stretch.Source()); behind && m.Position > end {
 			return m.Position, true
 		}
 	}

@@ -194,9 +194,9 @@ func (p *copyPlanner) keptFrom(s Stretch) int {
 		return len(s.Segments)
 	}
 	for _, b := range p.source.catalog.Bases(s) { // newest first
-		if b.HighestIndex() < s.Segments[kept].First {
+		if begin, end := b.Span(s.Source()); end < s.Segments[kept].First {
 			p.bases[b.ID] = true
-			return min(kept, s.holding(b.RaftIndex+1))
+			return min(kept, s.holding(begin+1))
 		}
 	}
 	return kept

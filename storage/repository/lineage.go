@@ -125,6 +125,8 @@ func (t *tip) refuses(lineage string, s *Segment) error {
 	case s.Cluster != last.Cluster || !SameClusterID(s.ClusterID, last.ClusterID):
 		return fmt.Errorf("it is of cluster %s (%s), the one before it of %s (%s)",
 			s.Cluster, s.ClusterID, last.Cluster, last.ClusterID)
+	case s.Source != last.Source:
+		return fmt.Errorf("its source is %s, that of the one before it %s", s.Source, last.Source)
 	case s.Seq == last.Seq+1 && s.Previous != last.Digest:
 		return fmt.Errorf("it continues a segment with header %.12s, the one before it has %.12s", s.Previous, last.Digest)
 	case s.First <= last.Last:

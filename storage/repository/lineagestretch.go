@@ -9,6 +9,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
+// Source is where s was read.
+func (s Stretch) Source() segment.Source { return s.Segments[0].Source }
+
 // First is the position with which s begins.
 func (s Stretch) First() uint64 { return s.Segments[0].First }
 
@@ -27,12 +30,34 @@ func (s Stretch) ForPosition(p uint64) int {
 // ForRevision is how many of its segments, from the first, are enough to reach revision n of the key space. It is not
 // known if no mark is that high: then all are needed, and n may still not be reached.
 func (s Stretch) ForRevision(n int64) (upTo int, known bool) {
+	if last := s.revisionOf(s.Last()); last > 0 {
+		return s.ForPosition(uint64(max(n, 0))), n <= last
+	}
 	for m := range s.marks() {
 		if m.Revision >= n {
 			return s.ForPosition(m.Position), true
 		}
 	}
 	return len(s.Segments), false
+}
+
+// RevisionAt is the key space's revision right after position p, as far as that is known; 0 if it is not.
+func (s Stretch) RevisionAt(p uint64) int64 {
+	revision := s.revisionOf(p)
+	for m := range s.marks() {
+		if m.Position == p {
+			revision = max(revision, m.Revision)
+		}
+	}
+	return revision
+}
+
+// revisionOf is p itself where positions are revisions, else 0.
+func (s Stretch) revisionOf(p uint64) int64 {
+	if s.Source() != segment.Watch {
+		return 0
+	}
+	return int64(p)
 }
 
 // AtTime is the last mark that is surely not later than t, and the first one behind it, nil if there is none yet: the

@@ -57,7 +57,7 @@ func (w *writer) next(edit ...func(h *segment.Header)) segment.Encoded {
 	h := segment.Header{
 		Cluster: w.cluster, Lineage: w.header.Lineage, Seq: w.header.Seq + 1, Previous: w.digest,
 		First: w.header.Last + 1, Last: w.header.Last + 10,
-		Source: "wal", ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.7.3",
+		Source: segment.WAL, ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.7.3",
 		Writer: w.name, Written: at(int(w.header.Seq) + 1), DRVersion: "v0.2.0",
 	}
 	h.Marks = []segment.Mark{markAt(h.Last, int(h.Seq))}

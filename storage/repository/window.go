@@ -81,16 +81,27 @@ func (b Backup) HighestIndex() uint64 { return max(b.RaftIndex, b.RaftIndexMax) 
 // HighestRevision is the same of the key space's revision.
 func (b Backup) HighestRevision() int64 { return max(b.Revision, b.RevisionMax) }
 
+// Span is between which positions of a log from that source the snapshot's own lies, both inclusive.
+func (b Backup) Span(log segment.Source) (from, to uint64) {
+	if log == segment.Watch {
+		return uint64(b.Revision), uint64(b.HighestRevision())
+	}
+	return b.RaftIndex, b.HighestIndex()
+}
+
 func (b Backup) fits(s Stretch) bool {
 	first := s.Segments[0]
+	from, to := b.Span(s.Source())
 	return b.Cluster == first.Cluster && SameClusterID(b.ClusterID, first.ClusterID) &&
-		b.RaftIndex > 0 && b.RaftIndex >= first.First-1 && b.HighestIndex() <= s.Last() &&
-		b.fitsTerm(s) && b.fitsTime(s)
+		from > 0 && from >= first.First-1 && to <= s.Last() && b.fitsTerm(s) && b.fitsTime(s)
 }
 
 // fitsTerm: the member's term was not below that of an entry which it had applied, nor above any that came later. A
-// term of 0 is not known.
+// term of 0 is not known. Revisions have none.
 func (b Backup) fitsTerm(s Stretch) bool {
+	if s.Source() == segment.Watch {
+		return true
+	}
 	at := s.holding(b.RaftIndex)
 	tooLow := at > 0 && s.Segments[at-1].Last < b.RaftIndex && b.RaftTerm < s.Segments[at-1].End.Term
 	tooHigh := b.RaftTerm > s.Segments[len(s.Segments)-1].End.Term
@@ -100,13 +111,14 @@ func (b Backup) fitsTerm(s Stretch) bool {
 // fitsTime: its index was asked for after the position before it was there, and before the one behind it was.
 func (b Backup) fitsTime(s Stretch) bool {
 	earliest, last := s.after, s.Segments[len(s.Segments)-1]
-	if m, ok := s.markBefore(b.RaftIndex); ok {
+	position, _ := b.Span(s.Source())
+	if m, ok := s.markBefore(position); ok {
 		earliest = m.NotBefore
-	} else if m, ok := s.markFrom(0); ok && b.RaftIndex >= s.First() {
+	} else if m, ok := s.markFrom(0); ok && position >= s.First() {
 		earliest = m.NotBefore
 	}
 	latest := latest(last.Written, s.until())
-	if m, ok := s.markFrom(b.RaftIndex + 1); ok {
+	if m, ok := s.markFrom(position + 1); ok {
 		latest = m.NotAfter
 	}
 	return !b.Started.Before(earliest.Add(-clockAllowance)) && !b.Started.After(latest.Add(clockAllowance))
@@ -124,7 +136,7 @@ func (c Catalog) Windows() []Window {
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
 			if bases := c.Bases(s); len(bases) > 0 {
-				windows = append(windows, window(s, oldest(bases)))
+				windows = append(windows, window(s, s.oldest(bases)))
 			}
 		}
 	}
@@ -132,9 +144,11 @@ func (c Catalog) Windows() []Window {
 }
 
 // oldest is the base with which the window is the widest.
-func oldest(bases []Backup) Backup {
+func (s Stretch) oldest(bases []Backup) Backup {
 	return slices.MinFunc(bases, func(a, b Backup) int {
-		return cmp.Or(cmp.Compare(a.HighestIndex(), b.HighestIndex()), a.Finished.Compare(b.Finished), cmp.Compare(a.ID, b.ID))
+		_, toA := a.Span(s.Source())
+		_, toB := b.Span(s.Source())
+		return cmp.Or(cmp.Compare(toA, toB), a.Finished.Compare(b.Finished), cmp.Compare(a.ID, b.ID))
 	})
 }
 
@@ -147,7 +161,8 @@ func window(s Stretch, base Backup) Window {
 	if err := base.Usable(); err != nil {
 		w.Doubt = err.Error()
 	}
-	for _, segment := range s.Segments[s.holding(base.RaftIndex+1):] {
+	begin, _ := base.Span(s.Source())
+	for _, segment := range s.Segments[s.holding(begin+1):] {
 		w.Segments++
 		w.Bytes += segment.Size
 	}
@@ -156,19 +171,21 @@ func window(s Stretch, base Backup) Window {
 
 // from is the first point that base surely reaches: the end of its bounds.
 func from(s Stretch, base Backup) Point {
-	p := Point{Position: base.HighestIndex(), Revision: base.HighestRevision(), Time: base.Finished}
+	_, end := base.Span(s.Source())
+	p := Point{Position: end, Revision: base.HighestRevision(), Time: base.Finished}
 	if m, ok := s.markFrom(p.Position); ok && m.NotAfter.Before(p.Time) {
 		p.Time = m.NotAfter
 	}
 	return p
 }
 
-// End is the last point of s: its last position, the highest revision that a mark knows, and the last mark's time.
+// End is the last point of s: its last position, the highest revision that is known, and the last mark's time.
 func (s Stretch) End() Point {
 	p := Point{Position: s.Last()}
 	if m, ok := s.LastMark(); ok {
 		p.Time = m.NotAfter
 	}
+	p.Revision = s.revisionOf(p.Position)
 	for m := range s.marks() {
 		p.Revision = max(p.Revision, m.Revision)
 	}

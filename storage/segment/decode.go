@@ -104,7 +104,7 @@ func Open(r io.Reader, keys seal.Keys) (*Reader, error) {
 	}, nil
 }
 
-// Records yields what the segment holds: the server's version, all marks, by position, and then the requests. It can be
+// Records yields what the segment holds: the server's version, all marks, by position, and then the requests or changes. It can be
 // ranged over once. A request is yielded only after the checksum over it was right; that nothing is missing or added is
 // known when the records have ended without an error. Whatever is not as the header says ends them with an error that
 // matches storage.ErrDamaged; an error of the source is yielded as it is.
@@ -124,7 +124,7 @@ func (r *Reader) Records() iter.Seq2[Record, error] {
 		for count := 0; ; count++ {
 			err := r.next(&request)
 			if err == io.EOF {
-				err = r.end(count)
+				err = r.end(count, request)
 				if err == nil {
 					return
 				}
@@ -144,6 +144,9 @@ func (r *Reader) Records() iter.Seq2[Record, error] {
 func (h Header) records() []Record {
 	var marks []Record
 	for _, m := range h.Marks {
+		if m.CompactRevision > 0 {
+			marks = append(marks, Record{Kind: CompactionMark, Position: m.Position, CompactRevision: m.CompactRevision})
+		}
 		if m.Revision > 0 {
 			marks = append(marks, Record{Kind: RevisionMark, Position: m.Position, Revision: m.Revision})
 		}
@@ -155,9 +158,18 @@ func (h Header) records() []Record {
 			Revision: hash.Revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash,
 		})
 	}
-	slices.SortStableFunc(marks, func(a, b Record) int { return cmp.Compare(a.Position, b.Position) })
+	slices.SortStableFunc(marks, h.markOrder)
 	version := Record{Kind: ServerVersion, Position: h.First - 1, Data: []byte(h.ServerVersion)}
 	return slices.Insert(marks, 0, version)
+}
+
+// markOrder is by position, and by compaction where that is no request of the log: a hash can be compared only until the
+// key space is compacted further.
+func (h Header) markOrder(a, b Record) int {
+	if order := cmp.Compare(a.Position, b.Position); order != 0 || h.Source == WAL {
+		return order
+	}
+	return cmp.Compare(a.CompactRevision, b.CompactRevision)
 }
 
 // next replaces request with the one behind it; io.EOF: there is none, the end's count is what comes.
@@ -224,8 +236,8 @@ func (r *Reader) take(size int) ([]byte, error) {
 	return r.large.Bytes(), err
 }
 
-// end checks that count is what the end and the header say, and that nothing follows.
-func (r *Reader) end(count int) error {
+// end checks that count and the last request are what the end and the header say, and that nothing follows.
+func (r *Reader) end(count int, last Record) error {
 	said, err := binary.ReadUvarint(r.body)
 	if err != nil {
 		return r.explain(err)
@@ -233,6 +245,9 @@ func (r *Reader) end(count int) error {
 	if said != uint64(count) || count != r.Header.Requests {
 		return fmt.Errorf("%w: it holds %d requests, its end says %d, its header %d",
 			storage.ErrDamaged, count, said, r.Header.Requests)
+	}
+	if err := r.Header.validateLast(last); err != nil {
+		return damaged(err)
 	}
 	if _, err := r.body.ReadByte(); err == nil {
 		return fmt.Errorf("%w: something follows the end of its body", storage.ErrDamaged)

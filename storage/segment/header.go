@@ -28,13 +28,15 @@ type Header struct {
 	Reason string `json:"reason,omitempty"`
 	After  *After `json:"after,omitempty"`
 
-	Requests int    `json:"requests"` // at least 1, but for a segment that only holds marks of a longer stretch of raft's own entries
+	Requests int    `json:"requests"` // or changes; at least 1, but for a segment that only holds marks of a longer stretch of raft's own entries
 	Marks    []Mark `json:"marks"`    // ascending by position and time
 	Hashes   []Hash `json:"hashes,omitempty"`
+	// GuessedLeases is how many grants have a TTL that nobody knew any more. Only in a log from Watch.
+	GuessedLeases int `json:"guessedLeases,omitempty"`
 
-	Source        string    `json:"source"`        // "wal"
+	Source        Source    `json:"source"`
 	ClusterID     string    `json:"clusterID"`     // etcd's, in hex
-	Member        string    `json:"member"`        // whose log it was read from: id in hex
+	Member        string    `json:"member"`        // whose log it was read from, or who was watched: id in hex
 	ServerVersion string    `json:"serverVersion"` // of that member: which rules it applied
 	Writer        string    `json:"writer"`        // random name of the archiver's run
 	Written       time.Time `json:"written"`       // by the archiver's clock
@@ -61,6 +63,9 @@ type After struct {
 type Mark struct {
 	Position uint64 `json:"position"`
 	Revision int64  `json:"revision,omitempty"` // of the key space right after Position; 0: not known
+	// CompactRevision is what the key space had been compacted to by then. Only in a log from Watch, for one from WAL has
+	// the compactions themselves; 0: never, or not known.
+	CompactRevision int64 `json:"compactRevision,omitempty"`
 	Interval
 }
 

@@ -63,7 +63,7 @@ func headerOf(requests []segment.Record) segment.Header {
 	return segment.Header{
 		Cluster: "prod", Lineage: lineage, Seq: 1, First: first.Position, Last: last.Position,
 		End:    segment.End{Position: last.Position, Term: last.Term, Digest: digest},
-		Source: "wal", ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.5.35",
+		Source: segment.WAL, ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.5.35",
 		Writer: "w1", Written: noon, DRVersion: "v0.2.0",
 	}
 }

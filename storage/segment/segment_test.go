@@ -39,7 +39,7 @@ func fullHeader() segment.Header {
 			{Position: 999, Revision: 500, CompactRevision: -1, Hash: 4294967295},
 			{Position: 1200, Revision: 501, CompactRevision: 400, Hash: 1},
 		},
-		Source: "wal", ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.5.35",
+		Source: segment.WAL, ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.5.35",
 		Writer: "9f2c", Written: after(4), DRVersion: "v0.2.0",
 	}
 }

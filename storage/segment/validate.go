@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -12,7 +13,7 @@ func (h Header) Validate() error {
 	if h.Format != Format {
 		return unknownFormat(h.Format)
 	}
-	if h.Source != "wal" {
+	if h.Source != WAL && h.Source != Watch {
 		return fmt.Errorf("source %q is unknown to this version of dr", h.Source)
 	}
 	for _, validate := range []func() error{
@@ -79,15 +80,35 @@ func (h Header) validateSpan() error {
 	if h.First == 0 || h.Last < h.First {
 		return fmt.Errorf("positions %d to %d are no span", h.First, h.Last)
 	}
-	if h.End.Position != h.Last || h.End.Term == 0 || !isHex(h.End.Digest, 64) {
+	if h.End.Position != h.Last || (h.End.Term == 0) != (h.Source == Watch) || !isHex(h.End.Digest, 64) {
 		return fmt.Errorf("end: position %d, term %d, digest %q do not describe the entry at %d",
 			h.End.Position, h.End.Term, h.End.Digest, h.Last)
+	}
+	if h.Source == Watch {
+		return h.validateChanges()
 	}
 	if h.Requests < 0 || h.Requests > 0 && uint64(h.Requests-1) > h.Last-h.First {
 		return fmt.Errorf("%d requests do not fit into positions %d to %d", h.Requests, h.First, h.Last)
 	}
 	if h.Requests == 0 && len(h.Marks) == 0 && len(h.Hashes) == 0 {
 		return errors.New("it is empty: no request, no mark")
+	}
+	if h.GuessedLeases != 0 {
+		return errors.New("it has guessedLeases, and is of a log that has the leases themselves")
+	}
+	return nil
+}
+
+// validateChanges: every revision has a change.
+func (h Header) validateChanges() error {
+	if h.Last > math.MaxInt64 {
+		return fmt.Errorf("position %d is no revision", h.Last)
+	}
+	if h.Requests < 0 || uint64(h.Requests) < h.Last-h.First+1 {
+		return fmt.Errorf("%d changes do not fill revisions %d to %d", h.Requests, h.First, h.Last)
+	}
+	if h.GuessedLeases < 0 || h.GuessedLeases > h.Requests {
+		return fmt.Errorf("guessedLeases %d is not between 0 and %d", h.GuessedLeases, h.Requests)
 	}
 	return nil
 }
@@ -105,6 +126,9 @@ func (h Header) validateMarks() error {
 		if m.Revision < 0 {
 			return fmt.Errorf("mark %d: revision %d is below zero", i, m.Revision)
 		}
+		if err := h.validateMark(m, before.CompactRevision); err != nil {
+			return fmt.Errorf("mark %d: %w", i, err)
+		}
 		if m.Position < before.Position || m.NotBefore.Before(before.NotBefore) || m.NotAfter.Before(before.NotAfter) {
 			return fmt.Errorf("mark %d goes back behind the one before", i)
 		}
@@ -121,6 +145,20 @@ func (h Header) validateMarks() error {
 	return nil
 }
 
+// validateMark: what marks of a log from Watch have, and others have not.
+func (h Header) validateMark(m Mark, compacted int64) error {
+	if h.Source == WAL && m.CompactRevision != 0 {
+		return errors.New("it has a compactRevision, and is of a log that has the compactions themselves")
+	}
+	if h.Source == Watch && uint64(m.Revision) != m.Position {
+		return fmt.Errorf("revision %d is not its position, %d", m.Revision, m.Position)
+	}
+	if m.CompactRevision < compacted || m.CompactRevision > max(m.Revision, 0) {
+		return fmt.Errorf("compactRevision %d is not between %d and %d", m.CompactRevision, compacted, m.Revision)
+	}
+	return nil
+}
+
 func (h Header) validateHashes() error {
 	var before uint64
 	for i, hash := range h.Hashes {
@@ -132,6 +170,9 @@ func (h Header) validateHashes() error {
 		}
 		if hash.Revision < 1 || hash.CompactRevision < -1 || hash.CompactRevision > hash.Revision {
 			return fmt.Errorf("hash %d: revision %d cannot have compactRevision %d", i, hash.Revision, hash.CompactRevision)
+		}
+		if h.Source == Watch && uint64(hash.Revision) != hash.Position {
+			return fmt.Errorf("hash %d: revision %d is not its position, %d", i, hash.Revision, hash.Position)
 		}
 		before = hash.Position
 	}
@@ -148,6 +189,9 @@ func (h Header) contains(position uint64) error {
 
 // validateNext says why a request at position, of that term, cannot stand behind before, if it cannot.
 func (h *Header) validateNext(before *Record, position, term uint64) error {
+	if h.Source == Watch {
+		return h.validateChange(before, position, term)
+	}
 	if position <= before.Position || position > h.Last {
 		return fmt.Errorf("a request at position %d is not between %d and %d", position, before.Position+1, h.Last)
 	}
@@ -158,12 +202,23 @@ func (h *Header) validateNext(before *Record, position, term uint64) error {
 	return nil
 }
 
+// validateChange: no revision is left out.
+func (h *Header) validateChange(before *Record, position, term uint64) error {
+	if position < h.First || position > h.Last || position < before.Position || position > before.Position+1 {
+		return fmt.Errorf("a change at revision %d does not follow revision %d", position, before.Position)
+	}
+	if term != 0 {
+		return fmt.Errorf("a change at revision %d has term %d", position, term)
+	}
+	return nil
+}
+
 // validateRequests says what is wrong with the requests that are to be the body behind h, if anything is.
 func (h Header) validateRequests(requests []Record) error {
 	before := h.start()
 	for _, r := range requests {
-		if r.Kind != Request {
-			return fmt.Errorf("a record of kind %d at position %d is no request", r.Kind, r.Position)
+		if r.Kind != before.Kind {
+			return fmt.Errorf("a record of kind %d at position %d is no request of source %s", r.Kind, r.Position, h.Source)
 		}
 		if len(r.Data) == 0 || len(r.Data) > maxData {
 			return fmt.Errorf("the request at position %d has %d bytes, allowed are 1 to %d", r.Position, len(r.Data), maxData)
@@ -173,11 +228,24 @@ func (h Header) validateRequests(requests []Record) error {
 		}
 		before = r
 	}
-	return nil
+	return h.validateLast(before)
 }
 
 // start stands in for the request before the first one.
-func (h Header) start() Record { return Record{Kind: Request, Position: h.First - 1} }
+func (h Header) start() Record {
+	if h.Source == Watch {
+		return Record{Kind: Change, Position: h.First - 1}
+	}
+	return Record{Kind: Request, Position: h.First - 1}
+}
+
+// validateLast says why last cannot be the last one, if it cannot.
+func (h *Header) validateLast(last Record) error {
+	if h.Source == Watch && last.Position != h.Last {
+		return fmt.Errorf("the last change is at revision %d, not at %d", last.Position, h.Last)
+	}
+	return nil
+}
 
 func (b Blob) validate() error {
 	if !isHex(b.SHA256, 64) {

@@ -86,7 +86,7 @@ func (b *bench) writeLog(requests int) error {
 	}
 	h := segment.Header{
 		Cluster: base.Cluster, Lineage: strings.Repeat("0123456789abcdef", 2), Seq: 1, First: base.RaftIndex + 1,
-		Source: "wal", ClusterID: base.ClusterID, Member: base.Member.ID, ServerVersion: base.EtcdVersion,
+		Source: segment.WAL, ClusterID: base.ClusterID, Member: base.Member.ID, ServerVersion: base.EtcdVersion,
 		Writer: "bench", DRVersion: "bench", Reason: "the first of this cluster",
 	}
 	random := rand.New(rand.NewPCG(3, 3))

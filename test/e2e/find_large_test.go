@@ -134,7 +134,7 @@ func (j job) writeLog(t *testing.T, requests, wanted int) (want []string) {
 	base := catalog.Backups[0]
 	h := segment.Header{
 		Cluster: base.Cluster, Lineage: strings.Repeat("0123456789abcdef", 2), Seq: 1, First: base.RaftIndex + 1,
-		Source: "wal", ClusterID: base.ClusterID, Member: base.Member.ID, ServerVersion: base.EtcdVersion,
+		Source: segment.WAL, ClusterID: base.ClusterID, Member: base.Member.ID, ServerVersion: base.EtcdVersion,
 		Writer: "test", DRVersion: "test", Reason: "the first of this cluster",
 	}
 	random := rand.New(rand.NewPCG(1, 1))

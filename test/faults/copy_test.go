@@ -135,7 +135,7 @@ func storeLog(t *testing.T, c *repository.Cluster, random io.Reader) {
 			Cluster: c.Name(), Lineage: lineage, Seq: n + 1, Previous: previous, First: 10*n + 1, Last: 10*n + 10,
 			End:    segment.End{Position: 10*n + 10, Term: 2, Digest: strings.Repeat("e", 64)},
 			Marks:  []segment.Mark{{Position: 10*n + 10, Interval: segment.Interval{NotBefore: at, NotAfter: at.Add(time.Second)}}},
-			Source: "wal", ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.7.3", Writer: "test", Written: at,
+			Source: segment.WAL, ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.7.3", Writer: "test", Written: at,
 		}
 		e, err := segment.Encode(h, []segment.Record{{Kind: segment.Request, Position: h.Last, Term: 2, Data: data}}, seal.Recipients{})
 		if err == nil {
