@@ -14,8 +14,8 @@ type Log struct {
 	Lineage string `json:"lineage"`
 	// Source is where it was read. A log from watch has neither users nor leases without keys: they are as in the backup.
 	Source segment.Source `json:"source"`
-	First   uint64 `json:"first"` // seq of the first segment
-	Last    uint64 `json:"last"`  // and of the last one
+	First  uint64         `json:"first"` // seq of the first segment
+	Last   uint64         `json:"last"`  // and of the last one
 	// Digest is that of Last's header. It pins all of them: each names the one before.
 	Digest   string `json:"digest"`
 	Segments int    `json:"segments"`

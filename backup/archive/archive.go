@@ -1,11 +1,12 @@
-// Package archive turns a member's log into segments in a repository, as it is written.
+// Package archive turns a cluster's log into segments in a repository, as it is written.
 //
-//	member/wal ── committed requests ──► pending ── flush ──► segment, sealed ──► Bucket.Put (create-only)
-//	member ────── Status ──► marks: which position, which revision, when
+//	member/wal ── committed requests ──┐
+//	watch ─────── whole revisions ─────┴─► pending ── flush ──► segment, sealed ──► (spool) ──► Bucket.Put (create-only)
+//	member ────── Status, reads ─────────► marks: which position, which revision, when
 //
-// One agent runs beside a member; several, beside several members, make one log: a lease says who works, and the
-// segments' names, which can be created only once, make sure of it. The member's own log is the spool: while the store
-// is away its files are kept open, and nothing is lost when etcd purges them.
+// An agent runs beside a member, or watches from anywhere. Several make one log: a lease says who works, and the
+// segments' names, which can be created only once, make sure of it. Beside a member its own log is the spool: while the
+// store is away its files are kept open, and nothing is lost when etcd purges them. For a watch a folder can be.
 package archive
 
 import (
@@ -36,15 +37,18 @@ var (
 
 // Config says which log to archive and how.
 type Config struct {
-	DataDir string         // the member's; only read
-	Etcd    cluster.Config // how to reach that member, and through it its cluster
+	Source  segment.Source
+	DataDir string         // WAL: the member's; only read
+	Etcd    cluster.Config // how to reach that member, and through it its cluster, or the cluster to watch
 	To      seal.Recipients
 
 	Flush       time.Duration // how long a request waits at most before it is on its way to the store
 	SegmentSize int           // bytes of requests after which they go at once
 	Lease       time.Duration // how long another agent waits before it takes over
 	HashEvery   time.Duration // how often the member is asked for its HashKV; 0: never
-	MaxWALs     int           // the member's --max-wals, for the headroom; 0: it purges nothing
+	MaxWALs     int           // WAL: the member's --max-wals, for the headroom; 0: it purges nothing
+	Spool       string        // Watch: the folder in which segments wait while the store is away; "": none
+	SpoolMax    int64         // bytes that it holds at most
 
 	Host    string // of this agent, for whoever looks at the lease
 	Version string // of dr
@@ -75,10 +79,26 @@ func (c Config) Validate() error {
 	case c.HashEvery < 0:
 		return fmt.Errorf("%w: --hash-every %s is below zero", ErrConfig, c.HashEvery)
 	}
+	if err := c.validateSource(); err != nil {
+		return err
+	}
+	return c.Etcd.Validate()
+}
+
+func (c Config) validateSource() error {
+	if c.Source == segment.Watch {
+		if c.Spool != "" && c.SpoolMax < int64(c.SegmentSize) {
+			return fmt.Errorf("%w: --spool-max %d is below --segment-size %d", ErrConfig, c.SpoolMax, c.SegmentSize)
+		}
+		return nil
+	}
+	if c.Spool != "" {
+		return fmt.Errorf("%w: --spool is for --source watch: beside a member its own log is the spool", ErrConfig)
+	}
 	if _, err := os.ReadDir(c.DataDir); err != nil {
 		return fmt.Errorf("%w: --data-dir: %w", ErrConfig, err)
 	}
-	return c.Etcd.Validate()
+	return nil
 }
 
 // Run archives until ctx ends, and then stores what is pending. It returns an error only for what trying again cannot
@@ -93,7 +113,12 @@ func Run(
 		config: c, to: to, report: report, writer: strings.ToLower(rand.Text()[:16]),
 		board: &board{tell: observe},
 	}
-	a.board.set(func(s *Status) { s.State, s.Cluster = Starting, to.Name() })
+	a.board.set(func(s *Status) { s.State, s.Source, s.Cluster = Starting, c.Source, to.Name() })
+	var err error
+	if a.spool, err = openSpool(c.Spool, to.Name(), c.SpoolMax); err != nil {
+		return err
+	}
+	defer a.spool.close()
 	defer a.snapshots.Wait()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		began := time.Now()
@@ -136,7 +161,9 @@ type archiver struct {
 	board     *board
 	snapshots sync.WaitGroup
 	lastHash  time.Time
-	breach    *breach // nil while this member's log continues the repository's
+	breach    *breach // nil while this source continues the repository's log
+	jumped    int64   // the revision that a watch has left out once, 0: none
+	spool     spool
 }
 
 func (a *archiver) note(format string, args ...any) {
@@ -149,13 +176,13 @@ func (a *archiver) warn(format string, args ...any) {
 
 // turn connects, waits for the lease, and archives until something breaks.
 func (a *archiver) turn(ctx context.Context) error {
-	member, log, err := a.open(ctx)
+	from, err := a.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer member.close()
-	defer log.Close()
-	lease, err := a.stand(ctx, member, log)
+	defer from.close()
+	a.board.set(func(s *Status) { s.Member = from.server().ID() })
+	lease, err := a.stand(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -163,28 +190,10 @@ func (a *archiver) turn(ctx context.Context) error {
 	keeping := a.keep(ctx, lease, lost)
 	defer keeping.Wait()
 	defer lost(nil)
-	w, err := a.begin(ctx, member, log)
+	w, err := a.begin(ctx, from)
 	if err != nil {
 		return err
 	}
-	defer w.log.Close()
 	defer w.end()
 	return w.follow(ctx)
-}
-
-// open finds the member and its log, and holds one against the other: the log of one member with the word of another
-// would prove nothing.
-func (a *archiver) open(ctx context.Context) (*member, *wal.Log, error) {
-	log, err := wal.Open(a.config.DataDir, segment.End{})
-	if err != nil {
-		return nil, nil, err
-	}
-	clusterID, memberID := log.IDs()
-	a.board.set(func(s *Status) { s.Member = fmt.Sprintf("%x", memberID) })
-	m, err := connect(ctx, a.config.Etcd, clusterID, memberID)
-	if err != nil {
-		log.Close()
-		return nil, nil, err
-	}
-	return m, log, nil
 }

@@ -34,9 +34,9 @@ type agent struct {
 
 func configOf(s *embedded.Server) archive.Config {
 	return archive.Config{
-		DataDir: s.DataDir,
-		Etcd:    cluster.Config{Endpoints: []string{s.URL}, DialTimeout: 5 * time.Second, CommandTimeout: 5 * time.Second},
-		Flush:   100 * time.Millisecond, SegmentSize: 1 << 20, Lease: time.Second, HashEvery: time.Hour, MaxWALs: 5,
+		Source: segment.WAL, DataDir: s.DataDir,
+		Etcd:  cluster.Config{Endpoints: []string{s.URL}, DialTimeout: 5 * time.Second, CommandTimeout: 5 * time.Second},
+		Flush: 100 * time.Millisecond, SegmentSize: 1 << 20, Lease: time.Second, HashEvery: time.Hour, MaxWALs: 5,
 		Host: "test", Version: "test",
 	}
 }

@@ -6,57 +6,53 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup/wal"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// breach is why the log in the repository cannot be continued from this member's. It is kept from turn to turn: other
-// agents are let try first.
-type breach struct {
-	why   string
-	end   segment.End // of what is stored, when it was found
-	from  uint64      // in the same lineage, go on at this position; 0: in a new one
-	since time.Time
-}
-
 // begin goes on where the repository ends, or begins anew where it cannot.
-func (a *archiver) begin(ctx context.Context, m *member, log *wal.Log) (*work, error) {
+func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	tail, err := a.to.LogTail(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &work{archiver: a, member: m, log: log, heardAt: time.Now(), began: time.Now()}
-	w.version = m.server.Status.Version
-	why, after := a.mustBeginAnew(m, tail)
+	w := &work{archiver: a, source: from, heardAt: time.Now(), tookAt: time.Now()}
+	w.version = from.version()
+	w.standOn(tail.Last)
+	if err := w.loadUnindexed(ctx, tail); err != nil {
+		return nil, err
+	}
+	if err := w.loadSpool(&tail); err != nil {
+		return nil, err
+	}
+	why, after := a.mustBeginAnew(from, tail)
 	if why != "" {
 		return w, w.beginLineage(ctx, why, after)
 	}
 	last := tail.Last
 	w.next = segment.Header{Lineage: last.Lineage, Seq: last.Seq + 1, Previous: last.Digest}
-	w.stored, w.pending = last.End, startAfter(last.End)
-	if n := len(last.Marks); n > 0 {
-		w.lastMark = last.Marks[n-1]
-	}
-	if err := w.loadUnindexed(ctx, tail); err != nil {
-		return nil, err
-	}
-	if err := log.Skip(last.End); err != nil {
-		return nil, w.broken(err)
-	}
+	w.pending = startAfter(last.End)
 	if b := a.breach; b != nil && b.from > 0 { // nobody has the part in between
-		log.Resume(b.from)
-		w.next.Reason = b.why
-		w.gap(ctx, b.why)
-		return w, nil
+		return w, w.gap(ctx, b)
+	}
+	if err := from.goOn(ctx, last.End); err != nil {
+		return nil, w.broken(err)
 	}
 	w.note("goes on with lineage %s behind position %d", last.Lineage, last.Last)
 	return w, w.needBase(ctx)
 }
 
+// standOn takes s for what is stored last.
+func (w *work) standOn(s repository.Segment) {
+	w.stored = s.End
+	if n := len(s.Marks); n > 0 {
+		w.lastMark = s.Marks[n-1]
+	}
+}
+
 // mustBeginAnew says why the log cannot be continued, "" if it can.
-func (a *archiver) mustBeginAnew(m *member, tail repository.Tail) (why string, after *segment.After) {
+func (a *archiver) mustBeginAnew(from source, tail repository.Tail) (why string, after *segment.After) {
 	last := tail.Last
 	if tail.Lineage == "" {
 		return "the first of this cluster", nil
@@ -73,25 +69,23 @@ func (a *archiver) mustBeginAnew(m *member, tail repository.Tail) (why string, a
 	switch {
 	case tail.Broken != nil:
 		return fmt.Sprintf("the log before cannot be continued: %v", tail.Broken), after
-	case !repository.SameClusterID(last.ClusterID, m.clusterID()):
-		return fmt.Sprintf("the cluster is another one: %s, before it was %s", m.clusterID(), last.ClusterID), after
+	case !repository.SameClusterID(last.ClusterID, from.clusterID()):
+		return fmt.Sprintf("the cluster is another one: %s, before it was %s", from.clusterID(), last.ClusterID), after
+	case last.Source != a.config.Source:
+		return fmt.Sprintf("the log before was read from %s, this one is from %s", last.Source, a.config.Source), after
 	case a.breach != nil && a.breach.from == 0:
 		return a.breach.why, after
 	}
 	return "", after
 }
 
-// beginLineage begins with the oldest entry that the member's log holds, so that backups which were taken before the
-// agent was started can be bases too.
 func (w *work) beginLineage(ctx context.Context, why string, after *segment.After) error {
 	w.next = segment.Header{Lineage: newLineage(), Seq: 1, Reason: why, After: after}
 	w.pending = startAfter(segment.End{})
-	w.log.Close()
-	log, err := wal.Open(w.config.DataDir, segment.End{})
-	if err != nil {
+	w.stored, w.unindexed = segment.End{}, nil
+	if err := w.source.restart(ctx); err != nil {
 		return err
 	}
-	w.log = log
 	w.breach = nil
 	w.lastHash = time.Time{}
 	w.warn("begins lineage %s: %s", w.next.Lineage, why)
@@ -103,28 +97,16 @@ func (w *work) beginLineage(ctx context.Context, why string, after *segment.Afte
 }
 
 // gap goes on in the same lineage behind positions that are not to be had.
-func (w *work) gap(ctx context.Context, why string) {
-	w.breach = nil
-	w.warn("records a gap: %s", why)
-	w.board.set(func(s *Status) { s.Gaps++ })
-	w.snapshot(ctx, why)
-}
-
-// broken remembers an error that says that this log does not continue the repository's, so that the next turn can begin
-// anew if no other agent's does. Other errors pass through.
-func (w *work) broken(err error) error {
-	b := &breach{why: err.Error(), end: w.stored, since: time.Now()}
-	switch gap, ok := errors.AsType[*wal.GapError](err); {
-	case ok && w.took:
-		b.from = gap.To + 1
-	case !ok && !errors.Is(err, wal.ErrForked):
+func (w *work) gap(ctx context.Context, b *breach) error {
+	if err := w.source.resume(ctx, b.from); err != nil {
 		return err
 	}
-	if old := w.breach; old != nil && old.end == b.end {
-		b.since = old.since
-	}
-	w.breach = b
-	return fmt.Errorf("%w: %w", errBreach, err)
+	w.next.Reason = b.why
+	w.breach = nil
+	w.warn("records a gap: %s", b.why)
+	w.board.set(func(s *Status) { s.Gaps++ })
+	w.snapshot(ctx, b.why)
+	return nil
 }
 
 // needBase takes a backup if the stretch that goes on has none before it, as after a snapshot that failed.
@@ -139,7 +121,9 @@ func (w *work) needBase(ctx context.Context) error {
 		}
 	}
 	for _, b := range c.Backups { // the log will reach it with the next segment
-		if repository.SameClusterID(b.ClusterID, w.member.clusterID()) && b.RaftIndex > w.stored.Position && b.Started.After(w.lastMark.NotBefore) && b.Usable() == nil {
+		begin, _ := b.Span(w.config.Source)
+		if repository.SameClusterID(b.ClusterID, w.source.clusterID()) && begin > w.stored.Position &&
+			b.Started.After(w.lastMark.NotBefore) && b.Usable() == nil {
 			return nil
 		}
 	}

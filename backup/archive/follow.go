@@ -10,16 +10,16 @@ import (
 func (w *work) follow(ctx context.Context) error {
 	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.stop = stop
+	if err := w.sendNext(storing); err != nil { // what an earlier run has left
+		return err
+	}
 	tick := time.NewTicker(w.pace())
 	defer tick.Stop()
 	for {
 		if err := w.step(ctx, storing); err != nil {
 			return errors.Join(err, w.drain(storing)) // what is committed may be in no other log
 		}
-		if w.cannotGoOn != nil {
-			if err := w.drain(storing); err != nil {
-				return err
-			}
+		if w.cannotGoOn != nil && len(w.queue) == 0 && len(w.pending.requests) == 0 {
 			return w.broken(w.cannotGoOn)
 		}
 		select {
@@ -29,6 +29,7 @@ func (w *work) follow(ctx context.Context) error {
 			if err := w.settle(storing, o); err != nil {
 				return err
 			}
+		case <-w.source.waiting():
 		case <-tick.C:
 		}
 	}
@@ -55,8 +56,10 @@ func (w *work) drain(storing context.Context) error {
 	timer := time.AfterFunc(drainTime, w.stop)
 	defer timer.Stop()
 	for w.storing != nil || len(w.pending.requests) > 0 {
-		if w.storing == nil {
-			w.send(storing)
+		if len(w.pending.requests) > 0 && (w.storing == nil || w.spool.has(w.pending.bytes)) {
+			if err := w.send(storing); err != nil {
+				return err
+			}
 		}
 		if err := w.settle(storing, <-w.storing); err != nil {
 			return err

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup/wal"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -17,17 +16,17 @@ const leaseJob = "archive"
 // Errors that end a turn and not the agent.
 var (
 	errLost   = errors.New("another agent has taken the lease")
-	errBreach = errors.New("this member's log does not continue the repository's")
+	errBreach = errors.New("the log in the repository cannot be continued")
 )
 
-// stand waits until this agent is the one that works: its member has a leader, nobody else holds the lease, and, if this
-// member's log lacks something, the other agents have had their chance. Meanwhile the log's files are kept open.
-func (a *archiver) stand(ctx context.Context, m *member, log *wal.Log) (repository.Lease, error) {
+// stand waits until this agent is the one that works: its member has a leader, nobody else holds the lease, and, if its
+// source lacks something, the other agents have had their chance. Meanwhile the files of a member's log are kept open.
+func (a *archiver) stand(ctx context.Context, from source) (repository.Lease, error) {
 	for {
-		if err := m.server.Confirm(ctx); err != nil {
+		if err := from.server().Confirm(ctx); err != nil {
 			return repository.Lease{}, err
 		}
-		if err := log.Hold(); err != nil {
+		if err := from.hold(); err != nil {
 			return repository.Lease{}, err
 		}
 		holder, problem, err := a.yields(ctx)

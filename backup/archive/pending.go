@@ -3,7 +3,6 @@ package archive
 import (
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup/wal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -13,6 +12,7 @@ type pending struct {
 	end         segment.End
 	requests    []segment.Record
 	bytes       int
+	guessed     int       // leases among them
 	since       time.Time // when the oldest request came in
 
 	marks  []segment.Mark // ascending; some may lie beyond last, for they are asked for while the log is read
@@ -25,7 +25,7 @@ func startAfter(end segment.End) pending {
 }
 
 // add appends a batch, which must follow what is there.
-func (p *pending) add(b wal.Batch, now time.Time) {
+func (p *pending) add(b segment.Batch, now time.Time) {
 	if len(p.requests) == 0 && len(b.Requests) > 0 {
 		p.since = now
 	}
@@ -34,6 +34,7 @@ func (p *pending) add(b wal.Batch, now time.Time) {
 	}
 	p.last, p.end = b.Last, b.End
 	p.requests = append(p.requests, b.Requests...)
+	p.guessed += b.GuessedLeases
 	for _, r := range b.Requests {
 		p.bytes += len(r.Data)
 	}

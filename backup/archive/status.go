@@ -23,10 +23,11 @@ type Status struct {
 	State   State  `json:"state"`
 	Problem string `json:"problem,omitempty"`
 
-	Cluster string `json:"cluster"`
-	Member  string `json:"member,omitempty"` // whose log it reads: id in hex
-	Holder  string `json:"holder,omitempty"` // who works, where this agent stands by
-	Lineage string `json:"lineage,omitempty"`
+	Cluster string         `json:"cluster"`
+	Source  segment.Source `json:"source"`
+	Member  string         `json:"member,omitempty"` // whose log it reads, or whom it watches: id in hex
+	Holder  string         `json:"holder,omitempty"` // who works, where this agent stands by
+	Lineage string         `json:"lineage,omitempty"`
 
 	Durable     uint64    `json:"durable"`              // last position that is stored, 0: none yet
 	DurableAt   time.Time `json:"durableAt,omitzero"`   // when it was stored
@@ -41,7 +42,8 @@ type Status struct {
 	Taken           int64 `json:"taken"`    // segments that another agent had stored before
 	Failures        int64 `json:"failures"` // of the store, since the agent started
 
-	Headroom Headroom `json:"headroom"`
+	Headroom Headroom `json:"headroom"` // source wal
+	Spool    Spool    `json:"spool"`    // source watch
 }
 
 // Headroom is how far the archive is from losing something to etcd's purge, were this agent to stop.

@@ -10,26 +10,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// outcome is what became of one segment.
-type outcome struct {
-	stored repository.Segment
-	err    error
-}
-
-// send puts what is pending on its way. One segment at a time: each names the one before.
-func (w *work) send(ctx context.Context) {
-	p := w.pending.cut()
-	h := w.header(p)
-	w.storing = make(chan outcome, 1)
-	go func() { w.storing <- w.store(ctx, h, p.requests) }()
-}
-
 // header is the next segment's, for p. Times never go back in a lineage, whatever the clocks of its agents say.
 func (w *work) header(p pending) segment.Header {
 	h := w.next
-	h.Cluster, h.Source, h.ServerVersion = w.to.Name(), segment.WAL, w.version
-	h.First, h.Last, h.End = p.first, p.last, p.end
-	h.ClusterID, h.Member = w.member.clusterID(), w.member.server.ID()
+	h.Cluster, h.Source, h.ServerVersion = w.to.Name(), w.config.Source, w.version
+	h.First, h.Last, h.End, h.GuessedLeases = p.first, p.last, p.end, p.guessed
+	h.ClusterID, h.Member = w.source.clusterID(), w.source.server().ID()
 	h.Writer, h.Written, h.DRVersion = w.writer, time.Now().UTC(), w.config.Version
 	for _, hash := range p.hashes {
 		if hash.Position+1 >= p.first {
@@ -46,25 +32,29 @@ func (w *work) header(p pending) segment.Header {
 	return h
 }
 
-// store seals a segment and puts it into the repository, however long that takes.
-func (w *work) store(ctx context.Context, h segment.Header, requests []segment.Record) outcome {
-	encoded, err := segment.Encode(h, requests, w.config.To)
-	if err == nil {
-		encoded, err = encoded.Signed(w.to.Policy().Key)
-	}
-	if err != nil {
-		return outcome{err: err}
-	}
+// store puts a segment into the repository, however long that takes.
+func (w *work) store(ctx context.Context, e segment.Encoded) error {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		err := w.storeOnce(ctx, encoded)
+		err := w.storeOnce(ctx, e)
 		if err == nil || isTaken(err) || ctx.Err() != nil {
-			return outcome{repository.SegmentOf(encoded), err}
+			return err
 		}
-		w.warn("segment %d of lineage %s is not stored yet, the member's log keeps it: %v", h.Seq, h.Lineage, err)
+		w.warn("segment %d of lineage %s is not stored yet, %s keeps it: %v", e.Header.Seq, e.Header.Lineage, w.keeper(), err)
 		w.away.Store(err.Error())
 		w.board.set(func(s *Status) { s.Failures++ })
 		_ = sleep(ctx, wait) // the next try says if ctx has ended
 	}
+}
+
+// keeper is what holds what cannot be stored yet.
+func (w *work) keeper() string {
+	switch {
+	case w.config.Source == segment.WAL:
+		return "the member's log"
+	case w.config.Spool != "":
+		return "the spool"
+	}
+	return "memory, and behind that the cluster until it compacts,"
 }
 
 // storeTime is what one try may take: a store that accepts and never answers must not end the archive.
@@ -82,22 +72,26 @@ func isTaken(err error) bool {
 }
 
 // settle takes note of what became of the segment on its way.
-func (w *work) settle(ctx context.Context, o outcome) error {
+func (w *work) settle(ctx context.Context, outcome error) error {
 	w.storing = nil
 	w.away.Store("")
-	if isTaken(o.err) {
+	if isTaken(outcome) {
 		w.board.set(func(s *Status) { s.Taken++ })
-		return fmt.Errorf("%w: %v", errTaken, o.err) // damage there is no damage of the member's log
+		return w.clearSpool(fmt.Errorf("%w: %v", errTaken, outcome)) // damage there is no damage of the member's log
 	}
-	if o.err != nil {
-		return o.err
+	if outcome != nil {
+		return outcome
 	}
-	s := o.stored
-	w.stored = s.End
-	if n := len(s.Marks); n > 0 {
-		w.lastMark = s.Marks[n-1]
+	s, err := w.dequeue()
+	if err != nil {
+		return err
 	}
-	w.next.Seq, w.next.Previous, w.next.Reason, w.next.After = s.Seq+1, s.Digest, "", nil
+	if s.Lineage == w.next.Lineage {
+		w.stored = s.End
+	}
+	if s.Seq == 1 {
+		w.unindexed = nil
+	}
 	w.unindexed = append(w.unindexed, s)
 	w.board.set(func(b *Status) {
 		b.Durable, b.DurableAt = s.Last, time.Now().UTC()
@@ -105,8 +99,18 @@ func (w *work) settle(ctx context.Context, o outcome) error {
 		b.StoredRequests += int64(s.Requests)
 		b.StoredBytes += s.Size
 	})
-	w.log.Release(s.Last)
-	return w.index(ctx)
+	w.source.release(s.Last)
+	return errors.Join(w.index(ctx), w.sendNext(ctx))
+}
+
+// dequeue takes out the segment that was on its way.
+func (w *work) dequeue() (repository.Segment, error) {
+	first := w.queue[0]
+	w.queue = w.queue[1:]
+	if first.encoded != nil {
+		return first.Segment, nil
+	}
+	return first.Segment, w.spool.remove(first.Segment)
 }
 
 // An index is written when it saves a listing much.
@@ -120,8 +124,8 @@ func (w *work) index(ctx context.Context) error {
 	if len(w.unindexed) < 2 || len(w.unindexed) < indexSegments && time.Since(w.unindexed[0].Written) < indexAge {
 		return nil
 	}
-	if err := w.to.StoreIndex(ctx, w.next.Lineage, w.unindexed); err != nil {
-		w.warn("the index of lineage %s is not stored: %v", w.next.Lineage, err)
+	if err := w.to.StoreIndex(ctx, w.unindexed[0].Lineage, w.unindexed); err != nil {
+		w.warn("the index of lineage %s is not stored: %v", w.unindexed[0].Lineage, err)
 		return nil
 	}
 	w.unindexed = nil

@@ -60,7 +60,7 @@ func (c Config) loginFailed(ctx context.Context, endpoint string, err error) err
 	// Where the server's clock runs out first, it is the server that says so, and 3.4 without a code.
 	late := strings.Contains(err.Error(), context.DeadlineExceeded.Error()) || errors.Is(err, rpctypes.ErrTimeout)
 	if c.User == "" || !late {
-		return explain(err)
+		return Explain(err)
 	}
 	c.User, c.Password = "", ""
 	s, obstacle := connect(ctx, c, endpoint)
@@ -77,7 +77,7 @@ func (c Config) loginFailed(ctx context.Context, endpoint string, err error) err
 // statusFailed adds the cure where a TLS server hung up on the client. It says why, but what it has not read yet may
 // turn that into a broken connection.
 func (c Config) statusFailed(endpoint string, err error) error {
-	err = explain(err)
+	err = Explain(err)
 	if !c.encrypts(endpoint) {
 		return err
 	}
@@ -92,8 +92,8 @@ func (c Config) statusFailed(endpoint string, err error) error {
 // errUsers: nobody is logged in where users are enabled.
 var errUsers = errors.New("etcd has users enabled: give --user, or a client certificate whose CN is one")
 
-// explain names the cure of the errors that a wrong login gives, and shortens gRPC's.
-func explain(err error) error {
+// Explain names the cure of the errors of etcd's client that a wrong login gives, and shortens gRPC's.
+func Explain(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return fmt.Errorf("etcd refuses this user and password: %w", err)
@@ -121,7 +121,7 @@ func (s *Server) members(ctx context.Context) ([]repository.Member, error) {
 	defer cancel()
 	answer, err := s.client.MemberList(ctx, clientv3.WithSerializable())
 	if err != nil {
-		return nil, explain(err)
+		return nil, Explain(err)
 	}
 	members := make([]repository.Member, len(answer.Members))
 	for i, m := range answer.Members {
@@ -161,7 +161,7 @@ func (s *Server) alarms(ctx context.Context) ([]string, error) {
 	defer cancel()
 	answer, err := s.remote.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_GET})
 	if err != nil {
-		return nil, fmt.Errorf("list alarms at %s: %w", s.Endpoint, explain(err))
+		return nil, fmt.Errorf("list alarms at %s: %w", s.Endpoint, Explain(err))
 	}
 	var names []string
 	for _, alarm := range answer.Alarms {
@@ -198,7 +198,7 @@ func (s *Server) HashKV(ctx context.Context, revision int64) (repository.HashKV,
 		case rpctypes.ErrCompacted:
 			err = ErrCompacted
 		}
-		return repository.HashKV{}, fmt.Errorf("hash the key space of %s at revision %d: %w", s.Endpoint, revision, explain(err))
+		return repository.HashKV{}, fmt.Errorf("hash the key space of %s at revision %d: %w", s.Endpoint, revision, Explain(err))
 	}
 	return repository.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
@@ -229,7 +229,7 @@ func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	return s.noAccess, fmt.Errorf("ask %s whether users are enabled: %w", s.Endpoint, explain(err))
+	return s.noAccess, fmt.Errorf("ask %s whether users are enabled: %w", s.Endpoint, Explain(err))
 }
 
 const (
@@ -247,11 +247,11 @@ func (s *Server) Kubernetes(ctx context.Context) (kubernetes, encrypted bool, er
 	keys, err := s.client.Get(ctx, kubernetesPrefix,
 		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1), clientv3.WithSerializable())
 	if err != nil || len(keys.Kvs) == 0 {
-		return false, false, explain(err)
+		return false, false, Explain(err)
 	}
 	secrets, err := s.client.Get(ctx, kubernetesSecrets, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithSerializable())
 	if err != nil || len(secrets.Kvs) == 0 {
-		return true, false, explain(err)
+		return true, false, Explain(err)
 	}
 	value := secrets.Kvs[0].Value
 	return true, len(value) >= len(encryptedPrefix) && string(value[:len(encryptedPrefix)]) == encryptedPrefix, nil

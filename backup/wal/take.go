@@ -6,31 +6,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Batch is a run of committed entries.
-type Batch struct {
-	First, Last uint64      // the positions that it covers, both inclusive; 0: none
-	End         segment.End // of the entry at Last
-	// Requests are those entries that change the database. The others are raft's own and those about the membership.
-	Requests []segment.Record
-}
-
 // Take returns the committed entries that were not taken yet, up to about maxBytes of them and at least one; if there is
-// none, an empty Batch. It fails with
+// none, an empty batch. It fails with
 //   - *GapError if the next position is not to be had from this log. The same error comes until Resume or Skip.
 //   - ErrForked if the entry that the log was to go on from is another one.
 //   - ErrUnknown if the next entry is no request that this version knows.
-func (l *Log) Take(maxBytes int) (Batch, error) {
+func (l *Log) Take(maxBytes int) (segment.Batch, error) {
 	h := &l.history
 	if l.err == nil {
 		l.err = h.err
 	}
 	if l.err != nil {
-		return Batch{}, l.err
+		return segment.Batch{}, l.err
 	}
 	if err := l.seek(); err != nil {
-		return Batch{}, err
+		return segment.Batch{}, err
 	}
-	var b Batch
+	var b segment.Batch
 	var last item
 	for size := 0; h.ready() && !h.held[0].missing && (b.First == 0 || size < maxBytes); {
 		request, err := classify(h.held[0])
@@ -42,7 +34,7 @@ func (l *Log) Take(maxBytes int) (Batch, error) {
 		}
 		last = h.pop()
 		size += len(last.data)
-		b.add(last, request)
+		add(&b, last, request)
 	}
 	if b.First != 0 {
 		b.End = last.end()
@@ -77,7 +69,7 @@ func (h *history) ready() bool {
 	return len(h.held) > 0 && h.held[0].index <= h.commit && h.commit >= h.anchor.Position
 }
 
-func (b *Batch) add(it item, request bool) {
+func add(b *segment.Batch, it item, request bool) {
 	if b.First == 0 {
 		b.First = it.index
 	}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/server"
@@ -18,29 +20,41 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 func (a *app) archive() *cobra.Command {
 	var config archive.Config
-	var source, listen string
+	var listen, spoolMax string
 	var to sealFlags
 	cmd := &cobra.Command{
 		Use:   "archive",
-		Short: "Archive a member's log as it is written, so that any revision or second can be restored",
-		Long: `archive runs beside a member, reads its log (member/wal, read-only), and stores every committed request in the
-repository within about --flush. With a backup before it, dr restore --to and --to-revision then reach any point between.
+		Short: "Archive a cluster's log as it is written, so that any revision or second can be restored",
+		Long: `archive stores every committed request in the repository within about --flush. With a backup before it, dr restore --to
+and --to-revision then reach any point between.
 
-Run one beside each member: a lease says which one works, and another takes over within --lease when it stops. While the
-store is away the member's own log is the spool. What cannot be archived any more is recorded as a gap, and a backup is
-taken at once. --listen serves /status, /metrics and /healthz.`,
+--source wal runs beside a member and reads its log (member/wal, read-only): it has everything. Run one beside each member:
+a lease says which one works, and another takes over within --lease when it stops. While the store is away the member's own
+log is the spool.
+
+--source watch needs nothing but the client's port: it watches all keys, from anywhere, as a user with the role root where
+users are enabled. It does not see users and roles, leases without keys, and alarms: a restore has them as its backup had
+them. While the store is away, changes wait in --spool, and behind that in the cluster itself until it compacts them.
+
+What cannot be archived any more is recorded as a gap, and a backup is taken at once. --listen serves /status, /metrics and
+/healthz.`,
 		Example: `  dr archive --repo file:///var/backups/etcd --cluster prod --recipient age1… --data-dir /var/lib/etcd \
-    --endpoints https://127.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
+    --endpoints https://127.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key
+  dr archive --repo s3://backups/etcd --cluster prod --recipient age1… --source watch --spool /var/lib/dr/spool \
+    --endpoints https://10.0.0.1:2379,https://10.0.0.2:2379 --cacert ca.crt --cert client.crt --key client.key`,
 		Args: noArgs,
 	}
 	etcd := cluster.AddFlags(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&source, "source", "wal", "where the log is read: wal, the member's data dir")
-	flags.StringVar(&config.DataDir, "data-dir", "", "the member's data dir; it is only read")
+	flags.StringVar((*string)(&config.Source), "source", string(segment.WAL), "where the log is read: wal, the member's data dir, or watch, the client's port")
+	flags.StringVar(&config.DataDir, "data-dir", "", "with --source wal: the member's data dir; it is only read")
+	flags.StringVar(&config.Spool, "spool", "", "with --source watch: a folder in which segments wait, sealed, while the store is away")
+	flags.StringVar(&spoolMax, "spool-max", "2GiB", "how much the spool holds at most")
 	flags.DurationVar(&config.Flush, "flush", 2*time.Second, "how long a request waits at most before it is on its way to the store")
 	flags.IntVar(&config.SegmentSize, "segment-size", 8<<20, "bytes of requests after which they go at once")
 	flags.DurationVar(&config.Lease, "lease", 10*time.Second, "how long another agent waits before it takes over")
@@ -55,13 +69,17 @@ taken at once. --listen serves /status, /metrics and /healthz.`,
 	a.outputFlag(cmd)
 	cmd.AddCommand(a.archiveVerify())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if source != "wal" {
-			return usagef("--source %s: use wal", source)
+		if config.Source != segment.WAL && config.Source != segment.Watch {
+			return usagef("--source %s: use wal or watch", config.Source)
 		}
-		if config.DataDir == "" {
-			return usagef("no log: name the member's data dir with --data-dir")
+		if config.Source == segment.WAL && config.DataDir == "" {
+			return usagef("no log: name the member's data dir with --data-dir, or use --source watch")
 		}
-		var err error
+		most, err := humanize.ParseBytes(spoolMax)
+		if err != nil || most > math.MaxInt64 {
+			return usagef("--spool-max %s: use a form like 2GiB", spoolMax)
+		}
+		config.SpoolMax = int64(most)
 		if config.To, err = to.load(); err != nil {
 			return err
 		}

@@ -270,3 +270,17 @@ func (r *Reader) explain(err error) error {
 func (r *Reader) Close() error { return r.opened.Close() }
 
 func damaged(err error) error { return fmt.Errorf("%w: %w", storage.ErrDamaged, err) }
+
+// Whole takes a segment's bytes for what Encode gave, if they are that: header and sealed body, and nothing else. Else the
+// error matches storage.ErrDamaged.
+func Whole(p []byte) (Encoded, error) {
+	r := bytes.NewReader(p)
+	h, digest, err := ReadHeader(r)
+	if err != nil {
+		return Encoded{}, err
+	}
+	if body := p[len(p)-r.Len():]; blobOf(body) != h.Stored {
+		return Encoded{}, fmt.Errorf("%w: its sealed body is not what its header says", storage.ErrDamaged)
+	}
+	return Encoded{Header: h, Digest: digest, Bytes: p}, nil
+}

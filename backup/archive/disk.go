@@ -1,0 +1,212 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// disk is the log of a member beside which the agent runs, and the member as it answers for itself.
+type disk struct {
+	config  Config
+	cluster *cluster.Cluster
+	member  *cluster.Server
+	log     *wal.Log
+	heard   string // the server's version
+	began   time.Time
+}
+
+// openDisk finds the member and its log, and holds one against the other: the log of one member with the word of another
+// would prove nothing.
+func openDisk(ctx context.Context, config Config) (source, error) {
+	log, err := wal.Open(config.DataDir, segment.End{})
+	if err != nil {
+		return nil, err
+	}
+	d := &disk{config: config, log: log, began: time.Now()}
+	if err := d.connect(ctx); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// connect finds the member whose log it is among the endpoints.
+func (d *disk) connect(ctx context.Context) (err error) {
+	if d.cluster, err = cluster.Connect(ctx, d.config.Etcd); err != nil {
+		return err
+	}
+	clusterID, memberID := d.log.IDs()
+	if d.cluster.ID != clusterID {
+		return fmt.Errorf("%w: the log in --data-dir is of cluster %x, the endpoints are of cluster %x",
+			ErrConfig, clusterID, d.cluster.ID)
+	}
+	for _, s := range d.cluster.Servers {
+		if s.MemberID == memberID {
+			d.member, d.heard = s, s.Status.Version
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: member %x, whose log is in --data-dir, does not answer at the endpoints", cluster.ErrSilent, memberID)
+}
+
+func (d *disk) server() *cluster.Server  { return d.member }
+func (d *disk) clusterID() string        { return fmt.Sprintf("%x", d.cluster.ID) }
+func (d *disk) version() string          { return d.heard }
+func (d *disk) name() string             { return "the member's log in " + d.config.DataDir }
+func (d *disk) hold() error              { return d.log.Hold() }
+func (d *disk) waiting() <-chan struct{} { return nil }
+func (d *disk) release(position uint64)  { d.log.Release(position) }
+
+func (d *disk) close() {
+	d.log.Close()
+	if d.cluster != nil {
+		d.cluster.Close()
+	}
+}
+
+func (d *disk) goOn(_ context.Context, after segment.End) error { return d.log.Skip(after) }
+
+func (d *disk) resume(_ context.Context, from uint64) error {
+	d.log.Resume(from)
+	return nil
+}
+
+// restart goes back to the oldest entry that the member's log holds, so that backups which were taken before the agent was
+// started can be bases too.
+func (d *disk) restart(context.Context) error {
+	d.log.Close()
+	log, err := wal.Open(d.config.DataDir, segment.End{})
+	if err != nil {
+		return err
+	}
+	d.log = log
+	return nil
+}
+
+// take reads on only when nothing is left of what was read: memory stays bounded, however far behind it is.
+func (d *disk) take(_ context.Context, maxBytes int) (segment.Batch, error) {
+	var readErr error
+	for more := true; ; {
+		batch, err := d.log.Take(maxBytes)
+		switch {
+		case err != nil:
+			return segment.Batch{}, err
+		case batch.Last != 0:
+			return batch, d.refusePasswords(batch)
+		case !more:
+			return segment.Batch{}, readErr
+		}
+		more, readErr = d.log.Read()
+	}
+}
+
+// refusePasswords keeps passwords, which servers before 3.5 write into their log as they are, out of a repository that
+// anybody can read.
+func (d *disk) refusePasswords(b segment.Batch) error {
+	if d.config.To.Seal().Encryption != "" {
+		return nil
+	}
+	for _, r := range b.Requests {
+		if wal.HoldsPassword(r.Data) {
+			return fmt.Errorf("%w: the log of this etcd %s holds users' passwords in plain text: archive it with --recipient", ErrRefused, d.heard)
+		}
+	}
+	return nil
+}
+
+// word is what a member said of its log. Entries up to applied are committed if the one at applied is of that term: the
+// term was asked for later, so whoever led then has them (see wal.Log.Confirm).
+type word struct {
+	applied, term uint64
+	committed     uint64
+	revision      int64 // of the key space right after committed; 0: not known
+}
+
+// ask takes two Status calls. A server reads its revision first, then what is committed, then what is applied
+// (etcdserver/api/v3rpc, Status). So if the second call's committed index is the first's applied one, nothing was
+// committed between the two, and the second's revision is exactly that after this index.
+func (d *disk) ask(ctx context.Context) (word, error) {
+	first, err := d.member.Now(ctx)
+	if err != nil {
+		return word{}, err
+	}
+	second, err := d.member.Now(ctx)
+	if err != nil {
+		return word{}, err
+	}
+	d.heard = second.Version
+	w := word{applied: first.RaftAppliedIndex, term: second.RaftTerm, committed: second.RaftIndex}
+	if second.RaftIndex == first.RaftAppliedIndex {
+		w.revision = second.Header.Revision
+	}
+	return w, nil
+}
+
+// listen asks when something is there that the log itself does not say is committed, which it may not do for minutes on
+// an idle cluster.
+func (d *disk) listen(ctx context.Context) (asked bool, err error) {
+	if d.log.Backlog().Held == 0 {
+		return false, nil
+	}
+	word, err := d.ask(ctx)
+	if err != nil {
+		return true, err
+	}
+	d.log.Confirm(word.applied, word.term)
+	return true, nil
+}
+
+// markTries is how often a mark asks for a moment at which the revision is known: a busy member is rarely still.
+const markTries = 4
+
+func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
+	mark := segment.Mark{Interval: segment.Interval{NotBefore: time.Now().UTC()}}
+	if err := d.member.Confirm(ctx); err != nil {
+		return segment.Mark{}, err
+	}
+	var w word
+	var err error
+	for range markTries {
+		if w, err = d.ask(ctx); err != nil {
+			return segment.Mark{}, err
+		}
+		mark.Position, mark.Revision, mark.NotAfter = w.committed, w.revision, time.Now().UTC()
+		if mark.Revision > 0 {
+			break
+		}
+	}
+	d.log.Confirm(w.applied, w.term)
+	return mark, nil
+}
+
+// hash asks for the HashKV of the newest revision. What made that revision had been committed when it was named.
+func (d *disk) hash(ctx context.Context) (segment.Hash, error) {
+	now, err := d.member.Now(ctx)
+	if err != nil {
+		return segment.Hash{}, err
+	}
+	h, err := d.member.HashKV(ctx, now.Header.Revision)
+	if err != nil {
+		return segment.Hash{}, err
+	}
+	return segment.Hash{
+		Position: now.RaftIndex, Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
+	}, nil
+}
+
+// headroom guesses from the member's pace since this turn began.
+func (d *disk) headroom() Headroom {
+	b := d.log.Backlog()
+	h := Headroom{Files: b.Files, UnlinkedBytes: b.UnlinkedBytes}
+	left, purges := b.UntilPurge(d.config.MaxWALs)
+	pace := float64(b.Read) / time.Since(d.began).Seconds()
+	if h.Purges = purges; purges && pace > 0 {
+		h.Seconds = float64(left) / pace
+	}
+	return h
+}

@@ -1,0 +1,105 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// waiting is a segment that was cut and is not stored yet.
+type waiting struct {
+	repository.Segment
+	encoded *segment.Encoded // nil: it is in the spool
+}
+
+// send cuts what is pending, and puts it on its way. One segment at a time: if one is not stored, those behind it must not
+// be. So they wait in the spool, if there is one, and so does the first then: it is what the others continue.
+func (w *work) send(ctx context.Context) error {
+	p := w.pending.cut()
+	e, err := segment.Encode(w.header(p), p.requests, w.config.To)
+	if err == nil {
+		e, err = e.Signed(w.to.Policy().Key)
+	}
+	if err != nil {
+		return err
+	}
+	w.queue = append(w.queue, waiting{repository.SegmentOf(e), &e})
+	w.cutUpTo(w.queue[len(w.queue)-1].Segment)
+	if len(w.queue) > 1 {
+		w.spoolQueue()
+	}
+	return w.sendNext(ctx)
+}
+
+// cutUpTo takes s for the last one that was cut.
+func (w *work) cutUpTo(s repository.Segment) {
+	if n := len(s.Marks); n > 0 {
+		w.lastMark = s.Marks[n-1]
+	}
+	w.next.Seq, w.next.Previous, w.next.Reason, w.next.After = s.Seq+1, s.Digest, "", nil
+}
+
+// spoolQueue moves what waits in memory into the spool. Where that fails it stays in memory, and no more is cut.
+func (w *work) spoolQueue() {
+	for i := range w.queue {
+		one := &w.queue[i]
+		if one.encoded == nil || w.spool.dir == "" {
+			continue
+		}
+		if err := w.spool.put(*one.encoded); err != nil {
+			w.warn("%v", err)
+			return
+		}
+		one.encoded = nil
+	}
+}
+
+// sendNext puts the first that waits on its way, unless one is.
+func (w *work) sendNext(ctx context.Context) error {
+	if w.storing != nil || len(w.queue) == 0 {
+		return nil
+	}
+	e := w.queue[0].encoded
+	if e == nil {
+		read, err := w.spool.get(w.queue[0].Header)
+		if err != nil {
+			return fmt.Errorf("what was in the spool is lost, and read again as far as the cluster has it: %w", w.clearSpool(err))
+		}
+		e = &read
+	}
+	w.storing = make(chan error, 1)
+	go func(e segment.Encoded) { w.storing <- w.store(ctx, e) }(*e)
+	return nil
+}
+
+// loadSpool goes on behind what an earlier run has left in the spool, if that continues the log: tail is as if it were
+// stored.
+func (w *work) loadSpool(tail *repository.Tail) error {
+	following, err := w.spool.goOn(*tail)
+	if err != nil || len(following) == 0 {
+		return err
+	}
+	for _, s := range following {
+		w.queue = append(w.queue, waiting{Segment: s})
+		w.cutUpTo(s)
+	}
+	last := following[len(following)-1]
+	tail.Lineage, tail.Last, tail.Broken = last.Lineage, last, nil
+	w.note("%d segments wait in the spool, from an earlier run", len(following))
+	return nil
+}
+
+// clearSpool removes what can never be stored.
+func (w *work) clearSpool(why error) error {
+	for _, one := range w.queue {
+		if one.encoded == nil {
+			if err := w.spool.remove(one.Segment); err != nil {
+				w.warn("%v", err)
+			}
+		}
+	}
+	w.queue = nil
+	return why
+}

@@ -1,0 +1,208 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// spoolEvery is how long changes wait for each other while the store is away.
+const spoolEvery = 10 * time.Second
+
+// spool is a folder with segments that the store does not take yet. They are what will be stored, sealed as there. The
+// zero spool holds nothing.
+type spool struct {
+	dir      string
+	max      int64
+	bytes    int64
+	segments int
+	lock     *fileutil.LockedFile
+}
+
+// Spool is what waits in the spool, for a store that is away.
+type Spool struct {
+	Segments int   `json:"segments"`
+	Bytes    int64 `json:"bytes"`
+	Max      int64 `json:"max"` // 0: there is no spool
+}
+
+// openSpool takes the cluster's own folder within dir. Two agents would take each other's segments for their own.
+func openSpool(dir, cluster string, most int64) (spool, error) {
+	if dir == "" {
+		return spool{}, nil
+	}
+	s := spool{dir: filepath.Join(dir, cluster), max: most}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return spool{}, fmt.Errorf("%w: --spool: %w", ErrConfig, err)
+	}
+	lock, err := fileutil.TryLockFile(filepath.Join(s.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, fileutil.ErrLocked) {
+		return spool{}, fmt.Errorf("%w: --spool: another agent works in %s: give each its own folder", ErrConfig, s.dir)
+	}
+	if err != nil {
+		return spool{}, fmt.Errorf("%w: --spool: lock %s: %w", ErrConfig, s.dir, err)
+	}
+	s.lock = lock
+	return s, nil
+}
+
+func (s *spool) close() error {
+	if s.lock == nil {
+		return nil
+	}
+	return s.lock.Close()
+}
+
+// has reports whether there is room for so many bytes of changes. Sealed they are hardly ever more.
+func (s *spool) has(bytes int) bool { return s.dir != "" && s.bytes+int64(bytes) <= s.max }
+
+func (s *spool) status() Spool { return Spool{Segments: s.segments, Bytes: s.bytes, Max: s.max} }
+
+const spoolSuffix = ".seg"
+
+func (s *spool) path(h segment.Header) string {
+	return filepath.Join(s.dir, fmt.Sprintf("%s-%016x%s", h.Lineage, h.Seq, spoolSuffix))
+}
+
+// put writes a segment so that it is there whole or not at all.
+func (s *spool) put(e segment.Encoded) error {
+	path := s.path(e.Header)
+	if err := writeSynced(path+".part", e.Bytes); err != nil {
+		return errors.Join(fmt.Errorf("spool segment %d: %w", e.Header.Seq, err), os.Remove(path+".part"))
+	}
+	if err := os.Rename(path+".part", path); err != nil {
+		return fmt.Errorf("spool segment %d: %w", e.Header.Seq, err)
+	}
+	s.bytes += int64(len(e.Bytes))
+	s.segments++
+	return nil
+}
+
+func writeSynced(path string, p []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(p)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// get reads a segment back, and holds it against its header.
+func (s *spool) get(h segment.Header) (segment.Encoded, error) {
+	p, err := os.ReadFile(s.path(h))
+	if err != nil {
+		return segment.Encoded{}, fmt.Errorf("read segment %d from the spool: %w", h.Seq, err)
+	}
+	e, err := segment.Whole(p)
+	if err != nil {
+		return segment.Encoded{}, fmt.Errorf("read segment %d from the spool: %s: %w", h.Seq, s.path(h), err)
+	}
+	return e, nil
+}
+
+// remove lets go of a segment that is stored.
+func (s *spool) remove(spooled repository.Segment) error {
+	if err := os.Remove(s.path(spooled.Header)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove segment %d from the spool: %w", spooled.Seq, err)
+	}
+	s.bytes -= spooled.Size
+	s.segments--
+	return nil
+}
+
+// goOn finds the segments that continue the log behind tail, in order, and removes all others: what they hold is in the
+// log already, or is read again.
+func (s *spool) goOn(tail repository.Tail) (following []repository.Segment, err error) {
+	s.bytes, s.segments = 0, 0
+	if s.dir == "" {
+		return nil, nil
+	}
+	found, err := s.list()
+	if err != nil {
+		return nil, err
+	}
+	var useless []string
+	for _, one := range found {
+		if !continues(tail, one.Segment) {
+			useless = append(useless, one.path)
+			continue
+		}
+		following = append(following, one.Segment)
+		tail.Lineage, tail.Last = one.Lineage, one.Segment
+		s.bytes += one.Size
+		s.segments++
+	}
+	for _, path := range useless {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return following, err
+}
+
+// continues reports whether s may be stored next.
+func continues(tail repository.Tail, s repository.Segment) bool {
+	if s.Seq > 1 {
+		return s.Lineage == tail.Lineage && s.Seq == tail.Last.Seq+1 && s.Previous == tail.Last.Digest
+	}
+	if s.After == nil {
+		return tail.Lineage == ""
+	}
+	return s.After.Lineage == tail.Lineage && s.After.Seq == tail.Last.Seq
+}
+
+type spooled struct {
+	repository.Segment
+	path string
+}
+
+// list reads the headers. What is none is removed: a crash leaves halves.
+func (s *spool) list() ([]spooled, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the spool: %w", err)
+	}
+	var found []spooled
+	for _, entry := range entries {
+		path := filepath.Join(s.dir, entry.Name())
+		if strings.HasSuffix(path, spoolSuffix+".part") {
+			err = errors.Join(err, os.Remove(path))
+		}
+		if !strings.HasSuffix(path, spoolSuffix) {
+			continue
+		}
+		one, readErr := readSpooled(path)
+		if readErr != nil {
+			err = errors.Join(err, os.Remove(path))
+			continue
+		}
+		found = append(found, one)
+	}
+	slices.SortStableFunc(found, func(a, b spooled) int { return a.Written.Compare(b.Written) })
+	return found, err
+}
+
+func readSpooled(path string) (spooled, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return spooled{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return spooled{}, err
+	}
+	h, digest, err := segment.ReadHeader(f)
+	return spooled{repository.Segment{Header: h, Digest: digest, Size: info.Size()}, path}, err
+}

@@ -1,0 +1,101 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// assembly puts together what belongs to one revision. A member sends it in one answer or in several fragments of one.
+type assembly struct {
+	next   int64           // the revision that is being put together, or comes next
+	events []*mvccpb.Event // of it
+}
+
+// errProgress: the member says that nothing is missing up to a revision, and something is.
+var errProgress = errors.New("the watch lags behind what the member says that it has sent")
+
+// add takes in an answer and returns the revisions that are whole now. They are good even if there is an error.
+func (a *assembly) add(answer *pb.WatchResponse) (whole []change, err error) {
+	for _, event := range answer.Events {
+		revision := event.Kv.GetModRevision()
+		if len(a.events) > 0 && revision != a.next {
+			if whole, err = a.close(whole); err != nil {
+				return whole, err
+			}
+		}
+		if revision > a.next {
+			return whole, &JumpError{From: a.next, To: revision - 1}
+		}
+		if revision < a.next {
+			return whole, fmt.Errorf("the watch has told revision %d again, behind revision %d", revision, a.next-1)
+		}
+		a.events = append(a.events, event)
+	}
+	if answer.Fragment {
+		return whole, nil
+	}
+	if len(a.events) > 0 {
+		return a.close(whole)
+	}
+	if progress := answer.Header.GetRevision(); len(answer.Events) == 0 && !answer.Created && progress >= a.next {
+		return whole, fmt.Errorf("%w: revision %d, and revision %d is still to come", errProgress, progress, a.next)
+	}
+	return whole, nil
+}
+
+// close ends a revision: no more of it comes.
+func (a *assembly) close(whole []change) ([]change, error) {
+	c, err := newChange(a.next, a.events)
+	if err != nil {
+		return whole, err
+	}
+	a.next, a.events = a.next+1, nil
+	return append(whole, c), nil
+}
+
+// newChange writes events as the request that would cause them: one put, one deletion, or a transaction of several.
+func newChange(revision int64, events []*mvccpb.Event) (change, error) {
+	c := change{revision: revision}
+	for _, e := range events {
+		if id, n := e.Kv.Lease, len(c.leases); e.Type == mvccpb.Event_PUT && id != 0 && (n == 0 || c.leases[n-1] != id) {
+			c.leases = append(c.leases, id)
+		}
+	}
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(request(events))
+	if err != nil {
+		return change{}, fmt.Errorf("write revision %d down: %w", revision, err)
+	}
+	c.data = data
+	return c, nil
+}
+
+func request(events []*mvccpb.Event) *pb.InternalRaftRequest {
+	if len(events) == 1 {
+		if e := events[0]; e.Type == mvccpb.Event_DELETE {
+			return &pb.InternalRaftRequest{DeleteRange: deletion(e.Kv)}
+		}
+		return &pb.InternalRaftRequest{Put: put(events[0].Kv)}
+	}
+	ops := make([]*pb.RequestOp, len(events))
+	for i, e := range events {
+		if e.Type == mvccpb.Event_DELETE {
+			ops[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: deletion(e.Kv)}}
+		} else {
+			ops[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put(e.Kv)}}
+		}
+	}
+	return &pb.InternalRaftRequest{Txn: &pb.TxnRequest{Success: ops}}
+}
+
+func put(kv *mvccpb.KeyValue) *pb.PutRequest {
+	return &pb.PutRequest{Key: kv.Key, Value: kv.Value, Lease: kv.Lease}
+}
+
+func deletion(kv *mvccpb.KeyValue) *pb.DeleteRangeRequest {
+	return &pb.DeleteRangeRequest{Key: kv.Key}
+}

@@ -1,0 +1,133 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+)
+
+// A watch shows that a key has a lease, and not for how long that was granted. So it is asked for, and if the lease has
+// ended by then, guessed.
+const (
+	guessedTTL = 60 // seconds
+	askers     = 16 // at once
+	// maxLeases bounds what is remembered. Beyond that it is asked for again.
+	maxLeases = 100_000
+)
+
+// Leases remembers what leases were granted for.
+type Leases struct {
+	server *cluster.Server
+	known  map[int64]lease
+}
+
+type lease struct {
+	seconds int64
+	guessed bool
+	asked   time.Time
+}
+
+// NewLeases asks s.
+func NewLeases(s *cluster.Server) *Leases { return &Leases{server: s, known: map[int64]lease{}} }
+
+// grants are those that a batch needs, each of which is written down once: a batch is never in two segments, and whoever
+// begins with a segment must find them in it.
+type grants map[int64]grant
+
+type grant struct {
+	data    []byte
+	guessed bool
+}
+
+// of finds the leases of the changes.
+func (l *Leases) of(ctx context.Context, changes []change) (grants, error) {
+	wanted := map[int64]bool{}
+	for _, c := range changes {
+		for _, id := range c.leases {
+			wanted[id] = true
+		}
+	}
+	if err := l.ask(ctx, wanted); err != nil {
+		return nil, err
+	}
+	found := make(grants, len(wanted))
+	for id := range wanted {
+		known := l.known[id]
+		data, err := proto.Marshal(&pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: id, TTL: known.seconds}})
+		if err != nil {
+			return nil, fmt.Errorf("write lease %x down: %w", id, err)
+		}
+		found[id] = grant{data, known.guessed}
+	}
+	return found, nil
+}
+
+// ask asks for the leases that are not known. After the time for which one was granted it may have ended, and another
+// one may have its id.
+func (l *Leases) ask(ctx context.Context, wanted map[int64]bool) error {
+	if len(l.known) > maxLeases {
+		clear(l.known)
+	}
+	now := time.Now()
+	var ids []int64
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		known, ok := l.known[id]
+		if !ok || now.Sub(known.asked) >= time.Duration(known.seconds)*time.Second {
+			ids = append(ids, id)
+		}
+	}
+	answers := make([]lease, len(ids))
+	asking, ctx := errgroup.WithContext(ctx)
+	asking.SetLimit(askers)
+	for i, id := range ids {
+		last := l.known[id].seconds
+		asking.Go(func() (err error) {
+			answers[i], err = l.askFor(ctx, id, last)
+			return err
+		})
+	}
+	if err := asking.Wait(); err != nil {
+		return err
+	}
+	for i, id := range ids {
+		l.known[id] = answers[i]
+	}
+	return nil
+}
+
+func (l *Leases) askFor(ctx context.Context, id, last int64) (lease, error) {
+	seconds, ok, err := l.server.LeaseTTL(ctx, id)
+	if err != nil {
+		return lease{}, err
+	}
+	if !ok {
+		seconds = max(last, 0)
+		if seconds == 0 {
+			seconds = guessedTTL
+		}
+	}
+	return lease{seconds: seconds, guessed: !ok, asked: time.Now()}, nil
+}
+
+// take gives a grant out once.
+func (g grants) take(id int64) (grant, bool) {
+	found, ok := g[id]
+	delete(g, id)
+	return found, ok
+}
+
+func (g grant) guesses() int {
+	if g.guessed {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,275 @@
+// Package watch reads what changes in a cluster's key space, as a client sees it.
+//
+//	member ── answers, in fragments ──► events ── by revision, whole ──► Take ──► changes, with the leases that they need
+//
+// A position is a revision. Every revision is there, in order, with all that it changed. What a watch does not show is
+// not there: users and roles, leases without keys, alarms.
+package watch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// ErrForked: the key space is not the one that was watched before. Its revision went back, or what made the last
+// revision is something else.
+var ErrForked = errors.New("the key space is another history")
+
+// GapError says that the revisions From to To, both inclusive, are not to be had any more: they were compacted. To is
+// From-1 if only the revision before From is missing, which would prove that From continues what came before.
+type GapError struct {
+	From, To int64
+}
+
+func (e *GapError) Error() string {
+	return fmt.Sprintf("the cluster has compacted the revisions %d to %d before they could be read: begin anew with a snapshot", e.From, e.To)
+}
+
+// JumpError says that the member has left out the revisions From to To, both inclusive, and has not compacted them.
+// Servers before 3.4.36 and 3.5.18 may do so; asked again, they tell.
+type JumpError struct {
+	From, To int64
+}
+
+func (e *JumpError) Error() string {
+	return fmt.Sprintf("the watch has left out the revisions %d to %d", e.From, e.To)
+}
+
+// held is how many bytes of changes wait at most to be taken, besides the one that came last. Behind that the stream is
+// not read: the member then keeps what it has to tell in its own key space, and not in memory.
+const held = 8 << 20
+
+// Stream is one watch. Its methods are for one goroutine at a time.
+type Stream struct {
+	cancel  context.CancelFunc
+	reading sync.WaitGroup
+	leases  *Leases
+	room    *semaphore.Weighted
+	full    chan struct{}
+	arrived chan struct{}
+
+	anchor segment.End // of the revision before the first one that is wanted; none: nothing is known of it
+	whole  assembly    // of the reading goroutine
+
+	mu      sync.Mutex
+	ready   []change
+	reached int64 // complete up to this revision
+	err     error // of the reading goroutine, when it has ended
+}
+
+// change is all that made one revision.
+type change struct {
+	revision int64
+	data     []byte // an InternalRaftRequest
+	leases   []int64
+}
+
+// Follow goes on behind a revision, which must be there and be the same: else Take says ErrForked, or GapError if nobody
+// can know any more. After the zero End it begins behind the newest revision.
+func Follow(ctx context.Context, s *cluster.Server, leases *Leases, after segment.End) (*Stream, error) {
+	now, err := s.Revision(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if after.Position == 0 {
+		return open(ctx, s, leases, after, now+1)
+	}
+	if now < int64(after.Position) {
+		return nil, fmt.Errorf("%w: its revision is %d, and it was %d", ErrForked, now, after.Position)
+	}
+	return open(ctx, s, leases, after, int64(after.Position))
+}
+
+// From begins with a revision, of which nothing is known before.
+func From(ctx context.Context, s *cluster.Server, leases *Leases, revision int64) (*Stream, error) {
+	return open(ctx, s, leases, segment.End{}, revision)
+}
+
+func open(ctx context.Context, server *cluster.Server, leases *Leases, anchor segment.End, from int64) (*Stream, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
+	answers, err := server.Watch(ctx, from)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s := &Stream{
+		cancel: cancel, leases: leases, anchor: anchor, whole: assembly{next: from}, reached: from - 1,
+		room: semaphore.NewWeighted(held), full: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
+	}
+	s.reading.Go(func() {
+		err := s.read(ctx, answers)
+		s.mu.Lock()
+		s.err = err
+		s.mu.Unlock()
+		signal(s.arrived)
+	})
+	return s, nil
+}
+
+// Close ends the watch.
+func (s *Stream) Close() {
+	s.cancel()
+	s.reading.Wait()
+}
+
+// Full gets a value when the stream waits for what it holds to be taken.
+func (s *Stream) Full() <-chan struct{} { return s.full }
+
+// Reached waits until everything up to a revision has come in, or the time is over, or the stream has ended.
+func (s *Stream) Reached(ctx context.Context, revision int64, patience time.Duration) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		there := s.reached >= revision || s.err != nil
+		s.mu.Unlock()
+		if there {
+			return
+		}
+		select {
+		case <-s.arrived:
+		case <-s.full: // what has come in must be taken first
+			signal(s.full)
+			return
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Take returns the revisions that have come in and were not taken yet, up to about maxBytes of them and at least one; if
+// there is none, an empty batch, or the error with which the stream has ended: *GapError, *JumpError, ErrForked, or what
+// broke the connection.
+func (s *Stream) Take(ctx context.Context, maxBytes int) (segment.Batch, error) {
+	changes, err := s.pop(maxBytes)
+	if len(changes) == 0 {
+		return segment.Batch{}, err
+	}
+	grants, err := s.leases.of(ctx, changes)
+	if err != nil {
+		return segment.Batch{}, err
+	}
+	b := segment.Batch{First: uint64(changes[0].revision)}
+	for _, c := range changes {
+		for _, id := range c.leases {
+			if grant, ok := grants.take(id); ok {
+				b.Requests = append(b.Requests, record(c.revision, grant.data))
+				b.GuessedLeases += grant.guesses()
+			}
+		}
+		b.Requests = append(b.Requests, record(c.revision, c.data))
+	}
+	last := changes[len(changes)-1]
+	b.Last, b.End = uint64(last.revision), last.end()
+	return b, nil
+}
+
+func record(revision int64, data []byte) segment.Record {
+	return segment.Record{Kind: segment.Change, Position: uint64(revision), Data: data}
+}
+
+func (c change) end() segment.End {
+	digest := sha256.Sum256(c.data)
+	return segment.End{Position: uint64(c.revision), Digest: hex.EncodeToString(digest[:])}
+}
+
+func (s *Stream) pop(maxBytes int) ([]change, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size, n := 0, 0
+	for n < len(s.ready) && (n == 0 || size < maxBytes) {
+		size += len(s.ready[n].data)
+		s.room.Release(s.ready[n].weight())
+		n++
+	}
+	if n == 0 {
+		return nil, s.err
+	}
+	changes := s.ready[:n:n]
+	if s.ready = s.ready[n:]; len(s.ready) == 0 {
+		s.ready = nil // and with it what was taken
+	}
+	return changes, nil
+}
+
+// weight is what c takes of the room: each has a fixed part beside its data, and none takes more than there is.
+func (c change) weight() int64 { return min(int64(len(c.data))+100, held) }
+
+// read ends with an error.
+func (s *Stream) read(ctx context.Context, answers pb.Watch_WatchClient) error {
+	for {
+		answer, err := answers.Recv()
+		if err != nil {
+			return fmt.Errorf("the watch broke off: %w", cluster.Explain(err))
+		}
+		if err := s.refused(answer); err != nil {
+			return err
+		}
+		changes, err := s.whole.add(answer)
+		for _, c := range changes {
+			if err := s.put(ctx, c); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// refused is why the member ends the watch, if it does.
+func (s *Stream) refused(a *pb.WatchResponse) error {
+	switch next := s.whole.next; {
+	case a.CompactRevision > 0 && s.anchor.Position > 0:
+		return &GapError{From: next + 1, To: a.CompactRevision - 1}
+	case a.CompactRevision > 0:
+		return &GapError{From: next, To: a.CompactRevision - 1}
+	case a.Canceled:
+		return fmt.Errorf("the member ends the watch: %s", a.CancelReason)
+	}
+	return nil
+}
+
+// put makes a change ready to be taken, when there is room for it.
+func (s *Stream) put(ctx context.Context, c change) error {
+	if s.anchor.Position > 0 {
+		if c.end() != s.anchor {
+			return fmt.Errorf("%w: revision %d is not what was stored", ErrForked, c.revision)
+		}
+		s.anchor = segment.End{}
+		return nil
+	}
+	if !s.room.TryAcquire(c.weight()) {
+		signal(s.full)
+		if err := s.room.Acquire(ctx, c.weight()); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.ready = append(s.ready, c)
+	s.reached = c.revision
+	s.mu.Unlock()
+	signal(s.arrived)
+	return nil
+}
+
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
