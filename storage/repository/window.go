@@ -21,6 +21,7 @@ type Point struct {
 // Window is a run of the log with a base for it: any point from From to To can be restored.
 type Window struct {
 	Lineage  string
+	Source   segment.Source
 	Base     ID     // the oldest backup that the log goes on from
 	Doubt    string // why Base is to be used only where there is no other; "" for a good one
 	From, To Point
@@ -57,12 +58,12 @@ func (b Backup) Usable() error {
 
 // Bases are the backups that s goes on from, newest first: the snapshot's own index lies in s or right before it, as far
 // as its bounds tell. If none of them is Usable they are all there, else only those that are. A cluster's id is not a
-// history: a backup that fits by all its numbers may be of another one, and only the marks in s show it during replay.
+// history: where a backup fits into several by its numbers, its time decides.
 func (c Catalog) Bases(s Stretch) []Backup {
 	var usable, doubtful []Backup
 	for _, b := range c.Backups {
 		switch {
-		case !b.fits(s):
+		case !b.fits(s) || c.fitsElsewhere(b, s):
 		case b.Usable() == nil:
 			usable = append(usable, b)
 		default:
@@ -109,7 +110,10 @@ func (b Backup) fitsTerm(s Stretch) bool {
 }
 
 // fitsTime: its index was asked for after the position before it was there, and before the one behind it was.
-func (b Backup) fitsTime(s Stretch) bool {
+func (b Backup) fitsTime(s Stretch) bool { return b.outside(s) <= clockAllowance }
+
+// outside is by how much it was taken too early or too late for its place in s, by the clocks of those who say so.
+func (b Backup) outside(s Stretch) time.Duration {
 	earliest, last := s.after, s.Segments[len(s.Segments)-1]
 	position, _ := b.Span(s.Source())
 	if m, ok := s.markBefore(position); ok {
@@ -121,7 +125,27 @@ func (b Backup) fitsTime(s Stretch) bool {
 	if m, ok := s.markFrom(position + 1); ok {
 		latest = m.NotAfter
 	}
-	return !b.Started.Before(earliest.Add(-clockAllowance)) && !b.Started.After(latest.Add(clockAllowance))
+	return max(0, earliest.Sub(b.Started), b.Started.Sub(latest))
+}
+
+// fitsElsewhere reports whether b fits better into another history. After a restore in place a backup fits into the one
+// before, too, by all its numbers and nearly by its time.
+func (c Catalog) fitsElsewhere(b Backup, s Stretch) bool {
+	outside := b.outside(s)
+	if outside == 0 {
+		return false
+	}
+	for _, l := range c.Lineages {
+		if l.ID == s.Lineage {
+			continue
+		}
+		for _, other := range l.Stretches() {
+			if b.fits(other) && b.outside(other) < outside {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // SameClusterID compares ids in hex, of which some are written with leading zeros.
@@ -153,7 +177,7 @@ func (s Stretch) oldest(bases []Backup) Backup {
 }
 
 func window(s Stretch, base Backup) Window {
-	w := Window{Lineage: s.Lineage, Base: base.ID, From: from(s, base), To: s.End()}
+	w := Window{Lineage: s.Lineage, Source: s.Source(), Base: base.ID, From: from(s, base), To: s.End()}
 	w.To.Revision = max(w.To.Revision, w.From.Revision)
 	if w.To.Time.Before(w.From.Time) {
 		w.To.Time = w.From.Time

@@ -396,6 +396,41 @@ func TestBaseRefused(t *testing.T) {
 	}
 }
 
+// TestBaseOfTheNearerHistory: after a restore in place, a history has the same cluster id, positions and terms as the one
+// before, a few seconds later.
+func TestBaseOfTheNearerHistory(t *testing.T) {
+	first := repository.Lineage{ID: lineageID(1), Segments: segmentsOf(newWriter(t, "c", lineageID(1)).some(9))}
+	second := repository.Lineage{ID: lineageID(2)}
+	const later = 30 * time.Second
+	for _, s := range first.Segments {
+		s.Lineage, s.Written = second.ID, s.Written.Add(later)
+		s.Marks = slices.Clone(s.Marks)
+		for i := range s.Marks {
+			s.Marks[i].NotBefore, s.Marks[i].NotAfter = s.Marks[i].NotBefore.Add(later), s.Marks[i].NotAfter.Add(later)
+		}
+		second.Segments = append(second.Segments, s)
+	}
+	for name, skew := range map[string]time.Duration{"clocks agree": 0, "10 s late": 10 * time.Second, "10 s early": -10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			backup := func(id repository.ID, taken time.Time) repository.Backup {
+				m := manifestOf(content, taken.Add(skew))
+				m.ID, m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = id, "c", 35, 37, 2
+				return repository.Backup{Manifest: m}
+			}
+			of1, of2 := backup("first", at(4)), backup("second", at(4).Add(later))
+			c := repository.Catalog{
+				Cluster: "c", Backups: []repository.Backup{of2, of1}, Lineages: []repository.Lineage{first, second},
+			}
+			for _, l := range c.Lineages {
+				want := map[string]repository.ID{first.ID: of1.ID, second.ID: of2.ID}[l.ID]
+				if got := ids(repository.Catalog{Backups: c.Bases(l.Stretches()[0])}); !slices.Equal(got, []repository.ID{want}) {
+					t.Errorf("bases of lineage %s: %q, want %q", l.ID, got, want)
+				}
+			}
+		})
+	}
+}
+
 // TestGaps: within a lineage every position is in a stretch or in a gap, and never in both.
 func TestGaps(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
