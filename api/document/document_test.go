@@ -56,7 +56,7 @@ const lineage = "0123456789abcdef0123456789abcdef"
 
 func window() document.Window {
 	return document.Window{
-		Cluster: "prod", Lineage: lineage, Base: id, Doubt: "it failed its last check", Segments: 3, Bytes: 7000,
+		Cluster: "prod", Lineage: lineage, Source: segment.WAL, Base: id, Doubt: "it failed its last check", Segments: 3, Bytes: 7000,
 		From: repository.Point{Position: 5002, Revision: 4712, Time: at}, To: repository.Point{Position: 6000, Revision: 5500, Time: at.Add(time.Hour)},
 	}
 }
@@ -75,10 +75,11 @@ func fault(message string) document.Fault {
 // status has a value in every field.
 func status() archive.Status {
 	return archive.Status{
-		State: archive.Working, Problem: "the store is away", Cluster: "prod", Member: "8e9e05c52164694d", Holder: "host b", Lineage: lineage,
+		State: archive.Working, Problem: "the store is away", Cluster: "prod", Source: segment.WAL, Member: "8e9e05c52164694d", Holder: "host b", Lineage: lineage,
 		Durable: 6000, DurableAt: at.Add(time.Second), ConfirmedAt: at, PendingRequests: 5, PendingBytes: 500,
 		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, Taken: 2, Failures: 3,
 		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64 << 20, Purges: true, Seconds: 90},
+		Spool:    archive.Spool{Segments: 3, Bytes: 4096, Max: 2 << 30},
 	}
 }
 
@@ -119,7 +120,7 @@ func goldens() map[string]any {
 		},
 		"archive-verify-clean": document.NewArchiveVerify(repository.Catalog{Cluster: "prod"}, "headers"),
 		"archive-status":       document.NewArchiveStatus(status(), at.Add(3*time.Second)),
-		"archive-status-bare":  document.NewArchiveStatus(archive.Status{State: archive.Starting, Cluster: "prod"}, at),
+		"archive-status-bare":  document.NewArchiveStatus(archive.Status{State: archive.Starting, Cluster: "prod", Source: segment.Watch}, at),
 		"leftovers": document.Leftovers{Leftovers: []document.Leftover{{Cluster: "prod", Key: "prod/backups/x",
 			Size: 7, Since: at}}},
 		"verify": document.Verify{Proofs: []repository.Proof{proof()}},

@@ -6,12 +6,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // Window is a recovery window: any point between From and To can be restored.
 type Window struct {
 	Cluster  string           `json:"cluster"`
 	Lineage  string           `json:"lineage"`
+	Source   segment.Source   `json:"source"`          // where the log was read: wal or watch
 	Base     repository.ID    `json:"base"`            // the oldest backup that the log goes on from
 	Doubt    string           `json:"doubt,omitempty"` // what is known against Base, where there is no other
 	From     repository.Point `json:"from"`
@@ -104,7 +106,7 @@ func NewArchiveVerify(c repository.Catalog, depth string) ArchiveVerify {
 func Windows(c repository.Catalog) []Window {
 	windows := []Window{}
 	for _, w := range c.Windows() {
-		windows = append(windows, Window{c.Cluster, w.Lineage, w.Base, w.Doubt, w.From, w.To, w.Segments, w.Bytes})
+		windows = append(windows, Window{c.Cluster, w.Lineage, w.Source, w.Base, w.Doubt, w.From, w.To, w.Segments, w.Bytes})
 	}
 	return windows
 }

@@ -81,11 +81,12 @@ func (a *archiver) mustBeginAnew(from source, tail repository.Tail) (why string,
 
 func (w *work) beginLineage(ctx context.Context, why string, after *segment.After) error {
 	w.next = segment.Header{Lineage: newLineage(), Seq: 1, Reason: why, After: after}
-	w.pending = startAfter(segment.End{})
 	w.stored, w.unindexed = segment.End{}, nil
-	if err := w.source.restart(ctx); err != nil {
+	behind, err := w.source.restart(ctx)
+	if err != nil {
 		return err
 	}
+	w.pending = startAfter(segment.End{Position: behind})
 	w.breach = nil
 	w.lastHash = time.Time{}
 	w.warn("begins lineage %s: %s", w.next.Lineage, why)

@@ -78,14 +78,14 @@ func (d *disk) resume(_ context.Context, from uint64) error {
 
 // restart goes back to the oldest entry that the member's log holds, so that backups which were taken before the agent was
 // started can be bases too.
-func (d *disk) restart(context.Context) error {
+func (d *disk) restart(context.Context) (uint64, error) {
 	d.log.Close()
 	log, err := wal.Open(d.config.DataDir, segment.End{})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	d.log = log
-	return nil
+	return 0, nil
 }
 
 // take reads on only when nothing is left of what was read: memory stays bounded, however far behind it is.

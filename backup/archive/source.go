@@ -24,8 +24,8 @@ type source interface {
 	goOn(ctx context.Context, after segment.End) error
 	// resume goes on at a position, or the first one behind it that is to be had: what lies before it is a gap.
 	resume(ctx context.Context, from uint64) error
-	// restart goes on where a new lineage begins.
-	restart(ctx context.Context) error
+	// restart goes on where a new lineage begins, and says behind which position that is; 0: only the first batch does.
+	restart(ctx context.Context) (behind uint64, err error)
 
 	// take returns what is committed and was not taken yet, up to about maxBytes; nothing if there is none, and an error
 	// if there will be none: see breachOf.

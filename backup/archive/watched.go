@@ -70,7 +70,13 @@ func (w *watched) resume(ctx context.Context, from uint64) (err error) {
 
 // restart begins now. What the member still has of before may be much, and the backup that a new lineage begins with
 // makes it needless.
-func (w *watched) restart(ctx context.Context) error { return w.goOn(ctx, segment.End{}) }
+func (w *watched) restart(ctx context.Context) (uint64, error) {
+	now, err := w.member.Revision(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return uint64(now), w.resume(ctx, uint64(now)+1)
+}
 
 func (w *watched) take(ctx context.Context, maxBytes int) (segment.Batch, error) {
 	return w.stream.Take(ctx, maxBytes)

@@ -77,14 +77,11 @@ type change struct {
 }
 
 // Follow goes on behind a revision, which must be there and be the same: else Take says ErrForked, or GapError if nobody
-// can know any more. After the zero End it begins behind the newest revision.
+// can know any more.
 func Follow(ctx context.Context, s *cluster.Server, leases *Leases, after segment.End) (*Stream, error) {
 	now, err := s.Revision(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if after.Position == 0 {
-		return open(ctx, s, leases, after, now+1)
 	}
 	if now < int64(after.Position) {
 		return nil, fmt.Errorf("%w: its revision is %d, and it was %d", ErrForked, now, after.Position)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -96,8 +97,15 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 	return cmd
 }
 
+// archiveMemory is what the collector aims at: an agent lives beside a member, whose memory is worth more than a little
+// of the agent's CPU after a long time behind.
+const archiveMemory = 112 << 20
+
 // runArchive runs the agent and, beside it, its status page.
 func (a *app) runArchive(ctx context.Context, config archive.Config, c *repository.Cluster, listen string) error {
+	if a.getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(archiveMemory)
+	}
 	config.Version = version()
 	config.Host, _ = os.Hostname() // for people only
 	report, done := a.progress()

@@ -124,7 +124,7 @@ func (a *app) printLog(list document.List, now time.Time) {
 	for _, w := range list.Windows {
 		windows = append(windows, []string{
 			w.Cluster, fmt.Sprint(w.From.Revision), fmt.Sprint(w.To.Revision), moment(w.From.Time), moment(w.To.Time), age(w.To.Time, now),
-			fmt.Sprint(w.Segments), size(w.Bytes), w.Lineage,
+			fmt.Sprint(w.Segments), size(w.Bytes), string(w.Source), w.Lineage,
 		})
 	}
 	for _, g := range list.Gaps {
@@ -132,7 +132,7 @@ func (a *app) printLog(list document.List, now time.Time) {
 	}
 	if len(windows) > 0 {
 		a.printf("\nany revision or second between can be restored:\n")
-		a.table([]string{"CLUSTER", "FROM REVISION", "TO REVISION", "FROM", "TO", "ENDS", "SEGMENTS", "STORED", "LINEAGE"}, windows)
+		a.table([]string{"CLUSTER", "FROM REVISION", "TO REVISION", "FROM", "TO", "ENDS", "SEGMENTS", "STORED", "SOURCE", "LINEAGE"}, windows)
 	}
 	if len(gaps) > 0 {
 		a.printf("\ngaps in the log:\n")

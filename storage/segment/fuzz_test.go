@@ -25,8 +25,11 @@ func framed(body []byte) []byte {
 // FuzzReadHeader: any bytes are damaged, as they are and as a document whose digest fits, or come out equal when they
 // are written again.
 func FuzzReadHeader(f *testing.F) {
-	for _, h := range []segment.Header{fullHeader(), headerOf(fullRequests())} {
-		e := encoded(f, h, fullRequests(), seal.Recipients{})
+	for _, e := range []segment.Encoded{
+		encoded(f, fullHeader(), fullRequests(), seal.Recipients{}),
+		encoded(f, headerOf(fullRequests()), fullRequests(), seal.Recipients{}),
+		encoded(f, watchHeader(), changes(), seal.Recipients{}),
+	} {
 		_, doc, _ := parts(e.Bytes)
 		f.Add(e.Bytes)
 		f.Add(doc[:bytes.LastIndex(doc, []byte("\n  \"sha256\": \""))+1])
@@ -59,12 +62,17 @@ func FuzzOpen(f *testing.F) {
 	f.Add(e.Bytes, uint8(4))
 	f.Add(unsealed(f, sealed), uint8(4))
 	f.Add(append(block(1, 1, 1, "x"), 0, 1), uint8(1))
+	watched := encoded(f, watchHeader(), changes(), seal.Recipients{})
+	_, _, sealed = parts(watched.Bytes)
+	f.Add(watched.Bytes, uint8(5))
+	f.Add(unsealed(f, sealed), uint8(5))
 	h := headerOf([]segment.Record{request(1, 1, "")})
 	h.Last, h.End.Position, h.End.Term = math.MaxUint64, math.MaxUint64, math.MaxUint64
 	h.Marks = []segment.Mark{{Interval: segment.Interval{NotBefore: noon, NotAfter: noon}}}
 	f.Fuzz(func(t *testing.T, data []byte, requests uint8) {
-		h.Requests = int(requests)
-		for _, stored := range [][]byte{data, forged(t, h, append(data, 0)[:max(len(data), 1)])} {
+		h.Requests, watched.Header.Requests = int(requests), int(requests)
+		body := append(data, 0)[:max(len(data), 1)]
+		for _, stored := range [][]byte{data, forged(t, h, body), forged(t, watched.Header, body)} {
 			got, err := records(stored, seal.Keys{})
 			if err != nil {
 				if !errors.Is(err, storage.ErrDamaged) && !errors.Is(err, seal.ErrWrongKey) {

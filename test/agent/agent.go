@@ -33,14 +33,17 @@ type Agent struct {
 	ended chan struct{} // closed when it has been waited for
 }
 
-// Start starts dr archive beside the member whose data dir is given; further flags say how to reach it. It flushes and
-// leases faster than by default, unless args say otherwise.
+// Start starts dr archive beside the member whose data dir is given, or with a watch if it is ""; further flags say how to
+// reach it. It flushes and leases faster than by default, unless args say otherwise.
 func Start(t testing.TB, env []string, dataDir string, args ...string) *Agent {
 	t.Helper()
 	url := servers.FreeURLs(t, 1)[0]
 	a := &Agent{url: url, log: filepath.Join(t.TempDir(), "agent.log"), ended: make(chan struct{})}
-	first := []string{
-		"archive", "--data-dir", dataDir, "--listen", strings.TrimPrefix(url, "http://"), "--flush", "200ms", "--lease", "2s",
+	first := []string{"archive", "--listen", strings.TrimPrefix(url, "http://"), "--flush", "200ms", "--lease", "2s"}
+	if dataDir == "" {
+		first = append(first, "--source", "watch")
+	} else {
+		first = append(first, "--data-dir", dataDir)
 	}
 	a.cmd = command.Command(t, env, append(first, args...)...)
 	out, err := os.Create(a.log)

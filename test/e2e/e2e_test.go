@@ -31,6 +31,8 @@ type job struct {
 	key  string // file with the identity
 	to   string // recipient
 	env  []string
+
+	watches bool // its agents watch, and need no data dir
 }
 
 func newJob(t *testing.T) job {

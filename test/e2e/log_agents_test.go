@@ -106,9 +106,12 @@ func (w *writing) nothingLost(t *testing.T, j job, client *clientv3.Client, agen
 // the first one wakes up in the belief that it still works. It makes one log.
 func TestLogFrozenAgent(t *testing.T) {
 	skipShort(t)
+	fromEach(t, logFrozenAgent)
+}
+
+func logFrozenAgent(t *testing.T, j job) {
 	source := servers.Start(t, servers.Options{Members: 3})
 	client := source.Client(t)
-	j := newJob(t)
 	agents := []*agent.Agent{j.archiving(t, source, 0), j.archiving(t, source, 1)}
 	j.firstWindow(t, client, agents...)
 	w := write(t, source)
@@ -129,9 +132,12 @@ func TestLogFrozenAgent(t *testing.T) {
 // An agent that is killed in the middle of its work is followed by the next one, on the same member or another.
 func TestLogKilledAgents(t *testing.T) {
 	skipShort(t)
+	fromEach(t, logKilledAgents)
+}
+
+func logKilledAgents(t *testing.T, j job) {
 	source := servers.Start(t, servers.Options{Members: 2})
 	client := source.Client(t)
-	j := newJob(t)
 	a := j.archiving(t, source, 0)
 	j.firstWindow(t, client, a)
 	w := write(t, source)
@@ -151,11 +157,14 @@ func TestLogKilledAgents(t *testing.T) {
 // snapshots where etcd has not kept its log for them. Agents beside all three members make one log of it.
 func TestLogAmongFailures(t *testing.T) {
 	skipShort(t)
+	fromEach(t, logAmongFailures)
+}
+
+func logAmongFailures(t *testing.T, j job) {
 	source := servers.Start(t, servers.Options{
 		Members: 3, ExtraArgs: []string{"--snapshot-count", "100", "--snapshot-catchup-entries", "50"},
 	})
 	client := source.Client(t)
-	j := newJob(t)
 	var agents []*agent.Agent
 	for i := range source.Members {
 		agents = append(agents, j.archiving(t, source, i))

@@ -155,40 +155,41 @@ func TestLogRestoredInPlace(t *testing.T) {
 	skipShort(t)
 	for _, n := range []int{5, 100} {
 		t.Run(fmt.Sprint(n, " writes"), func(t *testing.T) {
-			source := servers.Start(t, servers.Options{})
-			m := source.Members[0]
-			client := source.Client(t)
-			j := newJob(t)
-			a := j.archiving(t, source, 0)
-			j.firstWindow(t, client, a)
-			putKeys(t, client, "kept/", 30)
-			oldLineage := j.lineages(t)[0]
-			b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
-			putKeys(t, client, "lost/", 30)
-			agent.CatchUp(t, a)
-			old := live(t, client, 0)
-			status, err := client.Status(t.Context(), m.ClientURL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			source.Stop(t, 0)
-			restored := filepath.Join(t.TempDir(), "restored")
-			command.Must(t, j.env, "restore", b.ID, "--name", m.Name, "--data-dir", restored,
-				"--initial-cluster", m.Name+"="+m.PeerURL, "--initial-cluster-token", "etcd-dr-test")
-			if err := os.RemoveAll(m.DataDir); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(restored, m.DataDir); err != nil {
-				t.Fatal(err)
-			}
-			source.Restart(t, 0)
-			now, err := client.Status(t.Context(), m.ClientURL)
-			if err != nil || now.Header.ClusterId != status.Header.ClusterId || now.Header.MemberId != status.Header.MemberId {
-				t.Fatalf("before %v, now %v, %v", status, now, err)
-			}
-			putKeys(t, client, "new/", n)
-			a.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
-			j.forked(t, a, client, old, oldLineage)
+			fromEach(t, func(t *testing.T, j job) {
+				source := servers.Start(t, servers.Options{})
+				m := source.Members[0]
+				client := source.Client(t)
+				a := j.archiving(t, source, 0)
+				j.firstWindow(t, client, a)
+				putKeys(t, client, "kept/", 30)
+				oldLineage := j.lineages(t)[0]
+				b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+				putKeys(t, client, "lost/", 30)
+				agent.CatchUp(t, a)
+				old := live(t, client, 0)
+				status, err := client.Status(t.Context(), m.ClientURL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				source.Stop(t, 0)
+				restored := filepath.Join(t.TempDir(), "restored")
+				command.Must(t, j.env, "restore", b.ID, "--name", m.Name, "--data-dir", restored,
+					"--initial-cluster", m.Name+"="+m.PeerURL, "--initial-cluster-token", "etcd-dr-test")
+				if err := os.RemoveAll(m.DataDir); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(restored, m.DataDir); err != nil {
+					t.Fatal(err)
+				}
+				source.Restart(t, 0)
+				now, err := client.Status(t.Context(), m.ClientURL)
+				if err != nil || now.Header.ClusterId != status.Header.ClusterId || now.Header.MemberId != status.Header.MemberId {
+					t.Fatalf("before %v, now %v, %v", status, now, err)
+				}
+				putKeys(t, client, "new/", n)
+				a.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
+				j.forked(t, a, client, old, oldLineage)
+			})
 		})
 	}
 }

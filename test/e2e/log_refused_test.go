@@ -153,14 +153,16 @@ func TestLogOfAServerOfAnotherAuthority(t *testing.T) {
 		"with another client's own": {"--cacert", own.CA, "--cert", other.Cert, "--key", other.Key},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := newJob(t)
-			a := agent.Start(t, j.env, source.Members[0].DataDir, append([]string{"--endpoints", source.Endpoints()[0]}, args...)...)
-			a.Until(t, "it says why it waits", func(s archive.Status) bool {
-				return s.State == archive.Waiting && strings.Contains(s.Problem, "certificate")
-			})
-			a.Stop(t)
-			if stored := files(t, filepath.Dir(j.repo)); len(stored) != 1 { // the key
-				t.Errorf("something was stored: %d files", len(stored))
+			for _, dir := range []string{source.Members[0].DataDir, ""} {
+				j := newJob(t)
+				a := agent.Start(t, j.env, dir, append([]string{"--endpoints", source.Endpoints()[0]}, args...)...)
+				a.Until(t, "it says why it waits", func(s archive.Status) bool {
+					return s.State == archive.Waiting && strings.Contains(s.Problem, "certificate")
+				})
+				a.Stop(t)
+				if stored := files(t, filepath.Dir(j.repo)); len(stored) != 1 { // the key
+					t.Errorf("something was stored: %d files", len(stored))
+				}
 			}
 		})
 	}

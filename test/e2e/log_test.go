@@ -21,15 +21,35 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// archiving starts an agent beside a member of the cluster.
+// archiving starts an agent beside a member of the cluster, or one that watches.
 func (j job) archiving(t *testing.T, c *servers.Cluster, member int, args ...string) *agent.Agent {
 	t.Helper()
-	return agent.Start(t, j.env, c.Members[member].DataDir, append(reach(c), args...)...)
+	dir := c.Members[member].DataDir
+	if j.watches {
+		dir = ""
+	}
+	return agent.Start(t, j.env, dir, append(reach(c), args...)...)
 }
 
-// firstWindow writes a key, for a log begins with a request, and waits until there is something that can be restored.
+// fromEach runs a test with agents beside members, and with agents that watch.
+func fromEach(t *testing.T, test func(*testing.T, job)) {
+	t.Helper()
+	for _, watches := range []bool{false, true} {
+		t.Run(map[bool]string{false: "wal", true: "watch"}[watches], func(t *testing.T) {
+			j := newJob(t)
+			j.watches = watches
+			test(t, j)
+		})
+	}
+}
+
+// firstWindow writes a key, for a log begins with a request, and waits until there is something that can be restored. Who
+// watches sees only what is written then.
 func (j job) firstWindow(t *testing.T, client *clientv3.Client, agents ...*agent.Agent) {
 	t.Helper()
+	if j.watches {
+		agent.Working(t, agents...)
+	}
 	put(t, client, "first", "of the log")
 	agent.CatchUp(t, agents...)
 	j.untilWindows(t, 1)

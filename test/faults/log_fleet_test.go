@@ -83,15 +83,16 @@ type fleet struct {
 	load    *load
 	random  *rand.Rand
 	claims  claims
-	agents  []*observed // beside the members of the same number
+	agents  []*observed // beside the members of the same number, or
+	watch   bool        // they watch
 }
 
 // fleetOf starts a cluster, agents and the load, and waits until there is something that can be restored.
-func fleetOf(t *testing.T, o servers.Options, agents int, to repo, random *rand.Rand) *fleet {
+func fleetOf(t *testing.T, o servers.Options, agents int, watch bool, to repo, random *rand.Rand) *fleet {
 	t.Helper()
 	f := &fleet{
 		cluster: servers.Start(t, o), repo: to, key: newKey(t, filepath.Join(t.TempDir(), "key.txt")), random: random,
-		agents: make([]*observed, agents),
+		agents: make([]*observed, agents), watch: watch,
 	}
 	for i := range f.agents {
 		f.start(t, i)
@@ -109,7 +110,11 @@ func fleetOf(t *testing.T, o servers.Options, agents int, to repo, random *rand.
 func (f *fleet) start(t *testing.T, i int) {
 	t.Helper()
 	env := []string{"DR_REPO=file://" + string(f.repo), "DR_CLUSTER=" + clusterName, "DR_RECIPIENT=" + f.key.recipient}
-	a := agent.Start(t, env, f.cluster.Members[i].DataDir, "--endpoints", strings.Join(f.cluster.Endpoints(), ","))
+	dir := f.cluster.Members[i].DataDir
+	if f.watch {
+		dir = ""
+	}
+	a := agent.Start(t, env, dir, "--endpoints", strings.Join(f.cluster.Endpoints(), ","))
 	f.agents[i] = observe(t, a, &f.claims)
 }
 

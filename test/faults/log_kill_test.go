@@ -38,10 +38,22 @@ func TestKilledArchive(t *testing.T) {
 		return
 	}
 	t.Logf("seed %d", seed(t))
-	killArchive(t, servers.Options{}, 1, rand.New(rand.NewPCG(seed(t), 7)))
+	for _, watch := range []bool{false, true} {
+		t.Run(sourceName(watch), func(t *testing.T) {
+			killArchive(t, servers.Options{}, 1, watch, rand.New(rand.NewPCG(seed(t), 7)))
+		})
+	}
 }
 
-// Twelve kills of each of nine fleets: of every version one member with its agent, and three with two agents.
+func sourceName(watch bool) string {
+	if watch {
+		return "watch"
+	}
+	return "wal"
+}
+
+// Twelve kills of each of nine fleets, from either source: of every version one member with its agent, and three with two
+// agents.
 func TestSoakKilledArchive(t *testing.T) {
 	if !soaking() {
 		return
@@ -53,17 +65,20 @@ func TestSoakKilledArchive(t *testing.T) {
 		if (round+version)%2 == 0 {
 			o.Members, agents = 3, 2
 		}
-		t.Run(fmt.Sprintf("%d %s members=%d agents=%d", n, o.Version, max(1, o.Members), agents), func(t *testing.T) {
-			killArchive(t, o, agents, rand.New(rand.NewPCG(seed(t), 7+uint64(n))))
-		})
+		for _, watch := range []bool{false, true} {
+			name := fmt.Sprintf("%d %s %s members=%d agents=%d", n, sourceName(watch), o.Version, max(1, o.Members), agents)
+			t.Run(name, func(t *testing.T) {
+				killArchive(t, o, agents, watch, rand.New(rand.NewPCG(seed(t), 7+uint64(n))))
+			})
+		}
 	}
 }
 
 // killArchive strikes four times at each, under load. What agents have claimed is held against what they have stored,
 // twice while one of them is dead, and at the end.
-func killArchive(t *testing.T, o servers.Options, agents int, random *rand.Rand) {
+func killArchive(t *testing.T, o servers.Options, agents int, watch bool, random *rand.Rand) {
 	t.Helper()
-	f := fleetOf(t, o, agents, repo(filepath.Join(t.TempDir(), "repo")), random)
+	f := fleetOf(t, o, agents, watch, repo(filepath.Join(t.TempDir(), "repo")), random)
 	const each = 4
 	kills := map[string]int{}
 	var middle time.Time

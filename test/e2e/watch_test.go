@@ -1,0 +1,417 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/test/agent"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/history"
+	"github.com/etcd-dr/etcd-dr/test/memory"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// newWatchingJob is a job whose agents watch.
+func newWatchingJob(t *testing.T) job {
+	t.Helper()
+	j := newJob(t)
+	j.watches = true
+	return j
+}
+
+// Members with TLS, users, leases, alarms and compactions, of every version, seen by a client alone: any revision comes
+// back as it was, and the end of it boots with the leases that hold keys.
+func TestWatchEveryVersion(t *testing.T) {
+	skipShort(t)
+	for i, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			source := servers.Start(t, servers.Options{Version: version, Members: 1, TLS: true})
+			j := newWatchingJob(t)
+			a := j.archiving(t, source, 0, "--hash-every", "1s")
+			j.firstWindow(t, source.Client(t), a)
+			h := tell(t, source, a, uint64(i+1))
+			agent.CatchUp(t, a)
+
+			newest := h.Image(0)
+			r := j.gives(t, newest)
+			if !strings.Contains(r.Replayed.Proven, "key space proven") {
+				t.Errorf("the restore says %q", r.Replayed.Proven)
+			}
+			h.sample(t, 25)
+			for _, image := range h.images {
+				j.gives(t, image, "--to-revision", fmt.Sprint(image.Revision))
+			}
+			for _, m := range h.moments {
+				j.gives(t, m.Image, "--to", m.at.Format(time.RFC3339Nano))
+			}
+			j.oneLog(t)
+			a.Stop(t)
+			j.oneLog(t)
+			booted, _ := restored(t, j, servers.Options{Version: version, TLS: true, Certificates: source.Certificates})
+			sameLeases(t, h, booted.Client(t))
+			booted.StopAll(t)
+		})
+	}
+}
+
+// sample makes the images n of the history, at random, and reads more of them where they are too few.
+func (h *told) sample(t *testing.T, n int) {
+	t.Helper()
+	for tries := 0; len(h.images) < n && tries < 1000; tries++ {
+		since := h.images[0].Revision
+		image, err := h.TryImage(since + h.random.Int64N(h.images[len(h.images)-1].Revision-since))
+		if err == nil {
+			h.images = slices.Insert(h.images, 1, image)
+		}
+	}
+	h.random.Shuffle(len(h.images), func(i, k int) { h.images[i], h.images[k] = h.images[k], h.images[i] })
+	h.images = h.images[:n]
+}
+
+// sameLeases holds the leases that have keys against the live cluster's.
+func sameLeases(t *testing.T, h *told, booted *clientv3.Client) {
+	t.Helper()
+	want, got := leasesOf(t, h.Client()), leasesOf(t, booted)
+	if len(want) == 0 || !maps.Equal(want, got) {
+		t.Errorf("leases with keys: live %v, restored %v", want, got)
+	}
+}
+
+// leasesOf are the leases that have keys: for how long they were granted, and their keys.
+func leasesOf(t *testing.T, client *clientv3.Client) map[clientv3.LeaseID]string {
+	t.Helper()
+	all, err := client.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[clientv3.LeaseID]string{}
+	for _, l := range all.Leases {
+		lease, err := client.TimeToLive(t.Context(), l.ID, clientv3.WithAttachedKeys())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(lease.Keys) > 0 {
+			slices.SortFunc(lease.Keys, func(a, b []byte) int { return strings.Compare(string(a), string(b)) })
+			found[l.ID] = fmt.Sprintf("%d %q", lease.GrantedTTL, lease.Keys)
+		}
+	}
+	return found
+}
+
+// A lease of two seconds is kept alive while the log is written: its key is there at each revision, and none of its keys
+// is when it has ended. One that ended before anybody could ask for it is guessed.
+func TestWatchLeases(t *testing.T) {
+	skipShort(t)
+	source := servers.Start(t, servers.Options{})
+	client := source.Client(t)
+	j := newWatchingJob(t)
+	a := j.archiving(t, source, 0)
+	j.firstWindow(t, client, a)
+	lease, err := client.Grant(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(t.Context(), "leased", "x", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 12 {
+		if _, err := client.KeepAliveOnce(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		put(t, client, fmt.Sprint("beside/", n), "x")
+		time.Sleep(400 * time.Millisecond)
+	}
+	kept := live(t, client, 0)
+	a.Pause(t) // and so it sees this one when it has ended
+	short, err := client.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(t.Context(), "short", "x", clientv3.WithLease(short.ID)); err != nil {
+		t.Fatal(err)
+	}
+	there := live(t, client, 0)
+	if _, err := client.Revoke(t.Context(), short.ID); err != nil {
+		t.Fatal(err)
+	}
+	a.Resume(t)
+	for deadline := time.Now().Add(time.Minute); len(live(t, client, 0).KVs) != len(kept.KVs)-1; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the lease does not end")
+		}
+	}
+	agent.CatchUp(t, a)
+	j.gives(t, kept, "--to-revision", fmt.Sprint(kept.Revision))
+	j.gives(t, there, "--to-revision", fmt.Sprint(there.Revision))
+	j.gives(t, live(t, client, 0))
+	if out := command.Run(t, j.env, restoreNothing(t)...); !strings.Contains(out.Stdout+out.Stderr, "guess") {
+		t.Errorf("the restore says nothing of a lease that was guessed:\n%s%s", out.Stdout, out.Stderr)
+	}
+}
+
+// restoreNothing restores into a directory that nobody looks at.
+func restoreNothing(t *testing.T) []string {
+	t.Helper()
+	_, args := restoreArgs(t)
+	return args
+}
+
+// One deletion of 60,000 keys, a transaction of 10,000 operations, values of 1.5 MB while the agent is behind: all comes
+// back, and the agent stays small.
+func TestWatchLarge(t *testing.T) {
+	skipShort(t)
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			source := servers.Start(t, servers.Options{Version: version, ExtraArgs: []string{
+				"--max-txn-ops", "10000", "--quota-backend-bytes", fmt.Sprint(4 << 30),
+			}})
+			client := source.Client(t)
+			j := newWatchingJob(t)
+			a := j.archiving(t, source, 0)
+			peak := memory.Watch(a.PID(), memory.Alone)
+			j.firstWindow(t, client, a)
+			for n := range 6 {
+				manyKeys(t, client, n*10_000, 10_000)
+			}
+			if _, err := client.Delete(t.Context(), "many/", clientv3.WithPrefix()); err != nil {
+				t.Fatal(err)
+			}
+			manyKeys(t, client, 0, 10_000)
+			a.Pause(t)
+			large := strings.Repeat("x", 1500<<10-100)
+			for n := range 150 {
+				put(t, client, fmt.Sprint("large/", n%7), fmt.Sprint(n)+large[len(fmt.Sprint(n)):])
+			}
+			middle := live(t, client, 0)
+			a.Resume(t)
+			put(t, client, "last", "x")
+			agent.CatchUp(t, a)
+			j.gives(t, live(t, client, 0))
+			j.gives(t, middle, "--to-revision", fmt.Sprint(middle.Revision))
+			j.oneLog(t)
+			a.Stop(t)
+			if most := peak(); most > 200<<20 {
+				t.Errorf("the agent took %d MiB, want at most 200", most>>20)
+			} else {
+				t.Logf("the agent took %d MiB", most>>20)
+			}
+		})
+	}
+}
+
+func manyKeys(t *testing.T, client *clientv3.Client, from, n int) {
+	t.Helper()
+	ops := make([]clientv3.Op, n)
+	for i := range ops {
+		ops[i] = clientv3.OpPut(fmt.Sprintf("many/%06d", from+i), "x")
+	}
+	if _, err := client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Under load the cluster is compacted every second, up to its newest revision: the agent that runs misses nothing, and
+// what is restored is compacted as the cluster was.
+func TestWatchUnderCompactions(t *testing.T) {
+	skipShort(t)
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			source := servers.Start(t, servers.Options{Version: version, Members: 3})
+			client := source.Client(t)
+			j := newWatchingJob(t)
+			a := j.archiving(t, source, 0, "--hash-every", "1s")
+			j.firstWindow(t, client, a)
+			w := write(t, source)
+			var compacted int64
+			for range 5 {
+				w.more(t, 300)
+				time.Sleep(time.Second)
+				compacted = live(t, client, 0).Revision - 20
+				if _, err := client.Compact(t.Context(), compacted); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.more(t, 300)
+			w.nothingLost(t, j, client, a)
+			j.oneLog(t)
+			booted, _ := restored(t, j, servers.Options{Version: version})
+			_, err := booted.Client(t).Get(t.Context(), "first", clientv3.WithRev(compacted-1))
+			if err == nil {
+				t.Errorf("revision %d is there, and was compacted away", compacted-1)
+			}
+			if _, err := booted.Client(t).Get(t.Context(), "first", clientv3.WithRev(compacted)); err != nil {
+				t.Errorf("revision %d: %v", compacted, err)
+			}
+			booted.StopAll(t)
+		})
+	}
+}
+
+// An agent is stopped, or hangs, until the cluster has compacted what it had not read. The gap is listed, with its width;
+// a new backup opens a new window; what lies in the gap is refused by the name of the nearest point.
+func TestWatchCompactedMeanwhile(t *testing.T) {
+	skipShort(t)
+	for _, stopped := range []bool{true, false} {
+		t.Run(map[bool]string{true: "stopped", false: "frozen"}[stopped], func(t *testing.T) {
+			source := servers.Start(t, servers.Options{})
+			client := source.Client(t)
+			j := newWatchingJob(t)
+			a := j.archiving(t, source, 0)
+			j.firstWindow(t, client, a)
+			putKeys(t, client, "before/", 30)
+			agent.CatchUp(t, a)
+			before := live(t, client, 0)
+			goOn := func() { a.Resume(t) }
+			if stopped {
+				a.Stop(t)
+				goOn = func() { a = j.archiving(t, source, 0) }
+			} else {
+				a.Pause(t)
+				putLarge(t, client, 200) // more than connections and buffers on the way hold
+			}
+			putKeys(t, client, "inside/", 100)
+			inside := live(t, client, 0).Revision
+			putKeys(t, client, "after/", 30)
+			if _, err := client.Compact(t.Context(), live(t, client, 0).Revision-10); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(500 * time.Millisecond)
+			goOn()
+			a.Until(t, "it goes on behind the gap", func(s archive.Status) bool { return s.Gaps == 1 && s.State == archive.Working })
+			putKeys(t, client, "again/", 30)
+			agent.CatchUp(t, a)
+			list := j.untilWindows(t, 2)
+			if len(list.Gaps) != 1 || len(list.Backups) != 2 {
+				t.Fatalf("gaps %+v, %d backups", list.Gaps, len(list.Backups))
+			}
+			g := list.Gaps[0]
+			if g.From != list.Windows[0].To.Position+1 || uint64(inside) < g.From || uint64(inside) > g.To || g.Positions != g.To-g.From+1 || g.Reason == "" {
+				t.Errorf("the gap %+v behind the window %+v", g, list.Windows[0])
+			}
+			j.gives(t, live(t, client, 0))
+			j.gives(t, before, "--to-revision", fmt.Sprint(before.Revision))
+			j.refuses(t, 3, "the nearest that can be restored is revision", "--to-revision", fmt.Sprint(inside))
+			if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
+				t.Errorf("dr archive verify: %+v", v)
+			}
+		})
+	}
+}
+
+func putLarge(t *testing.T, client *clientv3.Client, n int) {
+	t.Helper()
+	large := strings.Repeat("x", 1<<20)
+	for i := range n {
+		put(t, client, fmt.Sprint("large/", i%5), fmt.Sprint(i, large))
+	}
+}
+
+// A member that had not got the last writes is made the only one of its cluster, which keeps its id, under the eyes of an
+// agent that watches.
+func TestWatchForceNewCluster(t *testing.T) {
+	skipShort(t)
+	for _, n := range []int{5, 60} {
+		t.Run(fmt.Sprint(n, " writes"), func(t *testing.T) {
+			source := servers.Start(t, servers.Options{Members: 3})
+			client := source.Client(t, servers.At(source.Members[0]))
+			source.MoveLeader(t, 0)
+			j := newWatchingJob(t)
+			a := j.archiving(t, source, 0)
+			j.firstWindow(t, client, a)
+			putKeys(t, client, "kept/", 30)
+			agent.CatchUp(t, a)
+			oldLineage := j.lineages(t)[0]
+			source.Pause(t, 1)
+			putKeys(t, client, "lost/", 30)
+			agent.CatchUp(t, a)
+			old := live(t, client, 0)
+			for i := range source.Members {
+				source.Kill(t, i)
+			}
+			source.Members[1].ExtraArgs = []string{"--force-new-cluster"}
+			source.Restart(t, 1)
+			client = source.Client(t, servers.At(source.Members[1]))
+			putKeys(t, client, "new/", n)
+			a.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
+			putKeys(t, client, "newer/", 3)
+			j.forked(t, a, client, old, oldLineage)
+		})
+	}
+}
+
+// While the store is away changes wait in the spool, sealed, through compactions and the agent's death. Beyond what the
+// spool holds they are lost when the cluster compacts them: then there is a gap, and a backup at once.
+func TestWatchSpool(t *testing.T) {
+	skipShort(t)
+	store := objectstores.S3(t)
+	for _, c := range []struct {
+		name string
+		most string
+		gaps int
+	}{{"enough", "64MiB", 0}, {"too small", "256KiB", 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			source := servers.Start(t, servers.Options{})
+			client := source.Client(t)
+			proxy := objectstores.NewProxy(t, store.Endpoint)
+			j := newWatchingJob(t)
+			bucket := store.Bucket(t)
+			j.env = append(j.env, store.Env()...)
+			direct := j
+			direct.env = append(slices.Clone(j.env), "DR_REPO="+store.URL(bucket, "p"))
+			j.env = append(j.env, "DR_REPO="+store.Through(proxy).URL(bucket, "p"))
+			spool := t.TempDir()
+			flags := []string{"--spool", spool, "--spool-max", c.most, "--segment-size", "65536"}
+			a := j.archiving(t, source, 0, flags...)
+			direct.firstWindow(t, client, a)
+			proxy.Cut()
+			w := history.New(t, source, 9, history.Options{})
+			w.Write(200)
+			a.Until(t, "it notices", func(s archive.Status) bool { return s.State == archive.Waiting })
+			for range 60 {
+				put(t, client, "a lot", strings.Repeat(fmt.Sprint(time.Now().UnixNano()), 5000))
+			}
+			a.Until(t, "it spools", func(s archive.Status) bool { return s.Spool.Segments > 1 })
+			for name, content := range files(t, spool) {
+				if strings.Contains(content, "a lot") {
+					t.Errorf("%s is not sealed", name)
+				}
+			}
+			if c.gaps == 0 {
+				a.Until(t, "all is spooled", func(s archive.Status) bool { return s.PendingRequests == 0 })
+				a.Kill(t)
+			}
+			for range 60 {
+				put(t, client, "a lot", strings.Repeat(fmt.Sprint(time.Now().UnixNano()), 5000))
+			}
+			if c.gaps > 0 {
+				if _, err := client.Compact(t.Context(), live(t, client, 0).Revision-1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			proxy.Restore()
+			if c.gaps == 0 {
+				a = j.archiving(t, source, 0, flags...)
+			}
+			list := direct.untilWindows(t, 1+c.gaps)
+			agent.CatchUp(t, a)
+			list, _ = direct.list(t)
+			if len(list.Gaps) != c.gaps {
+				t.Errorf("gaps %+v, want %d", list.Gaps, c.gaps)
+			}
+			direct.gives(t, live(t, client, 0))
+			a.Until(t, "the spool is empty", func(s archive.Status) bool { return s.Spool.Segments == 0 && s.Spool.Bytes == 0 })
+			a.Stop(t)
+			if left := files(t, spool); len(left) != 1 { // the lock
+				t.Errorf("left in the spool: %v", slices.Collect(maps.Keys(left)))
+			}
+		})
+	}
+}
