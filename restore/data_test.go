@@ -89,6 +89,10 @@ func newDatabase(c content) (database, error) {
 	path := filepath.Join(dir, "db")
 	var d database
 	err = testdb.Write(path, func(be backend.Backend, store mvcc.KV) error {
+		tx := be.BatchTx()
+		tx.LockOutsideApply()
+		schema.UnsafeUpdateConsistentIndex(tx, 2000, 2)
+		tx.Unlock()
 		for _, alarm := range c.alarms {
 			schema.NewAlarmBackend(zap.NewNop(), be).MustPutAlarm(&pb.AlarmMember{MemberID: 7, Alarm: alarm})
 		}
@@ -223,7 +227,7 @@ func (s stored) source() restore.Source {
 
 func (s stored) catalog(t testing.TB) repository.Catalog {
 	t.Helper()
-	catalog, err := s.cluster.Load(t.Context(), repository.LoadOptions{Proofs: true})
+	catalog, err := s.cluster.Load(t.Context(), repository.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,8 @@ import (
 // history is what really happened in a cluster: one position after the other, each at a moment of its own.
 type history struct {
 	id     string
-	first  uint64 // the state right after it is where this history begins
+	source segment.Source // of its log, and so of its positions
+	first  uint64         // the state right after it is where this history begins
 	states []state
 }
 
@@ -68,11 +69,8 @@ func drawPast(t *rapid.T) *past {
 	p := &past{catalog: repository.Catalog{Cluster: clusterName}, of: map[repository.ID]taken{}}
 	begun, revision := started, int64(100)
 	for n := range rapid.IntRange(0, 3).Draw(t, "histories") {
-		h := &history{id: lineageNumber(n), first: rapid.Uint64Range(0, 5).Draw(t, "first")}
-		for range rapid.IntRange(2, 20).Draw(t, "positions") + 1 {
-			h.states = append(h.states, state{revision, begun})
-			revision, begun = revision+rapid.Int64Range(0, 1).Draw(t, "write"), begun.Add(step)
-		}
+		h := drawHistory(t, lineageNumber(n), revision, begun)
+		begun = begun.Add(time.Duration(len(h.states)) * step)
 		p.histories = append(p.histories, h)
 		p.catalog.Lineages = append(p.catalog.Lineages, p.drawLog(t, h))
 		for range rapid.IntRange(0, 4).Draw(t, "backups") {
@@ -84,6 +82,20 @@ func drawPast(t *rapid.T) *past {
 	slices.SortFunc(p.catalog.Backups, func(a, b repository.Backup) int { return b.Started.Compare(a.Started) })
 	slices.SortFunc(p.catalog.Damaged, func(a, b repository.Damage) int { return cmp.Compare(b.ID, a.ID) })
 	return p
+}
+
+// drawHistory begins with a revision. A request may make none; where positions are revisions each makes one.
+func drawHistory(t *rapid.T, id string, revision int64, begun time.Time) *history {
+	h := &history{id: id, source: rapid.SampledFrom([]segment.Source{segment.WAL, segment.Watch}).Draw(t, "source")}
+	least := int64(1)
+	if h.first = uint64(revision); h.source == segment.WAL {
+		h.first, least = rapid.Uint64Range(0, 5).Draw(t, "first"), 0
+	}
+	for range rapid.IntRange(2, 20).Draw(t, "positions") + 1 {
+		h.states = append(h.states, state{revision, begun})
+		revision, begun = revision+rapid.Int64Range(least, 1).Draw(t, "write"), begun.Add(step)
+	}
+	return h
 }
 
 // drawLog is h as an archiver stored it, with gaps that it knows of and segments that have got lost since.
@@ -120,8 +132,11 @@ func (p *past) drawLog(t *rapid.T, h *history) repository.Lineage {
 func (p *past) segment(h *history, seq, first, last uint64) repository.Segment {
 	s := repository.Segment{Digest: fmt.Sprintf("%s%032x", h.id, seq), Size: int64(1000 + seq)}
 	s.Cluster, s.ClusterID, s.Lineage, s.Seq = clusterName, "cafe", h.id, seq
-	s.Source, s.First, s.Last, s.Written = segment.WAL, first, last, h.at(last).since.Add(step-time.Minute)
+	s.Source, s.First, s.Last, s.Written = h.source, first, last, h.at(last).since.Add(step-time.Minute)
 	s.End = segment.End{Position: last, Term: 2}
+	if h.source == segment.Watch {
+		s.End.Term = 0
+	}
 	if n := len(p.histories); seq == 1 && n > 1 {
 		s.Reason = "another history"
 		s.After = &segment.After{Lineage: p.histories[n-2].id, Seq: 1, Position: 1, Time: h.states[0].since}
@@ -142,7 +157,7 @@ func drawMarks(t *rapid.T, h *history, s *repository.Segment, last segment.Mark)
 			NotBefore: asked.Add(-rapid.SampledFrom([]time.Duration{0, time.Minute, 3 * step}).Draw(t, "early")),
 			NotAfter:  asked.Add(rapid.SampledFrom([]time.Duration{0, time.Minute, 2 * step}).Draw(t, "late")),
 		}}
-		if rapid.IntRange(0, 3).Draw(t, "revision known") > 0 {
+		if h.source == segment.Watch || rapid.IntRange(0, 3).Draw(t, "revision known") > 0 {
 			m.Revision = h.at(position).revision
 		}
 		if m.NotBefore.Before(last.NotBefore) {
@@ -171,6 +186,10 @@ func (p *past) drawBackup(t *rapid.T, h *history) {
 	b.Started = h.at(index).since.Add(5*time.Minute + time.Duration(len(p.of))*time.Second)
 	b.Finished = h.at(upper).since.Add(8 * time.Minute)
 	b.RaftTerm, b.RaftIndex, b.RaftIndexMax = 2, index, upper
+	if h.source == segment.Watch {
+		other := rapid.Uint64Range(1, 300).Draw(t, "raft index")
+		b.RaftIndex, b.RaftIndexMax = other, other+upper-index
+	}
 	b.Revision, b.RevisionMax = h.at(index).revision, h.at(upper).revision
 	b.ID = repository.NewID(b.Started, b.Revision)
 	b.Plain.Size = rapid.Int64Range(1, 4).Draw(t, "GiB") << 30

@@ -18,14 +18,27 @@ import (
 
 // Replayed is what the log added to a backup, or to a disk's database.
 type Replayed struct {
-	Lineage  string `json:"lineage,omitempty"` // absent if nothing of it came from an archive
-	Segments int    `json:"segments"`
-	Requests int    `json:"requests"` // that the backup did not hold
-	Position uint64 `json:"position"` // of the last one
-	From     int64  `json:"from"`     // revision of the key space in the backup
-	To       int64  `json:"to"`       // and after the replay
+	Lineage  string         `json:"lineage,omitempty"` // absent if nothing of it came from an archive
+	Source   segment.Source `json:"source"`
+	Segments int            `json:"segments"`
+	Requests int            `json:"requests"` // that the backup did not hold; from watch: revisions
+	Position uint64         `json:"position"` // of the last one
+	From     int64          `json:"from"`     // revision of the key space in the backup
+	To       int64          `json:"to"`       // and after the replay
 	// Proven says how the replay was compared with what the member had said of itself, in words.
 	Proven string `json:"proven"`
+	// Unseen says what the log's source does not see, in words; "" if it sees everything.
+	Unseen string `json:"unseen,omitempty"`
+	// GuessedLeases is how many leases of these segments have a time to live that nobody knew.
+	GuessedLeases int `json:"guessedLeases,omitempty"`
+}
+
+// unseenBy is what a log from that source has not, in words.
+func unseenBy(source segment.Source) string {
+	if source == segment.Watch {
+		return "users and roles, leases without keys, and alarms are as in the backup"
+	}
+	return ""
 }
 
 // replay brings the database from the backup's point to the target's.
@@ -33,7 +46,7 @@ func (r *run) replay(ctx context.Context) error { return r.replayWatched(ctx, ni
 
 // replayWatched is replay with somebody who watches, or nobody.
 func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
-	var log Log
+	log := Log{Source: segment.WAL} // as a disk's is
 	var segments []repository.Segment
 	if r.plan.Log != nil {
 		var err error
@@ -45,7 +58,7 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	stop := replay.Stop{Revision: log.Revision, Position: log.Position}
 	r.disk = r.fromDisk(&stop)
 	records := oneAfterTheOther(r.records(ctx, segments), r.disk.records(ctx))
-	at, err := replay.ApplyWatched(ctx, r.db, records, stop, w, r.report)
+	at, err := replay.ApplyWatched(ctx, r.db, replay.Log{Source: log.Source, Records: records}, stop, w, r.report)
 	if err != nil {
 		return r.explain(err)
 	}
@@ -54,10 +67,19 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 			fmt.Errorf("revision %d is %w: the log ends at revision %d", stop.Revision, repository.ErrNotFound, at.Revision)}
 	}
 	r.result.Replayed = &Replayed{
-		Lineage: log.Lineage, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
+		Lineage: log.Lineage, Source: log.Source, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
 		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
+		Unseen: unseenBy(log.Source), GuessedLeases: at.GuessedLeases + guessedLeases(segments),
 	}
 	return r.lookAgain(at)
+}
+
+// guessedLeases are those that whoever stored the segments had to guess.
+func guessedLeases(segments []repository.Segment) (guessed int) {
+	for _, s := range segments {
+		guessed += s.GuessedLeases
+	}
+	return guessed
 }
 
 func oneAfterTheOther(all ...iter.Seq2[segment.Record, error]) iter.Seq2[segment.Record, error] {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 const settled = "not what was asked for, and the nearest that there is"
@@ -32,7 +33,7 @@ func drawTarget(t *rapid.T, p *past) restore.Target {
 	case 2:
 		target.Time = started.Add(time.Duration(rapid.IntRange(-60, 70*20).Draw(t, "minute")) * time.Minute)
 	case 3:
-		target.Position = rapid.Uint64Range(1, 28).Draw(t, "position")
+		target.Position = rapid.SampledFrom([]uint64{0, 97}).Draw(t, "indexes or revisions") + rapid.Uint64Range(1, 33).Draw(t, "position")
 	}
 	return target
 }
@@ -71,7 +72,10 @@ func (p *past) wantWhole(t *rapid.T, plan restore.Plan) taken {
 		return base
 	}
 	log := *plan.Log
-	if base.of.id != log.Lineage {
+	if hasNote(plan, "users and roles") != (log.Source == segment.Watch) {
+		t.Fatalf("the log is from %s, the notes are %q", log.Source, plan.Notes)
+	}
+	if base.of.id != log.Lineage || base.of.source != log.Source {
 		t.Fatalf("a base of %s goes with a log of %s", base.of.id, log.Lineage)
 	}
 	segments := p.segments(t, log)
@@ -95,13 +99,15 @@ func (p *past) wantWhole(t *rapid.T, plan restore.Plan) taken {
 		switch {
 		case log.Revision == base.of.at(base.position).revision:
 			made = base.position
+		case (!ok || made > last.Last) && log.Source == segment.Watch:
+			t.Fatalf("revision %d is not in the log to %d", log.Revision, last.Last)
 		case !ok || made > last.Last: // no mark told, and the run will say so
 			t.SkipNow()
 		}
 		end.position = made
 	}
 	there := log.Revision > 0 && end.position == base.position // nothing is replayed then
-	if plan.Backup.RaftIndexMax > end.position && log.Revision == 0 || last.Last < end.position && !there ||
+	if _, beyond := plan.Backup.Span(log.Source); beyond > end.position && log.Revision == 0 || last.Last < end.position && !there ||
 		plan.Backup.RevisionMax > log.Revision && log.Revision > 0 {
 		t.Fatalf("base %+v and log %+v do not lead to %d", base, log, end.position)
 	}
@@ -171,13 +177,17 @@ func (p *past) wantNothingNearer(t *rapid.T, plan restore.Plan, target restore.T
 			continue
 		}
 		for _, b := range bases {
-			if at := (taken{p.history(s.Lineage), b.RaftIndex}); !b.Finished.After(target.Time) && p.order(at, end) > 0 {
+			begin, _ := b.Span(s.Source())
+			if at := (taken{p.history(s.Lineage), begin}); !b.Finished.After(target.Time) && p.order(at, end) > 0 {
 				t.Fatalf("backup %s is nearer to %s: bases %v plan %s %+v %+v notes %q", b.ID, target.Time, len(bases), plan.Backup.ID, plan.Log, plan.Reach, plan.Notes)
 			}
 		}
 		for _, one := range s.Segments {
 			for _, m := range one.Marks {
-				has := func(b repository.Backup) bool { return b.RaftIndexMax <= m.Position }
+				has := func(b repository.Backup) bool {
+					_, end := b.Span(s.Source())
+					return end <= m.Position
+				}
 				if !m.NotAfter.After(target.Time) && slices.ContainsFunc(bases, has) && p.order(taken{p.history(s.Lineage), m.Position}, end) > 0 {
 					t.Fatalf("the mark %+v is nearer to %s", m, target.Time)
 				}
@@ -193,7 +203,8 @@ func (p *past) wantNewest(t *rapid.T, plan restore.Plan, end taken) {
 		return
 	}
 	for _, b := range p.catalog.Backups {
-		if at := (taken{p.of[b.ID].of, b.RaftIndex}); p.order(at, end) > 0 {
+		begin, _ := b.Span(p.of[b.ID].of.source)
+		if at := (taken{p.of[b.ID].of, begin}); p.order(at, end) > 0 {
 			t.Fatalf("backup %s is newer", b.ID)
 		}
 	}
@@ -219,8 +230,10 @@ func (p *past) wantNoCheaperBase(t *rapid.T, plan restore.Plan) {
 			continue
 		}
 		for _, b := range p.catalog.Bases(s) {
-			before := b.RaftIndexMax <= plan.Log.Position || plan.Log.Position == 0 && plan.Log.Revision == 0 || b.RevisionMax <= plan.Log.Revision
-			if before && b.Plain.Size < plan.Backup.Plain.Size && b.RaftIndex >= plan.Backup.RaftIndex {
+			from, to := b.Span(s.Source())
+			least, _ := plan.Backup.Span(s.Source())
+			before := to <= plan.Log.Position || plan.Log.Position == 0 && plan.Log.Revision == 0 || b.RevisionMax <= plan.Log.Revision
+			if before && b.Plain.Size < plan.Backup.Plain.Size && from >= least {
 				t.Fatalf("backup %s is smaller and nearer than %s", b.ID, plan.Backup.ID)
 			}
 		}

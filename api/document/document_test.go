@@ -136,7 +136,8 @@ func goldens() map[string]any {
 				Command: []string{"etcd", "--name", "m1"}}},
 			Revision: 4711, BumpedTo: 1000004711, Keys: 19, HashKV: "key space proven at revision 4711", Key: "age1qqqqqqqqqqqq",
 			Replayed: &restore.Replayed{
-				Lineage: lineage, Segments: 3, Requests: 90, Position: 5090, From: 4711, To: 4801, Proven: "key space proven at revision 4790",
+				Lineage: lineage, Source: segment.Watch, Segments: 3, Requests: 90, Position: 4801, From: 4711, To: 4801,
+				Proven: "key space proven at revision 4790", Unseen: "users are as in the backup", GuessedLeases: 2,
 			},
 			Salvaged: &restore.Salvaged{Disks: []string{"/mnt/m1"}, Position: 5120, Revision: 4811, Certain: 9, Probable: 1},
 			Cleared:  []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
@@ -175,7 +176,7 @@ func plan() document.Plan {
 		Bump: restore.Bump{By: 1000000000, Auto: true,
 			Reason: "as asked for"}, KeepAlarms: true, AllowCorrupt: true, OldIsDead: true,
 		Log: &restore.Log{
-			Lineage: lineage, First: 3, Last: 5, Digest: strings.Repeat("cd", 32), Segments: 3, Requests: 90, Bytes: 7000,
+			Lineage: lineage, Source: segment.WAL, First: 3, Last: 5, Digest: strings.Repeat("cd", 32), Segments: 3, Requests: 90, Bytes: 7000,
 			Revision: 4801, Position: 5090,
 		},
 		Reach: &restore.Reach{

@@ -86,6 +86,9 @@ func (c Config) Validate() error {
 }
 
 func (c Config) validateSource() error {
+	if c.Source != segment.WAL && c.Source != segment.Watch {
+		return fmt.Errorf("%w: --source %q is neither %s nor %s", ErrConfig, c.Source, segment.WAL, segment.Watch)
+	}
 	if c.Source == segment.Watch {
 		if c.Spool != "" && c.SpoolMax < int64(c.SegmentSize) {
 			return fmt.Errorf("%w: --spool-max %d is below --segment-size %d", ErrConfig, c.SpoolMax, c.SegmentSize)

@@ -89,5 +89,12 @@ func replayedWords(r *restore.Replayed) string {
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s requests replayed, revision %d to %d: %s", humanize.Comma(int64(r.Requests)), r.From, r.To, r.Proven)
+	words := fmt.Sprintf("%s requests replayed, revision %d to %d: %s", humanize.Comma(int64(r.Requests)), r.From, r.To, r.Proven)
+	if r.Unseen != "" {
+		words += "; " + r.Unseen
+	}
+	if r.GuessedLeases > 0 {
+		words += fmt.Sprintf("; nobody knew the time to live of %s leases", humanize.Comma(int64(r.GuessedLeases)))
+	}
+	return words
 }

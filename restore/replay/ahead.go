@@ -94,6 +94,12 @@ func (b *batch) add(record segment.Record, skip uint64) error {
 			return fmt.Errorf("the request at position %d: %w", record.Position, err)
 		}
 		d.request = request
+	case record.Kind == segment.Change && record.Position > skip:
+		change, err := decodeChange(record.Data)
+		if err != nil {
+			return fmt.Errorf("the change at revision %d: %w", record.Position, err)
+		}
+		d.request = change
 	}
 	b.records = append(b.records, d)
 	b.bytes += len(record.Data)

@@ -244,7 +244,7 @@ func TestPermissionsOfTheVersion(t *testing.T) {
 		}
 		// A log that does not say whose it is ends at the first mark that does not hold.
 		marks := p.marks[1:]
-		_, err = replay.Apply(t.Context(), copyOf(t, p.snapshots[0]), inSegments(marks, p.requests), replay.Stop{}, nil)
+		_, err = replay.Apply(t.Context(), copyOf(t, p.snapshots[0]), fromWAL(inSegments(marks, p.requests)), replay.Stop{}, nil)
 		var mismatch *replay.MismatchError
 		if !errors.As(err, &mismatch) || !errors.Is(err, replay.ErrMismatch) {
 			t.Fatalf("got %v, want a mismatch", err)

@@ -1,4 +1,15 @@
 package replay
 
+import pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 // Meet is for tests.
 func (k Keys) Meet(other Keys) bool { return k.meet(other) }
+
+// DecodeChange is for tests.
+func DecodeChange(data []byte) (ops []*pb.RequestOp, grant bool, err error) {
+	r, err := decodeChange(data)
+	if err != nil {
+		return nil, false, err
+	}
+	return opsOf(r), r.LeaseGrant != nil, nil
+}

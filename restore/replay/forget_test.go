@@ -12,7 +12,7 @@ func TestApplyFreesItsMemory(t *testing.T) {
 	const keys = 100_000 // whose index takes more than 20 MB
 	db := copyOf(t, makeBase(t, 1<<20))
 	before := inUse()
-	if _, err := replay.Apply(t.Context(), db, puts(t, 4*keys), replay.Stop{}, nil); err != nil {
+	if _, err := replay.Apply(t.Context(), db, fromWAL(puts(t, 4*keys)), replay.Stop{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if after := inUse(); after > before+8<<20 {

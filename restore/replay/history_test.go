@@ -86,6 +86,7 @@ func TestHistoriesSoak(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		for n := range uint64(8) {
 			t.Run(fmt.Sprint("seed ", seed+n), func(t *testing.T) { compareWithLive(t, version, seed+n, 25, 25) })
+			t.Run(fmt.Sprint("watched, seed ", seed+n), func(t *testing.T) { compareWatched(t, version, seed+n) })
 		}
 	})
 }

@@ -113,9 +113,13 @@ func takeMarks(t testing.TB, c *servers.Cluster, client *clientv3.Client) []segm
 	}
 }
 
+func fromWAL(records iter.Seq2[segment.Record, error]) replay.Log {
+	return replay.Log{Source: segment.WAL, Records: records}
+}
+
 func apply(t testing.TB, db string, records iter.Seq2[segment.Record, error], stop replay.Stop) replay.At {
 	t.Helper()
-	at, err := replay.Apply(context.Background(), db, records, stop, nil)
+	at, err := replay.Apply(context.Background(), db, fromWAL(records), stop, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

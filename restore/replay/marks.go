@@ -28,7 +28,7 @@ func (m *marks) add(d *decoded, base, seen uint64) error {
 	switch d.Kind {
 	case segment.TimeMark:
 		return nil
-	case segment.RevisionMark, segment.HashMark:
+	case segment.RevisionMark, segment.HashMark, segment.CompactionMark:
 		if d.Position < base {
 			return nil // what came before is not there to be compared any more
 		}
@@ -60,26 +60,35 @@ func (r *run) settle(upTo uint64) error {
 
 // hold compares the database, as it is now, with a mark.
 func (r *run) hold(m mark) error {
-	switch m.Kind {
-	case segment.ServerVersion:
+	switch {
+	case m.Kind == segment.ServerVersion:
 		return r.obey(m.version)
-	case segment.HashMark:
+	case r.source == segment.Watch && m.Position != r.at.Position: // a revision is missing at the log's end
+		return r.differs(m.Position, int64(m.Position))
+	case m.Kind == segment.CompactionMark:
+		return r.compactTo(m.CompactRevision)
+	case m.Kind == segment.HashMark:
 		return r.holdHash(m)
 	}
 	if m.Revision != r.at.Revision {
-		return &MismatchError{Position: m.Position, Want: m.Revision, Got: r.at.Revision, Last: r.held}
+		return r.differs(m.Position, m.Revision)
 	}
 	r.at.Marked = m.Position
 	r.held = r.at
 	return nil
 }
 
+// differs says that the revision is not the member's.
+func (r *run) differs(position uint64, want int64) error {
+	return &MismatchError{Position: position, Want: want, Got: r.at.Revision, Last: r.held}
+}
+
 // holdHash passes over hashes that were counted from another compaction: they are of other bytes.
 func (r *run) holdHash(m mark) error {
-	got, _, err := r.kv.HashStorage().HashByRev(m.Revision)
+	got, err := r.hash(m)
 	switch {
 	case errors.Is(err, mvcc.ErrFutureRev):
-		return &MismatchError{Position: m.Position, Want: m.Revision, Got: r.at.Revision, Last: r.held}
+		return r.differs(m.Position, m.Revision)
 	case errors.Is(err, mvcc.ErrCompacted) || err == nil && got.CompactRevision != m.CompactRevision:
 		return nil
 	case err != nil:
@@ -92,4 +101,21 @@ func (r *run) holdHash(m mark) error {
 	r.at.Proven = m.Revision
 	r.held.Proven = m.Revision
 	return nil
+}
+
+// hash is that of the database at the mark's revision. A log from a watch says with it what to compact to. What a
+// compaction to this very revision has left to be asked for was counted from the one before: so it asks for the newest.
+func (r *run) hash(m mark) (mvcc.KeyValueHash, error) {
+	revision := m.Revision
+	if r.source == segment.Watch {
+		if m.Revision != r.at.Revision {
+			return mvcc.KeyValueHash{}, mvcc.ErrFutureRev
+		}
+		if err := r.compactTo(m.CompactRevision); err != nil {
+			return mvcc.KeyValueHash{}, err
+		}
+		revision = 0
+	}
+	hash, _, err := r.kv.HashStorage().HashByRev(revision)
+	return hash, err
 }

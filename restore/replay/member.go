@@ -22,6 +22,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 const (
@@ -60,8 +62,9 @@ type member struct {
 	quiet   *traceutil.Trace // of what bypasses the applier
 }
 
-// open is what etcdserver's bootstrap does with a database. What cannot be read panics.
-func open(db string) (*member, error) {
+// open is what etcdserver's bootstrap does with a database. What cannot be read panics. Without a consistent index nobody
+// knows where in a member's log it is; one that etcd 3.4 has not put a key into yet has none.
+func open(db string, source segment.Source) (*member, error) {
 	log := LastWords()
 	m := &member{index: cindex.NewConsistentIndex(nil), quiet: traceutil.Get(context.Background()), rules: newest}
 	m.be = backend.New(backend.BackendConfig{
@@ -70,7 +73,7 @@ func open(db string) (*member, error) {
 		Hooks: serverstorage.NewBackendHooks(log, m.index),
 	})
 	m.index.SetBackend(m.be)
-	if m.index.ConsistentIndex() == 0 {
+	if m.index.ConsistentIndex() == 0 && source == segment.WAL {
 		return nil, errors.Join(errors.New("the database has no consistent index: it is not a member's"), m.be.Close())
 	}
 	if version := schema.NewMembershipBackend(log, m.be).ClusterVersionFromBackend(); version != nil {

@@ -76,7 +76,7 @@ func TestUnknownRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := copyOf(t, base)
-			at, err := replay.Apply(t.Context(), db, inSegments([]segment.Record{known, record, put(t, 4, 1)}), replay.Stop{}, nil)
+			at, err := replay.Apply(t.Context(), db, fromWAL(inSegments([]segment.Record{known, record, put(t, 4, 1)})), replay.Stop{}, nil)
 			if !errors.Is(err, replay.ErrUnknown) {
 				t.Fatalf("got %v, want ErrUnknown", err)
 			}
@@ -98,7 +98,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		"a mark that comes late":       {put(t, 2, 1), put(t, 3, 1), {Kind: segment.RevisionMark, Position: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := replay.Apply(t.Context(), copyOf(t, base), inSegments(records), replay.Stop{}, nil)
+			_, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(records)), replay.Stop{}, nil)
 			if !errors.Is(err, replay.ErrForeign) {
 				t.Errorf("got %v, want ErrForeign", err)
 			}
@@ -109,7 +109,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		var records iter.Seq2[segment.Record, error] = func(yield func(segment.Record, error) bool) {
 			_ = yield(put(t, 2, 1), nil) && yield(segment.Record{}, broken)
 		}
-		at, err := replay.Apply(t.Context(), copyOf(t, base), records, replay.Stop{}, nil)
+		at, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(records), replay.Stop{}, nil)
 		if !errors.Is(err, broken) || at.Position != 2 {
 			t.Errorf("got %+v, %v", at, err)
 		}
@@ -152,7 +152,7 @@ func TestMarks(t *testing.T) {
 		{name: "a wrong hash", marks: []segment.Record{revision(2, 1), hashed(6, hash.Hash+1, -1)}, marked: 2, bad: 6, last: 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			at, err := replay.Apply(t.Context(), copyOf(t, base), inSegments(test.marks, requests), test.stop, nil)
+			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(test.marks, requests)), test.stop, nil)
 			if at.Marked != test.marked || at.Proven != test.proven {
 				t.Errorf("got %+v, want marked %d, proven %d", at, test.marked, test.proven)
 			}
@@ -197,7 +197,7 @@ func TestStop(t *testing.T) {
 		}
 	}
 	for _, past := range []replay.Stop{{Revision: start.Revision - 1}, {Position: 1, Revision: 1}} {
-		if _, err := replay.Apply(t.Context(), copyOf(t, base), inSegments(requests), past, nil); !errors.Is(err, replay.ErrPast) {
+		if _, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(requests)), past, nil); !errors.Is(err, replay.ErrPast) {
 			t.Errorf("stop %+v: got %v, want ErrPast", past, err)
 		}
 	}
@@ -212,7 +212,7 @@ func TestInterruptedRuns(t *testing.T) {
 	db := copyOf(t, base)
 	for cut := 1000; cut < count; cut += 4000 {
 		ctx, cancel := context.WithCancel(t.Context())
-		at, err := replay.Apply(ctx, db, func(yield func(segment.Record, error) bool) {
+		at, err := replay.Apply(ctx, db, fromWAL(func(yield func(segment.Record, error) bool) {
 			n := 0
 			for record := range puts(t, count) {
 				if n++; n == cut {
@@ -222,7 +222,7 @@ func TestInterruptedRuns(t *testing.T) {
 					return
 				}
 			}
-		}, replay.Stop{}, nil)
+		}), replay.Stop{}, nil)
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %+v, %v", at, err)
 		}
@@ -246,7 +246,7 @@ func TestInterruptedRuns(t *testing.T) {
 
 func TestProgressIsReported(t *testing.T) {
 	var events []storage.Event
-	_, err := replay.Apply(t.Context(), makeBase(t, smallBase), puts(t, 2000), replay.Stop{}, func(e storage.Event) { events = append(events, e) })
+	_, err := replay.Apply(t.Context(), makeBase(t, smallBase), fromWAL(puts(t, 2000)), replay.Stop{}, func(e storage.Event) { events = append(events, e) })
 	if err != nil || len(events) == 0 || events[0].Stage != "replay" || events[0].Message == "" {
 		t.Errorf("got %v, %v", events, err)
 	}
@@ -255,8 +255,15 @@ func TestProgressIsReported(t *testing.T) {
 func TestNoMembersDatabase(t *testing.T) {
 	path := makeBase(t, smallBase)
 	update(t, path, func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("consistent_index")) })
-	if _, err := replay.Apply(t.Context(), path, puts(t, 1), replay.Stop{}, nil); err == nil {
+	if _, err := replay.Apply(t.Context(), path, fromWAL(puts(t, 1)), replay.Stop{}, nil); err == nil {
 		t.Error("a database without a place in any log was taken")
+	}
+	at := behind(t, path) // a watch counts in revisions
+	if _, err := replay.Apply(t.Context(), path, fromWatch([]segment.Record{at.put(1, "key")}), replay.Stop{}, nil); err != nil {
+		t.Error(err)
+	}
+	if position, _, err := database.Place(path); position != 0 || err != nil {
+		t.Errorf("it has got one: %d, %v", position, err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,9 @@
 // Package replay applies the log to a database, outside of any server, with etcd's own code: its applier, key space,
 // lessor, auth store and alarms. What comes out is what the member had that wrote the log.
 //
+// A log from a watch has no requests but what became of them: it goes to the key space and the lessor alone, and what a
+// watch does not see stays as it was.
+//
 // It fails closed. A request that it does not know whole is an error and never left out, and marks on the way are
 // compared with what the member said of itself.
 package replay
@@ -17,6 +20,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
+// Log is what is applied.
+type Log struct {
+	Source  segment.Source // says what its positions are, and so where in it a database is
+	Records iter.Seq2[segment.Record, error]
+}
+
 // Stop says where to end; a zero field does not stop.
 type Stop struct {
 	Revision int64  // right after the request that made this revision of the key space
@@ -25,12 +34,13 @@ type Stop struct {
 
 // At is a place that a database has reached.
 type At struct {
-	Position        uint64 // of the last request that is in the database
-	Term            uint64 // its raft term; 0: not known, as in a snapshot of etcd 3.4
+	Position        uint64 // of the last request that is in the database; in a log from Watch it is the Revision
+	Term            uint64 // its raft term; 0: not known, as in a snapshot of etcd 3.4 and in a log from Watch
 	Revision        int64  // of the key space
 	CompactRevision int64  // -1: never compacted
 	Keys            int64  // in the key space; known only after an Apply without an error
 	Requests        int    // applied by this run, those included that the member refused and so does the replay
+	GuessedLeases   int    // granted by this run for 60 s, since a put was on them and no grant had come. Only from Watch
 	Marked          uint64 // position of the last RevisionMark that held; 0: none
 	Proven          int64  // revision of the last HashMark that held; 0: none
 	Stopped         bool   // where Stop says; false: the records ended before anything proved that they reach it
@@ -52,6 +62,7 @@ var (
 type MismatchError struct {
 	Position uint64 // of the mark
 	Hashed   int64  // the revision whose hash differs; 0: it is the revision itself that does
+	Absent   bool   // it is no mark but a change, which deletes a key that is not there
 	Want     int64  // the revision, or the hash, that the member had
 	Got      int64  // the replay's
 	Last     At     // as of the last mark that held; its Marked is 0 if none did
@@ -61,6 +72,9 @@ func (e *MismatchError) Error() string {
 	what := fmt.Sprintf("revision is %d, the member's was %d", e.Got, e.Want)
 	if e.Hashed > 0 {
 		what = fmt.Sprintf("HashKV at revision %d is %08x, the member's was %08x", e.Hashed, e.Got, e.Want)
+	}
+	if e.Absent {
+		what = "a key is deleted that is not there"
 	}
 	proven := "no mark before it held"
 	if e.Last.Marked > 0 {
@@ -72,8 +86,8 @@ func (e *MismatchError) Error() string {
 // Is makes it match ErrMismatch.
 func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 
-// Apply brings the database in the file db up to the records, or to where stop says. Records that are in it already are
-// skipped: how far it is stands in it, and is written together with what the requests change, so that a run that was
+// Apply brings the database in the file db up to the log's records, or to where stop says. Records that are in it already
+// are skipped: how far it is stands in it, and is written together with what the requests change, so that a run that was
 // cut short is simply repeated. Nothing is synced: that is the caller's, when all is done.
 //
 // The records are read on a goroutine of their own, ahead of what is applied; Apply returns when that one has. Memory
@@ -81,25 +95,26 @@ func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 //
 // bbolt and etcd's packages panic on a database that is damaged, in part on goroutines of theirs: Apply belongs into a
 // process that may die. After such a panic the file stays open.
-func Apply(
-	ctx context.Context, db string, records iter.Seq2[segment.Record, error], stop Stop, report storage.Report,
-) (At, error) {
-	return ApplyWatched(ctx, db, records, stop, nil, report)
+func Apply(ctx context.Context, db string, log Log, stop Stop, report storage.Report) (At, error) {
+	return ApplyWatched(ctx, db, log, stop, nil, report)
 }
 
 // ApplyWatched is Apply, and tells w, unless that is nil, of what changes its keys. A request that cannot touch them
 // costs a comparison of keys; for the others the revision that they made is read back.
 func ApplyWatched(
-	ctx context.Context, db string, records iter.Seq2[segment.Record, error], stop Stop, w *Watch, report storage.Report,
+	ctx context.Context, db string, log Log, stop Stop, w *Watch, report storage.Report,
 ) (At, error) {
-	member, err := open(db)
+	if log.Source != segment.WAL && log.Source != segment.Watch {
+		return At{}, fmt.Errorf("%w: a log from %q", ErrUnknown, log.Source)
+	}
+	member, err := open(db, log.Source)
 	if err != nil {
 		return At{}, err
 	}
-	r := &run{member: member, stop: stop, watch: w, report: report}
+	r := &run{member: member, source: log.Source, stop: stop, watch: w, report: report}
 	r.begin()
 	// A trace keeps every step that it is told of, but within one.
-	r.quiet.StepWithFunction(func() { err = r.all(ctx, records) }, "replay")
+	r.quiet.StepWithFunction(func() { err = r.all(ctx, log.Records) }, "replay")
 	r.at.Keys, err = member.countKeys(ctx, err)
 	return r.at, errors.Join(err, member.close(), Forget(filepath.Dir(db)))
 }
@@ -110,6 +125,7 @@ const pace = 250 * time.Millisecond
 // run is one call of Apply.
 type run struct {
 	*member
+	source segment.Source
 	stop   Stop
 	watch  *Watch // nil: nobody watches
 	report storage.Report
@@ -128,6 +144,9 @@ type place struct{ position, term uint64 }
 func (r *run) begin() {
 	r.at.Position, r.at.Term = r.place()
 	r.at.Revision, r.at.CompactRevision = r.revisions()
+	if r.source == segment.Watch {
+		r.at.Position, r.at.Term = uint64(r.at.Revision), 0
+	}
 	r.base, r.held = r.at.Position, r.at
 }
 
@@ -148,6 +167,9 @@ func (r *run) all(ctx context.Context, records iter.Seq2[segment.Record, error])
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("replay up to position %d: %w", r.at.Position, err)
+	}
+	if err := r.endsWhole(); err != nil {
+		return err
 	}
 	return r.settle(lastPosition)
 }
@@ -171,7 +193,10 @@ func (r *run) arrived() bool {
 }
 
 func (r *run) record(d *decoded) error {
-	if d.Kind != segment.Request {
+	if err := r.ofSource(d); err != nil {
+		return err
+	}
+	if d.Kind != segment.Request && d.Kind != segment.Change {
 		return r.marks.add(d, r.base, r.seen.position)
 	}
 	if err := r.inOrder(place{d.Position, d.Term}); err != nil {
@@ -190,8 +215,27 @@ func (r *run) record(d *decoded) error {
 	return r.request(d)
 }
 
+// ofSource refuses what a log from this source cannot have.
+func (r *run) ofSource(d *decoded) error {
+	of := segment.WAL
+	switch d.Kind {
+	case segment.Request:
+	case segment.Change, segment.CompactionMark:
+		of = segment.Watch
+	default:
+		return nil
+	}
+	if of != r.source {
+		return fmt.Errorf("%w: a log from %s has a record of one from %s, at position %d", ErrForeign, r.source, of, d.Position)
+	}
+	return nil
+}
+
 // inOrder holds a request against the one before it, and against the last that is in the database.
 func (r *run) inOrder(next place) error {
+	if r.source == segment.Watch {
+		return r.nextRevision(next.position)
+	}
 	switch {
 	case next.position <= r.seen.position:
 		return fmt.Errorf("%w: the request at position %d comes after the one at %d", ErrForeign, next.position, r.seen.position)
@@ -210,12 +254,18 @@ func (r *run) inOrder(next place) error {
 }
 
 func (r *run) request(d *decoded) error {
+	if d.request.LeaseGrant != nil && r.source == segment.Watch { // its revision is still to come
+		return r.grant(d.request.LeaseGrant)
+	}
 	if err := r.applyWatched(place{d.Position, d.Term}, d.request); err != nil {
 		return fmt.Errorf("apply the request at position %d: %w", d.Position, err)
 	}
 	r.at.Position, r.at.Term = d.Position, d.Term
 	r.at.Revision, r.at.CompactRevision = r.revisions()
 	r.at.Requests++
+	if r.source == segment.Watch && r.at.Revision != int64(d.Position) {
+		return r.differs(d.Position, int64(d.Position))
+	}
 	if r.at.Stopped = r.arrived(); r.at.Stopped {
 		return r.settle(d.Position)
 	}

@@ -88,15 +88,36 @@ func sizes() (base int64, count int) {
 
 // BenchmarkPuts replays 1,000,000 puts onto a base of 200 MB; the floor is beside it.
 func BenchmarkPuts(b *testing.B) {
+	benchmark(b, func(_ int64, count int) replay.Log { return fromWAL(puts(b, count)) })
+}
+
+// BenchmarkChanges is the same from a watch.
+func BenchmarkChanges(b *testing.B) {
+	benchmark(b, func(revision int64, count int) replay.Log {
+		return replay.Log{Source: segment.Watch, Records: func(yield func(segment.Record, error) bool) {
+			for record, err := range puts(b, count) {
+				revision++
+				record.Kind, record.Position, record.Term = segment.Change, uint64(revision), 0
+				if !yield(record, err) {
+					return
+				}
+			}
+		}}
+	})
+}
+
+func benchmark(b *testing.B, log func(revision int64, count int) replay.Log) {
+	b.Helper()
 	size, count := sizes()
 	base := makeBase(b, size)
+	begin := behind(b, base)
 	cpu := &processor{}
 	cpu.used(b)
 	for b.Loop() {
 		b.StopTimer()
 		db := copyOf(b, base)
 		b.StartTimer()
-		at, err := replay.Apply(context.Background(), db, puts(b, count), replay.Stop{}, nil)
+		at, err := replay.Apply(context.Background(), db, log(begin.revision, count), replay.Stop{}, nil)
 		if err != nil || at.Requests != count {
 			b.Fatal(at, err)
 		}

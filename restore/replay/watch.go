@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // Keys are one key or a range of them, as etcd's own requests say it.
@@ -41,12 +43,18 @@ type Change struct {
 type RequestKind string
 
 // The kinds of requests that change keys. A lease that has run out and one that was revoked look the same in the log.
+//
+// A log from a watch has no requests: ByPut, ByDelete and ByTxn then say what was changed at once, whatever asked for it.
 const (
 	ByPut    RequestKind = "put"
 	ByDelete RequestKind = "delete"
 	ByRange  RequestKind = "delete of a range"
 	ByTxn    RequestKind = "transaction"
 	ByLease  RequestKind = "end of a lease"
+
+	// Only from a watch.
+	ByDeletes       RequestKind = "delete of several keys"   // by a range or one by one
+	ByDeleteOrLease RequestKind = "delete or end of a lease" // the keys deleted are those that were on one lease
 )
 
 // Has reports whether a key is one of them.
@@ -91,6 +99,28 @@ func (m *member) touches(k Keys, r *pb.InternalRaftRequest) RequestKind {
 	return ""
 }
 
+// kindOf says more of a change from a watch that touches watched keys: what its deletes may have come from.
+func (m *member) kindOf(change *pb.InternalRaftRequest, kind RequestKind) RequestKind {
+	ops := opsOf(change)
+	on := map[lease.LeaseID]bool{}
+	for _, op := range ops {
+		d := op.GetRequestDeleteRange()
+		if d == nil {
+			return kind
+		}
+		on[m.lessor.GetLease(lease.LeaseItem{Key: string(d.Key)})] = true
+	}
+	for id := range on {
+		if held := m.lessor.Lookup(id); len(on) == 1 && held != nil && len(held.Keys()) == len(ops) {
+			return ByDeleteOrLease
+		}
+	}
+	if len(ops) > 1 {
+		return ByDeletes
+	}
+	return kind
+}
+
 func (k Keys) inTxn(t *pb.TxnRequest) bool {
 	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
 		for _, op := range ops {
@@ -131,10 +161,13 @@ func (m *member) onLease(k Keys, id lease.LeaseID) bool {
 // applyWatched applies one request, and tells of what it did to the watched keys.
 func (r *run) applyWatched(at place, request *pb.InternalRaftRequest) error {
 	if r.watch == nil {
-		return r.apply(at, request)
+		return r.applyOne(at, request)
 	}
 	kind := r.touches(r.watch.Keys, request)
-	if err := r.apply(at, request); err != nil || kind == "" {
+	if r.source == segment.Watch && kind != "" {
+		kind = r.kindOf(request, kind)
+	}
+	if err := r.applyOne(at, request); err != nil || kind == "" {
 		return err
 	}
 	newest, _ := r.revisions()
@@ -142,6 +175,13 @@ func (r *run) applyWatched(at place, request *pb.InternalRaftRequest) error {
 		return nil
 	}
 	return r.tell(at, newest, kind)
+}
+
+func (r *run) applyOne(at place, request *pb.InternalRaftRequest) error {
+	if r.source == segment.Watch {
+		return r.change(at.position, request)
+	}
+	return r.apply(at, request)
 }
 
 // tell reads what stands in the database under a revision.

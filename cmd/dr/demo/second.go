@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -43,7 +44,7 @@ func (t *telling) archiveLog(ctx context.Context) ([]string, error) {
 	a := &agent{ended: make(chan error, 1)}
 	a.status.Store(&archive.Status{})
 	config := archive.Config{
-		DataDir: t.members[0].dataDir, Etcd: t.reach(), To: t.recipients, Version: t.Version, Host: "demo",
+		Source: segment.WAL, DataDir: t.members[0].dataDir, Etcd: t.reach(), To: t.recipients, Version: t.Version, Host: "demo",
 		Flush: 100 * time.Millisecond, SegmentSize: 1 << 20, Lease: time.Second, HashEvery: time.Hour, MaxWALs: 5,
 		Snapshot: func(ctx context.Context, why string) error {
 			_, err := backup.Run(ctx, t.reach(), []backup.Store{{Cluster: t.repository}}, t.request(), nil)

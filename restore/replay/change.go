@@ -1,0 +1,216 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+)
+
+// guessedTTL is what a lease gets of which only its id is known, in seconds.
+const guessedTTL = 60
+
+// decodeChange reads what a log from a watch has: the grant of a lease, or puts and deletes of single keys.
+func decodeChange(data []byte) (*pb.InternalRaftRequest, error) {
+	r, err := decode(data)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.Put != nil:
+		return r, validPut(r.Put)
+	case r.DeleteRange != nil:
+		return r, validDelete(r.DeleteRange)
+	case r.Txn != nil:
+		return r, validTxn(r.Txn)
+	case r.LeaseGrant != nil:
+		return r, validGrant(r.LeaseGrant)
+	}
+	return nil, fmt.Errorf("%w: it is neither a put, a delete, a transaction nor a lease's grant", ErrUnknown)
+}
+
+func validPut(p *pb.PutRequest) error {
+	if len(p.Key) == 0 || !plain(p) {
+		return fmt.Errorf("%w: its put has no key, or asks for what is there", ErrUnknown)
+	}
+	return nil
+}
+
+func validDelete(d *pb.DeleteRangeRequest) error {
+	if len(d.Key) == 0 || len(d.RangeEnd) > 0 || d.PrevKv {
+		return fmt.Errorf("%w: its delete is not of one key, or asks for what is there", ErrUnknown)
+	}
+	return nil
+}
+
+// validTxn: etcd changes no key twice in one revision.
+func validTxn(t *pb.TxnRequest) error {
+	if len(t.Success) == 0 || len(t.Compare) > 0 || len(t.Failure) > 0 {
+		return fmt.Errorf("%w: its transaction is empty, or depends on what is there", ErrUnknown)
+	}
+	seen := make(map[string]struct{}, len(t.Success))
+	for _, op := range t.Success {
+		key, err := validOp(op)
+		if err != nil {
+			return err
+		}
+		seen[string(key)] = struct{}{}
+	}
+	if len(seen) < len(t.Success) {
+		return fmt.Errorf("%w: its transaction changes a key twice", ErrUnknown)
+	}
+	return nil
+}
+
+func validOp(op *pb.RequestOp) (key []byte, err error) {
+	if p := op.GetRequestPut(); p != nil {
+		return p.Key, validPut(p)
+	}
+	if d := op.GetRequestDeleteRange(); d != nil {
+		return d.Key, validDelete(d)
+	}
+	return nil, fmt.Errorf("%w: its transaction holds neither a put nor a delete", ErrUnknown)
+}
+
+func validGrant(g *pb.LeaseGrantRequest) error {
+	if g.ID == 0 || g.TTL < 1 || g.TTL > lease.MaxLeaseTTL {
+		return fmt.Errorf("%w: its lease has id %d and lives for %d s", ErrUnknown, g.ID, g.TTL)
+	}
+	return nil
+}
+
+// nextRevision holds a change against the one before it: no revision is left out, and none is made twice.
+func (r *run) nextRevision(next uint64) error {
+	last := r.seen.position
+	begun := last > r.base // last is none of those that were in the database to begin with
+	switch {
+	case last == 0 && next > r.base+1:
+		return fmt.Errorf("%w: the log begins with revision %d, the database is at revision %d", ErrForeign, next, r.base)
+	case last != 0 && next != last && next != last+1:
+		return fmt.Errorf("%w: the change at revision %d comes after the one at %d", ErrForeign, next, last)
+	case begun && next == last && r.at.Position == last:
+		return fmt.Errorf("%w: revision %d is made twice", ErrForeign, next)
+	case begun && next != last && r.at.Position != last:
+		return r.halfMade(last)
+	}
+	r.seen.position = next
+	return nil
+}
+
+// endsWhole: what is granted for a revision is no good without it.
+func (r *run) endsWhole() error {
+	if last := r.seen.position; last > r.at.Position {
+		return r.halfMade(last)
+	}
+	return nil
+}
+
+func (r *run) halfMade(revision uint64) error {
+	return fmt.Errorf("%w: of revision %d there are the leases alone", ErrForeign, revision)
+}
+
+// change makes a revision. It bypasses the applier: what authentication, an alarm or the quota refused is not in the log.
+// Nothing is written unless all of it can be.
+func (r *run) change(position uint64, request *pb.InternalRaftRequest) error {
+	if request.Put != nil {
+		if err := r.grantMissing(request.Put); err != nil {
+			return err
+		}
+		r.put(request.Put)
+		return nil
+	}
+	ops := opsOf(request)
+	for _, op := range ops {
+		if p := op.GetRequestPut(); p != nil {
+			if err := r.grantMissing(p); err != nil {
+				return err
+			}
+		}
+	}
+	if !r.changeAll(ops) {
+		return &MismatchError{Position: position, Absent: true, Last: r.held}
+	}
+	return nil
+}
+
+// opsOf are what a change consists of, in order.
+func opsOf(request *pb.InternalRaftRequest) []*pb.RequestOp {
+	switch {
+	case request.Put != nil:
+		return []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: request.Put}}}
+	case request.DeleteRange != nil:
+		return []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: request.DeleteRange}}}
+	}
+	return request.Txn.GetSuccess()
+}
+
+// changeAll makes one revision, in which the changes are counted as they come. It makes none if a key is not there that
+// is to be deleted.
+func (m *member) changeAll(ops []*pb.RequestOp) bool {
+	tx := m.kv.Write(m.quiet)
+	defer tx.End()
+	for _, op := range ops {
+		if d := op.GetRequestDeleteRange(); d != nil && !has(tx, d.Key) {
+			return false
+		}
+	}
+	for _, op := range ops {
+		if p := op.GetRequestPut(); p != nil {
+			tx.Put(p.Key, p.Value, lease.LeaseID(p.Lease))
+		} else {
+			tx.DeleteRange(op.GetRequestDeleteRange().Key, nil)
+		}
+	}
+	return true
+}
+
+func has(tx mvcc.TxnWrite, key []byte) bool {
+	found, err := tx.Range(context.Background(), key, nil, mvcc.RangeOptions{CountOnly: true})
+	return err == nil && found.Count == 1
+}
+
+// grant passes over a lease that is there: the log has a grant wherever it may be missing. But one without keys that lives
+// for another time is an older lease with the same id, whose end no watch has seen.
+func (m *member) grant(g *pb.LeaseGrantRequest) error {
+	id := lease.LeaseID(g.ID)
+	if held := m.lessor.Lookup(id); held != nil {
+		if held.TTL() == max(g.TTL, minTTL) || len(held.Keys()) > 0 {
+			return nil
+		}
+		if err := m.lessor.Revoke(id); err != nil {
+			return fmt.Errorf("revoke lease %016x, which has no keys: %w", g.ID, err)
+		}
+	}
+	if _, err := m.lessor.Grant(id, g.TTL); err != nil {
+		return fmt.Errorf("grant lease %016x: %w", g.ID, err)
+	}
+	return nil
+}
+
+// grantMissing guesses a lease that a put is on and nobody has granted: the key space panics without it.
+func (r *run) grantMissing(p *pb.PutRequest) error {
+	if p.Lease == 0 || r.lessor.Lookup(lease.LeaseID(p.Lease)) != nil {
+		return nil
+	}
+	r.at.GuessedLeases++
+	return r.grant(&pb.LeaseGrantRequest{ID: p.Lease, TTL: guessedTTL})
+}
+
+// compactTo does what a log from a watch says of compactions. A key space that is compacted further already stays so.
+func (r *run) compactTo(revision int64) error {
+	if revision <= r.at.CompactRevision {
+		return nil
+	}
+	done, err := r.kv.Compact(r.quiet, revision)
+	if err != nil {
+		return fmt.Errorf("%w: at revision %d it is compacted to %d: %w", ErrForeign, r.at.Revision, revision, err)
+	}
+	<-done
+	if r.rules.dropsTombstones {
+		r.dropTombstones(revision)
+	}
+	_, r.at.CompactRevision = r.revisions()
+	return nil
+}

@@ -1,0 +1,271 @@
+package replay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/history"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// TestWatchedHistories is as TestHistories, with what a client sees as the log.
+func TestWatchedHistories(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) { compareWatched(t, version, 1) })
+}
+
+func compareWatched(t *testing.T, version string, seed uint64) {
+	cluster := servers.Start(t, servers.Options{Version: version})
+	random := rand.New(rand.NewPCG(seed, 3))
+	var w *history.Writer
+	var r *recorder
+	var l lived
+	look := func() {
+		if r != nil {
+			r.catchUp(w.Client())
+			r.mark(w.Client())
+			l.look(w, random)
+		}
+	}
+	w = history.New(t, cluster, seed, history.Options{Auth: true, Alarms: true, Compacting: look})
+	w.Write(100)
+	base := w.Snapshot()
+	r = record(t, cluster, w.Client())
+	start, _, err := database.Newest(copyOf(t, base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.next = min(r.next, start.Revision+1) // a lease may have run out since
+	for range 10 {
+		w.Write(60 + random.IntN(120))
+		look()
+	}
+	t.Logf("seed %d: %s; %d marks, %d leases unknown", seed, w.Counts(), len(r.marks), r.unknown)
+	r.sameRevisions(t, base, l.images)
+	end := w.Snapshot()
+	r.catchUp(w.Client())
+	r.sameEnd(t, base, end)
+}
+
+// sameRevisions goes on with one database from revision to revision.
+func (r *recorder) sameRevisions(t *testing.T, base string, images []database.Image) {
+	t.Helper()
+	db := copyOf(t, base)
+	slices.SortFunc(images, func(a, b database.Image) int { return int(a.Revision - b.Revision) })
+	for _, want := range images {
+		at, err := replay.Apply(t.Context(), db, r.log(), replay.Stop{Revision: want.Revision}, nil)
+		if errors.Is(err, replay.ErrPast) {
+			continue // one from before the base
+		}
+		if err != nil || !at.Stopped || at.Position != uint64(want.Revision) {
+			t.Fatalf("to revision %d: %+v, %v", want.Revision, at, err)
+		}
+		got, _, err := database.Newest(copyOf(t, db))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := want.Differences(got); len(found) > 0 {
+			t.Fatalf("at revision %d:\n%s", want.Revision, strings.Join(found, "\n"))
+		}
+	}
+}
+
+// sameEnd brings base to the revision of another snapshot: every revision that is there is as in the other, the leases of
+// keys are there, and everything that no watch sees is as it was.
+func (r *recorder) sameEnd(t *testing.T, base, end string) replay.At {
+	t.Helper()
+	want, _, err := database.Newest(copyOf(t, end))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := copyOf(t, base)
+	at, err := replay.Apply(t.Context(), db, r.log(), replay.Stop{Revision: want.Revision}, nil)
+	if err != nil || at.Revision != want.Revision || at.Proven == 0 {
+		t.Fatalf("got %+v, %v; want revision %d, proven", at, err, want.Revision)
+	}
+	if at.GuessedLeases > r.unknown {
+		t.Errorf("%d leases were guessed, %d were unknown", at.GuessedLeases, r.unknown)
+	}
+	got := keyBucket(t, db)
+	if live := keyBucket(t, end); !maps.Equal(got, live) {
+		t.Errorf("the key space has %d entries, live %d, or they differ", len(got), len(live))
+	}
+	r.sameLeases(t, want, end, db)
+	for _, name := range []string{"auth", "authUsers", "authRoles", "alarm", "members", "cluster"} {
+		if !maps.Equal(bucket(t, base, []byte(name)), bucket(t, db, []byte(name))) {
+			t.Errorf("bucket %s has changed", name)
+		}
+	}
+	if place, term, _ := database.Place(db); fmt.Sprint(database.Place(base)) != fmt.Sprint(place, term, nil) {
+		t.Errorf("the consistent index has changed: %d, %d", place, term)
+	}
+	return at
+}
+
+// sameLeases compares those that have keys, unless nobody knew for how long they were granted.
+func (r *recorder) sameLeases(t *testing.T, image database.Image, live, replayed string) {
+	t.Helper()
+	a, b := bucket(t, live, []byte("lease")), bucket(t, replayed, []byte("lease"))
+	for _, kv := range image.KVs {
+		id := make([]byte, 8)
+		for i := range id {
+			id[i] = byte(kv.Lease >> (56 - 8*i))
+		}
+		if kv.Lease == 0 {
+			continue
+		}
+		if _, ok := b[string(id)]; !ok || a[string(id)] != b[string(id)] && r.unknown == 0 {
+			t.Errorf("lease %x is %q, live %q", kv.Lease, b[string(id)], a[string(id)])
+		}
+	}
+}
+
+// watched is a scene that a client watches.
+func watched(t *testing.T, o servers.Options, before, do func(s scene, r *recorder)) (replay.At, string) {
+	t.Helper()
+	cluster := servers.Start(t, o)
+	s := scene{T: t, cluster: cluster, client: cluster.Client(t)}
+	s.put("base", "of the log")
+	before(s, nil)
+	base := s.snapshot()
+	r := record(t, cluster, s.client)
+	do(s, r)
+	s.put("end", "of the log")
+	r.catchUp(s.client)
+	r.mark(s.client)
+	end := s.snapshot()
+	return r.sameEnd(t, base, end), end
+}
+
+func nothing(scene, *recorder) {}
+
+func TestLargeChanges(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		o := servers.Options{Version: version, ExtraArgs: []string{"--max-txn-ops", "10001", "--max-request-bytes", "4000000"}}
+		watched(t, o, nothing, func(s scene, _ *recorder) {
+			for n := range 6 {
+				var ops []clientv3.Op
+				for i := range 10_000 {
+					ops = append(ops, clientv3.OpPut(fmt.Sprintf("many/%d/%05d", n, i), "x"))
+				}
+				_, err := s.client.Txn(s.Context()).Then(ops...).Commit()
+				s.must("transaction", err)
+			}
+			for n := range 3 {
+				s.put(fmt.Sprint("large/", n), strings.Repeat("large ", 250_000))
+			}
+			response, err := s.client.Delete(s.Context(), "many/", clientv3.WithPrefix())
+			s.must("delete", err)
+			if response.Deleted != 60_000 {
+				s.Fatalf("deleted %d keys", response.Deleted)
+			}
+		})
+	})
+}
+
+// What would refuse requests in the base refuses nothing that has happened.
+func TestBaseWithAuthAndAlarm(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		raise := func(s scene, _ *recorder) { s.raise(etcdserverpb.AlarmType_NOSPACE) }
+		at, _ := watched(t, servers.Options{Version: version, Auth: true}, raise, func(s scene, _ *recorder) {
+			_, err := s.client.AlarmDisarm(s.Context(), &clientv3.AlarmMember{})
+			s.must("disarm", err)
+			lease, err := s.client.Grant(s.Context(), 300)
+			s.must("grant", err)
+			alice := s.cluster.Client(s.T, servers.As(servers.User, s.cluster.UserPassword))
+			_, err = alice.Put(s.Context(), servers.UserPrefix+"a", "x", clientv3.WithLease(lease.ID))
+			s.must("put", err)
+			_, err = alice.Txn(s.Context()).Then(clientv3.OpPut(servers.UserPrefix+"b", "x"), clientv3.OpDelete(servers.UserPrefix+"a")).Commit()
+			s.must("transaction", err)
+			s.put("rooted", "x")
+		})
+		if at.Requests != 4 {
+			t.Errorf("got %+v, want four requests", at)
+		}
+	})
+}
+
+// The base is from before compactions, the target before, at or behind them; tombstones at their revisions are treated
+// as by the version.
+func TestCompactionsUnderAWatch(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		cluster := servers.Start(t, servers.Options{Version: version})
+		s := scene{T: t, cluster: cluster, client: cluster.Client(t)}
+		for n := range 20 {
+			s.put(fmt.Sprint("key/", n%5), "before")
+		}
+		base := s.snapshot()
+		r := record(t, cluster, s.client)
+		for n := range 8 {
+			s.put(fmt.Sprint("key/", n), "again")
+			deleted, err := s.client.Delete(s.Context(), "key/", clientv3.WithPrefix())
+			s.must("delete", err)
+			s.put("key/3", "back")
+			r.catchUp(s.client)
+			r.mark(s.client) // counted from the compaction before
+			_, err = s.client.Compact(s.Context(), deleted.Header.Revision-int64(n%3), clientv3.WithCompactPhysical())
+			s.must("compact", err)
+			r.mark(s.client) // and from this one, at the same revision
+			s.put("key/4", "back")
+			r.catchUp(s.client)
+			r.sameEnd(t, base, s.snapshot())
+		}
+		s.furtherBases(r)
+	})
+}
+
+// furtherBases are as far as the log: of the compactions that it tells of none is older than theirs.
+func (s scene) furtherBases(r *recorder) {
+	s.Helper()
+	end := s.snapshot()
+	db := copyOf(s.T, end)
+	_, err := s.client.Compact(s.Context(), r.next-1, clientv3.WithCompactPhysical())
+	s.must("compact", err)
+	compacted := s.snapshot()
+	for _, path := range []string{db, compacted} {
+		at, err := replay.Apply(s.Context(), path, r.log(), replay.Stop{}, nil)
+		if err != nil || at.Requests != 0 {
+			s.Errorf("from the end: %+v, %v", at, err)
+		}
+	}
+	if !maps.Equal(keyBucket(s.T, db), keyBucket(s.T, end)) {
+		s.Error("a replay of nothing has changed the key space")
+	}
+}
+
+// A lease of two seconds that is kept alive is there with its key, and one that ends takes its keys along.
+func TestLeasesUnderAWatch(t *testing.T) {
+	forEachVersion(t, func(t *testing.T, version string) {
+		_, end := watched(t, servers.Options{Version: version}, nothing, func(s scene, r *recorder) {
+			kept, err := s.client.Grant(s.Context(), 2)
+			s.must("grant", err)
+			ctx, cancel := context.WithCancel(s.Context())
+			defer cancel()
+			_, err = s.client.KeepAlive(ctx, kept.ID)
+			s.must("keep alive", err)
+			s.put("kept", "alive", clientv3.WithLease(kept.ID))
+			ends, err := s.client.Grant(s.Context(), 2)
+			s.must("grant", err)
+			for n := range 5 {
+				s.put(fmt.Sprint("ends/", n), "soon", clientv3.WithLease(ends.ID))
+			}
+			r.catchUp(s.client)
+			time.Sleep(4 * time.Second) // twice what it lives without
+		})
+		image, _, err := database.Newest(copyOf(t, end))
+		if all := fmt.Sprint(image.KVs); err != nil || !strings.Contains(all, `"kept"`) || strings.Contains(all, "ends/") {
+			t.Errorf("the leases have not done what the test is about: %v, %s", err, all)
+		}
+	})
+}

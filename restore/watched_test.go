@@ -1,0 +1,154 @@
+package restore_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// watchedLog stores two segments of a watch behind the backup, ten revisions each. change may alter what is in them.
+func watchedLog(t *testing.T, s stored, d database, change func(seq uint64, r *pb.InternalRaftRequest)) {
+	t.Helper()
+	previous := ""
+	for seq := range uint64(2) {
+		first := uint64(d.revision) + seq*10 + 1
+		records := watchedChanges(t, seq, first, change)
+		last := records[len(records)-1]
+		sum := sha256.Sum256(last.Data)
+		asked := started.Add(time.Duration(seq+1) * time.Minute)
+		h := segment.Header{
+			Cluster: clusterName, Lineage: lineageNumber(0), Seq: seq + 1, Previous: previous, First: first, Last: last.Position,
+			End: segment.End{Position: last.Position, Digest: hex.EncodeToString(sum[:])}, GuessedLeases: int(seq),
+			Source: segment.Watch, ClusterID: "cafe", Member: "a", ServerVersion: "3.7.3", Writer: "test", Written: asked, DRVersion: "test",
+			Marks: []segment.Mark{{
+				Position: last.Position, Revision: int64(last.Position), CompactRevision: int64(first),
+				Interval: segment.Interval{NotBefore: asked, NotAfter: asked},
+			}},
+		}
+		encoded, err := segment.Encode(h, records, s.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.cluster.StoreSegment(t.Context(), encoded); err != nil {
+			t.Fatal(err)
+		}
+		previous = encoded.Digest
+	}
+}
+
+// watchedChanges begin with a put on a lease and end with a put on one that nobody has granted.
+func watchedChanges(t *testing.T, seq, first uint64, change func(uint64, *pb.InternalRaftRequest)) (records []segment.Record) {
+	t.Helper()
+	id := int64(100 + seq)
+	add := func(position uint64, r *pb.InternalRaftRequest) {
+		change(position, r)
+		data, err := proto.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, segment.Record{Kind: segment.Change, Position: position, Data: data})
+	}
+	add(first, &pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: id, TTL: 300}})
+	for n := range uint64(10) {
+		p := &pb.PutRequest{Key: fmt.Appendf(nil, "watched/%d/%d", seq, n), Value: []byte("value")}
+		if n == 0 || n == 9 {
+			p.Lease = id + 50*int64(n/9)
+		}
+		add(first+n, &pb.InternalRaftRequest{Put: p})
+	}
+	return records
+}
+
+func asItIs(uint64, *pb.InternalRaftRequest) {}
+
+// What a client has watched is restored with the backup, boots, and says what is not in it.
+func TestRunOfAWatchedLog(t *testing.T) {
+	t.Parallel()
+	d := databaseWith(t, content{prefix: "key/", alarms: []pb.AlarmType{pb.AlarmType_NOSPACE}})
+	keys, to := newKey(t)
+	s := sealed(t, d, stored{keys: keys, to: to}, nil)
+	watchedLog(t, s, d, asItIs)
+	for _, test := range []struct {
+		name     string
+		target   restore.Target
+		behind   int64
+		segments int
+		guessed  int
+	}{
+		{"its end", restore.Target{}, 20, 2, 1 + 2},
+		{"a revision", restore.Target{Revision: d.revision + 4}, 4, 1, 0},
+		{"a position", restore.Target{Position: uint64(d.revision + 13)}, 13, 2, 1 + 1},
+		{"a time", restore.Target{Time: started.Add(90 * time.Second)}, 10, 1, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := restore.Replayed{
+				Lineage: lineageNumber(0), Source: segment.Watch, Segments: test.segments, Requests: int(test.behind),
+				Position: uint64(d.revision + test.behind), From: d.revision, To: d.revision + test.behind,
+				Unseen: "users and roles, leases without keys, and alarms are as in the backup", GuessedLeases: test.guessed,
+			}
+			s.wantReplayed(t, test.target, want, d.keys+test.behind)
+		})
+	}
+}
+
+func (s stored) wantReplayed(t *testing.T, target restore.Target, want restore.Replayed, keys int64) {
+	t.Helper()
+	url := servers.FreeURLs(t, 1)[0]
+	l := restore.Layout{Token: "token", Members: []restore.Member{memberAt("m1", url)}, Into: all(t)}
+	p, err := restore.NewPlan(s.catalog(t), target, l, started.Add(time.Hour))
+	if err != nil || !hasNote(p, want.Unseen) {
+		t.Fatalf("the notes are %q, %v", p.Notes, err)
+	}
+	r, _ := run(t, s, p)
+	got := *r.Replayed
+	got.Proven = ""
+	if got != want || r.Revision != want.To || r.Keys != keys || fmt.Sprint(r.Cleared) != "[NOSPACE]" {
+		t.Errorf("got %+v, %+v; want %+v", got, r, want)
+	}
+	e := start(t, "m1", r.Members[0].DataDir, p.InitialCluster(), url)
+	if now := e.Server.KV().Rev(); now != want.To {
+		t.Errorf("it serves revision %d", now)
+	}
+	if got := e.Server.Cluster().ID().String(); got != r.ClusterID {
+		t.Errorf("the cluster's id is %s, the result says %s", got, r.ClusterID)
+	}
+}
+
+// A log that goes wrong is an obstacle: the way ends at the last mark that held.
+func TestWatchedLogThatGoesWrong(t *testing.T) {
+	t.Parallel()
+	d := plainDatabase(t)
+	s := store(t, d, nil)
+	watchedLog(t, s, d, func(position uint64, r *pb.InternalRaftRequest) {
+		if position == uint64(d.revision+14) {
+			r.Put, r.DeleteRange = nil, &pb.DeleteRangeRequest{Key: []byte("nothing")}
+		}
+	})
+	run := func(target restore.Target) (restore.Result, error) {
+		l := restore.Layout{Token: "token", Into: all(t)}
+		_, r, err := restore.RunTarget(t.Context(), s.catalog(t), target, l, started.Add(time.Hour), func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+			return restore.Run(ctx, p, s.cluster, s.keys, nil)
+		})
+		return r, err
+	}
+	_, err := run(restore.Target{})
+	if unreachable, ok := errors.AsType[*restore.UnreachableError](err); !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+10)) {
+		t.Errorf("got %v", err)
+	}
+	if r, err := run(restore.Target{Best: true}); err != nil || r.Revision != d.revision+10 {
+		t.Errorf("the best is %+v, %v", r, err)
+	}
+}
