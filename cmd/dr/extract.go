@@ -145,6 +145,8 @@ func (x *extraction) take(e find.Entry) error {
 		return x.put(d, ".yaml", x.comment(d, fmt.Sprintf("no Kubernetes object, %d bytes", len(e.Value))))
 	case d.Object == nil:
 		return x.put(d, ".raw", e.Value)
+	case !d.Object.HasName():
+		return x.put(d, ".yaml", x.comment(d, "the API server keeps it for itself, and no kubectl can apply it"))
 	}
 	text, err := d.Object.Applicable().YAML()
 	return errors.Join(err, x.put(d, ".yaml", text))

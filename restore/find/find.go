@@ -85,7 +85,7 @@ func Find(
 		if len(legs) == 0 {
 			break
 		}
-		if err := f.leg(ctx, legs[0]); err != nil {
+		if err := f.leg(ctx, legs[0], len(legs) > 1); err != nil {
 			return Summary{}, err
 		}
 	}
@@ -140,8 +140,9 @@ func (f *finder) done(l leg) bool {
 	return l.stretch.Last() <= f.reached[l.lineage]
 }
 
-// leg reads one part of the archive. It has been dealt with when leg returns nil, or the catalog has less in it.
-func (f *finder) leg(ctx context.Context, l leg) error {
+// leg reads one part of the archive. It has been dealt with when leg returns nil, or the catalog has less in it. What is
+// there at its end is kept if there is more to compare with it.
+func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 	other := f.legs > 0 && f.isOther(l)
 	if err := f.enter(l, other); err != nil {
 		return err
@@ -155,7 +156,10 @@ func (f *finder) leg(ctx context.Context, l leg) error {
 	if err != nil {
 		return err
 	}
-	keep := keepFile(f.dir, f.legs)
+	keep := ""
+	if more {
+		keep = keepFile(f.dir, f.legs)
+	}
 	part := &legJob{Seen: f.seen, Before: f.before, Other: other && f.before != "", Keep: keep}
 	j := job{Plan: plan, Source: f.archive.Source, Dir: scratch, Keys: f.keys, Leg: part}
 	end, err := spawn(ctx, j, f.report, f.take)

@@ -37,7 +37,7 @@ type legJob struct {
 	Seen   int64  `json:"seen"`             // what came up to this revision is known
 	Before string `json:"before,omitempty"` // file with what was there at that revision; "": nobody knows
 	Other  bool   `json:"other,omitempty"`  // Before is of another history
-	Keep   string `json:"keep"`             // file to write the same into, as it is at the leg's end
+	Keep   string `json:"keep,omitempty"`   // file to write the same into, as it is at the leg's end; "": nobody needs it
 }
 
 type valuesJob struct {
@@ -124,6 +124,9 @@ func (s *server) serve(ctx context.Context) (ended, error) {
 	e := ended{Revision: p.Revision}
 	if p.Replayed != nil {
 		e.Position = p.Replayed.Position
+	}
+	if s.Leg != nil && s.Leg.Keep == "" {
+		return e, nil
 	}
 	db, err := openDatabase(p.DB)
 	if err != nil {

@@ -206,11 +206,13 @@ func (r *run) tell(at place, revision int64, kind RequestKind) error {
 	return nil
 }
 
+// made is what stands under a revision. It is there for readers since the request was applied; a transaction that writes
+// would sort all that is not committed yet when it is unlocked.
 func (r *run) made(revision int64) (keys, values [][]byte) {
 	from := mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
 	to := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
-	tx := r.be.BatchTx()
-	tx.LockOutsideApply()
-	defer tx.Unlock()
+	tx := r.be.ReadTx()
+	tx.RLock()
+	defer tx.RUnlock()
 	return tx.UnsafeRange(schema.Key, from, to, 0)
 }

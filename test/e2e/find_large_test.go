@@ -57,6 +57,10 @@ func TestFindLongLog(t *testing.T) {
 	}
 	t.Logf("all keys: the first %v after the replay began, all after %v, at most %d MiB of memory",
 		all.first.Round(time.Millisecond), all.all.Round(time.Millisecond), all.memory>>20)
+	// At a million requests the database is as large as this, and a walk through it maps all of it.
+	if most := int64(400 << 20); max(timed.memory, all.memory) > most {
+		t.Errorf("it took more than %d MiB of memory", most>>20)
+	}
 }
 
 // timedFind is a find with when things came.

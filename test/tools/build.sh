@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs that the tests run on: etcd, etcdctl and etcdutl of every minor version that the product serves, and the object
-# stores.
+# Builds the programs that the tests run on: etcd, etcdctl and etcdutl of every minor version that the product serves, the object
+# stores, and Kubernetes.
 #
 #   build.sh          build what is missing, and say what was done
 #   build.sh --dir    print the directory they belong in, and build nothing
@@ -117,6 +117,23 @@ build_store() {
 	fi
 }
 
+build_kubernetes() {
+	local out=$1 p=k8s.io/component-base/version
+	say "building kube-apiserver and kubectl (up to ten minutes, once)"
+	# Unless it is told, a program says that it is v0.0.0-master.
+	if ! (
+		cd kubernetes || exit
+		version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes) || exit
+		IFS=. read -r major minor _ <<<"${version#v}"
+		version="-X $p.gitVersion=$version -X $p.gitMajor=$major -X $p.gitMinor=$minor -X $p.gitTreeState=clean"
+		CGO_ENABLED=0 go build -ldflags "-s -w $version -X $p.buildDate=1970-01-01T00:00:00Z" -o "$out/" \
+			k8s.io/kubernetes/cmd/{kube-apiserver,kubectl}
+	); then
+		rm -f "$out"/*
+		missing "Kubernetes did not build"
+	fi
+}
+
 # install_azurite brings its own Node: the one that a system has may be too old.
 install_azurite() {
 	local out=$1
@@ -229,6 +246,7 @@ part stores/versitygw "build_store github.com/versity/versitygw/cmd/versitygw" s
 part stores/gcsd "build_store ./gcsd" stores/go.mod stores/go.sum stores/gcsd
 part stores/azurite install_azurite stores/azurite
 part stores/minio "build_store github.com/minio/minio" stores/go.mod stores/go.sum
+part kubernetes build_kubernetes kubernetes
 install age age
 install minisign minisign
 install zstd zstd

@@ -187,6 +187,7 @@ func TestDecodeSaysWhyNot(t *testing.T) {
 		{"encrypted", "k8s:enc:aescbc:v1:key1:\x00\x01", kubernetes.ErrEncrypted, `with aescbc, key "key1"`},
 		{"encrypted by KMS", "k8s:enc:kms:v2:vault:\x00\x01", kubernetes.ErrEncrypted, `with kms, key "vault"`},
 		{"cut off", "k8s:enc:aes", kubernetes.ErrEncrypted, "does not say"},
+		{"CBOR", "\xd9\xd9\xf7\xa1", kubernetes.ErrUnknown, "it is CBOR"},
 		{"no envelope", "k8s\x00\xff\xff", kubernetes.ErrUnknown, "envelope"},
 		{"another kind", string(unheard), kubernetes.ErrUnknown, "apps/v1 Unheard"},
 		{"cut off within", string(encode(t, deployment())[:200]), kubernetes.ErrUnknown, ""},
@@ -209,6 +210,8 @@ func TestNamed(t *testing.T) {
 		"/registry/apiregistration.k8s.io/apiservices/v1.apps":             "APIService v1.apps",
 		"/registry/cert-manager.io/certificates/prod/web":                  "certificates.cert-manager.io prod/web",
 		"/registry/cert-manager.io/clusterissuers/letsencrypt":             "clusterissuers.cert-manager.io letsencrypt",
+		"/registry/workloads/prod/training":                                "Workload prod/training",
+		"/registry/devicetaintrules/n1":                                    "DeviceTaintRule n1",
 		"/registry/pods/prod":                                              "",
 		"/registry/pods/prod/web-0/more":                                   "",
 		"/registry/pods//web-0":                                            "",
@@ -232,6 +235,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add(encode(f, deployment()))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":7}`))
 	f.Add([]byte("k8s:enc:aescbc:v1:key1:x"))
+	f.Add([]byte(`{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","spec":{"versions":[7,{}],` +
+		`"conversion":7,"additionalPrinterColumns":[7,{"JSONPath":7}]}}`))
+	f.Add([]byte(`{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","spec":{"version":"v1",` +
+		`"conversion":{"webhookClientConfig":{}}}}`))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		o, err := kubernetes.Decode(value)
 		if err != nil {
@@ -241,4 +248,50 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q: %v", value, err)
 		}
 	})
+}
+
+// What ties an object to a uid that is gone is left out, and what a person wrote in the same places stays.
+func TestApplicableIsTiedToNoUID(t *testing.T) {
+	const labels = `{"app":"a","batch.kubernetes.io/controller-uid":"1","controller-uid":"1"}`
+	for _, test := range []struct{ kind, stored, want string }{
+		{
+			`"batch/v1","kind":"Job"`,
+			`"metadata":{"labels":` + labels + `},"spec":{"selector":{"matchLabels":` + labels + `},"template":{"metadata":{"labels":` + labels + `}}}`,
+			`"metadata":{"labels":{"app":"a"}},"spec":{"template":{"metadata":{"labels":{"app":"a"}}}}`,
+		},
+		{
+			`"batch/v1","kind":"Job"`,
+			`"spec":{"manualSelector":true,"selector":{"matchLabels":` + labels + `}}`,
+			`"spec":{"manualSelector":true,"selector":{"matchLabels":` + labels + `}}`,
+		},
+		{
+			`"v1","kind":"PersistentVolume"`,
+			`"spec":{"claimRef":{"name":"c","resourceVersion":"2","uid":"1"}}`,
+			`"spec":{"claimRef":{"name":"c"}}`,
+		},
+		{
+			`"v1","kind":"PersistentVolumeClaim"`,
+			`"metadata":{"annotations":{"a":"b","pv.kubernetes.io/bind-completed":"yes"}},"spec":{"volumeName":"v"}`,
+			`"metadata":{"annotations":{"a":"b"}},"spec":{"volumeName":"v"}`,
+		},
+		{
+			`"v1","kind":"Secret"`,
+			`"metadata":{"annotations":{"kubernetes.io/service-account.name":"a","kubernetes.io/service-account.uid":"1"}}`,
+			`"metadata":{"annotations":{"kubernetes.io/service-account.name":"a"}}`,
+		},
+		{`"example.org/v1","kind":"Job"`, `"spec":{"selector":1}`, `"spec":{"selector":1}`},                           // of another group
+		{`"batch/v1","kind":"Job"`, `"metadata":7,"spec":{"template":null}`, `"metadata":7,"spec":{"template":null}`}, // as no server writes
+	} {
+		o, err := kubernetes.Decode([]byte(`{"apiVersion":` + test.kind + `,` + test.stored + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(o.Applicable())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(`{"apiVersion":`+test.kind+`,`+test.want+`}`, string(text)); diff != "" {
+			t.Error(diff)
+		}
+	}
 }

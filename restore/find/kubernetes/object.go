@@ -28,6 +28,9 @@ const (
 	// encrypted begins a value that went through an encryption provider: provider, version and key follow
 	// (apiserver/pkg/storage/value).
 	encrypted = "k8s:enc:"
+	// binaryJSON begins CBOR (RFC 8949 §3.4.6), in which an API server with the feature gate CBORServingAndStorage stores
+	// custom resources.
+	binaryJSON = "\xd9\xd9\xf7"
 )
 
 // Object is a Kubernetes object as JSON has it: maps, lists, strings, json.Number, bool and nil.
@@ -41,6 +44,8 @@ func Decode(value []byte) (Object, error) {
 		return decodeProtobuf(value[len(magic):])
 	case bytes.HasPrefix(value, []byte(encrypted)):
 		return nil, fmt.Errorf("%w, %s", ErrEncrypted, provider(value[len(encrypted):]))
+	case bytes.HasPrefix(value, []byte(binaryJSON)):
+		return nil, fmt.Errorf("%w: it is CBOR", ErrUnknown)
 	}
 	return decodeJSON(value)
 }
@@ -64,7 +69,7 @@ func decodeProtobuf(data []byte) (Object, error) {
 		return nil, fmt.Errorf("%w: it is encoded as %q", ErrUnknown, envelope.ContentEncoding)
 	}
 	kind := schema.FromAPIVersionAndKind(envelope.APIVersion, envelope.Kind)
-	typed, err := scheme().New(kind)
+	typed, err := scheme().New(stable(kind))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s %s", ErrUnknown, envelope.APIVersion, envelope.Kind)
 	}
@@ -111,8 +116,9 @@ var setByServer = []string{
 	"deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences",
 }
 
-// Applicable is o without what the API server sets itself, so that kubectl apply takes it. The status of built-in kinds is
-// dropped: the server ignores it, and controllers write it anew. That of custom resources may be all there is of it.
+// Applicable is o without what the API server sets itself, and in the version that it serves, so that kubectl apply takes
+// it. The status of built-in kinds is dropped: the server ignores it, and controllers write it anew. That of custom
+// resources may be all there is of it. What binds o to others binds by name, and no longer by uid.
 func (o Object) Applicable() Object {
 	clean := Object{}
 	for field, value := range o {
@@ -122,12 +128,33 @@ func (o Object) Applicable() Object {
 	for _, field := range setByServer {
 		delete(metadata, field)
 	}
-	version, _ := o["apiVersion"].(string)
-	kind, _ := o["kind"].(string)
-	if scheme().Recognizes(schema.FromAPIVersionAndKind(version, kind)) {
+	clean.untie()
+	stored := o.groupVersionKind()
+	served := stable(stored)
+	if served != stored {
+		clean["apiVersion"] = served.GroupVersion().String()
+	}
+	if builtInKind(served) {
 		delete(clean, "status")
 	}
+	if spec, ok := clean["spec"].(map[string]any); ok && stored.Group == definitions && stored.Version == "v1beta1" {
+		stabilizeDefinition(spec)
+	}
 	return clean
+}
+
+func (o Object) groupVersionKind() schema.GroupVersionKind {
+	version, _ := o["apiVersion"].(string)
+	kind, _ := o["kind"].(string)
+	return schema.FromAPIVersionAndKind(version, kind)
+}
+
+// HasName reports whether o is an object of the API. What an API server keeps beside those for itself, such as the
+// addresses that it has given out and its own, has no name, and no request could create it.
+func (o Object) HasName() bool {
+	metadata, _ := o["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	return name != ""
 }
 
 // withoutEmptyTimes copies a value without the creation times that templates within objects never have.

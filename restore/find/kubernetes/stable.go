@@ -1,0 +1,99 @@
+package kubernetes
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// graduated are kinds that have a stable version while API servers of some versions store them as the beta that it came
+// from: for the release before, which must read them if the upgrade is undone. Both versions are one message. Those of
+// which a field means another thing, as policy/v1beta1's, are left out.
+var graduated = map[schema.GroupVersion][]string{
+	{Group: "admissionregistration.k8s.io", Version: "v1beta1"}: {
+		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+	},
+	{Group: "batch", Version: "v1beta1"}:             {"CronJob"},
+	{Group: "networking.k8s.io", Version: "v1beta1"}: {"IPAddress", "ServiceCIDR"},
+	{Group: "resource.k8s.io", Version: "v1beta2"}:   {"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"},
+	{Group: "storage.k8s.io", Version: "v1beta1"}:    {"CSIStorageCapacity", "VolumeAttributesClass"},
+}
+
+const (
+	definitions   = "apiextensions.k8s.io"
+	registrations = "apiregistration.k8s.io"
+)
+
+// stable is the version that kubectl apply finds: API servers serve no beta unless they are told to.
+func stable(kind schema.GroupVersionKind) schema.GroupVersionKind {
+	for _, name := range graduated[kind.GroupVersion()] {
+		if name == kind.Kind {
+			kind.Version = "v1"
+		}
+	}
+	if kind.Group == definitions {
+		kind.Version = "v1"
+	}
+	return kind
+}
+
+// builtInKind reports whether the API server itself defines a kind.
+func builtInKind(kind schema.GroupVersionKind) bool {
+	return kind.Group == definitions || kind.Group == registrations || scheme().Recognizes(kind)
+}
+
+// oncePerDefinition are the fields that v1beta1 holds once for all versions if they have the same, and v1 in each version,
+// by their names there.
+var oncePerDefinition = map[string]string{
+	"validation": "schema", "subresources": "subresources", "additionalPrinterColumns": "additionalPrinterColumns",
+	"selectableFields": "selectableFields",
+}
+
+// stabilizeDefinition makes a CustomResourceDefinition's spec v1. API servers store them as v1beta1, which takes less room,
+// and serve v1 alone; between the two stands what pkg/apis/apiextensions/v1/conversion.go of apiextensions-apiserver does.
+func stabilizeDefinition(spec map[string]any) {
+	versions, _ := spec["versions"].([]any)
+	if name, one := spec["version"].(string); one && len(versions) == 0 {
+		versions = []any{map[string]any{"name": name, "served": true, "storage": true}}
+		spec["versions"] = versions
+	}
+	delete(spec, "version")
+	for field, there := range oncePerDefinition {
+		shared, ok := spec[field]
+		delete(spec, field)
+		for _, version := range versions {
+			if version, is := version.(map[string]any); ok && is {
+				version[there] = shared
+			}
+		}
+	}
+	for _, version := range versions {
+		if version, is := version.(map[string]any); is {
+			stabilizeColumns(version)
+		}
+	}
+	stabilizeConversion(spec)
+}
+
+func stabilizeColumns(version map[string]any) {
+	columns, _ := version["additionalPrinterColumns"].([]any)
+	for _, column := range columns {
+		column, _ := column.(map[string]any)
+		if path, beta := column["JSONPath"]; beta {
+			column["jsonPath"] = path
+			delete(column, "JSONPath")
+		}
+	}
+}
+
+func stabilizeConversion(spec map[string]any) {
+	conversion, _ := spec["conversion"].(map[string]any)
+	webhook := map[string]any{}
+	for field, there := range map[string]string{
+		"webhookClientConfig": "clientConfig", "conversionReviewVersions": "conversionReviewVersions",
+	} {
+		if value, ok := conversion[field]; ok {
+			webhook[there] = value
+			delete(conversion, field)
+		}
+	}
+	if len(webhook) > 0 {
+		conversion["webhook"] = webhook
+	}
+}
