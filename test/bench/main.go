@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 func main() {
@@ -68,16 +70,19 @@ func measureLog(ctx context.Context, o options, dr, dir string) (page string, pa
 	if o.quick {
 		lasts, baseMB, requests = 2*time.Second, 2, 5000
 	}
-	archived, err := measureArchive(ctx, o, lasts, dr, filepath.Join(dir, "archive"))
-	if err != nil {
-		return "", nil, err
+	var b bytes.Buffer
+	for _, source := range []segment.Source{segment.WAL, segment.Watch} {
+		archived, err := measureArchive(ctx, o, source, lasts, dr, filepath.Join(dir, string(source)))
+		if err != nil {
+			return "", nil, err
+		}
+		past = errors.Join(past, archived.render(&b))
 	}
 	replayed, err := measureReplay(ctx, o, baseMB, requests, dr, filepath.Join(dir, "replay"))
 	if err != nil {
 		return "", nil, err
 	}
-	var b bytes.Buffer
-	past = errors.Join(archived.render(&b), replayed.render(&b))
+	past = errors.Join(past, replayed.render(&b))
 	return b.String(), past, nil
 }
 
