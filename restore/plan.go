@@ -137,7 +137,7 @@ func (p *Plan) setRoute(cluster string, r route, now time.Time) {
 	}
 	if r.base.ID != "" {
 		p.noteBackup(r.base)
-		r.base.Proofs = nil // what is true of it later is no part of the cut
+		r.base.Proofs, r.base.Pins = nil, nil // what is true of it later is no part of the cut
 		p.Cluster, p.Backup = cluster, &r.base
 	}
 	p.Log, p.Reach, p.Salvage = r.log, &r.reach, r.salvage

@@ -29,7 +29,8 @@ type Error struct {
 type List struct {
 	Backups []Backup `json:"backups"` // by cluster, newest first
 	Damaged []Damage `json:"damaged"`
-	// Untrusted are backups that no trusted key has signed, and tombstones that delete nothing for that or another reason.
+	// Untrusted are backups that no trusted key has signed, and tombstones and pins that count for nothing for that or another
+	// reason.
 	Untrusted []Damage `json:"untrusted"`
 	Windows   []Window `json:"windows"` // by cluster, oldest first
 	Gaps      []Gap    `json:"gaps"`    // by cluster, oldest first
@@ -42,6 +43,7 @@ type Backup struct {
 	ProvenAt  time.Time          `json:"provenAt"`
 	Decrypted bool               `json:"decrypted"` // a key has been shown to open it, or none is needed
 	Proofs    []repository.Proof `json:"proofs"`
+	Pins      []repository.Pin   `json:"pins"` // that keep it from being pruned
 }
 
 // Damage is a backup that cannot be used.
@@ -98,7 +100,11 @@ func NewBackup(b repository.Backup) Backup {
 	if proofs == nil {
 		proofs = []repository.Proof{}
 	}
-	return Backup{Manifest: b.Manifest, Proven: proven, ProvenAt: at, Decrypted: b.Decrypted(), Proofs: proofs}
+	pins := b.Pins
+	if pins == nil {
+		pins = []repository.Pin{}
+	}
+	return Backup{Manifest: b.Manifest, Proven: proven, ProvenAt: at, Decrypted: b.Decrypted(), Proofs: proofs, Pins: pins}
 }
 
 // Add puts a cluster's catalog into l.

@@ -92,7 +92,9 @@ func proof() repository.Proof {
 }
 
 func backup() document.Backup {
-	return document.NewBackup(repository.Backup{Manifest: manifest(), Proofs: []repository.Proof{proof()}})
+	return document.NewBackup(repository.Backup{
+		Manifest: manifest(), Proofs: []repository.Proof{proof()}, Pins: []repository.Pin{pin()},
+	})
 }
 
 // goldens are all documents, each with a value in every field.
@@ -143,6 +145,8 @@ func goldens() map[string]any {
 			Cleared:  []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
 		},
 		"copy":    copyOf(),
+		"prune":   pruned(),
+		"pins":    document.Pins{Backup: id, Pins: []repository.Pin{pin()}, Lifted: []repository.Pin{pin()}},
 		"taken":   taken(),
 		"version": document.Version{Version: "v1", Go: "go1.26.0", Etcd: "3.7.3"},
 		"check":   checkDocument(),
@@ -231,7 +235,7 @@ func TestEveryGoldenIsADocument(t *testing.T) {
 var sections = map[string]string{
 	"event": "event", "error": "error", "A backup: show, the result of backup, each of list": "backup", "list": "list",
 	"The result of verify": "verify", "The result of fetch": "fetch", "The plan: restore --dry-run, --plan-out": "plan",
-	"The result of restore": "restore", "The result of copy": "copy", "Keys: find, extract, diff": "find",
+	"The result of restore": "restore", "The result of copy": "copy", "The result of prune": "prune", "Keys: find, extract, diff": "find",
 	"The result of archive verify": "archive-verify", "The status of archive": "archive-status",
 }
 

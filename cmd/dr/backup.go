@@ -194,5 +194,8 @@ func marks(b repository.Backup) []string {
 	if _, bad := b.Failed(); bad {
 		m = append(m, "VERIFY FAILED")
 	}
+	if len(b.Pins) > 0 {
+		m = append(m, "pinned")
+	}
 	return m
 }

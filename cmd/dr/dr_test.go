@@ -103,6 +103,18 @@ func TestBadInput(t *testing.T) {
 		{"nowhere for a key", []string{"keygen"}, 2, "--to key.txt"},
 		{"a key over another file", []string{"keygen", "--to", garbage}, 2, "exists"},
 
+		{"a policy that keeps nothing", append([]string{"prune"}, to...), 2, "it keeps nothing"},
+		{"a policy below zero", append([]string{"prune", "--keep-last", "-1"}, to...), 2, "below zero"},
+		{"a malformed span", append([]string{"prune", "--keep-within", "a while"}, to...), 2, "--keep-within a while: use a form like 14d"},
+		{"a window of nothing", append([]string{"prune", "--window", "0s"}, to...), 2, "--window 0s"},
+		{"a malformed size", append([]string{"prune", "--max-size", "much"}, to...), 2, "50GiB"},
+		{"an unknown zone", append([]string{"prune", "--keep-last", "1", "--zone", "Mars/Base"}, to...), 2, "Europe/Berlin"},
+		{"no grace", append([]string{"prune", "--keep-last", "1", "--grace", "0s"}, to...), 2, "--grace"},
+		{"nothing to prune", append([]string{"prune", "--keep-last", "1"}, to...), 3, "check --repo and --cluster"},
+		{"nothing to pin", append([]string{"pin"}, to...), 2, "name one backup"},
+		{"an unknown backup to pin", append([]string{"pin", "20200101T000000Z-0000000000000001"}, to...), 3, "dr list shows"},
+		{"an unknown backup to unpin", append([]string{"unpin", "20200101T000000Z-0000000000000001"}, to...), 3, "dr list shows"},
+
 		{"duplicate members", append([]string{"restore", "--initial-cluster", members}, to...), 2, "member a is there twice"},
 		{"a malformed member", append([]string{"restore", "--initial-cluster", "http://127.0.0.1:1"}, to...), 2, "name=url"},
 		{"an absent file", []string{"restore", "--from-file", filepath.Join(dir, "none")}, 2, "no such file"},

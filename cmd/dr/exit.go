@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -52,7 +53,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitRefused
 	case is(errWanting, repository.ErrDamaged, repository.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged):
 		return exitFinding
-	case is(errUsage, restore.ErrLayout, repository.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig):
+	case is(errUsage, restore.ErrLayout, repository.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig,
+		retention.ErrPolicy):
 		return exitUsage
 	}
 	return exitOther

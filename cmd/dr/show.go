@@ -72,6 +72,7 @@ func (a *app) printShow(b repository.Backup) {
 		"diverged", b.Diverged,
 		"labels", labelText(b.Labels),
 		"proven", provenText(b, now),
+		"pinned", strings.Join(pinTexts(b.Pins, now), "; "),
 	)
 	var rows [][]string
 	for _, m := range b.Members {

@@ -20,16 +20,17 @@ type Catalog struct {
 	Damaged []Damage // what looks like a backup and is none, newest first by name
 	// Untrusted is what no trusted key has signed, newest first by name: it may be forged, and counts for nothing.
 	Untrusted []Damage
-	// Ignored are tombstones that are damaged or not trusted, and so delete nothing.
+	// Ignored are tombstones that are damaged or not trusted, and so delete nothing, and pins and what lifts them likewise.
 	Ignored []Damage
 
 	Lineages []Lineage // of the log, oldest first by their headers; only if it was asked for
 }
 
-// Backup is one snapshot with its manifest and proofs.
+// Backup is one snapshot with its manifest, proofs and pins.
 type Backup struct {
 	Manifest
 	Proofs []Proof `json:"proofs,omitempty"` // oldest first
+	Pins   []Pin   `json:"pins,omitempty"`   // that hold, oldest first
 }
 
 // Damage is a backup that cannot be used, and why. Err matches ErrDamaged, and sign.ErrUntrusted where that is why, and
@@ -43,7 +44,7 @@ type Damage struct {
 type LoadOptions struct {
 	Newest int  // that many backups, by name; 0: all
 	Only   ID   // this one alone; "": as Newest says
-	Proofs bool // read the proofs too
+	Proofs bool // read the proofs and the pins too
 	Log    bool // read all of the log too; windows are found only for the backups that are read
 }
 
@@ -65,19 +66,19 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	if o.Newest > 0 && len(folders) > o.Newest {
 		folders = folders[:o.Newest]
 	}
-	backups, errs := make([]Backup, len(folders)), make([]error, len(folders))
+	loads := make([]backupLoad, len(folders))
 	err = atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
-		backups[i], errs[i] = c.loadBackup(ctx, folders[i], o.Proofs)
-		if errs[i] != nil && !errors.Is(errs[i], ErrDamaged) && !isAbsent(errs[i]) {
-			return errs[i]
+		loads[i] = c.loadBackup(ctx, folders[i], o.Proofs)
+		if err := loads[i].err; err != nil && !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+			return err
 		}
 		return nil
 	})
 	if err != nil {
 		return Catalog{}, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
 	}
-	catalog := c.catalog(folders, backups, errs)
-	catalog.Ignored = ignored
+	catalog := c.catalog(folders, loads)
+	catalog.Ignored = append(ignored, catalog.Ignored...)
 	if o.Log {
 		catalog.Lineages, err = c.loadLog(ctx)
 	}
@@ -108,20 +109,30 @@ func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []
 	return left, ignored, nil
 }
 
-func (c *Cluster) catalog(folders []folder, backups []Backup, errs []error) Catalog {
+// backupLoad is what came of reading one backup.
+type backupLoad struct {
+	backup  Backup
+	err     error
+	ignored []error // pins that do not hold, and what lifts none
+}
+
+func (c *Cluster) catalog(folders []folder, loads []backupLoad) Catalog {
 	catalog := Catalog{Cluster: c.name}
 	for i, f := range folders {
-		switch {
-		case isAbsent(errs[i]): // deleted since it was listed
+		switch err := loads[i].err; {
+		case isAbsent(err): // deleted since it was listed
 			continue
-		case errors.Is(errs[i], sign.ErrUntrusted):
-			catalog.Untrusted = append(catalog.Untrusted, Damage{f.id, errs[i]})
+		case errors.Is(err, sign.ErrUntrusted):
+			catalog.Untrusted = append(catalog.Untrusted, Damage{f.id, err})
 			continue
-		case errs[i] != nil:
-			catalog.Damaged = append(catalog.Damaged, Damage{f.id, errs[i]})
+		case err != nil:
+			catalog.Damaged = append(catalog.Damaged, Damage{f.id, err})
 			continue
 		}
-		catalog.Backups = append(catalog.Backups, backups[i])
+		for _, err := range loads[i].ignored {
+			catalog.Ignored = append(catalog.Ignored, Damage{f.id, err})
+		}
+		catalog.Backups = append(catalog.Backups, loads[i].backup)
 	}
 	slices.SortStableFunc(catalog.Backups, func(a, b Backup) int {
 		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Revision, a.Revision), cmp.Compare(b.ID, a.ID))
@@ -130,19 +141,18 @@ func (c *Cluster) catalog(folders []folder, backups []Backup, errs []error) Cata
 }
 
 // loadBackup reads one manifest and holds it against the listing.
-func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (Backup, error) {
-	m, err := c.loadManifest(ctx, f.id)
-	if err != nil {
-		return Backup{}, err
+func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l backupLoad) {
+	if l.backup.Manifest, l.err = c.loadManifest(ctx, f.id); l.err != nil {
+		return l
 	}
-	if err := c.checkStored(f, m); err != nil {
-		return Backup{}, err
+	if l.err = c.checkStored(f, l.backup.Manifest); l.err != nil || !proofs {
+		return l
 	}
-	b := Backup{Manifest: m}
-	if proofs {
-		b.Proofs, err = c.loadProofs(ctx, f)
+	if l.backup.Proofs, l.err = c.loadProofs(ctx, f); l.err != nil {
+		return l
 	}
-	return b, err
+	l.backup.Pins, l.ignored, l.err = c.loadPins(ctx, f)
+	return l
 }
 
 // loadManifest reads the manifest that is the folder's own. Where only what is signed counts, anything else there is not

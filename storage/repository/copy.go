@@ -26,7 +26,7 @@ type CopyResult struct {
 	Objects  int   // that were copied, of every kind
 	Bytes    int64 // of them
 	Present  int   // objects that were there already
-	LeftOut  int   // backups and segments that began before Since, and backups that are deleted at the target
+	LeftOut  int   // what began before Since; what is deleted or pruned at the target, or deleted at the source and pinned there
 	Faults   []CopyFault
 }
 
@@ -75,6 +75,8 @@ type copySide struct {
 	indexes map[string][]uint64 // of the log, by lineage: their first seqs, ascending
 	deleted map[ID]bool         // by a tombstone that counts
 	ignored []CopyFault         // tombstones that do not
+	pinned  map[ID]bool         // of the target
+	pruned  map[string]uint64   // of the target, by lineage: the seqs up to which they are
 
 	catalog Catalog           // of the source
 	headers map[string]string // of the target: the digests of its segments' headers, by key
@@ -96,12 +98,21 @@ func (c *Cluster) copyTarget(ctx context.Context) (copySide, error) {
 	if err != nil {
 		return copySide{}, err
 	}
+	s.pinned = map[ID]bool{}
+	for _, f := range s.folders {
+		pins, _, err := c.loadPins(ctx, f)
+		if err != nil {
+			return copySide{}, err
+		}
+		s.pinned[f.id] = len(pins) > 0
+	}
 	lineages, err := c.loadLog(ctx)
 	if err != nil {
 		return copySide{}, err
 	}
-	s.headers = map[string]string{}
+	s.headers, s.pruned = map[string]string{}, map[string]uint64{}
 	for _, l := range lineages {
+		s.pruned[l.ID] = l.Pruned
 		for _, segment := range l.Segments {
 			s.headers[c.segmentKey(l.ID, segment.Seq)] = segment.Digest
 		}
@@ -133,7 +144,7 @@ func (c *Cluster) copySide(ctx context.Context) (s copySide, err error) {
 			return s, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
 		}
 		s.sizes[o.Key] = o.Size
-		if name, ok := c.splitLogKey(o.Key); ok && name.index {
+		if name, ok := c.splitLogKey(o.Key); ok && name.kind == logIndex {
 			s.indexes[name.lineage] = append(s.indexes[name.lineage], name.seq)
 		}
 	}

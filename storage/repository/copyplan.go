@@ -98,8 +98,13 @@ func (p *copyPlanner) object(key string) (o copyObject, ok bool) {
 
 func differs(key, how string) error { return fmt.Errorf("%s: %w: %s", key, ErrDiffers, how) }
 
-// tombstone copies one. A backup may have been deleted at both sides, by two tombstones: one is enough.
+// tombstone copies one. A backup may have been deleted at both sides, by two tombstones: one is enough. One that is pinned
+// at the target stays there.
 func (p *copyPlanner) tombstone(f folder) {
+	if p.target.pinned[f.id] {
+		p.plan.result.LeftOut++
+		return
+	}
 	if p.target.deleted[f.id] {
 		p.plan.result.Present++
 		return
@@ -152,6 +157,10 @@ func (p *copyPlanner) lineage(l Lineage) {
 		from := p.keptFrom(s)
 		p.plan.result.LeftOut += from
 		for _, segment := range s.Segments[from:] {
+			if segment.Seq <= p.target.pruned[l.ID] {
+				p.plan.result.LeftOut++
+				continue
+			}
 			if lowest == 0 {
 				lowest = segment.Seq
 			}

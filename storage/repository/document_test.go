@@ -49,6 +49,31 @@ func fullProof() repository.Proof {
 	}
 }
 
+func fullTombstone() repository.Tombstone {
+	return repository.Tombstone{
+		Format: repository.TombstoneFormat, Backup: idAt(0), Reason: "pruned: no rule keeps it", Time: noon.Add(1), By: "host, dr v0.1.0",
+	}
+}
+
+func fullPin() repository.Pin {
+	return repository.Pin{
+		Format: repository.PinFormat, Backup: idAt(0), ID: "0123456789abcdef", Reason: "before \"1.34\"", Time: noon.Add(1), By: "host, dr v0.1.0",
+	}
+}
+
+func fullUnpin() repository.Unpin {
+	return repository.Unpin{
+		Format: repository.PinFormat, Backup: idAt(0), Lifts: "0123456789abcdef", Time: noon.Add(1), By: "host, dr v0.1.0",
+	}
+}
+
+func fullLogTombstone() repository.LogTombstone {
+	return repository.LogTombstone{
+		Format: repository.LogTombstoneFormat, Cluster: "c", Lineage: lineageID(0), Upto: 25, Reason: "pruned: it is older", Time: noon.Add(1),
+		By: "host, dr v0.1.0",
+	}
+}
+
 func encodedManifest(tb testing.TB, m repository.Manifest) []byte {
 	tb.Helper()
 	p, err := repository.EncodeManifest(m)
@@ -89,9 +114,13 @@ func wantGolden(t *testing.T, name string, got []byte) {
 
 // TestGolden: what was written once is read for ever.
 func TestGolden(t *testing.T) {
-	wantGolden(t, "manifest.json", encodedManifest(t, fullManifest()))
-	wantGolden(t, "proof.json", encodedProof(t, fullProof()))
-	for name, want := range map[string]any{"manifest.json": fullManifest(), "proof.json": fullProof()} {
+	for name, data := range documents(t) {
+		wantGolden(t, name, data)
+	}
+	for name, want := range map[string]any{
+		"manifest.json": fullManifest(), "proof.json": fullProof(), "tombstone.json": fullTombstone(), "pin.json": fullPin(),
+		"unpin.json": fullUnpin(), "log-tombstone.json": fullLogTombstone(),
+	} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			t.Fatal(err)
@@ -104,17 +133,38 @@ func TestGolden(t *testing.T) {
 }
 
 func decode(name string, data []byte) (any, error) {
-	if name == "proof.json" {
+	switch name {
+	case "proof.json":
 		return repository.DecodeProof(data)
+	case "tombstone.json":
+		return repository.DecodeTombstone(data)
+	case "pin.json":
+		return repository.DecodePin(data)
+	case "unpin.json":
+		return repository.DecodeUnpin(data)
+	case "log-tombstone.json":
+		return repository.DecodeLogTombstone(data)
 	}
 	return repository.DecodeManifest(data)
 }
 
 // documents are one of each kind.
 func documents(tb testing.TB) map[string][]byte {
-	return map[string][]byte{
-		"manifest.json": encodedManifest(tb, fullManifest()), "proof.json": encodedProof(tb, fullProof()),
+	all := map[string][]byte{"manifest.json": encodedManifest(tb, fullManifest()), "proof.json": encodedProof(tb, fullProof())}
+	add := func(name string, data []byte, err error) {
+		if all[name] = data; err != nil {
+			tb.Fatal(err)
+		}
 	}
+	data, err := repository.EncodeTombstone(fullTombstone())
+	add("tombstone.json", data, err)
+	data, err = repository.EncodePin(fullPin())
+	add("pin.json", data, err)
+	data, err = repository.EncodeUnpin(fullUnpin())
+	add("unpin.json", data, err)
+	data, err = repository.EncodeLogTombstone(fullLogTombstone())
+	add("log-tombstone.json", data, err)
+	return all
 }
 
 func TestDocumentFlippedBytes(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Leftover is what a killed or a deleted backup left: data without a manifest or with a tombstone, or a store's unfinished
-// piece.
+// piece; or what was pruned of the log.
 type Leftover struct {
 	Key   string
 	Size  int64
@@ -20,8 +20,8 @@ type Leftover struct {
 	piece *storage.Object
 }
 
-// Leftovers lists what killed backups of this cluster left, in the order of the keys. A backup that is running now is
-// among them: only Since tells it apart.
+// Leftovers lists what killed backups of this cluster left, and what was deleted and is still there, in the order of the
+// keys. A backup that is running now is among them: only Since tells it apart.
 func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 	folders, err := c.folders(ctx, "")
 	if err != nil {
@@ -39,18 +39,32 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 			leftovers = append(leftovers, Leftover{Key: o.Key, Size: o.Size, Since: f.touched()})
 		}
 	}
+	pieces, err := c.pieces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pruned, err := c.logLeftovers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leftovers = slices.Concat(leftovers, pieces, pruned)
+	slices.SortStableFunc(leftovers, func(a, b Leftover) int { return cmp.Compare(a.Key, b.Key) })
+	return leftovers, nil
+}
+
+// pieces are those that the store has and does not list.
+func (c *Cluster) pieces(ctx context.Context) (pieces []Leftover, err error) {
 	sweeper, ok := storage.AsSweeper(c.bucket)
 	if !ok {
-		return leftovers, nil
+		return nil, nil
 	}
 	for piece, err := range sweeper.Leftovers(ctx, c.backupsPrefix()) {
 		if err != nil {
 			return nil, fmt.Errorf("list the leftovers of cluster %s: %w", c.name, err)
 		}
-		leftovers = append(leftovers, Leftover{Key: piece.Key, Size: piece.Size, Since: piece.ModTime, piece: &piece})
+		pieces = append(pieces, Leftover{Key: piece.Key, Size: piece.Size, Since: piece.ModTime, piece: &piece})
 	}
-	slices.SortStableFunc(leftovers, func(a, b Leftover) int { return cmp.Compare(a.Key, b.Key) })
-	return leftovers, nil
+	return pieces, nil
 }
 
 // touched is the last sign of life: of a backup that was killed, or that somebody has deleted.
@@ -65,26 +79,53 @@ func (f folder) touched() time.Time {
 // Sweep removes the leftovers that have given no sign of life for grace before now, and returns them. The grace must
 // be longer than any backup takes. What is locked stays until its lock has ended.
 func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]Leftover, error) {
+	swept, _, err := c.sweepOld(ctx, grace, now)
+	return swept, err
+}
+
+// sweepOld is Sweep, and tells what is locked.
+func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Time) (swept, locked []Leftover, err error) {
 	all, err := c.Leftovers(ctx)
-	var swept []Leftover
+	if err != nil {
+		return nil, nil, err
+	}
+	all = slices.DeleteFunc(all, func(l Leftover) bool { return now.Sub(l.Since) < grace })
+	errs := make([]error, len(all))
 	kept := map[ID]bool{}   // of which something could not be removed
-	for _, l := range all { // a tombstone comes behind all that it stands for
-		id, name, _ := c.splitKey(l.Key)
-		if now.Sub(l.Since) < grace || name == tombstoneName && kept[id] {
+	for i, l := range all { // a tombstone comes behind all that it stands for
+		id, name, ok := c.splitKey(l.Key)
+		if !ok && l.piece == nil { // of the log
 			continue
 		}
-		e := c.sweep(ctx, l)
-		if e == nil {
+		if name == tombstoneName && kept[id] {
+			errs[i] = errStays
+			continue
+		}
+		if errs[i] = c.sweep(ctx, l); errs[i] != nil {
+			kept[id] = true // without its tombstone the backup would be back
+		}
+	}
+	_ = atOnce(ctx, headReaders, len(all), func(ctx context.Context, i int) error {
+		if _, ok := c.splitLogKey(all[i].Key); ok {
+			errs[i] = c.sweep(ctx, all[i])
+		}
+		return nil
+	})
+	for i, l := range all {
+		switch e := errs[i]; {
+		case e == nil:
 			swept = append(swept, l)
-			continue
-		}
-		kept[id] = true // without its tombstone the backup would be back
-		if !errors.Is(e, storage.ErrLocked) {
+		case errors.Is(e, storage.ErrLocked):
+			locked = append(locked, l)
+		case !errors.Is(e, errStays):
 			err = errors.Join(err, fmt.Errorf("remove leftover %s: %w", l.Key, e))
 		}
 	}
-	return swept, err
+	return swept, locked, errors.Join(err, ctx.Err())
 }
+
+// errStays: a tombstone is still needed.
+var errStays = errors.New("what it stands for is still there")
 
 func (c *Cluster) sweep(ctx context.Context, l Leftover) error {
 	if l.piece == nil {

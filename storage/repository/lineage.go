@@ -15,6 +15,8 @@ type Lineage struct {
 	ID       string
 	Segments []Segment // whose header is whole and of this place; ascending by Seq
 	Faults   []Fault   // what is wrong, ascending by Seq
+	// Pruned is the seq up to which its segments were pruned, 0 if none were. They are neither here nor missing.
+	Pruned uint64
 }
 
 // Segment is one stored piece of the log, as its header describes it.
@@ -30,7 +32,8 @@ func SegmentOf(e segment.Encoded) Segment {
 }
 
 // Fault is a segment, or a run of them, that cannot be used. Err matches ErrNotFound if it is missing and ErrDamaged if
-// it is damaged, foreign, doubled or of a wrong chain, and names the key.
+// it is damaged, foreign, doubled or of a wrong chain, and names the key. A tombstone that counts for nothing is one too,
+// with Seq 0.
 type Fault struct {
 	Key   string // of the first
 	Seq   uint64 // of the first

@@ -10,6 +10,8 @@ import (
 const (
 	segmentSuffix = ".seg"
 	indexPrefix   = "index-"
+
+	logTombstonePrefix = "tombstone-"
 )
 
 var lineageName = regexp.MustCompile(`^[0-9a-f]{32}$`)
@@ -33,12 +35,24 @@ func (c *Cluster) indexKey(lineage string, first uint64) string {
 	return fmt.Sprintf("%s%s%016x%s", c.lineagePrefix(lineage), indexPrefix, first, jsonSuffix)
 }
 
+func (c *Cluster) logTombstoneKey(lineage string, upto uint64) string {
+	return fmt.Sprintf("%s%s%016x%s", c.lineagePrefix(lineage), logTombstonePrefix, upto, jsonSuffix)
+}
+
 // logName is what a key below the cluster's log says.
 type logName struct {
 	lineage string
-	index   bool   // of headers, or a segment
-	seq     uint64 // of the segment, or of the first one in the index
+	kind    logKind
+	seq     uint64 // of the segment, of the first one in the index, or of the last one that the tombstone is of
 }
+
+type logKind int
+
+const (
+	logSegment logKind = iota
+	logIndex
+	logTombstone
+)
 
 // splitLogKey takes a key below the cluster's log apart. Only names that this package makes are ok.
 func (c *Cluster) splitLogKey(key string) (n logName, ok bool) {
@@ -46,17 +60,31 @@ func (c *Cluster) splitLogKey(key string) (n logName, ok bool) {
 	if !ok || ValidLineage(lineage) != nil {
 		return logName{}, false
 	}
+	n.lineage = lineage
 	digits, isSegment := strings.CutSuffix(name, segmentSuffix)
 	if !isSegment {
-		digits = strings.TrimSuffix(strings.TrimPrefix(name, indexPrefix), jsonSuffix)
+		digits = strings.TrimSuffix(name, jsonSuffix)
+		n.kind = logIndex
+		if strings.HasPrefix(name, logTombstonePrefix) {
+			n.kind = logTombstone
+		}
+		_, digits, _ = strings.Cut(digits, "-")
 	}
 	seq, err := strconv.ParseUint(digits, 16, 64)
 	if err != nil || seq == 0 {
 		return logName{}, false
 	}
-	made := c.indexKey(lineage, seq)
-	if isSegment {
-		made = c.segmentKey(lineage, seq)
+	n.seq = seq
+	return n, c.logKey(n) == key // there is one spelling
+}
+
+// logKey is splitLogKey's other way.
+func (c *Cluster) logKey(n logName) string {
+	switch n.kind {
+	case logIndex:
+		return c.indexKey(n.lineage, n.seq)
+	case logTombstone:
+		return c.logTombstoneKey(n.lineage, n.seq)
 	}
-	return logName{lineage, !isSegment, seq}, made == key // there is one spelling
+	return c.segmentKey(n.lineage, n.seq)
 }

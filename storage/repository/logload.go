@@ -34,8 +34,12 @@ func atOnce(ctx context.Context, limit, n int, do func(ctx context.Context, i in
 // logFolder is what the listing shows of one lineage.
 type logFolder struct {
 	lineage  string
-	segments []listed // ascending by seq
+	segments []listed // ascending by seq, without those that are pruned
 	indexes  []uint64 // their first seqs, ascending
+
+	tombstones []uint64 // the seqs that they go up to, ascending
+	pruned     uint64   // the highest of them that counts
+	ignored    []Fault  // tombstones above it
 }
 
 type listed struct {
@@ -43,8 +47,21 @@ type listed struct {
 	size int64
 }
 
-// logFolders lists the log.
+// logFolders lists the log, without what is pruned.
 func (c *Cluster) logFolders(ctx context.Context) ([]logFolder, error) {
+	folders, err := c.listLog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range folders {
+		if err := c.leaveOutPruned(ctx, &folders[i]); err != nil {
+			return nil, err
+		}
+	}
+	return folders, nil
+}
+
+func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
 	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix()}) {
 		if err != nil {
@@ -58,9 +75,12 @@ func (c *Cluster) logFolders(ctx context.Context) ([]logFolder, error) {
 			folders = append(folders, logFolder{lineage: name.lineage})
 		}
 		f := &folders[len(folders)-1]
-		if name.index {
+		switch name.kind {
+		case logIndex:
 			f.indexes = append(f.indexes, name.seq)
-		} else {
+		case logTombstone:
+			f.tombstones = append(f.tombstones, name.seq)
+		case logSegment:
 			f.segments = append(f.segments, listed{name.seq, object.Size})
 		}
 	}
@@ -108,6 +128,7 @@ func (c *Cluster) LoadLineage(ctx context.Context, id string) (Lineage, error) {
 type lineageLoad struct {
 	c       *Cluster
 	lineage string
+	pruned  uint64              // segments up to that seq
 	known   map[uint64]*Segment // what the indexes say; nil where they contradict each other
 	slots   []slot              // ascending by seq
 }
@@ -121,7 +142,7 @@ type slot struct {
 }
 
 func (c *Cluster) loadLineage(ctx context.Context, f logFolder) (Lineage, error) {
-	l := lineageLoad{c: c, lineage: f.lineage, known: map[uint64]*Segment{}}
+	l := lineageLoad{c: c, lineage: f.lineage, pruned: f.pruned, known: map[uint64]*Segment{}}
 	for _, s := range f.segments {
 		l.slots = append(l.slots, slot{listed: s})
 	}
@@ -138,7 +159,7 @@ func (c *Cluster) loadLineage(ctx context.Context, f logFolder) (Lineage, error)
 	if err != nil {
 		return Lineage{}, err
 	}
-	return l.lineageWith(missing).withMisfits(), nil
+	return l.lineageWith(slices.Concat(f.ignored, missing)).withMisfits(), nil
 }
 
 // readIndexes fills known. An index that is damaged, or was pruned meanwhile, costs time and nothing else.
@@ -154,6 +175,9 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	for _, segments := range indexes {
 		for i := range segments {
 			s := &segments[i]
+			if s.Seq <= l.pruned {
+				continue
+			}
 			if other, twice := l.known[s.Seq]; twice && (other == nil || other.Digest != s.Digest) {
 				s = nil
 			}
@@ -291,8 +315,8 @@ func (l *lineageLoad) missing(run Fault) Fault {
 	return run
 }
 
-func (l *lineageLoad) lineageWith(missing []Fault) Lineage {
-	lineage := Lineage{ID: l.lineage, Segments: make([]Segment, 0, len(l.slots)), Faults: missing}
+func (l *lineageLoad) lineageWith(faults []Fault) Lineage {
+	lineage := Lineage{ID: l.lineage, Pruned: l.pruned, Segments: make([]Segment, 0, len(l.slots)), Faults: faults}
 	for _, s := range l.slots {
 		if s.segment != nil {
 			lineage.Segments = append(lineage.Segments, *s.segment)

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -94,6 +95,15 @@ func (c *Cluster) create(ctx context.Context, key string, r io.Reader, about int
 	}
 	_, err := c.bucket.Put(ctx, key, r, o)
 	return err
+}
+
+// createSigned stores a document that is not there yet.
+func (c *Cluster) createSigned(ctx context.Context, key string, data []byte) error {
+	data, err := document.Sign(data, c.policy.Key)
+	if err != nil {
+		return err
+	}
+	return c.create(ctx, key, bytes.NewReader(data), 0)
 }
 
 // deleters are those whose tombstones count. Whoever signs believes only what it has signed itself where nobody else is

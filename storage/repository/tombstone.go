@@ -1,7 +1,6 @@
 package repository
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,26 +40,45 @@ func DecodeTombstone(data []byte) (Tombstone, error) {
 
 // Delete takes a backup out of the catalog, by a tombstone, and removes its manifest. Its data goes with the leftovers,
 // after their grace. A manifest that is locked gives storage.ErrLocked: the backup is deleted all the same, and its
-// objects stay until their lock has ended. A backup that is not there gives ErrNotFound.
+// objects stay until their lock has ended. A backup that is not there gives ErrNotFound, and one that is pinned ErrPinned.
 func (c *Cluster) Delete(ctx context.Context, t Tombstone) error {
 	t.Format = TombstoneFormat
-	if _, err := c.bucket.Stat(ctx, c.manifestKey(t.Backup)); isAbsent(err) {
-		return fmt.Errorf("backup %s of cluster %s is %w", t.Backup, c.name, ErrNotFound)
-	} else if err != nil {
-		return fmt.Errorf("delete backup %s: %w", t.Backup, err)
+	if err := c.deletable(ctx, t.Backup); err != nil {
+		return err
 	}
 	data, err := EncodeTombstone(t)
 	if err == nil {
-		data, err = document.Sign(data, c.policy.Key)
-	}
-	if err == nil {
-		err = c.create(ctx, c.key(t.Backup, tombstoneName), bytes.NewReader(data), 0)
+		err = c.createSigned(ctx, c.key(t.Backup, tombstoneName), data)
 	}
 	if err != nil && !errors.Is(err, storage.ErrExist) {
 		return fmt.Errorf("delete backup %s: %w", t.Backup, err)
 	}
+	// Whoever pins looks for a tombstone behind its pin: one of the two sees the other.
+	if err := c.deletable(ctx, t.Backup); errors.Is(err, ErrPinned) {
+		return errors.Join(err, c.bucket.Delete(ctx, c.key(t.Backup, tombstoneName), storage.DeleteOptions{}))
+	} else if err != nil {
+		return err
+	}
 	if err := c.bucket.Delete(ctx, c.manifestKey(t.Backup), storage.DeleteOptions{}); err != nil {
 		return fmt.Errorf("backup %s is deleted, and its objects are still there: %w", t.Backup, err)
+	}
+	return nil
+}
+
+func (c *Cluster) deletable(ctx context.Context, id ID) error {
+	f, err := c.folderOf(ctx, id)
+	if err != nil {
+		return fmt.Errorf("delete backup %s: %w", id, err)
+	}
+	if !f.has(manifestName) {
+		return fmt.Errorf("backup %s of cluster %s is %w", id, c.name, ErrNotFound)
+	}
+	pins, _, err := c.loadPins(ctx, f)
+	if err != nil {
+		return fmt.Errorf("delete backup %s: %w", id, err)
+	}
+	if len(pins) > 0 {
+		return fmt.Errorf("delete backup %s: %w: dr unpin lifts that", id, ErrPinned)
 	}
 	return nil
 }

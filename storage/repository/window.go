@@ -255,6 +255,9 @@ func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 	}
 	end := after.Position
 	if i := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == after.Lineage }); i >= 0 {
+		if older := c.Lineages[i]; older.Pruned > 0 && len(older.Segments) == 0 {
+			return Gap{}, false // nobody is to go back there
+		}
 		if stretches := c.Lineages[i].Stretches(); len(stretches) > 0 {
 			last := stretches[len(stretches)-1]
 			end = max(end, last.Last())

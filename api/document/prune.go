@@ -1,0 +1,106 @@
+package document
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Prune is dr prune.
+type Prune struct {
+	Cluster string         `json:"cluster"`
+	DryRun  bool           `json:"dryRun"`  // nothing was removed
+	Backups []PrunedBackup `json:"backups"` // all that are whole, newest first
+	Log     []PrunedLog    `json:"log"`     // what goes of it, by lineage
+	// Damaged and untrusted backups are left for a person to look at.
+	Damaged   []Damage       `json:"damaged"`
+	Untrusted []Damage       `json:"untrusted"`
+	Locked    []LockedObject `json:"locked"`     // objects that stay until their date
+	Swept     int            `json:"swept"`      // objects that were removed at last, of what was deleted or killed before
+	SweptSize int64          `json:"sweptBytes"` // of them
+	Kept      int64          `json:"keptBytes"`  // of backups and log, as stored
+	Removed   int64          `json:"removedBytes"`
+	Over      int64          `json:"overBytes"` // by which what must stay has more than --max-size
+}
+
+// PrunedBackup is what becomes of one backup.
+type PrunedBackup struct {
+	ID      repository.ID `json:"id"`
+	Started time.Time     `json:"started"`
+	Size    int64         `json:"size"` // bytes, as stored
+	Keep    bool          `json:"keep"`
+	Reasons []string      `json:"reasons"`         // all that keep it, or the one why it goes
+	Doubt   string        `json:"doubt,omitempty"` // why it counts for nothing where there are good ones
+}
+
+// PrunedLog is what goes from the front of a lineage.
+type PrunedLog struct {
+	Lineage  string `json:"lineage"`
+	Upto     uint64 `json:"upto"` // seq of the last segment that goes
+	Segments int    `json:"segments"`
+	Size     int64  `json:"size"` // bytes, as stored
+	Reason   string `json:"reason"`
+}
+
+// LockedObject is an object that nobody may remove yet.
+type LockedObject struct {
+	Key   string    `json:"key"`
+	Until time.Time `json:"until,omitzero"` // absent if the store does not say
+}
+
+// Pins is dr pin and dr unpin.
+type Pins struct {
+	Backup repository.ID    `json:"backup"`
+	Pins   []repository.Pin `json:"pins"`   // that hold now
+	Lifted []repository.Pin `json:"lifted"` // by this call
+}
+
+// NewPrune is what a policy makes of c, and what came of it.
+func NewPrune(c repository.Catalog, d retention.Decisions, r repository.PruneResult, dryRun bool) Prune {
+	p := Prune{
+		Cluster: c.Cluster, DryRun: dryRun, Backups: []PrunedBackup{}, Log: []PrunedLog{}, Damaged: []Damage{}, Untrusted: []Damage{},
+		Locked: []LockedObject{}, Swept: len(r.Swept), Kept: d.Kept, Removed: d.Removed, Over: d.Over,
+	}
+	stays := staying(r)
+	for _, b := range d.Backups {
+		pruned := PrunedBackup{ID: b.ID, Started: b.Started, Size: b.Stored.Size, Keep: b.Keep, Reasons: b.Reasons, Doubt: b.Doubt}
+		if why, ok := stays[b.ID]; ok {
+			pruned.Keep, pruned.Reasons = true, []string{why}
+			p.Kept += pruned.Size
+			p.Removed -= pruned.Size
+		}
+		p.Backups = append(p.Backups, pruned)
+	}
+	for _, l := range d.Log {
+		p.Log = append(p.Log, PrunedLog{l.Lineage, l.Upto, l.Segments, l.Bytes, l.Reason})
+	}
+	for _, b := range c.Damaged {
+		p.Damaged = append(p.Damaged, Damage{c.Cluster, b.ID, b.Err.Error()})
+	}
+	for _, b := range c.Untrusted {
+		p.Untrusted = append(p.Untrusted, Damage{c.Cluster, b.ID, b.Err.Error()})
+	}
+	for _, l := range r.Locked {
+		p.Locked = append(p.Locked, LockedObject{l.Key, l.Until})
+	}
+	for _, l := range r.Swept {
+		p.SweptSize += l.Size
+	}
+	return p
+}
+
+// staying are the backups that were to go and stay.
+func staying(r repository.PruneResult) map[repository.ID]string {
+	stays := map[repository.ID]string{}
+	for _, id := range r.Pinned {
+		stays[id] = "pinned meanwhile"
+	}
+	for _, l := range r.Locked {
+		if l.Backup != "" {
+			stays[l.Backup] = fmt.Sprintf("locked until %s", l.Until.UTC().Format(time.RFC3339))
+		}
+	}
+	return stays
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // a container may have no time zones
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func (a *app) prune() *cobra.Command {
+	var keep keepFlags
+	var o repository.PruneOptions
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Remove the backups and the part of the log that no rule keeps",
+		Long: `prune keeps what any of its rules keeps, and removes the rest. --dry-run prints what it would do, a reason a line.
+
+Whatever the rules say it never removes: the newest backup and the newest good one; the last that was proven; what is
+pinned or locked; a backup that the kept log goes on from; anything of another cluster; and anything at all while no
+backup is good. A backup of a member with the alarm CORRUPT, of members that had diverged, that failed its last check, or
+of a database far smaller than the one before it, is kept in slots of its own, and pushes no good one out.
+
+A removed backup is listed no more; its data goes with a later prune, when the grace is over.`,
+		Example: `  dr prune --keep-last 3 --keep-daily 7 --keep-monthly 12 --window 14d --dry-run`,
+		Args:    noArgs,
+	}
+	keep.add(cmd)
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would be done, and why")
+	cmd.Flags().DurationVar(&o.Grace, "grace", grace, "how long data stays after its backup was removed; longer than any backup or restore takes")
+	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.signFlags(cmd, a.getenv)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		policy, err := keep.policy()
+		if err != nil {
+			return err
+		}
+		if o.Grace <= 0 {
+			return usagef("--grace must be above zero")
+		}
+		o.Now = time.Now().UTC()
+		return a.runPrune(cmd.Context(), policy, o)
+	}
+	return cmd
+}
+
+func (a *app) runPrune(ctx context.Context, p retention.Policy, o repository.PruneOptions) error {
+	open := a.openToRemove
+	if o.DryRun {
+		open = a.open
+	}
+	c, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	catalog, err := c.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+	if err != nil {
+		return err
+	}
+	a.warnUntrusted(catalog)
+	if _, err := catalog.Latest(); errors.Is(err, repository.ErrNotFound) {
+		return err
+	}
+	decisions, err := retention.Plan(catalog, p, o.Now)
+	if err != nil {
+		return err
+	}
+	report, done := a.progress()
+	result, err := c.Prune(ctx, decisions.Removal(o.Now, identity()), o, report)
+	done()
+	if err != nil {
+		return err
+	}
+	return a.printPrune(document.NewPrune(catalog, decisions, result, o.DryRun), o)
+}
+
+// keepFlags are a policy.
+type keepFlags struct {
+	retention.Policy
+	within, window, size, zone string
+}
+
+func (f *keepFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&f.Last, "keep-last", 0, "keep the newest N backups")
+	flags.IntVar(&f.Hourly, "keep-hourly", 0, "keep the newest backup of each of the newest N hours that have one")
+	flags.IntVar(&f.Daily, "keep-daily", 0, "the same of days")
+	flags.IntVar(&f.Weekly, "keep-weekly", 0, "the same of weeks, from Monday")
+	flags.IntVar(&f.Monthly, "keep-monthly", 0, "the same of months")
+	flags.IntVar(&f.Yearly, "keep-yearly", 0, "the same of years")
+	flags.StringVar(&f.within, "keep-within", "", "keep all backups that are at most so much older than the newest good one: 30d, 36h")
+	flags.StringVar(&f.window, "window", "",
+		"keep what it takes to restore any point between so long ago and now: 14d. The log before it goes (default: it is kept from the oldest backup on)")
+	flags.StringVar(&f.size, "max-size", "", "remove the oldest that the rules keep until backups and log have at most so many bytes: 50GiB")
+	flags.IntVar(&f.MinCopies, "min-copies", 0, "keep the newest N good backups, whatever --max-size says")
+	flags.StringVar(&f.zone, "zone", "UTC", "time zone in which hours, days and weeks begin: Europe/Berlin, Local")
+}
+
+func (f *keepFlags) policy() (p retention.Policy, err error) {
+	p = f.Policy
+	for name, span := range map[string]struct {
+		text string
+		to   *time.Duration
+	}{"keep-within": {f.within, &p.Within}, "window": {f.window, &p.Window}} {
+		if span.text == "" {
+			continue
+		}
+		if *span.to, err = when.ParseSpan(span.text); err != nil || *span.to <= 0 {
+			return p, usagef("--%s %s: use a form like 14d, 36h or 1d12h", name, span.text)
+		}
+	}
+	if f.size != "" {
+		size, err := humanize.ParseBytes(f.size)
+		if err != nil || size == 0 || size > 1<<62 {
+			return p, usagef("--max-size %s: use a form like 50GiB", f.size)
+		}
+		p.MaxSize = int64(size)
+	}
+	if p.Zone, err = time.LoadLocation(f.zone); err != nil {
+		return p, usagef("--zone %s: use a name like Europe/Berlin, or UTC", f.zone)
+	}
+	return p, p.Validate()
+}
+
+func (a *app) printPrune(d document.Prune, o repository.PruneOptions) error {
+	if d.Over > 0 {
+		fmt.Fprintf(a.stderr, "dr: WARNING: what must stay has %s more than --max-size\n", size(d.Over))
+	}
+	if a.output == "json" {
+		return a.json(document.Line{Result: d})
+	}
+	a.table([]string{"", "BACKUP", "TAKEN", "STORED", "WHY"}, pruneRows(d, o.Now))
+	var rows [][]string
+	for _, l := range d.Log {
+		rows = append(rows, []string{"remove", l.Lineage, fmt.Sprint(l.Segments), size(l.Size), l.Reason})
+	}
+	if len(rows) > 0 {
+		a.printf("\n")
+		a.table([]string{"", "LINEAGE", "SEGMENTS", "STORED", "WHY"}, rows)
+	}
+	a.printLocked(d)
+	a.printf("\n%s\n", pruneSummary(d, o.Grace))
+	return nil
+}
+
+func pruneRows(d document.Prune, now time.Time) (rows [][]string) {
+	for _, b := range d.Backups {
+		word, why := "keep", strings.Join(b.Reasons, ", ")
+		if !b.Keep {
+			word = "remove"
+		}
+		if b.Doubt != "" {
+			why += " (takes no slot of a good one: " + b.Doubt + ")"
+		}
+		rows = append(rows, []string{word, string(b.ID), age(b.Started, now), size(b.Size), why})
+	}
+	for _, b := range d.Damaged {
+		rows = append(rows, []string{"keep", string(b.ID), "-", "-", "DAMAGED: for a person to look at"})
+	}
+	for _, b := range d.Untrusted {
+		rows = append(rows, []string{"keep", string(b.ID), "-", "-", "NOT TRUSTED: counts for nothing"})
+	}
+	return rows
+}
+
+func (a *app) printLocked(d document.Prune) {
+	const shown = 10
+	for i, l := range d.Locked {
+		if i == shown {
+			a.printf("  and %d more\n", len(d.Locked)-shown)
+			return
+		}
+		if i == 0 {
+			a.printf("\nlocked, and left:\n")
+		}
+		until := "nobody says until when"
+		if !l.Until.IsZero() {
+			until = "until " + moment(l.Until)
+		}
+		a.printf("  %s, %s\n", l.Key, until)
+	}
+}
+
+func pruneSummary(d document.Prune, grace time.Duration) string {
+	backups, segments := 0, 0
+	for _, b := range d.Backups {
+		if !b.Keep {
+			backups++
+		}
+	}
+	for _, l := range d.Log {
+		segments += l.Segments
+	}
+	removed := "removed"
+	if d.DryRun {
+		removed = "would be removed"
+	}
+	text := fmt.Sprintf("%d backups and %d segments %s, %s stay", backups, segments, removed, size(d.Kept))
+	if backups+segments > 0 {
+		text += fmt.Sprintf("; their data, %s, goes with a prune after %s", size(d.Removed), strings.TrimSuffix(grace.String(), "0m0s"))
+	}
+	if d.Swept > 0 {
+		text += fmt.Sprintf("\n%d objects, %s, of what was deleted or killed before %s for good", d.Swept, size(d.SweptSize), removed)
+	}
+	return text
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+// filled is a repository with a backup of each of the last days, oldest first; key signs them.
+func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []repository.ID) {
+	t.Helper()
+	dir := t.TempDir()
+	b, err := file.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := repository.OpenWith(b, "prod", repository.Policy{Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range days {
+		at := time.Now().UTC().AddDate(0, 0, n-days)
+		id := repository.NewID(at, int64(n+1))
+		digest := strings.Repeat("ab", 32)
+		m := repository.Manifest{
+			Started: at, Finished: at.Add(time.Second), ClusterID: "cafe", EtcdVersion: "3.7.3", Revision: int64(n + 1),
+			Plain: repository.Blob{Name: "snapshot.db", Size: 100, SHA256: digest},
+		}
+		stored := io.Reader(bytes.NewReader([]byte("sealed")))
+		if _, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, stored, func() (repository.Manifest, error) { return m, nil }); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return map[string]string{"DR_REPO": "file://" + dir, "DR_CLUSTER": "prod"}, ids
+}
+
+// lineWith is the line of text that has id in it.
+func lineWith(text string, id repository.ID) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, string(id)) {
+			return line
+		}
+	}
+	return ""
+}
+
+func wantDone(t *testing.T, out output) string {
+	t.Helper()
+	if out.code != 0 {
+		t.Fatalf("exit code %d: %s%s", out.code, out.stdout, out.stderr)
+	}
+	return out.stdout
+}
+
+// TestPrune: a dry run says why, and changes nothing; a pin keeps; what goes is listed no more, and its data is a leftover.
+func TestPrune(t *testing.T) {
+	env, ids := filled(t, 5, sign.Key{})
+	wantDone(t, dr(t, env, "pin", string(ids[0]), "--reason", "before 1.34"))
+	if out := wantDone(t, dr(t, env, "list")); !strings.Contains(lineWith(out, ids[0]), "pinned") || strings.Contains(lineWith(out, ids[1]), "pinned") {
+		t.Errorf("list:\n%s", out)
+	}
+	if out := wantDone(t, dr(t, env, "show", string(ids[0]))); !strings.Contains(out, "pinned") || !strings.Contains(out, "before 1.34") {
+		t.Errorf("show:\n%s", out)
+	}
+	rules := []string{"prune", "--keep-daily", "2", "--zone", "Europe/Berlin"}
+	dry := wantDone(t, dr(t, env, append(rules, "--dry-run")...))
+	for i, want := range []string{"pinned: before 1.34", "no rule keeps it", "no rule keeps it", "daily 2", "daily 1, the newest"} {
+		if line := lineWith(dry, ids[i]); !strings.Contains(line, want) || strings.HasPrefix(line, "remove") != (i == 1 || i == 2) {
+			t.Errorf("backup %d: %q, want %q", i, line, want)
+		}
+	}
+	if !strings.Contains(dry, "2 backups and 0 segments would be removed") {
+		t.Errorf("it says\n%s", dry)
+	}
+	if out := wantDone(t, dr(t, env, "list")); strings.Count(out, "prod") != 5 {
+		t.Errorf("after a dry run:\n%s", out)
+	}
+	if out := wantDone(t, dr(t, env, rules...)); !strings.Contains(out, "2 backups and 0 segments removed") {
+		t.Errorf("it says\n%s", out)
+	}
+	if out := wantDone(t, dr(t, env, "list")); strings.Count(out, "prod") != 3 || lineWith(out, ids[1]) != "" {
+		t.Errorf("list:\n%s", out)
+	}
+	if out := wantDone(t, dr(t, env, "list", "--leftovers")); lineWith(out, ids[1]) == "" || lineWith(out, ids[3]) != "" {
+		t.Errorf("leftovers:\n%s", out)
+	}
+	var d struct{ Result document.Prune }
+	out := wantDone(t, dr(t, env, append(rules, "-o", "json", "--grace", "1ns")...))
+	if err := json.Unmarshal([]byte(out), &d); err != nil || d.Result.Swept != 4 || d.Result.SweptSize == 0 || len(d.Result.Backups) != 3 || d.Result.DryRun {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out := wantDone(t, dr(t, env, "list", "--leftovers")); !strings.Contains(out, "no leftovers") {
+		t.Errorf("leftovers:\n%s", out)
+	}
+	if out := wantDone(t, dr(t, env, "unpin", string(ids[0]), "-o", "json")); !strings.Contains(out, `"reason": "before 1.34"`) {
+		t.Errorf("unpin: %s", out)
+	}
+	if out := wantDone(t, dr(t, env, "unpin", string(ids[0]))); !strings.Contains(out, "was not pinned") {
+		t.Errorf("unpin again: %s", out)
+	}
+	wantDone(t, dr(t, env, rules...))
+	if out := wantDone(t, dr(t, env, "list")); strings.Count(out, "prod") != 2 {
+		t.Errorf("list:\n%s", out)
+	}
+}
+
+// TestPruneTrusted: who trusts keys must sign with one of them; then junk changes nothing, and is left.
+func TestPruneTrusted(t *testing.T) {
+	secret, public, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := sign.ParseKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{"mine": secret, "other": other} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env, ids := filled(t, 4, key)
+	junk, err := os.ReadFile(filepath.Join(strings.TrimPrefix(env["DR_REPO"], "file://"), "prod", "backups", string(ids[3]), "manifest.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := filepath.Join(strings.TrimPrefix(env["DR_REPO"], "file://"), "prod", "backups", string(repository.NewID(time.Now(), 99)))
+	if err := os.Mkdir(forged, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(forged, "manifest.json"), bytes.Replace(junk, []byte(`"cafe"`), []byte(`"beef"`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env["DR_TRUST"] = public
+	for _, verb := range [][]string{{"prune", "--keep-last", "2"}, {"pin", "latest"}, {"unpin", "latest"}} {
+		for _, sign := range [][]string{nil, {"--sign-key", filepath.Join(dir, "other")}} {
+			if out := dr(t, env, append(verb, sign...)...); out.code != 2 || !strings.Contains(out.stderr, "would count for nothing") {
+				t.Errorf("%v %v: exit code %d, %s", verb, sign, out.code, out.stderr)
+			}
+		}
+	}
+	env["DR_SIGN_KEY"] = filepath.Join(dir, "mine")
+	out := dr(t, env, "prune", "--keep-last", "2")
+	if wantDone(t, out); !strings.Contains(out.stdout, "NOT TRUSTED") || !strings.Contains(out.stdout, "2 backups and 0 segments removed") {
+		t.Errorf("it says\n%s", out.stdout)
+	}
+	for i, id := range ids {
+		if line := lineWith(out.stdout, id); strings.HasPrefix(line, "remove") != (i < 2) {
+			t.Errorf("%q", line)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(forged, "manifest.json")); err != nil {
+		t.Errorf("what is not trusted is touched: %v", err)
+	}
+}

@@ -1,0 +1,191 @@
+package retention
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// stretch is one of the log's, with what it is restored on top of.
+type stretch struct {
+	repository.Stretch
+	lineage int          // index in the catalog
+	until   time.Time    // up to when it says what the state was
+	newest  bool         // an archiver may go on behind it
+	bases   []*candidate // oldest first; none if nothing is restored by it
+	bytes   []int64      // of its first i segments
+}
+
+// readLog finds the stretches.
+func (k *keeping) readLog() {
+	for i, l := range k.catalog.Lineages {
+		for _, s := range l.Stretches() {
+			last := s.Segments[len(s.Segments)-1]
+			read := &stretch{Stretch: s, lineage: i, until: last.Written, bases: k.basesOf(s), bytes: []int64{0}}
+			if m, ok := s.LastMark(); ok {
+				read.until = m.NotAfter
+			}
+			for _, segment := range s.Segments {
+				read.bytes = append(read.bytes, read.bytes[len(read.bytes)-1]+segment.Size)
+			}
+			k.log = append(k.log, read)
+		}
+	}
+	if n := len(k.log); n > 0 {
+		k.log[n-1].newest = true
+	}
+}
+
+func (k *keeping) basesOf(s repository.Stretch) (bases []*candidate) {
+	for _, b := range k.catalog.Bases(s) {
+		i := slices.IndexFunc(k.backups, func(c *candidate) bool { return c.ID == b.ID })
+		bases = append(bases, k.backups[i])
+	}
+	slices.SortFunc(bases, func(a, b *candidate) int {
+		_, toA := a.Span(s.Source())
+		_, toB := b.Span(s.Source())
+		return cmp.Or(cmp.Compare(toA, toB), a.Finished.Compare(b.Finished), cmp.Compare(a.ID, b.ID))
+	})
+	return bases
+}
+
+// windowBase is what any point from begins on is restored from: the newest base that was there by then, a good one if there
+// is one or, if there is none at all, the oldest. nil if s ends before, or has no base.
+func (s *stretch) windowBase(begins time.Time) *candidate {
+	if len(s.bases) == 0 || s.until.Before(begins) {
+		return nil
+	}
+	var newest *candidate
+	for _, c := range slices.Backward(s.bases) {
+		switch {
+		case c.Finished.After(begins):
+		case c.doubt == "":
+			return c
+		case newest == nil:
+			newest = c
+		}
+	}
+	return cmp.Or(newest, s.bases[0])
+}
+
+// keptFrom is how many segments of s go, from the first, and why.
+func (k *keeping) keptFrom(s *stretch) (n int, reason string) {
+	switch base := k.baseOf(s); {
+	case base != nil:
+		n, reason = s.from(base.Backup), "it is older than "+string(base.ID)+", the oldest kept backup that the log goes on from"
+		if k.policy.Window > 0 && !base.Finished.After(k.windowBegins()) {
+			reason = "it is older than the window of " + span(k.policy.Window) + ", which begins on " + string(base.ID)
+		}
+	case len(s.bases) == 0 && !s.until.Before(k.oldestUse()): // a base may turn up
+	default:
+		n, reason = len(s.Segments), "it goes on from no backup that is kept"
+	}
+	if s.newest {
+		n = min(n, len(s.Segments)-1) // an archiver goes on behind it
+	}
+	return n, reason
+}
+
+// baseOf is the oldest base for which the log is kept, nil if it is for none.
+func (k *keeping) baseOf(s *stretch) *candidate {
+	if len(k.good) == 0 && len(s.bases) > 0 {
+		return s.bases[0]
+	}
+	if k.policy.Window > 0 {
+		return s.windowBase(k.windowBegins())
+	}
+	if i := slices.IndexFunc(s.bases, (*candidate).kept); i >= 0 {
+		return s.bases[i]
+	}
+	return nil
+}
+
+// oldestUse is the moment before which a log without a base is of no use to anybody.
+func (k *keeping) oldestUse() (t time.Time) {
+	if k.policy.Window > 0 {
+		return k.windowBegins()
+	}
+	for _, c := range slices.Backward(k.good) {
+		if c.kept() {
+			return c.Started
+		}
+	}
+	return t
+}
+
+// from is how many segments of s, from the first, b does not need. That of its own position stays, which may say when it was
+// reached, and one with a mark before: without it nobody could tell that the backup is of this history.
+func (s *stretch) from(b repository.Backup) int {
+	own, _ := b.Span(s.Source())
+	i := max(0, s.ForPosition(own)-1)
+	for i > 0 && own >= s.Segments[i].First && !hasMarkBefore(s.Segments[i], own) {
+		i--
+	}
+	return i
+}
+
+func hasMarkBefore(s repository.Segment, position uint64) bool {
+	return len(s.Marks) > 0 && s.Marks[0].Position < position
+}
+
+// front is the first segment that stays of each lineage, by its index in the catalog: what lies behind it stays too. Of a
+// lineage of which nothing stays it is behind its end.
+type front struct {
+	seq    uint64
+	reason string
+}
+
+func (k *keeping) fronts() map[int]front {
+	fronts := map[int]front{}
+	found := map[int]bool{}
+	for _, s := range k.log {
+		if found[s.lineage] {
+			continue
+		}
+		n, reason := k.keptFrom(s)
+		f := front{s.Segments[len(s.Segments)-1].Seq + 1, reason}
+		if found[s.lineage] = n < len(s.Segments); found[s.lineage] {
+			f.seq = s.Segments[n].Seq
+		}
+		if before := fronts[s.lineage]; f.reason == "" || n == 0 {
+			f.reason = before.reason
+		}
+		fronts[s.lineage] = f
+	}
+	return fronts
+}
+
+// cuts are what goes.
+func (k *keeping) cuts() []Cut {
+	var cuts []Cut
+	fronts := k.fronts()
+	for i, l := range k.catalog.Lineages {
+		c := Cut{Lineage: l.ID, Reason: fronts[i].reason}
+		for _, s := range l.Segments {
+			if s.Seq < fronts[i].seq {
+				c.Upto = max(c.Upto, s.Seq)
+				c.Segments++
+				c.Bytes += s.Size
+			}
+		}
+		if c.Segments > 0 {
+			cuts = append(cuts, c)
+		}
+	}
+	return cuts
+}
+
+// logBytes are those of the segments that stay, and of all.
+func (k *keeping) logBytes() (kept, all int64) {
+	fronts := k.fronts()
+	for _, s := range k.log {
+		first := sort.Search(len(s.Segments), func(i int) bool { return s.Segments[i].Seq >= fronts[s.lineage].seq })
+		total := s.bytes[len(s.Segments)]
+		kept += total - s.bytes[first]
+		all += total
+	}
+	return kept, all
+}

@@ -1,0 +1,140 @@
+package retention
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Decisions are what a policy makes of a catalog.
+type Decisions struct {
+	Backups []Decision // newest first
+	Log     []Cut      // oldest lineage first, each at most once
+	Kept    int64      // bytes of what stays, as stored
+	Removed int64      // bytes of what goes
+	Over    int64      // bytes by which what stays has more than MaxSize, 0 if it has not
+}
+
+// Decision is what becomes of one backup.
+type Decision struct {
+	repository.Backup
+	Keep    bool
+	Reasons []string // all that keep it, or the one why it goes
+	Doubt   string   // why it counts for nothing where there are others; "" for a good one
+}
+
+// Cut is what goes from the front of a lineage.
+type Cut struct {
+	Lineage  string
+	Upto     uint64 // seq of the last segment that goes
+	Segments int    // that go
+	Bytes    int64  // of them, as stored
+	Reason   string
+}
+
+// Plan decides. The catalog must have been loaded with proofs and log, and say nothing of what is not trusted. Never removed
+// are: the newest backup and the newest good one; the last that was proven to each rung; what is pinned; what the log that is
+// kept goes on from; and anything at all while there is no good backup. A backup is good if it is Usable, not from the
+// future, and not far smaller than the good one before it, unless it was proven since. The others have slots of their own, so
+// that they push no good one out.
+func Plan(catalog repository.Catalog, p Policy, now time.Time) (Decisions, error) {
+	if err := p.Validate(); err != nil {
+		return Decisions{}, err
+	}
+	k := newKeeping(catalog, p, now)
+	k.applyRules()
+	k.keepAlways()
+	k.fit()
+	return k.decisions(), nil
+}
+
+// Removal is what repository.Prune is to remove; by is who says so, host and version of dr.
+func (d Decisions) Removal(now time.Time, by string) (r repository.Removal) {
+	for _, b := range d.Backups {
+		if !b.Keep {
+			r.Backups = append(r.Backups, repository.Tombstone{Backup: b.ID, Reason: "pruned: " + b.Reasons[0], Time: now, By: by})
+		}
+	}
+	for _, c := range d.Log {
+		r.Log = append(r.Log, repository.LogTombstone{Lineage: c.Lineage, Upto: c.Upto, Reason: "pruned: " + c.Reason, Time: now, By: by})
+	}
+	return r
+}
+
+// keeping is one Plan on its way.
+type keeping struct {
+	policy  Policy
+	now     time.Time
+	backups []*candidate // newest first
+	good    []*candidate
+	dubious []*candidate
+	log     []*stretch // oldest first
+	catalog repository.Catalog
+}
+
+// candidate is a backup that is looked at.
+type candidate struct {
+	repository.Backup
+	doubt   string
+	reasons []string // why it is kept
+	firm    bool     // no size makes it go
+	dropped bool     // by the size
+}
+
+func (c *candidate) keep(reason string) { c.reasons = append(c.reasons, reason) }
+
+func (c *candidate) keepFirmly(reason string) {
+	c.keep(reason)
+	c.firm = true
+}
+
+func (c *candidate) kept() bool { return len(c.reasons) > 0 && !c.dropped }
+
+func newKeeping(catalog repository.Catalog, p Policy, now time.Time) *keeping {
+	k := &keeping{policy: p, now: now, catalog: catalog}
+	for _, b := range catalog.Backups {
+		k.backups = append(k.backups, &candidate{Backup: b})
+	}
+	slices.SortFunc(k.backups, func(a, b *candidate) int {
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Revision, a.Revision), cmp.Compare(b.ID, a.ID))
+	})
+	judge(k.backups, now)
+	for _, c := range k.backups {
+		if c.doubt == "" {
+			k.good = append(k.good, c)
+		} else {
+			k.dubious = append(k.dubious, c)
+		}
+	}
+	k.readLog()
+	return k
+}
+
+func (k *keeping) decisions() Decisions {
+	d := Decisions{Backups: make([]Decision, 0, len(k.backups)), Log: k.cuts()}
+	for _, c := range k.backups {
+		decided := Decision{Backup: c.Backup, Keep: c.kept(), Reasons: c.reasons, Doubt: c.doubt}
+		switch {
+		case c.dropped:
+			decided.Reasons = []string{fmt.Sprintf("more than %d bytes in all", k.policy.MaxSize)}
+		case !decided.Keep:
+			decided.Reasons = []string{"no rule keeps it"}
+		}
+		if decided.Keep {
+			d.Kept += c.Stored.Size
+		} else {
+			d.Removed += c.Stored.Size
+		}
+		d.Backups = append(d.Backups, decided)
+	}
+	kept, all := k.logBytes()
+	d.Kept += kept
+	d.Removed += all - kept
+	if k.policy.MaxSize > 0 {
+		d.Over = max(0, d.Kept-k.policy.MaxSize)
+	}
+	return d
+}

@@ -1,0 +1,205 @@
+package retention
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// applyRules keeps what the policy asks for. Good and dubious backups never share a slot.
+func (k *keeping) applyRules() {
+	for _, candidates := range [][]*candidate{k.good, k.dubious} {
+		for _, r := range k.slotRules() {
+			r.apply(candidates, k.policy.zone())
+		}
+		for _, c := range candidates {
+			k.keepForAge(c)
+		}
+	}
+	k.keepWindowBases()
+}
+
+// slotRule keeps the newest backup of each of the n newest slots.
+type slotRule struct {
+	name string
+	n    int
+	slot func(b repository.Backup, zone *time.Location) string
+}
+
+func (k *keeping) slotRules() []slotRule {
+	p := k.policy
+	by := func(layout string) func(repository.Backup, *time.Location) string {
+		return func(b repository.Backup, zone *time.Location) string { return b.Started.In(zone).Format(layout) }
+	}
+	return []slotRule{
+		{"last", p.Last, func(b repository.Backup, _ *time.Location) string { return string(b.ID) }},
+		{"hourly", p.Hourly, by("2006-01-02T15Z0700")}, // in autumn one hour comes twice
+		{"daily", p.Daily, by("2006-01-02")},
+		{"weekly", p.Weekly, func(b repository.Backup, zone *time.Location) string {
+			year, week := b.Started.In(zone).ISOWeek()
+			return fmt.Sprintf("%d-W%02d", year, week)
+		}},
+		{"monthly", p.Monthly, by("2006-01")},
+		{"yearly", p.Yearly, by("2006")},
+	}
+}
+
+// apply looks at candidates, which are newest first.
+func (r slotRule) apply(candidates []*candidate, zone *time.Location) {
+	taken, before := 0, ""
+	for i, c := range candidates {
+		if taken == r.n {
+			return
+		}
+		slot := r.slot(c.Backup, zone)
+		switch {
+		case slot != before:
+			taken++
+			c.keep(fmt.Sprintf("%s %d", r.name, taken))
+		case i == len(candidates)-1:
+			c.keep(r.name + ", the oldest")
+		}
+		before = slot
+	}
+}
+
+// keepForAge keeps what Within and Window are about.
+func (k *keeping) keepForAge(c *candidate) {
+	p := k.policy
+	if p.Within > 0 && !c.Started.Before(k.lastGood().Add(-p.Within)) {
+		c.keep("within " + span(p.Within))
+	}
+	if p.Window == 0 && !p.hasRules() {
+		c.keep("it fits")
+	}
+	if p.Window > 0 && c.Finished.After(k.windowBegins()) {
+		c.keep("in the window of " + span(p.Window))
+		c.firm = c.firm || c.doubt == ""
+	}
+}
+
+// lastGood is when the newest good backup was taken, but not after now.
+func (k *keeping) lastGood() time.Time {
+	if len(k.good) == 0 || k.good[0].Started.After(k.now) {
+		return k.now
+	}
+	return k.good[0].Started
+}
+
+// windowBegins counts back from the newest moment that something good is of, but not from after now: where the cluster, or
+// whoever backs it up, has been away, nothing runs out.
+func (k *keeping) windowBegins() time.Time {
+	var last time.Time
+	if len(k.good) > 0 {
+		last = k.good[0].Finished
+	}
+	for _, s := range k.log {
+		last = latest(last, s.until)
+	}
+	if last.IsZero() || last.After(k.now) {
+		last = k.now
+	}
+	return last.Add(-k.policy.Window)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// keepWindowBases keeps what the beginning of the window is restored from: the newest good backup before it and, where there
+// is a log, the base of each stretch that reaches into it.
+func (k *keeping) keepWindowBases() {
+	if k.policy.Window == 0 {
+		return
+	}
+	begins := k.windowBegins()
+	for _, c := range k.good {
+		if !c.Finished.After(begins) {
+			c.keepFirmly("the window of " + span(k.policy.Window) + " begins on it")
+			break
+		}
+	}
+	for _, s := range k.log {
+		if base := s.windowBase(begins); base != nil {
+			base.keepFirmly("base of the log")
+		}
+	}
+}
+
+// keepAlways keeps what no policy removes.
+func (k *keeping) keepAlways() {
+	for i, c := range k.backups {
+		if i == 0 {
+			c.keepFirmly("the newest")
+		}
+		if len(k.good) == 0 {
+			c.keepFirmly("there is no good backup")
+		}
+		for _, pin := range c.Pins {
+			c.keepFirmly(pinText(pin))
+		}
+	}
+	for i, c := range k.good {
+		if i == 0 && c != k.backups[0] {
+			c.keepFirmly("the newest good one")
+		}
+		if i < k.policy.MinCopies {
+			c.keepFirmly(fmt.Sprintf("min copies %d", i+1))
+		}
+	}
+	k.keepLastProven()
+}
+
+func pinText(p repository.Pin) string {
+	if p.Reason == "" {
+		return "pinned"
+	}
+	return "pinned: " + p.Reason
+}
+
+// keepLastProven keeps the newest that was proven to each rung: good ones, or any if no good one was.
+func (k *keeping) keepLastProven() {
+	var higher *candidate
+	for i := len(repository.Levels) - 1; i > repository.Stored.Rank(); i-- {
+		c := newestProven(k.good, i)
+		if c == nil {
+			c = newestProven(k.dubious, i)
+		}
+		if c != nil && c != higher {
+			c.keepFirmly("the last proven: " + string(repository.Levels[i]))
+			higher = c
+		}
+	}
+}
+
+func newestProven(candidates []*candidate, rank int) *candidate {
+	for _, c := range candidates {
+		if level, _ := c.Best(); level.Rank() >= rank {
+			return c
+		}
+	}
+	return nil
+}
+
+// span is a duration as a person writes it.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	rest := (d % day).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if short, ok := strings.CutSuffix(rest, zero); ok {
+			rest = short + zero[:1]
+		}
+	}
+	switch {
+	case d < day:
+		return rest
+	case d%day == 0:
+		rest = ""
+	}
+	return fmt.Sprintf("%dd%s", d/day, rest)
+}

@@ -1,0 +1,103 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+)
+
+// LogTombstoneFormat is the number of the log tombstone's format that this version writes and reads.
+const LogTombstoneFormat = 1
+
+// LogTombstone says that a lineage is pruned from its front up to a segment: what it is of is neither part of the log nor
+// missing any more. Its objects go later. The highest one of a lineage stays, so that nobody takes for lost what was pruned.
+type LogTombstone struct {
+	Format  int       `json:"format"`
+	Cluster string    `json:"cluster"`
+	Lineage string    `json:"lineage"`
+	Upto    uint64    `json:"upto"`   // seq of the last segment that is pruned
+	Reason  string    `json:"reason"` // one plain sentence
+	Time    time.Time `json:"time"`
+	By      string    `json:"by"` // host and version of dr
+}
+
+// EncodeLogTombstone is the stored form of t.
+func EncodeLogTombstone(t LogTombstone) ([]byte, error) { return document.Encode(t) }
+
+// DecodeLogTombstone reads what EncodeLogTombstone wrote. Anything else gives an error that matches ErrDamaged.
+func DecodeLogTombstone(data []byte) (LogTombstone, error) {
+	var t LogTombstone
+	if err := document.Decode(data, LogTombstoneFormat, &t); err != nil {
+		return LogTombstone{}, err
+	}
+	if err := ValidLineage(t.Lineage); err != nil {
+		return LogTombstone{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return t, nil
+}
+
+// DeleteLog takes the segments of a lineage up to t.Upto out of the log, by a tombstone. Their objects go with the
+// leftovers, after their grace. It may be repeated.
+func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
+	t.Format, t.Cluster = LogTombstoneFormat, c.name
+	if err := ValidLineage(t.Lineage); err != nil || t.Upto == 0 {
+		return errors.Join(fmt.Errorf("prune the log up to seq %d: nothing is pruned", t.Upto), err)
+	}
+	data, err := EncodeLogTombstone(t)
+	if err == nil {
+		err = c.createSigned(ctx, c.logTombstoneKey(t.Lineage, t.Upto), data)
+	}
+	if errors.Is(err, storage.ErrExist) {
+		err = c.checkLogTombstone(ctx, t.Lineage, t.Upto)
+	}
+	if err != nil {
+		return fmt.Errorf("prune lineage %s up to segment %d: %w", t.Lineage, t.Upto, err)
+	}
+	return nil
+}
+
+// checkLogTombstone says why a tombstone does not count, if it does not. The error names it; it matches ErrDamaged if that
+// is for what it is, and storage.ErrNotExist if it is gone.
+func (c *Cluster) checkLogTombstone(ctx context.Context, lineage string, upto uint64) error {
+	key := c.logTombstoneKey(lineage, upto)
+	data, err := c.read(ctx, key)
+	if err == nil {
+		err = document.Check(data, c.policy.deleters())
+	}
+	var t LogTombstone
+	if err == nil {
+		t, err = DecodeLogTombstone(data)
+	}
+	if err == nil && (t.Cluster != c.name || t.Lineage != lineage || t.Upto != upto) {
+		err = fmt.Errorf("%w: it is of lineage %s of cluster %s up to segment %d, and was moved here", ErrDamaged, t.Lineage, t.Cluster, t.Upto)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
+}
+
+// leaveOutPruned finds the highest tombstone of f that counts, and takes what it is of out of f.
+func (c *Cluster) leaveOutPruned(ctx context.Context, f *logFolder) error {
+	for _, upto := range slices.Backward(f.tombstones) {
+		err := c.checkLogTombstone(ctx, f.lineage, upto)
+		if err == nil {
+			f.pruned = upto
+			break
+		}
+		if isAbsent(err) {
+			continue
+		}
+		if !errors.Is(err, ErrDamaged) {
+			return err
+		}
+		f.ignored = append(f.ignored, Fault{Key: c.logTombstoneKey(f.lineage, upto), Err: err})
+	}
+	f.segments = slices.DeleteFunc(f.segments, func(s listed) bool { return s.seq <= f.pruned })
+	return nil
+}

@@ -1,0 +1,231 @@
+package repository
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+)
+
+// PinFormat is the number of the format of pins, and of what lifts them, that this version writes and reads.
+const PinFormat = 1
+
+// ErrPinned: somebody has pinned the backup, so that it stays.
+var ErrPinned = errors.New("backup is pinned")
+
+// Pin keeps a backup from being pruned until it is lifted. Like all state it is an object of its own, and so is what lifts
+// it: both work where objects are locked.
+type Pin struct {
+	Format int       `json:"format"`
+	Backup ID        `json:"backup"`
+	ID     string    `json:"pin"`    // 16 hex digits, random
+	Reason string    `json:"reason"` // one plain sentence, "" if nobody gave one
+	Time   time.Time `json:"time"`
+	By     string    `json:"by"` // host and version of dr
+}
+
+// Unpin lifts one pin. Its fields are other ones than a Pin's, so that nobody makes one of a signed pin.
+type Unpin struct {
+	Format int       `json:"format"`
+	Backup ID        `json:"backup"`
+	Lifts  string    `json:"lifts"` // the pin's id
+	Time   time.Time `json:"time"`
+	By     string    `json:"by"` // host and version of dr
+}
+
+// EncodePin is the stored form of p.
+func EncodePin(p Pin) ([]byte, error) { return document.Encode(p) }
+
+// DecodePin reads what EncodePin wrote. Anything else gives an error that matches ErrDamaged.
+func DecodePin(data []byte) (p Pin, err error) {
+	err = document.Decode(data, PinFormat, &p)
+	return p, err
+}
+
+// EncodeUnpin is the stored form of u.
+func EncodeUnpin(u Unpin) ([]byte, error) { return document.Encode(u) }
+
+// DecodeUnpin reads what EncodeUnpin wrote. Anything else gives an error that matches ErrDamaged.
+func DecodeUnpin(data []byte) (u Unpin, err error) {
+	err = document.Decode(data, PinFormat, &u)
+	return u, err
+}
+
+const (
+	pinPrefix   = "pin-"
+	unpinPrefix = "unpin-"
+)
+
+var pinID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+// Pin pins p.Backup, and returns p with its id. A backup that is not there, or is deleted while it is pinned, gives
+// ErrNotFound.
+func (c *Cluster) Pin(ctx context.Context, p Pin) (Pin, error) {
+	if err := c.pinnable(ctx, p.Backup); err != nil {
+		return Pin{}, err
+	}
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // never fails
+	p.Format, p.ID = PinFormat, hex.EncodeToString(id)
+	data, err := EncodePin(p)
+	if err == nil {
+		err = c.createSigned(ctx, c.key(p.Backup, pinPrefix+p.ID+jsonSuffix), data)
+	}
+	if err != nil {
+		return Pin{}, fmt.Errorf("pin backup %s: %w", p.Backup, err)
+	}
+	// Whoever prunes looks for pins behind its tombstone: one of the two sees the other.
+	return p, c.pinnable(ctx, p.Backup)
+}
+
+func (c *Cluster) pinnable(ctx context.Context, id ID) error {
+	f, err := c.folderOf(ctx, id)
+	switch {
+	case err != nil:
+		return fmt.Errorf("pin backup %s: %w", id, err)
+	case !f.has(manifestName):
+		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.name, ErrNotFound)
+	case f.has(tombstoneName):
+		return fmt.Errorf("backup %s of cluster %s is %w: it has been deleted, and its objects go soon", id, c.name, ErrNotFound)
+	}
+	return nil
+}
+
+// Unpin lifts all pins of the backup, by its own word as of u, and returns them.
+func (c *Cluster) Unpin(ctx context.Context, u Unpin) ([]Pin, error) {
+	f, err := c.folderOf(ctx, u.Backup)
+	if err != nil {
+		return nil, fmt.Errorf("unpin backup %s: %w", u.Backup, err)
+	}
+	if !f.has(manifestName) {
+		return nil, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", u.Backup, c.name, ErrNotFound)
+	}
+	pins, _, err := c.loadPins(ctx, f)
+	for i, p := range pins {
+		if err == nil {
+			err = c.lift(ctx, u, p)
+		}
+		if err != nil {
+			return pins[:i], fmt.Errorf("unpin backup %s: %w", u.Backup, err)
+		}
+	}
+	return pins, err
+}
+
+func (c *Cluster) lift(ctx context.Context, u Unpin, p Pin) error {
+	u.Format, u.Lifts = PinFormat, p.ID
+	data, err := EncodeUnpin(u)
+	if err != nil {
+		return err
+	}
+	key := c.key(u.Backup, unpinPrefix+p.ID+jsonSuffix)
+	err = c.createSigned(ctx, key, data)
+	if errors.Is(err, storage.ErrExist) { // and yet the pin holds
+		return fmt.Errorf("%s is there and counts for nothing: remove it, and try again: %w", key, err)
+	}
+	return err
+}
+
+// loadPins reads the pins of a backup that hold, oldest first. One that is not trusted does not, and is named in ignored;
+// one that is damaged does where nobody asks for signatures: somebody wanted the backup to stay.
+func (c *Cluster) loadPins(ctx context.Context, f folder) (pins []Pin, ignored []error, err error) {
+	for _, o := range f.objects {
+		id, ok := pinOf(c, o.Key, pinPrefix)
+		if !ok {
+			continue
+		}
+		p, err := c.readPin(ctx, f.id, id)
+		switch {
+		case isAbsent(err):
+			continue
+		case errors.Is(err, ErrDamaged) && !c.policy.Trust.None():
+			ignored = append(ignored, err)
+			continue
+		case errors.Is(err, ErrDamaged):
+			p = Pin{Backup: f.id, ID: id, Reason: "the pin is damaged, and holds"}
+		case err != nil:
+			return nil, nil, err
+		}
+		lifted, err := c.isLifted(ctx, f, id)
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			return nil, nil, err
+		}
+		if err != nil {
+			ignored = append(ignored, err)
+		}
+		if !lifted {
+			pins = append(pins, p)
+		}
+	}
+	slices.SortStableFunc(pins, func(a, b Pin) int { return a.Time.Compare(b.Time) })
+	return pins, ignored, nil
+}
+
+// pinOf is the pin's id in a key with that prefix before it.
+func pinOf(c *Cluster, key, prefix string) (id string, ok bool) {
+	_, name, _ := c.splitKey(key)
+	name, ok = strings.CutPrefix(name, prefix)
+	id, isJSON := strings.CutSuffix(name, jsonSuffix)
+	return id, ok && isJSON && pinID.MatchString(id)
+}
+
+func (c *Cluster) readPin(ctx context.Context, backup ID, id string) (Pin, error) {
+	key := c.key(backup, pinPrefix+id+jsonSuffix)
+	data, err := c.readSigned(ctx, key)
+	var p Pin
+	if err == nil {
+		p, err = DecodePin(data)
+	}
+	if err == nil && (p.Backup != backup || p.ID != id) {
+		err = fmt.Errorf("%w: it is pin %s of backup %s and was moved here", ErrDamaged, p.ID, p.Backup)
+	}
+	if err != nil {
+		return Pin{}, fmt.Errorf("%s: %w", key, err)
+	}
+	return p, nil
+}
+
+// isLifted reads what lifts a pin, if it is there. What is damaged, or not signed by one whose tombstones count, lifts
+// nothing: the error says so and matches ErrDamaged.
+func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, error) {
+	name := unpinPrefix + id + jsonSuffix
+	if !f.has(name) {
+		return false, nil
+	}
+	key := c.key(f.id, name)
+	data, err := c.read(ctx, key)
+	if isAbsent(err) {
+		return false, nil
+	}
+	if err == nil {
+		err = document.Check(data, c.policy.deleters())
+	}
+	var u Unpin
+	if err == nil {
+		u, err = DecodeUnpin(data)
+	}
+	if err == nil && (u.Backup != f.id || u.Lifts != id) {
+		err = fmt.Errorf("%w: it lifts pin %s of backup %s and was moved here", ErrDamaged, u.Lifts, u.Backup)
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", key, err)
+	}
+	return true, nil
+}
+
+// folderOf lists the objects of one backup, of which there may be none.
+func (c *Cluster) folderOf(ctx context.Context, id ID) (folder, error) {
+	folders, err := c.folders(ctx, id)
+	if err != nil || len(folders) == 0 {
+		return folder{id: id}, err
+	}
+	return folders[0], nil
+}

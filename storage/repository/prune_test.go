@@ -1,0 +1,477 @@
+package repository_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// fill stores five backups with a proof each, and two lineages: one of 40 segments in three indexes, and one that comes after.
+func fill(tb testing.TB, c *repository.Cluster) {
+	tb.Helper()
+	for i := range 5 {
+		create(tb, c, idAt(i))
+		appendProof(tb, c, proofOf(idAt(i), repository.Hashed, repository.Passed, 1))
+	}
+	w := newWriter(tb, c.Name(), lineageID(0))
+	w.key = c.Policy().Key
+	first := w.some(40)
+	storeSegments(tb, c, first...)
+	for _, to := range [][2]int{{0, 10}, {10, 20}, {20, 35}} {
+		storeIndex(tb, c, segmentsOf(first)[to[0]:to[1]])
+	}
+	w = newWriter(tb, c.Name(), lineageID(1))
+	w.key = c.Policy().Key
+	storeSegments(tb, c, w.next(func(h *segment.Header) {
+		h.Reason, h.Written = "restored", at(100)
+		h.After = &segment.After{Lineage: lineageID(0), Seq: 40, Position: 400, Time: at(40)}
+		h.Marks = []segment.Mark{markAt(h.Last, 100)}
+	}))
+}
+
+// removal is three backups, and the first lineage up to a segment.
+func removal(upto uint64) repository.Removal {
+	r := repository.Removal{Log: []repository.LogTombstone{{Lineage: lineageID(0), Upto: upto, Reason: "too old", Time: noon, By: "test"}}}
+	for _, i := range []int{2, 1, 0} {
+		r.Backups = append(r.Backups, repository.Tombstone{Backup: idAt(i), Reason: "too old", Time: noon, By: "test"})
+	}
+	return r
+}
+
+func pruneOptions(later time.Duration) repository.PruneOptions {
+	return repository.PruneOptions{Grace: grace, Now: time.Now().Add(later)}
+}
+
+// left are the keys that are to be there behind a prune up to 25 whose grace has ended.
+func leftBehind25() []string {
+	var want []string
+	for _, i := range []int{3, 4} {
+		want = append(want, folder("c", idAt(i))+"manifest.json", folder("c", idAt(i))+"proof-20261121T130000.000Z.json", folder("c", idAt(i))+plainName)
+	}
+	for seq := uint64(26); seq <= 40; seq++ {
+		want = append(want, segmentKey("c", lineageID(0), seq))
+	}
+	return append(want, indexKey("c", lineageID(0), 21), logTombstoneKey(lineageID(0), 25), segmentKey("c", lineageID(1), 1))
+}
+
+func logTombstoneKey(lineage string, upto uint64) string {
+	return fmt.Sprintf("c/log/%s/tombstone-%016x.json", lineage, upto)
+}
+
+// wantPruned fails unless what is listed is just what is not in the removal up to 25, whole and without a fault.
+func wantPruned(tb testing.TB, b storage.Bucket) {
+	tb.Helper()
+	c := openCluster(tb, b, "c")
+	catalog := load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
+	wantIDs(tb, catalog, []repository.ID{idAt(4), idAt(3)}, nil)
+	if len(catalog.Lineages) != 2 || catalog.Lineages[0].Pruned != 25 {
+		tb.Fatalf("lineages %+v", catalog.Lineages)
+	}
+	wantLineage(tb, "pruned", catalog.Lineages[0], "26-40", "")
+	wantLineage(tb, "the other", catalog.Lineages[1], "1-1", "")
+}
+
+// TestPrune: what is removed is listed no more at once, goes when its grace has ended, and is no damage at any time.
+func TestPrune(t *testing.T) {
+	eachStore(t, func(t *testing.T, b storage.Bucket) {
+		c := openCluster(t, b, "c")
+		fill(t, c)
+		fill(t, openCluster(t, b, "c1"))
+		all := len(keys(t, b))
+		dry := pruneOptions(0)
+		dry.DryRun = true
+		before := keys(t, b)
+		result, err := c.Prune(t.Context(), removal(25), dry, nil)
+		if err != nil || len(result.Deleted) != 3 || len(result.Log) != 1 || !slices.Equal(keys(t, b), before) {
+			t.Fatalf("a dry run: %+v, %v, %d objects", result, err, len(keys(t, b)))
+		}
+		result, err = c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
+		if err != nil || !slices.Equal(result.Deleted, []repository.ID{idAt(0), idAt(1), idAt(2)}) || len(result.Log) != 1 ||
+			len(result.Swept)+len(result.Locked)+len(result.Pinned) > 0 {
+			t.Fatalf("%+v, %v", result, err)
+		}
+		wantPruned(t, b)
+		if n := len(keys(t, b)); n != all+4-3 {
+			t.Errorf("%d objects are left of %d: four tombstones come, three manifests go", n, all)
+		}
+		dry.Now = dry.Now.Add(2 * grace)
+		result, err = c.Prune(t.Context(), repository.Removal{}, dry, nil)
+		if want := 3*3 + 25 + 2; err != nil || len(result.Swept) != want {
+			t.Fatalf("a dry run would sweep %d, %v, want %d", len(result.Swept), err, want)
+		}
+		result, err = c.Prune(t.Context(), removal(25), pruneOptions(2*grace), nil)
+		if err != nil || len(result.Swept) != 3*3+25+2 || len(result.Deleted) > 0 {
+			t.Fatalf("%+v, %v", result, err)
+		}
+		wantPruned(t, b)
+		mine := slices.DeleteFunc(keys(t, b), func(key string) bool { return strings.HasPrefix(key, "c1/") })
+		if diff := cmp.Diff(leftBehind25(), mine); diff != "" {
+			t.Error(diff)
+		}
+		if got := len(keys(t, b)) - len(mine); got != all/2 {
+			t.Errorf("another cluster has %d objects, want %d", got, all/2)
+		}
+	})
+}
+
+// TestPruneKilled: whenever it is killed, nothing is listed that is not whole, what is to stay is there, and the next prune
+// ends it.
+func TestPruneKilled(t *testing.T) {
+	t.Run("mem", func(t *testing.T) { killPrune(t, 1, func() storage.Bucket { return mem.New() }) })
+	t.Run("file", func(t *testing.T) { killPrune(t, 29, func() storage.Bucket { return openFile(t, t.TempDir()) }) })
+}
+
+// killPrune kills it behind no request, each requests, twice as many, and so on.
+func killPrune(t *testing.T, each int, open func() storage.Bucket) {
+	t.Helper()
+	for n, alive := 0, false; !alive; n += each {
+		below := open()
+		fill(t, openCluster(t, below, "c"))
+		b := &dying{Bucket: below}
+		b.left.Store(int64(n))
+		prunedDespite(t, below, b)
+		if alive = b.left.Load() >= 0; t.Failed() {
+			t.Fatalf("killed behind %d requests", n)
+		}
+	}
+}
+
+// TestPruneAnswerLost: the same where one request was done, and nobody knows.
+func TestPruneAnswerLost(t *testing.T) {
+	for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbDelete} {
+		for n, none := 1, false; !none; n++ {
+			below := mem.New()
+			b := storagetest.Faulty(below)
+			fill(t, openCluster(t, b, "c"))
+			b.On(verb).Nth(n).FailLate(errTest)
+			begun := b.Calls(verb)
+			prunedDespite(t, below, b)
+			if none = b.Calls(verb)-begun < n; t.Failed() {
+				t.Fatalf("the answer to %s %d was lost", verb, n)
+			}
+		}
+	}
+}
+
+// prunedDespite prunes b twice, the second time after the grace, and then what is below it to the end.
+func prunedDespite(t *testing.T, below, b storage.Bucket) {
+	t.Helper()
+	for _, later := range []time.Duration{0, 2 * grace} {
+		_, err := openCluster(t, b, "c").Prune(t.Context(), removal(25), pruneOptions(later), nil)
+		if err != nil && !errors.Is(err, errTest) {
+			t.Error(err)
+		}
+		wantWhole(t, below)
+	}
+	for _, later := range []time.Duration{3 * grace, 5 * grace} { // what the first of these deletes goes by the second
+		if _, err := openCluster(t, below, "c").Prune(t.Context(), removal(25), pruneOptions(later), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	wantPruned(t, below)
+	if diff := cmp.Diff(leftBehind25(), keys(t, below)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// dying is a bucket of a process that is killed behind so many requests.
+type dying struct {
+	storage.Bucket
+	left atomic.Int64
+}
+
+func (d *dying) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if d.left.Add(-1) < 0 {
+		return storage.Object{}, errTest
+	}
+	return d.Bucket.Put(ctx, key, r, o)
+}
+
+func (d *dying) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	if d.left.Add(-1) < 0 {
+		return nil, storage.Object{}, errTest
+	}
+	return d.Bucket.Open(ctx, key, o)
+}
+
+func (d *dying) Stat(ctx context.Context, key string) (storage.Object, error) {
+	if d.left.Add(-1) < 0 {
+		return storage.Object{}, errTest
+	}
+	return d.Bucket.Stat(ctx, key)
+}
+
+func (d *dying) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	if d.left.Add(-1) < 0 {
+		return func(yield func(storage.Object, error) bool) { yield(storage.Object{}, errTest) }
+	}
+	return d.Bucket.List(ctx, o)
+}
+
+func (d *dying) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+	if d.left.Add(-1) < 0 {
+		return errTest
+	}
+	return d.Bucket.Delete(ctx, key, o)
+}
+
+// wantWhole fails if anything that is listed is damaged, or anything that is to stay is missing.
+func wantWhole(tb testing.TB, b storage.Bucket) {
+	tb.Helper()
+	c := openCluster(tb, b, "c")
+	catalog := load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
+	listed := ids(catalog)
+	if len(catalog.Damaged) > 0 || !slices.Contains(listed, idAt(3)) || !slices.Contains(listed, idAt(4)) {
+		tb.Errorf("%q, damaged %q", listed, damagedIDs(catalog))
+	}
+	for _, backup := range catalog.Backups {
+		wantContent(tb, c, backup)
+	}
+	for _, l := range catalog.Lineages {
+		if len(l.Faults) > 0 {
+			tb.Errorf("faults %+v", l.Faults)
+		}
+	}
+	if spans := spans(catalog.Lineages[0].Stretches()); spans != "1-40" && spans != "26-40" {
+		tb.Errorf("the log has %s", spans)
+	}
+}
+
+// TestPruneOn: a lineage is pruned again and again, and at last as a whole; each segment's grace begins once.
+func TestPruneOn(t *testing.T) {
+	b := mem.New()
+	c := openCluster(t, b, "c")
+	fill(t, c)
+	if gaps := load(t, c, repository.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
+		t.Fatalf("gaps %+v", gaps)
+	}
+	for _, upto := range []uint64{5, 15, 40} {
+		r := repository.Removal{Log: removal(upto).Log}
+		if _, err := c.Prune(t.Context(), r, pruneOptions(0), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	catalog := load(t, c, repository.LoadOptions{Log: true})
+	wantLineage(t, "pruned as a whole", catalog.Lineages[0], "", "")
+	if gaps := catalog.Gaps(); len(gaps) > 0 {
+		t.Errorf("gaps %+v where all before is pruned", gaps)
+	}
+	for range 2 { // a tombstone that a higher one stands for goes behind its segments
+		if _, err := c.Prune(t.Context(), repository.Removal{}, pruneOptions(2*grace), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := slices.DeleteFunc(keys(t, b), func(key string) bool { return !strings.HasPrefix(key, "c/log/"+lineageID(0)) })
+	if !slices.Equal(got, []string{logTombstoneKey(lineageID(0), 40)}) {
+		t.Errorf("left is %q", got)
+	}
+	catalog = load(t, c, repository.LoadOptions{Log: true})
+	if gaps := catalog.Gaps(); len(gaps) > 0 || len(catalog.Lineages) != 2 {
+		t.Errorf("gaps %+v, lineages %+v", gaps, catalog.Lineages)
+	}
+	tail, err := c.LogTail(t.Context())
+	if err != nil || tail.Lineage != lineageID(1) || tail.Last.Seq != 1 || tail.Broken != nil {
+		t.Errorf("an archiver finds %+v, %v", tail, err)
+	}
+}
+
+// TestPruneAgainstTheClock: a tombstone that is younger does not begin the grace of what an older one is of anew.
+func TestPruneAgainstTheClock(t *testing.T) {
+	b := mem.New()
+	c := openCluster(t, b, "c")
+	fill(t, c)
+	prune := func(upto uint64) {
+		t.Helper()
+		if err := c.DeleteLog(t.Context(), removal(upto).Log[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune(5)
+	time.Sleep(2 * time.Millisecond) // stores have no clock to set
+	prune(15)
+	first, err := b.Stat(t.Context(), logTombstoneKey(lineageID(0), 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leftovers(t, c) {
+		early := l.Key <= segmentKey("c", lineageID(0), 5)
+		if l.Since.Equal(first.ModTime) != early {
+			t.Errorf("%s is left since %s, the first tombstone is of %s", l.Key, l.Since, first.ModTime)
+		}
+	}
+}
+
+// TestForgedLogTombstone: what no trusted key has signed, or was signed for another place, prunes nothing, and is named.
+func TestForgedLogTombstone(t *testing.T) {
+	owner, attacker := newSigner(t), newSigner(t)
+	trusting := trust(t, owner.public)
+	trusting.Key = owner.key
+	for name, policy := range map[string]repository.Policy{"trust": trusting, "a signer": {Key: owner.key}} {
+		t.Run(name, func(t *testing.T) {
+			b := mem.New()
+			c := openWith(t, b, policy)
+			fill(t, c)
+			forger := openWith(t, b, repository.Policy{Key: attacker.key})
+			for _, upto := range []uint64{12, 1 << 40} {
+				if err := forger.DeleteLog(t.Context(), removal(upto).Log[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.DeleteLog(t.Context(), removal(3).Log[0]); err != nil {
+				t.Fatal(err)
+			}
+			write(t, b, logTombstoneKey(lineageID(1), 3), read(t, b, logTombstoneKey(lineageID(0), 3)))
+			write(t, b, logTombstoneKey(lineageID(0), 7), read(t, b, logTombstoneKey(lineageID(0), 3)))
+			lineages := loadLog(t, c, 2)
+			wantLineage(t, "the forged", lineages[0], "4-40", "0 damaged 0 damaged 0 damaged")
+			wantLineage(t, "the moved", lineages[1], "1-1", "0 damaged")
+			for _, f := range lineages[0].Faults {
+				if moved := f.Key == logTombstoneKey(lineageID(0), 7); errors.Is(f.Err, sign.ErrUntrusted) == moved {
+					t.Errorf("%s: %v", f.Key, f.Err)
+				}
+			}
+			swept, err := c.Sweep(t.Context(), grace, time.Now().Add(2*grace))
+			if err != nil || len(swept) != 3 {
+				t.Errorf("swept %q, %v, want the three that the owner has pruned", leftoverKeys(swept), err)
+			}
+			if gaps := load(t, c, repository.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
+				t.Errorf("gaps %+v", gaps)
+			}
+		})
+	}
+}
+
+// TestPruneTakenName: a forged tombstone in the way is an error that names it.
+func TestPruneTakenName(t *testing.T) {
+	b, owner := mem.New(), newSigner(t)
+	c := openWith(t, b, repository.Policy{Key: owner.key})
+	fill(t, c)
+	if err := openCluster(t, b, "c").DeleteLog(t.Context(), removal(25).Log[0]); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
+	if !errors.Is(err, sign.ErrUntrusted) || !strings.Contains(err.Error(), logTombstoneKey(lineageID(0), 25)) {
+		t.Errorf("error %v", err)
+	}
+	for _, t0 := range []repository.LogTombstone{{Lineage: "x", Upto: 1}, {Lineage: lineageID(0)}} {
+		if err := c.DeleteLog(t.Context(), t0); err == nil {
+			t.Errorf("%+v is stored", t0)
+		}
+	}
+}
+
+// TestPruneLocked: a locked backup stays listed until its date, and locked data of what was deleted until its own.
+func TestPruneLocked(t *testing.T) {
+	b := mem.New()
+	locked := openWith(t, b, repository.Policy{Lock: repository.Lock{For: time.Hour}})
+	fill(t, locked)
+	c := openCluster(t, b, "c")
+	before := keys(t, b)
+	result, err := c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
+	if err != nil || len(result.Deleted) > 0 || len(result.Locked) != 3 {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	for i, l := range result.Locked {
+		if until := time.Until(l.Until); l.Backup != idAt(i) || until < 50*time.Minute || until > time.Hour || !strings.HasPrefix(l.Key, folder("c", idAt(i))) {
+			t.Errorf("locked %+v", l)
+		}
+	}
+	if got := len(load(t, c, repository.LoadOptions{}).Backups); got != 5 {
+		t.Errorf("%d backups are listed", got)
+	}
+	o := pruneOptions(0)
+	o.Grace = 0
+	o.Now = o.Now.Add(time.Second)
+	result, err = c.Prune(t.Context(), repository.Removal{}, o, nil)
+	if err != nil || len(result.Swept) > 0 || len(result.Locked) != 27 {
+		t.Fatalf("%d swept, %d locked, %v", len(result.Swept), len(result.Locked), err)
+	}
+	for _, l := range result.Locked {
+		if l.Backup != "" || time.Until(l.Until) < 50*time.Minute {
+			t.Errorf("locked %+v", l)
+		}
+	}
+	if got := len(keys(t, b)); got != len(before)+1 {
+		t.Errorf("%d objects, there were %d", got, len(before))
+	}
+}
+
+// onPut runs something before or behind the Put of a key that has some text in it.
+type onPut struct {
+	storage.Bucket
+	text string
+	do   func()
+}
+
+func (p *onPut) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	obj, err := p.Bucket.Put(ctx, key, r, o)
+	if strings.Contains(key, p.text) && p.do != nil {
+		do := p.do
+		p.do = nil
+		do()
+	}
+	return obj, err
+}
+
+// TestPruneCancelled ends at once.
+func TestPruneCancelled(t *testing.T) {
+	b := mem.New()
+	c := openCluster(t, b, "c")
+	fill(t, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Prune(ctx, removal(25), pruneOptions(0), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	wantWhole(t, b)
+}
+
+// TestCopyAndPruned: what was pruned at the target does not come back, nor does a tombstone come over a pin.
+func TestCopyAndPruned(t *testing.T) {
+	source, target := mem.New(), mem.New()
+	from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
+	fill(t, from)
+	mustCopy(t, from, to, repository.CopyOptions{})
+	if _, err := to.Pin(t.Context(), repository.Pin{Backup: idAt(0), Time: noon}); err != nil {
+		t.Fatal(err)
+	}
+	if err := from.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.DeleteLog(t.Context(), removal(25).Log[0]); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		before := contents(t, target)
+		result := mustCopy(t, from, to, repository.CopyOptions{})
+		if diff := cmp.Diff(before, contents(t, target)); diff != "" || result.LeftOut != 26 || len(result.Faults) > 0 {
+			t.Errorf("%+v\n%s", result, diff)
+		}
+		if _, err := to.Sweep(t.Context(), grace, time.Now().Add(2*grace)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The other way: what a source has pruned is nothing that is missing.
+	back := mem.New()
+	result := mustCopy(t, to, openCluster(t, back, "c"), repository.CopyOptions{})
+	if len(result.Faults) > 0 || result.Segments != 16 {
+		t.Errorf("%+v", result)
+	}
+	wantLineage(t, "the copy", loadLog(t, openCluster(t, back, "c"), 2)[0], "26-40", "")
+}
