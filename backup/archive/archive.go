@@ -61,6 +61,9 @@ const (
 	minFlush       = 100 * time.Millisecond
 	minSegmentSize = 4 << 10
 	minLease       = time.Second
+	// minSpool is how many segments' requests there must be room for: more than may wait in memory, or nothing of that
+	// would ever be spooled.
+	minSpool = 2 * heldSegments
 )
 
 // Validate says what is wrong with c, if anything is. Errors match ErrConfig.
@@ -90,8 +93,8 @@ func (c Config) validateSource() error {
 		return fmt.Errorf("%w: --source %q is neither %s nor %s", ErrConfig, c.Source, segment.WAL, segment.Watch)
 	}
 	if c.Source == segment.Watch {
-		if c.Spool != "" && c.SpoolMax < int64(c.SegmentSize) {
-			return fmt.Errorf("%w: --spool-max %d is below --segment-size %d", ErrConfig, c.SpoolMax, c.SegmentSize)
+		if least := minSpool * int64(c.SegmentSize); c.Spool != "" && c.SpoolMax < least {
+			return fmt.Errorf("%w: --spool-max %d is below %d, which is %d times --segment-size", ErrConfig, c.SpoolMax, least, minSpool)
 		}
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -274,6 +275,20 @@ func TestAStoreThatIsAwayIsWaitedFor(t *testing.T) {
 	}
 }
 
+// Two agents that had one spool would store each other's segments: the second one is refused while the first one runs.
+func TestASpoolIsOneAgents(t *testing.T) {
+	etcd, c := embedded.Start(t, nil), open(t, mem.New())
+	config := configOf(etcd)
+	config.Source, config.Spool, config.SpoolMax = segment.Watch, t.TempDir(), 1<<30
+	first := start(t, config, c)
+	first.wait("the first to work", func(s archive.Status) bool { return s.State == archive.Working })
+	if err := archive.Run(t.Context(), config, c, nil, nil); !errors.Is(err, archive.ErrConfig) {
+		t.Errorf("a second one with the same spool: error %v", err)
+	}
+	first.stop()
+	start(t, config, c).wait("the next one to work", func(s archive.Status) bool { return s.State == archive.Working })
+}
+
 // The name is the fence: a segment whose answer was lost is there once.
 func TestALostAnswerDoublesNothing(t *testing.T) {
 	etcd, bucket := embedded.Start(t, nil), storagetest.Faulty(mem.New())
@@ -381,6 +396,14 @@ func TestConfigIsChecked(t *testing.T) {
 		"dir":        func(c *archive.Config) { c.DataDir += "/nowhere" },
 		"endpoints":  func(c *archive.Config) { c.Etcd.Endpoints = nil },
 		"passphrase": func(c *archive.Config) { c.To, _ = seal.PassphraseRecipient("secret") },
+		"no source":  func(c *archive.Config) { c.Source = "" },
+		"spool":      func(c *archive.Config) { c.Spool, c.SpoolMax = t.TempDir(), 1<<30 }, // the member's log is it
+		"small spool": func(c *archive.Config) {
+			c.Source, c.Spool, c.SpoolMax = segment.Watch, t.TempDir(), int64(c.SegmentSize)
+		},
+		"no spool": func(c *archive.Config) {
+			c.Source, c.Spool, c.SpoolMax = segment.Watch, filepath.Join(c.DataDir, "member", "snap", "db"), 1<<30
+		},
 	} {
 		config := configOf(etcd)
 		spoil(&config)
