@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,13 +35,27 @@ func newWatchingJob(t *testing.T) job {
 // back as it was, and the end of it boots with the leases that hold keys.
 func TestWatchEveryVersion(t *testing.T) {
 	skipShort(t)
+	watchEveryVersion(t, 25, 1)
+}
+
+// The same with 200 revisions a version.
+func TestSoakWatchEveryVersion(t *testing.T) {
+	seed, err := strconv.ParseUint(os.Getenv("ETCD_DR_SEED"), 10, 64)
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() || err != nil {
+		return
+	}
+	watchEveryVersion(t, 200, seed)
+}
+
+func watchEveryVersion(t *testing.T, revisions int, seed uint64) {
+	t.Helper()
 	for i, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, Members: 1, TLS: true})
 			j := newWatchingJob(t)
 			a := j.archiving(t, source, 0, "--hash-every", "1s")
 			j.firstWindow(t, source.Client(t), a)
-			h := tell(t, source, a, uint64(i+1))
+			h := tell(t, source, a, seed+uint64(i))
 			agent.CatchUp(t, a)
 
 			newest := h.Image(0)
@@ -47,7 +63,7 @@ func TestWatchEveryVersion(t *testing.T) {
 			if !strings.Contains(r.Replayed.Proven, "key space proven") {
 				t.Errorf("the restore says %q", r.Replayed.Proven)
 			}
-			h.sample(t, 25)
+			h.sample(t, revisions)
 			for _, image := range h.images {
 				j.gives(t, image, "--to-revision", fmt.Sprint(image.Revision))
 			}
