@@ -16,6 +16,7 @@ type Event struct {
 	Stage   string    `json:"stage"`             // connect, stream, commit; ask, fetch, check, build, rename; boot
 	Level   Level     `json:"level,omitempty"`   // "" is progress
 	Message string    `json:"message,omitempty"` // one plain sentence, no secret in it
+	Cluster string    `json:"cluster,omitempty"` // where several are looked after: whose it is
 	Object  string    `json:"object,omitempty"`  // key, file or member it is about
 	Done    int64     `json:"done,omitempty"`    // bytes so far
 	Total   int64     `json:"total,omitempty"`   // bytes expected, 0 where nobody knows

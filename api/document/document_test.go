@@ -103,7 +103,7 @@ func goldens() map[string]any {
 	bare.HashKV, bare.Seal, bare.Alarms, bare.Labels, bare.Diverged, bare.NoQuorum = nil, seal.Seal{Compression: "zstd"}, nil, nil, "", false
 	all := map[string]any{
 		"event": document.Line{Event: &storage.Event{
-			Time: at, Stage: "fetch", Level: storage.Warning, Message: "slow", Object: "snapshot.db.zst.age", Done: 5, Total: 9,
+			Time: at, Stage: "fetch", Level: storage.Warning, Message: "slow", Cluster: "prod", Object: "snapshot.db.zst.age", Done: 5, Total: 9,
 		}},
 		"result":      document.Line{Result: document.Verify{Proofs: []repository.Proof{proof()}}},
 		"error":       document.Line{Error: &document.Error{Message: "refused: it is not empty", ExitCode: 6}},
@@ -152,6 +152,7 @@ func goldens() map[string]any {
 		"check":   checkDocument(),
 	}
 	maps.Copy(all, findDocuments())
+	maps.Copy(all, scheduleDocuments())
 	return all
 }
 
@@ -237,6 +238,7 @@ var sections = map[string]string{
 	"The result of verify": "verify", "The result of fetch": "fetch", "The plan: restore --dry-run, --plan-out": "plan",
 	"The result of restore": "restore", "The result of copy": "copy", "The result of prune": "prune", "Keys: find, extract, diff": "find",
 	"The result of archive verify": "archive-verify", "The status of archive": "archive-status",
+	"config check": "config-check", "The status of serve": "serve-status", "status": "status",
 }
 
 // elsewhere are fields that only another shape of the document has.

@@ -84,6 +84,13 @@ func TestBadInput(t *testing.T) {
 		{"a limit of next to nothing", append([]string{"fetch", "--limit", "3"}, to...), 2, "20MiB/s"},
 		{"no requests at all", append([]string{"fetch", "--parallel", "0"}, to...), 2, "--parallel is from 1"},
 
+		{"no configuration", []string{"serve"}, 2, "--config or DR_CONFIG"},
+		{"an absent configuration", []string{"serve", "--config", "/none"}, 2, "/none: no such file"},
+		{"a malformed configuration", []string{"config", "check", "--config", garbage}, 2, "garbage:1: there stands a text where a mapping belongs"},
+		{"an unknown verb of config", []string{"config", "chekc"}, 2, `unknown verb "config chekc"`},
+		{"a status of nothing", []string{"status"}, 2, "--repo file:///path or DR_REPO"},
+		{"a status of two things", []string{"status", "--repo", repo, "--config", garbage}, 2, "not both"},
+
 		{"no endpoint", append([]string{"backup", "--endpoints", ""}, to...), 2, "--endpoints or ETCDCTL_ENDPOINTS"},
 		{"a malformed endpoint", append([]string{"backup", "--endpoints", "htp://x:1"}, to...), 2, "https:// or http://"},
 		{"a dead endpoint", append([]string{"backup", "--endpoints", "http://127.0.0.1:1"}, to...), 1, "connection refused"},

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -54,7 +55,7 @@ func exitCode(ctx context.Context, err error) int {
 	case is(errWanting, repository.ErrDamaged, repository.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged):
 		return exitFinding
 	case is(errUsage, restore.ErrLayout, repository.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig,
-		retention.ErrPolicy):
+		retention.ErrPolicy, config.ErrConfig):
 		return exitUsage
 	}
 	return exitOther

@@ -52,6 +52,9 @@ func (l *lines) report(e storage.Event) {
 		level = slog.LevelWarn
 	}
 	attrs := []slog.Attr{slog.String("stage", e.Stage)}
+	if e.Cluster != "" {
+		attrs = append(attrs, slog.String("cluster", e.Cluster))
+	}
 	if e.Object != "" {
 		attrs = append(attrs, slog.String("object", e.Object))
 	}
@@ -76,7 +79,8 @@ func (b *bars) report(e storage.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e.Level != storage.Progress {
-		fmt.Fprintf(b.container, "%s: %s\n", strings.ToUpper(string(e.Level[:1]))+string(e.Level[1:]), e.Message)
+		of := strings.TrimPrefix(e.Cluster+": ", ": ")
+		fmt.Fprintf(b.container, "%s: %s%s\n", strings.ToUpper(string(e.Level[:1]))+string(e.Level[1:]), of, e.Message)
 		return
 	}
 	show := shown{e.Stage, e.Message, e.Total}

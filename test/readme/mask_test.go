@@ -17,6 +17,7 @@ var masks = []struct {
 	{regexp.MustCompile(`dr-[0-9a-z]{20}`), "TOKEN"},
 	{regexp.MustCompile(`\d{8}T\d{6}(\.\d+)?Z(-[0-9a-f]{16})?`), "ID"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]+`), "TIME"},
 	{regexp.MustCompile(`/tmp/[A-Za-z0-9._/-]+`), "DIR"},
 	{regexp.MustCompile(`\b[0-9a-f]{7,64}\b`), "HEX"},
 	{regexp.MustCompile(`\b(\d+[smhd] ago|now|\d+[smh]old)\b`), "AGO"},

@@ -1,0 +1,269 @@
+package document
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores/address"
+)
+
+// ConfigCheck is dr config check: what will happen.
+type ConfigCheck struct {
+	Concurrency  int             `json:"concurrency"`
+	LeaseSeconds float64         `json:"leaseSeconds"`
+	Clusters     []ConfigCluster `json:"clusters"` // by name
+}
+
+// ConfigCluster is what will happen to one cluster.
+type ConfigCluster struct {
+	Cluster      string             `json:"cluster"`
+	Suspended    bool               `json:"suspended"`
+	Schedule     string             `json:"schedule"` // empty: there is none
+	Zone         string             `json:"zone"`     // of the schedule
+	LateSeconds  float64            `json:"lateSeconds"`
+	Next         []time.Time        `json:"next"`     // the first moments, the jitter counted in
+	Triggers     []string           `json:"triggers"` // what else makes a backup due
+	Keeps        []string           `json:"keeps"`    // empty: everything
+	Repositories []ConfigRepository `json:"repositories"`
+	Require      string             `json:"require"`    // all or any of them
+	Recipients   []string           `json:"recipients"` // empty: it is not encrypted
+	Endpoints    []string           `json:"endpoints"`
+	From         string             `json:"from"`
+}
+
+// ConfigRepository is a place for backups.
+type ConfigRepository struct {
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
+const nexts = 3
+
+// NewConfigCheck explains c, as of now.
+func NewConfigCheck(c scheduler.Config, now time.Time) ConfigCheck {
+	d := ConfigCheck{Concurrency: c.Concurrency, LeaseSeconds: c.Lease.Seconds(), Clusters: []ConfigCluster{}}
+	for _, s := range c.Specs {
+		d.Clusters = append(d.Clusters, configCluster(s, now))
+	}
+	return d
+}
+
+func configCluster(s scheduler.Spec, now time.Time) ConfigCluster {
+	d := ConfigCluster{
+		Cluster: s.Cluster, Suspended: s.Suspend, Schedule: s.Schedule.String(), LateSeconds: s.Schedule.Late().Seconds(),
+		Next: []time.Time{}, Triggers: triggers(s.Triggers), Keeps: keeps(s.Retention), Repositories: []ConfigRepository{},
+		Require: string(s.Backup.Require), Recipients: append([]string{}, s.Backup.To.Seal().Recipients...),
+		Endpoints: append([]string{}, s.Etcd.Endpoints...), From: s.Backup.From,
+	}
+	for at := s.Schedule.Next(now); !at.IsZero() && len(d.Next) < nexts; at = s.Schedule.Next(at) {
+		d.Next = append(d.Next, at.UTC())
+	}
+	if zone := s.Schedule.Zone(); zone != nil {
+		d.Zone = zone.String()
+	}
+	for _, r := range s.Repositories {
+		d.Repositories = append(d.Repositories, ConfigRepository{r.Name, address.Shown(r.URL)})
+	}
+	return d
+}
+
+func triggers(t scheduler.Triggers) []string {
+	all := []string{}
+	if t.Revisions > 0 {
+		all = append(all, fmt.Sprintf("%d revisions", t.Revisions))
+	}
+	if t.Bytes > 0 {
+		all = append(all, humanize.IBytes(uint64(t.Bytes))+" of log")
+	}
+	if t.Gap {
+		all = append(all, "a gap in the log")
+	}
+	return all
+}
+
+// keeps says a policy in words.
+func keeps(p retention.Policy) []string {
+	all := []string{}
+	for _, rule := range []struct {
+		n    int
+		name string
+	}{
+		{p.Last, "last"}, {p.Hourly, "hourly"}, {p.Daily, "daily"}, {p.Weekly, "weekly"}, {p.Monthly, "monthly"}, {p.Yearly, "yearly"},
+	} {
+		if rule.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", rule.n, rule.name))
+		}
+	}
+	if p.Within > 0 {
+		all = append(all, fmt.Sprintf("all within %s", span(p.Within)))
+	}
+	if p.Window > 0 {
+		all = append(all, fmt.Sprintf("a window of %s", span(p.Window)))
+	}
+	if p.MaxSize > 0 {
+		all = append(all, fmt.Sprintf("at most %s", humanize.IBytes(uint64(p.MaxSize))))
+	}
+	if p.MinCopies > 0 {
+		all = append(all, fmt.Sprintf("at least %d", p.MinCopies))
+	}
+	return all
+}
+
+// span is d as dr.yaml writes it.
+func span(d time.Duration) string {
+	if days := d / (24 * time.Hour); d%(24*time.Hour) == 0 {
+		return fmt.Sprintf("%dd", days)
+	}
+	return d.String()
+}
+
+// ServeStatus is /status of dr serve.
+type ServeStatus struct {
+	Config   ServeConfig        `json:"config"`
+	Clusters []scheduler.Status `json:"clusters"` // by name
+}
+
+// ServeConfig is which configuration is in force.
+type ServeConfig struct {
+	File    string    `json:"file"`
+	Since   time.Time `json:"since"`             // when it was read
+	Refused string    `json:"refused,omitempty"` // why what the file says now is not in force
+}
+
+// Status is dr status: what the repositories hold, the worst first.
+type Status struct {
+	Clusters []ClusterStatus `json:"clusters"`
+	Wanting  int             `json:"wanting"` // of them; those that are ok or suspended are not
+}
+
+// Verdict is how a cluster stands in one repository.
+type Verdict string
+
+// The verdicts, the worst first.
+const (
+	NoBackup   Verdict = "none"       // there is no backup that is worth anything
+	Unreadable Verdict = "unreadable" // the repository does not tell
+	Late       Verdict = "late"       // the last good backup is older than the schedule says
+	Damaged    Verdict = "damaged"    // the last good backup is in time; others are damaged
+	OpenGap    Verdict = "gap"        // the log has a gap that no good backup has come after
+	Suspended  Verdict = "suspended"
+	OK         Verdict = "ok"
+)
+
+var verdicts = []Verdict{NoBackup, Unreadable, Late, Damaged, OpenGap, Suspended, OK}
+
+// Wanting reports whether somebody should do something.
+func (v Verdict) Wanting() bool { return v != OK && v != Suspended }
+
+// ClusterStatus is one cluster in one repository.
+type ClusterStatus struct {
+	Cluster    string      `json:"cluster"`
+	Repository string      `json:"repository"`
+	Verdict    Verdict     `json:"verdict"`
+	Message    string      `json:"message,omitempty"` // why it is not ok
+	Last       *LastBackup `json:"last,omitempty"`    // the newest good one
+	Due        time.Time   `json:"due,omitzero"`      // when the one after it is or was due; absent without a schedule
+	Backups    int         `json:"backups"`
+	Damaged    int         `json:"damaged"`
+	Bytes      int64       `json:"bytes"`            // of the backups, as stored
+	Window     *Window     `json:"window,omitempty"` // the newest
+	Gaps       []Gap       `json:"gaps"`
+}
+
+// LastBackup is the newest good backup of a cluster.
+type LastBackup struct {
+	ID         repository.ID    `json:"id"`
+	Started    time.Time        `json:"started"`
+	AgeSeconds float64          `json:"ageSeconds"`
+	Revision   int64            `json:"revision"`
+	Proven     repository.Level `json:"proven"`
+	ProvenAt   time.Time        `json:"provenAt"`
+}
+
+// NewStatus puts the worst first.
+func NewStatus(clusters []ClusterStatus) Status {
+	d := Status{Clusters: append([]ClusterStatus{}, clusters...)}
+	slices.SortStableFunc(d.Clusters, func(a, b ClusterStatus) int {
+		return cmp.Or(cmp.Compare(slices.Index(verdicts, a.Verdict), slices.Index(verdicts, b.Verdict)),
+			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Repository, b.Repository))
+	})
+	for _, c := range d.Clusters {
+		if c.Verdict.Wanting() {
+			d.Wanting++
+		}
+	}
+	return d
+}
+
+// NewUnreadable is a cluster whose repository gave an error.
+func NewUnreadable(cluster, in string, err error) ClusterStatus {
+	return ClusterStatus{Cluster: cluster, Repository: in, Verdict: Unreadable, Message: err.Error(), Gaps: []Gap{}}
+}
+
+// NewClusterStatus judges what repository in holds of a cluster, by its Spec where there is one, as of now.
+func NewClusterStatus(in string, c repository.Catalog, spec scheduler.Spec, now time.Time) ClusterStatus {
+	d := ClusterStatus{
+		Cluster: c.Cluster, Repository: in, Backups: len(c.Backups), Damaged: len(c.Damaged) + len(c.Untrusted), Gaps: Gaps(c),
+	}
+	for _, b := range c.Backups {
+		d.Bytes += b.Stored.Size
+	}
+	if windows := Windows(c); len(windows) > 0 {
+		d.Window = &windows[len(windows)-1]
+	}
+	last, why := lastGood(c, now)
+	if last != nil {
+		d.Last = last
+		d.Due = spec.Schedule.Next(last.Started).UTC()
+	}
+	d.Verdict, d.Message = d.judge(c, spec, why, now)
+	return d
+}
+
+// lastGood is the newest backup that nothing is known against, and why newer ones were passed over.
+func lastGood(c repository.Catalog, now time.Time) (last *LastBackup, why string) {
+	for _, b := range c.Backups {
+		if err := b.Usable(); err != nil {
+			why = cmp.Or(why, fmt.Sprintf("%s: %v", b.ID, err))
+			continue
+		}
+		level, at := b.Best()
+		return &LastBackup{b.ID, b.Started, now.Sub(b.Started).Seconds(), b.Revision, level, at}, why
+	}
+	return nil, why
+}
+
+func (d ClusterStatus) judge(c repository.Catalog, spec scheduler.Spec, why string, now time.Time) (Verdict, string) {
+	late := now.Sub(d.Due)
+	switch {
+	case d.Last == nil:
+		return NoBackup, cmp.Or(why, firstDamage(c), "there is no backup")
+	case !spec.Suspend && !d.Due.IsZero() && late > spec.Backup.MaxStream:
+		return Late, cmp.Or(why, fmt.Sprintf("a backup was due %s ago", late.Round(time.Second)))
+	case d.Damaged > 0:
+		return Damaged, firstDamage(c)
+	}
+	for _, gap := range d.Gaps {
+		if gap.Since.After(d.Last.Started) || gap.Until.After(d.Last.Started) {
+			return OpenGap, cmp.Or(gap.Reason, "the log has a gap")
+		}
+	}
+	if spec.Suspend {
+		return Suspended, ""
+	}
+	return OK, ""
+}
+
+func firstDamage(c repository.Catalog) string {
+	for _, d := range slices.Concat(c.Damaged, c.Untrusted) {
+		return d.Err.Error()
+	}
+	return ""
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/scheduler/config"
+)
+
+func (a *app) config() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Look at the configuration of dr serve",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown verb %q", "config "+args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(a.configCheck())
+	return cmd
+}
+
+func (a *app) configCheck() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Explain what a configuration will do, or what is wrong with it",
+		Long: `check reads the file as dr serve does, with the secrets and certificates that it names, and says for each cluster when the
+next backups are due, where they go, who can open them and what is kept. It asks neither a cluster nor a store: for those
+there is dr check.`,
+		Example: `  dr config check --config /etc/etcd-dr/dr.yaml`,
+		Args:    noArgs,
+	}
+	a.configFlag(cmd, &path)
+	a.outputFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		c, err := a.readConfig(path)
+		if err != nil {
+			return err
+		}
+		doc := document.NewConfigCheck(c.Config, time.Now())
+		if a.output == "json" {
+			return a.document(doc)
+		}
+		for _, cluster := range doc.Clusters {
+			a.printConfig(cluster)
+		}
+		a.printf("%d clusters, %d backups at a time\n", len(doc.Clusters), doc.Concurrency)
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) configFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "config", a.getenv("DR_CONFIG"), "the configuration, such as /etc/etcd-dr/dr.yaml (DR_CONFIG)")
+}
+
+func (a *app) readConfig(path string) (config.Config, error) {
+	if path == "" {
+		return config.Config{}, usagef("no configuration: name it with --config or DR_CONFIG")
+	}
+	return config.Load(path, a.getenv)
+}
+
+func (a *app) printConfig(c document.ConfigCluster) {
+	a.printf("%s: %s, %s, drill never\n", c.Cluster, nextText(c), keepsText(c.Keeps))
+	var then, places []string
+	for _, at := range c.Next[min(1, len(c.Next)):] {
+		then = append(then, inZone(at, c.Zone))
+	}
+	for _, r := range c.Repositories {
+		places = append(places, fmt.Sprintf("%s (%s)", r.Name, r.URL))
+	}
+	to := strings.Join(places, ", ")
+	if len(places) > 1 {
+		to += "; needed: " + c.Require
+	}
+	sealed := "NOT ENCRYPTED: whoever can read the repository can read every secret in etcd"
+	if len(c.Recipients) > 0 {
+		sealed = strings.Join(c.Recipients, ", ")
+	}
+	a.facts("schedule", strings.TrimSpace(c.Schedule+" "+c.Zone), "then", strings.Join(then, ", "), "also after", strings.Join(c.Triggers, ", "),
+		"from", c.From+" of "+strings.Join(c.Endpoints, ", "), "to", to, "sealed for", sealed)
+}
+
+func nextText(c document.ConfigCluster) string {
+	switch {
+	case c.Suspended:
+		return "suspended, no backup"
+	case len(c.Next) == 0:
+		return "next full when something makes it due"
+	}
+	return "next full at " + inZone(c.Next[0], c.Zone)
+}
+
+// inZone is at as the clocks of whoever wrote the schedule show it.
+func inZone(at time.Time, name string) string {
+	if zone, err := time.LoadLocation(name); err == nil {
+		at = at.In(zone)
+	}
+	return at.Format("2006-01-02 15:04:05 MST")
+}
+
+func keepsText(keeps []string) string {
+	if len(keeps) == 0 {
+		return "keeps everything"
+	}
+	return "keeps " + strings.Join(keeps, ", ")
+}

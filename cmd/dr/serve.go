@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/api/server"
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/config"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+func (a *app) serve() *cobra.Command {
+	var path, listen string
+	var patience time.Duration
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Look after one cluster or thousands: backups by schedule, and what is kept",
+		Long: `serve takes the backups of all clusters in its configuration when they are due. It keeps no state: what was done is read
+from the repositories. Several may run with one configuration: one works on a cluster, another takes over when it stops.
+
+The configuration is read again on SIGHUP, and when it or a file that it names changes; one that is wrong is refused, and
+the old one stays in force. On SIGTERM nothing is begun any more, and what runs may end within --patience.
+--listen serves /status and /healthz.`,
+		Example: `  dr serve --config /etc/etcd-dr/dr.yaml`,
+		Args:    noArgs,
+	}
+	a.configFlag(cmd, &path)
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:2391", "address for /status and /healthz; empty: none")
+	cmd.Flags().DurationVar(&patience, "patience", time.Minute, "how long backups that run may take to end when it is stopped")
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := a.readConfig(path)
+		if err != nil {
+			return err
+		}
+		for _, spec := range c.Specs {
+			a.warnPlainOf(spec)
+		}
+		report, done := a.progress()
+		defer done()
+		s := &serving{service: newService(report), path: path, getenv: a.getenv, first: c, report: report}
+		s.service.Patience = patience
+		s.inForce = document.ServeConfig{File: path, Since: time.Now().UTC()}
+		return s.run(cmd.Context(), listen)
+	}
+	return cmd
+}
+
+// warnPlainOf is warnPlain of one cluster among others.
+func (a *app) warnPlainOf(s scheduler.Spec) {
+	if s.Backup.To.Seal().Encryption == "" {
+		fmt.Fprintf(a.stderr, "dr: WARNING: cluster %s has no recipients: its backups are NOT ENCRYPTED\n", s.Cluster)
+	}
+}
+
+// newService is what does the work, by the functions that the verbs use.
+func newService(report storage.Report) *scheduler.Service {
+	host, _ := os.Hostname() // for people only
+	return &scheduler.Service{
+		Open: func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+			return stores.Create(ctx, r.URL, stores.Options{Parallel: r.Parallel, Limit: r.Limit})
+		},
+		Backup: func(
+			ctx context.Context, s scheduler.Spec, to []backup.Store, report storage.Report,
+		) (backup.Result, error) {
+			request := s.Backup
+			request.Version = version()
+			return backup.Run(ctx, s.Etcd, to, request, report)
+		},
+		Prune:    applyRetention,
+		Revision: newestRevision,
+		Host:     host,
+		Report:   report,
+	}
+}
+
+// applyRetention removes from one repository what the retention does not keep, as dr prune does.
+func applyRetention(ctx context.Context, s scheduler.Spec, in backup.Store, report storage.Report) error {
+	now := time.Now().UTC()
+	catalog, err := in.Cluster.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+	if err != nil {
+		return err
+	}
+	decisions, err := retention.Plan(catalog, s.Retention, now)
+	if err != nil {
+		return err
+	}
+	_, err = in.Cluster.Prune(ctx, decisions.Removal(now, identity()), repository.PruneOptions{Grace: s.Backup.Grace, Now: now}, report)
+	return err
+}
+
+// newestRevision asks a cluster for the newest revision that a member knows.
+func newestRevision(ctx context.Context, s scheduler.Spec) (int64, error) {
+	c, err := cluster.Connect(ctx, s.Etcd)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	var newest int64
+	for _, member := range c.Servers {
+		newest = max(newest, member.Status.Header.Revision)
+	}
+	return newest, nil
+}
+
+// serving is one run of dr serve.
+type serving struct {
+	service *scheduler.Service
+	path    string
+	getenv  func(string) string
+	first   config.Config
+	report  storage.Report
+
+	mu      sync.Mutex
+	inForce document.ServeConfig
+}
+
+// run serves until ctx ends, and until what was begun has ended.
+func (s *serving) run(ctx context.Context, listen string) error {
+	stop, err := serveStatus("schedule", listen, server.Serve(s.status), s.report)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	changes := make(chan scheduler.Config)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() {
+		config.Watch(ctx, s.path, s.getenv, s.first, hangup, func(c config.Config, err error) {
+			if s.judge(c, err) {
+				select {
+				case changes <- c.Config:
+				case <-ctx.Done():
+				}
+			}
+		})
+	})
+	s.service.Run(ctx, s.first.Config, changes)
+	return nil
+}
+
+// judge says whether what was read is to be in force.
+func (s *serving) judge(c config.Config, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.inForce.Refused = err.Error()
+		s.report.Say(storage.Event{Stage: "config", Level: storage.Warning,
+			Message: fmt.Sprintf("refused, the old one stays in force: %v", err)})
+		return false
+	}
+	s.inForce = document.ServeConfig{File: s.path, Since: time.Now().UTC()}
+	s.report.Say(storage.Event{Stage: "config", Level: storage.Note,
+		Message: fmt.Sprintf("%s is in force, with %d clusters", s.path, len(c.Specs))})
+	return true
+}
+
+func (s *serving) status() document.ServeStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return document.ServeStatus{Config: s.inForce, Clusters: s.service.Status()}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+// takenAgo stores a small backup that began so long ago.
+func takenAgo(t *testing.T, repo, cluster string, ago time.Duration) {
+	t.Helper()
+	bucket, err := stores.Create(t.Context(), repo, stores.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := repository.Open(bucket, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, sum := time.Now().Add(-ago), sha256.Sum256(nil)
+	_, err = c.Create(t.Context(), repository.NewID(started, 7), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
+		func() (repository.Manifest, error) {
+			return repository.Manifest{
+				Started: started, Finished: started, Revision: 7, ClusterID: "cdf818194e3a8c32",
+				Plain: repository.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(sum[:])},
+			}, nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configured writes a configuration with three clusters, of which one has no backup and one is late.
+func configured(t *testing.T) (path, repo string) {
+	t.Helper()
+	dir := t.TempDir()
+	repo = "file://" + filepath.Join(dir, "repo")
+	takenAgo(t, repo, "fine", time.Minute)
+	takenAgo(t, repo, "stale", 49*time.Hour)
+	path = filepath.Join(dir, "dr.yaml")
+	text := fmt.Sprintf(`
+repositories:
+  main: {url: %s}
+  gone: {url: "file://%s/gone"}
+defaults:
+  etcd: {endpoints: [http://127.0.0.1:1]}
+  repositories: [main]
+  schedule: {cron: "@daily", zone: Europe/Berlin}
+clusters:
+  fine: {}
+  stale: {}
+  empty: {}
+  lost: {repositories: [gone]}
+`, repo, dir)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, repo
+}
+
+func TestStatus(t *testing.T) {
+	path, repo := configured(t)
+	out := dr(t, nil, "status", "--config", path, "-o", "json")
+	var got document.Status
+	err := json.NewDecoder(strings.NewReader(out.stdout)).Decode(&got) // the error comes behind it
+	if err != nil || out.code != 3 || got.Wanting != 3 {
+		t.Fatalf("exit code %d, %v: %s%s", out.code, err, out.stdout, out.stderr)
+	}
+	for i, want := range []string{"empty none", "lost unreadable", "stale late", "fine ok"} {
+		if one := got.Clusters[i]; one.Cluster+" "+string(one.Verdict) != want {
+			t.Errorf("%d is %+v, want %s", i, one, want)
+		}
+	}
+	out = dr(t, nil, "status", "--config", path, "--cluster", "fine")
+	if out.code != 0 || !strings.Contains(out.stdout, "fine") || strings.Contains(out.stdout, "stale") || strings.Contains(out.stdout, "WANTING") {
+		t.Errorf("of one: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+	out = dr(t, map[string]string{"DR_CONFIG": path}, "status")
+	if lines := strings.Split(out.stdout, "\n"); out.code != 3 || !strings.HasPrefix(lines[1], "empty ") || !strings.Contains(out.stdout, "LATE") ||
+		!strings.Contains(out.stderr, "3 of 4 are wanting") {
+		t.Errorf("as a table: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+	out = dr(t, map[string]string{"DR_CONFIG": path}, "status", "--repo", repo)
+	if out.code != 0 || strings.Count(out.stdout, "ok") != 2 {
+		t.Errorf("without a schedule: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+	if out := dr(t, nil, "status", "--config", path, "--cluster", "other"); out.code != 2 {
+		t.Errorf("of an unknown one: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+}
+
+func TestConfigCheck(t *testing.T) {
+	path, _ := configured(t)
+	out := dr(t, nil, "config", "check", "--config", path)
+	for _, want := range []string{"fine: next full at ", " 00:00:00 CE", "keeps everything", "NOT ENCRYPTED", "4 clusters, 4 backups at a time"} {
+		if out.code != 0 || !strings.Contains(out.stdout, want) {
+			t.Errorf("exit code %d, without %q:\n%s%s", out.code, want, out.stdout, out.stderr)
+		}
+	}
+	var got document.ConfigCheck
+	out = dr(t, nil, "config", "check", "--config", path, "-o", "json")
+	if err := json.Unmarshal([]byte(out.stdout), &got); err != nil || len(got.Clusters) != 4 || len(got.Clusters[0].Next) != 3 {
+		t.Errorf("%v: %s%s", err, out.stdout, out.stderr)
+	}
+}
+
+// Stopped, it ends well; what it says goes to stderr, with the cluster it is about, and stdout stays empty.
+func TestServeIsStopped(t *testing.T) {
+	path, _ := configured(t)
+	ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
+	defer stop()
+	var stdout, stderr strings.Builder
+	code := run(ctx, []string{"serve", "--config", path, "--listen", "127.0.0.1:0"},
+		world{strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }})
+	if said := stderr.String(); code != 0 || stdout.Len() > 0 || !strings.Contains(said, `"cluster":"empty"`) ||
+		!strings.Contains(said, "cluster fine has no recipients") {
+		t.Errorf("exit code %d\nstdout %s\nstderr %s", code, &stdout, said)
+	}
+	if out := dr(t, nil, "serve", "--config", path, "--listen", "nowhere"); out.code != 2 {
+		t.Errorf("with a wrong address: exit code %d: %s", out.code, out.stderr)
+	}
+}

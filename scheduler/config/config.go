@@ -1,0 +1,388 @@
+// Package config reads dr.yaml: which clusters a service looks after, and how. It is strict: an unknown key is an error
+// with its line, and so is everything else that can be known before the first backup is due.
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/storage/stores/address"
+)
+
+// ErrConfig: the file cannot be used as written.
+var ErrConfig = errors.New("bad configuration")
+
+// Config is what a file says.
+type Config struct {
+	scheduler.Config
+	read stamps // the file and those that it names, but for etcd's certificates; known with an error too
+}
+
+// Load reads the file at path and the secrets that it names, in files and by getenv (os.Getenv). Errors match ErrConfig,
+// name everything that is wrong, with lines, and repeat no secret.
+func Load(path string, getenv func(string) string) (Config, error) {
+	l := loader{getenv: getenv, read: stamps{}}
+	l.read.note(path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	var c scheduler.Config
+	if l.file, l.source, err = parse(path, data); err == nil {
+		c = l.config()
+		err = l.source.err()
+	}
+	if err != nil {
+		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return Config{c, l.read}, nil
+}
+
+// loader is one Load.
+type loader struct {
+	file   file
+	source *source
+	getenv func(string) string
+	read   stamps
+}
+
+func (l *loader) config() scheduler.Config {
+	c := scheduler.Config{Concurrency: l.file.Concurrency, Lease: time.Duration(l.file.Lease)}
+	if c.Concurrency < 1 {
+		l.source.blame(errors.New("concurrency is at least 1"), "concurrency")
+	}
+	if c.Lease < scheduler.MinLease || c.Lease > repository.MaxLease {
+		l.source.blame(fmt.Errorf("lease is from %s to %s", scheduler.MinLease, repository.MaxLease), "lease")
+	}
+	repositories := l.repositories()
+	if len(l.file.Clusters) == 0 {
+		l.source.blame(errors.New("no clusters: name at least one below it"), "clusters")
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.file.Clusters)) {
+		c.Specs = append(c.Specs, l.spec(name, l.file.Clusters[name], repositories))
+	}
+	return c
+}
+
+// opened is a repository with what its secrets say.
+type opened struct {
+	scheduler.Repository
+	secrets []string
+}
+
+func (l *loader) repositories() map[string]opened {
+	all := map[string]opened{}
+	byURL := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(l.file.Repositories)) {
+		part := l.file.Repositories[name]
+		in := l.in("repositories", name)
+		if _, err := address.Parse(part.URL); err != nil {
+			in.blame(err, "url")
+		}
+		if other, ok := byURL[part.URL]; ok {
+			in.blame(fmt.Errorf("it is repository %s under another name", other), "url")
+		}
+		byURL[part.URL] = name
+		all[name] = l.repository(name, part, in)
+	}
+	return all
+}
+
+// Limits of what a repository may say.
+const (
+	maxParallel     = 64
+	defaultParallel = 4
+	minLimit        = 64 << 10 // bytes a second: below it nothing would ever end
+)
+
+func (l *loader) repository(name string, part repositoryPart, in in) (r opened) {
+	if part.Parallel == 0 {
+		part.Parallel = defaultParallel
+	}
+	if part.Parallel < 1 || part.Parallel > maxParallel {
+		in.blame(fmt.Errorf("parallel is from 1 to %d", maxParallel), "parallel")
+	}
+	if part.Limit != 0 && part.Limit < minLimit {
+		in.blame(errors.New("limit is at least 64KiB/s"), "limit")
+	}
+	r.Repository = scheduler.Repository{Name: name, URL: part.URL, Parallel: part.Parallel, Limit: int64(part.Limit)}
+	r.Policy.Lock = repository.Lock{For: time.Duration(part.Lock.For), Compliance: part.Lock.Mode == "compliance"}
+	if mode := part.Lock.Mode; mode != "" && (mode != "compliance" && mode != "governance" || part.Lock.For == 0) {
+		in.blame(errors.New("a lock has a time (for: 30d) and may have a mode, governance or compliance"), "lock")
+	}
+	if part.SignKeyFile != "" {
+		text := in.read(part.SignKeyFile, "signKeyFile")
+		key, err := sign.ParseKey([]byte(text))
+		if err != nil && text != "" {
+			in.blame(fmt.Errorf("%s: %w", part.SignKeyFile, err), "signKeyFile")
+		}
+		r.Policy.Key = key
+		r.secrets = append(r.secrets, text)
+	}
+	var texts []string
+	for _, key := range part.Trust {
+		l.read.note(key) // it may be the key itself: then there is no such file
+		if text, err := os.ReadFile(key); err == nil {
+			key = string(text)
+		}
+		texts = append(texts, key)
+	}
+	trust, err := sign.ParseTrust(texts...)
+	if err != nil {
+		in.blame(err, "trust")
+	}
+	r.Policy.Trust = trust
+	if own := r.Policy.Key.Trust().Keys(); !trust.None() && (len(own) == 0 || !slices.Contains(trust.Keys(), own[0])) {
+		in.blame(errors.New("trust without a signKeyFile that is trusted: what is written would count for nothing"), "trust")
+	}
+	r.secrets = append(r.secrets, texts...)
+	return r
+}
+
+// in is a place in the file.
+type in struct {
+	l    *loader
+	path []string
+}
+
+func (l *loader) in(path ...string) in { return in{l, path} }
+
+// blame says what is wrong there.
+func (i in) blame(err error, below ...string) {
+	i.l.source.blame(err, slices.Concat(i.path, below)...)
+}
+
+// read is the content of a file that the file names there, "" if that is wrong: it was blamed then.
+func (i in) read(path string, below ...string) string {
+	i.l.read.note(path)
+	content, err := os.ReadFile(path)
+	if err == nil && len(content) == 0 {
+		err = fmt.Errorf("%s is empty", path)
+	}
+	if err != nil {
+		i.blame(err, below...)
+	}
+	return string(content)
+}
+
+// secret is what a file, or else a variable, says: its first line.
+func (i in) secret(file, variable string, below ...string) string {
+	name := below[len(below)-1]
+	below = below[:len(below)-1]
+	switch {
+	case file != "" && variable != "":
+		i.blame(fmt.Errorf("%sFile and %sEnv: use one", name, name), append(below, name+"File")...)
+	case file != "":
+		line, _, _ := strings.Cut(i.read(file, append(below, name+"File")...), "\n")
+		return strings.TrimRight(line, "\r")
+	case variable != "":
+		value := i.l.getenv(variable)
+		if value == "" {
+			i.blame(fmt.Errorf("the variable %s is not set", variable), append(below, name+"Env")...)
+		}
+		return value
+	}
+	return ""
+}
+
+// spec is one cluster's.
+func (l *loader) spec(name string, part clusterPart, repositories map[string]opened) scheduler.Spec {
+	in := l.in("clusters", name)
+	if err := repository.ValidCluster(name); err != nil {
+		in.blame(err)
+	}
+	s := scheduler.Spec{Cluster: name, Suspend: part.Suspend, Timeout: time.Duration(part.Backup.Timeout)}
+	secrets := []string{}
+	for _, r := range in.repositories(part, repositories) {
+		s.Repositories = append(s.Repositories, r.Repository)
+		secrets = append(secrets, r.secrets...)
+	}
+	var more []string
+	s.Etcd, more = in.etcd(part.Etcd)
+	secrets = append(secrets, more...)
+	s.Backup, more = in.backup(part, s.Repositories)
+	secrets = append(secrets, more...)
+	s.Schedule = in.schedule(name, part.Schedule)
+	s.Triggers = in.triggers(part.Triggers)
+	if part.Schedule.Cron == "" && s.Triggers.None() {
+		in.blame(errors.New("nothing says when: use schedule or triggers"))
+	}
+	s.Retention = in.retention(part)
+	s.Digest = digest(name, part, s.Repositories, secrets)
+	return s
+}
+
+// digest covers all that a Spec is made from.
+func digest(name string, part clusterPart, repositories []scheduler.Repository, secrets []string) string {
+	var written []any
+	for _, r := range repositories {
+		written = append(written, r.Name, r.URL, r.Parallel, r.Limit, r.Policy.Lock)
+	}
+	data, err := json.Marshal([]any{name, part, written, secrets})
+	if err != nil {
+		panic(err) // numbers and texts
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func (i in) repositories(part clusterPart, all map[string]opened) (used []opened) {
+	if len(part.Repositories) == 0 {
+		i.blame(errors.New("no repositories: name at least one"), "repositories")
+	}
+	for n, name := range part.Repositories {
+		r, ok := all[name]
+		switch {
+		case !ok:
+			i.blame(fmt.Errorf("repository %q is not among the repositories", name), "repositories")
+		case slices.Contains(part.Repositories[:n], name):
+			i.blame(fmt.Errorf("repository %q is there twice", name), "repositories")
+		default:
+			used = append(used, r)
+		}
+	}
+	return used
+}
+
+func (i in) etcd(part etcdPart) (cluster.Config, []string) {
+	c := cluster.Config{
+		Endpoints: part.Endpoints, CACert: part.CACert, Cert: part.Cert, Key: part.Key, InsecureSkipVerify: part.InsecureSkipTLSVerify,
+		User: part.User, DialTimeout: time.Duration(part.DialTimeout), CommandTimeout: time.Duration(part.CommandTimeout),
+	}
+	c.Password = i.secret(part.PasswordFile, part.PasswordEnv, "etcd", "password")
+	switch {
+	case len(c.Endpoints) == 0:
+		i.blame(errors.New("no endpoints: name one or more members"), "etcd", "endpoints")
+	case strings.Contains(c.User, ":"):
+		i.blame(errors.New("user takes the name alone: use passwordFile or passwordEnv for the password"), "etcd", "user")
+	case c.User != "" && part.PasswordFile == "" && part.PasswordEnv == "":
+		i.blame(errors.New("a user without a password: use passwordFile or passwordEnv"), "etcd", "user")
+	case c.DialTimeout <= 0 || c.CommandTimeout <= 0:
+		i.blame(errors.New("dialTimeout and commandTimeout are above zero"), "etcd")
+	default:
+		if err := c.Validate(); err != nil {
+			i.blame(err, "etcd")
+		}
+	}
+	return c, []string{c.Password}
+}
+
+func (i in) backup(part clusterPart, repositories []scheduler.Repository) (backup.Request, []string) {
+	b := part.Backup
+	r := backup.Request{
+		From: b.From, NoHash: b.NoHash, CompareMembers: b.CompareMembers, MaxStream: time.Duration(b.MaxStream), Spool: b.Spool,
+		Labels: part.Labels, Require: backup.Require(part.Require), Grace: time.Duration(b.Grace),
+	}
+	if r.Require != backup.All && r.Require != backup.Any {
+		i.blame(errors.New("require is all or any"), "require")
+	}
+	if !slices.Contains(append([]string{"leader", "follower", "any"}, part.Etcd.Endpoints...), r.From) {
+		i.blame(errors.New("from is leader, follower, any, or one of the endpoints"), "backup", "from")
+	}
+	if r.MaxStream <= 0 || r.Grace <= 0 || b.Timeout <= 0 {
+		i.blame(errors.New("maxStream, grace and timeout are above zero"), "backup")
+	}
+	for _, label := range []string{scheduler.LabelSlot, scheduler.LabelTrigger} {
+		if _, ok := r.Labels[label]; ok {
+			i.blame(fmt.Errorf("the label %s says why a backup was taken: use another name", label), "labels", label)
+		}
+	}
+	for _, repository := range repositories {
+		if repository.Limit > 0 && r.Spool == "" {
+			i.blame(fmt.Errorf("the limit of repository %s would slow the member's own stream down, which hurts it: take that into backup.spool first",
+				repository.Name), "repositories")
+		}
+	}
+	var secrets []string
+	r.To, secrets = i.recipients(part)
+	return r, secrets
+}
+
+func (i in) recipients(part clusterPart) (to seal.Recipients, secrets []string) {
+	texts := slices.Clone(part.Recipients)
+	if part.RecipientsFile != "" {
+		texts = append(texts, i.read(part.RecipientsFile, "recipientsFile"))
+	}
+	var err error
+	if len(texts) > 0 {
+		if to, err = seal.ParseRecipients(strings.NewReader(strings.Join(texts, "\n"))); err != nil {
+			i.blame(err, "recipients")
+		}
+	}
+	passphrase := i.secret(part.PassphraseFile, part.PassphraseEnv, "passphrase")
+	if passphrase != "" {
+		with, err := seal.PassphraseRecipient(passphrase)
+		if err == nil {
+			to, err = to.And(with)
+		}
+		if err != nil {
+			i.blame(err)
+		}
+	}
+	return to, append(texts, passphrase)
+}
+
+func (i in) schedule(name string, part schedulePart) scheduler.Schedule {
+	if part.Cron == "" {
+		return scheduler.Schedule{}
+	}
+	s, err := scheduler.ParseSchedule(part.Cron, i.zone(part.Zone, "schedule"), time.Duration(part.Jitter), name)
+	if err != nil {
+		i.blame(err, "schedule", "cron")
+	}
+	return s
+}
+
+// zone is a time zone by its name; what the machine's own is differs from one to the next.
+func (i in) zone(name, part string) *time.Location {
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "Local" || name == "" {
+		i.blame(fmt.Errorf("no time zone %q: use UTC or a name like Europe/Berlin", name), part, "zone")
+		return time.UTC
+	}
+	return zone
+}
+
+func (i in) triggers(part triggersPart) scheduler.Triggers {
+	if part.Revisions < 0 || part.Every < span(time.Second) {
+		i.blame(errors.New("revisions is not below zero, and every is at least 1s"), "triggers")
+	}
+	return scheduler.Triggers{
+		Revisions: part.Revisions, Bytes: int64(part.Bytes), Gap: part.Gap, Every: time.Duration(part.Every),
+	}
+}
+
+func (i in) retention(part clusterPart) retention.Policy {
+	r := part.Retention
+	zone := part.Schedule.Zone
+	if r.Zone != "" {
+		zone = r.Zone
+	}
+	p := retention.Policy{
+		Last: r.Last, Hourly: r.Hourly, Daily: r.Daily, Weekly: r.Weekly, Monthly: r.Monthly, Yearly: r.Yearly,
+		Within: time.Duration(r.Within), Window: time.Duration(r.Window), MaxSize: int64(r.MaxSize), MinCopies: r.MinCopies,
+	}
+	if p == (retention.Policy{}) {
+		return p
+	}
+	p.Zone = i.zone(zone, "retention")
+	if err := p.Validate(); err != nil {
+		i.blame(err, "retention")
+	}
+	return p
+}

@@ -1,0 +1,410 @@
+package config_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/config"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+
+// write puts a file into dir, in one step, and returns its path.
+func write(t testing.TB, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	err := os.WriteFile(path+".new", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func nothing(string) string { return "" }
+
+// load loads text in a directory of its own, in which DIR stands for it.
+func load(t testing.TB, text string, getenv func(string) string) (config.Config, error) {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, "password", "s3cret\n")
+	write(t, dir, "recipients.txt", "# the vault's\n"+recipient+"\n")
+	write(t, dir, "empty", "")
+	return config.Load(write(t, dir, "dr.yaml", strings.ReplaceAll(text, "DIR", dir)), getenv)
+}
+
+const full = `
+concurrency: 8
+lease: 1m
+repositories:
+  main:
+    url: s3://backups/etcd?region=eu-central-1
+    lock: {for: 30d, mode: compliance}
+    parallel: 8
+  offsite:
+    url: file:///srv/offsite
+    lock: {for: 12h}
+    limit: 20MiB/s
+defaults:
+  etcd: {user: root, passwordEnv: ETCD_PASSWORD, dialTimeout: 3s}
+  repositories: [main]
+  recipients: [` + recipient + `]
+  schedule: {cron: "30 2 * * *", zone: Europe/Berlin, jitter: 10m}
+  retention: {daily: 7, window: 2d}
+  labels: {site: fra}
+clusters:
+  prod:
+    etcd:
+      endpoints: [https://10.0.0.1:2379, https://10.0.0.2:2379]
+      passwordFile: DIR/password
+      passwordEnv: ""
+      insecureSkipTLSVerify: true
+      commandTimeout: 7s
+    repositories: [main, offsite]
+    require: any
+    recipients: []
+    recipientsFile: DIR/recipients.txt
+    schedule: {cron: "@every 6h"}
+    triggers: {revisions: 100000, bytes: 1GiB, gap: true, every: 1m}
+    retention:
+      {last: 1, hourly: 2, daily: 3, weekly: 4, monthly: 5, yearly: 6, within: 1d12h, window: 14d, maxSize: 10GiB, minCopies: 2, zone: UTC}
+    backup: {from: follower, noHash: true, compareMembers: true, maxStream: 10m, spool: /var/spool/dr, grace: 48h, timeout: 2h}
+    labels: {tier: gold}
+    suspend: true
+  test:
+    etcd: {endpoints: [http://127.0.0.1:2379]}
+`
+
+// described is what of a Spec can be compared.
+type described struct {
+	Cluster      string
+	Etcd         cluster.Config
+	Repositories []scheduler.Repository
+	Backup       backup.Request
+	Timeout      time.Duration
+	Schedule     string
+	Zone         string
+	Triggers     scheduler.Triggers
+	Retention    retention.Policy
+	Suspend      bool
+	Recipients   []string
+}
+
+func describe(s scheduler.Spec) described {
+	d := described{
+		s.Cluster, s.Etcd, s.Repositories, s.Backup, s.Timeout, s.Schedule.String(), s.Schedule.Zone().String(), s.Triggers, s.Retention,
+		s.Suspend, s.Backup.To.Seal().Recipients,
+	}
+	d.Backup.To = backup.Request{}.To
+	return d
+}
+
+func TestLoad(t *testing.T) {
+	c, err := load(t, full, func(name string) string { return map[string]string{"ETCD_PASSWORD": "from the environment"}[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	main := scheduler.Repository{Name: "main", URL: "s3://backups/etcd?region=eu-central-1", Parallel: 8}
+	main.Policy.Lock = repository.Lock{For: 30 * 24 * time.Hour, Compliance: true}
+	offsite := scheduler.Repository{Name: "offsite", URL: "file:///srv/offsite", Parallel: 4, Limit: 20 << 20}
+	offsite.Policy.Lock = repository.Lock{For: 12 * time.Hour}
+	want := []described{{
+		Cluster: "prod",
+		Etcd: cluster.Config{
+			Endpoints: []string{"https://10.0.0.1:2379", "https://10.0.0.2:2379"}, InsecureSkipVerify: true, User: "root", Password: "s3cret",
+			DialTimeout: 3 * time.Second, CommandTimeout: 7 * time.Second,
+		},
+		Repositories: []scheduler.Repository{main, offsite},
+		Backup: backup.Request{
+			From: "follower", NoHash: true, CompareMembers: true, MaxStream: 10 * time.Minute, Spool: "/var/spool/dr", Require: backup.Any,
+			Grace: 48 * time.Hour, Labels: repository.Labels{"site": "fra", "tier": "gold"},
+		},
+		Timeout: 2 * time.Hour, Schedule: "@every 6h", Zone: "Europe/Berlin",
+		Triggers: scheduler.Triggers{Revisions: 100000, Bytes: 1 << 30, Gap: true, Every: time.Minute},
+		Retention: retention.Policy{
+			Last: 1, Hourly: 2, Daily: 3, Weekly: 4, Monthly: 5, Yearly: 6, Within: 36 * time.Hour, Window: 14 * 24 * time.Hour,
+			MaxSize: 10 << 30, MinCopies: 2, Zone: time.UTC,
+		},
+		Suspend: true, Recipients: []string{recipient[:16]},
+	}, {
+		Cluster: "test",
+		Etcd: cluster.Config{
+			Endpoints: []string{"http://127.0.0.1:2379"}, User: "root", Password: "from the environment",
+			DialTimeout: 3 * time.Second, CommandTimeout: 5 * time.Second,
+		},
+		Repositories: []scheduler.Repository{main},
+		Backup: backup.Request{
+			From: "leader", MaxStream: 5 * time.Minute, Require: backup.All, Grace: 24 * time.Hour, Labels: repository.Labels{"site": "fra"},
+		},
+		Timeout: 6 * time.Hour, Schedule: "30 2 * * *", Zone: "Europe/Berlin", Triggers: scheduler.Triggers{Every: 5 * time.Minute},
+		Retention: retention.Policy{Daily: 7, Window: 48 * time.Hour, Zone: berlin}, Recipients: []string{recipient[:16]},
+	}}
+	got := []described{describe(c.Specs[0]), describe(c.Specs[1])}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b *time.Location) bool { return a.String() == b.String() }),
+		cmp.Comparer(func(a, b sign.Key) bool { return true }), cmp.Comparer(func(a, b sign.Trust) bool { return a.None() == b.None() }),
+		cmp.Comparer(func(a, b backup.Request) bool {
+			a.To, b.To = backup.Request{}.To, backup.Request{}.To
+			return sameRequest(a, b)
+		})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if c.Concurrency != 8 || c.Lease != time.Minute || len(c.Specs) != 2 {
+		t.Errorf("concurrency %d, lease %v, %d specs", c.Concurrency, c.Lease, len(c.Specs))
+	}
+}
+
+// sameRequest compares all but the recipients, which nobody can look into.
+func sameRequest(a, b backup.Request) bool {
+	return cmp.Equal(a.Labels, b.Labels) && a.From == b.From && a.NoHash == b.NoHash && a.CompareMembers == b.CompareMembers &&
+		a.MaxStream == b.MaxStream && a.Spool == b.Spool && a.Require == b.Require && a.Grace == b.Grace
+}
+
+// minimal is the least that can be said.
+const minimal = `repositories:
+  main: {url: "file:///srv/main"}
+clusters:
+  prod:
+    etcd: {endpoints: [http://127.0.0.1:2379]}
+    repositories: [main]
+    schedule: {cron: "@daily"}
+`
+
+// with is minimal with a further line for the cluster, which is the file's eighth.
+func with(line string) string { return minimal + "    " + line + "\n" }
+
+// Everything that is wrong is named, with its line and what to do.
+func TestLoadRefuses(t *testing.T) {
+	_, signer, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, says := range map[string]string{
+		"":                              "it says nothing",
+		"# nothing":                     "it says nothing",
+		"a: [":                          ":1: ",
+		"- prod":                        ":1: there stands a list where a mapping belongs",
+		minimal + "---\nconcurrency: 2": "more than one document",
+		"concurrency: 0\n" + minimal:    ":1: concurrency is at least 1",
+		"concurrency: x\n" + minimal:    ":1: there stands a text where a whole number belongs",
+		"lease: 1ms\n" + minimal:        ":1: lease is from 1s to 10m0s",
+		"lease: 1h\n" + minimal:         ":1: lease is from 1s to 10m0s",
+		"lease: [1s]\n" + minimal:       ":1: use a form like 90s",
+		"leese: 1m\n" + minimal:         `:1: unknown key "leese"`,
+		"repositories: {}":              "no clusters",
+		strings.Replace(minimal, "file:///srv/main", "ftp://x", 1):                                                  ":2: bad repository URL",
+		strings.Replace(minimal, "file:///srv/main", "file://u:p4ss@h/d", 1):                                        ":2: bad repository URL",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///srv/main}\nclusters:", 1):                     ":3: it is repository main under another name",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, parallel: 65}\nclusters:", 1):              ":3: parallel is from 1 to 64",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, limit: 1KiB}\nclusters:", 1):               ":3: limit is at least",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, lock: {mode: compliance}}\nclusters:", 1):  ":3: a lock has a time",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, lock: {for: 1d, mode: x}}\nclusters:", 1):  ":3: a lock has a time",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKeyFile: DIR/none}\nclusters:", 1):     "no such file",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKeyFile: DIR/password}\nclusters:", 1): "no secret key of minisign",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, trust: [x]}\nclusters:", 1):                ":3: ",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, trust: ["+signer+"]}\nclusters:", 1):       ":3: trust without a signKeyFile",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKey: x}\nclusters:", 1):                "use signKeyFile",
+		strings.Replace(minimal, "[main]", "[main, other]", 1):                                                      ":6: repository \"other\" is not among the repositories",
+		strings.Replace(minimal, "[main]", "[main, main]", 1):                                                       ":6: repository \"main\" is there twice",
+		strings.Replace(minimal, "[main]", "[]", 1):                                                                 ":6: no repositories",
+		strings.Replace(minimal, "[main]", "main", 1):                                                               ":6: there stands a text where a list belongs",
+		strings.Replace(minimal, "prod:", "a/b:", 1):                                                                ":4: malformed name",
+		strings.Replace(minimal, "@daily", "61 * * * *", 1):                                                         ":7: bad schedule",
+		strings.Replace(minimal, `"@daily"`, `"@daily", zone: Mars`, 1):                                             `:7: no time zone "Mars"`,
+		strings.Replace(minimal, `"@daily"`, `"@daily", zone: Local`, 1):                                            `:7: no time zone "Local"`,
+		strings.Replace(minimal, `"@daily"`, `"@daily", jitter: -1s`, 1):                                            ":7: use a form like",
+		strings.Replace(minimal, "schedule:", "labels:", 1):                                                         ":4: nothing says when",
+		strings.Replace(minimal, "[http://127.0.0.1:2379]", "[]", 1):                                                ":5: no endpoints",
+		strings.Replace(minimal, "[http", "[htp", 1):                                                                ":5: bad etcd client configuration",
+		strings.Replace(minimal, "2379]", "2379], user: root", 1):                                                   ":5: a user without a password",
+		strings.Replace(minimal, "2379]", "2379], user: 'root:pw'", 1):                                              ":5: user takes the name alone",
+		strings.Replace(minimal, "2379]", "2379], password: hunter2", 1):                                            `:5: unknown key "password": a secret does not stand in this file: use passwordFile`,
+		strings.Replace(minimal, "2379]", "2379], user: u, passwordEnv: NONE", 1):                                   "the variable NONE is not set",
+		strings.Replace(minimal, "2379]", "2379], user: u, passwordFile: DIR/none", 1):                              "no such file",
+		strings.Replace(minimal, "2379]", "2379], user: u, passwordFile: DIR/empty", 1):                             "empty is empty",
+		strings.Replace(minimal, "2379]", "2379], user: u, passwordEnv: X, passwordFile: DIR/password", 1):          "use one",
+		strings.Replace(minimal, "2379]", "2379], cert: /none, key: /none", 1):                                      ":5: ",
+		strings.Replace(minimal, "2379]", "2379], dialTimeout: 0s", 1):                                              ":5: dialTimeout",
+		minimal + "  prod: {}\n":                                         `:8: mapping key "prod" already defined at line 4`,
+		with("require: some"):                                            ":8: require is all or any",
+		with("recipients: [age1x]"):                                      ":8: ",
+		with("recipientsFile: DIR/none"):                                 ":8: ",
+		with("passphraseFile: DIR/none"):                                 ":8: ",
+		with("passphrase: x"):                                            "use passphraseFile or passphraseEnv",
+		with("triggers: {revisions: -1}"):                                ":8: revisions is not below zero",
+		with("triggers: {every: 10ms}"):                                  ":8: revisions is not below zero, and every",
+		with("triggers: {bytes: many}"):                                  ":8: use a form like 20MiB",
+		with("retention: {daily: -1}"):                                   ":8: bad retention policy",
+		with("retention: {minCopies: 1}"):                                ":8: bad retention policy",
+		with("retention: {daily: 1, zone: Mars}"):                        ":8: no time zone",
+		with("backup: {from: nobody}"):                                   ":8: from is leader",
+		with("backup: {maxStream: 0s}"):                                  ":8: maxStream, grace and timeout",
+		with("backup: {timeout: 0s}"):                                    ":8: maxStream, grace and timeout",
+		with("labels: {schedule: x}"):                                    ":8: the label schedule says why",
+		with("labels: [x]"):                                              ":8: there stands a list where a mapping belongs",
+		with("suspend: perhaps"):                                         ":8: there stands a text where true or false belongs",
+		with("recipients: [" + recipient + "]\n    passphraseEnv: PASS"): "no other recipient",
+		strings.Replace(minimal, "main\"}", "main\", limit: 1MiB}", 1):   "backup.spool",
+		strings.Replace(minimal, "clusters:", "defaults:\n  retention: {daily: -1}\nclusters:", 1): ":4: bad retention policy",
+		strings.Replace(minimal, "2379]", "2379], cacert: DIR/password", 1):                        ":5: ",
+	} {
+		_, err := load(t, text, func(name string) string { return map[string]string{"PASS": "p4ssphrase", "X": "x"}[name] })
+		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s\nis %v,\nwant an error with %q", text, err, says)
+			continue
+		}
+		for _, secret := range []string{"hunter2", "s3cret", "p4ss", "root:pw"} {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("the error holds a secret: %v", err)
+			}
+		}
+	}
+}
+
+func TestLoadOfNoFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.yaml")
+	if _, err := config.Load(path, nothing); !errors.Is(err, config.ErrConfig) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+// All that is wrong is said at once, in the file's order.
+func TestLoadSaysEverything(t *testing.T) {
+	text := "lease: 1h\n" + strings.Replace(with("require: some"), "@daily", "@never", 1)
+	_, err := load(t, text, nothing)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	var lines []string
+	for _, found := range regexp.MustCompile(`dr\.yaml:([0-9]+): `).FindAllStringSubmatch(err.Error(), -1) {
+		lines = append(lines, found[1])
+	}
+	if want := []string{"1", "8", "9"}; !slices.Equal(lines, want) {
+		t.Errorf("the lines %q, want %q: %v", lines, want, err)
+	}
+}
+
+// A Spec has the same digest as long as nothing that it is made from changes, and another one afterwards.
+func TestDigest(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "password", "s3cret")
+	write(t, dir, "recipients.txt", recipient)
+	text := strings.ReplaceAll(full, "DIR", dir)
+	digests := func(text, password string) (prod, test string) {
+		t.Helper()
+		c, err := config.Load(write(t, dir, "dr.yaml", text), func(string) string { return password })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Specs[0].Digest, c.Specs[1].Digest
+	}
+	prod, test := digests(text, "x")
+	if p, q := digests("# a remark\n"+text, "x"); p != prod || q != test {
+		t.Error("a remark changes something")
+	}
+	if p, q := digests(text, "y"); p != prod || q == test {
+		t.Error("another password changes nothing, or what does not use it")
+	}
+	if p, q := digests(strings.Replace(text, "for: 12h", "for: 13h", 1), "x"); p == prod || q != test {
+		t.Error("another repository changes nothing, or what does not use it")
+	}
+	if p, q := digests(strings.Replace(text, "dialTimeout: 3s", "dialTimeout: 4s", 1), "x"); p == prod || q == test {
+		t.Error("another default changes nothing")
+	}
+	write(t, dir, "password", "s3cret too")
+	if p, q := digests(text, "x"); p == prod || q != test {
+		t.Error("another password in a file changes nothing, or what does not use it")
+	}
+}
+
+// Whatever stands in the file, it is a configuration whose clusters can be looked after, or an error that names the file.
+func FuzzLoad(f *testing.F) {
+	for _, seed := range []string{minimal, full, "a: &a [*a]", "clusters: {a: null}", "clusters: {<<: {a: {}}}", "defaults: &d {labels: {a: b}}\nclusters: {x: *d}",
+		"? [a]\n: b", "clusters: {a: {labels: {<<: 1}}}", "lease: 99999d", with("backup: {timeout: 106752d}")} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := load(t, text, nothing)
+		if err != nil {
+			if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), "dr.yaml") {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		for _, s := range c.Specs {
+			if repository.ValidCluster(s.Cluster) != nil || len(s.Repositories) == 0 || s.Etcd.Validate() != nil || s.Timeout <= 0 {
+				t.Fatalf("%+v", s)
+			}
+		}
+	})
+}
+
+// The example is what docs/serve.md shows, and can be used.
+func TestExample(t *testing.T) {
+	example, err := os.ReadFile("../../deploy/dr.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/serve.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```yaml\n"+string(example)+"```\n") {
+		t.Error("docs/serve.md shows another deploy/dr.yaml")
+	}
+	dir := t.TempDir()
+	certificates := servers.NewCertificates(t, net.IPv4(10, 0, 0, 1))
+	text := strings.NewReplacer("/etc/etcd-dr/", dir+"/", "/etc/etcd/ca.crt", certificates.CA, "/etc/etcd/client.crt", certificates.Cert,
+		"/etc/etcd/client.key", certificates.Key).Replace(string(example))
+	write(t, dir, "recipients.txt", recipient)
+	write(t, dir, "test.password", "s3cret")
+	c, err := config.Load(write(t, dir, "dr.yaml", text), nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prod, test := c.Specs[0], c.Specs[1]
+	if prod.Schedule.String() != "15 * * * *" || prod.Schedule.Zone().String() != "Europe/Berlin" || len(prod.Repositories) != 2 ||
+		prod.Etcd.CACert != certificates.CA || prod.Backup.Labels["site"] != "fra" || prod.Backup.Labels["tier"] != "gold" {
+		t.Errorf("prod: %+v", prod)
+	}
+	if test.Etcd.Password != "s3cret" || test.Retention.Daily != 7 || len(test.Backup.To.Seal().Recipients) != 1 {
+		t.Errorf("test: %+v", test)
+	}
+}
+
+// What a service writes must be what it believes.
+func TestLoadOfASigner(t *testing.T) {
+	secret, public, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := write(t, t.TempDir(), "sign.key", string(secret))
+	c, err := load(t, strings.Replace(minimal, "main\"}", "main\", signKeyFile: "+key+", trust: ["+public+"]}", 1), nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Specs[0].Repositories[0].Policy; p.Key.None() || p.Trust.None() {
+		t.Errorf("policy %+v", p)
+	}
+}

@@ -1,0 +1,321 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/etcd-dr/etcd-dr/restore/when"
+)
+
+// file is dr.yaml as it is written, with the defaults applied.
+type file struct {
+	Concurrency  int                       `yaml:"concurrency"`
+	Lease        span                      `yaml:"lease"`
+	Repositories map[string]repositoryPart `yaml:"repositories"`
+	Defaults     clusterPart               `yaml:"defaults"`
+	Clusters     map[string]clusterPart    `yaml:"clusters"`
+}
+
+// repositoryPart is one of the file's repositories.
+type repositoryPart struct {
+	URL         string   `yaml:"url"`
+	Lock        lockPart `yaml:"lock"`
+	SignKeyFile string   `yaml:"signKeyFile"`
+	Trust       []string `yaml:"trust"`
+	Parallel    int      `yaml:"parallel"`
+	Limit       amount   `yaml:"limit"`
+}
+
+type lockPart struct {
+	For  span   `yaml:"for"`
+	Mode string `yaml:"mode"`
+}
+
+// clusterPart is what the file says of one cluster, and the defaults of all. It holds values and no pointers, so that a
+// cluster's own words can be read over a copy of the defaults.
+type clusterPart struct {
+	Etcd           etcdPart          `yaml:"etcd"`
+	Repositories   []string          `yaml:"repositories"`
+	Require        string            `yaml:"require"`
+	Recipients     []string          `yaml:"recipients"`
+	RecipientsFile string            `yaml:"recipientsFile"`
+	PassphraseFile string            `yaml:"passphraseFile"`
+	PassphraseEnv  string            `yaml:"passphraseEnv"`
+	Schedule       schedulePart      `yaml:"schedule"`
+	Triggers       triggersPart      `yaml:"triggers"`
+	Retention      retentionPart     `yaml:"retention"`
+	Backup         backupPart        `yaml:"backup"`
+	Labels         map[string]string `yaml:"labels"`
+	Suspend        bool              `yaml:"suspend"`
+}
+
+type etcdPart struct {
+	Endpoints             []string `yaml:"endpoints"`
+	CACert                string   `yaml:"cacert"`
+	Cert                  string   `yaml:"cert"`
+	Key                   string   `yaml:"key"`
+	InsecureSkipTLSVerify bool     `yaml:"insecureSkipTLSVerify"`
+	User                  string   `yaml:"user"`
+	PasswordFile          string   `yaml:"passwordFile"`
+	PasswordEnv           string   `yaml:"passwordEnv"`
+	DialTimeout           span     `yaml:"dialTimeout"`
+	CommandTimeout        span     `yaml:"commandTimeout"`
+}
+
+type schedulePart struct {
+	Cron   string `yaml:"cron"`
+	Zone   string `yaml:"zone"`
+	Jitter span   `yaml:"jitter"`
+}
+
+type triggersPart struct {
+	Revisions int64  `yaml:"revisions"`
+	Bytes     amount `yaml:"bytes"`
+	Gap       bool   `yaml:"gap"`
+	Every     span   `yaml:"every"`
+}
+
+type retentionPart struct {
+	Last      int    `yaml:"last"`
+	Hourly    int    `yaml:"hourly"`
+	Daily     int    `yaml:"daily"`
+	Weekly    int    `yaml:"weekly"`
+	Monthly   int    `yaml:"monthly"`
+	Yearly    int    `yaml:"yearly"`
+	Within    span   `yaml:"within"`
+	Window    span   `yaml:"window"`
+	MaxSize   amount `yaml:"maxSize"`
+	MinCopies int    `yaml:"minCopies"`
+	Zone      string `yaml:"zone"`
+}
+
+type backupPart struct {
+	From           string `yaml:"from"`
+	NoHash         bool   `yaml:"noHash"`
+	CompareMembers bool   `yaml:"compareMembers"`
+	MaxStream      span   `yaml:"maxStream"`
+	Spool          string `yaml:"spool"`
+	Grace          span   `yaml:"grace"`
+	Timeout        span   `yaml:"timeout"`
+}
+
+// defaults are those of the flags of dr backup, and what there are no flags for.
+func defaults() clusterPart {
+	return clusterPart{
+		Etcd:     etcdPart{DialTimeout: span(2 * time.Second), CommandTimeout: span(5 * time.Second)},
+		Require:  "all",
+		Schedule: schedulePart{Zone: "UTC"},
+		Triggers: triggersPart{Every: span(5 * time.Minute)},
+		Backup:   backupPart{From: "leader", MaxStream: span(5 * time.Minute), Grace: span(24 * time.Hour), Timeout: span(6 * time.Hour)},
+	}
+}
+
+// span is a time as in "30d" or "1d12h".
+type span time.Duration
+
+func (s *span) UnmarshalYAML(n *yaml.Node) error {
+	d, err := when.ParseSpan(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil || d < 0 {
+		return wrong(n, "use a form like 90s, 12h, 30d or 1d12h")
+	}
+	*s = span(d)
+	return nil
+}
+
+// amount is bytes as in "10GiB", or bytes a second as in "20MiB/s".
+type amount int64
+
+func (a *amount) UnmarshalYAML(n *yaml.Node) error {
+	bytes, err := humanize.ParseBytes(strings.TrimSuffix(n.Value, "/s"))
+	if n.Kind != yaml.ScalarNode || err != nil || bytes > math.MaxInt64 {
+		return wrong(n, "use a form like 20MiB or 10GiB")
+	}
+	*a = amount(bytes)
+	return nil
+}
+
+// wrong is a fault that the decoder gathers with its own.
+func wrong(n *yaml.Node, message string) error {
+	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, message)}}
+}
+
+// parse reads dr.yaml, called name in errors, and asks nothing else. Each cluster has the defaults where it says nothing.
+func parse(name string, data []byte) (file, *source, error) {
+	f := file{Concurrency: 4, Lease: span(time.Minute), Defaults: defaults()}
+	strict := yaml.NewDecoder(bytes.NewReader(data))
+	strict.KnownFields(true)
+	src := &source{name: name}
+	if err := strict.Decode(&f); err != nil {
+		return file{}, nil, src.translate(err)
+	}
+	if err := strict.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return file{}, nil, fmt.Errorf("%s: it holds more than one document", name)
+	}
+	if err := yaml.Unmarshal(data, &src.root); err != nil {
+		return file{}, nil, src.translate(err)
+	}
+	// Again, each over the defaults: what is strict has been strict above.
+	var over struct {
+		Clusters map[string]yaml.Node `yaml:"clusters"`
+	}
+	if err := src.root.Decode(&over); err != nil {
+		return file{}, nil, src.translate(err)
+	}
+	for cluster, node := range over.Clusters {
+		part := f.Defaults
+		part.Labels = maps.Clone(part.Labels)
+		if err := node.Decode(&part); err != nil {
+			return file{}, nil, src.translate(err)
+		}
+		f.Clusters[cluster] = part
+	}
+	return f, src, nil
+}
+
+// source tells the lines of a file, for errors.
+type source struct {
+	name   string
+	root   yaml.Node
+	faults []fault
+}
+
+type fault struct {
+	line int
+	err  error
+}
+
+// blame adds a fault at what path leads to, or as far as it leads; and for a cluster at what the defaults say, if it says
+// nothing itself.
+func (s *source) blame(err error, path ...string) {
+	line, depth := s.find(path)
+	if len(path) > 2 && path[0] == "clusters" && depth < len(path) {
+		if other, found := s.find(append([]string{"defaults"}, path[2:]...)); found == len(path)-1 {
+			line = other
+		}
+	}
+	s.faults = append(s.faults, fault{line, err})
+}
+
+// find follows path, and says how far it leads.
+func (s *source) find(path []string) (line, depth int) {
+	node := &s.root
+	if len(node.Content) > 0 {
+		node = node.Content[0]
+	}
+	line = node.Line
+	for depth = range path {
+		key, value := entry(node, path[depth])
+		if key == nil {
+			return line, depth
+		}
+		line, node = key.Line, value
+	}
+	return line, len(path)
+}
+
+func entry(node *yaml.Node, name string) (key, value *yaml.Node) {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == name {
+			return node.Content[i], node.Content[i+1]
+		}
+	}
+	return nil, nil
+}
+
+// err is all that was found, in the file's order; nil if nothing was.
+func (s *source) err() error {
+	slices.SortStableFunc(s.faults, func(a, b fault) int { return a.line - b.line })
+	var all error
+	for i, f := range s.faults {
+		next := fmt.Errorf("%s:%d: %w", s.name, f.line, f.err)
+		if all = cmp.Or(all, next); i > 0 {
+			all = fmt.Errorf("%w; %w", all, next) // one line: errors of dr are
+		}
+	}
+	return all
+}
+
+// decoded is how the decoder words a fault.
+var (
+	decoded  = regexp.MustCompile(`(?s)^(?:yaml: )?line ([0-9]+): (.*)$`)
+	unknown  = regexp.MustCompile(`^field (.*) not found in type `)
+	mistaken = regexp.MustCompile("(?s)^cannot unmarshal !!([a-z]+).* into (.*)$")
+)
+
+// translate words the decoder's faults for people. It repeats no value: one may be a secret in the wrong place.
+func (s *source) translate(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: it says nothing", s.name)
+	}
+	texts := []string{err.Error()}
+	if all, ok := errors.AsType[*yaml.TypeError](err); ok {
+		texts = all.Errors
+	}
+	for _, text := range texts {
+		found := decoded.FindStringSubmatch(text)
+		if found == nil {
+			return fmt.Errorf("%s: %s", s.name, strings.TrimPrefix(text, "yaml: "))
+		}
+		line, _ := strconv.Atoi(found[1]) // digits
+		s.faults = append(s.faults, fault{line, errors.New(reworded(found[2]))})
+	}
+	return s.err()
+}
+
+func reworded(text string) string {
+	if found := unknown.FindStringSubmatch(text); found != nil {
+		return fmt.Sprintf("unknown key %q%s", found[1], cure(found[1]))
+	}
+	if found := mistaken.FindStringSubmatch(text); found != nil {
+		return fmt.Sprintf("there stands a %s where %s belongs", kinds[found[1]], wanted(found[2]))
+	}
+	return text
+}
+
+// cure helps with what people try first.
+func cure(key string) string {
+	switch strings.ToLower(key) {
+	case "password":
+		return ": a secret does not stand in this file: use passwordFile or passwordEnv"
+	case "passphrase":
+		return ": a secret does not stand in this file: use passphraseFile or passphraseEnv"
+	case "signkey":
+		return ": a secret does not stand in this file: use signKeyFile"
+	}
+	return ""
+}
+
+var kinds = map[string]string{
+	"str": "text", "int": "number", "float": "number", "bool": "true or false", "seq": "list", "map": "mapping", "null": "nothing",
+	"timestamp": "time", "binary": "binary",
+}
+
+func wanted(goType string) string {
+	switch {
+	case strings.HasPrefix(goType, "[]"):
+		return "a list"
+	case strings.HasPrefix(goType, "int"):
+		return "a whole number"
+	case goType == "bool":
+		return "true or false"
+	case goType == "string":
+		return "text"
+	}
+	return "a mapping"
+}

@@ -1,0 +1,101 @@
+package config_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/config"
+)
+
+// told is what Watch has told.
+type told struct {
+	c   config.Config
+	err error
+}
+
+// watched watches text in a bubble, in which DIR stands for its directory.
+func watched(t *testing.T, text string, test func(t *testing.T, dir string, ask chan<- os.Signal, tells <-chan told)) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "password", "one")
+		path := write(t, dir, "dr.yaml", strings.ReplaceAll(text, "DIR", dir))
+		first, err := config.Load(path, nothing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ask, tells, ended := make(chan os.Signal, 1), make(chan told, 10), make(chan struct{})
+		go func() {
+			defer close(ended)
+			config.Watch(ctx, path, nothing, first, ask, func(c config.Config, err error) { tells <- told{c, err} })
+		}()
+		test(t, dir, ask, tells)
+		stop()
+		<-ended
+	})
+}
+
+// quiet fails if something is told.
+func quiet(t *testing.T, why string, tells <-chan told) {
+	t.Helper()
+	time.Sleep(time.Minute)
+	if len(tells) > 0 {
+		t.Errorf("%s, and it tells %+v", why, <-tells)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	text := strings.Replace(minimal, "2379]", "2379], user: root, passwordFile: DIR/password", 1)
+	watched(t, text, func(t *testing.T, dir string, ask chan<- os.Signal, tells <-chan told) {
+		quiet(t, "nothing has changed", tells)
+		text := strings.ReplaceAll(text, "DIR", dir)
+		write(t, dir, "dr.yaml", text+"concurrency: 9\n")
+		if got := <-tells; got.err != nil || got.c.Concurrency != 9 {
+			t.Errorf("the file has changed, and it tells %+v", got)
+		}
+		write(t, dir, "password", "another one")
+		if got := <-tells; got.err != nil || got.c.Specs[0].Etcd.Password != "another one" {
+			t.Errorf("a file that it names has changed, and it tells %+v", got)
+		}
+		quiet(t, "nothing has changed since", tells)
+		write(t, dir, "dr.yaml", "leese: 9")
+		if got := <-tells; !errors.Is(got.err, config.ErrConfig) {
+			t.Errorf("the file is wrong, and it tells %+v", got)
+		}
+		quiet(t, "it is as wrong as it was", tells)
+		if err := os.Remove(dir + "/dr.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-tells; !errors.Is(got.err, os.ErrNotExist) {
+			t.Errorf("the file is gone, and it tells %+v", got)
+		}
+		write(t, dir, "dr.yaml", text)
+		if got := <-tells; got.err != nil || got.c.Concurrency != 4 {
+			t.Errorf("the file is right again, and it tells %+v", got)
+		}
+		ask <- os.Interrupt
+		if got := <-tells; got.err != nil {
+			t.Errorf("asked, it tells %+v", got)
+		}
+	})
+}
+
+// Where a file that is named is not there, it is waited for.
+func TestWatchWaitsForAFile(t *testing.T) {
+	watched(t, minimal, func(t *testing.T, dir string, _ chan<- os.Signal, tells <-chan told) {
+		write(t, dir, "dr.yaml", strings.Replace(minimal, "2379]", "2379], user: root, passwordFile: "+dir+"/later", 1))
+		if got := <-tells; got.err == nil {
+			t.Errorf("it tells %+v", got)
+		}
+		quiet(t, "the password is not there", tells)
+		write(t, dir, "later", "x")
+		if got := <-tells; got.err != nil || got.c.Specs[0].Etcd.User != "root" {
+			t.Errorf("it tells %+v", got)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// clockAllowance is by how much the clocks of those who take backups may differ. One from further in the future was taken
+// by a clock that is wrong, or forged: waiting for what follows it could take years.
+const clockAllowance = 10 * time.Minute
+
+// deeper is how many backups are read where the newest counts for nothing.
+const deeper = 32
+
+// lookAt finds the newest backup that the stores hold: where all of them must take one, the newest that each has. It costs
+// one listing and one read a store.
+func lookAt(ctx context.Context, stores []backup.Store, require backup.Require, now time.Time) (last Last, err error) {
+	var errs error
+	answered := 0
+	for _, store := range stores {
+		found, err := newest(ctx, store.Cluster, now)
+		if err != nil {
+			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
+			continue
+		}
+		later := found.Started.After(last.Started)
+		if answered == 0 || later == (require == backup.Any) {
+			last = found
+		}
+		answered++
+	}
+	if answered == 0 || require != backup.Any && errs != nil {
+		return Last{}, errs
+	}
+	return last, nil
+}
+
+// newest is the newest backup of c that counts, the zero Last if there is none.
+func newest(ctx context.Context, c *repository.Cluster, now time.Time) (Last, error) {
+	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
+	if err != nil {
+		return Last{}, err
+	}
+	last, found := newestOf(catalog, now)
+	if found || len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) == 0 {
+		return last, nil
+	}
+	if catalog, err = c.Load(ctx, repository.LoadOptions{Newest: deeper}); err != nil {
+		return Last{}, err
+	}
+	last, _ = newestOf(catalog, now)
+	return last, nil
+}
+
+func newestOf(catalog repository.Catalog, now time.Time) (last Last, found bool) {
+	for _, b := range catalog.Backups {
+		if !b.Started.After(now.Add(clockAllowance)) {
+			return lastOf(b), true
+		}
+	}
+	return Last{}, false
+}
+
+func lastOf(b repository.Backup) Last { return Last{b.ID, b.Started, b.HighestRevision()} }

@@ -1,0 +1,141 @@
+package scheduler
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Service looks after clusters. Its functions say how, and are called from several goroutines.
+type Service struct {
+	// Open opens a repository's bucket, for writing.
+	Open func(ctx context.Context, r Repository) (storage.Bucket, error)
+	// Backup takes one backup, as backup.Run does; the Spec's labels say why.
+	Backup func(ctx context.Context, s Spec, to []backup.Store, report storage.Report) (backup.Result, error)
+	// Prune removes from one repository what the Spec's retention does not keep. nil: nothing is ever removed.
+	Prune func(ctx context.Context, s Spec, in backup.Store, report storage.Report) error
+	// Revision asks a cluster for its revision; for Triggers alone.
+	Revision func(ctx context.Context, s Spec) (int64, error)
+
+	Host     string        // for whoever looks at a lease
+	Patience time.Duration // how long Run waits for what is being done when it is to end
+	Report   storage.Report
+
+	mu      sync.Mutex
+	workers map[string]*worker        // by cluster
+	buckets map[string]storage.Bucket // by what they were opened with
+	running sync.WaitGroup
+	looks   *semaphore.Weighted
+}
+
+// looksAtOnce bounds the connections and the memory of a start with thousands of clusters.
+const looksAtOnce = 16
+
+var errStopped = errors.New("the service was stopped")
+
+// Run looks after the clusters of c, then of what comes from changes, until ctx ends. Then nothing is begun any more, and
+// what is being done has Service.Patience to end. Nothing that fails ends it: Report and Status tell.
+func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
+	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	s.mu.Lock()
+	s.workers, s.buckets, s.looks = map[string]*worker{}, map[string]storage.Bucket{}, semaphore.NewWeighted(looksAtOnce)
+	s.mu.Unlock()
+	limit, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
+	for {
+		if c.Concurrency != concurrency { // what runs now still counts on the old one, and is soon over
+			limit, concurrency = semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
+		}
+		s.apply(ctx, jobs, c, limit)
+		select {
+		case c = <-changes:
+		case <-ctx.Done():
+			timer := time.AfterFunc(s.Patience, func() { end(errStopped) })
+			defer timer.Stop()
+			s.running.Wait()
+			return
+		}
+	}
+}
+
+// apply starts a worker for each cluster that is new, tells those of the others, and ends those of clusters that are gone.
+func (s *Service) apply(ctx, jobs context.Context, c Config, limit *semaphore.Weighted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := map[string]bool{}
+	for _, spec := range c.Specs {
+		wanted[spec.Cluster] = true
+		o := order{spec, limit, c.Lease}
+		if w, ok := s.workers[spec.Cluster]; ok {
+			w.give(o)
+			continue
+		}
+		own, stop := context.WithCancel(ctx)
+		w := s.newWorker(o, jobs, stop)
+		s.workers[spec.Cluster] = w
+		s.running.Go(func() { w.run(own) })
+	}
+	for name, w := range s.workers {
+		if !wanted[name] {
+			w.stop()
+			delete(s.workers, name)
+		}
+	}
+}
+
+func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFunc) *worker {
+	w := &worker{
+		service: s, order: o, jobs: jobs, stop: stop, orders: make(chan order, 1),
+		// Its own, as that of a cluster which was taken out and put back in may still be at work.
+		holder: fmt.Sprintf("%s/%s", s.Host, strings.ToLower(rand.Text()[:16])),
+	}
+	w.board.set(func(s *Status) { s.Cluster, s.State = o.spec.Cluster, Starting })
+	return w
+}
+
+// open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections.
+func (s *Service) open(ctx context.Context, spec Spec) (stores []backup.Store, err error) {
+	for _, r := range spec.Repositories {
+		bucket, err := s.bucket(ctx, r)
+		if err != nil {
+			return nil, fmt.Errorf("repository %s: %w", r.Name, err)
+		}
+		c, err := repository.OpenWith(bucket, spec.Cluster, r.Policy)
+		if err != nil {
+			return nil, err
+		}
+		stores = append(stores, backup.Store{Repository: r.Name, Cluster: c})
+	}
+	return stores, nil
+}
+
+func (s *Service) bucket(ctx context.Context, r Repository) (storage.Bucket, error) {
+	key := fmt.Sprint(r.URL, " ", r.Parallel, " ", r.Limit)
+	s.mu.Lock()
+	b, ok := s.buckets[key]
+	s.mu.Unlock()
+	if ok {
+		return b, nil
+	}
+	b, err := s.Open(ctx, r) // a mount that hangs must not stop the others
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first, ok := s.buckets[key]; ok {
+		return first, nil
+	}
+	s.buckets[key] = b
+	return b, nil
+}

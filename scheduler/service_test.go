@@ -1,0 +1,772 @@
+package scheduler_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+var errTest = errors.New("broken by the test")
+
+// world is what services share: stores, and clusters to back up. In a bubble it begins on a Saturday, 2000-01-01, 00:00 UTC.
+type world struct {
+	t      *testing.T
+	begin  time.Time
+	stores map[string]*storagetest.Faults // by URL
+
+	mu       sync.Mutex
+	took     time.Duration // by a backup
+	broken   func(s scheduler.Spec) error
+	partial  bool // backups reach the first store alone
+	revision int64
+	position uint64 // of the log
+	pruned   []string
+	unpruned error
+	running  map[string]int // by cluster
+	most     int            // that ran at once
+	taken    []taken
+	ended    []error
+}
+
+// taken is a backup that was stored.
+type taken struct {
+	at      time.Duration // since the world began
+	by      string        // service
+	cluster string
+	labels  repository.Labels
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{
+		t: t, begin: time.Now(), took: time.Second, revision: 1000, position: 5, running: map[string]int{},
+		stores: map[string]*storagetest.Faults{"main": storagetest.Faulty(mem.New()), "offsite": storagetest.Faulty(mem.New())},
+	}
+}
+
+func (w *world) open(_ context.Context, r scheduler.Repository) (storage.Bucket, error) {
+	return w.stores[r.URL], nil
+}
+
+// set changes what happens from now on.
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// pass lets time pass, and then all end what they do at that moment. What the test has read before, and what was done before
+// it reads again, is in order: the race detector sees it by the lock, and by Wait.
+func (w *world) pass(d time.Duration) {
+	w.set(func() {})
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// backup stores a small one in each store when its time has passed.
+func (w *world) backup(ctx context.Context, by string, s scheduler.Spec, to []backup.Store) (r backup.Result, err error) {
+	started := time.Now()
+	took := w.enter(s.Cluster)
+	defer func() { w.leave(s.Cluster, err) }()
+	select {
+	case <-ctx.Done():
+		return r, context.Cause(ctx)
+	case <-time.After(took):
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken != nil {
+		if err := w.broken(s); err != nil {
+			return r, err
+		}
+	}
+	for i, store := range to {
+		if w.partial && i > 0 {
+			r.Stores = append(r.Stores, backup.Outcome{Repository: store.Repository, Err: errTest})
+			err = backup.ErrPartial
+			continue
+		}
+		if r.Backup, err = create(ctx, store.Cluster, started, w.revision, w.position, s.Backup.Labels); err != nil {
+			return r, err
+		}
+		r.Stores = append(r.Stores, backup.Outcome{Repository: store.Repository})
+	}
+	w.taken = append(w.taken, taken{started.Sub(w.begin), by, s.Cluster, s.Backup.Labels})
+	return r, err
+}
+
+func create(
+	ctx context.Context, c *repository.Cluster, started time.Time, revision int64, position uint64, labels repository.Labels,
+) (repository.Backup, error) {
+	id, err := c.FreeID(ctx, started, revision)
+	if err != nil {
+		return repository.Backup{}, err
+	}
+	sum := sha256.Sum256([]byte("plain"))
+	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), func() (repository.Manifest, error) {
+		return repository.Manifest{
+			Started: started, Finished: started.Add(time.Second), Revision: revision, RaftIndex: position, Labels: labels, ClusterID: "cdf818194e3a8c32",
+			Plain: repository.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(sum[:])},
+		}, nil
+	})
+}
+
+func (w *world) enter(cluster string) (took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running[cluster]++; w.running[cluster] > 1 {
+		w.t.Errorf("two backups of %s at once", cluster)
+	}
+	all := 0
+	for _, n := range w.running {
+		all += n
+	}
+	w.most = max(w.most, all)
+	return w.took
+}
+
+func (w *world) leave(cluster string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running[cluster]--
+	w.ended = append(w.ended, err)
+}
+
+// slots are the backups' labels that say when they were due.
+func (w *world) slots(cluster string) (slots []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.taken {
+		if b.cluster == cluster {
+			slots = append(slots, b.labels[scheduler.LabelSlot])
+		}
+	}
+	return slots
+}
+
+// times are when the backups of cluster were taken.
+func (w *world) times(cluster string) (times []time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.taken {
+		if b.cluster == cluster {
+			times = append(times, b.at)
+		}
+	}
+	return times
+}
+
+// service is one that runs.
+type service struct {
+	*scheduler.Service
+	changes chan scheduler.Config
+	stop    context.CancelFunc
+	ended   chan struct{}
+	mu      sync.Mutex
+	said    []string
+}
+
+func (w *world) start(name string, c scheduler.Config) *service {
+	s := &service{changes: make(chan scheduler.Config), ended: make(chan struct{})}
+	s.Service = &scheduler.Service{
+		Open: w.open, Host: name, Patience: time.Minute,
+		Backup: func(ctx context.Context, spec scheduler.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
+			return w.backup(ctx, name, spec, to)
+		},
+		Prune: func(_ context.Context, spec scheduler.Spec, in backup.Store, _ storage.Report) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.pruned = append(w.pruned, spec.Cluster+" in "+in.Repository)
+			return w.unpruned
+		},
+		Revision: func(context.Context, scheduler.Spec) (int64, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.revision, nil
+		},
+		Report: func(e storage.Event) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.said = append(s.said, e.Cluster+": "+e.Message)
+		},
+	}
+	ctx, stop := context.WithCancel(w.t.Context())
+	s.stop = stop
+	go func() {
+		defer close(s.ended)
+		s.Run(ctx, c, s.changes)
+	}()
+	w.t.Cleanup(s.end)
+	return s
+}
+
+func (s *service) end() {
+	s.stop()
+	<-s.ended
+}
+
+func (s *service) status(t *testing.T, cluster string) scheduler.Status {
+	t.Helper()
+	for _, one := range s.Status() {
+		if one.Cluster == cluster {
+			return one
+		}
+	}
+	t.Fatalf("no status of %s in %+v", cluster, s.Status())
+	return scheduler.Status{}
+}
+
+func specOf(t *testing.T, cluster, cron string, repositories ...string) scheduler.Spec {
+	t.Helper()
+	s := scheduler.Spec{Cluster: cluster, Digest: fmt.Sprint(cluster, cron, repositories), Timeout: time.Hour}
+	if cron != "" {
+		s.Schedule = schedule(t, cron, "UTC")
+	}
+	s.Backup.Require = backup.All
+	for _, r := range repositories {
+		s.Repositories = append(s.Repositories, scheduler.Repository{Name: r, URL: r})
+	}
+	return s
+}
+
+func configOf(specs ...scheduler.Spec) scheduler.Config {
+	return scheduler.Config{Specs: specs, Concurrency: 4, Lease: 30 * time.Second}
+}
+
+// bubble runs test where time passes when nothing else happens.
+func bubble(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+}
+
+func at(days int, clock string) time.Duration {
+	d, err := time.ParseDuration(clock)
+	if err != nil {
+		panic(err)
+	}
+	return time.Duration(days)*24*time.Hour + d
+}
+
+// equal compares moments, to within what taking leases takes.
+func equal(got, want []time.Duration) bool {
+	return slices.EqualFunc(got, want, func(a, b time.Duration) bool { return a >= b && a <= b+10*time.Second })
+}
+
+func TestServiceTakesWhatIsDue(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", configOf(specOf(t, "prod", "30 2 * * *", "main"), specOf(t, "test", "@every 12h", "main")))
+		w.pass(at(2, "5h"))
+		if got, want := w.times("prod"), []time.Duration{0, at(0, "2h30m"), at(1, "2h30m"), at(2, "2h30m")}; !equal(got, want) {
+			t.Errorf("prod was taken at %v, want %v", got, want)
+		}
+		if got, want := w.times("test"), []time.Duration{0, at(0, "12h"), at(1, "0h"), at(1, "12h"), at(2, "0h")}; !equal(got, want) {
+			t.Errorf("test was taken at %v, want %v", got, want)
+		}
+		if got := w.slots("prod")[1]; got != "2000-01-01T02:30:00Z" {
+			t.Errorf("the slot is %q", got)
+		}
+		got := s.status(t, "prod")
+		if got.State != scheduler.Idle || got.Taken != 4 || got.Last == nil || !got.Next.Equal(w.begin.Add(at(3, "2h30m"))) {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+// Who starts where nothing is kept knows everything, for one listing and one read a cluster.
+func TestServiceStartsWithNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var specs []scheduler.Spec
+		for i := range 100 {
+			specs = append(specs, specOf(t, fmt.Sprintf("c%03d", i), "0 * * * *", "main"))
+		}
+		first := w.start("a", configOf(specs...))
+		w.pass(at(0, "3h30m"))
+		first.end()
+		lists, opens := w.stores["main"].Calls(storage.VerbList), w.stores["main"].Calls(storage.VerbOpen)
+		second := w.start("b", configOf(specs...))
+		w.pass(time.Minute)
+		if n := w.stores["main"].Calls(storage.VerbList) - lists; n != len(specs) {
+			t.Errorf("%d listings for %d clusters", n, len(specs))
+		}
+		if n := w.stores["main"].Calls(storage.VerbOpen) - opens; n > 2*len(specs) {
+			t.Errorf("%d reads for %d clusters", n, len(specs))
+		}
+		for _, status := range second.Status() {
+			if status.State != scheduler.Idle || status.Last == nil || !status.Next.Equal(w.begin.Add(4*time.Hour)) {
+				t.Errorf("status %+v", status)
+			}
+		}
+		if len(w.taken) != 4*len(specs) {
+			t.Errorf("%d backups of %d clusters in four hours", len(w.taken), len(specs))
+		}
+	})
+}
+
+func TestServiceCatchesUpOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c := configOf(specOf(t, "prod", "30 2 * * *", "main"))
+		first := w.start("a", c)
+		w.pass(time.Hour)
+		first.end()
+		w.pass(at(5, "10h"))
+		w.start("b", c)
+		w.pass(at(1, "0h"))
+		if got, want := w.times("prod"), []time.Duration{0, at(5, "11h"), at(6, "2h30m")}; !equal(got, want) {
+			t.Errorf("taken at %v, want %v", got, want)
+		}
+	})
+}
+
+// A backup that takes longer than its schedule: none runs beside it, and of those that it kept waiting one is taken.
+func TestServiceNeverOverlaps(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 25 * time.Minute
+		w.start("a", configOf(specOf(t, "prod", "*/10 * * * *", "main")))
+		w.pass(2 * time.Hour)
+		if got, want := w.times("prod"), []time.Duration{0, at(0, "25m"), at(0, "50m"), at(0, "75m")}; !equal(got[:4], want) {
+			t.Errorf("taken at %v, want %v", got, want)
+		}
+	})
+}
+
+func TestServiceConcurrency(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = time.Minute
+		var specs []scheduler.Spec
+		for i := range 10 {
+			specs = append(specs, specOf(t, fmt.Sprintf("c%d", i), "@daily", "main"))
+		}
+		c := configOf(specs...)
+		c.Concurrency = 3
+		s := w.start("a", c)
+		w.pass(30 * time.Second)
+		states := map[scheduler.State]int{}
+		for _, status := range s.Status() {
+			states[status.State]++
+		}
+		if states[scheduler.Running] != 3 || states[scheduler.Queued] != 7 {
+			t.Errorf("states %v", states)
+		}
+		w.pass(time.Hour)
+		if w.most != 3 || len(w.taken) != 10 {
+			t.Errorf("%d were taken, %d at once", len(w.taken), w.most)
+		}
+		c.Concurrency = 5
+		s.changes <- c
+		w.pass(at(1, "0h"))
+		if w.most != 5 || len(w.taken) != 20 {
+			t.Errorf("with more allowed %d were taken, %d at once", len(w.taken), w.most)
+		}
+	})
+}
+
+// Two services with one configuration take each slot once, whichever of them is there.
+func TestTwoServices(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c := configOf(specOf(t, "prod", "*/10 * * * *", "main"), specOf(t, "test", "*/10 * * * *", "main", "offsite"))
+		a, b := w.start("a", c), w.start("b", c)
+		w.pass(at(0, "5h5m"))
+		a.end()
+		w.pass(at(0, "1h"))
+		a = w.start("a", c)
+		w.pass(at(0, "1h"))
+		b.end()
+		w.pass(at(0, "1h"))
+		a.end()
+		for _, cluster := range []string{"prod", "test"} {
+			slots := w.slots(cluster)
+			if len(slots) != 1+6*8 || len(slices.Compact(slices.Sorted(slices.Values(slots)))) != len(slots) {
+				t.Errorf("%s: the slots %q", cluster, slots)
+			}
+		}
+		by := map[string]int{}
+		for _, one := range w.taken {
+			by[one.by]++
+		}
+		if by["a"] == 0 || by["b"] == 0 {
+			t.Errorf("one did everything: %v", by)
+		}
+	})
+}
+
+// One that was killed gives nothing back: the other takes over when its lease has ended.
+func TestServiceTakesOver(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, held, err := c.AcquireLease(t.Context(), "backup", "killed", 25*time.Second, time.Now()); err != nil || !held {
+			t.Fatal(held, err)
+		}
+		s := w.start("b", configOf(specOf(t, "prod", "@daily", "main")))
+		w.pass(24 * time.Second)
+		if got := s.status(t, "prod"); got.State != scheduler.Standby || got.Holder != "killed" {
+			t.Errorf("status %+v", got)
+		}
+		w.pass(time.Minute)
+		if got := w.times("prod"); len(got) != 1 || got[0] < 25*time.Second || got[0] > 28*time.Second {
+			t.Errorf("taken at %v, the lease ended after 25 s", got)
+		}
+	})
+}
+
+// Whose lease somebody else has taken gives its backup up.
+func TestServiceGivesUpWithoutItsLease(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 5 * time.Minute
+		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
+		w.pass(time.Minute)
+		if got := s.status(t, "prod"); got.State != scheduler.Running {
+			t.Fatalf("status %+v", got)
+		}
+		c, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := time.Now().Add(9 * time.Minute) // by a clock that is ahead
+		if _, held, err := c.AcquireLease(t.Context(), "backup", "thief", time.Minute, later); err != nil || !held {
+			t.Fatal(held, err)
+		}
+		w.pass(time.Minute)
+		if len(w.ended) != 1 || len(w.taken) != 0 {
+			t.Errorf("ended %v, taken %v", w.ended, w.taken)
+		}
+		if got := s.status(t, "prod"); got.State != scheduler.Standby {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+// Whose lease could not be renewed may have lost it: another service is about to begin.
+func TestServiceGivesUpWhatItCannotRenew(t *testing.T) {
+	for repositories, want := range map[int]int{1: 0, 2: 1} {
+		bubble(t, func(t *testing.T, w *world) {
+			w.took = 5 * time.Minute
+			w.start("a", configOf(specOf(t, "prod", "@daily", []string{"main", "offsite"}[:repositories]...)))
+			w.pass(time.Minute)
+			w.stores["main"].On(storage.VerbOpen).Times(6).Fail(errTest)
+			w.pass(10 * time.Minute)
+			if len(w.ended) != 2-want || (w.ended[0] == nil) != (want == 1) {
+				t.Errorf("with %d repositories: ended %v", repositories, w.ended)
+			}
+		})
+	}
+}
+
+// What fails is tried again, after longer and longer, and at the next slot at the latest.
+func TestServiceTriesAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 0
+		var tries []time.Duration
+		w.broken = func(scheduler.Spec) error {
+			tries = append(tries, time.Since(w.begin))
+			if len(tries) < 14 {
+				return errTest
+			}
+			return nil
+		}
+		s := w.start("a", configOf(specOf(t, "prod", "0 * * * *", "main")))
+		w.pass(20 * time.Minute)
+		got := s.status(t, "prod")
+		if got.State != scheduler.Failing || got.Failures != len(tries) || !strings.Contains(got.Problem, errTest.Error()) || !got.Next.After(time.Now()) {
+			t.Errorf("status %+v", got)
+		}
+		w.pass(3 * time.Hour)
+		for i := 2; i < len(tries) && tries[i] < time.Hour; i++ {
+			if tries[i]-tries[i-1] < (tries[i-1]-tries[i-2])*5/4 {
+				t.Errorf("tries at %v", tries)
+			}
+		}
+		if !slices.ContainsFunc(tries, func(d time.Duration) bool { return d >= time.Hour && d < time.Hour+2*time.Second }) {
+			t.Errorf("none at the next slot: %v", tries)
+		}
+		if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Failures != 0 || got.Problem != "" {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+// A store that is away is no reason to end, nor one for a second backup when it is back.
+func TestServiceWithoutItsStore(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.stores["main"].On(storage.VerbList).Times(5).Fail(errTest)
+		s := w.start("a", configOf(specOf(t, "prod", "0 * * * *", "main")))
+		w.pass(time.Minute)
+		if got := s.status(t, "prod"); got.State != scheduler.Failing || len(w.taken) > 0 {
+			t.Errorf("status %+v, taken %v", got, w.taken)
+		}
+		w.pass(58 * time.Minute)
+		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) != 1 {
+			t.Errorf("status %+v, taken %v", got, w.taken)
+		}
+	})
+}
+
+func TestServiceChanges(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 10 * time.Minute
+		prod, other := specOf(t, "prod", "0 * * * *", "main"), specOf(t, "other", "0 * * * *", "main")
+		s := w.start("a", configOf(prod, other))
+		w.pass(time.Minute)
+		twice := specOf(t, "prod", "*/30 * * * *", "main")
+		s.changes <- configOf(twice, specOf(t, "new", "0 * * * *", "main")) // while backups run
+		w.pass(58 * time.Minute)
+		if got, want := w.times("prod"), []time.Duration{0, at(0, "30m")}; !equal(got, want) {
+			t.Errorf("prod was taken at %v, want %v", got, want)
+		}
+		if len(w.times("new")) != 1 || len(s.Status()) != 2 {
+			t.Errorf("new was taken at %v; status %+v", w.times("new"), s.Status())
+		}
+		twice.Suspend, twice.Digest = true, "suspended"
+		s.changes <- configOf(twice)
+		w.pass(5 * time.Hour)
+		if got := s.status(t, "prod"); got.State != scheduler.Suspended || len(w.times("prod")) != 2 {
+			t.Errorf("status %+v, taken at %v", got, w.times("prod"))
+		}
+		if got, want := w.times("other"), []time.Duration{0}; !equal(got, want) {
+			t.Errorf("other, which was taken out, was taken at %v, want %v", got, want)
+		}
+		s.changes <- configOf(prod)
+		w.pass(time.Minute)
+		if got := s.status(t, "prod"); got.State != scheduler.Running {
+			t.Errorf("what was missed while it was suspended is not caught up: %+v", got)
+		}
+	})
+}
+
+// A cluster that is taken out and put back in while its backup runs has no second one beside it.
+func TestServiceOutAndIn(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 10 * time.Minute
+		c := configOf(specOf(t, "prod", "@daily", "main"))
+		s := w.start("a", c)
+		w.pass(time.Minute)
+		s.changes <- configOf()
+		w.pass(time.Minute)
+		s.changes <- c
+		w.pass(time.Hour)
+		if len(w.taken) != 1 {
+			t.Errorf("taken %v", w.taken)
+		}
+	})
+}
+
+func TestServiceEnds(t *testing.T) {
+	for took, want := range map[time.Duration]error{30 * time.Second: nil, 10 * time.Minute: context.Canceled} {
+		bubble(t, func(t *testing.T, w *world) {
+			w.took = took
+			s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
+			w.pass(10 * time.Second)
+			stopped := time.Now()
+			s.end()
+			if waited := time.Since(stopped); waited > s.Patience+time.Second {
+				t.Errorf("it ended after %v", waited)
+			}
+			if len(w.ended) != 1 || (w.ended[0] == nil) != (want == nil) {
+				t.Errorf("a backup of %v ended with %v", took, w.ended)
+			}
+			c, _ := repository.Open(w.stores["main"], "prod")
+			if holder, err := c.LeaseHolder(t.Context(), "backup", time.Now()); holder != "" || err != nil {
+				t.Errorf("%q still has the lease: %v", holder, err)
+			}
+		})
+	}
+}
+
+// Where all repositories must take a backup, what counts is what all have: a new one has its first backup at once.
+func TestServiceSeveralRepositories(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		one, both := specOf(t, "prod", "@daily", "main"), specOf(t, "prod", "@daily", "main", "offsite")
+		s := w.start("a", configOf(one))
+		w.pass(time.Hour)
+		s.changes <- configOf(both)
+		w.pass(time.Hour)
+		if got, want := w.times("prod"), []time.Duration{0, time.Hour}; !equal(got, want) {
+			t.Errorf("taken at %v, want %v", got, want)
+		}
+		w.set(func() { w.partial = true })
+		w.pass(at(0, "23h"))
+		if got := s.status(t, "prod"); got.State != scheduler.Failing {
+			t.Errorf("one repository has no backup, and the status is %+v", got)
+		}
+		w.set(func() { w.partial = false })
+		before := len(w.times("prod"))
+		w.pass(2 * time.Hour)
+		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.times("prod")) != before+1 {
+			t.Errorf("status %+v, taken at %v", got, w.times("prod"))
+		}
+	})
+}
+
+// Where any repository will do, one that is away keeps nobody waiting.
+func TestServiceAnyRepository(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "@daily", "main", "offsite")
+		spec.Backup.Require = backup.Any
+		w.start("a", configOf(spec))
+		w.pass(time.Minute)
+		w.stores["main"].On(storage.VerbList).Times(-1).Fail(errTest)
+		w.stores["main"].On(storage.VerbOpen).Times(-1).Fail(errTest)
+		s := w.start("b", configOf(spec))
+		w.pass(time.Minute)
+		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) != 1 {
+			t.Errorf("status %+v, taken %v", got, w.taken)
+		}
+	})
+}
+
+// A backup from the future, of a clock that was wrong or of a forger, keeps nothing from being taken.
+func TestServicePassesOverTheFuture(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := create(t.Context(), c, w.begin.AddDate(50, 0, 0), 1, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		w.start("a", configOf(specOf(t, "prod", "0 * * * *", "main")))
+		w.pass(at(0, "2h30m"))
+		w.start("b", configOf(specOf(t, "prod", "0 * * * *", "main")))
+		w.pass(at(0, "1h"))
+		if got, want := w.times("prod"), []time.Duration{0, at(0, "1h"), at(0, "2h"), at(0, "3h")}; !equal(got, want) {
+			t.Errorf("taken at %v, want %v", got, want)
+		}
+	})
+}
+
+func TestServiceBacksUpWhatIsDamaged(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := create(t.Context(), c, w.begin, 1, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := "prod/backups/" + string(b.ID) + "/manifest.json"
+		if _, err := w.stores["main"].Put(t.Context(), key, bytes.NewReader([]byte("x")), storage.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
+		w.pass(time.Hour)
+		if len(w.taken) != 1 {
+			t.Errorf("the only backup is damaged, and taken are %v", w.taken)
+		}
+	})
+}
+
+func TestServicePrunes(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		everything, spec := specOf(t, "all", "@daily", "main"), specOf(t, "prod", "@daily", "main", "offsite")
+		spec.Retention.Last = 1
+		s := w.start("a", configOf(everything, spec))
+		w.pass(time.Hour)
+		if want := []string{"prod in main", "prod in offsite"}; !slices.Equal(w.pruned, want) {
+			t.Errorf("pruned %q, want %q", w.pruned, want)
+		}
+		w.set(func() { w.unpruned = errTest })
+		w.pass(at(1, "0h"))
+		if got := s.status(t, "prod"); got.State != scheduler.Idle || !strings.Contains(got.Unpruned, errTest.Error()) {
+			t.Errorf("status %+v", got)
+		}
+		w.set(func() { w.unpruned, w.broken = nil, func(scheduler.Spec) error { return errTest } })
+		pruned := len(w.pruned)
+		w.pass(at(1, "0h"))
+		if len(w.pruned) != pruned {
+			t.Errorf("without a backup were pruned %q", w.pruned[pruned:])
+		}
+	})
+}
+
+func TestServiceRevisions(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "", "main")
+		spec.Triggers = scheduler.Triggers{Revisions: 100, Every: 5 * time.Minute}
+		s := w.start("a", configOf(spec))
+		w.pass(time.Hour)
+		w.set(func() { w.revision += 99 })
+		w.pass(time.Hour)
+		w.set(func() { w.revision++ })
+		w.pass(time.Hour)
+		if got, want := w.times("prod"), []time.Duration{0, at(0, "2h")}; len(got) != 2 || got[1] < want[1] || got[1] > want[1]+6*time.Minute {
+			t.Errorf("taken at %v, want about %v", got, want)
+		}
+		if why := w.taken[1].labels[scheduler.LabelTrigger]; why != "100 revisions since the last backup" {
+			t.Errorf("the labels are %v", w.taken[1].labels)
+		}
+		if got := s.status(t, "prod"); got.State != scheduler.Idle {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+// Whatever fails and whoever is stopped: each slot has at most one backup, none is taken without a reason, and in the end
+// every cluster has one of its last slot.
+func TestServicesUnderChaos(t *testing.T) {
+	for seed := range 20 {
+		bubble(t, func(t *testing.T, w *world) { chaos(t, w, uint64(seed)) })
+	}
+}
+
+func chaos(t *testing.T, w *world, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 6))
+	w.took = time.Duration(random.IntN(120)) * time.Second
+	breaks := rand.New(rand.NewPCG(seed, 7))
+	w.broken = func(scheduler.Spec) error {
+		if breaks.IntN(3) == 0 {
+			return errTest
+		}
+		return nil
+	}
+	c := configOf(specOf(t, "prod", "*/20 * * * *", "main"), specOf(t, "test", "7 * * * *", "main", "offsite"))
+	services := map[string]*service{}
+	for range 60 {
+		name := string(rune('a' + random.IntN(3)))
+		if running, ok := services[name]; ok {
+			running.end()
+			delete(services, name)
+		} else {
+			services[name] = w.start(name, c)
+		}
+		if verbs := []storage.Verb{storage.VerbList, storage.VerbOpen, storage.VerbPut}; random.IntN(3) == 0 {
+			w.stores["main"].On(verbs[random.IntN(3)]).Times(random.IntN(4)).Fail(errTest)
+		}
+		w.pass(time.Duration(random.IntN(3600)) * time.Second)
+	}
+	w.set(func() { w.broken = nil })
+	for _, s := range services {
+		s.end()
+	}
+	w.start("last", c)
+	w.pass(time.Hour)
+	for _, cluster := range []string{"prod", "test"} {
+		slots := w.slots(cluster)
+		unique := slices.Compact(slices.Sorted(slices.Values(slots)))
+		if len(unique) != len(slots) {
+			t.Errorf("seed %d: %s has a slot twice: %q", seed, cluster, slots)
+		}
+		if times := w.times(cluster); time.Since(w.begin)-times[len(times)-1] > time.Hour {
+			t.Errorf("seed %d: the last backup of %s was at %v, it is %v", seed, cluster, times[len(times)-1], time.Since(w.begin))
+		}
+	}
+}

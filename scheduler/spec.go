@@ -1,0 +1,79 @@
+// Package scheduler takes the backups of many clusters when they are due, and prunes what need not be kept.
+//
+//	Spec ──► what the repositories hold ──► due? ──► lease ──► still due? ──► backup ──► prune
+//
+// It keeps no state of its own: what was done is read from the repositories, so a service that is started on an empty
+// machine goes on where the last one ended. Several may run with the same Specs: a lease says which one works, and what
+// it has stored says that it is done.
+package scheduler
+
+import (
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Config is all that one service looks after.
+type Config struct {
+	Specs       []Spec        // each cluster once
+	Concurrency int           // backups at a time, above zero
+	Lease       time.Duration // how long another service waits before it takes over; from MinLease to repository.MaxLease
+}
+
+// MinLease is the shortest Config.Lease: a shorter one would end between two of its renewals.
+const MinLease = time.Second
+
+// Spec is what one cluster is to have: what dr.yaml says of it.
+type Spec struct {
+	Cluster string
+	// Digest covers all that the Spec was made from, secrets too. Two Specs with one Digest are the same.
+	Digest string
+
+	Etcd         cluster.Config
+	Repositories []Repository
+	Backup       backup.Request // but for its Version, and the labels that say why
+	Timeout      time.Duration  // of one backup with all that belongs to it
+	Schedule     Schedule       // may be the zero one
+	Triggers     Triggers
+	Retention    retention.Policy // in each repository; the zero one keeps everything
+	Suspend      bool             // start nothing
+}
+
+// Repository is a place for backups.
+type Repository struct {
+	Name     string // how it is named to people
+	URL      string
+	Parallel int   // requests at a time for one large object
+	Limit    int64 // bytes a second; 0: no limit
+	Policy   repository.Policy
+}
+
+// Triggers are what makes a backup due besides the schedule. The zero Triggers never do.
+type Triggers struct {
+	Revisions int64         // so many since the last backup
+	Bytes     int64         // so many of the archived log since the last backup
+	Gap       bool          // a gap in the archived log that no backup has come after
+	Every     time.Duration // how often it is looked at, and so how often they can make one due
+}
+
+// None reports whether nothing is to be looked at.
+func (t Triggers) None() bool { return t.Revisions == 0 && t.Bytes == 0 && !t.Gap }
+
+// Last is a backup that is known to be in the repositories.
+type Last struct {
+	ID       repository.ID `json:"id"`
+	Started  time.Time     `json:"started"`
+	Revision int64         `json:"revision"` // the key space's is not beyond it
+}
+
+// Due is when the next backup is due, if last is the newest: at once where there is none, else at the first moment of the
+// schedule behind it, so that of many that were missed one is caught up. The zero Time is never.
+func (s Spec) Due(last Last, now time.Time) time.Time {
+	if last.Started.IsZero() {
+		return now
+	}
+	return s.Schedule.Next(last.Started)
+}

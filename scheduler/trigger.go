@@ -1,0 +1,62 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// triggered says why a backup is due besides the schedule, "" if none is.
+func (w *worker) triggered(ctx context.Context) (string, error) {
+	t := w.spec.Triggers
+	if t.Revisions > 0 {
+		revision, err := w.service.Revision(ctx, w.spec)
+		if err != nil {
+			return "", err
+		}
+		if n := revision - w.last.Revision; n >= t.Revisions {
+			return fmt.Sprintf("%d revisions since the last backup", n), nil
+		}
+	}
+	if t.Bytes == 0 && !t.Gap {
+		return "", nil
+	}
+	stores, err := w.stores(ctx)
+	if err != nil {
+		return "", err
+	}
+	catalog, err := stores[0].Cluster.Load(ctx, repository.LoadOptions{Newest: 1, Log: true})
+	if err != nil {
+		return "", err
+	}
+	return t.inLog(catalog, w.last), nil
+}
+
+// inLog looks at the log of a catalog that holds only the newest backup.
+func (t Triggers) inLog(c repository.Catalog, last Last) string {
+	var bytes int64
+	for _, window := range c.Windows() {
+		bytes += window.Bytes
+	}
+	if t.Bytes > 0 && bytes >= t.Bytes {
+		return fmt.Sprintf("%d bytes of log since the last backup", bytes)
+	}
+	if !t.Gap {
+		return ""
+	}
+	for _, gap := range c.Gaps() {
+		if end := later(gap.Since, gap.Until); end.After(last.Started) {
+			return fmt.Sprintf("a gap in the log until %s", end.UTC().Format(time.RFC3339))
+		}
+	}
+	return ""
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

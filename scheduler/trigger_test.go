@@ -1,0 +1,136 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// archiver stores segments of ten positions and about 1000 bytes each, as dr archive would.
+type archiver struct {
+	w      *world
+	to     *repository.Cluster
+	header segment.Header // of the last one
+	digest string
+	after  *segment.After // of a lineage that begins
+}
+
+func (w *world) archive(cluster string) *archiver {
+	to, err := repository.Open(w.stores["main"], cluster)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &archiver{w: w, to: to, header: segment.Header{Lineage: strings.Repeat("a", 32)}}
+}
+
+// store stores the next one. From now on backups hold its last position.
+func (a *archiver) store() {
+	a.w.t.Helper()
+	now := time.Now()
+	h := segment.Header{
+		Cluster: a.to.Name(), Lineage: a.header.Lineage, Seq: a.header.Seq + 1, Previous: a.digest, First: a.header.Last + 1,
+		Last: a.header.Last + 10, After: a.after, Source: segment.WAL, ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d",
+		ServerVersion: "3.7.3", Writer: "w", Written: now, DRVersion: "v1",
+	}
+	if a.after != nil {
+		h.Reason = "the member's log was purged"
+	}
+	h.Marks = []segment.Mark{{Position: h.Last, Revision: int64(h.Last), Interval: segment.Interval{NotBefore: now, NotAfter: now}}}
+	h.End = segment.End{Position: h.Last, Term: 2, Digest: strings.Repeat("e", 64)}
+	request := segment.Record{Kind: segment.Request, Position: h.Last, Term: 2, Data: []byte(strings.Repeat("x", 1000))}
+	encoded, err := segment.Encode(h, []segment.Record{request}, seal.Recipients{})
+	if err == nil {
+		err = a.to.StoreSegment(a.w.t.Context(), encoded)
+	}
+	if err != nil {
+		a.w.t.Fatal(err)
+	}
+	a.header, a.digest, a.after = encoded.Header, encoded.Digest, nil
+	a.w.set(func() { a.w.position = h.Last })
+}
+
+// lose begins a new lineage behind positions that are stored nowhere.
+func (a *archiver) lose() {
+	a.after = &segment.After{
+		Lineage: a.header.Lineage, Seq: a.header.Seq, Position: a.header.Last, Time: a.header.Written,
+	}
+	a.header, a.digest = segment.Header{Lineage: strings.Repeat("b", 32), Last: a.header.Last + 100}, ""
+}
+
+// size is that of all segments of cluster, as stored.
+func (a *archiver) size() (n int64) {
+	a.w.t.Helper()
+	catalog, err := a.to.Load(a.w.t.Context(), repository.LoadOptions{Log: true})
+	if err != nil {
+		a.w.t.Fatal(err)
+	}
+	for _, l := range catalog.Lineages {
+		for _, s := range l.Segments {
+			n += s.Size
+		}
+	}
+	return n
+}
+
+// triggered are the reasons of the backups of prod that no slot was the reason of.
+func (w *world) triggered() (reasons []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.taken {
+		if why := b.labels[scheduler.LabelTrigger]; why != "" {
+			reasons = append(reasons, fmt.Sprintf("%v %s", b.at.Truncate(time.Hour), why))
+		}
+	}
+	return reasons
+}
+
+func TestServiceBytes(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.archive("prod")
+		a.store()
+		one := a.size()
+		spec := specOf(t, "prod", "", "main")
+		spec.Triggers = scheduler.Triggers{Bytes: 5 * one, Every: 5 * time.Minute}
+		w.start("a", configOf(spec))
+		w.pass(30 * time.Minute)
+		for range 12 {
+			w.pass(time.Hour)
+			a.store()
+		}
+		w.pass(time.Hour)
+		// Headers differ by a few bytes, so that it may take one more or less.
+		if got := w.triggered(); len(got) < 2 || len(got) > 3 || !strings.Contains(got[0], "bytes of log since the last backup") {
+			t.Errorf("triggered %q, a segment has %d bytes", got, one)
+		}
+	})
+}
+
+func TestServiceGap(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "@weekly", "main")
+		spec.Triggers = scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
+		w.start("a", configOf(spec))
+		a := w.archive("prod")
+		for range 3 {
+			a.store()
+			w.pass(time.Hour)
+		}
+		if got := w.triggered(); len(got) > 0 {
+			t.Errorf("without a gap: %q", got)
+		}
+		a.lose()
+		for range 3 {
+			a.store()
+			w.pass(time.Hour)
+		}
+		if got := w.triggered(); len(got) != 1 || !strings.HasPrefix(got[0], "3h0m0s a gap in the log until 2000-01-01T03:0") {
+			t.Errorf("triggered %q", got)
+		}
+	})
+}
