@@ -52,7 +52,7 @@ type Config struct {
 
 	Host    string // of this agent, for whoever looks at the lease
 	Version string // of dr
-	// Snapshot takes a backup at once, because a log without one before it restores nothing.
+	// Snapshot takes a backup at once, because a log without one before it restores nothing. It must not be nil.
 	Snapshot func(ctx context.Context, why string) error
 }
 
@@ -79,6 +79,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: --lease %s is above %s", ErrConfig, c.Lease, repository.MaxLease)
 	case c.To.Passphrase():
 		return fmt.Errorf("%w: a passphrase takes a second of CPU for each segment: use --recipient", ErrConfig)
+	case c.Snapshot == nil:
+		return fmt.Errorf("%w: nothing takes the backups that a log needs", ErrConfig)
 	case c.HashEvery < 0:
 		return fmt.Errorf("%w: --hash-every %s is below zero", ErrConfig, c.HashEvery)
 	}
@@ -169,6 +171,7 @@ type archiver struct {
 	lastHash  time.Time
 	breach    *breach // nil while this source continues the repository's log
 	jumped    int64   // the revision that a watch has left out once, 0: none
+	warnedOf  string  // the server's version that was warned of last
 	spool     spool
 }
 
@@ -184,13 +187,17 @@ func (a *archiver) warn(format string, args ...any) {
 func (a *archiver) turn(ctx context.Context) error {
 	from, err := a.open(ctx)
 	if err != nil {
-		return err
+		return errors.Join(err, a.emptySpool(ctx))
 	}
 	defer from.close()
 	a.board.set(func(s *Status) { s.Member = from.server().ID() })
+	if v := from.version(); a.config.Source == segment.Watch && v != a.warnedOf && leavesOut(v) {
+		a.warnedOf = v
+		a.warn("etcd %s may leave out changes from a watch that lags (mended in 3.4.36 and 3.5.18): update it, or use --source wal", v)
+	}
 	lease, err := a.stand(ctx, from)
 	if err != nil {
-		return err
+		return errors.Join(err, a.emptySpool(ctx))
 	}
 	ctx, lost := context.WithCancelCause(ctx)
 	keeping := a.keep(ctx, lease, lost)

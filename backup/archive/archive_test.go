@@ -279,7 +279,7 @@ func TestAStoreThatIsAwayIsWaitedFor(t *testing.T) {
 func TestASpoolIsOneAgents(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	config := configOf(etcd)
-	config.Source, config.Spool, config.SpoolMax = segment.Watch, t.TempDir(), 1<<30
+	config.Source, config.Spool, config.SpoolMax, config.Snapshot = segment.Watch, t.TempDir(), 1<<30, noBackup
 	first := start(t, config, c)
 	first.wait("the first to work", func(s archive.Status) bool { return s.State == archive.Working })
 	if err := archive.Run(t.Context(), config, c, nil, nil); !errors.Is(err, archive.ErrConfig) {
@@ -354,12 +354,14 @@ func TestTheLogGetsItsBackup(t *testing.T) {
 	var tries atomic.Int32
 	config.Snapshot = func(context.Context, string) error { tries.Add(1); return errors.New("no") }
 	a := start(t, config, c)
-	a.catchUp()
 	put(t, etcd, "key")
-	a.catchUp()
+	a.wait("the key to be stored", func(s archive.Status) bool { return s.StoredRequests > 0 })
 	a.stop()
 	if tries.Load() == 0 {
 		t.Error("no backup was tried")
+	}
+	if at := a.status.Load().ConfirmedAt; !at.IsZero() {
+		t.Errorf("there is no backup, and all that was written until %v is said to be safe", at)
 	}
 	config.Snapshot = nil
 	a = start(t, config, c)
@@ -386,6 +388,9 @@ func writeUntilBased(t *testing.T, etcd *embedded.Server, c *repository.Cluster,
 	}
 }
 
+// noBackup takes none.
+func noBackup(context.Context, string) error { return nil }
+
 func TestConfigIsChecked(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	for name, spoil := range map[string]func(*archive.Config){
@@ -396,6 +401,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"dir":        func(c *archive.Config) { c.DataDir += "/nowhere" },
 		"endpoints":  func(c *archive.Config) { c.Etcd.Endpoints = nil },
 		"passphrase": func(c *archive.Config) { c.To, _ = seal.PassphraseRecipient("secret") },
+		"no backup":  func(c *archive.Config) { c.Snapshot = nil },
 		"no source":  func(c *archive.Config) { c.Source = "" },
 		"spool":      func(c *archive.Config) { c.Spool, c.SpoolMax = t.TempDir(), 1<<30 }, // the member's log is it
 		"small spool": func(c *archive.Config) {
@@ -406,6 +412,7 @@ func TestConfigIsChecked(t *testing.T) {
 		},
 	} {
 		config := configOf(etcd)
+		config.Snapshot = noBackup
 		spoil(&config)
 		err := archive.Run(t.Context(), config, c, nil, nil)
 		if !errors.Is(err, archive.ErrConfig) && !errors.Is(err, cluster.ErrConfig) {
@@ -414,7 +421,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 	other := embedded.Start(t, nil) // the log of one cluster and the endpoints of another
 	config := configOf(etcd)
-	config.Etcd.Endpoints = []string{other.URL}
+	config.Etcd.Endpoints, config.Snapshot = []string{other.URL}, noBackup
 	if err := archive.Run(t.Context(), config, c, nil, nil); !errors.Is(err, archive.ErrConfig) {
 		t.Errorf("another cluster's endpoints: error %v", err)
 	}

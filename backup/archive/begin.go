@@ -40,6 +40,7 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 		return nil, w.broken(err)
 	}
 	w.note("goes on with lineage %s behind position %d", last.Lineage, last.Last)
+	w.joint(ctx)
 	return w, w.needBase(ctx)
 }
 
@@ -97,6 +98,23 @@ func (w *work) beginLineage(ctx context.Context, why string, after *segment.Afte
 	return nil
 }
 
+// joint has the member's hash where a watch goes on, for whoever replays across it: that the last revision is the same is
+// no proof that all before it is, if what is written is always the same.
+func (w *work) joint(ctx context.Context) {
+	if w.config.Source != segment.Watch || w.config.HashEvery == 0 || w.pending.last == 0 {
+		return
+	}
+	revision := int64(w.pending.last)
+	h, err := w.source.server().HashKV(ctx, revision)
+	if err != nil {
+		w.note("no HashKV where the log goes on: %v", err)
+		return
+	}
+	w.pending.hashes = append(w.pending.hashes, segment.Hash{
+		Position: w.pending.last, Revision: revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
+	})
+}
+
 // gap goes on in the same lineage behind positions that are not to be had.
 func (w *work) gap(ctx context.Context, b *breach) error {
 	if err := w.source.resume(ctx, b.from); err != nil {
@@ -118,6 +136,7 @@ func (w *work) needBase(ctx context.Context) error {
 	}
 	for _, window := range c.Windows() {
 		if window.Lineage == w.next.Lineage && window.To.Position == w.stored.Position {
+			w.based.Store(true)
 			return nil
 		}
 	}
@@ -125,6 +144,7 @@ func (w *work) needBase(ctx context.Context) error {
 		begin, _ := b.Span(w.config.Source)
 		if repository.SameClusterID(b.ClusterID, w.source.clusterID()) && begin > w.stored.Position &&
 			b.Started.After(w.lastMark.NotBefore) && b.Usable() == nil {
+			w.based.Store(true)
 			return nil
 		}
 	}
@@ -135,13 +155,14 @@ func (w *work) needBase(ctx context.Context) error {
 // snapshot takes a backup beside the archiving, and tries until it has one.
 func (w *work) snapshot(ctx context.Context, why string) {
 	take := w.config.Snapshot
-	if take == nil {
-		return
-	}
 	w.snapshots.Go(func() {
 		for wait := firstWait; ; wait = min(2*wait, lastWait) {
 			err := take(ctx, why)
-			if err == nil || ctx.Err() != nil {
+			if err == nil {
+				w.based.Store(true)
+				return
+			}
+			if ctx.Err() != nil {
 				return
 			}
 			w.warn("the backup that the log needs is not taken yet: %v", err)

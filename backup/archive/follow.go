@@ -22,6 +22,7 @@ func (w *work) follow(ctx context.Context) error {
 		if w.cannotGoOn != nil && len(w.queue) == 0 && len(w.pending.requests) == 0 {
 			return w.broken(w.cannotGoOn)
 		}
+		w.goOnAgain(ctx)
 		select {
 		case <-ctx.Done():
 			return w.farewell(ctx, storing)
@@ -32,6 +33,19 @@ func (w *work) follow(ctx context.Context) error {
 		case <-w.source.waiting():
 		case <-tick.C:
 		}
+	}
+}
+
+// goOnAgain takes up again what only has broken off, while something waits for the store: this turn may last for long yet,
+// and the cluster compacts meanwhile.
+func (w *work) goOnAgain(ctx context.Context) {
+	if w.cannotGoOn == nil || len(w.queue) == 0 || w.isBreach(w.cannotGoOn) || time.Since(w.triedAgain) < 2*firstWait {
+		return
+	}
+	w.triedAgain = time.Now()
+	err := w.source.goOn(ctx, w.pending.end)
+	if err == nil || w.isBreach(err) {
+		w.cannotGoOn = err
 	}
 }
 
@@ -56,12 +70,13 @@ func (w *work) drain(storing context.Context) error {
 	timer := time.AfterFunc(drainTime, w.stop)
 	defer timer.Stop()
 	for w.storing != nil || len(w.pending.requests) > 0 {
-		if len(w.pending.requests) > 0 && (w.storing == nil || w.spool.has(w.pending.bytes)) {
+		if len(w.pending.requests) > 0 && (w.storing == nil || w.canSpool()) {
 			if err := w.send(storing); err != nil {
 				return err
 			}
 		}
 		if err := w.settle(storing, <-w.storing); err != nil {
+			w.spoolQueue() // for the next run
 			return err
 		}
 	}

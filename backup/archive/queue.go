@@ -2,8 +2,12 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -41,7 +45,8 @@ func (w *work) cutUpTo(s repository.Segment) {
 	w.next.Seq, w.next.Previous, w.next.Reason, w.next.After = s.Seq+1, s.Digest, "", nil
 }
 
-// spoolQueue moves what waits in memory into the spool. Where that fails it stays in memory, and no more is cut.
+// spoolQueue moves what waits in memory into the spool. Where that fails it stays in memory, and no more is cut until it
+// is tried again: see canSpool.
 func (w *work) spoolQueue() {
 	for i := range w.queue {
 		one := &w.queue[i]
@@ -50,10 +55,22 @@ func (w *work) spoolQueue() {
 		}
 		if err := w.spool.put(*one.encoded); err != nil {
 			w.warn("%v", err)
+			w.spoolFailed = time.Now()
 			return
 		}
 		one.encoded = nil
 	}
+}
+
+// canSpool says whether what is pending may be cut behind what waits already.
+func (w *work) canSpool() bool {
+	if !w.spool.has(w.pending.bytes) || time.Since(w.spoolFailed) < spoolEvery {
+		return false
+	}
+	if len(w.queue) > 1 {
+		w.spoolQueue() // what a full disk has not taken before
+	}
+	return len(w.queue) < 2 || w.queue[len(w.queue)-1].encoded == nil
 }
 
 // sendNext puts the first that waits on its way, unless one is.
@@ -64,8 +81,11 @@ func (w *work) sendNext(ctx context.Context) error {
 	e := w.queue[0].encoded
 	if e == nil {
 		read, err := w.spool.get(w.queue[0].Header)
+		if errors.Is(err, storage.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("what was in the spool is lost, and read again as far as the cluster has it: %v", w.clearSpool(err))
+		}
 		if err != nil {
-			return fmt.Errorf("what was in the spool is lost, and read again as far as the cluster has it: %w", w.clearSpool(err))
+			return err
 		}
 		e = &read
 	}
@@ -86,6 +106,9 @@ func (w *work) loadSpool(tail *repository.Tail) error {
 		w.cutUpTo(s)
 	}
 	last := following[len(following)-1]
+	if last.Lineage != tail.Lineage {
+		w.stored = segment.End{} // of another history
+	}
 	tail.Lineage, tail.Last, tail.Broken = last.Lineage, last, nil
 	w.note("%d segments wait in the spool, from an earlier run", len(following))
 	return nil

@@ -28,7 +28,7 @@ type source interface {
 	restart(ctx context.Context) (behind uint64, err error)
 
 	// take returns what is committed and was not taken yet, up to about maxBytes; nothing if there is none, and an error
-	// if there will be none: see breachOf.
+	// if there will be none: see work.broken.
 	take(ctx context.Context, maxBytes int) (segment.Batch, error)
 	// listen finds out what is committed, where that must be asked for; asked is false where it need not be.
 	listen(ctx context.Context) (asked bool, err error)

@@ -12,6 +12,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -80,12 +81,20 @@ func (s *spool) put(e segment.Encoded) error {
 	if err := writeSynced(path+".part", e.Bytes); err != nil {
 		return errors.Join(fmt.Errorf("spool segment %d: %w", e.Header.Seq, err), os.Remove(path+".part"))
 	}
-	if err := os.Rename(path+".part", path); err != nil {
+	if err := errors.Join(os.Rename(path+".part", path), syncDir(s.dir)); err != nil {
 		return fmt.Errorf("spool segment %d: %w", e.Header.Seq, err)
 	}
 	s.bytes += int64(len(e.Bytes))
 	s.segments++
 	return nil
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func writeSynced(path string, p []byte) error {
@@ -123,8 +132,8 @@ func (s *spool) remove(spooled repository.Segment) error {
 	return nil
 }
 
-// goOn finds the segments that continue the log behind tail, in order, and removes all others: what they hold is in the
-// log already, or is read again.
+// goOn finds the segments that continue the log behind tail, in order, and removes all others: another agent has stored
+// what they hold, or something else in its place.
 func (s *spool) goOn(tail repository.Tail) (following []repository.Segment, err error) {
 	s.bytes, s.segments = 0, 0
 	if s.dir == "" {
@@ -134,19 +143,20 @@ func (s *spool) goOn(tail repository.Tail) (following []repository.Segment, err 
 	if err != nil {
 		return nil, err
 	}
-	var useless []string
-	for _, one := range found {
-		if !continues(tail, one.Segment) {
-			useless = append(useless, one.path)
-			continue
+	for {
+		i := slices.IndexFunc(found, func(one repository.Segment) bool { return continues(tail, one) })
+		if i < 0 {
+			break
 		}
-		following = append(following, one.Segment)
-		tail.Lineage, tail.Last = one.Lineage, one.Segment
-		s.bytes += one.Size
+		next := found[i]
+		found = slices.Delete(found, i, i+1)
+		following = append(following, next)
+		tail.Lineage, tail.Last = next.Lineage, next
+		s.bytes += next.Size
 		s.segments++
 	}
-	for _, path := range useless {
-		err = errors.Join(err, os.Remove(path))
+	for _, useless := range found {
+		err = errors.Join(err, os.Remove(s.path(useless.Header)))
 	}
 	return following, err
 }
@@ -162,18 +172,14 @@ func continues(tail repository.Tail, s repository.Segment) bool {
 	return s.After.Lineage == tail.Lineage && s.After.Seq == tail.Last.Seq
 }
 
-type spooled struct {
-	repository.Segment
-	path string
-}
-
-// list reads the headers. What is none is removed: a crash leaves halves.
-func (s *spool) list() ([]spooled, error) {
+// list reads the headers, by name: those of one lineage in order. What is none is removed, for a crash leaves halves; what
+// cannot be read now is not.
+func (s *spool) list() ([]repository.Segment, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the spool: %w", err)
 	}
-	var found []spooled
+	var found []repository.Segment
 	for _, entry := range entries {
 		path := filepath.Join(s.dir, entry.Name())
 		if strings.HasSuffix(path, spoolSuffix+".part") {
@@ -183,26 +189,28 @@ func (s *spool) list() ([]spooled, error) {
 			continue
 		}
 		one, readErr := readSpooled(path)
-		if readErr != nil {
+		switch {
+		case readErr == nil && s.path(one.Header) == path:
+			found = append(found, one)
+		case readErr == nil || errors.Is(readErr, storage.ErrDamaged):
 			err = errors.Join(err, os.Remove(path))
-			continue
+		default:
+			return nil, fmt.Errorf("read the spool: %w", readErr)
 		}
-		found = append(found, one)
 	}
-	slices.SortStableFunc(found, func(a, b spooled) int { return a.Written.Compare(b.Written) })
 	return found, err
 }
 
-func readSpooled(path string) (spooled, error) {
+func readSpooled(path string) (repository.Segment, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return spooled{}, err
+		return repository.Segment{}, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return spooled{}, err
+		return repository.Segment{}, err
 	}
 	h, digest, err := segment.ReadHeader(f)
-	return spooled{repository.Segment{Header: h, Digest: digest, Size: info.Size()}, path}, err
+	return repository.Segment{Header: h, Digest: digest, Size: info.Size()}, err
 }

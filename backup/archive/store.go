@@ -60,17 +60,6 @@ func (w *work) keeper() string {
 // storeTime is what one try may take: a store that accepts and never answers must not end the archive.
 const storeTime = 2 * time.Minute
 
-func (w *work) storeOnce(ctx context.Context, e segment.Encoded) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	return w.to.StoreSegment(ctx, e)
-}
-
-// isTaken: something stands under the segment's name, whole or not.
-func isTaken(err error) bool {
-	return errors.Is(err, repository.ErrTaken) || errors.Is(err, repository.ErrDamaged)
-}
-
 // settle takes note of what became of the segment on its way.
 func (w *work) settle(ctx context.Context, outcome error) error {
 	w.storing = nil

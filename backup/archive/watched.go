@@ -3,8 +3,11 @@ package archive
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
+
+	"github.com/coreos/go-semver/semver"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/watch"
@@ -13,6 +16,7 @@ import (
 
 // watched is a cluster's key space, as it is seen through one of its members.
 type watched struct {
+	config  cluster.Config
 	cluster *cluster.Cluster
 	member  *cluster.Server
 	leases  *watch.Leases
@@ -21,19 +25,36 @@ type watched struct {
 	compacted int64
 }
 
-// openWatch chooses a member through which a leader answers.
 func openWatch(ctx context.Context, config Config) (source, error) {
-	c, err := cluster.Connect(ctx, config.Etcd)
+	w := &watched{config: config.Etcd}
+	return w, w.choose(ctx)
+}
+
+// choose takes a member through which a leader answers.
+func (w *watched) choose(ctx context.Context) error {
+	c, err := cluster.Connect(ctx, w.config)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, s := range c.Servers {
-		if s.Reaches {
-			return &watched{cluster: c, member: s, leases: watch.NewLeases(s), compacted: 1}, nil
-		}
+	i := slices.IndexFunc(c.Servers, func(s *cluster.Server) bool { return s.Reaches })
+	if i < 0 || w.cluster != nil && w.cluster.ID != c.ID {
+		c.Close()
+		return fmt.Errorf("%w: no leader answers through any of the endpoints", cluster.ErrCutOff)
 	}
-	c.Close()
-	return nil, fmt.Errorf("%w: no leader answers through any of the endpoints", cluster.ErrCutOff)
+	if w.cluster != nil {
+		w.cluster.Close()
+	}
+	w.cluster, w.member, w.leases, w.compacted = c, c.Servers[i], watch.NewLeases(c.Servers[i]), 1
+	return nil
+}
+
+// leavesOut: servers before 3.4.36 and 3.5.18 lose or double events of watches that lag, or are moved to another member.
+func leavesOut(version string) bool {
+	v, err := semver.NewVersion(version)
+	if err != nil || v.Major != 3 {
+		return false
+	}
+	return v.Minor < 4 || v.Minor == 4 && v.Patch < 36 || v.Minor == 5 && v.Patch < 18
 }
 
 func (w *watched) server() *cluster.Server { return w.member }
@@ -56,9 +77,18 @@ func (w *watched) stop() {
 	}
 }
 
-func (w *watched) goOn(ctx context.Context, after segment.End) (err error) {
-	w.stop()
-	w.stream, err = watch.Follow(ctx, w.member, w.leases, after)
+// goOn asks another member if the stream was broken off.
+func (w *watched) goOn(ctx context.Context, after segment.End) error {
+	if w.stream != nil {
+		w.stream.Close()
+		if err := w.choose(ctx); err != nil {
+			return err
+		}
+	}
+	stream, err := watch.Follow(ctx, w.member, w.leases, after)
+	if err == nil {
+		w.stream = stream
+	}
 	return err
 }
 

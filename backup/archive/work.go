@@ -35,7 +35,11 @@ type work struct {
 	queue      []waiting    // what was cut and is not stored yet, in order; the first one is on its way
 	storing    chan error   // nil while nothing is on its way
 	away       atomic.Value // string: why what is on its way is not stored yet; "" if it may be any moment
-	stop       context.CancelFunc
+	// spoolFailed is when the spool last took nothing.
+	spoolFailed time.Time
+	triedAgain  time.Time   // when what had broken off was last taken up again
+	based       atomic.Bool // there is a backup that this part of the log goes on from
+	stop        context.CancelFunc
 }
 
 // Errors that end a turn and not the agent.
@@ -80,7 +84,8 @@ func (w *work) due() bool {
 	case len(w.queue) == 0:
 		return w.cannotGoOn != nil || w.pending.due(now, w.config.Flush, w.config.SegmentSize)
 	}
-	return w.isAway() != "" && w.spool.has(w.pending.bytes) && w.pending.due(now, max(w.config.Flush, spoolEvery), w.config.SegmentSize)
+	return (len(w.queue) > 1 || w.isAway() != "") && w.canSpool() &&
+		w.pending.due(now, max(w.config.Flush, spoolEvery), w.config.SegmentSize)
 }
 
 // isAway is why what is on its way is not stored yet, "" if it may be any moment.
@@ -185,7 +190,12 @@ const heldSegments = 4
 
 // confirm finds out since when everything is stored. What lies behind the stored end and holds no request needs no
 // segment.
+//
+// Without a backup before it the log restores nothing, so until there is one nothing is safe.
 func (w *work) confirm() {
+	if !w.based.Load() {
+		return
+	}
 	position := w.stored.Position
 	if len(w.queue) == 0 && len(w.pending.requests) == 0 {
 		position = max(position, w.pending.last)

@@ -25,6 +25,7 @@ type Server struct {
 	Status   *pb.StatusResponse // as of Connect
 	Reaches  bool               // a linearizable read went through it: it is not cut off
 
+	config   Config
 	client   *clientv3.Client
 	remote   pb.MaintenanceClient
 	timeout  time.Duration
@@ -42,7 +43,7 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 		return nil, cfg.loginFailed(ctx, endpoint, err)
 	}
 	s := &Server{
-		Endpoint: endpoint, client: client, remote: pb.NewMaintenanceClient(client.ActiveConnection()), timeout: cfg.CommandTimeout,
+		Endpoint: endpoint, config: cfg, client: client, remote: pb.NewMaintenanceClient(client.ActiveConnection()), timeout: cfg.CommandTimeout,
 	}
 	dial, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer cancel()
@@ -60,7 +61,7 @@ func (c Config) loginFailed(ctx context.Context, endpoint string, err error) err
 	// Where the server's clock runs out first, it is the server that says so, and 3.4 without a code.
 	late := strings.Contains(err.Error(), context.DeadlineExceeded.Error()) || errors.Is(err, rpctypes.ErrTimeout)
 	if c.User == "" || !late {
-		return Explain(err)
+		return explain(err)
 	}
 	c.User, c.Password = "", ""
 	s, obstacle := connect(ctx, c, endpoint)
@@ -77,7 +78,7 @@ func (c Config) loginFailed(ctx context.Context, endpoint string, err error) err
 // statusFailed adds the cure where a TLS server hung up on the client. It says why, but what it has not read yet may
 // turn that into a broken connection.
 func (c Config) statusFailed(endpoint string, err error) error {
-	err = Explain(err)
+	err = explain(err)
 	if !c.encrypts(endpoint) {
 		return err
 	}
@@ -92,8 +93,8 @@ func (c Config) statusFailed(endpoint string, err error) error {
 // errUsers: nobody is logged in where users are enabled.
 var errUsers = errors.New("etcd has users enabled: give --user, or a client certificate whose CN is one")
 
-// Explain names the cure of the errors of etcd's client that a wrong login gives, and shortens gRPC's.
-func Explain(err error) error {
+// explain names the cure of the errors that a wrong login gives, and shortens gRPC's.
+func explain(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return fmt.Errorf("etcd refuses this user and password: %w", err)
@@ -121,7 +122,7 @@ func (s *Server) members(ctx context.Context) ([]repository.Member, error) {
 	defer cancel()
 	answer, err := s.client.MemberList(ctx, clientv3.WithSerializable())
 	if err != nil {
-		return nil, Explain(err)
+		return nil, explain(err)
 	}
 	members := make([]repository.Member, len(answer.Members))
 	for i, m := range answer.Members {
@@ -161,7 +162,7 @@ func (s *Server) alarms(ctx context.Context) ([]string, error) {
 	defer cancel()
 	answer, err := s.remote.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_GET})
 	if err != nil {
-		return nil, fmt.Errorf("list alarms at %s: %w", s.Endpoint, Explain(err))
+		return nil, fmt.Errorf("list alarms at %s: %w", s.Endpoint, explain(err))
 	}
 	var names []string
 	for _, alarm := range answer.Alarms {
@@ -198,7 +199,7 @@ func (s *Server) HashKV(ctx context.Context, revision int64) (repository.HashKV,
 		case rpctypes.ErrCompacted:
 			err = ErrCompacted
 		}
-		return repository.HashKV{}, fmt.Errorf("hash the key space of %s at revision %d: %w", s.Endpoint, revision, Explain(err))
+		return repository.HashKV{}, fmt.Errorf("hash the key space of %s at revision %d: %w", s.Endpoint, revision, explain(err))
 	}
 	return repository.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
@@ -229,7 +230,7 @@ func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	return s.noAccess, fmt.Errorf("ask %s whether users are enabled: %w", s.Endpoint, Explain(err))
+	return s.noAccess, fmt.Errorf("ask %s whether users are enabled: %w", s.Endpoint, explain(err))
 }
 
 const (
@@ -247,11 +248,11 @@ func (s *Server) Kubernetes(ctx context.Context) (kubernetes, encrypted bool, er
 	keys, err := s.client.Get(ctx, kubernetesPrefix,
 		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1), clientv3.WithSerializable())
 	if err != nil || len(keys.Kvs) == 0 {
-		return false, false, Explain(err)
+		return false, false, explain(err)
 	}
 	secrets, err := s.client.Get(ctx, kubernetesSecrets, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithSerializable())
 	if err != nil || len(secrets.Kvs) == 0 {
-		return true, false, Explain(err)
+		return true, false, explain(err)
 	}
 	value := secrets.Kvs[0].Value
 	return true, len(value) >= len(encryptedPrefix) && string(value[:len(encryptedPrefix)]) == encryptedPrefix, nil

@@ -123,7 +123,7 @@ func reason(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	return Explain(err)
+	return explain(err)
 }
 
 // trailer hashes a stream whose last 32 bytes are the SHA-256 of what stands before them. It lags those bytes behind.

@@ -231,11 +231,11 @@ func TestFollowRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	gap, ok := errors.AsType[*watch.GapError](r.fails(s))
-	if !ok || gap.From != 11 || gap.To != 10 {
-		t.Errorf("only the last revision that was stored is compacted: %+v", gap)
+	if !ok || gap.From != 11 || gap.To != 11 {
+		t.Errorf("the last revision that was stored is compacted: %+v", gap)
 	}
 	gap, ok = errors.AsType[*watch.GapError](r.fails(r.from(5)))
-	if !ok || gap.From != 5 || gap.To != 10 {
+	if !ok || gap.From != 5 || gap.To != 11 {
 		t.Errorf("revisions are compacted: %+v", gap)
 	}
 }

@@ -27,8 +27,8 @@ import (
 // revision is something else.
 var ErrForked = errors.New("the key space is another history")
 
-// GapError says that the revisions From to To, both inclusive, are not to be had any more: they were compacted. To is
-// From-1 if only the revision before From is missing, which would prove that From continues what came before.
+// GapError says that the revisions From to To, both inclusive, are not to be had any more: they were compacted. To itself,
+// to which the cluster has compacted, is still there, but servers before 3.4.34 and 3.5.16 have dropped its deletions.
 type GapError struct {
 	From, To int64
 }
@@ -95,8 +95,10 @@ func From(ctx context.Context, s *cluster.Server, leases *Leases, revision int64
 }
 
 func open(ctx context.Context, server *cluster.Server, leases *Leases, anchor segment.End, from int64) (*Stream, error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
-	answers, err := server.Watch(ctx, from)
+	watching, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
+	opening := context.AfterFunc(ctx, cancel)
+	answers, err := server.Watch(watching, from)
+	opening()
 	if err != nil {
 		cancel()
 		return nil, err
@@ -106,7 +108,8 @@ func open(ctx context.Context, server *cluster.Server, leases *Leases, anchor se
 		room: semaphore.NewWeighted(held), full: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
 	}
 	s.reading.Go(func() {
-		err := s.read(ctx, answers)
+		defer answers.Close()
+		err := s.read(watching, answers)
 		s.mu.Lock()
 		s.err = err
 		s.mu.Unlock()
@@ -207,11 +210,11 @@ func (s *Stream) pop(maxBytes int) ([]change, error) {
 func (c change) weight() int64 { return min(int64(len(c.data))+100, held) }
 
 // read ends with an error.
-func (s *Stream) read(ctx context.Context, answers pb.Watch_WatchClient) error {
+func (s *Stream) read(ctx context.Context, answers *cluster.Watch) error {
 	for {
 		answer, err := answers.Recv()
 		if err != nil {
-			return fmt.Errorf("the watch broke off: %w", cluster.Explain(err))
+			return err
 		}
 		if err := s.refused(answer); err != nil {
 			return err
@@ -232,9 +235,9 @@ func (s *Stream) read(ctx context.Context, answers pb.Watch_WatchClient) error {
 func (s *Stream) refused(a *pb.WatchResponse) error {
 	switch next := s.whole.next; {
 	case a.CompactRevision > 0 && s.anchor.Position > 0:
-		return &GapError{From: next + 1, To: a.CompactRevision - 1}
+		return &GapError{From: next + 1, To: a.CompactRevision}
 	case a.CompactRevision > 0:
-		return &GapError{From: next, To: a.CompactRevision - 1}
+		return &GapError{From: next, To: a.CompactRevision}
 	case a.Canceled:
 		return fmt.Errorf("the member ends the watch: %s", a.CancelReason)
 	}

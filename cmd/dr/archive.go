@@ -97,14 +97,14 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 	return cmd
 }
 
-// archiveMemory is what the collector aims at: an agent lives beside a member, whose memory is worth more than a little
-// of the agent's CPU after a long time behind.
-const archiveMemory = 112 << 20
+// archiveMemory is what the collector aims at, besides eight segments: an agent lives beside a member, whose memory is
+// worth more than a little of the agent's CPU after a long time behind.
+const archiveMemory = 48 << 20
 
 // runArchive runs the agent and, beside it, its status page.
 func (a *app) runArchive(ctx context.Context, config archive.Config, c *repository.Cluster, listen string) error {
 	if a.getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(archiveMemory)
+		debug.SetMemoryLimit(archiveMemory + 8*int64(config.SegmentSize))
 	}
 	config.Version = version()
 	config.Host, _ = os.Hostname() // for people only

@@ -1,0 +1,113 @@
+package archive
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// fakeSource only has names.
+type fakeSource struct{ source }
+
+func (fakeSource) server() *cluster.Server {
+	return &cluster.Server{MemberID: 1, Status: &pb.StatusResponse{}}
+}
+func (fakeSource) clusterID() string { return "1" }
+
+func workOf(t *testing.T, s spool) *work {
+	t.Helper()
+	to, err := repository.Open(mem.New(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := Config{Source: segment.Watch, Flush: time.Millisecond, SegmentSize: 4 << 10, Spool: s.dir, SpoolMax: s.max, Version: "v"}
+	w := &work{
+		archiver: &archiver{config: config, to: to, writer: "w", board: &board{}, spool: s}, source: fakeSource{}, version: "3.5.0",
+	}
+	w.next = segment.Header{Lineage: newLineage(), Seq: 1, Reason: "the first"}
+	w.pending = startAfter(segment.End{Position: 100})
+	return w
+}
+
+func batchOf(revision uint64, bytes int) segment.Batch {
+	return segment.Batch{
+		First: revision, Last: revision, End: segment.End{Position: revision, Digest: fmt.Sprintf("%064x", revision)},
+		Requests: []segment.Record{{Kind: segment.Change, Position: revision, Data: []byte(strings.Repeat("x", bytes))}},
+	}
+}
+
+// What a spool does not take stays in memory, and so there must be an end of it.
+func TestAFullDiskUnderTheSpool(t *testing.T) {
+	w := workOf(t, spool{dir: filepath.Join(t.TempDir(), "gone"), max: 1 << 30}) // every put fails
+	w.storing = make(chan error, 1)                                              // the first is on its way
+	w.away.Store("the store is away")
+	for revision := uint64(101); revision < 201; revision++ {
+		w.spoolFailed = time.Time{} // much later
+		w.pending.add(batchOf(revision, 8<<10), time.Now())
+		if w.due() {
+			if err := w.send(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(w.queue) > 2 {
+		t.Errorf("%d segments wait in memory", len(w.queue))
+	}
+}
+
+// Segments in the spool go on in the order of their chain, whatever the clock said when they were made, and what does not
+// belong to it goes.
+func TestSpoolFollowsTheChain(t *testing.T) {
+	s := spool{dir: t.TempDir(), max: 1 << 30}
+	w := workOf(t, s)
+	clock := time.Now().UTC()
+	for i := range 4 {
+		w.pending.add(batchOf(uint64(101+i), 100), time.Now())
+		p := w.pending.cut()
+		h := w.header(p)
+		h.Written = clock.Add(-time.Duration(i) * time.Minute)
+		e, err := segment.Encode(h, p.requests, w.config.To)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.put(e); err != nil {
+			t.Fatal(err)
+		}
+		w.cutUpTo(repository.SegmentOf(e))
+	}
+	for name, content := range map[string]string{"half.seg.part": "x", "junk.seg": "no segment"} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	following, err := s.goOn(repository.Tail{})
+	if err != nil || len(following) != 4 || s.segments != 4 {
+		t.Fatalf("%d go on, %v", len(following), err)
+	}
+	if left := count(t, s.dir); left != 4 {
+		t.Errorf("%d files are left, want the 4 segments", left)
+	}
+	stored := repository.Tail{Lineage: following[1].Lineage, Last: following[1]}
+	if following, err = s.goOn(stored); err != nil || len(following) != 2 || count(t, s.dir) != 2 {
+		t.Errorf("behind the second one %d go on, %d files, %v", len(following), count(t, s.dir), err)
+	}
+}
+
+func count(t *testing.T, dir string) int {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}

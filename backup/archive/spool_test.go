@@ -1,0 +1,95 @@
+package archive_test
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/embedded"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+)
+
+// spooling is an agent that watches through a proxy, and has a spool.
+type spooling struct {
+	*agent
+	t     *testing.T
+	etcd  *embedded.Server
+	proxy *objectstores.Proxy
+	fault *storagetest.Fault
+}
+
+// startSpooling starts one, takes its store away, and waits until something is in the spool.
+func startSpooling(t *testing.T) spooling {
+	t.Helper()
+	etcd, bucket := embedded.Start(t, nil), storagetest.Faulty(mem.New())
+	s := spooling{t: t, etcd: etcd, proxy: objectstores.NewProxy(t, strings.TrimPrefix(etcd.URL, "http://"))}
+	config := configOf(etcd)
+	config.Source, config.SegmentSize, config.Spool, config.SpoolMax = segment.Watch, 8<<10, t.TempDir(), 1<<30
+	config.Etcd.Endpoints, config.Etcd.CommandTimeout = []string{"http://" + s.proxy.Address}, time.Second
+	s.agent = start(t, config, open(t, bucket))
+	s.catchUp()
+	s.putNoise("first", 3)
+	s.catchUp()
+	s.fault = bucket.On(storage.VerbPut).Always().Fail(errors.New("the store is away"))
+	s.putNoise("spooled", 10)
+	s.wait("it spools", func(s archive.Status) bool { return s.Spool.Segments > 1 && s.PendingRequests == 0 })
+	return s
+}
+
+// putNoise writes 8 KiB n times that cannot be compressed by more than half.
+func (s spooling) putNoise(prefix string, n int) {
+	s.t.Helper()
+	c := s.etcd.Client(s.t)
+	for i := range n {
+		noise := make([]byte, 4<<10)
+		rand.Read(noise)
+		if _, err := c.Put(s.t.Context(), fmt.Sprint(prefix, i), hex.EncodeToString(noise)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// While the store is away the connection to the member breaks for a moment. What is written afterwards is spooled all the
+// same, and so there is no gap when the cluster has compacted it.
+func TestASpoolOutlivesABrokenWatch(t *testing.T) {
+	s := startSpooling(t)
+	before := s.status.Load().Spool.Bytes
+	s.proxy.Cut()
+	time.Sleep(100 * time.Millisecond)
+	s.proxy.Restore()
+	s.putNoise("more", 20)
+	s.wait("what is written now to be spooled", func(s archive.Status) bool { return s.Spool.Bytes > before+60<<10 && s.PendingRequests == 0 })
+	client := s.etcd.Client(t)
+	now, err := client.Get(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Compact(t.Context(), now.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
+	s.fault.Times(1)
+	s.catchUp()
+	if gaps := s.status.Load().Gaps; gaps > 0 {
+		t.Errorf("gaps: %d, and the spool had room", gaps)
+	}
+}
+
+// The store is away, then the cluster vanishes without a word. When the store comes back it gets what the agent has: it
+// may be the last that there is of the cluster.
+func TestASpoolOutlivesTheCluster(t *testing.T) {
+	s := startSpooling(t)
+	durable := s.status.Load().Durable
+	s.proxy.BlackHole()
+	time.Sleep(2 * time.Second) // more than a lease
+	s.fault.Times(1)
+	s.wait("the spool to be stored", func(s archive.Status) bool { return s.Spool.Segments == 0 && s.Durable >= durable+10 })
+}

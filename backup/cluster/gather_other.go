@@ -1,0 +1,7 @@
+//go:build !linux
+
+package cluster
+
+import "net"
+
+func waitForMany(net.Conn, int) {}
