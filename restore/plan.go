@@ -141,8 +141,8 @@ func (p *Plan) setRoute(cluster string, r route, now time.Time) {
 		p.Cluster, p.Backup = cluster, &r.base
 	}
 	p.Log, p.Reach, p.Salvage = r.log, &r.reach, r.salvage
-	if r.log != nil && unseenBy(r.log.Source) != "" {
-		p.note("the log is what a client could see: %s", unseenBy(r.log.Source))
+	if r.log != nil && UnseenBy(r.log.Source) != "" {
+		p.note("the log is what a client could see: %s", UnseenBy(r.log.Source))
 	}
 	if p.Salvage != nil {
 		p.noteSalvage()

@@ -33,8 +33,8 @@ type Replayed struct {
 	GuessedLeases int `json:"guessedLeases,omitempty"`
 }
 
-// unseenBy is what a log from that source has not, in words.
-func unseenBy(source segment.Source) string {
+// UnseenBy is what a log from that source has not, in words; "" if it has everything.
+func UnseenBy(source segment.Source) string {
 	if source == segment.Watch {
 		return "users and roles, leases without keys, and alarms are as in the backup"
 	}
@@ -69,7 +69,7 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	r.result.Replayed = &Replayed{
 		Lineage: log.Lineage, Source: log.Source, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
 		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
-		Unseen: unseenBy(log.Source), GuessedLeases: at.GuessedLeases + guessedLeases(segments),
+		Unseen: UnseenBy(log.Source), GuessedLeases: at.GuessedLeases + guessedLeases(segments),
 	}
 	return r.lookAgain(at)
 }

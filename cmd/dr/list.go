@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
@@ -133,6 +135,9 @@ func (a *app) printLog(list document.List, now time.Time) {
 	if len(windows) > 0 {
 		a.printf("\nany revision or second between can be restored:\n")
 		a.table([]string{"CLUSTER", "FROM REVISION", "TO REVISION", "FROM", "TO", "ENDS", "SEGMENTS", "STORED", "SOURCE", "LINEAGE"}, windows)
+	}
+	if slices.ContainsFunc(list.Windows, func(w document.Window) bool { return w.Source == segment.Watch }) {
+		a.printf("source watch: %s\n", restore.UnseenBy(segment.Watch))
 	}
 	if len(gaps) > 0 {
 		a.printf("\ngaps in the log:\n")

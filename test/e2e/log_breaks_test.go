@@ -132,21 +132,31 @@ func TestLogForceNewCluster(t *testing.T) {
 			putKeys(t, client, "kept/", 30)
 			agent.CatchUp(t, first)
 			oldLineage := j.lineages(t)[0]
-			source.Pause(t, 1)
-			putKeys(t, client, "lost/", 30)
-			agent.CatchUp(t, first)
-			old := live(t, client, 0)
-			for i := range source.Members {
-				source.Kill(t, i)
-			}
-			source.Members[1].ExtraArgs = []string{"--force-new-cluster"}
-			source.Restart(t, 1)
-			client = source.Client(t, servers.At(source.Members[1]))
-			putKeys(t, client, "new/", n)
+			client, old := forceNewCluster(t, source, client, first, n)
 			second.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
 			j.forked(t, second, client, old, oldLineage)
 		})
 	}
+}
+
+// forceNewCluster makes the second member, which has not got the last writes, the only one of its cluster, and writes n keys
+// there. It returns a client of it, and what is lost.
+func forceNewCluster(
+	t *testing.T, source *servers.Cluster, client *clientv3.Client, a *agent.Agent, n int,
+) (*clientv3.Client, database.Image) {
+	t.Helper()
+	source.Pause(t, 1)
+	putKeys(t, client, "lost/", 30)
+	agent.CatchUp(t, a)
+	old := live(t, client, 0)
+	for i := range source.Members {
+		source.Kill(t, i)
+	}
+	source.Members[1].ExtraArgs = []string{"--force-new-cluster"}
+	source.Restart(t, 1)
+	client = source.Client(t, servers.At(source.Members[1]))
+	putKeys(t, client, "new/", n)
+	return client, old
 }
 
 // A member's data dir is restored in place, with the same URLs and the same token, and so with the same ids, while the

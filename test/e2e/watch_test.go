@@ -347,17 +347,7 @@ func TestWatchForceNewCluster(t *testing.T) {
 			putKeys(t, client, "kept/", 30)
 			agent.CatchUp(t, a)
 			oldLineage := j.lineages(t)[0]
-			source.Pause(t, 1)
-			putKeys(t, client, "lost/", 30)
-			agent.CatchUp(t, a)
-			old := live(t, client, 0)
-			for i := range source.Members {
-				source.Kill(t, i)
-			}
-			source.Members[1].ExtraArgs = []string{"--force-new-cluster"}
-			source.Restart(t, 1)
-			client = source.Client(t, servers.At(source.Members[1]))
-			putKeys(t, client, "new/", n)
+			client, old := forceNewCluster(t, source, client, a, n)
 			a.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
 			putKeys(t, client, "newer/", 3)
 			j.forked(t, a, client, old, oldLineage)
