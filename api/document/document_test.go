@@ -125,6 +125,7 @@ func goldens() map[string]any {
 		"archive-status-bare":  document.NewArchiveStatus(archive.Status{State: archive.Starting, Cluster: "prod", Source: segment.Watch}, at),
 		"leftovers": document.Leftovers{Leftovers: []document.Leftover{{Cluster: "prod", Key: "prod/backups/x",
 			Size: 7, Since: at}}},
+		"drill":  document.NewDrill("prod", 7, []repository.Proof{drilled(repository.Failed)}, nil),
 		"verify": document.Verify{Proofs: []repository.Proof{proof()}},
 		"fetch": document.Fetch{Backup: id, File: "/tmp/snapshot.db", Size: 20512,
 			SHA256: strings.Repeat("ab", 32), Key: "age1qqqqqqqqqqqq"},

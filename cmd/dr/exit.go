@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -52,7 +53,10 @@ func exitCode(ctx context.Context, err error) int {
 		return exitInterrupted
 	case is(restore.ErrRefused, backup.ErrRefused, archive.ErrRefused):
 		return exitRefused
-	case is(errWanting, repository.ErrDamaged, repository.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged):
+	case is(errNotRun):
+		return exitOther
+	case is(errWanting, repository.ErrDamaged, repository.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged,
+		verify.ErrAssertion):
 		return exitFinding
 	case is(errUsage, restore.ErrLayout, repository.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig,
 		retention.ErrPolicy, config.ErrConfig):

@@ -168,10 +168,14 @@ func listRow(b repository.Backup, now time.Time) []string {
 
 func provenText(b repository.Backup, now time.Time) string {
 	level, at := b.Best()
+	text := fmt.Sprintf("%s, %s", level, age(at, now))
 	if level == "" {
-		return "no, " + age(at, now)
+		text = "no, " + age(at, now)
 	}
-	return fmt.Sprintf("%s, %s", level, age(at, now))
+	if p, ok := b.LastDrill(); ok {
+		text += fmt.Sprintf("; drill %s, %s", p.Verdict, age(p.Time, now))
+	}
+	return text
 }
 
 func (a *app) listLeftovers(ctx context.Context, clusters []*repository.Cluster) error {

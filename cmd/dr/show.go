@@ -84,9 +84,20 @@ func (a *app) printShow(b repository.Backup) {
 	}
 	rows = nil
 	for _, p := range b.Proofs {
-		rows = append(rows, []string{"  " + age(p.Time, now), string(p.Level), string(p.Verdict), seconds(p.Seconds), p.Key, p.Finding})
+		rows = append(rows, []string{"  " + age(p.Time, now), levelText(p), string(p.Verdict), seconds(p.Seconds), p.Key, p.Finding})
 	}
 	a.table([]string{"  PROOF", "LEVEL", "VERDICT", "TOOK", "KEY", "FINDING"}, rows)
+}
+
+// levelText is how far a proof went: of a drill, what it restored and how long that took.
+func levelText(p repository.Proof) string {
+	switch {
+	case p.Drill == nil:
+		return string(p.Level)
+	case p.Drill.RTO == 0:
+		return "drill: " + p.Drill.Target
+	}
+	return fmt.Sprintf("drill: %s, served after %s", p.Drill.Target, seconds(p.Drill.RTO))
 }
 
 func contents(b repository.Backup) []string {

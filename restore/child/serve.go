@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -42,6 +44,7 @@ func (v Verb) WithoutItems() ItemVerb {
 
 // ServeItems is Serve for a verb that finds things.
 func ServeItems(ctx context.Context, verb ItemVerb, kinds Kinds, stdin io.Reader, stdout io.Writer) error {
+	signal.Ignore(syscall.SIGPIPE) // else the first event after the parent's end would end this process before it has cleaned up
 	input := bufio.NewReader(stdin)
 	job, err := input.ReadBytes('\n')
 	if err != nil {

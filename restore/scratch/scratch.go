@@ -85,7 +85,16 @@ func (s *Server) HashKV(revision int64) (repository.HashKV, error) {
 
 // Count is the key space's revision and the number of keys in it.
 func (s *Server) Count(ctx context.Context) (revision, keys int64, err error) {
-	all, err := s.etcd.Server.KV().Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
+	return s.CountRange(ctx, []byte{0}, []byte{0})
+}
+
+// CountRange is the key space's revision and the number of keys from key on and before end, both as a client would say
+// them: without an end it is that key alone, and an end of one zero byte is none.
+func (s *Server) CountRange(ctx context.Context, key, end []byte) (revision, keys int64, err error) {
+	if len(end) == 1 && end[0] == 0 {
+		end = []byte{} // as etcd's own server tells its store
+	}
+	all, err := s.etcd.Server.KV().Range(ctx, key, end, mvcc.RangeOptions{CountOnly: true})
 	if err != nil {
 		return 0, 0, fmt.Errorf("count the scratch server's keys: %w", err)
 	}

@@ -1,20 +1,16 @@
-// Package verify proves backups, rung by rung: stored, hashed, opened, booted. What it finds is a proof, which is
-// appended to the backup.
+// Package verify proves backups, rung by rung: stored, hashed, opened, booted. A drill is its top rung: a restore to any
+// point that backups and log reach, timed, booted, held against what a person expects, and thrown away. What either finds
+// is a proof, which is appended to the backup.
 package verify
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/restore/child"
-	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -37,18 +33,23 @@ func Run(
 	begin := time.Now()
 	proof := repository.Proof{Format: repository.ProofFormat, Backup: b.ID, Level: r.Level, Time: begin.UTC(), By: r.By}
 	found, err := climb(ctx, c, b, keys, r, report)
-	proof.Key, proof.HashKV, proof.Revision, proof.Keys = found.Key, found.HashKV, found.Revision, found.Keys
+	found.tell(&proof)
 	proof.Seconds = time.Since(begin).Seconds()
 	proof.Verdict, proof.Finding = judge(r.Level, found, err)
 	if ctx.Err() != nil {
 		return proof, context.Cause(ctx) // no verdict of an interrupted run is worth keeping
 	}
-	kept := c.Append(ctx, proof)
-	if errors.Is(kept, storage.ErrUnsupported) { // a view of the past takes nothing in
-		report.Say(storage.Event{Stage: "verify", Level: storage.Warning, Message: fmt.Sprintf("the proof is not kept: %v", kept)})
-		kept = nil
+	return proof, errors.Join(err, keep(ctx, c, proof, report))
+}
+
+// keep appends p. A view of the past takes nothing in.
+func keep(ctx context.Context, c *repository.Cluster, p repository.Proof, report storage.Report) error {
+	err := c.Append(ctx, p)
+	if errors.Is(err, storage.ErrUnsupported) {
+		report.Say(storage.Event{Stage: "verify", Level: storage.Warning, Message: fmt.Sprintf("the proof is not kept: %v", err)})
+		return nil
 	}
-	return proof, errors.Join(err, kept)
+	return err
 }
 
 // judge tells a bad backup from one that could not be looked at: a wrong key, an absent disk or a network that is down
@@ -59,19 +60,10 @@ func judge(level repository.Level, f found, err error) (repository.Verdict, stri
 		return repository.Passed, "the sealed bytes are whole; without a key nobody knows whether they open"
 	case err == nil:
 		return repository.Passed, "no fault found"
-	case errors.Is(err, repository.ErrDamaged):
+	case errors.Is(err, repository.ErrDamaged), errors.Is(err, ErrAssertion):
 		return repository.Failed, err.Error()
 	}
 	return repository.NotRun, err.Error()
-}
-
-// found is what one climb saw.
-type found struct {
-	Key        string `json:"key,omitempty"`
-	HashKV     string `json:"hashKV,omitempty"`
-	Revision   int64  `json:"revision,omitempty"`
-	Keys       int64  `json:"keys,omitempty"`
-	sealedOnly bool
 }
 
 func climb(
@@ -83,14 +75,25 @@ func climb(
 	case repository.Hashed:
 		return hashed(ctx, c, b, keys, report)
 	}
-	dir, err := os.MkdirTemp(r.Dir, "dr-verify-*")
+	plan, err := scratchPlan(b)
 	if err != nil {
-		return found{}, fmt.Errorf("make a scratch directory: %w", err)
+		return found{}, err
 	}
-	defer os.RemoveAll(dir) // a child that dies cannot
-	var f found
-	err = child.Run(ctx, ChildVerb, job{b, r.Level, r.Source, dir}, &f, restore.Kinds, report)
+	f, err := inChild(ctx, job{Plan: plan, Level: r.Level, Source: r.Source, Hashes: memberHash(b)}, r.Dir, report)
 	return f, restore.Died(err)
+}
+
+// scratchPlan is b alone, for a member that only the scratch server will be.
+func scratchPlan(b repository.Backup) (restore.Plan, error) {
+	catalog := repository.Catalog{Cluster: b.Cluster, Backups: []repository.Backup{b}}
+	return restore.NewPlan(catalog, restore.Target{Backup: b.ID}, scratchLayout(), time.Now())
+}
+
+func memberHash(b repository.Backup) []repository.HashKV {
+	if b.HashKV == nil {
+		return nil
+	}
+	return []repository.HashKV{*b.HashKV}
 }
 
 func hashed(
@@ -112,90 +115,4 @@ func hashed(
 	defer snapshot.Close()
 	_, err = io.Copy(io.Discard, report.Follow(snapshot, storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Plain.Size}))
 	return found{Key: snapshot.Key}, err
-}
-
-// ChildVerb is the verb under which a child serves Run: see Serve.
-const ChildVerb = "verify"
-
-type job struct {
-	Backup repository.Backup `json:"backup"`
-	Level  repository.Level  `json:"level"`
-	Source restore.Source    `json:"source"`
-	Dir    string            `json:"dir"` // of its own
-}
-
-// Serve opens and boots: it is Run's other side, for the child's main.
-func Serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
-	var j job
-	if err := json.Unmarshal(input, &j); err != nil {
-		return nil, fmt.Errorf("read the job: %w", err)
-	}
-	c, keys, err := j.Source.Open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(j.Dir) // a parent that dies cannot
-	dataDir := filepath.Join(j.Dir, "data")
-	restored, err := restoreScratch(ctx, c, j.Backup, keys, dataDir, report)
-	if err != nil {
-		return nil, err
-	}
-	f := found{Key: restored.Key, HashKV: restored.HashKV, Revision: restored.Revision, Keys: restored.Keys}
-	if j.Level == repository.Booted {
-		err = boot(ctx, dataDir, j.Backup, &f, report)
-	}
-	return f, err
-}
-
-// restoreScratch restores for a member that only the scratch server will be.
-func restoreScratch(
-	ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys, dataDir string, report storage.Report,
-) (restore.Result, error) {
-	catalog := repository.Catalog{Cluster: c.Name(), Backups: []repository.Backup{b}}
-	plan, err := restore.NewPlan(catalog, restore.Target{Backup: b.ID}, restore.Layout{
-		Members: []restore.Member{{Name: scratch.Member, PeerURLs: []string{scratch.PeerURL}}},
-		Token:   "scratch", Bump: "0", AllowCorrupt: true, OldIsDead: true,
-		Into: restore.Into{Name: scratch.Member, DataDir: dataDir},
-	}, time.Now())
-	if err != nil {
-		return restore.Result{}, err
-	}
-	return restore.Run(ctx, plan, c, keys, report)
-}
-
-func boot(ctx context.Context, dataDir string, b repository.Backup, f *found, report storage.Report) error {
-	report.Say(storage.Event{Stage: "boot", Message: "starting an etcd server on the restored data"})
-	server, err := scratch.Boot(ctx, dataDir)
-	if err != nil && (ctx.Err() != nil || errors.Is(err, scratch.ErrLate)) {
-		return err
-	}
-	if err != nil {
-		return restore.Blame("boot", err.Error())
-	}
-	defer server.Close()
-	revision, keys, err := server.Count(ctx)
-	if err != nil {
-		return err
-	}
-	if revision != f.Revision || keys != f.Keys {
-		return fmt.Errorf("%w: the server has %d keys at revision %d, the database %d at %d",
-			repository.ErrDamaged, keys, revision, f.Keys, f.Revision)
-	}
-	return compareHash(server, b, f)
-}
-
-func compareHash(server *scratch.Server, b repository.Backup, f *found) error {
-	if b.HashKV == nil {
-		return nil
-	}
-	got, err := server.HashKV(b.HashKV.Revision)
-	if err != nil || got.CompactRevision != b.HashKV.CompactRevision {
-		return nil // f.HashKV says already why they cannot be compared
-	}
-	if got.Hash != b.HashKV.Hash {
-		return fmt.Errorf("%w: the booted server's HashKV at revision %d is %08x, the member said %08x",
-			repository.ErrDamaged, got.Revision, got.Hash, b.HashKV.Hash)
-	}
-	f.HashKV = fmt.Sprintf("key space proven at revision %d, on a booted server", got.Revision)
-	return nil
 }

@@ -82,6 +82,7 @@ type fixture struct {
 	cluster      *repository.Cluster
 	backup       repository.Backup
 	keys         seal.Keys
+	to           seal.Recipients
 }
 
 // store puts d, with right digests whatever is in it, into a new repository.
@@ -89,7 +90,7 @@ func store(t testing.TB, d database) fixture {
 	t.Helper()
 	f := fixture{dir: t.TempDir(), scratch: t.TempDir()}
 	keys, to := newKey(t)
-	f.keys = keys
+	f.keys, f.to = keys, to
 	bucket, err := file.Open(f.dir)
 	if err != nil {
 		t.Fatal(err)

@@ -256,7 +256,7 @@ func (b Backup) Best() (Level, time.Time) {
 		switch {
 		case p.Verdict == Passed && p.Level.Rank() >= level.Rank():
 			level, at = p.Level, p.Time
-		case p.Verdict == Failed && p.Level.Rank() <= level.Rank():
+		case p.condemns() && p.Level.Rank() <= level.Rank():
 			level, at = "", p.Time
 		}
 	}
@@ -266,8 +266,8 @@ func (b Backup) Best() (Level, time.Time) {
 // Failed is the newest proof, if it says that the backup is bad.
 func (b Backup) Failed() (Proof, bool) {
 	for _, p := range slices.Backward(b.Proofs) {
-		if p.Verdict != NotRun {
-			return p, p.Verdict == Failed
+		if !p.spares() {
+			return p, p.condemns()
 		}
 	}
 	return Proof{}, false

@@ -48,7 +48,7 @@ func (l Level) Rank() int {
 	return -1
 }
 
-// Verdict is the outcome of a verify.
+// Verdict is the outcome of a verify or a drill.
 type Verdict string
 
 // The verdicts. A check that could not be run is NotRun, never Passed.
@@ -58,7 +58,7 @@ const (
 	NotRun Verdict = "not run"
 )
 
-// Proof is what one verify found.
+// Proof is what one verify or drill found.
 type Proof struct {
 	Format   int       `json:"format"`
 	Backup   ID        `json:"backup"`
@@ -72,6 +72,7 @@ type Proof struct {
 	Revision int64     `json:"revision,omitempty"` // of the key space, as the opened database has it
 	Keys     int64     `json:"keys,omitempty"`     // in it
 	By       string    `json:"by"`                 // host and version of dr
+	Drill    *Drill    `json:"drill,omitempty"`    // nil: a verify, and no drill
 }
 
 // EncodeProof is the stored form of p.

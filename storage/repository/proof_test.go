@@ -179,6 +179,43 @@ func TestBest(t *testing.T) {
 	}
 }
 
+// TestDrills: one that fails for something else than the backup's own bytes takes nothing away from it, and hides nothing.
+func TestDrills(t *testing.T) {
+	drill := func(v repository.Verdict, blames repository.Blame, n int) repository.Proof {
+		p := proofOf(idAt(0), repository.Booted, v, n)
+		p.Drill = &repository.Drill{Target: "the newest backup", Blames: blames}
+		return p
+	}
+	verify := proofOf(idAt(0), repository.Booted, repository.Passed, 0)
+	bad := proofOf(idAt(0), repository.Hashed, repository.Failed, 0)
+	for name, c := range map[string]struct {
+		proofs []repository.Proof
+		best   repository.Level
+		failed bool
+	}{
+		"passed":                  {[]repository.Proof{drill(repository.Passed, "", 1)}, repository.Booted, false},
+		"not run":                 {[]repository.Proof{verify, drill(repository.NotRun, "", 1)}, repository.Booted, false},
+		"the backup":              {[]repository.Proof{verify, drill(repository.Failed, repository.BlameBackup, 1)}, "", true},
+		"the log":                 {[]repository.Proof{verify, drill(repository.Failed, repository.BlameLog, 1)}, repository.Booted, false},
+		"an assertion":            {[]repository.Proof{verify, drill(repository.Failed, repository.BlameAssertion, 1)}, repository.Booted, false},
+		"the log of a bad backup": {[]repository.Proof{bad, drill(repository.Failed, repository.BlameLog, 1)}, repository.Stored, true},
+	} {
+		b := repository.Backup{Manifest: manifestOf(content, noon), Proofs: c.proofs}
+		if best, _ := b.Best(); best != c.best {
+			t.Errorf("%s: the best is %q", name, best)
+		}
+		if p, failed := b.Failed(); failed != c.failed || failed && p.Verdict != repository.Failed {
+			t.Errorf("%s: failed is %v, %+v", name, failed, p)
+		}
+		if p, ok := b.LastDrill(); !ok || p.Drill == nil {
+			t.Errorf("%s: the last drill is %+v", name, p)
+		}
+	}
+	if p, ok := (repository.Backup{Proofs: []repository.Proof{verify, bad}}).LastDrill(); ok {
+		t.Errorf("a verify counts as drill: %+v", p)
+	}
+}
+
 func TestDecrypted(t *testing.T) {
 	without, with := proofOf(idAt(0), repository.Hashed, repository.Passed, 1), fullProof()
 	for name, c := range map[string]struct {

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/verify"
+	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// errNotRun: nothing was found out, whatever kept it. It hides that in the exit code: a key that is missing where drills run
+// must not look as if a backup were bad.
+var errNotRun = errors.New("the drill was not run")
+
+// drillFlags are the words of dr drill.
+type drillFlags struct {
+	to         string
+	revision   int64
+	lineage    string
+	seed       uint64
+	assertions []string
+	dir        string
+	limits     limitFlags
+	keys       keyFlags
+}
+
+func (a *app) drill() *cobra.Command {
+	f := &drillFlags{}
+	cmd := &cobra.Command{
+		Use:   "drill [ID|latest]",
+		Short: "Restore into a server that is thrown away, time it, and write down how it went",
+		Long: `drill restores the newest backup and, if there is a log, a random point of the newest recovery window; or the point that
+--to, --to-revision or an ID says. Each is fetched, checked, replayed and booted in a scratch directory, compared with what
+the members said of themselves (HashKV), held against --assert, timed, and thrown away. No cluster is asked or touched, so
+it runs on any host that reaches the repository; it needs the identity that opens the backups, and disk for a copy.
+
+A proof is appended to the backup that each restore began with: passed, failed, or not run. What a restore would go around,
+such as a damaged segment, fails here. The exit code is 0 only if all passed, 3 if one failed, and 1 if one could not run,
+also for want of the right key.`,
+		Example: `  dr drill --identity key.txt
+  dr drill --identity key.txt --assert key=/registry/namespaces/default --assert prefix=/registry/pods/:100
+  dr drill --identity key.txt --to "2h ago" --nice 19 --memory-limit 2GiB`,
+		Args: oneArg("backup"),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.to, "to", "",
+		"latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is surely not later")
+	flags.Int64Var(&f.revision, "to-revision", 0, "the state right after the request that made this revision")
+	flags.StringVar(&f.lineage, "lineage", "",
+		"with --to or --to-revision: the history to look in (default: the newest that has it)")
+	flags.Uint64Var(&f.seed, "seed", 0,
+		"draws the random point; the same seed draws the same point of the same window (default: another each time)")
+	flags.StringArrayVar(&f.assertions, "assert", nil,
+		"what the server must hold: key=KEY, or prefix=PREFIX:N for at least N keys; may be given again")
+	flags.StringVar(&f.dir, "scratch-dir", "", "where the scratch copies go (default: the system's temporary directory)")
+	f.limits.add(cmd)
+	f.keys.add(cmd, a.getenv)
+	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.signFlags(cmd, a.getenv)
+	a.store.pastFlags(cmd)
+	a.store.transferFlags(cmd)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.runDrill(cmd, f, args) }
+	return cmd
+}
+
+func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
+	now := time.Now()
+	request, err := f.request(cmd, args, now)
+	if err != nil {
+		return err
+	}
+	keys, err := f.keys.load()
+	if err != nil {
+		return err
+	}
+	c, err := a.open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if request.Source, err = a.source(a.cluster, keys); err != nil {
+		return err
+	}
+	a.warnUnsigned()
+	report, done := a.progress()
+	proofs, err := verify.Drill(cmd.Context(), c, request, now, report)
+	done()
+	if len(proofs) == 0 {
+		return err
+	}
+	doc := document.NewDrill(a.cluster, request.Seed, proofs, err)
+	notRun := func(p repository.Proof) bool { return p.Verdict == repository.NotRun }
+	if doc.Verdict == repository.NotRun && slices.ContainsFunc(proofs, notRun) {
+		err = fmt.Errorf("%w: %w", errNotRun, err)
+	}
+	return errors.Join(a.printDrill(doc), err)
+}
+
+// request is what the flags say, before anything is read.
+func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (r verify.DrillRequest, err error) {
+	r.Dir, r.By, r.Seed = f.dir, identity(), f.seed
+	if !cmd.Flags().Changed("seed") {
+		r.Seed = uint64(rand.Uint32()) // short enough to be said again
+	}
+	if r.Limits, err = f.limits.load(); err != nil {
+		return r, err
+	}
+	for _, text := range f.assertions {
+		assertion, err := verify.ParseAssertion(text)
+		if err != nil {
+			return r, usagef("--assert %w", err)
+		}
+		r.Assertions = append(r.Assertions, assertion)
+	}
+	r.Alone = len(args) > 0 && args[0] == "latest"
+	r.Targets, err = f.targets(cmd, args, now)
+	if r.Alone && len(r.Targets) > 0 {
+		return r, usagef("latest, or --to and --to-revision")
+	}
+	return r, err
+}
+
+// targets are the points that were named; none means those that a drill takes by itself.
+func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (targets []restore.Target, err error) {
+	if cmd.Flags().Changed("to") {
+		t := restore.Target{Lineage: f.lineage}
+		if f.to != "latest" {
+			if t.Time, err = when.Parse(f.to, now); err != nil {
+				return nil, usagef("--to: %w", err)
+			}
+		}
+		targets = append(targets, t)
+	}
+	if cmd.Flags().Changed("to-revision") {
+		if f.revision < 1 {
+			return nil, usagef("--to-revision is at least 1")
+		}
+		targets = append(targets, restore.Target{Lineage: f.lineage, Revision: f.revision})
+	}
+	if f.lineage != "" && len(targets) == 0 {
+		return nil, usagef("--lineage goes with --to or --to-revision")
+	}
+	id, err := parseID(args)
+	if id != "" {
+		targets = append(targets, restore.Target{Backup: id})
+	}
+	return targets, err
+}
+
+// limitFlags keep what works beside something else from taking all of its host.
+type limitFlags struct {
+	memory string
+	nice   int
+}
+
+func (f *limitFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.memory, "memory-limit", "",
+		"memory to keep to where that can be done, such as 2GiB; as GOMEMLIMIT, so mapped files do not count (default: no limit)")
+	cmd.Flags().IntVar(&f.nice, "nice", 0, "niceness of the process that restores and boots, 0 to 19: how far others go first")
+}
+
+func (f *limitFlags) load() (l child.Limits, err error) {
+	if f.nice < 0 || f.nice > 19 {
+		return l, usagef("--nice is from 0 to 19")
+	}
+	l.Nice = f.nice
+	if f.memory == "" {
+		return l, nil
+	}
+	limit, err := humanize.ParseBytes(f.memory)
+	if err != nil || limit < minMemory {
+		return l, usagef("--memory-limit %s: use a form like 2GiB, at least %s", f.memory, size(minMemory))
+	}
+	l.Memory = int64(limit)
+	return l, nil
+}
+
+const minMemory = 64 << 20 // bytes: below it a server does nothing but collect garbage
+
+func (a *app) printDrill(d document.Drill) error {
+	if a.output == "json" {
+		return a.json(document.Line{Result: d})
+	}
+	var rows [][]string
+	for _, p := range d.Proofs {
+		rto := "-"
+		if p.Drill.RTO > 0 {
+			rto = seconds(p.Drill.RTO)
+		}
+		rows = append(rows, []string{
+			string(p.Backup), p.Drill.Target, fmt.Sprint(p.Drill.Requests), string(p.Verdict), rto, verifyText(p),
+		})
+	}
+	a.table([]string{"BACKUP", "RESTORED", "REPLAYED", "VERDICT", "RTO", "FINDING"}, rows)
+	for _, p := range d.Proofs {
+		for _, assertion := range p.Drill.Assertions {
+			a.printf("%s %s: %s, found %d\n", p.Backup, assertion.Text, heldText(assertion), assertion.Found)
+		}
+	}
+	return nil
+}
+
+func heldText(a repository.Assertion) string {
+	if a.Held {
+		return "holds"
+	}
+	return "does not hold"
+}

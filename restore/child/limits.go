@@ -1,0 +1,28 @@
+package child
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// Limits are what a child may take of its host. The zero value is all of it.
+type Limits struct {
+	// Memory is how many bytes Go's runtime keeps to where it can, as GOMEMLIMIT does: it collects garbage harder, and
+	// does not fail. Pages of a database that is mapped are the kernel's, and do not count. 0: no limit.
+	Memory int64 `json:"memory,omitempty"`
+	Nice   int   `json:"nice,omitempty"` // from 0, as everybody else, to 19, the last to get a processor
+}
+
+// Apply puts this process under l: a child calls it before it works, since nobody can take a niceness back.
+func (l Limits) Apply() error {
+	if l.Memory > 0 {
+		debug.SetMemoryLimit(l.Memory)
+	}
+	if l.Nice == 0 {
+		return nil
+	}
+	if err := setNice(l.Nice); err != nil {
+		return fmt.Errorf("give this process the niceness %d: %w", l.Nice, err)
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+//go:build linux
+
+package child_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+func init() { verbs["limit"] = limit }
+
+// limited is a child's memory limit, and the niceness of its threads, each once.
+type limited struct {
+	Memory int64
+	Nice   map[int]bool
+}
+
+// limit applies what it is given, and looks at every thread, some of which are new then.
+func limit(_ context.Context, input []byte, _ storage.Report) (any, error) {
+	var l child.Limits
+	if err := json.Unmarshal(input, &l); err != nil {
+		return nil, err
+	}
+	if err := l.Apply(); err != nil {
+		return nil, err
+	}
+	var all sync.WaitGroup
+	for range 4 { // a blocked system call costs a thread
+		all.Go(func() { _ = syscall.Nanosleep(&syscall.Timespec{Nsec: 50_000_000}, nil) })
+	}
+	all.Wait()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, err
+	}
+	got := limited{Memory: debug.SetMemoryLimit(-1), Nice: map[int]bool{}}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			return nil, err
+		}
+		if raw, err := syscall.Getpriority(syscall.PRIO_PROCESS, id); err == nil {
+			got.Nice[20-raw] = true
+		}
+	}
+	return got, nil
+}
+
+func TestLimits(t *testing.T) {
+	raw, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := 20 - raw
+	for _, l := range []child.Limits{{}, {Nice: 19}, {Memory: 1 << 30}, {Memory: 1 << 30, Nice: 19}} {
+		var got limited
+		if err := child.Run(t.Context(), "limit", l, &got, kinds, nil); err != nil {
+			t.Fatal(err)
+		}
+		if want := max(own, l.Nice); len(got.Nice) != 1 || !got.Nice[want] {
+			t.Errorf("%+v: the threads have %v", l, got.Nice)
+		}
+		if (got.Memory == l.Memory) != (l.Memory > 0) {
+			t.Errorf("%+v: the limit is %d bytes", l, got.Memory)
+		}
+	}
+}

@@ -1,0 +1,7 @@
+//go:build unix && !linux
+
+package child
+
+import "syscall"
+
+func setNice(nice int) error { return syscall.Setpriority(syscall.PRIO_PROCESS, 0, nice) }

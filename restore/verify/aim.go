@@ -1,0 +1,124 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Aim says what to drill.
+type Aim struct {
+	// Targets are the points to restore. None: the newest backup and, if there is a log, a point of the newest recovery
+	// window, drawn by Seed. The same seed draws the same point as long as the window is the same.
+	Targets []restore.Target
+	Alone   bool // the newest backup alone, without a point of the log
+	Seed    uint64
+}
+
+// exercise is one restore of a drill.
+type exercise struct {
+	plan   restore.Plan
+	drill  repository.Drill    // what is known of it beforehand
+	hashes []repository.HashKV // that the member told of itself up to there, newest first
+}
+
+// plan says what a drill is to restore, without any I/O or clock of its own: the same input gives the same exercises. What
+// cannot be planned comes as an error beside them. c must have been loaded with proofs and log.
+func (a Aim) plan(c repository.Catalog, now time.Time) (exercises []exercise, all error) {
+	points, all := a.points(c)
+	for _, p := range points {
+		plan, err := restore.NewPlan(c, p.target, scratchLayout(), now)
+		if err != nil {
+			all = errors.Join(all, fmt.Errorf("drill %s: %w", p.words, err))
+			continue
+		}
+		exercises = append(exercises, newExercise(c, plan, p))
+	}
+	return exercises, all
+}
+
+// point is a target and what it is called.
+type point struct {
+	target restore.Target
+	words  string
+	seed   uint64 // that drew it
+}
+
+func (a Aim) points(c repository.Catalog) (points []point, err error) {
+	for _, t := range a.Targets {
+		points = append(points, point{target: t, words: wordsOf(t)})
+	}
+	if len(a.Targets) > 0 {
+		return points, nil
+	}
+	newest, err := c.Latest()
+	if err == nil {
+		points = append(points, point{target: restore.Target{Backup: newest.ID}, words: "the newest backup"})
+	}
+	if p, ok := a.draw(c.Windows()); ok && !a.Alone {
+		points = append(points, p)
+	}
+	return points, err
+}
+
+// draw takes any position of the newest window, each as likely as the others.
+func (a Aim) draw(windows []repository.Window) (point, bool) {
+	if len(windows) == 0 {
+		return point{}, false
+	}
+	w := windows[len(windows)-1]
+	random := rand.New(rand.NewPCG(a.Seed, 0))
+	at := w.From.Position + random.Uint64N(w.To.Position-w.From.Position+1)
+	words := fmt.Sprintf("position %d, drawn from %d to %d", at, w.From.Position, w.To.Position)
+	return point{restore.Target{Lineage: w.Lineage, Position: at}, words, a.Seed}, true
+}
+
+func wordsOf(t restore.Target) string {
+	switch {
+	case t.Backup != "":
+		return "backup " + string(t.Backup)
+	case t.Revision > 0:
+		return fmt.Sprintf("revision %d", t.Revision)
+	case !t.Time.IsZero():
+		return t.Time.UTC().Format(time.RFC3339Nano)
+	case t.Position > 0:
+		return fmt.Sprintf("position %d", t.Position)
+	}
+	return "the newest point"
+}
+
+func newExercise(c repository.Catalog, plan restore.Plan, p point) exercise {
+	e := exercise{plan: plan, drill: repository.Drill{Target: p.words, Seed: p.seed}, hashes: memberHash(*plan.Backup)}
+	if plan.Log == nil {
+		return e
+	}
+	e.drill.Lineage, e.drill.Position = plan.Log.Lineage, plan.Reach.Position
+	e.drill.NotBefore, e.drill.NotAfter = plan.Reach.NotBefore, plan.Reach.NotAfter
+	for _, l := range c.Lineages {
+		if l.ID == plan.Log.Lineage {
+			e.hashes = append(hashesOf(l, *plan.Log), e.hashes...)
+		}
+	}
+	return e
+}
+
+// hashesOf are those in the plan's segments before its end, newest first.
+func hashesOf(l repository.Lineage, log restore.Log) (hashes []repository.HashKV) {
+	for _, s := range l.Segments {
+		if s.Seq < log.First || s.Seq > log.Last {
+			continue
+		}
+		for _, h := range s.Hashes {
+			if (log.Position == 0 || h.Position <= log.Position) && (log.Revision == 0 || h.Revision <= log.Revision) {
+				hashes = append(hashes, repository.HashKV{Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash})
+			}
+		}
+	}
+	slices.Reverse(hashes)
+	return hashes
+}

@@ -1,0 +1,180 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/scratch"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// ChildVerb is the verb under which a child serves this package: see Serve.
+const ChildVerb = "verify"
+
+// job is what a child does: a restore for scratch, up to a rung.
+type job struct {
+	Plan       restore.Plan        `json:"plan"`
+	Level      repository.Level    `json:"level"`
+	Source     restore.Source      `json:"source"`
+	Dir        string              `json:"dir"`              // of its own
+	Hashes     []repository.HashKV `json:"hashes,omitempty"` // of the member, up to the plan's end, newest first
+	Assertions []Assertion         `json:"assertions,omitempty"`
+	Limits     child.Limits        `json:"limits,omitzero"`
+}
+
+// found is what a child, or whoever needs none, saw.
+type found struct {
+	Key        string                 `json:"key,omitempty"`
+	HashKV     string                 `json:"hashKV,omitempty"`
+	Revision   int64                  `json:"revision,omitempty"`
+	Keys       int64                  `json:"keys,omitempty"`
+	Replayed   *restore.Replayed      `json:"replayed,omitempty"`
+	RTO        float64                `json:"rtoSeconds,omitempty"` // until the server served
+	Steps      []repository.Step      `json:"steps,omitempty"`
+	Assertions []repository.Assertion `json:"assertions,omitempty"`
+
+	Obstacle   *restore.Obstacle `json:"obstacle,omitempty"` // in the way of a target behind the backup
+	Why        string            `json:"why,omitempty"`
+	Damaged    bool              `json:"damaged,omitempty"` // and not only missing
+	sealedOnly bool
+}
+
+func (f found) tell(p *repository.Proof) {
+	p.Key, p.HashKV, p.Revision, p.Keys = f.Key, f.HashKV, f.Revision, f.Keys
+}
+
+// scratchLayout is of one member, which is thrown away. Whether anything of the old cluster lives does not matter to it.
+func scratchLayout() restore.Layout {
+	return restore.Layout{
+		Members: []restore.Member{{Name: scratch.Member, PeerURLs: []string{scratch.PeerURL}}},
+		Token:   "scratch", Bump: "0", AllowCorrupt: true, OldIsDead: true,
+	}
+}
+
+// inChild runs j in a child, in a new directory below dir, which is gone afterwards.
+func inChild(ctx context.Context, j job, dir string, report storage.Report) (f found, err error) {
+	if j.Dir, err = os.MkdirTemp(dir, "dr-verify-*"); err != nil {
+		return found{}, fmt.Errorf("make a scratch directory: %w", err)
+	}
+	defer os.RemoveAll(j.Dir) // a child that dies cannot
+	path, err := filepath.Abs(j.Dir)
+	if err != nil {
+		return found{}, err
+	}
+	if j.Plan, err = j.Plan.Place(restore.Into{Name: scratch.Member, DataDir: filepath.Join(path, "data")}); err != nil {
+		return found{}, err
+	}
+	err = child.Run(ctx, ChildVerb, j, &f, restore.Kinds, report)
+	return f, err
+}
+
+// Serve opens and boots: it is the other side of Run and of Drill, for the child's main.
+func Serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
+	begin := time.Now()
+	var j job
+	if err := json.Unmarshal(input, &j); err != nil {
+		return nil, fmt.Errorf("read the job: %w", err)
+	}
+	defer os.RemoveAll(j.Dir) // a parent that dies cannot
+	if err := j.Limits.Apply(); err != nil {
+		return nil, err
+	}
+	c, keys, err := j.Source.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if j.Plan.Log != nil {
+		debug.SetGCPercent(200) // as a restore in earnest does: its time is to be told from this one's
+	}
+	restored, err := restore.Run(ctx, j.Plan, c, keys, report)
+	if o, ok := errors.AsType[*restore.ObstacleError](err); ok && j.Plan.Log != nil {
+		return found{Obstacle: &o.Obstacle, Why: o.Error(), Damaged: errors.Is(err, repository.ErrDamaged)}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := foundIn(restored)
+	if j.Level == repository.Booted {
+		err = f.boot(ctx, j, begin, report)
+	}
+	return f, err
+}
+
+func foundIn(r restore.Result) found {
+	f := found{Key: r.Key, HashKV: r.HashKV, Revision: r.Revision, Keys: r.Keys, Replayed: r.Replayed}
+	if r.Replayed != nil {
+		f.HashKV = r.Replayed.Proven
+	}
+	for _, p := range r.Phases {
+		f.Steps = append(f.Steps, repository.Step{Stage: p.Stage, Seconds: p.Seconds})
+	}
+	return f
+}
+
+// step times one step of f.
+func (f *found) step(stage, message string, report storage.Report, do func() error) error {
+	report.Say(storage.Event{Stage: stage, Message: message})
+	begin := time.Now()
+	err := do()
+	f.Steps = append(f.Steps, repository.Step{Stage: stage, Seconds: time.Since(begin).Seconds()})
+	return err
+}
+
+// boot boots what was restored, compares, and throws it away.
+func (f *found) boot(ctx context.Context, j job, begin time.Time, report storage.Report) error {
+	var server *scratch.Server
+	err := f.step("boot", "starting an etcd server on the restored data", report, func() (err error) {
+		server, err = scratch.Boot(ctx, filepath.Join(j.Dir, "data"))
+		return err
+	})
+	if err != nil && (ctx.Err() != nil || errors.Is(err, scratch.ErrLate)) {
+		return err
+	}
+	if err != nil {
+		return restore.Blame("boot", err.Error())
+	}
+	defer server.Close()
+	f.RTO = time.Since(begin).Seconds()
+	err = f.step("compare", "comparing what it serves", report, func() error { return f.compare(ctx, server, j.Hashes) })
+	if err != nil || len(j.Assertions) == 0 {
+		return err
+	}
+	return f.step("assert", "evaluating the assertions", report, func() (err error) {
+		f.Assertions, err = evaluate(ctx, server, j.Assertions)
+		return err
+	})
+}
+
+// compare holds what the server serves against what was restored, and against what the member said.
+func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []repository.HashKV) error {
+	revision, keys, err := server.Count(ctx)
+	if err != nil {
+		return err
+	}
+	if revision != f.Revision || keys != f.Keys {
+		return fmt.Errorf("%w: the server has %d keys at revision %d, the database %d at %d",
+			repository.ErrDamaged, keys, revision, f.Keys, f.Revision)
+	}
+	for _, want := range hashes {
+		got, err := server.HashKV(want.Revision)
+		if err != nil || got.CompactRevision != want.CompactRevision {
+			continue // f.HashKV says already why they cannot be compared
+		}
+		if got.Hash != want.Hash {
+			return fmt.Errorf("%w: the booted server's HashKV at revision %d is %08x, the member said %08x",
+				repository.ErrDamaged, got.Revision, got.Hash, want.Hash)
+		}
+		f.HashKV = fmt.Sprintf("key space proven at revision %d, on a booted server", got.Revision)
+		return nil
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// DrillRequest says what to drill, with what, and what to expect of it.
+type DrillRequest struct {
+	Aim
+	Assertions []Assertion
+	Source     restore.Source // for the child that restores; without the key that opens the backup no drill can run
+	Dir        string         // where the scratch copies go; "": the system's temporary directory
+	By         string         // host and version of dr, for the proofs
+	Limits     child.Limits   // of that child
+}
+
+// Drill restores what r aims at, one point after the other, each into a scratch server that is thrown away, and appends a
+// proof to the backup that it began with. The proofs are valid in any case; the error says why what was aimed at is bad, or
+// could not be drilled. It goes around nothing: what a restore in earnest would go around is a finding here. now is when a
+// person asked, for the plan's words.
+func Drill(
+	ctx context.Context, c *repository.Cluster, r DrillRequest, now time.Time, report storage.Report,
+) (proofs []repository.Proof, all error) {
+	catalog, err := c.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+	if err != nil {
+		return nil, err
+	}
+	exercises, all := r.plan(catalog, now)
+	for _, e := range exercises {
+		proof, err := e.run(ctx, c, r, report)
+		proofs, all = append(proofs, proof), errors.Join(all, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return proofs, all
+}
+
+func (e exercise) run(
+	ctx context.Context, c *repository.Cluster, r DrillRequest, report storage.Report,
+) (repository.Proof, error) {
+	begin := time.Now()
+	report.Say(storage.Event{Stage: "drill", Object: string(e.plan.Backup.ID), Message: "restoring " + e.drill.Target})
+	j := job{Plan: e.plan, Level: repository.Booted, Source: r.Source, Hashes: e.hashes, Assertions: r.Assertions, Limits: r.Limits}
+	found, err := inChild(ctx, j, r.Dir, report)
+	blames := blame(e.plan, found, err)
+	err = errors.Join(restore.Died(err), found.obstacle(), unmet(found.Assertions)) // one of them at most
+	proof := repository.Proof{
+		Format: repository.ProofFormat, Backup: e.plan.Backup.ID, Level: repository.Booted, Time: begin.UTC(), By: r.By,
+		Seconds: time.Since(begin).Seconds(), Drill: &e.drill,
+	}
+	found.tell(&proof)
+	found.tellDrill(proof.Drill)
+	proof.Verdict, proof.Finding = judge(repository.Booted, found, err)
+	if proof.Verdict == repository.Failed {
+		proof.Drill.Blames = blames
+	}
+	if ctx.Err() != nil {
+		return proof, context.Cause(ctx) // as in Run
+	}
+	if err != nil {
+		err = fmt.Errorf("drill %s: %w", e.drill.Target, err)
+	}
+	return proof, errors.Join(err, keep(ctx, c, proof, report))
+}
+
+func (f found) tellDrill(d *repository.Drill) {
+	d.RTO, d.Steps, d.Assertions = f.RTO, f.Steps, f.Assertions
+	if f.Replayed != nil {
+		d.Position, d.Requests, d.Replay = f.Replayed.Position, f.Replayed.Requests, f.Replayed.Proven
+	}
+}
+
+// obstacle is what stood in the way, as restore would have said it.
+func (f found) obstacle() error {
+	if f.Obstacle == nil {
+		return nil
+	}
+	kind := repository.ErrNotFound
+	if f.Damaged {
+		kind = repository.ErrDamaged
+	}
+	return restore.Obstructed(*f.Obstacle, told{f.Why, kind})
+}
+
+// told is an error of the child: its words and its kind.
+type told struct {
+	words string
+	kind  error
+}
+
+func (t told) Error() string { return t.words }
+func (t told) Unwrap() error { return t.kind }
+
+// blame says where a fault lies, if err is one: with a backup alone there is nothing else, and a child that dies before
+// anything is replayed has seen nothing else.
+func blame(p restore.Plan, f found, err error) repository.Blame {
+	dead, died := errors.AsType[*child.DiedError](err)
+	switch {
+	case err == nil && f.Obstacle == nil:
+		return repository.BlameAssertion
+	case p.Log == nil, f.Obstacle != nil && f.Obstacle.Base, died && (dead.Stage == "check" || dead.Stage == "prove"):
+		return repository.BlameBackup
+	}
+	return repository.BlameLog
+}

@@ -1,0 +1,259 @@
+package verify_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/verify"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+const (
+	lineage   = "000000000000000000000000000000a0"
+	logged    = 10 // revisions in a segment, each of a new key
+	logEndsAt = 2 * logged
+)
+
+// log stores two segments of a watch behind the backup. change may alter what is in them.
+func (f fixture) log(t testing.TB, change func(position uint64, r *pb.InternalRaftRequest)) {
+	t.Helper()
+	previous := ""
+	for seq := range uint64(2) {
+		first := uint64(f.backup.Revision) + seq*logged + 1
+		records := puts(t, seq, first, change)
+		last := records[len(records)-1]
+		sum := sha256.Sum256(last.Data)
+		asked := f.backup.Started.Add(time.Duration(seq+1) * time.Minute)
+		m := segment.Mark{Position: last.Position, Revision: int64(last.Position), Interval: segment.Interval{NotBefore: asked, NotAfter: asked}}
+		h := segment.Header{
+			Cluster: clusterName, Lineage: lineage, Seq: seq + 1, Previous: previous, First: first, Last: last.Position,
+			End:    segment.End{Position: last.Position, Digest: hex.EncodeToString(sum[:])},
+			Source: segment.Watch, ClusterID: "cafe", Member: "a", ServerVersion: "3.7.3", Writer: "test", Written: asked, DRVersion: "test",
+			Marks: []segment.Mark{m},
+		}
+		encoded, err := segment.Encode(h, records, f.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.cluster.StoreSegment(t.Context(), encoded); err != nil {
+			t.Fatal(err)
+		}
+		previous = encoded.Digest
+	}
+}
+
+func puts(t testing.TB, seq, first uint64, change func(uint64, *pb.InternalRaftRequest)) (records []segment.Record) {
+	t.Helper()
+	for n := range uint64(logged) {
+		request := &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: fmt.Appendf(nil, "logged/%d/%d", seq, n), Value: []byte("value")}}
+		change(first+n, request)
+		data, err := proto.Marshal(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, segment.Record{Kind: segment.Change, Position: first + n, Data: data})
+	}
+	return records
+}
+
+func asItIs(uint64, *pb.InternalRaftRequest) {}
+
+// drill drills, and checks what holds whatever comes out: the returned proofs are stored, and no scratch copy is left.
+func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]repository.Proof, error) {
+	t.Helper()
+	r := verify.DrillRequest{Aim: aim, Source: f.request(repository.Booted).Source, Dir: f.scratch, By: "host, dr test"}
+	for _, text := range assertions {
+		a, err := verify.ParseAssertion(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Assertions = append(r.Assertions, a)
+	}
+	before := f.proofs(t)
+	proofs, err := verify.Drill(t.Context(), f.cluster, r, time.Now(), nil)
+	if diff := cmp.Diff(append(before, proofs...), f.proofs(t)); diff != "" {
+		t.Errorf("stored is, against what was returned: %s", diff)
+	}
+	f.wantNoScratch(t)
+	return proofs, err
+}
+
+// one is drill for a single point.
+func (f fixture) one(t testing.TB, target restore.Target, assertions ...string) (repository.Proof, error) {
+	t.Helper()
+	proofs, err := f.drill(t, verify.Aim{Targets: []restore.Target{target}}, assertions...)
+	if len(proofs) != 1 {
+		t.Fatalf("proofs %+v, error %v", proofs, err)
+	}
+	return proofs[0], err
+}
+
+func TestDrillOfABackup(t *testing.T) {
+	d := good(t)
+	f := store(t, d)
+	proofs, err := f.drill(t, verify.Aim{}, "key=key-0000", fmt.Sprintf("prefix=key-:%d", keyCount), "prefix=:1")
+	if err != nil || len(proofs) != 1 { // there is no log
+		t.Fatalf("proofs %+v, error %v", proofs, err)
+	}
+	p := proofs[0]
+	want := fmt.Sprintf("key space proven at revision %d, on a booted server", d.hash.Revision)
+	if p.Verdict != repository.Passed || p.Level != repository.Booted || p.HashKV != want || p.Keys != keyCount || p.Drill.RTO <= 0 ||
+		p.Drill.RTO > p.Seconds || p.Drill.Blames != "" {
+		t.Errorf("proof %+v, %+v", p, p.Drill)
+	}
+	found := []repository.Assertion{
+		{Text: "key=key-0000", Held: true, Found: 1}, {Text: "prefix=key-:200", Held: true, Found: keyCount}, {Text: "prefix=:1", Held: true, Found: keyCount},
+	}
+	if diff := cmp.Diff(found, p.Drill.Assertions); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Each end of the window, what is right behind either, and a drawn point.
+func TestDrillOfALog(t *testing.T) {
+	f := store(t, good(t))
+	f.log(t, asItIs)
+	for _, behind := range []int64{0, 1, logged, logged + 1, logEndsAt} {
+		at := f.backup.Revision + behind
+		p, err := f.one(t, restore.Target{Lineage: lineage, Position: uint64(at)}, fmt.Sprintf("prefix=key-:%d", keyCount))
+		if err != nil || p.Revision != at || p.Keys != keyCount+behind || p.Drill.Requests != int(behind) || p.Drill.Position != uint64(at) ||
+			p.Drill.Lineage != lineage || !strings.HasSuffix(p.HashKV, "on a booted server") {
+			t.Errorf("%d behind: proof %+v, %+v, error %v", behind, p, p.Drill, err)
+		}
+	}
+	proofs, err := f.drill(t, verify.Aim{Seed: 3})
+	if err != nil || len(proofs) != 2 || proofs[0].Drill.Seed != 0 || proofs[1].Drill.Seed != 3 || proofs[1].Revision != int64(proofs[1].Drill.Position) {
+		t.Errorf("proofs %+v, error %v", proofs, err)
+	}
+	if proofs, err := f.drill(t, verify.Aim{Alone: true}); err != nil || len(proofs) != 1 || proofs[0].Drill.Lineage != "" {
+		t.Errorf("alone: proofs %+v, error %v", proofs, err)
+	}
+}
+
+// A log that gives something else than what the member had told is to blame itself, and the backup is as good as it was.
+func TestDrillFindsAWrongLog(t *testing.T) {
+	f := store(t, good(t))
+	f.log(t, func(position uint64, r *pb.InternalRaftRequest) {
+		if position == uint64(f.backup.Revision)+logged+4 {
+			r.Put, r.DeleteRange = nil, &pb.DeleteRangeRequest{Key: []byte("nothing")}
+		}
+	})
+	p, err := f.one(t, restore.Target{})
+	if !errors.Is(err, repository.ErrDamaged) || p.Verdict != repository.Failed || p.Drill.Blames != repository.BlameLog {
+		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
+	}
+	f.wantBlamed(t, false)
+}
+
+func (f fixture) wantBlamed(t testing.TB, want bool) {
+	t.Helper()
+	b := f.backup
+	b.Proofs = f.proofs(t)
+	if _, failed := b.Failed(); failed != want {
+		t.Errorf("the backup counts as failed: %v; proofs %+v", failed, b.Proofs)
+	}
+}
+
+func TestDrillFindsABadBackup(t *testing.T) {
+	d := good(t)
+	d.hash.Hash++
+	for what, target := range map[string]restore.Target{"alone": {}, "below a log": {Lineage: lineage}} {
+		f := store(t, d)
+		if target.Lineage != "" {
+			f.log(t, asItIs)
+		}
+		p, err := f.one(t, target)
+		if !errors.Is(err, repository.ErrDamaged) || p.Verdict != repository.Failed || p.Drill.Blames != repository.BlameBackup {
+			t.Errorf("%s: proof %+v, %+v, error %v", what, p, p.Drill, err)
+		}
+		f.wantBlamed(t, true)
+	}
+}
+
+func TestDrillOfAnAssertionThatDoesNotHold(t *testing.T) {
+	f := store(t, good(t))
+	p, err := f.one(t, restore.Target{}, "key=absent", "key=key-0000", "prefix=key-:201")
+	if !errors.Is(err, verify.ErrAssertion) || p.Verdict != repository.Failed || p.Drill.Blames != repository.BlameAssertion || p.Drill.RTO <= 0 ||
+		p.Finding != "an assertion does not hold: key=absent, found 0; prefix=key-:201, found 200" {
+		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
+	}
+	f.wantBlamed(t, false)
+}
+
+func TestDrillWithoutAKey(t *testing.T) {
+	f := store(t, good(t))
+	f.keys, _ = newKey(t)
+	p, err := f.one(t, restore.Target{})
+	if err == nil || p.Verdict != repository.NotRun || p.Drill.Blames != "" {
+		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
+	}
+}
+
+// As with a verify, a child that is killed says nothing, and one that dies by itself does.
+func TestDrillOfADeadChild(t *testing.T) {
+	f := store(t, good(t))
+	f.log(t, asItIs)
+	for what, want := range map[string]repository.Blame{
+		"kill prove": "", "kill replay": "", "kill boot": "", "panic fetch": "",
+		"panic check": repository.BlameBackup, "panic replay": repository.BlameLog, "panic boot": repository.BlameLog,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Setenv(accident, what)
+			p, err := f.one(t, restore.Target{})
+			verdict := repository.Failed
+			if want == "" {
+				verdict = repository.NotRun
+			}
+			_, stage, _ := strings.Cut(what, " ")
+			if err == nil || p.Verdict != verdict || p.Drill.Blames != want || !strings.Contains(p.Finding, "at stage "+stage) {
+				t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
+			}
+		})
+	}
+}
+
+func TestDrillInterruptedLeavesNoProof(t *testing.T) {
+	f := store(t, good(t))
+	r := verify.DrillRequest{Source: f.request(repository.Booted).Source, Dir: f.scratch}
+	for _, stage := range []string{"drill", "fetch", "boot", "compare"} {
+		stop := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err := verify.Drill(ctx, f.cluster, r, time.Now(), func(e storage.Event) {
+			if e.Stage == stage {
+				cancel(stop)
+			}
+		})
+		if !errors.Is(err, stop) {
+			t.Errorf("at %s: error %v", stage, err)
+		}
+		f.wantNoScratch(t)
+	}
+	if proofs := f.proofs(t); len(proofs) > 0 {
+		t.Errorf("proofs %+v", proofs)
+	}
+}
+
+// A child under limits does the same.
+func TestDrillWithLimits(t *testing.T) {
+	f := store(t, good(t))
+	r := verify.DrillRequest{Source: f.request(repository.Booted).Source, Dir: f.scratch, Limits: child.Limits{Memory: 256 << 20, Nice: 3}}
+	proofs, err := verify.Drill(t.Context(), f.cluster, r, time.Now(), nil)
+	if err != nil || len(proofs) != 1 || proofs[0].Verdict != repository.Passed {
+		t.Errorf("proofs %+v, error %v", proofs, err)
+	}
+}

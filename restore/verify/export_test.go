@@ -1,0 +1,25 @@
+package verify
+
+import (
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Exercise is what a test of a drill's plan looks at.
+type Exercise struct {
+	Plan   restore.Plan
+	Drill  repository.Drill
+	Hashes []repository.HashKV
+}
+
+// PlanDrill is the pure part of Drill.
+func PlanDrill(a Aim, c repository.Catalog, now time.Time) ([]Exercise, error) {
+	planned, err := a.plan(c, now)
+	var exercises []Exercise
+	for _, e := range planned {
+		exercises = append(exercises, Exercise{e.plan, e.drill, e.hashes})
+	}
+	return exercises, err
+}

@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/agent"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// drill runs dr drill, which has to end with the exit code, and to leave no scratch copy.
+func (j job) drill(t *testing.T, code int, args ...string) document.Drill {
+	t.Helper()
+	scratch := t.TempDir()
+	out := command.Run(t, j.env, append([]string{"drill", "-o", "json", "--scratch-dir", scratch}, args...)...)
+	if out.Code != code {
+		t.Errorf("dr drill %q: exit code %d, want %d\n%s%s", args, out.Code, code, out.Stdout, out.Stderr)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("dr drill %q left %v, %v", args, left, err)
+	}
+	var drill struct{ Result document.Drill }
+	for line := range strings.Lines(out.Stdout) {
+		if strings.HasPrefix(line, `{"result"`) {
+			if err := json.Unmarshal([]byte(line), &drill); err != nil {
+				t.Fatalf("dr drill: %v\n%s", err, line)
+			}
+		}
+	}
+	return drill.Result
+}
+
+// drilled is a log with a backup before it, and another one at its end.
+func drilled(t *testing.T, j job, version string) {
+	t.Helper()
+	source := servers.Start(t, servers.Options{Version: version})
+	client := source.Client(t)
+	a := j.archiving(t, source, 0, "--hash-every", "1s")
+	j.firstWindow(t, client, a)
+	for i := range 3 {
+		putKeys(t, client, fmt.Sprintf("key/%d/", i), 50)
+		agent.CatchUp(t, a)
+	}
+	command.Must(t, j.env, append([]string{"backup"}, reach(source)...)...)
+	putKeys(t, client, "last/", 50)
+	agent.CatchUp(t, a)
+	a.Stop(t)
+	source.StopAll(t)
+}
+
+// The newest backup and any point of the log are restored, booted and compared, from members of the oldest and the newest
+// version; what is expected and not there, or cannot be opened, is never green.
+func TestDrillEveryVersion(t *testing.T) {
+	skipShort(t)
+	for _, version := range []string{servers.Versions[0], servers.Versions[len(servers.Versions)-1]} {
+		t.Run(version, func(t *testing.T) {
+			j := newJob(t)
+			drilled(t, j, version)
+			j.drillsPass(t)
+			j.drillsAssert(t)
+			j.drillsNeedAKey(t)
+			j.drillsShow(t)
+		})
+	}
+}
+
+func (j job) drillsPass(t *testing.T) {
+	t.Helper()
+	d := j.drill(t, 0, "--seed", "7", "--nice", "5", "--memory-limit", "1GiB")
+	if d.Verdict != repository.Passed || d.Seed != 7 || len(d.Proofs) != 2 {
+		t.Fatalf("the drill %+v", d)
+	}
+	alone, random := d.Proofs[0], d.Proofs[1]
+	if alone.Drill.RTO <= 0 || alone.Drill.Requests != 0 || alone.Drill.Target != "the newest backup" ||
+		!strings.HasSuffix(alone.HashKV, "on a booted server") {
+		t.Errorf("of the backup: %+v, %+v", alone, alone.Drill)
+	}
+	if random.Drill.RTO <= 0 || random.Drill.Lineage == "" || random.Drill.Seed != 7 || random.Revision == 0 {
+		t.Errorf("of the random point: %+v, %+v", random, random.Drill)
+	}
+	if stages := stagesOf(alone); stages != "ask fetch check prove build rename boot compare" {
+		t.Errorf("the steps are %s", stages)
+	}
+	again := j.drill(t, 0, "--seed", "7").Proofs[1]
+	if again.Drill.Position != random.Drill.Position || again.Revision != random.Revision || again.Backup != random.Backup {
+		t.Errorf("the same seed: %+v, %+v, first %+v, %+v", again, again.Drill, random, random.Drill)
+	}
+}
+
+func stagesOf(p repository.Proof) string {
+	var stages []string
+	for _, s := range p.Drill.Steps {
+		stages = append(stages, s.Stage)
+	}
+	return strings.Join(stages, " ")
+}
+
+func (j job) drillsAssert(t *testing.T) {
+	t.Helper()
+	d := j.drill(t, 0, "--to", "latest", "--assert", "key=key/0/0", "--assert", "prefix=key/:150", "--assert", "prefix=last/:50")
+	if last := d.Proofs[0]; len(d.Proofs) != 1 || last.Drill.Requests < 50 || len(last.Drill.Assertions) != 3 ||
+		last.Drill.Assertions[1].Found != 150 || !strings.Contains(stagesOf(last), "prove replay build") {
+		t.Errorf("the end of the log: %+v, %+v", last, last.Drill)
+	}
+	d = j.drill(t, 3, "latest", "--assert", "key=key/0/0", "--assert", "prefix=last/:1")
+	p := d.Proofs[0]
+	if d.Verdict != repository.Failed || p.Drill.Blames != repository.BlameAssertion || p.Finding != "an assertion does not hold: prefix=last/:1, found 0" ||
+		!p.Drill.Assertions[0].Held || p.Drill.Assertions[1].Held || p.Drill.RTO <= 0 {
+		t.Errorf("of what is not there yet: %+v, %+v", p, p.Drill)
+	}
+}
+
+// A key that is missing says nothing of the backup.
+func (j job) drillsNeedAKey(t *testing.T) {
+	t.Helper()
+	j.env = append(slices.Clone(j.env), "DR_IDENTITY=")
+	d := j.drill(t, 1)
+	if d.Verdict != repository.NotRun || len(d.Proofs) != 2 || d.Proofs[0].Verdict != repository.NotRun || d.Proofs[1].Drill.RTO != 0 {
+		t.Errorf("without a key: %+v", d)
+	}
+}
+
+// Whoever is killed leaves nothing of the copy, which holds every secret of the cluster, and no proof.
+func TestDrillKilledLeavesNothing(t *testing.T) {
+	skipShort(t)
+	j := newJob(t)
+	drilled(t, j, servers.Versions[len(servers.Versions)-1])
+	for _, stage := range []string{"fetch", "replay", "boot"} {
+		scratch := t.TempDir()
+		cmd := command.Command(t, j.env, "drill", "--to", "latest", "-o", "json", "--scratch-dir", scratch)
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for lines := bufio.NewScanner(stdout); lines.Scan() && !strings.Contains(lines.Text(), fmt.Sprintf(`"stage":%q`, stage)); {
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			left, err := os.ReadDir(scratch)
+			if err == nil && len(left) == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("killed at %s it left %v, %v", stage, left, err)
+			}
+		}
+	}
+	list, _ := j.list(t)
+	for _, b := range list.Backups {
+		if len(b.Proofs) > 0 {
+			t.Errorf("proofs %+v", b.Proofs)
+		}
+	}
+}
+
+// What was drilled stands with the backup, and no assertion or missing key is held against it.
+func (j job) drillsShow(t *testing.T) {
+	t.Helper()
+	list, _ := j.list(t)
+	if b := list.Backups[0]; b.Proven != repository.Booted || len(b.Proofs) < 4 {
+		t.Errorf("listed is %s, %+v", b.Proven, b.Proofs)
+	}
+	out := command.Must(t, j.env, "list")
+	if !strings.Contains(out, "booted, ") || !strings.Contains(out, "; drill not run, ") {
+		t.Errorf("dr list:\n%s", out)
+	}
+	if out := command.Must(t, j.env, "show"); !strings.Contains(out, "drill: the newest backup, served after ") {
+		t.Errorf("dr show:\n%s", out)
+	}
+}
+
+// A segment that is damaged, where a restore would look for another way, is what a drill is there to find. The backup below
+// it is as good as before.
+func TestDrillFindsADamagedSegment(t *testing.T) {
+	skipShort(t)
+	j := newJob(t)
+	drilled(t, j, servers.Versions[len(servers.Versions)-1])
+	all := segments(t, j)
+	path := filepath.Join(j.repo, all[len(all)-1].file)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-100] ^= 1
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := j.drill(t, 3, "--to", "latest")
+	if len(d.Proofs) != 1 {
+		t.Fatalf("the drill %+v", d)
+	}
+	p := d.Proofs[0]
+	if d.Verdict != repository.Failed || p.Drill.Blames != repository.BlameLog || !strings.Contains(p.Finding, "damaged") || p.Drill.RTO != 0 {
+		t.Errorf("proof %+v, %+v", p, p.Drill)
+	}
+	list, _ := j.list(t)
+	if b := list.Backups[0]; b.Proven != repository.Stored {
+		t.Errorf("the backup itself is %q", b.Proven)
+	}
+	if d := j.drill(t, 0, "latest"); d.Verdict != repository.Passed {
+		t.Errorf("the backup alone: %+v", d)
+	}
+}
