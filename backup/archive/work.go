@@ -20,7 +20,7 @@ type work struct {
 
 	next      segment.Header // of the next segment, as far as it is known: lineage, seq, previous, reason, after
 	stored    segment.End    // everything up to here is
-	lastMark  segment.Mark   // the newest that is stored
+	lastMark  segment.Mark   // the newest that was cut
 	unindexed []repository.Segment
 
 	pending  pending
