@@ -547,7 +547,7 @@ func written(t *testing.T, client *clientv3.Client, key, value string) int64 {
 // compacted anything.
 func TestFindDamage(t *testing.T) {
 	skipShort(t)
-	p := record(t)
+	p := record(t, newJob(t))
 	seen := watching(t, p.client)
 	last := written(t, p.client, "behind the log", "")
 	all := seen.upTo(t, last)

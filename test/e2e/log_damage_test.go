@@ -75,10 +75,10 @@ type tape struct {
 	foreign job
 }
 
-func record(t *testing.T) *tape {
+func record(t *testing.T, j job) *tape {
 	t.Helper()
 	source := servers.Start(t, servers.Options{})
-	p := &tape{job: newJob(t), client: source.Client(t)}
+	p := &tape{job: j, client: source.Client(t)}
 	p.foreign = p.job
 	p.foreign.repo = filepath.Join(t.TempDir(), "foreign")
 	p.foreign.env = append(slices.Clone(p.env), "DR_REPO=file://"+p.foreign.repo)
@@ -195,7 +195,11 @@ func (p *tape) only(t *testing.T, j job, seq uint64) {
 // restored only if that is what was asked for.
 func TestLogDamage(t *testing.T) {
 	skipShort(t)
-	p := record(t)
+	fromEach(t, logDamage)
+}
+
+func logDamage(t *testing.T, j job) {
+	p := record(t, j)
 	behind := p.backup + 2 // a segment behind the newer backup
 	t.Run("newest backup", func(t *testing.T) {
 		for _, damage := range []func([]byte) []byte{cut, flip} {
@@ -332,7 +336,7 @@ func (p *tape) rewritten(t *testing.T, previous string) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if record.Kind == segment.Request {
+		if record.Kind == segment.Request || record.Kind == segment.Change {
 			record.Data = bytes.Clone(record.Data)
 			requests = append(requests, record)
 		}
