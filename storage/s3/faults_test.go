@@ -408,3 +408,25 @@ func TestCutDownload(t *testing.T) {
 	retried := storage.WithRetry(b, storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: time.Millisecond})
 	wantContent(t, retried, "key", p)
 }
+
+// TestCutWithinASmallObject: a connection that ends within an object which is sent in one request leaves none, wherever it
+// ends. A TLS record has 16 KiB.
+func TestCutWithinASmallObject(t *testing.T) {
+	server := objectstores.S3(t)
+	bucket := server.Bucket(t)
+	direct := open(t, config(t, server, bucket))
+	p := content(1, 60_000)
+	for _, checksums := range []s3.Checksums{s3.ChecksumsAuto, s3.ChecksumsSupported} {
+		for at := int64(2_000); at < 64_000; at += 4_000 {
+			proxy := objectstores.NewProxy(t, server.Endpoint)
+			c := config(t, server.Through(proxy), bucket)
+			c.Checksums = checksums
+			b := open(t, c)
+			proxy.CutAfter(at, objectstores.ToServer)
+			key := fmt.Sprint("cut/", checksums, at)
+			_, err := b.Put(within(t), key, bytes.NewReader(p), storage.PutOptions{})
+			proxy.Clear()
+			settled(t, direct, key, p, err)
+		}
+	}
+}

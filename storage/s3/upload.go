@@ -33,7 +33,7 @@ func (u *upload) Part(ctx context.Context, n int, content []byte) error {
 	number := int32(n)
 	out, err := u.b.client.UploadPart(ctx, &s3.UploadPartInput{
 		Bucket: &u.b.name, Key: &u.key, UploadId: u.uploadID, PartNumber: &number, Body: body,
-		ChecksumAlgorithm: u.algorithm(),
+		ChecksumAlgorithm: u.algorithm(), ChecksumCRC32C: u.checksum(content),
 	})
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -80,7 +80,7 @@ func (u *upload) settle(ctx context.Context, cause error) (storage.Object, error
 	defer cancel()
 	// What fails here is tried again, and told, by whoever called Commit.
 	_ = u.Abort(aborting)
-	return u.putting.settle(ctx, cause)
+	return u.putting.settle(ctx, cause, u.size)
 }
 
 // afterwards are the pauses before an upload that was aborted is looked for again.
