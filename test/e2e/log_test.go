@@ -58,13 +58,18 @@ func (j job) firstWindow(t *testing.T, client *clientv3.Client, agents ...*agent
 // untilWindows waits until so many recovery windows are listed: the backup that a log needs is taken beside it.
 func (j job) untilWindows(t *testing.T, n int) document.List {
 	t.Helper()
+	return j.untilListed(t, fmt.Sprint(n, " windows"), func(l document.List) bool { return len(l.Windows) >= n })
+}
+
+func (j job) untilListed(t *testing.T, what string, ok func(document.List) bool) document.List {
+	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		list, out := j.list(t)
-		if len(list.Windows) >= n {
+		if ok(list) {
 			return list
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d windows are listed, want %d:\n%s%s", len(list.Windows), n, out.Stdout, out.Stderr)
+			t.Fatalf("not listed: %s\n%s%s", what, out.Stdout, out.Stderr)
 		}
 	}
 }
