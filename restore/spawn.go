@@ -96,7 +96,7 @@ func Spawn(ctx context.Context, p Plan, s Source, report storage.Report) (Result
 		removeDead(p)
 		return Result{}, asObstacle(p, Died(err))
 	}
-	return a.Result, a.err()
+	return a.Result, Told(a.Obstacle, a.Why, a.Damaged)
 }
 
 // answer is what the child says: a result, or an obstacle, whose details an error would lose on its way.
@@ -107,15 +107,17 @@ type answer struct {
 	Damaged  bool      `json:"damaged,omitempty"` // and not only missing
 }
 
-func (a answer) err() error {
-	if a.Obstacle == nil {
+// Told is the error of an obstacle that a child tells of, with its words and whether something is damaged or only missing;
+// nil without one.
+func Told(o *Obstacle, why string, damaged bool) error {
+	if o == nil {
 		return nil
 	}
 	kind := repository.ErrNotFound
-	if a.Damaged {
+	if damaged {
 		kind = repository.ErrDamaged
 	}
-	return &ObstacleError{*a.Obstacle, told{a.Why, kind}}
+	return &ObstacleError{*o, told{why, kind}}
 }
 
 // told is an error of the child: its words and its kind.

@@ -41,7 +41,7 @@ func (w *work) broken(err error) error {
 }
 
 // isBreach: trying the same again does not help.
-func (w *work) isBreach(err error) bool {
+func isBreach(err error) bool {
 	_, isGap := errors.AsType[*wal.GapError](err)
 	_, isCompacted := errors.AsType[*watch.GapError](err)
 	_, isJump := errors.AsType[*watch.JumpError](err)

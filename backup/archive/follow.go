@@ -39,12 +39,12 @@ func (w *work) follow(ctx context.Context) error {
 // goOnAgain takes up again what only has broken off, while something waits for the store: this turn may last for long yet,
 // and the cluster compacts meanwhile.
 func (w *work) goOnAgain(ctx context.Context) {
-	if w.cannotGoOn == nil || len(w.queue) == 0 || w.isBreach(w.cannotGoOn) || time.Since(w.triedAgain) < 2*firstWait {
+	if w.cannotGoOn == nil || len(w.queue) == 0 || isBreach(w.cannotGoOn) || time.Since(w.triedAgain) < 2*firstWait {
 		return
 	}
 	w.triedAgain = time.Now()
 	err := w.source.goOn(ctx, w.pending.end)
-	if err == nil || w.isBreach(err) {
+	if err == nil || isBreach(err) {
 		w.cannotGoOn = err
 	}
 }

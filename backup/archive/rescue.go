@@ -42,14 +42,11 @@ func (a *archiver) storeSpooled(ctx context.Context, s repository.Segment) error
 	if err != nil { // nothing that ends the agent: the next turn finds out what is still good for something
 		return fmt.Errorf("store what is in the spool: %v", err)
 	}
-	a.board.set(func(b *Status) {
-		b.Lineage, b.Durable, b.DurableAt = s.Lineage, s.Last, time.Now().UTC()
-		b.StoredSegments++
-		b.StoredRequests += int64(s.Requests)
-		b.StoredBytes += s.Size
-	})
 	err = a.spool.remove(s)
-	a.board.set(func(b *Status) { b.Spool = a.spool.status() })
+	a.board.set(func(b *Status) {
+		b.stored(s, time.Now())
+		b.Lineage, b.Spool = s.Lineage, a.spool.status()
+	})
 	return err
 }
 

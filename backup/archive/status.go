@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -52,6 +53,14 @@ type Headroom struct {
 	UnlinkedBytes int64   `json:"unlinkedBytes"` // of files that etcd has purged and that live only because they are open
 	Purges        bool    `json:"purges"`        // etcd purges its log at all (--max-wals)
 	Seconds       float64 `json:"seconds"`       // until the oldest file that is not stored in full is purged, at the present pace
+}
+
+// stored counts a segment that is in the repository now.
+func (s *Status) stored(one repository.Segment, now time.Time) {
+	s.Durable, s.DurableAt = one.Last, now.UTC()
+	s.StoredSegments++
+	s.StoredRequests += int64(one.Requests)
+	s.StoredBytes += one.Size
 }
 
 // RPO is how much would be lost if everything but the repository were gone now: the time since the last moment of which

@@ -82,12 +82,7 @@ func (w *work) settle(ctx context.Context, outcome error) error {
 		w.unindexed = nil
 	}
 	w.unindexed = append(w.unindexed, s)
-	w.board.set(func(b *Status) {
-		b.Durable, b.DurableAt = s.Last, time.Now().UTC()
-		b.StoredSegments++
-		b.StoredRequests += int64(s.Requests)
-		b.StoredBytes += s.Size
-	})
+	w.board.set(func(b *Status) { b.stored(s, time.Now()) })
 	w.source.release(s.Last)
 	return errors.Join(w.index(ctx), w.sendNext(ctx))
 }

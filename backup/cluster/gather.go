@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // A watch brings each revision in a packet of its own. Whoever reads them as they come is woken for each, several times
@@ -24,20 +23,12 @@ const (
 	settleTime = 5 * time.Millisecond
 )
 
-// gatherOptions have a client read its connections so.
-func (c Config) gatherOptions(endpoint string) ([]grpc.DialOption, error) {
-	conf, err := c.client(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	plain := insecure.NewCredentials()
-	if c.encrypts(endpoint) {
-		plain = credentials.NewTLS(conf.TLS)
-	}
+// gathered has a client with these credentials read its connections so.
+func gathered(c credentials.TransportCredentials) []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(gatherCredentials{plain}),
+		grpc.WithTransportCredentials(gatherCredentials{c}),
 		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
-	}, nil
+	}
 }
 
 // gatherCredentials are the place where a connection can be had before anything reads it, however it was dialled.

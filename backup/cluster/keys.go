@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -32,10 +34,11 @@ func (s *Server) Watch(ctx context.Context, from int64) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	if conf.DialOptions, err = s.config.gatherOptions(s.Endpoint); err != nil {
-		return nil, err
+	plain := insecure.NewCredentials()
+	if s.config.encrypts(s.Endpoint) {
+		plain = credentials.NewTLS(conf.TLS)
 	}
-	conf.Context = ctx
+	conf.DialOptions, conf.Context = gathered(plain), ctx
 	client, err := clientv3.New(conf)
 	if err != nil {
 		return nil, s.config.loginFailed(ctx, s.Endpoint, err)
@@ -101,7 +104,7 @@ func (s *Server) Holds(ctx context.Context, revision int64) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("ask %s for revision %d: %w", s.Endpoint, revision, reason(ctx, explain(err)))
+		return false, fmt.Errorf("ask %s for revision %d: %w", s.Endpoint, revision, reason(ctx, err))
 	}
 	return true, nil
 }
@@ -115,7 +118,7 @@ func (s *Server) LeaseTTL(ctx context.Context, id int64) (seconds int64, ok bool
 		return 0, false, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("ask %s for lease %x: %w", s.Endpoint, id, reason(ctx, explain(err)))
+		return 0, false, fmt.Errorf("ask %s for lease %x: %w", s.Endpoint, id, reason(ctx, err))
 	}
 	return answer.GrantedTTL, answer.GrantedTTL > 0, nil
 }

@@ -57,24 +57,8 @@ type ended struct {
 
 // err is what went wrong, as restore would have said it.
 func (e ended) err() error {
-	if e.Obstacle == nil {
-		return nil
-	}
-	kind := repository.ErrNotFound
-	if e.Damaged {
-		kind = repository.ErrDamaged
-	}
-	return restore.Obstructed(*e.Obstacle, told{e.Why, kind})
+	return restore.Told(e.Obstacle, e.Why, e.Damaged)
 }
-
-// told is an error of the child: its words and its kind.
-type told struct {
-	words string
-	kind  error
-}
-
-func (t told) Error() string { return t.words }
-func (t told) Unwrap() error { return t.kind }
 
 // spawn does a job in a child.
 func spawn(ctx context.Context, j job, report storage.Report, take func(json.RawMessage) error) (ended, error) {

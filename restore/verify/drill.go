@@ -81,24 +81,8 @@ func (f found) tellDrill(d *repository.Drill) {
 
 // obstacle is what stood in the way, as restore would have said it.
 func (f found) obstacle() error {
-	if f.Obstacle == nil {
-		return nil
-	}
-	kind := repository.ErrNotFound
-	if f.Damaged {
-		kind = repository.ErrDamaged
-	}
-	return restore.Obstructed(*f.Obstacle, told{f.Why, kind})
+	return restore.Told(f.Obstacle, f.Why, f.Damaged)
 }
-
-// told is an error of the child: its words and its kind.
-type told struct {
-	words string
-	kind  error
-}
-
-func (t told) Error() string { return t.words }
-func (t told) Unwrap() error { return t.kind }
 
 // blame says where a fault lies, if err is one: with a backup alone there is nothing else, and a child that dies before
 // anything is replayed has seen nothing else.
