@@ -99,7 +99,11 @@ func exists(path string) bool {
 // the new one.
 func (j job) forked(t *testing.T, a *agent.Agent, client *clientv3.Client, old database.Image, oldLineage string) {
 	t.Helper()
-	list := j.untilWindows(t, 2)
+	// The agent may have come only after the last of the test's writes: its backup is then in no window until the next.
+	list := j.untilListed(t, "two windows", func(l document.List) bool {
+		put(t, client, "next/", fmt.Sprint(len(l.Windows)))
+		return len(l.Windows) == 2
+	})
 	agent.CatchUp(t, a)
 	if n := len(j.lineages(t)); n != 2 || len(list.Gaps) != 1 || list.Gaps[0].Lineage != oldLineage || list.Gaps[0].NextLineage == oldLineage {
 		t.Errorf("%d lineages, gaps %+v", n, list.Gaps)
