@@ -99,7 +99,7 @@ func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFu
 		// Its own, as that of a cluster which was taken out and put back in may still be at work.
 		holder: fmt.Sprintf("%s/%s", s.Host, strings.ToLower(rand.Text()[:16])),
 	}
-	w.board.set(func(s *Status) { s.Cluster, s.State = o.spec.Cluster, Starting })
+	w.board.set(func(s *Status) { *s = starting(o.spec.Cluster) })
 	return w
 }
 

@@ -12,8 +12,11 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // Config is all that one service looks after.
@@ -39,7 +42,27 @@ type Spec struct {
 	Schedule     Schedule       // may be the zero one
 	Triggers     Triggers
 	Retention    retention.Policy // in each repository; the zero one keeps everything
+	Drill        Drill            // the zero one: never
+	Archive      Archive          // the zero one: this service does not archive the log
+	Observe      time.Duration    // how often the repositories and the cluster are looked at for conditions
 	Suspend      bool             // start nothing
+}
+
+// Drill is how the restore of a cluster is practised.
+type Drill struct {
+	Schedule   Schedule           // the zero one: never by itself
+	Repository string             // out of which one
+	Assertions []verify.Assertion // what must be there
+	Keys       seal.Keys          // that open the backups; without any a drill of what is encrypted is not run
+	Dir        string             // where the scratch copies go; "": the system's temporary directory
+	Limits     child.Limits       // of the process that restores and boots
+}
+
+// Archive is how a cluster's log is archived from its clients' port (source watch), into its first repository.
+type Archive struct {
+	Flush    time.Duration // how long a request waits at most before it is on its way; 0: the log is not archived
+	Spool    string        // the folder in which segments wait while the store is away; "": none
+	SpoolMax int64         // bytes that it holds at most
 }
 
 // Repository is a place for backups.

@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // State is what a service does for a cluster.
@@ -33,6 +37,82 @@ type Status struct {
 	Taken    int64     `json:"taken"`            // backups, by this service
 	// Unpruned is why the last pruning has failed. Backups go on.
 	Unpruned string `json:"unpruned,omitempty"`
+
+	Suspension *Suspension           `json:"suspension,omitempty"` // somebody's, besides the configuration's
+	Jobs       []Outcome             `json:"jobs"`                 // the last of each job and repository by this service
+	Archive    *archive.Status       `json:"archive,omitempty"`    // if this service archives the cluster's log
+	Standings  []Standing            `json:"standings"`            // one a repository, as they were last looked at
+	Conditions []condition.Condition `json:"conditions"`           // the worst first
+}
+
+// starting is the Status of a cluster of which nothing is known yet.
+func starting(cluster string) Status {
+	return Status{Cluster: cluster, State: Starting, Jobs: []Outcome{}, Standings: []Standing{}, Conditions: []condition.Condition{}}
+}
+
+// Job is a kind of work.
+type Job string
+
+// The jobs.
+const (
+	JobBackup Job = "backup"
+	JobPrune  Job = "prune"
+	JobDrill  Job = "drill"
+)
+
+// Outcome is how a job went, or that it runs.
+type Outcome struct {
+	Job        Job           `json:"job"`
+	Repository string        `json:"repository,omitempty"` // of those that work in one
+	Reason     string        `json:"reason"`               // why it was done
+	Began      time.Time     `json:"began"`
+	Ended      time.Time     `json:"ended,omitzero"`    // absent: it runs
+	Verdict    Verdict       `json:"verdict,omitempty"` // absent: it runs
+	Backup     repository.ID `json:"backup,omitempty"`  // that came of it, or that was drilled
+	Message    string        `json:"message,omitempty"` // why it failed or was not run
+	RTO        float64       `json:"rtoSeconds,omitempty"`
+}
+
+// Verdict is how a job ended. What was not run is no success.
+type Verdict string
+
+// The verdicts.
+const (
+	Succeeded Verdict = "succeeded"
+	Failed    Verdict = "failed"
+	NotRun    Verdict = "not run"
+)
+
+// Suspension is an order to start nothing, which is kept in the repositories and so holds for all services.
+type Suspension struct {
+	Since  time.Time `json:"since"`
+	By     string    `json:"by"`     // who said so
+	Reason string    `json:"reason"` // in a person's words
+}
+
+// Standing is what a repository held of a cluster when it was last looked at.
+type Standing struct {
+	Repository string             `json:"repository"`
+	At         time.Time          `json:"at"`                // when it was looked at
+	Problem    string             `json:"problem,omitempty"` // why it did not tell; the rest is then as of before
+	Backups    int                `json:"backups"`           // that are kept, damaged ones too
+	Bytes      int64              `json:"bytes"`             // of them, as stored
+	Good       *Good              `json:"good,omitempty"`    // the newest good one
+	Due        time.Time          `json:"due,omitzero"`      // when the one after it is or was due
+	Verified   time.Time          `json:"verified,omitzero"` // when any of those looked at last passed more than stored
+	Drilled    time.Time          `json:"drilled,omitzero"`  // when a drill last passed
+	Drill      *repository.Proof  `json:"drill,omitempty"`   // the newest, however it went
+	Window     *repository.Window `json:"window,omitempty"`  // the newest
+	Gaps       int                `json:"gaps"`
+}
+
+// Good is a backup that nothing is known against.
+type Good struct {
+	Last
+	Size     int64            `json:"size"`   // bytes of the database
+	Stored   int64            `json:"stored"` // bytes in the repository
+	Proven   repository.Level `json:"proven"`
+	ProvenAt time.Time        `json:"provenAt"`
 }
 
 // Status is what s says of each cluster, by name. It may be called while Run runs.

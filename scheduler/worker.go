@@ -90,7 +90,11 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) take(o order) {
 	if o.spec.Digest != w.spec.Digest {
 		w.known, w.tries, w.notBefore, w.probe = false, 0, time.Time{}, time.Time{}
-		w.board.set(func(s *Status) { *s = Status{Cluster: s.Cluster, State: Starting, Taken: s.Taken} })
+		w.board.set(func(s *Status) {
+			taken := s.Taken
+			*s = starting(s.Cluster)
+			s.Taken = taken
+		})
 	}
 	w.order = o
 }

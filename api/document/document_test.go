@@ -55,10 +55,10 @@ func manifest() repository.Manifest {
 const lineage = "0123456789abcdef0123456789abcdef"
 
 func window() document.Window {
-	return document.Window{
-		Cluster: "prod", Lineage: lineage, Source: segment.WAL, Base: id, Doubt: "it failed its last check", Segments: 3, Bytes: 7000,
+	return document.Window{Cluster: "prod", Window: repository.Window{
+		Lineage: lineage, Source: segment.WAL, Base: id, Doubt: "it failed its last check", Segments: 3, Bytes: 7000,
 		From: repository.Point{Position: 5002, Revision: 4712, Time: at}, To: repository.Point{Position: 6000, Revision: 5500, Time: at.Add(time.Hour)},
-	}
+	}}
 }
 
 func gap() document.Gap {

@@ -6,20 +6,12 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
-	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // Window is a recovery window: any point between From and To can be restored.
 type Window struct {
-	Cluster  string           `json:"cluster"`
-	Lineage  string           `json:"lineage"`
-	Source   segment.Source   `json:"source"`          // where the log was read: wal or watch
-	Base     repository.ID    `json:"base"`            // the oldest backup that the log goes on from
-	Doubt    string           `json:"doubt,omitempty"` // what is known against Base, where there is no other
-	From     repository.Point `json:"from"`
-	To       repository.Point `json:"to"`
-	Segments int              `json:"segments"`
-	Bytes    int64            `json:"bytes"` // of the segments, as stored
+	Cluster string `json:"cluster"`
+	repository.Window
 }
 
 // Gap is a part of the log that is in no segment, or where one history ends and another begins.
@@ -106,7 +98,7 @@ func NewArchiveVerify(c repository.Catalog, depth string) ArchiveVerify {
 func Windows(c repository.Catalog) []Window {
 	windows := []Window{}
 	for _, w := range c.Windows() {
-		windows = append(windows, Window{c.Cluster, w.Lineage, w.Source, w.Base, w.Doubt, w.From, w.To, w.Segments, w.Bytes})
+		windows = append(windows, Window{c.Cluster, w})
 	}
 	return windows
 }

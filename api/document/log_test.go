@@ -45,11 +45,11 @@ func TestArchiveVerifyOfALog(t *testing.T) {
 			Cluster: "prod", Lineage: lineage, NextLineage: lineage, From: 21, To: 40, Positions: 20,
 			Since: at.Add(2 * time.Second), Until: at.Add(5 * time.Second), Seconds: 3, Reason: "three: " + repository.ErrNotFound.Error(),
 		}},
-		Windows: []document.Window{{
-			Cluster: "prod", Lineage: lineage, Base: id, Segments: 2, Bytes: 2000,
+		Windows: []document.Window{{Cluster: "prod", Window: repository.Window{
+			Lineage: lineage, Base: id, Segments: 2, Bytes: 2000,
 			From: repository.Point{Position: 5, Revision: 50, Time: at.Add(time.Second)},
 			To:   repository.Point{Position: 20, Revision: 200, Time: at.Add(2 * time.Second)},
-		}},
+		}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -14,6 +14,7 @@ import (
 	dr "github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -35,7 +36,8 @@ func scheduleDocuments() map[string]any {
 			Clusters: []scheduler.Status{{
 				Cluster: "prod", State: scheduler.Failing, Problem: "connection refused", Failures: 3, Reason: "the schedule's of 2026-11-21T09:00:00Z",
 				Holder: "host/abc", Last: &scheduler.Last{ID: id, Started: at, Revision: 4711}, Next: at.Add(time.Hour), Taken: 7,
-				Unpruned: "repository main: access denied",
+				Unpruned: "repository main: access denied", Jobs: []scheduler.Outcome{}, Standings: []scheduler.Standing{},
+				Conditions: []condition.Condition{},
 			}},
 		},
 		"status": document.Status{Wanting: 1, Clusters: []document.ClusterStatus{{

@@ -20,13 +20,14 @@ type Point struct {
 
 // Window is a run of the log with a base for it: any point from From to To can be restored.
 type Window struct {
-	Lineage  string
-	Source   segment.Source
-	Base     ID     // the oldest backup that the log goes on from
-	Doubt    string // why Base is to be used only where there is no other; "" for a good one
-	From, To Point
-	Segments int   // that are needed behind Base
-	Bytes    int64 // of these segments, as stored
+	Lineage  string         `json:"lineage"`
+	Source   segment.Source `json:"source"`          // where the log was read
+	Base     ID             `json:"base"`            // the oldest backup that the log goes on from
+	Doubt    string         `json:"doubt,omitempty"` // why Base is to be used only where there is no other; "" for a good one
+	From     Point          `json:"from"`
+	To       Point          `json:"to"`
+	Segments int            `json:"segments"` // that are needed behind Base
+	Bytes    int64          `json:"bytes"`    // of these segments, as stored
 }
 
 // Gap is a part of the log that is in no segment, or where one history ends and another begins.
