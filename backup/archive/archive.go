@@ -170,8 +170,9 @@ type archiver struct {
 	snapshots sync.WaitGroup
 	lastHash  time.Time
 	breach    *breach // nil while this source continues the repository's log
-	jumped    int64   // the revision that a watch has left out once, 0: none
-	warnedOf  string  // the server's version that was warned of last
+	patience  patience
+	jumped    int64  // the revision that a watch has left out once, 0: none
+	warnedOf  string // the server's version that was warned of last
 	spool     spool
 }
 

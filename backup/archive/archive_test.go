@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/embedded"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
 // agent is one run of the archive in this process.
@@ -425,4 +427,22 @@ func TestConfigIsChecked(t *testing.T) {
 	if err := archive.Run(t.Context(), config, c, nil, nil); !errors.Is(err, archive.ErrConfig) {
 		t.Errorf("another cluster's endpoints: error %v", err)
 	}
+}
+
+// A change takes longer to come than the watch is waited for at first. Asked anew, the member begins anew with it: the
+// agent must not do that for ever.
+func TestAChangeThatComesSlowly(t *testing.T) {
+	etcd, to := embedded.Start(t, nil), open(t, mem.New())
+	proxy := objectstores.NewProxy(t, etcd.URL)
+	c := configOf(etcd)
+	c.Source, c.Etcd.Endpoints, c.Snapshot = segment.Watch, []string{"http://" + proxy.Address}, noBackup
+	a := start(t, c, to)
+	a.wait("it works", func(s archive.Status) bool { return s.State == archive.Working })
+	put(t, etcd, "first") // so that there is a log to go on with
+	a.wait("the first one to be stored", func(s archive.Status) bool { return s.StoredRequests == 1 })
+	proxy.Slow(200 << 10)
+	if _, err := etcd.Client(t).Put(t.Context(), "large", strings.Repeat("x", 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	a.wait("the change to be stored", func(s archive.Status) bool { return s.StoredRequests == 2 })
 }

@@ -116,14 +116,38 @@ func (w *work) hear(ctx context.Context) (asked bool, err error) {
 // stuck is an error if the member has long committed what its log does not show: on a disk a length that is damaged looks
 // like a record that is still being written.
 func (w *work) stuck() error {
-	if len(w.awaiting) == 0 || w.cannotGoOn != nil || w.isFull() || time.Since(w.tookAt) < 2*w.config.Lease {
+	patience := w.patience.at(w.pending.last, 2*w.config.Lease)
+	if len(w.awaiting) == 0 || w.cannotGoOn != nil || w.isFull() || time.Since(w.tookAt) < patience {
 		return nil
 	}
-	if first := w.awaiting[0]; first.Position > w.pending.last && time.Since(first.NotAfter) > 2*w.config.Lease {
-		return fmt.Errorf("the member has committed position %d, and %s ends at %d: it may be damaged there",
+	if first := w.awaiting[0]; first.Position > w.pending.last && time.Since(first.NotAfter) > patience {
+		w.patience.over(w.pending.last, patience)
+		return fmt.Errorf("the member has committed position %d, and %s ends at %d: it may be damaged there, or slow",
 			first.Position, w.source.name(), w.pending.last)
 	}
 	return nil
+}
+
+// patience is how long the log may show nothing behind one position. Asking anew has a member that is slow begin anew with
+// what it was about to tell, so each time that was for nothing at the same position the next wait is twice as long: else
+// a change that takes longer than that would never come.
+type patience struct {
+	position uint64
+	next     time.Duration // there
+}
+
+// longestPatience is how many times as long as the first wait another one is at most.
+const longestPatience = 64
+
+func (p *patience) at(position uint64, first time.Duration) time.Duration {
+	if p.position != position {
+		return first
+	}
+	return min(max(p.next, first), longestPatience*first)
+}
+
+func (p *patience) over(position uint64, waited time.Duration) {
+	p.position, p.next = position, 2*waited
 }
 
 // isFull: no more is taken until something is stored.
