@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/process"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -157,7 +158,12 @@ func (a *Agent) running() bool {
 }
 
 // Pause freezes the agent: it holds its connections and files, and does nothing.
-func (a *Agent) Pause(t testing.TB) { t.Helper(); a.signal(t, syscall.SIGSTOP) }
+func (a *Agent) Pause(t testing.TB) {
+	t.Helper()
+	if err := process.Freeze(a.PID()); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Resume lets a paused agent go on where it was.
 func (a *Agent) Resume(t testing.TB) { t.Helper(); a.signal(t, syscall.SIGCONT) }

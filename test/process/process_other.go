@@ -8,3 +8,6 @@ import "syscall"
 func diesWithParent() *syscall.SysProcAttr {
 	return nil
 }
+
+// Freeze stops a process where it is. Whether that has come to all of its threads only Linux tells.
+func Freeze(pid int) error { return syscall.Kill(pid, syscall.SIGSTOP) }

@@ -348,8 +348,14 @@ func (c *Cluster) Launch(t testing.TB, i int) {
 // Pause freezes member i: its connections stay open and nothing answers.
 func (c *Cluster) Pause(t testing.TB, i int) {
 	t.Helper()
-	c.signal(t, i, syscall.SIGSTOP)
-	c.Members[i].paused = true
+	m := c.Members[i]
+	if !m.running() {
+		t.Fatalf("%s does not run", m.Name)
+	}
+	if err := process.Freeze(m.PID()); err != nil {
+		t.Fatalf("%s: %v", m.Name, err)
+	}
+	m.paused = true
 }
 
 // Resume lets a paused member go on where it was.
