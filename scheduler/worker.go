@@ -194,7 +194,7 @@ func (w *worker) attempt(ctx context.Context, why cause) time.Time {
 		return w.standby(theirs)
 	}
 	jobs, end := context.WithCancelCause(w.jobs)
-	keeping := held.keep(jobs, end)
+	keeping := held.keep(jobs, w.lease, end)
 	defer keeping.Wait()
 	defer end(nil)
 	jobs, timedOut := context.WithTimeout(jobs, w.spec.Timeout)
@@ -209,7 +209,7 @@ func (w *worker) attempt(ctx context.Context, why cause) time.Time {
 	if err = w.backup(jobs, stores, why); err == nil {
 		return time.Now()
 	}
-	if cause := context.Cause(jobs); errors.Is(cause, errLost) || errors.Is(cause, errStopped) {
+	if cause := context.Cause(jobs); errors.Is(cause, repository.ErrLost) || errors.Is(cause, errStopped) {
 		w.say(storage.Warning, "the backup was given up: %v", cause)
 		return w.standby(repository.Lease{})
 	}

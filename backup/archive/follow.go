@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // follow archives until ctx ends or something breaks.
@@ -56,7 +58,7 @@ func (w *work) pace() time.Duration { return min(w.config.Flush/2, 500*time.Mill
 // farewell stores what is pending when the agent is told to stop. Who lost the lease leaves it to the next.
 func (w *work) farewell(ctx, storing context.Context) error {
 	cause := context.Cause(ctx)
-	if errors.Is(cause, errLost) {
+	if errors.Is(cause, repository.ErrLost) {
 		return cause
 	}
 	return errors.Join(cause, w.drain(storing))

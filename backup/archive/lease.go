@@ -13,28 +13,25 @@ import (
 // leaseJob is the lease that agents of one cluster share. It only avoids double work: segments' names are the fence.
 const leaseJob = "archive"
 
-// Errors that end a turn and not the agent.
-var (
-	errLost   = errors.New("another agent has taken the lease")
-	errBreach = errors.New("the log in the repository cannot be continued")
-)
+// errBreach ends a turn and not the agent.
+var errBreach = errors.New("the log in the repository cannot be continued")
 
 // stand waits until this agent is the one that works: its member has a leader, nobody else holds the lease, and, if its
 // source lacks something, the other agents have had their chance. Meanwhile the files of a member's log are kept open.
-func (a *archiver) stand(ctx context.Context, from source) (repository.Lease, error) {
+func (a *archiver) stand(ctx context.Context, from source) (repository.Hold, error) {
 	for {
 		if err := from.server().Confirm(ctx); err != nil {
-			return repository.Lease{}, err
+			return repository.Hold{}, err
 		}
 		if err := from.hold(); err != nil {
-			return repository.Lease{}, err
+			return repository.Hold{}, err
 		}
 		holder, problem, err := a.yields(ctx)
 		if err != nil {
-			return repository.Lease{}, err
+			return repository.Hold{}, err
 		}
 		if problem == "" {
-			lease, held, err := a.acquire(ctx)
+			lease, held, err := a.to.Hold(ctx, leaseJob, a.holder(), a.config.Lease)
 			if err != nil || held {
 				return lease, err
 			}
@@ -42,7 +39,7 @@ func (a *archiver) stand(ctx context.Context, from source) (repository.Lease, er
 		}
 		a.board.set(func(s *Status) { s.State, s.Problem, s.Holder = Standby, problem, holder })
 		if err := sleep(ctx, a.config.Lease/3); err != nil {
-			return repository.Lease{}, err
+			return repository.Hold{}, err
 		}
 	}
 }
@@ -66,45 +63,21 @@ func (a *archiver) yields(ctx context.Context) (holder, problem string, err erro
 	return holder, "other agents are let try first: " + a.breach.why, nil
 }
 
-// acquire takes the lease and, a moment later, looks whether it has it: of two who take it at once the last one has.
-func (a *archiver) acquire(ctx context.Context) (lease repository.Lease, held bool, err error) {
-	lease, held, err = a.to.AcquireLease(ctx, leaseJob, a.holder(), a.config.Lease, time.Now())
-	if err != nil || !held {
-		return lease, held, err
-	}
-	if err := sleep(ctx, a.config.Lease/10); err != nil {
-		return lease, false, err
-	}
-	return a.to.RenewLease(ctx, lease, a.config.Lease, time.Now())
-}
-
 func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, a.writer) }
 
 // keep renews the lease until ctx ends, and then gives it back. If another agent has it, lost ends the turn. A store that
 // is away is waited for: nobody else can take it over there either.
-func (a *archiver) keep(ctx context.Context, lease repository.Lease, lost context.CancelCauseFunc) *sync.WaitGroup {
+func (a *archiver) keep(ctx context.Context, lease repository.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var keeping sync.WaitGroup
 	keeping.Go(func() {
-		for sleep(ctx, a.config.Lease/3) == nil {
-			now, held, err := a.renew(ctx, lease)
-			if err == nil && !held {
-				lost(fmt.Errorf("%w: %q has it", errLost, now.Holder))
-				return
-			}
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Lease)
-		defer cancel()
-		if err := a.to.ReleaseLease(ctx, lease, time.Now()); err != nil {
+		err := lease.Keep(ctx, nil)
+		if errors.Is(err, repository.ErrLost) {
+			lost(err)
+		} else if err != nil {
 			a.warn("the lease could not be given back, others wait until it ends: %v", err)
 		}
 	})
 	return &keeping
-}
-
-func (a *archiver) renew(ctx context.Context, lease repository.Lease) (repository.Lease, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.config.Lease)
-	defer cancel()
-	return a.to.RenewLease(ctx, lease, a.config.Lease, time.Now())
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -1,0 +1,137 @@
+package repository_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+func hold(tb testing.TB, c *repository.Cluster, holder string) (repository.Hold, bool) {
+	tb.Helper()
+	h, held, err := c.Hold(tb.Context(), "archive", holder, ttl)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return h, held
+}
+
+func wantHolder(tb testing.TB, c *repository.Cluster, want string) {
+	tb.Helper()
+	if got, err := c.LeaseHolder(tb.Context(), "archive", time.Now()); got != want || err != nil {
+		tb.Errorf("%q has the lease, %v; want %q", got, err, want)
+	}
+}
+
+// kept is a Hold that Keep renews until stop.
+func kept(tb testing.TB, h repository.Hold, renewed func(time.Time)) (stop func() error) {
+	ctx, cancel := context.WithCancel(tb.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Keep(ctx, renewed) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// TestHold: one that is kept lasts as long as it is, and is free at once when it is given back.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openCluster(t, mem.New(), "c")
+		a, held := hold(t, c, "a")
+		wantLease(t, "first", a.Lease, held, "a", 1, true)
+		var last time.Time
+		stop := kept(t, a, func(from time.Time) { last = from })
+		time.Sleep(10*ttl + time.Second)
+		b, held := hold(t, c, "b")
+		wantLease(t, "while it is kept", b.Lease, held, "a", 1, false)
+		if since := time.Since(last); since > ttl/2 {
+			t.Errorf("last told of a renewal %v ago, it lasts %v", since, ttl)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		b, held = hold(t, c, "b")
+		wantLease(t, "given back", b.Lease, held, "b", 2, true)
+		time.Sleep(ttl)
+		a, held = hold(t, c, "a")
+		wantLease(t, "that nobody keeps, at its end", a.Lease, held, "a", 3, true)
+		if err := a.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantHolder(t, c, "")
+	})
+}
+
+// TestHoldRace: who takes it while another looks whether it has it, has it.
+func TestHoldRace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		c := openCluster(t, b, "c")
+		go func() {
+			time.Sleep(time.Millisecond)
+			remove(t, b, leaseKey) // b read before a has written
+			acquire(t, c, "b", time.Now())
+		}()
+		h, held := hold(t, c, "a")
+		wantLease(t, "a looks again", h.Lease, held, "b", 1, false)
+	})
+}
+
+// TestHoldCancelled: who gives up while it looks has given it back.
+func TestHoldCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openCluster(t, mem.New(), "c")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, held, err := c.Hold(ctx, "archive", "a", ttl)
+		if wantError(t, "cancelled", err, context.DeadlineExceeded); held {
+			t.Error("held by who has given up")
+		}
+		wantHolder(t, c, "")
+	})
+}
+
+// TestHoldLost: whoever has lost it is told, and does not give back what is another's.
+func TestHoldLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openCluster(t, mem.New(), "c")
+		h, _ := hold(t, c, "a")
+		ended := make(chan error, 1)
+		go func() { ended <- h.Keep(t.Context(), nil) }()
+		time.Sleep(time.Second)
+		acquire(t, c, "b", time.Now().Add(ttl)) // by a clock that is ahead
+		wantError(t, "taken", <-ended, repository.ErrLost)
+		wantHolder(t, c, "b")
+	})
+}
+
+// TestHoldWhileTheStoreIsAway: nothing is renewed, nobody is told that it is, and it goes on when the store is back.
+func TestHoldWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := storagetest.Faulty(mem.New())
+		c := openCluster(t, b, "c")
+		h, _ := hold(t, c, "a")
+		renewals := 0
+		stop := kept(t, h, func(time.Time) { renewals++ })
+		b.On(storage.VerbOpen).Times(6).Fail(errTest)
+		time.Sleep(2*ttl + time.Second)
+		if wantHolder(t, c, ""); renewals > 0 {
+			t.Errorf("%d renewals while the store was away", renewals)
+		}
+		time.Sleep(ttl)
+		if wantHolder(t, c, "a"); renewals == 0 {
+			t.Error("no renewal when the store was back")
+		}
+		b.On(storage.VerbOpen).Fail(errTest)
+		if err := stop(); !errors.Is(err, errTest) {
+			t.Errorf("given back to a store that is away: %v", err)
+		}
+	})
+}
