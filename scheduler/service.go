@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -24,18 +25,23 @@ type Service struct {
 	Backup func(ctx context.Context, s Spec, to []backup.Store, report storage.Report) (backup.Result, error)
 	// Prune removes from one repository what the Spec's retention does not keep. nil: nothing is ever removed.
 	Prune func(ctx context.Context, s Spec, in backup.Store, report storage.Report) error
-	// Revision asks a cluster for its revision; for Triggers alone.
+	// Revision asks a cluster for its revision; for Triggers, and Archive.
 	Revision func(ctx context.Context, s Spec) (int64, error)
+	// Archive archives a log until ctx ends, as archive.Run does. nil: no log is archived, whatever Specs say.
+	Archive func(
+		ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
+	) error
 
 	Host     string        // for whoever looks at a lease
 	Patience time.Duration // how long Run waits for what is being done when it is to end
 	Report   storage.Report
 
-	mu      sync.Mutex
-	workers map[string]*worker        // by cluster
-	buckets map[string]storage.Bucket // by what they were opened with
-	running sync.WaitGroup
-	looks   *semaphore.Weighted
+	mu         sync.Mutex
+	workers    map[string]*worker        // by cluster
+	archivings map[string]*archiving     // by cluster
+	buckets    map[string]storage.Bucket // by what they were opened with
+	running    sync.WaitGroup
+	looks      *semaphore.Weighted
 }
 
 // looksAtOnce bounds the connections and the memory of a start with thousands of clusters.
@@ -49,6 +55,7 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	s.mu.Lock()
+	s.archivings = map[string]*archiving{}
 	s.workers, s.buckets, s.looks = map[string]*worker{}, map[string]storage.Bucket{}, semaphore.NewWeighted(looksAtOnce)
 	s.mu.Unlock()
 	limit, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
@@ -91,16 +98,29 @@ func (s *Service) apply(ctx, jobs context.Context, c Config, limit *semaphore.We
 			delete(s.workers, name)
 		}
 	}
+	s.archive(ctx, c, limit)
 }
 
 func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFunc) *worker {
 	w := &worker{
 		service: s, order: o, jobs: jobs, stop: stop, orders: make(chan order, 1),
 		// Its own, as that of a cluster which was taken out and put back in may still be at work.
-		holder: fmt.Sprintf("%s/%s", s.Host, strings.ToLower(rand.Text()[:16])),
+		holder: s.newHolder(),
 	}
 	w.board.set(func(s *Status) { *s = starting(o.spec.Cluster) })
 	return w
+}
+
+func (s *Service) newHolder() string {
+	return fmt.Sprintf("%s/%s", s.Host, strings.ToLower(rand.Text()[:16]))
+}
+
+// pass hands on what a job for a cluster says, but for its progress.
+func (s *Service) pass(cluster string, e storage.Event) {
+	if e.Level != storage.Progress {
+		e.Cluster = cluster
+		s.Report.Say(e)
+	}
 }
 
 // open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections.

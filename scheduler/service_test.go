@@ -183,7 +183,7 @@ type service struct {
 	said    []string
 }
 
-func (w *world) start(name string, c scheduler.Config) *service {
+func (w *world) start(name string, c scheduler.Config, change ...func(*scheduler.Service)) *service {
 	s := &service{changes: make(chan scheduler.Config), ended: make(chan struct{})}
 	s.Service = &scheduler.Service{
 		Open: w.open, Host: name, Patience: time.Minute,
@@ -207,6 +207,9 @@ func (w *world) start(name string, c scheduler.Config) *service {
 			s.said = append(s.said, e.Cluster+": "+e.Message)
 		},
 	}
+	for _, change := range change {
+		change(s.Service)
+	}
 	ctx, stop := context.WithCancel(w.t.Context())
 	s.stop = stop
 	go func() {
@@ -220,6 +223,13 @@ func (w *world) start(name string, c scheduler.Config) *service {
 func (s *service) end() {
 	s.stop()
 	<-s.ended
+}
+
+// all is what it has said.
+func (s *service) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.said)
 }
 
 func (s *service) status(t *testing.T, cluster string) scheduler.Status {

@@ -120,8 +120,12 @@ func (s *Service) Status() []Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := []Status{}
-	for _, w := range s.workers {
-		all = append(all, w.board.get())
+	for name, w := range s.workers {
+		one := w.board.get()
+		if a := s.archivings[name]; a != nil && !a.stopped {
+			one.Archive = a.get()
+		}
+		all = append(all, one)
 	}
 	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return all

@@ -333,13 +333,7 @@ func (w *worker) stores(ctx context.Context) ([]backup.Store, error) {
 	return w.service.open(ctx, w.spec)
 }
 
-// pass hands on what a job says, but for its progress.
-func (w *worker) pass(e storage.Event) {
-	if e.Level != storage.Progress {
-		e.Cluster = w.spec.Cluster
-		w.service.Report.Say(e)
-	}
-}
+func (w *worker) pass(e storage.Event) { w.service.pass(w.spec.Cluster, e) }
 
 func (w *worker) say(level storage.Level, format string, args ...any) {
 	w.service.Report.Say(storage.Event{

@@ -36,6 +36,14 @@ type ConfigCluster struct {
 	Recipients   []string           `json:"recipients"` // empty: it is not encrypted
 	Endpoints    []string           `json:"endpoints"`
 	From         string             `json:"from"`
+	Archive      *ConfigArchive     `json:"archive,omitempty"` // absent: the log is not archived
+}
+
+// ConfigArchive is how the log of a cluster is archived, into the first of its repositories.
+type ConfigArchive struct {
+	FlushSeconds float64 `json:"flushSeconds"`
+	Spool        string  `json:"spool"`    // empty: there is none
+	SpoolMax     int64   `json:"spoolMax"` // bytes
 }
 
 // ConfigRepository is a place for backups.
@@ -67,6 +75,9 @@ func configCluster(s scheduler.Spec, now time.Time) ConfigCluster {
 	}
 	if zone := s.Schedule.Zone(); zone != nil {
 		d.Zone = zone.String()
+	}
+	if a := s.Archive; a.Flush > 0 {
+		d.Archive = &ConfigArchive{a.Flush.Seconds(), a.Spool, a.SpoolMax}
 	}
 	for _, r := range s.Repositories {
 		d.Repositories = append(d.Repositories, ConfigRepository{r.Name, address.Shown(r.URL)})

@@ -28,6 +28,7 @@ func scheduleDocuments() map[string]any {
 				Triggers: []string{"100000 revisions"}, Keeps: []string{"7 daily"},
 				Repositories: []document.ConfigRepository{{Name: "main", URL: "s3://backups/etcd"}}, Require: "all",
 				Recipients: []string{"age1qqqqqqqqqqqq"}, Endpoints: []string{"https://10.0.0.1:2379"}, From: "leader",
+				Archive: &document.ConfigArchive{FlushSeconds: 0.5, Spool: "/var/spool/etcd-dr", SpoolMax: 2 << 30},
 			}},
 		},
 		"config-check-empty": document.NewConfigCheck(scheduler.Config{Specs: []scheduler.Spec{{Cluster: "prod"}}}, at),
@@ -68,6 +69,7 @@ func TestConfigCheckExplains(t *testing.T) {
 			Last: 1, Hourly: 2, Daily: 3, Weekly: 4, Monthly: 5, Yearly: 6, Within: 36 * time.Hour, Window: 48 * time.Hour, MaxSize: 1 << 30,
 			MinCopies: 2,
 		},
+		Archive: scheduler.Archive{Flush: 1500 * time.Millisecond, Spool: "/spool", SpoolMax: 1 << 30},
 	}}}, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)).Clusters[0]
 	want := document.ConfigCluster{
 		Cluster: "prod", Schedule: "30 2 * * *", Zone: "Europe/Berlin",
@@ -80,6 +82,7 @@ func TestConfigCheckExplains(t *testing.T) {
 		},
 		Repositories: []document.ConfigRepository{{Name: "main", URL: "s3://backups/etcd?region=eu-central-1"}},
 		Require:      "any", Recipients: []string{}, Endpoints: []string{"https://10.0.0.1:2379"}, From: "leader",
+		Archive: &document.ConfigArchive{FlushSeconds: 1.5, Spool: "/spool", SpoolMax: 1 << 30},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

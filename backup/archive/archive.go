@@ -58,19 +58,21 @@ type Config struct {
 
 // Limits of Config.
 const (
-	minFlush       = 100 * time.Millisecond
+	// MinFlush is the shortest Flush.
+	MinFlush = 100 * time.Millisecond
+	// MinSpool is for how many times SegmentSize there must be room in a spool: more than may wait in memory, or nothing
+	// of that would ever be spooled.
+	MinSpool = 2 * heldSegments
+
 	minSegmentSize = 4 << 10
 	minLease       = time.Second
-	// minSpool is how many segments' requests there must be room for: more than may wait in memory, or nothing of that
-	// would ever be spooled.
-	minSpool = 2 * heldSegments
 )
 
 // Validate says what is wrong with c, if anything is. Errors match ErrConfig.
 func (c Config) Validate() error {
 	switch {
-	case c.Flush < minFlush:
-		return fmt.Errorf("%w: --flush %s is below %s", ErrConfig, c.Flush, minFlush)
+	case c.Flush < MinFlush:
+		return fmt.Errorf("%w: --flush %s is below %s", ErrConfig, c.Flush, MinFlush)
 	case c.SegmentSize < minSegmentSize:
 		return fmt.Errorf("%w: --segment-size %d is below %d bytes", ErrConfig, c.SegmentSize, minSegmentSize)
 	case c.Lease < minLease:
@@ -95,8 +97,8 @@ func (c Config) validateSource() error {
 		return fmt.Errorf("%w: --source %q is neither %s nor %s", ErrConfig, c.Source, segment.WAL, segment.Watch)
 	}
 	if c.Source == segment.Watch {
-		if least := minSpool * int64(c.SegmentSize); c.Spool != "" && c.SpoolMax < least {
-			return fmt.Errorf("%w: --spool-max %d is below %d, which is %d times --segment-size", ErrConfig, c.SpoolMax, least, minSpool)
+		if least := MinSpool * int64(c.SegmentSize); c.Spool != "" && c.SpoolMax < least {
+			return fmt.Errorf("%w: --spool-max %d is below %d, which is %d times --segment-size", ErrConfig, c.SpoolMax, least, MinSpool)
 		}
 		return nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -57,7 +58,7 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 	flags.StringVar(&config.Spool, "spool", "", "with --source watch: a folder in which segments wait, sealed, while the store is away")
 	flags.StringVar(&spoolMax, "spool-max", "2GiB", "how much the spool holds at most")
 	flags.DurationVar(&config.Flush, "flush", 2*time.Second, "how long a request waits at most before it is on its way to the store")
-	flags.IntVar(&config.SegmentSize, "segment-size", 8<<20, "bytes of requests after which they go at once")
+	flags.IntVar(&config.SegmentSize, "segment-size", scheduler.SegmentSize, "bytes of requests after which they go at once")
 	flags.DurationVar(&config.Lease, "lease", 10*time.Second, "how long another agent waits before it takes over")
 	flags.DurationVar(&config.HashEvery, "hash-every", time.Hour, "how often to ask the member for its HashKV, which a restore compares (it stalls writes for about 160 ms a GB); 0: never")
 	flags.IntVar(&config.MaxWALs, "max-wals", 5, "the member's --max-wals: how many files of its log it keeps, for the headroom; 0: all")
@@ -126,7 +127,7 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 	return func(ctx context.Context, why string) error {
 		_, err := backup.Run(ctx, config.Etcd, []backup.Store{{Cluster: c}}, backup.Request{
 			From: "leader", To: config.To, MaxStream: maxStream, Grace: grace, Version: config.Version,
-			Labels: repository.Labels{"archive": why},
+			Labels: repository.Labels{scheduler.LabelArchive: why},
 		}, report)
 		return err
 	}

@@ -86,7 +86,20 @@ func (a *app) printConfig(c document.ConfigCluster) {
 		sealed = strings.Join(c.Recipients, ", ")
 	}
 	a.facts("schedule", strings.TrimSpace(c.Schedule+" "+c.Zone), "then", strings.Join(then, ", "), "also after", strings.Join(c.Triggers, ", "),
-		"from", c.From+" of "+strings.Join(c.Endpoints, ", "), "to", to, "sealed for", sealed)
+		"from", c.From+" of "+strings.Join(c.Endpoints, ", "), "to", to, "sealed for", sealed,
+		"log", logText(c))
+}
+
+// logText is "" where no log is archived.
+func logText(c document.ConfigCluster) string {
+	if c.Archive == nil {
+		return ""
+	}
+	text := fmt.Sprintf("every %gs into %s", c.Archive.FlushSeconds, c.Repositories[0].Name)
+	if c.Archive.Spool != "" {
+		text += fmt.Sprintf("; spool %s, at most %s", c.Archive.Spool, size(c.Archive.SpoolMax))
+	}
+	return text
 }
 
 func nextText(c document.ConfigCluster) string {

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/server"
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
@@ -83,8 +84,14 @@ func newService(report storage.Report) *scheduler.Service {
 		},
 		Prune:    applyRetention,
 		Revision: newestRevision,
-		Host:     host,
-		Report:   report,
+		Archive: func(
+			ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
+		) error {
+			c.Version = version()
+			return archive.Run(ctx, c, to, observe, report)
+		},
+		Host:   host,
+		Report: report,
 	}
 }
 

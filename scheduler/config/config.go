@@ -14,7 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
@@ -223,6 +226,7 @@ func (l *loader) spec(name string, part clusterPart, repositories map[string]ope
 		in.blame(errors.New("nothing says when: use schedule or triggers"))
 	}
 	s.Retention = in.retention(part)
+	s.Archive = in.archive(part.Archive, s.Backup.To)
 	s.Digest = digest(name, part, s.Repositories, secrets)
 	return s
 }
@@ -297,7 +301,7 @@ func (i in) backup(part clusterPart, repositories []scheduler.Repository) (backu
 	if r.MaxStream <= 0 || r.Grace <= 0 || b.Timeout <= 0 {
 		i.blame(errors.New("maxStream, grace and timeout are above zero"), "backup")
 	}
-	for _, label := range []string{scheduler.LabelSlot, scheduler.LabelTrigger} {
+	for _, label := range []string{scheduler.LabelSlot, scheduler.LabelTrigger, scheduler.LabelArchive} {
 		if _, ok := r.Labels[label]; ok {
 			i.blame(fmt.Errorf("the label %s says why a backup was taken: use another name", label), "labels", label)
 		}
@@ -385,4 +389,32 @@ func (i in) retention(part clusterPart) retention.Policy {
 		i.blame(err, "retention")
 	}
 	return p
+}
+
+// Limits of what a spool may hold.
+const (
+	defaultSpool = 2 << 30
+	minSpool     = archive.MinSpool * scheduler.SegmentSize
+)
+
+// archive says nothing of the spool where there is no flush: a cluster can so leave out what the defaults have.
+func (i in) archive(part archivePart, to seal.Recipients) scheduler.Archive {
+	if part.Flush == 0 {
+		return scheduler.Archive{}
+	}
+	a := scheduler.Archive{Flush: time.Duration(part.Flush), Spool: part.Spool, SpoolMax: int64(part.SpoolMax)}
+	if a.Spool != "" && a.SpoolMax == 0 {
+		a.SpoolMax = defaultSpool
+	}
+	switch {
+	case a.Flush < archive.MinFlush:
+		i.blame(fmt.Errorf("flush is at least %s, or 0s for a log that is not archived", archive.MinFlush), "archive", "flush")
+	case a.Spool == "" && a.SpoolMax != 0:
+		i.blame(errors.New("spoolMax without a spool: name its folder"), "archive", "spoolMax")
+	case a.Spool != "" && a.SpoolMax < minSpool:
+		i.blame(fmt.Errorf("spoolMax is at least %s", humanize.IBytes(minSpool)), "archive", "spoolMax")
+	case to.Passphrase():
+		i.blame(errors.New("a passphrase takes a second of CPU for each piece of an archived log: use recipients"), "archive")
+	}
+	return a
 }

@@ -69,6 +69,7 @@ defaults:
   recipients: [` + recipient + `]
   schedule: {cron: "30 2 * * *", zone: Europe/Berlin, jitter: 10m}
   retention: {daily: 7, window: 2d}
+  archive: {flush: 500ms, spool: /var/spool/dr/log}
   labels: {site: fra}
 clusters:
   prod:
@@ -87,10 +88,14 @@ clusters:
     retention:
       {last: 1, hourly: 2, daily: 3, weekly: 4, monthly: 5, yearly: 6, within: 1d12h, window: 14d, maxSize: 10GiB, minCopies: 2, zone: UTC}
     backup: {from: follower, noHash: true, compareMembers: true, maxStream: 10m, spool: /var/spool/dr, grace: 48h, timeout: 2h}
+    archive: {flush: 1s, spool: /var/spool/dr/log, spoolMax: 1GiB}
     labels: {tier: gold}
     suspend: true
   test:
     etcd: {endpoints: [http://127.0.0.1:2379]}
+  unarchived:
+    etcd: {endpoints: [http://127.0.0.1:2379]}
+    archive: {flush: 0s}
 `
 
 // described is what of a Spec can be compared.
@@ -104,6 +109,7 @@ type described struct {
 	Zone         string
 	Triggers     scheduler.Triggers
 	Retention    retention.Policy
+	Archive      scheduler.Archive
 	Suspend      bool
 	Recipients   []string
 }
@@ -111,7 +117,7 @@ type described struct {
 func describe(s scheduler.Spec) described {
 	d := described{
 		s.Cluster, s.Etcd, s.Repositories, s.Backup, s.Timeout, s.Schedule.String(), s.Schedule.Zone().String(), s.Triggers, s.Retention,
-		s.Suspend, s.Backup.To.Seal().Recipients,
+		s.Archive, s.Suspend, s.Backup.To.Seal().Recipients,
 	}
 	d.Backup.To = backup.Request{}.To
 	return d
@@ -147,6 +153,7 @@ func TestLoad(t *testing.T) {
 			Last: 1, Hourly: 2, Daily: 3, Weekly: 4, Monthly: 5, Yearly: 6, Within: 36 * time.Hour, Window: 14 * 24 * time.Hour,
 			MaxSize: 10 << 30, MinCopies: 2, Zone: time.UTC,
 		},
+		Archive: scheduler.Archive{Flush: time.Second, Spool: "/var/spool/dr/log", SpoolMax: 1 << 30},
 		Suspend: true, Recipients: []string{recipient[:16]},
 	}, {
 		Cluster: "test",
@@ -160,6 +167,7 @@ func TestLoad(t *testing.T) {
 		},
 		Timeout: 6 * time.Hour, Schedule: "30 2 * * *", Zone: "Europe/Berlin", Triggers: scheduler.Triggers{Every: 5 * time.Minute},
 		Retention: retention.Policy{Daily: 7, Window: 48 * time.Hour, Zone: berlin}, Recipients: []string{recipient[:16]},
+		Archive: scheduler.Archive{Flush: 500 * time.Millisecond, Spool: "/var/spool/dr/log", SpoolMax: 2 << 30},
 	}}
 	got := []described{describe(c.Specs[0]), describe(c.Specs[1])}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b *time.Location) bool { return a.String() == b.String() }),
@@ -170,7 +178,10 @@ func TestLoad(t *testing.T) {
 		})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if c.Concurrency != 8 || c.Lease != time.Minute || len(c.Specs) != 2 {
+	if off := c.Specs[2].Archive; off != (scheduler.Archive{}) {
+		t.Errorf("a flush of 0s archives: %+v", off)
+	}
+	if c.Concurrency != 8 || c.Lease != time.Minute || len(c.Specs) != 3 {
 		t.Errorf("concurrency %d, lease %v, %d specs", c.Concurrency, c.Lease, len(c.Specs))
 	}
 }
@@ -261,6 +272,12 @@ func TestLoadRefuses(t *testing.T) {
 		with("backup: {from: nobody}"):                                   ":8: from is leader",
 		with("backup: {maxStream: 0s}"):                                  ":8: maxStream, grace and timeout",
 		with("backup: {timeout: 0s}"):                                    ":8: maxStream, grace and timeout",
+		with("archive: {flush: 50ms}"):                                   ":8: flush is at least 100ms",
+		with("archive: {flush: 1s, spoolMax: 1GiB}"):                     ":8: spoolMax without a spool",
+		with("archive: {flush: 1s, spool: /s, spoolMax: 1MiB}"):          ":8: spoolMax is at least 64 MiB",
+		with("archive: {flush: 1s}\n    passphraseEnv: PASS"):            ":8: a passphrase takes a second of CPU",
+		with("archive: {flash: 1s}"):                                     `:8: unknown key "flash"`,
+		with("labels: {archive: x}"):                                     ":8: the label archive says why",
 		with("labels: {schedule: x}"):                                    ":8: the label schedule says why",
 		with("labels: [x]"):                                              ":8: there stands a list where a mapping belongs",
 		with("suspend: perhaps"):                                         ":8: there stands a text where true or false belongs",
@@ -328,6 +345,9 @@ func TestDigest(t *testing.T) {
 	}
 	if p, q := digests(strings.Replace(text, "for: 12h", "for: 13h", 1), "x"); p == prod || q != test {
 		t.Error("another repository changes nothing, or what does not use it")
+	}
+	if p, q := digests(strings.Replace(text, "flush: 1s", "flush: 3s", 1), "x"); p == prod || q != test {
+		t.Error("another flush changes nothing, or what does not use it")
 	}
 	if p, q := digests(strings.Replace(text, "dialTimeout: 3s", "dialTimeout: 4s", 1), "x"); p == prod || q == test {
 		t.Error("another default changes nothing")

@@ -58,6 +58,7 @@ type clusterPart struct {
 	Triggers       triggersPart      `yaml:"triggers"`
 	Retention      retentionPart     `yaml:"retention"`
 	Backup         backupPart        `yaml:"backup"`
+	Archive        archivePart       `yaml:"archive"`
 	Labels         map[string]string `yaml:"labels"`
 	Suspend        bool              `yaml:"suspend"`
 }
@@ -110,6 +111,12 @@ type backupPart struct {
 	Spool          string `yaml:"spool"`
 	Grace          span   `yaml:"grace"`
 	Timeout        span   `yaml:"timeout"`
+}
+
+type archivePart struct {
+	Flush    span   `yaml:"flush"`
+	Spool    string `yaml:"spool"`
+	SpoolMax amount `yaml:"spoolMax"`
 }
 
 // defaults are those of the flags of dr backup, and what there are no flags for.

@@ -17,8 +17,12 @@ type Hold struct {
 	ttl time.Duration
 }
 
-// longestConfirm bounds how long Hold waits to see who has won.
-const longestConfirm = time.Second
+const (
+	// longestConfirm bounds how long Hold waits to see who has won.
+	longestConfirm = time.Second
+	// longestRelease bounds how long giving it back may keep a process that is to end.
+	longestRelease = 5 * time.Second
+)
 
 // Hold takes the lease on job for holder and, a moment later, looks whether it has it: of two who take it at once the last
 // one has. If somebody else does, it is not held, and the Lease is theirs. As for AcquireLease, ttl is at most MaxLease.
@@ -67,7 +71,7 @@ func (h Hold) renew(ctx context.Context, now time.Time) (Lease, bool, error) {
 
 // Release gives h back, also when ctx has ended. Where that fails others wait until the lease ends by itself.
 func (h Hold) Release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.ttl)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.ttl, longestRelease))
 	defer cancel()
 	return h.in.ReleaseLease(ctx, h.Lease, time.Now())
 }

@@ -1,0 +1,233 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// SegmentSize is how many bytes of requests of a log go to the repository at once.
+const SegmentSize = 8 << 20
+
+// hashEvery is how often a member is asked for its HashKV, which a restore of the log compares.
+const hashEvery = time.Hour
+
+// LabelArchive is the label of backups that says why a log needed them.
+const LabelArchive = "archive"
+
+// archiving is the archiving of one cluster's log, in a goroutine of its own beside the worker's: it goes on while a backup
+// is taken, or waits for its turn.
+type archiving struct {
+	service *Service
+	spec    Spec
+	lease   time.Duration
+	holder  string // of the lease on backups
+	stop    context.CancelFunc
+	ended   chan struct{} // closed when it has
+	stopped bool          // guarded by the service's mutex
+
+	mu     sync.Mutex
+	limit  *semaphore.Weighted // of backups at a time
+	status archive.Status
+}
+
+// archive has the logs archived that c asks for, and ends what it asks for no more or in another way. s.mu is held.
+func (s *Service) archive(ctx context.Context, c Config, limit *semaphore.Weighted) {
+	wanted := map[string]bool{}
+	for _, spec := range c.Specs {
+		if s.Archive == nil || spec.Suspend || spec.Archive.Flush == 0 {
+			continue
+		}
+		wanted[spec.Cluster] = true
+		a := s.archivings[spec.Cluster]
+		if a == nil || a.stopped || a.spec.Digest != spec.Digest || a.lease != c.Lease {
+			a = s.newArchiving(ctx, spec, c.Lease, a)
+			s.archivings[spec.Cluster] = a
+		}
+		a.mu.Lock()
+		a.limit = limit
+		a.mu.Unlock()
+	}
+	for name, a := range s.archivings {
+		if !wanted[name] {
+			a.stop()
+			a.stopped = true
+		}
+	}
+}
+
+// newArchiving begins when before has ended, if there was one: two would stand in each other's way, in the spool too.
+func (s *Service) newArchiving(ctx context.Context, spec Spec, lease time.Duration, before *archiving) *archiving {
+	ctx, stop := context.WithCancel(ctx)
+	a := &archiving{
+		service: s, spec: spec, lease: lease, holder: s.newHolder(), stop: stop, ended: make(chan struct{}),
+		status: archive.Status{State: archive.Starting, Source: segment.Watch, Cluster: spec.Cluster},
+	}
+	s.running.Go(func() {
+		defer close(a.ended)
+		if before != nil {
+			before.stop()
+			<-before.ended
+		}
+		a.run(ctx)
+	})
+	return a
+}
+
+// longestUnarchived bounds how long it takes until the log is archived again once a person has mended what was wrong.
+const longestUnarchived = time.Minute
+
+// run archives until ctx ends. What ends the archiving otherwise only a person can mend: it is told, and tried again.
+func (a *archiving) run(ctx context.Context) {
+	for tries := 1; ctx.Err() == nil; tries++ {
+		began := time.Now()
+		err := a.try(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > longestUnarchived {
+			tries = 1
+		}
+		wait := min(backoff(tries, a.spec.Cluster), longestUnarchived)
+		a.set(func(s *archive.Status) { s.State, s.Problem = archive.Waiting, err.Error() })
+		a.warn("the log is not archived: %v; the next try is at %s", err, time.Now().Add(wait).UTC().Format(time.RFC3339))
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (a *archiving) try(ctx context.Context) error {
+	stores, err := a.service.open(ctx, a.spec)
+	if err != nil {
+		return err
+	}
+	c := archive.Config{
+		Source: segment.Watch, Etcd: a.spec.Etcd, To: a.spec.Backup.To,
+		Flush: a.spec.Archive.Flush, SegmentSize: SegmentSize, Lease: a.lease, HashEvery: hashEvery,
+		Spool: a.spec.Archive.Spool, SpoolMax: a.spec.Archive.SpoolMax, Host: a.service.Host,
+		Snapshot: func(ctx context.Context, why string) error { return a.snapshot(ctx, stores, why) },
+	}
+	if a.spec.Backup.NoHash {
+		c.HashEvery = 0
+	}
+	told := func(now archive.Status) { a.set(func(s *archive.Status) { *s = now }) }
+	return a.service.Archive(ctx, c, stores[0].Cluster, told, a.pass)
+}
+
+// snapshot takes the backup that the log needs, when it is this service's turn. One that has come meanwhile and holds all
+// that was written until now is as good: when a service begins, the schedule wants one at the same moment.
+func (a *archiving) snapshot(ctx context.Context, stores []backup.Store, why string) error {
+	need, err := a.service.Revision(ctx, a.spec)
+	if err != nil {
+		return err
+	}
+	before, err := newestIn(ctx, stores[0].Cluster)
+	if err != nil {
+		return err
+	}
+	enough := func(b repository.Backup) bool { return b.ID != before.ID && b.Revision >= need }
+	for {
+		there, err := a.turn(ctx, stores, why, enough)
+		if there || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(a.lease / 3):
+		}
+	}
+}
+
+// turn takes a backup, unless what is there is enough, or another has the lease. there reports whether there is one now.
+func (a *archiving) turn(
+	ctx context.Context, stores []backup.Store, why string, enough func(repository.Backup) bool,
+) (there bool, err error) {
+	limit := a.limited()
+	if err := limit.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	defer limit.Release(1)
+	held, _, err := acquire(ctx, stores, a.spec.Backup.Require, a.holder, a.lease)
+	if err != nil || len(held) == 0 {
+		return false, err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	keeping := held.keep(ctx, a.lease, end)
+	defer keeping.Wait()
+	defer end(nil)
+	ctx, timedOut := context.WithTimeout(ctx, a.spec.Timeout)
+	defer timedOut()
+	last, err := newestIn(ctx, stores[0].Cluster)
+	if err != nil || enough(last) {
+		return err == nil, err
+	}
+	err = a.backup(ctx, stores, why)
+	return err == nil, err
+}
+
+// newestIn is the newest backup of c, the zero one if there is none.
+func newestIn(ctx context.Context, c *repository.Cluster) (repository.Backup, error) {
+	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
+	if err != nil || len(catalog.Backups) == 0 {
+		return repository.Backup{}, err
+	}
+	return catalog.Backups[0], nil
+}
+
+// backup takes one, and fails unless it is where the log is. What is wrong with it besides is no reason to take another.
+func (a *archiving) backup(ctx context.Context, stores []backup.Store, why string) error {
+	spec := a.spec
+	labels := maps.Clone(spec.Backup.Labels)
+	if labels == nil {
+		labels = repository.Labels{}
+	}
+	labels[LabelArchive] = why
+	spec.Backup.Labels = labels
+	r, err := a.service.Backup(ctx, spec, stores, a.pass)
+	if r.ID == "" || errors.Is(err, backup.ErrPartial) && r.Stores[0].Err != nil {
+		return err
+	}
+	if err != nil {
+		a.warn("%v", err)
+	}
+	return nil
+}
+
+func (a *archiving) limited() *semaphore.Weighted {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limit
+}
+
+func (a *archiving) set(change func(*archive.Status)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(&a.status)
+}
+
+func (a *archiving) get() *archive.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	status := a.status
+	return &status
+}
+
+func (a *archiving) pass(e storage.Event) { a.service.pass(a.spec.Cluster, e) }
+
+func (a *archiving) warn(format string, args ...any) {
+	a.pass(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf(format, args...)})
+}

@@ -1,0 +1,329 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// fakeArchive stands for archive.Run: it archives nothing, and says that it works.
+type fakeArchive struct {
+	mu      sync.Mutex
+	running map[string]archive.Config // by cluster
+	began   []string
+	ended   []string
+	broken  error
+	first   bool // each has to have a backup first
+	lingers time.Duration
+}
+
+func (f *fakeArchive) run(
+	ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
+) error {
+	if err := f.enter(c, to.Name()); err != nil {
+		return err
+	}
+	defer f.leave(to.Name())
+	observe(archive.Status{State: archive.Working, Cluster: to.Name(), Durable: 7})
+	report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: "works"})
+	if f.first {
+		if err := c.Snapshot(ctx, "the first of this cluster"); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	time.Sleep(f.lingers)
+	return nil
+}
+
+func (f *fakeArchive) enter(c archive.Config, cluster string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.began = append(f.began, cluster)
+	if f.broken != nil {
+		return f.broken
+	}
+	if _, twice := f.running[cluster]; twice {
+		return fmt.Errorf("%s is archived twice by one service", cluster)
+	}
+	if f.running == nil {
+		f.running = map[string]archive.Config{}
+	}
+	f.running[cluster] = c
+	return nil
+}
+
+func (f *fakeArchive) leave(cluster string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.running, cluster)
+	f.ended = append(f.ended, cluster)
+}
+
+func (f *fakeArchive) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// wantRuns fails unless so many have begun and ended, and just these run.
+func (f *fakeArchive) wantRuns(t *testing.T, what string, began, ended int, running ...string) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var now []string
+	for cluster := range f.running {
+		now = append(now, cluster)
+	}
+	slices.Sort(now)
+	if len(f.began) != began || len(f.ended) != ended || !slices.Equal(now, running) {
+		t.Errorf("%s: began %q, ended %q, running %q; want %d, %d, %q", what, f.began, f.ended, now, began, ended, running)
+	}
+}
+
+func archived(t *testing.T, cluster string) scheduler.Spec {
+	t.Helper()
+	s := specOf(t, cluster, "@every 1h", "main", "offsite")
+	s.Archive = scheduler.Archive{Flush: 2 * time.Second, Spool: "/spool", SpoolMax: 1 << 30}
+	return s
+}
+
+// archiving starts a service with a fake archive.
+func (w *world) archiving(c scheduler.Config) (*service, *fakeArchive) {
+	f := &fakeArchive{}
+	s := w.start("a", c, func(s *scheduler.Service) { s.Archive = f.run })
+	return s, f
+}
+
+// The logs are archived that the configuration in force asks for, each as it says.
+func TestServiceArchives(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		prod, test := archived(t, "prod"), specOf(t, "test", "@every 1h", "main")
+		s, f := w.archiving(configOf(prod, test))
+		w.pass(time.Minute)
+		f.wantRuns(t, "one asks for it", 1, 0, "prod")
+		f.set(func() {
+			c := f.running["prod"]
+			if c.Flush != 2*time.Second || c.Spool != "/spool" || c.SpoolMax != 1<<30 || c.Lease != 30*time.Second || c.HashEvery != time.Hour || c.Host != "a" {
+				t.Errorf("archived by %+v", c)
+			}
+		})
+		status := s.status(t, "prod").Archive
+		if status == nil || status.State != archive.Working || status.Durable != 7 || s.status(t, "test").Archive != nil {
+			t.Errorf("status %+v, of who asks for nothing %+v", status, s.status(t, "test").Archive)
+		}
+		if !slices.Contains(s.all(), "prod: works") {
+			t.Errorf("it said %q", s.all())
+		}
+
+		s.changes <- configOf(prod, test)
+		w.pass(time.Minute)
+		f.wantRuns(t, "nothing has changed", 1, 0, "prod")
+		prod.Archive.Flush, prod.Digest = time.Second, "another"
+		s.changes <- configOf(prod, test)
+		w.pass(time.Minute)
+		f.wantRuns(t, "another flush", 2, 1, "prod")
+		c := configOf(prod, test)
+		c.Lease = time.Minute
+		s.changes <- c
+		w.pass(time.Minute)
+		f.wantRuns(t, "another lease", 3, 2, "prod")
+
+		suspended := prod
+		suspended.Suspend, suspended.Digest = true, "suspended"
+		c.Specs = []scheduler.Spec{suspended, test}
+		s.changes <- c
+		w.pass(time.Minute)
+		f.wantRuns(t, "suspended", 3, 3)
+		if got := s.status(t, "prod").Archive; got != nil {
+			t.Errorf("suspended, its log is %+v", got)
+		}
+		c.Specs = []scheduler.Spec{prod}
+		s.changes <- c
+		w.pass(time.Minute)
+		f.wantRuns(t, "back", 4, 3, "prod")
+		c.Specs = []scheduler.Spec{test}
+		s.changes <- c
+		w.pass(time.Minute)
+		f.wantRuns(t, "taken out", 4, 4)
+	})
+}
+
+// The next one begins when the one before has ended, and a service has ended when all have.
+func TestServiceArchivesOnceAtATime(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		prod := archived(t, "prod")
+		s, f := w.archiving(configOf(prod))
+		f.set(func() { f.lingers = 10 * time.Second })
+		w.pass(time.Minute)
+		for n := range 3 { // each before the one before has ended
+			prod.Digest = fmt.Sprint(n)
+			s.changes <- configOf(prod)
+			w.pass(time.Second)
+		}
+		s.changes <- configOf()
+		w.pass(time.Second)
+		s.changes <- configOf(prod)
+		w.pass(time.Minute)
+		f.mu.Lock()
+		began := len(f.began)
+		f.mu.Unlock()
+		f.wantRuns(t, "changed in a row", began, began-1, "prod")
+		before := time.Now()
+		s.end()
+		if lingered := time.Since(before); lingered != 10*time.Second {
+			t.Errorf("ended after %v", lingered)
+		}
+		f.wantRuns(t, "stopped", began, began)
+	})
+}
+
+// What ends the archiving is told, and tried again: after a while, but within a minute.
+func TestServiceArchivesAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		f := &fakeArchive{broken: errTest}
+		s := w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) { s.Archive = f.run })
+		w.pass(time.Second)
+		status := s.status(t, "prod")
+		if a := status.Archive; a == nil || a.State != archive.Waiting || a.Problem != errTest.Error() {
+			t.Errorf("status %+v", status.Archive)
+		}
+		if said := strings.Join(s.all(), "\n"); !strings.Contains(said, "prod: the log is not archived: "+errTest.Error()) {
+			t.Errorf("it said %s", said)
+		}
+		w.pass(10 * time.Minute)
+		f.mu.Lock()
+		tries := len(f.began)
+		f.mu.Unlock()
+		if tries < 10 || tries > 20 {
+			t.Errorf("%d tries in ten minutes", tries)
+		}
+		f.set(func() { f.broken = nil })
+		w.pass(time.Minute)
+		f.wantRuns(t, "mended", tries+1, 0, "prod")
+		if a := s.status(t, "prod").Archive; a.State != archive.Working || a.Problem != "" {
+			t.Errorf("mended: %+v", a)
+		}
+		if status.State == scheduler.Failing || len(w.times("prod")) == 0 {
+			t.Errorf("no backups without a log: %+v", status)
+		}
+	})
+}
+
+// A repository that cannot be opened is no reason to give up.
+func TestServiceArchivesWhenTheStoreIsThere(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		f, away := &fakeArchive{}, true
+		w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
+			s.Archive = f.run
+			s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if away {
+					return nil, errTest
+				}
+				return w.stores[r.URL], nil
+			}
+		})
+		w.pass(time.Minute)
+		f.wantRuns(t, "away", 0, 0)
+		w.set(func() { away = false })
+		w.pass(time.Minute)
+		f.wantRuns(t, "back", 1, 0, "prod")
+	})
+}
+
+// The log needs a backup as the first one is due: there is one, which both go by.
+func TestServiceTakesOneBackupForTheLogAndTheSchedule(t *testing.T) {
+	for _, slow := range []string{"neither", "the log", "the schedule"} {
+		t.Run(slow, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				w.took = 20 * time.Second
+				f := &fakeArchive{first: true}
+				w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
+					s.Archive = func(
+						ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
+					) error {
+						if slow == "the log" {
+							time.Sleep(10 * time.Second)
+						}
+						return f.run(ctx, c, to, observe, report)
+					}
+					open := s.Open
+					s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+						if slow == "the schedule" && r.Name == "offsite" {
+							time.Sleep(10 * time.Second)
+						}
+						return open(ctx, r)
+					}
+				})
+				w.pass(30 * time.Minute)
+				if times := w.times("prod"); len(times) != 1 {
+					t.Errorf("backups at %v", times)
+				}
+			})
+		})
+	}
+}
+
+// The cluster has been written to since the schedule's backup began: the log begins behind it, and needs one of its own.
+func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 20 * time.Second
+		f := &fakeArchive{first: true}
+		var needed time.Duration
+		w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
+			s.Archive = f.run
+			s.Revision = func(context.Context, scheduler.Spec) (int64, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				needed = time.Since(w.begin)
+				return w.revision + 1, nil // by the time that the schedule's ends, nobody has written more
+			}
+		})
+		w.pass(30 * time.Minute)
+		times := w.times("prod")
+		if len(times) != 2 || times[1] < needed {
+			t.Errorf("backups at %v, the log needs one from %v", times, needed)
+		}
+		w.set(func() {
+			if label := w.taken[1].labels[scheduler.LabelArchive]; label != "the first of this cluster" {
+				t.Errorf("the log's backup has the labels %v", w.taken[1].labels)
+			}
+		})
+	})
+}
+
+// A backup that the log needs and that fails is the archiving's to try again; what is stored where the log is counts.
+func TestServiceToldOfTheLogsBackup(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.broken = func(scheduler.Spec) error { return errTest }
+		var got error
+		f := func(
+			ctx context.Context, c archive.Config, _ *repository.Cluster, _ func(archive.Status), _ storage.Report,
+		) error {
+			got = c.Snapshot(ctx, "a gap")
+			w.set(func() { w.broken, w.partial = nil, true })
+			if err := c.Snapshot(ctx, "a gap"); err != nil {
+				t.Errorf("the log's own repository has it: %v", err)
+			}
+			<-ctx.Done()
+			return nil
+		}
+		w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) { s.Archive = f })
+		w.pass(time.Hour / 2)
+		if !errors.Is(got, errTest) {
+			t.Errorf("a backup that failed: %v", got)
+		}
+	})
+}
