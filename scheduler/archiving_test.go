@@ -283,7 +283,12 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 		f := &fakeArchive{first: true}
 		var needed time.Duration
 		w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
-			s.Archive = f.run
+			s.Archive = func(
+				ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
+			) error {
+				time.Sleep(10 * time.Second) // while the schedule's is taken
+				return f.run(ctx, c, to, observe, report)
+			}
 			s.Revision = func(context.Context, scheduler.Spec) (int64, error) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -294,7 +299,7 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 		w.pass(30 * time.Minute)
 		times := w.times("prod")
 		if len(times) != 2 || times[1] < needed {
-			t.Errorf("backups at %v, the log needs one from %v", times, needed)
+			t.Fatalf("backups at %v, the log needs one from %v", times, needed)
 		}
 		w.set(func() {
 			if label := w.taken[1].labels[scheduler.LabelArchive]; label != "the first of this cluster" {
