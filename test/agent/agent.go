@@ -1,9 +1,11 @@
-// Package agent runs dr archive for tests, as a process that can be stopped, frozen and killed.
+// Package agent runs what archives a log for tests, dr archive or dr serve, as a process that can be stopped, frozen and killed.
 package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,27 +28,56 @@ const (
 	pollInterval = 50 * time.Millisecond
 )
 
-// Agent is one running dr archive. It is killed when the test ends; if that failed, the end of what it said is shown.
+// Agent is one running dr archive, or a dr serve that archives one cluster's log. It is killed when the test ends; if that failed, the end of what it said is shown.
 type Agent struct {
-	cmd   *exec.Cmd
-	url   string
-	log   string
-	ended chan struct{} // closed when it has been waited for
+	cmd    *exec.Cmd
+	url    string
+	log    string
+	decode func(status []byte) (archive.Status, error)
+	ended  chan struct{} // closed when it has been waited for
 }
 
 // Start starts dr archive beside the member whose data dir is given, or with a watch if it is ""; further flags say how to
 // reach it. It flushes and leases faster than by default, unless args say otherwise.
 func Start(t testing.TB, env []string, dataDir string, args ...string) *Agent {
 	t.Helper()
-	url := servers.FreeURLs(t, 1)[0]
-	a := &Agent{url: url, log: filepath.Join(t.TempDir(), "agent.log"), ended: make(chan struct{})}
-	first := []string{"archive", "--listen", strings.TrimPrefix(url, "http://"), "--flush", "200ms", "--lease", "2s"}
+	first := []string{"archive", "--flush", "200ms", "--lease", "2s"}
 	if dataDir == "" {
 		first = append(first, "--source", "watch")
 	} else {
 		first = append(first, "--data-dir", dataDir)
 	}
-	a.cmd = command.Command(t, env, append(first, args...)...)
+	return start(t, env, alone, append(first, args...)...)
+}
+
+func alone(status []byte) (archive.Status, error) {
+	var s document.ArchiveStatus
+	err := json.Unmarshal(status, &s)
+	return s.Status, err
+}
+
+// Serve starts dr serve with a configuration of one cluster, whose log it archives.
+func Serve(t testing.TB, env []string, config string) *Agent {
+	t.Helper()
+	return start(t, env, served, "serve", "--config", config)
+}
+
+func served(status []byte) (archive.Status, error) {
+	var s document.ServeStatus
+	if err := json.Unmarshal(status, &s); err != nil {
+		return archive.Status{}, err
+	}
+	if len(s.Clusters) != 1 || s.Clusters[0].Archive == nil {
+		return archive.Status{}, errors.New("it does not archive")
+	}
+	return *s.Clusters[0].Archive, nil
+}
+
+func start(t testing.TB, env []string, decode func([]byte) (archive.Status, error), args ...string) *Agent {
+	t.Helper()
+	url := servers.FreeURLs(t, 1)[0]
+	a := &Agent{url: url, log: filepath.Join(t.TempDir(), "agent.log"), decode: decode, ended: make(chan struct{})}
+	a.cmd = command.Command(t, env, append(args, "--listen", strings.TrimPrefix(url, "http://"))...)
 	out, err := os.Create(a.log)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +85,7 @@ func Start(t testing.TB, env []string, dataDir string, args ...string) *Agent {
 	defer out.Close()
 	a.cmd.Stdout, a.cmd.Stderr = out, out
 	if err := a.cmd.Start(); err != nil {
-		t.Fatalf("start dr archive: %v", err)
+		t.Fatalf("start dr %s: %v", args[0], err)
 	}
 	go func() {
 		_ = a.cmd.Wait() // how it ended is in cmd.ProcessState
@@ -68,7 +99,7 @@ func (a *Agent) cleanUp(t testing.TB) {
 	_ = a.cmd.Process.Kill() // it may have ended
 	<-a.ended
 	if t.Failed() {
-		t.Logf("what dr archive at %s said:\n%s", a.url, a.Said())
+		t.Logf("what dr at %s said:\n%s", a.url, a.Said())
 	}
 }
 
@@ -93,11 +124,15 @@ func (a *Agent) Status() (archive.Status, error) {
 		return archive.Status{}, err
 	}
 	defer response.Body.Close()
-	var s document.ArchiveStatus
-	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return archive.Status{}, err
+	}
+	s, err := a.decode(body)
+	if err != nil {
 		return archive.Status{}, fmt.Errorf("%s: %w", response.Status, err)
 	}
-	return s.Status, nil
+	return s, nil
 }
 
 // Until waits until the agent's status is as wanted, and returns it.
@@ -182,7 +217,7 @@ func (a *Agent) Stop(t testing.TB) {
 	a.signal(t, syscall.SIGTERM)
 	<-a.ended
 	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("dr archive was stopped, exit code %d:\n%s", code, a.Said())
+		t.Errorf("dr was stopped, exit code %d:\n%s", code, a.Said())
 	}
 }
 
@@ -192,7 +227,7 @@ func (a *Agent) Wait(t testing.TB) int {
 	select {
 	case <-a.ended:
 	case <-time.After(waitTimeout):
-		t.Fatalf("dr archive still runs:\n%s", a.Said())
+		t.Fatalf("dr still runs:\n%s", a.Said())
 	}
 	return a.cmd.ProcessState.ExitCode()
 }
@@ -200,6 +235,6 @@ func (a *Agent) Wait(t testing.TB) int {
 func (a *Agent) signal(t testing.TB, signal syscall.Signal) {
 	t.Helper()
 	if err := a.cmd.Process.Signal(signal); err != nil {
-		t.Fatalf("signal %v to dr archive: %v", signal, err)
+		t.Fatalf("signal %v to dr: %v", signal, err)
 	}
 }

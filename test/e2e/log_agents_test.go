@@ -91,12 +91,6 @@ func (w *writing) nothingLost(t *testing.T, j job, client *clientv3.Client, agen
 	w.end()
 	newest := live(t, client, 0).Revision
 	agent.CatchUp(t, agents...)
-	w.comesBack(t, j, client, newest)
-}
-
-// comesBack restores: every acknowledged write is there, up to the newest revision, and nothing else.
-func (w *writing) comesBack(t *testing.T, j job, client *clientv3.Client, newest int64) {
-	t.Helper()
 	got, _ := j.image(t)
 	if missing := w.missing(got); got.Revision < newest || len(missing) > 0 {
 		t.Errorf("restored at revision %d, it was %d before; of %d acknowledged writes are missing: %v",
