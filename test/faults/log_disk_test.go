@@ -19,7 +19,7 @@ func TestFullDiskUnderAnArchive(t *testing.T) {
 	}
 	t.Logf("seed %d", seed(t))
 	d := newDisk(t, "32m")
-	f := fleetOf(t, servers.Options{}, 1, false, repo(d), rand.New(rand.NewPCG(seed(t), 8)))
+	f := fleetOf(t, servers.Options{}, 1, byWAL, repo(d), rand.New(rand.NewPCG(seed(t), 8)))
 	for round := range 2 {
 		f.load.flows(t)
 		f.catchUp(t)

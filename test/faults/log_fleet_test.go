@@ -75,7 +75,7 @@ func (o *observed) lookAway() {
 	o.observing.Wait()
 }
 
-// fleet is a cluster under load, with agents beside its first members, which archive into one repository.
+// fleet is a cluster under load, with agents or services that archive into one repository.
 type fleet struct {
 	cluster *servers.Cluster
 	repo    repo
@@ -83,16 +83,23 @@ type fleet struct {
 	load    *load
 	random  *rand.Rand
 	claims  claims
-	agents  []*observed // beside the members of the same number, or
-	watch   bool        // they watch
+	agents  []*observed
+	by      string
 }
 
+// What archives.
+const (
+	byWAL     = "wal" // agents beside the members of the same number
+	byWatch   = "watch"
+	byService = "service"
+)
+
 // fleetOf starts a cluster, agents and the load, and waits until there is something that can be restored.
-func fleetOf(t *testing.T, o servers.Options, agents int, watch bool, to repo, random *rand.Rand) *fleet {
+func fleetOf(t *testing.T, o servers.Options, agents int, by string, to repo, random *rand.Rand) *fleet {
 	t.Helper()
 	f := &fleet{
 		cluster: servers.Start(t, o), repo: to, key: newKey(t, filepath.Join(t.TempDir(), "key.txt")), random: random,
-		agents: make([]*observed, agents), watch: watch,
+		agents: make([]*observed, agents), by: by,
 	}
 	for i := range f.agents {
 		f.start(t, i)
@@ -109,9 +116,14 @@ func fleetOf(t *testing.T, o servers.Options, agents int, watch bool, to repo, r
 
 func (f *fleet) start(t *testing.T, i int) {
 	t.Helper()
+	if f.by == byService {
+		s := served{f.repo, f.cluster.Endpoints(), f.key.recipient, `schedule: {cron: "@every 10s"}, archive: {flush: 200ms}`}
+		f.agents[i] = observe(t, agent.Serve(t, nil, s.config(t)), &f.claims)
+		return
+	}
 	env := []string{"DR_REPO=file://" + string(f.repo), "DR_CLUSTER=" + clusterName, "DR_RECIPIENT=" + f.key.recipient}
 	dir := f.cluster.Members[i].DataDir
-	if f.watch {
+	if f.by == byWatch {
 		dir = ""
 	}
 	a := agent.Start(t, env, dir, "--endpoints", strings.Join(f.cluster.Endpoints(), ","))

@@ -38,21 +38,14 @@ func TestKilledArchive(t *testing.T) {
 		return
 	}
 	t.Logf("seed %d", seed(t))
-	for _, watch := range []bool{false, true} {
-		t.Run(sourceName(watch), func(t *testing.T) {
-			killArchive(t, servers.Options{}, 1, watch, rand.New(rand.NewPCG(seed(t), 7)))
+	for by, each := range map[string]int{byWAL: 4, byWatch: 4, byService: 2} {
+		t.Run(by, func(t *testing.T) {
+			killArchive(t, servers.Options{}, 1, by, each, rand.New(rand.NewPCG(seed(t), 7)))
 		})
 	}
 }
 
-func sourceName(watch bool) string {
-	if watch {
-		return "watch"
-	}
-	return "wal"
-}
-
-// Twelve kills of each of nine fleets, from either source: of every version one member with its agent, and three with two
+// Twelve kills of each of nine fleets, by all that archives: of every version one member with its agent, and three with two
 // agents.
 func TestSoakKilledArchive(t *testing.T) {
 	if !soaking() {
@@ -65,21 +58,20 @@ func TestSoakKilledArchive(t *testing.T) {
 		if (round+version)%2 == 0 {
 			o.Members, agents = 3, 2
 		}
-		for _, watch := range []bool{false, true} {
-			name := fmt.Sprintf("%d %s %s members=%d agents=%d", n, sourceName(watch), o.Version, max(1, o.Members), agents)
+		for _, by := range []string{byWAL, byWatch, byService} {
+			name := fmt.Sprintf("%d %s %s members=%d agents=%d", n, by, o.Version, max(1, o.Members), agents)
 			t.Run(name, func(t *testing.T) {
-				killArchive(t, o, agents, watch, rand.New(rand.NewPCG(seed(t), 7+uint64(n))))
+				killArchive(t, o, agents, by, 4, rand.New(rand.NewPCG(seed(t), 7+uint64(n))))
 			})
 		}
 	}
 }
 
-// killArchive strikes four times at each, under load. What agents have claimed is held against what they have stored,
+// killArchive strikes so many times at each, under load. What agents have claimed is held against what they have stored,
 // twice while one of them is dead, and at the end.
-func killArchive(t *testing.T, o servers.Options, agents int, watch bool, random *rand.Rand) {
+func killArchive(t *testing.T, o servers.Options, agents int, by string, each int, random *rand.Rand) {
 	t.Helper()
-	f := fleetOf(t, o, agents, watch, repo(filepath.Join(t.TempDir(), "repo")), random)
-	const each = 4
+	f := fleetOf(t, o, agents, by, repo(filepath.Join(t.TempDir(), "repo")), random)
 	kills := map[string]int{}
 	var middle time.Time
 	for n, victim := range strikes(random, each) {

@@ -1,0 +1,325 @@
+package faults
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// served is what a service is to do with one cluster.
+type served struct {
+	repo      repo
+	endpoints []string
+	recipient string
+	more      string // keys of the cluster
+}
+
+// config writes the configuration of a service.
+func (s served) config(t *testing.T) string {
+	t.Helper()
+	text := fmt.Sprintf("lease: 2s\nrepositories: {main: {url: %q}}\nclusters:\n"+
+		"  %s: {etcd: {endpoints: [%s]}, repositories: [main], recipients: [%s], %s}\n",
+		"file://"+string(s.repo), clusterName, strings.Join(s.endpoints, ", "), s.recipient, s.more)
+	path := filepath.Join(t.TempDir(), "dr.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// service is a dr serve on its way.
+type service struct {
+	*process
+	url string
+}
+
+func (s served) start(t *testing.T) service {
+	t.Helper()
+	url := servers.FreeURLs(t, 1)[0]
+	return service{start(t, "serve", "--config", s.config(t), "--listen", strings.TrimPrefix(url, "http://")), url}
+}
+
+// says reads what the service says until it says this.
+func (s service) says(t *testing.T, words string) {
+	t.Helper()
+	for {
+		event, ok := s.next()
+		if !ok {
+			t.Fatalf("it never said %q\n%s", words, s.wait(t))
+		}
+		if strings.Contains(event.Message, words) {
+			return
+		}
+	}
+}
+
+// idles waits until nothing is due.
+func (s service) idles(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(hangs); ; time.Sleep(20 * time.Millisecond) {
+		status, err := s.status()
+		if err == nil && len(status.Clusters) == 1 && status.Clusters[0].State == scheduler.Idle {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it is %+v, %v", status, err)
+		}
+	}
+}
+
+func (s service) status() (d document.ServeStatus, err error) {
+	client := http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
+	response, err := client.Get(s.url + "/status")
+	if err != nil {
+		return d, err
+	}
+	defer response.Body.Close()
+	return d, json.NewDecoder(response.Body).Decode(&d)
+}
+
+// killed ends it as a crash would.
+func (s service) killed(t *testing.T) {
+	t.Helper()
+	s.kill(t, dr)
+	s.wait(t)
+	noProcess(t)
+}
+
+func (s service) stopped(t *testing.T) {
+	t.Helper()
+	s.signal(t, syscall.SIGTERM)
+	if o := s.wait(t); o.code != 0 {
+		t.Errorf("stopped, it ended so: %s", o)
+	}
+}
+
+func TestKilledServices(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	killServices(t, 3)
+}
+
+func TestSoakKilledServices(t *testing.T) {
+	if !soaking() {
+		return
+	}
+	killServices(t, 60)
+}
+
+// killServices kills a service in the middle of the first backup of a cluster, each time with another repository. The one
+// that comes after it takes that backup, if it is not there, and no other.
+func killServices(t *testing.T, total int) {
+	t.Helper()
+	t.Logf("seed %d", seed(t))
+	random := rand.New(rand.NewPCG(seed(t), 9))
+	server, key := small(t)
+	there, left := 0, 0
+	for n := range total {
+		s := served{
+			repo: repo(filepath.Join(t.TempDir(), "repo")), recipient: key.recipient, more: `schedule: {cron: "@every 12h"}`,
+		}
+		s.killInBackup(t, server, random, n%3)
+		before, pieces := s.repo.list(t).Backups, s.repo.leftovers(t)
+		there, left = there+len(before), left+len(pieces)
+		s.endpoints = server.Endpoints()
+		next := s.start(t)
+		next.idles(t)
+		next.stopped(t)
+		if after := s.repo.list(t).Backups; len(after) != 1 || len(before) == 1 && after[0].ID != before[0].ID {
+			t.Errorf("there were %d backups when it was killed, then %d", len(before), len(after))
+		}
+		verifyNew(t, s.repo, key, map[repository.ID]bool{})
+		if after := s.repo.leftovers(t); !slices.Equal(after, pieces) {
+			t.Errorf("the leftovers were %q, and are %q before their time", pieces, after)
+		}
+		s.swept(t)
+	}
+	if left == 0 || there == total {
+		t.Errorf("of %d kills %d came after the backup, and what was left are %d pieces", total, there, left)
+	}
+	t.Logf("%d kills: %d after the backup was there, %d pieces left", total, there, left)
+}
+
+// killInBackup kills a service at the beginning of a backup, in its stream, or when its data is there.
+func (s served) killInBackup(t *testing.T, server *servers.Cluster, random *rand.Rand, stage int) {
+	t.Helper()
+	g := newGate(t, server.Members[0].ClientURL, 100<<10+random.Int64N(3<<20))
+	s.endpoints = []string{g.url}
+	if stage != 1 {
+		g.open()
+	}
+	p := s.start(t)
+	p.says(t, "taking a backup")
+	switch stage {
+	case 0:
+		time.Sleep(time.Duration(random.IntN(50)) * time.Millisecond) // to die somewhere else each time
+	case 1:
+		<-g.reached
+	case 2:
+		s.repo.untilThere(t, 1, "snapshot.db*")
+	}
+	p.killed(t)
+	g.open()
+}
+
+// untilThere waits until so many objects of backups with such a name are there.
+func (r repo) untilThere(t *testing.T, n int, name string) {
+	t.Helper()
+	for end := time.Now().Add(hangs); ; time.Sleep(time.Millisecond / 4) {
+		found, err := filepath.Glob(filepath.Join(string(r), clusterName, "backups", "*", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) >= n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("there is never a %s: %q", name, files(t, string(r)))
+		}
+	}
+}
+
+// swept has a service with a short grace take a backup: nothing is left then of those that were killed.
+func (s served) swept(t *testing.T) {
+	t.Helper()
+	settle(t, s.repo)
+	s.more = `schedule: {cron: "@every 1s"}, backup: {grace: 1ms}`
+	p := s.start(t)
+	p.says(t, "is stored")
+	p.stopped(t)
+	if left := s.repo.leftovers(t); len(left) > 0 {
+		t.Errorf("after the grace there are still %q", left)
+	}
+	onlyBackups(t, s.repo)
+}
+
+func TestKilledPrunes(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	killPrunes(t, 2)
+}
+
+func TestSoakKilledPrunes(t *testing.T) {
+	if !soaking() {
+		return
+	}
+	killPrunes(t, 50)
+}
+
+// killPrunes kills a service while it removes old backups. What is kept stays listed and whole, and the next service
+// removes the rest, data and all.
+func killPrunes(t *testing.T, total int) {
+	t.Helper()
+	t.Logf("seed %d", seed(t))
+	random := rand.New(rand.NewPCG(seed(t), 10))
+	server, key := small(t)
+	const old = 40
+	hits := 0
+	for range total {
+		s := served{
+			repo: repo(filepath.Join(t.TempDir(), "repo")), endpoints: server.Endpoints(), recipient: key.recipient,
+			more: `schedule: {cron: "@every 1s"}, retention: {last: 2}, backup: {grace: 1ms}`,
+		}
+		ids := s.repo.addOld(t, server, old)
+		p := s.start(t)
+		s.repo.untilThere(t, 1+random.IntN(old/2), "tombstone.json")
+		p.killed(t)
+		listed := s.listed(t)
+		if len(listed) > 2 {
+			hits++
+		}
+		if newest := listed[0]; slices.Contains(ids, newest) || !slices.Contains(listed, ids[0]) && len(listed) < 2 {
+			t.Errorf("the service has taken a backup, and of two to be kept are listed %q", listed)
+		}
+		run(t, s.repo.flags("verify", string(listed[0]), "--level", "hashed", "--identity", key.file)...).good(t, nil)
+
+		next := s.start(t)
+		for range 3 { // what was deleted by the first goes with the second, and that is over before the third
+			next.says(t, "is stored")
+		}
+		next.stopped(t)
+		if after := s.listed(t); len(after) != 3 || after[2] != listed[0] {
+			t.Errorf("to be kept are two and what was proven, %s; listed are %q", listed[0], after)
+		}
+		for _, id := range ids {
+			if left := files(t, filepath.Join(string(s.repo), clusterName, "backups", string(id))); len(left) > 0 {
+				t.Errorf("of a backup that was removed is left %q", left)
+			}
+		}
+		s.noSlotTwice(t)
+		verifyNew(t, s.repo, key, map[repository.ID]bool{})
+	}
+	if hits == 0 {
+		t.Error("no kill was in the middle of a prune")
+	}
+	t.Logf("%d kills, %d in the middle", total, hits)
+}
+
+// listed are the backups, the newest first.
+func (s served) listed(t *testing.T) (ids []repository.ID) {
+	t.Helper()
+	for _, b := range s.repo.list(t).Backups {
+		ids = append(ids, b.ID)
+	}
+	return ids
+}
+
+// noSlotTwice fails the test if two backups were taken for one moment of the schedule.
+func (s served) noSlotTwice(t *testing.T) {
+	t.Helper()
+	slots := map[string]repository.ID{}
+	for _, b := range s.repo.list(t).Backups {
+		slot := b.Labels[scheduler.LabelSlot]
+		if other, twice := slots[slot]; twice {
+			t.Errorf("%s and %s are both of %s", other, b.ID, slot)
+		}
+		slots[slot] = b.ID
+	}
+}
+
+// addOld adds n backups of hours past, which nobody can restore, and returns them, the newest first.
+func (r repo) addOld(t *testing.T, server *servers.Cluster, n int) (ids []repository.ID) {
+	t.Helper()
+	members, err := server.Client(t).MemberList(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := repository.Open(bucket(t, "file://"+string(r)), clusterName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for hours := range n {
+		m := repository.Manifest{
+			Started: time.Now().Add(-time.Duration(hours+1) * time.Hour).UTC(), Revision: int64(1 + n - hours),
+			ClusterID: fmt.Sprintf("%x", members.Header.ClusterId),
+			Plain:     repository.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(make([]byte, 32))},
+		}
+		m.Finished = m.Started
+		id := repository.NewID(m.Started, m.Revision)
+		_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
+			func() (repository.Manifest, error) { return m, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
