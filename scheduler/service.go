@@ -84,6 +84,7 @@ func (s *Service) apply(ctx, jobs context.Context, c Config, limit *semaphore.We
 		wanted[spec.Cluster] = true
 		o := order{spec, limit, c.Lease}
 		if w, ok := s.workers[spec.Cluster]; ok {
+			w.told = spec
 			w.give(o)
 			continue
 		}
@@ -103,7 +104,7 @@ func (s *Service) apply(ctx, jobs context.Context, c Config, limit *semaphore.We
 
 func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFunc) *worker {
 	w := &worker{
-		service: s, order: o, jobs: jobs, stop: stop, orders: make(chan order, 1),
+		service: s, order: o, told: o.spec, jobs: jobs, stop: stop, orders: make(chan order, 1), asks: newAsks(),
 		// Its own, as that of a cluster which was taken out and put back in may still be at work.
 		holder: s.newHolder(),
 	}

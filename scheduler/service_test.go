@@ -293,7 +293,7 @@ func TestServiceTakesWhatIsDue(t *testing.T) {
 			t.Errorf("the slot is %q", got)
 		}
 		got := s.status(t, "prod")
-		if got.State != scheduler.Idle || got.Taken != 4 || got.Last == nil || !got.Next.Equal(w.begin.Add(at(3, "2h30m"))) {
+		if got.State != scheduler.Idle || got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 4 || got.Last == nil || !got.Next.Equal(w.begin.Add(at(3, "2h30m"))) {
 			t.Errorf("status %+v", got)
 		}
 	})

@@ -34,12 +34,12 @@ type Status struct {
 	Holder   string    `json:"holder,omitempty"` // who works, on standby
 	Last     *Last     `json:"last,omitempty"`   // the newest backup; absent: none is known
 	Next     time.Time `json:"next,omitzero"`    // when the next backup is due, or tried
-	Taken    int64     `json:"taken"`            // backups, by this service
 	// Unpruned is why the last pruning has failed. Backups go on.
 	Unpruned string `json:"unpruned,omitempty"`
 
 	Suspension *Suspension           `json:"suspension,omitempty"` // somebody's, besides the configuration's
-	Jobs       []Outcome             `json:"jobs"`                 // the last of each job and repository by this service
+	Jobs       []Outcome             `json:"jobs"`                 // of each job and repository what runs, and the last that ended, by this service
+	Counts     []Count               `json:"counts"`               // of all jobs that ended, by this service
 	Archive    *archive.Status       `json:"archive,omitempty"`    // if this service archives the cluster's log
 	Standings  []Standing            `json:"standings"`            // one a repository, as they were last looked at
 	Conditions []condition.Condition `json:"conditions"`           // the worst first
@@ -47,7 +47,19 @@ type Status struct {
 
 // starting is the Status of a cluster of which nothing is known yet.
 func starting(cluster string) Status {
-	return Status{Cluster: cluster, State: Starting, Jobs: []Outcome{}, Standings: []Standing{}, Conditions: []condition.Condition{}}
+	return Status{
+		Cluster: cluster, State: Starting, Jobs: []Outcome{}, Counts: []Count{}, Standings: []Standing{}, Conditions: []condition.Condition{},
+	}
+}
+
+// Counted is how many jobs have ended so.
+func (s Status) Counted(job Job, verdict Verdict) int64 {
+	for _, c := range s.Counts {
+		if c.Job == job && c.Verdict == verdict {
+			return c.N
+		}
+	}
+	return 0
 }
 
 // Job is a kind of work.
@@ -71,6 +83,13 @@ type Outcome struct {
 	Backup     repository.ID `json:"backup,omitempty"`  // that came of it, or that was drilled
 	Message    string        `json:"message,omitempty"` // why it failed or was not run
 	RTO        float64       `json:"rtoSeconds,omitempty"`
+}
+
+// Count is how many jobs have ended in one way.
+type Count struct {
+	Job     Job     `json:"job"`
+	Verdict Verdict `json:"verdict"`
+	N       int64   `json:"n"`
 }
 
 // Verdict is how a job ended. What was not run is no success.

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -23,7 +21,7 @@ type order struct {
 	lease time.Duration
 }
 
-// worker looks after one cluster. All but stop, orders and board is its own goroutine's.
+// worker looks after one cluster. All but stop, orders, asks, board and told is its own goroutine's.
 type worker struct {
 	order
 	service *Service
@@ -31,31 +29,15 @@ type worker struct {
 	jobs    context.Context // of what has begun: it ends later than the worker's own
 	stop    context.CancelFunc
 	orders  chan order
+	asks    *asks
 	board   board
+	told    Spec // what orders last said; the service's own lock guards it
 
 	known     bool // last is what the repositories hold, but for what others have stored since
 	last      Last
 	tries     int       // that failed since the last slot
 	notBefore time.Time // of the next try
 	probe     time.Time // when to look at the triggers again
-}
-
-// board is the status, which others read.
-type board struct {
-	mu     sync.Mutex
-	status Status
-}
-
-func (b *board) set(change func(*Status)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	change(&b.status)
-}
-
-func (b *board) get() Status {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.status
 }
 
 // give hands o over, in place of one that was not taken yet. Only one goroutine may call it at a time.
@@ -81,6 +63,7 @@ func (w *worker) run(ctx context.Context) {
 		case <-ctx.Done():
 		case o := <-w.orders:
 			w.take(o)
+		case <-w.asks.poke:
 		case <-time.After(wait):
 		}
 	}
@@ -91,49 +74,84 @@ func (w *worker) take(o order) {
 	if o.spec.Digest != w.spec.Digest {
 		w.known, w.tries, w.notBefore, w.probe = false, 0, time.Time{}, time.Time{}
 		w.board.set(func(s *Status) {
-			taken := s.Taken
-			*s = starting(s.Cluster)
-			s.Taken = taken
+			s.State, s.Problem, s.Failures, s.Reason, s.Holder, s.Last, s.Next, s.Unpruned = Starting, "", 0, "", "", nil, time.Time{}, ""
 		})
 	}
 	w.order = o
 }
 
-// turn does what is due, if anything is, and says when to look again.
+// turn does what somebody asks for, or else what is due, if anything is, and says when to look again.
 func (w *worker) turn(ctx context.Context) time.Time {
+	if w.suspended() != "" && !w.resumed(ctx) {
+		return w.rest()
+	}
 	now := time.Now()
+	asked, again := w.asks.next(now)
 	switch {
-	case w.spec.Suspend:
-		w.board.set(func(s *Status) { s.State, s.Next, s.Reason = Suspended, time.Time{}, "" })
-		return time.Time{}
+	case asked.job != "":
+		return w.queue(ctx, task{asked.job, cause{asked.reason, LabelTrigger, asked.reason}, asked.at})
 	case now.Before(w.notBefore):
-		return w.notBefore
+		return earlier(w.notBefore, again)
 	case !w.known:
 		if err := w.lookFirst(ctx); err != nil {
-			return w.failed(ctx, err)
+			return w.failed(ctx, task{}, err)
 		}
+	}
+	if w.suspended() != "" {
+		return w.rest()
 	}
 	why, next := w.due(ctx, now)
 	if !why.is() {
 		w.idle(next)
-		return next
+		return earlier(next, again)
 	}
-	w.board.set(func(s *Status) { s.State, s.Reason = Queued, why.text })
+	return w.queue(ctx, task{job: JobBackup, cause: why})
+}
+
+// rest begins nothing while the cluster is suspended, and looks again after the longest sleep whether it is.
+func (w *worker) rest() time.Time {
+	why := w.suspended()
+	w.tries, w.notBefore = 0, time.Time{}
+	w.board.set(func(s *Status) { s.State, s.Next, s.Reason = Suspended, time.Time{}, "" })
+	for _, one := range w.asks.all() {
+		w.end(task{one.job, cause{text: one.reason}, one.at}, NotRun, why)
+	}
+	return time.Time{}
+}
+
+// task is a job, and why it is done.
+type task struct {
+	job Job
+	cause
+	asked time.Time // when somebody asked for it; the zero Time: it is due by itself
+}
+
+// queue waits for its turn among all clusters. After what somebody asked for, what is due by itself stands as before.
+func (w *worker) queue(ctx context.Context, t task) time.Time {
+	w.asks.begin(t.job)
+	defer w.asks.end(t.job)
+	before := w.board.get()
+	if !t.asked.IsZero() {
+		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
+	}
+	w.board.set(func(s *Status) { s.State, s.Reason = Queued, t.text })
 	if w.limit.Acquire(ctx, 1) != nil {
 		return time.Time{}
 	}
 	defer w.limit.Release(1)
-	return w.attempt(ctx, why)
+	return w.attempt(ctx, t)
 }
 
 func (w *worker) idle(next time.Time) {
-	last := w.last
 	w.board.set(func(s *Status) {
 		s.State, s.Problem, s.Failures, s.Reason, s.Holder, s.Next = Idle, "", 0, "", "", next.UTC()
-		if !last.Started.IsZero() {
-			s.Last = &last
-		}
 	})
+}
+
+// remember says which backup is the newest.
+func (w *worker) remember(last Last) {
+	w.last = last
+	w.board.set(func(s *Status) { s.Last = &last })
 }
 
 // cause is why a backup is due: a slot of the schedule, or something else.
@@ -180,63 +198,135 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 	return cause{}, at
 }
 
-// attempt takes the backup, if this service is the one that does and it is still due then. It says when to look again.
-func (w *worker) attempt(ctx context.Context, why cause) time.Time {
+// attempt does the job, if this service is the one that does and it is still wanted then. It says when to look again.
+func (w *worker) attempt(ctx context.Context, t task) time.Time {
 	stores, err := w.stores(ctx)
+	if err == nil {
+		err = w.recall(ctx, stores)
+	}
 	if err != nil {
-		return w.failed(ctx, err)
+		return w.failed(ctx, t, err)
+	}
+	if why := w.suspended(); why != "" {
+		return w.skip(t, why)
 	}
 	held, theirs, err := acquire(ctx, stores, w.spec.Backup.Require, w.holder, w.lease)
 	if err != nil {
-		return w.failed(ctx, err)
+		return w.failed(ctx, t, err)
 	}
 	if len(held) == 0 {
-		return w.standby(theirs)
+		return w.standby(t, theirs)
 	}
+	return w.hold(ctx, held, stores, t)
+}
+
+// hold does the job while the leases are held.
+func (w *worker) hold(ctx context.Context, held leases, stores []backup.Store, t task) time.Time {
 	jobs, end := context.WithCancelCause(w.jobs)
 	keeping := held.keep(jobs, w.lease, end)
 	defer keeping.Wait()
 	defer end(nil)
 	jobs, timedOut := context.WithTimeout(jobs, w.spec.Timeout)
 	defer timedOut()
-	before := w.last
-	if err := w.look(ctx, stores); err != nil {
-		return w.failed(ctx, err)
+	var err error
+	if t.job == JobPrune {
+		w.prune(jobs, stores, t.text)
+	} else {
+		err = w.backUp(ctx, jobs, stores, t)
 	}
-	if w.last.Started.After(before.Started) { // another service was here: ask again what is due
-		return time.Now()
-	}
-	if err = w.backup(jobs, stores, why); err == nil {
+	if err == nil {
 		return time.Now()
 	}
 	if cause := context.Cause(jobs); errors.Is(cause, repository.ErrLost) || errors.Is(cause, errStopped) {
 		w.say(storage.Warning, "the backup was given up: %v", cause)
-		return w.standby(repository.Lease{})
+		w.end(t, NotRun, fmt.Sprintf("it was given up: %v", cause))
+		return w.standby(task{}, repository.Lease{})
 	}
-	return w.failed(ctx, err)
+	return w.failed(ctx, t, err)
+}
+
+// backUp takes a backup, unless another service was here meanwhile: then it is asked again what is due.
+func (w *worker) backUp(ctx, jobs context.Context, stores []backup.Store, t task) error {
+	since := w.last.Started
+	if err := w.look(ctx, stores); err != nil {
+		return err
+	}
+	if t.asked.IsZero() && w.last.Started.After(since) {
+		return nil
+	}
+	if !t.asked.IsZero() && w.last.Started.After(t.asked) {
+		w.board.end(Outcome{Job: t.job, Reason: t.text, Began: t.asked.UTC(), Ended: time.Now().UTC(), Verdict: Succeeded, Backup: w.last.ID,
+			Message: "another service took it"})
+		return nil
+	}
+	return w.backup(jobs, stores, t)
 }
 
 // standby lets another service work, and comes back when that may have ended.
-func (w *worker) standby(theirs repository.Lease) time.Time {
+func (w *worker) standby(t task, theirs repository.Lease) time.Time {
 	now := time.Now()
-	w.notBefore = now.Add(w.lease / 3)
-	if theirs.Until.After(now) && theirs.Until.Before(w.notBefore) {
-		w.notBefore = theirs.Until
+	again := now.Add(w.lease / 3)
+	if theirs.Until.After(now) && theirs.Until.Before(again) {
+		again = theirs.Until
 	}
+	if !t.asked.IsZero() {
+		return w.postpone(t, theirs, again)
+	}
+	w.notBefore = again
 	w.board.set(func(s *Status) { s.State, s.Holder, s.Next = Standby, theirs.Holder, time.Time{} })
-	return w.notBefore
+	return again
+}
+
+// postpone lets what somebody asked for wait as long as a service that was killed may seem to work, and no longer: one
+// that does work is at it.
+func (w *worker) postpone(t task, theirs repository.Lease, again time.Time) time.Time {
+	if again.Sub(t.asked) > 2*w.lease {
+		return w.skip(t, fmt.Sprintf("another service, %s, is at work", theirs.Holder))
+	}
+	w.asks.end(t.job)
+	w.asks.add(ask{t.job, t.text, t.asked, again})
+	return again
+}
+
+// skip is the end of a job that was not begun, if somebody asked for it.
+func (w *worker) skip(t task, why string) time.Time {
+	if !t.asked.IsZero() {
+		w.end(t, NotRun, why)
+	}
+	return time.Now()
+}
+
+// end says how a job went that nothing came of.
+func (w *worker) end(t task, v Verdict, message string) {
+	now := time.Now().UTC()
+	o := Outcome{Job: t.job, Reason: t.text, Began: now, Ended: now, Verdict: v, Message: message}
+	for _, running := range w.board.get().Jobs {
+		if running.same(o) && running.Ended.IsZero() {
+			o.Began = running.Began
+		}
+	}
+	if t.job != JobPrune {
+		w.board.end(o)
+		return
+	}
+	for _, r := range w.spec.Repositories {
+		o.Repository = r.Name
+		w.board.end(o)
+	}
 }
 
 // backup takes one, and prunes where it is.
-func (w *worker) backup(ctx context.Context, stores []backup.Store, why cause) error {
+func (w *worker) backup(ctx context.Context, stores []backup.Store, t task) error {
+	began := time.Now().UTC()
 	w.board.set(func(s *Status) { s.State, s.Holder = Running, "" })
-	w.say(storage.Note, "taking a backup: %s", why.text)
+	w.board.begin(Outcome{Job: t.job, Reason: t.text, Began: began})
+	w.say(storage.Note, "taking a backup: %s", t.text)
 	spec := w.spec
 	labels := maps.Clone(spec.Backup.Labels)
 	if labels == nil {
 		labels = repository.Labels{}
 	}
-	labels[why.label] = why.value
+	labels[t.label] = t.value
 	spec.Backup.Labels = labels
 	result, err := w.service.Backup(ctx, spec, stores, w.pass)
 	if result.ID == "" || errors.Is(err, backup.ErrPartial) {
@@ -245,36 +335,48 @@ func (w *worker) backup(ctx context.Context, stores []backup.Store, why cause) e
 	if err != nil {
 		w.say(storage.Warning, "%v", err)
 	}
-	w.stored(result, why)
-	w.prune(ctx, stores, result)
+	w.stored(result, t, began)
+	if w.service.possible(w.spec, JobPrune) == nil {
+		w.prune(ctx, reached(stores, result), "after a backup")
+	}
 	return nil
 }
 
 // stored remembers what the repositories now hold.
-func (w *worker) stored(r backup.Result, why cause) {
-	w.last = lastOf(r.Backup)
-	if slot, err := time.Parse(time.RFC3339, why.value); err == nil {
-		w.last.Started = later(w.last.Started, slot) // the clock may have been set back: a slot is done once all the same
+func (w *worker) stored(r backup.Result, t task, began time.Time) {
+	last := lastOf(r.Backup)
+	if slot, err := time.Parse(time.RFC3339, t.value); err == nil && t.label == LabelSlot {
+		last.Started = later(last.Started, slot) // the clock may have been set back: a slot is done once all the same
 	}
-	w.tries = 0
-	w.board.set(func(s *Status) { s.Taken++ })
+	w.remember(last)
+	w.tries, w.notBefore = 0, time.Time{}
+	w.board.end(Outcome{Job: t.job, Reason: t.text, Began: began, Ended: time.Now().UTC(), Verdict: Succeeded, Backup: r.ID})
 	w.say(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
 		r.ID, r.Revision, r.Stored.Size, r.Finished.Sub(r.Started).Seconds())
 }
 
-// prune applies the retention wherever the backup is. A backup that is stored stays a success whatever comes of that.
-func (w *worker) prune(ctx context.Context, stores []backup.Store, r backup.Result) {
-	if w.service.Prune == nil || w.spec.Retention == (retention.Policy{}) {
-		return
-	}
-	var errs error
+// reached are the stores that the backup has come to: nothing goes where nothing has come.
+func reached(stores []backup.Store, r backup.Result) (all []backup.Store) {
 	for i, store := range stores {
-		if i < len(r.Stores) && r.Stores[i].Err != nil {
-			continue // nothing goes where nothing has come
+		if i >= len(r.Stores) || r.Stores[i].Err == nil {
+			all = append(all, store)
 		}
-		if err := w.service.Prune(ctx, w.spec, store, w.pass); err != nil {
+	}
+	return all
+}
+
+// prune applies the retention in each store. A backup that is stored stays a success whatever comes of that.
+func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
+	var errs error
+	for _, store := range stores {
+		o := Outcome{Job: JobPrune, Repository: store.Repository, Reason: why, Began: time.Now().UTC()}
+		w.board.begin(o)
+		err := w.service.Prune(ctx, w.spec, store, w.pass)
+		if o.Ended, o.Verdict = time.Now().UTC(), Succeeded; err != nil {
+			o.Verdict, o.Message = Failed, err.Error()
 			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
 		}
+		w.board.end(o)
 	}
 	unpruned := ""
 	if errs != nil {
@@ -284,12 +386,21 @@ func (w *worker) prune(ctx context.Context, stores []backup.Store, r backup.Resu
 	w.board.set(func(s *Status) { s.Unpruned = unpruned })
 }
 
-// failed says so, and when to try again: after a while, but at the next slot at the latest.
-func (w *worker) failed(ctx context.Context, err error) time.Time {
+// failed says so, and when to try again: after a while, but at the next slot at the latest. What somebody asked for is not
+// tried again: whoever did looks how it went.
+func (w *worker) failed(ctx context.Context, t task, err error) time.Time {
 	if ctx.Err() != nil {
 		return time.Time{}
 	}
 	now := time.Now()
+	if !t.asked.IsZero() {
+		w.say(storage.Warning, "no %s: %v; it was asked for, and is not tried again", t.job, err)
+		w.end(t, Failed, fmt.Sprintf("%v; it was asked for, and is not tried again", err))
+		return now
+	}
+	if t.job != "" {
+		w.end(t, Failed, err.Error())
+	}
 	w.tries++
 	again := now.Add(backoff(w.tries, w.spec.Cluster))
 	if slot := w.spec.Schedule.Next(now); !slot.IsZero() && !slot.After(again) {
@@ -314,7 +425,10 @@ func (w *worker) lookFirst(ctx context.Context) error {
 		return err
 	}
 	w.last = Last{}
-	return w.look(ctx, stores)
+	if err := w.look(ctx, stores); err != nil {
+		return err
+	}
+	return w.recall(ctx, stores)
 }
 
 // look reads what the repositories hold. What this worker has stored there itself stands, whatever hides it.
@@ -324,7 +438,7 @@ func (w *worker) look(ctx context.Context, stores []backup.Store) error {
 		return err
 	}
 	if w.known = true; found.Started.After(w.last.Started) {
-		w.last = found
+		w.remember(found)
 	}
 	return nil
 }

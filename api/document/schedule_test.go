@@ -36,8 +36,15 @@ func scheduleDocuments() map[string]any {
 			Config: document.ServeConfig{File: "/etc/etcd-dr/dr.yaml", Since: at, Refused: `bad configuration: dr.yaml:2: unknown key "leese"`},
 			Clusters: []scheduler.Status{{
 				Cluster: "prod", State: scheduler.Failing, Problem: "connection refused", Failures: 3, Reason: "the schedule's of 2026-11-21T09:00:00Z",
-				Holder: "host/abc", Last: &scheduler.Last{ID: id, Started: at, Revision: 4711}, Next: at.Add(time.Hour), Taken: 7,
-				Unpruned: "repository main: access denied", Jobs: []scheduler.Outcome{}, Standings: []scheduler.Standing{},
+				Holder: "host/abc", Last: &scheduler.Last{ID: id, Started: at, Revision: 4711}, Next: at.Add(time.Hour),
+				Unpruned: "repository main: access denied", Suspension: &scheduler.Suspension{Since: at, By: "ops", Reason: "maintenance"},
+				Jobs: []scheduler.Outcome{
+					{Job: scheduler.JobBackup, Reason: "the schedule's of 2026-11-21T09:00:00Z", Began: at},
+					{Job: scheduler.JobBackup, Reason: "before the upgrade", Began: at, Ended: at.Add(time.Minute), Verdict: scheduler.Succeeded, Backup: id},
+					{Job: scheduler.JobDrill, Repository: "main", Reason: "the schedule's of 2026-11-21T09:00:00Z", Began: at, Ended: at.Add(time.Minute),
+						Verdict: scheduler.Failed, Backup: id, Message: "an assertion does not hold: key=a, found 0", RTO: 1.5},
+				},
+				Counts: []scheduler.Count{{Job: scheduler.JobBackup, Verdict: scheduler.Succeeded, N: 7}}, Standings: []scheduler.Standing{},
 				Conditions: []condition.Condition{},
 			}},
 		},

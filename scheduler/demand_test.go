@@ -1,0 +1,356 @@
+package scheduler_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// trigger asks for a job, which must be taken.
+func (s *service) trigger(t *testing.T, cluster string, job scheduler.Job, reason string) {
+	t.Helper()
+	if err := s.Trigger(cluster, job, reason); err != nil {
+		t.Errorf("%s of %s: %v", job, cluster, err)
+	}
+}
+
+// outcome is how the last such job went that has ended.
+func (s *service) outcome(t *testing.T, cluster string, job scheduler.Job) scheduler.Outcome {
+	t.Helper()
+	for _, o := range s.status(t, cluster).Jobs {
+		if o.Job == job && !o.Ended.IsZero() {
+			return o
+		}
+	}
+	t.Fatalf("no %s of %s has ended: %+v", job, cluster, s.status(t, cluster).Jobs)
+	return scheduler.Outcome{}
+}
+
+func (s *service) wantOutcome(t *testing.T, cluster string, job scheduler.Job, v scheduler.Verdict, reason, says string) {
+	t.Helper()
+	if got := s.outcome(t, cluster, job); got.Verdict != v || got.Reason != reason || !strings.Contains(got.Message, says) {
+		t.Errorf("%+v; want it %s, for %q, with %q", got, v, reason, says)
+	}
+}
+
+func TestTriggerBackup(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = time.Minute
+		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
+		w.pass(time.Hour)
+		s.trigger(t, "prod", scheduler.JobBackup, "before the upgrade")
+		w.pass(10 * time.Second)
+		for range 3 { // while it runs they join
+			s.trigger(t, "prod", scheduler.JobBackup, "again")
+		}
+		if got := s.status(t, "prod"); got.State != scheduler.Running || len(got.Jobs) != 2 || !got.Jobs[1].Ended.IsZero() ||
+			got.Jobs[1].Reason != "before the upgrade" {
+			t.Errorf("status %+v", got)
+		}
+		w.pass(time.Hour)
+		if got := w.triggered(); !slices.Equal(got, []string{"1h0m0s before the upgrade"}) {
+			t.Errorf("triggered %q", got)
+		}
+		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "before the upgrade", "")
+		got := s.status(t, "prod")
+		if got.State != scheduler.Idle || !got.Next.Equal(w.begin.Add(at(1, "0h"))) || len(got.Jobs) != 1 || got.Jobs[0].Backup != got.Last.ID ||
+			got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 2 {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+// One that waits for its turn has been asked for, whoever asks again; what is due by itself joins it, and it that.
+func TestTriggerJoins(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 10 * time.Minute
+		c := configOf(specOf(t, "prod", "@daily", "main"), specOf(t, "test", "@daily", "main"))
+		c.Concurrency = 1
+		s := w.start("a", c)
+		w.pass(time.Minute)
+		s.trigger(t, "prod", scheduler.JobBackup, "now")
+		s.trigger(t, "test", scheduler.JobBackup, "now")
+		w.pass(time.Hour)
+		if len(w.taken) != 2 || len(w.triggered()) != 0 {
+			t.Errorf("taken %v", w.taken)
+		}
+	})
+}
+
+func TestTriggerRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		resting := specOf(t, "resting", "@daily", "main")
+		resting.Suspend = true
+		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main"), resting))
+		w.pass(time.Minute)
+		for _, one := range []struct {
+			cluster string
+			job     scheduler.Job
+			want    error
+		}{
+			{"other", scheduler.JobBackup, scheduler.ErrUnknown}, {"resting", scheduler.JobBackup, scheduler.ErrSuspended},
+			{"prod", scheduler.JobPrune, scheduler.ErrNotPossible}, {"prod", scheduler.JobDrill, scheduler.ErrNotPossible},
+			{"prod", "dance", scheduler.ErrNotPossible},
+		} {
+			if err := s.Trigger(one.cluster, one.job, "now"); !errors.Is(err, one.want) {
+				t.Errorf("%s of %s: %v, want %v", one.job, one.cluster, err, one.want)
+			}
+		}
+		if err := s.Trigger("prod", scheduler.JobBackup, strings.Repeat("x", scheduler.MaxReason+1)); err == nil {
+			t.Error("a reason that no manifest could hold")
+		}
+		w.pass(time.Hour)
+		if len(w.taken) != 1 {
+			t.Errorf("taken %v", w.taken)
+		}
+	})
+}
+
+// What was asked for is tried once, and what is due by itself goes on as if nobody had asked.
+func TestTriggerFails(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
+		w.pass(time.Hour)
+		tries := 0
+		w.set(func() {
+			w.broken = func(scheduler.Spec) error {
+				tries++
+				return errTest
+			}
+		})
+		s.trigger(t, "prod", scheduler.JobBackup, "now")
+		w.pass(10 * time.Hour)
+		if s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Failed, "now", "is not tried again"); tries != 1 {
+			t.Errorf("%d tries", tries)
+		}
+		if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Failures != 0 || !got.Next.Equal(w.begin.Add(at(1, "0h"))) {
+			t.Errorf("status %+v", got)
+		}
+		w.stores["main"].On(storage.VerbOpen).Fail(errTest)
+		s.trigger(t, "prod", scheduler.JobBackup, "with a store that is away")
+		w.pass(time.Hour)
+		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Failed, "with a store that is away", errTest.Error())
+		if got := s.status(t, "prod").Counted(scheduler.JobBackup, scheduler.Failed); got != 2 || tries != 1 {
+			t.Errorf("%d failed, %d tries", got, tries)
+		}
+	})
+}
+
+// A backup that fails by itself waits longer and longer, one that is asked for does not; when it succeeds all is well.
+func TestTriggerWhileFailing(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.broken = func(scheduler.Spec) error { return errTest }
+		s := w.start("a", configOf(specOf(t, "prod", "@weekly", "main")))
+		w.pass(3 * time.Hour)
+		s.trigger(t, "prod", scheduler.JobBackup, "now")
+		w.pass(time.Minute)
+		if got := s.status(t, "prod"); got.State != scheduler.Failing || !got.Next.After(time.Now()) {
+			t.Errorf("status %+v", got)
+		}
+		w.set(func() { w.broken = nil })
+		s.trigger(t, "prod", scheduler.JobBackup, "once more")
+		w.pass(time.Minute)
+		if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Failures != 0 || len(w.taken) != 1 {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+func TestTriggerPrune(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "@daily", "main", "offsite")
+		spec.Retention.Last = 1
+		s := w.start("a", configOf(spec))
+		w.pass(time.Hour)
+		w.set(func() { w.pruned, w.unpruned = nil, errTest })
+		s.trigger(t, "prod", scheduler.JobPrune, "it is full")
+		w.pass(time.Minute)
+		s.wantOutcome(t, "prod", scheduler.JobPrune, scheduler.Failed, "it is full", errTest.Error())
+		if want := []string{"prod in main", "prod in offsite"}; !slices.Equal(w.pruned, want) || len(w.taken) != 1 {
+			t.Errorf("pruned %q, want %q; taken %v", w.pruned, want, w.taken)
+		}
+		w.stores["offsite"].On(storage.VerbOpen).Fail(errTest)
+		s.trigger(t, "prod", scheduler.JobPrune, "again")
+		w.pass(time.Minute)
+		if got := s.status(t, "prod"); len(w.pruned) != 2 || got.Counted(scheduler.JobPrune, scheduler.Failed) != 4 || got.State != scheduler.Idle {
+			t.Errorf("pruned %q while a store is away; status %+v", w.pruned, got)
+		}
+	})
+}
+
+// What another service is at is waited for, but not for ever.
+func TestTriggerBesideAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
+		w.pass(time.Hour)
+		c, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		take := func(ttl time.Duration) {
+			t.Helper()
+			if _, held, err := c.AcquireLease(t.Context(), "backup", "killed", ttl, time.Now()); err != nil || !held {
+				t.Fatal(held, err)
+			}
+		}
+		take(20 * time.Second)
+		s.trigger(t, "prod", scheduler.JobBackup, "now")
+		w.pass(time.Minute)
+		if s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "now", ""); len(w.taken) != 2 {
+			t.Errorf("taken %v", w.taken)
+		}
+		take(9 * time.Minute)
+		s.trigger(t, "prod", scheduler.JobBackup, "again")
+		w.pass(20 * time.Minute)
+		if s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.NotRun, "again", "killed"); len(w.taken) != 2 {
+			t.Errorf("taken %v", w.taken)
+		}
+	})
+}
+
+// One that another service took since it was asked for is as good.
+func TestTriggerTakenElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 20 * time.Second
+		c := configOf(specOf(t, "prod", "@daily", "main"))
+		a, b := w.start("a", c), w.start("b", c)
+		w.pass(time.Hour)
+		a.trigger(t, "prod", scheduler.JobBackup, "now")
+		b.trigger(t, "prod", scheduler.JobBackup, "now")
+		w.pass(time.Hour)
+		a.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "now", "")
+		b.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "now", "")
+		if len(w.taken) != 2 {
+			t.Errorf("taken %v", w.taken)
+		}
+	})
+}
+
+func (s *service) suspend(t *testing.T, cluster string) {
+	t.Helper()
+	if err := s.Suspend(t.Context(), cluster, "ops", "the disks are replaced"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A suspension holds for all services, also those that were not there when it was said, and ends for all.
+func TestSuspend(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c := configOf(specOf(t, "prod", "0 * * * *", "main", "offsite"), specOf(t, "test", "0 * * * *", "main"))
+		a, b := w.start("a", c), w.start("b", c)
+		w.pass(at(0, "1h30m"))
+		a.suspend(t, "prod")
+		if err := a.Trigger("prod", scheduler.JobBackup, "now"); !errors.Is(err, scheduler.ErrSuspended) {
+			t.Errorf("asked of a suspended cluster: %v", err)
+		}
+		if err := b.Trigger("prod", scheduler.JobBackup, "now"); err != nil { // it does not know yet
+			t.Error(err)
+		}
+		w.pass(time.Minute)
+		b.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.NotRun, "now", "suspended by ops: the disks are replaced")
+		w.pass(at(0, "3h"))
+		b.end()
+		b = w.start("b", c)
+		w.pass(at(0, "2h"))
+		for _, s := range []*service{a, b} {
+			got := s.status(t, "prod")
+			if got.State != scheduler.Suspended || !got.Next.IsZero() || got.Last == nil {
+				t.Errorf("status %+v", got)
+			}
+			if why := got.Suspension; why == nil || !why.Since.Equal(w.begin.Add(at(0, "1h30m"))) || why.By != "ops" || why.Reason != "the disks are replaced" {
+				t.Errorf("suspended by %+v", why)
+			}
+		}
+		if len(w.times("prod")) != 2 || len(w.times("test")) != 7 {
+			t.Errorf("prod was taken at %v, test at %v", w.times("prod"), w.times("test"))
+		}
+		if err := b.Resume(t.Context(), "prod", "ops"); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(5 * time.Minute)
+		if got := w.times("prod"); len(got) != 3 {
+			t.Errorf("what was missed is caught up once: %v", got)
+		}
+		w.pass(time.Hour)
+		for _, s := range []*service{a, b} {
+			if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Suspension != nil {
+				t.Errorf("status %+v", got)
+			}
+		}
+	})
+}
+
+// What the configuration suspends, only it resumes.
+func TestResumeOfTheConfigurations(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "@daily", "main")
+		spec.Suspend = true
+		s := w.start("a", configOf(spec))
+		w.pass(time.Minute)
+		if err := s.Resume(t.Context(), "prod", "ops"); !errors.Is(err, scheduler.ErrSuspended) {
+			t.Errorf("resumed: %v", err)
+		}
+		for _, err := range []error{s.Resume(t.Context(), "other", "ops"), s.Suspend(t.Context(), "other", "ops", "")} {
+			if !errors.Is(err, scheduler.ErrUnknown) {
+				t.Errorf("of an unknown cluster: %v", err)
+			}
+		}
+	})
+}
+
+// Of several repositories the last word counts, wherever it stands: one that was away holds an old one.
+func TestSuspendWhileAStoreIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "0 * * * *", "main", "offsite")
+		s := w.start("a", configOf(spec))
+		w.pass(time.Minute)
+		s.suspend(t, "prod")
+		w.pass(time.Minute)
+		w.stores["offsite"].On(storage.VerbPut).Fail(errTest)
+		if err := s.Resume(t.Context(), "prod", "ops"); !errors.Is(err, errTest) || !strings.Contains(err.Error(), "offsite") {
+			t.Errorf("resumed: %v", err)
+		}
+		w.pass(time.Hour)
+		other := w.start("b", configOf(spec))
+		w.pass(time.Minute)
+		for _, s := range []*service{s, other} {
+			if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) != 2 {
+				t.Errorf("status %+v, taken %v", got, w.taken)
+			}
+		}
+	})
+}
+
+// A suspension that cannot be read suspends nothing, or whoever can write a byte there could keep backups from being taken.
+func TestSuspensionThatIsDamaged(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		if _, err := w.stores["main"].Put(t.Context(), "prod/suspension.json", strings.NewReader("x"), storage.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
+		w.pass(time.Hour)
+		if len(w.taken) != 1 || !slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains(text, "counts for nothing") }) {
+			t.Errorf("taken %v, said %q", w.taken, s.said)
+		}
+	})
+}
+
+// What runs when it is suspended goes on to its end.
+func TestSuspendWhileItRuns(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 10 * time.Minute
+		s := w.start("a", configOf(specOf(t, "prod", "@every 15m", "main")))
+		w.pass(time.Minute)
+		s.suspend(t, "prod")
+		w.pass(time.Hour)
+		if got := s.status(t, "prod"); len(w.taken) != 1 || got.State != scheduler.Suspended {
+			t.Errorf("taken %v, status %+v", w.taken, got)
+		}
+	})
+}

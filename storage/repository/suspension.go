@@ -1,0 +1,79 @@
+package repository
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+)
+
+// SuspensionFormat is the number of the suspension's format that this version writes and reads.
+const SuspensionFormat = 1
+
+// Suspension is the last word on whether services may start anything for a cluster. Like a lease it is one object that is
+// rewritten, so that a single read tells and a store that denies deletes takes the end of it too.
+type Suspension struct {
+	Format    int       `json:"format"`
+	Cluster   string    `json:"cluster"`
+	Suspended bool      `json:"suspended"` // false: it has ended
+	Time      time.Time `json:"time"`      // when that was said
+	By        string    `json:"by"`        // who said so
+	Reason    string    `json:"reason"`    // one plain sentence, "" if nobody gave one
+}
+
+// EncodeSuspension is the stored form of s.
+func EncodeSuspension(s Suspension) ([]byte, error) { return document.Encode(s) }
+
+// DecodeSuspension reads what EncodeSuspension wrote. Anything else gives an error that matches ErrDamaged.
+func DecodeSuspension(data []byte) (s Suspension, err error) {
+	err = document.Decode(data, SuspensionFormat, &s)
+	return s, err
+}
+
+func (c *Cluster) suspensionKey() string { return c.name + "/suspension" + jsonSuffix }
+
+// Suspension is the last word, the zero one if there is none. One that is damaged or not trusted counts for nothing, since
+// it would keep backups from being taken: the error says so and matches ErrDamaged.
+func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
+	data, err := c.readSigned(ctx, c.suspensionKey())
+	if isAbsent(err) {
+		return Suspension{}, nil
+	}
+	if err == nil {
+		s, err = DecodeSuspension(data)
+	}
+	if err == nil && s.Cluster != c.name {
+		err = fmt.Errorf("%w: it belongs to cluster %s and was moved here", ErrDamaged, s.Cluster)
+	}
+	if err != nil {
+		return Suspension{}, fmt.Errorf("%s: %w", c.suspensionKey(), err)
+	}
+	return s, nil
+}
+
+// WriteSuspension makes s the last word, and returns it as it is stored: behind the one that it replaces, whatever clock that had.
+func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension, error) {
+	old, err := c.Suspension(ctx)
+	if err != nil && !errors.Is(err, ErrDamaged) {
+		return Suspension{}, err
+	}
+	s.Format, s.Cluster, s.Time = SuspensionFormat, c.name, s.Time.UTC()
+	if !s.Time.After(old.Time) {
+		s.Time = old.Time.Add(time.Millisecond)
+	}
+	data, err := EncodeSuspension(s)
+	if err == nil {
+		data, err = document.Sign(data, c.policy.Key)
+	}
+	if err == nil {
+		_, err = c.bucket.Put(ctx, c.suspensionKey(), bytes.NewReader(data), storage.PutOptions{})
+	}
+	if err != nil {
+		return Suspension{}, fmt.Errorf("write %s: %w", c.suspensionKey(), err)
+	}
+	return s, nil
+}
