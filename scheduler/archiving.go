@@ -99,7 +99,7 @@ func (a *archiving) run(ctx context.Context) {
 		if time.Since(began) > longestUnarchived {
 			tries = 1
 		}
-		wait := min(backoff(tries, a.spec.Cluster), longestUnarchived)
+		wait := backoff(tries, longestUnarchived, a.spec.Cluster)
 		a.set(func(s *archive.Status) { s.State, s.Problem = archive.Waiting, err.Error() })
 		a.warn("the log is not archived: %v; the next try is at %s", err, time.Now().Add(wait).UTC().Format(time.RFC3339))
 		select {
@@ -161,7 +161,7 @@ func (a *archiving) turn(
 		return false, err
 	}
 	defer limit.Release(1)
-	held, _, err := acquire(ctx, stores, a.spec.Backup.Require, a.holder, a.lease)
+	held, _, err := acquire(ctx, stores, a.spec.Backup.Require, JobBackup, a.holder, a.lease)
 	if err != nil || len(held) == 0 {
 		return false, err
 	}

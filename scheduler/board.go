@@ -43,6 +43,16 @@ func (b *board) end(o Outcome) {
 	})
 }
 
+// running is what runs of o's job there, or o if nothing does.
+func (b *board) running(o Outcome) Outcome {
+	for _, other := range b.get().Jobs {
+		if other.same(o) && other.Ended.IsZero() {
+			return other
+		}
+	}
+	return o
+}
+
 // same reports whether both are of one job in one repository.
 func (o Outcome) same(other Outcome) bool {
 	return o.Job == other.Job && o.Repository == other.Repository

@@ -39,7 +39,11 @@ func (s *Service) Trigger(cluster string, job Job, reason string) error {
 	if len(reason) > MaxReason {
 		return fmt.Errorf("a reason of %d bytes: say it in %d", len(reason), MaxReason)
 	}
-	w.asks.add(ask{job: job, reason: cmp.Or(reason, "somebody asked for it"), at: time.Now()})
+	hand := &w.hand
+	if job == JobDrill {
+		hand = &w.driller.hand
+	}
+	hand.asks.add(ask{job: job, reason: cmp.Or(reason, "somebody asked for it"), at: time.Now()})
 	return nil
 }
 
@@ -61,10 +65,10 @@ func (s *Service) possible(spec Spec, job Job) error {
 		return nil
 	case job == JobPrune && (s.Prune == nil || spec.Retention == (retention.Policy{})):
 		return errors.New("everything is kept: say under retention what need not be")
-	case job == JobPrune:
-		return nil
-	case job == JobDrill:
+	case job == JobDrill && (s.Drill == nil || spec.Drill.None()):
 		return errors.New("no drill is configured: say under drill how")
+	case job == JobPrune, job == JobDrill:
+		return nil
 	}
 	return fmt.Errorf("there is no such job: use %s, %s or %s", JobBackup, JobPrune, JobDrill)
 }

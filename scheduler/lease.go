@@ -11,21 +11,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// leaseJob is the lease that services with the same cluster share. It only saves double work: two backups do no harm.
-const leaseJob = "backup"
-
 // leases are those of one job, one a repository: with one in a single place, a service for which just that place is away
-// would not see that another works.
+// would not see that another works. They only save double work: two backups do no harm.
 type leases []repository.Hold
 
 // acquire takes the lease in one store after the other, in the same order as all other services. theirs is another's that
 // was found: then none is held. Where any store will do, those that do not answer are left out.
 func acquire(
-	ctx context.Context, stores []backup.Store, require backup.Require, holder string, ttl time.Duration,
+	ctx context.Context, stores []backup.Store, require backup.Require, job Job, holder string, ttl time.Duration,
 ) (all leases, theirs repository.Lease, err error) {
 	var errs error
 	for _, store := range stores {
-		l, held, err := store.Cluster.Hold(ctx, leaseJob, holder, ttl)
+		l, held, err := store.Cluster.Hold(ctx, string(job), holder, ttl)
 		switch {
 		case err != nil:
 			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))

@@ -25,6 +25,9 @@ type Service struct {
 	Backup func(ctx context.Context, s Spec, to []backup.Store, report storage.Report) (backup.Result, error)
 	// Prune removes from one repository what the Spec's retention does not keep. nil: nothing is ever removed.
 	Prune func(ctx context.Context, s Spec, in backup.Store, report storage.Report) error
+	// Drill restores from one repository what the Spec's Drill says, as verify.Drill does; seed draws the random point. nil:
+	// none is ever run.
+	Drill func(ctx context.Context, s Spec, in backup.Store, seed uint64, report storage.Report) ([]repository.Proof, error)
 	// Revision asks a cluster for its revision; for Triggers, and Archive.
 	Revision func(ctx context.Context, s Spec) (int64, error)
 	// Archive archives a log until ctx ends, as archive.Run does. nil: no log is archived, whatever Specs say.
@@ -42,10 +45,14 @@ type Service struct {
 	buckets    map[string]storage.Bucket // by what they were opened with
 	running    sync.WaitGroup
 	looks      *semaphore.Weighted
+	drills     *semaphore.Weighted
 }
 
 // looksAtOnce bounds the connections and the memory of a start with thousands of clusters.
 const looksAtOnce = 16
+
+// drillsAtOnce: each takes the memory of an etcd server.
+const drillsAtOnce = 1
 
 var errStopped = errors.New("the service was stopped")
 
@@ -56,7 +63,8 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 	defer end(nil)
 	s.mu.Lock()
 	s.archivings = map[string]*archiving{}
-	s.workers, s.buckets, s.looks = map[string]*worker{}, map[string]storage.Bucket{}, semaphore.NewWeighted(looksAtOnce)
+	s.workers, s.buckets = map[string]*worker{}, map[string]storage.Bucket{}
+	s.looks, s.drills = semaphore.NewWeighted(looksAtOnce), semaphore.NewWeighted(drillsAtOnce)
 	s.mu.Unlock()
 	limit, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 	for {
@@ -86,12 +94,14 @@ func (s *Service) apply(ctx, jobs context.Context, c Config, limit *semaphore.We
 		if w, ok := s.workers[spec.Cluster]; ok {
 			w.told = spec
 			w.give(o)
+			w.driller.give(o)
 			continue
 		}
 		own, stop := context.WithCancel(ctx)
 		w := s.newWorker(o, jobs, stop)
 		s.workers[spec.Cluster] = w
-		s.running.Go(func() { w.run(own) })
+		s.running.Go(func() { w.work(own, w.turn, w.take) })
+		s.running.Go(func() { w.driller.work(own, w.driller.turn, w.driller.take) })
 	}
 	for name, w := range s.workers {
 		if !wanted[name] {
@@ -103,13 +113,15 @@ func (s *Service) apply(ctx, jobs context.Context, c Config, limit *semaphore.We
 }
 
 func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFunc) *worker {
-	w := &worker{
-		service: s, order: o, told: o.spec, jobs: jobs, stop: stop, orders: make(chan order, 1), asks: newAsks(),
-		// Its own, as that of a cluster which was taken out and put back in may still be at work.
-		holder: s.newHolder(),
+	board := &board{status: starting(o.spec.Cluster)}
+	hired := func() hand {
+		return hand{
+			order: o, service: s, jobs: jobs, orders: make(chan order, 1), asks: newAsks(), board: board,
+			// Its own, as that of a cluster which was taken out and put back in may still be at work.
+			holder: s.newHolder(),
+		}
 	}
-	w.board.set(func(s *Status) { *s = starting(o.spec.Cluster) })
-	return w
+	return &worker{hand: hired(), driller: &driller{hand: hired()}, stop: stop, told: o.spec}
 }
 
 func (s *Service) newHolder() string {

@@ -44,6 +44,7 @@ type world struct {
 	most     int            // that ran at once
 	taken    []taken
 	ended    []error
+	drills   drills
 }
 
 // taken is a backup that was stored.
@@ -195,6 +196,11 @@ func (w *world) start(name string, c scheduler.Config, change ...func(*scheduler
 			defer w.mu.Unlock()
 			w.pruned = append(w.pruned, spec.Cluster+" in "+in.Repository)
 			return w.unpruned
+		},
+		Drill: func(
+			ctx context.Context, spec scheduler.Spec, in backup.Store, seed uint64, _ storage.Report,
+		) ([]repository.Proof, error) {
+			return w.drill(ctx, name, spec, in, seed)
 		},
 		Revision: func(context.Context, scheduler.Spec) (int64, error) {
 			w.mu.Lock()

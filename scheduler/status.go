@@ -34,6 +34,8 @@ type Status struct {
 	Holder   string    `json:"holder,omitempty"` // who works, on standby
 	Last     *Last     `json:"last,omitempty"`   // the newest backup; absent: none is known
 	Next     time.Time `json:"next,omitzero"`    // when the next backup is due, or tried
+	// NextDrill is when the next drill is due, or tried; absent where none is scheduled, and while there is no backup.
+	NextDrill time.Time `json:"nextDrill,omitzero"`
 	// Unpruned is why the last pruning has failed. Backups go on.
 	Unpruned string `json:"unpruned,omitempty"`
 

@@ -85,25 +85,26 @@ func lastWord(
 	return last, damaged, err
 }
 
-// recall learns whether the cluster is suspended, as the stores have it.
-func (w *worker) recall(ctx context.Context, stores []backup.Store) error {
-	word, damaged, err := lastWord(ctx, stores, w.spec.Backup.Require)
+// recall learns whether the cluster is suspended, as the stores have it. Where any of them will do, those that do not
+// answer are left out.
+func (h *hand) recall(ctx context.Context, stores []backup.Store, require backup.Require) error {
+	word, damaged, err := lastWord(ctx, stores, require)
 	if damaged != nil {
-		w.say(storage.Warning, "a suspension counts for nothing: %v", damaged)
+		h.say(storage.Warning, "a suspension counts for nothing: %v", damaged)
 	}
 	if err != nil {
 		return err
 	}
-	w.board.set(func(s *Status) { s.Suspension = shown(word) })
+	h.board.set(func(s *Status) { s.Suspension = shown(word) })
 	return nil
 }
 
 // suspended says what suspends the cluster, "" if nothing does.
-func (w *worker) suspended() string {
-	if w.spec.Suspend {
+func (h *hand) suspended() string {
+	if h.spec.Suspend {
 		return "suspended by the configuration"
 	}
-	if s := w.board.get().Suspension; s != nil {
+	if s := h.board.get().Suspension; s != nil {
 		return fmt.Sprintf("suspended by %s: %s", s.By, s.Reason)
 	}
 	return ""
@@ -116,7 +117,7 @@ func (w *worker) resumed(ctx context.Context) bool {
 	}
 	stores, err := w.stores(ctx)
 	if err == nil {
-		err = w.recall(ctx, stores)
+		err = w.recall(ctx, stores, w.spec.Backup.Require)
 	}
 	if err != nil {
 		w.say(storage.Warning, "whether it is still suspended: %v", err)

@@ -21,16 +21,12 @@ type order struct {
 	lease time.Duration
 }
 
-// worker looks after one cluster. All but stop, orders, asks, board and told is its own goroutine's.
+// worker takes the backups of one cluster, and prunes. All but stop, told and driller is its own goroutine's, and what a
+// hand has for others.
 type worker struct {
-	order
-	service *Service
-	holder  string          // of leases
-	jobs    context.Context // of what has begun: it ends later than the worker's own
+	hand
+	driller *driller
 	stop    context.CancelFunc
-	orders  chan order
-	asks    *asks
-	board   board
 	told    Spec // what orders last said; the service's own lock guards it
 
 	known     bool // last is what the repositories hold, but for what others have stored since
@@ -38,35 +34,6 @@ type worker struct {
 	tries     int       // that failed since the last slot
 	notBefore time.Time // of the next try
 	probe     time.Time // when to look at the triggers again
-}
-
-// give hands o over, in place of one that was not taken yet. Only one goroutine may call it at a time.
-func (w *worker) give(o order) {
-	select {
-	case <-w.orders:
-	default:
-	}
-	w.orders <- o
-}
-
-// longestSleep bounds how long the worker is wrong after the clock was set.
-const longestSleep = time.Minute
-
-// run does what is due until ctx ends.
-func (w *worker) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		wait := longestSleep
-		if again := w.turn(ctx); !again.IsZero() {
-			wait = min(wait, max(0, time.Until(again)))
-		}
-		select {
-		case <-ctx.Done():
-		case o := <-w.orders:
-			w.take(o)
-		case <-w.asks.poke:
-		case <-time.After(wait):
-		}
-	}
 }
 
 // take goes on with o. What is known of the repositories, and of what has failed, holds only for the old Spec.
@@ -89,7 +56,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 	asked, again := w.asks.next(now)
 	switch {
 	case asked.job != "":
-		return w.queue(ctx, task{asked.job, cause{asked.reason, LabelTrigger, asked.reason}, asked.at})
+		return w.queue(ctx, w.wanted(asked))
 	case now.Before(w.notBefore):
 		return earlier(w.notBefore, again)
 	case !w.known:
@@ -113,23 +80,12 @@ func (w *worker) rest() time.Time {
 	why := w.suspended()
 	w.tries, w.notBefore = 0, time.Time{}
 	w.board.set(func(s *Status) { s.State, s.Next, s.Reason = Suspended, time.Time{}, "" })
-	for _, one := range w.asks.all() {
-		w.end(task{one.job, cause{text: one.reason}, one.at}, NotRun, why)
-	}
+	w.refuse(why)
 	return time.Time{}
-}
-
-// task is a job, and why it is done.
-type task struct {
-	job Job
-	cause
-	asked time.Time // when somebody asked for it; the zero Time: it is due by itself
 }
 
 // queue waits for its turn among all clusters. After what somebody asked for, what is due by itself stands as before.
 func (w *worker) queue(ctx context.Context, t task) time.Time {
-	w.asks.begin(t.job)
-	defer w.asks.end(t.job)
 	before := w.board.get()
 	if !t.asked.IsZero() {
 		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
@@ -139,6 +95,8 @@ func (w *worker) queue(ctx context.Context, t task) time.Time {
 		return time.Time{}
 	}
 	defer w.limit.Release(1)
+	w.asks.begin(t.job)
+	defer w.asks.end(t.job)
 	return w.attempt(ctx, t)
 }
 
@@ -202,7 +160,7 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 func (w *worker) attempt(ctx context.Context, t task) time.Time {
 	stores, err := w.stores(ctx)
 	if err == nil {
-		err = w.recall(ctx, stores)
+		err = w.recall(ctx, stores, w.spec.Backup.Require)
 	}
 	if err != nil {
 		return w.failed(ctx, t, err)
@@ -210,43 +168,31 @@ func (w *worker) attempt(ctx context.Context, t task) time.Time {
 	if why := w.suspended(); why != "" {
 		return w.skip(t, why)
 	}
-	held, theirs, err := acquire(ctx, stores, w.spec.Backup.Require, w.holder, w.lease)
+	held, theirs, err := acquire(ctx, stores, w.spec.Backup.Require, JobBackup, w.holder, w.lease)
 	if err != nil {
 		return w.failed(ctx, t, err)
 	}
 	if len(held) == 0 {
 		return w.standby(t, theirs)
 	}
-	return w.hold(ctx, held, stores, t)
-}
-
-// hold does the job while the leases are held.
-func (w *worker) hold(ctx context.Context, held leases, stores []backup.Store, t task) time.Time {
-	jobs, end := context.WithCancelCause(w.jobs)
-	keeping := held.keep(jobs, w.lease, end)
-	defer keeping.Wait()
-	defer end(nil)
-	jobs, timedOut := context.WithTimeout(jobs, w.spec.Timeout)
-	defer timedOut()
-	var err error
-	if t.job == JobPrune {
-		w.prune(jobs, stores, t.text)
-	} else {
-		err = w.backUp(ctx, jobs, stores, t)
-	}
-	if err == nil {
-		return time.Now()
-	}
-	if cause := context.Cause(jobs); errors.Is(cause, repository.ErrLost) || errors.Is(cause, errStopped) {
-		w.say(storage.Warning, "the backup was given up: %v", cause)
-		w.end(t, NotRun, fmt.Sprintf("it was given up: %v", cause))
+	err = w.hold(held, func(jobs context.Context) error { return w.do(ctx, jobs, stores, t) })
+	if errors.Is(err, errGivenUp) {
+		w.say(storage.Warning, "the backup: %v", err)
+		w.end(t, NotRun, err.Error())
 		return w.standby(task{}, repository.Lease{})
 	}
-	return w.failed(ctx, t, err)
+	if err != nil {
+		return w.failed(ctx, t, err)
+	}
+	return time.Now()
 }
 
-// backUp takes a backup, unless another service was here meanwhile: then it is asked again what is due.
-func (w *worker) backUp(ctx, jobs context.Context, stores []backup.Store, t task) error {
+// do prunes, or takes a backup unless another service was here meanwhile: then it is asked again what is due.
+func (w *worker) do(ctx, jobs context.Context, stores []backup.Store, t task) error {
+	if t.job == JobPrune {
+		w.prune(jobs, stores, t.text)
+		return nil
+	}
 	since := w.last.Started
 	if err := w.look(ctx, stores); err != nil {
 		return err
@@ -255,8 +201,9 @@ func (w *worker) backUp(ctx, jobs context.Context, stores []backup.Store, t task
 		return nil
 	}
 	if !t.asked.IsZero() && w.last.Started.After(t.asked) {
-		w.board.end(Outcome{Job: t.job, Reason: t.text, Began: t.asked.UTC(), Ended: time.Now().UTC(), Verdict: Succeeded, Backup: w.last.ID,
-			Message: "another service took it"})
+		o := t.outcome()
+		o.Ended, o.Verdict, o.Backup, o.Message = o.Began, Succeeded, w.last.ID, "another service took it"
+		w.board.end(o)
 		return nil
 	}
 	return w.backup(jobs, stores, t)
@@ -264,62 +211,19 @@ func (w *worker) backUp(ctx, jobs context.Context, stores []backup.Store, t task
 
 // standby lets another service work, and comes back when that may have ended.
 func (w *worker) standby(t task, theirs repository.Lease) time.Time {
-	now := time.Now()
-	again := now.Add(w.lease / 3)
-	if theirs.Until.After(now) && theirs.Until.Before(again) {
-		again = theirs.Until
-	}
 	if !t.asked.IsZero() {
-		return w.postpone(t, theirs, again)
+		return w.postpone(t, theirs)
 	}
-	w.notBefore = again
+	w.notBefore = w.until(theirs)
 	w.board.set(func(s *Status) { s.State, s.Holder, s.Next = Standby, theirs.Holder, time.Time{} })
-	return again
-}
-
-// postpone lets what somebody asked for wait as long as a service that was killed may seem to work, and no longer: one
-// that does work is at it.
-func (w *worker) postpone(t task, theirs repository.Lease, again time.Time) time.Time {
-	if again.Sub(t.asked) > 2*w.lease {
-		return w.skip(t, fmt.Sprintf("another service, %s, is at work", theirs.Holder))
-	}
-	w.asks.end(t.job)
-	w.asks.add(ask{t.job, t.text, t.asked, again})
-	return again
-}
-
-// skip is the end of a job that was not begun, if somebody asked for it.
-func (w *worker) skip(t task, why string) time.Time {
-	if !t.asked.IsZero() {
-		w.end(t, NotRun, why)
-	}
-	return time.Now()
-}
-
-// end says how a job went that nothing came of.
-func (w *worker) end(t task, v Verdict, message string) {
-	now := time.Now().UTC()
-	o := Outcome{Job: t.job, Reason: t.text, Began: now, Ended: now, Verdict: v, Message: message}
-	for _, running := range w.board.get().Jobs {
-		if running.same(o) && running.Ended.IsZero() {
-			o.Began = running.Began
-		}
-	}
-	if t.job != JobPrune {
-		w.board.end(o)
-		return
-	}
-	for _, r := range w.spec.Repositories {
-		o.Repository = r.Name
-		w.board.end(o)
-	}
+	return w.notBefore
 }
 
 // backup takes one, and prunes where it is.
 func (w *worker) backup(ctx context.Context, stores []backup.Store, t task) error {
-	began := time.Now().UTC()
+	o := t.outcome()
 	w.board.set(func(s *Status) { s.State, s.Holder = Running, "" })
-	w.board.begin(Outcome{Job: t.job, Reason: t.text, Began: began})
+	w.board.begin(o)
 	w.say(storage.Note, "taking a backup: %s", t.text)
 	spec := w.spec
 	labels := maps.Clone(spec.Backup.Labels)
@@ -335,7 +239,7 @@ func (w *worker) backup(ctx context.Context, stores []backup.Store, t task) erro
 	if err != nil {
 		w.say(storage.Warning, "%v", err)
 	}
-	w.stored(result, t, began)
+	w.stored(result, t, o)
 	if w.service.possible(w.spec, JobPrune) == nil {
 		w.prune(ctx, reached(stores, result), "after a backup")
 	}
@@ -343,14 +247,15 @@ func (w *worker) backup(ctx context.Context, stores []backup.Store, t task) erro
 }
 
 // stored remembers what the repositories now hold.
-func (w *worker) stored(r backup.Result, t task, began time.Time) {
+func (w *worker) stored(r backup.Result, t task, o Outcome) {
 	last := lastOf(r.Backup)
 	if slot, err := time.Parse(time.RFC3339, t.value); err == nil && t.label == LabelSlot {
 		last.Started = later(last.Started, slot) // the clock may have been set back: a slot is done once all the same
 	}
 	w.remember(last)
 	w.tries, w.notBefore = 0, time.Time{}
-	w.board.end(Outcome{Job: t.job, Reason: t.text, Began: began, Ended: time.Now().UTC(), Verdict: Succeeded, Backup: r.ID})
+	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, r.ID
+	w.board.end(o)
 	w.say(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
 		r.ID, r.Revision, r.Stored.Size, r.Finished.Sub(r.Started).Seconds())
 }
@@ -369,7 +274,7 @@ func reached(stores []backup.Store, r backup.Result) (all []backup.Store) {
 func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
 	var errs error
 	for _, store := range stores {
-		o := Outcome{Job: JobPrune, Repository: store.Repository, Reason: why, Began: time.Now().UTC()}
+		o := task{job: JobPrune, repository: store.Repository, cause: cause{text: why}}.outcome()
 		w.board.begin(o)
 		err := w.service.Prune(ctx, w.spec, store, w.pass)
 		if o.Ended, o.Verdict = time.Now().UTC(), Succeeded; err != nil {
@@ -402,7 +307,7 @@ func (w *worker) failed(ctx context.Context, t task, err error) time.Time {
 		w.end(t, Failed, err.Error())
 	}
 	w.tries++
-	again := now.Add(backoff(w.tries, w.spec.Cluster))
+	again := now.Add(backoff(w.tries, lastBackupWait, w.spec.Cluster))
 	if slot := w.spec.Schedule.Next(now); !slot.IsZero() && !slot.After(again) {
 		again, w.tries = slot, 0
 	}
@@ -428,7 +333,7 @@ func (w *worker) lookFirst(ctx context.Context) error {
 	if err := w.look(ctx, stores); err != nil {
 		return err
 	}
-	return w.recall(ctx, stores)
+	return w.recall(ctx, stores, w.spec.Backup.Require)
 }
 
 // look reads what the repositories hold. What this worker has stored there itself stands, whatever hides it.
@@ -441,16 +346,4 @@ func (w *worker) look(ctx context.Context, stores []backup.Store) error {
 		w.remember(found)
 	}
 	return nil
-}
-
-func (w *worker) stores(ctx context.Context) ([]backup.Store, error) {
-	return w.service.open(ctx, w.spec)
-}
-
-func (w *worker) pass(e storage.Event) { w.service.pass(w.spec.Cluster, e) }
-
-func (w *worker) say(level storage.Level, format string, args ...any) {
-	w.service.Report.Say(storage.Event{
-		Stage: "schedule", Level: level, Cluster: w.spec.Cluster, Message: fmt.Sprintf(format, args...),
-	})
 }

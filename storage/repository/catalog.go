@@ -194,19 +194,29 @@ func (c *Cluster) loadProofs(ctx context.Context, f folder) ([]Proof, error) {
 		if _, name, _ := c.splitKey(object.Key); !strings.HasPrefix(name, proofPrefix) {
 			continue
 		}
-		data, err := c.readSigned(ctx, object.Key)
-		if errors.Is(err, ErrDamaged) {
-			continue
-		}
+		p, ok, err := c.readProof(ctx, f.id, object.Key)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", object.Key, err)
+			return nil, err
 		}
-		if p, err := DecodeProof(data); err == nil && p.Backup == f.id {
+		if ok {
 			proofs = append(proofs, p)
 		}
 	}
 	slices.SortStableFunc(proofs, func(a, b Proof) int { return a.Time.Compare(b.Time) })
 	return proofs, nil
+}
+
+// readProof is not ok where what stands there proves nothing.
+func (c *Cluster) readProof(ctx context.Context, id ID, key string) (p Proof, ok bool, err error) {
+	data, err := c.readSigned(ctx, key)
+	switch {
+	case errors.Is(err, ErrDamaged):
+		return Proof{}, false, nil
+	case err != nil:
+		return Proof{}, false, fmt.Errorf("%s: %w", key, err)
+	}
+	p, err = DecodeProof(data)
+	return p, err == nil && p.Backup == id, nil
 }
 
 // Find returns the backup called id. An absent one gives ErrNotFound, a damaged one ErrDamaged.

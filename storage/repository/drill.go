@@ -1,7 +1,9 @@
 package repository
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -68,4 +70,52 @@ func (b Backup) LastDrill() (Proof, bool) {
 		}
 	}
 	return Proof{}, false
+}
+
+// LastDrill is the newest proof that came from a drill, whatever it found and of whichever backup, a deleted one too; not ok
+// if there is none. One from after until was made by a clock that is wrong, or forged, and does not count. It costs one
+// listing, and a read of each proof that is newer by its name.
+func (c *Cluster) LastDrill(ctx context.Context, until time.Time) (last Proof, ok bool, err error) {
+	folders, err := c.folders(ctx, "")
+	if err != nil {
+		return Proof{}, false, err
+	}
+	for _, n := range c.proofNames(folders) {
+		if n.time.After(until) {
+			continue
+		}
+		if ok && n.time.Before(last.Time.Truncate(time.Millisecond)) { // as names have it
+			break
+		}
+		p, counts, err := c.readProof(ctx, n.backup, n.key)
+		if err != nil && !isAbsent(err) {
+			return Proof{}, false, err
+		}
+		if counts && p.Drill != nil && !p.Time.After(until) && (!ok || p.Time.After(last.Time)) {
+			last, ok = p, true
+		}
+	}
+	return last, ok, nil
+}
+
+// proofName is what a proof's key says.
+type proofName struct {
+	backup ID
+	key    string
+	time   time.Time
+}
+
+// proofNames are all proofs, newest first by their names.
+func (c *Cluster) proofNames(folders []folder) (names []proofName) {
+	for _, f := range folders {
+		for _, o := range f.objects {
+			_, name, _ := c.splitKey(o.Key)
+			stamp, isProof := strings.CutPrefix(strings.TrimSuffix(name, jsonSuffix), proofPrefix)
+			if at, err := time.Parse(proofTime, stamp); isProof && err == nil {
+				names = append(names, proofName{f.id, o.Key, at})
+			}
+		}
+	}
+	slices.SortStableFunc(names, func(a, b proofName) int { return b.time.Compare(a.time) })
+	return names
 }

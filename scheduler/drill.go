@@ -1,0 +1,284 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// driller practises the restore of one cluster, beside its worker: a drill takes long, and no backup waits for one.
+type driller struct {
+	hand
+
+	known     bool      // last is what the repository holds, but for what others have stored since
+	last      time.Time // of the newest drill, however it went
+	again     bool      // it was not run, and is tried before the next slot
+	tries     int       // in a row that were not run
+	notBefore time.Time // of the next try
+}
+
+// take goes on with o. What is known holds only for the old Spec.
+func (d *driller) take(o order) {
+	if o.spec.Digest != d.spec.Digest {
+		d.known, d.last, d.again, d.tries, d.notBefore = false, time.Time{}, false, 0, time.Time{}
+	}
+	d.order = o
+}
+
+// None reports whether nothing is said of drills, so that none can be run.
+func (d Drill) None() bool { return d.Repository == "" }
+
+// turn drills if somebody asks for it, or if a drill is due, and says when to look again.
+func (d *driller) turn(ctx context.Context) time.Time {
+	if why := cmp.Or(d.suspended(), d.unconfigured()); why != "" {
+		d.refuse(why)
+		d.next(time.Time{})
+		return time.Time{}
+	}
+	now := time.Now()
+	asked, again := d.asks.next(now)
+	switch {
+	case asked.job != "":
+		return d.queue(ctx, d.wanted(asked))
+	case d.spec.Drill.Schedule.None():
+		return again
+	case now.Before(d.notBefore):
+		return earlier(d.notBefore, again)
+	case !d.known:
+		if err := d.lookFirst(ctx); err != nil {
+			d.say(storage.Warning, "whether a drill is due: %v", err)
+			return d.retry()
+		}
+	}
+	return earlier(d.begin(ctx, now), again)
+}
+
+func (d *driller) unconfigured() string {
+	if d.spec.Drill.None() {
+		return "no drill is configured"
+	}
+	return ""
+}
+
+// begin drills if that is due, and else says when it is.
+func (d *driller) begin(ctx context.Context, now time.Time) time.Time {
+	if !d.known { // there is nothing to drill yet
+		return time.Time{}
+	}
+	at := now
+	if !d.last.IsZero() {
+		at = d.spec.Drill.Schedule.Next(d.last)
+	}
+	why := cause{text: "the schedule's of " + at.UTC().Format(time.RFC3339)}
+	switch {
+	case d.last.IsZero():
+		why.text = "there was none yet"
+	case d.again && d.notBefore.Before(at):
+		at, why.text = d.notBefore, "the last one was not run"
+	}
+	d.next(at)
+	if at.IsZero() || at.After(now) {
+		return at
+	}
+	return d.queue(ctx, task{job: JobDrill, repository: d.spec.Drill.Repository, cause: why, due: at})
+}
+
+func (d *driller) next(at time.Time) {
+	d.board.set(func(s *Status) { s.NextDrill = at.UTC() })
+}
+
+// queue waits for its turn among all clusters. What it is told meanwhile goes first.
+func (d *driller) queue(ctx context.Context, t task) time.Time {
+	if d.service.drills.Acquire(ctx, 1) != nil {
+		return time.Time{}
+	}
+	defer d.service.drills.Release(1)
+	if len(d.orders) > 0 {
+		return time.Now()
+	}
+	d.asks.begin(t.job)
+	defer d.asks.end(t.job)
+	return d.attempt(ctx, t)
+}
+
+// attempt drills, if this service is the one that does and it is still wanted then. It says when to look again.
+func (d *driller) attempt(ctx context.Context, t task) time.Time {
+	in, err := d.store(ctx)
+	if err != nil {
+		return d.notRun(ctx, t, err)
+	}
+	if why := d.suspended(); why != "" {
+		return d.skip(t, why)
+	}
+	held, theirs, err := acquire(ctx, []backup.Store{in}, backup.All, JobDrill, d.holder, d.lease)
+	switch {
+	case err != nil:
+		return d.notRun(ctx, t, err)
+	case len(held) == 0 && !t.asked.IsZero():
+		return d.postpone(t, theirs)
+	case len(held) == 0:
+		d.notBefore = d.until(theirs)
+		return d.notBefore
+	}
+	err = d.hold(held, func(jobs context.Context) error { return d.practise(ctx, jobs, in, t) })
+	if errors.Is(err, errGivenUp) {
+		d.say(storage.Warning, "the drill: %v", err)
+		d.end(t, NotRun, err.Error())
+		d.notBefore = d.until(repository.Lease{})
+		return d.notBefore
+	}
+	if err != nil {
+		return d.notRun(ctx, t, err)
+	}
+	return time.Now()
+}
+
+// store is where the drill finds the backups; it learns whether the cluster is suspended too, from any that answers.
+func (d *driller) store(ctx context.Context) (backup.Store, error) {
+	stores, err := d.stores(ctx)
+	if err == nil {
+		err = d.recall(ctx, stores, backup.Any)
+	}
+	if err != nil {
+		return backup.Store{}, err
+	}
+	for _, store := range stores {
+		if store.Repository == d.spec.Drill.Repository {
+			return store, nil
+		}
+	}
+	return backup.Store{}, fmt.Errorf("repository %s of the drill is none of the cluster's", d.spec.Drill.Repository)
+}
+
+// practise drills, unless another service has since: then it is asked again what is due.
+func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) error {
+	since := d.last
+	if !t.asked.IsZero() {
+		since = t.asked
+	}
+	newest, err := d.look(ctx, in)
+	if err != nil {
+		return err
+	}
+	if newest.Time.After(since) {
+		if !t.asked.IsZero() {
+			d.ended(t.outcome(), []repository.Proof{newest}, nil)
+		}
+		return nil
+	}
+	o := t.outcome()
+	d.board.begin(o)
+	d.say(storage.Note, "a drill: %s", t.text)
+	seed := hash(fmt.Sprint(d.spec.Cluster, o.Began.UnixNano())) & math.MaxUint32 // short enough to be said again
+	proofs, err := d.service.Drill(jobs, d.spec, in, seed, d.pass)
+	if jobs.Err() != nil && err != nil {
+		return err
+	}
+	if d.ended(o, proofs, err); !d.again {
+		d.last = later(d.last, t.due) // the clock may have been set back: a slot is done once all the same
+	}
+	return nil
+}
+
+// ended says how a drill went, and remembers that there was one.
+func (d *driller) ended(o Outcome, proofs []repository.Proof, err error) {
+	o.Ended = time.Now().UTC()
+	o.Verdict, o.Message = judge(proofs, err)
+	for _, p := range proofs {
+		d.last, o.RTO, o.Backup = later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
+	}
+	d.board.end(o)
+	d.say(storage.Note, "the drill: %s %s", o.Verdict, o.Message)
+	if d.again = o.Verdict == NotRun; d.again {
+		d.retry()
+		return
+	}
+	d.last, d.tries, d.notBefore = later(d.last, o.Began), 0, time.Time{}
+}
+
+// judge is passed only if all was, and nothing stood in the way. What failed goes before what could not run.
+func judge(proofs []repository.Proof, err error) (Verdict, string) {
+	verdict, message := Succeeded, ""
+	for _, p := range proofs {
+		switch {
+		case p.Verdict == repository.Failed && verdict != Failed:
+			verdict, message = Failed, p.Finding
+		case p.Verdict != repository.Passed && verdict == Succeeded:
+			verdict, message = NotRun, p.Finding
+		}
+	}
+	switch {
+	case verdict != Failed && errors.Is(err, repository.ErrDamaged):
+		return Failed, err.Error()
+	case verdict == Succeeded && err != nil:
+		return NotRun, err.Error()
+	case verdict == Succeeded && len(proofs) == 0:
+		return NotRun, "nothing was found out"
+	}
+	return verdict, message
+}
+
+// notRun says so, and when to try again.
+func (d *driller) notRun(ctx context.Context, t task, err error) time.Time {
+	if ctx.Err() != nil {
+		return time.Time{}
+	}
+	d.say(storage.Warning, "no drill: %v", err)
+	d.end(t, NotRun, err.Error())
+	d.again = true
+	return d.retry()
+}
+
+// retry is when to try again: after longer and longer, but at the next slot at the latest.
+func (d *driller) retry() time.Time {
+	now := time.Now()
+	d.tries++
+	d.notBefore = now.Add(backoff(d.tries, lastDrillWait, d.spec.Cluster))
+	if slot := d.spec.Drill.Schedule.Next(now); !slot.IsZero() && !slot.After(d.notBefore) {
+		d.notBefore, d.tries = slot, 0
+	}
+	return d.notBefore
+}
+
+// lookFirst is look before anything is known, in turns with other clusters. Where there is no backup yet it stays unknown.
+func (d *driller) lookFirst(ctx context.Context) error {
+	if err := d.service.looks.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer d.service.looks.Release(1)
+	in, err := d.store(ctx)
+	if err != nil {
+		return err
+	}
+	newest, err := d.look(ctx, in)
+	if err != nil || !newest.Time.IsZero() {
+		return err
+	}
+	catalog, err := in.Cluster.Load(ctx, repository.LoadOptions{Newest: 1})
+	d.known = len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) > 0
+	return err
+}
+
+// look reads when the last drill was. One that was not run is tried again: here there may be what it lacked.
+func (d *driller) look(ctx context.Context, in backup.Store) (repository.Proof, error) {
+	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(clockAllowance))
+	if err != nil {
+		return newest, fmt.Errorf("repository %s: %w", in.Repository, err)
+	}
+	d.known = true
+	if !newest.Time.After(d.last) {
+		return newest, nil
+	}
+	d.last = newest.Time
+	if d.again = newest.Verdict == repository.NotRun; d.again {
+		d.retry()
+	}
+	return newest, nil
+}

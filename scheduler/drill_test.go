@@ -1,0 +1,386 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// drills are how those of a world go, and went.
+type drills struct {
+	took    time.Duration
+	verdict func(by string) repository.Verdict // nil: they pass
+	err     error                              // beside the proofs
+	silent  bool                               // they leave no proof
+	running int
+	ran     []drilled
+}
+
+// drilled is a drill that has ended.
+type drilled struct {
+	at      time.Duration // since the world began
+	by      string        // service
+	cluster string
+	in      string
+	seed    uint64
+	err     error
+}
+
+// drill appends a proof to the newest backup when its time has passed, as verify.Drill would.
+func (w *world) drill(ctx context.Context, by string, s scheduler.Spec, in backup.Store, seed uint64) (proofs []repository.Proof, err error) {
+	began := time.Now()
+	w.set(func() {
+		if w.drills.running++; w.drills.running > 1 {
+			w.t.Errorf("%d drills at once", w.drills.running)
+		}
+	})
+	defer w.set(func() {
+		w.drills.running--
+		w.drills.ran = append(w.drills.ran, drilled{began.Sub(w.begin), by, s.Cluster, in.Repository, seed, err})
+	})
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(w.drillTook()):
+	}
+	catalog, err := in.Cluster.Load(ctx, repository.LoadOptions{Newest: 1})
+	if err != nil {
+		return nil, err
+	}
+	newest, err := catalog.Latest()
+	if err != nil {
+		return nil, err
+	}
+	return w.proven(ctx, by, in, newest.ID, began)
+}
+
+func (w *world) drillTook() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.drills.took
+}
+
+func (w *world) proven(ctx context.Context, by string, in backup.Store, id repository.ID, began time.Time) ([]repository.Proof, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.drills.silent {
+		return nil, w.drills.err
+	}
+	p := repository.Proof{
+		Format: repository.ProofFormat, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Time: began.UTC(), By: by,
+		Drill: &repository.Drill{Target: "the newest backup", RTO: 2},
+	}
+	if w.drills.verdict != nil {
+		p.Verdict = w.drills.verdict(by)
+	}
+	if p.Verdict != repository.Passed {
+		p.Finding = "as the test wants it"
+	}
+	return []repository.Proof{p}, errors.Join(w.drills.err, in.Cluster.Append(ctx, p))
+}
+
+// drilledAt are when the drills of cluster began.
+func (w *world) drilledAt(cluster string) (times []time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range w.drills.ran {
+		if d.cluster == cluster {
+			times = append(times, d.at)
+		}
+	}
+	return times
+}
+
+func (w *world) wantDrills(cluster string, want ...time.Duration) {
+	w.t.Helper()
+	if got := w.drilledAt(cluster); !slices.EqualFunc(got, want, func(a, b time.Duration) bool { return a >= b && a < b+2*time.Minute }) {
+		w.t.Errorf("%s was drilled at %v, want %v", cluster, got, want)
+	}
+}
+
+func withDrills(t *testing.T, s scheduler.Spec, cron string) scheduler.Spec {
+	t.Helper()
+	s.Drill.Repository = s.Repositories[0].Name
+	if cron != "" {
+		s.Drill.Schedule = schedule(t, cron, "UTC")
+	}
+	s.Digest += cron
+	return s
+}
+
+func TestDrills(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.took = time.Minute
+		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "0 * * * *", "main", "offsite"), "30 4 * * *"), specOf(t, "test", "@daily", "main")))
+		w.pass(at(2, "5h"))
+		w.wantDrills("prod", 0, at(0, "4h30m"), at(1, "4h30m"), at(2, "4h30m"))
+		w.wantDrills("test")
+		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Succeeded, "the schedule's of 2000-01-03T04:30:00Z", "")
+		got := s.status(t, "prod")
+		if o := s.outcome(t, "prod", scheduler.JobDrill); !got.NextDrill.Equal(w.begin.Add(at(3, "4h30m"))) || o.RTO != 2 || o.Repository != "main" ||
+			o.Backup == "" || got.Counted(scheduler.JobDrill, scheduler.Succeeded) != 4 {
+			t.Errorf("status %+v", got)
+		}
+		if a, b := w.drills.ran[0], w.drills.ran[1]; a.in != "main" || a.seed == b.seed || a.seed > 1<<32 {
+			t.Errorf("drilled %+v", w.drills.ran)
+		}
+		if len(w.times("prod")) != 53 {
+			t.Errorf("%d backups in 53 hours", len(w.times("prod")))
+		}
+	})
+}
+
+// What was missed is caught up once, and who starts where nothing is kept knows when the last one was.
+func TestDrillsCatchUpOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "30 4 * * *"))
+		first := w.start("a", c)
+		w.pass(at(0, "5h"))
+		first.end()
+		second := w.start("b", c)
+		w.pass(at(0, "1h"))
+		second.end()
+		w.wantDrills("prod", 0, at(0, "4h30m"))
+		w.pass(at(5, "0h"))
+		w.start("c", c)
+		w.pass(at(1, "0h"))
+		w.wantDrills("prod", 0, at(0, "4h30m"), at(5, "6h"), at(6, "4h30m"))
+	})
+}
+
+// Two services drill each slot once, whichever of them is there; and one a time of all clusters each.
+func TestDrillsOfTwoServices(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.took = 10 * time.Minute
+		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "0 * * * *"))
+		a, b := w.start("a", c), w.start("b", c)
+		w.pass(at(0, "3h30m"))
+		a.end()
+		w.pass(at(0, "2h"))
+		w.start("a", c)
+		w.pass(at(0, "1h"))
+		b.end()
+		w.pass(at(0, "2h"))
+		w.wantDrills("prod", 0, at(0, "1h"), at(0, "2h"), at(0, "3h"), at(0, "4h"), at(0, "5h"), at(0, "6h"), at(0, "7h"), at(0, "8h"))
+	})
+}
+
+// One drill at a time, and no backup waits for any.
+func TestDrillsKeepNothingWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.took = 50 * time.Minute
+		c := configOf()
+		for _, cluster := range []string{"c1", "c2", "c3"} {
+			c.Specs = append(c.Specs, withDrills(t, specOf(t, cluster, "*/10 * * * *", "main"), "@daily"))
+		}
+		c.Concurrency = 1
+		s := w.start("a", c)
+		w.pass(30 * time.Minute)
+		running := 0
+		for _, status := range s.Status() {
+			for _, o := range status.Jobs {
+				if o.Job == scheduler.JobDrill && o.Ended.IsZero() {
+					running++
+				}
+			}
+		}
+		if running != 1 {
+			t.Errorf("%d drills run: %+v", running, s.Status())
+		}
+		w.pass(at(0, "4h25m"))
+		for _, spec := range c.Specs {
+			if n, m := len(w.times(spec.Cluster)), len(w.drilledAt(spec.Cluster)); n != 30 || m != 1 {
+				t.Errorf("%s: %d backups, %d drills", spec.Cluster, n, m)
+			}
+		}
+	})
+}
+
+// What failed is not tried again before the next slot, after a restart neither: it would only fail again.
+func TestDrillsThatFail(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.verdict, w.drills.err = func(string) repository.Verdict { return repository.Failed }, repository.ErrDamaged
+		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@daily"))
+		s := w.start("a", c)
+		w.pass(at(0, "12h"))
+		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Failed, "there was none yet", "as the test wants it")
+		s.end()
+		w.start("b", c)
+		w.pass(at(0, "18h"))
+		w.wantDrills("prod", 0, at(1, "0h"))
+	})
+}
+
+// What could not be run is tried again after longer and longer, at the next slot at the latest, and is never green.
+func TestDrillsThatAreNotRun(t *testing.T) {
+	for name, breaks := range map[string]func(*drills){
+		"with a proof":      func(d *drills) { d.verdict = func(string) repository.Verdict { return repository.NotRun } },
+		"without any":       func(d *drills) { d.silent = true },
+		"with an error":     func(d *drills) { d.silent, d.err = true, errTest },
+		"passed, unkept":    func(d *drills) { d.err = errTest },
+		"the store is away": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@every 12h")))
+				w.pass(at(0, "11h"))
+				away := w.stores["main"].On(storage.VerbOpen)
+				if breaks == nil {
+					away.Always().Fail(errTest)
+				} else {
+					w.set(func() { breaks(&w.drills) })
+				}
+				w.pass(at(0, "11h"))
+				if got := s.outcome(t, "prod", scheduler.JobDrill); got.Verdict != scheduler.NotRun || got.Message == "" {
+					t.Errorf("%+v", got)
+				}
+				if n := s.status(t, "prod").Counted(scheduler.JobDrill, scheduler.NotRun); n < 5 || n > 12 {
+					t.Errorf("%d tries in ten hours", n)
+				}
+				away.Times(0)
+				w.set(func() { w.drills.silent, w.drills.err, w.drills.verdict = false, nil, nil })
+				w.pass(at(0, "3h"))
+				if got := s.outcome(t, "prod", scheduler.JobDrill); got.Verdict != scheduler.Succeeded || got.Began.After(w.begin.Add(at(1, "1m"))) {
+					t.Errorf("the next slot's is %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// Where one host lacks what a drill needs, another may have it.
+func TestDrillsThatOnlyAnotherCanRun(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.verdict = func(by string) repository.Verdict {
+			if by == "a" {
+				return repository.NotRun
+			}
+			return repository.Passed
+		}
+		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@daily"))
+		w.start("a", c)
+		w.pass(10 * time.Minute)
+		tries := len(w.drills.ran)
+		b := w.start("b", c)
+		w.pass(time.Hour)
+		b.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Succeeded, "the last one was not run", "")
+		w.pass(at(0, "20h"))
+		if n := len(w.drills.ran); tries < 2 || n > tries+2 {
+			t.Errorf("%d tries, %d when another had run it", tries, n)
+		}
+	})
+}
+
+// Without a backup there is nothing to drill; with the first one there is.
+func TestDrillsWaitForABackup(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.broken = func(scheduler.Spec) error { return errTest }
+		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "0 * * * *", "main"), "@weekly")))
+		w.pass(time.Hour)
+		if got := s.status(t, "prod"); len(w.drills.ran) > 0 || got.Counted(scheduler.JobDrill, scheduler.NotRun) > 0 || !got.NextDrill.IsZero() {
+			t.Errorf("drilled %v, status %+v", w.drills.ran, got)
+		}
+		w.set(func() { w.broken = nil })
+		w.pass(time.Hour)
+		if len(w.drills.ran) != 1 {
+			t.Errorf("drilled %v", w.drills.ran)
+		}
+	})
+}
+
+func TestTriggerDrill(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.took = 10 * time.Minute
+		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "")))
+		w.pass(time.Hour)
+		w.wantDrills("prod")
+		s.trigger(t, "prod", scheduler.JobDrill, "show me")
+		w.pass(time.Minute)
+		s.trigger(t, "prod", scheduler.JobDrill, "joins")
+		w.pass(time.Hour)
+		w.wantDrills("prod", time.Hour)
+		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Succeeded, "show me", "")
+		w.set(func() { w.drills.verdict = func(string) repository.Verdict { return repository.NotRun } })
+		s.trigger(t, "prod", scheduler.JobDrill, "again")
+		w.pass(at(1, "0h"))
+		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.NotRun, "again", "as the test wants it")
+		if n := len(w.drills.ran); n != 2 {
+			t.Errorf("%d drills", n)
+		}
+	})
+}
+
+func TestSuspendedDrills(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "0 * * * *")))
+		w.pass(at(0, "30m"))
+		s.suspend(t, "prod")
+		w.pass(at(0, "5h"))
+		w.wantDrills("prod", 0)
+		if err := s.Resume(t.Context(), "prod", "ops"); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(at(0, "45m"))
+		w.wantDrills("prod", 0, at(0, "5h30m"), at(0, "6h"))
+	})
+}
+
+// A drill that runs when the service is to end is given up after the patience, and gives its lease back.
+func TestDrillEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.took = 10 * time.Hour
+		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@daily")))
+		w.pass(2 * time.Minute)
+		stopped := time.Now()
+		s.end()
+		if waited := time.Since(stopped); waited > s.Patience+time.Second || len(w.drills.ran) != 1 || w.drills.ran[0].err == nil {
+			t.Errorf("it ended after %v, drilled %+v", waited, w.drills.ran)
+		}
+		c, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holder, err := c.LeaseHolder(t.Context(), "drill", time.Now()); holder != "" || err != nil {
+			t.Errorf("%q still has the lease: %v", holder, err)
+		}
+	})
+}
+
+// A change of the configuration holds for a drill that waits for its turn.
+func TestDrillsChange(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.took = time.Hour
+		one, two := withDrills(t, specOf(t, "c1", "@daily", "main"), "@weekly"), withDrills(t, specOf(t, "c2", "@daily", "main"), "@weekly")
+		s := w.start("a", configOf(one, two))
+		w.pass(10 * time.Minute)
+		first := "c1"
+		if strings.Contains(running(s), "c2") {
+			first = "c2"
+		}
+		s.changes <- configOf(specOf(t, "c1", "@daily", "main"), specOf(t, "c2", "@daily", "main"))
+		w.pass(5 * time.Hour)
+		if n := len(w.drills.ran); n != 1 || w.drills.ran[0].cluster != first {
+			t.Errorf("drilled %+v", w.drills.ran)
+		}
+	})
+}
+
+// running are the clusters of which something runs.
+func running(s *service) (clusters string) {
+	for _, status := range s.Status() {
+		for _, o := range status.Jobs {
+			if o.Ended.IsZero() {
+				clusters += status.Cluster + " "
+			}
+		}
+	}
+	return clusters
+}

@@ -1,0 +1,158 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// hand is what all who work for a cluster have: each works in a goroutine of its own, on orders of its own.
+type hand struct {
+	order
+	service *Service
+	holder  string          // of leases
+	jobs    context.Context // of what has begun: it ends later than the hand's own
+	orders  chan order
+	asks    *asks
+	board   *board // of the cluster
+}
+
+// give hands o over, in place of one that was not taken yet. Only one goroutine may call it at a time.
+func (h *hand) give(o order) {
+	select {
+	case <-h.orders:
+	default:
+	}
+	h.orders <- o
+}
+
+// longestSleep bounds how long a hand is wrong after the clock was set.
+const longestSleep = time.Minute
+
+// work does turn after turn until ctx ends. Each says when to look again, the zero Time for when something changes.
+func (h *hand) work(ctx context.Context, turn func(context.Context) time.Time, take func(order)) {
+	for ctx.Err() == nil {
+		wait := longestSleep
+		if again := turn(ctx); !again.IsZero() {
+			wait = min(wait, max(0, time.Until(again)))
+		}
+		select {
+		case <-ctx.Done():
+		case o := <-h.orders:
+			take(o)
+		case <-h.asks.poke:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// task is a job, and why it is done.
+type task struct {
+	job        Job
+	repository string // of a job in one
+	cause
+	asked time.Time // when somebody asked for it; the zero Time: it is due by itself
+	due   time.Time // since when, if it is due by a schedule
+}
+
+// outcome is that of t, from now on.
+func (t task) outcome() Outcome {
+	return Outcome{Job: t.job, Repository: t.repository, Reason: t.text, Began: time.Now().UTC()}
+}
+
+// wanted is a job that somebody asked for.
+func (h *hand) wanted(one ask) task {
+	t := task{job: one.job, cause: cause{one.reason, LabelTrigger, one.reason}, asked: one.at}
+	if one.job == JobDrill {
+		t.repository = h.spec.Drill.Repository
+	}
+	return t
+}
+
+// end says how a job went that nothing came of, in each repository that it was for.
+func (h *hand) end(t task, v Verdict, message string) {
+	places := []string{t.repository}
+	if t.job == JobPrune {
+		places = nil
+		for _, r := range h.spec.Repositories {
+			places = append(places, r.Name)
+		}
+	}
+	for _, t.repository = range places {
+		o := h.board.running(t.outcome())
+		o.Ended, o.Verdict, o.Message = time.Now().UTC(), v, message
+		h.board.end(o)
+	}
+}
+
+// skip is the end of a job that was not begun, if somebody asked for it.
+func (h *hand) skip(t task, why string) time.Time {
+	if !t.asked.IsZero() {
+		h.end(t, NotRun, why)
+	}
+	return time.Now()
+}
+
+// refuse begins nothing of what somebody asks for.
+func (h *hand) refuse(why string) {
+	for _, one := range h.asks.all() {
+		h.end(h.wanted(one), NotRun, why)
+	}
+}
+
+// until is when to look again whether another service, which has a lease, has ended.
+func (h *hand) until(theirs repository.Lease) time.Time {
+	now := time.Now()
+	again := now.Add(h.lease / 3)
+	if theirs.Until.After(now) && theirs.Until.Before(again) {
+		return theirs.Until
+	}
+	return again
+}
+
+// postpone lets what somebody asked for wait as long as a service that was killed may seem to work, and no longer: one
+// that does work is at it.
+func (h *hand) postpone(t task, theirs repository.Lease) time.Time {
+	again := h.until(theirs)
+	if again.Sub(t.asked) > 2*h.lease {
+		return h.skip(t, fmt.Sprintf("another service, %s, is at work", theirs.Holder))
+	}
+	h.asks.end(t.job)
+	h.asks.add(ask{t.job, t.text, t.asked, again})
+	return again
+}
+
+// errGivenUp: a job that had begun was left to another service, or to the next one.
+var errGivenUp = errors.New("it was given up")
+
+// hold does a job while the leases are held.
+func (h *hand) hold(held leases, do func(context.Context) error) error {
+	jobs, end := context.WithCancelCause(h.jobs)
+	keeping := held.keep(jobs, h.lease, end)
+	defer keeping.Wait()
+	defer end(nil)
+	jobs, timedOut := context.WithTimeout(jobs, h.spec.Timeout)
+	defer timedOut()
+	err := do(jobs)
+	if cause := context.Cause(jobs); err != nil && (errors.Is(cause, repository.ErrLost) || errors.Is(cause, errStopped)) {
+		return fmt.Errorf("%w: %w", errGivenUp, cause)
+	}
+	return err
+}
+
+func (h *hand) stores(ctx context.Context) ([]backup.Store, error) {
+	return h.service.open(ctx, h.spec)
+}
+
+func (h *hand) pass(e storage.Event) { h.service.pass(h.spec.Cluster, e) }
+
+func (h *hand) say(level storage.Level, format string, args ...any) {
+	h.service.Report.Say(storage.Event{
+		Stage: "schedule", Level: level, Cluster: h.spec.Cluster, Message: fmt.Sprintf(format, args...),
+	})
+}
