@@ -36,6 +36,7 @@ type ConfigCluster struct {
 	Recipients   []string           `json:"recipients"` // empty: it is not encrypted
 	Endpoints    []string           `json:"endpoints"`
 	From         string             `json:"from"`
+	Drill        *ConfigDrill       `json:"drill,omitempty"`   // absent: never
 	Archive      *ConfigArchive     `json:"archive,omitempty"` // absent: the log is not archived
 }
 
@@ -44,6 +45,20 @@ type ConfigArchive struct {
 	FlushSeconds float64 `json:"flushSeconds"`
 	Spool        string  `json:"spool"`    // empty: there is none
 	SpoolMax     int64   `json:"spoolMax"` // bytes
+}
+
+// ConfigDrill is how the restore of a cluster will be practised.
+type ConfigDrill struct {
+	Schedule    string      `json:"schedule"` // empty: only when somebody asks for it
+	Zone        string      `json:"zone"`     // of the schedule
+	LateSeconds float64     `json:"lateSeconds"`
+	Next        []time.Time `json:"next"` // the first moments, the jitter counted in
+	Repository  string      `json:"repository"`
+	Assertions  []string    `json:"assertions"`
+	Keys        bool        `json:"keys"`        // whether any is named that opens what is encrypted
+	ScratchDir  string      `json:"scratchDir"`  // empty: the system's temporary directory
+	MemoryLimit int64       `json:"memoryLimit"` // bytes; 0: none
+	Nice        int         `json:"nice"`
 }
 
 // ConfigRepository is a place for backups.
@@ -66,15 +81,12 @@ func NewConfigCheck(c scheduler.Config, now time.Time) ConfigCheck {
 func configCluster(s scheduler.Spec, now time.Time) ConfigCluster {
 	d := ConfigCluster{
 		Cluster: s.Cluster, Suspended: s.Suspend, Schedule: s.Schedule.String(), LateSeconds: s.Schedule.Late().Seconds(),
-		Next: []time.Time{}, Triggers: triggers(s.Triggers), Keeps: keeps(s.Retention), Repositories: []ConfigRepository{},
+		Next: next(s.Schedule, now), Zone: zone(s.Schedule), Triggers: triggers(s.Triggers), Keeps: keeps(s.Retention), Repositories: []ConfigRepository{},
 		Require: string(s.Backup.Require), Recipients: append([]string{}, s.Backup.To.Seal().Recipients...),
 		Endpoints: append([]string{}, s.Etcd.Endpoints...), From: s.Backup.From,
 	}
-	for at := s.Schedule.Next(now); !at.IsZero() && len(d.Next) < nexts; at = s.Schedule.Next(at) {
-		d.Next = append(d.Next, at.UTC())
-	}
-	if zone := s.Schedule.Zone(); zone != nil {
-		d.Zone = zone.String()
+	if !s.Drill.None() {
+		d.Drill = configDrill(s.Drill, now)
 	}
 	if a := s.Archive; a.Flush > 0 {
 		d.Archive = &ConfigArchive{a.Flush.Seconds(), a.Spool, a.SpoolMax}
@@ -83,6 +95,34 @@ func configCluster(s scheduler.Spec, now time.Time) ConfigCluster {
 		d.Repositories = append(d.Repositories, ConfigRepository{r.Name, address.Shown(r.URL)})
 	}
 	return d
+}
+
+func configDrill(drill scheduler.Drill, now time.Time) *ConfigDrill {
+	d := &ConfigDrill{
+		Schedule: drill.Schedule.String(), Zone: zone(drill.Schedule), LateSeconds: drill.Schedule.Late().Seconds(), Next: next(drill.Schedule, now),
+		Repository: drill.Repository, Assertions: []string{}, Keys: !drill.Keys.None(), ScratchDir: drill.Dir,
+		MemoryLimit: drill.Limits.Memory, Nice: drill.Limits.Nice,
+	}
+	for _, a := range drill.Assertions {
+		d.Assertions = append(d.Assertions, a.Text)
+	}
+	return d
+}
+
+// next are the first moments of s.
+func next(s scheduler.Schedule, now time.Time) []time.Time {
+	moments := []time.Time{}
+	for at := s.Next(now); !at.IsZero() && len(moments) < nexts; at = s.Next(at) {
+		moments = append(moments, at.UTC())
+	}
+	return moments
+}
+
+func zone(s scheduler.Schedule) string {
+	if s.None() {
+		return ""
+	}
+	return s.Zone().String()
 }
 
 func triggers(t scheduler.Triggers) []string {

@@ -69,11 +69,8 @@ func (a *app) readConfig(path string) (config.Config, error) {
 }
 
 func (a *app) printConfig(c document.ConfigCluster) {
-	a.printf("%s: %s, %s, drill never\n", c.Cluster, nextText(c), keepsText(c.Keeps))
-	var then, places []string
-	for _, at := range c.Next[min(1, len(c.Next)):] {
-		then = append(then, inZone(at, c.Zone))
-	}
+	a.printf("%s: %s, %s, %s\n", c.Cluster, nextText(c), keepsText(c.Keeps), nextDrillText(c))
+	var places []string
 	for _, r := range c.Repositories {
 		places = append(places, fmt.Sprintf("%s (%s)", r.Name, r.URL))
 	}
@@ -85,9 +82,57 @@ func (a *app) printConfig(c document.ConfigCluster) {
 	if len(c.Recipients) > 0 {
 		sealed = strings.Join(c.Recipients, ", ")
 	}
-	a.facts("schedule", strings.TrimSpace(c.Schedule+" "+c.Zone), "then", strings.Join(then, ", "), "also after", strings.Join(c.Triggers, ", "),
+	a.facts("schedule", strings.TrimSpace(c.Schedule+" "+c.Zone), "then", thenText(c.Next, c.Zone), "also after", strings.Join(c.Triggers, ", "),
 		"from", c.From+" of "+strings.Join(c.Endpoints, ", "), "to", to, "sealed for", sealed,
-		"log", logText(c))
+		"log", logText(c),
+		"drills", drillsText(c.Drill), "expecting", expectedText(c.Drill))
+}
+
+// drillsText is "" where there are none.
+func drillsText(d *document.ConfigDrill) string {
+	if d == nil {
+		return ""
+	}
+	texts := []string{"out of " + d.Repository}
+	if d.Schedule != "" {
+		texts = []string{d.Schedule + " " + d.Zone + " out of " + d.Repository, "then " + thenText(d.Next, d.Zone)}
+	}
+	if d.MemoryLimit > 0 {
+		texts = append(texts, "memory "+size(d.MemoryLimit))
+	}
+	if d.Nice > 0 {
+		texts = append(texts, fmt.Sprintf("nice %d", d.Nice))
+	}
+	if !d.Keys {
+		texts = append(texts, "WITHOUT A KEY: what is encrypted cannot be drilled")
+	}
+	return strings.Join(texts, "; ")
+}
+
+func expectedText(d *document.ConfigDrill) string {
+	if d == nil {
+		return ""
+	}
+	return strings.Join(d.Assertions, ", ")
+}
+
+func nextDrillText(c document.ConfigCluster) string {
+	switch {
+	case c.Drill == nil || c.Suspended:
+		return "drill never"
+	case len(c.Drill.Next) == 0:
+		return "drill when somebody asks for it"
+	}
+	return "next drill at " + inZone(c.Drill.Next[0], c.Drill.Zone)
+}
+
+// thenText are the moments behind the first.
+func thenText(next []time.Time, zone string) string {
+	var then []string
+	for _, at := range next[min(1, len(next)):] {
+		then = append(then, inZone(at, zone))
+	}
+	return strings.Join(then, ", ")
 }
 
 // logText is "" where no log is archived.

@@ -16,6 +16,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
@@ -83,6 +85,7 @@ func newService(report storage.Report) *scheduler.Service {
 			return backup.Run(ctx, s.Etcd, to, request, report)
 		},
 		Prune:    applyRetention,
+		Drill:    practise,
 		Revision: newestRevision,
 		Archive: func(
 			ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
@@ -108,6 +111,22 @@ func applyRetention(ctx context.Context, s scheduler.Spec, in backup.Store, repo
 	}
 	_, err = in.Cluster.Prune(ctx, decisions.Removal(now, identity()), repository.PruneOptions{Grace: s.Backup.Grace, Now: now}, report)
 	return err
+}
+
+// practise restores the newest backup and a random point of the log, in a child, as dr drill does.
+func practise(
+	ctx context.Context, s scheduler.Spec, in backup.Store, seed uint64, report storage.Report,
+) ([]repository.Proof, error) {
+	r := verify.DrillRequest{
+		Aim: verify.Aim{Seed: seed}, Assertions: s.Drill.Assertions, Dir: s.Drill.Dir, By: identity(), Limits: s.Drill.Limits,
+	}
+	for _, from := range s.Repositories {
+		if from.Name == in.Repository {
+			options := stores.Options{Parallel: from.Parallel, Limit: from.Limit}
+			r.Source = restore.NewSource(from.URL, options, s.Cluster, from.Policy.Trust, s.Drill.Keys)
+		}
+	}
+	return verify.Drill(ctx, in.Cluster, r, time.Now(), report)
 }
 
 // newestRevision asks a cluster for the newest revision that a member knows.

@@ -220,13 +220,15 @@ func (l *loader) spec(name string, part clusterPart, repositories map[string]ope
 	secrets = append(secrets, more...)
 	s.Backup, more = in.backup(part, s.Repositories)
 	secrets = append(secrets, more...)
-	s.Schedule = in.schedule(name, part.Schedule)
+	s.Schedule = in.schedule(name, part.Schedule, "schedule")
 	s.Triggers = in.triggers(part.Triggers)
 	if part.Schedule.Cron == "" && s.Triggers.None() {
 		in.blame(errors.New("nothing says when: use schedule or triggers"))
 	}
 	s.Retention = in.retention(part)
 	s.Archive = in.archive(part.Archive, s.Backup.To)
+	s.Drill, more = in.drill(name, part, s.Repositories)
+	secrets = append(secrets, more...)
 	s.Digest = digest(name, part, s.Repositories, secrets)
 	return s
 }
@@ -341,22 +343,23 @@ func (i in) recipients(part clusterPart) (to seal.Recipients, secrets []string) 
 	return to, append(texts, passphrase)
 }
 
-func (i in) schedule(name string, part schedulePart) scheduler.Schedule {
+// schedule is what a part at a place says.
+func (i in) schedule(seed string, part schedulePart, at ...string) scheduler.Schedule {
 	if part.Cron == "" {
 		return scheduler.Schedule{}
 	}
-	s, err := scheduler.ParseSchedule(part.Cron, i.zone(part.Zone, "schedule"), time.Duration(part.Jitter), name)
+	s, err := scheduler.ParseSchedule(part.Cron, i.zone(part.Zone, at...), time.Duration(part.Jitter), seed)
 	if err != nil {
-		i.blame(err, "schedule", "cron")
+		i.blame(err, slices.Concat(at, []string{"cron"})...)
 	}
 	return s
 }
 
 // zone is a time zone by its name; what the machine's own is differs from one to the next.
-func (i in) zone(name, part string) *time.Location {
+func (i in) zone(name string, at ...string) *time.Location {
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "Local" || name == "" {
-		i.blame(fmt.Errorf("no time zone %q: use UTC or a name like Europe/Berlin", name), part, "zone")
+		i.blame(fmt.Errorf("no time zone %q: use UTC or a name like Europe/Berlin", name), slices.Concat(at, []string{"zone"})...)
 		return time.UTC
 	}
 	return zone

@@ -278,6 +278,17 @@ func TestLoadRefuses(t *testing.T) {
 		with("archive: {flush: 1s}\n    passphraseEnv: PASS"):            ":8: a passphrase takes a second of CPU",
 		with("archive: {flash: 1s}"):                                     `:8: unknown key "flash"`,
 		with("labels: {archive: x}"):                                     ":8: the label archive says why",
+		with("drill: {assert: [x]}"):                                     ":8: \"x\": use key=",
+		with("drill: {repository: other}"):                               ":8: repository \"other\" is none of the cluster's",
+		with("drill: {schedule: {cron: x}}"):                             ":8: bad schedule",
+		with("drill: {schedule: {cron: '@daily', zone: Mars}}"):          ":8: no time zone",
+		with("drill: {memoryLimit: 1MiB}"):                               ":8: memoryLimit is at least 64MiB",
+		with("drill: {nice: 20}"):                                        ":8: nice is from 0 to 19",
+		with("drill: {identityFiles: [DIR/none]}"):                       ":8: open ",
+		with("drill: {identityFiles: [DIR/password]}"):                   "is no age identity",
+		with("drill: {identity: AGE-SECRET-KEY-1}"):                      "use identityFiles",
+		with("drill: {passphraseEnv: NONE}"):                             "the variable NONE is not set",
+		with("drill: [x]"):                                               ":8: there stands a list where a mapping belongs",
 		with("labels: {schedule: x}"):                                    ":8: the label schedule says why",
 		with("labels: [x]"):                                              ":8: there stands a list where a mapping belongs",
 		with("suspend: perhaps"):                                         ":8: there stands a text where true or false belongs",
@@ -361,7 +372,8 @@ func TestDigest(t *testing.T) {
 // Whatever stands in the file, it is a configuration whose clusters can be looked after, or an error that names the file.
 func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{minimal, full, "a: &a [*a]", "clusters: {a: null}", "clusters: {<<: {a: {}}}", "defaults: &d {labels: {a: b}}\nclusters: {x: *d}",
-		"? [a]\n: b", "clusters: {a: {labels: {<<: 1}}}", "lease: 99999d", with("backup: {timeout: 106752d}")} {
+		"? [a]\n: b", "clusters: {a: {labels: {<<: 1}}}", "lease: 99999d", with("backup: {timeout: 106752d}"),
+		with("drill: {schedule: {cron: '@daily'}, assert: ['key=a']}")} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

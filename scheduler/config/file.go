@@ -59,6 +59,7 @@ type clusterPart struct {
 	Retention      retentionPart     `yaml:"retention"`
 	Backup         backupPart        `yaml:"backup"`
 	Archive        archivePart       `yaml:"archive"`
+	Drill          drillPart         `yaml:"drill"`
 	Labels         map[string]string `yaml:"labels"`
 	Suspend        bool              `yaml:"suspend"`
 }
@@ -117,6 +118,18 @@ type archivePart struct {
 	Flush    span   `yaml:"flush"`
 	Spool    string `yaml:"spool"`
 	SpoolMax amount `yaml:"spoolMax"`
+}
+
+type drillPart struct {
+	Schedule       schedulePart `yaml:"schedule"`
+	Repository     string       `yaml:"repository"`
+	Assert         []string     `yaml:"assert"`
+	IdentityFiles  []string     `yaml:"identityFiles"`
+	PassphraseFile string       `yaml:"passphraseFile"`
+	PassphraseEnv  string       `yaml:"passphraseEnv"`
+	ScratchDir     string       `yaml:"scratchDir"`
+	MemoryLimit    amount       `yaml:"memoryLimit"`
+	Nice           int          `yaml:"nice"`
 }
 
 // defaults are those of the flags of dr backup, and what there are no flags for.
@@ -302,6 +315,8 @@ func cure(key string) string {
 		return ": a secret does not stand in this file: use passwordFile or passwordEnv"
 	case "passphrase":
 		return ": a secret does not stand in this file: use passphraseFile or passphraseEnv"
+	case "identity", "identities":
+		return ": a secret does not stand in this file: use identityFiles"
 	case "signkey":
 		return ": a secret does not stand in this file: use signKeyFile"
 	}

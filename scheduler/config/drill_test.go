@@ -1,0 +1,80 @@
+package config_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// drillOf is what a cluster's Spec says of drills, with further lines for the cluster.
+func drillOf(t *testing.T, text string) scheduler.Drill {
+	t.Helper()
+	c, err := load(t, text, func(name string) string { return map[string]string{"PASS": "p4ssphrase"}[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Specs[0].Drill
+}
+
+func TestLoadDrill(t *testing.T) {
+	identity, _, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := write(t, t.TempDir(), "key.txt", identity)
+	two := strings.Replace(strings.Replace(minimal, "[main]", "[main, offsite]", 1), "clusters:", "  offsite: {url: \"file:///srv/off\"}\nclusters:", 1)
+	d := drillOf(t, strings.Replace(two, `"@daily"`, `"@daily", zone: Europe/Berlin`, 1)+`    drill:
+      schedule: {cron: "0 4 * * 0"}
+      repository: offsite
+      assert: ["key=/a", "prefix=/b:10"]
+      identityFiles: [`+key+`]
+      passphraseEnv: PASS
+      scratchDir: /scratch
+      memoryLimit: 2GiB
+      nice: 19
+`)
+	var texts []string
+	for _, a := range d.Assertions {
+		texts = append(texts, a.Text)
+	}
+	identities, passphrases := d.Keys.Secrets()
+	if d.Repository != "offsite" || d.Schedule.String() != "0 4 * * 0" || d.Schedule.Zone().String() != "Europe/Berlin" || d.Dir != "/scratch" ||
+		d.Limits != (child.Limits{Memory: 2 << 30, Nice: 19}) || !slices.Equal(texts, []string{"key=/a", "prefix=/b:10"}) ||
+		len(identities) != 1 || !slices.Equal(passphrases, []string{"p4ssphrase"}) {
+		t.Errorf("%+v, %d identities", d, len(identities))
+	}
+	if d = drillOf(t, two); !d.None() {
+		t.Errorf("nothing was said of drills: %+v", d)
+	}
+	if d = drillOf(t, two+"    drill: {nice: 1}\n"); d.Repository != "main" || !d.Schedule.None() || !d.Keys.None() {
+		t.Errorf("on demand alone: %+v", d)
+	}
+	defaults := strings.Replace(two, "clusters:", "defaults:\n  drill: {schedule: {cron: '@weekly', zone: UTC}, nice: 5}\nclusters:", 1)
+	if d = drillOf(t, defaults+"    drill: {nice: 6}\n"); d.Schedule.String() != "@weekly" || d.Limits.Nice != 6 {
+		t.Errorf("over defaults: %+v", d)
+	}
+}
+
+// Who replaces an identity has a Spec with another digest: what could not be opened is tried again.
+func TestDigestOfAnIdentity(t *testing.T) {
+	dir := t.TempDir()
+	digest := func() string {
+		t.Helper()
+		identity, _, err := seal.Generate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := load(t, with("drill: {identityFiles: ["+write(t, dir, "key.txt", identity)+"]}"), nothing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Specs[0].Digest
+	}
+	if digest() == digest() {
+		t.Error("another identity changes nothing")
+	}
+}
