@@ -239,7 +239,7 @@ var sections = map[string]string{
 	"The result of verify": "verify", "The result of fetch": "fetch", "The plan: restore --dry-run, --plan-out": "plan",
 	"The result of restore": "restore", "The result of copy": "copy", "The result of prune": "prune", "Keys: find, extract, diff": "find",
 	"The result of archive verify": "archive-verify", "The status of archive": "archive-status",
-	"config check": "config-check", "The status of serve": "serve-status", "status": "status",
+	"config check": "config-check", "suspend and resume": "suspension", "The status of serve": "serve-status", "status": "status",
 }
 
 // elsewhere are fields that only another shape of the document has.

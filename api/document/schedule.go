@@ -188,6 +188,9 @@ type ServeConfig struct {
 	Refused string    `json:"refused,omitempty"` // why what the file says now is not in force
 }
 
+// Suspension is dr suspend and dr resume: the last word, as it is stored.
+type Suspension = repository.Suspension
+
 // Status is dr status: what the repositories hold, the worst first.
 type Status struct {
 	Clusters []ClusterStatus `json:"clusters"`

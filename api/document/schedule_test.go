@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	dr "github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
@@ -29,6 +30,10 @@ func scheduleDocuments() map[string]any {
 				Repositories: []document.ConfigRepository{{Name: "main", URL: "s3://backups/etcd"}}, Require: "all",
 				Recipients: []string{"age1qqqqqqqqqqqq"}, Endpoints: []string{"https://10.0.0.1:2379"}, From: "leader",
 				Archive: &document.ConfigArchive{FlushSeconds: 0.5, Spool: "/var/spool/etcd-dr", SpoolMax: 2 << 30},
+				Drill: &document.ConfigDrill{
+					Schedule: "0 4 * * 0", Zone: "UTC", LateSeconds: 7, Next: []time.Time{at}, Repository: "main", Assertions: []string{"key=/a"},
+					Keys: true, ScratchDir: "/scratch", MemoryLimit: 2 << 30, Nice: 19,
+				},
 			}},
 		},
 		"config-check-empty": document.NewConfigCheck(scheduler.Config{Specs: []scheduler.Spec{{Cluster: "prod"}}}, at),
@@ -36,7 +41,7 @@ func scheduleDocuments() map[string]any {
 			Config: document.ServeConfig{File: "/etc/etcd-dr/dr.yaml", Since: at, Refused: `bad configuration: dr.yaml:2: unknown key "leese"`},
 			Clusters: []scheduler.Status{{
 				Cluster: "prod", State: scheduler.Failing, Problem: "connection refused", Failures: 3, Reason: "the schedule's of 2026-11-21T09:00:00Z",
-				Holder: "host/abc", Last: &scheduler.Last{ID: id, Started: at, Revision: 4711}, Next: at.Add(time.Hour),
+				Holder: "host/abc", Last: &scheduler.Last{ID: id, Started: at, Revision: 4711}, Next: at.Add(time.Hour), NextDrill: at.Add(2 * time.Hour),
 				Unpruned: "repository main: access denied", Suspension: &scheduler.Suspension{Since: at, By: "ops", Reason: "maintenance"},
 				Jobs: []scheduler.Outcome{
 					{Job: scheduler.JobBackup, Reason: "the schedule's of 2026-11-21T09:00:00Z", Began: at},
@@ -48,6 +53,7 @@ func scheduleDocuments() map[string]any {
 				Conditions: []condition.Condition{},
 			}},
 		},
+		"suspension": document.Suspension{Format: 1, Cluster: "prod", Suspended: true, Time: at, By: "host-1, dr v0.1.0", Reason: "maintenance"},
 		"status": document.Status{Wanting: 1, Clusters: []document.ClusterStatus{{
 			Cluster: "prod", Repository: "main", Verdict: document.Late, Message: "a backup was due 2h0m0s ago", Due: at.Add(time.Hour),
 			Last: &document.LastBackup{
@@ -77,6 +83,7 @@ func TestConfigCheckExplains(t *testing.T) {
 			MinCopies: 2,
 		},
 		Archive: scheduler.Archive{Flush: 1500 * time.Millisecond, Spool: "/spool", SpoolMax: 1 << 30},
+		Drill:   scheduler.Drill{Schedule: schedule, Repository: "main", Assertions: []verify.Assertion{{Text: "key=/a", Key: "/a", Least: 1}}},
 	}}}, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)).Clusters[0]
 	want := document.ConfigCluster{
 		Cluster: "prod", Schedule: "30 2 * * *", Zone: "Europe/Berlin",
@@ -91,6 +98,7 @@ func TestConfigCheckExplains(t *testing.T) {
 		Require:      "any", Recipients: []string{}, Endpoints: []string{"https://10.0.0.1:2379"}, From: "leader",
 		Archive: &document.ConfigArchive{FlushSeconds: 1.5, Spool: "/spool", SpoolMax: 1 << 30},
 	}
+	want.Drill = &document.ConfigDrill{Schedule: want.Schedule, Zone: want.Zone, Next: want.Next, Repository: "main", Assertions: []string{"key=/a"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -127,6 +127,9 @@ func (l lookup) look(ctx context.Context, now time.Time) document.ClusterStatus 
 	if err != nil {
 		return document.NewUnreadable(l.spec.Cluster, l.repository, err)
 	}
+	if word, err := c.Suspension(ctx); err == nil && word.Suspended { // what cannot be believed counts for nothing
+		l.spec.Suspend = true
+	}
 	return document.NewClusterStatus(l.repository, catalog, l.spec, now)
 }
 

@@ -74,6 +74,12 @@ func fullLogTombstone() repository.LogTombstone {
 	}
 }
 
+func fullSuspension() repository.Suspension {
+	return repository.Suspension{
+		Format: repository.SuspensionFormat, Cluster: "c", Suspended: true, Time: noon.Add(1), By: "host, dr v0.1.0", Reason: "the disks are replaced",
+	}
+}
+
 func encodedManifest(tb testing.TB, m repository.Manifest) []byte {
 	tb.Helper()
 	p, err := repository.EncodeManifest(m)
@@ -119,7 +125,7 @@ func TestGolden(t *testing.T) {
 	}
 	for name, want := range map[string]any{
 		"manifest.json": fullManifest(), "proof.json": fullProof(), "tombstone.json": fullTombstone(), "pin.json": fullPin(),
-		"unpin.json": fullUnpin(), "log-tombstone.json": fullLogTombstone(),
+		"unpin.json": fullUnpin(), "log-tombstone.json": fullLogTombstone(), "suspension.json": fullSuspension(),
 	} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
@@ -144,6 +150,8 @@ func decode(name string, data []byte) (any, error) {
 		return repository.DecodeUnpin(data)
 	case "log-tombstone.json":
 		return repository.DecodeLogTombstone(data)
+	case "suspension.json":
+		return repository.DecodeSuspension(data)
 	}
 	return repository.DecodeManifest(data)
 }
@@ -164,6 +172,8 @@ func documents(tb testing.TB) map[string][]byte {
 	add("unpin.json", data, err)
 	data, err = repository.EncodeLogTombstone(fullLogTombstone())
 	add("log-tombstone.json", data, err)
+	data, err = repository.EncodeSuspension(fullSuspension())
+	add("suspension.json", data, err)
 	return all
 }
 

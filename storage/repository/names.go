@@ -9,6 +9,7 @@
 //	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  the headers of many again, so that a year lists fast
 //	<cluster>/log/<lineage>/tombstone-<seq, 16 hex>.json    the segments up to that one are pruned; what is left goes later
 //	<cluster>/leases/<job>.json                    who works now; rewritten, and only avoids double work
+//	<cluster>/suspension.json                      whether services may start anything; rewritten, the last word counts
 //
 // It holds revisions, positions and bytes, and knows nothing of etcd's requests.
 package repository

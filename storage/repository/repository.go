@@ -24,7 +24,7 @@ type Cluster struct {
 // Policy says how objects are written, and which are believed. The zero Policy locks nothing, signs nothing and believes
 // what is whole.
 type Policy struct {
-	Lock  Lock       // on everything that is written but leases, which are rewritten
+	Lock  Lock       // on everything that is written but leases and suspensions, which are rewritten
 	Key   sign.Key   // signs all documents but leases, which guard nothing
 	Trust sign.Trust // what nobody of these has signed is damaged: its error matches sign.ErrUntrusted too
 }

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+func TestSuspend(t *testing.T) {
+	env, _ := filled(t, 1, sign.Key{})
+	said := wantDone(t, dr(t, env, "suspend", "--reason", "the disks are replaced", "-o", "json"))
+	var got document.Suspension
+	if err := json.Unmarshal([]byte(said), &got); err != nil || !got.Suspended || got.Cluster != "prod" || got.Reason != "the disks are replaced" ||
+		!strings.Contains(got.By, "dr ") || got.Time.IsZero() {
+		t.Errorf("%v: %s", err, said)
+	}
+	if said := wantDone(t, dr(t, env, "status")); !strings.Contains(said, "suspended") {
+		t.Errorf("dr status said\n%s", said)
+	}
+	if said := wantDone(t, dr(t, env, "suspend")); !strings.Contains(said, "until dr resume") {
+		t.Errorf("dr suspend said %s", said)
+	}
+	if said := wantDone(t, dr(t, env, "resume")); said != "cluster prod is not suspended\n" {
+		t.Errorf("dr resume said %s", said)
+	}
+	if said := wantDone(t, dr(t, env, "status")); strings.Contains(said, "suspended") {
+		t.Errorf("dr status said\n%s", said)
+	}
+	if out := dr(t, env, "suspend", "--cluster", "pord"); out.code != 3 || !strings.Contains(out.stderr, "--cluster") {
+		t.Errorf("of a cluster that is not there: exit code %d, %s", out.code, out.stderr)
+	}
+	if out := dr(t, env, "suspend", "prod"); out.code != 2 {
+		t.Errorf("with an argument: exit code %d, %s", out.code, out.stderr)
+	}
+}
+
+// Who trusts keys believes no other's word, and cannot say one that nobody believes.
+func TestSuspendSigned(t *testing.T) {
+	secret, public, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := sign.ParseKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, _ := filled(t, 1, key)
+	file := filepath.Join(t.TempDir(), "sign.key")
+	if err := os.WriteFile(file, secret, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantDone(t, dr(t, env, "suspend"))
+	if said := wantDone(t, dr(t, env, "status", "--trust", public)); strings.Contains(said, "suspended") {
+		t.Errorf("a word that nobody signed is believed:\n%s", said)
+	}
+	if out := dr(t, env, "suspend", "--trust", public); out.code != 2 || !strings.Contains(out.stderr, "would count for nothing") {
+		t.Errorf("without a key: exit code %d, %s", out.code, out.stderr)
+	}
+	wantDone(t, dr(t, env, "suspend", "--trust", public, "--sign-key", file))
+	if said := wantDone(t, dr(t, env, "status", "--trust", public)); !strings.Contains(said, "suspended") {
+		t.Errorf("dr status said\n%s", said)
+	}
+}
