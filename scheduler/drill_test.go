@@ -290,8 +290,8 @@ func TestDrillsWaitForABackup(t *testing.T) {
 		}
 		w.set(func() { w.broken = nil })
 		w.pass(time.Hour)
-		if len(w.drills.ran) != 1 {
-			t.Errorf("drilled %v", w.drills.ran)
+		if len(w.drills.ran) != 1 || w.drills.ran[0].at > w.times("prod")[0]+10*time.Second {
+			t.Errorf("drilled %+v, the first backup was taken at %v", w.drills.ran, w.times("prod")[0])
 		}
 	})
 }

@@ -256,6 +256,7 @@ func (w *worker) stored(r backup.Result, t task, o Outcome) {
 	w.tries, w.notBefore = 0, time.Time{}
 	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, r.ID
 	w.board.end(o)
+	w.driller.asks.look() // there may have been nothing to drill
 	w.say(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
 		r.ID, r.Revision, r.Stored.Size, r.Finished.Sub(r.Started).Seconds())
 }

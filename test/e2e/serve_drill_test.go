@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// drilledBy waits until a drill of the only cluster has ended like that, and says so.
+func (s *serving) drilledBy(t *testing.T, verdict scheduler.Verdict, says string) (last scheduler.Outcome) {
+	t.Helper()
+	s.until(t, fmt.Sprintf("a drill that %s: %s", verdict, says), func(d document.ServeStatus) bool {
+		for _, o := range d.Clusters[0].Jobs {
+			if o.Job == scheduler.JobDrill && o.Verdict == verdict && strings.Contains(o.Message, says) {
+				last = o
+				return true
+			}
+		}
+		return false
+	})
+	return last
+}
+
+// A service practises the restore of what it backs up: what passes has been restored and booted, what is expected and not
+// there fails, and without a key nothing is green. Meanwhile backups go on, until somebody suspends the cluster.
+func TestServeDrills(t *testing.T) {
+	skipShort(t)
+	t.Parallel()
+	source := servers.Start(t, servers.Options{})
+	putKeys(t, source.Client(t), "key/", 20)
+	dir := t.TempDir()
+	key := filepath.Join(dir, "key.txt")
+	recipient := strings.TrimSpace(command.Must(t, nil, "keygen", "--to", key))
+	repo, path, scratch := "file://"+filepath.Join(dir, "repo"), filepath.Join(dir, "dr.yaml"), t.TempDir()
+	write := func(drill string) {
+		text := fmt.Sprintf(`
+lease: 2s
+repositories: {main: {url: %s}}
+clusters:
+  prod:
+    etcd: {endpoints: [%s]}
+    repositories: [main]
+    recipients: [%s]
+    schedule: {cron: "@every 2s"}
+    drill: {schedule: {cron: "@every 2s"}, scratchDir: %s, nice: 5, %s}
+`, repo, source.Endpoints()[0], recipient[strings.Index(recipient, "age1"):], scratch, drill)
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("assert: ['key=key/0', 'prefix=key/:20'], identityFiles: [" + key + "]")
+	if said := command.Must(t, nil, "config", "check", "--config", path); !strings.Contains(said, "next drill at ") ||
+		!strings.Contains(said, "key=key/0, prefix=key/:20") {
+		t.Errorf("dr config check said\n%s", said)
+	}
+	s := serve(t, path)
+	if o := s.drilledBy(t, scheduler.Succeeded, ""); o.RTO <= 0 || o.Backup == "" || o.Repository != "main" {
+		t.Errorf("it passed: %+v", o)
+	}
+	write("assert: ['prefix=key/:21'], identityFiles: [" + key + "]")
+	s.drilledBy(t, scheduler.Failed, "an assertion does not hold: prefix=key/:21, found 20")
+	write("assert: ['key=key/0']")
+	s.drilledBy(t, scheduler.NotRun, "key")
+	before, err := s.status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, "backups go on", func(d document.ServeStatus) bool {
+		return d.Clusters[0].Last.Started.After(before.Clusters[0].Last.Started)
+	})
+	command.Must(t, nil, "suspend", "--repo", repo, "--cluster", "prod", "--reason", "the disks are replaced")
+	s.until(t, "it is suspended", func(d document.ServeStatus) bool {
+		c := d.Clusters[0]
+		return c.State == scheduler.Suspended && c.Suspension != nil && c.Suspension.Reason == "the disks are replaced"
+	})
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("drills left %v, %v", left, err)
+	}
+}
