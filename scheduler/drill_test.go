@@ -296,6 +296,22 @@ func TestDrillsWaitForABackup(t *testing.T) {
 	})
 }
 
+// A service on another host, which has the keys, may do nothing but drill.
+func TestDrillsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("vault", configOf(withDrills(t, specOf(t, "prod", "", "main"), "0 * * * *")))
+		w.pass(time.Hour)
+		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) > 0 || len(w.drills.ran) > 0 {
+			t.Errorf("status %+v, taken %v, drilled %v", got, w.taken, w.drills.ran)
+		}
+		w.start("a", configOf(specOf(t, "prod", "@weekly", "main")))
+		w.pass(at(0, "2h30m"))
+		if len(w.taken) != 1 || len(w.drills.ran) != 3 || w.drills.ran[2].by != "vault" {
+			t.Errorf("taken %v, drilled %+v", w.taken, w.drills.ran)
+		}
+	})
+}
+
 func TestTriggerDrill(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.drills.took = 10 * time.Minute

@@ -93,9 +93,10 @@ type Last struct {
 }
 
 // Due is when the next backup is due, if last is the newest: at once where there is none, else at the first moment of the
-// schedule behind it, so that of many that were missed one is caught up. The zero Time is never.
+// schedule behind it, so that of many that were missed one is caught up. The zero Time is never: so where nothing says when,
+// and drills alone are wanted.
 func (s Spec) Due(last Last, now time.Time) time.Time {
-	if last.Started.IsZero() {
+	if last.Started.IsZero() && !(s.Schedule.None() && s.Triggers.None()) {
 		return now
 	}
 	return s.Schedule.Next(last.Started)

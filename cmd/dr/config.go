@@ -151,6 +151,8 @@ func nextText(c document.ConfigCluster) string {
 	switch {
 	case c.Suspended:
 		return "suspended, no backup"
+	case len(c.Next) == 0 && len(c.Triggers) == 0:
+		return "no backup"
 	case len(c.Next) == 0:
 		return "next full when something makes it due"
 	}

@@ -222,13 +222,13 @@ func (l *loader) spec(name string, part clusterPart, repositories map[string]ope
 	secrets = append(secrets, more...)
 	s.Schedule = in.schedule(name, part.Schedule, "schedule")
 	s.Triggers = in.triggers(part.Triggers)
-	if part.Schedule.Cron == "" && s.Triggers.None() {
-		in.blame(errors.New("nothing says when: use schedule or triggers"))
-	}
 	s.Retention = in.retention(part)
 	s.Archive = in.archive(part.Archive, s.Backup.To)
 	s.Drill, more = in.drill(name, part, s.Repositories)
 	secrets = append(secrets, more...)
+	if part.Schedule.Cron == "" && s.Triggers.None() && part.Drill.Schedule.Cron == "" {
+		in.blame(errors.New("nothing says when: use schedule or triggers, or drill.schedule for drills alone"))
+	}
 	s.Digest = digest(name, part, s.Repositories, secrets)
 	return s
 }

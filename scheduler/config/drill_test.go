@@ -53,6 +53,10 @@ func TestLoadDrill(t *testing.T) {
 	if d = drillOf(t, two+"    drill: {nice: 1}\n"); d.Repository != "main" || !d.Schedule.None() || !d.Keys.None() {
 		t.Errorf("on demand alone: %+v", d)
 	}
+	alone := strings.Replace(minimal, `schedule: {cron: "@daily"}`, `drill: {schedule: {cron: "@daily"}}`, 1)
+	if d = drillOf(t, alone); d.Schedule.None() {
+		t.Errorf("drills alone: %+v", d)
+	}
 	defaults := strings.Replace(two, "clusters:", "defaults:\n  drill: {schedule: {cron: '@weekly', zone: UTC}, nice: 5}\nclusters:", 1)
 	if d = drillOf(t, defaults+"    drill: {nice: 6}\n"); d.Schedule.String() != "@weekly" || d.Limits.Nice != 6 {
 		t.Errorf("over defaults: %+v", d)
