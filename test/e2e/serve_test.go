@@ -27,11 +27,11 @@ type serving struct {
 	ended chan struct{}
 }
 
-func serve(t *testing.T, config string) *serving {
+func serve(t *testing.T, config string, env ...string) *serving {
 	t.Helper()
 	url := servers.FreeURLs(t, 1)[0]
 	s := &serving{url: url, log: filepath.Join(t.TempDir(), "serve.log"), ended: make(chan struct{})}
-	s.cmd = command.Command(t, nil, "serve", "--config", config, "--listen", strings.TrimPrefix(url, "http://"))
+	s.cmd = command.Command(t, env, "serve", "--config", config, "--listen", strings.TrimPrefix(url, "http://"))
 	out, err := os.Create(s.log)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// For a minute a backup is due every five seconds, and every ten the leader is killed, in the middle of whatever it does:
+// each that was begun ends as a success, which is listed, or as a failure, which is not. What is listed restores.
+func TestServeWhileLeadersDie(t *testing.T) {
+	skipShort(t)
+	t.Parallel() // it waits most of the time
+	source := servers.Start(t, servers.Options{Members: 3})
+	servers.Fill(t, source.Client(t), 1, servers.FillOptions{Keys: 2000, ValueSize: 4000})
+	store := objectstores.S3(t)
+	j := newJob(t)
+	url := store.URL(store.Bucket(t), "")
+	j.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod", "DR_RECIPIENT="+j.to, "DR_IDENTITY="+j.key)
+	s := serve(t, everyFiveSeconds(t, source, url, j.to), store.Env()...)
+	for range 6 {
+		writeFor(t, source, 9*time.Second)
+		s.until(t, "a backup is being taken", func(d document.ServeStatus) bool {
+			return len(d.Clusters) == 1 && d.Clusters[0].State == scheduler.Running
+		})
+		leader := source.Leader(t)
+		source.Kill(t, leader)
+		source.Restart(t, leader)
+	}
+	if code := s.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("stopped, it ended with %d", code)
+	}
+
+	list, out := j.list(t)
+	if out.Code != 0 || len(list.Damaged) > 0 {
+		t.Errorf("dr list ends with %d: %+v", out.Code, list.Damaged)
+	}
+	var listed []repository.ID
+	slots := map[string]bool{}
+	for _, b := range slices.Backward(list.Backups) {
+		if slot := b.Labels["schedule"]; slots[slot] {
+			t.Errorf("two backups are of %s", slot)
+		} else {
+			slots[slot] = true
+		}
+		listed = append(listed, b.ID)
+	}
+	stored, failed := s.told(t)
+	slices.Sort(stored)
+	if !slices.Equal(stored, listed) || len(stored) < 3 {
+		t.Errorf("said to be stored %q, listed %q", stored, listed)
+	}
+	t.Logf("%d stored, %d failed", len(stored), failed)
+	j.eachRestores(t, source, list)
+}
+
+// writeFor changes the cluster now and then, if it lets itself be changed.
+func writeFor(t *testing.T, c *servers.Cluster, d time.Duration) {
+	t.Helper()
+	client := c.Client(t)
+	for begin := time.Now(); time.Since(begin) < d; time.Sleep(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, _ = client.Put(ctx, "now", time.Now().String())
+		cancel()
+	}
+}
+
+func everyFiveSeconds(t *testing.T, c *servers.Cluster, url, recipient string) string {
+	t.Helper()
+	text := fmt.Sprintf(`
+lease: 2s
+repositories:
+  main: {url: %q}
+clusters:
+  prod:
+    etcd: {endpoints: [%s]}
+    repositories: [main]
+    recipients: [%s]
+    schedule: {cron: "@every 5s"}
+`, url, strings.Join(c.Endpoints(), ", "), recipient)
+	path := filepath.Join(t.TempDir(), "dr.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// told reads what the service has said: which backups it has stored, and how many have failed. One that was begun has to
+// end before the next one begins.
+func (s *serving) told(t *testing.T) (stored []repository.ID, failed int) {
+	t.Helper()
+	said, err := os.ReadFile(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := false
+	for line := range strings.Lines(string(said)) {
+		var l struct{ Stage, Msg string }
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		switch message := l.Msg; {
+		case l.Stage != "schedule":
+		case strings.HasPrefix(message, "taking a backup: "):
+			if running {
+				t.Errorf("begun before the one before had ended: %s", message)
+			}
+			running = true
+		case strings.HasPrefix(message, "backup "):
+			stored = append(stored, repository.ID(strings.Fields(message)[1]))
+			running = false
+		case strings.HasPrefix(message, "no backup: "):
+			failed++
+			running = false
+		}
+	}
+	if running {
+		t.Error("the last one was begun, and nothing says how it ended")
+	}
+	return stored, failed
+}
+
+// eachRestores opens all backups that are listed, and holds the key spaces of the first, the middle and the last one
+// against the cluster's.
+func (j job) eachRestores(t *testing.T, source *servers.Cluster, list document.List) {
+	t.Helper()
+	command.Must(t, j.env, "verify", "--all", "--level", "opened")
+	n := len(list.Backups)
+	for _, i := range []int{0, n / 2, n - 1} {
+		got, _ := j.image(t, string(list.Backups[i].ID))
+		want := live(t, source.Client(t), got.Revision)
+		if found := want.Differences(got); len(found) > 0 {
+			t.Errorf("%s: live first, restored second:\n%s", list.Backups[i].ID, strings.Join(found, "\n"))
+		}
+	}
+}
