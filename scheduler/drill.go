@@ -127,14 +127,7 @@ func (d *driller) attempt(ctx context.Context, t task) time.Time {
 		d.notBefore = d.until(theirs)
 		return d.notBefore
 	}
-	err = d.hold(held, func(jobs context.Context) error { return d.practise(ctx, jobs, in, t) })
-	if errors.Is(err, errGivenUp) {
-		d.say(storage.Warning, "the drill: %v", err)
-		d.end(t, NotRun, err.Error())
-		d.notBefore = d.until(repository.Lease{})
-		return d.notBefore
-	}
-	if err != nil {
+	if err = d.hold(held, func(jobs context.Context) error { return d.practise(ctx, jobs, in, t) }); err != nil {
 		return d.notRun(ctx, t, err)
 	}
 	return time.Now()
@@ -178,9 +171,6 @@ func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) e
 	d.say(storage.Note, "a drill: %s", t.text)
 	seed := hash(fmt.Sprint(d.spec.Cluster, o.Began.UnixNano())) & math.MaxUint32 // short enough to be said again
 	proofs, err := d.service.Drill(jobs, d.spec, in, seed, d.pass)
-	if jobs.Err() != nil && err != nil {
-		return err
-	}
 	if d.ended(o, proofs, err); !d.again {
 		d.last = later(d.last, t.due) // the clock may have been set back: a slot is done once all the same
 	}
@@ -196,11 +186,19 @@ func (d *driller) ended(o Outcome, proofs []repository.Proof, err error) {
 	}
 	d.board.end(o)
 	d.say(storage.Note, "the drill: %s %s", o.Verdict, o.Message)
-	if d.again = o.Verdict == NotRun; d.again {
+	if o.Verdict != NotRun {
+		d.last = later(d.last, o.Began)
+	}
+	d.settle(o.Verdict == NotRun)
+}
+
+// settle says whether the last drill, whoever ran it, is to be tried again before the next slot.
+func (d *driller) settle(again bool) {
+	if d.again = again; again {
 		d.retry()
 		return
 	}
-	d.last, d.tries, d.notBefore = later(d.last, o.Began), 0, time.Time{}
+	d.tries, d.notBefore = 0, time.Time{}
 }
 
 // judge is passed only if all was, and nothing stood in the way. What failed goes before what could not run.
@@ -236,14 +234,18 @@ func (d *driller) notRun(ctx context.Context, t task, err error) time.Time {
 	return d.retry()
 }
 
-// retry is when to try again: after longer and longer, but at the next slot at the latest.
+// retry is when to try again: after longer and longer, but at the next slot at the latest; never without a schedule.
 func (d *driller) retry() time.Time {
+	if d.spec.Drill.Schedule.None() {
+		return time.Time{}
+	}
 	now := time.Now()
 	d.tries++
 	d.notBefore = now.Add(backoff(d.tries, lastDrillWait, d.spec.Cluster))
 	if slot := d.spec.Drill.Schedule.Next(now); !slot.IsZero() && !slot.After(d.notBefore) {
 		d.notBefore, d.tries = slot, 0
 	}
+	d.next(d.notBefore)
 	return d.notBefore
 }
 
@@ -277,8 +279,6 @@ func (d *driller) look(ctx context.Context, in backup.Store) (repository.Proof, 
 		return newest, nil
 	}
 	d.last = newest.Time
-	if d.again = newest.Verdict == repository.NotRun; d.again {
-		d.retry()
-	}
+	d.settle(newest.Verdict == repository.NotRun)
 	return newest, nil
 }

@@ -279,6 +279,21 @@ func TestDrillsThatOnlyAnotherCanRun(t *testing.T) {
 	})
 }
 
+// Of several that all lack it, none makes the others try more often.
+func TestDrillsThatNobodyCanRun(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.verdict = func(string) repository.Verdict { return repository.NotRun }
+		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@weekly"))
+		w.start("a", c)
+		w.start("b", c)
+		w.start("c", c)
+		w.pass(at(2, "0h"))
+		if n := len(w.drills.ran); n < 10 || n > 50 {
+			t.Errorf("%d tries in two days", n)
+		}
+	})
+}
+
 // Without a backup there is nothing to drill; with the first one there is.
 func TestDrillsWaitForABackup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

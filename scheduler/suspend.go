@@ -36,16 +36,18 @@ func (s *Service) say(ctx context.Context, cluster string, word repository.Suspe
 	if err != nil {
 		return err
 	}
-	said, errs := 0, error(nil)
+	var last repository.Suspension
+	var errs error
 	for _, store := range stores {
-		if _, err := store.Cluster.WriteSuspension(ctx, word); err != nil {
+		said, err := store.Cluster.WriteSuspension(ctx, word)
+		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
-			continue
+		} else if said.Time.After(last.Time) {
+			last = said
 		}
-		said++
 	}
-	if said > 0 {
-		w.board.set(func(s *Status) { s.Suspension = shown(word) })
+	if !last.Time.IsZero() {
+		w.board.set(func(s *Status) { s.Suspension = shown(last) })
 		w.asks.look()
 	}
 	return errs
