@@ -12,12 +12,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	dr "github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 func scheduleDocuments() map[string]any {
@@ -51,6 +53,9 @@ func scheduleDocuments() map[string]any {
 				},
 				Counts: []scheduler.Count{{Job: scheduler.JobBackup, Verdict: scheduler.Succeeded, N: 7}}, Standings: []scheduler.Standing{},
 				Conditions: []condition.Condition{},
+				Archive: &archive.Status{
+					State: archive.Standby, Cluster: "prod", Source: segment.Watch, Holder: "host/def", Spool: archive.Spool{Max: 2 << 30},
+				},
 			}},
 		},
 		"suspension": document.Suspension{Format: 1, Cluster: "prod", Suspended: true, Time: at, By: "host-1, dr v0.1.0", Reason: "maintenance"},
