@@ -152,10 +152,14 @@ func (a *archiving) snapshot(ctx context.Context, stores []backup.Store, why str
 	}
 }
 
-// turn takes a backup, unless what is there is enough, or another has the lease. there reports whether there is one now.
+// turn takes a backup, unless what is there is enough, another has the lease, or somebody has suspended the cluster. there reports whether there is one now.
 func (a *archiving) turn(
 	ctx context.Context, stores []backup.Store, why string, enough func(repository.Backup) bool,
 ) (there bool, err error) {
+	word, _, err := lastWord(ctx, stores, a.spec.Backup.Require)
+	if err != nil || word.Suspended {
+		return false, err
+	}
 	limit := a.limited()
 	if err := limit.Acquire(ctx, 1); err != nil {
 		return false, err

@@ -309,6 +309,36 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 	})
 }
 
+// Somebody has suspended the cluster: its log is archived, and what that needs is taken when the cluster is resumed.
+func TestServiceSuspendedArchives(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		f, begin := &fakeArchive{first: true}, make(chan struct{})
+		s := w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
+			s.Archive = func(
+				ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
+			) error {
+				<-begin
+				return f.run(ctx, c, to, observe, report)
+			}
+		})
+		w.pass(time.Minute)
+		s.suspend(t, "prod")
+		close(begin)
+		w.pass(30 * time.Minute)
+		f.wantRuns(t, "suspended", 1, 0, "prod")
+		if times := w.times("prod"); len(times) != 1 {
+			t.Errorf("suspended after the first: backups at %v", times)
+		}
+		if err := s.Resume(t.Context(), "prod", "ops"); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(10 * time.Minute)
+		if times := w.times("prod"); len(times) != 2 {
+			t.Errorf("resumed: backups at %v", times)
+		}
+	})
+}
+
 // A backup that the log needs and that fails is the archiving's to try again; what is stored where the log is counts.
 func TestServiceToldOfTheLogsBackup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
