@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// archivingConfig is the configuration of services that archive the log of one cluster. Backups are due once a day.
+// archivingConfig is the configuration of services that archive the log of one cluster. Backups are due once a year.
 func archivingConfig(t *testing.T, j job, c *servers.Cluster) string {
 	t.Helper()
 	text := fmt.Sprintf(`
@@ -24,7 +24,7 @@ clusters:
     etcd: {endpoints: [%s]}
     repositories: [main]
     recipients: [%s]
-    schedule: {cron: "@daily"}
+    schedule: {cron: "@yearly"}
     archive: {flush: 200ms}
 `, j.repo, strings.Join(c.Endpoints(), ", "), j.to)
 	path := filepath.Join(t.TempDir(), "dr.yaml")

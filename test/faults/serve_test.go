@@ -133,7 +133,7 @@ func killServices(t *testing.T, total int) {
 	there, left := 0, 0
 	for n := range total {
 		s := served{
-			repo: repo(filepath.Join(t.TempDir(), "repo")), recipient: key.recipient, more: `schedule: {cron: "@every 12h"}`,
+			repo: repo(filepath.Join(t.TempDir(), "repo")), recipient: key.recipient, more: `schedule: {cron: "@yearly"}`,
 		}
 		s.killInBackup(t, server, random, n%3)
 		before, pieces := s.repo.list(t).Backups, s.repo.leftovers(t)

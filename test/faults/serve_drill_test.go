@@ -1,0 +1,83 @@
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestKilledDrills(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	killDrills(t, 3)
+}
+
+func TestSoakKilledDrills(t *testing.T) {
+	if !soaking() {
+		return
+	}
+	killDrills(t, 60)
+}
+
+// killDrills kills a service in the middle of the first drill of a cluster, each time with another repository. Its child
+// ends, and leaves nothing. The service that comes after it drills, if there is no proof yet, and then there is one.
+func killDrills(t *testing.T, total int) {
+	t.Helper()
+	t.Logf("seed %d", seed(t))
+	random := rand.New(rand.NewPCG(seed(t), 11))
+	server, key := small(t)
+	proven := 0
+	for n := range total {
+		s := served{repo: repo(filepath.Join(t.TempDir(), "repo")), endpoints: server.Endpoints(), recipient: key.recipient}
+		backUp(t, s.repo, key, s.endpoints)
+		scratch := t.TempDir()
+		s.more = fmt.Sprintf(`drill: {schedule: {cron: "@yearly"}, identityFiles: [%s], scratchDir: %s}`, key.file, scratch)
+		p := s.start(t)
+		p.says(t, "a drill: there was none yet")
+		time.Sleep(time.Duration(random.IntN(1+n%4*300)) * time.Millisecond) // to die somewhere else each time, and the first at once
+		p.killed(t)
+		nothingIn(t, scratch)
+		before := s.repo.proofs(t)
+		proven += before
+
+		next := s.start(t)
+		next.drilled(t)
+		next.stopped(t)
+		noProcess(t)
+		nothingIn(t, scratch)
+		if after := s.repo.proofs(t); before > 1 || after != 1 {
+			t.Errorf("there were %d proofs when it was killed, then %d, want one", before, after)
+		}
+	}
+	if proven == total {
+		t.Error("no kill was in the middle of a drill")
+	}
+	t.Logf("%d kills, %d after the proof was there", total, proven)
+}
+
+// proofs is how many there are.
+func (r repo) proofs(t *testing.T) int {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(string(r), clusterName, "backups", "*", "proof-*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}
+
+// drilled waits until no drill is due.
+func (s service) drilled(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(hangs); ; time.Sleep(50 * time.Millisecond) {
+		status, err := s.status()
+		if err == nil && len(status.Clusters) == 1 && status.Clusters[0].NextDrill.After(time.Now()) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it has not drilled: %+v, %v", status, err)
+		}
+	}
+}
