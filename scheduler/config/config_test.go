@@ -373,7 +373,7 @@ func TestDigest(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{minimal, full, "a: &a [*a]", "clusters: {a: null}", "clusters: {<<: {a: {}}}", "defaults: &d {labels: {a: b}}\nclusters: {x: *d}",
 		"? [a]\n: b", "clusters: {a: {labels: {<<: 1}}}", "lease: 99999d", with("backup: {timeout: 106752d}"),
-		with("drill: {schedule: {cron: '@daily'}, assert: ['key=a']}")} {
+		with("drill: {schedule: {cron: '@daily'}, assert: ['key=a']}"), with("archive: {flush: 1s, spool: /s, spoolMax: 99TiB}")} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
