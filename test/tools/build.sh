@@ -14,9 +14,6 @@ unset CDPATH
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here"
 
-# etcd 3.4 does not build with a current Go; Debian still has it.
-debian_packages=(etcd-server etcd-client)
-
 say() {
 	printf 'tools: %s\n' "$*" >&2
 }
@@ -155,36 +152,49 @@ install_azurite() {
 }
 
 download_packages() {
-	if apt-get download -q "${debian_packages[@]}" >download.log 2>&1; then
+	if apt-get download -q "$@" >download.log 2>&1; then
 		return
 	fi
 	say "no package list yet, or an old one: apt-get update"
-	apt-get update -q >download.log 2>&1 && apt-get download -q "${debian_packages[@]}" >download.log 2>&1
+	apt-get update -q >download.log 2>&1 && apt-get download -q "$@" >download.log 2>&1
 }
 
-unpack_from_debian() {
-	local version=$1 out=$2
-	local target=$dir/etcd-$version
+# unpack takes the programs out of Debian packages without installing them, so that no service starts: unpack OUT PACKAGE...
+unpack() {
+	local out=$1 packages=("${@:2}")
 	if ! command -v apt-get >/dev/null || ! command -v dpkg >/dev/null; then
-		missing "etcd $version comes as a Debian package, and this system has no apt-get and dpkg: put etcd and etcdctl into $target"
+		missing "${packages[*]} come as Debian packages, and this system has no apt-get and dpkg"
 		return
 	fi
-	say "unpacking etcd $version from Debian"
-	mkdir "$scratch/debian"
-	if ! (cd "$scratch/debian" && download_packages); then
-		cat "$scratch/debian/download.log" >&2
-		missing "apt-get could not download ${debian_packages[*]}"
+	say "unpacking ${packages[*]} from Debian"
+	local from=$scratch/debian-${packages[0]} package
+	mkdir "$from"
+	if ! (cd "$from" && download_packages "${packages[@]}"); then
+		cat "$from/download.log" >&2
+		missing "apt-get could not download ${packages[*]}"
 		return
 	fi
-	local package
-	for package in "$scratch"/debian/*.deb; do
-		dpkg -x "$package" "$scratch/debian/root"
+	for package in "$from"/*.deb; do
+		dpkg -x "$package" "$from/root"
 	done
-	if [[ $("$scratch/debian/root/usr/bin/etcd" --version) != "etcd Version: $version."* ]]; then
-		missing "this release of Debian has another etcd than $version: put etcd and etcdctl of $version into $target"
-		return
+	mv "$from"/root/usr/bin/* "$out"
+}
+
+# unpack_etcd: etcd 3.4 does not build with a current Go; Debian still has it.
+unpack_etcd() {
+	local version=$1 out=$2
+	unpack "$out" etcd-server etcd-client
+	if [[ -x $out/etcd && $("$out/etcd" --version) != "etcd Version: $version."* ]]; then
+		rm -f "$out"/*
+		missing "this release of Debian has another etcd than $version: put etcd and etcdctl of $version into $dir/etcd-$version"
 	fi
-	mv "$scratch"/debian/root/usr/bin/* "$out"
+}
+
+# unpack_promtool leaves out the server, which nothing here runs.
+unpack_promtool() {
+	local out=$1
+	unpack "$out" prometheus
+	rm -f "$out/prometheus"
 }
 
 # install makes sure that a command is there which the tests or the documentation use: install COMMAND PACKAGE...
@@ -240,13 +250,14 @@ trap 'rm -rf "$scratch"' EXIT
 part etcd-3.5 "build_etcd etcd35 3.5" etcd35
 part etcd-3.6 "build_etcd etcd36 3.6" etcd36
 part etcd-3.7 "build_etcd etcd37 3.7" etcd37
-part etcd-3.4 "unpack_from_debian 3.4"
+part etcd-3.4 "unpack_etcd 3.4"
 install npm npm
 part stores/versitygw "build_store github.com/versity/versitygw/cmd/versitygw" stores/go.mod stores/go.sum
 part stores/gcsd "build_store ./gcsd" stores/go.mod stores/go.sum stores/gcsd
 part stores/azurite install_azurite stores/azurite
 part stores/minio "build_store github.com/minio/minio" stores/go.mod stores/go.sum
 part kubernetes build_kubernetes kubernetes
+part prometheus unpack_promtool
 install age age
 install minisign minisign
 install zstd zstd
@@ -255,4 +266,5 @@ install gcc gcc libc6-dev # the race detector links with it
 install pkill procps
 install ip iproute2
 install unshare util-linux
+install systemd-analyze systemd # judges the units in deploy; nothing of it is started
 say "ready in $dir"
