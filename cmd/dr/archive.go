@@ -102,6 +102,9 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 // worth more than a little of the agent's CPU after a long time behind.
 const archiveMemory = 48 << 20
 
+// lastStore is how long an agent that is stopped may take to store what is pending, and to give its lease back.
+const lastStore = 28 * time.Second
+
 // runArchive runs the agent and, beside it, its status page.
 func (a *app) runArchive(ctx context.Context, config archive.Config, c *repository.Cluster, listen string) error {
 	if a.getenv("GOMEMLIMIT") == "" {
@@ -109,6 +112,7 @@ func (a *app) runArchive(ctx context.Context, config archive.Config, c *reposito
 	}
 	config.Version = version()
 	config.Host, _ = os.Hostname() // for people only
+	defer a.endBy(ctx, lastStore)()
 	report, done := a.progress()
 	defer done()
 	config.Snapshot = snapshotOf(config, c, report)

@@ -3,10 +3,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -14,6 +16,26 @@ func main() {
 	code := run(ctx, os.Args[1:], world{os.Stdin, os.Stdout, os.Stderr, os.Getenv})
 	stop()
 	os.Exit(code)
+}
+
+// endBy ends the process when it still runs so long after ctx has ended: whoever stops it waits 30 s, and a store or a mount
+// that hangs knows of no context. What is left then is what a kill leaves. The caller cancels it when all has ended.
+func (w world) endBy(ctx context.Context, after time.Duration) (cancel func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-done:
+			return
+		}
+		select {
+		case <-time.After(after):
+			fmt.Fprintf(w.stderr, "dr: interrupted: not everything has ended after %s: what is left is cleaned up by the next run\n", after)
+			os.Exit(exitInterrupted)
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
 }
 
 // world is all that dr touches besides files and the network.

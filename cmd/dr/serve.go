@@ -43,7 +43,7 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 	}
 	a.configFlag(cmd, &path)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:2391", "address for /status and /healthz; empty: none")
-	cmd.Flags().DurationVar(&patience, "patience", time.Minute, "how long backups that run may take to end when it is stopped")
+	cmd.Flags().DurationVar(&patience, "patience", 20*time.Second, "how long what runs may take to end when it is stopped; then it is given up, and cleaned up in at most 8s")
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := a.readConfig(path)
@@ -57,11 +57,16 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 		defer done()
 		s := &serving{service: newService(report), path: path, getenv: a.getenv, first: c, report: report}
 		s.service.Patience = patience
+		defer a.endBy(cmd.Context(), patience+cleanUp)()
 		s.inForce = document.ServeConfig{File: path, Since: time.Now().UTC()}
 		return s.run(cmd.Context(), listen)
 	}
 	return cmd
 }
+
+// cleanUp is how long what was given up may take to remove what it has left in a store. With the default --patience that is
+// less than the 30 s that systemd and Kubernetes wait.
+const cleanUp = 8 * time.Second
 
 // warnPlainOf is warnPlain of one cluster among others.
 func (a *app) warnPlainOf(s scheduler.Spec) {

@@ -1,0 +1,95 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+)
+
+// stopTime is what whoever stops a service waits before it is killed, and half as much for a machine that is busy.
+const stopTime = 45 * time.Second
+
+// A service that is stopped while a backup streams from a member that hangs ends by itself before systemd or Kubernetes
+// would kill it, and so it does when the store hangs too. Nothing of the backup is listed.
+func TestStoppedInMidBackup(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	l := newLarge(t)
+	store := objectstores.S3(t)
+	bucket, proxy := store.Bucket(t), objectstores.NewProxy(t, store.Endpoint)
+	objectstores.Setenv(t, store.Env())
+	here := repo(filepath.Join(t.TempDir(), "repo"))
+	direct := store.URL(bucket, "etcd")
+
+	var stopped []stopping
+	for name, begin := range map[string]func(endpoint string) []string{
+		"serve": func(endpoint string) []string { return serveArgs(t, "file://"+string(here), endpoint) },
+		"archive": func(endpoint string) []string {
+			return []string{"archive", "--repo", "file://" + string(here), "--cluster", "watched", "--recipient", l.key.recipient,
+				"--source", "watch", "--endpoints", endpoint, "--listen", ""}
+		},
+		"serve without a store": func(endpoint string) []string { return serveArgs(t, store.Through(proxy).URL(bucket, "etcd"), endpoint) },
+	} {
+		g := newGate(t, l.server.Members[0].ClientURL, largeSize/2)
+		p := start(t, begin(g.url)...)
+		stopped = append(stopped, stopping{name, p, g})
+	}
+	for _, s := range stopped {
+		<-s.gate.reached
+	}
+	proxy.BlackHole()
+	began := time.Now()
+	for _, s := range stopped {
+		s.process.signal(t, syscall.SIGTERM)
+	}
+	for _, s := range stopped {
+		o := s.process.wait(t)
+		if o.noTrace(t); time.Since(began) > stopTime {
+			t.Errorf("%s has ended only after %s\n%s", s.name, time.Since(began), o)
+		}
+		if strings.Contains(s.name, "without") != (o.code == 130) {
+			t.Errorf("%s ended with %d\n%s", s.name, o.code, o)
+		}
+	}
+	for _, url := range []string{"file://" + string(here), direct} {
+		if o := run(t, "list", "--repo", url); strings.Contains(o.stdout, `"id"`) {
+			t.Errorf("in %s there is a backup\n%s", url, o)
+		}
+	}
+	if left := here.leftovers(t); len(left) > 0 {
+		t.Errorf("%q were left", left)
+	}
+}
+
+// stopping is a service that is in the middle of a backup.
+type stopping struct {
+	name    string
+	process *process
+	gate    *gate
+}
+
+// serveArgs are those of a dr serve whose cluster has never been backed up.
+func serveArgs(t *testing.T, url, endpoint string) []string {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "dr.yaml")
+	text := fmt.Sprintf(`
+repositories:
+  main: {url: %q}
+clusters:
+  %s:
+    etcd: {endpoints: [%q]}
+    repositories: [main]
+    schedule: {cron: "@daily"}
+`, url, clusterName, endpoint)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"serve", "--config", config, "--listen", ""}
+}
