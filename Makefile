@@ -30,9 +30,24 @@ help: ## list the targets
 build: ## build ./bin/dr
 	CGO_ENABLED=0 go build -o bin/dr ./cmd/dr
 
+# What dist and image are called after.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.PHONY: dist
+dist: ## release archives for linux/amd64 and arm64 with checksums, in ./dist; VERSION=
+	deploy/dist.sh dist "$(VERSION)"
+
+.PHONY: image
+image: ## the image etcd-dr:VERSION, with docker
+	docker build -f deploy/Dockerfile --build-arg VERSION="$(VERSION)" -t etcd-dr:"$(VERSION)" .
+
+.PHONY: completion
+completion: build ## completions for bash, zsh and fish, in ./bin
+	for shell in bash zsh fish; do bin/dr completion $$shell >bin/dr.$$shell; done
+
 .PHONY: clean
-clean: ## remove ./bin; the tools stay in the user's cache
-	rm -rf bin
+clean: ## remove ./bin and ./dist; the tools stay in the user's cache
+	rm -rf bin dist
 
 ##@ Test
 

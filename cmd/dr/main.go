@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+	_ "time/tzdata" // schedules have zones, and an image from scratch has no files of them
 )
 
 func main() {

@@ -25,8 +25,14 @@ func (a *app) version() *cobra.Command {
 	return cmd
 }
 
-// version is the module's version as the go command stamped it, "dev" for a build out of a work tree.
+// release is the version that deploy/build.sh gives a binary.
+var release string
+
+// version is the release, or the module's version as the go command stamped it, or "dev" for a build out of a work tree.
 func version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
 		return "dev"

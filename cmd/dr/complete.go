@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+const (
+	completeTime = 5 * time.Second // for an answer of the store: somebody waits at a prompt
+	completeIDs  = 20              // of the newest backups; each costs a request
+)
+
+// complete lets the shell complete what the repository knows: IDs of backups and names of clusters.
+func (a *app) complete(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+		if strings.Contains(cmd.Use, "ID|latest") {
+			cmd.ValidArgsFunction = a.completeID
+		}
+		if cmd.Flags().Lookup("cluster") != nil {
+			_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeCluster) // the flag is there
+		}
+		if cmd.Flags().Lookup("output") != nil {
+			_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+}
+
+// completeID is silent about a repository that does not tell: the verb itself will say so.
+func (a *app) completeID(cmd *cobra.Command, args []string, _ string) (ids []cobra.Completion, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	defer cancel()
+	c, err := a.open(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: completeIDs})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, b := range catalog.Backups {
+		ids = append(ids, cobra.CompletionWithDesc(string(b.ID), fmt.Sprintf("revision %d, %s", b.Manifest.Revision, age(b.Manifest.Started, time.Now()))))
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+func (a *app) completeCluster(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	defer cancel()
+	bucket, err := a.bucket(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names, err := repository.Clusters(ctx, bucket)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+// What the shell asks when somebody presses the tabulator: IDs, the newest first, names of clusters, and of nothing a file.
+func TestCompletion(t *testing.T) {
+	env, ids := filled(t, 3, sign.Key{})
+	for _, verb := range []string{"show", "fetch", "verify", "restore", "drill", "extract", "pin", "unpin"} {
+		out := wantDone(t, dr(t, env, "__complete", verb, ""))
+		newest, oldest := strings.Index(out, string(ids[2])+"\trevision 3"), strings.Index(out, string(ids[0]))
+		if newest < 0 || oldest < newest {
+			t.Errorf("dr %s completes\n%s", verb, out)
+		}
+		if out := wantDone(t, dr(t, env, "__complete", verb, string(ids[0]), "")); strings.Contains(out, string(ids[2])) {
+			t.Errorf("dr %s takes one ID, and completes\n%s", verb, out)
+		}
+	}
+	if out := wantDone(t, dr(t, env, "__complete", "list", "--cluster", "")); !strings.HasPrefix(out, "prod\n") {
+		t.Errorf("--cluster completes\n%s", out)
+	}
+	if out := wantDone(t, dr(t, env, "__complete", "list", "-o", "")); !strings.HasPrefix(out, "table\njson\n") {
+		t.Errorf("-o completes\n%s", out)
+	}
+	for _, env := range []map[string]string{nil, {"DR_REPO": "file:///does/not/exist", "DR_CLUSTER": "prod"}} {
+		for _, args := range [][]string{{"show", ""}, {"list", "--cluster", ""}, {"list", ""}} {
+			if out := wantDone(t, dr(t, env, append([]string{"__complete"}, args...)...)); out != ":4\n" { // no file either
+				t.Errorf("with %v %q completes\n%s", env, args, out)
+			}
+		}
+	}
+}
