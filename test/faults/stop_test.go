@@ -35,7 +35,9 @@ func TestStoppedInMidBackup(t *testing.T) {
 			return []string{"archive", "--repo", "file://" + string(here), "--cluster", "watched", "--recipient", l.key.recipient,
 				"--source", "watch", "--endpoints", endpoint, "--listen", ""}
 		},
-		"serve without a store": func(endpoint string) []string { return serveArgs(t, store.Through(proxy).URL(bucket, "etcd"), endpoint) },
+		"serve without a store": func(endpoint string) []string {
+			return serveArgs(t, store.Through(proxy).URL(bucket, "etcd"), endpoint)
+		},
 	} {
 		g := newGate(t, l.server.Members[0].ClientURL, largeSize/2)
 		p := start(t, begin(g.url)...)

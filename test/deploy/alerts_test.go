@@ -1,0 +1,187 @@
+package deploy
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+)
+
+// rules is a file of alert rules.
+type rules struct {
+	Groups []struct {
+		Name  string
+		Rules []rule
+	}
+}
+
+type rule struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func alerts(t *testing.T) []rule {
+	t.Helper()
+	var file rules
+	readYAML(t, alertsFile, &file)
+	if len(file.Groups) != 1 || len(file.Groups[0].Rules) == 0 {
+		t.Fatalf("%s holds %d groups", alertsFile, len(file.Groups))
+	}
+	return file.Groups[0].Rules
+}
+
+func TestAlerts(t *testing.T) {
+	for _, r := range alerts(t) {
+		wantMetrics(t, r.Alert, r.Expr+up(r.Expr))
+		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
+			t.Errorf("%s has the severity %q", r.Alert, s)
+		}
+		if c := r.Labels["condition"]; c != "" && !slices.Contains(conditions(t), c) {
+			t.Errorf("%s is about %q, which is no condition", r.Alert, c)
+		}
+		for _, a := range []string{"summary", "description", "runbook_url"} {
+			if r.Annotations[a] == "" {
+				t.Errorf("%s has no %s", r.Alert, a)
+			}
+		}
+	}
+}
+
+// up has an instance that does not answer stand for what it would serve: that metric is Prometheus' own.
+func up(expr string) string {
+	if strings.HasPrefix(expr, "up{") {
+		return " etcd_dr_build_info"
+	}
+	return ""
+}
+
+func TestAlertsFireAndAreSilent(t *testing.T) {
+	promtool(t, "check", "rules", alertsFile)
+	promtool(t, "test", "rules", alertTests)
+}
+
+// Each alert has a test in which it fires and one in which it does not, or promtool's success means nothing.
+func TestEveryAlertIsTested(t *testing.T) {
+	var file struct {
+		Tests []struct {
+			AlertRuleTest []struct {
+				Alertname string
+				EvalTime  string `yaml:"eval_time"`
+				ExpAlerts []any  `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+			Other map[string]any `yaml:",inline"`
+		}
+		Other map[string]any `yaml:",inline"`
+	}
+	readYAML(t, alertTests, &file)
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for _, test := range file.Tests {
+		for _, a := range test.AlertRuleTest {
+			fires[a.Alertname] = fires[a.Alertname] || len(a.ExpAlerts) > 0
+			silent[a.Alertname] = silent[a.Alertname] || len(a.ExpAlerts) == 0
+		}
+	}
+	for _, r := range alerts(t) {
+		if !fires[r.Alert] || !silent[r.Alert] {
+			t.Errorf("%s: a test in which it fires: %v, in which it is silent: %v", r.Alert, fires[r.Alert], silent[r.Alert])
+		}
+	}
+}
+
+const runbookURL = "https://github.com/etcd-dr/etcd-dr/blob/main/docs/runbooks/"
+
+// Each alert and each condition leads to a page, each page is led to, and the list of pages has them all.
+func TestRunbooks(t *testing.T) {
+	wanted := conditions(t)
+	for _, r := range alerts(t) {
+		page, ok := strings.CutPrefix(r.Annotations["runbook_url"], runbookURL)
+		if page, ok = strings.CutSuffix(page, ".md"); !ok {
+			t.Errorf("%s leads to %s", r.Alert, r.Annotations["runbook_url"])
+		}
+		if page != "{{ $labels.condition }}" {
+			wanted = append(wanted, page)
+		}
+	}
+	slices.Sort(wanted)
+	wanted = slices.Compact(wanted)
+	if got := pages(t); !slices.Equal(got, wanted) {
+		t.Errorf("there are pages for\n%q\nthere should be some for\n%q", got, wanted)
+	}
+	list := readFile(t, filepath.Join(runbooks, "README.md"))
+	for _, page := range wanted {
+		if !strings.Contains(list, "("+page+".md)") {
+			t.Errorf("README.md does not list %s", page)
+		}
+	}
+}
+
+// conditions are the names that scheduler/condition has constants for.
+func conditions(t *testing.T) (names []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../../scheduler/condition/condition.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		if spec, ok := node.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
+			kind, _ := spec.Type.(*ast.Ident)
+			if value, ok := spec.Values[0].(*ast.BasicLit); ok && kind != nil && kind.Name == "Name" {
+				name, _ := strconv.Unquote(value.Value)
+				names = append(names, name)
+			}
+		}
+		return true
+	})
+	if !slices.Contains(names, string(condition.NoBackup)) {
+		t.Fatalf("the names of conditions are not found any more: %q", names)
+	}
+	return names
+}
+
+// pages are the runbooks, by name, without their list.
+func pages(t *testing.T) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(runbooks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if name := strings.TrimSuffix(e.Name(), ".md"); name != "README" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+
+// At 3 a.m. a page has to be short, and what it leads to has to be there.
+func TestRunbookPages(t *testing.T) {
+	for _, page := range append(pages(t), "README") {
+		text := readFile(t, filepath.Join(runbooks, page+".md"))
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(runbooks, m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+		if page == "README" {
+			continue
+		}
+		for _, part := range []string{"# " + page + "\n", "**At risk:**", "**Look:**", "**Do:**", "**Over when**"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s does not say %s", page, part)
+			}
+		}
+		if lines := strings.Count(text, "\n"); lines > 35 {
+			t.Errorf("%s has %d lines", page, lines)
+		}
+	}
+}
