@@ -30,15 +30,53 @@ func said(text, program string) (commands []string) {
 	return commands
 }
 
-// helper gives the help of a program's verb, once.
-func helper(t *testing.T, path string) func(verbs string) string {
+// cli is a program with verbs, and what its help says.
+type cli struct {
+	name, path string
+	global     string // options of all verbs
+	helps      map[string]string
+}
+
+func dr() *cli { return &cli{name: "dr", path: command.Path(), helps: map[string]string{}} }
+
+func etcdctl(t *testing.T) *cli {
 	t.Helper()
-	known := map[string]string{}
-	return func(verbs string) string {
-		if _, ok := known[verbs]; !ok {
-			known[verbs] = output(t, path, append(strings.Fields(verbs), "--help")...)
+	path := tools.Path(t, "etcd-3.7", "etcdctl")
+	return &cli{name: "etcdctl", path: path, global: output(t, path, "options"), helps: map[string]string{}}
+}
+
+// help is that of a verb, asked for once.
+func (c *cli) help(t *testing.T, verbs string) string {
+	t.Helper()
+	if _, ok := c.helps[verbs]; !ok {
+		c.helps[verbs] = output(t, c.path, append(strings.Fields(verbs), "--help")...)
+	}
+	return c.helps[verbs]
+}
+
+// verbs are the first words of a command that the help knows as verbs.
+func (c *cli) verbs(t *testing.T, words []string) (verbs string) {
+	t.Helper()
+	for _, word := range words {
+		if !verb.MatchString(word) || !regexp.MustCompile(`(?m)^\s+(\w+ )*`+word+`\s`).MatchString(c.help(t, verbs)) {
+			break
 		}
-		return known[verbs]
+		verbs = strings.TrimSpace(verbs + " " + word)
+	}
+	return verbs
+}
+
+// knows fails the test unless the program has the verb and the flags of a command, which begins with its name.
+func (c *cli) knows(t *testing.T, where, line string) {
+	t.Helper()
+	verbs := c.verbs(t, strings.Fields(line)[1:])
+	if verbs == "" {
+		t.Errorf("%s: there is no such verb: %s", where, line)
+	}
+	for _, m := range flag.FindAllStringSubmatch(line, -1) {
+		if !regexp.MustCompile(`(?m)(^|\s)` + m[1] + `[\s=,\[]`).MatchString(c.help(t, verbs) + c.global) {
+			t.Errorf("%s: %s %s has no flag %s: %s", where, c.name, verbs, m[1], line)
+		}
 	}
 }
 
@@ -47,42 +85,16 @@ func TestRunbookCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs the binaries")
 	}
-	etcdctl := tools.Path(t, "etcd-3.7", "etcdctl")
-	global := output(t, etcdctl, "options")
-	for program, help := range map[string]func(string) string{"dr": helper(t, command.Path()), "etcdctl": helper(t, etcdctl)} {
+	for _, c := range []*cli{dr(), etcdctl(t)} {
 		found := 0
 		for _, page := range append(pages(t), "README") {
-			for _, line := range said(readFile(t, filepath.Join(runbooks, page+".md")), program) {
+			for _, line := range said(readFile(t, filepath.Join(runbooks, page+".md")), c.name) {
 				found++
-				verbs := verbsOf(line, program, help)
-				options := help(verbs)
-				if program == "etcdctl" {
-					options += global
-				}
-				for _, m := range flag.FindAllStringSubmatch(line, -1) {
-					if !regexp.MustCompile(`(?m)(^|\s)` + m[1] + `[\s=,\[]`).MatchString(options) {
-						t.Errorf("%s: %s %s has no flag %s: %s", page, program, verbs, m[1], line)
-					}
-				}
-				if verbs == "" {
-					t.Errorf("%s: %s has no such verb: %s", page, program, line)
-				}
+				c.knows(t, page, line)
 			}
 		}
 		if found < 10 {
-			t.Errorf("only %d commands of %s were found", found, program)
+			t.Errorf("only %d commands of %s were found", found, c.name)
 		}
 	}
-}
-
-// verbsOf are the words of a command before its arguments that the program's help knows as verbs.
-func verbsOf(line, program string, help func(string) string) string {
-	verbs := ""
-	for _, word := range strings.Fields(strings.TrimPrefix(line, program)) {
-		if !verb.MatchString(word) || !regexp.MustCompile(`(?m)^\s+(\w+ )*`+word+`\s`).MatchString(help(verbs)) {
-			break
-		}
-		verbs = strings.TrimSpace(verbs + " " + word)
-	}
-	return verbs
 }

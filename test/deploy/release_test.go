@@ -1,0 +1,93 @@
+package deploy
+
+import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+const version = "v1.2.3-test"
+
+// A release is the same bytes wherever it is built; its archive has all that somebody needs, under a checksum; and its binary
+// runs where there is nothing else.
+func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds dr anew")
+	}
+	dir := t.TempDir()
+	sums := release(t, "../..", dir)
+	if again := release(t, copyTree(t), t.TempDir()); again != sums {
+		t.Errorf("built elsewhere it is another one:\n%s%s", sums, again)
+	}
+	name := "etcd-dr-" + version + "-linux-" + runtime.GOARCH
+	output(t, "bash", "-euc", `cd "$1" && sha256sum --check --strict SHA256SUMS`, "bash", dir)
+	wantArchive(t, filepath.Join(dir, name+".tar.gz"), name)
+
+	output(t, "tar", "--extract", "--directory", dir, "--file", filepath.Join(dir, name+".tar.gz"))
+	binary := filepath.Join(dir, name, "dr")
+	wantStatic(t, binary)
+	testImage(t, binary, version)
+}
+
+// release builds one for this machine's architecture, and returns its checksums.
+func release(t *testing.T, tree, dir string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(tree, "deploy/dist.sh"), dir, version, runtime.GOARCH)
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1763712000")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("deploy/dist.sh: %v\n%s", err, out)
+	}
+	return readFile(t, filepath.Join(dir, "SHA256SUMS"))
+}
+
+// copyTree copies what git knows, and what it will.
+func copyTree(t *testing.T) (to string) {
+	t.Helper()
+	to = t.TempDir()
+	output(t, "bash", "-euc", `cd ../.. && git -c safe.directory='*' ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$1"`, "bash", to)
+	return to
+}
+
+// wantArchive fails the test unless the archive has what it should, all below name, of nobody and of one moment.
+func wantArchive(t *testing.T, archive, name string) {
+	t.Helper()
+	list := output(t, "tar", "--list", "--verbose", "--utc", "--full-time", "--numeric-owner", "--file", archive)
+	entry := regexp.MustCompile(`^[-d]rw[-x]r-[-x]r-[-x] 0/0 +\d+ 2025-11-21 08:00:00 ` + regexp.QuoteMeta(name) + `/`)
+	for line := range strings.Lines(list) {
+		if !entry.MatchString(line) {
+			t.Errorf("it holds %s", line)
+		}
+	}
+	for _, file := range []string{
+		"dr", "README.md", "LICENSE", "CHANGELOG.md", "docs/runbooks/README.md", "deploy/dr.yaml", "deploy/Dockerfile",
+		"deploy/systemd/etcd-dr-serve.service", "deploy/prometheus/alerts.yaml", "deploy/grafana/etcd-dr.json",
+		"completions/dr.bash", "completions/dr.zsh", "completions/dr.fish",
+	} {
+		if !strings.Contains(list, name+"/"+file+"\n") {
+			t.Errorf("it lacks %s", file)
+		}
+	}
+}
+
+// wantStatic fails the test if the program needs a loader or a library.
+func wantStatic(t *testing.T, path string) {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("it needs a loader")
+		}
+	}
+	if libraries, err := f.ImportedLibraries(); err != nil || len(libraries) > 0 {
+		t.Errorf("it needs %q, %v", libraries, err)
+	}
+}
