@@ -39,7 +39,11 @@ func alerts(t *testing.T) []rule {
 }
 
 func TestAlerts(t *testing.T) {
+	readme := readFile(t, "../../README.md")
 	for _, r := range alerts(t) {
+		if !strings.Contains(readme, "\n| "+r.Alert+" |") {
+			t.Errorf("README.md does not say what %s is for", r.Alert)
+		}
 		wantMetrics(t, r.Alert, r.Expr+up(r.Expr))
 		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
 			t.Errorf("%s has the severity %q", r.Alert, s)
