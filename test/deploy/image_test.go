@@ -107,7 +107,7 @@ func imageOf(t *testing.T, binary string) (root string) {
 // inImage runs dr as the image does: with nothing but its files, the kernel's /proc, and as its user.
 func inImage(t *testing.T, root string, args ...string) string {
 	t.Helper()
-	const script = `mkdir -p "$1/proc" && mount -t proc proc "$1/proc" && exec env -i chroot --userspec=65532:65532 "$1" /usr/local/bin/dr "${@:2}"`
+	const script = `mkdir -p "$1/proc" && mount -t proc proc "$1/proc" && exec env -i "$(type -P chroot)" --userspec=65532:65532 "$1" /usr/local/bin/dr "${@:2}"`
 	return output(t, "unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "bash", "-euc", script, "bash", root}, args...)...)
 }
 
