@@ -106,8 +106,9 @@ const runbookURL = "https://github.com/etcd-dr/etcd-dr/blob/main/docs/runbooks/"
 func TestRunbooks(t *testing.T) {
 	wanted := conditions(t)
 	for _, r := range alerts(t) {
-		page, ok := strings.CutPrefix(r.Annotations["runbook_url"], runbookURL)
-		if page, ok = strings.CutSuffix(page, ".md"); !ok {
+		page, below := strings.CutPrefix(r.Annotations["runbook_url"], runbookURL)
+		page, isPage := strings.CutSuffix(page, ".md")
+		if !below || !isPage {
 			t.Errorf("%s leads to %s", r.Alert, r.Annotations["runbook_url"])
 		}
 		if page != "{{ $labels.condition }}" {
