@@ -53,11 +53,11 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 		for _, spec := range c.Specs {
 			a.warnPlainOf(spec)
 		}
+		defer a.endBy(cmd.Context(), patience+cleanUp)()
 		report, done := a.progress()
 		defer done()
 		s := &serving{service: newService(report), path: path, getenv: a.getenv, first: c, report: report}
 		s.service.Patience = patience
-		defer a.endBy(cmd.Context(), patience+cleanUp)()
 		s.inForce = document.ServeConfig{File: path, Since: time.Now().UTC()}
 		return s.run(cmd.Context(), listen)
 	}
