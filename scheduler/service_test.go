@@ -305,7 +305,7 @@ func TestServiceTakesWhatIsDue(t *testing.T) {
 	})
 }
 
-// Who starts where nothing is kept knows everything, for one listing and one read a cluster.
+// Who starts where nothing is kept knows everything, for one listing and at most two reads a cluster.
 func TestServiceStartsWithNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var specs []scheduler.Spec
