@@ -83,6 +83,23 @@ func TestASpoolOutlivesABrokenWatch(t *testing.T) {
 	}
 }
 
+// While the store is away the member does not answer for longer than a lease. What is written afterwards is spooled all the
+// same: without the store nobody could take the lease and begin anew.
+func TestASpoolOutlivesASilentMember(t *testing.T) {
+	s := startSpooling(t)
+	before := s.status.Load().Spool.Bytes
+	s.proxy.BlackHole()
+	time.Sleep(4 * time.Second)
+	s.proxy.Clear()
+	s.putNoise("more", 20)
+	s.wait("what is written now to be spooled", func(s archive.Status) bool { return s.Spool.Bytes > before+60<<10 && s.PendingRequests == 0 })
+	s.fault.Times(1)
+	s.catchUp()
+	if gaps := s.status.Load().Gaps; gaps > 0 {
+		t.Errorf("gaps: %d, and the spool had room", gaps)
+	}
+}
+
 // The store is away, then the cluster vanishes without a word. When the store comes back it gets what the agent has: it
 // may be the last that there is of the cluster.
 func TestASpoolOutlivesTheCluster(t *testing.T) {

@@ -71,7 +71,11 @@ func (w *work) step(ctx, storing context.Context) error {
 	}
 	w.confirm()
 	w.tell()
-	return w.stuck()
+	err = w.stuck()
+	if err != nil && w.isAway() != "" { // as in patient
+		w.cannotGoOn, err = err, nil
+	}
+	return err
 }
 
 // due says whether what is pending must be cut now. While something is on its way it waits, unless there is a spool for
@@ -171,9 +175,10 @@ func (w *work) mark(ctx context.Context) error {
 }
 
 // patient swallows err until the member has been without a leader for as long as a lease lasts: then it is another
-// agent's turn. Until then what its log says of itself is archived all the same.
+// agent's turn. Until then what its log says of itself is archived all the same. While the store is away nobody could
+// begin a turn, and what this one does not spool may be compacted.
 func (w *work) patient(err error) error {
-	if err == nil || time.Since(w.heardAt) < w.config.Lease {
+	if err == nil || time.Since(w.heardAt) < w.config.Lease || w.isAway() != "" {
 		return nil
 	}
 	return err
