@@ -107,6 +107,11 @@ func NewBackup(b repository.Backup) Backup {
 	return Backup{Manifest: b.Manifest, Proven: proven, ProvenAt: at, Decrypted: b.Decrypted(), Proofs: proofs, Pins: pins}
 }
 
+// NewList is a List of nothing: jq's .backups[] fails on null.
+func NewList() List {
+	return List{Backups: []Backup{}, Damaged: []Damage{}, Untrusted: []Damage{}, Windows: []Window{}, Gaps: []Gap{}}
+}
+
 // Add puts a cluster's catalog into l.
 func (l *List) Add(c repository.Catalog) {
 	for _, b := range c.Backups {

@@ -154,6 +154,7 @@ func goldens() map[string]any {
 	}
 	maps.Copy(all, findDocuments())
 	maps.Copy(all, scheduleDocuments())
+	maps.Copy(all, serviceDocuments())
 	return all
 }
 

@@ -1,31 +1,49 @@
 package server
 
 import (
-	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 )
 
-// Serve serves what the service says of itself: /status as JSON, and /healthz, which answers 503 while it can do nothing
-// for any of its clusters. It needs no login and tells no secret; it is meant for loopback, or for a pod's own network.
-func Serve(status func() document.ServeStatus) http.Handler {
+// Service is a running dr serve, as others see it over HTTP.
+type Service struct {
+	Scheduler *scheduler.Service
+	Status    func() document.ServeStatus // the clusters by name
+	Page      http.Handler                // at / and below /assets/; nil: there is none
+}
+
+// Serve answers for s: /api/v1 and /status as JSON, /healthz, which is 503 while it can do nothing for any of its clusters,
+// /readyz, which is 503 until it has looked at each of them, and the page.
+func Serve(s Service) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(status()) // whoever asked is gone
-	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if problem := allFailing(status().Clusters); problem != "" {
-			http.Error(w, problem, http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ok\n"))
+	for path, methods := range byPath(newAPI(s).routes()) {
+		mux.HandleFunc(path, methods.answer)
+	}
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, s.Status()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, allFailing(s.Status().Clusters)) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, notReady(s.Status().Clusters)) })
+	if s.Page != nil {
+		mux.Handle("GET /{$}", s.Page)
+		mux.Handle("GET /assets/", s.Page)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, fail(http.StatusNotFound, "there is nothing at %s", r.URL.Path))
 	})
 	return mux
+}
+
+// say answers a probe.
+func say(w http.ResponseWriter, problem string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if problem != "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	} else {
+		problem = "ok"
+	}
+	_, _ = w.Write([]byte(problem + "\n")) // whoever asked is gone
 }
 
 // allFailing is the first problem if every cluster has one. A single one is that cluster's, and no reason to start anew.
@@ -39,4 +57,15 @@ func allFailing(clusters []scheduler.Status) string {
 		return ""
 	}
 	return clusters[0].Cluster + ": " + clusters[0].Problem
+}
+
+// notReady names a cluster of which nothing is known yet. A configuration has at least one cluster.
+func notReady(clusters []scheduler.Status) string {
+	if len(clusters) == 0 {
+		return "no cluster is looked after yet"
+	}
+	if i := slices.IndexFunc(clusters, func(c scheduler.Status) bool { return c.State == scheduler.Starting }); i >= 0 {
+		return clusters[i].Cluster + ": not looked at yet"
+	}
+	return ""
 }

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,39 +12,26 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 )
 
-// getServed asks the service's page while its clusters are in some states.
-func getServed(t *testing.T, path string, states ...scheduler.State) (*http.Response, string) {
+// probe asks the service while its clusters are in some states.
+func probe(t *testing.T, path string, states ...scheduler.State) *httptest.ResponseRecorder {
 	t.Helper()
 	var d document.ServeStatus
 	for _, s := range states {
 		d.Clusters = append(d.Clusters, scheduler.Status{Cluster: "prod", State: s, Problem: "the store is away"})
 	}
-	page := httptest.NewServer(server.Serve(func() document.ServeStatus { return d }))
-	defer page.Close()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := page.Client().Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response, string(body)
+	w := httptest.NewRecorder()
+	server.Serve(server.Service{Status: func() document.ServeStatus { return d }}).ServeHTTP(w, request(http.MethodGet, path, ""))
+	return w
 }
 
 func TestServeStatus(t *testing.T) {
-	response, body := getServed(t, "/status", scheduler.Idle, scheduler.Running)
+	w := probe(t, "/status", scheduler.Idle, scheduler.Running)
 	var got document.ServeStatus
-	if err := json.Unmarshal([]byte(body), &got); err != nil || response.Header.Get("Content-Type") != "application/json" {
-		t.Fatalf("%v, %v: %s", response.Header, err, body)
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Header().Get("Content-Type") != "application/json" {
+		t.Fatalf("%v, %v: %s", w.Header(), err, w.Body)
 	}
 	if len(got.Clusters) != 2 || got.Clusters[1].State != scheduler.Running {
-		t.Errorf("status %s", body)
+		t.Errorf("status %s", w.Body)
 	}
 }
 
@@ -60,9 +46,25 @@ func TestServeHealth(t *testing.T) {
 		{[]scheduler.State{scheduler.Failing, scheduler.Suspended}, http.StatusOK},
 		{[]scheduler.State{scheduler.Failing, scheduler.Failing}, http.StatusServiceUnavailable},
 	} {
-		response, body := getServed(t, "/healthz", test.states...)
-		if response.StatusCode != test.want || (test.want != http.StatusOK) != strings.Contains(body, "prod: the store is away") {
-			t.Errorf("%v: %s, %q", test.states, response.Status, body)
+		w := probe(t, "/healthz", test.states...)
+		if w.Code != test.want || (test.want != http.StatusOK) != strings.Contains(w.Body.String(), "prod: the store is away") {
+			t.Errorf("%v: %d, %q", test.states, w.Code, w.Body)
+		}
+	}
+}
+
+// It is ready when it knows of each cluster how it stands, or why it does not know.
+func TestServeReady(t *testing.T) {
+	for _, test := range []struct {
+		states []scheduler.State
+		want   int
+	}{
+		{nil, http.StatusServiceUnavailable},
+		{[]scheduler.State{scheduler.Idle, scheduler.Starting}, http.StatusServiceUnavailable},
+		{[]scheduler.State{scheduler.Idle, scheduler.Failing, scheduler.Standby}, http.StatusOK},
+	} {
+		if w := probe(t, "/readyz", test.states...); w.Code != test.want {
+			t.Errorf("%v: %d, %q", test.states, w.Code, w.Body)
 		}
 	}
 }

@@ -78,10 +78,7 @@ func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 }
 
 func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, newest int) error {
-	list := document.List{
-		Backups: []document.Backup{}, Damaged: []document.Damage{}, Untrusted: []document.Damage{},
-		Windows: []document.Window{}, Gaps: []document.Gap{},
-	}
+	list := document.NewList()
 	var rows [][]string
 	var damaged, nothing error
 	now := time.Now()

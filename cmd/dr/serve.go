@@ -162,7 +162,7 @@ type serving struct {
 
 // run serves until ctx ends, and until what was begun has ended.
 func (s *serving) run(ctx context.Context, listen string) error {
-	stop, err := serveStatus("schedule", listen, server.Serve(s.status), s.report)
+	stop, err := serveStatus("schedule", listen, server.Serve(server.Service{Scheduler: s.service, Status: s.status}), s.report)
 	if err != nil {
 		return err
 	}

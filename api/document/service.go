@@ -1,0 +1,194 @@
+package document
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Problem is why the service did not do what it was asked over HTTP.
+type Problem struct {
+	Message string `json:"message"`
+	Cure    string `json:"cure,omitempty"` // what to do, where the message does not say so itself
+}
+
+// Recovery is the archived log of one cluster: what of it can be restored to any point, and what is missing.
+type Recovery struct {
+	Windows []Window `json:"windows"` // oldest first
+	Gaps    []Gap    `json:"gaps"`    // oldest first
+}
+
+// Drills are the drills that were made of one cluster's backups.
+type Drills struct {
+	Drills []repository.Proof `json:"drills"` // newest first
+}
+
+// Jobs is what a service does for all of its clusters.
+type Jobs struct {
+	Running []ClusterJob `json:"running"`
+	Queued  []ClusterJob `json:"queued"` // due, while as many others run as may
+	Ended   []ClusterJob `json:"ended"`  // the last of each job, cluster and repository, newest first
+}
+
+// ClusterJob is a job of one cluster.
+type ClusterJob struct {
+	Cluster string `json:"cluster"`
+	scheduler.Outcome
+}
+
+// Way is how a point of a cluster comes back. The service restores nothing: a person runs Command.
+type Way struct {
+	Command  string  `json:"command"` // a line for a shell, which prints the plan and stops
+	Lost     Lost    `json:"lost"`
+	Estimate float64 `json:"estimateSeconds,omitempty"` // how long the restore takes, about; absent if nobody knows
+	Plan     Plan    `json:"plan"`
+}
+
+// Lost is what does not come back with a plan.
+type Lost struct {
+	Message   string    `json:"message"`           // in words
+	Since     time.Time `json:"since,omitzero"`    // what was written after it; absent if nobody knows
+	Seconds   float64   `json:"seconds"`           // from then until now
+	Known     float64   `json:"knownSeconds"`      // of which the repository holds so much that the plan leaves out
+	Revisions int64     `json:"revisions"`         // in it, as far as they are known
+	Newest    time.Time `json:"newestAt,omitzero"` // of what the repository holds
+}
+
+// Ordered is what was put into a service's queue.
+type Ordered struct {
+	Cluster string        `json:"cluster"`
+	Job     scheduler.Job `json:"job"`
+	Reason  string        `json:"reason"`
+}
+
+// WorstFirst puts the clusters that need somebody most first, and those that stand equally by name.
+func WorstFirst(clusters []scheduler.Status) []scheduler.Status {
+	clusters = append([]scheduler.Status{}, clusters...)
+	slices.SortFunc(clusters, func(a, b scheduler.Status) int {
+		return cmp.Or(cmp.Compare(illness(b), illness(a)), cmp.Compare(a.Cluster, b.Cluster))
+	})
+	return clusters
+}
+
+// illness is how badly a cluster stands; 0 is well.
+func illness(s scheduler.Status) int {
+	critical, warnings := 0, 0
+	for _, c := range s.Conditions {
+		if c.Severity == condition.Critical {
+			critical++
+		} else {
+			warnings++
+		}
+	}
+	if s.State == scheduler.Failing {
+		critical++
+	}
+	return critical<<16 + warnings
+}
+
+// NewDrills finds the drills of c.
+func NewDrills(c repository.Catalog) Drills {
+	d := Drills{Drills: []repository.Proof{}}
+	for _, b := range c.Backups {
+		for _, p := range b.Proofs {
+			if p.Drill != nil {
+				d.Drills = append(d.Drills, p)
+			}
+		}
+	}
+	slices.SortStableFunc(d.Drills, func(a, b repository.Proof) int { return b.Time.Compare(a.Time) })
+	return d
+}
+
+// NewJobs sorts what the clusters' statuses say of their jobs.
+func NewJobs(clusters []scheduler.Status) Jobs {
+	d := Jobs{Running: []ClusterJob{}, Queued: []ClusterJob{}, Ended: []ClusterJob{}}
+	for _, s := range clusters {
+		if s.State == scheduler.Queued {
+			d.Queued = append(d.Queued, ClusterJob{s.Cluster, scheduler.Outcome{Job: scheduler.JobBackup, Reason: s.Reason}})
+		}
+		for _, o := range s.Jobs {
+			if o.Ended.IsZero() {
+				d.Running = append(d.Running, ClusterJob{s.Cluster, o})
+			} else {
+				d.Ended = append(d.Ended, ClusterJob{s.Cluster, o})
+			}
+		}
+	}
+	slices.SortStableFunc(d.Ended, func(a, b ClusterJob) int { return b.Ended.Compare(a.Ended) })
+	return d
+}
+
+// NewWay is p, made for t from what r holds, as a person is told of it.
+func NewWay(p restore.Plan, t restore.Target, r scheduler.Repository, now time.Time) Way {
+	return Way{Command: restoreCommand(p.Cluster, t, r), Lost: newLost(p, now), Estimate: p.Estimate, Plan: p}
+}
+
+// restoreCommand is the line that makes the same plan where it is run.
+func restoreCommand(cluster string, t restore.Target, r scheduler.Repository) string {
+	words := []string{"dr", "restore"}
+	if t.Backup != "" {
+		words = append(words, string(t.Backup))
+	}
+	words = append(words, "--repo", r.URL, "--cluster", cluster)
+	for _, key := range r.Policy.Trust.Keys() {
+		words = append(words, "--trust", key)
+	}
+	if t.Revision > 0 {
+		words = append(words, "--to-revision", strconv.FormatInt(t.Revision, 10))
+	}
+	if !t.Time.IsZero() {
+		words = append(words, "--to", t.Time.UTC().Format(time.RFC3339Nano))
+	}
+	if t.Best {
+		words = append(words, "--best")
+	}
+	words = append(words, "--dry-run")
+	for i, word := range words {
+		words[i] = quoted(word)
+	}
+	return strings.Join(words, " ")
+}
+
+// plainWord are the letters that no shell takes for anything else.
+const plainWord = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
+
+func quoted(word string) string {
+	if strings.Trim(word, plainWord) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+func newLost(p restore.Plan, now time.Time) Lost {
+	if p.Backup == nil || p.Reach == nil {
+		return Lost{Message: "nobody knows what is lost"}
+	}
+	since, revision := p.Backup.Started, p.Backup.Revision
+	if p.Log != nil {
+		since, revision = p.Reach.NotAfter, p.Reach.Revision
+	}
+	newest := p.Reach.Newest
+	d := Lost{Since: since.UTC(), Newest: newest.Time.UTC()}
+	if since.IsZero() {
+		d.Message = "nobody knows when what is restored was written"
+		return d
+	}
+	d.Seconds, d.Known = max(0, now.Sub(since).Seconds()), max(0, newest.Time.Sub(since).Seconds())
+	if revision > 0 {
+		d.Revisions = max(0, newest.Revision-revision)
+	}
+	d.Message = fmt.Sprintf("what was written after %s is lost, the last %s", d.Since.Format(time.RFC3339), now.Sub(since).Round(time.Second))
+	if d.Known > 0 {
+		d.Message += fmt.Sprintf("; the repository holds %s of it", newest.Time.Sub(since).Round(time.Second))
+	}
+	return d
+}

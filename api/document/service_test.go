@@ -1,0 +1,100 @@
+package document_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+func outcome() scheduler.Outcome {
+	return scheduler.Outcome{
+		Job: scheduler.JobDrill, Repository: "main", Reason: "ordered: before the upgrade", Began: at, Ended: at.Add(time.Minute), Verdict: scheduler.Failed,
+		Backup: id, Message: "a key is missing", RTO: 2.5,
+	}
+}
+
+func serviceDocuments() map[string]any {
+	drill, w := proof(), window()
+	drill.Drill = &repository.Drill{Target: "backup " + string(id), RTO: 2.5}
+	running := outcome()
+	running.Ended, running.Verdict, running.Backup, running.Message, running.RTO = time.Time{}, "", "", "", 0
+	return map[string]any{
+		"problem":  document.Problem{Message: "nobody is logged in", Cure: "send a token"},
+		"recovery": document.Recovery{Windows: []document.Window{w}, Gaps: []document.Gap{gap()}},
+		"drills":   document.Drills{Drills: []repository.Proof{drill}},
+		"jobs": document.Jobs{
+			Running: []document.ClusterJob{{Cluster: "prod", Outcome: running}},
+			Queued:  []document.ClusterJob{{Cluster: "test", Outcome: scheduler.Outcome{Job: scheduler.JobBackup, Reason: "there is none yet"}}},
+			Ended:   []document.ClusterJob{{Cluster: "prod", Outcome: outcome()}},
+		},
+		"way": document.Way{
+			Command:  "dr restore --repo s3://backups/etcd --cluster prod --dry-run",
+			Lost:     document.Lost{Message: "what was written after …", Since: at, Seconds: 60, Known: 30, Revisions: 7, Newest: at.Add(30 * time.Second)},
+			Estimate: 12.5, Plan: document.Plan{Format: 1, ID: "0123456789abcdef", Cluster: "prod"},
+		},
+		"ordered": document.Ordered{Cluster: "prod", Job: scheduler.JobBackup, Reason: "before the upgrade"},
+	}
+}
+
+func TestWorstFirst(t *testing.T) {
+	sick := func(cluster string, state scheduler.State, severities ...condition.Severity) scheduler.Status {
+		s := scheduler.Status{Cluster: cluster, State: state}
+		for _, one := range severities {
+			s.Conditions = append(s.Conditions, condition.Condition{Severity: one})
+		}
+		return s
+	}
+	given := []scheduler.Status{
+		sick("b", scheduler.Idle), sick("a", scheduler.Suspended), sick("c", scheduler.Idle, condition.Warning, condition.Warning),
+		sick("d", scheduler.Failing, condition.Warning), sick("e", scheduler.Idle, condition.Critical, condition.Critical), sick("f", scheduler.Idle, condition.Critical),
+	}
+	var names []string
+	for _, s := range document.WorstFirst(given) {
+		names = append(names, s.Cluster)
+	}
+	if got := strings.Join(names, ""); got != "edfcab" || given[0].Cluster != "b" {
+		t.Errorf("%s, and what was given begins with %s", got, given[0].Cluster)
+	}
+	if document.WorstFirst(nil) == nil {
+		t.Error("no clusters are null")
+	}
+}
+
+func TestJobsAreSorted(t *testing.T) {
+	older, newer, runs := outcome(), outcome(), outcome()
+	older.Ended, runs.Ended = at, time.Time{}
+	d := document.NewJobs([]scheduler.Status{
+		{Cluster: "a", State: scheduler.Running, Jobs: []scheduler.Outcome{older, runs}},
+		{Cluster: "b", State: scheduler.Queued, Reason: "it is time", Jobs: []scheduler.Outcome{newer}},
+	})
+	if len(d.Running) != 1 || d.Running[0].Cluster != "a" || len(d.Ended) != 2 || d.Ended[0].Cluster != "b" ||
+		!slices.Equal(d.Queued, []document.ClusterJob{{Cluster: "b", Outcome: scheduler.Outcome{Job: scheduler.JobBackup, Reason: "it is time"}}}) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A person pastes the command into a shell: nothing in it may be taken for anything else.
+func TestWayIsACommand(t *testing.T) {
+	_, public, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := sign.ParseTrust(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := scheduler.Repository{URL: "s3://backups/it's?region=eu", Policy: repository.Policy{Trust: trust}}
+	way := document.NewWay(restore.Plan{Cluster: "prod"}, restore.Target{Time: at, Best: true}, r, at)
+	want := `dr restore --repo 's3://backups/it'\''s?region=eu' --cluster prod --trust ` + trust.Keys()[0] + ` --to 2026-11-21T09:24:33Z --best --dry-run`
+	if way.Command != want || way.Lost.Message == "" {
+		t.Errorf("%s\nwant %s; %+v", way.Command, want, way.Lost)
+	}
+}

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+const (
+	catalogsAtOnce = 4                // bounds connections and memory
+	catalogFor     = 10 * time.Second // how old an answer may be: a page that polls must not keep the store busy
+	catalogWait    = time.Minute      // for one
+)
+
+// catalogs reads what the repositories hold. Who asks for the same at once, or soon after, gets the same.
+type catalogs struct {
+	scheduler *scheduler.Service
+	turns     *semaphore.Weighted
+	flights   singleflight.Group
+
+	mu   sync.Mutex
+	kept map[string]keptCatalog
+}
+
+type keptCatalog struct {
+	catalog repository.Catalog
+	err     error
+	until   time.Time
+}
+
+func newCatalogs(s *scheduler.Service) *catalogs {
+	return &catalogs{scheduler: s, turns: semaphore.NewWeighted(catalogsAtOnce), kept: map[string]keptCatalog{}}
+}
+
+// load is the catalog of a cluster with its log and proofs; name is the repository's, "" the cluster's first.
+func (c *catalogs) load(ctx context.Context, cluster, name string) (scheduler.Repository, repository.Catalog, error) {
+	place, store, err := c.scheduler.Store(ctx, cluster, name)
+	if err != nil {
+		return place, repository.Catalog{}, err
+	}
+	key := catalogKey(cluster, place)
+	if k, ok := c.get(key); ok {
+		return place, k.catalog, k.err
+	}
+	// Others wait for the first one's: that it is gone must not fail them.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catalogWait)
+	defer cancel()
+	loaded, err, _ := c.flights.Do(key, func() (any, error) {
+		k := keptCatalog{}
+		if k.err = c.turns.Acquire(ctx, 1); k.err == nil {
+			k.catalog, k.err = store.Cluster.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+			c.turns.Release(1)
+		}
+		if k.err != nil {
+			k.err = fmt.Errorf("repository %s: %w", place.Name, k.err)
+		}
+		c.put(key, k)
+		return k.catalog, k.err
+	})
+	catalog, _ := loaded.(repository.Catalog)
+	return place, catalog, err
+}
+
+func catalogKey(cluster string, r scheduler.Repository) string {
+	return fmt.Sprint(cluster, " ", r.Name, " ", r.URL, " ", r.Policy.Trust.Keys())
+}
+
+func (c *catalogs) get(key string) (k keptCatalog, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok = c.kept[key]
+	return k, ok && time.Now().Before(k.until)
+}
+
+// put also drops what is too old, so that no more is held than was asked for lately.
+func (c *catalogs) put(key string, k keptCatalog) {
+	now := time.Now()
+	k.until = now.Add(catalogFor)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other, old := range c.kept {
+		if now.After(old.until) {
+			delete(c.kept, other)
+		}
+	}
+	c.kept[key] = k
+}
+
+// forget makes the next load read anew: something was written.
+func (c *catalogs) forget(cluster string, r scheduler.Repository) {
+	key := catalogKey(cluster, r)
+	c.flights.Forget(key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.kept, key)
+}

@@ -1,0 +1,196 @@
+package server
+
+import (
+	"crypto/rand"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// api is /api/v1.
+type api struct {
+	Service
+	catalogs *catalogs
+}
+
+func newAPI(s Service) *api { return &api{s, newCatalogs(s.Scheduler)} }
+
+const (
+	root              = "/api/v1"
+	ofCluster         = root + "/clusters/{cluster}"
+	repositoryMeaning = "name of one of the cluster's repositories; its first one if it is not given"
+)
+
+var inRepository = parameter{"repository", "string", repositoryMeaning}
+
+func (a *api) routes() []route {
+	get := func(path, summary string, document any, do func(*http.Request) (any, error), query ...parameter) route {
+		return route{http.MethodGet, path, summary, query, nil, http.StatusOK, document, do}
+	}
+	return []route{
+		get(root+"/clusters", "All clusters, the worst first, and which configuration is in force.", document.ServeStatus{}, a.clusters),
+		get(ofCluster, "One cluster.", scheduler.Status{}, a.cluster),
+		get(ofCluster+"/backups", "What a repository holds of a cluster: dr list.", document.List{}, a.backups, inRepository),
+		get(ofCluster+"/windows", "What of the log can be restored to any point, and its gaps.", document.Recovery{}, a.windows, inRepository),
+		get(ofCluster+"/drills", "The drills of a cluster, newest first.", document.Drills{}, a.drills, inRepository),
+		get(ofCluster+"/retention", "What the next pruning removes, and why: dr prune --dry-run.", document.Prune{}, a.retention, inRepository),
+		get(ofCluster+"/plan", "How a point comes back, as the command that a person runs. Without a target: the newest point.",
+			document.Way{}, a.plan, inRepository,
+			parameter{"time", "date-time", "the last state that is surely not later"},
+			parameter{"revision", "integer", "the state right after the request that made it"},
+			parameter{"backup", "string", "this backup alone, by its id, or latest"},
+			parameter{"best", "boolean", "the nearest point before, if the target cannot be reached"}),
+		get(root+"/jobs", "What runs, what waits, and how the last jobs of all clusters went.", document.Jobs{}, a.jobs),
+	}
+}
+
+func (a *api) clusters(*http.Request) (any, error) {
+	d := a.Status()
+	d.Clusters = document.WorstFirst(d.Clusters)
+	return d, nil
+}
+
+func (a *api) cluster(r *http.Request) (any, error) {
+	name := r.PathValue("cluster")
+	for _, s := range a.Status().Clusters {
+		if s.Cluster == name {
+			return s, nil
+		}
+	}
+	return nil, fail(http.StatusNotFound, "cluster %q is %v", name, scheduler.ErrUnknown)
+}
+
+func (a *api) jobs(*http.Request) (any, error) { return document.NewJobs(a.Status().Clusters), nil }
+
+// catalog is that of the repository that the query names.
+func (a *api) catalog(r *http.Request) (scheduler.Repository, repository.Catalog, error) {
+	return a.catalogs.load(r.Context(), r.PathValue("cluster"), r.URL.Query().Get("repository"))
+}
+
+func (a *api) backups(r *http.Request) (any, error) {
+	_, catalog, err := a.catalog(r)
+	if err != nil {
+		return nil, err
+	}
+	list := document.NewList()
+	list.Add(catalog)
+	return list, nil
+}
+
+func (a *api) windows(r *http.Request) (any, error) {
+	_, catalog, err := a.catalog(r)
+	if err != nil {
+		return nil, err
+	}
+	return document.Recovery{Windows: document.Windows(catalog), Gaps: document.Gaps(catalog)}, nil
+}
+
+func (a *api) drills(r *http.Request) (any, error) {
+	_, catalog, err := a.catalog(r)
+	if err != nil {
+		return nil, err
+	}
+	return document.NewDrills(catalog), nil
+}
+
+// retention decides only: what is locked is known when it is tried.
+func (a *api) retention(r *http.Request) (any, error) {
+	spec, err := a.Scheduler.Spec(r.PathValue("cluster"))
+	if err != nil {
+		return nil, err
+	}
+	_, catalog, err := a.catalog(r)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Retention == (retention.Policy{}) {
+		return document.NewPrune(catalog, everything(catalog), repository.PruneResult{}, true), nil
+	}
+	decisions, err := retention.Plan(catalog, spec.Retention, time.Now().UTC())
+	if err != nil {
+		return nil, err
+	}
+	return document.NewPrune(catalog, decisions, repository.PruneResult{}, true), nil
+}
+
+// everything is what no retention makes of c.
+func everything(c repository.Catalog) (d retention.Decisions) {
+	for _, b := range c.Backups {
+		d.Backups = append(d.Backups, retention.Decision{Backup: b, Keep: true, Reasons: []string{"no retention is configured"}})
+		d.Kept += b.Stored.Size
+	}
+	for _, l := range c.Lineages {
+		for _, s := range l.Segments {
+			d.Kept += s.Size
+		}
+	}
+	return d
+}
+
+// plan plans as dr restore --dry-run does.
+func (a *api) plan(r *http.Request) (any, error) {
+	target, newest, err := targetOf(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	place, catalog, err := a.catalog(r)
+	if err != nil {
+		return nil, err
+	}
+	if newest {
+		b, err := catalog.Latest()
+		if err != nil {
+			return nil, err
+		}
+		target.Backup = b.ID
+	}
+	now := time.Now()
+	plan, err := restore.NewPlan(catalog, target, restore.Layout{Token: "dr-" + strings.ToLower(rand.Text()[:20])}, now)
+	if err != nil {
+		return nil, err
+	}
+	return document.NewWay(plan, target, place, now), nil
+}
+
+// targetOf reads one target out of a query; newest says that it is the newest backup, whichever that is.
+func targetOf(q url.Values) (t restore.Target, newest bool, err error) {
+	bad := func(name, form string) error { return fail(http.StatusBadRequest, "%s: use %s", name, form) }
+	said := 0
+	for _, name := range []string{"time", "revision", "backup"} {
+		if q.Has(name) {
+			said++
+		}
+	}
+	if said > 1 {
+		return t, false, fail(http.StatusBadRequest, "time, revision, backup: say one of them")
+	}
+	if text := q.Get("time"); q.Has("time") {
+		if t.Time, err = time.Parse(time.RFC3339, text); err != nil || t.Time.IsZero() {
+			return t, false, bad("time", "a form like 2026-11-21T10:00:00Z")
+		}
+	}
+	if text := q.Get("revision"); q.Has("revision") {
+		if t.Revision, err = strconv.ParseInt(text, 10, 64); err != nil || t.Revision < 1 {
+			return t, false, bad("revision", "a number from 1")
+		}
+	}
+	if text := q.Get("backup"); q.Has("backup") && text != "latest" {
+		if t.Backup, err = repository.ParseID(text); err != nil {
+			return t, false, bad("backup", "an id, as dr list shows it, or latest")
+		}
+	}
+	if text := q.Get("best"); q.Has("best") {
+		if t.Best, err = strconv.ParseBool(text); err != nil {
+			return t, false, bad("best", "true or false")
+		}
+	}
+	return t, q.Get("backup") == "latest", nil
+}

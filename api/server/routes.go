@@ -1,0 +1,109 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// route is one thing that can be asked for. The table of all of them is what is served, and what openapi.json says.
+type route struct {
+	method, path string
+	summary      string
+	query        []parameter
+	body         any // what is sent, its zero value; nil: nothing
+	status       int // of an answer that is no failure
+	document     any // the answer, its zero value
+	do           func(*http.Request) (any, error)
+}
+
+// parameter is a part of the query.
+type parameter struct{ name, kind, meaning string }
+
+// methods are the routes of one path.
+type methods []route
+
+func byPath(routes []route) map[string]methods {
+	paths := map[string]methods{}
+	for _, r := range routes {
+		paths[r.path] = append(paths[r.path], r)
+	}
+	return paths
+}
+
+// answer does what the method says. A HEAD is a GET whose body net/http drops.
+func (m methods) answer(w http.ResponseWriter, r *http.Request) {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	i := slices.IndexFunc(m, func(one route) bool { return one.method == method })
+	if i < 0 {
+		var allowed []string
+		for _, one := range m {
+			allowed = append(allowed, one.method)
+		}
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		refuse(w, fail(http.StatusMethodNotAllowed, "%s takes no %s", r.URL.Path, r.Method))
+		return
+	}
+	result, err := m[i].do(r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	answer(w, m[i].status, result)
+}
+
+// failure is an error that says with which status it is answered.
+type failure struct {
+	status  int
+	message string
+	cure    string
+}
+
+func (f *failure) Error() string { return f.message }
+
+func fail(status int, format string, args ...any) *failure {
+	return &failure{status: status, message: fmt.Sprintf(format, args...)}
+}
+
+// refuse answers with err. What is not known to be anything else is the store's.
+func refuse(w http.ResponseWriter, err error) {
+	status, problem := http.StatusBadGateway, document.Problem{Message: err.Error()}
+	var failed *failure
+	var unreachable *restore.UnreachableError
+	switch {
+	case errors.As(err, &failed):
+		status, problem.Cure = failed.status, failed.cure
+	case errors.As(err, &unreachable):
+		status = http.StatusNotFound
+		if unreachable.Nearest != "" {
+			problem.Cure = "the nearest that can be restored is " + unreachable.Nearest
+		}
+	case errors.Is(err, scheduler.ErrUnknown), errors.Is(err, repository.ErrNotFound):
+		status = http.StatusNotFound
+	case errors.Is(err, restore.ErrRefused), errors.Is(err, restore.ErrLayout), errors.Is(err, retention.ErrPolicy):
+		status = http.StatusConflict
+	}
+	answer(w, status, problem)
+}
+
+// answer writes v. An answer says how things are now, so nobody keeps it.
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // whoever asked is gone
+}
