@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 )
 
-func status() archive.Status {
+func agentStatus() archive.Status {
 	return archive.Status{
 		State: archive.Working, Cluster: "prod", Member: "8e9e05c52164694d", Lineage: "0123456789abcdef0123456789abcdef",
 		Durable: 6000, DurableAt: time.Now(), ConfirmedAt: time.Now().Add(-time.Hour), PendingRequests: 5, PendingBytes: 500,
@@ -27,7 +27,7 @@ func status() archive.Status {
 }
 
 // get asks the agent's page while it is in some state.
-func get(t *testing.T, s archive.Status, method, path string) (*http.Response, string) {
+func getAgent(t *testing.T, s archive.Status, method, path string) (*http.Response, string) {
 	t.Helper()
 	page := httptest.NewServer(server.Archive(func() archive.Status { return s }))
 	defer page.Close()
@@ -48,7 +48,7 @@ func get(t *testing.T, s archive.Status, method, path string) (*http.Response, s
 }
 
 func TestStatus(t *testing.T) {
-	response, body := get(t, status(), http.MethodGet, "/status")
+	response, body := getAgent(t, agentStatus(), http.MethodGet, "/status")
 	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("answer %s, %s", response.Status, response.Header)
 	}
@@ -63,16 +63,16 @@ func TestStatus(t *testing.T) {
 	if got.State != "working" || got.Durable != 6000 || got.RPOSeconds == nil || *got.RPOSeconds < 3600 {
 		t.Errorf("status %s", body)
 	}
-	unknown := status()
+	unknown := agentStatus()
 	unknown.ConfirmedAt = time.Time{}
-	if _, body := get(t, unknown, http.MethodGet, "/status"); !strings.Contains(body, `"rpoSeconds": null`) {
+	if _, body := getAgent(t, unknown, http.MethodGet, "/status"); !strings.Contains(body, `"rpoSeconds": null`) {
 		t.Errorf("nobody knows the RPO, and the status is %s", body)
 	}
 }
 
 func metrics(t *testing.T, s archive.Status) map[string]*dto.MetricFamily {
 	t.Helper()
-	_, body := get(t, s, http.MethodGet, "/metrics")
+	_, body := getAgent(t, s, http.MethodGet, "/metrics")
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
 	if err != nil {
@@ -82,7 +82,7 @@ func metrics(t *testing.T, s archive.Status) map[string]*dto.MetricFamily {
 }
 
 func TestMetrics(t *testing.T) {
-	families := metrics(t, status())
+	families := metrics(t, agentStatus())
 	gauges := map[string]float64{
 		"working": 1, "durable_position": 6000, "pending_requests": 5, "pending_bytes": 500, "purge_headroom_seconds": 90, "unlinked_bytes": 64,
 	}
@@ -111,7 +111,7 @@ func TestMetrics(t *testing.T) {
 
 // An alert on the RPO must not be kept quiet by an agent that knows nothing, nor raised by one that only stands by.
 func TestMetricsWithoutAnRPO(t *testing.T) {
-	unknown, standby, waiting := status(), status(), status()
+	unknown, standby, waiting := agentStatus(), agentStatus(), agentStatus()
 	unknown.ConfirmedAt, standby.State, waiting.State = time.Time{}, archive.Standby, archive.Waiting
 	for name, test := range map[string]struct {
 		status  archive.Status
@@ -132,9 +132,9 @@ func TestHealth(t *testing.T) {
 	for state, want := range map[archive.State]int{
 		archive.Starting: http.StatusOK, archive.Working: http.StatusOK, archive.Standby: http.StatusOK, archive.Waiting: http.StatusServiceUnavailable,
 	} {
-		s := status()
+		s := agentStatus()
 		s.State, s.Problem = state, "the store is away"
-		response, body := get(t, s, http.MethodGet, "/healthz")
+		response, body := getAgent(t, s, http.MethodGet, "/healthz")
 		if response.StatusCode != want || want != http.StatusOK != strings.Contains(body, s.Problem) {
 			t.Errorf("%s: %s, %q", state, response.Status, body)
 		}
@@ -144,11 +144,11 @@ func TestHealth(t *testing.T) {
 // The page only tells.
 func TestNothingCanBeSent(t *testing.T) {
 	for _, path := range []string{"/status", "/metrics", "/healthz"} {
-		if response, _ := get(t, status(), http.MethodPost, path); response.StatusCode != http.StatusMethodNotAllowed {
+		if response, _ := getAgent(t, agentStatus(), http.MethodPost, path); response.StatusCode != http.StatusMethodNotAllowed {
 			t.Errorf("POST %s: %s", path, response.Status)
 		}
 	}
-	if response, _ := get(t, status(), http.MethodGet, "/"); response.StatusCode != http.StatusNotFound {
+	if response, _ := getAgent(t, agentStatus(), http.MethodGet, "/"); response.StatusCode != http.StatusNotFound {
 		t.Errorf("/: %s", response.Status)
 	}
 }

@@ -99,13 +99,13 @@ func newSite(t *testing.T, change func(*server.Service)) *site {
 		},
 	}
 	s.fill()
-	served := server.Service{Scheduler: s.service, Status: func() document.ServeStatus {
+	served := server.Service{By: "host, dr v1", Scheduler: s.service, Status: func() document.ServeStatus {
 		return document.ServeStatus{Config: document.ServeConfig{File: "dr.yaml", Since: time.Now()}, Clusters: s.service.Status()}
 	}}
 	if change != nil {
 		change(&served)
 	}
-	s.handler = server.Serve(served)
+	s.handler = server.Serve(served, server.Access{})
 	return s
 }
 

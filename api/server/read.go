@@ -26,6 +26,7 @@ func newAPI(s Service) *api { return &api{s, newCatalogs(s.Scheduler)} }
 const (
 	root              = "/api/v1"
 	ofCluster         = root + "/clusters/{cluster}"
+	ofBackup          = ofCluster + "/backups/{backup}"
 	repositoryMeaning = "name of one of the cluster's repositories; its first one if it is not given"
 )
 
@@ -34,6 +35,9 @@ var inRepository = parameter{"repository", "string", repositoryMeaning}
 func (a *api) routes() []route {
 	get := func(path, summary string, document any, do func(*http.Request) (any, error), query ...parameter) route {
 		return route{http.MethodGet, path, summary, query, nil, http.StatusOK, document, do}
+	}
+	post := func(path, summary string, body, document any, do func(*http.Request) (any, error), query ...parameter) route {
+		return route{http.MethodPost, path, summary, query, body, http.StatusOK, document, do}
 	}
 	return []route{
 		get(root+"/clusters", "All clusters, the worst first, and which configuration is in force.", document.ServeStatus{}, a.clusters),
@@ -49,6 +53,8 @@ func (a *api) routes() []route {
 			parameter{"backup", "string", "this backup alone, by its id, or latest"},
 			parameter{"best", "boolean", "the nearest point before, if the target cannot be reached"}),
 		get(root+"/jobs", "What runs, what waits, and how the last jobs of all clusters went.", document.Jobs{}, a.jobs),
+		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", because{}, document.Pins{}, a.pin, inRepository),
+		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", struct{}{}, document.Pins{}, a.unpin, inRepository),
 	}
 }
 

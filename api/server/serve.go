@@ -12,19 +12,20 @@ import (
 type Service struct {
 	Scheduler *scheduler.Service
 	Status    func() document.ServeStatus // the clusters by name
+	By        string                      // host and version of dr, for what it writes
 	Page      http.Handler                // at / and below /assets/; nil: there is none
 }
 
 // Serve answers for s: /api/v1 and /status as JSON, /healthz, which is 503 while it can do nothing for any of its clusters,
-// /readyz, which is 503 until it has looked at each of them, and the page.
-func Serve(s Service) http.Handler {
+// /readyz, which is 503 until it has looked at each of them, and the page. All but the probes are for those whom a lets in.
+func Serve(s Service, a Access) http.Handler {
 	mux := http.NewServeMux()
 	for path, methods := range byPath(newAPI(s).routes()) {
 		mux.HandleFunc(path, methods.answer)
 	}
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, s.Status()) })
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, allFailing(s.Status().Clusters)) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, notReady(s.Status().Clusters)) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, a, allFailing(s.Status().Clusters)) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, a, notReady(s.Status().Clusters)) })
 	if s.Page != nil {
 		mux.Handle("GET /{$}", s.Page)
 		mux.Handle("GET /assets/", s.Page)
@@ -32,16 +33,20 @@ func Serve(s Service) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, fail(http.StatusNotFound, "there is nothing at %s", r.URL.Path))
 	})
-	return mux
+	return newGuard(a, mux)
 }
 
-// say answers a probe.
-func say(w http.ResponseWriter, problem string) {
+// say answers a probe. Where others could ask it does not tell them which cluster has which problem.
+func say(w http.ResponseWriter, a Access, problem string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if problem != "" {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	} else {
+	switch {
+	case problem == "":
 		problem = "ok"
+	case !a.open():
+		problem = "not well: /status says more to those who may read"
+		fallthrough
+	default:
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_, _ = w.Write([]byte(problem + "\n")) // whoever asked is gone
 }

@@ -20,7 +20,7 @@ func probe(t *testing.T, path string, states ...scheduler.State) *httptest.Respo
 		d.Clusters = append(d.Clusters, scheduler.Status{Cluster: "prod", State: s, Problem: "the store is away"})
 	}
 	w := httptest.NewRecorder()
-	server.Serve(server.Service{Status: func() document.ServeStatus { return d }}).ServeHTTP(w, request(http.MethodGet, path, ""))
+	server.Serve(server.Service{Status: func() document.ServeStatus { return d }}, server.Access{}).ServeHTTP(w, request(http.MethodGet, path, ""))
 	return w
 }
 

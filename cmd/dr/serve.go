@@ -27,7 +27,8 @@ import (
 )
 
 func (a *app) serve() *cobra.Command {
-	var path, listen string
+	var path string
+	var door server.Door
 	var patience time.Duration
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -37,12 +38,21 @@ from the repositories. Several may run with one configuration: one works on a cl
 
 The configuration is read again on SIGHUP, and when it or a file that it names changes; one that is wrong is refused, and
 the old one stays in force. On SIGTERM nothing is begun any more, and what runs may end within --patience.
---listen serves /status and /healthz.`,
-		Example: `  dr serve --config /etc/etcd-dr/dr.yaml`,
+
+--listen serves the API, /metrics, /healthz and /readyz. On a loopback address it asks for no login; on any other it demands TLS
+(--tls-cert, --tls-key), and a token (--tokens-file) or a client certificate (--client-ca). Nothing is restored over the network.`,
+		Example: `  dr serve --config /etc/etcd-dr/dr.yaml
+  dr serve --config /etc/etcd-dr/dr.yaml --listen :2391 --tls-cert tls.crt --tls-key tls.key --tokens-file tokens`,
 		Args:    noArgs,
 	}
 	a.configFlag(cmd, &path)
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:2391", "address for /status and /healthz; empty: none")
+	cmd.Flags().StringVar(&door.Address, "listen", "127.0.0.1:2391", "address for the API, /metrics and /healthz; empty: none")
+	cmd.Flags().StringVar(&door.Cert, "tls-cert", "", "certificate of --listen; it is read again when it changes, as the files below are")
+	cmd.Flags().StringVar(&door.Key, "tls-key", "", "its key")
+	cmd.Flags().StringVar(&door.Tokens, "tokens-file", "",
+		"who may ask: lines of a role (read, operate), a name and the token's digest (sha256:…)")
+	cmd.Flags().StringVar(&door.ClientCA, "client-ca", "",
+		"authority of clients that log in by certificate; the role is their organizational unit, etcd-dr:read or etcd-dr:operate")
 	cmd.Flags().DurationVar(&patience, "patience", 20*time.Second, "how long what runs may take to end when it is stopped; then it is given up, and cleaned up in at most 8s")
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -59,7 +69,7 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 		s := &serving{service: newService(report), path: path, getenv: a.getenv, first: c, report: report}
 		s.service.Patience = patience
 		s.inForce = document.ServeConfig{File: path, Since: time.Now().UTC()}
-		return s.run(cmd.Context(), listen)
+		return s.run(cmd.Context(), door)
 	}
 	return cmd
 }
@@ -161,12 +171,14 @@ type serving struct {
 }
 
 // run serves until ctx ends, and until what was begun has ended.
-func (s *serving) run(ctx context.Context, listen string) error {
-	stop, err := serveStatus("schedule", listen, server.Serve(server.Service{Scheduler: s.service, Status: s.status}), s.report)
-	if err != nil {
-		return err
+func (s *serving) run(ctx context.Context, door server.Door) error {
+	if door.Address != "" {
+		stop, err := server.Listen(door, server.Service{Scheduler: s.service, Status: s.status, By: identity()}, s.report)
+		if err != nil {
+			return usagef("--listen: %w", err)
+		}
+		defer stop()
 	}
-	defer stop()
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)

@@ -1,0 +1,170 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// role is what somebody may do. Who may operate may read too.
+type role int
+
+const (
+	reader   role = iota + 1 // asks
+	operator                 // orders jobs, suspends, pins
+)
+
+var roles = map[string]role{"read": reader, "operate": operator}
+
+// unitPrefix stands before a role's name in the organizational unit of a client's certificate.
+const unitPrefix = "etcd-dr:"
+
+// Access says who gets in. The zero Access lets in whoever reaches it by a loopback name, as an operator.
+type Access struct {
+	tokens       *reloaded[[]token]
+	certificates bool // those that the connection has proven count
+}
+
+// NewAccess lets in who has one of the tokens in a file, "" for none; and with certificates who has one, with a role in it,
+// that the connection has proven. The file is read again when it changes.
+//
+// Each of its lines is a role, read or operate, a name and the token's SHA-256: "read grafana sha256:2c26b46b…". So it
+// holds no secret.
+func NewAccess(tokensFile string, certificates bool, report storage.Report) (Access, error) {
+	a := Access{certificates: certificates}
+	if tokensFile == "" {
+		return a, nil
+	}
+	var err error
+	a.tokens, err = reload([]string{tokensFile}, func(contents [][]byte) ([]token, error) { return parseTokens(contents[0]) }, report)
+	return a, err
+}
+
+// open: nobody has to say who they are.
+func (a Access) open() bool { return a.tokens == nil && !a.certificates }
+
+// visitor is who asks.
+type visitor struct {
+	name string
+	role role
+}
+
+// token is one that is let in, as its digest.
+type token struct {
+	visitor
+	sum [sha256.Size]byte
+}
+
+var errTokens = errors.New("bad tokens file")
+
+// parseTokens does not repeat what it cannot read: it may be a token.
+func parseTokens(text []byte) (tokens []token, err error) {
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		words := strings.Fields(lines.Text())
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		if len(words) != 3 || roles[words[0]] == 0 {
+			return nil, fmt.Errorf("%w: line %d: write a role (read, operate), a name and sha256:…", errTokens, n)
+		}
+		sum, isSum := strings.CutPrefix(words[2], "sha256:")
+		digest, err := hex.DecodeString(sum)
+		if !isSum || err != nil || len(digest) != sha256.Size {
+			return nil, fmt.Errorf("%w: line %d: write sha256: and the token's SHA-256 in hex, not the token", errTokens, n)
+		}
+		tokens = append(tokens, token{visitor{words[1], roles[words[0]]}, [sha256.Size]byte(digest)})
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errTokens, err)
+	}
+	if len(tokens) == 0 {
+		return nil, fmt.Errorf("%w: there is none in it", errTokens)
+	}
+	return tokens, nil
+}
+
+// visitor says who r comes from. A token counts before a certificate.
+func (a Access) visitor(r *http.Request) (visitor, error) {
+	if a.open() {
+		return visitor{"somebody on this host", operator}, nil
+	}
+	if secret, ok := secretOf(r); ok && a.tokens != nil {
+		return a.byToken(secret)
+	}
+	if a.certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return byCertificate(r)
+	}
+	return visitor{}, a.loginNeeded("nobody is logged in")
+}
+
+func (a Access) loginNeeded(message string) error {
+	cure := "send a token, as Authorization: Bearer TOKEN or as the password of any user"
+	switch {
+	case a.tokens == nil:
+		cure = "connect with a client certificate"
+	case a.certificates:
+		cure += ", or connect with a client certificate"
+	}
+	return &failure{http.StatusUnauthorized, message, cure}
+}
+
+// secretOf is the token in r. A browser sends it as a password, for it can ask a person for one.
+func secretOf(r *http.Request) (string, bool) {
+	if _, password, ok := r.BasicAuth(); ok {
+		return password, true
+	}
+	scheme, secret, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return secret, ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// byToken compares all, each in the same time: how long it takes tells nothing.
+func (a Access) byToken(secret string) (found visitor, err error) {
+	sum := sha256.Sum256([]byte(secret))
+	for _, t := range a.tokens.get() {
+		if subtle.ConstantTimeCompare(sum[:], t.sum[:]) == 1 {
+			found = t.visitor
+		}
+	}
+	if found.role == 0 {
+		return visitor{}, a.loginNeeded("the token is unknown")
+	}
+	return found, nil
+}
+
+func byCertificate(r *http.Request) (visitor, error) {
+	subject := r.TLS.VerifiedChains[0][0].Subject
+	v := visitor{name: subject.CommonName}
+	for name, role := range roles {
+		if slices.Contains(subject.OrganizationalUnit, unitPrefix+name) {
+			v.role = max(v.role, role)
+		}
+	}
+	if v.role == 0 {
+		return visitor{}, &failure{
+			http.StatusForbidden, "the certificate gives no role", "give it the organizational unit etcd-dr:read or etcd-dr:operate",
+		}
+	}
+	return v, nil
+}
+
+type visitorKey struct{}
+
+func withVisitor(r *http.Request, v visitor) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), visitorKey{}, v))
+}
+
+func visitorOf(r *http.Request) visitor {
+	v, _ := r.Context().Value(visitorKey{}).(visitor)
+	return v
+}

@@ -1,0 +1,158 @@
+package server
+
+import (
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+)
+
+// What one client, and all of them together, may ask for.
+const (
+	maxBody     = 64 << 10 // bytes
+	perSecond   = 20       // requests of one client
+	burst       = 100      // of one that was quiet
+	maxAtOnce   = 64       // requests of all, but for probes
+	manyClients = 4096     // that are remembered
+)
+
+// guard lets through to inner what may pass: see Access.
+type guard struct {
+	access Access
+	inner  http.Handler
+	cross  *http.CrossOriginProtection
+	places *semaphore.Weighted
+
+	mu      sync.Mutex
+	clients map[netip.Prefix]*rate.Limiter
+}
+
+func newGuard(a Access, inner http.Handler) *guard {
+	return &guard{
+		access: a, inner: inner, cross: http.NewCrossOriginProtection(), places: semaphore.NewWeighted(maxAtOnce),
+		clients: map[netip.Prefix]*rate.Limiter{},
+	}
+}
+
+// probes are asked by what starts and stops services: without a login, however busy the service is.
+var probes = map[string]bool{"/healthz": true, "/readyz": true}
+
+// ServeHTTP refuses first what costs least to refuse.
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; object-src 'none'")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if g.access.open() && !isLoopbackName(r.Host) {
+		refuse(w, &failure{http.StatusForbidden, "this is not how this service is called", "use http://127.0.0.1 or http://localhost"})
+		return
+	}
+	if probes[r.URL.Path] {
+		g.inner.ServeHTTP(w, r)
+		return
+	}
+	if !g.client(r).Allow() {
+		header.Set("Retry-After", "1")
+		refuse(w, fail(http.StatusTooManyRequests, "more than %d requests a second", perSecond))
+		return
+	}
+	if !g.places.TryAcquire(1) {
+		header.Set("Retry-After", "1")
+		refuse(w, fail(http.StatusServiceUnavailable, "%d requests are being answered", maxAtOnce))
+		return
+	}
+	defer g.places.Release(1)
+	who, err := g.check(r)
+	if err != nil {
+		if failed, ok := err.(*failure); ok && failed.status == http.StatusUnauthorized {
+			header.Add("WWW-Authenticate", `Bearer realm="etcd-dr"`)
+			header.Add("WWW-Authenticate", `Basic realm="etcd-dr", charset="UTF-8"`)
+		}
+		refuse(w, err)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	g.inner.ServeHTTP(w, withVisitor(r, who))
+}
+
+// check says who asks, if they may. A page elsewhere can make a browser send things, with all that it knows, but neither
+// without saying where it comes from, nor as JSON.
+func (g *guard) check(r *http.Request) (visitor, error) {
+	who, err := g.access.visitor(r)
+	if err != nil {
+		return who, err
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return who, nil
+	}
+	if who.role < operator {
+		return who, fail(http.StatusForbidden, "%s may read, and not operate", who.name)
+	}
+	if err := g.cross.Check(r); err != nil {
+		return who, fail(http.StatusForbidden, "the request comes from another site: %v", err)
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return who, fail(http.StatusUnsupportedMediaType, "send Content-Type: application/json")
+	}
+	if r.ContentLength > maxBody {
+		return who, errTooLarge
+	}
+	return who, nil
+}
+
+var errTooLarge = fail(http.StatusRequestEntityTooLarge, "more than %d bytes were sent", maxBody)
+
+// isLoopbackName: a name that a page elsewhere has made to lead here would be its own.
+func isLoopbackName(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	if len(name) > 1 && name[0] == '[' && name[len(name)-1] == ']' {
+		name = name[1 : len(name)-1]
+	}
+	ip, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// client is what is left to whoever sent r: one address, or one network of IPv6, of which a host has all.
+func (g *guard) client(r *http.Request) *rate.Limiter {
+	var from netip.Prefix
+	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		ip, bits := address.Addr().Unmap().WithZone(""), 32
+		if ip.Is6() {
+			bits = 64
+		}
+		from, _ = ip.Prefix(bits)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	limit, ok := g.clients[from]
+	if !ok {
+		if len(g.clients) >= manyClients {
+			g.forget()
+		}
+		limit = rate.NewLimiter(perSecond, burst)
+		g.clients[from] = limit
+	}
+	return limit
+}
+
+// forget drops the clients that were quiet, or all if none was.
+func (g *guard) forget() {
+	now := time.Now()
+	for from, limit := range g.clients {
+		if limit.TokensAt(now) >= burst {
+			delete(g.clients, from)
+		}
+	}
+	if len(g.clients) >= manyClients {
+		clear(g.clients)
+	}
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// ErrListen: a service cannot be reached as it was asked for, or anybody could reach it.
+var ErrListen = errors.New("cannot listen")
+
+// Door is where a service is reached, and by whom. The files are read again when they change.
+type Door struct {
+	Address   string // host:port; one that is not a loopback's wants a certificate, and tokens or an authority
+	Cert, Key string // files of PEM; "": no TLS
+	Tokens    string // file; see NewAccess
+	ClientCA  string // file of PEM: authority of clients whose certificates are a login; the role is their organizational unit
+}
+
+// Listen answers for s at d until stop is called. Errors match ErrListen.
+func Listen(d Door, s Service, report storage.Report) (stop func(), err error) {
+	if d.ClientCA != "" && d.Cert == "" {
+		return nil, fmt.Errorf("%w: client certificates need TLS: name a certificate and its key", ErrListen)
+	}
+	access, err := NewAccess(d.Tokens, d.ClientCA != "", report)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrListen, err)
+	}
+	secure, err := d.secure(report)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrListen, err)
+	}
+	listener, err := net.Listen("tcp", d.Address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrListen, err)
+	}
+	if err := mayListen(listener.Addr(), secure != nil, access); err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return answerAt(listener, secure, Serve(s, access), report), nil
+}
+
+// mayListen refuses what others could listen to, or where they could give orders.
+func mayListen(at net.Addr, secure bool, a Access) error {
+	tcp, ok := at.(*net.TCPAddr)
+	switch {
+	case ok && tcp.IP.IsLoopback():
+		return nil
+	case !secure:
+		return fmt.Errorf("%w at %s: it can be reached from elsewhere, and nobody could tell it from an impostor: name a certificate and its key",
+			ErrListen, at)
+	case a.open():
+		return fmt.Errorf("%w at %s: it can be reached from elsewhere, by anybody: name a file of tokens, or the clients' authority", ErrListen, at)
+	}
+	return nil
+}
+
+// secure is how connections are made, nil if they are plain.
+func (d Door) secure(report storage.Report) (*tls.Config, error) {
+	if d.Cert == "" && d.Key == "" {
+		return nil, nil
+	}
+	files := []string{d.Cert, d.Key}
+	if d.ClientCA != "" {
+		files = append(files, d.ClientCA)
+	}
+	current, err := reload(files, parseTLS, report)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.get(), nil }}, nil
+}
+
+// parseTLS reads a certificate, its key and perhaps the authorities of clients. Who has no certificate may have a token.
+func parseTLS(files [][]byte) (*tls.Config, error) {
+	cert, err := tls.X509KeyPair(files[0], files[1])
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
+	if len(files) > 2 {
+		c.ClientAuth, c.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+		if !c.ClientCAs.AppendCertsFromPEM(files[2]) {
+			return nil, errors.New("the clients' authority is no certificate in PEM")
+		}
+	}
+	return c, nil
+}
+
+// How long a client may take.
+const (
+	headerWait = 5 * time.Second
+	readWait   = 15 * time.Second
+	answerWait = catalogWait + 30*time.Second
+	idleWait   = 2 * time.Minute
+	stopWait   = 5 * time.Second
+	maxHeader  = 16 << 10 // bytes
+)
+
+func answerAt(listener net.Listener, secure *tls.Config, handler http.Handler, report storage.Report) (stop func()) {
+	s := &http.Server{
+		Handler: handler, TLSConfig: secure, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerWait, ReadTimeout: readWait, WriteTimeout: answerWait, IdleTimeout: idleWait,
+		ErrorLog: log.New(newComplaints(report), "", 0),
+	}
+	scheme, serve := "http", func() error { return s.Serve(listener) }
+	if secure != nil {
+		scheme, serve = "https", func() error { return s.ServeTLS(listener, "", "") }
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- serve() }()
+	report.Say(storage.Event{Stage: "listen", Level: storage.Note, Message: fmt.Sprintf("the service is at %s://%s", scheme, listener.Addr())})
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+		defer cancel()
+		if s.Shutdown(ctx) != nil {
+			s.Close()
+		}
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			report.Say(storage.Event{Stage: "listen", Level: storage.Warning, Message: fmt.Sprintf("the service could not be reached any more: %v", err)})
+		}
+	}
+}
+
+// complaints passes on what net/http has to say, of which anybody who connects can make as much as they like.
+type complaints struct {
+	report storage.Report
+	few    rate.Sometimes
+}
+
+func newComplaints(report storage.Report) *complaints {
+	return &complaints{report, rate.Sometimes{First: 3, Interval: time.Minute}}
+}
+
+func (c *complaints) Write(line []byte) (int, error) {
+	c.few.Do(func() {
+		c.report.Say(storage.Event{Stage: "listen", Level: storage.Warning, Message: strings.TrimSpace(string(line))})
+	})
+	return len(line), nil
+}

@@ -1,0 +1,237 @@
+package server_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/server"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// authority makes certificates.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) authority {
+	a := authority{t: t}
+	template := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	a.cert, a.key = a.make(template, nil)
+	return a
+}
+
+func (a authority) make(template *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	parent := a.cert
+	if by == nil {
+		parent, by = template, key
+	}
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, key
+}
+
+// host makes a server's certificate, and client a client's.
+func (a authority) host() (*x509.Certificate, *ecdsa.PrivateKey) {
+	return a.make(&x509.Certificate{
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, a.key)
+}
+
+func (a authority) client(units ...string) tls.Certificate {
+	cert, key := a.make(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "ops", OrganizationalUnit: units}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, a.key)
+	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
+}
+
+// write writes a certificate and its key into files.
+func write(t *testing.T, dir string, cert *x509.Certificate, key *ecdsa.PrivateKey) (certFile, keyFile string) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	put := func(file, kind string, der []byte) {
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(certFile, "CERTIFICATE", cert.Raw)
+	put(keyFile, "PRIVATE KEY", der)
+	return certFile, keyFile
+}
+
+// listen opens a door on a free port, and says where it is.
+func listen(t *testing.T, d server.Door) string {
+	t.Helper()
+	var mu sync.Mutex
+	url := ""
+	stop, err := server.Listen(d, anyService(), func(e storage.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, at, ok := strings.Cut(e.Message, "the service is at "); ok {
+			url = at
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	mu.Lock()
+	defer mu.Unlock()
+	return url
+}
+
+func get(t *testing.T, c *http.Client, url, token string) (int, string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := c.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	return response.StatusCode, string(body), err
+}
+
+func client(a authority, certs ...tls.Certificate) *http.Client {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: certs},
+	}}
+}
+
+// Beyond this host nothing is open to everybody, nor readable by whoever stands between.
+func TestListenRefuses(t *testing.T) {
+	t.Parallel()
+	a, dir := newAuthority(t), t.TempDir()
+	cert, key := write(t, dir, a.cert, a.key)
+	file := filepath.Join(dir, "tokens")
+	if err := os.WriteFile(file, []byte(tokens()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range map[string]server.Door{
+		"all addresses":           {Address: ":0"},
+		"all, with tokens":        {Address: "0.0.0.0:0", Tokens: file},
+		"all, with TLS":           {Address: "[::]:0", Cert: cert, Key: key},
+		"certificates and no TLS": {Address: "127.0.0.1:0", ClientCA: cert},
+		"no key":                  {Address: "127.0.0.1:0", Cert: cert},
+		"no certificate":          {Address: "127.0.0.1:0", Key: key},
+		"another's key":           {Address: "127.0.0.1:0", Cert: cert, Key: cert},
+		"no authority":            {Address: "127.0.0.1:0", Cert: cert, Key: key, ClientCA: key},
+		"no tokens":               {Address: "127.0.0.1:0", Tokens: key},
+		"no address":              {Address: "nowhere"},
+	} {
+		if stop, err := server.Listen(d, anyService(), nil); !errors.Is(err, server.ErrListen) {
+			t.Errorf("%s: %v", name, err)
+			if err == nil {
+				stop()
+			}
+		}
+	}
+	stop, err := server.Listen(server.Door{Address: ":0", Cert: cert, Key: key, Tokens: file}, anyService(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+}
+
+func TestListenOnLoopback(t *testing.T) {
+	t.Parallel()
+	if code, body, err := get(t, http.DefaultClient, listen(t, server.Door{Address: "127.0.0.1:0"})+"/status", ""); code != 200 {
+		t.Errorf("%d, %v: %s", code, err, body)
+	}
+}
+
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	a, other, dir := newAuthority(t), newAuthority(t), t.TempDir()
+	hostCert, hostKey := a.host()
+	cert, key := write(t, dir, hostCert, hostKey)
+	ca, _ := write(t, t.TempDir(), a.cert, a.key)
+	file := filepath.Join(dir, "tokens")
+	if err := os.WriteFile(file, []byte(tokens()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := listen(t, server.Door{Address: "127.0.0.1:0", Cert: cert, Key: key, ClientCA: ca, Tokens: file})
+	for name, test := range map[string]struct {
+		client *http.Client
+		token  string
+		want   int // 0: no connection
+	}{
+		"nobody":                {client(a), "", 401},
+		"a token":               {client(a), "see", 200},
+		"a reader":              {client(a, a.client("etcd-dr:read")), "", 200},
+		"an operator":           {client(a, a.client("sre", "etcd-dr:operate")), "", 200},
+		"somebody else":         {client(a, a.client("read", "etcd-dr:admin")), "", 403},
+		"with a wrong token":    {client(a, a.client("etcd-dr:read")), "wrong", 401},
+		"another authority's":   {client(a, other.client("etcd-dr:operate")), "", 0},
+		"a server's":            {client(a, tls.Certificate{Certificate: [][]byte{hostCert.Raw}, PrivateKey: hostKey}), "", 0},
+		"who trusts no such CA": {client(other), "see", 0},
+	} {
+		if code, body, err := get(t, test.client, url+"/status", test.token); code != test.want || (err != nil) != (test.want == 0) {
+			t.Errorf("%s: %d, %v: %s", name, code, err, body)
+		}
+	}
+}
+
+// A certificate that was renewed is used without a restart.
+func TestCertificatesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	a, next, dir := newAuthority(t), newAuthority(t), t.TempDir()
+	hostCert, hostKey := a.host()
+	cert, key := write(t, dir, hostCert, hostKey)
+	url := listen(t, server.Door{Address: "127.0.0.1:0", Cert: cert, Key: key}) + "/status"
+	if code, _, err := get(t, client(a), url, ""); code != 200 {
+		t.Fatalf("%d, %v", code, err)
+	}
+	hostCert, hostKey = next.host()
+	write(t, dir, hostCert, hostKey)
+	for t.Context().Err() == nil {
+		if code, _, _ := get(t, client(next), url, ""); code == 200 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // it looks at the files once a second
+	}
+}

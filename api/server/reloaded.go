@@ -1,0 +1,75 @@
+package server
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// rereadAfter is how long what was read of files is taken for what they hold.
+const rereadAfter = time.Second
+
+// reloaded is what some files say. They are read again when it is asked for; what is wrong leaves the old in force.
+type reloaded[T any] struct {
+	files  []string
+	parse  func(contents [][]byte) (T, error)
+	report storage.Report
+
+	mu     sync.Mutex
+	value  T
+	sum    [sha256.Size]byte
+	read   time.Time
+	blamed string // what was last said to be wrong
+}
+
+func reload[T any](files []string, parse func([][]byte) (T, error), report storage.Report) (*reloaded[T], error) {
+	r := &reloaded[T]{files: files, parse: parse, report: report}
+	return r, r.load()
+}
+
+func (r *reloaded[T]) get() T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.read) < rereadAfter {
+		return r.value
+	}
+	err := r.load()
+	switch {
+	case err == nil:
+		r.blamed = ""
+	case err.Error() != r.blamed:
+		r.blamed = err.Error()
+		r.report.Say(storage.Event{Stage: "listen", Level: storage.Warning,
+			Message: fmt.Sprintf("refused, the old one stays in force: %v", err)})
+	}
+	return r.value
+}
+
+func (r *reloaded[T]) load() error {
+	r.read = time.Now()
+	var contents [][]byte
+	all := sha256.New()
+	for _, file := range r.files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		contents = append(contents, content)
+		fmt.Fprintf(all, "%d %s", len(content), content)
+	}
+	sum := [sha256.Size]byte(all.Sum(nil))
+	if sum == r.sum {
+		return nil
+	}
+	value, err := r.parse(contents)
+	if err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(r.files, ", "), err)
+	}
+	r.value, r.sum = value, sum
+	return nil
+}

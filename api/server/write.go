@@ -1,0 +1,119 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// because is what is sent where only a reason is to be said.
+type because struct {
+	Reason string `json:"reason"` // in a person's words, for whoever looks at it later
+}
+
+// maxReason is in bytes.
+const maxReason = 1000
+
+// body reads what was sent into one document; nothing at all is an empty one.
+func body[T any](r *http.Request) (d T, err error) {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err = dec.Decode(&d); errors.Is(err, io.EOF) {
+		return d, nil
+	}
+	if err == nil {
+		_, err = dec.Token()
+		if err == nil {
+			err = errors.New("something follows it")
+		} else if errors.Is(err, io.EOF) {
+			return d, nil
+		}
+	}
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return d, errTooLarge
+	}
+	return d, fail(http.StatusBadRequest, "the body is not as it should be: %v", err)
+}
+
+// reasonOf refuses what would not be one line wherever it is shown.
+func reasonOf(text string) (string, error) {
+	if len(text) > maxReason || strings.ContainsFunc(text, unicode.IsControl) {
+		return "", fail(http.StatusBadRequest, "reason: use one line of at most %d bytes", maxReason)
+	}
+	return text, nil
+}
+
+// reason is that of a body which says nothing else.
+func reason(r *http.Request) (string, error) {
+	sent, err := body[because](r)
+	if err != nil {
+		return "", err
+	}
+	return reasonOf(sent.Reason)
+}
+
+// by is who orders, as it is kept.
+func (a *api) by(r *http.Request) string {
+	return fmt.Sprintf("%s through %s", visitorOf(r).name, a.By)
+}
+
+func (a *api) pin(r *http.Request) (any, error) {
+	why, err := reason(r)
+	if err != nil {
+		return nil, err
+	}
+	place, c, b, err := a.toPin(r)
+	if err != nil {
+		return nil, err
+	}
+	defer a.catalogs.forget(c.Name(), place)
+	p, err := c.Pin(r.Context(), repository.Pin{Backup: b.ID, Reason: why, Time: time.Now().UTC(), By: a.by(r)})
+	if err != nil {
+		return nil, err
+	}
+	return document.Pins{Backup: b.ID, Pins: append(slices.Clone(b.Pins), p), Lifted: []repository.Pin{}}, nil
+}
+
+func (a *api) unpin(r *http.Request) (any, error) {
+	if _, err := body[struct{}](r); err != nil {
+		return nil, err
+	}
+	place, c, b, err := a.toPin(r)
+	if err != nil {
+		return nil, err
+	}
+	defer a.catalogs.forget(c.Name(), place)
+	lifted, err := c.Unpin(r.Context(), repository.Unpin{Backup: b.ID, Time: time.Now().UTC(), By: a.by(r)})
+	if err != nil {
+		return nil, err
+	}
+	return document.Pins{Backup: b.ID, Pins: []repository.Pin{}, Lifted: append([]repository.Pin{}, lifted...)}, nil
+}
+
+// toPin is the backup that the path names, as it is now.
+func (a *api) toPin(r *http.Request) (place scheduler.Repository, c *repository.Cluster, b repository.Backup, err error) {
+	id, err := repository.ParseID(r.PathValue("backup"))
+	if err != nil {
+		return place, nil, b, fail(http.StatusBadRequest, "%v", err)
+	}
+	place, store, err := a.Scheduler.Store(r.Context(), r.PathValue("cluster"), r.URL.Query().Get("repository"))
+	if err != nil {
+		return place, nil, b, err
+	}
+	catalog, err := store.Cluster.Load(r.Context(), repository.LoadOptions{Only: id, Proofs: true})
+	if err == nil {
+		b, err = catalog.Find(id)
+	}
+	return place, store.Cluster, b, err
+}

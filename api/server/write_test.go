@@ -1,0 +1,85 @@
+package server_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+)
+
+// order sends body to path, which must be answered with a status.
+func order[T any](s *site, path, body string, status int) (d T) {
+	s.t.Helper()
+	w := s.do(request(http.MethodPost, path, body))
+	if w.Code != status {
+		s.t.Fatalf("%s: %d: %s", path, w.Code, w.Body)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+		s.t.Fatalf("%s: %v: %s", path, err, w.Body)
+	}
+	return d
+}
+
+// What is pinned stays, and who has just pinned it sees that.
+func TestPin(t *testing.T) {
+	inSite(t, nil, func(t *testing.T, s *site) {
+		old := prod + "/backups/" + string(s.ids[0])
+		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); d.Backups[1].Keep {
+			t.Fatal("nothing goes")
+		}
+		pins := order[document.Pins](s, old+"/pin", `{"reason": "before the upgrade"}`, http.StatusOK)
+		if len(pins.Pins) != 1 || pins.Pins[0].Reason != "before the upgrade" || pins.Pins[0].By != "somebody on this host through host, dr v1" {
+			t.Errorf("pins: %+v", pins)
+		}
+		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); !d.Backups[1].Keep {
+			t.Errorf("it goes all the same: %+v", d.Backups)
+		}
+		if pins := order[document.Pins](s, old+"/unpin", "", http.StatusOK); len(pins.Lifted) != 1 {
+			t.Errorf("lifted: %+v", pins)
+		}
+		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); d.Backups[1].Keep {
+			t.Error("it stays all the same")
+		}
+	})
+}
+
+func TestWhatIsSentMustBeRight(t *testing.T) {
+	inSite(t, nil, func(t *testing.T, s *site) {
+		pin := prod + "/backups/" + string(s.ids[0]) + "/pin"
+		for body, want := range map[string]int{
+			`{"reason": 5}`:                            http.StatusBadRequest,
+			`{"reasons": "x"}`:                         http.StatusBadRequest,
+			`{"reason": "x"} {}`:                       http.StatusBadRequest,
+			`[]`:                                       http.StatusBadRequest,
+			`{"reason": "two\nlines"}`:                 http.StatusBadRequest,
+			`{"reason": "` + long(1001) + `"}`:         http.StatusBadRequest,
+			`{"reason": "` + long(64<<10) + `"}`:       http.StatusRequestEntityTooLarge,
+			`{"reason": "x"}` + strings.Repeat(" ", 9): http.StatusOK,
+		} {
+			w := s.do(request(http.MethodPost, pin, body))
+			if w.Code != want {
+				t.Errorf("%.40s: %d: %s", body, w.Code, w.Body)
+			}
+			streamed := request(http.MethodPost, pin, body)
+			streamed.ContentLength = -1
+			if w := s.do(streamed); w.Code != want {
+				t.Errorf("%.40s, of unknown length: %d: %s", body, w.Code, w.Body)
+			}
+		}
+		for path, want := range map[string]int{
+			prod + "/backups/x/pin":                                        http.StatusBadRequest,
+			prod + "/backups/20261121T092433Z-0000000000001267/pin":        http.StatusNotFound,
+			pin + "?repository=offsite":                                    http.StatusNotFound,
+			pin + "?repository=other":                                      http.StatusNotFound,
+			"/api/v1/clusters/test/backups/" + string(s.ids[0]) + "/unpin": http.StatusBadGateway,
+			prod + "/restore":                                              http.StatusNotFound,
+			prod + "/backups":                                              http.StatusMethodNotAllowed,
+		} {
+			order[document.Problem](s, path, "{}", want)
+		}
+	})
+}
+
+func long(n int) string { return strings.Repeat("x", n) }
