@@ -53,6 +53,12 @@ func (a *api) routes() []route {
 			parameter{"backup", "string", "this backup alone, by its id, or latest"},
 			parameter{"best", "boolean", "the nearest point before, if the target cannot be reached"}),
 		get(root+"/jobs", "What runs, what waits, and how the last jobs of all clusters went.", document.Jobs{}, a.jobs),
+		{
+			http.MethodPost, ofCluster + "/trigger", "Start a job now: dr trigger. How it goes is in the cluster's jobs.", nil, order{},
+			http.StatusAccepted, document.Ordered{}, a.trigger,
+		},
+		post(ofCluster+"/suspend", "Start nothing more for the cluster, in all services, until it is resumed.", because{}, scheduler.Status{}, a.suspend),
+		post(ofCluster+"/resume", "Start again what is due; what was missed is caught up once.", struct{}{}, scheduler.Status{}, a.resume),
 		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", because{}, document.Pins{}, a.pin, inRepository),
 		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", struct{}{}, document.Pins{}, a.unpin, inRepository),
 	}

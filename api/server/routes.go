@@ -92,7 +92,8 @@ func refuse(w http.ResponseWriter, err error) {
 		}
 	case errors.Is(err, scheduler.ErrUnknown), errors.Is(err, repository.ErrNotFound):
 		status = http.StatusNotFound
-	case errors.Is(err, restore.ErrRefused), errors.Is(err, restore.ErrLayout), errors.Is(err, retention.ErrPolicy):
+	case errors.Is(err, restore.ErrRefused), errors.Is(err, restore.ErrLayout), errors.Is(err, retention.ErrPolicy),
+		errors.Is(err, scheduler.ErrSuspended), errors.Is(err, scheduler.ErrNotPossible):
 		status = http.StatusConflict
 	}
 	answer(w, status, problem)

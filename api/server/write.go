@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,11 +19,8 @@ import (
 
 // because is what is sent where only a reason is to be said.
 type because struct {
-	Reason string `json:"reason"` // in a person's words, for whoever looks at it later
+	Reason string `json:"reason,omitempty"` // in a person's words, for whoever looks at it later
 }
-
-// maxReason is in bytes.
-const maxReason = 1000
 
 // body reads what was sent into one document; nothing at all is an empty one.
 func body[T any](r *http.Request) (d T, err error) {
@@ -48,8 +46,8 @@ func body[T any](r *http.Request) (d T, err error) {
 
 // reasonOf refuses what would not be one line wherever it is shown.
 func reasonOf(text string) (string, error) {
-	if len(text) > maxReason || strings.ContainsFunc(text, unicode.IsControl) {
-		return "", fail(http.StatusBadRequest, "reason: use one line of at most %d bytes", maxReason)
+	if len(text) > scheduler.MaxReason || strings.ContainsFunc(text, unicode.IsControl) {
+		return "", fail(http.StatusBadRequest, "reason: use one line of at most %d bytes", scheduler.MaxReason)
 	}
 	return text, nil
 }
@@ -61,6 +59,50 @@ func reason(r *http.Request) (string, error) {
 		return "", err
 	}
 	return reasonOf(sent.Reason)
+}
+
+// order is what is sent to start a job.
+type order struct {
+	Job    scheduler.Job `json:"job,omitempty"` // backup, prune or drill; backup if it is not given
+	Reason string        `json:"reason,omitempty"`
+}
+
+func (a *api) trigger(r *http.Request) (any, error) {
+	sent, err := body[order](r)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := reasonOf(sent.Reason); err != nil {
+		return nil, err
+	}
+	d := document.Ordered{
+		Cluster: r.PathValue("cluster"), Job: cmp.Or(sent.Job, scheduler.JobBackup), Reason: cmp.Or(sent.Reason, "ordered by "+visitorOf(r).name),
+	}
+	if !slices.Contains([]scheduler.Job{scheduler.JobBackup, scheduler.JobPrune, scheduler.JobDrill}, d.Job) {
+		return nil, fail(http.StatusBadRequest, "job: use backup, prune or drill")
+	}
+	return d, a.Scheduler.Trigger(d.Cluster, d.Job, d.Reason)
+}
+
+func (a *api) suspend(r *http.Request) (any, error) {
+	why, err := reason(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Scheduler.Suspend(r.Context(), r.PathValue("cluster"), a.by(r), why); err != nil {
+		return nil, err
+	}
+	return a.cluster(r)
+}
+
+func (a *api) resume(r *http.Request) (any, error) {
+	if _, err := body[struct{}](r); err != nil {
+		return nil, err
+	}
+	if err := a.Scheduler.Resume(r.Context(), r.PathValue("cluster"), a.by(r)); err != nil {
+		return nil, err
+	}
+	return a.cluster(r)
 }
 
 // by is who orders, as it is kept.

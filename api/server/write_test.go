@@ -3,10 +3,13 @@ package server_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/scheduler"
 )
 
 // order sends body to path, which must be answered with a status.
@@ -41,6 +44,46 @@ func TestPin(t *testing.T) {
 		}
 		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); d.Backups[1].Keep {
 			t.Error("it stays all the same")
+		}
+	})
+}
+
+// What is ordered is done, and the cluster's jobs say how it went.
+func TestTrigger(t *testing.T) {
+	inSite(t, nil, func(t *testing.T, s *site) {
+		got := order[document.Ordered](s, prod+"/trigger", `{"reason": "before the upgrade"}`, http.StatusAccepted)
+		if got != (document.Ordered{Cluster: "prod", Job: scheduler.JobBackup, Reason: "before the upgrade"}) {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(time.Minute)
+		ended := read[document.Jobs](s, "/api/v1/jobs", http.StatusOK).Ended
+		if i := slices.IndexFunc(ended, func(j document.ClusterJob) bool { return j.Reason == "before the upgrade" }); i < 0 ||
+			ended[i].Cluster != "prod" || ended[i].Verdict != scheduler.Failed || ended[i].Message == "" {
+			t.Errorf("jobs: %+v", ended)
+		}
+		for body, want := range map[string]int{
+			`{"job": "restore"}`: http.StatusBadRequest, `{"job": "drill"}`: http.StatusConflict, `{"reason": "` + long(1001) + `"}`: http.StatusBadRequest,
+		} {
+			order[document.Problem](s, prod+"/trigger", body, want)
+		}
+		order[document.Problem](s, "/api/v1/clusters/other/trigger", "{}", http.StatusNotFound)
+	})
+}
+
+func TestSuspend(t *testing.T) {
+	inSite(t, nil, func(t *testing.T, s *site) {
+		got := order[scheduler.Status](s, prod+"/suspend", `{"reason": "the store moves"}`, http.StatusOK)
+		if got.Suspension == nil || got.Suspension.Reason != "the store moves" || got.Suspension.By != "somebody on this host through host, dr v1" {
+			t.Errorf("suspended: %+v", got)
+		}
+		order[document.Problem](s, prod+"/trigger", "{}", http.StatusConflict)
+		if got := order[scheduler.Status](s, prod+"/resume", "{}", http.StatusOK); got.Suspension != nil {
+			t.Errorf("resumed: %+v", got)
+		}
+		order[document.Ordered](s, prod+"/trigger", "{}", http.StatusAccepted)
+		for _, verb := range []string{"suspend", "resume"} {
+			order[document.Problem](s, "/api/v1/clusters/other/"+verb, "{}", http.StatusNotFound)
+			order[document.Problem](s, "/api/v1/clusters/test/"+verb, "{}", http.StatusBadGateway)
 		}
 	})
 }
