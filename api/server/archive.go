@@ -55,6 +55,8 @@ var (
 			func(s archive.Status) float64 { return s.Headroom.Seconds }),
 		gauge("unlinked_bytes", "Bytes of purged files that live only because this agent has them open.",
 			func(s archive.Status) float64 { return float64(s.Headroom.UnlinkedBytes) }),
+		gauge("spool_bytes", "Bytes of segments that wait in the spool.", func(s archive.Status) float64 { return float64(s.Spool.Bytes) }),
+		gauge("spool_max_bytes", "Bytes that the spool holds at most, 0 without one.", func(s archive.Status) float64 { return float64(s.Spool.Max) }),
 		counter("segments_total", "Segments stored.", func(s archive.Status) float64 { return float64(s.StoredSegments) }),
 		counter("requests_total", "Requests stored.", func(s archive.Status) float64 { return float64(s.StoredRequests) }),
 		counter("bytes_total", "Bytes stored.", func(s archive.Status) float64 { return float64(s.StoredBytes) }),
@@ -77,7 +79,13 @@ func counter(name, help string, value func(archive.Status) float64) archiveMetri
 	return archiveMetric{prometheus.NewDesc("etcd_dr_archive_"+name, help, []string{"cluster"}, nil), prometheus.CounterValue, value}
 }
 
-func (c archiveCollector) Describe(to chan<- *prometheus.Desc) {
+func (c archiveCollector) Describe(to chan<- *prometheus.Desc) { describeArchive(to) }
+
+func (c archiveCollector) Collect(to chan<- prometheus.Metric) {
+	collectArchive(c.status(), time.Now(), to)
+}
+
+func describeArchive(to chan<- *prometheus.Desc) {
 	to <- rpoSeconds
 	to <- workingNow
 	for _, m := range archiveMetrics {
@@ -85,14 +93,10 @@ func (c archiveCollector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-func (c archiveCollector) Collect(to chan<- prometheus.Metric) {
-	s := c.status()
-	working := 0.0
-	if s.State == archive.Working {
-		working = 1
-	}
-	to <- prometheus.MustNewConstMetric(workingNow, prometheus.GaugeValue, working, s.Cluster)
-	if lost, ok := s.RPO(time.Now()); ok && s.State != archive.Standby {
+// collectArchive tells of one agent.
+func collectArchive(s archive.Status, now time.Time, to chan<- prometheus.Metric) {
+	to <- prometheus.MustNewConstMetric(workingNow, prometheus.GaugeValue, one(s.State == archive.Working), s.Cluster)
+	if lost, ok := s.RPO(now); ok && s.State != archive.Standby {
 		to <- prometheus.MustNewConstMetric(rpoSeconds, prometheus.GaugeValue, lost.Seconds(), s.Cluster)
 	}
 	for _, m := range archiveMetrics {

@@ -12,11 +12,12 @@ import (
 type Service struct {
 	Scheduler *scheduler.Service
 	Status    func() document.ServeStatus // the clusters by name
+	Version   string                      // of dr
 	By        string                      // host and version of dr, for what it writes
 	Page      http.Handler                // at / and below /assets/; nil: there is none
 }
 
-// Serve answers for s: /api/v1 and /status as JSON, /healthz, which is 503 while it can do nothing for any of its clusters,
+// Serve answers for s: /api/v1 and /status as JSON, /metrics for Prometheus, /healthz, which is 503 while it can do nothing for any of its clusters,
 // /readyz, which is 503 until it has looked at each of them, and the page. All but the probes are for those whom a lets in.
 func Serve(s Service, a Access) http.Handler {
 	mux := http.NewServeMux()
@@ -24,6 +25,7 @@ func Serve(s Service, a Access) http.Handler {
 		mux.HandleFunc(path, methods.answer)
 	}
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, s.Status()) })
+	mux.Handle("GET /metrics", metrics(s))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, a, allFailing(s.Status().Clusters)) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, a, notReady(s.Status().Clusters)) })
 	if s.Page != nil {

@@ -173,7 +173,7 @@ type serving struct {
 // run serves until ctx ends, and until what was begun has ended.
 func (s *serving) run(ctx context.Context, door server.Door) error {
 	if door.Address != "" {
-		stop, err := server.Listen(door, server.Service{Scheduler: s.service, Status: s.status, By: identity()}, s.report)
+		stop, err := server.Listen(door, server.Service{Scheduler: s.service, Status: s.status, Version: version(), By: identity()}, s.report)
 		if err != nil {
 			return usagef("--listen: %w", err)
 		}

@@ -1,0 +1,215 @@
+package server
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+)
+
+// metrics serves what s says of itself for Prometheus; docs/metrics.md describes each. One that is wrong costs that one.
+func metrics(s Service) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(serviceCollector{s})
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
+
+// serviceCollector reads the status when it is asked: the numbers are of that moment. What is not known is absent.
+type serviceCollector struct{ Service }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("etcd_dr_"+name, help, labels, nil)
+}
+
+// ofStanding is a number of one cluster in one repository; it is not there if ok is false.
+type ofStanding struct {
+	desc  *prometheus.Desc
+	value func(scheduler.Standing) (v float64, ok bool)
+}
+
+func standing(name, help string, value func(scheduler.Standing) (float64, bool)) ofStanding {
+	return ofStanding{describe(name, help, "cluster", "repository"), value}
+}
+
+func moment(at time.Time) (float64, bool) { return float64(at.UnixMilli()) / 1000, !at.IsZero() }
+
+func ofGood(s scheduler.Standing, value func(scheduler.Good) float64) (float64, bool) {
+	if s.Good == nil {
+		return 0, false
+	}
+	return value(*s.Good), true
+}
+
+var standingMetrics = []ofStanding{
+	standing("backup_last_success_timestamp_seconds", "When the newest good backup began.", func(s scheduler.Standing) (float64, bool) {
+		return ofGood(s, func(g scheduler.Good) float64 { at, _ := moment(g.Started); return at })
+	}),
+	standing("backup_due_timestamp_seconds", "When the backup after the newest good one is or was due.",
+		func(s scheduler.Standing) (float64, bool) { return moment(s.Due) }),
+	standing("backup_last_verified_timestamp_seconds", "When a backup last passed a verify or a drill.",
+		func(s scheduler.Standing) (float64, bool) { return moment(s.Verified) }),
+	standing("backup_last_size_bytes", "Size of the database in the newest good backup.", func(s scheduler.Standing) (float64, bool) {
+		return ofGood(s, func(g scheduler.Good) float64 { return float64(g.Size) })
+	}),
+	standing("backup_last_stored_bytes", "Size of the newest good backup as it is stored.", func(s scheduler.Standing) (float64, bool) {
+		return ofGood(s, func(g scheduler.Good) float64 { return float64(g.Stored) })
+	}),
+	standing("backups", "Backups that are kept, damaged ones too.",
+		func(s scheduler.Standing) (float64, bool) { return float64(s.Backups), !s.At.IsZero() }),
+	standing("backups_stored_bytes", "Size of all backups as they are stored.",
+		func(s scheduler.Standing) (float64, bool) { return float64(s.Bytes), !s.At.IsZero() }),
+	standing("drill_last_success_timestamp_seconds", "When a drill last passed.",
+		func(s scheduler.Standing) (float64, bool) { return moment(s.Drilled) }),
+	standing("drill_last_run_timestamp_seconds", "When the last drill was made, however it went.", func(s scheduler.Standing) (float64, bool) {
+		if s.Drill == nil {
+			return 0, false
+		}
+		return moment(s.Drill.Time)
+	}),
+	standing("drill_rto_seconds", "How long the last drill took until a server served; absent if none did.",
+		func(s scheduler.Standing) (float64, bool) {
+			if s.Drill == nil || s.Drill.Drill == nil {
+				return 0, false
+			}
+			return s.Drill.Drill.RTO, s.Drill.Drill.RTO > 0
+		}),
+	standing("recovery_window_start_timestamp_seconds", "The first moment of the newest recovery window.",
+		func(s scheduler.Standing) (float64, bool) {
+			if s.Window == nil {
+				return 0, false
+			}
+			return moment(s.Window.From.Time)
+		}),
+	standing("recovery_window_end_timestamp_seconds", "Its last moment.", func(s scheduler.Standing) (float64, bool) {
+		if s.Window == nil {
+			return 0, false
+		}
+		return moment(s.Window.To.Time)
+	}),
+	standing("log_gaps", "Gaps in the archived log.", func(s scheduler.Standing) (float64, bool) { return float64(s.Gaps), !s.At.IsZero() }),
+}
+
+var (
+	serviceRPO = describe("rpo_seconds",
+		"What would be lost now: seconds since the last moment of which it is known that all that was acknowledged is stored. Absent if nothing is known.",
+		"cluster")
+	jobsTotal       = describe("jobs_total", "Jobs that have ended, since the service was started.", "cluster", "job", "verdict")
+	jobRunning      = describe("job_running", "1 while the job runs.", "cluster", "job")
+	jobDuration     = describe("job_last_duration_seconds", "How long the last one took that has ended.", "cluster", "job")
+	conditionNow    = describe("condition", "1 for each condition that holds.", "cluster", "repository", "condition", "severity")
+	clusterStopped  = describe("cluster_suspended", "1 if nothing is started for the cluster.", "cluster")
+	clusterState    = describe("cluster_state", "1 for the state that the cluster is in.", "cluster", "state")
+	configRefused   = describe("config_refused", "1 if the configuration's file is wrong, so that an older one is in force.")
+	configLoaded    = describe("config_loaded_timestamp_seconds", "When the configuration that is in force was read.")
+	buildInfo       = describe("build_info", "1, with the version of dr.", "version")
+	serviceDescs    = []*prometheus.Desc{serviceRPO, jobsTotal, jobRunning, jobDuration, conditionNow, clusterStopped, clusterState, configRefused, configLoaded, buildInfo}
+	countedJobs     = []scheduler.Job{scheduler.JobBackup, scheduler.JobPrune, scheduler.JobDrill}
+	countedVerdicts = []scheduler.Verdict{scheduler.Succeeded, scheduler.Failed, scheduler.NotRun}
+)
+
+func (c serviceCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range serviceDescs {
+		to <- d
+	}
+	for _, m := range standingMetrics {
+		to <- m.desc
+	}
+	describeArchive(to)
+}
+
+func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
+	d, now := c.Status(), time.Now()
+	put := func(desc *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	put(buildInfo, 1, c.Version)
+	put(configRefused, one(d.Config.Refused != ""))
+	if at, ok := moment(d.Config.Since); ok {
+		put(configLoaded, at)
+	}
+	for _, s := range d.Clusters {
+		put(clusterState, 1, s.Cluster, string(s.State))
+		put(clusterStopped, one(s.Suspension != nil || s.State == scheduler.Suspended), s.Cluster)
+		if lost, ok := rpo(s, now); ok {
+			put(serviceRPO, lost.Seconds(), s.Cluster)
+		}
+		for _, standing := range s.Standings {
+			for _, m := range standingMetrics {
+				if v, ok := m.value(standing); ok {
+					put(m.desc, v, s.Cluster, standing.Repository)
+				}
+			}
+		}
+		collectConditions(s, put)
+		collectJobs(s, put, to)
+		if s.Archive != nil {
+			collectArchive(*s.Archive, now, to)
+		}
+	}
+}
+
+// one is a yes or no as Prometheus has it.
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// rpo is what this service's own archiving says or, where it does not archive, what the repositories hold: the newest moment
+// that the log or a good backup reaches.
+func rpo(s scheduler.Status, now time.Time) (time.Duration, bool) {
+	if s.Archive != nil && s.Archive.State != archive.Standby {
+		return s.Archive.RPO(now)
+	}
+	var newest time.Time
+	for _, standing := range s.Standings {
+		if w := standing.Window; w != nil && w.To.Time.After(newest) {
+			newest = w.To.Time
+		}
+		if g := standing.Good; g != nil && g.Started.After(newest) {
+			newest = g.Started
+		}
+	}
+	return max(0, now.Sub(newest)), !newest.IsZero()
+}
+
+// collectConditions counts one that is there twice once: two of one metric with the same labels would spoil all of them.
+func collectConditions(s scheduler.Status, put func(*prometheus.Desc, float64, ...string)) {
+	type key struct{ repository, name, severity string }
+	seen := map[key]bool{}
+	for _, c := range s.Conditions {
+		k := key{c.Repository, string(c.Name), string(c.Severity)}
+		if !seen[k] {
+			put(conditionNow, 1, s.Cluster, k.repository, k.name, k.severity)
+		}
+		seen[k] = true
+	}
+}
+
+func collectJobs(s scheduler.Status, put func(*prometheus.Desc, float64, ...string), to chan<- prometheus.Metric) {
+	for _, job := range countedJobs {
+		running, last := false, scheduler.Outcome{}
+		for _, o := range s.Jobs {
+			if o.Job != job {
+				continue
+			}
+			running = running || o.Ended.IsZero()
+			if o.Ended.After(last.Ended) {
+				last = o
+			}
+		}
+		put(jobRunning, one(running), s.Cluster, string(job))
+		if !last.Ended.IsZero() {
+			put(jobDuration, last.Ended.Sub(last.Began).Seconds(), s.Cluster, string(job))
+		}
+		for _, v := range countedVerdicts {
+			n := float64(s.Counted(job, v))
+			to <- prometheus.MustNewConstMetric(jobsTotal, prometheus.CounterValue, n, s.Cluster, string(job), string(v))
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/api/server"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// fullStatus is a status in which everything is known.
+func fullStatus() document.ServeStatus {
+	at := time.Unix(1000, 0)
+	agent := agentStatus()
+	return document.ServeStatus{
+		Config: document.ServeConfig{Since: at, Refused: "no"},
+		Clusters: []scheduler.Status{{
+			Cluster: "prod", State: scheduler.Running, Archive: &agent, Suspension: &scheduler.Suspension{},
+			Jobs: []scheduler.Outcome{
+				{Job: scheduler.JobBackup, Began: at},
+				{Job: scheduler.JobPrune, Began: at, Ended: at.Add(3 * time.Second), Repository: "main"},
+				{Job: scheduler.JobPrune, Began: at, Ended: at.Add(2 * time.Second), Repository: "offsite"},
+			},
+			Counts: []scheduler.Count{{Job: scheduler.JobBackup, Verdict: scheduler.Failed, N: 7}},
+			Standings: []scheduler.Standing{{
+				Repository: "main", At: at, Backups: 9, Bytes: 9000, Due: at.Add(time.Minute), Verified: at.Add(2 * time.Minute), Drilled: at.Add(3 * time.Minute), Gaps: 2,
+				Good:   &scheduler.Good{Last: scheduler.Last{Started: at.Add(500 * time.Millisecond)}, Size: 500, Stored: 50},
+				Drill:  &repository.Proof{Time: at.Add(4 * time.Minute), Drill: &repository.Drill{RTO: 2.5}},
+				Window: &repository.Window{From: repository.Point{Time: at.Add(5 * time.Minute)}, To: repository.Point{Time: at.Add(6 * time.Minute)}},
+			}},
+			Conditions: []condition.Condition{
+				{Name: condition.LogGap, Severity: condition.Critical, Repository: "main"},
+				{Name: condition.NoQuorum, Severity: condition.Critical}, {Name: condition.NoQuorum, Severity: condition.Critical, Message: "twice"},
+			},
+		}},
+	}
+}
+
+// scrape reads /metrics as Prometheus does: each value by its name and labels.
+func scrape(t *testing.T, d document.ServeStatus) (values map[string]float64, families map[string]*dto.MetricFamily) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h := server.Serve(server.Service{Version: "v1", Status: func() document.ServeStatus { return d }}, server.Access{})
+	if h.ServeHTTP(w, request(http.MethodGet, "/metrics", "")); w.Code != http.StatusOK {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	text := w.Body.String()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("Prometheus cannot read it: %v\n%s", err, text)
+	}
+	if problems, err := promlint.New(strings.NewReader(text)).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+	values = map[string]float64{}
+	for name, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			values[strings.TrimPrefix(name, "etcd_dr_")+fmt.Sprint(labels)] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return values, families
+}
+
+func TestServiceMetrics(t *testing.T) {
+	values, _ := scrape(t, fullStatus())
+	const main = "[cluster=prod repository=main]"
+	for name, want := range map[string]float64{
+		"backup_last_success_timestamp_seconds" + main: 1000.5, "backup_due_timestamp_seconds" + main: 1060, "backups" + main: 9,
+		"backup_last_verified_timestamp_seconds" + main: 1120, "backup_last_size_bytes" + main: 500, "backup_last_stored_bytes" + main: 50,
+		"backups_stored_bytes" + main: 9000, "drill_last_success_timestamp_seconds" + main: 1180, "drill_last_run_timestamp_seconds" + main: 1240,
+		"drill_rto_seconds" + main: 2.5, "recovery_window_start_timestamp_seconds" + main: 1300, "recovery_window_end_timestamp_seconds" + main: 1360,
+		"log_gaps" + main:                   2,
+		"archive_spool_bytes[cluster=prod]": 4096, "archive_working[cluster=prod]": 1,
+		"jobs_total[cluster=prod job=backup verdict=failed]": 7, "jobs_total[cluster=prod job=drill verdict=not run]": 0,
+		"job_running[cluster=prod job=backup]": 1, "job_running[cluster=prod job=prune]": 0, "job_last_duration_seconds[cluster=prod job=prune]": 3,
+		"condition[cluster=prod condition=LogGap repository=main severity=critical]": 1,
+		"condition[cluster=prod condition=NoQuorum repository= severity=critical]":   1,
+		"cluster_suspended[cluster=prod]":                                            1, "cluster_state[cluster=prod state=running]": 1,
+		"config_refused[]": 1, "config_loaded_timestamp_seconds[]": 1000, "build_info[version=v1]": 1,
+	} {
+		if got, ok := values[name]; !ok || got != want {
+			t.Errorf("%s is %v, %v, want %v", name, got, ok, want)
+		}
+	}
+	if got := values["rpo_seconds[cluster=prod]"]; got < 3600 || got > 7200 {
+		t.Errorf("the agent's RPO is an hour, not %v s", got)
+	}
+}
+
+// What is not known is absent: a zero would be a time in 1970, or a database of no size.
+func TestMetricsOfWhatIsNotKnown(t *testing.T) {
+	values, _ := scrape(t, document.ServeStatus{Clusters: []scheduler.Status{{
+		Cluster: "prod", State: scheduler.Starting, Standings: []scheduler.Standing{{Repository: "main", Problem: "away"}},
+	}}})
+	for name := range values {
+		if strings.Contains(name, "repository") || strings.Contains(name, "timestamp") || strings.Contains(name, "rpo") || strings.Contains(name, "duration") {
+			t.Errorf("there is %s", name)
+		}
+	}
+}
+
+// Without an agent of its own a service counts from the newest moment that is stored, by whomever.
+func TestServiceRPO(t *testing.T) {
+	now := time.Now()
+	good := func(ago time.Duration) *scheduler.Good {
+		return &scheduler.Good{Last: scheduler.Last{Started: now.Add(-ago)}}
+	}
+	window := func(ago time.Duration) *repository.Window {
+		return &repository.Window{To: repository.Point{Time: now.Add(-ago)}}
+	}
+	standby, unknown := agentStatus(), agentStatus()
+	standby.State, unknown.ConfirmedAt = archive.Standby, time.Time{}
+	for name, test := range map[string]struct {
+		status scheduler.Status
+		want   time.Duration // below 0: there is none
+	}{
+		"a backup":   {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}, {Good: good(3 * time.Hour)}}}, 2 * time.Hour},
+		"a log":      {scheduler.Status{Standings: []scheduler.Standing{{Good: good(4 * time.Hour), Window: window(time.Hour)}}}, time.Hour},
+		"an old log": {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(9 * time.Hour)}}}, 2 * time.Hour},
+		"standby":    {scheduler.Status{Archive: &standby, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
+		"unknown":    {scheduler.Status{Archive: &unknown, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, -1},
+		"nothing":    {scheduler.Status{}, -1},
+	} {
+		test.status.Cluster = "prod"
+		values, _ := scrape(t, document.ServeStatus{Clusters: []scheduler.Status{test.status}})
+		got, ok := values["rpo_seconds[cluster=prod]"]
+		if ok != (test.want >= 0) || ok && (got < test.want.Seconds() || got > test.want.Seconds()+1800) {
+			t.Errorf("%s: %v s, %v, want %s", name, got, ok, test.want)
+		}
+	}
+}
+
+// Each metric is described in docs/metrics.md, and nothing else is.
+func TestMetricsAreDescribed(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described, served []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(etcd_dr_[a-z_]+)").FindAllStringSubmatch(string(text), -1) {
+		described = append(described, m[1])
+	}
+	_, families := scrape(t, fullStatus())
+	for name := range families {
+		served = append(served, name)
+	}
+	slices.Sort(described)
+	slices.Sort(served)
+	if !slices.Equal(described, served) {
+		t.Errorf("docs/metrics.md describes\n%v\nserved are\n%v", described, served)
+	}
+}
