@@ -39,9 +39,6 @@ func newGuard(a Access, inner http.Handler) *guard {
 	}
 }
 
-// probes are asked by what starts and stops services: without a login, however busy the service is.
-var probes = map[string]bool{"/healthz": true, "/readyz": true}
-
 // ServeHTTP refuses first what costs least to refuse.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
@@ -53,7 +50,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, &failure{http.StatusForbidden, "this is not how this service is called", "use http://127.0.0.1 or http://localhost"})
 		return
 	}
-	if probes[r.URL.Path] {
+	if isProbe(r.URL.Path) {
 		g.inner.ServeHTTP(w, r)
 		return
 	}

@@ -2,6 +2,8 @@ package server
 
 import (
 	"crypto/rand"
+	_ "embed"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -21,6 +23,11 @@ type api struct {
 	catalogs *catalogs
 }
 
+// openAPI describes all that is served; the tests write it from the routes, and hold it against what is answered.
+//
+//go:embed openapi.json
+var openAPI []byte
+
 func newAPI(s Service) *api { return &api{s, newCatalogs(s.Scheduler)} }
 
 const (
@@ -34,10 +41,10 @@ var inRepository = parameter{"repository", "string", repositoryMeaning}
 
 func (a *api) routes() []route {
 	get := func(path, summary string, document any, do func(*http.Request) (any, error), query ...parameter) route {
-		return route{http.MethodGet, path, summary, query, nil, http.StatusOK, document, do}
+		return route{method: http.MethodGet, path: path, summary: summary, query: query, status: http.StatusOK, document: document, do: do}
 	}
-	post := func(path, summary string, body, document any, do func(*http.Request) (any, error), query ...parameter) route {
-		return route{http.MethodPost, path, summary, query, body, http.StatusOK, document, do}
+	post := func(path, summary string, status int, body, document any, do func(*http.Request) (any, error), query ...parameter) route {
+		return route{method: http.MethodPost, path: path, summary: summary, query: query, body: body, status: status, document: document, do: do}
 	}
 	return []route{
 		get(root+"/clusters", "All clusters, the worst first, and which configuration is in force.", document.ServeStatus{}, a.clusters),
@@ -53,14 +60,16 @@ func (a *api) routes() []route {
 			parameter{"backup", "string", "this backup alone, by its id, or latest"},
 			parameter{"best", "boolean", "the nearest point before, if the target cannot be reached"}),
 		get(root+"/jobs", "What runs, what waits, and how the last jobs of all clusters went.", document.Jobs{}, a.jobs),
-		{
-			http.MethodPost, ofCluster + "/trigger", "Start a job now: dr trigger. How it goes is in the cluster's jobs.", nil, order{},
-			http.StatusAccepted, document.Ordered{}, a.trigger,
-		},
-		post(ofCluster+"/suspend", "Start nothing more for the cluster, in all services, until it is resumed.", because{}, scheduler.Status{}, a.suspend),
-		post(ofCluster+"/resume", "Start again what is due; what was missed is caught up once.", struct{}{}, scheduler.Status{}, a.resume),
-		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", because{}, document.Pins{}, a.pin, inRepository),
-		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", struct{}{}, document.Pins{}, a.unpin, inRepository),
+		post(ofCluster+"/trigger", "Start a job now: dr trigger. How it goes is in the cluster's jobs.", http.StatusAccepted,
+			order{}, document.Ordered{}, a.trigger),
+		post(ofCluster+"/suspend", "Start nothing more for the cluster, in all services, until it is resumed.", http.StatusOK,
+			because{}, scheduler.Status{}, a.suspend),
+		post(ofCluster+"/resume", "Start again what is due; what was missed is caught up once.", http.StatusOK, nothing{}, scheduler.Status{}, a.resume),
+		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", http.StatusOK, because{}, document.Pins{}, a.pin, inRepository),
+		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", http.StatusOK, nothing{}, document.Pins{}, a.unpin, inRepository),
+		get(root+"/openapi.json", "This document.", json.RawMessage{}, func(*http.Request) (any, error) { return json.RawMessage(openAPI), nil }),
+		get("/status", "All clusters by name, and which configuration is in force.", document.ServeStatus{},
+			func(*http.Request) (any, error) { return a.Status(), nil }),
 	}
 }
 

@@ -24,6 +24,7 @@ type route struct {
 	status       int // of an answer that is no failure
 	document     any // the answer, its zero value
 	do           func(*http.Request) (any, error)
+	plain        http.Handler // instead of do: answers in plain text
 }
 
 // parameter is a part of the query.
@@ -54,6 +55,10 @@ func (m methods) answer(w http.ResponseWriter, r *http.Request) {
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		refuse(w, fail(http.StatusMethodNotAllowed, "%s takes no %s", r.URL.Path, r.Method))
+		return
+	}
+	if m[i].plain != nil {
+		m[i].plain.ServeHTTP(w, r)
 		return
 	}
 	result, err := m[i].do(r)

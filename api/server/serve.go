@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 
@@ -21,13 +22,9 @@ type Service struct {
 // /readyz, which is 503 until it has looked at each of them, and the page. All but the probes are for those whom a lets in.
 func Serve(s Service, a Access) http.Handler {
 	mux := http.NewServeMux()
-	for path, methods := range byPath(newAPI(s).routes()) {
+	for path, methods := range byPath(slices.Concat(newAPI(s).routes(), probes(s, a))) {
 		mux.HandleFunc(path, methods.answer)
 	}
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, s.Status()) })
-	mux.Handle("GET /metrics", metrics(s))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, a, allFailing(s.Status().Clusters)) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, a, notReady(s.Status().Clusters)) })
 	if s.Page != nil {
 		mux.Handle("GET /{$}", s.Page)
 		mux.Handle("GET /assets/", s.Page)
@@ -38,18 +35,34 @@ func Serve(s Service, a Access) http.Handler {
 	return newGuard(a, mux)
 }
 
+// probes are what machines ask for. Those that start and stop services need no login: see isProbe.
+func probes(s Service, a Access) []route {
+	get := func(path, summary string, h http.Handler) route {
+		return route{method: http.MethodGet, path: path, summary: summary, status: http.StatusOK, plain: h}
+	}
+	ask := func(problem func([]scheduler.Status) string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, a, problem(s.Status().Clusters)) })
+	}
+	return []route{
+		get("/metrics", "Metrics, for Prometheus.", metrics(s)),
+		get("/healthz", "503 while the service can do nothing for any of its clusters. It needs no login.", ask(allFailing)),
+		get("/readyz", "503 until the service has looked at each of its clusters. It needs no login.", ask(notReady)),
+	}
+}
+
+// isProbe: what starts and stops services asks without a login, and however busy the service is.
+func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" }
+
 // say answers a probe. Where others could ask it does not tell them which cluster has which problem.
 func say(w http.ResponseWriter, a Access, problem string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	switch {
-	case problem == "":
-		problem = "ok"
-	case !a.open():
-		problem = "not well: /status says more to those who may read"
-		fallthrough
-	default:
+	if problem != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
+	if problem != "" && !a.open() {
+		problem = "not well: /status says more to those who may read"
+	}
+	problem = cmp.Or(problem, "ok")
 	_, _ = w.Write([]byte(problem + "\n")) // whoever asked is gone
 }
 

@@ -61,6 +61,9 @@ func reason(r *http.Request) (string, error) {
 	return reasonOf(sent.Reason)
 }
 
+// nothing is what is sent where nothing is to be said.
+type nothing struct{}
+
 // order is what is sent to start a job.
 type order struct {
 	Job    scheduler.Job `json:"job,omitempty"` // backup, prune or drill; backup if it is not given
@@ -96,7 +99,7 @@ func (a *api) suspend(r *http.Request) (any, error) {
 }
 
 func (a *api) resume(r *http.Request) (any, error) {
-	if _, err := body[struct{}](r); err != nil {
+	if _, err := body[nothing](r); err != nil {
 		return nil, err
 	}
 	if err := a.Scheduler.Resume(r.Context(), r.PathValue("cluster"), a.by(r)); err != nil {
@@ -128,7 +131,7 @@ func (a *api) pin(r *http.Request) (any, error) {
 }
 
 func (a *api) unpin(r *http.Request) (any, error) {
-	if _, err := body[struct{}](r); err != nil {
+	if _, err := body[nothing](r); err != nil {
 		return nil, err
 	}
 	place, c, b, err := a.toPin(r)
