@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // site is a running service in a bubble of time, and what it serves. It begins on 2000-01-01, 00:00 UTC.
 type site struct {
-	t       *testing.T
+	t       testing.TB
 	store   *storagetest.Faults
 	cluster *repository.Cluster // prod's part of main
 	service *scheduler.Service
@@ -64,7 +64,7 @@ func inSite(t *testing.T, change func(*server.Service), test func(t *testing.T, 
 	})
 }
 
-func config(t *testing.T) scheduler.Config {
+func config(t testing.TB) scheduler.Config {
 	t.Helper()
 	daily, err := scheduler.ParseSchedule("0 12 * * *", time.UTC, 0, "")
 	if err != nil {
@@ -80,7 +80,7 @@ func config(t *testing.T) scheduler.Config {
 	}}
 }
 
-func newSite(t *testing.T, change func(*server.Service)) *site {
+func newSite(t testing.TB, change func(*server.Service)) *site {
 	t.Helper()
 	s := &site{t: t, store: storagetest.Faulty(mem.New())}
 	offsite := mem.New()

@@ -48,7 +48,7 @@ Exit codes: 0 done; 1 network, store or etcd failed; 2 the command line cannot b
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w", err) })
 	root.AddCommand(a.backup(), a.list(), a.show(), a.fetch(), a.verify(), a.drill(), a.restore(), a.archive(), a.copy(), a.prune(), a.pin(), a.unpin(),
-		a.search(), a.extract(), a.diff(), a.check(), a.serve(), a.suspend(), a.resume(), a.status(), a.config(), a.keygen(), a.demo(), a.version(), a.child())
+		a.search(), a.extract(), a.diff(), a.check(), a.serve(), a.trigger(), a.suspend(), a.resume(), a.status(), a.config(), a.keygen(), a.demo(), a.version(), a.child())
 	root.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true})
 	a.complete(root)
 	return root

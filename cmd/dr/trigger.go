@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+)
+
+// serviceFlags say where a dr serve is, and who asks.
+type serviceFlags struct {
+	server, tokenFile, cacert, cert, key string
+}
+
+func (a *app) trigger() *cobra.Command {
+	var f serviceFlags
+	var job, reason string
+	cmd := &cobra.Command{
+		Use:   "trigger",
+		Short: "Have a dr serve start a job now",
+		Long: `trigger asks a dr serve to take a backup, to prune or to drill, and does not wait for it: dr status, or the service's page,
+tells how it went. It counts on the same leases and limits as what is due by the schedule.`,
+		Example: `  dr trigger --cluster prod --reason "before the upgrade to 3.7"
+  dr trigger --cluster prod --job drill --server https://dr.example.com:2391 --token-file token --cacert ca.crt`,
+		Args: noArgs,
+	}
+	a.clusterFlag(cmd)
+	cmd.Flags().StringVar(&job, "job", "backup", "backup, prune or drill")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at it later; a backup keeps it as its label trigger")
+	f.add(cmd, a.getenv)
+	a.outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if a.cluster == "" {
+			return usagef("no cluster: name it with --cluster or DR_CLUSTER")
+		}
+		var ordered document.Ordered
+		path := "/api/v1/clusters/" + url.PathEscape(a.cluster) + "/trigger"
+		if err := f.post(cmd.Context(), path, map[string]string{"job": job, "reason": reason}, &ordered); err != nil {
+			return err
+		}
+		if a.output == "json" {
+			return a.document(ordered)
+		}
+		a.printf("%s of cluster %s is ordered: %s\n", ordered.Job, ordered.Cluster, ordered.Reason)
+		return nil
+	}
+	return cmd
+}
+
+func (f *serviceFlags) add(cmd *cobra.Command, getenv func(string) string) {
+	flags := cmd.Flags()
+	server := getenv("DR_SERVER")
+	if server == "" {
+		server = "http://127.0.0.1:2391"
+	}
+	flags.StringVar(&f.server, "server", server, "where dr serve listens (DR_SERVER)")
+	flags.StringVar(&f.tokenFile, "token-file", getenv("DR_TOKEN_FILE"), "file with a token that may operate (DR_TOKEN_FILE)")
+	flags.StringVar(&f.cacert, "cacert", "", "authority of the service's certificate (default: the system's)")
+	flags.StringVar(&f.cert, "cert", "", "client certificate that may operate")
+	flags.StringVar(&f.key, "key", "", "its key")
+}
+
+// serviceWait bounds an order: the service answers as soon as it is taken down.
+const serviceWait = 30 * time.Second
+
+// post sends v as JSON, and reads what is answered.
+func (f *serviceFlags) post(ctx context.Context, path string, v, answer any) error {
+	base, client, err := f.client()
+	if err != nil {
+		return err
+	}
+	sent, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, serviceWait)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base.JoinPath(path).String(), bytes.NewReader(sent))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if f.tokenFile != "" {
+		token, err := secretFile(f.tokenFile)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return fmt.Errorf("ask dr serve: %w: --server says where it listens", err)
+	}
+	defer response.Body.Close()
+	return readAnswer(base, response, answer)
+}
+
+// maxAnswer bounds what is believed to come from a dr serve, in bytes.
+const maxAnswer = 1 << 20
+
+func readAnswer(base *url.URL, response *http.Response, answer any) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("dr serve at %s: %w", base, err)
+	}
+	if response.StatusCode >= http.StatusOK && response.StatusCode < http.StatusMultipleChoices {
+		if err = json.Unmarshal(body, answer); err != nil {
+			return fmt.Errorf("dr serve at %s: what it answers is not JSON: is it a dr serve? %w", base, err)
+		}
+		return nil
+	}
+	var problem document.Problem
+	if json.Unmarshal(body, &problem) != nil || problem.Message == "" {
+		return fmt.Errorf("what is at %s answers %s: is it a dr serve?", base, response.Status)
+	}
+	if problem.Cure != "" {
+		problem.Message += ": " + problem.Cure
+	}
+	return fmt.Errorf("dr serve at %s: %s", base, problem.Message)
+}
+
+// client goes where the flags say and nowhere else: a token is not for whoever it would be led to.
+func (f *serviceFlags) client() (*url.URL, *http.Client, error) {
+	base, err := url.Parse(f.server)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
+		return nil, nil, usagef("--server: use a form like https://host:2391")
+	}
+	if base.Scheme == "http" && f.tokenFile != "" && !isLoopback(base.Hostname()) {
+		return nil, nil, usagef("--server %s: a token is not sent over a plain connection: use https", base)
+	}
+	secure, err := f.tls()
+	if err != nil {
+		return nil, nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = secure
+	return base, &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+func (f *serviceFlags) tls() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.cacert != "" {
+		pem, err := os.ReadFile(f.cacert)
+		if err != nil {
+			return nil, usagef("--cacert: %w", err)
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usagef("--cacert %s: there is no certificate in PEM in it", f.cacert)
+		}
+	}
+	if f.cert != "" || f.key != "" {
+		cert, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, usagef("--cert and --key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	return c, nil
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
