@@ -31,7 +31,7 @@ type Door struct {
 // Listen answers for s at d until stop is called. Errors match ErrListen.
 func Listen(d Door, s Service, report storage.Report) (stop func(), err error) {
 	if d.ClientCA != "" && d.Cert == "" {
-		return nil, fmt.Errorf("%w: client certificates need TLS: name a certificate and its key", ErrListen)
+		return nil, fmt.Errorf("%w: client certificates need TLS: name a certificate and its key (--tls-cert, --tls-key)", ErrListen)
 	}
 	access, err := NewAccess(d.Tokens, d.ClientCA != "", report)
 	if err != nil {
@@ -59,10 +59,10 @@ func mayListen(at net.Addr, secure bool, a Access) error {
 	case ok && tcp.IP.IsLoopback():
 		return nil
 	case !secure:
-		return fmt.Errorf("%w at %s: it can be reached from elsewhere, and nobody could tell it from an impostor: name a certificate and its key",
+		return fmt.Errorf("%w at %s: it can be reached from elsewhere, and nobody could tell it from an impostor: name a certificate and its key (--tls-cert, --tls-key)",
 			ErrListen, at)
 	case a.open():
-		return fmt.Errorf("%w at %s: it can be reached from elsewhere, by anybody: name a file of tokens, or the clients' authority", ErrListen, at)
+		return fmt.Errorf("%w at %s: it can be reached from elsewhere, by anybody: name a file of tokens (--tokens-file), or the clients' authority (--client-ca)", ErrListen, at)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func (a *app) runArchive(ctx context.Context, config archive.Config, c *reposito
 	config.Snapshot = snapshotOf(config, c, report)
 	var status atomic.Pointer[archive.Status]
 	status.Store(&archive.Status{State: archive.Starting, Cluster: c.Name()})
-	stop, err := serveStatus("archive", listen, server.Archive(func() archive.Status { return *status.Load() }), report)
+	stop, err := serveStatus(listen, server.Archive(func() archive.Status { return *status.Load() }), report)
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 	}
 }
 
-// serveStatus answers at address until stop is called, and tells of it as stage.
-func serveStatus(stage, address string, handler http.Handler, report storage.Report) (stop func(), err error) {
+// serveStatus answers at address until stop is called.
+func serveStatus(address string, handler http.Handler, report storage.Report) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -149,11 +149,11 @@ func serveStatus(stage, address string, handler http.Handler, report storage.Rep
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(listener) }()
-	report.Say(storage.Event{Stage: stage, Level: storage.Note, Message: fmt.Sprintf("status at http://%s/status", listener.Addr())})
+	report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: fmt.Sprintf("status at http://%s/status", listener.Addr())})
 	return func() {
 		s.Close()
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			report.Say(storage.Event{Stage: stage, Level: storage.Warning, Message: fmt.Sprintf("the status page ended: %v", err)})
+			report.Say(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf("the status page ended: %v", err)})
 		}
 	}, nil
 }

@@ -43,7 +43,7 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 (--tls-cert, --tls-key), and a token (--tokens-file) or a client certificate (--client-ca). Nothing is restored over the network.`,
 		Example: `  dr serve --config /etc/etcd-dr/dr.yaml
   dr serve --config /etc/etcd-dr/dr.yaml --listen :2391 --tls-cert tls.crt --tls-key tls.key --tokens-file tokens`,
-		Args:    noArgs,
+		Args: noArgs,
 	}
 	a.configFlag(cmd, &path)
 	cmd.Flags().StringVar(&door.Address, "listen", "127.0.0.1:2391", "address for the API, /metrics and /healthz; empty: none")
