@@ -59,10 +59,11 @@ func mayListen(at net.Addr, secure bool, a Access) error {
 	case ok && tcp.IP.IsLoopback():
 		return nil
 	case !secure:
-		return fmt.Errorf("%w at %s: it can be reached from elsewhere, and nobody could tell it from an impostor: name a certificate and its key (--tls-cert, --tls-key)",
-			ErrListen, at)
+		return fmt.Errorf("%w at %s: it can be reached from elsewhere, and nobody could tell it from an impostor: "+
+			"name a certificate and its key (--tls-cert, --tls-key)", ErrListen, at)
 	case a.open():
-		return fmt.Errorf("%w at %s: it can be reached from elsewhere, by anybody: name a file of tokens (--tokens-file), or the clients' authority (--client-ca)", ErrListen, at)
+		return fmt.Errorf("%w at %s: it can be reached from elsewhere, by anybody: "+
+			"name a file of tokens (--tokens-file), or the clients' authority (--client-ca)", ErrListen, at)
 	}
 	return nil
 }

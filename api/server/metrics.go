@@ -97,16 +97,18 @@ var (
 	serviceRPO = describe("rpo_seconds",
 		"What would be lost now: seconds since the last moment of which it is known that all that was acknowledged is stored. Absent if nothing is known.",
 		"cluster")
-	jobsTotal       = describe("jobs_total", "Jobs that have ended, since the service was started.", "cluster", "job", "verdict")
-	jobRunning      = describe("job_running", "1 while the job runs.", "cluster", "job")
-	jobDuration     = describe("job_last_duration_seconds", "How long the last one took that has ended.", "cluster", "job")
-	conditionNow    = describe("condition", "1 for each condition that holds.", "cluster", "repository", "condition", "severity")
-	clusterStopped  = describe("cluster_suspended", "1 if nothing is started for the cluster.", "cluster")
-	clusterState    = describe("cluster_state", "1 for the state that the cluster is in.", "cluster", "state")
-	configRefused   = describe("config_refused", "1 if the configuration's file is wrong, so that an older one is in force.")
-	configLoaded    = describe("config_loaded_timestamp_seconds", "When the configuration that is in force was read.")
-	buildInfo       = describe("build_info", "1, with the version of dr.", "version")
-	serviceDescs    = []*prometheus.Desc{serviceRPO, jobsTotal, jobRunning, jobDuration, conditionNow, clusterStopped, clusterState, configRefused, configLoaded, buildInfo}
+	jobsTotal      = describe("jobs_total", "Jobs that have ended, since the service was started.", "cluster", "job", "verdict")
+	jobRunning     = describe("job_running", "1 while the job runs.", "cluster", "job")
+	jobDuration    = describe("job_last_duration_seconds", "How long the last one took that has ended.", "cluster", "job")
+	conditionNow   = describe("condition", "1 for each condition that holds.", "cluster", "repository", "condition", "severity")
+	clusterStopped = describe("cluster_suspended", "1 if nothing is started for the cluster.", "cluster")
+	clusterState   = describe("cluster_state", "1 for the state that the cluster is in.", "cluster", "state")
+	configRefused  = describe("config_refused", "1 if the configuration's file is wrong, so that an older one is in force.")
+	configLoaded   = describe("config_loaded_timestamp_seconds", "When the configuration that is in force was read.")
+	buildInfo      = describe("build_info", "1, with the version of dr.", "version")
+	serviceDescs   = []*prometheus.Desc{
+		serviceRPO, jobsTotal, jobRunning, jobDuration, conditionNow, clusterStopped, clusterState, configRefused, configLoaded, buildInfo,
+	}
 	countedJobs     = []scheduler.Job{scheduler.JobBackup, scheduler.JobPrune, scheduler.JobDrill}
 	countedVerdicts = []scheduler.Verdict{scheduler.Succeeded, scheduler.Failed, scheduler.NotRun}
 )
@@ -144,7 +146,9 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 				}
 			}
 		}
-		collectConditions(s, put)
+		for _, held := range s.Conditions {
+			put(conditionNow, 1, s.Cluster, held.Repository, string(held.Name), string(held.Severity))
+		}
 		collectJobs(s, put, to)
 		if s.Archive != nil {
 			collectArchive(*s.Archive, now, to)
@@ -176,19 +180,6 @@ func rpo(s scheduler.Status, now time.Time) (time.Duration, bool) {
 		}
 	}
 	return max(0, now.Sub(newest)), !newest.IsZero()
-}
-
-// collectConditions counts one that is there twice once: two of one metric with the same labels would spoil all of them.
-func collectConditions(s scheduler.Status, put func(*prometheus.Desc, float64, ...string)) {
-	type key struct{ repository, name, severity string }
-	seen := map[key]bool{}
-	for _, c := range s.Conditions {
-		k := key{c.Repository, string(c.Name), string(c.Severity)}
-		if !seen[k] {
-			put(conditionNow, 1, s.Cluster, k.repository, k.name, k.severity)
-		}
-		seen[k] = true
-	}
 }
 
 func collectJobs(s scheduler.Status, put func(*prometheus.Desc, float64, ...string), to chan<- prometheus.Metric) {
