@@ -122,7 +122,10 @@ func answerAt(listener net.Listener, secure *tls.Config, handler http.Handler, r
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- serve() }()
-	report.Say(storage.Event{Stage: "listen", Level: storage.Note, Message: fmt.Sprintf("the service is at %s://%s", scheme, listener.Addr())})
+	say := func(level storage.Level, format string, args ...any) {
+		report.Say(storage.Event{Stage: "listen", Level: level, Message: fmt.Sprintf(format, args...)})
+	}
+	say(storage.Note, "the service is at %s://%s", scheme, listener.Addr())
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopWait)
 		defer cancel()
@@ -130,7 +133,7 @@ func answerAt(listener net.Listener, secure *tls.Config, handler http.Handler, r
 			s.Close()
 		}
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			report.Say(storage.Event{Stage: "listen", Level: storage.Warning, Message: fmt.Sprintf("the service could not be reached any more: %v", err)})
+			say(storage.Warning, "the service could not be reached any more: %v", err)
 		}
 	}
 }

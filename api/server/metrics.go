@@ -95,7 +95,7 @@ var standingMetrics = []ofStanding{
 
 var (
 	serviceRPO = describe("rpo_seconds",
-		"What would be lost now: seconds since the last moment of which it is known that all that was acknowledged is stored. Absent if nothing is known.",
+		"What would be lost now: seconds since the last moment of which all acknowledged writes are known to be stored.",
 		"cluster")
 	jobsTotal      = describe("jobs_total", "Jobs that have ended, since the service was started.", "cluster", "job", "verdict")
 	jobRunning     = describe("job_running", "1 while the job runs.", "cluster", "job")

@@ -18,8 +18,9 @@ type Service struct {
 	Page      http.Handler                // at / and below /assets/; nil: there is none
 }
 
-// Serve answers for s: /api/v1 and /status as JSON, /metrics for Prometheus, /healthz, which is 503 while it can do nothing for any of its clusters,
-// /readyz, which is 503 until it has looked at each of them, and the page. All but the probes are for those whom a lets in.
+// Serve answers for s: /api/v1 and /status as JSON, /metrics for Prometheus, /healthz, which is 503 while it can do nothing
+// for any of its clusters, /readyz, which is 503 until it has looked at each of them, and the page. All but those two are for
+// whom a lets in.
 func Serve(s Service, a Access) http.Handler {
 	mux := http.NewServeMux()
 	for path, methods := range byPath(slices.Concat(newAPI(s).routes(), probes(s, a))) {
