@@ -16,7 +16,6 @@ import (
 const (
 	catalogsAtOnce = 4                // bounds connections and memory
 	catalogFor     = 10 * time.Second // how old an answer may be: a page that polls must not keep the store busy
-	catalogWait    = time.Minute      // for one
 )
 
 // catalogs reads what the repositories hold. Who asks for the same at once, or soon after, gets the same.
@@ -50,7 +49,7 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (scheduler.Re
 		return place, k.catalog, k.err
 	}
 	// Others wait for the first one's: that it is gone must not fail them.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catalogWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWait)
 	defer cancel()
 	loaded, err, _ := c.flights.Do(key, func() (any, error) {
 		k := keptCatalog{}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"mime"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ const (
 	burst       = 100      // of one that was quiet
 	maxAtOnce   = 64       // requests of all, but for probes
 	manyClients = 4096     // that are remembered
+	storeWait   = time.Minute
 )
 
 // guard lets through to inner what may pass: see Access.
@@ -75,8 +77,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeWait)
+	defer cancel()
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	g.inner.ServeHTTP(w, withVisitor(r, who))
+	g.inner.ServeHTTP(w, withVisitor(r.WithContext(ctx), who))
 }
 
 // check says who asks, if they may. A page elsewhere can make a browser send things, with all that it knows, but neither

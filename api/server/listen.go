@@ -104,7 +104,7 @@ func parseTLS(files [][]byte) (*tls.Config, error) {
 const (
 	headerWait = 5 * time.Second
 	readWait   = 15 * time.Second
-	answerWait = catalogWait + 30*time.Second
+	answerWait = storeWait + 30*time.Second
 	idleWait   = 2 * time.Minute
 	stopWait   = 5 * time.Second
 	maxHeader  = 16 << 10 // bytes

@@ -134,3 +134,18 @@ func TestCatalogsAreReadOnceInAWhile(t *testing.T) {
 		}
 	})
 }
+
+// A store that hangs holds nobody up for longer than a minute, or the places would soon be taken.
+func TestStoreThatHangs(t *testing.T) {
+	inSite(t, nil, func(t *testing.T, s *site) {
+		s.store.On(storage.VerbList).Always().Delay(24 * time.Hour)
+		for _, r := range []*http.Request{
+			request(http.MethodGet, prod+"/backups", ""), request(http.MethodPost, prod+"/backups/"+string(s.ids[0])+"/pin", "{}"),
+		} {
+			before := time.Now()
+			if w := s.do(r); w.Code != http.StatusBadGateway || time.Since(before) > time.Minute {
+				t.Errorf("%s: %d after %s: %s", r.URL, w.Code, time.Since(before), w.Body)
+			}
+		}
+	})
+}
