@@ -2,11 +2,14 @@ package server
 
 import (
 	"net/http"
+	"path"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 )
@@ -16,6 +19,32 @@ func metrics(s Service) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(serviceCollector{s})
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
+
+// Pruned is what the last pruning of a cluster in one repository made of its backups.
+type Pruned struct {
+	Cluster, Repository  string
+	Keep, Remove, Locked int // locked: they were to go, and stay until their date
+}
+
+// NewPruned counts d.
+func NewPruned(in string, d document.Prune) Pruned {
+	p := Pruned{Cluster: d.Cluster, Repository: in}
+	locked := map[string]bool{} // by folder, of which several objects may be
+	for _, l := range d.Locked {
+		locked[path.Base(path.Dir(l.Key))] = true
+	}
+	for _, b := range d.Backups {
+		switch {
+		case !b.Keep:
+			p.Remove++
+		case locked[string(b.ID)]:
+			p.Locked++
+		default:
+			p.Keep++
+		}
+	}
+	return p
 }
 
 // serviceCollector reads the status when it is asked: the numbers are of that moment. What is not known is absent.
@@ -97,17 +126,19 @@ var (
 	serviceRPO = describe("rpo_seconds",
 		"What would be lost now: seconds since the last moment of which all acknowledged writes are known to be stored.",
 		"cluster")
-	jobsTotal      = describe("jobs_total", "Jobs that have ended, since the service was started.", "cluster", "job", "verdict")
-	jobRunning     = describe("job_running", "1 while the job runs.", "cluster", "job")
-	jobDuration    = describe("job_last_duration_seconds", "How long the last one took that has ended.", "cluster", "job")
-	conditionNow   = describe("condition", "1 for each condition that holds.", "cluster", "repository", "condition", "severity")
+	jobsTotal        = describe("jobs_total", "Jobs that have ended, since the service was started.", "cluster", "job", "verdict")
+	jobRunning       = describe("job_running", "1 while the job runs.", "cluster", "job")
+	jobDuration      = describe("job_last_duration_seconds", "How long the last one took that has ended.", "cluster", "job")
+	conditionNow     = describe("condition", "1 for each condition that holds.", "cluster", "repository", "condition", "severity")
+	retentionDecided = describe("retention_decisions", "Backups, by what the last pruning decided of them.",
+		"cluster", "repository", "decision")
 	clusterStopped = describe("cluster_suspended", "1 if nothing is started for the cluster.", "cluster")
 	clusterState   = describe("cluster_state", "1 for the state that the cluster is in.", "cluster", "state")
 	configRefused  = describe("config_refused", "1 if the configuration's file is wrong, so that an older one is in force.")
 	configLoaded   = describe("config_loaded_timestamp_seconds", "When the configuration that is in force was read.")
 	buildInfo      = describe("build_info", "1, with the version of dr.", "version")
 	serviceDescs   = []*prometheus.Desc{
-		serviceRPO, jobsTotal, jobRunning, jobDuration, conditionNow, clusterStopped, clusterState, configRefused, configLoaded, buildInfo,
+		serviceRPO, jobsTotal, jobRunning, jobDuration, conditionNow, retentionDecided, clusterStopped, clusterState, configRefused, configLoaded, buildInfo,
 	}
 	countedJobs     = []scheduler.Job{scheduler.JobBackup, scheduler.JobPrune, scheduler.JobDrill}
 	countedVerdicts = []scheduler.Verdict{scheduler.Succeeded, scheduler.Failed, scheduler.NotRun}
@@ -133,6 +164,7 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	if at, ok := moment(d.Config.Since); ok {
 		put(configLoaded, at)
 	}
+	c.collectPruned(d.Clusters, put)
 	for _, s := range d.Clusters {
 		put(clusterState, 1, s.Cluster, string(s.State))
 		put(clusterStopped, one(s.Suspension != nil || s.State == scheduler.Suspended), s.Cluster)
@@ -152,6 +184,20 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 		collectJobs(s, put, to)
 		if s.Archive != nil {
 			collectArchive(*s.Archive, now, to)
+		}
+	}
+}
+
+// collectPruned leaves out clusters that are looked after no more.
+func (c serviceCollector) collectPruned(clusters []scheduler.Status, put func(*prometheus.Desc, float64, ...string)) {
+	if c.Pruned == nil {
+		return
+	}
+	for _, p := range c.Pruned() {
+		if slices.ContainsFunc(clusters, func(s scheduler.Status) bool { return s.Cluster == p.Cluster }) {
+			put(retentionDecided, float64(p.Keep), p.Cluster, p.Repository, "keep")
+			put(retentionDecided, float64(p.Remove), p.Cluster, p.Repository, "remove")
+			put(retentionDecided, float64(p.Locked), p.Cluster, p.Repository, "locked")
 		}
 	}
 }

@@ -52,11 +52,28 @@ func fullStatus() document.ServeStatus {
 	}
 }
 
+// pruned is what came of five backups of a cluster, of which one is locked and one cannot be used.
+func pruned(cluster string) server.Pruned {
+	folder := cluster + "/backups/20261121T092433Z-000000000000000"
+	return server.NewPruned("main", document.Prune{
+		Cluster: cluster,
+		Backups: []document.PrunedBackup{
+			{ID: "20261121T092433Z-0000000000000001", Keep: true}, {ID: "20261121T092433Z-0000000000000002", Keep: true},
+			{ID: "20261121T092433Z-0000000000000003", Keep: true}, {ID: "20261121T092433Z-0000000000000004"},
+		},
+		Locked:  []document.LockedObject{{Key: folder + "3/snapshot.db.zst"}, {Key: folder + "3/manifest.json"}, {Key: folder + "4/proof.json"}},
+		Damaged: []document.Damage{{ID: "20261121T092433Z-0000000000000005"}},
+	})
+}
+
 // scrape reads /metrics as Prometheus does: each value by its name and labels.
 func scrape(t *testing.T, d document.ServeStatus) (values map[string]float64, families map[string]*dto.MetricFamily) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h := server.Serve(server.Service{Version: "v1", Status: func() document.ServeStatus { return d }}, server.Access{})
+	h := server.Serve(server.Service{
+		Version: "v1", Status: func() document.ServeStatus { return d },
+		Pruned: func() []server.Pruned { return []server.Pruned{pruned("prod"), pruned("gone")} },
+	}, server.Access{})
 	if h.ServeHTTP(w, request(http.MethodGet, "/metrics", "")); w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
@@ -103,6 +120,11 @@ func TestServiceMetrics(t *testing.T) {
 			t.Errorf("%s is %v, %v, want %v", name, got, ok, want)
 		}
 	}
+	for name := range values {
+		if strings.Contains(name, "cluster=gone") {
+			t.Errorf("%s is of a cluster that is looked after no more", name)
+		}
+	}
 	if got := values["rpo_seconds[cluster=prod]"]; got < 3600 || got > 7200 {
 		t.Errorf("the agent's RPO is an hour, not %v s", got)
 	}
@@ -114,6 +136,9 @@ func TestMetricsOfWhatIsNotKnown(t *testing.T) {
 		Cluster: "prod", State: scheduler.Starting, Standings: []scheduler.Standing{{Repository: "main", Problem: "away"}},
 	}}})
 	for name := range values {
+		if strings.HasPrefix(name, "retention_decisions[cluster=prod ") {
+			continue
+		}
 		if strings.Contains(name, "repository") || strings.Contains(name, "timestamp") || strings.Contains(name, "rpo") || strings.Contains(name, "duration") {
 			t.Errorf("there is %s", name)
 		}

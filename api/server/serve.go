@@ -13,6 +13,7 @@ import (
 type Service struct {
 	Scheduler *scheduler.Service
 	Status    func() document.ServeStatus // the clusters by name
+	Pruned    func() []Pruned             // what the last prunings decided; nil: nobody knows
 	Version   string                      // of dr
 	By        string                      // host and version of dr, for what it writes
 	Page      http.Handler                // at / and below /assets/; nil: there is none

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -66,7 +68,8 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 		defer a.endBy(cmd.Context(), patience+cleanUp)()
 		report, done := a.progress()
 		defer done()
-		s := &serving{service: newService(report), path: path, getenv: a.getenv, first: c, report: report}
+		s := &serving{service: newService(report), path: path, getenv: a.getenv, first: c, report: report, pruned: map[[2]string]server.Pruned{}}
+		s.service.Prune = s.prune
 		s.service.Patience = patience
 		s.inForce = document.ServeConfig{File: path, Since: time.Now().UTC()}
 		return s.run(cmd.Context(), door)
@@ -99,7 +102,6 @@ func newService(report storage.Report) *scheduler.Service {
 			request.Version = version()
 			return backup.Run(ctx, s.Etcd, to, request, report)
 		},
-		Prune:    applyRetention,
 		Drill:    practise,
 		Revision: newestRevision,
 		Archive: func(
@@ -114,18 +116,18 @@ func newService(report storage.Report) *scheduler.Service {
 }
 
 // applyRetention removes from one repository what the retention does not keep, as dr prune does.
-func applyRetention(ctx context.Context, s scheduler.Spec, in backup.Store, report storage.Report) error {
+func applyRetention(ctx context.Context, s scheduler.Spec, in backup.Store, report storage.Report) (document.Prune, error) {
 	now := time.Now().UTC()
 	catalog, err := in.Cluster.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
-		return err
+		return document.Prune{}, err
 	}
 	decisions, err := retention.Plan(catalog, s.Retention, now)
 	if err != nil {
-		return err
+		return document.Prune{}, err
 	}
-	_, err = in.Cluster.Prune(ctx, decisions.Removal(now, identity()), repository.PruneOptions{Grace: s.Backup.Grace, Now: now}, report)
-	return err
+	result, err := in.Cluster.Prune(ctx, decisions.Removal(now, identity()), repository.PruneOptions{Grace: s.Backup.Grace, Now: now}, report)
+	return document.NewPrune(catalog, decisions, result, false), err
 }
 
 // practise restores the newest backup and a random point of the log, in a child, as dr drill does.
@@ -168,12 +170,31 @@ type serving struct {
 
 	mu      sync.Mutex
 	inForce document.ServeConfig
+	pruned  map[[2]string]server.Pruned // the last, by cluster and repository
+}
+
+// prune applies the retention, and remembers for the metrics what came of it.
+func (s *serving) prune(ctx context.Context, spec scheduler.Spec, in backup.Store, report storage.Report) error {
+	d, err := applyRetention(ctx, spec, in, report)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pruned[[2]string{spec.Cluster, in.Repository}] = server.NewPruned(in.Repository, d)
+	return nil
+}
+
+func (s *serving) lastPruned() []server.Pruned {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.pruned))
 }
 
 // run serves until ctx ends, and until what was begun has ended.
 func (s *serving) run(ctx context.Context, door server.Door) error {
 	if door.Address != "" {
-		stop, err := server.Listen(door, server.Service{Scheduler: s.service, Status: s.status, Version: version(), By: identity()}, s.report)
+		stop, err := server.Listen(door, server.Service{Scheduler: s.service, Status: s.status, Pruned: s.lastPruned, Version: version(), By: identity()}, s.report)
 		if err != nil {
 			return usagef("--listen: %w", err)
 		}
