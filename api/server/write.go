@@ -79,7 +79,7 @@ func (a *api) trigger(r *http.Request) (any, error) {
 		return nil, err
 	}
 	d := document.Ordered{
-		Cluster: r.PathValue("cluster"), Job: cmp.Or(sent.Job, scheduler.JobBackup), Reason: cmp.Or(sent.Reason, "ordered by "+visitorOf(r).name),
+		Cluster: r.PathValue("cluster"), Job: cmp.Or(sent.Job, scheduler.JobBackup), Reason: cmp.Or(sent.Reason, "asked for by "+visitorOf(r).name),
 	}
 	if !slices.Contains([]scheduler.Job{scheduler.JobBackup, scheduler.JobPrune, scheduler.JobDrill}, d.Job) {
 		return nil, fail(http.StatusBadRequest, "job: use backup, prune or drill")
