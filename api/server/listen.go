@@ -106,7 +106,7 @@ const (
 	readWait   = 15 * time.Second
 	answerWait = storeWait + 30*time.Second
 	idleWait   = 2 * time.Minute
-	stopWait   = 5 * time.Second
+	stopWait   = time.Second
 	maxHeader  = 16 << 10 // bytes
 )
 
