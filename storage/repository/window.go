@@ -159,13 +159,36 @@ func SameClusterID(a, b string) bool {
 func (c Catalog) Windows() []Window {
 	var windows []Window
 	for _, l := range c.Lineages {
-		for _, s := range l.Stretches() {
-			if bases := c.Bases(s); len(bases) > 0 {
-				windows = append(windows, window(s, s.oldest(bases)))
-			}
-		}
+		windows = append(windows, c.windowsOf(l)...)
 	}
 	return windows
+}
+
+// windowsOf are those of l. A mark may say late what the state was: a window is over when a base of a later one is there.
+func (c Catalog) windowsOf(l Lineage) (windows []Window) {
+	var over time.Time
+	for _, s := range slices.Backward(l.Stretches()) {
+		bases := c.Bases(s)
+		if len(bases) == 0 {
+			continue
+		}
+		w := window(s, s.oldest(bases))
+		w.From.Time, w.To.Time = earliest(w.From.Time, over), earliest(w.To.Time, over)
+		windows = append(windows, w)
+		for _, b := range bases {
+			over = earliest(b.Finished, over)
+		}
+	}
+	slices.Reverse(windows)
+	return windows
+}
+
+// earliest is a, or b if that comes before it and is known.
+func earliest(a, b time.Time) time.Time {
+	if !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // oldest is the base with which the window is the widest.

@@ -309,6 +309,37 @@ func wantCovered(rt *rapid.T, c repository.Catalog, window repository.Window, po
 	rt.Fatalf("%+v is of no stretch", window)
 }
 
+// TestWindowIsOver: what a mark says late of the end of one window is not said where a base of the next one was there before.
+func TestWindowIsOver(t *testing.T) {
+	w := newWriter(t, "c", lineageID(1))
+	late, unmarked := func(h *segment.Header) { h.Marks[0].NotAfter = at(60) }, func(h *segment.Header) { h.Marks = nil }
+	segments := segmentsOf(append(w.some(3), w.next(late), w.next(), w.next(unmarked)))
+	backup := func(id repository.ID, position uint64, started, finished int) repository.Backup {
+		m := manifestOf(content, at(started))
+		m.ID, m.Cluster, m.Finished, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = id, "c", at(finished), position, position, 2
+		return repository.Backup{Manifest: m}
+	}
+	c := repository.Catalog{Cluster: "c", Lineages: []repository.Lineage{{ID: lineageID(1), Segments: slices.Delete(segments, 4, 5)}}}
+	c.Backups = []repository.Backup{backup("next", 52, 8, 9), backup("slow", 51, 7, 30), backup("first", 5, 1, 2)}
+	windows := c.Windows()
+	if len(windows) != 2 || windows[0].Base != "first" || windows[1].Base != "slow" {
+		t.Fatalf("windows %+v", windows)
+	}
+	if got := windows[0]; !got.From.Time.Equal(at(1).Add(time.Second/2)) || !got.To.Time.Equal(at(9)) {
+		t.Errorf("the first is from %s to %s, the next one's base was there at %s", got.From.Time, got.To.Time, at(9))
+	}
+	c.Backups[2].Finished, c.Lineages[0].Segments[0].Marks = at(40), nil
+	if got := c.Windows()[0]; !got.From.Time.Equal(at(2).Add(time.Second/2)) {
+		t.Errorf("the first begins at %s", got.From.Time)
+	}
+	for i := range 4 {
+		c.Lineages[0].Segments[i].Marks = nil
+	}
+	if got := c.Windows()[0]; !got.From.Time.Equal(at(9)) || !got.To.Time.Equal(at(9)) {
+		t.Errorf("the first is from %s to %s", got.From.Time, got.To.Time)
+	}
+}
+
 // TestBases: every backup of the history that lies in a stretch is a base, newest first, and none of another history.
 // Only right before a stretch whose beginning is gone nothing says when the cluster was there.
 func TestBases(t *testing.T) {
