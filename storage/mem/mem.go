@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,9 +22,10 @@ import (
 // readable by their names until they are deleted by them. A locked version can neither be deleted nor be hidden, but a
 // new version may be put over it.
 type Bucket struct {
-	mu   sync.Mutex
-	keys map[string]*history
-	puts int64 // numbers the versions
+	mu    sync.Mutex
+	keys  map[string]*history
+	names []string // of keys, in byte order
+	puts  int64    // numbers the versions
 }
 
 var (
@@ -119,6 +119,8 @@ func (b *Bucket) add(key string, content []byte, retain time.Time) storage.Objec
 	if h == nil {
 		h = &history{}
 		b.keys[key] = h
+		i, _ := slices.BinarySearch(b.names, key)
+		b.names = slices.Insert(b.names, i, key)
 	}
 	h.end(obj.ModTime)
 	h.versions = append(h.versions, version{storage.Kept{Object: obj}, content})
@@ -213,8 +215,15 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 func (b *Bucket) keysAfter(prefix, after string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	keys := slices.Sorted(maps.Keys(b.keys))
-	return slices.DeleteFunc(keys, func(k string) bool { return !strings.HasPrefix(k, prefix) || k <= after })
+	from, _ := slices.BinarySearch(b.names, max(prefix, after))
+	if from < len(b.names) && b.names[from] == after {
+		from++
+	}
+	to := from
+	for to < len(b.names) && strings.HasPrefix(b.names[to], prefix) {
+		to++
+	}
+	return slices.Clone(b.names[from:to])
 }
 
 // Versions implements storage.Versioned.
@@ -276,6 +285,8 @@ func (b *Bucket) drop(key, named string) {
 	switch n := len(h.versions); {
 	case n == 0:
 		delete(b.keys, key)
+		i, _ = slices.BinarySearch(b.names, key)
+		b.names = slices.Delete(b.names, i, i+1)
 	case n == i && !h.hidden: // the one before is the newest again
 		h.versions[n-1].Until = time.Time{}
 	}
