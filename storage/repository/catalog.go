@@ -315,19 +315,22 @@ func (c *Cluster) folders(ctx context.Context, only ID) ([]folder, error) {
 		prefix = c.folder(only)
 	}
 	var folders []folder
+	last, known := "", false // the folder of the key before, and whether it is a backup's: each is parsed once
 	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: prefix}) {
 		if err != nil {
 			return nil, fmt.Errorf("list the backups of cluster %s: %w", c.name, err)
 		}
-		id, _, ok := c.splitKey(object.Key)
-		if !ok {
-			continue // a stranger's file
+		if dir := object.Key[:strings.LastIndexByte(object.Key, '/')+1]; dir != last {
+			id, _, ok := c.splitKey(object.Key)
+			last, known = dir, ok
+			if n := len(folders); ok && (n == 0 || folders[n-1].id != id) {
+				folders = append(folders, folder{id: id})
+			}
 		}
-		if len(folders) == 0 || folders[len(folders)-1].id != id {
-			folders = append(folders, folder{id: id})
+		if known { // else it is a stranger's file
+			newest := &folders[len(folders)-1]
+			newest.objects = append(newest.objects, object)
 		}
-		last := &folders[len(folders)-1]
-		last.objects = append(last.objects, object)
 	}
 	return folders, nil
 }
