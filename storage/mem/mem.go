@@ -193,14 +193,9 @@ func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
 // List implements storage.Bucket.
 func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
-		for _, key := range b.keysAfter(o.Prefix, o.After) {
-			obj, err := b.Stat(ctx, key)
-			switch {
-			case errors.Is(err, storage.ErrNotExist): // deleted since
-				continue
-			case err != nil:
-				yield(storage.Object{}, fmt.Errorf("list %q: %w", o.Prefix, err))
-				return
+		for _, obj := range b.shown(o.Prefix, o.After) {
+			if ctx.Err() != nil {
+				break
 			}
 			if !yield(obj, nil) {
 				return
@@ -212,9 +207,20 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 	}
 }
 
-func (b *Bucket) keysAfter(prefix, after string) []string {
+// shown are the newest versions of the keys that are not hidden.
+func (b *Bucket) shown(prefix, after string) (objects []storage.Object) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, key := range b.keysAfter(prefix, after) {
+		if h := b.keys[key]; !h.hidden {
+			objects = append(objects, h.versions[len(h.versions)-1].Object)
+		}
+	}
+	return objects
+}
+
+// keysAfter are in byte order; b.mu is held.
+func (b *Bucket) keysAfter(prefix, after string) []string {
 	from, _ := slices.BinarySearch(b.names, max(prefix, after))
 	if from < len(b.names) && b.names[from] == after {
 		from++
@@ -223,17 +229,15 @@ func (b *Bucket) keysAfter(prefix, after string) []string {
 	for to < len(b.names) && strings.HasPrefix(b.names[to], prefix) {
 		to++
 	}
-	return slices.Clone(b.names[from:to])
+	return b.names[from:to]
 }
 
 // Versions implements storage.Versioned.
 func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
 	return func(yield func(storage.Kept, error) bool) {
-		for _, key := range b.keysAfter(o.Prefix, o.After) {
-			for _, kept := range b.history(key) {
-				if !yield(kept, nil) {
-					return
-				}
+		for _, kept := range b.kept(o.Prefix, o.After) {
+			if !yield(kept, nil) {
+				return
 			}
 		}
 		if err := ctx.Err(); err != nil {
@@ -242,12 +246,11 @@ func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[
 	}
 }
 
-func (b *Bucket) history(key string) []storage.Kept {
+func (b *Bucket) kept(prefix, after string) (kept []storage.Kept) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var kept []storage.Kept
-	if h := b.keys[key]; h != nil {
-		for _, v := range h.versions {
+	for _, key := range b.keysAfter(prefix, after) {
+		for _, v := range b.keys[key].versions {
 			kept = append(kept, v.Kept)
 		}
 	}
