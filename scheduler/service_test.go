@@ -35,7 +35,8 @@ type world struct {
 	mu       sync.Mutex
 	took     time.Duration // by a backup
 	broken   func(s scheduler.Spec) error
-	partial  bool // backups reach the first store alone
+	partial  bool          // backups reach the first store alone
+	ahead    time.Duration // of the clock that backups are taken by
 	revision int64
 	position uint64 // of the log
 	pruned   []string
@@ -104,7 +105,7 @@ func (w *world) backup(ctx context.Context, by string, s scheduler.Spec, to []ba
 			err = backup.ErrPartial
 			continue
 		}
-		if r.Backup, err = create(ctx, store.Cluster, started, w.revision, w.position, s.Backup.Labels); err != nil {
+		if r.Backup, err = create(ctx, store.Cluster, started.Add(w.ahead), w.revision, w.position, s.Backup.Labels); err != nil {
 			return r, err
 		}
 		r.Stores = append(r.Stores, backup.Outcome{Repository: store.Repository})
@@ -665,6 +666,23 @@ func TestServicePassesOverTheFuture(t *testing.T) {
 		w.pass(at(0, "1h"))
 		if got, want := w.times("prod"), []time.Duration{0, at(0, "1h"), at(0, "2h"), at(0, "3h")}; !equal(got, want) {
 			t.Errorf("taken at %v, want %v", got, want)
+		}
+	})
+}
+
+// A clock that was ahead when a backup was taken, and was set right since: nobody waits until it is that late.
+func TestServiceWhoseClockWasAhead(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.ahead = 5 * 365 * 24 * time.Hour
+		s := w.start("a", configOf(specOf(t, "prod", "0 * * * *", "main")))
+		w.pass(30 * time.Second) // of which it thinks that they are five years
+		w.set(func() { w.ahead = 0 })
+		w.pass(at(0, "2h30m"))
+		if got, want := w.times("prod"), []time.Duration{at(0, "1h"), at(0, "2h")}; len(got) < 3 || !equal(got[len(got)-2:], want) {
+			t.Errorf("taken at %v, want one at once, and then at %v", got, want)
+		}
+		if got := s.status(t, "prod"); !got.Next.Equal(w.begin.Add(at(0, "3h"))) {
+			t.Errorf("status %+v", got)
 		}
 	})
 }

@@ -59,7 +59,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 		return w.queue(ctx, w.wanted(asked))
 	case now.Before(w.notBefore):
 		return earlier(w.notBefore, again)
-	case !w.known:
+	case !w.known || w.last.Started.After(now.Add(clockAllowance)): // then a clock that was wrong has been set right
 		if err := w.lookFirst(ctx); err != nil {
 			return w.failed(ctx, task{}, err)
 		}
@@ -330,7 +330,7 @@ func (w *worker) lookFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.last = Last{}
+	w.known, w.last = false, Last{}
 	if err := w.look(ctx, stores); err != nil {
 		return err
 	}

@@ -32,13 +32,17 @@ func doubtOf(c, before *candidate, now time.Time) string {
 	if level, _ := c.Best(); level == "" {
 		return "it failed a check, and has not passed it since"
 	}
-	if c.Started.After(now.Add(clockAllowance)) {
+	if ofFuture(c.Backup, now) {
 		return "it says that it was taken in the future"
 	}
 	if before != nil && c.Plain.Size < before.Plain.Size/farSmaller && !wasOpened(c.Backup) {
 		return fmt.Sprintf("its database has %d bytes, that of the one before %d: verify it, and it counts", c.Plain.Size, before.Plain.Size)
 	}
 	return ""
+}
+
+func ofFuture(b repository.Backup, now time.Time) bool {
+	return b.Started.After(now.Add(clockAllowance))
 }
 
 // wasOpened: somebody has looked, and it is whole.

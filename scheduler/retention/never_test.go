@@ -98,7 +98,7 @@ func TestWindowIsKept(t *testing.T) {
 			some++
 		}
 		for _, b := range w.catalog.Backups {
-			if b.Finished.After(begins) && !slices.ContainsFunc(left.Backups, func(l repository.Backup) bool { return l.ID == b.ID }) &&
+			if b.Finished.After(begins) && b.Started.Before(w.now) && !slices.ContainsFunc(left.Backups, func(l repository.Backup) bool { return l.ID == b.ID }) &&
 				p.MaxSize == 0 {
 				rt.Errorf("%s is of the window, and gone", b.ID)
 			}
@@ -106,6 +106,25 @@ func TestWindowIsKept(t *testing.T) {
 	})
 	if some == 0 {
 		t.Error("there was no window to keep")
+	}
+}
+
+// TestFuture: what a wrong clock, or a forger, has dated ahead is of no age. It would stay until that comes, in any number.
+func TestFuture(t *testing.T) {
+	var backups []repository.Backup
+	for i := range 60 {
+		b := taken(100 + i)
+		if i%2 == 1 {
+			b = taken(10*minutes + i)
+		}
+		backups = append(backups, b)
+	}
+	d := plan(t, catalogOf(backups...), retention.Policy{Last: 2, Within: time.Hour, Window: time.Hour}, minute(160))
+	for i, b := range d.Backups {
+		future := b.Started.After(minute(200))
+		if keep := !future || i < 2; b.Keep != keep {
+			t.Errorf("%s: %+v", b.ID, b)
+		}
 	}
 }
 

@@ -65,14 +65,18 @@ func (r slotRule) apply(candidates []*candidate, zone *time.Location) {
 	}
 }
 
-// keepForAge keeps what Within and Window are about.
+// keepForAge keeps what Within and Window are about. What says that it was taken in the future would stay until that comes,
+// and hide all others from whoever looks at the newest.
 func (k *keeping) keepForAge(c *candidate) {
 	p := k.policy
-	if p.Within > 0 && !c.Started.Before(k.lastGood().Add(-p.Within)) {
-		c.keep("within " + span(p.Within))
-	}
 	if p.Window == 0 && !p.hasRules() {
 		c.keep("it fits")
+	}
+	if ofFuture(c.Backup, k.now) {
+		return
+	}
+	if p.Within > 0 && !c.Started.Before(k.lastGood().Add(-p.Within)) {
+		c.keep("within " + span(p.Within))
 	}
 	if p.Window > 0 && c.Finished.After(k.windowBegins()) {
 		c.keep("in the window of " + span(p.Window))
