@@ -22,6 +22,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "docs/benchmarks.md", "the page to write, empty for none")
 	flag.StringVar(&o.dir, "dir", "", "where the data goes (default: a temporary directory)")
 	flag.BoolVar(&o.logOnly, "log", false, "only archiving and replaying, no page")
+	flag.BoolVar(&o.fleetOnly, "fleet", false, "only a service with many clusters, no page")
 	flag.BoolVar(&o.storesOnly, "stores", false, "only the object stores, no page")
 	flag.BoolVar(&o.quick, "quick", false, "a 16 MiB database, one pair, no limits: to see that it works")
 	flag.Parse()
@@ -44,6 +45,7 @@ type options struct {
 
 	logOnly    bool
 	storesOnly bool
+	fleetOnly  bool
 }
 
 func (o options) tool(name string) string { return filepath.Join(o.tools, "etcd-3.7", name) }
@@ -87,6 +89,11 @@ func measureLog(ctx context.Context, o options, dr, dir string) (page string, pa
 }
 
 func run(ctx context.Context, o options) error {
+	if o.fleetOnly {
+		page, past, err := measureFleet(ctx, o)
+		fmt.Print(page)
+		return errors.Join(past, err)
+	}
 	if o.tools == "" {
 		return errors.New("ETCD_DR_TOOLS names no directory: run make bench")
 	}
@@ -129,6 +136,10 @@ func run(ctx context.Context, o options) error {
 	if !o.logOnly {
 		about, pastStores, err := measureStores(ctx, o, filepath.Join(dir, "stores"))
 		if err != nil {
+			return err
+		}
+		page, past = page+about, errors.Join(past, pastStores)
+		if about, pastStores, err = measureFleet(ctx, o); err != nil {
 			return err
 		}
 		page, past = page+about, errors.Join(past, pastStores)

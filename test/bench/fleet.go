@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// fleet is a service that looks after many clusters, whose members are emulated: a backup is a few bytes. What is left is what
+// a service takes besides its backups.
+type fleet struct {
+	clusters, backups int // so many backups of each cluster are there at the beginning
+	lasts             time.Duration
+	bucket            *storagetest.Faults
+	taken             atomic.Int64
+
+	start    time.Duration // from Run until it knows all clusters
+	startCPU time.Duration
+	requests int // of the start
+	cpu      time.Duration
+	memory   int64 // bytes that the process has more than before
+}
+
+const (
+	fleetEvery   = 10 * time.Minute     // one backup of each cluster
+	fleetRequest = 5 * time.Millisecond // of the store, each
+)
+
+// The limits of a thousand clusters.
+const (
+	fleetShare  = 0.01 // of a core
+	fleetMemory = 300 << 20
+	fleetStart  = 20 * time.Second
+)
+
+// measureFleet starts a service for many clusters of many backups, and then looks for a while what it takes.
+func measureFleet(ctx context.Context, o options) (page string, past error, err error) {
+	f := &fleet{clusters: 1000, backups: 200, lasts: fleetEvery + 30*time.Second}
+	if o.quick {
+		f.clusters, f.backups, f.lasts = 20, 5, time.Second
+	}
+	if err := f.fill(ctx); err != nil {
+		return "", nil, err
+	}
+	for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbOpen, storage.VerbStat, storage.VerbList, storage.VerbDelete} {
+		f.bucket.On(verb).Always().Delay(fleetRequest)
+	}
+	if err := f.run(ctx); err != nil {
+		return "", nil, err
+	}
+	var b strings.Builder
+	if past = f.render(&b); o.quick {
+		past = nil
+	}
+	return b.String(), past, nil
+}
+
+// fill stores the backups of the last hours, the newest of them a moment ago: none is due.
+func (f *fleet) fill(ctx context.Context) error {
+	f.bucket = storagetest.Faulty(mem.New())
+	now := time.Now()
+	for n := range f.clusters {
+		c, err := repository.Open(f.bucket, clusterName(n))
+		if err != nil {
+			return err
+		}
+		for i := f.backups - 1; i >= 0; i-- {
+			if _, err := emulated(ctx, c, now.Add(-time.Duration(i)*fleetEvery), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func clusterName(n int) string { return fmt.Sprintf("cluster-%04d", n) }
+
+// emulated stores what is no snapshot, as if a member had sent it.
+func emulated(ctx context.Context, c *repository.Cluster, started time.Time, labels repository.Labels) (repository.Backup, error) {
+	id, err := c.FreeID(ctx, started, 1000)
+	if err != nil {
+		return repository.Backup{}, err
+	}
+	sum := sha256.Sum256(nil)
+	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, bytes.NewReader([]byte("sealed")), func() (repository.Manifest, error) {
+		return repository.Manifest{
+			Started: started, Finished: started.Add(time.Second), Revision: 1000, RaftIndex: 1000, Labels: labels, ClusterID: "cdf818194e3a8c32",
+			Plain: repository.Blob{Name: "snapshot.db", Size: 1000, SHA256: hex.EncodeToString(sum[:])},
+		}, nil
+	})
+}
+
+func (f *fleet) config() (c scheduler.Config, err error) {
+	c = scheduler.Config{Concurrency: 4, Lease: time.Minute}
+	for n := range f.clusters {
+		s := scheduler.Spec{Cluster: clusterName(n), Digest: clusterName(n), Timeout: time.Hour, Observe: fleetEvery}
+		s.Backup.Require, s.Backup.Grace = backup.All, time.Hour
+		s.Retention = retention.Policy{Last: f.backups}
+		s.Repositories = []scheduler.Repository{{Name: "main", URL: "mem"}}
+		if s.Schedule, err = scheduler.ParseSchedule("@every 10m", time.UTC, fleetEvery, s.Cluster); err != nil {
+			return c, err
+		}
+		c.Specs = append(c.Specs, s)
+	}
+	return c, nil
+}
+
+func (f *fleet) service() *scheduler.Service {
+	return &scheduler.Service{
+		Open: func(context.Context, scheduler.Repository) (storage.Bucket, error) { return f.bucket, nil },
+		Backup: func(ctx context.Context, s scheduler.Spec, to []backup.Store, _ storage.Report) (r backup.Result, err error) {
+			f.taken.Add(1)
+			r.Backup, err = emulated(ctx, to[0].Cluster, time.Now(), s.Backup.Labels)
+			return r, err
+		},
+		Host: "bench", Patience: time.Second, Report: func(storage.Event) {},
+	}
+}
+
+// run starts the service, and stops it when it has lasted long enough.
+func (f *fleet) run(ctx context.Context) error {
+	c, err := f.config()
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	memory, lists, opens := inUse(), f.bucket.Calls(storage.VerbList), f.bucket.Calls(storage.VerbOpen)
+	s, ended := f.service(), make(chan struct{})
+	began, cpu := time.Now(), spentHere()
+	go func() {
+		defer close(ended)
+		s.Run(running, c, nil)
+	}()
+	for f.start == 0 && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+		if knowsAll(s, f.clusters) {
+			f.start, f.startCPU = time.Since(began), spentHere()-cpu
+		}
+	}
+	f.requests = f.bucket.Calls(storage.VerbList) - lists + f.bucket.Calls(storage.VerbOpen) - opens
+	f.taken.Store(0)
+	cpu = spentHere()
+	select {
+	case <-ctx.Done():
+	case <-time.After(f.lasts):
+	}
+	f.cpu = spentHere() - cpu
+	f.memory = inUse() - memory
+	stop()
+	<-ended
+	return ctx.Err()
+}
+
+// knowsAll: the service has found out what there is of each cluster.
+func knowsAll(s *scheduler.Service, clusters int) bool {
+	all := s.Status()
+	for _, one := range all {
+		if one.State == scheduler.Starting {
+			return false
+		}
+	}
+	return len(all) == clusters
+}
+
+// spentHere is the CPU time of this process.
+func spentHere() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// inUse is what the process has of memory, in bytes, when nothing can be given back.
+func inUse() int64 {
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+func (f *fleet) render(b *strings.Builder) (past error) {
+	share := f.cpu.Seconds() / f.lasts.Seconds()
+	fmt.Fprintf(b, `
+## A service with many clusters
+
+One process, %d clusters with %d backups each in a store that takes %v for each request, a backup of each every %v, by members
+that are emulated. Leases, looks at the repository, the objects of a backup, and the store itself, count; snapshots do not, nor does
+pruning, which reads the manifests of all that is kept.
+
+| | measured | limit |
+|---|---|---|
+`, f.clusters, f.backups, fleetRequest, fleetEvery)
+	fmt.Fprintf(b, "| start, until all clusters are known (%d requests, %.1f s of CPU) | %.1f s | %.0f s |\n",
+		f.requests, f.startCPU.Seconds(), f.start.Seconds(), fleetStart.Seconds())
+	fmt.Fprintf(b, "| CPU, of one core (%d backups in %.0f s) | %.2f %% | %.0f %% |\n", f.taken.Load(), f.lasts.Seconds(), 100*share, 100*fleetShare)
+	fmt.Fprintf(b, "| memory | %d MiB | %d MiB |\n", f.memory>>20, fleetMemory>>20)
+	if share > fleetShare {
+		past = fmt.Errorf("fleet: %.2f %% of a core, the limit is %.0f %%", 100*share, 100*fleetShare)
+	}
+	if f.memory > fleetMemory {
+		past = errors.Join(past, fmt.Errorf("fleet: %d MiB, the limit is %d MiB", f.memory>>20, fleetMemory>>20))
+	}
+	if f.start > fleetStart {
+		past = errors.Join(past, fmt.Errorf("fleet: the start took %v, the limit is %v", f.start, fleetStart))
+	}
+	if f.taken.Load() == 0 && f.lasts > fleetEvery {
+		past = errors.Join(past, errors.New("fleet: no backup was taken"))
+	}
+	return past
+}
