@@ -1,0 +1,187 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+)
+
+// Of each cluster there are so many backups, of which so many are to stay.
+const (
+	prunedOf = 6
+	prunedTo = 2
+)
+
+// storeBackups stores what nobody opens, one a minute, and returns the newest last.
+func storeBackups(t *testing.T, b storage.Bucket, cluster string, p repository.Policy) (ids []repository.ID) {
+	t.Helper()
+	c, err := repository.OpenWith(b, cluster, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(nil)
+	for i := range prunedOf {
+		started := time.Now().UTC().Add(time.Duration(i-prunedOf) * time.Minute)
+		id := repository.NewID(started, int64(1000+i))
+		_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, bytes.NewReader([]byte(cluster+" sealed")), func() (repository.Manifest, error) {
+			return repository.Manifest{
+				Started: started, Finished: started.Add(time.Second), Revision: int64(1000 + i), ClusterID: "cdf818194e3a8c32",
+				Plain: repository.Blob{Name: "snapshot.db", Size: 1000, SHA256: hex.EncodeToString(sum[:])},
+			}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// deadly is a way to a store on which somebody is killed at the nth request: before the store hears of it, or when it has
+// done it and nobody is told.
+type deadly struct {
+	next  http.Handler
+	late  bool
+	nth   int64
+	count atomic.Int64
+	kills chan func()
+}
+
+func (d *deadly) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if d.count.Add(1) != d.nth {
+		d.next.ServeHTTP(w, r)
+		return
+	}
+	if d.late {
+		d.next.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+	}
+	(<-d.kills)()
+}
+
+// listedBy is what dr list shows.
+func listedBy(t *testing.T, url, cluster string) (ids []repository.ID) {
+	t.Helper()
+	var d document.List
+	run(t, "list", "--repo", url, "--cluster", cluster).good(t, &d)
+	for _, b := range d.Backups {
+		ids = append(ids, b.ID)
+	}
+	return ids
+}
+
+// A dr prune that is killed at any request of its own leaves nothing listed that is not whole, and all that is to stay; the
+// next one ends it. Other clusters' objects stay as they are, byte for byte, whatever begins with the same letters.
+func TestPruneKilled(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	s := objectstores.S3Plain(t)
+	objectstores.Setenv(t, s.Env())
+	target, err := url.Parse(s.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(seed(t), 7))
+	t.Logf("seed %d", seed(t))
+	forward := &httputil.ReverseProxy{Director: func(r *http.Request) { r.URL.Scheme, r.URL.Host = target.Scheme, target.Host }}
+	for hits, tries := 0, 0; hits < 8; tries++ {
+		if tries > 80 {
+			t.Fatalf("%d hits in %d tries", hits, tries)
+		}
+		direct := s.URL(s.Bucket(t), "repo")
+		b := bucket(t, direct)
+		ids := storeBackups(t, b, "cluster1", repository.Policy{})
+		storeBackups(t, b, "cluster10", repository.Policy{})
+		storeBackups(t, b, "cluster", repository.Policy{})
+		others := digests(t, b)
+		maps.DeleteFunc(others, func(key, _ string) bool { return strings.HasPrefix(key, "cluster1/") })
+		way := &deadly{next: forward, nth: 1 + random.Int64N(60), late: random.IntN(2) == 0, kills: make(chan func(), 1)}
+		proxy := httptest.NewServer(way)
+		through := *s
+		through.Endpoint = proxy.URL
+		_, inBucket, _ := strings.Cut(direct, "://")
+		name, _, _ := strings.Cut(inBucket, "/")
+		p := start(t, pruneArgs(through.URL(name, "repo"))...)
+		way.kills <- func() { p.signal(t, syscall.SIGKILL) }
+		if o := p.wait(t); o.code != 0 {
+			hits++
+		}
+		proxy.Close()
+		listed := listedBy(t, direct, "cluster1")
+		for _, id := range ids[prunedOf-prunedTo:] {
+			if !slices.Contains(listed, id) {
+				t.Errorf("killed at request %d, late %v: %s is gone", way.nth, way.late, id)
+			}
+		}
+		run(t, pruneArgs(direct)...).good(t, &struct{}{})
+		if listed = listedBy(t, direct, "cluster1"); len(listed) != prunedTo {
+			t.Errorf("killed at request %d, late %v: then there are %q", way.nth, way.late, listed)
+		}
+		time.Sleep(1100 * time.Millisecond) // the store's times have no more than seconds, and the grace is one
+		run(t, pruneArgs(direct)...).good(t, &struct{}{})
+		left := digests(t, b)
+		maps.DeleteFunc(left, func(key, _ string) bool { return strings.HasPrefix(key, "cluster1/") })
+		if diff := cmp.Diff(others, left); diff != "" {
+			t.Errorf("killed at request %d, late %v: of others: %s", way.nth, way.late, diff)
+		}
+		if n := len(digests(t, b)) - len(left); n != 2*prunedTo {
+			t.Errorf("killed at request %d, late %v: %d objects are left", way.nth, way.late, n)
+		}
+	}
+}
+
+func pruneArgs(url string) []string {
+	return []string{"prune", "--repo", url, "--cluster", "cluster1", "--keep-last", "2", "--grace", "1s"}
+}
+
+// What is locked stays, and is named, until its date; then it goes.
+func TestPruneLocked(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	s := objectstores.S3(t)
+	objectstores.Setenv(t, s.Env())
+	url := s.URL(s.Bucket(t, objectstores.Locks), "repo")
+	b := bucket(t, url)
+	began := time.Now()
+	storeBackups(t, b, "cluster1", repository.Policy{Lock: repository.Lock{For: 10 * time.Second}})
+	var d document.Prune
+	run(t, pruneArgs(url)...).good(t, &d)
+	if listed := listedBy(t, url, "cluster1"); time.Since(began) < 10*time.Second && (len(listed) != prunedOf || len(d.Locked) != prunedOf-prunedTo) {
+		t.Errorf("listed are %q, named as locked %+v", listed, d.Locked)
+	}
+	for _, l := range d.Locked {
+		if l.Until.Before(began) || l.Until.After(time.Now().Add(10*time.Second)) {
+			t.Errorf("locked %+v", l)
+		}
+	}
+	for deadline := time.Now().Add(hangs); ; time.Sleep(time.Second) {
+		run(t, pruneArgs(url)...).good(t, &d)
+		if n := len(digests(t, b)); n == 2*prunedTo {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%d objects are left: %+v", n, d.Locked)
+		}
+	}
+}
