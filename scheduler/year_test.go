@@ -1,0 +1,527 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// How late a backup may be that nobody has said anything about: others are before it, or the service has just begun.
+const inTime = 6 * time.Minute
+
+// robberyLasts is longer than what a stolen lease or a host that stood still keeps anybody from.
+const robberyLasts = repository.MaxLease + inTime
+
+// subject is a cluster that is looked after, and what was done for it.
+type subject struct {
+	f     *fleet
+	spec  scheduler.Spec
+	slots []time.Time // of the year
+
+	mu      sync.Mutex
+	away    time.Time // until then no member answers
+	running int
+	over    time.Time // when one last ran
+	last    taking
+	next    int         // slots that have a backup
+	robbed  []time.Time // its leases, without a double backup since
+	warned  time.Time
+	said    []string // the last that was
+	ledgers map[string]*ledger
+	taken   int
+	late    int
+	doubled int
+	partial int // that failed since something was pruned
+}
+
+// taking is a backup that is where it must be.
+type taking struct {
+	slot    time.Time // that it was taken for
+	began   time.Time
+	started time.Time // as the clock of its host said
+	by      string
+	in      []string
+}
+
+// plan is what befalls one backup.
+type plan struct {
+	took    time.Duration
+	fails   bool // on its way
+	partial bool // only the first store takes it
+	lost    bool // stored, and nobody is told
+	corrupt bool
+	size    int64
+	ahead   time.Duration // of the clock that it was taken by, which was set right since
+	robbery string        // of the lease, or a standstill
+	after   time.Duration // it has begun
+}
+
+func (p plan) good() bool { return !p.corrupt && p.size == 1000 && p.ahead < time.Hour }
+
+func (s *subject) plan(began time.Time) plan {
+	r := s.f.draw("backup", s.spec.Cluster, began.UnixNano())
+	p := plan{took: time.Duration(1+r.IntN(20)) * time.Second, size: 1000}
+	if began.After(s.f.end.AddDate(0, 0, -2)) {
+		return p
+	}
+	switch r.IntN(200) {
+	case 0, 1:
+		p.fails = true
+	case 2:
+		p.partial = true
+	case 3:
+		p.lost = true
+	case 4, 5:
+		p.corrupt = true
+	case 6, 7:
+		p.size = 100
+	case 8:
+		p.ahead = time.Duration(r.IntN(240)) * time.Second
+	case 9:
+		p.ahead = time.Duration(2+r.IntN(8)) * 365 * 24 * time.Hour
+	case 10:
+		p.took = 20 * time.Minute
+	case 11, 12, 13:
+		p.robbery = []string{"gone", "rubbish", "taken", "still"}[r.IntN(4)]
+		p.took = 2 * time.Minute
+		p.after = time.Duration(r.Int64N(int64(p.took)))
+	}
+	return p
+}
+
+// enter is called when a backup begins.
+func (s *subject) enter(by *server, p plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running++; s.running > 1 && !s.robbedSince(time.Now().Add(-robberyLasts)) {
+		s.errorf("two backups at once")
+	}
+	if p.robbery == "" {
+		return
+	}
+	time.AfterFunc(p.after, func() {
+		s.rob(by, p.robbery)
+		for _, other := range s.f.subjects {
+			if other == s || p.robbery == "still" {
+				other.miss(by, p.robbery)
+			}
+		}
+	})
+}
+
+func (s *subject) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	s.over = time.Now()
+}
+
+// rob takes the leases away from whoever has them, or its time.
+func (s *subject) rob(from *server, how string) {
+	if how == "still" {
+		from.freeze(time.Now().Add(4 * time.Minute))
+		return
+	}
+	for _, r := range s.spec.Repositories {
+		d := s.f.stores[r.URL]
+		for _, key := range d.keys(s.spec.Cluster + "/leases/") {
+			switch how {
+			case "gone":
+				_ = d.remove(context.Background(), key)
+			case "rubbish":
+				_, _ = d.put(context.Background(), key, strings.NewReader("{"), storage.PutOptions{})
+			case "taken":
+				job := strings.TrimSuffix(key[strings.LastIndex(key, "/")+1:], ".json")
+				l := repository.Lease{Format: 1, Job: job, Holder: "a thief", Until: time.Now().Add(8 * time.Minute), Generation: 1 << 40}
+				data, err := repository.EncodeLease(l)
+				if err != nil {
+					s.f.errorf("%v", err)
+				}
+				_, _ = d.put(context.Background(), key, strings.NewReader(string(data)), storage.PutOptions{})
+			}
+		}
+	}
+}
+
+// miss notes that a lease was lost, or may be soon.
+func (s *subject) miss(by *server, how string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.robbed = append(s.robbed, time.Now())
+	s.note("a lease of %s: %s", by.name, how)
+}
+
+func (s *subject) robbedSince(t time.Time) bool {
+	return slices.ContainsFunc(s.robbed, func(at time.Time) bool { return !at.Before(t) })
+}
+
+func (s *subject) isAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Before(s.away)
+}
+
+// hear notes what a service says of it.
+func (s *subject) hear(by string, e storage.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.Level == storage.Warning {
+		s.warned = time.Now()
+	}
+	s.note("%s: %s", by, e.Message)
+}
+
+func (s *subject) note(format string, args ...any) {
+	s.said = append(s.said, time.Now().UTC().Format(time.RFC3339)+" "+fmt.Sprintf(format, args...))
+	s.said = s.said[max(0, len(s.said)-20):]
+}
+
+// errorf fails the test with what was said of the cluster.
+func (s *subject) errorf(format string, args ...any) {
+	s.f.t.Helper()
+	s.f.errorf("%s: %s; the last that was said:\n%s", s.spec.Cluster, fmt.Sprintf(format, args...), strings.Join(s.said, "\n"))
+}
+
+// took holds a backup against the law: no slot is passed over, none has two, and one that is late was reported.
+func (s *subject) took(b taking) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first, before := s.taken == 0, s.last
+	s.taken++
+	s.last = b
+	next := s.nextSlot()
+	if b.slot.After(next) && !first {
+		s.errorf("the slot of %s has none, and this one is for %s", next, b.slot)
+	}
+	upto := b.began
+	if ahead := b.started.Sub(b.began); ahead > 0 && ahead <= 5*time.Minute {
+		upto = b.started // as all believe
+	}
+	if upto.Before(next) && !first {
+		s.double(before, b)
+		return
+	}
+	if late := b.began.Sub(next); late > inTime && b.began.Sub(s.over) > inTime && !s.excused(next, b.began) {
+		s.errorf("the slot of %s was late by %s, and nobody has said why", next, late)
+	} else if late > inTime {
+		s.late++
+	}
+	for s.next < len(s.slots) && !s.slots[s.next].After(upto) {
+		s.next++
+	}
+}
+
+// nextSlot is the first that no backup is of.
+func (s *subject) nextSlot() time.Time { return s.slots[s.next] }
+
+// double is allowed once for each time that a lease was taken away from its holder; where any store will do, and those that
+// have the first of the two are away; and where the first says that it is of the future, for then it counts for nothing.
+func (s *subject) double(before, b taking) {
+	s.doubled++
+	if before.started.After(b.began.Add(time.Hour)) {
+		return
+	}
+	if s.spec.Backup.Require == backup.Any && !slices.ContainsFunc(before.in, func(name string) bool { return !s.f.stores[name].isAway() }) {
+		return
+	}
+	i := slices.IndexFunc(s.robbed, func(at time.Time) bool { return at.After(before.began.Add(-robberyLasts)) })
+	if i < 0 {
+		s.errorf("a second backup for %s, begun at %s by %s; the first for %s at %s by %s, and no lease was lost",
+			b.slot, b.began, b.by, before.slot, before.began, before.by)
+		return
+	}
+	s.robbed = slices.Delete(s.robbed, i, i+1)
+}
+
+// excused: somebody has said that there is no backup of the slot, or nobody was there to take it, or a thief has its lease.
+func (s *subject) excused(slot, began time.Time) bool {
+	return s.warned.After(slot) || began.Sub(s.f.unserved) < inTime || s.robbedSince(slot.Add(-robberyLasts)) && began.Sub(slot) < 2*robberyLasts
+}
+
+// wantTold fails if a slot has no backup and each service says that all is well.
+func (s *subject) wantTold(all []scheduler.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot := s.nextSlot()
+	if time.Since(slot) < inTime || s.running > 0 || time.Since(s.over) < inTime || s.robbedSince(time.Now().Add(-2*robberyLasts)) {
+		return
+	}
+	told := slices.ContainsFunc(all, func(one scheduler.Status) bool {
+		return one.Problem != "" && one.Failures > 0 // Failing, or trying again
+	})
+	if !told || !s.warned.After(slot) {
+		s.errorf("there is none of %s, and its status is %+v; it was last warned of at %s", slot, all, s.warned)
+	}
+}
+
+// rule is a schedule with what it means, said in another way: at this minute of the hours that leave rest when they are divided
+// by each.
+type rule struct {
+	cron, zone         string
+	each, rest, minute int
+}
+
+// The first ten are those of CI: what each backup costs adds up.
+var yearRules = []rule{
+	{"15 * * * *", "Europe/Berlin", 1, 0, 15}, {"0 */3 * * *", "America/New_York", 3, 0, 0}, {"30 * * * *", "Australia/Lord_Howe", 1, 0, 30},
+	{"20 */3 * * *", "Asia/Tehran", 3, 0, 20}, {"@every 2h", "Europe/Berlin", 2, 0, 0}, {"45 1-23/2 * * *", "America/Santiago", 2, 1, 45},
+	{"0 0-23/4 * * *", "America/Havana", 4, 0, 0}, {"30 1 * * *", "Europe/Dublin", 24, 1, 30}, {"30 2 * * *", "Europe/Berlin", 24, 2, 30},
+	{"10 2 * * *", "Australia/Lord_Howe", 24, 2, 10}, {"@hourly", "UTC", 1, 0, 0}, {"0 * * * *", "America/New_York", 1, 0, 0},
+	{"45 * * * *", "America/Santiago", 1, 0, 45}, {"5 * * * *", "Europe/Dublin", 1, 0, 5}, {"20 * * * *", "Asia/Tehran", 1, 0, 20},
+	{"30 1 * * *", "America/New_York", 24, 1, 30}, {"0 0 * * *", "America/Havana", 24, 0, 0}, {"15 3 * * *", "UTC", 24, 3, 15},
+}
+
+// slots are the moments of the year, found by looking at the clock on the wall each minute. jitter puts them off.
+func (r rule) slots(t *testing.T, begin, end time.Time, jitter time.Duration) (slots []time.Time) {
+	t.Helper()
+	at := zone(t, r.zone)
+	if strings.HasPrefix(r.cron, "@every") {
+		at = time.UTC
+	}
+	done := map[string]bool{} // where it is not of every hour: the clock may show it again
+	for now := begin.AddDate(0, 0, -1); now.Before(end); now = now.Add(time.Minute) {
+		wall := now.In(at)
+		due := wall.Minute() == r.minute && wall.Hour()%r.each == r.rest
+		if !due && !r.skipped(wall) {
+			continue
+		}
+		if shown := wall.Format("2006-01-02 15"); r.each == 1 || !done[shown] {
+			done[shown] = true
+			if slot := now.Add(jitter); slot.After(begin) {
+				slots = append(slots, slot)
+			}
+		}
+	}
+	return slots
+}
+
+// skipped reports whether the clock has just jumped over one that is due.
+func (r rule) skipped(wall time.Time) bool {
+	if !skips(wall) {
+		return false
+	}
+	for hour := r.rest; hour < 24; hour += r.each {
+		if _, ok := jumped(wall, hour, r.minute); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// skips reports whether the clock has just jumped ahead.
+func skips(wall time.Time) bool {
+	_, was := wall.Add(-time.Nanosecond).Zone()
+	_, is := wall.Zone()
+	return is > was
+}
+
+// newFleet has n clusters, in turn of each rule; every third has two repositories, and they are needed both, or any.
+func newFleet(t *testing.T, seed uint64, n int) *fleet {
+	f := &fleet{
+		t: t, seed: seed, begin: time.Now(), end: time.Now().AddDate(1, 0, 0), unserved: time.Now(), subjects: map[string]*subject{},
+		stores: map[string]*depot{}, servers: map[string]*server{}, back: map[string]time.Time{"a": time.Now(), "b": time.Now()},
+	}
+	for _, url := range []string{"main", "offsite", "third"} {
+		f.stores[url] = &depot{url: url, below: mem.New()}
+	}
+	for i := range n {
+		s := f.newSubject(i)
+		f.subjects[s.spec.Cluster] = s
+	}
+	return f
+}
+
+func (f *fleet) newSubject(i int) *subject {
+	r, name := yearRules[i%len(yearRules)], fmt.Sprintf("c%d", i)
+	jitter := time.Duration(i%2) * 3 * time.Minute
+	schedule, err := scheduler.ParseSchedule(r.cron, zone(f.t, r.zone), jitter, name)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	s := &subject{f: f, slots: r.slots(f.t, f.begin, f.end.AddDate(0, 0, 2), schedule.Late()), ledgers: map[string]*ledger{}}
+	s.spec = scheduler.Spec{Cluster: name, Digest: name, Timeout: time.Hour, Schedule: schedule}
+	s.spec.Backup.Require, s.spec.Backup.Grace = backup.All, 3*time.Hour
+	s.spec.Retention = retention.Policy{
+		Last: 1, Hourly: 2, Daily: 2, Weekly: 1, Monthly: 1, MinCopies: 2, Window: 90 * time.Minute, Zone: schedule.Zone(),
+	}
+	names := []string{"main"}
+	switch i % 6 {
+	case 2:
+		names = []string{"main", "offsite"}
+	case 5:
+		names = []string{"offsite", "third"}
+		s.spec.Backup.Require = backup.Any
+	}
+	for _, name := range names {
+		s.spec.Repositories = append(s.spec.Repositories, scheduler.Repository{Name: name, URL: name})
+		s.ledgers[name] = newLedger()
+	}
+	return s
+}
+
+func (f *fleet) config() scheduler.Config {
+	c := scheduler.Config{Concurrency: 4, Lease: time.Minute}
+	for i := range len(f.subjects) {
+		c.Specs = append(c.Specs, f.subjects[fmt.Sprintf("c%d", i)].spec)
+	}
+	return c
+}
+
+// TestYear: whatever happens to services, clusters and stores in a year, each slot has a backup, in time or caught up, or
+// somebody has said that it has none; none has two but where a lease was taken away; and what must be kept is kept.
+func TestYear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { aYear(t, yearSeed(t), 10) })
+}
+
+// TestSoakYear is TestYear with a hundred clusters.
+func TestSoakYear(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
+		t.Skip("only with ETCD_DR_SOAK")
+	}
+	synctest.Test(t, func(t *testing.T) { aYear(t, yearSeed(t), 100) })
+}
+
+func yearSeed(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("ETCD_DR_SEED")
+	if text == "" {
+		return 1
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("ETCD_DR_SEED: %v", err)
+	}
+	return seed
+}
+
+const step = 10 * time.Minute
+
+func aYear(t *testing.T, seed uint64, clusters int) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // goroutines that wake each other on two cores cost twice as much
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	f := newFleet(t, seed, clusters)
+	if testing.Short() {
+		f.end = f.begin.AddDate(0, 0, 10)
+	}
+	c := f.config()
+	for ; time.Now().Before(f.end) && !t.Failed(); time.Sleep(step) {
+		quiet := time.Now().After(f.end.AddDate(0, 0, -2))
+		f.serve(c, quiet)
+		if !quiet {
+			f.befall()
+		}
+		f.look()
+	}
+	for name := range f.servers {
+		f.kill(name, false)
+	}
+	var sum [4]int
+	for _, s := range f.subjects {
+		if next := s.nextSlot(); next.Before(f.end.Add(-inTime)) {
+			s.errorf("the slot of %s has no backup", next)
+		}
+		for i, n := range []int{s.taken, s.next, s.late, s.doubled} {
+			sum[i] += n
+		}
+	}
+	t.Logf("ETCD_DR_SEED=%d: %d backups for %d slots; %d late, and said so; %d doubled, by lost leases", seed, sum[0], sum[1], sum[2], sum[3])
+	if !t.Failed() && !testing.Short() && (sum[2] == 0 || sum[3] == 0) {
+		t.Errorf("ETCD_DR_SEED=%d: nothing was late, or nothing doubled: the year was too quiet to prove anything", seed)
+	}
+}
+
+// serve starts what is to run: one server always, the other one every third week.
+func (f *fleet) serve(c scheduler.Config, quiet bool) {
+	f.served()
+	for _, name := range []string{"a", "b"} {
+		wanted := name == "a" || int(time.Since(f.begin)/(7*24*time.Hour))%3 == 0
+		s := f.servers[name]
+		switch {
+		case s == nil && wanted && (quiet || !time.Now().Before(f.back[name])):
+			f.start(name, c)
+		case s != nil && !wanted:
+			f.kill(name, false)
+		}
+	}
+	synctest.Wait()
+}
+
+// befall lets something happen, about every third hour.
+func (f *fleet) befall() {
+	r := f.draw("event", time.Now().Unix())
+	if r.IntN(18) > 0 {
+		return
+	}
+	upTo := func(d time.Duration) time.Time { return time.Now().Add(time.Duration(r.Int64N(int64(d)))) }
+	one := f.subjects[fmt.Sprintf("c%d", r.IntN(len(f.subjects)))]
+	switch what := r.IntN(20); what {
+	case 0, 1, 2, 3: // a server is killed, or stopped
+		name := []string{"a", "b"}[what%2]
+		if f.servers[name] != nil {
+			f.kill(name, what < 2)
+			f.back[name] = upTo(3 * time.Hour)
+		}
+	case 4: // nobody is there, now and then for days
+		for name := range f.servers {
+			f.kill(name, true)
+		}
+		until := upTo([]time.Duration{20 * time.Minute, 5 * time.Hour, 3 * 24 * time.Hour}[max(0, r.IntN(16)-13)])
+		f.back["a"], f.back["b"] = until, until
+	case 5, 6, 7, 8, 9:
+		one.mu.Lock()
+		one.away = upTo([]time.Duration{5 * time.Minute, 2 * time.Hour, 36 * time.Hour}[r.IntN(3)])
+		one.mu.Unlock()
+	case 10, 11, 12:
+		f.stores[[]string{"main", "offsite", "third"}[r.IntN(3)]].leave(upTo([]time.Duration{5 * time.Minute, 8 * time.Hour}[r.IntN(2)]))
+	case 13, 14, 15:
+		one.prove()
+	default:
+		one.pin(upTo(60 * 24 * time.Hour))
+	}
+}
+
+// settled: there is one that has had the time to find out.
+func (f *fleet) settled() bool {
+	for _, s := range f.servers {
+		if time.Since(s.began) >= inTime {
+			return true
+		}
+	}
+	return false
+}
+
+// look holds what the services say against what is so.
+func (f *fleet) look() {
+	f.looks++
+	synctest.Wait()
+	told := map[string][]scheduler.Status{}
+	for _, s := range f.servers {
+		for _, one := range s.Status() {
+			told[one.Cluster] = append(told[one.Cluster], one)
+		}
+	}
+	for name, s := range f.subjects {
+		if f.settled() {
+			s.wantTold(told[name])
+		}
+		if f.looks%300 == 0 {
+			s.tidy()
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// ledger is what was ever stored of a cluster in one repository, as far as it may still have to be there.
+type ledger struct {
+	good   []entry // newest first, those of late
+	spans  map[string][]entry
+	pinned map[repository.ID]time.Time // until when
+	proven repository.ID               // the newest that was
+	future []repository.ID             // that say so
+}
+
+type entry struct {
+	id       repository.ID
+	started  time.Time
+	finished time.Time
+	span     string
+}
+
+func newLedger() *ledger {
+	return &ledger{spans: map[string][]entry{}, pinned: map[repository.ID]time.Time{}}
+}
+
+// spansOf are the hours and so on that the policy of the year counts, by the rule's name.
+func spansOf(t time.Time) map[string]string {
+	year, week := t.ISOWeek()
+	_, offset := t.Zone()
+	return map[string]string{
+		"hourly": fmt.Sprint(t.Format("2006-01-02 15"), offset), "daily": t.Format(time.DateOnly), "weekly": fmt.Sprint(year, "-", week),
+		"monthly": t.Format("2006-01"),
+	}
+}
+
+func (s *subject) ledger(repository string) *recorder { return &recorder{s, s.ledgers[repository]} }
+
+type recorder struct {
+	of *subject
+	*ledger
+}
+
+// record notes a backup that is stored. Each of the lists has the newest first, and no more than the policy counts.
+func (r *recorder) record(b repository.Backup, good bool) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	if b.Started.After(time.Now().Add(time.Hour)) {
+		r.future = append(r.future, b.ID)
+	}
+	if !good {
+		return
+	}
+	e := entry{id: b.ID, started: b.Started, finished: b.Finished}
+	r.good = insert(r.good, e, 12)
+	for rule, span := range spansOf(b.Started.In(r.of.spec.Schedule.Zone())) {
+		e.span = span
+		r.spans[rule] = newestOfSpan(insert(r.spans[rule], e, 12))
+	}
+}
+
+func insert(all []entry, e entry, most int) []entry {
+	i := slices.IndexFunc(all, func(old entry) bool {
+		return e.started.After(old.started) || e.started.Equal(old.started) && e.id > old.id
+	})
+	if i < 0 {
+		i = len(all)
+	}
+	all = slices.Insert(all, i, e)
+	return all[:min(most, len(all))]
+}
+
+// newestOfSpan leaves one of each span, the first.
+func newestOfSpan(all []entry) []entry {
+	return slices.CompactFunc(all, func(a, b entry) bool { return a.span == b.span })
+}
+
+// wantKept fails unless the repository lists all that must be there, and not much more.
+func (s *subject) wantKept(in backup.Store, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, p := s.ledgers[in.Repository], s.spec.Retention
+	listed := s.listed(in.Repository)
+	want := func(why string, all ...entry) {
+		for _, e := range all {
+			if !listed[e.id] {
+				s.f.errorf("%s in %s: %s is gone, which is to stay: %s", s.spec.Cluster, in.Repository, e.id, why)
+			}
+		}
+	}
+	first := func(all []entry, n int) []entry { return all[:min(n, len(all))] }
+	want("the newest good one", first(l.good, 1)...)
+	want("min copies", first(l.good, p.MinCopies)...)
+	want("last", first(l.good, p.Last)...)
+	for rule, n := range map[string]int{"hourly": p.Hourly, "daily": p.Daily, "weekly": p.Weekly, "monthly": p.Monthly} {
+		want(rule, first(l.spans[rule], n)...)
+	}
+	for _, e := range l.good {
+		if begins := l.good[0].finished; e.finished.After(begins.Add(-p.Window)) {
+			want("the window", e)
+		}
+	}
+	for id := range l.pinned {
+		want("pinned", entry{id: id})
+	}
+	if l.proven != "" {
+		want("the last proven", entry{id: l.proven})
+	}
+}
+
+// wantFew fails if more was there than the policy keeps and one run may have added: each rule counts good and bad ones apart.
+func (s *subject) wantFew(repository string, there int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, l := s.spec.Retention, s.ledgers[repository]
+	if most := 2*(p.Last+p.Hourly+p.Daily+p.Weekly+p.Monthly) + 10 + len(l.pinned) + s.partial; there > most {
+		s.errorf("%d backups are in %s, at most %d are to stay", there, repository, most)
+	}
+	s.partial = 0
+}
+
+// listed are the backups with a manifest and without a tombstone.
+func (s *subject) listed(store string) map[repository.ID]bool {
+	listed := map[repository.ID]bool{}
+	for _, key := range s.f.stores[store].keys(s.spec.Cluster + "/backups/") {
+		id, name, _ := strings.Cut(strings.TrimPrefix(key, s.spec.Cluster+"/backups/"), "/")
+		switch name {
+		case "manifest.json":
+			listed[repository.ID(id)] = true
+		case "tombstone.json": // it comes behind the manifest
+			delete(listed, repository.ID(id))
+		}
+	}
+	return listed
+}
+
+// each calls do with the cluster's part of each store, past all that may be wrong with it.
+func (s *subject) each(do func(c *repository.Cluster, l *ledger)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, l := range s.ledgers {
+		c, err := repository.Open(s.f.stores[name].below, s.spec.Cluster)
+		if err != nil {
+			s.f.errorf("%v", err)
+			return
+		}
+		do(c, l)
+	}
+}
+
+// prove lets a verify pass on the newest good backup, pin keeps it until a moment, and tidy lifts the pins that are over, and
+// removes by hand what says that it is of the future.
+func (s *subject) prove() {
+	s.each(func(c *repository.Cluster, l *ledger) {
+		if len(l.good) == 0 {
+			return
+		}
+		p := repository.Proof{Backup: l.good[0].id, Level: repository.Opened, Verdict: repository.Passed, Time: time.Now(), By: "test"}
+		if err := c.Append(context.Background(), p); err != nil {
+			s.f.errorf("%v", err)
+		}
+		l.proven = l.good[0].id
+	})
+}
+
+func (s *subject) pin(until time.Time) {
+	s.each(func(c *repository.Cluster, l *ledger) {
+		if len(l.good) == 0 || len(l.pinned) > 1 {
+			return
+		}
+		_, err := c.Pin(context.Background(), repository.Pin{Backup: l.good[0].id, Time: time.Now()})
+		if err != nil {
+			s.f.errorf("%v", err)
+		}
+		l.pinned[l.good[0].id] = until
+	})
+}
+
+func (s *subject) tidy() {
+	s.each(func(c *repository.Cluster, l *ledger) {
+		for _, id := range l.future {
+			err := c.Delete(context.Background(), repository.Tombstone{Backup: id, Reason: "a wrong clock", Time: time.Now()})
+			if err != nil && !errors.Is(err, repository.ErrNotFound) {
+				s.f.errorf("%v", err)
+			}
+		}
+		l.future = nil
+		for id, until := range l.pinned {
+			if time.Now().Before(until) {
+				continue
+			}
+			delete(l.pinned, id)
+			if _, err := c.Unpin(context.Background(), repository.Unpin{Backup: id, Time: time.Now()}); err != nil {
+				s.f.errorf("%v", err)
+			}
+		}
+	})
+}
