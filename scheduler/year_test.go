@@ -280,7 +280,7 @@ type rule struct {
 // The first ten are those of CI: what each backup costs adds up.
 var yearRules = []rule{
 	{"15 * * * *", "Europe/Berlin", 1, 0, 15}, {"0 */3 * * *", "America/New_York", 3, 0, 0}, {"30 * * * *", "Australia/Lord_Howe", 1, 0, 30},
-	{"20 */3 * * *", "Asia/Tehran", 3, 0, 20}, {"@every 2h", "Europe/Berlin", 2, 0, 0}, {"45 1-23/2 * * *", "America/Santiago", 2, 1, 45},
+	{"20 */3 * * *", "Asia/Tehran", 3, 0, 20}, {"@every 3h", "Europe/Berlin", 3, 0, 0}, {"45 1-23/3 * * *", "America/Santiago", 3, 1, 45},
 	{"0 0-23/4 * * *", "America/Havana", 4, 0, 0}, {"30 1 * * *", "Europe/Dublin", 24, 1, 30}, {"30 2 * * *", "Europe/Berlin", 24, 2, 30},
 	{"10 2 * * *", "Australia/Lord_Howe", 24, 2, 10}, {"@hourly", "UTC", 1, 0, 0}, {"0 * * * *", "America/New_York", 1, 0, 0},
 	{"45 * * * *", "America/Santiago", 1, 0, 45}, {"5 * * * *", "Europe/Dublin", 1, 0, 5}, {"20 * * * *", "Asia/Tehran", 1, 0, 20},
@@ -358,7 +358,7 @@ func (f *fleet) newSubject(i int) *subject {
 	s.spec = scheduler.Spec{Cluster: name, Digest: name, Timeout: time.Hour, Schedule: schedule}
 	s.spec.Backup.Require, s.spec.Backup.Grace = backup.All, 3*time.Hour
 	s.spec.Retention = retention.Policy{
-		Last: 1, Hourly: 2, Daily: 2, Weekly: 1, Monthly: 1, MinCopies: 2, Window: 90 * time.Minute, Zone: schedule.Zone(),
+		Last: 1, Hourly: 2, Daily: 2, Weekly: 1, Monthly: 1, MinCopies: 5, Window: 90 * time.Minute, Zone: schedule.Zone(),
 	}
 	names := []string{"main"}
 	switch i % 6 {

@@ -329,7 +329,7 @@ func TestWindowIsOver(t *testing.T) {
 		t.Errorf("the first is from %s to %s, the next one's base was there at %s", got.From.Time, got.To.Time, at(9))
 	}
 	c.Backups[2].Finished, c.Lineages[0].Segments[0].Marks = at(40), nil
-	if got := c.Windows()[0]; !got.From.Time.Equal(at(2).Add(time.Second/2)) {
+	if got := c.Windows()[0]; !got.From.Time.Equal(at(2).Add(time.Second / 2)) {
 		t.Errorf("the first begins at %s", got.From.Time)
 	}
 	for i := range 4 {
