@@ -37,8 +37,8 @@ func spansOf(t time.Time) map[string]string {
 	year, week := t.ISOWeek()
 	_, offset := t.Zone()
 	return map[string]string{
-		"hourly": fmt.Sprint(t.Format("2006-01-02 15"), offset), "daily": t.Format(time.DateOnly), "weekly": fmt.Sprint(year, "-", week),
-		"monthly": t.Format("2006-01"),
+		"hourly": fmt.Sprint(t.Format("2006-01-02 15"), offset), "daily": t.Format(time.DateOnly),
+		"weekly": fmt.Sprint(year, "-", week), "monthly": t.Format("2006-01"),
 	}
 }
 

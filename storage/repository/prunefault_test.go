@@ -135,7 +135,8 @@ func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket,
 	time.Sleep(2 * grace)
 	prune(0, 3, 4)
 	for _, i := range []int{1, 2} {
-		if left := slices.DeleteFunc(keys(t, below), func(key string) bool { return !strings.HasPrefix(key, folder("c", idAt(i))) }); len(left) > 0 {
+		others := func(key string) bool { return !strings.HasPrefix(key, folder("c", idAt(i))) }
+		if left := slices.DeleteFunc(keys(t, below), others); len(left) > 0 {
 			t.Errorf("of backup %d are left %q", i, left)
 		}
 	}

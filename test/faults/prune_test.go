@@ -44,7 +44,8 @@ func storeBackups(t *testing.T, b storage.Bucket, cluster string, p repository.P
 	for i := range prunedOf {
 		started := time.Now().UTC().Add(time.Duration(i-prunedOf) * time.Minute)
 		id := repository.NewID(started, int64(1000+i))
-		_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, bytes.NewReader([]byte(cluster+" sealed")), func() (repository.Manifest, error) {
+		data := bytes.NewReader([]byte(cluster + " sealed"))
+		_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, data, func() (repository.Manifest, error) {
 			return repository.Manifest{
 				Started: started, Finished: started.Add(time.Second), Revision: int64(1000 + i), ClusterID: "cdf818194e3a8c32",
 				Plain: repository.Blob{Name: "snapshot.db", Size: 1000, SHA256: hex.EncodeToString(sum[:])},
@@ -168,7 +169,8 @@ func TestPruneLocked(t *testing.T) {
 	storeBackups(t, b, "cluster1", repository.Policy{Lock: repository.Lock{For: 10 * time.Second}})
 	var d document.Prune
 	run(t, pruneArgs(url)...).good(t, &d)
-	if listed := listedBy(t, url, "cluster1"); time.Since(began) < 10*time.Second && (len(listed) != prunedOf || len(d.Locked) != prunedOf-prunedTo) {
+	listed := listedBy(t, url, "cluster1")
+	if time.Since(began) < 10*time.Second && (len(listed) != prunedOf || len(d.Locked) != prunedOf-prunedTo) {
 		t.Errorf("listed are %q, named as locked %+v", listed, d.Locked)
 	}
 	for _, l := range d.Locked {
