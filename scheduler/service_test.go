@@ -687,6 +687,25 @@ func TestServiceWhoseClockWasAhead(t *testing.T) {
 	})
 }
 
+// What failed until nothing was due any more makes nobody wait longer the next time.
+func TestServiceForgetsWhatIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c := configOf(specOf(t, "prod", "@daily", "main"))
+		first := w.start("a", c)
+		w.pass(time.Minute)
+		first.end()
+		w.stores["main"].On(storage.VerbList).Times(8).Fail(errTest)
+		w.start("b", c)
+		w.pass(at(0, "23h"))
+		w.stores["main"].On(storage.VerbList).Fail(errTest)
+		w.pass(at(0, "2h"))
+		got := w.times("prod")
+		if want := at(1, "0h"); len(got) != 2 || got[1] > want+time.Minute {
+			t.Errorf("taken at %v, want one at most a minute after %v", got, want)
+		}
+	})
+}
+
 func TestServiceBacksUpWhatIsDamaged(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c, err := repository.Open(w.stores["main"], "prod")

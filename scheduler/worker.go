@@ -101,6 +101,7 @@ func (w *worker) queue(ctx context.Context, t task) time.Time {
 }
 
 func (w *worker) idle(next time.Time) {
+	w.tries = 0 // what failed before is over: the next failure is a first one
 	w.board.set(func(s *Status) {
 		s.State, s.Problem, s.Failures, s.Reason, s.Holder, s.Next = Idle, "", 0, "", "", next.UTC()
 	})

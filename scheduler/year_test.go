@@ -253,7 +253,7 @@ func (s *subject) double(before, b taking) {
 // excused: somebody has said that there is no backup of the slot, or nobody was there to take it, or a thief has its lease.
 func (s *subject) excused(slot, began time.Time) bool {
 	robbed := s.robbedSince(slot.Add(-robberyLasts)) && began.Sub(slot) < 2*robberyLasts
-	return robbed || s.warned.After(slot) || began.Sub(s.f.unserved) < inTime
+	return robbed || !s.warned.Before(slot) || began.Sub(s.f.unserved) < inTime
 }
 
 // wantTold fails if a slot has no backup and each service says that all is well.
@@ -267,7 +267,7 @@ func (s *subject) wantTold(all []scheduler.Status) {
 	told := slices.ContainsFunc(all, func(one scheduler.Status) bool {
 		return one.Problem != "" && one.Failures > 0 // Failing, or trying again
 	})
-	if !told || !s.warned.After(slot) {
+	if !told || s.warned.Before(slot) {
 		s.errorf("there is none of %s, and its status is %+v; it was last warned of at %s", slot, all, s.warned)
 	}
 }

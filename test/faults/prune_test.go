@@ -105,7 +105,10 @@ func TestPruneKilled(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(seed(t), 7))
 	t.Logf("seed %d", seed(t))
-	forward := &httputil.ReverseProxy{Director: func(r *http.Request) { r.URL.Scheme, r.URL.Host = target.Scheme, target.Host }}
+	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Host = r.In.Host // as it is signed
+	}}
 	for hits, tries := 0, 0; hits < 8; tries++ {
 		if tries > 80 {
 			t.Fatalf("%d hits in %d tries", hits, tries)
