@@ -9,6 +9,7 @@ import (
 type board struct {
 	mu     sync.Mutex
 	status Status
+	ended  func() // is called when a job has
 }
 
 func (b *board) set(change func(*Status)) {
@@ -32,6 +33,7 @@ func (b *board) begin(o Outcome) {
 
 // end says how a job went, in place of how it went before, and counts it.
 func (b *board) end(o Outcome) {
+	defer b.ended()
 	b.set(func(s *Status) {
 		s.Jobs = append(slices.DeleteFunc(slices.Clone(s.Jobs), o.same), o)
 		s.Counts = slices.Clone(s.Counts)

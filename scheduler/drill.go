@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -270,7 +271,7 @@ func (d *driller) lookFirst(ctx context.Context) error {
 
 // look reads when the last drill was. One that was not run is tried again: here there may be what it lacked.
 func (d *driller) look(ctx context.Context, in backup.Store) (repository.Proof, error) {
-	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(clockAllowance))
+	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(condition.ClockAllowance))
 	if err != nil {
 		return newest, fmt.Errorf("repository %s: %w", in.Repository, err)
 	}

@@ -7,12 +7,9 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
-
-// clockAllowance is by how much the clocks of those who take backups may differ. One from further in the future was taken
-// by a clock that is wrong, or forged: waiting for what follows it could take years.
-const clockAllowance = 10 * time.Minute
 
 // deeper is how many backups are read where the newest counts for nothing.
 const deeper = 32
@@ -59,11 +56,13 @@ func newest(ctx context.Context, c *repository.Cluster, now time.Time) (Last, er
 
 func newestOf(catalog repository.Catalog, now time.Time) (last Last, found bool) {
 	for _, b := range catalog.Backups {
-		if !b.Started.After(now.Add(clockAllowance)) {
+		if !b.Started.After(now.Add(condition.ClockAllowance)) {
 			return lastOf(b), true
 		}
 	}
 	return Last{}, false
 }
 
-func lastOf(b repository.Backup) Last { return Last{b.ID, b.Started, b.HighestRevision()} }
+func lastOf(b repository.Backup) Last {
+	return Last{ID: b.ID, Started: b.Started, Revision: b.HighestRevision()}
+}

@@ -13,7 +13,9 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -30,6 +32,10 @@ type Service struct {
 	Drill func(ctx context.Context, s Spec, in backup.Store, seed uint64, report storage.Report) ([]repository.Proof, error)
 	// Revision asks a cluster for its revision; for Triggers, and Archive.
 	Revision func(ctx context.Context, s Spec) (int64, error)
+	// Check says what is wrong with a cluster itself, as cluster.Check does. nil: nobody asks it.
+	Check func(ctx context.Context, s Spec) []check.Line
+	// Tell is given each condition that begins or ends, besides Report; it must not block. nil: nobody is told.
+	Tell func(c condition.Change)
 	// Archive archives a log until ctx ends, as archive.Run does. nil: no log is archived, whatever Specs say.
 	Archive func(
 		ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
@@ -46,6 +52,8 @@ type Service struct {
 	running    sync.WaitGroup
 	looks      *semaphore.Weighted
 	drills     *semaphore.Weighted
+	reads      *semaphore.Weighted // of repositories by observers
+	checks     *semaphore.Weighted // of clusters by observers
 }
 
 // looksAtOnce bounds the connections and the memory of a start with thousands of clusters.
@@ -65,6 +73,7 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 	s.archivings = map[string]*archiving{}
 	s.workers, s.buckets = map[string]*worker{}, map[string]storage.Bucket{}
 	s.looks, s.drills = semaphore.NewWeighted(looksAtOnce), semaphore.NewWeighted(drillsAtOnce)
+	s.reads, s.checks = semaphore.NewWeighted(observedAtOnce), semaphore.NewWeighted(observedAtOnce)
 	s.mu.Unlock()
 	limit, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 	for {
@@ -102,6 +111,7 @@ func (s *Service) apply(ctx, jobs context.Context, c Config, limit *semaphore.We
 		s.workers[spec.Cluster] = w
 		s.running.Go(func() { w.work(own, w.turn, w.take) })
 		s.running.Go(func() { w.driller.work(own, w.driller.turn, w.driller.take) })
+		s.running.Go(func() { w.observer.run(own, ctx) })
 	}
 	for name, w := range s.workers {
 		if !wanted[name] {
@@ -121,7 +131,9 @@ func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFu
 			holder: s.newHolder(),
 		}
 	}
-	return &worker{hand: hired(), driller: &driller{hand: hired()}, stop: stop, told: o.spec}
+	observer := newObserver(s, board, o.spec)
+	board.ended = observer.nudge
+	return &worker{hand: hired(), driller: &driller{hand: hired()}, observer: observer, stop: stop, told: o.spec}
 }
 
 func (s *Service) newHolder() string {

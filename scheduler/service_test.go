@@ -232,6 +232,13 @@ func (s *service) end() {
 	<-s.ended
 }
 
+// says reports whether anything that was said begins so.
+func (s *service) says(begin string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.said, func(line string) bool { return strings.HasPrefix(line, begin) })
+}
+
 // all is what it has said.
 func (s *service) all() []string {
 	s.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -45,6 +46,7 @@ type Spec struct {
 	Drill        Drill            // the zero one: never
 	Archive      Archive          // the zero one: this service does not archive the log
 	Observe      time.Duration    // how often the repositories and the cluster are looked at for conditions
+	Conditions   condition.Limits // from where on something is wrong
 	Suspend      bool             // start nothing
 }
 
@@ -84,13 +86,6 @@ type Triggers struct {
 
 // None reports whether nothing is to be looked at.
 func (t Triggers) None() bool { return t.Revisions == 0 && t.Bytes == 0 && !t.Gap }
-
-// Last is a backup that is known to be in the repositories.
-type Last struct {
-	ID       repository.ID `json:"id"`
-	Started  time.Time     `json:"started"`
-	Revision int64         `json:"revision"` // the key space's is not beyond it
-}
 
 // Due is when the next backup is due, if last is the newest: at once where there is none, else at the first moment of the
 // schedule behind it, so that of many that were missed one is caught up. The zero Time is never: so where nothing says when,

@@ -111,30 +111,12 @@ type Suspension struct {
 	Reason string    `json:"reason"` // in a person's words
 }
 
-// Standing is what a repository held of a cluster when it was last looked at.
-type Standing struct {
-	Repository string             `json:"repository"`
-	At         time.Time          `json:"at"`                // when it was looked at
-	Problem    string             `json:"problem,omitempty"` // why it did not tell; the rest is then as of before
-	Backups    int                `json:"backups"`           // that are kept, damaged ones too
-	Bytes      int64              `json:"bytes"`             // of them, as stored
-	Good       *Good              `json:"good,omitempty"`    // the newest good one
-	Due        time.Time          `json:"due,omitzero"`      // when the one after it is or was due
-	Verified   time.Time          `json:"verified,omitzero"` // when any of those looked at last passed more than stored
-	Drilled    time.Time          `json:"drilled,omitzero"`  // when a drill last passed
-	Drill      *repository.Proof  `json:"drill,omitempty"`   // the newest, however it went
-	Window     *repository.Window `json:"window,omitempty"`  // the newest
-	Gaps       int                `json:"gaps"`
-}
-
-// Good is a backup that nothing is known against.
-type Good struct {
-	Last
-	Size     int64            `json:"size"`   // bytes of the database
-	Stored   int64            `json:"stored"` // bytes in the repository
-	Proven   repository.Level `json:"proven"`
-	ProvenAt time.Time        `json:"provenAt"`
-}
+// How a cluster stands is judged by scheduler/condition, and so is said in its words.
+type (
+	Standing = condition.Standing
+	Good     = condition.Good
+	Last     = condition.Last
+)
 
 // Status is what s says of each cluster, by name. It may be called while Run runs.
 func (s *Service) Status() []Status {

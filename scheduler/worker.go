@@ -25,9 +25,10 @@ type order struct {
 // hand has for others.
 type worker struct {
 	hand
-	driller *driller
-	stop    context.CancelFunc
-	told    Spec // what orders last said; the service's own lock guards it
+	driller  *driller
+	observer *observer
+	stop     context.CancelFunc
+	told     Spec // what orders last said; the service's own lock guards it
 
 	known     bool // last is what the repositories hold, but for what others have stored since
 	last      Last
@@ -45,6 +46,7 @@ func (w *worker) take(o order) {
 		})
 	}
 	w.order = o
+	w.observer.give(o.spec)
 }
 
 // turn does what somebody asks for, or else what is due, if anything is, and says when to look again.
@@ -317,6 +319,7 @@ func (w *worker) failed(ctx context.Context, t task, err error) time.Time {
 	w.board.set(func(s *Status) {
 		s.State, s.Problem, s.Next, s.Holder, s.Failures = Failing, err.Error(), again.UTC(), "", s.Failures+1
 	})
+	w.observer.nudge()
 	w.say(storage.Warning, "no backup: %v; the next try is at %s", err, again.UTC().Format(time.RFC3339))
 	return again
 }
@@ -335,7 +338,13 @@ func (w *worker) lookFirst(ctx context.Context) error {
 	if err := w.look(ctx, stores); err != nil {
 		return err
 	}
-	return w.recall(ctx, stores, w.spec.Backup.Require)
+	if err := w.recall(ctx, stores, w.spec.Backup.Require); err != nil {
+		return err
+	}
+	if !w.last.Started.IsZero() { // else the first backup comes at once
+		w.observer.nudge()
+	}
+	return nil
 }
 
 // look reads what the repositories hold. What this worker has stored there itself stands, whatever hides it.

@@ -40,14 +40,19 @@ func (c *checked) serverCertificates(ctx context.Context) check.Line {
 	}
 	switch {
 	case !first.IsZero() && first.Sub(c.o.Now) < soon:
-		return found(check.Wanting, renew, "that of %s %s", from, ends(first, c.o.Now))
+		return ending(first, found(check.Wanting, renew, "that of %s %s", from, ends(first, c.o.Now)))
 	case len(unread) > 0:
 		return found(check.Unknown, "", "not read: %s", strings.Join(unread, "; "))
 	case len(plain) > 0:
 		return found(check.Note, "use TLS: a snapshot holds every secret in etcd",
 			"no TLS at %s: who is on the way can read all", strings.Join(plain, ", "))
 	}
-	return found(check.OK, "", "the first one, of %s, %s", from, ends(first, c.o.Now))
+	return ending(first, found(check.OK, "", "the first one, of %s, %s", from, ends(first, c.o.Now)))
+}
+
+func ending(end time.Time, l check.Line) check.Line {
+	l.Ends = end.UTC()
+	return l
 }
 
 // endpoints are those given and, where somebody has answered, those of the members beside them.
@@ -135,9 +140,9 @@ func (c *checked) clientCertificate(context.Context) check.Line {
 	}
 	end := firstEnd(chain)
 	if end.Sub(c.o.Now) < soon {
-		return found(check.Wanting, renew, "%s %s", c.cfg.Cert, ends(end, c.o.Now))
+		return ending(end, found(check.Wanting, renew, "%s %s", c.cfg.Cert, ends(end, c.o.Now)))
 	}
-	return found(check.OK, "", "%s %s", c.cfg.Cert, ends(end, c.o.Now))
+	return ending(end, found(check.OK, "", "%s %s", c.cfg.Cert, ends(end, c.o.Now)))
 }
 
 // readChain reads every certificate of a PEM file.

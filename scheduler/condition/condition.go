@@ -54,3 +54,10 @@ const (
 	CertificateExpires Name = "CertificateExpires" // a certificate ends soon, or has ended
 	ClocksApart        Name = "ClocksApart"        // backups come from the future
 )
+
+// Names are all conditions, those first that a person should read first.
+var Names = []Name{
+	NoBackup, BackupLate, DrillFailed, MembersDiverged, NoQuorum, RepositoryAway, LogGap, LogStopped, LogLagging, PurgeHeadroomShort,
+	SpoolFilling, BackupFailing, BackupDamaged, BackupShrunk, ClocksApart, MembersAway, AlarmRaised, CertificateExpires, DrillNotRun,
+	NeverProven, NeverDecrypted, RetentionFailing, NotEncrypted, NotSigned, NotLocked,
+}

@@ -40,6 +40,8 @@ type Line struct {
 	Verdict Verdict `json:"verdict"`
 	Seen    string  `json:"seen"`           // one plain sentence, no secret in it
 	Cure    string  `json:"cure,omitempty"` // what to do; "" where nothing is to be done
+
+	Ends time.Time `json:"ends,omitzero"` // of a certificate: when it does
 }
 
 // named gives a Line its name: what finds it does not know it.

@@ -53,22 +53,40 @@ const readers = 8 // requests at once; a manifest takes one round trip
 // Load reads the catalog: one listing, then the manifests, newest first and only as many as o asks for; and the log's
 // headers if o asks for them.
 func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
-	folders, err := c.folders(ctx, o.Only)
+	folders, ignored, err := c.kept(ctx, o.Only)
 	if err != nil {
 		return Catalog{}, err
 	}
-	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(manifestName) })
-	folders, ignored, err := c.withoutDeleted(ctx, folders)
-	if err != nil {
-		return Catalog{}, err
-	}
-	slices.Reverse(folders)
 	if o.Newest > 0 && len(folders) > o.Newest {
 		folders = folders[:o.Newest]
 	}
+	catalog, err := c.loadBackups(ctx, folders, o.Proofs)
+	if err != nil {
+		return Catalog{}, err
+	}
+	catalog.Ignored = append(ignored, catalog.Ignored...)
+	if o.Log {
+		catalog.Lineages, err = c.loadLog(ctx)
+	}
+	return catalog, err
+}
+
+// kept lists the backups that no tombstone deletes, newest first by their names: all, or only the one called only.
+func (c *Cluster) kept(ctx context.Context, only ID) (folders []folder, ignored []Damage, err error) {
+	if folders, err = c.folders(ctx, only); err != nil {
+		return nil, nil, err
+	}
+	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(manifestName) })
+	folders, ignored, err = c.withoutDeleted(ctx, folders)
+	slices.Reverse(folders)
+	return folders, ignored, err
+}
+
+// loadBackups reads what the folders hold.
+func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool) (Catalog, error) {
 	loads := make([]backupLoad, len(folders))
-	err = atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
-		loads[i] = c.loadBackup(ctx, folders[i], o.Proofs)
+	err := atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
+		loads[i] = c.loadBackup(ctx, folders[i], proofs)
 		if err := loads[i].err; err != nil && !errors.Is(err, ErrDamaged) && !isAbsent(err) {
 			return err
 		}
@@ -77,12 +95,7 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	if err != nil {
 		return Catalog{}, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
 	}
-	catalog := c.catalog(folders, loads)
-	catalog.Ignored = append(ignored, catalog.Ignored...)
-	if o.Log {
-		catalog.Lineages, err = c.loadLog(ctx)
-	}
-	return catalog, err
+	return c.catalog(folders, loads), nil
 }
 
 // withoutDeleted leaves out what a tombstone deletes.

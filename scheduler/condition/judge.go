@@ -1,0 +1,317 @@
+package condition
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Judge says what is wrong, the worst first: critical before warning, then as Names has them. The order of what it is
+// given makes no difference. Since is now: whoever has looked before knows better, see Record.
+func Judge(f Facts, now time.Time) []Condition {
+	j := judgement{Facts: f, now: now, found: []Condition{}}
+	j.Limits = f.Limits.orDefaults()
+	j.Repositories = slices.SortedFunc(slices.Values(f.Repositories), func(a, b Repository) int { return cmp.Compare(a.Repository, b.Repository) })
+	for _, r := range j.Repositories {
+		j.backups(r)
+		j.proofs(r)
+		j.drill(r)
+		j.policy(r)
+		j.log(r)
+	}
+	j.encryption()
+	j.jobs()
+	j.archive()
+	j.checks()
+	slices.SortFunc(j.found, worstFirst)
+	return j.found
+}
+
+func worstFirst(a, b Condition) int {
+	return cmp.Or(byRank(a, b), cmp.Compare(a.Repository, b.Repository))
+}
+
+func byRank(a, b Condition) int {
+	return cmp.Or(
+		cmp.Compare(a.Severity, b.Severity), // "critical" comes before "warning"
+		cmp.Compare(slices.Index(Names, a.Name), slices.Index(Names, b.Name)),
+	)
+}
+
+// Compare puts the worse of two clusters first, by what Judge says of each.
+func Compare(a, b []Condition) int {
+	for i := range min(len(a), len(b)) {
+		if worse := byRank(a[i], b[i]); worse != 0 {
+			return worse
+		}
+	}
+	return cmp.Compare(len(b), len(a))
+}
+
+// judgement is one Judge.
+type judgement struct {
+	Facts
+	now   time.Time
+	found []Condition
+}
+
+// wrong is what a rule has found: the rest of a Condition.
+type wrong struct {
+	severity Severity
+	in       string // repository
+	cure     string
+}
+
+// add adds a condition. One that is there already gets worse, and says both.
+func (j *judgement) add(name Name, w wrong, format string, args ...any) {
+	if slices.Contains(j.Limits.Accept, name) {
+		return
+	}
+	c := Condition{
+		Name: name, Severity: w.severity, Cluster: j.Cluster, Repository: w.in, Since: j.now.UTC(),
+		Message: oneLine(fmt.Sprintf(format, args...)), Cure: w.cure,
+	}
+	i := slices.IndexFunc(j.found, func(f Condition) bool { return f.Name == name && f.Repository == w.in })
+	if i < 0 {
+		j.found = append(j.found, c)
+		return
+	}
+	if w.severity == Critical {
+		j.found[i].Severity = Critical
+	}
+	j.found[i].Message += "; " + c.Message
+}
+
+// oneLine is what errors.Join has put on several.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+
+// unless is Critical, or only a Warning where something else still holds.
+func unless(held bool) Severity {
+	if held {
+		return Warning
+	}
+	return Critical
+}
+
+// command is a command line about the cluster in r.
+func (j *judgement) command(verb string, r Repository) string {
+	return fmt.Sprintf("dr %s --repo '%s' --cluster %s", verb, cmp.Or(r.URL, r.Repository), j.Cluster)
+}
+
+// late is by how much r's newest good backup is older than it may be, 0 if it is not.
+func (j *judgement) late(r Repository) time.Duration {
+	if j.Agreed.Suspended || r.Due.IsZero() || j.now.Sub(r.Due) <= j.Agreed.Slack {
+		return 0
+	}
+	return j.now.Sub(r.Due)
+}
+
+// inTimeBeside reports whether another repository tells of a good backup that is not late.
+func (j *judgement) inTimeBeside(r Repository) bool {
+	return slices.ContainsFunc(j.Repositories, func(o Repository) bool {
+		return o.Repository != r.Repository && o.Problem == "" && o.Good != nil && j.late(o) == 0
+	})
+}
+
+func (j *judgement) backups(r Repository) {
+	beside := unless(j.inTimeBeside(r))
+	if r.Problem != "" {
+		j.add(RepositoryAway, wrong{beside, r.Repository, j.command("check", r)}, "%s", r.Problem)
+	}
+	switch late := j.late(r); {
+	case r.Good == nil && (r.Problem == "" || !r.At.IsZero()):
+		j.add(NoBackup, wrong{beside, r.Repository, j.command("backup", r) + ", with the cluster's endpoints and recipients"},
+			"%s", cmp.Or(r.Doubt, "there is no backup"))
+	case r.Good != nil && late > 0:
+		j.add(BackupLate, wrong{beside, r.Repository, "see on its host that dr serve runs, and what it says: " + j.command("backup", r) + " takes one now"},
+			"the last good backup is of %s, and the next was due %s ago%s", clock(r.Good.Started), span(late), because(r.Doubt))
+	}
+	if r.Damaged > 0 {
+		j.add(BackupDamaged, wrong{Warning, r.Repository, j.command("verify --all", r)}, "%d cannot be used: %s", r.Damaged, r.Doubt)
+	}
+	if r.Future != "" {
+		j.add(ClocksApart, wrong{Warning, r.Repository, "set the clock of the host that took it (chronyc tracking)"},
+			"backup %s says that it was taken in the future", r.Future)
+	}
+	j.shrunk(r)
+}
+
+func because(doubt string) string {
+	if doubt == "" {
+		return ""
+	}
+	return ": " + doubt
+}
+
+func (j *judgement) shrunk(r Repository) {
+	w := wrong{Warning, r.Repository, "see what is missing: " + j.command("diff", r) + "; a defragmentation makes a database smaller too"}
+	if r.Good != nil && j.isShrunk(r.Good.Size, r.UsualSize) {
+		j.add(BackupShrunk, w, "the database of the newest backup has %s, those before it had %s",
+			bytes(r.Good.Size), bytes(r.UsualSize))
+	}
+	if r.Keys > 0 && j.isShrunk(r.Keys, r.UsualKeys) {
+		j.add(BackupShrunk, w, "%d keys were counted last, and %d in the backups before", r.Keys, r.UsualKeys)
+	}
+}
+
+func (j *judgement) isShrunk(is, usual int64) bool {
+	return float64(is) < j.Limits.Shrunk*float64(usual)
+}
+
+// proofs: what was never proven may be young. A retention that keeps little makes all that is kept look so, and who has
+// watched for long enough knows better.
+func (j *judgement) proofs(r Repository) {
+	if r.Backups == 0 {
+		return
+	}
+	begin := r.Oldest
+	if !j.Since.IsZero() && j.Since.Before(begin) {
+		begin = j.Since
+	}
+	switch long := j.Limits.Proven; {
+	case j.now.Sub(later(r.Verified, begin)) > long && r.Verified.IsZero():
+		j.add(NeverProven, wrong{Warning, r.Repository, j.command("drill", r)}, "none of %d backups was ever verified", r.Backups)
+	case j.now.Sub(later(r.Verified, begin)) > long:
+		j.add(NeverProven, wrong{Warning, r.Repository, j.command("drill", r)},
+			"nothing was verified for %s", span(j.now.Sub(r.Verified)))
+	case r.Good != nil && r.Good.Encrypted && r.Decrypted.IsZero() && j.now.Sub(begin) > long:
+		j.add(NeverDecrypted, wrong{Warning, r.Repository, j.command("verify --level opened --identity KEY", r)},
+			"no key has been shown to open any of %d backups", r.Backups)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// drill looks at the last one, which this service may know of though it could not be recorded.
+func (j *judgement) drill(r Repository) {
+	var last Drill
+	if p := r.Drill; p != nil {
+		last = Drill{r.Repository, p.Time, p.Verdict, p.Finding}
+	}
+	for _, d := range j.Jobs.Drills {
+		if d.Repository == r.Repository && !d.Time.Before(last.Time) {
+			last = d
+		}
+	}
+	cure := j.command("drill", r)
+	switch last.Verdict {
+	case repository.Failed:
+		j.add(DrillFailed, wrong{Critical, r.Repository, cure}, "the drill of %s failed: %s", clock(last.Time), last.Finding)
+	case repository.NotRun:
+		j.add(DrillNotRun, wrong{Warning, r.Repository, cure}, "the drill of %s could not run: %s", clock(last.Time), last.Finding)
+	}
+}
+
+// policy is what is promised of all that is written.
+func (j *judgement) policy(r Repository) {
+	if j.Agreed.Written && !r.Signed {
+		j.add(NotSigned, wrong{Warning, r.Repository, "dr keygen --signing, and name its key as the repository's signKeyFile"},
+			"nobody can tell who has written the backups")
+	}
+	if j.Agreed.Written && !r.Locked {
+		j.add(NotLocked, wrong{Warning, r.Repository, "give the repository a lock, in a bucket that knows object locks (dr check --lock tries)"},
+			"whoever may delete can delete every backup")
+	}
+}
+
+func (j *judgement) encryption() {
+	var plain []string
+	for _, r := range j.Repositories {
+		if r.Good != nil && !r.Good.Encrypted {
+			plain = append(plain, r.Repository)
+		}
+	}
+	switch {
+	case len(plain) > 0:
+		j.add(NotEncrypted, wrong{Warning, "", "give the cluster recipients, or dr backup --recipient"},
+			"the newest backup in %s is readable by whoever can read the bucket, with every Secret in it", strings.Join(plain, " and "))
+	case j.Agreed.Written && !j.Agreed.Encrypted:
+		j.add(NotEncrypted, wrong{Warning, "", "give the cluster recipients"}, "the cluster has no recipients")
+	}
+}
+
+func (j *judgement) log(r Repository) {
+	if r.Gap != "" {
+		j.add(LogGap, wrong{Critical, r.Repository, j.command("backup", r) + ", or a trigger gap: true"},
+			"no good backup has come after the last gap in the log: %s", r.Gap)
+	}
+	w, good := r.Window, r.Good
+	if w != nil && good != nil && good.Revision > w.To.Revision && good.Started.Sub(w.To.Time) > logStopped {
+		j.add(LogStopped, wrong{Critical, r.Repository, "see on its host that dr archive runs, and what it says"},
+			"the log ends at %s with revision %d, and the backup of %s has revision %d",
+			clock(w.To.Time), w.To.Revision, clock(good.Started), good.Revision)
+	}
+}
+
+func (j *judgement) jobs() {
+	if n := j.Jobs.Failures; n >= j.Limits.Failures {
+		j.add(BackupFailing, wrong{Warning, "", "mend what stands in the way; dr check with the cluster's endpoints looks for it"},
+			"the last %d tries have failed: %s", n, j.Jobs.Problem)
+	}
+	if j.Jobs.Unpruned != "" {
+		j.add(RetentionFailing, wrong{Warning, "", "mend what stands in the way; dr prune --dry-run shows what is to go"},
+			"old backups stay: %s", j.Jobs.Unpruned)
+	}
+	if due := j.Agreed.Drill; !due.IsZero() && j.now.Sub(due) > j.Limits.DrillLate && !j.Agreed.Suspended {
+		j.add(DrillNotRun, wrong{Warning, "", "see on its host what dr serve says of drills, or run dr drill by hand"},
+			"a drill was due %s ago, and none was run", span(j.now.Sub(due)))
+	}
+}
+
+func (j *judgement) archive() {
+	l := j.Log
+	if l == nil {
+		return
+	}
+	if l.Known && l.Lag > j.Limits.Lag {
+		j.add(LogLagging, wrong{unless(l.Lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes of that time are in etcd alone"},
+			"what was written in the last %s is not all stored%s", span(l.Lag), because(l.Problem))
+	}
+	if l.Purges && l.Headroom < j.Limits.Headroom {
+		j.add(PurgeHeadroomShort, wrong{Critical, "", "mend what keeps it from storing, or give etcd more --max-wals"},
+			"etcd purges what is not stored in %s", span(l.Headroom))
+	}
+	if l.SpoolMax > 0 && float64(l.Spool) > j.Limits.Spool*float64(l.SpoolMax) {
+		j.add(SpoolFilling, wrong{Warning, "", "mend the store, or give the spool more room"},
+			"%s of %s wait for the store", bytes(l.Spool), bytes(l.SpoolMax))
+	}
+}
+
+// checks look at lines of cluster.Check by their names.
+func (j *judgement) checks() {
+	lines := slices.SortedFunc(slices.Values(j.Checks), func(a, b check.Line) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Seen, b.Seen))
+	})
+	for _, l := range lines {
+		if rule, ok := rules[l.Name]; ok && l.Verdict == check.Wanting {
+			rule(j, l)
+		}
+	}
+}
+
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func bytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) }
+
+// span is d in two units at most, for people.
+func span(d time.Duration) string {
+	switch d = d.Round(time.Second); {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	case d >= time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return d.String()
+}

@@ -1,0 +1,198 @@
+package condition
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Standing is what a repository held of a cluster when it last told.
+type Standing struct {
+	Repository string    `json:"repository"`
+	At         time.Time `json:"at,omitzero"`       // when it was last looked at and told; absent: it never did
+	Problem    string    `json:"problem,omitempty"` // why it did not tell; the rest is then as of before
+
+	Backups int           `json:"backups"`          // that are kept, damaged ones too
+	Damaged int           `json:"damaged"`          // of those that were read
+	Bytes   int64         `json:"bytes"`            // of all, as stored
+	Oldest  time.Time     `json:"oldest,omitzero"`  // when the oldest began
+	Good    *Good         `json:"good,omitempty"`   // the newest good one
+	Doubt   string        `json:"doubt,omitempty"`  // what is known against one of those that were read, the newest of them
+	Future  repository.ID `json:"future,omitempty"` // the newest, if it says that it was taken in the future
+	Due     time.Time     `json:"due,omitzero"`     // when the one after Good is or was due; absent without a schedule
+
+	UsualSize int64 `json:"usualSize,omitempty"` // the median of the databases before Good's; absent: there are too few
+	Keys      int64 `json:"keys,omitempty"`      // when they were last counted, by a verify or a drill
+	UsualKeys int64 `json:"usualKeys,omitempty"` // the median of those before; absent: there are too few
+
+	Verified  time.Time         `json:"verified,omitzero"`  // when any backup last passed more than stored
+	Decrypted time.Time         `json:"decrypted,omitzero"` // when a key was last shown to open one
+	Drilled   time.Time         `json:"drilled,omitzero"`   // when a drill last passed
+	Drill     *repository.Proof `json:"drill,omitempty"`    // the newest, however it went
+
+	Window *repository.Window `json:"window,omitempty"` // the newest
+	Gaps   int                `json:"gaps"`
+	Gap    string             `json:"gap,omitempty"` // the newest that no good backup has come after, in words
+}
+
+// Last is a backup that is known to be in the repositories.
+type Last struct {
+	ID       repository.ID `json:"id"`
+	Started  time.Time     `json:"started"`
+	Revision int64         `json:"revision"` // the key space's is not beyond it
+}
+
+// Good is a backup that nothing is known against.
+type Good struct {
+	Last
+	Size      int64            `json:"size"`   // bytes of the database
+	Stored    int64            `json:"stored"` // bytes in the repository
+	Encrypted bool             `json:"encrypted"`
+	Proven    repository.Level `json:"proven"`
+	ProvenAt  time.Time        `json:"provenAt"`
+}
+
+// ClockAllowance is by how much the clocks of those who take backups may differ. One from further in the future was taken
+// by a clock that is wrong, or forged.
+const ClockAllowance = 10 * time.Minute
+
+// Survey is what to read of a repository to know how a cluster stands: the newest few backups, and the newest proofs until
+// they say what is asked of them. drills asks for the newest drill too. Damage in older backups is not seen: a Newest of 0
+// reads them all.
+func Survey(drills bool) repository.SurveyOptions {
+	return repository.SurveyOptions{Newest: newest, Enough: func(latest []repository.Proof) bool {
+		var s Standing
+		s.proven(latest)
+		return !s.Verified.IsZero() && (!s.Decrypted.IsZero() || len(latest) >= plenty) && (s.Drill != nil || !drills)
+	}}
+}
+
+const (
+	newest = 6  // the newest backup, and as many before it as a median takes
+	plenty = 32 // proofs, to say that none of them was by a key
+	few    = 3  // fewer than that have no median
+)
+
+// NewStanding is how the cluster of s stands in the repository called in, as of now, if next is its schedule.
+func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time, now time.Time) Standing {
+	d := Standing{
+		Repository: in, At: now.UTC(), Backups: s.Kept, Damaged: len(s.Damaged) + len(s.Untrusted), Bytes: s.Bytes, Oldest: s.Oldest,
+	}
+	for _, damage := range slices.Concat(s.Damaged, s.Untrusted) {
+		d.Doubt = cmp.Or(d.Doubt, damage.Err.Error())
+	}
+	d.backups(s.Backups, now)
+	d.proven(s.Latest)
+	d.counted(s)
+	d.log(s.Catalog)
+	if d.Good != nil {
+		d.Due = next(d.Good.Started).UTC()
+	}
+	return d
+}
+
+// backups finds the newest good one, and what those before it had.
+func (d *Standing) backups(all []repository.Backup, now time.Time) {
+	var sizes []int64
+	for _, b := range all {
+		if b.Started.After(now.Add(ClockAllowance)) {
+			d.Future = cmp.Or(d.Future, b.ID)
+			continue
+		}
+		if err := b.Usable(); err != nil {
+			d.Doubt = cmp.Or(d.Doubt, string(b.ID)+": "+err.Error())
+			continue
+		}
+		if d.Good == nil {
+			d.Good = good(b)
+		} else if len(sizes) < newest-1 {
+			sizes = append(sizes, b.Plain.Size)
+		}
+	}
+	d.UsualSize = median(sizes)
+}
+
+func good(b repository.Backup) *Good {
+	level, at := b.Best()
+	return &Good{
+		Last: Last{b.ID, b.Started, b.HighestRevision()}, Size: b.Plain.Size, Stored: b.Stored.Size,
+		Encrypted: b.Seal.Encryption != "", Proven: level, ProvenAt: at,
+	}
+}
+
+// proven looks at the proofs, newest first.
+func (d *Standing) proven(latest []repository.Proof) {
+	for _, p := range latest {
+		passed := p.Verdict == repository.Passed
+		if passed && p.Level != repository.Stored {
+			first(&d.Verified, p.Time)
+		}
+		if p.Key != "" {
+			first(&d.Decrypted, p.Time)
+		}
+		if p.Drill == nil {
+			continue
+		}
+		if passed {
+			first(&d.Drilled, p.Time)
+		}
+		if d.Drill == nil {
+			d.Drill = &p
+		}
+	}
+}
+
+func first(at *time.Time, t time.Time) {
+	if at.IsZero() {
+		*at = t
+	}
+}
+
+// counted compares the numbers of keys that were ever counted, one a backup, the newest backup first.
+func (d *Standing) counted(s repository.Survey) {
+	byBackup := map[repository.ID]int64{}
+	for _, p := range slices.Backward(s.Latest) {
+		if p.Verdict == repository.Passed && p.Keys > 0 && (p.Drill == nil || p.Drill.Requests == 0) {
+			byBackup[p.Backup] = p.Keys
+		}
+	}
+	var counts []int64
+	for _, id := range newestIDs(byBackup) {
+		counts = append(counts, byBackup[id])
+	}
+	if len(counts) > 0 {
+		d.Keys, d.UsualKeys = counts[0], median(counts[1:min(newest, len(counts))])
+	}
+}
+
+func newestIDs(of map[repository.ID]int64) (ids []repository.ID) {
+	for id := range of {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b repository.ID) int { return cmp.Compare(b, a) })
+	return ids
+}
+
+// median is the lower one of an even number, 0 of too few.
+func median(of []int64) int64 {
+	if len(of) < few {
+		return 0
+	}
+	slices.Sort(of)
+	return of[(len(of)-1)/2]
+}
+
+func (d *Standing) log(c repository.Catalog) {
+	if windows := c.Windows(); len(windows) > 0 {
+		d.Window = &windows[len(windows)-1]
+	}
+	gaps := c.Gaps()
+	d.Gaps = len(gaps)
+	for _, g := range gaps {
+		if d.Good == nil || g.Since.After(d.Good.Started) || g.Until.After(d.Good.Started) {
+			d.Gap = cmp.Or(g.Reason, "since "+g.Since.UTC().Format(time.RFC3339))
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package condition_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// taken is a backup of some hours ago.
+func taken(hours int, size int64) repository.Backup {
+	b := repository.Backup{Manifest: repository.Manifest{
+		Started: now.Add(-time.Duration(hours) * time.Hour), Revision: 4000, RevisionMax: 4000 + size,
+		Plain: repository.Blob{Size: size}, Stored: repository.Blob{Size: size / 2},
+	}}
+	b.Finished = b.Started.Add(time.Second)
+	b.ID = repository.NewID(b.Started, b.Revision)
+	return b
+}
+
+func nextHour(t time.Time) time.Time { return t.Truncate(time.Hour).Add(time.Hour) }
+
+func standing(s repository.Survey) condition.Standing {
+	return condition.NewStanding("main", s, nextHour, now)
+}
+
+func TestStanding(t *testing.T) {
+	corrupt := taken(1, 900)
+	corrupt.Alarms = []string{"CORRUPT"}
+	best := taken(2, 1000)
+	best.Seal = seal.Seal{Encryption: "age"}
+	future := taken(-2, 800)
+	drill := repository.Proof{
+		Backup: best.ID, Level: repository.Booted, Verdict: repository.NotRun, Time: now.Add(-time.Hour), Drill: &repository.Drill{},
+	}
+	drilled := repository.Proof{
+		Backup: best.ID, Level: repository.Booted, Verdict: repository.Passed, Time: now.Add(-3 * time.Hour), Key: "age1", Drill: &repository.Drill{},
+	}
+	got := standing(repository.Survey{
+		Catalog: repository.Catalog{
+			Backups: []repository.Backup{future, corrupt, best, taken(3, 2000), taken(4, 4000), taken(5, 3000)},
+			Damaged: []repository.Damage{{Err: errors.New("it is cut off")}}, Untrusted: []repository.Damage{{Err: errors.New("forged")}},
+		},
+		Kept: 77, Bytes: 7000, Oldest: now.Add(-day), Latest: []repository.Proof{drill, drilled},
+	})
+	want := condition.Standing{
+		Repository: "main", At: now, Backups: 77, Damaged: 2, Bytes: 7000, Oldest: now.Add(-day), Doubt: "it is cut off", Future: future.ID,
+		Good: &condition.Good{
+			Last: condition.Last{ID: best.ID, Started: best.Started, Revision: 5000}, Size: 1000, Stored: 500, Encrypted: true,
+			Proven: repository.Stored, ProvenAt: best.Finished,
+		},
+		Due: now.Add(-time.Hour), UsualSize: 3000, Verified: drilled.Time, Decrypted: drilled.Time, Drilled: drilled.Time, Drill: &drill,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Keys are compared between backups, however often each was counted.
+func TestStandingCountsKeys(t *testing.T) {
+	var latest []repository.Proof
+	for i, keys := range []int64{50, 50, 100, 300, 200} {
+		latest = append(latest, repository.Proof{
+			Backup: taken(i, 1).ID, Level: repository.Opened, Verdict: repository.Passed, Time: now.Add(-time.Duration(i) * time.Hour), Keys: keys,
+		})
+	}
+	latest[1].Backup = latest[0].Backup
+	replayed := latest[0]
+	replayed.Keys, replayed.Drill, replayed.Time = 9999, &repository.Drill{Requests: 5}, now
+	failed := latest[0]
+	failed.Keys, failed.Verdict = 1, repository.Failed
+	got := standing(repository.Survey{Latest: slices.Concat([]repository.Proof{replayed, failed}, latest)})
+	if got.Keys != 50 || got.UsualKeys != 200 {
+		t.Errorf("%d keys, usually %d", got.Keys, got.UsualKeys)
+	}
+	if got := standing(repository.Survey{Latest: latest[:3]}); got.Keys != 50 || got.UsualKeys != 0 {
+		t.Errorf("of two backups: %d keys, usually %d", got.Keys, got.UsualKeys)
+	}
+}
+
+// What is read ends as soon as it tells, and does not go on for ever where there is nothing to tell.
+func TestSurveyIsEnough(t *testing.T) {
+	verify := repository.Proof{Level: repository.Hashed, Verdict: repository.Passed, Time: now}
+	opened := repository.Proof{Level: repository.Opened, Verdict: repository.Passed, Time: now, Key: "age1"}
+	drill := repository.Proof{Level: repository.Booted, Verdict: repository.Failed, Time: now, Drill: &repository.Drill{}}
+	for i, test := range []struct {
+		latest []repository.Proof
+		drills bool
+		want   bool
+	}{
+		{nil, false, false},
+		{[]repository.Proof{verify}, false, false},
+		{slices.Repeat([]repository.Proof{verify}, 32), false, true},
+		{slices.Repeat([]repository.Proof{verify}, 32), true, false},
+		{[]repository.Proof{opened}, false, true},
+		{[]repository.Proof{opened}, true, false},
+		{[]repository.Proof{opened, drill}, true, true},
+		{[]repository.Proof{drill}, true, false},
+	} {
+		if got := condition.Survey(test.drills).Enough(test.latest); got != test.want {
+			t.Errorf("%d: %v, want %v", i, got, test.want)
+		}
+	}
+}
+
+// lineage is a history of segments of an hour each, ten positions long, that began so many hours ago.
+func lineage(name string, hours ...int) repository.Lineage {
+	l := repository.Lineage{ID: strings.Repeat(name, 32)}
+	for i, ago := range hours {
+		var s repository.Segment
+		s.Cluster, s.ClusterID, s.Lineage, s.Seq = "prod", "cdf818194e3a8c32", l.ID, uint64(hours[0]-ago+1)
+		s.First, s.Last, s.Size = 10*s.Seq-9, 10*s.Seq, 100
+		s.Digest, s.Previous = fmt.Sprint(name, s.Seq), fmt.Sprint(name, s.Seq-1)
+		if i == 0 {
+			s.Previous = ""
+		}
+		s.End, s.Written = segment.End{Position: s.Last, Term: 2}, now.Add(-time.Duration(ago-1)*time.Hour)
+		s.Marks = []segment.Mark{{Position: s.Last, Revision: int64(s.Last), Interval: segment.Interval{NotBefore: s.Written, NotAfter: s.Written}}}
+		l.Segments = append(l.Segments, s)
+	}
+	return l
+}
+
+// The newest window counts, and of the gaps those that no good backup has come after.
+func TestStandingOfALog(t *testing.T) {
+	before, after := taken(8, 100), taken(1, 100)
+	for _, b := range []*repository.Backup{&before, &after} {
+		b.Cluster, b.ClusterID = "prod", "cdf818194e3a8c32"
+	}
+	before.RaftIndex, after.RaftIndex = 10, 85
+	whole, torn := lineage("a", 9, 8, 7, 6), lineage("a", 9, 8, 6, 5)
+	for name, test := range map[string]struct {
+		backups []repository.Backup
+		log     repository.Lineage
+		gaps    int
+		open    bool
+		to      uint64
+	}{
+		"whole":        {[]repository.Backup{before}, whole, 0, false, 40},
+		"torn":         {[]repository.Backup{before}, torn, 1, true, 20},
+		"torn, mended": {[]repository.Backup{after, before}, torn, 1, false, 20},
+		"no backup":    {nil, torn, 1, true, 0},
+	} {
+		got := standing(repository.Survey{Catalog: repository.Catalog{
+			Cluster: "prod", Backups: test.backups, Lineages: []repository.Lineage{test.log},
+		}})
+		var to uint64
+		if got.Window != nil {
+			to = got.Window.To.Position
+		}
+		if got.Gaps != test.gaps || (got.Gap != "") != test.open || to != test.to {
+			t.Errorf("%s: %d gaps, open %q, a window to %d", name, got.Gaps, got.Gap, to)
+		}
+	}
+}
+
+// Each condition is a row of docs/conditions.md, in the same order, and nothing else is.
+func TestEachConditionIsDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "conditions.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []condition.Name
+	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Z][A-Za-z]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		rows = append(rows, condition.Name(row[1]))
+	}
+	if diff := cmp.Diff(condition.Names, rows); diff != "" {
+		t.Errorf("(-Names +docs/conditions.md):\n%s", diff)
+	}
+}

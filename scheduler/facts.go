@@ -1,0 +1,76 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores/address"
+)
+
+// Facts are what conditions are judged by: how the cluster of s stands, and what the service that looks after it says of its
+// jobs and its log; the zero Status where none does. The cluster's own checks are the caller's to add.
+func (s Spec) Facts(standings []Standing, status Status, now time.Time) condition.Facts {
+	f := condition.Facts{
+		Cluster: s.Cluster, Limits: s.Conditions, Jobs: jobsOf(status), Log: logOf(status.Archive, now),
+		Agreed: condition.Agreed{
+			Written: true, Suspended: s.Suspend || status.Suspension != nil, Slack: s.Backup.MaxStream,
+			Encrypted: s.Backup.To.Seal().Encryption != "",
+		},
+	}
+	for _, standing := range standings {
+		for _, r := range s.Repositories {
+			if r.Name == standing.Repository {
+				f.Repositories = append(f.Repositories, condition.Repository{
+					Standing: standing, URL: address.Shown(r.URL), Locked: r.Policy.Lock.For > 0, Signed: !r.Policy.Key.Trust().None(),
+				})
+			}
+		}
+		if standing.Repository == s.Drill.Repository {
+			f.Agreed.Drill = s.drillDue(standing, f.Jobs)
+		}
+	}
+	return f
+}
+
+// drillDue is when the drill after the last one is or was due; the first one after there was something to drill.
+func (s Spec) drillDue(standing Standing, jobs condition.Jobs) time.Time {
+	last := standing.Oldest
+	if standing.Drill != nil {
+		last = standing.Drill.Time
+	}
+	for _, d := range jobs.Drills {
+		last = later(last, d.Time)
+	}
+	if last.IsZero() {
+		return last
+	}
+	return s.Drill.Schedule.Next(last)
+}
+
+func jobsOf(status Status) condition.Jobs {
+	j := condition.Jobs{Failures: status.Failures, Problem: status.Problem, Unpruned: status.Unpruned}
+	verdicts := map[Verdict]repository.Verdict{Succeeded: repository.Passed, Failed: repository.Failed, NotRun: repository.NotRun}
+	for _, o := range status.Jobs {
+		if o.Job == JobDrill && !o.Ended.IsZero() {
+			j.Drills = append(j.Drills, condition.Drill{
+				Repository: o.Repository, Time: o.Began, Verdict: verdicts[o.Verdict], Finding: o.Message,
+			})
+		}
+	}
+	return j
+}
+
+// logOf is nil where another service or agent archives the log, or nobody does.
+func logOf(a *archive.Status, now time.Time) *condition.Log {
+	if a == nil || a.State == archive.Standby {
+		return nil
+	}
+	l := &condition.Log{
+		Problem: a.Problem, Purges: a.Headroom.Purges, Headroom: time.Duration(a.Headroom.Seconds * float64(time.Second)),
+		Spool: a.Spool.Bytes, SpoolMax: a.Spool.Max,
+	}
+	l.Lag, l.Known = a.RPO(now)
+	return l
+}

@@ -1,0 +1,57 @@
+package scheduler_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func TestFacts(t *testing.T) {
+	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	spec := specOf(t, "prod", "@daily", "main", "offsite")
+	spec.Backup.MaxStream, spec.Conditions.Failures = 5*time.Minute, 7
+	spec.Repositories[0].URL = "s3://bucket/a"
+	spec.Repositories[1].Policy.Lock.For = time.Hour
+	spec.Drill = scheduler.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
+	standings := []scheduler.Standing{{Repository: "main", Oldest: now.Add(-72 * time.Hour)}, {Repository: "offsite"}, {Repository: "gone"}}
+	status := scheduler.Status{
+		Failures: 2, Problem: "away", Unpruned: "locked", Suspension: &scheduler.Suspension{},
+		Jobs: []scheduler.Outcome{
+			{Job: scheduler.JobBackup, Verdict: scheduler.Failed, Ended: now},
+			{Job: scheduler.JobDrill, Repository: "main", Began: now},
+			{Job: scheduler.JobDrill, Repository: "main", Began: now.Add(-time.Hour), Ended: now, Verdict: scheduler.NotRun, Message: "no room"},
+		},
+		Archive: &archive.Status{
+			Problem: "the store is away", ConfirmedAt: now.Add(-time.Minute), Headroom: archive.Headroom{Purges: true, Seconds: 90},
+			Spool: archive.Spool{Bytes: 5, Max: 10},
+		},
+	}
+	want := condition.Facts{
+		Cluster: "prod", Limits: condition.Limits{Failures: 7},
+		Agreed: condition.Agreed{Written: true, Suspended: true, Slack: 5 * time.Minute, Drill: now.Add(3 * time.Hour)},
+		Repositories: []condition.Repository{
+			{Standing: standings[0], URL: "s3://bucket/a"},
+			{Standing: standings[1], URL: "(a repository URL that cannot be used)", Locked: true},
+		},
+		Jobs: condition.Jobs{Failures: 2, Problem: "away", Unpruned: "locked", Drills: []condition.Drill{
+			{Repository: "main", Time: now.Add(-time.Hour), Verdict: repository.NotRun, Finding: "no room"},
+		}},
+		Log: &condition.Log{
+			Problem: "the store is away", Known: true, Lag: time.Minute, Purges: true, Headroom: 90 * time.Second, Spool: 5, SpoolMax: 10,
+		},
+	}
+	if diff := cmp.Diff(want, spec.Facts(standings, status, now)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	status.Archive.State = archive.Standby
+	spec.Drill = scheduler.Drill{}
+	if got := spec.Facts(standings, status, now); got.Log != nil || !got.Agreed.Drill.IsZero() {
+		t.Errorf("where another service archives, and nothing is drilled: %+v", got)
+	}
+}

@@ -1,0 +1,373 @@
+package notify_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/notify"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var at = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+
+func change(n int) condition.Change {
+	return condition.Change{State: condition.Begins, Time: at, Condition: condition.Condition{
+		Name: condition.BackupLate, Severity: condition.Critical, Cluster: fmt.Sprint("c", n), Repository: "main", Since: at.Add(-time.Minute),
+		Message: "the last good backup is of 2026-11-21T07:00:00Z, and the next was due 1h0m ago", Cure: "see that dr serve runs",
+	}}
+}
+
+func target(t *testing.T, text string) notify.Target {
+	t.Helper()
+	u, err := notify.ParseURL(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return notify.Target{URL: u}
+}
+
+// fakeReceiver stands for somebody's server.
+type fakeReceiver struct {
+	mu     sync.Mutex
+	answer func(n int, r *http.Request) (status int, err error) // to the nth request, from 0
+	begin  time.Time
+	got    []string // what was asked for and when, in seconds
+	bodies []string
+}
+
+func (f *fakeReceiver) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		body, _ = io.ReadAll(r.Body)
+	}
+	f.mu.Lock()
+	n := len(f.got)
+	f.got = append(f.got, fmt.Sprintf("%d %s %s", int(time.Since(f.begin).Seconds()), r.Method, r.URL))
+	f.bodies = append(f.bodies, string(body))
+	f.mu.Unlock()
+	status, err := f.answer(n, r)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("so")), Request: r}, nil
+}
+
+func (f *fakeReceiver) take() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	got := f.got
+	f.got = nil
+	return got
+}
+
+// told is what a Notifier says.
+type told struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (t *told) report(e storage.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.said = append(t.said, string(e.Level)+": "+e.Message)
+}
+
+func (t *told) take() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	said := strings.Join(t.said, "\n")
+	t.said = nil
+	return said
+}
+
+func always(status int) func(int, *http.Request) (int, error) {
+	return func(int, *http.Request) (int, error) { return status, nil }
+}
+
+// running is a Notifier that runs in a bubble until the test ends.
+func running(t *testing.T, c notify.Config, answer func(int, *http.Request) (int, error)) (*notify.Notifier, *fakeReceiver, *told) {
+	t.Helper()
+	said, to := &told{}, &fakeReceiver{answer: answer, begin: time.Now()}
+	n := notify.New(func(time.Time) error { return nil }, said.report)
+	n.Transport = to
+	n.Use(c)
+	start(t, n)
+	return n, to, said
+}
+
+func start(t *testing.T, n *notify.Notifier) {
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.Run(ctx)
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+const secret = "T0KEN"
+
+// What is sent is documented in docs/conditions.md.
+func TestWebhookIsSent(t *testing.T) {
+	type request struct{ method, path, token, kind, body string }
+	got := make(chan request, 1)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- request{r.Method, r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("Content-Type"), string(body)}
+	}))
+	defer server.Close()
+	n := notify.New(nil, nil)
+	n.Transport = server.Client().Transport
+	hook := target(t, server.URL+"/hook")
+	hook.Header = http.Header{"Authorization": {"Bearer " + secret}}
+	n.Use(notify.Config{Webhook: hook})
+	n.Tell(change(1))
+	start(t, n)
+	r := <-got
+	golden := filepath.Join("testdata", "webhook.json")
+	if *update {
+		if err := os.WriteFile(golden, []byte(r.body+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), r.body+"\n"); diff != "" {
+		t.Errorf("body (-want +got):\n%s", diff)
+	}
+	if r.method != http.MethodPost || r.path != "/hook" || r.token != "Bearer "+secret || r.kind != "application/json" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A server that nobody vouches for is told nothing.
+func TestWebhookVerifiesTheServer(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was told") }))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	warned := make(chan string, 100)
+	n := notify.New(nil, func(e storage.Event) { warned <- e.Message })
+	n.Use(notify.Config{Webhook: target(t, server.URL+"/"+secret)})
+	n.Tell(change(1))
+	start(t, n)
+	if got := <-warned; !strings.Contains(got, "certificate") || strings.Contains(got, secret) {
+		t.Errorf("%q", got)
+	}
+}
+
+// A redirect would take what is secret to somebody else.
+func TestWebhookFollowsNoRedirect(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was followed") }))
+	defer other.Close()
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	warned := make(chan string, 100)
+	n := notify.New(nil, func(e storage.Event) { warned <- e.Message })
+	n.Use(notify.Config{Webhook: target(t, server.URL+"/"+secret)})
+	n.Tell(change(1))
+	start(t, n)
+	if got := <-warned; !strings.Contains(got, "307") || !strings.Contains(got, "was not told") || strings.Contains(got, secret) {
+		t.Errorf("%q", got)
+	}
+}
+
+// What fails is tried again, in order, and said once.
+func TestWebhookTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, to, said := running(t, notify.Config{Webhook: target(t, "https://hook/"+secret)}, func(n int, r *http.Request) (int, error) {
+			switch n {
+			case 0:
+				return 0, errors.New("connection refused")
+			case 1:
+				return http.StatusInternalServerError, nil
+			case 2: // it hangs
+				<-r.Context().Done()
+				return 0, r.Context().Err()
+			case 3:
+				return http.StatusTooManyRequests, nil
+			}
+			return http.StatusNoContent, nil
+		})
+		n.Tell(change(1))
+		n.Tell(change(2))
+		pass(time.Minute)
+		want := []string{"0", "1", "3", "17", "25", "25"}
+		for i, at := range want {
+			want[i] = at + " POST https://hook/" + secret
+		}
+		if diff := cmp.Diff(want, to.take()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if !strings.Contains(to.bodies[4], `"c1"`) || !strings.Contains(to.bodies[5], `"c2"`) {
+			t.Errorf("the order is %q", to.bodies)
+		}
+		if got := said.take(); got != "warning: the webhook: call https://hook/…: connection refused; it is tried again" {
+			t.Errorf("said %q", got)
+		}
+	})
+}
+
+func TestWebhookGivesUp(t *testing.T) {
+	for status, tries := range map[int]int{http.StatusForbidden: 1, http.StatusNotFound: 1, http.StatusMovedPermanently: 1, http.StatusBadGateway: 14} {
+		synctest.Test(t, func(t *testing.T) {
+			n, to, said := running(t, notify.Config{Webhook: target(t, "https://hook/"+secret)}, always(status))
+			n.Tell(change(1))
+			pass(2 * time.Hour)
+			if got := len(to.take()); got != tries {
+				t.Errorf("%d: %d tries, want %d", status, got, tries)
+			}
+			got := said.take()
+			if !strings.Contains(got, "was not told that BackupLate of cluster c1 begins") || !strings.Contains(got, fmt.Sprint(status)) ||
+				strings.Contains(got, secret) {
+				t.Errorf("%d: said %q", status, got)
+			}
+		})
+	}
+}
+
+// Who is away for long gets the newest, and costs no memory.
+func TestWebhookHoldsSoMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		up := false
+		n, to, said := running(t, notify.Config{Webhook: target(t, "https://hook")}, func(int, *http.Request) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !up {
+				return 0, errors.New("away")
+			}
+			return http.StatusOK, nil
+		})
+		for i := range 300 {
+			n.Tell(change(i))
+			synctest.Wait()
+		}
+		mu.Lock()
+		up = true
+		mu.Unlock()
+		to.take()
+		pass(time.Minute)
+		if got := len(to.take()); got != 1+256 || !strings.Contains(to.bodies[len(to.bodies)-1], `"c299"`) {
+			t.Errorf("%d were sent", got)
+		}
+		if got := said.take(); strings.Count(got, "given up") != 300-257 {
+			t.Errorf("said %q", got)
+		}
+	})
+}
+
+// A new configuration holds at once, also for what waits.
+func TestUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, to, _ := running(t, notify.Config{}, func(n int, r *http.Request) (int, error) {
+			if r.URL.Host == "wrong" {
+				return 0, errors.New("no such host")
+			}
+			return http.StatusOK, nil
+		})
+		n.Tell(change(1)) // to nobody
+		pass(time.Hour)
+		n.Use(notify.Config{Webhook: target(t, "https://wrong")})
+		n.Tell(change(2))
+		pass(30 * time.Second)
+		to.take()
+		n.Use(notify.Config{Webhook: target(t, "https://right")})
+		synctest.Wait()
+		if got := to.take(); len(got) != 1 || !strings.HasSuffix(got[0], "https://right") || !strings.Contains(to.bodies[len(to.bodies)-1], `"c2"`) {
+			t.Errorf("%q", got)
+		}
+		n.Use(notify.Config{Heartbeat: notify.Heartbeat{Target: target(t, "https://alive"), Every: time.Minute}})
+		pass(time.Minute)
+		if got := to.take(); len(got) != 1 || !strings.HasSuffix(got[0], "GET https://alive") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// The heart beats while all is well. Else it is silent, or says so where somebody has said how.
+func TestHeartbeat(t *testing.T) {
+	for fail, want := range map[string][]string{
+		"":      {"60 GET https://beat/" + secret + "?x=1", "240 GET https://beat/" + secret + "?x=1"},
+		"/fail": {"60 GET https://beat/" + secret + "?x=1", "120 GET https://beat/" + secret + "/fail?x=1", "180 GET https://beat/" + secret + "/fail?x=1", "240 GET https://beat/" + secret + "?x=1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			to := &fakeReceiver{answer: always(http.StatusOK), begin: begin}
+			n := notify.New(func(now time.Time) error {
+				if d := now.Sub(begin); d > 90*time.Second && d < 200*time.Second {
+					return errors.New("a critical condition")
+				}
+				return nil
+			}, nil)
+			n.Transport = to
+			n.Use(notify.Config{Heartbeat: notify.Heartbeat{Target: target(t, "https://beat/"+secret+"?x=1"), Every: time.Minute, Fail: fail}})
+			start(t, n)
+			pass(270 * time.Second)
+			if diff := cmp.Diff(want, to.take()); diff != "" {
+				t.Errorf("fail %q (-want +got):\n%s", fail, diff)
+			}
+		})
+	}
+}
+
+// One lost request is no silence; when nobody hears it that is said once, and when somebody does again.
+func TestHeartbeatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := notify.Config{Heartbeat: notify.Heartbeat{Target: target(t, "https://beat/"+secret), Every: time.Minute}}
+		_, to, said := running(t, c, func(n int, _ *http.Request) (int, error) {
+			if n == 0 || n >= 2 && n < 8 {
+				return 0, errors.New("reset by peer")
+			}
+			return http.StatusOK, nil
+		})
+		pass(90 * time.Second)
+		if got := said.take(); len(to.take()) != 2 || got != "" {
+			t.Errorf("after one that was lost: said %q", got)
+		}
+		to.mu.Lock()
+		to.got = make([]string, 2)
+		to.mu.Unlock()
+		pass(10 * time.Minute)
+		want := "warning: the heartbeat: call https://beat/…: reset by peer\nnote: the heartbeat is heard again"
+		if got := said.take(); got != want {
+			t.Errorf("said %q, want %q", got, want)
+		}
+	})
+}
+
+func TestParseURL(t *testing.T) {
+	for _, bad := range []string{"", "hook", "ftp://host/x", "https://", "https://user:" + secret + "@host", "http://h/%zz" + secret} {
+		if _, err := notify.ParseURL(bad); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if got := target(t, "https://host:8443/"+secret+"?key="+secret).String(); got != "https://host:8443/…" {
+		t.Errorf("shown as %q", got)
+	}
+}

@@ -1,0 +1,231 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+const (
+	observedAtOnce = 16               // clusters: bounds connections and memory
+	observeRest    = 15 * time.Second // at least between two looks at a cluster, whatever happens
+	readTime       = 2 * time.Minute  // for all repositories of a cluster
+	checkTime      = time.Minute      // for a cluster itself
+)
+
+// observer looks at how one cluster stands: in its repositories, and for itself. It runs beside the worker, so that no backup
+// ever waits for it. All but spec, looked and nudges is its own goroutine's.
+type observer struct {
+	service *Service
+	board   *board
+	nudges  chan struct{}
+
+	mu     sync.Mutex
+	spec   Spec
+	looked time.Time // when the last look ended, or the first was begun to be waited for
+
+	since     time.Time // when it began to look
+	standings []Standing
+	lines     []check.Line
+	record    condition.Record
+}
+
+func newObserver(s *Service, b *board, spec Spec) *observer {
+	return &observer{service: s, board: b, nudges: make(chan struct{}, 1), spec: spec, looked: time.Now()}
+}
+
+// nudge makes a look come soon: something has happened to the cluster.
+func (o *observer) nudge() {
+	select {
+	case o.nudges <- struct{}{}:
+	default: // it comes already
+	}
+}
+
+// give goes on with spec.
+func (o *observer) give(spec Spec) {
+	o.mu.Lock()
+	changed := spec.Digest != o.spec.Digest
+	o.spec = spec
+	o.mu.Unlock()
+	if changed {
+		o.nudge()
+	}
+}
+
+func (o *observer) ordered() Spec {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.spec
+}
+
+// run looks again and again until ctx ends. If that is because nobody looks after the cluster any more, service goes on.
+func (o *observer) run(ctx, service context.Context) {
+	o.since = time.Now()
+	wait := part(min(o.ordered().Observe, time.Minute), o.ordered().Cluster) // those that began together do not look together
+	for rest(ctx, o.nudges, wait) == nil {
+		spec := o.ordered()
+		if spec.Observe == 0 {
+			wait = 0
+			continue
+		}
+		o.look(ctx, spec)
+		if rest(ctx, nil, min(observeRest, spec.Observe)) != nil {
+			break
+		}
+		if wait = spec.Observe; o.record.Unsettled() {
+			wait = min(wait, condition.Settle)
+		}
+	}
+	if service.Err() == nil {
+		o.tell(o.record.Close(time.Now()))
+	}
+}
+
+// rest waits for a nudge, or that long if it is above zero.
+func rest(ctx context.Context, nudges <-chan struct{}, wait time.Duration) error {
+	var over <-chan time.Time
+	if wait > 0 {
+		over = time.After(wait)
+	}
+	select {
+	case <-ctx.Done():
+	case <-nudges:
+	case <-over:
+	}
+	return ctx.Err()
+}
+
+// look says twice what it has seen: how a repository stands must not wait for a cluster that does not answer.
+func (o *observer) look(ctx context.Context, spec Spec) {
+	if inTurn(ctx, o.service.reads, readTime, func(ctx context.Context) { o.read(ctx, spec) }) != nil {
+		return
+	}
+	o.judge(spec)
+	if o.service.Check != nil {
+		if inTurn(ctx, o.service.checks, checkTime, func(ctx context.Context) { o.lines = o.service.Check(ctx, spec) }) != nil {
+			return
+		}
+		o.judge(spec)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.looked = time.Now()
+}
+
+// inTurn does one of many things for that long at most. The error is that ctx has ended: what was done may be cut short.
+func inTurn(ctx context.Context, turns *semaphore.Weighted, long time.Duration, do func(context.Context)) error {
+	if err := turns.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer turns.Release(1)
+	limited, cancel := context.WithTimeout(ctx, long)
+	defer cancel()
+	do(limited)
+	return ctx.Err()
+}
+
+// read looks at all repositories. One that does not tell stands as it did before.
+func (o *observer) read(ctx context.Context, spec Spec) {
+	var standings []Standing
+	for _, r := range spec.Repositories {
+		standing, err := o.service.stand(ctx, spec, r)
+		if err != nil {
+			standing = o.before(r.Name)
+			standing.Problem = err.Error()
+		}
+		standings = append(standings, standing)
+	}
+	o.standings = standings
+}
+
+func (o *observer) before(repository string) Standing {
+	for _, s := range o.standings {
+		if s.Repository == repository {
+			return s
+		}
+	}
+	return Standing{Repository: repository}
+}
+
+// stand reads how a cluster stands in one repository.
+func (s *Service) stand(ctx context.Context, spec Spec, in Repository) (Standing, error) {
+	bucket, err := s.bucket(ctx, in)
+	if err != nil {
+		return Standing{}, err
+	}
+	c, err := repository.OpenWith(bucket, spec.Cluster, in.Policy)
+	if err != nil {
+		return Standing{}, err
+	}
+	survey, err := c.Survey(ctx, condition.Survey(!spec.Drill.Schedule.None()))
+	if err != nil {
+		return Standing{}, err
+	}
+	return condition.NewStanding(in.Name, survey, spec.Schedule.Next, time.Now()), nil
+}
+
+// judge publishes what is known, and tells what has changed.
+func (o *observer) judge(spec Spec) {
+	now := time.Now()
+	facts := spec.Facts(o.standings, o.board.get(), now)
+	facts.Since, facts.Checks = o.since, o.lines
+	conditions, changes := o.record.Update(condition.Judge(facts, now), now)
+	o.board.set(func(s *Status) { s.Standings, s.Conditions = o.standings, conditions })
+	o.tell(changes)
+}
+
+// tell puts changes into the logs, and hands them on.
+func (o *observer) tell(changes []condition.Change) {
+	for _, c := range changes {
+		e := storage.Event{Time: c.Time, Stage: "condition", Level: storage.Warning, Cluster: c.Cluster, Object: c.Repository}
+		e.Message = fmt.Sprintf("%s (%s): %s; %s", c.Name, c.Severity, c.Message, c.Cure)
+		if c.State == condition.Ends {
+			e.Level, e.Message = storage.Note, fmt.Sprintf("%s has ended, since %s", c.Name, c.Since.UTC().Format(time.RFC3339))
+		}
+		o.service.Report.Say(e)
+		if o.service.Tell != nil {
+			o.service.Tell(c)
+		}
+	}
+}
+
+// Healthy is nil if every cluster is looked at as often as it should be, and nothing critical holds of any: what a dead
+// man's switch waits for.
+func (s *Service) Healthy(now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.workers {
+		if err := w.observer.healthy(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// healthy: what began less than condition.Settle ago may be over before anybody has read it.
+func (o *observer) healthy(now time.Time) error {
+	o.mu.Lock()
+	spec, looked := o.spec, o.looked
+	o.mu.Unlock()
+	if spec.Observe == 0 {
+		return nil
+	}
+	if patience := 2*spec.Observe + readTime + checkTime; now.Sub(looked) > patience {
+		return fmt.Errorf("cluster %s was not looked at for %s", spec.Cluster, patience)
+	}
+	for _, c := range o.board.get().Conditions {
+		if c.Severity == condition.Critical && now.Sub(c.Since) >= condition.Settle {
+			return fmt.Errorf("cluster %s: %s: %s", spec.Cluster, c.Name, c.Message)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// observed is a cluster that is looked at every ten minutes. What most who try a service do not have is accepted.
+func observed(t *testing.T, cluster, cron string, repositories ...string) scheduler.Spec {
+	s := specOf(t, cluster, cron, repositories...)
+	s.Observe, s.Backup.MaxStream = 10*time.Minute, 5*time.Minute
+	s.Conditions.Accept = []condition.Name{condition.NotEncrypted, condition.NotLocked, condition.NotSigned}
+	return s
+}
+
+// watch notes what a service is told to tell.
+type watch struct {
+	mu   sync.Mutex
+	told []condition.Change
+}
+
+func (w *watch) tell(c condition.Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = append(w.told, c)
+}
+
+// take is what was told since it was asked before, as "begins NoBackup main".
+func (w *watch) take() (told []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.told {
+		told = append(told, strings.TrimSpace(fmt.Sprint(c.State, " ", c.Name, " ", c.Repository)))
+	}
+	w.told = nil
+	return told
+}
+
+func names(conditions []condition.Condition) (names []condition.Name) {
+	for _, c := range conditions {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func TestServiceObserves(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		told := &watch{}
+		s := w.start("a", configOf(observed(t, "prod", "0 * * * *", "main", "offsite")), func(s *scheduler.Service) { s.Tell = told.tell })
+		w.pass(time.Minute)
+		got := s.status(t, "prod")
+		if len(got.Standings) != 2 || got.Standings[0].Good == nil || got.Standings[1].Backups != 1 || len(got.Conditions) != 0 {
+			t.Fatalf("after the first backup: %+v", got)
+		}
+		if due := got.Standings[0].Due; !due.Equal(w.begin.Add(time.Hour)) {
+			t.Errorf("the next is due at %s", due)
+		}
+		w.set(func() { w.broken = func(scheduler.Spec) error { return errTest } })
+		w.pass(at(0, "1h4m"))
+		if got := names(s.status(t, "prod").Conditions); !slices.Equal(got, []condition.Name{condition.BackupFailing}) {
+			t.Errorf("soon after it is broken: %v", got)
+		}
+		w.pass(20 * time.Minute)
+		want := []condition.Name{condition.BackupLate, condition.BackupLate, condition.BackupFailing}
+		got = s.status(t, "prod")
+		if !slices.Equal(names(got.Conditions), want) || got.Conditions[0].Since.Before(w.begin.Add(at(0, "1h5m"))) {
+			t.Errorf("when it is late: %+v", got.Conditions)
+		}
+		if got, want := told.take(), []string{"begins BackupFailing", "begins BackupLate main", "begins BackupLate offsite"}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+		w.set(func() { w.broken = nil })
+		w.pass(time.Hour)
+		if got := s.status(t, "prod").Conditions; len(got) != 0 {
+			t.Errorf("after it is mended: %+v", got)
+		}
+		if got, want := told.take(), []string{"ends BackupLate main", "ends BackupLate offsite", "ends BackupFailing"}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+		if !s.says("prod: BackupLate (critical): ") || !s.says("prod: BackupLate has ended") {
+			t.Errorf("said %q", s.said)
+		}
+	})
+}
+
+// A store that is away for a moment pages nobody; one that stays away does, and what it last told stands.
+func TestServiceObservesAStoreThatIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		told := &watch{}
+		s := w.start("a", configOf(observed(t, "prod", "@daily", "main")), func(s *scheduler.Service) { s.Tell = told.tell })
+		w.pass(time.Minute)
+		w.stores["main"].On(storage.VerbList).Fail(errTest)
+		w.pass(30 * time.Minute)
+		if got := told.take(); len(got) != 0 {
+			t.Errorf("after a moment: %q", got)
+		}
+		w.stores["main"].On(storage.VerbList).Times(-1).Fail(errTest)
+		w.pass(30 * time.Minute)
+		got := s.status(t, "prod")
+		if !slices.Equal(names(got.Conditions), []condition.Name{condition.RepositoryAway}) || got.Standings[0].Good == nil ||
+			!strings.Contains(got.Standings[0].Problem, errTest.Error()) {
+			t.Errorf("while it is away: %+v", got)
+		}
+		if c := told.told; len(c) != 1 || c[0].Time.Sub(c[0].Since) > 2*condition.Settle {
+			t.Errorf("it is looked at again soon to see whether it stays: %+v", c)
+		}
+		if got, want := told.take(), []string{"begins RepositoryAway main"}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	})
+}
+
+// A cluster is looked at for itself, and one that hangs keeps no backup waiting, nor what is known of the repositories.
+func TestServiceObservesAClusterThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", configOf(observed(t, "prod", "*/10 * * * *", "main"), observed(t, "test", "@daily", "main")), func(s *scheduler.Service) {
+			s.Check = func(ctx context.Context, spec scheduler.Spec) []check.Line {
+				if spec.Cluster == "prod" {
+					<-ctx.Done()
+				}
+				return []check.Line{{Name: "alarms", Verdict: check.Wanting, Seen: "alarms: NOSPACE", Cure: "defragment"}}
+			}
+		})
+		w.pass(30 * time.Second)
+		prod, test := s.status(t, "prod"), s.status(t, "test")
+		if len(prod.Standings) != 1 || prod.Standings[0].Good == nil || len(prod.Conditions) != 0 {
+			t.Errorf("prod, which hangs: %+v", prod)
+		}
+		if got := test.Conditions; len(got) != 1 || got[0].Name != condition.AlarmRaised || got[0].Cure != "defragment" {
+			t.Errorf("test: %+v", got)
+		}
+		w.pass(2 * time.Hour)
+		if got := names(s.status(t, "prod").Conditions); !slices.Equal(got, []condition.Name{condition.AlarmRaised}) || len(w.times("prod")) != 13 {
+			t.Errorf("later, with %d backups: %v", len(w.times("prod")), got)
+		}
+	})
+}
+
+// All that is asked of the outside at once is bounded, however many clusters there are.
+func TestServiceObservesFewAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var specs []scheduler.Spec
+		for i := range 100 {
+			specs = append(specs, observed(t, fmt.Sprint("c", i), "@daily", "main"))
+		}
+		var mu sync.Mutex
+		now, most, all := 0, 0, 0
+		count := func(by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			now += by
+			most, all = max(most, now), all+max(by, 0)
+		}
+		s := w.start("a", configOf(specs...), func(s *scheduler.Service) {
+			s.Check = func(context.Context, scheduler.Spec) []check.Line {
+				count(1)
+				defer count(-1)
+				time.Sleep(10 * time.Second)
+				return nil
+			}
+		})
+		w.pass(10 * time.Minute)
+		if most != 16 || all < len(specs) {
+			t.Errorf("%d checks, %d at once", all, most)
+		}
+		if err := s.Healthy(time.Now()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A drill that did not come is missed, and its proof ends that.
+func TestServiceMissesADrill(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := observed(t, "prod", "@daily", "main")
+		spec.Timeout = 48 * time.Hour
+		spec.Drill = scheduler.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
+		s := w.start("a", configOf(spec), func(s *scheduler.Service) {
+			s.Drill = func(ctx context.Context, _ scheduler.Spec, _ backup.Store, _ uint64, _ storage.Report) ([]repository.Proof, error) {
+				<-ctx.Done() // it hangs
+				return nil, context.Cause(ctx)
+			}
+		})
+		w.pass(at(0, "17h"))
+		if got := s.status(t, "prod").Conditions; len(got) != 0 {
+			t.Errorf("before it is late: %+v", got)
+		}
+		w.pass(at(0, "2h"))
+		if got := names(s.status(t, "prod").Conditions); !slices.Equal(got, []condition.Name{condition.DrillNotRun}) {
+			t.Errorf("when none came: %v", got)
+		}
+		c, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		proof := repository.Proof{
+			Backup: s.status(t, "prod").Last.ID, Level: repository.Booted, Verdict: repository.Failed, Finding: "a segment is missing",
+			Time: time.Now(), Drill: &repository.Drill{Target: "latest"},
+		}
+		if err := c.Append(t.Context(), proof); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(11 * time.Minute)
+		got := s.status(t, "prod").Conditions
+		if !slices.Equal(names(got), []condition.Name{condition.DrillFailed}) || !strings.Contains(got[0].Message, "a segment is missing") {
+			t.Errorf("after one that failed: %+v", got)
+		}
+	})
+}
+
+// A dead man's switch is held while all are looked at and nothing critical stays.
+func TestServiceIsHealthy(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", configOf(observed(t, "prod", "0 * * * *", "main")))
+		w.pass(30 * time.Minute)
+		if err := s.Healthy(time.Now()); err != nil {
+			t.Error(err)
+		}
+		w.set(func() { w.broken = func(scheduler.Spec) error { return errTest } })
+		w.pass(time.Hour)
+		if err := s.Healthy(time.Now()); err == nil || !strings.Contains(err.Error(), "BackupLate") {
+			t.Errorf("while no backup comes: %v", err)
+		}
+		s.end()
+		if err := s.Healthy(time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "not looked at") {
+			t.Errorf("an hour after the last look: %v", err)
+		}
+	})
+}
+
+// A cluster that nobody looks after any more has no conditions, and that is told; a service that ends tells nothing.
+func TestServiceEndsTheConditionsOfAClusterThatIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		told := &watch{}
+		w.broken = func(scheduler.Spec) error { return errTest }
+		c := configOf(observed(t, "prod", "0 * * * *", "main"), observed(t, "test", "0 * * * *", "main"))
+		s := w.start("a", c, func(s *scheduler.Service) { s.Tell = told.tell })
+		w.pass(time.Hour)
+		told.take()
+		c.Specs = c.Specs[:1]
+		s.changes <- c
+		w.pass(time.Minute)
+		if got, want := told.take(), []string{"ends NoBackup main", "ends BackupFailing"}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+		s.end()
+		if got := told.take(); len(got) != 0 {
+			t.Errorf("at the end: %q", got)
+		}
+	})
+}
+
+// What cluster.Check calls its lines is what conditions are judged by.
+func TestEachLineOfACheckIsJudged(t *testing.T) {
+	lines := cluster.Check(t.Context(), cluster.Config{
+		Endpoints: []string{"http://127.0.0.1:1"}, DialTimeout: 100 * time.Millisecond, CommandTimeout: 100 * time.Millisecond,
+	}, cluster.CheckOptions{Now: time.Now()}, nil)
+	var silent []string
+	for _, l := range lines {
+		l.Verdict = check.Wanting
+		if len(condition.Judge(condition.Facts{Checks: []check.Line{l}}, time.Now())) == 0 {
+			silent = append(silent, l.Name)
+		}
+	}
+	if want := []string{"one version", "users"}; !slices.Equal(silent, want) {
+		t.Errorf("no condition comes of %q, want that of %q alone", silent, want)
+	}
+}

@@ -1,0 +1,165 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Survey is how a cluster stands in the repository, seen without reading all that is there.
+type Survey struct {
+	Catalog           // the newest backups with their proofs, those that the newest window may begin with, and the log
+	Kept    int       // backups, whether they were read or not
+	Bytes   int64     // of them, as stored
+	Oldest  time.Time // when the oldest of them began, by its name; zero if there is none
+	Latest  []Proof   // of whichever backup, newest first
+}
+
+// SurveyOptions say how much to read.
+type SurveyOptions struct {
+	Newest int                       // backups; 0: all
+	Enough func(latest []Proof) bool // no older proofs need be read; nil: those of the backups that are read will do
+}
+
+const (
+	mostProofs = 512 // are read of backups that are not
+
+	stretchesTried = 2 // the newest may have no base yet
+	basesTried     = 8 // for the beginning of each
+)
+
+// Survey reads the newest backups, and of the others what the listing tells. The newest window's From is exact unless many
+// backups were taken within minutes of its beginning; then it may be later than it could be.
+func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
+	folders, ignored, err := c.kept(ctx, "")
+	if err != nil {
+		return Survey{}, err
+	}
+	lineages, err := c.loadLog(ctx)
+	if err != nil {
+		return Survey{}, err
+	}
+	toRead, others := folders, []folder(nil)
+	if o.Newest > 0 && len(folders) > o.Newest {
+		toRead, others = slices.Clone(folders[:o.Newest]), folders[o.Newest:]
+		bases, rest := beginnings(others, lineages)
+		toRead, others = append(toRead, bases...), rest
+	}
+	s := Survey{Kept: len(folders)}
+	if s.Catalog, err = c.loadBackups(ctx, toRead, true); err != nil {
+		return Survey{}, err
+	}
+	s.Ignored, s.Lineages = append(ignored, s.Ignored...), lineages
+	s.count(folders)
+	s.Latest, err = c.latestProofs(ctx, s.Backups, others, o.Enough)
+	return s, err
+}
+
+func (s *Survey) count(folders []folder) {
+	for _, f := range folders {
+		s.Oldest = f.id.Started()
+		for _, object := range f.objects {
+			if strings.HasPrefix(path.Base(object.Key), snapshotName) {
+				s.Bytes += object.Size
+			}
+		}
+	}
+}
+
+// beginnings takes out of folders, newest first, those that the newest stretches may begin with: the first that began after
+// them, or before by a clock that is not theirs.
+func beginnings(folders []folder, lineages []Lineage) (bases, rest []folder) {
+	var stretches []Stretch
+	for _, l := range lineages {
+		stretches = append(stretches, l.Stretches()...)
+	}
+	wanted := map[ID]bool{}
+	for _, s := range stretches[max(0, len(stretches)-stretchesTried):] {
+		left, since := basesTried, s.Segments[0].begins().Add(-clockAllowance)
+		for _, f := range slices.Backward(folders) {
+			if left > 0 && !f.id.Started().Before(since) {
+				wanted[f.id] = true
+				left--
+			}
+		}
+	}
+	for _, f := range folders {
+		if wanted[f.id] {
+			bases = append(bases, f)
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	return bases, rest
+}
+
+// latestProofs are those of the backups, which were read, and of the others as many as are needed until it is enough.
+func (c *Cluster) latestProofs(
+	ctx context.Context, backups []Backup, others []folder, enough func([]Proof) bool,
+) (latest []Proof, err error) {
+	for _, b := range backups {
+		latest = append(latest, b.Proofs...)
+	}
+	newestFirst(latest)
+	if enough == nil {
+		return latest, nil
+	}
+	unread := c.unreadProofs(others)
+	for !enough(latest) && len(unread) > 0 {
+		batch := unread[:min(readers, len(unread))]
+		unread = unread[len(batch):]
+		found, err := c.loadBatch(ctx, batch)
+		if err != nil {
+			return nil, fmt.Errorf("read the proofs of cluster %s: %w", c.name, err)
+		}
+		latest = append(latest, found...)
+		newestFirst(latest)
+	}
+	return latest, nil
+}
+
+// unreadProof is one of a backup that was not read.
+type unreadProof struct {
+	of  ID
+	key string
+}
+
+// unreadProofs are the newest, newest first by their names.
+func (c *Cluster) unreadProofs(folders []folder) (unread []unreadProof) {
+	for _, f := range folders {
+		for _, object := range f.objects {
+			if strings.HasPrefix(path.Base(object.Key), proofPrefix) {
+				unread = append(unread, unreadProof{f.id, object.Key})
+			}
+		}
+	}
+	slices.SortFunc(unread, func(a, b unreadProof) int {
+		return cmp.Or(cmp.Compare(path.Base(b.key), path.Base(a.key)), cmp.Compare(b.key, a.key))
+	})
+	return unread[:min(mostProofs, len(unread))]
+}
+
+func (c *Cluster) loadBatch(ctx context.Context, batch []unreadProof) (found []Proof, err error) {
+	proofs, ok := make([]Proof, len(batch)), make([]bool, len(batch))
+	err = atOnce(ctx, readers, len(batch), func(ctx context.Context, i int) (err error) {
+		proofs[i], ok[i], err = c.readProof(ctx, batch[i].of, batch[i].key)
+		if isAbsent(err) { // pruned since it was listed
+			return nil
+		}
+		return err
+	})
+	for i, p := range proofs {
+		if ok[i] {
+			found = append(found, p)
+		}
+	}
+	return found, err
+}
+
+func newestFirst(proofs []Proof) {
+	slices.SortStableFunc(proofs, func(a, b Proof) int { return b.Time.Compare(a.Time) })
+}

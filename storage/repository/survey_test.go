@@ -1,0 +1,128 @@
+package repository_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// surveyed is a repository with thirty backups, one a minute, ten positions apart, and a log from the tenth of them on.
+func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []repository.ID) {
+	t.Helper()
+	b := storagetest.Faulty(mem.New())
+	c := openCluster(t, b, "prod")
+	var ids []repository.ID
+	for n := range 30 {
+		m := manifestOf(content, idAt(n).Started())
+		m.RaftIndex = uint64(10 * n)
+		if _, err := tryCreate(t, c, idAt(n), m); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, idAt(n))
+	}
+	w := newWriter(t, "prod", lineageID(1))
+	w.header.Last = 100
+	for range 25 {
+		storeSegments(t, c, w.next(func(h *segment.Header) {
+			second := 600 + 60*int(h.Seq)
+			h.Marks, h.Written = []segment.Mark{markAt(h.First-1, second-60), markAt(h.Last, second)}, at(second+1)
+		}))
+	}
+	return b, c, ids
+}
+
+func survey(t *testing.T, c *repository.Cluster, o repository.SurveyOptions) repository.Survey {
+	t.Helper()
+	s, err := c.Survey(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What a survey says of everything is what all manifests say, and most of them are not read for it.
+func TestSurveyReadsFew(t *testing.T) {
+	b, c, all := surveyed(t)
+	whole := load(t, c, repository.LoadOptions{Log: true})
+	before := b.Calls(storage.VerbOpen)
+	s := survey(t, c, repository.SurveyOptions{Newest: 4})
+	if n := b.Calls(storage.VerbOpen) - before; n > 4+8+25 {
+		t.Errorf("%d reads of 4 backups, 8 that the window may begin with, and 25 segments", n)
+	}
+	var bytes int64
+	for _, b := range whole.Backups {
+		bytes += b.Stored.Size
+	}
+	if s.Kept != 30 || s.Bytes != bytes || !s.Oldest.Equal(all[0].Started()) {
+		t.Errorf("%d backups of %d bytes since %s, want 30 of %d since %s", s.Kept, s.Bytes, s.Oldest, bytes, all[0].Started())
+	}
+	if len(s.Backups) < 4 || cmp.Diff(whole.Backups[:4], s.Backups[:4]) != "" {
+		t.Errorf("the newest are %v", ids(s.Catalog))
+	}
+	want := whole.Windows()
+	if len(want) != 1 || want[0].From.Position != 100 {
+		t.Fatalf("the windows are %+v", want)
+	}
+	if diff := cmp.Diff(want, s.Windows()); diff != "" {
+		t.Errorf("windows (-all +few):\n%s", diff)
+	}
+	if all := survey(t, c, repository.SurveyOptions{}); cmp.Diff(whole, all.Catalog) != "" {
+		t.Errorf("a survey of all has %d backups", len(all.Backups))
+	}
+}
+
+func TestSurveyOfNothing(t *testing.T) {
+	s := survey(t, openCluster(t, mem.New(), "prod"), repository.SurveyOptions{Newest: 3})
+	if diff := cmp.Diff(repository.Survey{Catalog: repository.Catalog{Cluster: "prod", Lineages: []repository.Lineage{}}}, s); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Proofs are found wherever they are, newest first, and not one batch more is read than is asked for.
+func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
+	b, c, all := surveyed(t)
+	for n := range 20 { // the older the backup, the newer its proof
+		p := repository.Proof{Backup: all[n], Level: repository.Opened, Verdict: repository.Passed, Time: noon.Add(-time.Duration(n) * time.Hour)}
+		if err := c.Append(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, b, folder("prod", all[0])+"proof-20300101T000000.000Z.json", []byte("junk"))
+	if err := c.Delete(t.Context(), repository.Tombstone{Backup: all[1], Time: noon}); err != nil {
+		t.Fatal(err)
+	}
+	of := func(enough func([]repository.Proof) bool) (backups []repository.ID) {
+		for _, p := range survey(t, c, repository.SurveyOptions{Newest: 2, Enough: enough}).Latest {
+			backups = append(backups, p.Backup)
+		}
+		return backups
+	}
+	if got := of(nil); len(got) != 8 { // of the backups that are read since the window may begin with them
+		t.Errorf("without more asked for the proofs are those of %v", got)
+	}
+	never := of(func([]repository.Proof) bool { return false })
+	if want := slices.Concat(all[:1], all[2:20]); !slices.Equal(never, want) {
+		t.Errorf("all proofs are of %v, want %v", never, want)
+	}
+	got := of(func(latest []repository.Proof) bool { return latest[0].Backup == all[0] })
+	if len(got) != 8+7 || got[0] != all[0] {
+		t.Errorf("the first batch has the proofs of %v", got)
+	}
+}
+
+func TestSurveyFailsWithItsStore(t *testing.T) {
+	for _, verb := range []storage.Verb{storage.VerbList, storage.VerbOpen} {
+		b, c, _ := surveyed(t)
+		b.On(verb).Fail(errTest)
+		_, err := c.Survey(t.Context(), repository.SurveyOptions{Newest: 2})
+		wantError(t, string(verb), err, errTest)
+	}
+}
