@@ -155,6 +155,7 @@ func goldens() map[string]any {
 	maps.Copy(all, findDocuments())
 	maps.Copy(all, scheduleDocuments())
 	maps.Copy(all, serviceDocuments())
+	maps.Copy(all, statusDocuments())
 	return all
 }
 

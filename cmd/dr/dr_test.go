@@ -89,7 +89,7 @@ func TestBadInput(t *testing.T) {
 		{"a malformed configuration", []string{"config", "check", "--config", garbage}, 2, "garbage:1: there stands a text where a mapping belongs"},
 		{"an unknown verb of config", []string{"config", "chekc"}, 2, `unknown verb "config chekc"`},
 		{"a status of nothing", []string{"status"}, 2, "--repo file:///path or DR_REPO"},
-		{"a status of two things", []string{"status", "--repo", repo, "--config", garbage}, 2, "not both"},
+		{"a status of two things", []string{"status", "--repo", repo, "--config", garbage}, 2, "neither --config nor --check"},
 
 		{"no endpoint", append([]string{"backup", "--endpoints", ""}, to...), 2, "--endpoints or ETCDCTL_ENDPOINTS"},
 		{"a malformed endpoint", append([]string{"backup", "--endpoints", "htp://x:1"}, to...), 2, "https:// or http://"},

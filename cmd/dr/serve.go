@@ -22,6 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
+	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -71,6 +72,8 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 		s := &serving{service: newService(report), path: path, getenv: a.getenv, first: c, report: report, pruned: map[[2]string]server.Pruned{}}
 		s.service.Prune = s.prune
 		s.service.Patience = patience
+		s.notifier = notify.New(s.service.Healthy, report)
+		s.service.Tell = s.notifier.Tell
 		s.inForce = document.ServeConfig{File: path, Since: time.Now().UTC()}
 		return s.run(cmd.Context(), door)
 	}
@@ -104,6 +107,7 @@ func newService(report storage.Report) *scheduler.Service {
 		},
 		Drill:    practise,
 		Revision: newestRevision,
+		Check:    checkQuick,
 		Archive: func(
 			ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
 		) error {
@@ -162,11 +166,12 @@ func newestRevision(ctx context.Context, s scheduler.Spec) (int64, error) {
 
 // serving is one run of dr serve.
 type serving struct {
-	service *scheduler.Service
-	path    string
-	getenv  func(string) string
-	first   config.Config
-	report  storage.Report
+	service  *scheduler.Service
+	notifier *notify.Notifier
+	path     string
+	getenv   func(string) string
+	first    config.Config
+	report   storage.Report
 
 	mu      sync.Mutex
 	inForce document.ServeConfig
@@ -203,12 +208,15 @@ func (s *serving) run(ctx context.Context, door server.Door) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
+	s.notifier.Use(s.first.Notify)
 	changes := make(chan scheduler.Config)
 	var watching sync.WaitGroup
 	defer watching.Wait()
+	watching.Go(func() { s.notifier.Run(ctx) })
 	watching.Go(func() {
 		config.Watch(ctx, s.path, s.getenv, s.first, hangup, func(c config.Config, err error) {
 			if s.judge(c, err) {
+				s.notifier.Use(c.Notify)
 				select {
 				case changes <- c.Config:
 				case <-ctx.Done():

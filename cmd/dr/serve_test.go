@@ -78,23 +78,33 @@ func TestStatus(t *testing.T) {
 	if err != nil || out.code != 3 || got.Wanting != 3 {
 		t.Fatalf("exit code %d, %v: %s%s", out.code, err, out.stdout, out.stderr)
 	}
-	for i, want := range []string{"empty none", "lost unreadable", "stale late", "fine ok"} {
-		if one := got.Clusters[i]; one.Cluster+" "+string(one.Verdict) != want {
+	for i, want := range []string{"empty NoBackup", "stale BackupLate", "lost RepositoryAway", "fine NotEncrypted"} {
+		if one := got.Clusters[i]; one.Cluster+" "+string(one.Conditions[0].Name) != want {
 			t.Errorf("%d is %+v, want %s", i, one, want)
 		}
 	}
 	out = dr(t, nil, "status", "--config", path, "--cluster", "fine")
-	if out.code != 0 || !strings.Contains(out.stdout, "fine") || strings.Contains(out.stdout, "stale") || strings.Contains(out.stdout, "WANTING") {
+	if out.code != 0 || !strings.Contains(out.stdout, "fine") || strings.Contains(out.stdout, "stale") || strings.Contains(out.stdout, "CRITICAL") {
 		t.Errorf("of one: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
 	out = dr(t, map[string]string{"DR_CONFIG": path}, "status")
-	if lines := strings.Split(out.stdout, "\n"); out.code != 3 || !strings.HasPrefix(lines[1], "empty ") || !strings.Contains(out.stdout, "LATE") ||
+	if lines := strings.Split(out.stdout, "\n"); out.code != 3 || !strings.HasPrefix(lines[1], "empty ") ||
+		!strings.HasPrefix(lines[2], "  critical NoBackup in main: there is no backup") || !strings.HasPrefix(lines[3], "    → dr backup --repo") ||
 		!strings.Contains(out.stderr, "3 of 4 are wanting") {
 		t.Errorf("as a table: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
 	out = dr(t, map[string]string{"DR_CONFIG": path}, "status", "--repo", repo)
-	if out.code != 0 || strings.Count(out.stdout, "ok") != 2 {
+	if out.code != 0 || strings.Count(out.stdout, "  warning NotEncrypted: ") != 2 || strings.Contains(out.stdout, "NotLocked") {
 		t.Errorf("without a schedule: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+	out = dr(t, nil, "status", "--config", path, "--cluster", "fine", "--check")
+	if out.code != 3 || !strings.Contains(out.stdout, "critical MembersAway: ") {
+		t.Errorf("with the cluster looked at: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+	for _, line := range strings.Split(out.stdout, "\n") {
+		if len([]rune(line)) > 120 && !strings.Contains(line, repo) {
+			t.Errorf("too wide: %s", line)
+		}
 	}
 	if out := dr(t, nil, "status", "--config", path, "--cluster", "other"); out.code != 2 {
 		t.Errorf("of an unknown one: exit code %d\n%s%s", out.code, out.stdout, out.stderr)

@@ -1,40 +1,51 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
 func (a *app) status() *cobra.Command {
 	var path string
+	var all, live bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show on one screen how all clusters stand, the worst first",
-		Long: `status reads the repositories, and nothing else: of each cluster the age of its last good backup, against its schedule if
---config names it, its recovery window and the gaps in its log. The exit code is 3 if a cluster has no good backup, if one
-is late or damaged, or if no backup has come after a gap.`,
+		Long: `status reads the repositories: of each cluster the age of its last good backup, against its schedule if --config names it,
+its proofs, its recovery window and the gaps in its log; and says what is wrong and what to do about it. It reads the newest
+backups; damage in older ones is seen with --all. With --check the clusters that --config names are looked at too.
+
+The exit code is 3 if anything is critical, if a cluster has no good backup somewhere, or one that is late or damaged there,
+or if a repository does not tell.`,
 		Example: `  dr status --config /etc/etcd-dr/dr.yaml
   dr status --repo s3://bucket/prefix`,
 		Args: noArgs,
 	}
 	a.configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&all, "all", false, "read every backup's manifest")
+	cmd.Flags().BoolVar(&live, "check", false, "with --config: look at the clusters themselves too")
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("repo") {
-			if cmd.Flags().Changed("config") {
-				return usagef("--config or --repo, not both")
+			if cmd.Flags().Changed("config") || live {
+				return usagef("--repo goes with neither --config nor --check")
 			}
 			path = ""
 		}
@@ -42,11 +53,11 @@ is late or damaged, or if no backup has come after a gap.`,
 		if err != nil {
 			return err
 		}
-		doc := document.NewStatus(lookAll(cmd.Context(), lookups, time.Now()))
+		doc := document.NewStatus(lookAll(cmd.Context(), lookups, all, live, time.Now()))
 		if a.output == "json" {
 			err = a.document(doc)
 		} else {
-			a.printStatus(doc, time.Now())
+			a.printStatus(doc, path == "", time.Now())
 		}
 		if err == nil && doc.Wanting > 0 {
 			err = fmt.Errorf("%d of %d are %w", doc.Wanting, len(doc.Clusters), errWanting)
@@ -56,9 +67,13 @@ is late or damaged, or if no backup has come after a gap.`,
 	return cmd
 }
 
-// lookup is one cluster in one repository.
+// lookup is one cluster, and where it is kept.
 type lookup struct {
-	spec       scheduler.Spec // the zero one but for its cluster where there is no configuration
+	spec   scheduler.Spec // the zero one but for its cluster where there is no configuration
+	places []place
+}
+
+type place struct {
 	repository string
 	open       func(ctx context.Context) (*repository.Cluster, error)
 }
@@ -70,7 +85,7 @@ func (a *app) lookups(ctx context.Context, path string) (all []lookup, err error
 	clusters, err := a.clusters(ctx)
 	for _, c := range clusters {
 		open := func(context.Context) (*repository.Cluster, error) { return c, nil }
-		all = append(all, lookup{scheduler.Spec{Cluster: c.Name()}, stores.Shown(a.repo), open})
+		all = append(all, lookup{scheduler.Spec{Cluster: c.Name()}, []place{{stores.Shown(a.repo), open}}})
 	}
 	return all, err
 }
@@ -84,8 +99,9 @@ func (a *app) lookupsOf(path string) (all []lookup, err error) {
 		if a.cluster != "" && a.cluster != spec.Cluster {
 			continue
 		}
+		l := lookup{spec: spec}
 		for _, r := range spec.Repositories {
-			all = append(all, lookup{spec, r.Name, func(ctx context.Context) (*repository.Cluster, error) {
+			l.places = append(l.places, place{r.Name, func(ctx context.Context) (*repository.Cluster, error) {
 				bucket, err := stores.Open(ctx, r.URL, stores.Options{Parallel: r.Parallel})
 				if err != nil {
 					return nil, err
@@ -93,6 +109,7 @@ func (a *app) lookupsOf(path string) (all []lookup, err error) {
 				return repository.OpenWith(bucket, spec.Cluster, r.Policy)
 			}})
 		}
+		all = append(all, l)
 	}
 	if len(all) == 0 {
 		return nil, usagef("--cluster %s is not in %s", a.cluster, path)
@@ -103,59 +120,178 @@ func (a *app) lookupsOf(path string) (all []lookup, err error) {
 // lookupsAtOnce bounds connections and memory.
 const lookupsAtOnce = 8
 
-// lookAll reads everything. What cannot be read is a finding, not the end.
-func lookAll(ctx context.Context, lookups []lookup, now time.Time) []document.ClusterStatus {
-	all := make([]document.ClusterStatus, len(lookups))
+// lookAll looks at everything. What cannot be read is a finding, not the end.
+func lookAll(ctx context.Context, lookups []lookup, all, live bool, now time.Time) []document.ClusterStatus {
+	found := make([]document.ClusterStatus, len(lookups))
 	var group errgroup.Group
 	group.SetLimit(lookupsAtOnce)
 	for i, l := range lookups {
 		group.Go(func() error {
-			all[i] = l.look(ctx, now)
+			found[i] = l.look(ctx, all, live, now)
 			return nil
 		})
 	}
 	_ = group.Wait() // none of them gives an error
-	return all
+	return found
 }
 
-func (l lookup) look(ctx context.Context, now time.Time) document.ClusterStatus {
-	c, err := l.open(ctx)
-	var catalog repository.Catalog
+func (l lookup) look(ctx context.Context, all, live bool, now time.Time) document.ClusterStatus {
+	d := document.ClusterStatus{Cluster: l.spec.Cluster, Suspended: l.spec.Suspend, Standings: []condition.Standing{}}
+	for _, p := range l.places {
+		standing, suspended := l.stand(ctx, p, all, now)
+		d.Standings, d.Suspended = append(d.Standings, standing), d.Suspended || suspended
+	}
+	facts := l.facts(d.Standings, now)
+	facts.Agreed.Suspended = d.Suspended
+	if live {
+		facts.Checks = checkQuick(ctx, l.spec)
+	}
+	d.Conditions = condition.Judge(facts, now)
+	return d
+}
+
+func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (s condition.Standing, suspended bool) {
+	read := condition.Survey(!l.spec.Drill.Schedule.None())
+	if all {
+		read.Newest = 0
+	}
+	c, err := p.open(ctx)
+	var survey repository.Survey
 	if err == nil {
-		catalog, err = c.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+		survey, err = c.Survey(ctx, read)
 	}
 	if err != nil {
-		return document.NewUnreadable(l.spec.Cluster, l.repository, err)
+		return condition.Standing{Repository: p.repository, Problem: err.Error()}, false
 	}
-	if word, err := c.Suspension(ctx); err == nil && word.Suspended { // what cannot be believed counts for nothing
-		l.spec.Suspend = true
-	}
-	return document.NewClusterStatus(l.repository, catalog, l.spec, now)
+	word, err := c.Suspension(ctx)
+	suspended = err == nil && word.Suspended // what cannot be believed counts for nothing
+	return condition.NewStanding(p.repository, survey, l.spec.Schedule.Next, now), suspended
 }
 
-func (a *app) printStatus(doc document.Status, now time.Time) {
-	var rows [][]string
+// facts: where there is no configuration nothing is agreed.
+func (l lookup) facts(standings []condition.Standing, now time.Time) condition.Facts {
+	if len(l.spec.Repositories) > 0 {
+		return l.spec.Facts(standings, scheduler.Status{}, now)
+	}
+	f := condition.Facts{Cluster: l.spec.Cluster}
+	for _, s := range standings {
+		f.Repositories = append(f.Repositories, condition.Repository{Standing: s, URL: s.Repository})
+	}
+	return f
+}
+
+// checkQuick is what a service looks at again and again.
+func checkQuick(ctx context.Context, s scheduler.Spec) []check.Line {
+	return cluster.Check(ctx, s.Etcd, cluster.CheckOptions{NoHash: true, Quick: true, Now: time.Now()}, nil)
+}
+
+// printStatus prints a line a repository, and below each cluster what is wrong.
+func (a *app) printStatus(doc document.Status, one bool, now time.Time) {
+	var table bytes.Buffer
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) {
+		if one { // there is one repository, which whoever asks has just named
+			cells = append(cells[:1], cells[2:]...)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	row("CLUSTER", "REPOSITORY", "STATE", "LAST GOOD", "NEXT DUE", "PROVEN", "BACKUPS", "STORED", "WINDOW")
 	for _, c := range doc.Clusters {
-		verdict := string(c.Verdict)
-		if c.Verdict.Wanting() {
-			verdict = strings.ToUpper(verdict)
-		}
-		last, proven, due, window := "-", "-", "-", "-"
-		if c.Last != nil {
-			last = age(c.Last.Started, now)
-			proven = fmt.Sprintf("%s, %s", c.Last.Proven, age(c.Last.ProvenAt, now))
-		}
-		if !c.Due.IsZero() {
-			due = inZone(c.Due, "UTC")
-		}
-		if c.Window != nil {
-			window = fmt.Sprintf("%s to %s", moment(c.Window.From.Time), moment(c.Window.To.Time))
-		}
-		rows = append(rows, []string{c.Cluster, c.Repository, verdict, last, due, proven, fmt.Sprint(c.Backups), size(c.Bytes), window,
-			fmt.Sprint(len(c.Gaps))})
-		if c.Message != "" {
-			rows = append(rows, []string{"", "", "→ " + c.Message})
+		name, state := c.Cluster, stateOf(c)
+		for _, s := range c.Standings {
+			row(name, s.Repository, state, lastGood(s, now), nextDue(s, now), provenAt(s, now), fmt.Sprint(s.Backups), size(s.Bytes),
+				windowOf(s, now))
+			name, state = "", ""
 		}
 	}
-	a.table([]string{"CLUSTER", "REPOSITORY", "VERDICT", "LAST GOOD", "NEXT DUE", "PROVEN", "BACKUPS", "STORED", "WINDOW", "GAPS"}, rows)
+	w.Flush()
+	fmt.Fprint(a.stdout, line(&table))
+	for _, c := range doc.Clusters {
+		for range c.Standings {
+			fmt.Fprint(a.stdout, line(&table))
+		}
+		a.printConditions(c.Conditions, one)
+	}
+}
+
+func line(table *bytes.Buffer) string {
+	text, _ := table.ReadString('\n') // as many as rows were printed
+	return strings.TrimRight(text, " \n") + "\n"
+}
+
+// stateOf is the worst that is known of c, in capitals if somebody must see to it now.
+func stateOf(c document.ClusterStatus) string {
+	switch {
+	case c.Wanting():
+		return strings.ToUpper(string(c.Conditions[0].Severity))
+	case c.Suspended:
+		return "suspended"
+	case len(c.Conditions) > 0:
+		return string(c.Conditions[0].Severity)
+	}
+	return "ok"
+}
+
+func lastGood(s condition.Standing, now time.Time) string {
+	if s.Good == nil {
+		return "-"
+	}
+	return age(s.Good.Started, now)
+}
+
+func nextDue(s condition.Standing, now time.Time) string {
+	switch {
+	case s.Due.IsZero():
+		return "-"
+	case s.Due.After(now):
+		return "in " + strings.TrimSuffix(age(now, s.Due), " ago")
+	}
+	return age(s.Due, now)
+}
+
+func provenAt(s condition.Standing, now time.Time) string {
+	if s.Good == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s, %s", s.Good.Proven, age(s.Good.ProvenAt, now))
+}
+
+// windowOf is how long the newest window is, and until when it reaches.
+func windowOf(s condition.Standing, now time.Time) string {
+	if s.Window == nil {
+		return "-"
+	}
+	from, to := s.Window.From.Time, s.Window.To.Time
+	return fmt.Sprintf("%s, to %s", strings.TrimSuffix(age(from, to), " ago"), age(to, now))
+}
+
+// screen is how wide lines may be.
+const screen = 118
+
+func (a *app) printConditions(conditions []condition.Condition, one bool) {
+	for _, c := range conditions {
+		in := ""
+		if c.Repository != "" && !one {
+			in = " in " + c.Repository
+		}
+		for i, text := range wrapped(fmt.Sprintf("%s %s%s: %s", c.Severity, c.Name, in, c.Message), screen-4) {
+			fmt.Fprintf(a.stdout, "  %s%s\n", strings.Repeat("  ", min(i, 1)), text)
+		}
+		for i, text := range wrapped(c.Cure, screen-6) {
+			fmt.Fprintf(a.stdout, "    %s%s\n", []string{"→ ", "  "}[min(i, 1)], text)
+		}
+	}
+}
+
+// wrapped is text in lines of at most so many characters, but for words that are longer.
+func wrapped(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -30,7 +32,8 @@ var ErrConfig = errors.New("bad configuration")
 // Config is what a file says.
 type Config struct {
 	scheduler.Config
-	read stamps // the file and those that it names, but for etcd's certificates; known with an error too
+	Notify notify.Config // whom to tell of conditions
+	read   stamps        // the file and those that it names, but for etcd's certificates; known with an error too
 }
 
 // Load reads the file at path and the secrets that it names, in files and by getenv (os.Getenv). Errors match ErrConfig,
@@ -42,15 +45,15 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	if err != nil {
 		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	var c scheduler.Config
+	c := Config{read: l.read}
 	if l.file, l.source, err = parse(path, data); err == nil {
-		c = l.config()
+		c.Config, c.Notify = l.config(), l.notify()
 		err = l.source.err()
 	}
 	if err != nil {
 		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return Config{c, l.read}, nil
+	return c, nil
 }
 
 // loader is one Load.
@@ -220,6 +223,7 @@ func (l *loader) spec(name string, part clusterPart, repositories map[string]ope
 	s.Schedule = in.schedule(name, part.Schedule, "schedule")
 	s.Triggers = in.triggers(part.Triggers)
 	s.Retention = in.retention(part)
+	s.Observe, s.Conditions = in.observe(part), in.conditions(part.Conditions)
 	s.Archive = in.archive(part.Archive, s.Backup.To)
 	s.Drill, more = in.drill(name, part, s.Repositories)
 	secrets = append(secrets, more...)
@@ -360,6 +364,35 @@ func (i in) zone(name string, at ...string) *time.Location {
 		return time.UTC
 	}
 	return zone
+}
+
+// minObserve: a shorter one would do nothing but look.
+const minObserve = 10 * time.Second
+
+func (i in) observe(part clusterPart) time.Duration {
+	if d := time.Duration(part.Observe); d == 0 || d >= minObserve {
+		return d
+	}
+	i.blame(fmt.Errorf("observe is at least %s, or 0 for never", minObserve), "observe")
+	return 0
+}
+
+func (i in) conditions(part conditionsPart) condition.Limits {
+	l := condition.Limits{
+		Failures: part.Failures, Shrunk: float64(part.Shrunk), Proven: time.Duration(part.Proven), DrillLate: time.Duration(part.DrillLate),
+		Lag: time.Duration(part.Lag), Headroom: time.Duration(part.Headroom), Spool: float64(part.Spool),
+		Certificate: time.Duration(part.Certificate),
+	}
+	if part.Failures < 0 {
+		i.blame(errors.New("failures is at least 1"), "conditions", "failures")
+	}
+	for _, name := range part.Accept {
+		if !slices.Contains(condition.Names, condition.Name(name)) {
+			i.blame(fmt.Errorf("no condition is called %q: docs/conditions.md names them", name), "conditions", "accept")
+		}
+		l.Accept = append(l.Accept, condition.Name(name))
+	}
+	return l
 }
 
 func (i in) triggers(part triggersPart) scheduler.Triggers {

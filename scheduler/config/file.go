@@ -24,9 +24,25 @@ import (
 type file struct {
 	Concurrency  int                       `yaml:"concurrency"`
 	Lease        span                      `yaml:"lease"`
+	Webhook      targetPart                `yaml:"webhook"`
+	Heartbeat    heartbeatPart             `yaml:"heartbeat"`
 	Repositories map[string]repositoryPart `yaml:"repositories"`
 	Defaults     clusterPart               `yaml:"defaults"`
 	Clusters     map[string]clusterPart    `yaml:"clusters"`
+}
+
+// targetPart is a URL, which is often a secret, and headers, which are.
+type targetPart struct {
+	URL         string            `yaml:"url"`
+	URLFile     string            `yaml:"urlFile"`
+	URLEnv      string            `yaml:"urlEnv"`
+	HeaderFiles map[string]string `yaml:"headerFiles"`
+}
+
+type heartbeatPart struct {
+	targetPart `yaml:",inline"`
+	Every      span   `yaml:"every"`
+	Fail       string `yaml:"fail"`
 }
 
 // repositoryPart is one of the file's repositories.
@@ -61,6 +77,8 @@ type clusterPart struct {
 	Archive        archivePart       `yaml:"archive"`
 	Drill          drillPart         `yaml:"drill"`
 	Labels         map[string]string `yaml:"labels"`
+	Observe        span              `yaml:"observe"`
+	Conditions     conditionsPart    `yaml:"conditions"`
 	Suspend        bool              `yaml:"suspend"`
 }
 
@@ -114,6 +132,19 @@ type backupPart struct {
 	Timeout        span   `yaml:"timeout"`
 }
 
+// conditionsPart is from where on something is wrong; what it does not say is as condition.Limits has it.
+type conditionsPart struct {
+	Failures    int      `yaml:"failures"`
+	Shrunk      percent  `yaml:"shrunk"`
+	Proven      span     `yaml:"proven"`
+	DrillLate   span     `yaml:"drillLate"`
+	Lag         span     `yaml:"lag"`
+	Headroom    span     `yaml:"headroom"`
+	Spool       percent  `yaml:"spool"`
+	Certificate span     `yaml:"certificate"`
+	Accept      []string `yaml:"accept"`
+}
+
 type archivePart struct {
 	Flush    span   `yaml:"flush"`
 	Spool    string `yaml:"spool"`
@@ -139,6 +170,7 @@ func defaults() clusterPart {
 		Require:  "all",
 		Schedule: schedulePart{Zone: "UTC"},
 		Triggers: triggersPart{Every: span(5 * time.Minute)},
+		Observe:  span(10 * time.Minute),
 		Backup:   backupPart{From: "leader", MaxStream: span(5 * time.Minute), Grace: span(24 * time.Hour), Timeout: span(6 * time.Hour)},
 	}
 }
@@ -152,6 +184,19 @@ func (s *span) UnmarshalYAML(n *yaml.Node) error {
 		return wrong(n, "use a form like 90s, 12h, 30d or 1d12h")
 	}
 	*s = span(d)
+	return nil
+}
+
+// percent is a part as in "80%", from 0 to 1.
+type percent float64
+
+func (p *percent) UnmarshalYAML(n *yaml.Node) error {
+	number, ok := strings.CutSuffix(n.Value, "%")
+	parsed, err := strconv.ParseFloat(number, 64)
+	if n.Kind != yaml.ScalarNode || !ok || err != nil || !(parsed > 0 && parsed <= 100) {
+		return wrong(n, "use a form like 80%")
+	}
+	*p = percent(parsed / 100)
 	return nil
 }
 
@@ -174,7 +219,7 @@ func wrong(n *yaml.Node, message string) error {
 
 // parse reads dr.yaml, called name in errors, and asks nothing else. Each cluster has the defaults where it says nothing.
 func parse(name string, data []byte) (file, *source, error) {
-	f := file{Concurrency: 4, Lease: span(time.Minute), Defaults: defaults()}
+	f := file{Concurrency: 4, Lease: span(time.Minute), Heartbeat: heartbeatPart{Every: span(5 * time.Minute)}, Defaults: defaults()}
 	strict := yaml.NewDecoder(bytes.NewReader(data))
 	strict.KnownFields(true)
 	src := &source{name: name}

@@ -1,0 +1,69 @@
+package document_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+func standing() condition.Standing {
+	w := window().Window
+	p := drilled(repository.Failed)
+	return condition.Standing{
+		Repository: "main", At: at, Problem: "access denied", Backups: 9, Damaged: 1, Bytes: 9000, Oldest: at.Add(-time.Hour),
+		Good: &condition.Good{
+			Last: condition.Last{ID: id, Started: at, Revision: 4711}, Size: 2000, Stored: 1000, Encrypted: true,
+			Proven: repository.Hashed, ProvenAt: at.Add(time.Minute),
+		},
+		Doubt: "it is cut off", Future: id, Due: at.Add(time.Hour), UsualSize: 2100, Keys: 300, UsualKeys: 310,
+		Verified: at, Decrypted: at, Drilled: at, Drill: &p, Window: &w, Gaps: 2, Gap: "the member had compacted it",
+	}
+}
+
+func conditions() []condition.Condition {
+	return []condition.Condition{{
+		Name: condition.BackupLate, Severity: condition.Critical, Cluster: "prod", Repository: "main", Since: at,
+		Message: "the next was due 2h0m ago", Cure: "see that dr serve runs",
+	}, {
+		Name: condition.MembersAway, Severity: condition.Warning, Cluster: "prod", Since: at, Message: "one is silent", Cure: "start it",
+	}}
+}
+
+func statusDocuments() map[string]any {
+	return map[string]any{
+		"status": document.NewStatus([]document.ClusterStatus{{
+			Cluster: "prod", Suspended: true, Standings: []condition.Standing{standing()}, Conditions: conditions(),
+		}}),
+		"status-unreadable": document.NewStatus([]document.ClusterStatus{{
+			Cluster: "prod", Standings: []condition.Standing{{Repository: "main", Problem: "access denied"}}, Conditions: []condition.Condition{},
+		}}),
+	}
+}
+
+func TestStatusPutsTheWorstFirst(t *testing.T) {
+	var all []document.ClusterStatus
+	for cluster, conditions := range map[string][]condition.Condition{
+		"a":        nil,
+		"b":        nil,
+		"c":        {{Name: condition.NotLocked, Severity: condition.Warning}},
+		"unproven": {{Name: condition.NeverProven, Severity: condition.Warning}},
+		"damaged":  {{Name: condition.BackupDamaged, Severity: condition.Warning}},
+		"late":     {{Name: condition.BackupLate, Severity: condition.Critical}},
+		"and more": {{Name: condition.BackupLate, Severity: condition.Critical}, {Name: condition.NotLocked, Severity: condition.Warning}},
+		"nothing":  {{Name: condition.NoBackup, Severity: condition.Critical}},
+	} {
+		all = append(all, document.ClusterStatus{Cluster: cluster, Conditions: conditions})
+	}
+	got := document.NewStatus(all)
+	var order []string
+	for _, c := range got.Clusters {
+		order = append(order, c.Cluster)
+	}
+	if want := []string{"nothing", "and more", "late", "damaged", "unproven", "c", "a", "b"}; !slices.Equal(order, want) || got.Wanting != 4 {
+		t.Errorf("%q, %d wanting, want %q and 4", order, got.Wanting, want)
+	}
+}
