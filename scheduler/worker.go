@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -61,7 +62,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 		return w.queue(ctx, w.wanted(asked))
 	case now.Before(w.notBefore):
 		return earlier(w.notBefore, again)
-	case !w.known || w.last.Started.After(now.Add(clockAllowance)): // then a clock that was wrong has been set right
+	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
 		if err := w.lookFirst(ctx); err != nil {
 			return w.failed(ctx, task{}, err)
 		}
