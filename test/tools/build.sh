@@ -267,4 +267,5 @@ install pkill procps
 install ip iproute2
 install unshare util-linux
 install systemd-analyze systemd # judges the units in deploy; nothing of it is started
+install chromium chromium
 say "ready in $dir"

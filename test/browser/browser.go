@@ -1,0 +1,205 @@
+// Package browser looks at pages with headless Chromium, as a person would, and notes all that a person would not see.
+package browser
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+// program is Debian's name for it.
+const program = "chromium"
+
+// Start gives a context in which tabs can be opened, until t ends. Without Chromium t is skipped, with CI=true it fails.
+func Start(t testing.TB) context.Context {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%v: test/tools/build.sh installs it", err)
+		}
+		t.Skipf("%v: test/tools/build.sh installs it", err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()))
+	if os.Geteuid() == 0 {
+		// Chromium refuses to run as root with its sandbox. Here it looks at nothing but our own page.
+		options = append(options, chromedp.NoSandbox)
+	}
+	allocator, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("%s does not start: %v", path, err)
+	}
+	return ctx
+}
+
+// Look is how a tab is looked at. The zero Look is a light page of 1280 pixels.
+type Look struct {
+	Width int64
+	Dark  bool
+	Zone  string // of the person; UTC if empty
+}
+
+// Tab is a tab of its own, with its own storage.
+type Tab struct {
+	t   testing.TB
+	ctx context.Context
+
+	mu       sync.Mutex
+	console  []string
+	requests []string
+}
+
+// Open opens a tab in the browser of ctx, until t ends. origin may use the clipboard there.
+func Open(t testing.TB, ctx context.Context, origin string, look Look) *Tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(ctx, chromedp.WithNewBrowserContext())
+	tab := &Tab{t: t, ctx: ctx}
+	var listening sync.WaitGroup
+	t.Cleanup(func() { cancel(); listening.Wait() })
+	scheme, zone, width := "light", cmp.Or(look.Zone, "UTC"), cmp.Or(look.Width, 1280)
+	if look.Dark {
+		scheme = "dark"
+	}
+	// The tab lives as long as the context that it is first used with, so that must not be one that ends with a step.
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	tab.Do(chromedp.EmulateViewport(width, 900))
+	order(tab, network.Enable, network.EnableParams{})
+	order(tab, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: zone})
+	order(tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
+	})
+	// Each of several tabs at once is to believe that it is looked at.
+	order(tab, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	for _, name := range []string{"clipboard-read", "clipboard-write"} {
+		permission := browser.SetPermissionParams{
+			Permission: &browser.PermissionDescriptor{Name: name}, Setting: browser.PermissionSettingGranted, Origin: origin,
+			BrowserContextID: chromedp.FromContext(ctx).BrowserContextID,
+		}
+		if _, err := chromedp.CallBrowser(ctx, browser.SetPermission, permission); err != nil {
+			t.Fatal(err)
+		}
+	}
+	console, requests := chromedp.Console(ctx), chromedp.Events(ctx, network.RequestWillBeSent)
+	listening.Go(func() { note(tab, &tab.console, console, chromedp.ConsoleMessage.String) })
+	listening.Go(func() {
+		note(tab, &tab.requests, requests, func(r network.EventRequestWillBeSent) string { return r.Request.URL })
+	})
+	return tab
+}
+
+func note[E any](tab *Tab, to *[]string, events iter.Seq2[E, error], text func(E) string) {
+	for event, err := range events {
+		if err != nil {
+			return // the tab is closed
+		}
+		tab.mu.Lock()
+		*to = append(*to, text(event))
+		tab.mu.Unlock()
+	}
+}
+
+func order[P, R any](tab *Tab, command cdp.Command[P, R], params P) {
+	tab.t.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, command, params); err != nil {
+		tab.t.Fatalf("%s: %v", command.Method, err)
+	}
+}
+
+// patience is for a machine that is busy with other tests.
+const patience = time.Minute
+
+// Do does one thing after the other, and fails the test at the first that does not work.
+func (tab *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
+	tab.t.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	for i, step := range steps {
+		if err := chromedp.Do(ctx, step); err != nil {
+			tab.t.Fatalf("step %d: %v; the page says:\n%s\nits console: %q", i+1, err, tab.text(), tab.Console())
+		}
+	}
+}
+
+// text is all that the page says, for messages of tests.
+func (tab *Tab) text() string {
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// Until waits until an expression of JavaScript is true, also if the page is left or loaded anew meanwhile.
+func (tab *Tab) Until(expression string) {
+	tab.t.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	for {
+		_, err := chromedp.Run(ctx, chromedp.Poll[bool]("Boolean("+expression+")"))
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			tab.t.Fatalf("waited for %s: %v; the page says:\n%s\nits console: %q", expression, err, tab.text(), tab.Console())
+		}
+	}
+}
+
+// Value is that of an expression of JavaScript in tab, of a promise what it gives.
+func Value[T any](tab *Tab, expression string) T {
+	tab.t.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		tab.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// Picture is the whole page as PNG, also what is below the window's edge.
+func (tab *Tab) Picture() []byte {
+	tab.t.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		tab.t.Fatal(err)
+	}
+	return png
+}
+
+// Console is what was said in the console: what scripts print, errors that nobody has caught, what the policy has forbidden.
+func (tab *Tab) Console() []string {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	return slices.Clone(tab.console)
+}
+
+// Requests are the URLs that the tab has asked for.
+func (tab *Tab) Requests() []string {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	return slices.Clone(tab.requests)
+}
