@@ -1,0 +1,137 @@
+// One cluster: what is wrong with it, where it can go back to, what goes next, and what was done.
+
+import { clusterPath, get, Refusal } from "./api.js";
+import { el, update } from "./dom.js";
+import { drill, goodOf, loss, proof } from "./fleet.js";
+import { momentPicker } from "./moment.js";
+import { orders } from "./orders.js";
+import { icon } from "./shapes.js";
+import { age, badge, count, known, moment, newest, safe, size, span, standing, work } from "./words.js";
+
+export function clusterView(main, name, target) {
+	const part = () => el("div");
+	const head = part(), facts = part(), wrong = part(), chooser = part(), silent = part(), pruning = part(), jobs = part();
+	const picker = momentPicker(name);
+	const desk = orders(name, () => refresh());
+	main.replaceChildren(
+		el("p", { class: "back" }, el("a", { href: "#/" }, "← All clusters")),
+		el("h1", {}, name), head, facts,
+		section("What is wrong", wrong),
+		section("Go back to a moment", chooser, silent, picker.node),
+		section("What pruning drops next", pruning),
+		section("What was done last", jobs),
+		section("What you can do", desk.node));
+
+	let repository = target.get("repository") ?? "";
+	let seen = ""; // what the repository's content was last read for
+	picker.go(repository, target);
+
+	async function refresh() {
+		const cluster = await get(clusterPath(name));
+		update(head, [cluster.state, cluster.next, cluster.conditions], () => el("p", { class: "standing" },
+			badge(standing(cluster)), " ", work(cluster), cluster.reason && el("span", { class: "small" }, cluster.reason)));
+		update(facts, cluster, factsOf);
+		update(wrong, cluster, wrongOf);
+		update(jobs, cluster.jobs, jobsOf);
+		desk.show(cluster);
+		const names = cluster.standings.map((s) => s.repository);
+		if (!names.includes(repository)) repository = names[0] ?? "";
+		update(chooser, [names, repository], () => names.length > 1 && choice(names));
+		await refreshContent(cluster);
+	}
+
+	// What a repository holds is asked for again only after something has changed in it: each answer is a listing of the store.
+	async function refreshContent(cluster) {
+		const standing = cluster.standings.find((s) => s.repository === repository);
+		const now = JSON.stringify([repository, cluster.last?.id, standing?.at, standing?.backups, standing?.drill?.time, standing?.verified]);
+		if (seen === now) return;
+		const of = (what) => get(clusterPath(name, what), { repository });
+		let problem = "";
+		try {
+			const [backups, windows, drills, retention] = await Promise.all(["backups", "windows", "drills", "retention"].map(of));
+			seen = now;
+			picker.show(repository, backups, windows, drills.drills);
+			update(pruning, retention, pruningOf);
+		} catch (error) {
+			if (!(error instanceof Refusal)) throw error;
+			problem = error.message;
+		}
+		update(silent, problem, () => problem && el("p", { class: "notice warning" }, icon("warning"), el("span", {}, "The repository does not tell what it holds: ", problem)));
+	}
+
+	function choice(names) {
+		const pick = el("select", { id: "repository", change: () => {
+			repository = pick.value;
+			picker.go(repository, new URLSearchParams());
+			refresh().catch(() => {}); // the next look says what is wrong
+		} }, names.map((n) => el("option", { value: n, selected: n === repository }, n)));
+		return el("p", {}, el("label", { for: "repository" }, "Out of repository "), pick);
+	}
+
+	return { title: name, refresh, go: (to) => picker.go(to.get("repository") ?? repository, to) };
+}
+
+function section(title, ...children) {
+	const id = title.toLowerCase().replaceAll(/[^a-z]+/g, "-");
+	return el("section", { "aria-labelledby": id }, el("h2", { id }, title), children);
+}
+
+function factsOf(cluster) {
+	const { standings } = cluster;
+	const good = goodOf(cluster);
+	const rto = newest(standings, (s) => s.drill?.time)?.drill.drill?.rtoSeconds;
+	const fact = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
+	return el("dl", { class: "facts" },
+		fact("Would be lost", loss(cluster), safe(cluster) && el("span", { class: "small" }, "what was written after ", moment(safe(cluster)))),
+		fact("Last good backup", good ? [age(good.started), el("span", { class: "small" }, moment(good.started))] : "none"),
+		fact("Last proof", proof(cluster)),
+		fact("Last drill", drill(cluster), rto > 0 && el("span", { class: "small" }, `a restore took ${span(rto)}`)),
+		standings.map((s) => fact("In repository " + s.repository, `${count(s.backups, "backup")}, ${size(s.bytes)}`,
+			el("span", { class: "small" }, s.problem ? el("strong", { class: "bad" }, s.problem) : ["looked at ", age(s.at)]))));
+}
+
+function wrongOf(cluster) {
+	const all = cluster.conditions;
+	return [
+		cluster.suspension && el("p", { class: "notice paused" }, icon("paused"), el("span", {}, "Suspended by ", cluster.suspension.by, ": ",
+			cluster.suspension.reason, " (", age(cluster.suspension.since), ")")),
+		cluster.problem && el("p", { class: "notice warning" }, icon("warning"), el("span", {}, `The last ${count(cluster.failures, "try", "tries")} failed: `, cluster.problem)),
+		cluster.unpruned && el("p", { class: "notice warning" }, icon("warning"), el("span", {}, "Old backups stay: ", cluster.unpruned)),
+		all.length ? el("ul", { class: "conditions wide" }, all.map(conditionOf)) : !cluster.problem && el("p", {}, "Nothing that the service knows of."),
+	];
+}
+
+const conditionOf = (c) => el("li", { class: c.severity }, icon(c.severity), el("div", {},
+	el("h3", {}, c.name, c.repository && [" ", el("span", { class: "small" }, "in repository " + c.repository)], " ", el("span", { class: "small" }, "since ", age(c.since, ""))),
+	el("p", {}, c.message), el("p", { class: "cure" }, c.cure)));
+
+function pruningOf(retention) {
+	const drops = retention.backups.filter((b) => !b.keep), keeps = retention.backups.filter((b) => b.keep);
+	const line = (b) => el("li", {}, moment(b.started), `, ${size(b.size)}: `, b.reasons.join(", "), b.doubt && ` (${b.doubt})`);
+	const log = retention.log.map((l) => el("li", {}, count(l.segments, "piece"), " of the log, ", size(l.size), ": ", l.reason));
+	return [
+		drops.length + log.length ? [
+			el("p", {}, `The next pruning frees ${size(retention.removedBytes)} and keeps ${size(retention.keptBytes)}. It drops:`),
+			el("ul", {}, drops.map(line), log),
+		] : el("p", {}, "Nothing: all that is there is kept."),
+		keeps.length > 0 && el("details", { id: "kept" }, el("summary", {}, `${count(keeps.length, "backup")} kept, and why`), el("ul", {}, keeps.map(line))),
+	];
+}
+
+function jobsOf(jobs) {
+	if (!jobs.length) return el("p", {}, "Nothing since this service was started.");
+	const columns = ["Job", "Began", "How it went", "Why it was done"];
+	return el("table", { class: "jobs", role: "table" },
+		el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map((name) => el("th", { scope: "col", role: "columnheader" }, name)))),
+		el("tbody", { role: "rowgroup" }, jobs.map((j) => el("tr", { role: "row" },
+			el("th", { scope: "row", role: "rowheader" }, j.job, j.repository && el("span", { class: "small" }, j.repository)),
+			[age(j.began), outcome(j), j.reason].map((cell, i) => el("td", { role: "cell", "data-column": columns[i + 1] }, el("div", {}, cell)))))));
+}
+
+function outcome(job) {
+	if (!job.verdict) return "runs";
+	const took = known(job.ended) && ` in ${span((Date.parse(job.ended) - Date.parse(job.began)) / 1000)}`;
+	const shape = { succeeded: "good", failed: "critical", "not run": "warning" }[job.verdict];
+	return [el("span", { class: shape }, icon(shape), " ", job.verdict), took,
+		job.rtoSeconds && `, a restore took ${span(job.rtoSeconds)}`, job.message && el("span", { class: "small" }, job.message)];
+}
