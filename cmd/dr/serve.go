@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/api/page"
 	"github.com/etcd-dr/etcd-dr/api/server"
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
@@ -49,7 +50,7 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 		Args: noArgs,
 	}
 	a.configFlag(cmd, &path)
-	cmd.Flags().StringVar(&door.Address, "listen", "127.0.0.1:2391", "address for the API, /metrics and /healthz; empty: none")
+	cmd.Flags().StringVar(&door.Address, "listen", "127.0.0.1:2391", "address for the page, the API, /metrics and /healthz; empty: none")
 	cmd.Flags().StringVar(&door.Cert, "tls-cert", "", "certificate of --listen; it is read again when it changes, as the files below are")
 	cmd.Flags().StringVar(&door.Key, "tls-key", "", "its key")
 	cmd.Flags().StringVar(&door.Tokens, "tokens-file", "",
@@ -199,7 +200,10 @@ func (s *serving) lastPruned() []server.Pruned {
 // run serves until ctx ends, and until what was begun has ended.
 func (s *serving) run(ctx context.Context, door server.Door) error {
 	if door.Address != "" {
-		stop, err := server.Listen(door, server.Service{Scheduler: s.service, Status: s.status, Pruned: s.lastPruned, Version: version(), By: identity()}, s.report)
+		service := server.Service{
+			Scheduler: s.service, Status: s.status, Page: page.Handler(), Pruned: s.lastPruned, Version: version(), By: identity(),
+		}
+		stop, err := server.Listen(door, service, s.report)
 		if err != nil {
 			return usagef("--listen: %w", err)
 		}

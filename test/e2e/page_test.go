@@ -1,0 +1,363 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/test/browser"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// picturesVariable names a folder that gets a picture of each page.
+const picturesVariable = "ETCD_DR_PICTURES"
+
+// TestPage looks at the page of a service that is not real.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	skipShort(t)
+	chromium := browser.Start(t)
+	for name, test := range map[string]func(*testing.T, context.Context){
+		"clicks": pageClicks, "keyboard": pageKeyboard, "typed": pageTyped, "text stays text": pageText, "orders": pageOrders,
+		"token": pageToken, "away": pageAway, "reads alone": pageReader,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, chromium)
+		})
+	}
+	for _, width := range []int64{320, 768, 1280} {
+		for _, dark := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d dark %v", width, dark), func(t *testing.T) {
+				t.Parallel()
+				pageLooks(t, chromium, browser.Look{Width: width, Dark: dark, Zone: "Europe/Berlin"})
+			})
+		}
+	}
+}
+
+// visit opens the page of a service, and holds at the end that nothing went wrong behind it.
+func visit(t *testing.T, chromium context.Context, f http.Handler, address string, look browser.Look) *browser.Tab {
+	t.Helper()
+	served := httptest.NewServer(f)
+	t.Cleanup(served.Close)
+	tab := browser.Open(t, chromium, served.URL, look)
+	t.Cleanup(func() { quiet(t, tab, served.URL) })
+	tab.Do(chromedp.Navigate(served.URL + "/" + address))
+	return tab
+}
+
+// quiet holds that nothing was said in the console, and nothing asked of anybody else.
+func quiet(t *testing.T, tab *browser.Tab, origin string) {
+	t.Helper()
+	requests := tab.Requests()
+	for _, url := range requests {
+		if !strings.HasPrefix(url, origin+"/") {
+			t.Errorf("the page asked for %s", url)
+		}
+	}
+	if len(requests) < 5 {
+		t.Errorf("only these requests were seen: %q", requests)
+	}
+	for _, said := range tab.Console() {
+		if !strings.Contains(said, "Failed to load resource") { // the service refused, and the page says so: see the tests of that
+			t.Errorf("the console says: %s", said)
+		}
+	}
+}
+
+const (
+	fleetIsThere   = `document.querySelectorAll("table.fleet tbody tr").length === 14`
+	clusterIsThere = `document.getElementById("command") && document.getElementById("kept") && document.querySelector(".timeline rect.window")`
+	commandShown   = `document.getElementById("command")?.textContent`
+)
+
+// answered is the command that the service gives for the target in the tab's address.
+func answered(t *testing.T, tab *browser.Tab) string {
+	t.Helper()
+	text := browser.Value[string](tab, `fetch("api/v1/clusters/prod/plan?" + location.hash.split("?")[1]).then((r) => r.text())`)
+	var way document.Way
+	if err := json.Unmarshal([]byte(text), &way); err != nil || way.Command == "" {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return way.Command
+}
+
+// From all clusters to the worst one, to a moment, to the command, to the clipboard.
+func pageClicks(t *testing.T, chromium context.Context) {
+	tab := visit(t, chromium, newFakeService(""), "", browser.Look{})
+	tab.Until(fleetIsThere)
+	said := browser.Value[string](tab, `document.querySelector(".verdict").innerText`)
+	if want := "1 of 14 clusters needs you now, and 1 more should be looked at soon."; said != want {
+		t.Errorf("the page says %q, want %q", said, want)
+	}
+	tab.Do(chromedp.Click(chromedp.CSS("table.fleet tbody tr:first-child a")))
+	tab.Until(clusterIsThere)
+	newest := browser.Value[string](tab, commandShown)
+	place := browser.Value[[]float64](tab, `(() => {
+		const line = document.querySelector(".timeline svg");
+		line.scrollIntoView({block: "center"});
+		const at = line.getBoundingClientRect();
+		return [at.left + at.width * 0.31, at.top + 50];
+	})()`)
+	tab.Do(chromedp.MouseClickXY(place[0], place[1]))
+	tab.Until(`location.hash.includes("time=") && ` + commandShown + `?.includes("--to ")`)
+	shown := browser.Value[string](tab, commandShown)
+	if want := answered(t, tab); shown != want || shown == newest {
+		t.Errorf("the page shows\n%s\nthe service says\n%s\nof the newest point\n%s", shown, want, newest)
+	}
+	tab.Do(chromedp.Click(chromedp.ID("copy")))
+	tab.Until(`document.querySelector(".command [role=status]").textContent === "copied"`)
+	if copied := browser.Value[string](tab, `navigator.clipboard.readText()`); copied != shown {
+		t.Errorf("copied was %q, shown %q", copied, shown)
+	}
+	tab.Do(chromedp.Reload()) // the address says it all
+	tab.Until(clusterIsThere)
+	if again := browser.Value[string](tab, commandShown); again != shown {
+		t.Errorf("the same address shows\n%s\nand before it was\n%s", again, shown)
+	}
+	tab.Do(chromedp.Click(chromedp.CSS(".back a")))
+	tab.Until(fleetIsThere)
+}
+
+// The same without a mouse. A key that goes nowhere leaves the focus where it was, and what follows fails.
+func pageKeyboard(t *testing.T, chromium context.Context) {
+	tab := visit(t, chromium, newFakeService(""), "", browser.Look{})
+	tab.Until(fleetIsThere)
+	focus := func(want string) {
+		t.Helper()
+		tab.Until(fmt.Sprintf(`document.activeElement.matches(%q)`, want))
+		if !browser.Value[bool](tab, `document.activeElement.matches("main") || getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
+			t.Errorf("nobody sees that %s has the focus", want)
+		}
+	}
+	press := func(keys string) { t.Helper(); tab.Do(chromedp.KeyEvent(keys)) }
+	press(kb.Tab)
+	focus(".skip")
+	press(kb.Enter)
+	focus("main")
+	press(kb.Tab)
+	focus("#filter")
+	press("pro")
+	tab.Until(`document.querySelectorAll("table.fleet tbody tr").length === 1`)
+	press(kb.Tab)
+	focus("#open-prod")
+	press(kb.Enter)
+	tab.Until(clusterIsThere)
+	focus("main")
+	for range 20 {
+		if browser.Value[bool](tab, `document.activeElement.matches(".timeline svg")`) {
+			break
+		}
+		press(kb.Tab)
+	}
+	focus(".timeline svg")
+	press(kb.End)
+	press(kb.PageUp)
+	tab.Until(`location.hash.includes("backup=") && document.activeElement.getAttribute("aria-valuetext").includes("backup, ")`)
+	press(kb.ArrowLeft)
+	tab.Until(`location.hash.includes("time=") && ` + commandShown + `?.includes("--to ")`)
+	if shown, want := browser.Value[string](tab, commandShown), answered(t, tab); shown != want {
+		t.Errorf("the page shows\n%s\nthe service says\n%s", shown, want)
+	}
+	before := browser.Value[string](tab, `document.activeElement.getAttribute("aria-valuenow")`)
+	press("-")
+	press(kb.ArrowLeft)
+	tab.Until(fmt.Sprintf(`Number(document.activeElement.getAttribute("aria-valuenow")) < %s`, before))
+}
+
+func pageTyped(t *testing.T, chromium context.Context) {
+	tab := visit(t, chromium, newFakeService(""), "#/clusters/prod?revision=4711", browser.Look{})
+	tab.Until(clusterIsThere)
+	for _, test := range []struct{ typed, want string }{
+		{"", "--to-revision 4711"}, // of the address
+		{"2026-11-20T10:00:00+02:00", "--to 2026-11-20T08:00:00Z"},
+		{"2026-11-20 10:00:00Z", "--to 2026-11-20T10:00:00Z"},
+		{"815", "--to-revision 815"},
+		{"20261120T100000Z-000000000000032f", "prod 20261120T100000Z-000000000000032f"},
+		{"2026-11-20 10:00:00", "has no zone"},
+		{"yesterday", "is no time"},
+		{"1d2h ago", "--to 20"},
+	} {
+		if test.typed != "" {
+			tab.Do(chromedp.SetValue(chromedp.ID("target"), test.typed), chromedp.SendKeys(chromedp.ID("target"), kb.Enter))
+		}
+		tab.Until(fmt.Sprintf(`document.querySelector(".answer").textContent.includes(%q)`, test.want))
+	}
+}
+
+// What a stranger wrote is shown as he wrote it.
+func pageText(t *testing.T, chromium context.Context) {
+	tab := visit(t, chromium, newFakeService(""), "#/clusters/prod", browser.Look{})
+	tab.Until(clusterIsThere)
+	tab.Do(chromedp.Click(chromedp.CSS("#backups summary")))
+	seen := browser.Value[int](tab, fmt.Sprintf(`document.body.innerText.split(%q).length - 1`, markup))
+	if seen < 3 {
+		t.Errorf("the markup is shown %d times, it is in a problem, a pin and a note", seen)
+	}
+	if made := browser.Value[int](tab, `document.querySelectorAll("main img, main b").length`); made != 0 {
+		t.Errorf("%d elements were made of it", made)
+	}
+	if title := browser.Value[string](tab, `document.title`); title != "prod · etcd-dr" {
+		t.Errorf("the title is %q", title)
+	}
+}
+
+// Each order is asked about; Escape leaves it.
+func pageOrders(t *testing.T, chromium context.Context) {
+	f := newFakeService("")
+	tab := visit(t, chromium, f, "#/clusters/prod", browser.Look{})
+	tab.Until(clusterIsThere)
+	tab.Do(chromedp.Click(chromedp.ID("order-backup")))
+	tab.Until(`document.getElementById("ask").open && document.activeElement.textContent === "Leave it"`)
+	tab.Do(chromedp.KeyEvent(kb.Escape))
+	tab.Until(`!document.getElementById("ask").open`)
+	tab.Do(chromedp.Click(chromedp.ID("order-drill")), chromedp.Click(chromedp.CSS("#ask button[value=yes]")))
+	tab.Until(`document.body.innerText.includes("Drill now: the service has been told.")`)
+	tab.Do(chromedp.Click(chromedp.ID("order-suspend")), chromedp.SendKeys(chromedp.ID("ask-reason"), "new hosts"+kb.Enter))
+	tab.Until(`document.body.innerText.includes("Suspend: the service has been told.")`)
+	want := []string{"/api/v1/clusters/prod/trigger map[job:drill]", "/api/v1/clusters/prod/suspend map[reason:new hosts]"}
+	if got := f.ordered(); !slices.Equal(got, want) {
+		t.Errorf("ordered was %q, want %q", got, want)
+	}
+}
+
+func pageReader(t *testing.T, chromium context.Context) {
+	f := newFakeService("")
+	f.role = "read"
+	tab := visit(t, chromium, f, "#/clusters/prod", browser.Look{})
+	tab.Until(`document.body.innerText.includes("Your role is to read.")`)
+	if n := browser.Value[int](tab, `document.querySelectorAll("[id^=order-]").length`); n != 0 {
+		t.Errorf("there are %d buttons", n)
+	}
+}
+
+// A token is asked for, is not taken if it is wrong, and is gone with the tab or when it is to be forgotten.
+func pageToken(t *testing.T, chromium context.Context) {
+	tab := visit(t, chromium, newFakeService("s3cret"), "#/clusters/prod", browser.Look{})
+	tab.Do(chromedp.SendKeys(chromedp.ID("token"), "wrong"+kb.Enter))
+	tab.Until(`document.body.innerText.includes("does not know this token")`)
+	tab.Do(chromedp.SendKeys(chromedp.ID("token"), "s3cret"+kb.Enter))
+	tab.Until(clusterIsThere)
+	if kept := browser.Value[string](tab, `document.cookie + localStorage.length + location.href`); strings.Contains(kept, "s3cret") || !strings.HasPrefix(kept, "0") {
+		t.Errorf("beyond the tab is kept: %s", kept)
+	}
+	tab.Do(chromedp.Click(chromedp.ID("forget")))
+	tab.Until(`document.getElementById("token") !== null`)
+}
+
+// A service that is away leaves the page as it was, and says so; when it is back all is as before.
+func pageAway(t *testing.T, chromium context.Context) {
+	const lookNow = `document.dispatchEvent(new Event("visibilitychange")) && true`
+	f := newFakeService("")
+	tab := visit(t, chromium, f, "", browser.Look{})
+	tab.Until(fleetIsThere)
+	f.set(func() { f.away = true })
+	browser.Value[bool](tab, lookNow)
+	tab.Until(`document.querySelector("[role=alert]").textContent.includes("the service is about to end What you see is of 20")`)
+	tab.Until(fleetIsThere)
+	f.set(func() { f.away, f.refused = false, "dr.yaml:2: unknown key" })
+	browser.Value[bool](tab, lookNow)
+	tab.Until(`document.querySelector("[role=alert]").textContent === "" && document.body.innerText.includes("dr.yaml:2: unknown key")`)
+}
+
+// pageLooks holds what can be held of how the pages look; the pictures are for people.
+func pageLooks(t *testing.T, chromium context.Context, look browser.Look) {
+	scheme := map[bool]string{false: "light", true: "dark"}[look.Dark]
+	for _, page := range []struct{ name, address, ready string }{
+		{"fleet", "", fleetIsThere}, {"cluster", "#/clusters/prod", clusterIsThere},
+	} {
+		tab := visit(t, chromium, newFakeService(""), page.address, look)
+		tab.Until(page.ready)
+		if over := browser.Value[int](tab, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+			t.Errorf("%s is %d pixels wider than the window", page.name, over)
+		}
+		for what, n := range browser.Value[map[string]int](tab, accessible) {
+			if n != 0 {
+				t.Errorf("%s: %s: %d", page.name, what, n)
+			}
+		}
+		ground := browser.Value[string](tab, `getComputedStyle(document.documentElement).backgroundColor`)
+		if want := map[bool]string{false: "rgb(246, 246, 243)", true: "rgb(18, 21, 24)"}[look.Dark]; ground != want {
+			t.Errorf("%s is on %s, in %s on %s", page.name, ground, scheme, want)
+		}
+		if dir := os.Getenv(picturesVariable); dir != "" {
+			name := filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", page.name, look.Width, scheme))
+			if err := os.WriteFile(name, tab.Picture(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// accessible counts what would keep somebody out.
+const accessible = `(() => {
+	const all = (selector) => [...document.querySelectorAll(selector)];
+	const headings = all("h1, h2, h3, h4").map((h) => Number(h.tagName[1]));
+	const ids = all("[id]").map((e) => e.id);
+	const small = (e) => { const r = e.getBoundingClientRect(); return r.width > 0 && (r.width < 24 || r.height < 24); };
+	return {
+		"fields without a label": all("input, select").filter((e) => !e.labels.length).length,
+		"buttons, links without a name": all("button, a").filter((e) => !(e.getAttribute("aria-label") ?? e.textContent).trim()).length,
+		"headings of the first rank too many": headings.filter((h) => h === 1).length - 1,
+		"headings that skip a rank": headings.filter((h, i) => h > (headings[i - 1] ?? 0) + 1).length,
+		"ids given twice": ids.length - new Set(ids).size,
+		"references to nothing": all("[aria-labelledby], [aria-describedby]").filter((e) =>
+			!document.getElementById(e.getAttribute("aria-labelledby") ?? e.getAttribute("aria-describedby")) && e.id !== "ask").length,
+		"pictures that are neither named nor hidden": all("svg").filter((e) => !e.hasAttribute("aria-label") && e.getAttribute("aria-hidden") !== "true").length,
+		"cells without a row's head": all("tbody tr").filter((e) => !e.querySelector("th[scope=row]")).length,
+		"buttons too small to hit": all("button, input, select").filter(small).length,
+		"languages that are missing": document.documentElement.lang ? 0 : 1,
+	};
+})()`
+
+// The page of a real service: what a person orders there happens, and what it shows is what the service says.
+func TestPageOfServe(t *testing.T) {
+	t.Parallel()
+	skipShort(t)
+	chromium := browser.Start(t)
+	etcd, dir := servers.Start(t, servers.Options{}), t.TempDir()
+	path := filepath.Join(dir, "dr.yaml")
+	config := fmt.Sprintf(`
+repositories:
+  main: {url: file://%s}
+clusters:
+  prod: {etcd: {endpoints: [%s]}, repositories: [main], schedule: {cron: "@daily"}, retention: {last: 1}}
+`, filepath.Join(dir, "repo"), strings.Join(etcd.Endpoints(), ", "))
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	service := serve(t, path)
+	service.until(t, "the first backup", func(d document.ServeStatus) bool { return len(d.Clusters) == 1 && d.Clusters[0].Last != nil })
+
+	tab := browser.Open(t, chromium, service.url, browser.Look{})
+	tab.Do(chromedp.Navigate(service.url))
+	tab.Until(`document.querySelectorAll("table.fleet tbody tr").length === 1`)
+	tab.Do(chromedp.Click(chromedp.ID("open-prod")))
+	tab.Until(commandShown)
+	if shown, want := browser.Value[string](tab, commandShown), answered(t, tab); shown != want || !strings.Contains(shown, "--dry-run") {
+		t.Errorf("the page shows\n%s\nthe service says\n%s", shown, want)
+	}
+	first := browser.Value[string](tab, `fetch("api/v1/clusters/prod").then((r) => r.json()).then((c) => c.last.id)`)
+	tab.Do(chromedp.Click(chromedp.ID("order-backup")), chromedp.Click(chromedp.CSS("#ask button[value=yes]")))
+	service.until(t, "the backup that was ordered", func(d document.ServeStatus) bool { return string(d.Clusters[0].Last.ID) != first })
+	tab.Until(`document.getElementById("kept") && document.body.innerText.includes("succeeded")`)
+	quiet(t, tab, service.url)
+	if said := tab.Console(); len(said) > 0 {
+		t.Errorf("the console says: %q", said)
+	}
+	service.end(syscall.SIGTERM)
+	tab.Until(`document.querySelector("[role=alert]").textContent.includes("does not answer")`)
+}
