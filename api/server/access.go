@@ -26,6 +26,15 @@ const (
 
 var roles = map[string]role{"read": reader, "operate": operator}
 
+func (r role) String() string {
+	for name, one := range roles {
+		if one == r {
+			return name
+		}
+	}
+	return "none"
+}
+
 // unitPrefix stands before a role's name in the organizational unit of a client's certificate.
 const unitPrefix = "etcd-dr:"
 

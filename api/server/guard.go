@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,20 +69,31 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.places.Release(1)
+	if isPage(r.URL.Path) {
+		g.inner.ServeHTTP(w, r)
+		return
+	}
 	who, err := g.check(r)
 	if err != nil {
 		if failed, ok := err.(*failure); ok && failed.status == http.StatusUnauthorized {
-			header.Add("WWW-Authenticate", `Bearer realm="etcd-dr"`)
-			header.Add("WWW-Authenticate", `Basic realm="etcd-dr", charset="UTF-8"`)
+			header.Set("WWW-Authenticate", `Bearer realm="etcd-dr"`) // with Basic a browser would ask before the page can
 		}
 		refuse(w, err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeWait)
 	defer cancel()
+	header.Set(roleHeader, who.role.String())
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	g.inner.ServeHTTP(w, withVisitor(r.WithContext(ctx), who))
 }
+
+// roleHeader tells whoever asks what they may do: the page shows no button that would be refused.
+const roleHeader = "Etcd-Dr-Role"
+
+// isPage: the page's files are the same everywhere and hold nothing; what it shows it asks for, with the token that a person
+// has given to it.
+func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/assets/") }
 
 // check says who asks, if they may. A page elsewhere can make a browser send things, with all that it knows, but neither
 // without saying where it comes from, nor as JSON.

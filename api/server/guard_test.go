@@ -26,6 +26,13 @@ func line(role, name, secret string) string {
 // guarded is a service that knows two tokens, and nothing else.
 func guarded(t *testing.T, tokens string) (handler http.Handler, file string, said *[]string) {
 	t.Helper()
+	access, file, said := accessBy(t, tokens)
+	return server.Serve(anyService(), access), file, said
+}
+
+// accessBy lets in who has one of the tokens.
+func accessBy(t *testing.T, tokens string) (access server.Access, file string, said *[]string) {
+	t.Helper()
 	file, said = filepath.Join(t.TempDir(), "tokens"), &[]string{}
 	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
 		t.Fatal(err)
@@ -34,7 +41,7 @@ func guarded(t *testing.T, tokens string) (handler http.Handler, file string, sa
 	if err != nil {
 		t.Fatal(err)
 	}
-	return server.Serve(anyService(), access), file, said
+	return access, file, said
 }
 
 func anyService() server.Service {
@@ -76,7 +83,7 @@ func TestTokens(t *testing.T) {
 		{"GET", "/api/v1/clusters", "Basic c2VlOg==", 401},         // see:
 		{"GET", "/status", "", 401},
 		{"GET", "/metrics", "", 401},
-		{"GET", "/", "", 401},
+		{"GET", "/", "", 404}, // the page's, which has no secret; this service has none
 		{"GET", "/nothing", "", 401},
 		{"GET", "/nothing", "Bearer see", 404},
 		{"POST", "/api/v1/clusters/prod/suspend", "", 401},
@@ -99,7 +106,7 @@ func TestTokens(t *testing.T) {
 		if code != test.want {
 			t.Errorf("%s %s, %q: %d, want %d: %s", test.method, test.path, test.authorization, code, test.want, body)
 		}
-		if (code == 401) != (len(header.Values("WWW-Authenticate")) == 2) {
+		if (code == 401) != (header.Get("WWW-Authenticate") == `Bearer realm="etcd-dr"`) {
 			t.Errorf("%s %s: %d with %v", test.method, test.path, code, header)
 		}
 		if strings.Contains(body, "s3://secret") && test.authorization == "" {
@@ -302,14 +309,26 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// The page stands behind the same guard.
+// The page comes without a login, for a person gives the token to it; what it shows does not.
 func TestPage(t *testing.T) {
 	s := anyService()
 	s.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("page " + r.URL.Path)) })
-	h := server.Serve(s, server.Access{})
-	for path, want := range map[string]int{"/": 200, "/assets/page.js": 200, "/other": 404, "/assets": 307} {
+	access, _, _ := accessBy(t, tokens())
+	h := server.Serve(s, access)
+	for path, want := range map[string]int{"/": 200, "/assets/page.js": 200, "/other": 401, "/assets": 401} {
 		if code, _, body := status(h, request("GET", path, "")); code != want || code == 200 && body != "page "+path {
 			t.Errorf("%s: %d, %s", path, code, body)
+		}
+	}
+}
+
+// What somebody may do is told only to those who are let in.
+func TestRoleIsTold(t *testing.T) {
+	h, _, _ := guarded(t, tokens())
+	for token, want := range map[string]string{"see": "read", "do": "operate", "wrong": ""} {
+		_, header, _ := status(h, with(request("GET", "/api/v1/clusters", ""), "Authorization", "Bearer "+token))
+		if got := header.Get("Etcd-Dr-Role"); got != want {
+			t.Errorf("with the token %s: the role %q, want %q", token, got, want)
 		}
 	}
 }

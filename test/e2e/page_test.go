@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,6 +18,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/api/page"
+	"github.com/etcd-dr/etcd-dr/api/server"
+	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/test/browser"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -97,7 +101,7 @@ func answered(t *testing.T, tab *browser.Tab) string {
 
 // From all clusters to the worst one, to a moment, to the command, to the clipboard.
 func pageClicks(t *testing.T, chromium context.Context) {
-	tab := visit(t, chromium, newFakeService(""), "", browser.Look{})
+	tab := visit(t, chromium, newFakeService(), "", browser.Look{})
 	tab.Until(fleetIsThere)
 	said := browser.Value[string](tab, `document.querySelector(".verdict").innerText`)
 	if want := "1 of 14 clusters needs you now, and 1 more should be looked at soon."; said != want {
@@ -134,7 +138,7 @@ func pageClicks(t *testing.T, chromium context.Context) {
 
 // The same without a mouse. A key that goes nowhere leaves the focus where it was, and what follows fails.
 func pageKeyboard(t *testing.T, chromium context.Context) {
-	tab := visit(t, chromium, newFakeService(""), "", browser.Look{})
+	tab := visit(t, chromium, newFakeService(), "", browser.Look{})
 	tab.Until(fleetIsThere)
 	focus := func(want string) {
 		t.Helper()
@@ -179,7 +183,7 @@ func pageKeyboard(t *testing.T, chromium context.Context) {
 }
 
 func pageTyped(t *testing.T, chromium context.Context) {
-	tab := visit(t, chromium, newFakeService(""), "#/clusters/prod?revision=4711", browser.Look{})
+	tab := visit(t, chromium, newFakeService(), "#/clusters/prod?revision=4711", browser.Look{})
 	tab.Until(clusterIsThere)
 	for _, test := range []struct{ typed, want string }{
 		{"", "--to-revision 4711"}, // of the address
@@ -200,7 +204,7 @@ func pageTyped(t *testing.T, chromium context.Context) {
 
 // What a stranger wrote is shown as he wrote it.
 func pageText(t *testing.T, chromium context.Context) {
-	tab := visit(t, chromium, newFakeService(""), "#/clusters/prod", browser.Look{})
+	tab := visit(t, chromium, newFakeService(), "#/clusters/prod", browser.Look{})
 	tab.Until(clusterIsThere)
 	tab.Do(chromedp.Click(chromedp.CSS("#backups summary")))
 	seen := browser.Value[int](tab, fmt.Sprintf(`document.body.innerText.split(%q).length - 1`, markup))
@@ -217,7 +221,7 @@ func pageText(t *testing.T, chromium context.Context) {
 
 // Each order is asked about; Escape leaves it.
 func pageOrders(t *testing.T, chromium context.Context) {
-	f := newFakeService("")
+	f := newFakeService()
 	tab := visit(t, chromium, f, "#/clusters/prod", browser.Look{})
 	tab.Until(clusterIsThere)
 	tab.Do(chromedp.Click(chromedp.ID("order-backup")))
@@ -235,7 +239,7 @@ func pageOrders(t *testing.T, chromium context.Context) {
 }
 
 func pageReader(t *testing.T, chromium context.Context) {
-	f := newFakeService("")
+	f := newFakeService()
 	f.role = "read"
 	tab := visit(t, chromium, f, "#/clusters/prod", browser.Look{})
 	tab.Until(`document.body.innerText.includes("Your role is to read.")`)
@@ -244,14 +248,29 @@ func pageReader(t *testing.T, chromium context.Context) {
 	}
 }
 
-// A token is asked for, is not taken if it is wrong, and is gone with the tab or when it is to be forgotten.
+// A token is asked for by the page and not by the browser, is not taken if it is wrong, and is gone with the tab or when it
+// is to be forgotten. The service is real, but for what it says of its clusters.
 func pageToken(t *testing.T, chromium context.Context) {
-	tab := visit(t, chromium, newFakeService("s3cret"), "#/clusters/prod", browser.Look{})
+	const token = "s3cret"
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "read jo sha256:%x\n", sha256.Sum256([]byte(token))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	access, err := server.NewAccess(file, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fleet := newFakeService().clusters()
+	service := server.Service{
+		Scheduler: &scheduler.Service{}, Page: page.Handler(),
+		Status: func() document.ServeStatus { return document.ServeStatus{Clusters: fleet} },
+	}
+	tab := visit(t, chromium, server.Serve(service, access), "", browser.Look{})
 	tab.Do(chromedp.SendKeys(chromedp.ID("token"), "wrong"+kb.Enter))
 	tab.Until(`document.body.innerText.includes("does not know this token")`)
-	tab.Do(chromedp.SendKeys(chromedp.ID("token"), "s3cret"+kb.Enter))
-	tab.Until(clusterIsThere)
-	if kept := browser.Value[string](tab, `document.cookie + localStorage.length + location.href`); strings.Contains(kept, "s3cret") || !strings.HasPrefix(kept, "0") {
+	tab.Do(chromedp.SendKeys(chromedp.ID("token"), token+kb.Enter))
+	tab.Until(fleetIsThere)
+	if kept := browser.Value[string](tab, `document.cookie + localStorage.length + location.href`); strings.Contains(kept, token) || !strings.HasPrefix(kept, "0") {
 		t.Errorf("beyond the tab is kept: %s", kept)
 	}
 	tab.Do(chromedp.Click(chromedp.ID("forget")))
@@ -261,7 +280,7 @@ func pageToken(t *testing.T, chromium context.Context) {
 // A service that is away leaves the page as it was, and says so; when it is back all is as before.
 func pageAway(t *testing.T, chromium context.Context) {
 	const lookNow = `document.dispatchEvent(new Event("visibilitychange")) && true`
-	f := newFakeService("")
+	f := newFakeService()
 	tab := visit(t, chromium, f, "", browser.Look{})
 	tab.Until(fleetIsThere)
 	f.set(func() { f.away = true })
@@ -276,25 +295,25 @@ func pageAway(t *testing.T, chromium context.Context) {
 // pageLooks holds what can be held of how the pages look; the pictures are for people.
 func pageLooks(t *testing.T, chromium context.Context, look browser.Look) {
 	scheme := map[bool]string{false: "light", true: "dark"}[look.Dark]
-	for _, page := range []struct{ name, address, ready string }{
+	for _, view := range []struct{ name, address, ready string }{
 		{"fleet", "", fleetIsThere}, {"cluster", "#/clusters/prod", clusterIsThere},
 	} {
-		tab := visit(t, chromium, newFakeService(""), page.address, look)
-		tab.Until(page.ready)
+		tab := visit(t, chromium, newFakeService(), view.address, look)
+		tab.Until(view.ready)
 		if over := browser.Value[int](tab, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
-			t.Errorf("%s is %d pixels wider than the window", page.name, over)
+			t.Errorf("%s is %d pixels wider than the window", view.name, over)
 		}
 		for what, n := range browser.Value[map[string]int](tab, accessible) {
 			if n != 0 {
-				t.Errorf("%s: %s: %d", page.name, what, n)
+				t.Errorf("%s: %s: %d", view.name, what, n)
 			}
 		}
 		ground := browser.Value[string](tab, `getComputedStyle(document.documentElement).backgroundColor`)
 		if want := map[bool]string{false: "rgb(246, 246, 243)", true: "rgb(18, 21, 24)"}[look.Dark]; ground != want {
-			t.Errorf("%s is on %s, in %s on %s", page.name, ground, scheme, want)
+			t.Errorf("%s is on %s, in %s on %s", view.name, ground, scheme, want)
 		}
 		if dir := os.Getenv(picturesVariable); dir != "" {
-			name := filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", page.name, look.Width, scheme))
+			name := filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", view.name, look.Width, scheme))
 			if err := os.WriteFile(name, tab.Picture(), 0o644); err != nil {
 				t.Fatal(err)
 			}
