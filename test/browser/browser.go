@@ -47,11 +47,11 @@ func Start(t testing.TB) context.Context {
 	return ctx
 }
 
-// Look is how a tab is looked at. The zero Look is a light page of 1280 pixels.
+// Look is how a tab is looked at. Zero is a light page, in UTC, in a window of 1280 by 900 pixels.
 type Look struct {
-	Width int64
-	Dark  bool
-	Zone  string // of the person; UTC if empty
+	Width, Height int64 // pixels
+	Dark          bool
+	Zone          string // of the person's clock
 }
 
 // Tab is a tab of its own, with its own storage.
@@ -71,7 +71,7 @@ func Open(t testing.TB, ctx context.Context, origin string, look Look) *Tab {
 	tab := &Tab{t: t, ctx: ctx}
 	var listening sync.WaitGroup
 	t.Cleanup(func() { cancel(); listening.Wait() })
-	scheme, zone, width := "light", cmp.Or(look.Zone, "UTC"), cmp.Or(look.Width, 1280)
+	scheme, zone := "light", cmp.Or(look.Zone, "UTC")
 	if look.Dark {
 		scheme = "dark"
 	}
@@ -79,7 +79,7 @@ func Open(t testing.TB, ctx context.Context, origin string, look Look) *Tab {
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatal(err)
 	}
-	tab.Do(chromedp.EmulateViewport(width, 900))
+	tab.Do(chromedp.EmulateViewport(cmp.Or(look.Width, 1280), cmp.Or(look.Height, 900)))
 	order(tab, network.Enable, network.EnableParams{})
 	order(tab, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: zone})
 	order(tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -178,12 +178,23 @@ func Value[T any](tab *Tab, expression string) T {
 	return v
 }
 
-// Picture is the whole page as PNG, also what is below the window's edge.
-func (tab *Tab) Picture() []byte {
+// Page is a picture of the whole page as PNG, also of what is below the window's edge.
+func (tab *Tab) Page() []byte {
+	tab.t.Helper()
+	return tab.picture(chromedp.FullScreenshot(100))
+}
+
+// Window is a picture of what the window shows, as PNG.
+func (tab *Tab) Window() []byte {
+	tab.t.Helper()
+	return tab.picture(chromedp.CaptureScreenshot())
+}
+
+func (tab *Tab) picture(take chromedp.Action[[]byte]) []byte {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
 	defer cancel()
-	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	png, err := chromedp.Run(ctx, take)
 	if err != nil {
 		tab.t.Fatal(err)
 	}

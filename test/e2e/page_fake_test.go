@@ -21,6 +21,7 @@ type fakeService struct {
 	http.Handler
 	now  time.Time
 	role string // of everybody
+	tail string // of some texts
 
 	mu      sync.Mutex
 	away    bool
@@ -89,9 +90,6 @@ func (f *fakeService) ordered() []string {
 
 func (f *fakeService) ago(d time.Duration) time.Time { return f.now.Add(-d) }
 
-// markup is what somebody who can write into a bucket may try.
-const markup = `<img src=x onerror="document.title='broken'"><b>bold</b>`
-
 func (f *fakeService) clusters() []scheduler.Status {
 	all := []scheduler.Status{f.prod()}
 	for i, name := range []string{
@@ -134,7 +132,7 @@ func (f *fakeService) well(name string, age time.Duration) scheduler.Status {
 func (f *fakeService) prod() scheduler.Status {
 	c := f.well("prod", 3*time.Hour+12*time.Minute)
 	c.State, c.Failures, c.Next = scheduler.Failing, 4, f.now.Add(8*time.Minute)
-	c.Problem = "backup: repository main: put prod/backups: 403 AccessDenied " + markup
+	c.Problem = "backup: repository main: put prod/backups: 403 AccessDenied" + f.tail
 	at := func(n condition.Name, s condition.Severity, since time.Duration, message, cure string) condition.Condition {
 		return condition.Condition{Name: n, Severity: s, Cluster: "prod", Repository: "main", Since: f.ago(since), Message: message, Cure: cure}
 	}
@@ -183,7 +181,7 @@ func (f *fakeService) backups() document.List {
 		case i == 7:
 			b.Proven = ""
 		case i == 12:
-			b.Pins = append(b.Pins, repository.Pin{Reason: "before 1.34 " + markup})
+			b.Pins = append(b.Pins, repository.Pin{Reason: "before 1.34" + f.tail})
 		}
 		d.Backups = append(d.Backups, b)
 	}
@@ -236,16 +234,21 @@ func (f *fakeService) retention() document.Prune {
 // plan answers with what it was asked for, so that a test sees what the page asks.
 func (f *fakeService) plan(r *http.Request) any {
 	q := r.URL.Query()
-	b := f.backups().Backups[3]
+	lost := f.ago(133 * time.Minute)
+	if at, err := time.Parse(time.RFC3339, q.Get("time")); err == nil {
+		lost = at
+	}
+	all := f.backups().Backups
+	b := all[max(0, slices.IndexFunc(all, func(b document.Backup) bool { return !b.Started.After(lost) && b.Proven != "" }))]
 	way := document.Way{
 		Command:  fmt.Sprintf("dr restore --repo s3://etcd-backups/fra?region=eu-central-1 --cluster %s%s --dry-run", r.PathValue("cluster"), targetFlag(q.Get)),
-		Lost:     document.Lost{Message: "what was written after then is lost", Since: f.ago(133 * time.Minute), Seconds: 133 * 60, Known: 0},
+		Lost:     document.Lost{Message: "what was written after then is lost", Since: lost, Seconds: f.now.Sub(lost).Seconds()},
 		Estimate: 41,
 	}
 	way.Plan.Backup = &repository.Backup{Manifest: b.Manifest}
 	way.Plan.Log = &restore.Log{Requests: 81234, Bytes: 9 << 20}
-	way.Plan.Reach = &restore.Reach{Revision: 89012}
-	way.Plan.Notes = []string{"the backup was taken without a quorum " + markup}
+	way.Plan.Reach = &restore.Reach{Revision: b.Revision + 620}
+	way.Plan.Notes = []string{"the backup was taken without a quorum" + f.tail}
 	return way
 }
 

@@ -101,8 +101,9 @@ func answered(t *testing.T, tab *browser.Tab) string {
 
 // From all clusters to the worst one, to a moment, to the command, to the clipboard.
 func pageClicks(t *testing.T, chromium context.Context) {
-	tab := visit(t, chromium, newFakeService(), "", browser.Look{})
+	tab := visit(t, chromium, newFakeService(), "", browser.Look{Width: 1040, Height: 930})
 	tab.Until(fleetIsThere)
+	keepPicture(t, "page-fleet", tab.Window)
 	said := browser.Value[string](tab, `document.querySelector(".verdict").innerText`)
 	if want := "1 of 14 clusters needs you now, and 1 more should be looked at soon."; said != want {
 		t.Errorf("the page says %q, want %q", said, want)
@@ -127,6 +128,8 @@ func pageClicks(t *testing.T, chromium context.Context) {
 	if copied := browser.Value[string](tab, `navigator.clipboard.readText()`); copied != shown {
 		t.Errorf("copied was %q, shown %q", copied, shown)
 	}
+	browser.Value[bool](tab, `Boolean(scrollTo(0, document.getElementById("go-back-to-a-moment").parentElement.offsetTop - 8))`)
+	keepPicture(t, "page-moment", tab.Window)
 	tab.Do(chromedp.Reload()) // the address says it all
 	tab.Until(clusterIsThere)
 	if again := browser.Value[string](tab, commandShown); again != shown {
@@ -202,9 +205,12 @@ func pageTyped(t *testing.T, chromium context.Context) {
 	}
 }
 
-// What a stranger wrote is shown as he wrote it.
+// What a stranger wrote into a bucket is shown as it was written.
 func pageText(t *testing.T, chromium context.Context) {
-	tab := visit(t, chromium, newFakeService(), "#/clusters/prod", browser.Look{})
+	const markup = `<img src=x onerror="document.title='broken'"><b>bold</b>`
+	f := newFakeService()
+	f.tail = markup
+	tab := visit(t, chromium, f, "#/clusters/prod", browser.Look{})
 	tab.Until(clusterIsThere)
 	tab.Do(chromedp.Click(chromedp.CSS("#backups summary")))
 	seen := browser.Value[int](tab, fmt.Sprintf(`document.body.innerText.split(%q).length - 1`, markup))
@@ -312,12 +318,19 @@ func pageLooks(t *testing.T, chromium context.Context, look browser.Look) {
 		if want := map[bool]string{false: "rgb(246, 246, 243)", true: "rgb(18, 21, 24)"}[look.Dark]; ground != want {
 			t.Errorf("%s is on %s, in %s on %s", view.name, ground, scheme, want)
 		}
-		if dir := os.Getenv(picturesVariable); dir != "" {
-			name := filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", view.name, look.Width, scheme))
-			if err := os.WriteFile(name, tab.Picture(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+		keepPicture(t, fmt.Sprintf("%s-%d-%s", view.name, look.Width, scheme), tab.Page)
+	}
+}
+
+// keepPicture takes a picture if somebody wants to look at it.
+func keepPicture(t *testing.T, name string, take func() []byte) {
+	t.Helper()
+	dir := os.Getenv(picturesVariable)
+	if dir == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), take(), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
 

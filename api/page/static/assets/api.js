@@ -1,6 +1,6 @@
 // The way to the service: /api/v1, on the host that the page came from.
 
-const patience = 15000; // milliseconds; a service that takes longer does not answer
+const patience = 65000; // milliseconds; the service waits a minute for a store
 const tokenKey = "etcd-dr token";
 
 let skew = 0; // milliseconds by which the service's clock is ahead of this one

@@ -119,7 +119,8 @@ function planOf({ command, plan, lost, estimateSeconds }) {
 	return [
 		el("h3", {}, "Run this where the members' data dirs are to be"),
 		el("div", { class: "command" }, el("pre", {}, code), el("p", {}, copy, " ", copied)),
-		el("p", { class: "small" }, "It prints the plan and changes nothing. The same line without --dry-run restores."),
+		el("p", { class: "small" }, "It prints the plan and changes nothing. To restore, run it with --output-dir DIRECTORY",
+			plan.backup?.seal?.encryption && " --identity FILE", " in place of --dry-run."),
 		el("dl", { class: "facts" },
 			fact("You get", got(plan)),
 			fact("You lose", losing(lost)),

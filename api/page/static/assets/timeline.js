@@ -122,12 +122,12 @@ export function timeline(picked) {
 		if (!width || from === undefined) return;
 		picture.setAttribute("width", width);
 		picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
-		fill(picture, hatch(), lane("window", "Any moment can be restored"), lane("backup", "Backups"), lane("drill", "Drills"),
+		fill(picture, hatch(), lane("window", "Any moment can be restored"), lane("backup", "Backups"), lane("drill", "Drills"), ticks(),
 			windows.filter(visible).map((w) => block("window", w.from, w.to)),
 			gaps.filter((g) => visible({ from: g.since, to: g.until })).map(gap),
 			spread(backups, proofShape).map((b) => placed(mark(proofShape(b)), b.at, lanes.backup)),
 			spread(drills, (d) => drillShape(d.verdict)).map((d) => placed(mark(drillShape(d.verdict)), d.at, lanes.drill)),
-			ticks(), nowLine(), cursorLine());
+			nowLine(), cursorLine());
 		const value = Math.round((cursor ?? now()) / 1000);
 		picture.setAttribute("aria-valuemin", Math.round((Number.isFinite(oldest()) ? oldest() : from) / 1000));
 		picture.setAttribute("aria-valuemax", Math.round(now() / 1000));
