@@ -122,7 +122,8 @@ func (f *fakeService) well(name string, age time.Duration) scheduler.Status {
 		Cluster: name, State: scheduler.Idle, Next: f.now.Add(55*time.Minute - age/2), Last: &last, Conditions: []condition.Condition{},
 		Jobs: []scheduler.Outcome{},
 		Standings: []scheduler.Standing{{
-			Repository: "main", At: f.ago(time.Minute), Backups: 31, Bytes: 912 << 20, Verified: f.ago(9 * time.Hour), Drilled: f.ago(40 * time.Hour),
+			Repository: "main", At: f.ago(time.Minute), Backups: 31, Bytes: 912 << 20,
+			Verified: f.ago(9 * time.Hour), Drilled: f.ago(40 * time.Hour),
 			Good:  &scheduler.Good{Last: last, Size: 120 << 20, Stored: 31 << 20, Proven: repository.Booted, ProvenAt: f.ago(9 * time.Hour)},
 			Drill: &repository.Proof{Verdict: repository.Passed, Time: f.ago(40 * time.Hour), Drill: &repository.Drill{RTO: 41}},
 		}},
@@ -139,7 +140,8 @@ func (f *fakeService) prod() scheduler.Status {
 	c.Conditions = []condition.Condition{
 		at(condition.BackupLate, condition.Critical, 2*time.Hour, "a backup was due 2h12m ago; the last four tries failed: 403 AccessDenied",
 			"give the service the right to put objects below prod/ again, then back up now"),
-		at(condition.DrillFailed, condition.Critical, 20*time.Hour, "the drill of 20 hours ago failed: prefix /registry/pods/ has 99 keys, at least 100 are wanted",
+		at(condition.DrillFailed, condition.Critical, 20*time.Hour,
+			"the drill of 20 hours ago failed: prefix /registry/pods/ has 99 keys, at least 100 are wanted",
 			"look at what the drill blames; if the number is meant to be lower, change the assertion"),
 		at(condition.NotLocked, condition.Warning, 300*time.Hour, "no object in main is locked",
 			"turn on object lock for the bucket and say lock: {for: 30d} in dr.yaml"),
@@ -157,7 +159,8 @@ func (f *fakeService) prod() scheduler.Status {
 			Ended: f.ago(7*time.Minute - 3*time.Second), Verdict: scheduler.Failed, Message: "put prod/backups: 403 AccessDenied"},
 		{Job: scheduler.JobPrune, Repository: "main", Reason: "after a backup", Began: f.ago(197 * time.Minute), Ended: f.ago(196 * time.Minute),
 			Verdict: scheduler.Succeeded},
-		{Job: scheduler.JobDrill, Repository: "main", Reason: "the schedule's", Began: f.ago(20 * time.Hour), Ended: f.ago(20*time.Hour - 74*time.Second),
+		{Job: scheduler.JobDrill, Repository: "main", Reason: "the schedule's", Began: f.ago(20 * time.Hour),
+			Ended:   f.ago(20*time.Hour - 74*time.Second),
 			Verdict: scheduler.Failed, Message: "prefix /registry/pods/ has 99 keys, at least 100 are wanted", RTO: 41},
 	}
 	return c
@@ -185,7 +188,8 @@ func (f *fakeService) backups() document.List {
 		}
 		d.Backups = append(d.Backups, b)
 	}
-	d.Damaged = append(d.Damaged, document.Damage{Cluster: "prod", ID: repository.NewID(f.ago(50*time.Hour), 4), Message: "damaged: it is cut off"})
+	cut := repository.NewID(f.ago(50*time.Hour), 4)
+	d.Damaged = append(d.Damaged, document.Damage{Cluster: "prod", ID: cut, Message: "damaged: it is cut off"})
 	return d
 }
 
@@ -199,7 +203,10 @@ func (f *fakeService) windows() document.Recovery {
 		return document.Gap{Cluster: "prod", Since: f.ago(since), Until: f.ago(until), Seconds: (since - until).Seconds(), Reason: reason}
 	}
 	return document.Recovery{
-		Windows: []document.Window{window(32*time.Hour, 21*time.Hour, 60000), window(18*time.Hour, 9*time.Hour, 70000), window(8*time.Hour+50*time.Minute, 133*time.Minute, 80000)},
+		Windows: []document.Window{
+			window(32*time.Hour, 21*time.Hour, 60000), window(18*time.Hour, 9*time.Hour, 70000),
+			window(8*time.Hour+50*time.Minute, 133*time.Minute, 80000),
+		},
 		Gaps: []document.Gap{gap(21*time.Hour, 18*time.Hour, "the agent was away, and the member's log was purged"),
 			gap(9*time.Hour, 8*time.Hour+50*time.Minute, "a member was replaced")},
 	}
@@ -222,7 +229,8 @@ func (f *fakeService) retention() document.Prune {
 		{Segments: 24, Size: 7 << 20, Reason: "it is older than the window of 2d"},
 	}}
 	for i, b := range f.backups().Backups {
-		one := document.PrunedBackup{ID: b.ID, Started: b.Started, Size: b.Stored.Size, Keep: i < 28, Reasons: []string{fmt.Sprintf("hourly %d", i+1)}}
+		one := document.PrunedBackup{ID: b.ID, Started: b.Started, Size: b.Stored.Size, Keep: i < 28}
+		one.Reasons = []string{fmt.Sprintf("hourly %d", i+1)}
 		if !one.Keep {
 			one.Reasons = []string{"no rule keeps it"}
 		}
@@ -241,7 +249,7 @@ func (f *fakeService) plan(r *http.Request) any {
 	all := f.backups().Backups
 	b := all[max(0, slices.IndexFunc(all, func(b document.Backup) bool { return !b.Started.After(lost) && b.Proven != "" }))]
 	way := document.Way{
-		Command:  fmt.Sprintf("dr restore --repo s3://etcd-backups/fra?region=eu-central-1 --cluster %s%s --dry-run", r.PathValue("cluster"), targetFlag(q.Get)),
+		Command:  "dr restore --repo s3://etcd-backups/fra?region=eu-central-1 --cluster " + r.PathValue("cluster") + targetFlag(q.Get) + " --dry-run",
 		Lost:     document.Lost{Message: "what was written after then is lost", Since: lost, Seconds: f.now.Sub(lost).Seconds()},
 		Estimate: 41,
 	}

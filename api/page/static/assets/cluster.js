@@ -6,7 +6,7 @@ import { drill, goodOf, loss, proof } from "./fleet.js";
 import { momentPicker } from "./moment.js";
 import { orders } from "./orders.js";
 import { icon } from "./shapes.js";
-import { age, badge, count, known, moment, newest, safe, size, span, standing, work } from "./words.js";
+import { age, badge, count, known, moment, newest, notice, safe, size, small, span, standing, work } from "./words.js";
 
 export function clusterView(main, name, target) {
 	const part = () => el("div");
@@ -29,7 +29,7 @@ export function clusterView(main, name, target) {
 	async function refresh() {
 		const cluster = await get(clusterPath(name));
 		update(head, [cluster.state, cluster.next, cluster.conditions], () => el("p", { class: "standing" },
-			badge(standing(cluster)), " ", work(cluster), cluster.reason && el("span", { class: "small" }, cluster.reason)));
+			badge(standing(cluster)), " ", work(cluster), cluster.reason && small(cluster.reason)));
 		update(facts, cluster, factsOf);
 		update(wrong, cluster, wrongOf);
 		update(jobs, cluster.jobs, jobsOf);
@@ -56,7 +56,7 @@ export function clusterView(main, name, target) {
 			if (!(error instanceof Refusal)) throw error;
 			problem = error.message;
 		}
-		update(silent, problem, () => problem && el("p", { class: "notice warning" }, icon("warning"), el("span", {}, "The repository does not tell what it holds: ", problem)));
+		update(silent, problem, () => problem && notice("warning", "The repository does not tell what it holds: ", problem));
 	}
 
 	function choice(names) {
@@ -82,27 +82,28 @@ function factsOf(cluster) {
 	const rto = newest(standings, (s) => s.drill?.time)?.drill.drill?.rtoSeconds;
 	const fact = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
 	return el("dl", { class: "facts" },
-		fact("Would be lost", loss(cluster), safe(cluster) && el("span", { class: "small" }, "what was written after ", moment(safe(cluster)))),
-		fact("Last good backup", good ? [age(good.started), el("span", { class: "small" }, moment(good.started))] : "none"),
+		fact("Would be lost", loss(cluster), safe(cluster) && small("what was written after ", moment(safe(cluster)))),
+		fact("Last good backup", good ? [age(good.started), small(moment(good.started))] : "none"),
 		fact("Last proof", proof(cluster)),
-		fact("Last drill", drill(cluster), rto > 0 && el("span", { class: "small" }, `a restore took ${span(rto)}`)),
+		fact("Last drill", drill(cluster), rto > 0 && small(`a restore took ${span(rto)}`)),
 		standings.map((s) => fact("In repository " + s.repository, `${count(s.backups, "backup")}, ${size(s.bytes)}`,
-			el("span", { class: "small" }, s.problem ? el("strong", { class: "bad" }, s.problem) : ["looked at ", age(s.at)]))));
+			small(s.problem ? el("strong", { class: "bad" }, s.problem) : ["looked at ", age(s.at)]))));
 }
 
 function wrongOf(cluster) {
 	const all = cluster.conditions;
 	return [
-		cluster.suspension && el("p", { class: "notice paused" }, icon("paused"), el("span", {}, "Suspended by ", cluster.suspension.by, ": ",
-			cluster.suspension.reason, " (", age(cluster.suspension.since), ")")),
-		cluster.problem && el("p", { class: "notice warning" }, icon("warning"), el("span", {}, `The last ${count(cluster.failures, "try", "tries")} failed: `, cluster.problem)),
-		cluster.unpruned && el("p", { class: "notice warning" }, icon("warning"), el("span", {}, "Old backups stay: ", cluster.unpruned)),
-		all.length ? el("ul", { class: "conditions wide" }, all.map(conditionOf)) : !cluster.problem && el("p", {}, "Nothing that the service knows of."),
+		cluster.suspension && notice("paused", "Suspended by ", cluster.suspension.by, ": ",
+			cluster.suspension.reason, " (", age(cluster.suspension.since), ")"),
+		cluster.problem && notice("warning", `The last ${count(cluster.failures, "try", "tries")} failed: `, cluster.problem),
+		cluster.unpruned && notice("warning", "Old backups stay: ", cluster.unpruned),
+		all.length > 0 && el("ul", { class: "conditions wide" }, all.map(conditionOf)),
+		!all.length && !cluster.problem && el("p", {}, "Nothing that the service knows of."),
 	];
 }
 
 const conditionOf = (c) => el("li", { class: c.severity }, icon(c.severity), el("div", {},
-	el("h3", {}, c.name, c.repository && [" ", el("span", { class: "small" }, "in repository " + c.repository)], " ", el("span", { class: "small" }, "since ", age(c.since, ""))),
+	el("h3", {}, c.name, " ", c.repository && small("in repository " + c.repository), " ", small("since ", age(c.since, ""))),
 	el("p", {}, c.message), el("p", { class: "cure" }, c.cure)));
 
 function pruningOf(retention) {
@@ -114,18 +115,21 @@ function pruningOf(retention) {
 			el("p", {}, `The next pruning frees ${size(retention.removedBytes)} and keeps ${size(retention.keptBytes)}. It drops:`),
 			el("ul", {}, drops.map(line), log),
 		] : el("p", {}, "Nothing: all that is there is kept."),
-		keeps.length > 0 && el("details", { id: "kept" }, el("summary", {}, `${count(keeps.length, "backup")} kept, and why`), el("ul", {}, keeps.map(line))),
+		keeps.length > 0 && el("details", { id: "kept" },
+			el("summary", {}, `${count(keeps.length, "backup")} kept, and why`), el("ul", {}, keeps.map(line))),
 	];
 }
 
 function jobsOf(jobs) {
 	if (!jobs.length) return el("p", {}, "Nothing since this service was started.");
 	const columns = ["Job", "Began", "How it went", "Why it was done"];
+	const head = (name) => el("th", { scope: "col", role: "columnheader" }, name);
+	const cell = (column, content) => el("td", { role: "cell", "data-column": column }, el("div", {}, content));
 	return el("table", { class: "jobs", role: "table" },
-		el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map((name) => el("th", { scope: "col", role: "columnheader" }, name)))),
+		el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map(head))),
 		el("tbody", { role: "rowgroup" }, jobs.map((j) => el("tr", { role: "row" },
-			el("th", { scope: "row", role: "rowheader" }, j.job, j.repository && el("span", { class: "small" }, j.repository)),
-			[age(j.began), outcome(j), j.reason].map((cell, i) => el("td", { role: "cell", "data-column": columns[i + 1] }, el("div", {}, cell)))))));
+			el("th", { scope: "row", role: "rowheader" }, j.job, j.repository && small(j.repository)),
+			[age(j.began), outcome(j), j.reason].map((content, i) => cell(columns[i + 1], content))))));
 }
 
 function outcome(job) {
@@ -133,5 +137,5 @@ function outcome(job) {
 	const took = known(job.ended) && ` in ${span((Date.parse(job.ended) - Date.parse(job.began)) / 1000)}`;
 	const shape = { succeeded: "good", failed: "critical", "not run": "warning" }[job.verdict];
 	return [el("span", { class: shape }, icon(shape), " ", job.verdict), took,
-		job.rtoSeconds && `, a restore took ${span(job.rtoSeconds)}`, job.message && el("span", { class: "small" }, job.message)];
+		job.rtoSeconds && `, a restore took ${span(job.rtoSeconds)}`, job.message && small(job.message)];
 }

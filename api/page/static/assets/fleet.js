@@ -3,7 +3,7 @@
 import { el, update } from "./dom.js";
 import { get } from "./api.js";
 import { icon } from "./shapes.js";
-import { age, badge, count, newest, safe, standing, summary, work } from "./words.js";
+import { age, badge, count, newest, notice, safe, small, standing, summary, work } from "./words.js";
 
 const columns = ["Cluster", "State", "Would be lost", "Last good backup", "Last proof", "Last drill", "What is wrong, and the cure"];
 
@@ -36,8 +36,8 @@ export function fleetView(main) {
 		clusters = worstFirst(said.clusters);
 		update(verdict, summary(clusters), ({ shape, text }) => [icon(shape), el("span", {}, text)]);
 		verdict.className = "verdict " + summary(clusters).shape;
-		update(refused, said.config?.refused ?? "", (why) => why && el("p", { class: "notice warning" }, icon("warning"),
-			el("span", {}, "What the configuration file says now is refused, and the old one stays in force: ", why)));
+		update(refused, said.config?.refused ?? "", (why) => why &&
+			notice("warning", "What the configuration file says now is refused, and the old one stays in force: ", why));
 		filter();
 	}
 
@@ -53,7 +53,7 @@ function row(cluster) {
 	const good = goodOf(cluster);
 	const cells = [
 		[el("a", { id: "open-" + cluster.cluster, href: `#/clusters/${encodeURIComponent(cluster.cluster)}` }, cluster.cluster)],
-		[badge(standing(cluster)), el("span", { class: "small" }, work(cluster))],
+		[badge(standing(cluster)), small(work(cluster))],
 		[loss(cluster)],
 		[good ? age(good.started) : never()],
 		[proof(cluster)],
@@ -78,21 +78,22 @@ export function loss(cluster) {
 
 export function proof(cluster) {
 	const last = newest(cluster.standings, (s) => s.good?.provenAt)?.good;
-	return last?.proven ? [el("span", { class: "together" }, icon(last.proven), " ", last.proven), el("span", { class: "small" }, age(last.provenAt))] : never();
+	if (!last?.proven) return never();
+	return [el("span", { class: "together" }, icon(last.proven), " ", last.proven), small(age(last.provenAt))];
 }
 
 export function drill(cluster) {
 	const last = newest(cluster.standings, (s) => s.drill?.time)?.drill;
-	if (!last) return el("span", { class: "small" }, "never");
+	if (!last) return small("never");
 	const verdict = last.verdict === "passed" ? "passed" : el("strong", { class: "bad" }, last.verdict);
-	return [verdict, el("span", { class: "small" }, age(last.time))];
+	return [verdict, small(age(last.time))];
 }
 
 const most = 2; // conditions in a row; all of them stand on the cluster's own page
 
 function conditions(cluster) {
 	const all = cluster.conditions;
-	if (!all.length) return cluster.problem ? el("p", {}, cluster.problem) : el("span", { class: "small" }, "nothing");
+	if (!all.length) return cluster.problem ? el("p", {}, cluster.problem) : small("nothing");
 	return el("ul", { class: "conditions" }, all.slice(0, most).map((c) => el("li", {},
 		el("span", { class: c.severity }, icon(c.severity), " ", c.message), el("span", { class: "cure" }, c.cure))),
 	all.length > most && el("li", { class: "small" }, `and ${count(all.length - most, "more", "more")}`));

@@ -4,8 +4,7 @@ import { dropToken, hasToken, keepToken, now, Refusal } from "./api.js";
 import { clusterView } from "./cluster.js";
 import { el, fill, update } from "./dom.js";
 import { fleetView } from "./fleet.js";
-import { icon } from "./shapes.js";
-import { span, tick, utc, zone } from "./words.js";
+import { notice, span, tick, utc, zone } from "./words.js";
 
 const every = 10000; // milliseconds between two looks at the service
 const counting = 1000; // and between two looks at the clock
@@ -63,8 +62,8 @@ function say() {
 	const text = seconds === undefined ? "" : seconds < every / 1000 + 5 ? "up to date" : `as of ${span(seconds)} ago`;
 	update(freshness, text, () => [hasToken() && el("button", { id: "forget", click: forget }, "Forget the token"), el("span", {}, text)]);
 	freshness.classList.toggle("old", seconds > old);
-	update(alarm, [problem, lastGood], () => problem && el("p", { class: "notice critical" }, icon("critical"), el("span", {}, problem,
-		lastGood === undefined ? " Nothing is known yet." : ` What you see is of ${utc(lastGood)}, and may be wrong by now.`)));
+	update(alarm, [problem, lastGood], () => problem && notice("critical", problem,
+		lastGood === undefined ? " Nothing is known yet." : ` What you see is of ${utc(lastGood)}, and may be wrong by now.`));
 }
 
 function forget() {

@@ -4,7 +4,7 @@ import { clusterPath, get, now, search } from "./api.js";
 import { el, fill, update } from "./dom.js";
 import { icon, proofShape } from "./shapes.js";
 import { timeline } from "./timeline.js";
-import { age, count, known, moment, size, span, utc } from "./words.js";
+import { age, count, known, moment, notice, size, small, span, utc } from "./words.js";
 
 const settle = 250; // milliseconds without another key before the service is asked
 
@@ -13,7 +13,8 @@ export function momentPicker(cluster) {
 	const field = el("input", { id: "target", autocomplete: "off", spellcheck: "false", "aria-describedby": "target-forms" });
 	const form = el("form", { class: "target", submit: enter },
 		el("label", { for: "target" }, "Or type a time or a revision"), field, el("button", {}, "Show"),
-		el("p", { id: "target-forms", class: "small" }, "2026-11-21T09:24:33Z, 2h ago, 4711, or a backup's id. Nothing: the newest point there is."));
+		el("p", { id: "target-forms", class: "small" },
+			"2026-11-21T09:24:33Z, 2h ago, 4711, or a backup's id. Nothing: the newest point there is."));
 	const answer = el("div", { class: "answer", "aria-live": "polite" });
 	const list = el("div");
 	let repository = "", target = {}, waiting, asked = 0;
@@ -82,7 +83,7 @@ export function momentPicker(cluster) {
 	return { node: el("div", {}, line.node, form, answer, list), go, show };
 }
 
-const refusal = (error) => el("p", { class: "notice critical" }, icon("critical"), el("span", {}, error.message));
+const refusal = (error) => notice("critical", error.message);
 
 // targetOf reads what a person typed: nothing for the newest point, a revision, a backup's id, a time, or how long ago. A time
 // without a zone is refused: at night, in a hurry, two people would read it as two moments.
@@ -131,8 +132,8 @@ function planOf({ command, plan, lost, estimateSeconds }) {
 
 function losing(lost) {
 	if (!known(lost.since)) return lost.message;
-	return [el("strong", {}, age(lost.since, "")), " of writes", el("span", { class: "small" }, "all after ", moment(lost.since)),
-		lost.knownSeconds > 0 && el("span", { class: "small" }, `${span(lost.knownSeconds)} of it`,
+	return [el("strong", {}, age(lost.since, "")), " of writes", small("all after ", moment(lost.since)),
+		lost.knownSeconds > 0 && small(`${span(lost.knownSeconds)} of it`,
 			lost.revisions > 0 && `, ${count(lost.revisions, "revision")},`, " could be had by picking a later moment")];
 }
 
@@ -140,17 +141,20 @@ const fact = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, 
 
 function got({ backup, log, reach }) {
 	return [
-		backup && [`revision ${(reach?.revision ?? backup.revision).toLocaleString("en")}`, el("span", { class: "small" }, "backup ", backup.id, ", taken ", moment(backup.started))],
-		log && el("span", { class: "small" }, `and ${log.requests.toLocaleString("en")} requests of the log after it, ${size(log.bytes)}`),
+		backup && `revision ${(reach?.revision ?? backup.revision).toLocaleString("en")}`,
+		backup && small("backup ", backup.id, ", taken ", moment(backup.started)),
+		log && small(`and ${log.requests.toLocaleString("en")} requests of the log after it, ${size(log.bytes)}`),
 	];
 }
 
 // backupsOf says the time line's marks in words, for whoever does not see them, and for ids.
 function backupsOf({ backups, damaged, untrusted }, pick) {
-	const line = (b) => el("li", {}, icon(proofShape(b)), " ", moment(b.started), " ", el("span", { class: "small" },
-		`revision ${b.revision.toLocaleString("en")}, ${size(b.plain.size)}, `, b.proven ? [b.proven, " ", age(b.provenAt)] : "failed its last check"),
-	b.pins?.length > 0 && el("span", { class: "small" }, "pinned: ", b.pins.map((p) => p.reason).join(", ")),
+	const proof = (b) => (b.proven ? [b.proven, " ", age(b.provenAt)] : "failed its last check");
+	const line = (b) => el("li", {}, icon(proofShape(b)), " ", moment(b.started), " ",
+		small(`revision ${b.revision.toLocaleString("en")}, ${size(b.plain.size)}, `, proof(b)),
+	b.pins?.length > 0 && small("pinned: ", b.pins.map((p) => p.reason).join(", ")),
 	el("button", { id: "pick-" + b.id, click: () => pick(b.id), "aria-label": "Show how to restore backup " + b.id }, "Restore this"));
-	const bad = [...damaged, ...untrusted].map((d) => el("li", {}, icon("bad"), " ", d.id, " ", el("span", { class: "small" }, d.message)));
-	return el("details", { id: "backups" }, el("summary", {}, `All ${backups.length + bad.length} backups as a list`), el("ul", { class: "backups" }, bad, backups.map(line)));
+	const bad = [...damaged, ...untrusted].map((d) => el("li", {}, icon("bad"), " ", d.id, " ", small(d.message)));
+	return el("details", { id: "backups" }, el("summary", {}, `All ${backups.length + bad.length} backups as a list`),
+		el("ul", { class: "backups" }, bad, backups.map(line)));
 }

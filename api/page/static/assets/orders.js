@@ -16,7 +16,8 @@ export function orders(name, after) {
 			if (!mayOperate()) return el("p", {}, "Your role is to read. Backups, drills and suspending need the role operate.");
 			return el("p", { class: "orders" },
 				order("backup", "Back up now", `Take a backup of ${name} now?`, "It reads all of one member's database.", "trigger", { job: "backup" }),
-				order("drill", "Drill now", `Restore ${name} for practice now?`, "Into a scratch server on the service's host, which is thrown away. The cluster is not touched.", "trigger", { job: "drill" }),
+				order("drill", "Drill now", `Restore ${name} for practice now?`,
+					"Into a scratch server on the service's host, which is thrown away. The cluster is not touched.", "trigger", { job: "drill" }),
 				stopped ? order("resume", "Resume", `Resume ${name}?`, "What was missed is caught up at once.", "resume", {})
 					: order("suspend", "Suspend", `Suspend ${name}?`, "No backup and no drill begins until somebody resumes it.", "suspend", {}, "Why"));
 		});

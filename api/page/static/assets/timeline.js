@@ -7,21 +7,29 @@ import { known, span, utc } from "./words.js";
 
 const hour = 3600e3, day = 24 * hour;
 const ranges = { "1 hour": hour, "6 hours": 6 * hour, "1 day": day, "1 week": 7 * day, "30 days": 30 * day, "All": 0 };
+const steps = [
+	60e3, 300e3, 600e3, 1800e3, hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour,
+	day, 2 * day, 7 * day, 14 * day, 30 * day, 91 * day, 365 * day,
+]; // between labels
 const lanes = { window: 38, backup: 92, drill: 140 }; // where each begins, in pixels from above
 const bar = 22, height = 196, axis = 170, edge = 10;
 const weights = ["stored", "hashed", "opened", "booted", "bad", "drill-passed", "drill-not-run", "drill-failed"];
+const half = 62; // pixels: of the text above the cursor
 const apart = 12; // pixels between two marks
 const near = 9; // pixels within which a click means the mark and not the moment
 
 // timeline calls picked(moment in milliseconds, id of a backup or undefined).
 export function timeline(picked) {
-	const picture = draw("svg", { height, tabindex: "0", role: "slider", "aria-label": "Moment to go back to", "aria-describedby": "timeline-keys",
-		keydown, pointerdown });
+	const picture = draw("svg", {
+		height, tabindex: "0", role: "slider", "aria-label": "Moment to go back to", "aria-describedby": "timeline-keys", keydown, pointerdown,
+	});
 	const frame = el("div", { class: "timeline" }, picture);
-	const buttons = Object.entries(ranges).map(([name, range]) => el("button", { type: "button", "aria-pressed": "false", click: () => zoom(range) }, name));
+	const buttons = Object.entries(ranges).map(([name, range]) =>
+		el("button", { type: "button", "aria-pressed": "false", click: () => zoom(range) }, name));
 	const step = (label, name, by) => el("button", { type: "button", "aria-label": name, click: () => pan(by) }, label);
 	const node = el("div", {},
-		el("div", { class: "ranges", role: "group", "aria-label": "What the time line shows" }, step("←", "Earlier", -0.5), buttons, step("→", "Later", 0.5)),
+		el("div", { class: "ranges", role: "group", "aria-label": "What the time line shows" },
+			step("←", "Earlier", -0.5), buttons, step("→", "Later", 0.5)),
 		frame, legend(),
 		el("p", { id: "timeline-keys", class: "small keys" }, "Click a moment, or use the keyboard: ",
 			keys("←", "→"), " move, with ", keys("Shift"), " further; ", keys("Page Up", "Page Down"), " backup by backup; ",
@@ -42,7 +50,8 @@ export function timeline(picked) {
 
 	function show(theBackups, theWindows, theGaps, proofs, target) {
 		backups = theBackups.map((b) => ({ ...b, at: Date.parse(b.started) })).sort((a, b) => a.at - b.at);
-		windows = theWindows.filter((w) => known(w.from.time) && known(w.to.time)).map((w) => ({ from: Date.parse(w.from.time), to: Date.parse(w.to.time) }));
+		windows = theWindows.filter((w) => known(w.from.time) && known(w.to.time))
+			.map((w) => ({ from: Date.parse(w.from.time), to: Date.parse(w.to.time) }));
 		gaps = theGaps.map((g) => ({ ...g, since: Date.parse(g.since), until: known(g.until) ? Date.parse(g.until) : now() }));
 		drills = proofs.map((p) => ({ ...p, at: Date.parse(p.time) }));
 		if (from === undefined) zoom(fitting());
@@ -138,10 +147,10 @@ export function timeline(picked) {
 	// said is what a screen reader says of a moment.
 	function said(moment) {
 		const backup = backups.find((b) => b.at === moment);
-		const gap = gaps.find((g) => g.since < moment && moment < g.until);
-		const inWindow = windows.some((w) => w.from <= moment && moment <= w.to);
-		const what = backup ? `backup, ${backup.proven || "failed its last check"}` : gap ? "in a gap" : inWindow ? "can be restored exactly" : "only the backup before it can be restored";
-		return `${utc(moment)}, ${what}`;
+		if (backup) return `${utc(moment)}, backup, ${backup.proven || "failed its last check"}`;
+		if (gaps.some((g) => g.since < moment && moment < g.until)) return `${utc(moment)}, in a gap`;
+		const exact = windows.some((w) => w.from <= moment && moment <= w.to);
+		return `${utc(moment)}, ${exact ? "can be restored exactly" : "only the backup before it can be restored"}`;
 	}
 
 	const visible = ({ from: begin, to: end }) => end >= from && begin <= to;
@@ -149,7 +158,9 @@ export function timeline(picked) {
 	const lane = (name, label) => draw("g", {},
 		draw("text", { class: "lane", x: edge, y: lanes[name] - 7 }, label),
 		draw("rect", { class: "lane", x: 0, y: lanes[name], width, height: bar, rx: 3 }));
-	const block = (name, begin, end) => draw("rect", { class: name, x: clamp(begin), y: lanes.window, width: Math.max(2, clamp(end) - clamp(begin)), height: bar, rx: 2 });
+	const block = (name, begin, end) => draw("rect", {
+		class: name, x: clamp(begin), y: lanes.window, width: Math.max(2, clamp(end) - clamp(begin)), height: bar, rx: 2,
+	});
 
 	function gap(g) {
 		const left = clamp(g.since), space = clamp(g.until) - left;
@@ -175,14 +186,14 @@ export function timeline(picked) {
 	}
 
 	function ticks() {
-		const steps = [60e3, 300e3, 600e3, 1800e3, hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 7 * day, 14 * day, 30 * day, 91 * day, 365 * day];
 		const least = ((to - from) / (width - 2 * edge)) * 92; // so that labels have room
 		const every = steps.find((s) => s >= least) ?? steps.at(-1);
 		const shift = new Date(from).getTimezoneOffset() * 60e3; // so that days begin at the local midnight
 		const marks = [];
 		const last = at(Math.min(width, x(now())) - 40); // beside "now"
 		for (let t = Math.ceil((from - shift) / every) * every + shift; t <= last; t += every) {
-			marks.push(draw("line", { class: "tick", x1: x(t), x2: x(t), y1: 26, y2: axis }), draw("text", { class: "tick", x: x(t), y: axis + 16 }, label(t, every)));
+			marks.push(draw("line", { class: "tick", x1: x(t), x2: x(t), y1: 26, y2: axis }),
+				draw("text", { class: "tick", x: x(t), y: axis + 16 }, label(t, every)));
 		}
 		return marks;
 	}
@@ -196,10 +207,10 @@ export function timeline(picked) {
 
 	function cursorLine() {
 		if (cursor === undefined || cursor < from || cursor > to) return undefined;
-		const px = x(cursor), anchor = px < 90 ? "start" : px > width - 90 ? "end" : "middle";
+		const px = x(cursor), middle = Math.max(half, Math.min(width - half, px)); // the text stays within the picture
 		return draw("g", { class: "cursor" }, draw("line", { x1: px, x2: px, y1: 16, y2: axis }),
 			draw("path", { d: `M${px - 6} 14h12l-6 9Z` }),
-			draw("text", { x: anchor === "start" ? Math.max(2, px - 6) : anchor === "end" ? Math.min(width - 2, px + 6) : px, y: 11, "text-anchor": anchor }, clock.format(cursor)));
+			draw("text", { x: middle, y: 11, "text-anchor": "middle" }, clock.format(cursor)));
 	}
 
 	return { node, show, point };
@@ -217,12 +228,14 @@ function label(t, every) {
 
 const keys = (...names) => names.map((name) => el("kbd", {}, name));
 
-const hatch = () => draw("defs", {}, draw("pattern", { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-	draw("rect", { class: "hatch-ground", width: 7, height: 7 }), draw("rect", { class: "hatch-line", width: 3, height: 7 })));
+const hatch = () => draw("defs", {},
+	draw("pattern", { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+		draw("rect", { class: "hatch-ground", width: 7, height: 7 }), draw("rect", { class: "hatch-line", width: 3, height: 7 })));
 
 function legend() {
 	const entry = (shape, text) => el("li", {}, icon(shape), " ", text);
 	return el("ul", { class: "legend", "aria-label": "What the marks mean" },
-		entry("stored", "stored"), entry("hashed", "hashed: every byte read"), entry("opened", "opened: database checked"), entry("booted", "booted: etcd ran on it"),
+		entry("stored", "stored"), entry("hashed", "hashed: every byte read"), entry("opened", "opened: database checked"),
+		entry("booted", "booted: etcd ran on it"),
 		entry("bad", "failed"), entry("drill-passed", "drill passed"), entry("drill-not-run", "drill not run"));
 }

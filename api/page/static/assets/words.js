@@ -88,6 +88,11 @@ export function badge({ shape, word }) {
 	return el("span", { class: `badge ${shape}` }, icon(shape), word);
 }
 
+export const small = (...children) => el("span", { class: "small" }, children);
+
+// notice is what nobody should overlook.
+export const notice = (shape, ...children) => el("p", { class: "notice " + shape }, icon(shape), el("span", {}, children));
+
 // summary says in one sentence whether all is well.
 export function summary(clusters) {
 	const ranks = clusters.map((c) => standing(c).rank);
