@@ -65,7 +65,7 @@ test: tools ## short tests under the race detector, then everything with real se
 .PHONY: e2e
 e2e: tools ## what needs minutes of wall clock, a browser or Kubernetes
 	@if [[ ! -d test/e2e ]]; then echo "there are no tests in test/e2e"; exit 0; fi; \
-	$(with_tools) go test -p 1 -count=1 -timeout 40m ./test/e2e/...
+	$(with_tools) go test -p 1 -parallel 3 -count=1 -timeout 40m ./test/e2e/...
 
 .PHONY: lint
 lint: ## format, vet, staticcheck, go.mod, and the rules on who imports whom

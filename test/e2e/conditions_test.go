@@ -20,8 +20,7 @@ import (
 // A cluster of which nobody answers: the service says so in its status at once, and to a webhook when a minute has passed; its
 // heart beats until then.
 func TestServeTellsWhatIsWrong(t *testing.T) {
-	skipShort(t)
-	t.Parallel()
+	withServers(t)
 	told, beats := make(chan condition.Change, 100), make(chan string, 100)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {

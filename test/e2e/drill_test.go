@@ -61,7 +61,7 @@ func drilled(t *testing.T, j job, version string) {
 // The newest backup and any point of the log are restored, booted and compared, from members of the oldest and the newest
 // version; what is expected and not there, or cannot be opened, is never green.
 func TestDrillEveryVersion(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range []string{servers.Versions[0], servers.Versions[len(servers.Versions)-1]} {
 		t.Run(version, func(t *testing.T) {
 			j := newJob(t)
@@ -132,7 +132,7 @@ func (j job) drillsNeedAKey(t *testing.T) {
 
 // Whoever is killed leaves nothing of the copy, which holds every secret of the cluster, and no proof.
 func TestDrillKilledLeavesNothing(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	j := newJob(t)
 	drilled(t, j, servers.Versions[len(servers.Versions)-1])
 	for _, stage := range []string{"fetch", "replay", "boot"} {
@@ -188,7 +188,7 @@ func (j job) drillsShow(t *testing.T) {
 // A segment that is damaged, where a restore would look for another way, is what a drill is there to find. The backup below
 // it is as good as before.
 func TestDrillFindsADamagedSegment(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	j := newJob(t)
 	drilled(t, j, servers.Versions[len(servers.Versions)-1])
 	all := segments(t, j)

@@ -98,17 +98,20 @@ func lastResult(t *testing.T, stdout string) result {
 	return *last.Result
 }
 
-// skipShort keeps the inner loop free of real servers.
-func skipShort(t *testing.T) {
+// withServers keeps the inner loop free of real servers. Tests that have them wait most of the time, so they run beside
+// each other.
+func withServers(t *testing.T) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("needs real servers")
 	}
+	t.Parallel()
 }
 
 // Three members with client certificates and users, of every version: backed up, restored, booted on the same version,
 // they hold the same.
 func TestEveryVersionComesBackTheSame(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, Members: 3, TLS: true, Auth: true})
@@ -158,7 +161,7 @@ func put(t *testing.T, client *clientv3.Client, key, value string) {
 
 // Each host restores its own member from one plan file; together they are one cluster.
 func TestOnePlanForEveryHost(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	source := servers.Start(t, servers.Options{Members: 3})
 	servers.Fill(t, source.Client(t), 2, servers.FillOptions{Keys: 500, Kubernetes: true})
 	j := newJob(t)
@@ -201,7 +204,7 @@ func peerURLs(c *servers.Cluster) map[string]string {
 
 // An old member that comes back, on its old data, is refused by the restored cluster: it is another cluster now.
 func TestAnOldMemberIsRefused(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	source := servers.Start(t, servers.Options{Members: 3})
 	servers.Fill(t, source.Client(t), 3, servers.FillOptions{Keys: 200})
 	j := newJob(t)
@@ -235,7 +238,7 @@ func TestAnOldMemberIsRefused(t *testing.T) {
 
 // A backup with two of three members dead comes out, marked, and restores.
 func TestABackupWithoutQuorumRestores(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range []string{"3.4", "3.7"} {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, Members: 3})
@@ -258,7 +261,7 @@ func TestABackupWithoutQuorumRestores(t *testing.T) {
 
 // A snapshot of a cluster that ran out of space restores to one that takes writes.
 func TestNoSpaceIsCleared(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	source := servers.Start(t, servers.Options{QuotaBytes: 1 << 20})
 	client := source.Client(t)
 	for i := 0; ; i++ {

@@ -32,7 +32,7 @@ import (
 
 // A long log, in which one key is touched now and then: find has every touch, and shows the first long before the end.
 func TestFindLongLog(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	requests := 50_000
 	if os.Getenv("ETCD_DR_SOAK") != "" {
 		requests = 1_000_000
@@ -181,7 +181,7 @@ func (j job) writeLog(t *testing.T, requests, wanted int) (want []string) {
 // A cluster that was restored in place has two histories, in which the same revisions are other ones. What the restore
 // undid is told as what it is.
 func TestFindAcrossARestore(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	source := servers.Start(t, servers.Options{})
 	m := source.Members[0]
 	client := source.Client(t)

@@ -180,7 +180,7 @@ func head(lines []string) string { return strings.Join(lines[:min(len(lines), 20
 // A random history with transactions, ranges, leases and compactions: find sees what a watch of the live cluster saw,
 // extract what a read did, and diff what two reads differ in.
 func TestFindEveryVersion(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
@@ -355,7 +355,7 @@ func (j job) goneIsGone(t *testing.T, f found, now database.Image) {
 
 // What a person does at 3 a.m.: find when it vanished and by what, look at it, and run the command that was printed.
 func TestFindLeadsBack(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	c := servers.Start(t, servers.Options{})
 	client := c.Client(t)
 	j := newJob(t)
@@ -428,7 +428,7 @@ func TestFindLeadsBack(t *testing.T) {
 // Without a log the backups are compared: what a database still has is told exactly, what was compacted is said to be
 // unseen, and what vanished meanwhile lies between two revisions.
 func TestFindWithoutLog(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
@@ -474,7 +474,7 @@ func TestFindWithoutLog(t *testing.T) {
 
 // A segment that is lost is a gap: what lies in it is said to be unseen, as far as the next backup does not have it.
 func TestFindGap(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	c := servers.Start(t, servers.Options{})
 	client := c.Client(t)
 	j := newJob(t)
@@ -546,7 +546,7 @@ func written(t *testing.T, client *clientv3.Client, key, value string) int64 {
 // What is damaged costs what it held and nothing else, and that only if no backup has it too: here the member had not
 // compacted anything.
 func TestFindDamage(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	p := record(t, newJob(t))
 	seen := watching(t, p.client)
 	last := written(t, p.client, "behind the log", "")
@@ -589,7 +589,7 @@ func TestFindDamage(t *testing.T) {
 // A key space as an API server writes it: objects by name, in YAML without what the server sets, and what is encrypted is
 // said to be. The values were encoded with the API server's own serializer.
 func TestFindKubernetes(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	c := servers.Start(t, servers.Options{})
 	client := c.Client(t)
 	j := newJob(t)

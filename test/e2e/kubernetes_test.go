@@ -88,7 +88,7 @@ var rest = []object{
 // What a live API server wrote, kubectl gets back: everything that is deleted is found, extracted and applied, and is then
 // as it was.
 func TestExtractGivesBackWhatKubectlDeleted(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range []string{"3.6", "3.7"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
@@ -292,7 +292,7 @@ resources:
 
 // What only an API server can read is said to be so, and leaves what it gives to kubectl whole.
 func TestExtractSaysWhatOnlyAnAPIServerReads(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	c := servers.Start(t, servers.Options{})
 	plain := apiserver.Start(t, c)
 	plain.Kubectl(t, "", "create", "secret", "generic", "plain", "--from-literal=a=b")

@@ -105,7 +105,7 @@ func (w *writing) nothingLost(t *testing.T, j job, client *clientv3.Client, agen
 // Of two agents the working one is frozen for longer than its lease, while writing goes on. The other takes over, and
 // the first one wakes up in the belief that it still works. It makes one log.
 func TestLogFrozenAgent(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	fromEach(t, logFrozenAgent)
 }
 
@@ -131,7 +131,7 @@ func logFrozenAgent(t *testing.T, j job) {
 
 // An agent that is killed in the middle of its work is followed by the next one, on the same member or another.
 func TestLogKilledAgents(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	fromEach(t, logKilledAgents)
 }
 
@@ -156,7 +156,7 @@ func logKilledAgents(t *testing.T, j job) {
 // Leaders change, members are killed, frozen and cut off, one of them with writes that nobody acknowledged. They get
 // snapshots where etcd has not kept its log for them. Agents beside all three members make one log of it.
 func TestLogAmongFailures(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	fromEach(t, logAmongFailures)
 }
 

@@ -21,8 +21,7 @@ import (
 // An agent is away for so long that the member has purged what it had not read. The gap is listed, with its width; a new
 // backup opens a new window; what lies in the gap is refused by the name of the nearest point.
 func TestLogPurgedMeanwhile(t *testing.T) {
-	skipShort(t)
-	t.Parallel() // it waits most of the time, for etcd purges every 30 s
+	withServers(t)
 	source := servers.Start(t, servers.Options{
 		ExtraArgs: []string{"--max-wals=1", "--max-snapshots=1", "--snapshot-count=100"},
 	})
@@ -125,7 +124,7 @@ func (j job) forked(t *testing.T, a *agent.Agent, client *clientv3.Client, old d
 // A member that had not got the last writes is made the only one of its cluster, which keeps its id: what it writes now is
 // another history. It makes no difference whether that is shorter or longer than what was archived.
 func TestLogForceNewCluster(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, n := range []int{5, 60} {
 		t.Run(fmt.Sprint(n, " writes"), func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Members: 3})
@@ -169,7 +168,7 @@ func forceNewCluster(
 // A member's data dir is restored in place, with the same URLs and the same token, and so with the same ids, while the
 // agent runs.
 func TestLogRestoredInPlace(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, n := range []int{5, 100} {
 		t.Run(fmt.Sprint(n, " writes"), func(t *testing.T) {
 			fromEach(t, func(t *testing.T, j job) {

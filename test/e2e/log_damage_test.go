@@ -194,7 +194,7 @@ func (p *tape) only(t *testing.T, j job, seq uint64) {
 // What is damaged or missing costs what it held and nothing else: the nearest point that can be proven is named, and
 // restored only if that is what was asked for.
 func TestLogDamage(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	fromEach(t, logDamage)
 }
 

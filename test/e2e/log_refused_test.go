@@ -19,7 +19,7 @@ import (
 
 // Clusters whose names begin alike share a repository. None ever gets a byte of another's.
 func TestLogNamesThatBeginAlike(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	first := newJob(t)
 	jobs := map[string]job{}
 	clients := map[string]*clientv3.Client{}
@@ -83,7 +83,7 @@ func files(t *testing.T, dir string) map[string]string {
 
 // A damaged log is neither read past the damage nor touched.
 func TestLogOfADamagedMember(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	source := servers.Start(t, servers.Options{})
 	for n := range 200 {
 		put(t, source.Client(t), fmt.Sprint("key/", n), strings.Repeat("x", 500))
@@ -119,7 +119,7 @@ func TestLogOfADamagedMember(t *testing.T) {
 
 // An empty repository holds nothing to restore, and an empty data dir no log.
 func TestLogOfNothing(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	source := servers.Start(t, servers.Options{})
 	j := newJob(t)
 	if err := os.Mkdir(j.repo, 0o700); err != nil {
@@ -142,7 +142,7 @@ func TestLogOfNothing(t *testing.T) {
 
 // A server that shows a certificate of another authority is not spoken to: TLS is verified unless it is told not to be.
 func TestLogOfAServerOfAnotherAuthority(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	source := servers.Start(t, servers.Options{TLS: true})
 	put(t, source.Client(t), "key", "value")
 	other := servers.NewCertificates(t)
@@ -170,7 +170,7 @@ func TestLogOfAServerOfAnotherAuthority(t *testing.T) {
 
 // The log of etcd 3.4 holds passwords as they are: it is not stored where anybody can read it.
 func TestLogWithPasswordsIsSealed(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	source := servers.Start(t, servers.Options{Version: "3.4", Auth: true, TLS: true})
 	j := newJob(t)
 	j.env = []string{"DR_REPO=file://" + j.repo, "DR_CLUSTER=prod"}

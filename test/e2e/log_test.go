@@ -297,7 +297,7 @@ func (h *told) settle(t *testing.T) {
 // Members with TLS, users, leases, alarms and compactions, of every version: the log is archived while a random history
 // is written. The end of it, any revision and any second come back, for three members.
 func TestLogEveryVersion(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for i, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			members := 3

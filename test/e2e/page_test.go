@@ -30,8 +30,7 @@ const picturesVariable = "ETCD_DR_PICTURES"
 
 // TestPage looks at the page of a service that is not real.
 func TestPage(t *testing.T) {
-	t.Parallel()
-	skipShort(t)
+	withServers(t)
 	chromium := browser.Start(t)
 	for name, test := range map[string]func(*testing.T, context.Context){
 		"clicks": pageClicks, "keyboard": pageKeyboard, "typed": pageTyped, "text stays text": pageText, "orders": pageOrders,
@@ -359,8 +358,7 @@ const accessible = `(() => {
 
 // The page of a real service: what a person orders there happens, and what it shows is what the service says.
 func TestPageOfServe(t *testing.T) {
-	t.Parallel()
-	skipShort(t)
+	withServers(t)
 	chromium := browser.Start(t)
 	etcd, dir := servers.Start(t, servers.Options{}), t.TempDir()
 	path := filepath.Join(dir, "dr.yaml")

@@ -48,7 +48,7 @@ func logOf(t *testing.T, m *servers.Member) string {
 }
 
 func TestSalvageADamagedDatabase(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version, Members: 3})
@@ -85,7 +85,7 @@ func TestSalvageADamagedDatabase(t *testing.T) {
 }
 
 func TestSalvageADamagedLog(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version})
@@ -118,7 +118,7 @@ func newest(t *testing.T, client *clientv3.Client) int64 {
 
 // The archive ends, the cluster goes on, and then it dies: the archive's proven state and what the disks have behind it.
 func TestSalvageBehindTheArchive(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version, Members: 3})

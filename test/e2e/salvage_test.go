@@ -174,7 +174,7 @@ func (l *load) holds(t *testing.T, name string, client *clientv3.Client) {
 
 // All members are killed under load, as when the power fails: from any majority of the disks every acknowledged write comes back.
 func TestSalvageFromAMajority(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version, Members: 3})
@@ -197,7 +197,7 @@ func TestSalvageFromAMajority(t *testing.T) {
 
 // T15: what two of three had acknowledged is on one of the two disks that are left, and nowhere else.
 func TestSalvageWhatOneSurvivorHas(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version, Members: 3})
@@ -253,7 +253,7 @@ func leaderOf(t *testing.T, c *servers.Cluster) int {
 
 // The only member is killed under load: its own disk has everything.
 func TestSalvageFromTheOnlyMember(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version})
@@ -281,7 +281,7 @@ func TestSalvageFromTheOnlyMember(t *testing.T) {
 
 // A plan is data here too: it is run as it is, or not at all if the disk has changed since.
 func TestSalvageByAPlan(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	c := servers.Start(t, servers.Options{})
 	put(t, c.Client(t), "first", "v")
 	settled()
@@ -310,7 +310,7 @@ func TestSalvageByAPlan(t *testing.T) {
 }
 
 func TestSalvageRefuses(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	c := servers.Start(t, servers.Options{Members: 2})
 	put(t, c.Client(t), "k", "v")
 	other := servers.Start(t, servers.Options{})

@@ -37,8 +37,7 @@ clusters:
 // Two services archive one log. The one that works is killed, again and again, while writing goes on: the other takes over,
 // and it is one log, without a gap, out of which any revision comes back.
 func TestServeArchives(t *testing.T) {
-	skipShort(t)
-	t.Parallel()
+	withServers(t)
 	source := servers.Start(t, servers.Options{Members: 3})
 	client := source.Client(t)
 	j := newWatchingJob(t)

@@ -31,8 +31,7 @@ func (s *serving) drilledBy(t *testing.T, verdict scheduler.Verdict, says string
 // A service practises the restore of what it backs up: what passes has been restored and booted, what is expected and not
 // there fails, and without a key nothing is green. Meanwhile backups go on, until somebody suspends the cluster.
 func TestServeDrills(t *testing.T) {
-	skipShort(t)
-	t.Parallel()
+	withServers(t)
 	source := servers.Start(t, servers.Options{})
 	putKeys(t, source.Client(t), "key/", 20)
 	dir := t.TempDir()

@@ -23,8 +23,7 @@ import (
 // For a minute a backup is due every five seconds, and every ten the leader is killed, in the middle of whatever it does:
 // each that was begun ends as a success, which is listed, or as a failure, which is not. What is listed restores.
 func TestServeWhileLeadersDie(t *testing.T) {
-	skipShort(t)
-	t.Parallel() // it waits most of the time
+	withServers(t)
 	source := servers.Start(t, servers.Options{Members: 3})
 	servers.Fill(t, source.Client(t), 1, servers.FillOptions{Keys: 2000, ValueSize: 4000})
 	store := objectstores.S3(t)

@@ -125,7 +125,7 @@ func more(t *testing.T, repo string, n int) {
 // Two services on one configuration look after two clusters. One is killed, again and again, and comes back; files that are
 // wrong are refused. No slot is lost for long, and none is taken twice.
 func TestServe(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	prod, test := servers.Start(t, servers.Options{Members: 3}), servers.Start(t, servers.Options{})
 	dir := t.TempDir()
 	repo, path := "file://"+filepath.Join(dir, "repo"), filepath.Join(dir, "dr.yaml")

@@ -44,7 +44,7 @@ var places = map[string]func(t *testing.T) place{
 
 // The demo is the main job: backups, an agent with its log, two disasters, two restores, everything compared.
 func TestDemoOnEveryStore(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for name, find := range places {
 		t.Run(name, func(t *testing.T) {
 			p := find(t)
@@ -62,7 +62,7 @@ func TestDemoOnEveryStore(t *testing.T) {
 
 // An error of a store is one line that names the cure, and exit code 1.
 func TestStoreErrorsSayTheCure(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	type attempt struct {
 		place
 		verb []string
@@ -114,7 +114,7 @@ func lastLine(text string) string {
 // Somebody with the right to write deletes every object of a locked, versioned bucket and puts a newer backup of their own
 // there. The store as it was before has all, and with --trust the forged one counts for nothing.
 func TestAttackerOnALockedBucket(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	etcd := servers.Start(t, servers.Options{Version: "3.7", Members: 1})
 	client := etcd.Client(t)
 	put(t, client, "before", "the attack")
@@ -176,7 +176,7 @@ func refuseToForget(t *testing.T, client *s3.Client, bucket string) {
 // A download that is cut goes on where it broke: no connection lives longer than 3 MB here, so whoever begins anew never
 // ends.
 func TestRestoreThroughCuts(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	etcd := servers.Start(t, servers.Options{Version: "3.7", Members: 1})
 	servers.Fill(t, etcd.Client(t), 1, servers.FillOptions{Keys: 4000, ValueSize: 8000})
 	store := objectstores.S3(t)

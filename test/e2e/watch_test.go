@@ -34,7 +34,7 @@ func newWatchingJob(t *testing.T) job {
 // Members with TLS, users, leases, alarms and compactions, of every version, seen by a client alone: any revision comes
 // back as it was, and the end of it boots with the leases that hold keys.
 func TestWatchEveryVersion(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	watchEveryVersion(t, 25, 1)
 }
 
@@ -127,7 +127,7 @@ func leasesOf(t *testing.T, client *clientv3.Client) map[clientv3.LeaseID]string
 // A lease of two seconds is kept alive while the log is written: its key is there at each revision, and none of its keys
 // is when it has ended. One that ended before anybody could ask for it is guessed.
 func TestWatchLeases(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	source := servers.Start(t, servers.Options{})
 	client := source.Client(t)
 	j := newWatchingJob(t)
@@ -185,7 +185,7 @@ func restoreNothing(t *testing.T) []string {
 // One deletion of 60,000 keys, a transaction of 10,000 operations, values of 1.5 MB while the agent is behind: all comes
 // back, and the agent stays small.
 func TestWatchLarge(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, ExtraArgs: []string{
@@ -239,7 +239,7 @@ func manyKeys(t *testing.T, client *clientv3.Client, from, n int) {
 // Under load the cluster is compacted every second, up to its newest revision: the agent that runs misses nothing, and
 // what is restored is compacted as the cluster was.
 func TestWatchUnderCompactions(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, Members: 3})
@@ -276,7 +276,7 @@ func TestWatchUnderCompactions(t *testing.T) {
 // An agent is stopped, or hangs, until the cluster has compacted what it had not read. The gap is listed, with its width;
 // a new backup opens a new window; what lies in the gap is refused by the name of the nearest point.
 func TestWatchCompactedMeanwhile(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, stopped := range []bool{true, false} {
 		t.Run(map[bool]string{true: "stopped", false: "frozen"}[stopped], func(t *testing.T) {
 			source := servers.Start(t, servers.Options{})
@@ -335,7 +335,7 @@ func putLarge(t *testing.T, client *clientv3.Client, n int) {
 // A member that had not got the last writes is made the only one of its cluster, which keeps its id, under the eyes of an
 // agent that watches.
 func TestWatchForceNewCluster(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	for _, n := range []int{5, 60} {
 		t.Run(fmt.Sprint(n, " writes"), func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Members: 3})
@@ -368,7 +368,7 @@ func putNoise(t *testing.T, client *clientv3.Client, n int) {
 // While the store is away changes wait in the spool, sealed, through compactions and the agent's death. Beyond what the
 // spool holds they are lost when the cluster compacts them: then there is a gap, and a backup at once.
 func TestWatchSpool(t *testing.T) {
-	skipShort(t)
+	withServers(t)
 	store := objectstores.S3(t)
 	for _, c := range []struct {
 		name string
