@@ -62,8 +62,8 @@ func (d *driller) turn(ctx context.Context) time.Time {
 }
 
 func (d *driller) unconfigured() string {
-	if d.spec.Drill.None() {
-		return "no drill is configured"
+	if err := d.service.possible(d.spec, JobDrill); err != nil {
+		return err.Error()
 	}
 	return ""
 }

@@ -139,6 +139,19 @@ func TestDrills(t *testing.T) {
 }
 
 // What was missed is caught up once, and who starts where nothing is kept knows when the last one was.
+// A service that was not told how to drill leaves it to others.
+func TestDrillsWithoutAnyWay(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c := configOf(withDrills(t, specOf(t, "prod", "0 * * * *", "main"), "30 4 * * *"))
+		s := w.start("a", c, func(s *scheduler.Service) { s.Drill = nil })
+		w.pass(at(1, "5h"))
+		if err := s.Trigger("prod", scheduler.JobDrill, "now"); !errors.Is(err, scheduler.ErrNotPossible) {
+			t.Errorf("a drill on demand: %v", err)
+		}
+		w.wantDrills("prod")
+	})
+}
+
 func TestDrillsCatchUpOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "30 4 * * *"))

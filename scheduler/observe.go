@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	observedAtOnce = 16               // clusters: bounds connections and memory
-	observeRest    = 15 * time.Second // at least between two looks at a cluster, whatever happens
-	readTime       = 2 * time.Minute  // for all repositories of a cluster
-	checkTime      = time.Minute      // for a cluster itself
+	readAtOnce    = 4                // clusters in their repositories: the log of two busy days takes 50 MB to look at
+	checkedAtOnce = 16               // clusters themselves: bounds connections
+	observeRest   = 15 * time.Second // at least between two looks at a cluster, whatever happens
+	readTime      = 2 * time.Minute  // for all repositories of a cluster
+	checkTime     = time.Minute      // for a cluster itself
 )
 
 // observer looks at how one cluster stands: in its repositories, and for itself. It runs beside the worker, so that no backup

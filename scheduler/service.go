@@ -52,7 +52,7 @@ type Service struct {
 	running    sync.WaitGroup
 	looks      *semaphore.Weighted
 	drills     *semaphore.Weighted
-	reads      *semaphore.Weighted // of repositories by observers
+	reads      *semaphore.Weighted // of repositories with their logs, by observers and triggers
 	checks     *semaphore.Weighted // of clusters by observers
 }
 
@@ -73,7 +73,7 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 	s.archivings = map[string]*archiving{}
 	s.workers, s.buckets = map[string]*worker{}, map[string]storage.Bucket{}
 	s.looks, s.drills = semaphore.NewWeighted(looksAtOnce), semaphore.NewWeighted(drillsAtOnce)
-	s.reads, s.checks = semaphore.NewWeighted(observedAtOnce), semaphore.NewWeighted(observedAtOnce)
+	s.reads, s.checks = semaphore.NewWeighted(readAtOnce), semaphore.NewWeighted(checkedAtOnce)
 	s.mu.Unlock()
 	limit, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 	for {

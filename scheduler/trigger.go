@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -27,11 +28,14 @@ func (w *worker) triggered(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	catalog, err := stores[0].Cluster.Load(ctx, repository.LoadOptions{Newest: 1, Log: true})
-	if err != nil {
-		return "", err
-	}
-	return t.inLog(catalog, w.last), nil
+	var text string
+	ended := inTurn(ctx, w.service.reads, readTime, func(ctx context.Context) {
+		var catalog repository.Catalog
+		if catalog, err = stores[0].Cluster.Load(ctx, repository.LoadOptions{Newest: 1, Log: true}); err == nil {
+			text = t.inLog(catalog, w.last)
+		}
+	})
+	return text, cmp.Or(ended, err)
 }
 
 // inLog looks at the log of a catalog that holds only the newest backup.
