@@ -49,6 +49,7 @@ func TestHold(t *testing.T) {
 		var last time.Time
 		stop := kept(t, a, func(from time.Time) { last = from })
 		time.Sleep(10*ttl + time.Second)
+		synctest.Wait()
 		b, held := hold(t, c, "b")
 		wantLease(t, "while it is kept", b.Lease, held, "a", 1, false)
 		if since := time.Since(last); since > ttl/2 {
@@ -122,10 +123,12 @@ func TestHoldWhileTheStoreIsAway(t *testing.T) {
 		stop := kept(t, h, func(time.Time) { renewals++ })
 		b.On(storage.VerbOpen).Times(6).Fail(errTest)
 		time.Sleep(2*ttl + time.Second)
+		synctest.Wait()
 		if wantHolder(t, c, ""); renewals > 0 {
 			t.Errorf("%d renewals while the store was away", renewals)
 		}
 		time.Sleep(ttl)
+		synctest.Wait()
 		if wantHolder(t, c, "a"); renewals == 0 {
 			t.Error("no renewal when the store was back")
 		}
