@@ -31,6 +31,9 @@ type exercise struct {
 // cannot be planned comes as an error beside them. c must have been loaded with proofs and log.
 func (a Aim) plan(c repository.Catalog, now time.Time) (exercises []exercise, all error) {
 	points, all := a.points(c)
+	if len(a.Targets) == 0 && !a.Alone {
+		all = errors.Join(all, cutOff(c))
+	}
 	for _, p := range points {
 		plan, err := restore.NewPlan(c, p.target, scratchLayout(), now)
 		if err != nil {
@@ -64,6 +67,26 @@ func (a Aim) points(c repository.Catalog) (points []point, err error) {
 		points = append(points, p)
 	}
 	return points, err
+}
+
+// cutOff is an error if the log goes on behind segments that are gone, and no backup came since: a point is drawn before them,
+// where all restores as if nothing were missing.
+func cutOff(c repository.Catalog) error {
+	if len(c.Lineages) == 0 {
+		return nil
+	}
+	newest := c.Lineages[len(c.Lineages)-1]
+	stretches := newest.Stretches()
+	for _, f := range slices.Backward(newest.Faults) {
+		if len(stretches) > 0 {
+			last := stretches[len(stretches)-1]
+			if end := last.Segments[len(last.Segments)-1]; f.Upto < end.Seq && len(c.Bases(last)) > 0 {
+				continue
+			}
+		}
+		return fmt.Errorf("drill the log: %w: from %s on it cannot be restored: %w", repository.ErrDamaged, f.Key, f.Err)
+	}
+	return nil
 }
 
 // draw takes any position of the newest window, each as likely as the others.

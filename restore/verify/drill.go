@@ -53,6 +53,9 @@ func (e exercise) run(
 	found, err := inChild(ctx, j, r.Dir, report)
 	blames := blame(e.plan, found, err)
 	err = errors.Join(restore.Died(err), found.obstacle(), unmet(found.Assertions)) // one of them at most
+	if marked := e.plan.Backup.Marked(); err == nil && marked != nil {
+		blames, err = repository.BlameBackup, fmt.Errorf("%w: %w", repository.ErrDamaged, marked)
+	}
 	proof := repository.Proof{
 		Format: repository.ProofFormat, Backup: e.plan.Backup.ID, Level: repository.Booted, Time: begin.UTC(), By: r.By,
 		Seconds: time.Since(begin).Seconds(), Drill: &e.drill,

@@ -185,6 +185,21 @@ func TestDrillFindsABadBackup(t *testing.T) {
 	}
 }
 
+// All of it restores, and is not what the cluster held: its members did not hold the same.
+func TestDrillFindsADivergedMember(t *testing.T) {
+	for what, mark := range map[string]func(*repository.Manifest){
+		"members had diverged": func(m *repository.Manifest) { m.Diverged = "two hold another hash" },
+		"alarm CORRUPT":        func(m *repository.Manifest) { m.Alarms = []string{"CORRUPT"} },
+	} {
+		f := store(t, good(t), mark)
+		p, err := f.one(t, restore.Target{Backup: f.backup.ID})
+		if !errors.Is(err, repository.ErrDamaged) || p.Verdict != repository.Failed || p.Drill.Blames != repository.BlameBackup ||
+			!strings.Contains(p.Finding, what) {
+			t.Errorf("%s: proof %+v, %+v, error %v", what, p, p.Drill, err)
+		}
+	}
+}
+
 func TestDrillOfAnAssertionThatDoesNotHold(t *testing.T) {
 	f := store(t, good(t))
 	p, err := f.one(t, restore.Target{}, "key=absent", "key=key-0000", "prefix=key-:201")

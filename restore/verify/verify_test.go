@@ -85,8 +85,8 @@ type fixture struct {
 	to           seal.Recipients
 }
 
-// store puts d, with right digests whatever is in it, into a new repository.
-func store(t testing.TB, d database) fixture {
+// store puts d, with right digests whatever is in it, into a new repository. marks are put on its manifest.
+func store(t testing.TB, d database, marks ...func(*repository.Manifest)) fixture {
 	t.Helper()
 	f := fixture{dir: t.TempDir(), scratch: t.TempDir()}
 	keys, to := newKey(t)
@@ -111,11 +111,15 @@ func store(t testing.TB, d database) fixture {
 		ClientURLs: []string{"http://127.0.0.1:1"}}
 	f.backup, err = f.cluster.Create(t.Context(), repository.NewID(started, d.hash.Revision), to.Seal(), 0, sealed,
 		func() (repository.Manifest, error) {
-			return repository.Manifest{
+			m := repository.Manifest{
 				Started: started, Finished: started, DRVersion: "test", ClusterID: "cafe", Member: member, Members: []repository.Member{member},
 				EtcdVersion: "3.7.3", Revision: d.hash.Revision, HashKV: &d.hash,
 				Plain: repository.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(digest[:])},
-			}, nil
+			}
+			for _, mark := range marks {
+				mark(&m)
+			}
+			return m, nil
 		})
 	if err != nil {
 		t.Fatal(err)

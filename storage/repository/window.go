@@ -45,14 +45,22 @@ const clockAllowance = 5 * time.Minute
 
 // Usable says why b should be a base only where there is no other; nil if nothing is known against it.
 func (b Backup) Usable() error {
-	if slices.Contains(b.Alarms, "CORRUPT") {
-		return errors.New("a member had the alarm CORRUPT when it was taken")
-	}
-	if b.Diverged != "" {
-		return fmt.Errorf("the members had diverged when it was taken: %s", b.Diverged)
+	if err := b.Marked(); err != nil {
+		return err
 	}
 	if proof, failed := b.Failed(); failed {
 		return fmt.Errorf("it failed its last check: %s", proof.Finding)
+	}
+	return nil
+}
+
+// Marked is what was known against the cluster when m was taken, nil if nothing was: its bytes may be whole, and wrong.
+func (m Manifest) Marked() error {
+	if slices.Contains(m.Alarms, "CORRUPT") {
+		return errors.New("a member had the alarm CORRUPT when it was taken")
+	}
+	if m.Diverged != "" {
+		return fmt.Errorf("the members had diverged when it was taken: %s", m.Diverged)
 	}
 	return nil
 }

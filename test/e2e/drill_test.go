@@ -217,3 +217,56 @@ func TestDrillFindsADamagedSegment(t *testing.T) {
 		t.Errorf("the backup alone: %+v", d)
 	}
 }
+
+// A segment is gone, and no backup came since. What is before it restores as ever, so only the catalog tells.
+func TestDrillFindsALostSegment(t *testing.T) {
+	withServers(t)
+	j := newJob(t)
+	drilled(t, j, servers.Versions[len(servers.Versions)-1])
+	all := segments(t, j)
+	newest, err := os.ReadDir(filepath.Join(j.repo, "prod", "backups"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range newest[1:] {
+		if err := os.RemoveAll(filepath.Join(j.repo, "prod", "backups", b.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := all[len(all)-2].file
+	if err := os.Remove(filepath.Join(j.repo, lost)); err != nil {
+		t.Fatal(err)
+	}
+	if d := j.drill(t, 3); d.Verdict != repository.Failed || d.Proofs[0].Verdict != repository.Passed {
+		t.Errorf("the drill %+v", d)
+	}
+	j.drill(t, 3, "--to", "latest")
+	if out := command.Run(t, j.env, "drill"); !strings.Contains(out.Stderr, filepath.Base(lost)) {
+		t.Errorf("the drill does not name %s:\n%s", lost, out.Stderr)
+	}
+	if d := j.drill(t, 0, "latest"); d.Verdict != repository.Passed {
+		t.Errorf("the backup alone: %+v", d)
+	}
+}
+
+// A byte of the newest backup is another one.
+func TestDrillFindsADamagedBackup(t *testing.T) {
+	withServers(t)
+	j := newJob(t)
+	source := servers.Start(t, servers.Options{})
+	putKeys(t, source.Client(t), "key/", 50)
+	command.Must(t, j.env, append([]string{"backup"}, reach(source)...)...)
+	path := filepath.Join(j.repo, snapshots(t, j)[0])
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := j.drill(t, 3)
+	if d.Verdict != repository.Failed || d.Proofs[0].Drill.Blames != repository.BlameBackup || d.Proofs[0].Drill.RTO != 0 {
+		t.Errorf("the drill %+v", d)
+	}
+}

@@ -152,11 +152,13 @@ func TestFullDiskUnderARestore(t *testing.T) {
 			d.empty(t)
 		}
 		// That is no finding about the backup.
-		run(t, r.flags("verify", append(identity, "--scratch-dir", string(d))...)...).bad(t, 4, "MiB free")
-		d.empty(t)
+		for _, verb := range []string{"verify", "drill"} {
+			run(t, r.flags(verb, append(identity, "--scratch-dir", string(d))...)...).bad(t, 4, "MiB free")
+			d.empty(t)
+		}
 		run(t, r.flags("fetch", append(identity, "--to", filepath.Join(string(d), "snapshot.db"))...)...).bad(t, 1, noSpace)
 		d.empty(t)
-		if b := r.list(t).Backups[0]; b.Proven != "stored" || b.Proofs[0].Verdict != "not run" {
+		if b := r.list(t).Backups[0]; b.Proven != "stored" || len(b.Proofs) != 2 || b.Proofs[0].Verdict != "not run" || b.Proofs[1].Verdict != "not run" {
 			t.Errorf("dr list shows %+v", b)
 		}
 	})
