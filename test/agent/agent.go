@@ -124,6 +124,10 @@ func (a *Agent) Status() (archive.Status, error) {
 		return archive.Status{}, err
 	}
 	defer response.Body.Close()
+	if response.StatusCode == http.StatusTooManyRequests { // of a service, which answers so many a second
+		time.Sleep(pollInterval)
+		return a.Status()
+	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return archive.Status{}, err
