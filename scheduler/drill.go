@@ -52,7 +52,8 @@ func (d *driller) turn(ctx context.Context) time.Time {
 		return again
 	case now.Before(d.notBefore):
 		return earlier(d.notBefore, again)
-	case !d.known:
+	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
+		d.known, d.last = false, time.Time{}
 		if err := d.lookFirst(ctx); err != nil {
 			d.say(storage.Warning, "whether a drill is due: %v", err)
 			return d.retry()

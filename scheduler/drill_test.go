@@ -20,6 +20,7 @@ type drills struct {
 	verdict func(by string) repository.Verdict // nil: they pass
 	err     error                              // beside the proofs
 	silent  bool                               // they leave no proof
+	ahead   time.Duration                      // of the clock that the next one is run by
 	running int
 	ran     []drilled
 }
@@ -75,9 +76,10 @@ func (w *world) proven(ctx context.Context, by string, in backup.Store, id repos
 		return nil, w.drills.err
 	}
 	p := repository.Proof{
-		Format: repository.ProofFormat, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Time: began.UTC(), By: by,
+		Format: repository.ProofFormat, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Time: began.Add(w.drills.ahead).UTC(), By: by,
 		Drill: &repository.Drill{Target: "the newest backup", RTO: 2},
 	}
+	w.drills.ahead = 0
 	if w.drills.verdict != nil {
 		p.Verdict = w.drills.verdict(by)
 	}
@@ -359,6 +361,16 @@ func TestTriggerDrill(t *testing.T) {
 		if n := len(w.drills.ran); n != 2 {
 			t.Errorf("%d drills", n)
 		}
+	})
+}
+
+// A clock that was ahead when a drill was run, and was set right since: nobody waits until it is that late.
+func TestDrillsAfterAWrongClock(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.drills.ahead = 365 * 24 * time.Hour
+		w.start("a", configOf(withDrills(t, specOf(t, "prod", "@hourly", "main"), "0 12 * * *")))
+		w.pass(at(1, "13h"))
+		w.wantDrills("prod", 0, 0, at(0, "12h"), at(1, "12h"))
 	})
 }
 

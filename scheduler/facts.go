@@ -13,7 +13,7 @@ import (
 // jobs and its log; the zero Status where none does. The cluster's own checks are the caller's to add.
 func (s Spec) Facts(standings []Standing, status Status, now time.Time) condition.Facts {
 	f := condition.Facts{
-		Cluster: s.Cluster, Limits: s.Conditions, Jobs: jobsOf(status), Log: logOf(status.Archive, now),
+		Cluster: s.Cluster, Limits: s.Conditions, Jobs: jobsOf(status, now), Log: logOf(status.Archive, now),
 		Agreed: condition.Agreed{
 			Written: true, Suspended: s.Suspend || status.Suspension != nil, Slack: s.Backup.MaxStream,
 			Encrypted: s.Backup.To.Seal().Encryption != "",
@@ -49,11 +49,12 @@ func (s Spec) drillDue(standing Standing, jobs condition.Jobs) time.Time {
 	return s.Drill.Schedule.Next(last)
 }
 
-func jobsOf(status Status) condition.Jobs {
+// jobsOf leaves out drills from the future: a clock that was wrong has been set right since.
+func jobsOf(status Status, now time.Time) condition.Jobs {
 	j := condition.Jobs{Failures: status.Failures, Problem: status.Problem, Unpruned: status.Unpruned}
 	verdicts := map[Verdict]repository.Verdict{Succeeded: repository.Passed, Failed: repository.Failed, NotRun: repository.NotRun}
 	for _, o := range status.Jobs {
-		if o.Job == JobDrill && !o.Ended.IsZero() {
+		if o.Job == JobDrill && !o.Ended.IsZero() && !o.Began.After(now.Add(condition.ClockAllowance)) {
 			j.Drills = append(j.Drills, condition.Drill{
 				Repository: o.Repository, Time: o.Began, Verdict: verdicts[o.Verdict], Finding: o.Message,
 			})

@@ -25,6 +25,7 @@ func TestFacts(t *testing.T) {
 		Jobs: []scheduler.Outcome{
 			{Job: scheduler.JobBackup, Verdict: scheduler.Failed, Ended: now},
 			{Job: scheduler.JobDrill, Repository: "main", Began: now},
+			{Job: scheduler.JobDrill, Repository: "main", Began: now.Add(time.Hour), Ended: now.Add(time.Hour), Verdict: scheduler.Succeeded},
 			{Job: scheduler.JobDrill, Repository: "main", Began: now.Add(-time.Hour), Ended: now, Verdict: scheduler.NotRun, Message: "no room"},
 		},
 		Archive: &archive.Status{

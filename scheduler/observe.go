@@ -167,7 +167,7 @@ func (s *Service) stand(ctx context.Context, spec Spec, in Repository) (Standing
 	if err != nil {
 		return Standing{}, err
 	}
-	survey, err := c.Survey(ctx, condition.Survey(!spec.Drill.Schedule.None()))
+	survey, err := c.Survey(ctx, condition.Survey(!spec.Drill.Schedule.None(), time.Now()))
 	if err != nil {
 		return Standing{}, err
 	}

@@ -151,7 +151,7 @@ func (l lookup) look(ctx context.Context, all, live bool, now time.Time) documen
 }
 
 func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (s condition.Standing, suspended bool) {
-	read := condition.Survey(!l.spec.Drill.Schedule.None())
+	read := condition.Survey(!l.spec.Drill.Schedule.None(), now)
 	if all {
 		read.Newest = 0
 	}

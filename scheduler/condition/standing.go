@@ -61,10 +61,10 @@ const ClockAllowance = 10 * time.Minute
 // Survey is what to read of a repository to know how a cluster stands: the newest few backups, and the newest proofs until
 // they say what is asked of them. drills asks for the newest drill too. Damage in older backups is not seen: a Newest of 0
 // reads them all.
-func Survey(drills bool) repository.SurveyOptions {
+func Survey(drills bool, now time.Time) repository.SurveyOptions {
 	return repository.SurveyOptions{Newest: newest, Enough: func(latest []repository.Proof) bool {
 		var s Standing
-		s.proven(latest)
+		s.proven(latest, now)
 		return !s.Verified.IsZero() && (!s.Decrypted.IsZero() || len(latest) >= plenty) && (s.Drill != nil || !drills)
 	}}
 }
@@ -84,7 +84,7 @@ func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time,
 		d.Doubt = cmp.Or(d.Doubt, damage.Err.Error())
 	}
 	d.backups(s.Backups, now)
-	d.proven(s.Latest)
+	d.proven(s.Latest, now)
 	d.counted(s)
 	d.log(s.Catalog)
 	if d.Good != nil {
@@ -122,9 +122,12 @@ func good(b repository.Backup) *Good {
 	}
 }
 
-// proven looks at the proofs, newest first.
-func (d *Standing) proven(latest []repository.Proof) {
+// proven looks at the proofs, newest first. One from the future would hide all that are found until then, and counts for nothing.
+func (d *Standing) proven(latest []repository.Proof, now time.Time) {
 	for _, p := range latest {
+		if p.Time.After(now.Add(ClockAllowance)) {
+			continue
+		}
 		passed := p.Verdict == repository.Passed
 		if passed && p.Level != repository.Stored {
 			first(&d.Verified, p.Time)

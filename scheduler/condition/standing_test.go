@@ -90,11 +90,23 @@ func TestStandingCountsKeys(t *testing.T) {
 	}
 }
 
+// A drill that a wrong clock has dated, or somebody has forged, hides none that has failed since.
+func TestStandingFutureProof(t *testing.T) {
+	failed := repository.Proof{Level: repository.Booted, Verdict: repository.Failed, Time: now.Add(-time.Hour), Drill: &repository.Drill{}}
+	future := repository.Proof{Level: repository.Booted, Verdict: repository.Passed, Time: now.Add(day), Key: "age1", Drill: &repository.Drill{}}
+	got := standing(repository.Survey{Latest: []repository.Proof{future, failed}})
+	if got.Drill == nil || got.Drill.Verdict != repository.Failed || !got.Verified.IsZero() || !got.Drilled.IsZero() || !got.Decrypted.IsZero() {
+		t.Errorf("%+v", got)
+	}
+}
+
 // What is read ends as soon as it tells, and does not go on for ever where there is nothing to tell.
 func TestSurveyIsEnough(t *testing.T) {
 	verify := repository.Proof{Level: repository.Hashed, Verdict: repository.Passed, Time: now}
 	opened := repository.Proof{Level: repository.Opened, Verdict: repository.Passed, Time: now, Key: "age1"}
 	drill := repository.Proof{Level: repository.Booted, Verdict: repository.Failed, Time: now, Drill: &repository.Drill{}}
+	future := drill
+	future.Time = now.Add(day)
 	for i, test := range []struct {
 		latest []repository.Proof
 		drills bool
@@ -108,8 +120,9 @@ func TestSurveyIsEnough(t *testing.T) {
 		{[]repository.Proof{opened}, true, false},
 		{[]repository.Proof{opened, drill}, true, true},
 		{[]repository.Proof{drill}, true, false},
+		{[]repository.Proof{future, opened}, true, false},
 	} {
-		if got := condition.Survey(test.drills).Enough(test.latest); got != test.want {
+		if got := condition.Survey(test.drills, now).Enough(test.latest); got != test.want {
 			t.Errorf("%d: %v, want %v", i, got, test.want)
 		}
 	}
