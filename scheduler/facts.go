@@ -63,9 +63,9 @@ func jobsOf(status Status, now time.Time) condition.Jobs {
 	return j
 }
 
-// logOf is nil where another service or agent archives the log, or nobody does.
+// logOf is nil where another service or agent archives the log, or nobody does, and while it is being begun.
 func logOf(a *archive.Status, now time.Time) *condition.Log {
-	if a == nil || a.State == archive.Standby {
+	if a == nil || a.State == archive.Standby || a.State == archive.Starting {
 		return nil
 	}
 	l := &condition.Log{

@@ -177,7 +177,11 @@ func (s *Service) stand(ctx context.Context, spec Spec, in Repository) (Standing
 // judge publishes what is known, and tells what has changed.
 func (o *observer) judge(spec Spec) {
 	now := time.Now()
-	facts := spec.Facts(o.standings, o.board.get(), now)
+	status := o.board.get()
+	o.service.mu.Lock()
+	status.Archive = o.service.archiveOf(spec.Cluster)
+	o.service.mu.Unlock()
+	facts := spec.Facts(o.standings, status, now)
 	facts.Since, facts.Checks = o.since, o.lines
 	conditions, changes := o.record.Update(condition.Judge(facts, now), now)
 	o.board.set(func(s *Status) { s.Standings, s.Conditions = o.standings, conditions })

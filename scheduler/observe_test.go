@@ -279,3 +279,22 @@ func TestEachLineOfACheckIsJudged(t *testing.T) {
 		t.Errorf("no condition comes of %q, want that of %q alone", silent, want)
 	}
 }
+
+// What a service says of the log that it archives is judged too, from the beginning on.
+func TestServiceObservesItsLog(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := observed(t, "prod", "@hourly", "main")
+		spec.Archive.Flush = time.Second
+		logs := &fakeArchive{broken: errTest}
+		s := w.start("a", configOf(spec), func(s *scheduler.Service) { s.Archive = logs.run })
+		w.pass(4 * time.Minute)
+		if got := s.status(t, "prod").Conditions; len(got) != 0 {
+			t.Errorf("at the beginning: %+v", got)
+		}
+		w.pass(20 * time.Minute)
+		got := s.status(t, "prod").Conditions
+		if !slices.Equal(names(got), []condition.Name{condition.LogLagging}) || !strings.Contains(got[0].Message, errTest.Error()) {
+			t.Errorf("while nothing is archived: %+v", got)
+		}
+	})
+}

@@ -125,11 +125,17 @@ func (s *Service) Status() []Status {
 	all := []Status{}
 	for name, w := range s.workers {
 		one := w.board.get()
-		if a := s.archivings[name]; a != nil && !a.stopped {
-			one.Archive = a.get()
-		}
+		one.Archive = s.archiveOf(name)
 		all = append(all, one)
 	}
 	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return all
+}
+
+// archiveOf is nil if s does not archive the cluster's log. s.mu is held.
+func (s *Service) archiveOf(cluster string) *archive.Status {
+	if a := s.archivings[cluster]; a != nil && !a.stopped {
+		return a.get()
+	}
+	return nil
 }

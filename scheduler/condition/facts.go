@@ -57,7 +57,7 @@ type Drill struct {
 type Log struct {
 	Problem  string        // what it waits for; "" if nothing
 	Known    bool          // Lag is
-	Lag      time.Duration // the time of which not all is stored
+	Lag      time.Duration // the time of which not all is stored; while it is not known all since Facts.Since counts
 	Purges   bool          // Headroom is known
 	Headroom time.Duration // until etcd purges what is not stored
 	Spool    int64         // bytes that wait for the store

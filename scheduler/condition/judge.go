@@ -275,6 +275,10 @@ func (j *judgement) archive() {
 	if l == nil {
 		return
 	}
+	if lag := j.now.Sub(j.Since); !l.Known && !j.Since.IsZero() && lag > j.Limits.Lag {
+		j.add(LogLagging, wrong{unless(lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes are in etcd alone"},
+			"of nothing that was written is it known that it is stored%s", because(l.Problem))
+	}
 	if l.Known && l.Lag > j.Limits.Lag {
 		j.add(LogLagging, wrong{unless(l.Lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes of that time are in etcd alone"},
 			"what was written in the last %s is not all stored%s", span(l.Lag), because(l.Problem))

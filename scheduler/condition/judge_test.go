@@ -142,6 +142,12 @@ var faults = []fault{
 	})},
 	{condition.LogLagging, warning, "the last 6m0s", "until then", func(f *condition.Facts) { f.Log.Lag = 6 * time.Minute }},
 	{condition.LogLagging, critical, "the last 31m0s", "until then", func(f *condition.Facts) { f.Log.Lag = 31 * time.Minute }},
+	{condition.LogLagging, critical, "is it known that it is stored: the folder is read-only", "until then", func(f *condition.Facts) {
+		f.Log = &condition.Log{Problem: "the folder is read-only"}
+	}},
+	{condition.LogLagging, warning, "is it known that it is stored", "until then", func(f *condition.Facts) {
+		f.Log, f.Since = &condition.Log{}, now.Add(-6*time.Minute)
+	}},
 	{condition.PurgeHeadroomShort, critical, "in 59m0s", "--max-wals", func(f *condition.Facts) { f.Log.Headroom = 59 * time.Minute }},
 	{condition.SpoolFilling, warning, "900 MiB of 1.0 GiB", "room", func(f *condition.Facts) { f.Log.Spool = 900 << 20 }},
 	{condition.MembersDiverged, critical, "hashes differ", "the check's cure", line("HashKV equal", "hashes differ")},
@@ -217,7 +223,7 @@ func TestLimits(t *testing.T) {
 			f.Jobs.Drills = []condition.Drill{{Repository: "gone", Time: now, Verdict: repository.Failed}}
 		},
 		"log":         func(f *condition.Facts) { f.Log.Lag, f.Log.Headroom = 5*time.Minute, time.Hour },
-		"log unknown": func(f *condition.Facts) { f.Log = &condition.Log{} },
+		"log unknown": func(f *condition.Facts) { f.Log, f.Since = &condition.Log{}, now.Add(-5*time.Minute) },
 		"log at rest": both(func(r *condition.Repository) { r.Window.To = repository.Point{Revision: 4711, Time: now.Add(-day)} }),
 		"certificate": certificate(14),
 		"not run":     line("HashKV equal", ""),
