@@ -137,6 +137,15 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 	}
 }
 
+// cannotListen tells what was written wrong from an address that is in use, or not there yet: a service manager that starts dr
+// again helps with the second, and leaves the first.
+func cannotListen(err error) error {
+	if _, ok := errors.AsType[*os.SyscallError](err); ok {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	return usagef("--listen: %w", err)
+}
+
 // serveStatus answers at address until stop is called.
 func serveStatus(address string, handler http.Handler, report storage.Report) (stop func(), err error) {
 	if address == "" {
@@ -144,7 +153,7 @@ func serveStatus(address string, handler http.Handler, report storage.Report) (s
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, usagef("--listen: %w", err)
+		return nil, cannotListen(err)
 	}
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	ended := make(chan error, 1)

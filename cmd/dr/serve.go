@@ -205,7 +205,7 @@ func (s *serving) run(ctx context.Context, door server.Door) error {
 		}
 		stop, err := server.Listen(door, service, s.report)
 		if err != nil {
-			return usagef("--listen: %w", err)
+			return cannotListen(err)
 		}
 		defer stop()
 	}

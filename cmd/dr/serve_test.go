@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -140,5 +141,13 @@ func TestServeIsStopped(t *testing.T) {
 	}
 	if out := dr(t, nil, "serve", "--config", path, "--listen", "nowhere"); out.code != 2 {
 		t.Errorf("with a wrong address: exit code %d: %s", out.code, out.stderr)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if out := dr(t, nil, "serve", "--config", path, "--listen", taken.Addr().String()); out.code != 1 {
+		t.Errorf("with an address that is in use: exit code %d: %s", out.code, out.stderr)
 	}
 }
