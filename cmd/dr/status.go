@@ -137,10 +137,15 @@ func lookAll(ctx context.Context, lookups []lookup, all, live bool, now time.Tim
 
 func (l lookup) look(ctx context.Context, all, live bool, now time.Time) document.ClusterStatus {
 	d := document.ClusterStatus{Cluster: l.spec.Cluster, Suspended: l.spec.Suspend, Standings: []condition.Standing{}}
+	var last repository.Suspension
 	for _, p := range l.places {
-		standing, suspended := l.stand(ctx, p, all, now)
-		d.Standings, d.Suspended = append(d.Standings, standing), d.Suspended || suspended
+		standing, word := l.stand(ctx, p, all, now)
+		d.Standings = append(d.Standings, standing)
+		if word.Time.After(last.Time) {
+			last = word
+		}
 	}
+	d.Suspended = d.Suspended || last.Suspended
 	facts := l.facts(d.Standings, now)
 	facts.Agreed.Suspended = d.Suspended
 	if live {
@@ -150,7 +155,7 @@ func (l lookup) look(ctx context.Context, all, live bool, now time.Time) documen
 	return d
 }
 
-func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (s condition.Standing, suspended bool) {
+func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (condition.Standing, repository.Suspension) {
 	read := condition.Survey(!l.spec.Drill.Schedule.None(), now)
 	if all {
 		read.Newest = 0
@@ -161,11 +166,10 @@ func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (s 
 		survey, err = c.Survey(ctx, read)
 	}
 	if err != nil {
-		return condition.Standing{Repository: p.repository, Problem: err.Error()}, false
+		return condition.Standing{Repository: p.repository, Problem: err.Error()}, repository.Suspension{}
 	}
-	word, err := c.Suspension(ctx)
-	suspended = err == nil && word.Suspended // what cannot be believed counts for nothing
-	return condition.NewStanding(p.repository, survey, l.spec.Schedule.Next, now), suspended
+	word, _ := c.Suspension(ctx) // what cannot be believed counts for nothing
+	return condition.NewStanding(p.repository, survey, l.spec.Schedule.Next, now), word
 }
 
 // facts: where there is no configuration nothing is agreed.

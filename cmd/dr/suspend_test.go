@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
@@ -64,5 +69,29 @@ func TestSuspendSigned(t *testing.T) {
 	wantDone(t, dr(t, env, "suspend", "--trust", public, "--sign-key", file))
 	if said := wantDone(t, dr(t, env, "status", "--trust", public)); !strings.Contains(said, "suspended") {
 		t.Errorf("dr status said\n%s", said)
+	}
+}
+
+// Of several repositories the last word counts for dr status too, as it does for services: else no backup would seem late.
+func TestStatusSuspendedInOneRepository(t *testing.T) {
+	now := time.Now()
+	l := lookup{spec: scheduler.Spec{Cluster: "prod"}}
+	for i, suspended := range []bool{true, false} {
+		c, err := repository.Open(mem.New(), "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		word := repository.Suspension{Suspended: suspended, Time: now.Add(time.Duration(i) * time.Minute)}
+		if _, err := c.WriteSuspension(t.Context(), word); err != nil {
+			t.Fatal(err)
+		}
+		l.places = append(l.places, place{"", func(context.Context) (*repository.Cluster, error) { return c, nil }})
+	}
+	if d := l.look(t.Context(), false, false, now); d.Suspended {
+		t.Error("it was resumed, and is said to be suspended")
+	}
+	l.places = l.places[:1]
+	if d := l.look(t.Context(), false, false, now); !d.Suspended {
+		t.Error("it is suspended, and is not said to be")
 	}
 }
