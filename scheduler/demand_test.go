@@ -341,6 +341,25 @@ func TestSuspensionThatIsDamaged(t *testing.T) {
 	})
 }
 
+// What waits for its turn when the configuration suspends it is not begun.
+func TestSuspendWhileItIsQueued(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 10 * time.Minute
+		c := configOf(specOf(t, "first", "@daily", "main"), specOf(t, "second", "@daily", "main"))
+		c.Concurrency = 1
+		s := w.start("a", c)
+		w.pass(time.Minute)
+		for i := range c.Specs {
+			c.Specs[i].Suspend, c.Specs[i].Digest = true, "suspended"
+		}
+		s.changes <- c
+		w.pass(time.Hour)
+		if len(w.taken) != 1 {
+			t.Errorf("taken %v", w.taken)
+		}
+	})
+}
+
 // What runs when it is suspended goes on to its end.
 func TestSuspendWhileItRuns(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -87,7 +87,8 @@ func (w *worker) rest() time.Time {
 	return time.Time{}
 }
 
-// queue waits for its turn among all clusters. After what somebody asked for, what is due by itself stands as before.
+// queue waits for its turn among all clusters. What it is told meanwhile goes first. After what somebody asked for, what is due
+// by itself stands as before.
 func (w *worker) queue(ctx context.Context, t task) time.Time {
 	before := w.board.get()
 	if !t.asked.IsZero() {
@@ -98,6 +99,9 @@ func (w *worker) queue(ctx context.Context, t task) time.Time {
 		return time.Time{}
 	}
 	defer w.limit.Release(1)
+	if len(w.orders) > 0 {
+		return time.Now()
+	}
 	w.asks.begin(t.job)
 	defer w.asks.end(t.job)
 	return w.attempt(ctx, t)
