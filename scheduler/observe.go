@@ -71,7 +71,7 @@ func (o *observer) ordered() Spec {
 // run looks again and again until ctx ends. If that is because nobody looks after the cluster any more, service goes on.
 func (o *observer) run(ctx, service context.Context) {
 	o.since = time.Now()
-	wait := part(min(o.ordered().Observe, time.Minute), o.ordered().Cluster) // those that began together do not look together
+	wait := time.Second + part(min(o.ordered().Observe, time.Minute), o.ordered().Cluster) // those that began together do not look together
 	for rest(ctx, o.nudges, wait) == nil {
 		spec := o.ordered()
 		if spec.Observe == 0 {

@@ -298,3 +298,22 @@ func TestServiceObservesItsLog(t *testing.T) {
 		}
 	})
 }
+
+// A cluster for which nothing happens is looked at as well, whatever its name: the heartbeat waits for each.
+func TestServiceObservesWhatIsSuspended(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var specs []scheduler.Spec
+		for i := range 200 {
+			spec := observed(t, fmt.Sprintf("c%02d", i), "@daily", "main")
+			spec.Suspend = true
+			specs = append(specs, spec)
+		}
+		s := w.start("a", configOf(specs...))
+		w.pass(5 * time.Minute)
+		for _, one := range s.Status() {
+			if len(one.Standings) != 1 {
+				t.Errorf("%s was not looked at", one.Cluster)
+			}
+		}
+	})
+}
