@@ -110,6 +110,9 @@ func (a *archiving) run(ctx context.Context) {
 }
 
 func (a *archiving) try(ctx context.Context) error {
+	if _, err := a.service.bucket(ctx, a.spec.Repositories[0]); err != nil {
+		return fmt.Errorf("repository %s: %w", a.spec.Repositories[0].Name, err)
+	}
 	stores, err := a.service.open(ctx, a.spec)
 	if err != nil {
 		return err
@@ -118,7 +121,7 @@ func (a *archiving) try(ctx context.Context) error {
 		Source: segment.Watch, Etcd: a.spec.Etcd, To: a.spec.Backup.To,
 		Flush: a.spec.Archive.Flush, SegmentSize: SegmentSize, Lease: a.lease, HashEvery: hashEvery,
 		Spool: a.spec.Archive.Spool, SpoolMax: a.spec.Archive.SpoolMax, Host: a.service.Host,
-		Snapshot: func(ctx context.Context, why string) error { return a.snapshot(ctx, stores, why) },
+		Snapshot: a.snapshot,
 	}
 	if a.spec.Backup.NoHash {
 		c.HashEvery = 0
@@ -129,7 +132,11 @@ func (a *archiving) try(ctx context.Context) error {
 
 // snapshot takes the backup that the log needs, when it is this service's turn. One that has come meanwhile and holds all
 // that was written until now is as good: when a service begins, the schedule wants one at the same moment.
-func (a *archiving) snapshot(ctx context.Context, stores []backup.Store, why string) error {
+func (a *archiving) snapshot(ctx context.Context, why string) error {
+	stores, err := a.service.open(ctx, a.spec)
+	if err != nil {
+		return err
+	}
 	need, err := a.service.Revision(ctx, a.spec)
 	if err != nil {
 		return err

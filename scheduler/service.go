@@ -148,12 +148,13 @@ func (s *Service) pass(cluster string, e storage.Event) {
 	}
 }
 
-// open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections.
+// open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections. One that cannot be
+// opened is one that is away: whether it is needed is for the caller to say.
 func (s *Service) open(ctx context.Context, spec Spec) (stores []backup.Store, err error) {
 	for _, r := range spec.Repositories {
 		bucket, err := s.bucket(ctx, r)
 		if err != nil {
-			return nil, fmt.Errorf("repository %s: %w", r.Name, err)
+			bucket = away{fmt.Errorf("it cannot be opened: %v", err)} // whatever matches err, nothing in it is absent
 		}
 		c, err := repository.OpenWith(bucket, spec.Cluster, r.Policy)
 		if err != nil {

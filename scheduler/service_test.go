@@ -657,6 +657,37 @@ func TestServiceAnyRepository(t *testing.T) {
 	})
 }
 
+// One that cannot even be opened, such as a mount that is not there, is one that is away.
+func TestServiceAnyRepositoryOpens(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "@daily", "main", "offsite")
+		unmounted := func(s *scheduler.Service) {
+			s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+				if r.Name == "main" {
+					return nil, errTest
+				}
+				return w.open(ctx, r)
+			}
+		}
+		all := w.start("a", configOf(spec), unmounted)
+		w.pass(time.Minute)
+		if got := all.status(t, "prod"); len(w.taken) != 0 || !strings.Contains(got.Problem, errTest.Error()) {
+			t.Errorf("where all are needed: status %+v, taken %v", got, w.taken)
+		}
+		all.end()
+		spec.Backup.Require = backup.Any
+		any := w.start("b", configOf(spec), unmounted, func(s *scheduler.Service) {
+			s.Backup = func(ctx context.Context, spec scheduler.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
+				return w.backup(ctx, "b", spec, to[1:])
+			}
+		})
+		w.pass(time.Minute)
+		if got := any.status(t, "prod"); len(w.taken) != 1 || got.State != scheduler.Idle {
+			t.Errorf("where any will do: status %+v, taken %v", got, w.taken)
+		}
+	})
+}
+
 // A backup from the future, of a clock that was wrong or of a forger, keeps nothing from being taken.
 func TestServicePassesOverTheFuture(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -3,8 +3,11 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"io"
+	"iter"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -34,3 +37,22 @@ func (s *Service) Store(ctx context.Context, cluster, name string) (Repository, 
 	}
 	return Repository{}, backup.Store{}, fmt.Errorf("repository %q of cluster %s is %w", name, cluster, ErrUnknown)
 }
+
+// away is a bucket that could not be opened.
+type away struct{ why error }
+
+func (a away) Put(context.Context, string, io.Reader, storage.PutOptions) (storage.Object, error) {
+	return storage.Object{}, a.why
+}
+
+func (a away) Open(context.Context, string, storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	return nil, storage.Object{}, a.why
+}
+
+func (a away) Stat(context.Context, string) (storage.Object, error) { return storage.Object{}, a.why }
+
+func (a away) List(context.Context, storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) { yield(storage.Object{}, a.why) }
+}
+
+func (a away) Delete(context.Context, string, storage.DeleteOptions) error { return a.why }
