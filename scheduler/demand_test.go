@@ -66,6 +66,22 @@ func TestTriggerBackup(t *testing.T) {
 	})
 }
 
+// Another service's clock may be ahead: what it took before anybody asked is not what was asked for.
+func TestTriggerBesideAClockThatIsAhead(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.ahead, w.drills.ahead = 9*time.Minute, 9*time.Minute
+		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@daily")))
+		w.pass(time.Minute)
+		s.trigger(t, "prod", scheduler.JobBackup, "before the upgrade")
+		s.trigger(t, "prod", scheduler.JobDrill, "before the upgrade")
+		w.pass(time.Minute)
+		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "before the upgrade", "")
+		if len(w.taken) != 2 || len(w.drills.ran) != 2 {
+			t.Errorf("taken %v, drilled %v", w.taken, w.drills.ran)
+		}
+	})
+}
+
 // One that waits for its turn has been asked for, whoever asks again; what is due by itself joins it, and it that.
 func TestTriggerJoins(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

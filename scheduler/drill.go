@@ -156,7 +156,7 @@ func (d *driller) store(ctx context.Context) (backup.Store, error) {
 func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) error {
 	since := d.last
 	if !t.asked.IsZero() {
-		since = t.asked
+		since = later(since, t.asked) // one that was known before may be by a clock that is ahead
 	}
 	newest, err := d.look(ctx, in)
 	if err != nil {
