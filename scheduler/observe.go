@@ -134,17 +134,22 @@ func inTurn(ctx context.Context, turns *semaphore.Weighted, long time.Duration, 
 	return ctx.Err()
 }
 
-// read looks at all repositories. One that does not tell stands as it did before.
+// read looks at all repositories at once: one that hangs takes no time from the others. One that does not tell stands as it did
+// before.
 func (o *observer) read(ctx context.Context, spec Spec) {
-	var standings []Standing
-	for _, r := range spec.Repositories {
-		standing, err := o.service.stand(ctx, spec, r)
-		if err != nil {
-			standing = o.before(r.Name)
-			standing.Problem = err.Error()
-		}
-		standings = append(standings, standing)
+	standings := make([]Standing, len(spec.Repositories))
+	var reading sync.WaitGroup
+	for i, r := range spec.Repositories {
+		reading.Go(func() {
+			standing, err := o.service.stand(ctx, spec, r)
+			if err != nil {
+				standing = o.before(r.Name)
+				standing.Problem = err.Error()
+			}
+			standings[i] = standing
+		})
 	}
+	reading.Wait()
 	o.standings = standings
 }
 

@@ -317,3 +317,18 @@ func TestServiceObservesWhatIsSuspended(t *testing.T) {
 		}
 	})
 }
+
+// A store that hangs takes the time of no other: what is there in time is said to be.
+func TestServiceObservesBesideAStoreThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", configOf(observed(t, "prod", "@daily", "main", "offsite")))
+		w.pass(5 * time.Minute)
+		w.stores["main"].On(storage.VerbList).Always().Delay(time.Hour).Fail(errTest)
+		w.pass(30 * time.Minute)
+		got := s.status(t, "prod")
+		if !slices.Equal(names(got.Conditions), []condition.Name{condition.RepositoryAway}) || got.Conditions[0].Repository != "main" ||
+			got.Conditions[0].Severity != condition.Warning {
+			t.Errorf("%+v", got.Conditions)
+		}
+	})
+}
