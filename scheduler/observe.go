@@ -75,6 +75,7 @@ func (o *observer) run(ctx, service context.Context) {
 	for rest(ctx, o.nudges, wait) == nil {
 		spec := o.ordered()
 		if spec.Observe == 0 {
+			o.letGo()
 			wait = 0
 			continue
 		}
@@ -89,6 +90,13 @@ func (o *observer) run(ctx, service context.Context) {
 	if service.Err() == nil {
 		o.tell(o.record.Close(time.Now()))
 	}
+}
+
+// letGo forgets all that was seen: what nobody looks at any more is not known to be still so.
+func (o *observer) letGo() {
+	o.tell(o.record.Close(time.Now()))
+	o.standings, o.lines = nil, nil
+	o.board.set(func(s *Status) { s.Standings, s.Conditions = []Standing{}, []condition.Condition{} })
 }
 
 // rest waits for a nudge, or that long if it is above zero.

@@ -332,3 +332,23 @@ func TestServiceObservesBesideAStoreThatHangs(t *testing.T) {
 		}
 	})
 }
+
+// What is looked at no more is not said to be wrong for ever.
+func TestServiceObservesNoMore(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		told := &watch{}
+		w.broken = func(scheduler.Spec) error { return errTest }
+		spec := observed(t, "prod", "@daily", "main")
+		s := w.start("a", configOf(spec), func(s *scheduler.Service) { s.Tell = told.tell })
+		w.pass(30 * time.Minute)
+		spec.Observe, spec.Digest = 0, "another"
+		s.changes <- configOf(spec)
+		w.pass(time.Minute)
+		if got := s.status(t, "prod"); len(got.Conditions)+len(got.Standings) != 0 {
+			t.Errorf("%+v", got)
+		}
+		if got := told.take(); !slices.Contains(got, "begins NoBackup main") || !slices.Contains(got, "ends NoBackup main") {
+			t.Errorf("told %q", got)
+		}
+	})
+}
