@@ -245,7 +245,7 @@ func (d *driller) retry() time.Time {
 	d.tries++
 	d.notBefore = now.Add(backoff(d.tries, lastDrillWait, d.spec.Cluster))
 	if slot := d.spec.Drill.Schedule.Next(now); !slot.IsZero() && !slot.After(d.notBefore) {
-		d.notBefore, d.tries = slot, 0
+		d.notBefore, d.tries = now.Add(slot.Sub(now)), 0 // as in worker.failed
 	}
 	d.next(d.notBefore)
 	return d.notBefore

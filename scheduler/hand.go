@@ -110,7 +110,7 @@ func (h *hand) until(theirs repository.Lease) time.Time {
 	now := time.Now()
 	again := now.Add(h.lease / 3)
 	if theirs.Until.After(now) && theirs.Until.Before(again) {
-		return theirs.Until
+		return now.Add(theirs.Until.Sub(now)) // as in worker.failed
 	}
 	return again
 }

@@ -318,7 +318,7 @@ func (w *worker) failed(ctx context.Context, t task, err error) time.Time {
 	w.tries++
 	again := now.Add(backoff(w.tries, lastBackupWait, w.spec.Cluster))
 	if slot := w.spec.Schedule.Next(now); !slot.IsZero() && !slot.After(again) {
-		again, w.tries = slot, 0
+		again, w.tries = now.Add(slot.Sub(now)), 0 // by now's monotonic clock: the one on the wall may be set back
 	}
 	w.notBefore = again
 	w.board.set(func(s *Status) {
