@@ -210,13 +210,13 @@ func one(yes bool) float64 {
 	return 0
 }
 
-// rpo is what this service's own archiving says or, where it does not archive, what the repositories hold: the newest moment
-// that the log or a good backup reaches.
+// rpo is since the newest moment that is known to be in a repository: that which this service's own archiving confirms, the end
+// of the newest window, or the newest good backup. An agent that has confirmed nothing yet hides none of the others.
 func rpo(s scheduler.Status, now time.Time) (time.Duration, bool) {
-	if s.Archive != nil && s.Archive.State != archive.Standby {
-		return s.Archive.RPO(now)
-	}
 	var newest time.Time
+	if s.Archive != nil && s.Archive.State != archive.Standby {
+		newest = s.Archive.ConfirmedAt
+	}
 	for _, standing := range s.Standings {
 		if w := standing.Window; w != nil && w.To.Time.After(newest) {
 			newest = w.To.Time

@@ -154,18 +154,21 @@ func TestServiceRPO(t *testing.T) {
 	window := func(ago time.Duration) *repository.Window {
 		return &repository.Window{To: repository.Point{Time: now.Add(-ago)}}
 	}
-	standby, unknown := agentStatus(), agentStatus()
+	working, standby, unknown := agentStatus(), agentStatus(), agentStatus()
 	standby.State, unknown.ConfirmedAt = archive.Standby, time.Time{}
 	for name, test := range map[string]struct {
 		status scheduler.Status
 		want   time.Duration // below 0: there is none
 	}{
-		"a backup":   {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}, {Good: good(3 * time.Hour)}}}, 2 * time.Hour},
-		"a log":      {scheduler.Status{Standings: []scheduler.Standing{{Good: good(4 * time.Hour), Window: window(time.Hour)}}}, time.Hour},
-		"an old log": {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(9 * time.Hour)}}}, 2 * time.Hour},
-		"standby":    {scheduler.Status{Archive: &standby, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
-		"unknown":    {scheduler.Status{Archive: &unknown, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, -1},
-		"nothing":    {scheduler.Status{}, -1},
+		"a backup":    {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}, {Good: good(3 * time.Hour)}}}, 2 * time.Hour},
+		"a log":       {scheduler.Status{Standings: []scheduler.Standing{{Good: good(4 * time.Hour), Window: window(time.Hour)}}}, time.Hour},
+		"an old log":  {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(9 * time.Hour)}}}, 2 * time.Hour},
+		"standby":     {scheduler.Status{Archive: &standby, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
+		"archived":    {scheduler.Status{Archive: &working, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, time.Hour},
+		"outrun":      {scheduler.Status{Archive: &working, Standings: []scheduler.Standing{{Good: good(time.Minute)}}}, time.Minute},
+		"unknown":     {scheduler.Status{Archive: &unknown, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
+		"nothing yet": {scheduler.Status{Archive: &unknown}, -1},
+		"nothing":     {scheduler.Status{}, -1},
 	} {
 		test.status.Cluster = "prod"
 		values, _ := scrape(t, document.ServeStatus{Clusters: []scheduler.Status{test.status}})
