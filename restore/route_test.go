@@ -304,3 +304,31 @@ func TestEveryPointOfAWindowCanBePlanned(t *testing.T) {
 		}
 	})
 }
+
+// A cluster at rest writes no log. A backup that came since, and found no more than the log has, says that nothing is missing.
+func TestLogOfAClusterAtRest(t *testing.T) {
+	h := &history{id: lineageNumber(0), source: segment.Watch, first: 100, states: []state{{100, started}, {101, started.Add(step)}}}
+	p := &past{histories: []*history{h}}
+	s := p.segment(h, 1, 101, 101)
+	s.Marks = []segment.Mark{{Position: 101, Revision: 101, Interval: segment.Interval{NotBefore: h.states[1].since, NotAfter: h.states[1].since}}}
+	taken := func(revision int64, at time.Time) repository.Backup {
+		return changed(fixedBackup(), func(b *repository.Backup) {
+			b.ID, b.Started, b.Finished = repository.NewID(at, revision), at, at.Add(time.Second)
+			b.Revision, b.RevisionMax, b.Alarms, b.NoQuorum, b.Diverged = revision, revision, nil, false, ""
+		})
+	}
+	late := taken(101, s.Written.Add(5*time.Minute))
+	late.Plain.Size <<= 10 // it costs more than to replay
+	catalog := catalogOf(late, taken(100, started.Add(time.Minute)))
+	catalog.Lineages = []repository.Lineage{{ID: h.id, Segments: []repository.Segment{s}}}
+	plan, err := restore.NewPlan(catalog, restore.Target{}, restore.Layout{Token: "t"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := plan.Reach; plan.Log == nil || !r.NotBefore.Equal(late.Started) || !r.NotAfter.Equal(late.Started) {
+		t.Errorf("what was written by %s is there, and the plan says %+v, %q", late.Started, r, plan.Notes)
+	}
+	if hasNote(plan, "newest known point") {
+		t.Errorf("nothing is left out, and the plan says %q", plan.Notes)
+	}
+}

@@ -262,6 +262,14 @@ func (s stretch) toEnd() route {
 			r.reach.NotAfter = mark.NotAfter
 		}
 	}
+	for _, b := range s.bases { // a cluster at rest writes no log: a backup that found no more than is in it says until when
+		if s.ends(b) <= s.Last() && b.Started.After(r.reach.NotBefore) {
+			r.reach.NotBefore = b.Started
+		}
+	}
+	if r.reach.NotBefore.After(r.reach.NotAfter) {
+		r.reach.NotAfter = r.reach.NotBefore
+	}
 	return r
 }
 
