@@ -19,9 +19,10 @@ const (
 	maxBody     = 64 << 10 // bytes
 	perSecond   = 20       // requests of one client
 	burst       = 100      // of one that was quiet
-	maxAtOnce   = 64       // requests of all, but for probes
+	maxAtOnce   = 64       // requests of all who are let in, but for probes and the page
 	manyClients = 4096     // that are remembered
 	storeWait   = time.Minute
+	pageWait    = 15 * time.Second // for one of the page's files to be taken
 )
 
 // guard lets through to inner what may pass: see Access.
@@ -63,13 +64,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, fail(http.StatusTooManyRequests, "more than %d requests a second", perSecond))
 		return
 	}
-	if !g.places.TryAcquire(1) {
-		header.Set("Retry-After", "1")
-		refuse(w, fail(http.StatusServiceUnavailable, "%d requests are being answered", maxAtOnce))
-		return
-	}
-	defer g.places.Release(1)
 	if isPage(r.URL.Path) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageWait)) // tests' writers have none
 		g.inner.ServeHTTP(w, r)
 		return
 	}
@@ -81,6 +77,13 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
+	// Only now: who is not let in, and reads the page slowly or not at all, must keep no place from those who are.
+	if !g.places.TryAcquire(1) {
+		header.Set("Retry-After", "1")
+		refuse(w, fail(http.StatusServiceUnavailable, "%d requests are being answered", maxAtOnce))
+		return
+	}
+	defer g.places.Release(1)
 	ctx, cancel := context.WithTimeout(r.Context(), storeWait)
 	defer cancel()
 	header.Set(roleHeader, who.role.String())

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -289,6 +290,27 @@ func TestTooManyAtOnce(t *testing.T) {
 		if code, _, _ := status(h, request("GET", "/api/v1/jobs", "")); code != 200 {
 			t.Errorf("then: %d", code)
 		}
+	})
+}
+
+// The page comes without a login. Who asks for it and reads nothing takes no place from those who are let in.
+func TestSlowReadersOfThePage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		s := anyService()
+		s.Page = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold })
+		access, _, _ := accessBy(t, tokens())
+		h := server.Serve(s, access)
+		var readers sync.WaitGroup
+		for range 64 {
+			readers.Go(func() { status(h, request("GET", "/assets/page.css", "")) })
+		}
+		synctest.Wait()
+		if code, _, body := status(h, with(request("GET", "/api/v1/jobs", ""), "Authorization", "Bearer see")); code != 200 {
+			t.Errorf("%d: %s", code, body)
+		}
+		close(hold)
+		readers.Wait()
 	})
 }
 
