@@ -47,12 +47,13 @@ var (
 		[]string{"cluster"}, nil)
 	workingNow = prometheus.NewDesc("etcd_dr_archive_working",
 		"1 if this agent archives, 0 if it stands by or waits.", []string{"cluster"}, nil)
+	headroomSeconds = prometheus.NewDesc("etcd_dr_archive_purge_headroom_seconds",
+		"Seconds until etcd purges a file of its log that is not stored in full, were this agent gone. Absent if it purges none, and with source watch.",
+		[]string{"cluster"}, nil)
 	archiveMetrics = []archiveMetric{
 		gauge("durable_position", "Last position (raft index) that is stored.", func(s archive.Status) float64 { return float64(s.Durable) }),
 		gauge("pending_requests", "Requests that are read and not stored yet.", func(s archive.Status) float64 { return float64(s.PendingRequests) }),
 		gauge("pending_bytes", "Their bytes.", func(s archive.Status) float64 { return float64(s.PendingBytes) }),
-		gauge("purge_headroom_seconds", "Seconds until etcd purges a file of its log that is not stored in full, were this agent gone.",
-			func(s archive.Status) float64 { return s.Headroom.Seconds }),
 		gauge("unlinked_bytes", "Bytes of purged files that live only because this agent has them open.",
 			func(s archive.Status) float64 { return float64(s.Headroom.UnlinkedBytes) }),
 		gauge("spool_bytes", "Bytes of segments that wait in the spool.", func(s archive.Status) float64 { return float64(s.Spool.Bytes) }),
@@ -88,6 +89,7 @@ func (c archiveCollector) Collect(to chan<- prometheus.Metric) {
 func describeArchive(to chan<- *prometheus.Desc) {
 	to <- rpoSeconds
 	to <- workingNow
+	to <- headroomSeconds
 	for _, m := range archiveMetrics {
 		to <- m.desc
 	}
@@ -98,6 +100,9 @@ func collectArchive(s archive.Status, now time.Time, to chan<- prometheus.Metric
 	to <- prometheus.MustNewConstMetric(workingNow, prometheus.GaugeValue, one(s.State == archive.Working), s.Cluster)
 	if lost, ok := s.RPO(now); ok && s.State != archive.Standby {
 		to <- prometheus.MustNewConstMetric(rpoSeconds, prometheus.GaugeValue, lost.Seconds(), s.Cluster)
+	}
+	if s.Headroom.Purges {
+		to <- prometheus.MustNewConstMetric(headroomSeconds, prometheus.GaugeValue, s.Headroom.Seconds, s.Cluster)
 	}
 	for _, m := range archiveMetrics {
 		to <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s), s.Cluster)

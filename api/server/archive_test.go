@@ -130,6 +130,15 @@ func TestMetricsWithoutAnRPO(t *testing.T) {
 	}
 }
 
+// 0 would say that etcd purges now what is not stored.
+func TestMetricsWithoutHeadroom(t *testing.T) {
+	watch := agentStatus()
+	watch.Headroom = archive.Headroom{}
+	if got := metrics(t, watch)["etcd_dr_archive_purge_headroom_seconds"]; got != nil {
+		t.Errorf("nothing is purged, and the headroom is %v", got)
+	}
+}
+
 func TestHealth(t *testing.T) {
 	for state, want := range map[archive.State]int{
 		archive.Starting: http.StatusOK, archive.Working: http.StatusOK, archive.Standby: http.StatusOK, archive.Waiting: http.StatusServiceUnavailable,
