@@ -130,7 +130,7 @@ func (j *judgement) backups(r Repository) {
 		j.add(NoBackup, wrong{beside, r.Repository, j.command("backup", r) + ", with the cluster's endpoints and recipients"},
 			"%s", cmp.Or(r.Doubt, "there is no backup"))
 	case r.Good != nil && late > 0:
-		j.add(BackupLate, wrong{beside, r.Repository, "see on its host that dr serve runs, and what it says: " + j.command("backup", r) + " takes one now"},
+		j.add(BackupLate, wrong{beside, r.Repository, fmt.Sprintf("see on its host that dr serve runs, and what it says; dr trigger --cluster %s takes one now", j.Cluster)},
 			"the last good backup is of %s, and the next was due %s ago%s", clock(r.Good.Started), span(late), because(r.Doubt))
 	}
 	if r.Damaged > 0 {

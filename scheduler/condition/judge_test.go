@@ -106,7 +106,7 @@ var faults = []fault{
 	{condition.NoBackup, warning, "there is no backup", "dr backup --repo 's3://main' --cluster prod", main(gone)},
 	{condition.NoBackup, critical, "there is no backup", "dr backup", both(gone)},
 	{condition.BackupLate, warning, "due 2h0m ago", "dr serve", main(late)},
-	{condition.BackupLate, critical, "due 2h0m ago", "dr serve", both(late)},
+	{condition.BackupLate, critical, "due 2h0m ago", "dr trigger --cluster prod takes", both(late)},
 	{condition.BackupFailing, warning, "3 tries have failed: connection refused", "dr check", func(f *condition.Facts) {
 		f.Jobs.Failures, f.Jobs.Problem = 3, "connection refused"
 	}},
