@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -34,7 +35,7 @@ func TestPage(t *testing.T) {
 	chromium := browser.Start(t)
 	for name, test := range map[string]func(*testing.T, context.Context){
 		"clicks": pageClicks, "keyboard": pageKeyboard, "typed": pageTyped, "text stays text": pageText, "orders": pageOrders,
-		"token": pageToken, "away": pageAway, "reads alone": pageReader,
+		"token": pageToken, "away": pageAway, "reads alone": pageReader, "the newest by key": pageEnd, "a new backup": pageNewBackup,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,6 +184,48 @@ func pageKeyboard(t *testing.T, chromium context.Context) {
 	press("-")
 	press(kb.ArrowLeft)
 	tab.Until(fmt.Sprintf(`Number(document.activeElement.getAttribute("aria-valuenow")) < %s`, before))
+}
+
+// instead answers for f with what is given for a path of prod's, and nil is f's own answer.
+func instead(f http.Handler, path string, answer func() any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/clusters/prod/"+path) {
+			if a := answer(); a != nil {
+				_ = json.NewEncoder(w).Encode(a)
+				return
+			}
+		}
+		f.ServeHTTP(w, r)
+	})
+}
+
+// Without a log the newest point is a backup. A time of whole seconds would lie before it, and mean the one before.
+func pageEnd(t *testing.T, chromium context.Context) {
+	f := newFakeService()
+	h := instead(f, "windows", func() any { return document.Recovery{Windows: []document.Window{}, Gaps: []document.Gap{}} })
+	tab := visit(t, chromium, h, "#/clusters/prod", browser.Look{})
+	tab.Until(`document.getElementById("command") && document.querySelector(".timeline .stored, .timeline .booted")`)
+	browser.Value[bool](tab, `Boolean(document.querySelector(".timeline svg").focus() ?? true)`)
+	tab.Do(chromedp.KeyEvent(kb.End))
+	tab.Until(`/time=|backup=/.test(location.hash)`)
+	if at := browser.Value[string](tab, `location.hash`); !strings.Contains(at, "backup="+string(f.backups().Backups[0].ID)) {
+		t.Errorf("the newest point is a backup, and the address is %s", at)
+	}
+}
+
+// The service may answer with what it has read before: the page asks again when that has become old.
+func pageNewBackup(t *testing.T, chromium context.Context) {
+	f := newFakeService()
+	var asked atomic.Int32
+	h := instead(f, "backups", func() any {
+		if asked.Add(1) > 1 {
+			return nil
+		}
+		return document.NewList()
+	})
+	tab := visit(t, chromium, h, "#/clusters/prod", browser.Look{})
+	tab.Until(`document.querySelector("#backups summary")?.textContent === "All 0 backups as a list"`)
+	tab.Until(`document.querySelector("#backups summary").textContent !== "All 0 backups as a list"`)
 }
 
 func pageTyped(t *testing.T, chromium context.Context) {

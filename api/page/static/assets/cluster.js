@@ -8,6 +8,8 @@ import { orders } from "./orders.js";
 import { icon } from "./shapes.js";
 import { age, badge, count, known, moment, newest, notice, safe, size, small, span, standing, work } from "./words.js";
 
+const kept = 10000; // milliseconds for which the service answers with what it read before
+
 export function clusterView(main, name, target) {
 	const part = () => el("div");
 	const head = part(), facts = part(), wrong = part(), chooser = part(), silent = part(), pruning = part(), jobs = part();
@@ -24,6 +26,7 @@ export function clusterView(main, name, target) {
 
 	let repository = target.get("repository") ?? "";
 	let seen = ""; // what the repository's content was last read for
+	let changed = 0, sure = false; // when that was first seen, and whether it was read after that by the service too
 	picker.go(repository, target);
 
 	async function refresh() {
@@ -44,12 +47,15 @@ export function clusterView(main, name, target) {
 	async function refreshContent(cluster) {
 		const standing = cluster.standings.find((s) => s.repository === repository);
 		const now = JSON.stringify([repository, cluster.last?.id, standing?.at, standing?.backups, standing?.drill?.time, standing?.verified]);
-		if (seen === now) return;
+		if (seen === now && sure) return;
+		if (seen !== now) changed = performance.now();
+		const asked = performance.now();
 		const of = (what) => get(clusterPath(name, what), { repository });
 		let problem = "";
 		try {
 			const [backups, windows, drills, retention] = await Promise.all(["backups", "windows", "drills", "retention"].map(of));
 			seen = now;
+			sure = asked - changed > kept;
 			picker.show(repository, backups, windows, drills.drills);
 			update(pruning, retention, pruningOf);
 		} catch (error) {

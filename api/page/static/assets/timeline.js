@@ -114,11 +114,12 @@ export function timeline(picked) {
 		const little = Math.max(1000, (to - from) / (event.shiftKey ? 20 : 200));
 		const before = () => backups.findLast((b) => b.at < here), after = () => backups.find((b) => b.at > here);
 		const toBackup = (b) => b && pick(b.at, b);
+		const lastWindow = () => Math.max(...windows.map((w) => w.to)); // a backup is picked as itself: its second is before it
 		const meaning = {
 			ArrowLeft: () => pick(second(here - little)), ArrowDown: () => pick(second(here - little)),
 			ArrowRight: () => pick(second(here + little)), ArrowUp: () => pick(second(here + little)),
 			PageUp: () => toBackup(before()), PageDown: () => toBackup(after()),
-			Home: () => toBackup(backups[0]), End: () => pick(Math.max(backups.at(-1)?.at ?? 0, ...windows.map((w) => w.to))),
+			Home: () => toBackup(backups[0]), End: () => (lastWindow() > (backups.at(-1)?.at ?? 0) ? pick(lastWindow()) : toBackup(backups.at(-1))),
 			"+": () => zoom((to - from) / 2.08, here), "=": () => zoom((to - from) / 2.08, here), "-": () => zoom((to - from) * 1.92, here),
 		}[event.key];
 		if (meaning) {
