@@ -79,7 +79,7 @@ export function standing(cluster) {
 	let rank = 4;
 	if (has("critical")) rank = 0;
 	else if (has("warning") || cluster.state === "failing") rank = 1;
-	else if (cluster.state === "starting") rank = 2;
+	else if (cluster.state === "starting" || !cluster.standings.length) rank = 2; // nothing wrong is known, for nobody has looked
 	else if (cluster.state === "suspended" || cluster.suspension) rank = 3;
 	return { rank, ...stands[rank] };
 }
