@@ -106,7 +106,7 @@ func TestPlanIsRead(t *testing.T) {
 				t.Errorf("%s: revision %d, %+v", query, revision, way.Lost)
 			}
 		}
-		if p := read[document.Problem](s, prod+"/plan?revision=99", http.StatusNotFound); !strings.Contains(p.Cure, "the nearest that can be restored is ") {
+		if p := read[document.Problem](s, prod+"/plan?revision=99", http.StatusNotFound); !strings.Contains(p.Cure, "the nearest that can be restored is ") || strings.Contains(p.Message, "nearest") {
 			t.Errorf("out of reach: %+v", p)
 		}
 		for _, query := range []string{

@@ -93,6 +93,7 @@ func refuse(w http.ResponseWriter, err error) {
 	case errors.As(err, &unreachable):
 		status = http.StatusNotFound
 		if unreachable.Nearest != "" {
+			problem.Message = "what was asked for cannot be reached: " + unreachable.Why
 			problem.Cure = "the nearest that can be restored is " + unreachable.Nearest
 		}
 	case errors.Is(err, scheduler.ErrUnknown), errors.Is(err, repository.ErrNotFound):

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -36,6 +37,7 @@ func TestPage(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, context.Context){
 		"clicks": pageClicks, "keyboard": pageKeyboard, "typed": pageTyped, "text stays text": pageText, "orders": pageOrders,
 		"token": pageToken, "away": pageAway, "reads alone": pageReader, "the newest by key": pageEnd, "a new backup": pageNewBackup,
+		"not looked at": pageNotLooked, "the nearest": pageNearest,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -226,6 +228,42 @@ func pageNewBackup(t *testing.T, chromium context.Context) {
 	tab := visit(t, chromium, h, "#/clusters/prod", browser.Look{})
 	tab.Until(`document.querySelector("#backups summary")?.textContent === "All 0 backups as a list"`)
 	tab.Until(`document.querySelector("#backups summary").textContent !== "All 0 backups as a list"`)
+}
+
+// Before the repositories were judged nothing is known to be wrong, and nothing to be right.
+func pageNotLooked(t *testing.T, chromium context.Context) {
+	f := newFakeService()
+	one := f.well("prod", time.Hour)
+	one.Standings = []scheduler.Standing{}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/clusters") {
+			_ = json.NewEncoder(w).Encode(document.ServeStatus{Clusters: []scheduler.Status{one}})
+			return
+		}
+		f.ServeHTTP(w, r)
+	})
+	tab := visit(t, chromium, h, "", browser.Look{})
+	tab.Until(`document.querySelectorAll("table.fleet tbody tr").length === 1`)
+	if said := browser.Value[string](tab, `document.querySelector(".verdict").innerText`); said != "Still looking at 1 of 1 cluster." {
+		t.Errorf("nobody has looked, and the page says %q", said)
+	}
+}
+
+// Whoever picks a moment that cannot be reached is led to one that can.
+func pageNearest(t *testing.T, chromium context.Context) {
+	f := newFakeService()
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/plan") && r.URL.Query().Get("best") != "true" {
+			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(document.Problem{Message: "it cannot be reached", Cure: "the nearest is another"})
+			return
+		}
+		f.ServeHTTP(w, r)
+	})
+	tab := visit(t, chromium, h, "#/clusters/prod?revision=4711", browser.Look{})
+	tab.Until(`document.getElementById("nearest")`)
+	tab.Do(chromedp.Click(chromedp.ID("nearest")))
+	tab.Until(commandShown + `?.includes("--to-revision 4711")`)
 }
 
 func pageTyped(t *testing.T, chromium context.Context) {

@@ -38,7 +38,7 @@ export function momentPicker(cluster) {
 		history.replaceState(null, "", `#/clusters/${encodeURIComponent(cluster)}${search({ repository, ...to })}`);
 		clearTimeout(waiting);
 		hold();
-		waiting = setTimeout(ask, wait);
+		waiting = setTimeout(() => ask(), wait);
 	}
 
 	// hold takes away the command of the target before: nobody must copy that one now.
@@ -47,16 +47,17 @@ export function momentPicker(cluster) {
 		fill(answer, el("p", { class: "small" }, "Asking what that means…"));
 	}
 
-	async function ask() {
+	async function ask(best = false) {
 		hold();
 		const mine = asked;
 		let said;
 		try {
-			const way = await get(clusterPath(cluster, "plan"), { repository, ...target });
+			const way = await get(clusterPath(cluster, "plan"), { repository, ...target, best });
 			said = planOf(way);
 			if (mine === asked && !target.time && !target.backup) line.point(place = { time: way.lost.since });
 		} catch (error) {
-			said = refusal(error);
+			said = [refusal(error), error.status === 404 && !best && Object.keys(target).length > 0 &&
+				el("p", {}, el("button", { id: "nearest", click: () => ask(true) }, "Show the nearest point before"))];
 		}
 		if (mine === asked) fill(answer, said);
 	}
