@@ -331,4 +331,9 @@ func TestLogOfAClusterAtRest(t *testing.T) {
 	if hasNote(plan, "newest known point") {
 		t.Errorf("nothing is left out, and the plan says %q", plan.Notes)
 	}
+	catalog.Backups[0].NoQuorum = true
+	plan, err = restore.NewPlan(catalog, restore.Target{}, restore.Layout{Token: "t"}, now)
+	if err != nil || plan.Log == nil || !plan.Reach.NotBefore.Before(late.Started) {
+		t.Errorf("a member that was alone knows nothing of what others were told, and the plan says %+v, %v", plan.Reach, err)
+	}
 }

@@ -262,8 +262,10 @@ func (s stretch) toEnd() route {
 			r.reach.NotAfter = mark.NotAfter
 		}
 	}
-	for _, b := range s.bases { // a cluster at rest writes no log: a backup that found no more than is in it says until when
-		if s.ends(b) <= s.Last() && b.Started.After(r.reach.NotBefore) {
+	// A cluster at rest writes no log: a backup that found no more than is in it says until when. One of a member that was alone
+	// does not know.
+	for _, b := range s.bases {
+		if !b.NoQuorum && s.ends(b) <= s.Last() && b.Started.After(r.reach.NotBefore) {
 			r.reach.NotBefore = b.Started
 		}
 	}
