@@ -429,8 +429,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// A change takes longer to come than the watch is waited for at first. Asked anew, the member begins anew with it: the
-// agent must not do that for ever.
+// A change takes longer to come than two lease times. Asked anew, the member would begin anew with it.
 func TestAChangeThatComesSlowly(t *testing.T) {
 	etcd, to := embedded.Start(t, nil), open(t, mem.New())
 	proxy := objectstores.NewProxy(t, etcd.URL)

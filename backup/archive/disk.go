@@ -60,6 +60,8 @@ func (d *disk) version() string          { return d.heard }
 func (d *disk) name() string             { return "the member's log in " + d.config.DataDir }
 func (d *disk) hold() error              { return d.log.Hold() }
 func (d *disk) waiting() <-chan struct{} { return nil }
+func (d *disk) heardAt() time.Time       { return time.Time{} }
+func (d *disk) slow() time.Duration      { return 0 }
 func (d *disk) release(position uint64)  { d.log.Release(position) }
 
 func (d *disk) close() {

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -38,6 +39,10 @@ type source interface {
 	// hash is the member's HashKV at its newest revision.
 	hash(ctx context.Context) (segment.Hash, error)
 
+	// heardAt is when a part of a change last came in that take could not return yet; zero where changes come whole.
+	heardAt() time.Time
+	// slow is how long what is committed may take at least until it comes.
+	slow() time.Duration
 	// waiting gets a value when something should be taken at once; it may be nil.
 	waiting() <-chan struct{}
 	// release lets go of what is stored up to a position.

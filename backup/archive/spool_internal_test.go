@@ -111,3 +111,19 @@ func count(t *testing.T, dir string) int {
 	}
 	return len(entries)
 }
+
+// Each time that waiting was for nothing the next wait at the same place is twice as long, up to a bound.
+func TestPatience(t *testing.T) {
+	const first = time.Second
+	var p patience
+	for n, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
+		got := p.at(7, first)
+		if got != want*first {
+			t.Errorf("wait %d is %s, want %s", n, got, want*first)
+		}
+		if elsewhere := p.at(8, first); elsewhere != first {
+			t.Errorf("at another place it is %s", elsewhere)
+		}
+		p.over(7, got)
+	}
+}

@@ -114,6 +114,18 @@ func (w *watched) take(ctx context.Context, maxBytes int) (segment.Batch, error)
 
 func (w *watched) listen(context.Context) (bool, error) { return false, nil }
 
+// watchSlow: etcd needs half a minute of CPU to cut a change of 60,000 keys into fragments, and more on a busy host.
+const watchSlow = time.Minute
+
+func (w *watched) slow() time.Duration { return watchSlow }
+
+func (w *watched) heardAt() time.Time {
+	if w.stream == nil {
+		return time.Time{}
+	}
+	return w.stream.Heard()
+}
+
 func (w *watched) waiting() <-chan struct{} {
 	if w.stream == nil {
 		return nil

@@ -120,8 +120,9 @@ func (w *work) hear(ctx context.Context) (asked bool, err error) {
 // stuck is an error if the member has long committed what its log does not show: on a disk a length that is damaged looks
 // like a record that is still being written.
 func (w *work) stuck() error {
-	patience := w.patience.at(w.pending.last, 2*w.config.Lease)
-	if len(w.awaiting) == 0 || w.cannotGoOn != nil || w.isFull() || time.Since(w.tookAt) < patience {
+	patience := w.patience.at(w.pending.last, max(2*w.config.Lease, w.source.slow()))
+	if len(w.awaiting) == 0 || w.cannotGoOn != nil || w.isFull() ||
+		time.Since(w.tookAt) < patience || time.Since(w.source.heardAt()) < patience {
 		return nil
 	}
 	if first := w.awaiting[0]; first.Position > w.pending.last && time.Since(first.NotAfter) > patience {

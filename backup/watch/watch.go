@@ -64,6 +64,7 @@ type Stream struct {
 	whole  assembly    // of the reading goroutine
 
 	mu      sync.Mutex
+	heard   time.Time // when the last answer came
 	ready   []change
 	reached int64 // complete up to this revision
 	err     error // of the reading goroutine, when it has ended
@@ -126,6 +127,13 @@ func (s *Stream) Close() {
 
 // Full gets a value when the stream waits for what it holds to be taken.
 func (s *Stream) Full() <-chan struct{} { return s.full }
+
+// Heard is when the member last told anything, be it a part of a revision; the zero Time if it has not.
+func (s *Stream) Heard() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard
+}
 
 // Reached waits until everything up to a revision has come in, or the time is over, or the stream has ended.
 func (s *Stream) Reached(ctx context.Context, revision int64, patience time.Duration) {
@@ -216,6 +224,9 @@ func (s *Stream) read(ctx context.Context, answers *cluster.Watch) error {
 		if err != nil {
 			return err
 		}
+		s.mu.Lock()
+		s.heard = time.Now()
+		s.mu.Unlock()
 		if err := s.refused(answer); err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	waitTimeout  = 90 * time.Second // far beyond what anything takes here
+	waitTimeout  = 3 * time.Minute // far beyond what anything takes here
 	askTimeout   = time.Second
 	pollInterval = 50 * time.Millisecond
 )

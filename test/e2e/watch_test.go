@@ -185,7 +185,10 @@ func restoreNothing(t *testing.T) []string {
 // One deletion of 60,000 keys, a transaction of 10,000 operations, values of 1.5 MB while the agent is behind: all comes
 // back, and the agent stays small.
 func TestWatchLarge(t *testing.T) {
-	withServers(t)
+	if testing.Short() {
+		t.Skip("needs real servers")
+	}
+	// Not beside others: a core is busy for most of it.
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, ExtraArgs: []string{
