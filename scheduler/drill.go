@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
@@ -187,7 +188,7 @@ func (d *driller) ended(o Outcome, proofs []repository.Proof, err error) {
 		d.last, o.RTO, o.Backup = later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
 	}
 	d.board.end(o)
-	d.say(storage.Note, "the drill: %s %s", o.Verdict, o.Message)
+	d.say(storage.Note, "the drill: %s", strings.TrimSpace(fmt.Sprint(o.Verdict, " ", o.Message)))
 	if o.Verdict != NotRun {
 		d.last = later(d.last, o.Began)
 	}

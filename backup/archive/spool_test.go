@@ -58,6 +58,23 @@ func (s spooling) putNoise(prefix string, n int) {
 	}
 }
 
+// spoolsMore writes more than the spool held before, and waits until it is there.
+func (s spooling) spoolsMore(before int64) {
+	s.t.Helper()
+	s.putNoise("more", 20)
+	s.wait("what is written now to be spooled", func(s archive.Status) bool { return s.Spool.Bytes > before+60<<10 && s.PendingRequests == 0 })
+}
+
+// storedWithoutGap brings the store back.
+func (s spooling) storedWithoutGap() {
+	s.t.Helper()
+	s.fault.Times(1)
+	s.catchUp()
+	if gaps := s.status.Load().Gaps; gaps > 0 {
+		s.t.Errorf("gaps: %d, and the spool had room", gaps)
+	}
+}
+
 // While the store is away the connection to the member breaks for a moment. What is written afterwards is spooled all the
 // same, and so there is no gap when the cluster has compacted it.
 func TestASpoolOutlivesABrokenWatch(t *testing.T) {
@@ -66,8 +83,7 @@ func TestASpoolOutlivesABrokenWatch(t *testing.T) {
 	s.proxy.Cut()
 	time.Sleep(100 * time.Millisecond)
 	s.proxy.Restore()
-	s.putNoise("more", 20)
-	s.wait("what is written now to be spooled", func(s archive.Status) bool { return s.Spool.Bytes > before+60<<10 && s.PendingRequests == 0 })
+	s.spoolsMore(before)
 	client := s.etcd.Client(t)
 	now, err := client.Get(t.Context(), "x")
 	if err != nil {
@@ -76,11 +92,7 @@ func TestASpoolOutlivesABrokenWatch(t *testing.T) {
 	if _, err := client.Compact(t.Context(), now.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	s.fault.Times(1)
-	s.catchUp()
-	if gaps := s.status.Load().Gaps; gaps > 0 {
-		t.Errorf("gaps: %d, and the spool had room", gaps)
-	}
+	s.storedWithoutGap()
 }
 
 // While the store is away the member does not answer for longer than a lease. What is written afterwards is spooled all the
@@ -91,13 +103,8 @@ func TestASpoolOutlivesASilentMember(t *testing.T) {
 	s.proxy.BlackHole()
 	time.Sleep(4 * time.Second)
 	s.proxy.Clear()
-	s.putNoise("more", 20)
-	s.wait("what is written now to be spooled", func(s archive.Status) bool { return s.Spool.Bytes > before+60<<10 && s.PendingRequests == 0 })
-	s.fault.Times(1)
-	s.catchUp()
-	if gaps := s.status.Load().Gaps; gaps > 0 {
-		t.Errorf("gaps: %d, and the spool had room", gaps)
-	}
+	s.spoolsMore(before)
+	s.storedWithoutGap()
 }
 
 // The store is away, then the cluster vanishes without a word. When the store comes back it gets what the agent has: it

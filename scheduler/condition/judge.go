@@ -105,6 +105,14 @@ func (j *judgement) command(verb string, r Repository) string {
 	return fmt.Sprintf("dr %s --repo '%s' --cluster %s", verb, cmp.Or(r.URL, r.Repository), j.Cluster)
 }
 
+// drillCommand is a drill of what is in r, with the key that it needs.
+func (j *judgement) drillCommand(r Repository) string {
+	if r.Good != nil && r.Good.Encrypted {
+		return j.command("drill --identity KEY", r)
+	}
+	return j.command("drill", r)
+}
+
 // late is by how much r's newest good backup is older than it may be, 0 if it is not.
 func (j *judgement) late(r Repository) time.Duration {
 	if j.Agreed.Suspended || r.Due.IsZero() || j.now.Sub(r.Due) <= j.Agreed.Slack {
@@ -177,9 +185,9 @@ func (j *judgement) proofs(r Repository) {
 	}
 	switch long := j.Limits.Proven; {
 	case j.now.Sub(later(r.Verified, begin)) > long && r.Verified.IsZero():
-		j.add(NeverProven, wrong{Warning, r.Repository, j.command("drill", r)}, "none of %d backups was ever verified", r.Backups)
+		j.add(NeverProven, wrong{Warning, r.Repository, j.drillCommand(r)}, "none of %d backups was ever verified", r.Backups)
 	case j.now.Sub(later(r.Verified, begin)) > long:
-		j.add(NeverProven, wrong{Warning, r.Repository, j.command("drill", r)},
+		j.add(NeverProven, wrong{Warning, r.Repository, j.drillCommand(r)},
 			"nothing was verified for %s", span(j.now.Sub(r.Verified)))
 	case r.Good != nil && r.Good.Encrypted && r.Decrypted.IsZero() && j.now.Sub(begin) > long:
 		j.add(NeverDecrypted, wrong{Warning, r.Repository, j.command("verify --level opened --identity KEY", r)},
@@ -205,7 +213,7 @@ func (j *judgement) drill(r Repository) {
 			last = d
 		}
 	}
-	cure := j.command("drill", r)
+	cure := j.drillCommand(r)
 	switch last.Verdict {
 	case repository.Failed:
 		j.add(DrillFailed, wrong{Critical, r.Repository, cure}, "the drill of %s failed: %s", clock(last.Time), last.Finding)

@@ -80,7 +80,7 @@ function askForToken() {
 	view = undefined;
 	fill(main, el("h1", {}, "Who are you?"),
 		el("p", {}, had ? "The service does not know this token." : "The service asks for a token.",
-			" It is one of those in dr.yaml, and is kept until this tab is closed."), form);
+			" It is one of those in its --tokens-file, and is kept until this tab is closed."), form);
 	field.focus();
 	function enter(event) {
 		event.preventDefault();
