@@ -79,11 +79,11 @@ type Outcome struct {
 	Job        Job           `json:"job"`
 	Repository string        `json:"repository,omitempty"` // of those that work in one
 	Reason     string        `json:"reason"`               // why it was done
-	Began      time.Time     `json:"began"`
-	Ended      time.Time     `json:"ended,omitzero"`    // absent: it runs
-	Verdict    Verdict       `json:"verdict,omitempty"` // absent: it runs
-	Backup     repository.ID `json:"backup,omitempty"`  // that came of it, or that was drilled
-	Message    string        `json:"message,omitempty"` // why it failed or was not run
+	Began      time.Time     `json:"began,omitzero"`       // absent: it waits for its turn
+	Ended      time.Time     `json:"ended,omitzero"`       // absent: it runs
+	Verdict    Verdict       `json:"verdict,omitempty"`    // absent: it runs
+	Backup     repository.ID `json:"backup,omitempty"`     // that came of it, or that was drilled
+	Message    string        `json:"message,omitempty"`    // why it failed or was not run
 	RTO        float64       `json:"rtoSeconds,omitempty"`
 }
 
