@@ -37,7 +37,7 @@ func TestPage(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, context.Context){
 		"clicks": pageClicks, "keyboard": pageKeyboard, "typed": pageTyped, "text stays text": pageText, "orders": pageOrders,
 		"token": pageToken, "away": pageAway, "reads alone": pageReader, "the newest by key": pageEnd, "a new backup": pageNewBackup,
-		"not looked at": pageNotLooked, "the nearest": pageNearest,
+		"not looked at": pageNotLooked, "the nearest": pageNearest, "no plan to prune": pageUnpruned,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -377,6 +377,20 @@ func pageAway(t *testing.T, chromium context.Context) {
 	f.set(func() { f.away, f.refused = false, "dr.yaml:2: unknown key" })
 	browser.Value[bool](tab, lookNow)
 	tab.Until(`document.querySelector("[role=alert]").textContent === "" && document.body.innerText.includes("dr.yaml:2: unknown key")`)
+}
+
+// One answer that is missing hides no other.
+func pageUnpruned(t *testing.T, chromium context.Context) {
+	f := newFakeService()
+	withoutPlan := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/retention") {
+			f.answer(w, r, func(*http.Request) any { return nil })
+			return
+		}
+		f.ServeHTTP(w, r)
+	})
+	tab := visit(t, chromium, withoutPlan, "#/clusters/prod", browser.Look{})
+	tab.Until(`document.querySelector(".timeline rect.window") && document.body.innerText.includes("What pruning drops next is not known: ")`)
 }
 
 // pageLooks holds what can be held of how the pages look; the pictures are for people.

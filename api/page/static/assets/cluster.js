@@ -53,16 +53,24 @@ export function clusterView(main, name, target) {
 		const of = (what) => get(clusterPath(name, what), { repository });
 		let problem = "";
 		try {
-			const [backups, windows, drills, retention] = await Promise.all(["backups", "windows", "drills", "retention"].map(of));
+			const [backups, windows, drills, retention] = await Promise.all(
+				[of("backups"), of("windows"), of("drills"), of("retention").catch(refused)]);
 			seen = now;
 			sure = asked - changed > kept;
 			picker.show(repository, backups, windows, drills.drills);
-			update(pruning, retention, pruningOf);
+			update(pruning, retention, () => retention.problem ?
+				notice("warning", "What pruning drops next is not known: ", retention.problem) : pruningOf(retention));
 		} catch (error) {
 			if (!(error instanceof Refusal)) throw error;
 			problem = error.message;
 		}
 		update(silent, problem, () => problem && notice("warning", "The repository does not tell what it holds: ", problem));
+	}
+
+	// refused keeps one answer that is missing from hiding the others.
+	function refused(error) {
+		if (!(error instanceof Refusal)) throw error;
+		return { problem: error.message };
 	}
 
 	function choice(names) {
