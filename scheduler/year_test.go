@@ -381,7 +381,7 @@ func (f *fleet) newSubject(i int) *subject {
 }
 
 func (f *fleet) config() scheduler.Config {
-	c := scheduler.Config{Concurrency: 4, Lease: time.Minute}
+	c := scheduler.Config{Concurrency: max(4, len(f.subjects)/6), Lease: time.Minute} // so that what was missed is caught up in time
 	for i := range len(f.subjects) {
 		c.Specs = append(c.Specs, f.subjects[fmt.Sprintf("c%d", i)].spec)
 	}
