@@ -100,6 +100,9 @@ func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool
 
 // withoutDeleted leaves out what a tombstone deletes.
 func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []folder, ignored []Damage, err error) {
+	if !slices.ContainsFunc(folders, func(f folder) bool { return f.has(tombstoneName) }) {
+		return folders, nil, nil // as most often; a service asks that of many clusters
+	}
 	deleted, errs := make([]bool, len(folders)), make([]error, len(folders))
 	err = atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
 		deleted[i], errs[i] = c.isDeleted(ctx, folders[i])
@@ -313,8 +316,9 @@ func (f folder) has(name string) bool {
 }
 
 func (f folder) object(name string) (storage.Object, bool) {
+	name = "/" + name
 	for _, o := range f.objects {
-		if strings.HasSuffix(o.Key, "/"+name) {
+		if strings.HasSuffix(o.Key, name) {
 			return o, true
 		}
 	}
