@@ -39,10 +39,10 @@ func (d Drill) None() bool { return d.Repository == "" }
 
 // turn drills if somebody asks for it, or if a drill is due, and says when to look again.
 func (d *driller) turn(ctx context.Context) time.Time {
-	if why := cmp.Or(d.suspended(), d.unconfigured()); why != "" {
+	if why := cmp.Or(d.unconfigured(), d.suspended()); why != "" {
 		d.refuse(why)
 		d.next(time.Time{})
-		return time.Time{}
+		return d.idle(time.Time{})
 	}
 	now := time.Now()
 	asked, again := d.asks.next(now)
@@ -50,7 +50,7 @@ func (d *driller) turn(ctx context.Context) time.Time {
 	case asked.job != "":
 		return d.queue(ctx, d.wanted(asked))
 	case d.spec.Drill.Schedule.None():
-		return again
+		return d.idle(again)
 	case now.Before(d.notBefore):
 		return earlier(d.notBefore, again)
 	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
@@ -61,6 +61,14 @@ func (d *driller) turn(ctx context.Context) time.Time {
 		}
 	}
 	return earlier(d.begin(ctx, now), again)
+}
+
+// idle is when to look again where no drill is due: a thousand clusters without a schedule need not be asked each minute.
+func (d *driller) idle(again time.Time) time.Time {
+	if again.IsZero() && d.spec.Drill.Schedule.None() {
+		return onlyAsked
+	}
+	return again
 }
 
 func (d *driller) unconfigured() string {

@@ -34,21 +34,31 @@ func (h *hand) give(o order) {
 // longestSleep bounds how long a hand is wrong after the clock was set.
 const longestSleep = time.Minute
 
+// onlyAsked is when to look again where neither a clock nor a store can give a hand anything to do.
+var onlyAsked = time.Unix(1<<40, 0)
+
 // work does turn after turn until ctx ends. Each says when to look again, the zero Time for when something changes.
 func (h *hand) work(ctx context.Context, turn func(context.Context) time.Time, take func(order)) {
 	for ctx.Err() == nil {
-		wait := longestSleep
-		if again := turn(ctx); !again.IsZero() {
-			wait = min(wait, max(0, time.Until(again)))
-		}
+		over := waited(turn(ctx))
 		select {
 		case <-ctx.Done():
 		case o := <-h.orders:
 			take(o)
 		case <-h.asks.poke:
-		case <-time.After(wait):
+		case <-over:
 		}
 	}
+}
+
+func waited(again time.Time) <-chan time.Time {
+	switch {
+	case again.Equal(onlyAsked):
+		return nil
+	case again.IsZero():
+		return time.After(longestSleep)
+	}
+	return time.After(min(longestSleep, max(0, time.Until(again))))
 }
 
 // task is a job, and why it is done.

@@ -15,12 +15,14 @@ import (
 const deeper = 32
 
 // lookAt finds the newest backup that the stores hold: where all of them must take one, the newest that each has. It costs
-// one listing and one read a store.
-func lookAt(ctx context.Context, stores []backup.Store, require backup.Require, now time.Time) (last Last, err error) {
+// one listing and one read a store; a listing of what is new alone, where known is not the zero Last.
+func lookAt(
+	ctx context.Context, stores []backup.Store, require backup.Require, known Last, now time.Time,
+) (last Last, err error) {
 	var errs error
 	answered := 0
 	for _, store := range stores {
-		found, err := newest(ctx, store.Cluster, now)
+		found, err := newest(ctx, store.Cluster, known, now)
 		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
 			continue
@@ -37,20 +39,22 @@ func lookAt(ctx context.Context, stores []backup.Store, require backup.Require, 
 	return last, nil
 }
 
-// newest is the newest backup of c that counts, the zero Last if there is none.
-func newest(ctx context.Context, c *repository.Cluster, now time.Time) (Last, error) {
-	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
+// newest is the newest backup of c that counts, known if there is none after it.
+func newest(ctx context.Context, c *repository.Cluster, known Last, now time.Time) (Last, error) {
+	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: 1, After: known.ID})
 	if err != nil {
 		return Last{}, err
 	}
 	last, found := newestOf(catalog, now)
-	if found || len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) == 0 {
-		return last, nil
+	if !found && len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) > 0 {
+		if catalog, err = c.Load(ctx, repository.LoadOptions{Newest: deeper, After: known.ID}); err != nil {
+			return Last{}, err
+		}
+		last, found = newestOf(catalog, now)
 	}
-	if catalog, err = c.Load(ctx, repository.LoadOptions{Newest: deeper}); err != nil {
-		return Last{}, err
+	if !found {
+		return known, nil
 	}
-	last, _ = newestOf(catalog, now)
 	return last, nil
 }
 

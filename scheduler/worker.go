@@ -354,7 +354,7 @@ func (w *worker) lookFirst(ctx context.Context) error {
 
 // look reads what the repositories hold. What this worker has stored there itself stands, whatever hides it.
 func (w *worker) look(ctx context.Context, stores []backup.Store) error {
-	found, err := lookAt(ctx, stores, w.spec.Backup.Require, time.Now())
+	found, err := lookAt(ctx, stores, w.spec.Backup.Require, w.last, time.Now())
 	if err != nil {
 		return err
 	}

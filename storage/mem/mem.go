@@ -211,7 +211,9 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 func (b *Bucket) shown(prefix, after string) (objects []storage.Object) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, key := range b.keysAfter(prefix, after) {
+	keys := b.keysAfter(prefix, after)
+	objects = make([]storage.Object, 0, len(keys))
+	for _, key := range keys {
 		if h := b.keys[key]; !h.hidden {
 			objects = append(objects, h.versions[len(h.versions)-1].Object)
 		}

@@ -44,6 +44,7 @@ type Damage struct {
 type LoadOptions struct {
 	Newest int  // that many backups, by name; 0: all
 	Only   ID   // this one alone; "": as Newest says
+	After  ID   // only what comes after it, by name, whether it is there or not; "": from the first one on
 	Proofs bool // read the proofs and the pins too
 	Log    bool // read all of the log too; windows are found only for the backups that are read
 }
@@ -53,7 +54,7 @@ const readers = 8 // requests at once; a manifest takes one round trip
 // Load reads the catalog: one listing, then the manifests, newest first and only as many as o asks for; and the log's
 // headers if o asks for them.
 func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
-	folders, ignored, err := c.kept(ctx, o.Only)
+	folders, ignored, err := c.kept(ctx, o)
 	if err != nil {
 		return Catalog{}, err
 	}
@@ -71,9 +72,9 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	return catalog, err
 }
 
-// kept lists the backups that no tombstone deletes, newest first by their names: all, or only the one called only.
-func (c *Cluster) kept(ctx context.Context, only ID) (folders []folder, ignored []Damage, err error) {
-	if folders, err = c.folders(ctx, only); err != nil {
+// kept lists the backups that no tombstone deletes, newest first by their names: all, but as o.Only and o.After say.
+func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ignored []Damage, err error) {
+	if folders, err = c.folders(ctx, o); err != nil {
 		return nil, nil, err
 	}
 	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(manifestName) })
@@ -325,15 +326,18 @@ func (f folder) object(name string) (storage.Object, bool) {
 	return storage.Object{}, false
 }
 
-// folders lists the backups' folders in the order of their names: all, or only the one called only.
-func (c *Cluster) folders(ctx context.Context, only ID) ([]folder, error) {
-	prefix := c.backupsPrefix()
-	if only != "" {
-		prefix = c.folder(only)
+// folders lists the backups' folders in the order of their names: all, but as o.Only and o.After say.
+func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) {
+	list := storage.ListOptions{Prefix: c.backupsPrefix()}
+	if o.Only != "" {
+		list.Prefix = c.folder(o.Only)
+	}
+	if o.After != "" {
+		list.After = c.backupsPrefix() + string(o.After) + string('/'+1) // behind all that is in its folder
 	}
 	var folders []folder
 	last, known := "", false // the folder of the key before, and whether it is a backup's: each is parsed once
-	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: prefix}) {
+	for object, err := range c.bucket.List(ctx, list) {
 		if err != nil {
 			return nil, fmt.Errorf("list the backups of cluster %s: %w", c.name, err)
 		}
@@ -341,7 +345,7 @@ func (c *Cluster) folders(ctx context.Context, only ID) ([]folder, error) {
 			id, _, ok := c.splitKey(object.Key)
 			last, known = dir, ok
 			if n := len(folders); ok && (n == 0 || folders[n-1].id != id) {
-				folders = append(folders, folder{id: id})
+				folders = append(folders, folder{id, make([]storage.Object, 0, 2)}) // most have no more
 			}
 		}
 		if known { // else it is a stranger's file

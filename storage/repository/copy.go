@@ -123,7 +123,7 @@ func (c *Cluster) copyTarget(ctx context.Context) (copySide, error) {
 // copySide lists.
 func (c *Cluster) copySide(ctx context.Context) (s copySide, err error) {
 	s = copySide{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[ID]bool{}}
-	if s.folders, err = c.folders(ctx, ""); err != nil {
+	if s.folders, err = c.folders(ctx, LoadOptions{}); err != nil {
 		return s, err
 	}
 	for _, f := range s.folders {

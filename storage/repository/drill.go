@@ -76,7 +76,7 @@ func (b Backup) LastDrill() (Proof, bool) {
 // if there is none. One from after until was made by a clock that is wrong, or forged, and does not count. It costs one
 // listing, and a read of each proof that is newer by its name.
 func (c *Cluster) LastDrill(ctx context.Context, until time.Time) (last Proof, ok bool, err error) {
-	folders, err := c.folders(ctx, "")
+	folders, err := c.folders(ctx, LoadOptions{})
 	if err != nil {
 		return Proof{}, false, err
 	}

@@ -23,7 +23,7 @@ type Leftover struct {
 // Leftovers lists what killed backups of this cluster left, and what was deleted and is still there, in the order of the
 // keys. A backup that is running now is among them: only Since tells it apart.
 func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
-	folders, err := c.folders(ctx, "")
+	folders, err := c.folders(ctx, LoadOptions{})
 	if err != nil {
 		return nil, err
 	}

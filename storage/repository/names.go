@@ -57,13 +57,22 @@ const idTime = "20060102T150405Z"
 
 // NewID names the backup that began at started, to the second, and holds at least revision.
 func NewID(started time.Time, revision int64) ID {
-	return ID(fmt.Sprintf("%s-%016x", started.UTC().Format(idTime), revision))
+	return ID(appendID(nil, started, revision))
+}
+
+func appendID(b []byte, started time.Time, revision int64) []byte {
+	b = append(started.UTC().AppendFormat(b, idTime), '-')
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, "0123456789abcdef"[revision>>shift&0xf])
+	}
+	return b
 }
 
 // ParseID checks that text is a backup's name.
 func ParseID(text string) (ID, error) {
 	id := ID(text)
-	if started, revision, err := id.parts(); err != nil || revision < 0 || NewID(started, revision) != id {
+	var room [40]byte // a listing asks that of every backup of a fleet
+	if started, revision, err := id.parts(); err != nil || revision < 0 || string(appendID(room[:0], started, revision)) != text {
 		return "", fmt.Errorf("%w: backup %q: it looks like 20261121T092433Z-000000000000abcd", ErrName, text)
 	}
 	return id, nil

@@ -223,7 +223,7 @@ func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, erro
 
 // folderOf lists the objects of one backup, of which there may be none.
 func (c *Cluster) folderOf(ctx context.Context, id ID) (folder, error) {
-	folders, err := c.folders(ctx, id)
+	folders, err := c.folders(ctx, LoadOptions{Only: id})
 	if err != nil || len(folders) == 0 {
 		return folder{id: id}, err
 	}

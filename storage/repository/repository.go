@@ -135,5 +135,8 @@ func (c *Cluster) readUpTo(ctx context.Context, key string, limit int64) ([]byte
 	if object.Size > limit {
 		return nil, fmt.Errorf("%w: it has %d bytes, more than any document of dr", ErrDamaged, object.Size)
 	}
-	return io.ReadAll(r)
+	var data bytes.Buffer
+	data.Grow(int(max(0, object.Size)) + bytes.MinRead)
+	_, err = data.ReadFrom(r)
+	return data.Bytes(), err
 }

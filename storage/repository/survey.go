@@ -35,7 +35,7 @@ const (
 // Survey reads the newest backups, and of the others what the listing tells. The newest window's From is exact unless many
 // backups were taken within minutes of its beginning; then it may be later than it could be.
 func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
-	folders, ignored, err := c.kept(ctx, "")
+	folders, ignored, err := c.kept(ctx, LoadOptions{})
 	if err != nil {
 		return Survey{}, err
 	}
@@ -60,8 +60,10 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 }
 
 func (s *Survey) count(folders []folder) {
+	if n := len(folders); n > 0 {
+		s.Oldest = folders[n-1].id.Started()
+	}
 	for _, f := range folders {
-		s.Oldest = f.id.Started()
 		for _, object := range f.objects {
 			if strings.HasPrefix(path.Base(object.Key), snapshotName) {
 				s.Bytes += object.Size
@@ -86,6 +88,9 @@ func beginnings(folders []folder, lineages []Lineage) (bases, rest []folder) {
 				left--
 			}
 		}
+	}
+	if len(wanted) == 0 {
+		return nil, folders
 	}
 	for _, f := range folders {
 		if wanted[f.id] {
