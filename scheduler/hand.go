@@ -40,7 +40,7 @@ var onlyAsked = time.Unix(1<<40, 0)
 // work does turn after turn until ctx ends. Each says when to look again, the zero Time for when something changes.
 func (h *hand) work(ctx context.Context, turn func(context.Context) time.Time, take func(order)) {
 	for ctx.Err() == nil {
-		over := waited(turn(ctx))
+		over := h.wait(turn(ctx))
 		select {
 		case <-ctx.Done():
 		case o := <-h.orders:
@@ -51,14 +51,17 @@ func (h *hand) work(ctx context.Context, turn func(context.Context) time.Time, t
 	}
 }
 
-func waited(again time.Time) <-chan time.Time {
+// wait ends at that time, or when all hands of the service look whether the clock was set. They do so together: each wake of
+// an idle machine costs more than what a thousand of them then find out.
+func (h *hand) wait(again time.Time) <-chan time.Time {
+	wait := longestSleep - time.Since(h.service.began)%longestSleep
 	switch {
 	case again.Equal(onlyAsked):
 		return nil
-	case again.IsZero():
-		return time.After(longestSleep)
+	case !again.IsZero():
+		wait = min(wait, max(0, time.Until(again)))
 	}
-	return time.After(min(longestSleep, max(0, time.Until(again))))
+	return time.After(wait)
 }
 
 // task is a job, and why it is done.

@@ -17,6 +17,7 @@ import (
 const (
 	readAtOnce    = 4                // clusters in their repositories: the log of two busy days takes 50 MB to look at
 	checkedAtOnce = 16               // clusters themselves: bounds connections
+	observeGather = 2 * time.Second  // a backup's end is followed by that of pruning: one look sees both
 	observeRest   = 15 * time.Second // at least between two looks at a cluster, whatever happens
 	readTime      = 2 * time.Minute  // for all repositories of a cluster
 	checkTime     = time.Minute      // for a cluster itself
@@ -62,6 +63,14 @@ func (o *observer) give(spec Spec) {
 	}
 }
 
+// gather takes the nudge that the next look makes superfluous.
+func (o *observer) gather() {
+	select {
+	case <-o.nudges:
+	default:
+	}
+}
+
 func (o *observer) ordered() Spec {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,6 +82,10 @@ func (o *observer) run(ctx, service context.Context) {
 	o.since = time.Now()
 	wait := time.Second + part(min(o.ordered().Observe, time.Minute), o.ordered().Cluster) // those that began together do not look together
 	for rest(ctx, o.nudges, wait) == nil {
+		if rest(ctx, nil, observeGather) != nil {
+			break
+		}
+		o.gather()
 		spec := o.ordered()
 		if spec.Observe == 0 {
 			o.letGo()

@@ -352,3 +352,20 @@ func TestServiceObservesNoMore(t *testing.T) {
 		}
 	})
 }
+
+// A backup and the pruning after it are two jobs that end, and one look.
+func TestServiceLooksOnceAfterABackup(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := observed(t, "prod", "0 * * * *", "main")
+		spec.Observe, spec.Retention.Last = 100*time.Hour, 3
+		w.start("a", configOf(spec))
+		w.pass(at(0, "30m"))
+		pruned, lists := len(w.pruned), w.stores["main"].Calls(storage.VerbList)
+		w.pass(at(0, "10h"))
+		pruned, lists = len(w.pruned)-pruned, w.stores["main"].Calls(storage.VerbList)-lists
+		if pruned != 10 || lists != 4*pruned {
+			t.Errorf("%d listings for %d backups that were followed by pruning, want four each: whether another has taken it, "+
+				"a free name, the backups and the log", lists, pruned)
+		}
+	})
+}

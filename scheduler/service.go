@@ -45,6 +45,7 @@ type Service struct {
 	Patience time.Duration // how long Run waits for what is being done when it is to end
 	Report   storage.Report
 
+	began      time.Time
 	mu         sync.Mutex
 	workers    map[string]*worker        // by cluster
 	archivings map[string]*archiving     // by cluster
@@ -69,6 +70,7 @@ var errStopped = errors.New("the service was stopped")
 func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
+	s.began = time.Now()
 	s.mu.Lock()
 	s.archivings = map[string]*archiving{}
 	s.workers, s.buckets = map[string]*worker{}, map[string]storage.Bucket{}

@@ -114,9 +114,10 @@ func (h *hand) suspended() string {
 
 // resumed looks whether the cluster is suspended no longer.
 func (w *worker) resumed(ctx context.Context) bool {
-	if w.spec.Suspend {
+	if w.spec.Suspend || w.service.looks.Acquire(ctx, 1) != nil {
 		return false
 	}
+	defer w.service.looks.Release(1)
 	stores, err := w.stores(ctx)
 	if err == nil {
 		err = w.recall(ctx, stores, w.spec.Backup.Require)
