@@ -31,7 +31,7 @@ type fleet struct {
 	settles           time.Duration // after the start each cluster is looked at twice for conditions
 	lasts             time.Duration
 	stores            map[string]*storagetest.Faults // one a cluster: a mem.Bucket is slow with a million objects
-	delays            []*storagetest.Fault       // of each request, while the service starts
+	delays            []*storagetest.Fault           // of each request, while the service starts
 	taken             atomic.Int64
 
 	start    time.Duration // from Run until it knows all clusters
