@@ -116,11 +116,11 @@ func goldens() map[string]any {
 			Windows:   []document.Window{window()}, Gaps: []document.Gap{gap()},
 		},
 		"archive-verify": document.ArchiveVerify{
-			Cluster: "prod", Verdict: "failed", Depth: "opened", Found: 7, Requests: 70, Bytes: 7000,
+			Cluster: "prod", Verdict: "failed", Depth: "opened", Since: at, Found: 7, Requests: 70, Bytes: 7000,
 			Missing: []document.Fault{fault("is not in the repository")}, Damaged: []document.Fault{fault("damaged")},
 			Gaps: []document.Gap{gap()}, Windows: []document.Window{window()},
 		},
-		"archive-verify-clean": document.NewArchiveVerify(repository.Catalog{Cluster: "prod"}, "headers"),
+		"archive-verify-clean": document.NewArchiveVerify(repository.Catalog{Cluster: "prod"}, "headers", time.Time{}),
 		"archive-status":       document.NewArchiveStatus(status(), at.Add(3*time.Second)),
 		"archive-status-bare":  document.NewArchiveStatus(archive.Status{State: archive.Starting, Cluster: "prod", Source: segment.Watch}, at),
 		"leftovers": document.Leftovers{Leftovers: []document.Leftover{{Cluster: "prod", Key: "prod/backups/x",

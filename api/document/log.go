@@ -2,6 +2,7 @@ package document
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
@@ -30,16 +31,17 @@ type Gap struct {
 
 // ArchiveVerify is dr archive verify.
 type ArchiveVerify struct {
-	Cluster  string   `json:"cluster"`
-	Verdict  string   `json:"verdict"` // passed: no gap, nothing missing, nothing damaged; failed
-	Depth    string   `json:"depth"`   // headers, stored (every byte's digest) or opened (decrypted and decoded)
-	Found    int      `json:"found"`   // segments that are there and whole
-	Requests int64    `json:"requests"`
-	Bytes    int64    `json:"bytes"`
-	Missing  []Fault  `json:"missing"`
-	Damaged  []Fault  `json:"damaged"`
-	Gaps     []Gap    `json:"gaps"`
-	Windows  []Window `json:"windows"`
+	Cluster  string    `json:"cluster"`
+	Verdict  string    `json:"verdict"`        // passed: no gap, nothing missing, nothing damaged; failed
+	Depth    string    `json:"depth"`          // headers, stored (every byte's digest) or opened (decrypted and decoded)
+	Since    time.Time `json:"since,omitzero"` // what was before was left out; absent: nothing was
+	Found    int       `json:"found"`          // segments that are there and whole
+	Requests int64     `json:"requests"`
+	Bytes    int64     `json:"bytes"`
+	Missing  []Fault   `json:"missing"`
+	Damaged  []Fault   `json:"damaged"`
+	Gaps     []Gap     `json:"gaps"`
+	Windows  []Window  `json:"windows"`
 }
 
 // Fault is a segment, or a run of them, that cannot be used.
@@ -67,12 +69,14 @@ func NewArchiveStatus(s archive.Status, now time.Time) ArchiveStatus {
 	return d
 }
 
-// NewArchiveVerify judges the log of c, of which was read what depth says.
-func NewArchiveVerify(c repository.Catalog, depth string) ArchiveVerify {
+// NewArchiveVerify judges the log of c, of which was read what depth says. Gaps that had ended before since do not count;
+// the zero Time leaves out nothing.
+func NewArchiveVerify(c repository.Catalog, depth string, since time.Time) ArchiveVerify {
 	d := ArchiveVerify{
-		Cluster: c.Cluster, Verdict: "passed", Depth: depth,
+		Cluster: c.Cluster, Verdict: "passed", Depth: depth, Since: since,
 		Missing: []Fault{}, Damaged: []Fault{}, Gaps: Gaps(c), Windows: Windows(c),
 	}
+	d.Gaps = slices.DeleteFunc(d.Gaps, func(g Gap) bool { return !g.Until.IsZero() && g.Until.Before(since) })
 	for _, l := range c.Lineages {
 		for _, s := range l.Segments {
 			d.Found++

@@ -36,7 +36,7 @@ func someLog() repository.Catalog {
 }
 
 func TestArchiveVerifyOfALog(t *testing.T) {
-	got := document.NewArchiveVerify(someLog(), "stored")
+	got := document.NewArchiveVerify(someLog(), "stored", time.Time{})
 	want := document.ArchiveVerify{
 		Cluster: "prod", Verdict: "failed", Depth: "stored", Found: 3, Requests: 30, Bytes: 3000,
 		Missing: []document.Fault{{Key: "three", Lineage: lineage, Seq: 3, Upto: 3, Message: "three: " + repository.ErrNotFound.Error()}},
@@ -66,7 +66,7 @@ func TestArchiveVerifyVerdict(t *testing.T) {
 	whole := someLog()
 	whole.Lineages[0].Segments = whole.Lineages[0].Segments[:2]
 	whole.Lineages[0].Faults = nil
-	if v := document.NewArchiveVerify(whole, "headers").Verdict; v != "passed" {
+	if v := document.NewArchiveVerify(whole, "headers", time.Time{}).Verdict; v != "passed" {
 		t.Errorf("a whole log: %s", v)
 	}
 	for name, change := range map[string]func(l *repository.Lineage){
@@ -84,7 +84,7 @@ func TestArchiveVerifyVerdict(t *testing.T) {
 		c := someLog()
 		c.Lineages[0].Segments, c.Lineages[0].Faults = c.Lineages[0].Segments[:2], nil
 		change(&c.Lineages[0])
-		if v := document.NewArchiveVerify(c, "headers").Verdict; v != "failed" {
+		if v := document.NewArchiveVerify(c, "headers", time.Time{}).Verdict; v != "failed" {
 			t.Errorf("%s: %s", name, v)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 func (a *app) archiveVerify() *cobra.Command {
 	var headers bool
+	var from string
 	var keys keyFlags
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -23,10 +24,14 @@ func (a *app) archiveVerify() *cobra.Command {
 		Long: `verify holds the segments of a cluster's log against each other: each names the one before, so that nothing can be
 missing, doubled or foreign without being seen. Then it reads them all: without a key it compares every stored byte with
 its digest, with --identity it decrypts and decodes them too. The exit code is 3 if anything is missing or damaged, or if
-there is a gap.`,
-		Args: noArgs,
+there is a gap. A gap never closes: with --since those that you know of do not count any more, and a check that runs each day
+reads no more than a day.`,
+		Example: `  dr archive verify --repo s3://backups/etcd --cluster prod --since "26h ago"`,
+		Args:    noArgs,
 	}
 	cmd.Flags().BoolVar(&headers, "headers", false, "only the headers: fast, and blind to damage behind them")
+	cmd.Flags().StringVar(&from, "since", "",
+		"leave out what was before, gaps that had ended too (2026-11-21T10:00:00Z, \"26h ago\")")
 	keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
@@ -34,6 +39,10 @@ there is a gap.`,
 	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		since, err := sinceFlag(from)
+		if err != nil {
+			return err
+		}
 		with, err := keys.load()
 		if err != nil {
 			return err
@@ -49,13 +58,14 @@ there is a gap.`,
 		if len(catalog.Lineages) == 0 {
 			return fmt.Errorf("a log of cluster %s is %w: dr archive makes one", c.Name(), repository.ErrNotFound)
 		}
+		catalog = catalog.Since(since)
 		depth := "headers"
 		if !headers {
 			if depth, err = a.readLog(cmd.Context(), c, &catalog, with); err != nil {
 				return err
 			}
 		}
-		return a.printArchiveVerify(document.NewArchiveVerify(catalog, depth))
+		return a.printArchiveVerify(document.NewArchiveVerify(catalog, depth, since))
 	}
 	return cmd
 }
@@ -78,8 +88,8 @@ func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *repos
 func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 	var failed error
 	if d.Verdict != "passed" {
-		failed = fmt.Errorf("the log of cluster %s has %d missing and %d damaged runs of segments and %d gaps: %w",
-			d.Cluster, len(d.Missing), len(d.Damaged), len(d.Gaps), repository.ErrDamaged)
+		failed = fmt.Errorf("the log of cluster %s has%s %d missing and %d damaged runs of segments and %d gaps: %w",
+			d.Cluster, sinceWords(d.Since), len(d.Missing), len(d.Damaged), len(d.Gaps), repository.ErrDamaged)
 	}
 	if a.output == "json" {
 		return errors.Join(a.json(document.Line{Result: d}), failed)
@@ -89,7 +99,7 @@ func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 		"stored":  "every stored byte has its digest; without a key nobody knows whether they open",
 		"opened":  "every segment decrypted and decoded",
 	}
-	a.printf("log of cluster %s: %s\n", d.Cluster, d.Verdict)
+	a.printf("log of cluster %s%s: %s\n", d.Cluster, sinceWords(d.Since), d.Verdict)
 	a.facts("found", fmt.Sprintf("%d segments, %s requests, %s", d.Found, humanize.Comma(d.Requests), size(d.Bytes)), "depth", words[d.Depth])
 	var rows [][]string
 	for _, f := range d.Missing {
@@ -103,4 +113,11 @@ func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 	}
 	a.printLog(document.List{Windows: d.Windows, Gaps: d.Gaps}, time.Now())
 	return failed
+}
+
+func sinceWords(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return " since " + moment(t)
 }

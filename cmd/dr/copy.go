@@ -44,15 +44,24 @@ target, is not copied: it is named, the rest goes on, and the exit code is 3.`,
 			return usagef("say --from and --to")
 		}
 		var o repository.CopyOptions
-		if since != "" {
-			var err error
-			if o.Since, err = when.Parse(since, time.Now()); err != nil {
-				return usagef("--since: %w", err)
-			}
+		var err error
+		if o.Since, err = sinceFlag(since); err != nil {
+			return err
 		}
 		return a.runCopy(cmd.Context(), to, o)
 	}
 	return cmd
+}
+
+// sinceFlag is the moment that --since says, the zero Time if it says none.
+func sinceFlag(text string) (t time.Time, err error) {
+	if text == "" {
+		return t, nil
+	}
+	if t, err = when.Parse(text, time.Now()); err != nil {
+		return t, usagef("--since: %w", err)
+	}
+	return t, nil
 }
 
 func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) error {

@@ -70,6 +70,10 @@ func TestLogPurgedMeanwhile(t *testing.T) {
 	if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
 		t.Errorf("dr archive verify: %+v", v)
 	}
+	known := g.Until.Add(time.Millisecond).Format(time.RFC3339Nano)
+	if v := j.verifyLog(t, 0, "--since", known); v.Found == 0 || len(v.Gaps) != 0 {
+		t.Errorf("dr archive verify --since the end of the gap: %+v", v)
+	}
 }
 
 func putKeys(t *testing.T, client *clientv3.Client, prefix string, n int) {

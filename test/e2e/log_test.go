@@ -87,9 +87,9 @@ func (j job) list(t *testing.T) (document.List, command.Output) {
 }
 
 // verifyLog runs dr archive verify, which has to end with the exit code.
-func (j job) verifyLog(t *testing.T, code int) document.ArchiveVerify {
+func (j job) verifyLog(t *testing.T, code int, args ...string) document.ArchiveVerify {
 	t.Helper()
-	out := command.Run(t, j.env, "archive", "verify", "-o", "json")
+	out := command.Run(t, j.env, append([]string{"archive", "verify", "-o", "json"}, args...)...)
 	var verify struct{ Result document.ArchiveVerify }
 	for line := range strings.Lines(out.Stdout) {
 		if strings.HasPrefix(line, `{"result"`) {
