@@ -78,15 +78,19 @@ func joins(a, b *Segment) bool { return b.Seq == a.Seq+1 && b.First == a.Last+1 
 
 // sift tells the segments that belong to this history from those that do not.
 func (l Lineage) sift() (kept []Segment, misfits []Fault) {
-	kept = make([]Segment, 0, len(l.Segments))
+	kept = l.Segments[:0:0]
 	var end tip
 	for i := range l.Segments {
 		s := &l.Segments[i]
-		if err := end.refuses(l.ID, s); err != nil {
+		switch err := end.refuses(l.ID, s); {
+		case err != nil:
 			misfits = append(misfits, misfit(s, err))
 			continue
+		case len(misfits) == 0:
+			kept = l.Segments[: i+1 : i+1] // nothing is copied as long as all belong: a week of the log has half a GB of them
+		default:
+			kept = append(kept, *s)
 		}
-		kept = append(kept, *s)
 		end.move(s)
 	}
 	return kept, misfits

@@ -37,7 +37,7 @@ func TestPage(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, context.Context){
 		"clicks": pageClicks, "keyboard": pageKeyboard, "typed": pageTyped, "text stays text": pageText, "orders": pageOrders,
 		"token": pageToken, "away": pageAway, "reads alone": pageReader, "the newest by key": pageEnd, "a new backup": pageNewBackup,
-		"not looked at": pageNotLooked, "the nearest": pageNearest, "no plan to prune": pageUnpruned,
+		"not looked at": pageNotLooked, "a thousand clusters": pageThousand, "the nearest": pageNearest, "no plan to prune": pageUnpruned,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -247,6 +247,36 @@ func pageNotLooked(t *testing.T, chromium context.Context) {
 	if said := browser.Value[string](tab, `document.querySelector(".verdict").innerText`); said != "Still looking at 1 of 1 cluster." {
 		t.Errorf("nobody has looked, and the page says %q", said)
 	}
+}
+
+// Of a thousand clusters the one that needs somebody is the first, and any is found by its name, also while all others change.
+func pageThousand(t *testing.T, chromium context.Context) {
+	f := newFakeService()
+	var asked atomic.Int64
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/clusters") {
+			all := []scheduler.Status{}
+			for n := range int64(999) {
+				all = append(all, f.well(fmt.Sprintf("cluster-%03d", n), time.Duration(n+asked.Load())*time.Second))
+			}
+			asked.Add(1)
+			_ = json.NewEncoder(w).Encode(document.ServeStatus{Clusters: append(all, f.prod())})
+			return
+		}
+		f.ServeHTTP(w, r)
+	})
+	tab := visit(t, chromium, h, "", browser.Look{})
+	tab.Until(`document.querySelectorAll("table.fleet tbody tr").length === 1000`)
+	if first := browser.Value[string](tab, `document.querySelector("table.fleet tbody th").innerText`); first != "prod" {
+		t.Errorf("the first is %q", first)
+	}
+	tab.Do(chromedp.SendKeys(chromedp.ID("filter"), "r-73"))
+	browser.Value[bool](tab, lookNow)
+	tab.Until(`performance.getEntriesByType("resource").filter((r) => r.name.endsWith("/clusters")).length > 1`)
+	tab.Do(chromedp.SendKeys(chromedp.ID("filter"), "1"))
+	tab.Until(`document.querySelectorAll("table.fleet tbody tr").length === 1 && document.activeElement.id === "filter"`)
+	tab.Do(chromedp.Click(chromedp.CSS("#open-cluster-731")))
+	tab.Until(`document.querySelector("h1").innerText === "cluster-731"`)
 }
 
 // Whoever picks a moment that cannot be reached is led to one that can.
