@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	readAtOnce    = 4                // clusters in their repositories: the log of two busy days takes 50 MB to look at
+	readAtOnce    = 4                // clusters in their repositories: one with a long log takes 80 MB to look at
 	checkedAtOnce = 16               // clusters themselves: bounds connections
 	observeGather = 2 * time.Second  // a backup's end is followed by that of pruning: one look sees both
 	observeRest   = 15 * time.Second // at least between two looks at a cluster, whatever happens

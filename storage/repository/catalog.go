@@ -67,7 +67,7 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	}
 	catalog.Ignored = append(ignored, catalog.Ignored...)
 	if o.Log {
-		catalog.Lineages, err = c.loadLog(ctx)
+		catalog.Lineages, err = c.loadLog(ctx, false)
 	}
 	return catalog, err
 }

@@ -106,7 +106,7 @@ func (c *Cluster) copyTarget(ctx context.Context) (copySide, error) {
 		}
 		s.pinned[f.id] = len(pins) > 0
 	}
-	lineages, err := c.loadLog(ctx)
+	lineages, err := c.loadLog(ctx, false)
 	if err != nil {
 		return copySide{}, err
 	}

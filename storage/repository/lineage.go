@@ -24,7 +24,11 @@ type Segment struct {
 	segment.Header
 	Digest string // of the header's document: what the next segment has as Previous
 	Size   int64  // of the object, in bytes
+	Folded uint64 // how many segments right before it it stands for too; 0 but in a Survey
 }
+
+// firstSeq is that of the first segment that s stands for.
+func (s Segment) firstSeq() uint64 { return s.Seq - s.Folded }
 
 // SegmentOf is e as the catalog shows it once it is stored.
 func SegmentOf(e segment.Encoded) Segment {
@@ -74,7 +78,7 @@ func (l Lineage) Stretches() []Stretch {
 }
 
 // joins reports whether b, which sift has kept behind a, goes on where a ends.
-func joins(a, b *Segment) bool { return b.Seq == a.Seq+1 && b.First == a.Last+1 }
+func joins(a, b *Segment) bool { return b.firstSeq() == a.Seq+1 && b.First == a.Last+1 }
 
 // sift tells the segments that belong to this history from those that do not.
 func (l Lineage) sift() (kept []Segment, misfits []Fault) {
@@ -97,9 +101,9 @@ func (l Lineage) sift() (kept []Segment, misfits []Fault) {
 }
 
 func misfit(s *Segment, err error) Fault {
-	key := (&Cluster{name: s.Cluster}).segmentKey(s.Lineage, s.Seq)
+	key := (&Cluster{name: s.Cluster}).segmentKey(s.Lineage, s.firstSeq())
 	return Fault{
-		Key: key, Seq: s.Seq, Upto: s.Seq, First: s.First, Last: s.Last,
+		Key: key, Seq: s.firstSeq(), Upto: s.Seq, First: s.First, Last: s.Last,
 		Err: fmt.Errorf("%s: %w: %w", key, ErrDamaged, err),
 	}
 }
@@ -126,19 +130,20 @@ func (t *tip) refuses(lineage string, s *Segment) error {
 	if t.last == nil {
 		return nil
 	}
+	seq := s.firstSeq()
 	switch last := t.last; {
-	case s.Seq <= last.Seq:
-		return fmt.Errorf("seq %d stands behind seq %d: it is doubled", s.Seq, last.Seq)
+	case seq <= last.Seq:
+		return fmt.Errorf("seq %d stands behind seq %d: it is doubled", seq, last.Seq)
 	case s.Cluster != last.Cluster || !SameClusterID(s.ClusterID, last.ClusterID):
 		return fmt.Errorf("it is of cluster %s (%s), the one before it of %s (%s)",
 			s.Cluster, s.ClusterID, last.Cluster, last.ClusterID)
 	case s.Source != last.Source:
 		return fmt.Errorf("its source is %s, that of the one before it %s", s.Source, last.Source)
-	case s.Seq == last.Seq+1 && s.Previous != last.Digest:
+	case seq == last.Seq+1 && s.Previous != last.Digest:
 		return fmt.Errorf("it continues a segment with header %.12s, the one before it has %.12s", s.Previous, last.Digest)
 	case s.First <= last.Last:
 		return fmt.Errorf("it begins at position %d, the one before it ends at %d", s.First, last.Last)
-	case s.Seq == last.Seq+1 && s.First != last.Last+1 && s.Reason == "":
+	case seq == last.Seq+1 && s.First != last.Last+1 && s.Reason == "":
 		return fmt.Errorf("positions %d to %d are left out without a reason", last.Last+1, s.First-1)
 	case s.End.Term < last.End.Term:
 		return fmt.Errorf("it ends in term %d, the one before it in term %d", s.End.Term, last.End.Term)

@@ -47,6 +47,14 @@ type listed struct {
 	size int64
 }
 
+// upToNext is what the i-th index says without what the next one says too: two agents may have made one each.
+func (f logFolder) upToNext(segments []Segment, i int) []Segment {
+	if i+1 == len(f.indexes) || len(segments) == 0 {
+		return segments
+	}
+	return segments[:min(uint64(len(segments)), f.indexes[i+1]-f.indexes[i])]
+}
+
 // logFolders lists the log, without what is pruned.
 func (c *Cluster) logFolders(ctx context.Context) ([]logFolder, error) {
 	folders, err := c.listLog(ctx)
@@ -90,15 +98,16 @@ func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 // lineagesAtOnce bounds the memory for indexes, of which each lineage has up to readers in hand.
 const lineagesAtOnce = 4
 
-// loadLog reads the log: a listing, the indexes, and the headers of segments that are in none.
-func (c *Cluster) loadLog(ctx context.Context) ([]Lineage, error) {
+// loadLog reads the log: a listing, the indexes, and the headers of segments that are in none. If it folds, what many of its
+// Segments say of themselves is what one says of all of them.
+func (c *Cluster) loadLog(ctx context.Context, folds bool) ([]Lineage, error) {
 	folders, err := c.logFolders(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lineages := make([]Lineage, len(folders))
 	err = atOnce(ctx, lineagesAtOnce, len(folders), func(ctx context.Context, i int) (err error) {
-		lineages[i], err = c.loadLineage(ctx, folders[i])
+		lineages[i], err = c.loadLineage(ctx, folders[i], folds)
 		return err
 	})
 	if err != nil {
@@ -118,7 +127,7 @@ func (c *Cluster) LoadLineage(ctx context.Context, id string) (Lineage, error) {
 	}
 	for _, f := range folders {
 		if f.lineage == id {
-			return c.loadLineage(ctx, f)
+			return c.loadLineage(ctx, f, false)
 		}
 	}
 	return Lineage{}, fmt.Errorf("lineage %s of cluster %s is %w", id, c.name, ErrNotFound)
@@ -131,6 +140,7 @@ type lineageLoad struct {
 	pruned  uint64              // segments up to that seq
 	known   map[uint64]*Segment // what the indexes say; nil where they contradict each other
 	slots   []slot              // ascending by seq
+	unfold  bool                // what was folded is in doubt
 }
 
 // slot is one segment of the listing.
@@ -141,14 +151,20 @@ type slot struct {
 	err     error    // why it cannot be used
 }
 
-func (c *Cluster) loadLineage(ctx context.Context, f logFolder) (Lineage, error) {
-	l := lineageLoad{c: c, lineage: f.lineage, pruned: f.pruned, known: map[uint64]*Segment{}}
-	for _, s := range f.segments {
-		l.slots = append(l.slots, slot{listed: s})
+// first is the first seq that s has.
+func (s slot) first() uint64 {
+	if s.segment != nil {
+		return s.segment.firstSeq()
 	}
-	if err := l.readIndexes(ctx, f.indexes); err != nil {
+	return s.seq
+}
+
+func (c *Cluster) loadLineage(ctx context.Context, f logFolder, folds bool) (Lineage, error) {
+	l := lineageLoad{c: c, lineage: f.lineage, pruned: f.pruned, known: map[uint64]*Segment{}}
+	if err := l.readIndexes(ctx, f, folds); err != nil {
 		return Lineage{}, err
 	}
+	l.lay(f.segments)
 	l.believeIndexes()
 	for again := true; again; again = l.doubtIndexes() {
 		if err := l.readHeaders(ctx); err != nil {
@@ -159,17 +175,25 @@ func (c *Cluster) loadLineage(ctx context.Context, f logFolder) (Lineage, error)
 	if err != nil {
 		return Lineage{}, err
 	}
-	return l.lineageWith(slices.Concat(f.ignored, missing)).withMisfits(), nil
+	lineage := l.lineageWith(slices.Concat(f.ignored, missing)).withMisfits()
+	if l.unfold || slices.ContainsFunc(lineage.Faults, func(f Fault) bool { return f.Upto > f.Seq && errors.Is(f.Err, ErrDamaged) }) {
+		return c.loadLineage(ctx, f, false) // of which segments it is true is to be said
+	}
+	return lineage, nil
 }
 
 // readIndexes fills known. An index that is damaged, or was pruned meanwhile, costs time and nothing else.
-func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
-	indexes := make([][]Segment, len(firsts))
-	err := atOnce(ctx, readers, len(firsts), func(ctx context.Context, i int) (err error) {
-		indexes[i], err = l.c.readIndex(ctx, l.lineage, firsts[i])
+func (l *lineageLoad) readIndexes(ctx context.Context, f logFolder, folds bool) error {
+	indexes := make([][]Segment, len(f.indexes))
+	err := atOnce(ctx, readers, len(f.indexes), func(ctx context.Context, i int) error {
+		segments, err := l.c.readIndex(ctx, l.lineage, f.indexes[i])
 		if errors.Is(err, ErrDamaged) || isAbsent(err) {
 			return nil
 		}
+		if folds {
+			segments = fold(f.upToNext(segments, i), f.segments)
+		}
+		indexes[i] = segments
 		return err
 	})
 	for _, segments := range indexes {
@@ -187,11 +211,31 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	return err
 }
 
+// lay makes a slot for each segment of the listing, one for all that were folded into one.
+func (l *lineageLoad) lay(listing []listed) {
+	var runs []*Segment
+	for _, s := range l.known {
+		if s != nil && s.Folded > 0 {
+			runs = append(runs, s)
+		}
+	}
+	slices.SortFunc(runs, func(a, b *Segment) int { return cmp.Compare(a.firstSeq(), b.firstSeq()) })
+	for i := 0; i < len(listing); i++ {
+		if len(runs) == 0 || runs[0].firstSeq() != listing[i].seq {
+			l.slots = append(l.slots, slot{listed: listing[i]})
+			continue
+		}
+		l.slots = append(l.slots, slot{listed{runs[0].Seq, runs[0].Size}, runs[0], true, nil})
+		i += int(runs[0].Folded)
+		runs = runs[1:]
+	}
+}
+
 // believeIndexes takes what the indexes say of the objects that have the size that they say.
 func (l *lineageLoad) believeIndexes() {
 	for i := range l.slots {
 		s := &l.slots[i]
-		if known := l.known[s.seq]; known != nil && known.Size == s.size {
+		if known := l.known[s.seq]; s.segment == nil && known != nil && known.Folded == 0 && known.Size == s.size {
 			s.segment, s.indexed = known, true
 		}
 	}
@@ -202,8 +246,12 @@ func (l *lineageLoad) believeIndexes() {
 func (l *lineageLoad) doubtIndexes() (any bool) {
 	for i := 1; i < len(l.slots); i++ {
 		a, b := &l.slots[i-1], &l.slots[i]
-		if a.segment == nil || b.segment == nil || b.seq != a.seq+1 || b.segment.Previous == a.segment.Digest {
+		if a.segment == nil || b.segment == nil || b.first() != a.seq+1 || b.segment.Previous == a.segment.Digest {
 			continue
+		}
+		if a.segment.Folded+b.segment.Folded > 0 {
+			l.unfold = true
+			return false
 		}
 		for _, s := range []*slot{a, b} {
 			if s.indexed {
@@ -274,8 +322,8 @@ func (l *lineageLoad) holes() []Fault {
 	first, last := l.bounds()
 	next := first
 	for _, s := range l.slots {
-		if s.seq > next {
-			holes = append(holes, Fault{Seq: next, Upto: s.seq - 1})
+		if s.first() > next {
+			holes = append(holes, Fault{Seq: next, Upto: s.first() - 1})
 		}
 		next = s.seq + 1
 	}

@@ -33,13 +33,14 @@ const (
 )
 
 // Survey reads the newest backups, and of the others what the listing tells. The newest window's From is exact unless many
-// backups were taken within minutes of its beginning; then it may be later than it could be.
+// backups were taken within minutes of its beginning; then it may be later than it could be. Of the log it keeps what tells
+// windows from gaps: what a window says that it has of segments and bytes may be more than that by an index.
 func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	folders, ignored, err := c.kept(ctx, LoadOptions{})
 	if err != nil {
 		return Survey{}, err
 	}
-	lineages, err := c.loadLog(ctx)
+	lineages, err := c.loadLog(ctx, true)
 	if err != nil {
 		return Survey{}, err
 	}

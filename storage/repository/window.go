@@ -219,7 +219,7 @@ func window(s Stretch, base Backup) Window {
 	}
 	begin, _ := base.Span(s.Source())
 	for _, segment := range s.Segments[s.holding(begin+1):] {
-		w.Segments++
+		w.Segments += 1 + int(segment.Folded)
 		w.Bytes += segment.Size
 	}
 	return w

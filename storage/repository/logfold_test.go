@@ -1,0 +1,184 @@
+package repository_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// folding is a log with an index for every twenty segments or so, and backups between them.
+type folding struct {
+	t       *testing.T
+	rng     *rand.Rand
+	b       *storagetest.Faults
+	c       *repository.Cluster
+	w       *writer
+	indexed []repository.Segment // of the lineage that is being written, since its last index
+	second  int
+	backups int
+}
+
+func newFolding(t *testing.T, seed uint64) *folding {
+	b := storagetest.Faulty(mem.New())
+	return &folding{t: t, rng: rand.New(rand.NewPCG(seed, 0)), b: b, c: openCluster(t, b, "c"), w: newWriter(t, "c", lineageID(1))}
+}
+
+// write stores the next segment, as edit has it, and sometimes an index or a backup behind it.
+func (f *folding) write(edit func(h *segment.Header)) {
+	f.second += 1 + f.rng.IntN(50)
+	e := f.w.next(func(h *segment.Header) {
+		h.Written = at(f.second)
+		h.Marks = []segment.Mark{markAt(h.Last, f.second)}
+		if edit != nil {
+			edit(h)
+		}
+	})
+	storeSegments(f.t, f.c, e)
+	f.indexed = append(f.indexed, repository.SegmentOf(e))
+	if len(f.indexed) == 20 {
+		storeIndex(f.t, f.c, f.indexed)
+		if f.indexed = nil; f.rng.IntN(4) == 0 { // an agent that took over says the last ones again
+			f.indexed = append(f.indexed, repository.SegmentOf(e))
+		}
+	}
+	if f.rng.IntN(15) == 0 {
+		f.backups++
+		id := repository.NewID(at(f.second), int64(1000+f.backups))
+		m := manifestOf(content, at(f.second))
+		m.RaftIndex, m.RaftIndexMax, m.RaftTerm = e.Header.Last, 0, e.Header.End.Term
+		if _, err := tryCreate(f.t, f.c, id, m); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f *folding) grow() {
+	for range 90 + f.rng.IntN(60) {
+		f.write(nil)
+	}
+}
+
+// wrong is what can be wrong with a log, by name.
+func (f *folding) wrong() map[string]func() {
+	some := func() uint64 { return 2 + f.rng.Uint64N(f.w.header.Seq-2) }
+	del := func(seq uint64) { remove(f.t, f.b, segmentKey("c", f.w.header.Lineage, seq)) }
+	flip := func(data []byte) []byte { data[f.rng.IntN(len(data))] ^= 1; return data }
+	index := func() string { return indexKey("c", lineageID(1), 1) }
+	return map[string]func(){
+		"nothing":     func() {},
+		"one missing": func() { del(some()) },
+		"a run missing": func() {
+			s := min(some(), f.w.header.Seq-8)
+			for n := range uint64(5) {
+				del(s + n)
+			}
+		},
+		"the end gone": func() { del(f.w.header.Seq) },
+		"one shorter":  func() { changeSegment(f.t, f.b, lineageID(1), some(), func(d []byte) []byte { return d[:len(d)-1] }) },
+		"a bad index":  func() { change(f.t, f.b, index(), flip) },
+		"no index": func() {
+			remove(f.t, f.b, index())
+		},
+		"a recorded gap": func() {
+			f.write(func(h *segment.Header) {
+				h.First, h.Last, h.Reason = h.First+5, h.Last+5, "purged"
+				h.Marks[0].Position += 5
+			})
+			f.grow()
+		},
+		"another history": func() {
+			last := f.w.header
+			f.w, f.indexed = newWriter(f.t, "c", lineageID(2)), nil
+			f.w.header.Last = last.Last + 100
+			f.write(func(h *segment.Header) {
+				h.Reason, h.After = "restored", &segment.After{Lineage: last.Lineage, Seq: last.Seq, Position: last.Last, Time: at(f.second)}
+			})
+			f.grow()
+		},
+		"marks that go back": func() {
+			f.write(func(h *segment.Header) { h.Marks = []segment.Mark{markAt(h.Last, 1)} })
+			f.grow()
+		},
+		"a clock set back": func() {
+			f.second -= 400
+			f.grow()
+		},
+		"another's index": func() { // of an agent that lost a race, and indexed its own segments
+			all := load(f.t, f.c, repository.LoadOptions{Log: true}).Lineages[0].Segments
+			remove(f.t, f.b, indexKey("c", lineageID(1), 21))
+			w := newWriter(f.t, "c", lineageID(1))
+			w.name, w.header, w.digest = "v", all[19].Header, all[19].Digest
+			var twins []repository.Segment
+			for _, s := range all[20:40] {
+				twins = append(twins, repository.SegmentOf(w.next(func(h *segment.Header) { h.Written, h.Marks = s.Written, s.Marks })))
+			}
+			storeIndex(f.t, f.c, twins)
+		},
+		"pruned": func() {
+			r := repository.Removal{Log: []repository.LogTombstone{{
+				Lineage: lineageID(1), Upto: 30 + f.rng.Uint64N(20), Reason: "old", Time: at(f.second), By: "test",
+			}}}
+			if _, err := f.c.Prune(f.t.Context(), r, repository.PruneOptions{Now: at(f.second), Grace: time.Hour}, nil); err != nil {
+				f.t.Fatal(err)
+			}
+		},
+	}
+}
+
+// However a log is, and whatever is wrong with it: a survey, which folds what is whole, tells its windows and gaps as they
+// are told by all of its headers.
+func TestSurveyFoldsWhatIsWhole(t *testing.T) {
+	for name := range newFolding(t, 0).wrong() {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				f := newFolding(t, seed)
+				f.grow()
+				f.wrong()[name]()
+				before := f.b.Calls(storage.VerbOpen)
+				whole := load(t, f.c, repository.LoadOptions{Log: true, Proofs: true})
+				between := f.b.Calls(storage.VerbOpen)
+				folded := survey(t, f.c, repository.SurveyOptions{})
+				if all, some := between-before, f.b.Calls(storage.VerbOpen)-between; name == "nothing" && some > all {
+					t.Errorf("seed %d: %d reads, folded %d", seed, all, some)
+				}
+				if diff := cmp.Diff(whole.Gaps(), folded.Gaps()); diff != "" {
+					t.Fatalf("seed %d: gaps (-all +folded):\n%s", seed, diff)
+				}
+				sameWindows(t, fmt.Sprint("seed ", seed), whole.Windows(), folded.Windows())
+				if all := len(whole.Lineages[0].Segments); name == "nothing" && (len(whole.Windows()) != 1 || len(folded.Lineages[0].Segments) > all/2) {
+					t.Errorf("seed %d: %d windows, and of %d segments are left %d", seed, len(whole.Windows()), all, len(folded.Lineages[0].Segments))
+				}
+			}
+		})
+	}
+}
+
+// sameWindows: the windows are the same, but for an index more that they count, and a minute at their beginning.
+func sameWindows(t *testing.T, what string, whole, folded []repository.Window) {
+	t.Helper()
+	if len(whole) != len(folded) {
+		t.Fatalf("%s: %d windows, folded %d", what, len(whole), len(folded))
+	}
+	for i, w := range whole {
+		f := folded[i]
+		if more := f.Segments - w.Segments; more < 0 || more > 20 || (more == 0) != (f.Bytes == w.Bytes) {
+			t.Errorf("%s: %d segments of %d bytes, folded %d of %d", what, w.Segments, w.Bytes, f.Segments, f.Bytes)
+		}
+		if late := f.From.Time.Sub(w.From.Time); late < 0 || late > time.Minute {
+			t.Errorf("%s: from %s, folded from %s", what, w.From.Time, f.From.Time)
+		}
+		f.Segments, f.Bytes, f.From.Time = w.Segments, w.Bytes, w.From.Time
+		if diff := cmp.Diff(w, f); diff != "" {
+			t.Errorf("%s (-all +folded):\n%s", what, diff)
+		}
+	}
+}
