@@ -41,6 +41,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if parent := os.Getenv(dirEnv); parent != "" {
+		holdDir(parent)
+	}
 	if fifo := os.Getenv(middleEnv); fifo != "" {
 		if err := child.Run(context.Background(), "watch", fifo, nil, kinds, nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
@@ -35,19 +36,19 @@ func Diff(
 	ctx context.Context, archive Archive, a, b restore.Target, keys replay.Keys, values bool, now time.Time,
 	take func(Difference) error, report storage.Report,
 ) (c Compared, err error) {
-	dir, err := os.MkdirTemp(archive.Dir, "dr-diff-*")
+	scratch, err := child.NewDir(archive.Dir, "diff")
 	if err != nil {
-		return c, fmt.Errorf("make a scratch directory: %w", err)
+		return c, err
 	}
-	defer os.RemoveAll(dir)
-	f, err := os.Create(filepath.Join(dir, "first"))
+	defer func() { _ = scratch.Remove() }()
+	f, err := os.Create(filepath.Join(scratch.Path, "first"))
 	if err != nil {
 		return c, fmt.Errorf("make a scratch file: %w", err)
 	}
 	defer f.Close()
 	w := bufio.NewWriter(f)
 	first := json.NewEncoder(w)
-	r := &reader{archive: archive, keys: keys, now: now, dir: dir, report: report, values: valuesJob{With: values, Keep: true}}
+	r := &reader{archive: archive, keys: keys, now: now, dir: scratch.Path, report: report, values: valuesJob{With: values, Keep: true}}
 	c.A, err = r.read(ctx, a, func(e Entry) error { return first.Encode(e) })
 	if err = errors.Join(err, w.Flush()); err != nil {
 		return c, fmt.Errorf("the first point: %w", err)

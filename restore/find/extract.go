@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -39,12 +40,12 @@ func Extract(
 	ctx context.Context, a Archive, t restore.Target, keys replay.Keys, now time.Time,
 	take func(Entry) error, report storage.Report,
 ) (At, error) {
-	dir, err := os.MkdirTemp(a.Dir, "dr-extract-*")
+	scratch, err := child.NewDir(a.Dir, "extract")
 	if err != nil {
-		return At{}, fmt.Errorf("make a scratch directory: %w", err)
+		return At{}, err
 	}
-	defer os.RemoveAll(dir)
-	r := &reader{archive: a, keys: keys, now: now, dir: dir, report: report, values: valuesJob{With: true}}
+	defer func() { _ = scratch.Remove() }()
+	r := &reader{archive: a, keys: keys, now: now, dir: scratch.Path, report: report, values: valuesJob{With: true}}
 	return r.read(ctx, t, take)
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -71,13 +72,13 @@ type Teller struct {
 func Find(
 	ctx context.Context, a Archive, keys replay.Keys, w Window, now time.Time, tell Teller, report storage.Report,
 ) (Summary, error) {
-	dir, err := os.MkdirTemp(a.Dir, "dr-find-*")
+	scratch, err := child.NewDir(a.Dir, "find")
 	if err != nil {
-		return Summary{}, fmt.Errorf("make a scratch directory: %w", err)
+		return Summary{}, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = scratch.Remove() }()
 	f := &finder{
-		archive: a, keys: keys, window: w, now: now, tell: tell, report: report, dir: dir,
+		archive: a, keys: keys, window: w, now: now, tell: tell, report: report, dir: scratch.Path,
 		read: map[repository.ID]bool{}, reached: map[string]uint64{}, tracked: newTracked(),
 	}
 	for {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"time"
@@ -62,14 +61,16 @@ func scratchLayout() restore.Layout {
 
 // inChild runs j in a child, in a new directory below dir, which is gone afterwards.
 func inChild(ctx context.Context, j job, dir string, report storage.Report) (f found, err error) {
-	if j.Dir, err = os.MkdirTemp(dir, "dr-verify-*"); err != nil {
-		return found{}, fmt.Errorf("make a scratch directory: %w", err)
-	}
-	defer os.RemoveAll(j.Dir) // a child that dies cannot
-	path, err := filepath.Abs(j.Dir)
+	own, err := child.NewDir(dir, "verify")
 	if err != nil {
 		return found{}, err
 	}
+	defer func() { _ = own.Remove() }() // a child that dies cannot
+	path, err := filepath.Abs(own.Path)
+	if err != nil {
+		return found{}, err
+	}
+	j.Dir = path
 	if j.Plan, err = j.Plan.Place(restore.Into{Name: scratch.Member, DataDir: filepath.Join(path, "data")}); err != nil {
 		return found{}, err
 	}
@@ -84,7 +85,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	if err := json.Unmarshal(input, &j); err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
-	defer os.RemoveAll(j.Dir) // a parent that dies cannot
+	defer func() { _ = child.RemoveDir(j.Dir) }() // a parent that dies cannot
 	if err := j.Limits.Apply(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,127 @@
+package child_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore/child"
+)
+
+// dirEnv makes this binary a process that makes a scratch directory below the one it names, and waits to be killed.
+const dirEnv = "ETCD_DR_CHILD_TEST_DIR"
+
+func holdDir(parent string) {
+	d, err := child.NewDir(parent, "test")
+	if err != nil {
+		os.Exit(1)
+	}
+	if err := os.WriteFile(filepath.Join(d.Path, "db"), []byte("secret"), 0o600); err != nil {
+		os.Exit(1)
+	}
+	time.Sleep(time.Hour)
+}
+
+func in(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func makeDir(t *testing.T, parent string) *child.Dir {
+	t.Helper()
+	d, err := child.NewDir(parent, "verify")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// What a process that was killed left goes when the next directory is made; what lives, or is not dr's, stays.
+func TestDirGoesWithItsOwner(t *testing.T) {
+	parent := t.TempDir()
+	strangers := []string{"dr-verify-x", "dr-verify-12", "other"}
+	for _, name := range strangers {
+		if err := os.MkdirAll(filepath.Join(parent, name, "db"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(parent, "dr-find-7"), 0o700); err != nil { // killed before it had a lock
+		t.Fatal(err)
+	}
+	owner := exec.Command(os.Args[0])
+	owner.Env = append(os.Environ(), dirEnv+"="+parent)
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for end := time.Now().Add(time.Minute); len(left) == 0; time.Sleep(10 * time.Millisecond) {
+		if left, _ = filepath.Glob(filepath.Join(parent, "dr-test-*", "db")); time.Now().After(end) {
+			t.Fatal("the other process makes no directory")
+		}
+	}
+	mine := makeDir(t, parent)
+	if n := len(in(t, parent)); n != len(strangers)+2 {
+		t.Errorf("while both live: %q", in(t, parent))
+	}
+	_ = owner.Process.Signal(syscall.SIGKILL)
+	_ = owner.Wait()
+	next := makeDir(t, parent)
+	if _, err := os.Stat(left[0]); !os.IsNotExist(err) {
+		t.Errorf("what a killed process left is still there: %v", err)
+	}
+	for _, d := range []*child.Dir{mine, next} {
+		if _, err := os.Stat(d.Path); err != nil {
+			t.Error(err)
+		}
+		if err := d.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(in(t, parent)); n != len(strangers) {
+		t.Errorf("in the end there are %q", in(t, parent))
+	}
+}
+
+// Many at once never take each other's for abandoned.
+func TestDirsAtOnce(t *testing.T) {
+	parent := t.TempDir()
+	var making sync.WaitGroup
+	for range 8 {
+		making.Go(func() {
+			for range 50 {
+				d, err := child.NewDir(parent, "verify")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := os.WriteFile(filepath.Join(d.Path, "db"), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				if err := d.Remove(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	making.Wait()
+	if left := in(t, parent); len(left) != 0 {
+		t.Errorf("left were %q", left)
+	}
+}
+
+func TestDirWhereNoneCanBe(t *testing.T) {
+	if d, err := child.NewDir(filepath.Join(t.TempDir(), "absent"), "verify"); err == nil {
+		t.Errorf("there is %s", d.Path)
+	}
+}
