@@ -137,9 +137,13 @@ func (f *folding) wrong() map[string]func() {
 // However a log is, and whatever is wrong with it: a survey, which folds what is whole, tells its windows and gaps as they
 // are told by all of its headers.
 func TestSurveyFoldsWhatIsWhole(t *testing.T) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 4
+	}
 	for name := range newFolding(t, 0).wrong() {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(20) {
+			for seed := range seeds {
 				f := newFolding(t, seed)
 				f.grow()
 				f.wrong()[name]()
