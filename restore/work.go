@@ -1,6 +1,8 @@
 package restore
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -101,31 +103,42 @@ func (w *work) prefix() string {
 }
 
 func (w *work) create() error {
-	err := os.MkdirAll(w.tree, 0o700)
-	if errors.Is(err, fs.ErrNotExist) {
+	err := os.MkdirAll(w.dir, 0o700)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // one was there, and went
 		return errTaken
 	}
 	if err != nil {
 		return fmt.Errorf("make a work dir for %s: %w", w.target, err)
 	}
-	path := filepath.Join(w.dir, "lock")
-	lock, err := fileutil.TryLockFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fileutil.ErrLocked) {
+	lock, err := lockDir(w.dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fileutil.ErrLocked) || errors.Is(err, errTaken) {
 		return errTaken
 	}
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", w.dir, err)
 	}
-	ours, err := lock.Stat()
-	if err != nil {
-		return errors.Join(fmt.Errorf("lock %s: %w", w.dir, err), lock.Close())
-	}
-	if there, err := os.Stat(path); err != nil || !os.SameFile(ours, there) {
-		lock.Close()
-		return errTaken
+	if err := os.MkdirAll(w.tree, 0o700); err != nil { // only now is the directory ours
+		return errors.Join(fmt.Errorf("make a work dir for %s: %w", w.target, err), lock.Close())
 	}
 	w.lock = lock
 	return nil
+}
+
+// lockDir locks a work dir. One that went meanwhile, or in whose place there is another, gives errTaken.
+func lockDir(dir string) (*fileutil.LockedFile, error) {
+	path := filepath.Join(dir, "lock")
+	lock, err := fileutil.TryLockFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := lock.Stat()
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	if there, err := os.Stat(path); err != nil || !os.SameFile(ours, there) {
+		return nil, errors.Join(errTaken, lock.Close())
+	}
+	return lock, nil
 }
 
 // refuseOccupied: a data dir that is there may be the last copy of something.
@@ -160,10 +173,17 @@ func (w *work) clearStale(patience time.Duration, report storage.Report) error {
 		return err
 	}
 	for _, dir := range stale {
-		if err := waitUnlocked(filepath.Join(dir, "lock"), patience); err != nil {
+		lock, err := takeStale(dir, patience)
+		if errors.Is(err, fileutil.ErrLocked) {
 			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", ErrRefused, w.target)
 		}
-		if err := os.RemoveAll(dir); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // its owner has removed it
+		}
+		if err == nil {
+			err = errors.Join(w.takeAway(dir), lock.Close())
+		}
+		if err != nil {
 			return fmt.Errorf("remove what a killed restore left: %w", err)
 		}
 		report.Say(storage.Event{Stage: "ask", Level: storage.Note, Object: dir,
@@ -192,19 +212,34 @@ func (w *work) others() (dirs []string, err error) {
 	return dirs, nil
 }
 
-func waitUnlocked(path string, patience time.Duration) error {
+// takeStale locks the work dir, also one that was left, or is being made, before it had a lock: whoever makes it sees that it is
+// taken.
+func takeStale(dir string, patience time.Duration) (*fileutil.LockedFile, error) {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		lock, err := fileutil.TryLockFile(path, os.O_RDWR, 0o600)
-		if err == nil {
-			return lock.Close()
-		}
-		if !errors.Is(err, fileutil.ErrLocked) { // killed before it had a lock
-			return nil
-		}
-		if time.Now().After(end) {
-			return err
+		lock, err := lockDir(dir)
+		if again := errors.Is(err, fileutil.ErrLocked) || errors.Is(err, errTaken); !again || time.Now().After(end) {
+			return lock, err
 		}
 	}
+}
+
+// takeAway removes dir, under another name: another run of the same plan may make and lock one of its name as soon as the lock in
+// it is gone, and would lose that.
+func (w *work) takeAway(dir string) error {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	away := filepath.Join(w.folder(), w.prefix()+hex.EncodeToString(random[:]))
+	if err := os.Rename(dir, away); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	err := os.RemoveAll(away)
+	for tries := 1; errors.Is(err, syscall.ENOTEMPTY) && tries < 100; tries++ { // another run has put a lock there, to remove it too
+		err = os.RemoveAll(away)
+	}
+	return err
 }
 
 // enough refuses to begin what the disk cannot hold.
@@ -271,6 +306,6 @@ func (w *work) publish() error {
 
 // remove ends the work dir, whatever became of it.
 func (w *work) remove() {
-	os.RemoveAll(w.dir)
+	_ = w.takeAway(w.dir)
 	w.lock.Close()
 }

@@ -1,0 +1,49 @@
+package restore_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+)
+
+// Of several runs of one plan each has its work dir for itself for as long as it works, and none is left.
+func TestWorkDirsAtOnce(t *testing.T) {
+	parent := t.TempDir()
+	target := filepath.Join(parent, "data")
+	var holders atomic.Int32
+	var working sync.WaitGroup
+	for range 4 {
+		working.Go(func() {
+			for range 300 {
+				there, remove, err := restore.WorkDir(target, "0123456789abcdef")
+				if errors.Is(err, restore.ErrRefused) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := holders.Add(1); n != 1 {
+					t.Errorf("%d have it at once", n)
+				}
+				for range 20 {
+					if !there() {
+						t.Error("somebody has removed it")
+						break
+					}
+				}
+				holders.Add(-1)
+				remove()
+			}
+		})
+	}
+	working.Wait()
+	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
