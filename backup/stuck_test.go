@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,27 +40,27 @@ func (h *hanging) Put(ctx context.Context, key string, r io.Reader, o storage.Pu
 
 // A store that hangs, at any stage, is left out with any; with all it ends the backup.
 func TestRunIntoSeveralOneStuck(t *testing.T) {
-	needsQuiet(t)
-	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(2 << 20)}
-	url := fake.serve(t)
-	t.Run("all at once", func(t *testing.T) {
-		for name, stuck := range map[string]func(storage.Bucket) storage.Bucket{
-			"asked for backups": func(b storage.Bucket) storage.Bucket { return delayed(b, storage.VerbList, 1) },
-			"asked for a name":  func(b storage.Bucket) storage.Bucket { return delayed(b, storage.VerbList, 2) },
-			"first byte":        func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1} },
-			"in the middle":     func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1, after: 1 << 20} },
-			"at the end":        func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1, after: 1 << 30} },
-			"manifest":          func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 2} },
-		} {
-			for _, require := range []backup.Require{backup.All, backup.Any} {
-				t.Run(name+" "+string(require), func(t *testing.T) {
-					t.Parallel() // each waits for its patience to end
+	for name, stuck := range map[string]func(storage.Bucket) storage.Bucket{
+		"asked for backups": func(b storage.Bucket) storage.Bucket { return delayed(b, storage.VerbList, 1) },
+		"asked for a name":  func(b storage.Bucket) storage.Bucket { return delayed(b, storage.VerbList, 2) },
+		"first byte":        func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1} },
+		"in the middle":     func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1, after: 1 << 20} },
+		"at the end":        func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1, after: 1 << 30} },
+		"manifest":          func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 2} },
+	} {
+		for _, require := range []backup.Require{backup.All, backup.Any} {
+			t.Run(name+" "+string(require), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
 					in := memories(3)
 					seen := places{in[0], stuck(in[1]), in[2]}
 					r, _ := request(t)
-					r.Require, r.Patience, r.NoHash = require, 3*time.Second, true
+					r.Require, r.Patience = require, 3*time.Second
 					l := &listener{}
-					result, err := backup.Run(t.Context(), at(url), seen.stores(t), r, l.report)
+					started := time.Now()
+					result, err := backup.RunOfStream(t.Context(), database(2<<20), seen.stores(t), r, l.report)
+					if waited := time.Since(started); waited != r.Patience {
+						t.Errorf("waited %s", waited)
+					}
 					switch {
 					case require == backup.Any:
 						if err != nil {
@@ -83,10 +84,9 @@ func TestRunIntoSeveralOneStuck(t *testing.T) {
 					}
 					wantNothing(t, open(t, in[1]))
 				})
-			}
+			})
 		}
-	})
-	wantEnded(t)
+	}
 }
 
 func delayed(b storage.Bucket, verb storage.Verb, nth int) storage.Bucket {
@@ -105,25 +105,30 @@ func (s slow) Put(ctx context.Context, key string, r io.Reader, o storage.PutOpt
 type slowReader struct{ r io.Reader }
 
 func (s slowReader) Read(p []byte) (int, error) {
-	time.Sleep(time.Millisecond)
+	time.Sleep(40 * time.Millisecond)
 	return s.r.Read(p[:min(len(p), 4<<10)])
 }
 
 // A slow store is waited for, however long it takes in all.
 func TestRunIntoSeveralOneSlow(t *testing.T) {
-	t.Parallel()
-	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(16 << 20)}
-	in := memories(3)
-	r, _ := request(t)
-	r.Require, r.Patience = backup.Any, 3*time.Second // for 256 KiB, which take a twentieth of it
-	l := &listener{}
-	result, err := backup.Run(t.Context(), at(fake.serve(t)), places{in[0], slow{in[1]}, in[2]}.stores(t), r, l.report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, "slow", result, 3)
-	l.wantWarnings(t)
-	if diff := cmp.Diff(objects(t, in[0]), objects(t, in[1])); diff != "" {
-		t.Error("the slow one has other bytes")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		in := memories(3)
+		r, _ := request(t)
+		r.Require, r.Patience = backup.Any, 3*time.Second // for 256 KiB, which take most of it
+		l := &listener{}
+		started := time.Now()
+		to := places{in[0], slow{in[1]}, in[2]}.stores(t)
+		result, err := backup.RunOfStream(t.Context(), database(4<<20), to, r, l.report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(started); took < 10*r.Patience {
+			t.Fatalf("it took %s: not slow enough to show anything", took)
+		}
+		wantOutcomes(t, "slow", result, 3)
+		l.wantWarnings(t)
+		if diff := cmp.Diff(objects(t, in[0]), objects(t, in[1])); diff != "" {
+			t.Error("the slow one has other bytes")
+		}
+	})
 }
