@@ -15,6 +15,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
@@ -46,14 +47,11 @@ func openWork(target, planID string, report storage.Report) (*work, error) {
 		if err := w.refuseOccupied(); err != nil {
 			return nil, err
 		}
-		if err := w.create(); !errors.Is(err, errTaken) {
+		if err := w.create(); !errors.Is(err, child.ErrTaken) {
 			return w, err
 		}
 	}
 }
-
-// errTaken: another run for the same target took the work dir, which was not locked yet, for one that was left.
-var errTaken = errors.New("the work dir was cleared away")
 
 // newWork says where the work dir for target is, and touches nothing.
 func newWork(target, planID string) (*work, error) {
@@ -102,17 +100,19 @@ func (w *work) prefix() string {
 	return workMark + filepath.Base(w.target) + "-"
 }
 
+// create makes the work dir, unless another run for the same target took it, before it was locked, for one that was left: then
+// the error matches child.ErrTaken.
 func (w *work) create() error {
 	err := os.MkdirAll(w.dir, 0o700)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // one was there, and went
-		return errTaken
+		return child.ErrTaken
 	}
 	if err != nil {
 		return fmt.Errorf("make a work dir for %s: %w", w.target, err)
 	}
-	lock, err := lockDir(w.dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fileutil.ErrLocked) || errors.Is(err, errTaken) {
-		return errTaken
+	lock, err := child.LockDir(w.dir)
+	if errors.Is(err, child.ErrTaken) {
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", w.dir, err)
@@ -122,23 +122,6 @@ func (w *work) create() error {
 	}
 	w.lock = lock
 	return nil
-}
-
-// lockDir locks a work dir. One that went meanwhile, or in whose place there is another, gives errTaken.
-func lockDir(dir string) (*fileutil.LockedFile, error) {
-	path := filepath.Join(dir, "lock")
-	lock, err := fileutil.TryLockFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	ours, err := lock.Stat()
-	if err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	if there, err := os.Stat(path); err != nil || !os.SameFile(ours, there) {
-		return nil, errors.Join(errTaken, lock.Close())
-	}
-	return lock, nil
 }
 
 // refuseOccupied: a data dir that is there may be the last copy of something.
@@ -174,11 +157,11 @@ func (w *work) clearStale(patience time.Duration, report storage.Report) error {
 	}
 	for _, dir := range stale {
 		lock, err := takeStale(dir, patience)
-		if errors.Is(err, fileutil.ErrLocked) {
-			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", ErrRefused, w.target)
-		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // its owner has removed it
+		}
+		if errors.Is(err, child.ErrTaken) {
+			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", ErrRefused, w.target)
 		}
 		if err == nil {
 			err = errors.Join(w.takeAway(dir), lock.Close())
@@ -216,8 +199,8 @@ func (w *work) others() (dirs []string, err error) {
 // taken.
 func takeStale(dir string, patience time.Duration) (*fileutil.LockedFile, error) {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		lock, err := lockDir(dir)
-		if again := errors.Is(err, fileutil.ErrLocked) || errors.Is(err, errTaken); !again || time.Now().After(end) {
+		lock, err := child.LockDir(dir)
+		if again := errors.Is(err, child.ErrTaken) && !errors.Is(err, fs.ErrNotExist); !again || time.Now().After(end) {
 			return lock, err
 		}
 	}

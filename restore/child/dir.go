@@ -18,10 +18,7 @@ type Dir struct {
 	lock *fileutil.LockedFile
 }
 
-var (
-	abandonable = regexp.MustCompile(`^dr-[a-z]+-[0-9]+$`)
-	errLostRace = errors.New("it was taken for an abandoned one")
-)
+var abandonable = regexp.MustCompile(`^dr-[a-z]+-[0-9]+$`)
 
 const lockName = "lock"
 
@@ -34,7 +31,7 @@ func NewDir(parent, verb string) (*Dir, error) {
 	removeAbandoned(parent)
 	for {
 		d, err := newDir(parent, verb)
-		if errors.Is(err, errLostRace) {
+		if errors.Is(err, ErrTaken) {
 			continue
 		}
 		if err != nil {
@@ -50,22 +47,38 @@ func newDir(parent, verb string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := fileutil.TryLockFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fileutil.ErrLocked):
-		return nil, errLostRace
-	case err != nil:
-		return nil, errors.Join(err, os.RemoveAll(path))
+	lock, err := LockDir(path)
+	if errors.Is(err, ErrTaken) {
+		return nil, err
 	}
-	if there, err := os.Stat(lock.Name()); err != nil || !same(lock, there) {
-		return nil, errors.Join(errLostRace, lock.Close())
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
 	}
 	return &Dir{path, lock}, nil
 }
 
-func same(lock *fileutil.LockedFile, there fs.FileInfo) bool {
+// ErrTaken: somebody else has a directory that was to be locked, or took it for an abandoned one.
+var ErrTaken = errors.New("another has taken the directory")
+
+// LockDir locks the directory at path by a file in it: whoever holds that lives. ErrTaken is said of one that is gone, too; then
+// the error matches fs.ErrNotExist.
+func LockDir(path string) (*fileutil.LockedFile, error) {
+	file := filepath.Join(path, lockName)
+	lock, err := fileutil.TryLockFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	switch {
+	case errors.Is(err, fileutil.ErrLocked) || errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: %w", ErrTaken, err)
+	case err != nil:
+		return nil, err
+	}
 	ours, err := lock.Stat()
-	return err == nil && os.SameFile(ours, there)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	if there, err := os.Stat(file); err != nil || !os.SameFile(ours, there) { // of another directory by that name, or of none
+		return nil, errors.Join(ErrTaken, lock.Close())
+	}
+	return lock, nil
 }
 
 // Remove ends it, with all that is in it. It may be gone already.

@@ -139,6 +139,7 @@ type lineageLoad struct {
 	lineage string
 	pruned  uint64              // segments up to that seq
 	known   map[uint64]*Segment // what the indexes say; nil where they contradict each other
+	runs    map[uint64]*Segment // what was folded of them, by the first seq
 	slots   []slot              // ascending by seq
 	unfold  bool                // what was folded is in doubt
 }
@@ -160,7 +161,7 @@ func (s slot) first() uint64 {
 }
 
 func (c *Cluster) loadLineage(ctx context.Context, f logFolder, folds bool) (Lineage, error) {
-	l := lineageLoad{c: c, lineage: f.lineage, pruned: f.pruned, known: map[uint64]*Segment{}}
+	l := lineageLoad{c: c, lineage: f.lineage, pruned: f.pruned, known: map[uint64]*Segment{}, runs: map[uint64]*Segment{}}
 	if err := l.readIndexes(ctx, f, folds); err != nil {
 		return Lineage{}, err
 	}
@@ -202,6 +203,10 @@ func (l *lineageLoad) readIndexes(ctx context.Context, f logFolder, folds bool) 
 			if s.Seq <= l.pruned {
 				continue
 			}
+			if s.Folded > 0 {
+				l.runs[s.firstSeq()] = s
+				continue
+			}
 			if other, twice := l.known[s.Seq]; twice && (other == nil || other.Digest != s.Digest) {
 				s = nil
 			}
@@ -213,21 +218,13 @@ func (l *lineageLoad) readIndexes(ctx context.Context, f logFolder, folds bool) 
 
 // lay makes a slot for each segment of the listing, one for all that were folded into one.
 func (l *lineageLoad) lay(listing []listed) {
-	var runs []*Segment
-	for _, s := range l.known {
-		if s != nil && s.Folded > 0 {
-			runs = append(runs, s)
-		}
-	}
-	slices.SortFunc(runs, func(a, b *Segment) int { return cmp.Compare(a.firstSeq(), b.firstSeq()) })
 	for i := 0; i < len(listing); i++ {
-		if len(runs) == 0 || runs[0].firstSeq() != listing[i].seq {
-			l.slots = append(l.slots, slot{listed: listing[i]})
-			continue
+		s := slot{listed: listing[i]}
+		if run := l.runs[s.seq]; run != nil {
+			s = slot{listed{run.Seq, run.Size}, run, true, nil}
+			i += int(run.Folded)
 		}
-		l.slots = append(l.slots, slot{listed{runs[0].Seq, runs[0].Size}, runs[0], true, nil})
-		i += int(runs[0].Folded)
-		runs = runs[1:]
+		l.slots = append(l.slots, s)
 	}
 }
 
@@ -235,7 +232,7 @@ func (l *lineageLoad) lay(listing []listed) {
 func (l *lineageLoad) believeIndexes() {
 	for i := range l.slots {
 		s := &l.slots[i]
-		if known := l.known[s.seq]; s.segment == nil && known != nil && known.Folded == 0 && known.Size == s.size {
+		if known := l.known[s.seq]; known != nil && known.Size == s.size {
 			s.segment, s.indexed = known, true
 		}
 	}
