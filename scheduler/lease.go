@@ -40,10 +40,12 @@ func acquire(
 	return all, theirs, nil
 }
 
-// keep renews all until ctx ends, and then gives them back. If another service has one of them, or may have them all since
-// none could be renewed within ttl, lost ends the job.
+// keep renews all, of which there is at least one, until ctx ends, and then gives them back. If another service has one of
+// them, or may have them all since none could be renewed within ttl, lost ends the job.
 func (all leases) keep(ctx context.Context, ttl time.Duration, lost context.CancelCauseFunc) *sync.WaitGroup {
-	expiry := time.AfterFunc(ttl, func() { lost(fmt.Errorf("%w: it could not be renewed in time", repository.ErrLost)) })
+	expiry := time.AfterFunc(time.Until(all[len(all)-1].Until), func() {
+		lost(fmt.Errorf("%w: it could not be renewed in time", repository.ErrLost))
+	})
 	renewed := func(from time.Time) { expiry.Reset(ttl - time.Since(from)) } // one that others see is enough
 	var keeping sync.WaitGroup
 	for _, l := range all {

@@ -19,6 +19,7 @@ const (
 	checkedAtOnce = 16               // clusters themselves: bounds connections
 	observeGather = 2 * time.Second  // a backup's end is followed by that of pruning: one look sees both
 	observeRest   = 15 * time.Second // at least between two looks at a cluster, whatever happens
+	observeAnew   = 6 * time.Hour    // all is read anew: what rots on a disk is not listed as changed
 	readTime      = 2 * time.Minute  // for all repositories of a cluster
 	checkTime     = time.Minute      // for a cluster itself
 )
@@ -35,9 +36,17 @@ type observer struct {
 	looked time.Time // when the last look ended, or the first was begun to be waited for
 
 	since     time.Time // when it began to look
+	memory    memory
 	standings []Standing
 	lines     []check.Line
 	record    condition.Record
+}
+
+// memory is what was read of a cluster, which need not be read again while its Spec is the same: another may trust other keys.
+type memory struct {
+	digest string
+	began  time.Time
+	seen   map[string]repository.Seen // by repository
 }
 
 func newObserver(s *Service, b *board, spec Spec) *observer {
@@ -108,7 +117,7 @@ func (o *observer) run(ctx, service context.Context) {
 // letGo forgets all that was seen: what nobody looks at any more is not known to be still so.
 func (o *observer) letGo() {
 	o.tell(o.record.Close(time.Now()))
-	o.standings, o.lines = nil, nil
+	o.standings, o.lines, o.memory = nil, nil, memory{}
 	o.board.set(func(s *Status) { s.Standings, s.Conditions = []Standing{}, []condition.Condition{} })
 }
 
@@ -158,11 +167,15 @@ func inTurn(ctx context.Context, turns *semaphore.Weighted, long time.Duration, 
 // read looks at all repositories at once: one that hangs takes no time from the others. One that does not tell stands as it did
 // before.
 func (o *observer) read(ctx context.Context, spec Spec) {
-	standings := make([]Standing, len(spec.Repositories))
+	if now := time.Now(); o.memory.digest != spec.Digest || now.Sub(o.memory.began) >= observeAnew {
+		o.memory = memory{spec.Digest, now, map[string]repository.Seen{}}
+	}
+	standings, seen := make([]Standing, len(spec.Repositories)), make([]repository.Seen, len(spec.Repositories))
 	var reading sync.WaitGroup
 	for i, r := range spec.Repositories {
+		seen[i] = o.memory.seen[r.Name]
 		reading.Go(func() {
-			standing, err := o.service.stand(ctx, spec, r)
+			standing, err := o.service.stand(ctx, spec, r, &seen[i])
 			if err != nil {
 				standing = o.before(r.Name)
 				standing.Problem = err.Error()
@@ -171,6 +184,9 @@ func (o *observer) read(ctx context.Context, spec Spec) {
 		})
 	}
 	reading.Wait()
+	for i, r := range spec.Repositories {
+		o.memory.seen[r.Name] = seen[i]
+	}
 	o.standings = standings
 }
 
@@ -183,8 +199,8 @@ func (o *observer) before(repository string) Standing {
 	return Standing{Repository: repository}
 }
 
-// stand reads how a cluster stands in one repository.
-func (s *Service) stand(ctx context.Context, spec Spec, in Repository) (Standing, error) {
+// stand reads how a cluster stands in one repository, but for what was seen there, and renews that.
+func (s *Service) stand(ctx context.Context, spec Spec, in Repository, seen *repository.Seen) (Standing, error) {
 	bucket, err := s.bucket(ctx, in)
 	if err != nil {
 		return Standing{}, err
@@ -193,10 +209,13 @@ func (s *Service) stand(ctx context.Context, spec Spec, in Repository) (Standing
 	if err != nil {
 		return Standing{}, err
 	}
-	survey, err := c.Survey(ctx, condition.Survey(!spec.Drill.Schedule.None(), time.Now()))
+	read := condition.Survey(!spec.Drill.Schedule.None(), time.Now())
+	read.Seen = *seen
+	survey, err := c.Survey(ctx, read)
 	if err != nil {
 		return Standing{}, err
 	}
+	*seen = survey.Seen
 	return condition.NewStanding(in.Name, survey, spec.Schedule.Next, time.Now()), nil
 }
 

@@ -369,3 +369,43 @@ func TestServiceLooksOnceAfterABackup(t *testing.T) {
 		}
 	})
 }
+
+// What a look has read the next one does not read again, but for every few hours, and when who is trusted may have changed.
+func TestServiceReadsNothingTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := observed(t, "prod", "@yearly", "main", "offsite")
+		s := w.start("a", configOf(spec))
+		w.pass(time.Hour)
+		offsite := w.stores["offsite"]
+		looks := func(d time.Duration) (lists, reads int) {
+			lists, reads = -offsite.Calls(storage.VerbList), -offsite.Calls(storage.VerbOpen)
+			w.pass(d)
+			return lists + offsite.Calls(storage.VerbList), reads + offsite.Calls(storage.VerbOpen)
+		}
+		if lists, reads := looks(4 * time.Hour); lists < 2*20 || reads > 0 {
+			t.Errorf("%d listings and %d reads in four hours", lists, reads)
+		}
+		if _, reads := looks(12 * time.Hour); reads != 2 {
+			t.Errorf("%d reads of the one backup in twelve hours, want one every six", reads)
+		}
+		spec.Digest = "another"
+		s.changes <- configOf(spec)
+		if _, reads := looks(time.Minute); reads < 1 {
+			t.Error("with another configuration nothing is read")
+		}
+		for o, err := range offsite.List(t.Context(), storage.ListOptions{Prefix: "prod/backups/"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(o.Key, "manifest.json") {
+				if _, err := offsite.Put(t.Context(), o.Key, strings.NewReader("junk"), storage.PutOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.pass(15 * time.Minute)
+		if got := s.status(t, "prod").Standings; got[0].Damaged != 0 || got[1].Damaged != 1 {
+			t.Errorf("after one was overwritten: %+v", got)
+		}
+	})
+}

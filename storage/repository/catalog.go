@@ -61,7 +61,7 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	if o.Newest > 0 && len(folders) > o.Newest {
 		folders = folders[:o.Newest]
 	}
-	catalog, err := c.loadBackups(ctx, folders, o.Proofs)
+	catalog, err := c.loadBackups(ctx, folders, o.Proofs, Seen{})
 	if err != nil {
 		return Catalog{}, err
 	}
@@ -83,10 +83,14 @@ func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ig
 	return folders, ignored, err
 }
 
-// loadBackups reads what the folders hold.
-func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool) (Catalog, error) {
+// loadBackups reads what the folders hold, but for what was seen, with its proofs and pins.
+func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool, seen Seen) (Catalog, error) {
 	loads := make([]backupLoad, len(folders))
 	err := atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
+		if known, ok := seen.backup(folders[i]); ok {
+			loads[i].backup = known
+			return nil
+		}
 		loads[i] = c.loadBackup(ctx, folders[i], proofs)
 		if err := loads[i].err; err != nil && !errors.Is(err, ErrDamaged) && !isAbsent(err) {
 			return err

@@ -36,7 +36,10 @@ func (c *Cluster) Hold(ctx context.Context, job, holder string, ttl time.Duratio
 		return h, false, errors.Join(context.Cause(ctx), h.Release(ctx))
 	case <-time.After(min(ttl/10, longestConfirm)):
 	}
-	h.Lease, held, err = c.RenewLease(ctx, h.Lease, ttl, time.Now())
+	stored, err := c.readLease(ctx, job)
+	if held = stored.same(h.Lease); !held {
+		h.Lease = stored
+	}
 	return h, held, err
 }
 

@@ -17,12 +17,14 @@ type Survey struct {
 	Bytes   int64     // of them, as stored
 	Oldest  time.Time // when the oldest of them began, by its name; zero if there is none
 	Latest  []Proof   // of whichever backup, newest first
+	Seen    Seen      // for the next survey
 }
 
 // SurveyOptions say how much to read.
 type SurveyOptions struct {
 	Newest int                       // backups; 0: all
 	Enough func(latest []Proof) bool // no older proofs need be read; nil: those of the backups that are read will do
+	Seen   Seen                      // by an earlier survey under the same Policy
 }
 
 const (
@@ -51,12 +53,13 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 		toRead, others = append(toRead, bases...), rest
 	}
 	s := Survey{Kept: len(folders)}
-	if s.Catalog, err = c.loadBackups(ctx, toRead, true); err != nil {
+	if s.Catalog, err = c.loadBackups(ctx, toRead, true, o.Seen); err != nil {
 		return Survey{}, err
 	}
+	s.Seen.seeBackups(toRead, s.Catalog)
 	s.Ignored, s.Lineages = append(ignored, s.Ignored...), lineages
 	s.count(folders)
-	s.Latest, err = c.latestProofs(ctx, s.Backups, others, o.Enough)
+	err = s.prove(ctx, c, others, o)
 	return s, err
 }
 
@@ -103,35 +106,40 @@ func beginnings(folders []folder, lineages []Lineage) (bases, rest []folder) {
 	return bases, rest
 }
 
-// latestProofs are those of the backups, which were read, and of the others as many as are needed until it is enough.
-func (c *Cluster) latestProofs(
-	ctx context.Context, backups []Backup, others []folder, enough func([]Proof) bool,
-) (latest []Proof, err error) {
-	for _, b := range backups {
-		latest = append(latest, b.Proofs...)
+// prove finds the latest proofs: those of the backups, which were read, and of the others as many as are needed until it is
+// enough.
+func (s *Survey) prove(ctx context.Context, c *Cluster, others []folder, o SurveyOptions) error {
+	for _, b := range s.Backups {
+		s.Latest = append(s.Latest, b.Proofs...)
 	}
-	newestFirst(latest)
-	if enough == nil {
-		return latest, nil
+	newestFirst(s.Latest)
+	if o.Enough == nil {
+		return nil
 	}
+	s.Seen.proofs = map[string]seenProof{}
 	unread := c.unreadProofs(others)
-	for !enough(latest) && len(unread) > 0 {
+	for !o.Enough(s.Latest) && len(unread) > 0 {
 		batch := unread[:min(readers, len(unread))]
 		unread = unread[len(batch):]
-		found, err := c.loadBatch(ctx, batch)
+		read, err := c.readProofs(ctx, batch, o.Seen)
 		if err != nil {
-			return nil, fmt.Errorf("read the proofs of cluster %s: %w", c.name, err)
+			return fmt.Errorf("read the proofs of cluster %s: %w", c.name, err)
 		}
-		latest = append(latest, found...)
-		newestFirst(latest)
+		for i, r := range read {
+			s.Seen.proofs[batch[i].key] = r
+			if r.ok {
+				s.Latest = append(s.Latest, r.proof)
+			}
+		}
+		newestFirst(s.Latest)
 	}
-	return latest, nil
+	return nil
 }
 
 // unreadProof is one of a backup that was not read.
 type unreadProof struct {
-	of  ID
-	key string
+	of           ID
+	key, version string
 }
 
 // unreadProofs are the newest, newest first by their names.
@@ -139,7 +147,7 @@ func (c *Cluster) unreadProofs(folders []folder) (unread []unreadProof) {
 	for _, f := range folders {
 		for _, object := range f.objects {
 			if strings.HasPrefix(path.Base(object.Key), proofPrefix) {
-				unread = append(unread, unreadProof{f.id, object.Key})
+				unread = append(unread, unreadProof{f.id, object.Key, object.Version})
 			}
 		}
 	}
@@ -149,21 +157,23 @@ func (c *Cluster) unreadProofs(folders []folder) (unread []unreadProof) {
 	return unread[:min(mostProofs, len(unread))]
 }
 
-func (c *Cluster) loadBatch(ctx context.Context, batch []unreadProof) (found []Proof, err error) {
-	proofs, ok := make([]Proof, len(batch)), make([]bool, len(batch))
-	err = atOnce(ctx, readers, len(batch), func(ctx context.Context, i int) (err error) {
-		proofs[i], ok[i], err = c.readProof(ctx, batch[i].of, batch[i].key)
+// readProofs reads those of a batch that were not seen.
+func (c *Cluster) readProofs(ctx context.Context, batch []unreadProof, seen Seen) ([]seenProof, error) {
+	read := make([]seenProof, len(batch))
+	err := atOnce(ctx, readers, len(batch), func(ctx context.Context, i int) (err error) {
+		r, u := &read[i], batch[i]
+		known := false
+		if *r, known = seen.proof(u); known {
+			return nil
+		}
+		r.version = u.version
+		r.proof, r.ok, err = c.readProof(ctx, u.of, u.key)
 		if isAbsent(err) { // pruned since it was listed
 			return nil
 		}
 		return err
 	})
-	for i, p := range proofs {
-		if ok[i] {
-			found = append(found, p)
-		}
-	}
-	return found, err
+	return read, err
 }
 
 func newestFirst(proofs []Proof) {

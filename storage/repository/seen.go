@@ -1,0 +1,56 @@
+package repository
+
+import (
+	"slices"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Seen is what a Survey has read of backups and their proofs, so that the next one reads only what is new, or stands in the
+// listing as another version. Under a Policy that trusts other keys it does not hold. The zero Seen is nothing.
+type Seen struct {
+	backups map[ID]seenBackup
+	proofs  map[string]seenProof // by key
+}
+
+type seenBackup struct {
+	listed []storage.Object
+	backup Backup
+}
+
+type seenProof struct {
+	version string
+	proof   Proof
+	ok      bool // it proves something
+}
+
+// backup is what was read of f, if all that is listed there was listed then.
+func (s Seen) backup(f folder) (Backup, bool) {
+	known, ok := s.backups[f.id]
+	return known.backup, ok && slices.EqualFunc(known.listed, f.objects, sameObject)
+}
+
+func sameObject(a, b storage.Object) bool {
+	return a.Key == b.Key && a.Size == b.Size && a.Version == b.Version && a.Version != ""
+}
+
+func (s Seen) proof(u unreadProof) (p seenProof, known bool) {
+	p, known = s.proofs[u.key]
+	return p, known && p.version == u.version && u.version != ""
+}
+
+// seeBackups remembers those that were found whole.
+func (s *Seen) seeBackups(folders []folder, found Catalog) {
+	s.backups = make(map[ID]seenBackup, len(found.Backups))
+	for _, b := range found.Backups {
+		s.backups[b.ID] = seenBackup{backup: b}
+	}
+	for _, d := range found.Ignored {
+		delete(s.backups, d.ID)
+	}
+	for _, f := range folders {
+		if b, ok := s.backups[f.id]; ok {
+			s.backups[f.id] = seenBackup{f.objects, b.backup}
+		}
+	}
+}
