@@ -167,9 +167,7 @@ func inTurn(ctx context.Context, turns *semaphore.Weighted, long time.Duration, 
 // read looks at all repositories at once: one that hangs takes no time from the others. One that does not tell stands as it did
 // before.
 func (o *observer) read(ctx context.Context, spec Spec) {
-	if now := time.Now(); o.memory.digest != spec.Digest || now.Sub(o.memory.began) >= observeAnew {
-		o.memory = memory{spec.Digest, now, map[string]repository.Seen{}}
-	}
+	o.forget(spec)
 	standings, seen := make([]Standing, len(spec.Repositories)), make([]repository.Seen, len(spec.Repositories))
 	var reading sync.WaitGroup
 	for i, r := range spec.Repositories {
@@ -188,6 +186,13 @@ func (o *observer) read(ctx context.Context, spec Spec) {
 		o.memory.seen[r.Name] = seen[i]
 	}
 	o.standings = standings
+}
+
+// forget drops what was read before if it need not hold any more.
+func (o *observer) forget(spec Spec) {
+	if now := time.Now(); o.memory.digest != spec.Digest || now.Sub(o.memory.began) >= observeAnew {
+		o.memory = memory{spec.Digest, now, map[string]repository.Seen{}}
+	}
 }
 
 func (o *observer) before(repository string) Standing {

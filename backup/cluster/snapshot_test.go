@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -274,39 +276,67 @@ func TestSnapshotStalls(t *testing.T) {
 			wantWords(t, err, maxGap.String())
 		})
 	}
-	t.Run("a slow server does not stall", func(t *testing.T) {
-		t.Parallel()
-		s, err := openFake(t, t.Context(), 2*time.Second, func(stream pb.Maintenance_SnapshotServer) error {
-			for rest := data; len(rest) > 0; rest = rest[min(1032, len(rest)):] {
-				time.Sleep(600 * time.Millisecond)
-				if err := sendInPieces(stream, rest[:min(1032, len(rest))], 1032); err != nil {
-					return err
-				}
+}
+
+// paced is a fake of a server that sends a message every so often.
+type paced struct {
+	pb.MaintenanceClient
+	data  []byte
+	every time.Duration
+}
+
+func (p *paced) Snapshot(ctx context.Context, _ *pb.SnapshotRequest, _ ...grpc.CallOption) (pb.Maintenance_SnapshotClient, error) {
+	return &pacedStream{ctx: ctx, paced: *p}, nil
+}
+
+type pacedStream struct {
+	grpc.ClientStream
+	ctx context.Context
+	paced
+}
+
+func (p *pacedStream) Recv() (*pb.SnapshotResponse, error) {
+	select {
+	case <-p.ctx.Done():
+		return nil, status.FromContextError(p.ctx.Err()).Err()
+	case <-time.After(p.every):
+	}
+	if len(p.data) == 0 {
+		return nil, io.EOF
+	}
+	n := min(1032, len(p.data))
+	message := &pb.SnapshotResponse{Blob: p.data[:n]}
+	p.data = p.data[n:]
+	return message, nil
+}
+
+// A server may take almost as long as is allowed for each message, and no longer.
+func TestSnapshotOfASlowServer(t *testing.T) {
+	for every, want := range map[time.Duration]error{1900 * time.Millisecond: nil, 2100 * time.Millisecond: cluster.ErrStalled} {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := cluster.ServerOf(&paced{data: database(4096), every: every}).Snapshot(t.Context(), 2*time.Second)
+			if err == nil {
+				defer s.Close()
+				_, err = io.ReadAll(s)
 			}
-			return nil
+			if !errors.Is(err, want) {
+				t.Errorf("with a message every %s: error %v, want %v", every, err, want)
+			}
 		})
+	}
+}
+
+// Whoever stores the stream may be slow for a while. That is not the member's fault, and another limit's matter.
+func TestSnapshotForASlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := cluster.ServerOf(&paced{data: database(4096), every: time.Millisecond}).Snapshot(t.Context(), time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if _, err := io.ReadAll(s); err != nil {
-			t.Error(err)
-		}
-	})
-	// Whoever stores the stream may be slow for a while. That is not the member's fault, and another limit's matter.
-	t.Run("a slow reader is no stall", func(t *testing.T) {
-		t.Parallel()
-		data := database(4 << 20) // more than is sent ahead
-		s, err := openFake(t, t.Context(), time.Second, func(stream pb.Maintenance_SnapshotServer) error {
-			return sendInPieces(stream, data, 32<<10)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		for range 2 { // before the first Read, and before one that must wait for more
-			time.Sleep(1500 * time.Millisecond)
-			if _, err := io.ReadFull(s, make([]byte, 100_000)); err != nil {
+		for range 3 { // before the first Read, and before those that must wait for more
+			time.Sleep(time.Minute)
+			if _, err := io.ReadFull(s, make([]byte, 1100)); err != nil {
 				t.Fatal(err)
 			}
 		}
