@@ -96,14 +96,14 @@ func (s scene) snapshot() string {
 func TestLeaseThatIsKeptAlive(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		p := play(t, servers.Options{Version: version}, func(s scene) {
-			lease, err := s.client.Grant(s.Context(), 2)
+			lease, err := s.client.Grant(s.Context(), 5) // long enough for a machine that stands still for a moment
 			s.must("grant", err)
 			ctx, cancel := context.WithCancel(s.Context())
 			defer cancel()
 			_, err = s.client.KeepAlive(ctx, lease.ID)
 			s.must("keep alive", err)
 			s.put("kept", "alive", clientv3.WithLease(lease.ID))
-			time.Sleep(4 * time.Second) // twice what the lease lives without
+			time.Sleep(7 * time.Second) // more than the lease lives without
 		})
 		image, _, err := database.Newest(p.equal(t))
 		if err != nil {

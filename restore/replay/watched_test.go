@@ -248,7 +248,7 @@ func (s scene) furtherBases(r *recorder) {
 func TestLeasesUnderAWatch(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		_, end := watched(t, servers.Options{Version: version}, nothing, func(s scene, r *recorder) {
-			kept, err := s.client.Grant(s.Context(), 2)
+			kept, err := s.client.Grant(s.Context(), 5)
 			s.must("grant", err)
 			ctx, cancel := context.WithCancel(s.Context())
 			defer cancel()
@@ -261,7 +261,7 @@ func TestLeasesUnderAWatch(t *testing.T) {
 				s.put(fmt.Sprint("ends/", n), "soon", clientv3.WithLease(ends.ID))
 			}
 			r.catchUp(s.client)
-			time.Sleep(4 * time.Second) // twice what it lives without
+			time.Sleep(7 * time.Second) // more than either lives without
 		})
 		image, _, err := database.Newest(copyOf(t, end))
 		if all := fmt.Sprint(image.KVs); err != nil || !strings.Contains(all, `"kept"`) || strings.Contains(all, "ends/") {
