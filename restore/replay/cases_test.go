@@ -95,6 +95,7 @@ func (s scene) snapshot() string {
 // A lease of two seconds that is kept alive all the time is there at the end, however long the replay takes.
 func TestLeaseThatIsKeptAlive(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
+		t.Parallel() // most of it is waiting
 		p := play(t, servers.Options{Version: version}, func(s scene) {
 			lease, err := s.client.Grant(s.Context(), 5) // long enough for a machine that stands still for a moment
 			s.must("grant", err)

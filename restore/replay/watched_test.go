@@ -247,6 +247,7 @@ func (s scene) furtherBases(r *recorder) {
 // A lease of two seconds that is kept alive is there with its key, and one that ends takes its keys along.
 func TestLeasesUnderAWatch(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
+		t.Parallel() // most of it is waiting
 		_, end := watched(t, servers.Options{Version: version}, nothing, func(s scene, r *recorder) {
 			kept, err := s.client.Grant(s.Context(), 5)
 			s.must("grant", err)
