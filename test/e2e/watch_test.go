@@ -133,7 +133,7 @@ func TestWatchLeases(t *testing.T) {
 	j := newWatchingJob(t)
 	a := j.archiving(t, source, 0)
 	j.firstWindow(t, client, a)
-	lease, err := client.Grant(t.Context(), 2)
+	lease, err := client.Grant(t.Context(), 5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestWatchLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 		put(t, client, fmt.Sprint("beside/", n), "x")
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(600 * time.Millisecond) // longer in all than it lives without
 	}
 	kept := live(t, client, 0)
 	a.Pause(t) // and so it sees this one when it has ended
