@@ -6,8 +6,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Seen is what a Survey has read of backups and their proofs, so that the next one reads only what is new, or stands in the
-// listing as another version. Under a Policy that trusts other keys it does not hold. The zero Seen is nothing.
+// Seen is what a Survey has read of backups and their proofs, so that the next one reads only what is new, or stands otherwise
+// in the listing. Under a Policy that trusts other keys it does not hold. The zero Seen is nothing.
 type Seen struct {
 	backups map[ID]seenBackup
 	proofs  map[string]seenProof // by key
@@ -19,9 +19,9 @@ type seenBackup struct {
 }
 
 type seenProof struct {
-	version string
-	proof   Proof
-	ok      bool // it proves something
+	listed storage.Object
+	proof  Proof
+	ok     bool // it proves something
 }
 
 // backup is what was read of f, if all that is listed there was listed then.
@@ -30,13 +30,14 @@ func (s Seen) backup(f folder) (Backup, bool) {
 	return known.backup, ok && slices.EqualFunc(known.listed, f.objects, sameObject)
 }
 
+// sameObject goes by the time too: the listing of S3 has no versions.
 func sameObject(a, b storage.Object) bool {
-	return a.Key == b.Key && a.Size == b.Size && a.Version == b.Version && a.Version != ""
+	return a.Key == b.Key && a.Size == b.Size && a.Version == b.Version && a.ModTime.Equal(b.ModTime)
 }
 
 func (s Seen) proof(u unreadProof) (p seenProof, known bool) {
-	p, known = s.proofs[u.key]
-	return p, known && p.version == u.version && u.version != ""
+	p, known = s.proofs[u.listed.Key]
+	return p, known && sameObject(p.listed, u.listed)
 }
 
 // seeBackups remembers those that were found whole.

@@ -1,9 +1,12 @@
 package repository_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,9 +24,28 @@ func told(a, b repository.Survey) string {
 		cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) }))
 }
 
+// unversioned is a Bucket whose listing has no versions, as that of S3.
+type unversioned struct{ storage.Bucket }
+
+func (u unversioned) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		for object, err := range u.Bucket.List(ctx, o) {
+			if object.Version = ""; !yield(object, err) {
+				return
+			}
+		}
+	}
+}
+
 // A survey reads what is new, and again what was damaged, but nothing twice.
 func TestSurveyReadsNothingTwice(t *testing.T) {
-	b := storagetest.Faulty(mem.New())
+	t.Run("versioned", func(t *testing.T) { readsNothingTwice(t, mem.New()) })
+	t.Run("unversioned", func(t *testing.T) { readsNothingTwice(t, unversioned{mem.New()}) })
+}
+
+func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
+	t.Helper()
+	b := storagetest.Faulty(bucket)
 	c := openCluster(t, b, "prod")
 	for n := range 12 {
 		create(t, c, idAt(n))
@@ -54,13 +76,27 @@ func TestSurveyReadsNothingTwice(t *testing.T) {
 	look("still damaged", 1)
 }
 
+// Where the listing has versions, one that came while the clock stood still is another all the same.
+func TestSurveySeesAnotherVersionOfTheSameMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		c := openCluster(t, b, "prod")
+		create(t, c, idAt(0))
+		s := survey(t, c, repository.SurveyOptions{})
+		change(t, b, folder("prod", idAt(0))+"manifest.json", flip(20, 1))
+		if s = survey(t, c, repository.SurveyOptions{Seen: s.Seen}); len(s.Damaged) != 1 {
+			t.Errorf("backups %v, damaged %v", ids(s.Catalog), s.Damaged)
+		}
+	})
+}
+
 func provenAt(id repository.ID, n int) repository.Proof {
 	return repository.Proof{Backup: id, Level: repository.Opened, Verdict: repository.Passed, Time: noon.Add(time.Duration(n) * time.Hour)}
 }
 
 // Whatever happens between two surveys, the second says the same with what the first has seen as without it.
 func TestSurveySeenIsAsReadAnew(t *testing.T) {
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
+	all := func(t *testing.T, b storage.Bucket) {
 		for seed := range uint64(20) {
 			name := fmt.Sprintf("c%d", seed)
 			c, random := openCluster(t, b, name), rand.New(rand.NewPCG(seed, 0))
@@ -78,7 +114,9 @@ func TestSurveySeenIsAsReadAnew(t *testing.T) {
 				seen = s.Seen
 			}
 		}
-	})
+	}
+	eachStore(t, all)
+	t.Run("unversioned", func(t *testing.T) { all(t, unversioned{mem.New()}) })
 }
 
 // happen does one thing to a cluster, mostly to its newest backups.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
 )
 
 // Survey is how a cluster stands in the repository, seen without reading all that is there.
@@ -125,8 +127,8 @@ func (s *Survey) prove(ctx context.Context, c *Cluster, others []folder, o Surve
 		if err != nil {
 			return fmt.Errorf("read the proofs of cluster %s: %w", c.name, err)
 		}
-		for i, r := range read {
-			s.Seen.proofs[batch[i].key] = r
+		for _, r := range read {
+			s.Seen.proofs[r.listed.Key] = r
 			if r.ok {
 				s.Latest = append(s.Latest, r.proof)
 			}
@@ -138,8 +140,8 @@ func (s *Survey) prove(ctx context.Context, c *Cluster, others []folder, o Surve
 
 // unreadProof is one of a backup that was not read.
 type unreadProof struct {
-	of           ID
-	key, version string
+	of     ID
+	listed storage.Object
 }
 
 // unreadProofs are the newest, newest first by their names.
@@ -147,12 +149,12 @@ func (c *Cluster) unreadProofs(folders []folder) (unread []unreadProof) {
 	for _, f := range folders {
 		for _, object := range f.objects {
 			if strings.HasPrefix(path.Base(object.Key), proofPrefix) {
-				unread = append(unread, unreadProof{f.id, object.Key, object.Version})
+				unread = append(unread, unreadProof{f.id, object})
 			}
 		}
 	}
 	slices.SortFunc(unread, func(a, b unreadProof) int {
-		return cmp.Or(cmp.Compare(path.Base(b.key), path.Base(a.key)), cmp.Compare(b.key, a.key))
+		return cmp.Or(cmp.Compare(path.Base(b.listed.Key), path.Base(a.listed.Key)), cmp.Compare(b.listed.Key, a.listed.Key))
 	})
 	return unread[:min(mostProofs, len(unread))]
 }
@@ -166,8 +168,8 @@ func (c *Cluster) readProofs(ctx context.Context, batch []unreadProof, seen Seen
 		if *r, known = seen.proof(u); known {
 			return nil
 		}
-		r.version = u.version
-		r.proof, r.ok, err = c.readProof(ctx, u.of, u.key)
+		r.listed = u.listed
+		r.proof, r.ok, err = c.readProof(ctx, u.of, u.listed.Key)
 		if isAbsent(err) { // pruned since it was listed
 			return nil
 		}
