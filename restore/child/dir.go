@@ -18,7 +18,7 @@ type Dir struct {
 	lock *fileutil.LockedFile
 }
 
-var abandonable = regexp.MustCompile(`^dr-[a-z]+-[0-9]+$`)
+var abandonable = regexp.MustCompile(`^dr-scratch-[a-z]+-[0-9]+$`)
 
 const lockName = "lock"
 
@@ -43,7 +43,7 @@ func NewDir(parent, verb string) (*Dir, error) {
 
 // newDir may lose its directory to another process before it is locked.
 func newDir(parent, verb string) (*Dir, error) {
-	path, err := os.MkdirTemp(parent, "dr-"+verb+"-*")
+	path, err := os.MkdirTemp(parent, "dr-scratch-"+verb+"-*")
 	if err != nil {
 		return nil, err
 	}

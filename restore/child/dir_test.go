@@ -50,13 +50,16 @@ func makeDir(t *testing.T, parent string) *child.Dir {
 // What a process that was killed left goes when the next directory is made; what lives, or is not dr's, stays.
 func TestDirGoesWithItsOwner(t *testing.T) {
 	parent := t.TempDir()
-	strangers := []string{"dr-verify-x", "dr-verify-12", "other"}
+	strangers := []string{"dr-scratch-verify-x", "dr-scratch-verify-12", "other", "dr-backups-12"}
 	for _, name := range strangers {
 		if err := os.MkdirAll(filepath.Join(parent, name, "db"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(parent, "dr-find-7"), 0o700); err != nil { // killed before it had a lock
+	if err := os.Remove(filepath.Join(parent, "dr-backups-12", "db")); err != nil { // empty, and not by a name that is dr's
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(parent, "dr-scratch-find-7"), 0o700); err != nil { // killed before it had a lock
 		t.Fatal(err)
 	}
 	owner := exec.Command(os.Args[0])
@@ -66,7 +69,7 @@ func TestDirGoesWithItsOwner(t *testing.T) {
 	}
 	var left []string
 	for end := time.Now().Add(time.Minute); len(left) == 0; time.Sleep(10 * time.Millisecond) {
-		if left, _ = filepath.Glob(filepath.Join(parent, "dr-test-*", "db")); time.Now().After(end) {
+		if left, _ = filepath.Glob(filepath.Join(parent, "dr-scratch-test-*", "db")); time.Now().After(end) {
 			t.Fatal("the other process makes no directory")
 		}
 	}

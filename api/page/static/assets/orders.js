@@ -51,6 +51,11 @@ function confirmed(label, question, meaning, reason) {
 	dialog.returnValue = "no"; // Escape leaves it as it was
 	dialog.showModal();
 	return new Promise((resolve) => {
-		dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes" ? (field?.value.trim() ?? "") : undefined), { once: true });
+		const closed = () => {
+			if (dialog.open && form.isConnected) return; // the question before this one was closed, and that is told only now
+			dialog.removeEventListener("close", closed);
+			resolve(form.isConnected && dialog.returnValue === "yes" ? (field?.value.trim() ?? "") : undefined);
+		};
+		dialog.addEventListener("close", closed);
 	});
 }
