@@ -160,6 +160,26 @@ func Working(t testing.TB, agents ...*Agent) int {
 	return n
 }
 
+// Settled waits until one of the agents works, and each of the others stands by.
+func Settled(t testing.TB, agents ...*Agent) {
+	t.Helper()
+	var last []string
+	for deadline := time.Now().Add(waitTimeout); time.Now().Before(deadline); time.Sleep(pollInterval) {
+		last = nil
+		working, standing := 0, 0
+		for _, a := range agents {
+			s, err := a.Status()
+			working += btoi(err == nil && s.State == archive.Working)
+			standing += btoi(err == nil && s.State == archive.Standby)
+			last = append(last, fmt.Sprintf("%+v, %v", s, err))
+		}
+		if working == 1 && working+standing == len(agents) {
+			return
+		}
+	}
+	t.Fatalf("waited for: one works and the others stand by; they said last:\n%s", strings.Join(last, "\n"))
+}
+
 // anyUntil waits until the status of one of the agents is as wanted. It gives up early when all have ended.
 func anyUntil(t testing.TB, what string, wanted func(archive.Status) bool, agents ...*Agent) (int, archive.Status) {
 	t.Helper()
