@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -50,7 +51,7 @@ func makeDir(t *testing.T, parent string) *child.Dir {
 // What a process that was killed left goes when the next directory is made; what lives, or is not dr's, stays.
 func TestDirGoesWithItsOwner(t *testing.T) {
 	parent := t.TempDir()
-	strangers := []string{"dr-scratch-verify-x", "dr-scratch-verify-12", "other", "dr-backups-12"}
+	strangers := []string{"dr-backups-12", "dr-scratch-verify-12", "dr-scratch-verify-x", "other"}
 	for _, name := range strangers {
 		if err := os.MkdirAll(filepath.Join(parent, name, "db"), 0o700); err != nil {
 			t.Fatal(err)
@@ -91,8 +92,8 @@ func TestDirGoesWithItsOwner(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := len(in(t, parent)); n != len(strangers) {
-		t.Errorf("in the end there are %q", in(t, parent))
+	if left := in(t, parent); !slices.Equal(left, strangers) {
+		t.Errorf("in the end there are %q", left)
 	}
 }
 
