@@ -46,7 +46,7 @@ type observer struct {
 type memory struct {
 	digest string
 	began  time.Time
-	seen   map[string]repository.Seen // by repository
+	seen   map[string]*repository.Seen // by repository, one for each of the Spec
 }
 
 func newObserver(s *Service, b *board, spec Spec) *observer {
@@ -168,12 +168,11 @@ func inTurn(ctx context.Context, turns *semaphore.Weighted, long time.Duration, 
 // before.
 func (o *observer) read(ctx context.Context, spec Spec) {
 	o.forget(spec)
-	standings, seen := make([]Standing, len(spec.Repositories)), make([]repository.Seen, len(spec.Repositories))
+	standings := make([]Standing, len(spec.Repositories))
 	var reading sync.WaitGroup
 	for i, r := range spec.Repositories {
-		seen[i] = o.memory.seen[r.Name]
 		reading.Go(func() {
-			standing, err := o.service.stand(ctx, spec, r, &seen[i])
+			standing, err := o.service.stand(ctx, spec, r, o.memory.seen[r.Name])
 			if err != nil {
 				standing = o.before(r.Name)
 				standing.Problem = err.Error()
@@ -182,16 +181,18 @@ func (o *observer) read(ctx context.Context, spec Spec) {
 		})
 	}
 	reading.Wait()
-	for i, r := range spec.Repositories {
-		o.memory.seen[r.Name] = seen[i]
-	}
 	o.standings = standings
 }
 
 // forget drops what was read before if it need not hold any more.
 func (o *observer) forget(spec Spec) {
-	if now := time.Now(); o.memory.digest != spec.Digest || now.Sub(o.memory.began) >= observeAnew {
-		o.memory = memory{spec.Digest, now, map[string]repository.Seen{}}
+	now := time.Now()
+	if o.memory.digest == spec.Digest && now.Sub(o.memory.began) < observeAnew {
+		return
+	}
+	o.memory = memory{spec.Digest, now, map[string]*repository.Seen{}}
+	for _, r := range spec.Repositories {
+		o.memory.seen[r.Name] = &repository.Seen{}
 	}
 }
 

@@ -61,10 +61,11 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	if o.Newest > 0 && len(folders) > o.Newest {
 		folders = folders[:o.Newest]
 	}
-	catalog, err := c.loadBackups(ctx, folders, o.Proofs, Seen{})
+	loads, err := c.loadBackups(ctx, folders, o.Proofs, Seen{})
 	if err != nil {
 		return Catalog{}, err
 	}
+	catalog := c.catalog(folders, loads)
 	catalog.Ignored = append(ignored, catalog.Ignored...)
 	if o.Log {
 		catalog.Lineages, err = c.loadLog(ctx, false)
@@ -84,7 +85,7 @@ func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ig
 }
 
 // loadBackups reads what the folders hold, but for what was seen, with its proofs and pins.
-func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool, seen Seen) (Catalog, error) {
+func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool, seen Seen) ([]backupLoad, error) {
 	loads := make([]backupLoad, len(folders))
 	err := atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
 		if known, ok := seen.backup(folders[i]); ok {
@@ -98,9 +99,9 @@ func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool
 		return nil
 	})
 	if err != nil {
-		return Catalog{}, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
+		return nil, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
 	}
-	return c.catalog(folders, loads), nil
+	return loads, nil
 }
 
 // withoutDeleted leaves out what a tombstone deletes.

@@ -41,17 +41,11 @@ func (s Seen) proof(u unreadProof) (p seenProof, known bool) {
 }
 
 // seeBackups remembers those that were found whole.
-func (s *Seen) seeBackups(folders []folder, found Catalog) {
-	s.backups = make(map[ID]seenBackup, len(found.Backups))
-	for _, b := range found.Backups {
-		s.backups[b.ID] = seenBackup{backup: b}
-	}
-	for _, d := range found.Ignored {
-		delete(s.backups, d.ID)
-	}
-	for _, f := range folders {
-		if b, ok := s.backups[f.id]; ok {
-			s.backups[f.id] = seenBackup{f.objects, b.backup}
+func (s *Seen) seeBackups(folders []folder, loads []backupLoad) {
+	s.backups = make(map[ID]seenBackup, len(folders))
+	for i, l := range loads {
+		if l.err == nil && len(l.ignored) == 0 {
+			s.backups[folders[i].id] = seenBackup{folders[i].objects, l.backup}
 		}
 	}
 }

@@ -54,11 +54,12 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 		bases, rest := beginnings(others, lineages)
 		toRead, others = append(toRead, bases...), rest
 	}
-	s := Survey{Kept: len(folders)}
-	if s.Catalog, err = c.loadBackups(ctx, toRead, true, o.Seen); err != nil {
+	loads, err := c.loadBackups(ctx, toRead, true, o.Seen)
+	if err != nil {
 		return Survey{}, err
 	}
-	s.Seen.seeBackups(toRead, s.Catalog)
+	s := Survey{Catalog: c.catalog(toRead, loads), Kept: len(folders)}
+	s.Seen.seeBackups(toRead, loads)
 	s.Ignored, s.Lineages = append(ignored, s.Ignored...), lineages
 	s.count(folders)
 	err = s.prove(ctx, c, others, o)

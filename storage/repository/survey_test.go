@@ -81,7 +81,7 @@ func TestSurveyReadsFew(t *testing.T) {
 
 func TestSurveyOfNothing(t *testing.T) {
 	s := survey(t, openCluster(t, mem.New(), "prod"), repository.SurveyOptions{Newest: 3})
-	if diff := told(repository.Survey{Catalog: repository.Catalog{Cluster: "prod"}}, s); diff != "" {
+	if diff := told(repository.Survey{Catalog: repository.Catalog{Cluster: "prod", Lineages: []repository.Lineage{}}}, s); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -163,36 +164,47 @@ func Working(t testing.TB, agents ...*Agent) int {
 // Settled waits until one of the agents works, and each of the others stands by.
 func Settled(t testing.TB, agents ...*Agent) {
 	t.Helper()
-	var last []string
-	for deadline := time.Now().Add(waitTimeout); time.Now().Before(deadline); time.Sleep(pollInterval) {
-		last = nil
+	until(t, "one works and the others stand by", func(said []*archive.Status) bool {
 		working, standing := 0, 0
-		for _, a := range agents {
-			s, err := a.Status()
-			working += btoi(err == nil && s.State == archive.Working)
-			standing += btoi(err == nil && s.State == archive.Standby)
-			last = append(last, fmt.Sprintf("%+v, %v", s, err))
+		for _, s := range said {
+			working += btoi(s != nil && s.State == archive.Working)
+			standing += btoi(s != nil && s.State == archive.Standby)
 		}
-		if working == 1 && working+standing == len(agents) {
-			return
-		}
-	}
-	t.Fatalf("waited for: one works and the others stand by; they said last:\n%s", strings.Join(last, "\n"))
+		return working == 1 && working+standing == len(agents)
+	}, agents...)
 }
 
-// anyUntil waits until the status of one of the agents is as wanted. It gives up early when all have ended.
-func anyUntil(t testing.TB, what string, wanted func(archive.Status) bool, agents ...*Agent) (int, archive.Status) {
+// anyUntil waits until the status of one of the agents is as wanted.
+func anyUntil(t testing.TB, what string, wanted func(archive.Status) bool, agents ...*Agent) (n int, s archive.Status) {
+	t.Helper()
+	until(t, what, func(said []*archive.Status) bool {
+		if n = slices.IndexFunc(said, func(s *archive.Status) bool { return s != nil && wanted(*s) }); n >= 0 {
+			s = *said[n]
+		}
+		return n >= 0
+	}, agents...)
+	return n, s
+}
+
+// until waits until what all agents say is as wanted, nil for one that does not answer. It gives up early when all have ended.
+func until(t testing.TB, what string, wanted func(said []*archive.Status) bool, agents ...*Agent) {
 	t.Helper()
 	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(pollInterval) {
 		var running int
+		var said []*archive.Status
 		var last []string
-		for i, a := range agents {
+		for _, a := range agents {
 			running += btoi(a.running())
 			s, err := a.Status()
-			if err == nil && wanted(s) {
-				return i, s
+			answer := &s
+			if err != nil {
+				answer = nil
 			}
+			said = append(said, answer)
 			last = append(last, fmt.Sprintf("%+v, %v", s, err))
+		}
+		if wanted(said) {
+			return
 		}
 		if running == 0 || time.Now().After(deadline) {
 			t.Fatalf("waited for: %s; %d of %d agents run; they said last:\n%s", what, running, len(agents), strings.Join(last, "\n"))
