@@ -42,6 +42,8 @@ type Request struct {
 	Require        Require       // of several stores
 	Patience       time.Duration // how long one of several stores may keep the others waiting; 0: as long as is sensible
 	Grace          time.Duration // leftovers that are older are removed after a successful backup
+
+	failed *memberError // the member that was read before, in vain; nil at first
 }
 
 // Result is a stored backup.
@@ -54,22 +56,41 @@ type Result struct {
 // maxGap is how long a stream may stay without a byte before it counts as stalled.
 const maxGap = 30 * time.Second
 
-// Run takes one backup of the cluster at cfg and stores it, the same bytes under the same name, in every one of to. With
-// ErrDiverged or ErrPartial the result is valid: the backup is stored, where the result says so. With any other error
-// nothing is listed that was not before.
+// Run takes one backup of the cluster at cfg and stores it, the same bytes under the same name, in every one of to. If the
+// member fails on the way, the next healthy one is read, once, unless r.From names an endpoint. With ErrDiverged or
+// ErrPartial the result is valid: the backup is stored, where the result says so. With any other error nothing is listed
+// that was not before.
 func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request, report storage.Report) (Result, error) {
 	if len(to) == 0 {
 		return Result{}, fmt.Errorf("%w: no repository for the backup", ErrRefused)
 	}
+	result, err := runOnce(ctx, cfg, to, r, report)
+	failed, ok := errors.AsType[*memberError](err)
+	if !ok || !r.mayChoose() {
+		return result, err
+	}
+	r.failed = failed
+	result, next := runOnce(ctx, cfg, to, r, report)
+	if errors.Is(next, errNoOther) {
+		return Result{}, err
+	}
+	return result, next
+}
+
+// runOnce is Run with one member.
+func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request, report storage.Report) (Result, error) {
 	report.Say(storage.Event{Stage: "connect", Message: "asking the cluster's members"})
-	c, err := cluster.Connect(ctx, cfg)
+	c, err := r.connect(ctx, cfg)
 	if err != nil {
 		return Result{}, err
 	}
 	defer c.Close()
-	member, err := choose(c, r.From)
+	member, err := r.choose(c)
 	if err != nil {
 		return Result{}, err
+	}
+	if r.failed != nil {
+		warn(report, "%v: reading from another member", r.failed)
 	}
 	warnOf(c, member, r.From, report)
 	run := &run{request: r, cluster: c, member: member, report: report, started: time.Now().UTC()}
@@ -115,7 +136,7 @@ type run struct {
 // opened later, and so is the key space that HashKV hashes.
 func (r *run) gather(ctx context.Context) (err error) {
 	if r.status, err = r.member.Now(ctx); err != nil {
-		return err
+		return r.blame(ctx, err)
 	}
 	r.manifest = repository.Manifest{
 		Started: r.started, DRVersion: r.request.Version, Labels: r.request.Labels,

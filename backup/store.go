@@ -26,11 +26,11 @@ func (r *run) store(ctx context.Context) error {
 	defer cancel()
 	snapshot, err := r.member.Snapshot(streamCtx, maxGap)
 	if err != nil {
-		return err
+		return r.blame(streamCtx, err)
 	}
 	defer snapshot.Close()
 	r.bound(ctx)
-	sealed, err := seal.New(r.follow(snapshot), r.request.To)
+	sealed, err := seal.New(&blaming{run: r, ctx: streamCtx, from: r.follow(snapshot)}, r.request.To)
 	if err != nil {
 		return err
 	}

@@ -164,6 +164,17 @@ func (c *Cluster) answered(memberID string) bool {
 	return slices.ContainsFunc(c.Servers, func(s *Server) bool { return s.ID() == memberID })
 }
 
+// Drop ends the connection to a member, which then is none of the Servers any more.
+func (c *Cluster) Drop(memberID uint64) {
+	c.Servers = slices.DeleteFunc(c.Servers, func(s *Server) bool {
+		if s.MemberID != memberID {
+			return false
+		}
+		s.client.Close()
+		return true
+	})
+}
+
 // dropStrangers forgets who answered under a member's URL but belongs to another cluster: a default of 127.0.0.1 in
 // a remote member's URLs leads to whatever runs on this machine.
 func (c *Cluster) dropStrangers() {

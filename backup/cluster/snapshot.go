@@ -97,7 +97,10 @@ func (s *Snapshot) Read(p []byte) (int, error) {
 func (s *Snapshot) receive() ([]byte, error) {
 	message, err := s.stream.Recv()
 	if err == io.EOF {
-		return nil, s.digest.check()
+		if err = s.digest.check(); err != io.EOF {
+			err = fmt.Errorf("read the snapshot of %s: %w", s.from, err)
+		}
+		return nil, err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the snapshot of %s after %d bytes: %w", s.from, s.size, reason(s.ctx, err))

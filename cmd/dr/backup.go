@@ -31,7 +31,8 @@ func (a *app) backup() *cobra.Command {
 		Short: "Take a backup of a live cluster",
 		Long: `backup streams a snapshot from the cluster's leader through compression and encryption into the repository.
 Nothing of it touches the local disk (unless --spool asks for it), and memory stays bounded whatever the size.
-Dead endpoints are tolerated; without a quorum a backup still comes out, and is marked.
+Dead endpoints are tolerated, and a member that dies on the way is replaced by the next one, once; without a quorum a backup
+still comes out, and is marked.
 With --repo given again, one stream goes into every repository, sealed once, under one name. With --require all nothing is
 listed anywhere unless every repository has the data; with any one that fails or hangs is left out.
 Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the command line.`,

@@ -1,0 +1,72 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+)
+
+// memberError is an error of the member that is read: of neither a store nor the caller. Another member may do better.
+type memberError struct {
+	id  uint64
+	err error
+}
+
+func (e *memberError) Error() string { return e.err.Error() }
+func (e *memberError) Unwrap() error { return e.err }
+
+// blame returns err, which the member gave, as a memberError, unless it was ctx that ended.
+func (r *run) blame(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return &memberError{r.member.MemberID, err}
+}
+
+// blaming passes a member's stream on, and blames the member for the stream's errors.
+type blaming struct {
+	run  *run
+	ctx  context.Context // the stream's
+	from io.Reader
+}
+
+func (b *blaming) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	if err != nil && err != io.EOF {
+		err = b.run.blame(b.ctx, err)
+	}
+	return n, err
+}
+
+// errNoOther: besides the member that failed there is none to read.
+var errNoOther = errors.New("no other member can be read")
+
+// mayChoose reports whether r leaves the choice of the member to Run.
+func (r Request) mayChoose() bool {
+	return slices.Contains([]string{"leader", "follower", "any"}, r.From)
+}
+
+// connect asks the cluster's members, all but the one that failed.
+func (r Request) connect(ctx context.Context, cfg cluster.Config) (*cluster.Cluster, error) {
+	c, err := cluster.Connect(ctx, cfg)
+	switch {
+	case r.failed == nil:
+	case errors.Is(err, cluster.ErrSilent):
+		err = errors.Join(errNoOther, err)
+	case err == nil:
+		c.Drop(r.failed.id)
+	}
+	return c, err
+}
+
+// choose picks the member to read.
+func (r Request) choose(c *cluster.Cluster) (*cluster.Server, error) {
+	member, err := choose(c, r.From)
+	if err != nil && r.failed != nil {
+		err = errors.Join(errNoOther, err)
+	}
+	return member, err
+}
