@@ -139,7 +139,7 @@ func restoreCommand(cluster string, t restore.Target, r scheduler.Repository) st
 		words = append(words, string(t.Backup))
 	}
 	words = append(words, "--repo", r.URL, "--cluster", cluster)
-	for _, key := range r.Policy.Trust.Keys() {
+	for _, key := range r.Policy.Trusted().Keys() {
 		words = append(words, "--trust", key)
 	}
 	if t.Revision > 0 {

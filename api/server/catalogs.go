@@ -68,7 +68,7 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (scheduler.Re
 }
 
 func catalogKey(cluster string, r scheduler.Repository) string {
-	return fmt.Sprint(cluster, " ", r.Name, " ", r.URL, " ", r.Policy.Trust.Keys())
+	return fmt.Sprint(cluster, " ", r.Name, " ", r.URL, " ", r.Policy.Trusted().Keys())
 }
 
 func (c *catalogs) get(key string) (k keptCatalog, ok bool) {

@@ -137,7 +137,7 @@ func (a *app) source(cluster string, keys seal.Keys) (restore.Source, error) {
 	if err != nil {
 		return restore.Source{}, err
 	}
-	return restore.NewSource(a.repo, options, cluster, policy.Trust, keys), nil
+	return restore.NewSource(a.repo, options, cluster, policy.Trusted(), keys), nil
 }
 
 // json prints v on one line.

@@ -82,7 +82,7 @@ func (a *app) checkOptions(lock string, store *storeFlags) (o check.Options, err
 	if err != nil {
 		return o, err
 	}
-	o.Trust = policy.Trust
+	o.Trust = policy.Trusted()
 	if a.cluster != "" {
 		if err := repository.ValidCluster(a.cluster); err != nil {
 			return o, err

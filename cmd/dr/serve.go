@@ -145,7 +145,7 @@ func practise(
 	for _, from := range s.Repositories {
 		if from.Name == in.Repository {
 			options := stores.Options{Parallel: from.Parallel, Limit: from.Limit}
-			r.Source = restore.NewSource(from.URL, options, s.Cluster, from.Policy.Trust, s.Drill.Keys)
+			r.Source = restore.NewSource(from.URL, options, s.Cluster, from.Policy.Trusted(), s.Drill.Keys)
 		}
 	}
 	return verify.Drill(ctx, in.Cluster, r, time.Now(), report)

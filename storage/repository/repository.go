@@ -26,7 +26,16 @@ type Cluster struct {
 type Policy struct {
 	Lock  Lock       // on everything that is written but leases and suspensions, which are rewritten
 	Key   sign.Key   // signs all documents but leases, which guard nothing
-	Trust sign.Trust // what nobody of these has signed is damaged: its error matches sign.ErrUntrusted too
+	Trust sign.Trust // what none of these has signed is damaged: its error matches sign.ErrUntrusted too; see Trusted
+}
+
+// Trusted returns the keys whose signatures count: Trust or, if that is empty, the policy's own key. A process that signs
+// what it writes and believes what anybody writes would take forged backups for its own.
+func (p Policy) Trusted() sign.Trust {
+	if p.Trust.None() {
+		return p.Key.Trust()
+	}
+	return p.Trust
 }
 
 // Lock keeps an object from being deleted or overwritten for a while. The zero Lock does not.
@@ -45,10 +54,11 @@ func OpenWith(bucket storage.Bucket, name string, p Policy) (*Cluster, error) {
 	if err := ValidCluster(name); err != nil {
 		return nil, err
 	}
+	p.Trust = p.Trusted()
 	return &Cluster{bucket: bucket, name: name, policy: p}, nil
 }
 
-// Policy is what the cluster was opened with.
+// Policy is what the cluster was opened with; its Trust is what Trusted returns.
 func (c *Cluster) Policy() Policy { return c.policy }
 
 // Name is the cluster's name in the repository.
@@ -104,15 +114,6 @@ func (c *Cluster) createSigned(ctx context.Context, key string, data []byte) err
 		return err
 	}
 	return c.create(ctx, key, bytes.NewReader(data), 0)
-}
-
-// deleters are those whose tombstones count. Whoever signs believes only what it has signed itself where nobody else is
-// trusted: a tombstone makes it remove data, and is created by anybody who may write.
-func (p Policy) deleters() sign.Trust {
-	if p.Trust.None() {
-		return p.Key.Trust()
-	}
-	return p.Trust
 }
 
 // readSigned is read of a document, which a trusted key must have signed if the policy names any. What is not trusted

@@ -347,3 +347,19 @@ func TestMinisign(t *testing.T) {
 		t.Error("minisign verifies another text too")
 	}
 }
+
+// A policy that signs and names no trusted key believes its own key alone: else a forged backup would count as one of its
+// own, and stand in the place of the next one.
+func TestSigningKeyIsTrusted(t *testing.T) {
+	b, owner := mem.New(), newSigner(t)
+	mine := openWith(t, b, repository.Policy{Key: owner.key})
+	create(t, mine, idAt(0))
+	create(t, openCluster(t, b, "c"), idAt(1))
+	storeSegments(t, openCluster(t, b, "c"), newWriter(t, "c", lineageID(1)).some(1)...)
+	catalog := load(t, mine, repository.LoadOptions{Log: true})
+	wantIDs(t, catalog, []repository.ID{idAt(0)}, nil)
+	if got := untrustedIDs(t, catalog); !slices.Equal(got, []repository.ID{idAt(1)}) {
+		t.Errorf("untrusted %q", got)
+	}
+	wantLineage(t, "a forged log", catalog.Lineages[0], "", "1 damaged")
+}

@@ -1,0 +1,43 @@
+package scheduler_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+// A service that signs takes its backups whatever is stored next to them: a forged one, right before a slot, does not
+// count as the slot's backup.
+func TestForgedBackupsStopNoSchedule(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		secret, _, err := sign.Generate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := sign.ParseKey(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := specOf(t, "prod", "15 * * * *", "main")
+		spec.Repositories[0].Policy = repository.Policy{Key: key}
+		w.start("a", configOf(spec))
+		w.pass(2*time.Hour + 14*time.Minute)
+		before := len(w.times("prod"))
+		attacker, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const hours = 6
+		for range hours {
+			if _, err := create(t.Context(), attacker, time.Now().Add(61*time.Second), 5000, 9, nil); err != nil {
+				t.Fatal(err)
+			}
+			w.pass(time.Hour)
+		}
+		if took := len(w.times("prod")) - before; took != hours {
+			t.Errorf("%d backups in %d hours", took, hours)
+		}
+	})
+}
