@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"slices"
 	"strings"
@@ -192,6 +193,7 @@ func TestConnectOverTLS(t *testing.T) {
 	with := func(change func(*cluster.Config)) cluster.Config {
 		cfg := at(url)
 		cfg.CACert, cfg.Cert, cfg.Key = files.CA, files.Cert, files.Key
+		cfg.DialTimeout = 20 * time.Second // a handshake is slow on a loaded machine
 		change(&cfg)
 		return cfg
 	}
@@ -208,7 +210,7 @@ func TestConnectOverTLS(t *testing.T) {
 		{"the system's roots and no client certificate", func(c *cluster.Config) { c.CACert, c.Cert, c.Key = "", "", "" },
 			"x509: certificate signed by unknown authority"},
 		{"another CA and a login", func(c *cluster.Config) {
-			c.CACert, c.User, c.Password, c.DialTimeout = others.CA, "root", secret, time.Second
+			c.CACert, c.User, c.Password, c.DialTimeout = others.CA, "root", secret, 5*time.Second // the login takes all of it
 		},
 			"x509: certificate signed by unknown authority"},
 		{"no client certificate", func(c *cluster.Config) { c.Cert, c.Key = "", "" }, "--cert"},
@@ -226,6 +228,23 @@ func TestConnectOverTLS(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 			wantWords(t, err, test.want)
+		})
+	}
+}
+
+// A server that is refused for its certificate and then answers no more is named by the certificate, not by the deadline.
+func TestConnectNamesTheLastHandshake(t *testing.T) {
+	t.Parallel()
+	files, others := servers.NewCertificates(t), servers.NewCertificates(t)
+	certificate, err := tls.LoadX509KeyPair(files.ServerCert, files.ServerKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, user, password string }{{name: "no login"}, {"a login", "root", secret}} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := at("https://" + greetsOnce(t, certificate))
+			cfg.CACert, cfg.User, cfg.Password = others.CA, test.user, test.password
+			wantWords(t, refused(t, t.Context(), cfg), "x509: certificate signed by unknown authority")
 		})
 	}
 }

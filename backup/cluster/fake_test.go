@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -112,6 +114,27 @@ func listen(t *testing.T) net.Listener {
 	}
 	t.Cleanup(func() { listener.Close() })
 	return listener
+}
+
+// greetsOnce returns the address of a TLS server that takes part in one handshake and then accepts and never answers.
+func greetsOnce(t *testing.T, certificate tls.Certificate) (address string) {
+	t.Helper()
+	listener := listen(t)
+	var greeted atomic.Bool
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			context.AfterFunc(t.Context(), func() { conn.Close() })
+			if greeted.CompareAndSwap(false, true) {
+				_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}}).Handshake()
+				conn.Close()
+			}
+		}
+	}()
+	return listener.Addr().String()
 }
 
 // silent answers nothing and counts who comes.

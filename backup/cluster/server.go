@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -38,7 +40,15 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 		return nil, err
 	}
 	conf.Context = ctx
+	var tried handshakes
+	if cfg.encrypts(endpoint) {
+		tried = newHandshakes(conf.TLS)
+		conf.DialOptions = append(conf.DialOptions, grpc.WithTransportCredentials(tried))
+	}
 	client, err := clientv3.New(conf)
+	if err != nil && tried.err() != nil {
+		return nil, cfg.statusFailed(endpoint, tried.err())
+	}
 	if err != nil {
 		return nil, cfg.loginFailed(ctx, endpoint, err)
 	}
@@ -49,6 +59,9 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 	defer cancel()
 	if s.Status, err = s.remote.Status(dial, &pb.StatusRequest{}); err != nil {
 		client.Close()
+		if status.Code(err) == codes.DeadlineExceeded {
+			err = cmp.Or(tried.err(), err)
+		}
 		return nil, cfg.statusFailed(endpoint, err)
 	}
 	s.MemberID = s.Status.Header.MemberId
