@@ -404,8 +404,8 @@ func TestDrillEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if holder, err := c.LeaseHolder(t.Context(), "drill", time.Now()); holder != "" || err != nil {
-			t.Errorf("%q still has the lease: %v", holder, err)
+		if l, err := c.LiveLease(t.Context(), "drill", time.Now()); l.Holder != "" || err != nil {
+			t.Errorf("%q still has the lease: %v", l.Holder, err)
 		}
 	})
 }

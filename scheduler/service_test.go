@@ -608,8 +608,8 @@ func TestServiceEnds(t *testing.T) {
 				t.Errorf("a backup of %v ended with %v", took, w.ended)
 			}
 			c, _ := repository.Open(w.stores["main"], "prod")
-			if holder, err := c.LeaseHolder(t.Context(), "backup", time.Now()); holder != "" || err != nil {
-				t.Errorf("%q still has the lease: %v", holder, err)
+			if l, err := c.LiveLease(t.Context(), "backup", time.Now()); l.Holder != "" || err != nil {
+				t.Errorf("%q still has the lease: %v", l.Holder, err)
 			}
 		})
 	}

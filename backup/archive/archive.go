@@ -17,6 +17,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
@@ -176,6 +177,8 @@ type archiver struct {
 	jumped    int64  // the revision that a watch has left out once, 0: none
 	warnedOf  string // the server's version that was warned of last
 	spool     spool
+	logEnd    atomic.Pointer[repository.LogEnd] // the last segment that is known to be stored, for the lease
+	released  repository.LogEnd                 // up to where the files were let go of on standby, in this turn
 }
 
 func (a *archiver) note(format string, args ...any) {

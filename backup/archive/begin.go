@@ -47,8 +47,16 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 // standOn takes s for what is stored last.
 func (w *work) standOn(s repository.Segment) {
 	w.stored = s.End
+	w.reached(s)
 	if n := len(s.Marks); n > 0 {
 		w.lastMark = s.Marks[n-1]
+	}
+}
+
+// reached lets the lease report s, for the agents that stand by.
+func (w *work) reached(s repository.Segment) {
+	if s.Seq > 0 {
+		w.logEnd.Store(&repository.LogEnd{Lineage: s.Lineage, Seq: s.Seq})
 	}
 }
 

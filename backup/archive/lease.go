@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -16,9 +17,11 @@ const leaseJob = "archive"
 // errBreach ends a turn and not the agent.
 var errBreach = errors.New("the log in the repository cannot be continued")
 
-// stand waits until this agent is the one that works: its member has a leader, nobody else holds the lease, and, if its
-// source lacks something, the other agents have had their chance. Meanwhile the files of a member's log are kept open.
+// stand waits until this agent is the one that works: its member has a leader, no other agent holds the lease, and, if its
+// source lacks something, the other agents have had their chance. Meanwhile it keeps those files of a member's log open
+// that the repository has not got in full.
 func (a *archiver) stand(ctx context.Context, from source) (repository.Hold, error) {
+	a.released = repository.LogEnd{}
 	for {
 		if err := from.server().Confirm(ctx); err != nil {
 			return repository.Hold{}, err
@@ -26,7 +29,7 @@ func (a *archiver) stand(ctx context.Context, from source) (repository.Hold, err
 		if err := from.hold(); err != nil {
 			return repository.Hold{}, err
 		}
-		holder, problem, err := a.yields(ctx)
+		theirs, problem, err := a.yields(ctx)
 		if err != nil {
 			return repository.Hold{}, err
 		}
@@ -35,32 +38,52 @@ func (a *archiver) stand(ctx context.Context, from source) (repository.Hold, err
 			if err != nil || held {
 				return lease, err
 			}
-			holder = lease.Holder
+			theirs = lease.Lease
 		}
-		a.board.set(func(s *Status) { s.State, s.Problem, s.Holder = Standby, problem, holder })
+		a.releaseStored(ctx, from, theirs.LogEnd)
+		a.board.set(func(s *Status) { s.standBy(theirs.Holder, problem, from.headroom()) })
 		if err := sleep(ctx, a.config.Lease/3); err != nil {
 			return repository.Hold{}, err
 		}
 	}
 }
 
-// yields says why this agent must not work yet, "" if it may: after a breach, agents whose members have what is missing
-// get the time to take over. It counts only while nobody holds the lease, for one who does may be stuck.
-func (a *archiver) yields(ctx context.Context) (holder, problem string, err error) {
+// releaseStored lets go of the files of a member's log that a takeover would not read: the segment that the working agent
+// stored last is beyond them, or of another history. The lease names it, so that asking costs one request for each file
+// that the member fills. If that segment cannot be read the files stay open: the status reports what they take.
+func (a *archiver) releaseStored(ctx context.Context, from source, end *repository.LogEnd) {
+	if end == nil || *end == a.released || from.headroom().Files < 2 {
+		return
+	}
+	segments, err := a.to.Segments(ctx, end.Lineage, []uint64{end.Seq})
+	if err != nil {
+		return
+	}
+	a.released = *end
+	if last := segments[0]; last.Source == a.config.Source && repository.SameClusterID(last.ClusterID, from.clusterID()) {
+		from.release(last.Last)
+	} else {
+		from.release(math.MaxUint64) // a takeover begins a new lineage, with what is in the directory then
+	}
+}
+
+// yields returns why this agent must not work yet, "" if it may: after a breach, agents whose members have what is missing
+// get the time to take over. It counts only while no other agent holds the lease, for one that does may be stuck.
+func (a *archiver) yields(ctx context.Context) (theirs repository.Lease, problem string, err error) {
 	if a.breach == nil {
-		return "", "", nil
+		return theirs, "", nil
 	}
 	now := time.Now()
-	if holder, err = a.to.LeaseHolder(ctx, leaseJob, now); err != nil {
-		return "", "", err
+	if theirs, err = a.to.LiveLease(ctx, leaseJob, now); err != nil {
+		return theirs, "", err
 	}
-	if holder != "" && holder != a.holder() {
+	if theirs.Holder != "" && theirs.Holder != a.holder() {
 		a.breach.since = now
 	}
 	if now.Sub(a.breach.since) > 2*a.config.Lease {
-		return "", "", nil
+		return theirs, "", nil
 	}
-	return holder, "other agents are let try first: " + a.breach.why, nil
+	return theirs, "other agents are let try first: " + a.breach.why, nil
 }
 
 func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, a.writer) }
@@ -69,6 +92,7 @@ func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, 
 // is away is waited for: nobody else can take it over there either.
 func (a *archiver) keep(ctx context.Context, lease repository.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var keeping sync.WaitGroup
+	lease.Reached = a.logEnd.Load
 	keeping.Go(func() {
 		err := lease.Keep(ctx, nil)
 		if errors.Is(err, repository.ErrLost) {

@@ -45,7 +45,7 @@ type source interface {
 	slow() time.Duration
 	// waiting gets a value when something should be taken at once; it may be nil.
 	waiting() <-chan struct{}
-	// release lets go of what is stored up to a position.
+	// release lets go of what is stored up to a position; it may be called before anything was taken.
 	release(position uint64)
 	// headroom is how far the log is from losing something, if nothing of it were archived any more.
 	headroom() Headroom

@@ -63,6 +63,16 @@ func (s *Status) stored(one repository.Segment, now time.Time) {
 	s.StoredBytes += one.Size
 }
 
+// standBy drops what only an agent that works knows. Without a holder no other agent knows it better.
+func (s *Status) standBy(holder, problem string, held Headroom) {
+	s.State, s.Problem, s.Holder = Standby, problem, holder
+	s.Headroom = Headroom{Files: held.Files, UnlinkedBytes: held.UnlinkedBytes}
+	if holder != "" {
+		s.Lineage, s.Durable, s.DurableAt, s.ConfirmedAt = "", 0, time.Time{}, time.Time{}
+		s.PendingRequests, s.PendingBytes = 0, 0
+	}
+}
+
 // RPO is how much would be lost if everything but the repository were gone now: the time since the last moment of which
 // it is known that all a client had been told was written is stored. ok is false while that is not known of any moment.
 func (s Status) RPO(now time.Time) (lost time.Duration, ok bool) {

@@ -83,6 +83,7 @@ func (w *work) settle(ctx context.Context, outcome error) error {
 	}
 	w.unindexed = append(w.unindexed, s)
 	w.board.set(func(b *Status) { b.stored(s, time.Now()) })
+	w.reached(s)
 	w.source.release(s.Last)
 	return errors.Join(w.index(ctx), w.sendNext(ctx))
 }

@@ -165,8 +165,13 @@ func (l *Log) letGo(position uint64) {
 	l.files = l.files[from:]
 }
 
-// Release says that everything up to stored is stored: files in which there is nothing more are closed.
+// Release closes the files in which nothing is behind stored, up to which everything is stored. Before the first Read they
+// are told by their names.
 func (l *Log) Release(stored uint64) {
+	if !l.started {
+		l.letGo(stored)
+		return
+	}
 	for len(l.files) > 1 && l.at > 0 && l.files[0].complete && l.files[0].last <= stored {
 		l.files[0].Close() // only read
 		l.files = l.files[1:]

@@ -254,3 +254,34 @@ func TestOpenWhatIsNoLog(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// An agent that stands by opens files and reads none. What is stored is let go of all the same; the rest is whole when it is
+// read at last.
+func TestReleaseBeforeAnythingIsRead(t *testing.T) {
+	j := fresh(t)
+	entries := big(1, 600)
+	j.saveEach(entries[:10])
+	l := opened(t, j.dir, segment.End{})
+	for i := 10; i < len(entries); i += 10 {
+		j.saveEach(entries[i : i+10])
+		names := logFiles(t, j.dir)
+		for len(names) > 2 { // etcd's purge
+			ok(t, os.Remove(names[0]))
+			names = names[1:]
+		}
+		ok(t, l.Hold())
+	}
+	stored := entries[len(entries)-100]
+	before := l.Backlog()
+	l.Release(stored.GetIndex())
+	after := l.Backlog()
+	if after.Files < 2 || after.Files >= before.Files || after.UnlinkedBytes >= before.UnlinkedBytes {
+		t.Fatalf("before %+v, after %+v", before, after)
+	}
+	ok(t, l.Skip(endOf(stored)))
+	mustTake(t, l, entries[len(entries)-99:]...)
+	l.Release(stored.GetIndex() + 99)
+	if last := l.Backlog(); last.Files != 1 {
+		t.Errorf("all is stored, and %d files are open", last.Files)
+	}
+}

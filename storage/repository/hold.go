@@ -13,8 +13,10 @@ var ErrLost = errors.New("another has taken the lease")
 // Hold is a lease that is held for as long as Keep renews it.
 type Hold struct {
 	Lease
-	in  *Cluster
-	ttl time.Duration
+	// Reached returns what the lease reports as LogEnd at each renewal; nil: nothing.
+	Reached func() *LogEnd
+	in      *Cluster
+	ttl     time.Duration
 }
 
 const (
@@ -69,12 +71,20 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 func (h Hold) renew(ctx context.Context, now time.Time) (Lease, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.ttl/2)
 	defer cancel()
-	return h.in.RenewLease(ctx, h.Lease, h.ttl, now)
+	return h.in.RenewLease(ctx, h.reached(), h.ttl, now)
 }
 
 // Release gives h back, also when ctx has ended. Where that fails others wait until the lease ends by itself.
 func (h Hold) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.ttl, longestRelease))
 	defer cancel()
-	return h.in.ReleaseLease(ctx, h.Lease, time.Now())
+	return h.in.ReleaseLease(ctx, h.reached(), time.Now())
+}
+
+// reached returns the lease with the end of the log that it is to report.
+func (h Hold) reached() Lease {
+	if h.Reached != nil {
+		h.Lease.LogEnd = h.Reached()
+	}
+	return h.Lease
 }

@@ -25,8 +25,8 @@ func hold(tb testing.TB, c *repository.Cluster, holder string) (repository.Hold,
 
 func wantHolder(tb testing.TB, c *repository.Cluster, want string) {
 	tb.Helper()
-	if got, err := c.LeaseHolder(tb.Context(), "archive", time.Now()); got != want || err != nil {
-		tb.Errorf("%q has the lease, %v; want %q", got, err, want)
+	if got, err := c.LiveLease(tb.Context(), "archive", time.Now()); got.Holder != want || err != nil {
+		tb.Errorf("%q has the lease, %v; want %q", got.Holder, err, want)
 	}
 }
 

@@ -27,6 +27,14 @@ type Lease struct {
 	Holder     string    `json:"holder"`
 	Until      time.Time `json:"until"`      // by the holder's clock
 	Generation uint64    `json:"generation"` // from 1; one more with each acquisition
+	LogEnd     *LogEnd   `json:"logEnd,omitempty"`
+}
+
+// LogEnd names the segment that the holder stored or found stored last. It is a hint where to look: only the segment itself
+// proves anything.
+type LogEnd struct {
+	Lineage string `json:"lineage"`
+	Seq     uint64 `json:"seq"`
 }
 
 var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
@@ -44,6 +52,9 @@ func DecodeLease(data []byte) (Lease, error) {
 	}
 	if !jobName.MatchString(l.Job) || l.Holder == "" {
 		return Lease{}, fmt.Errorf("%w: job %q and holder %q are none of dr's", ErrDamaged, l.Job, l.Holder)
+	}
+	if l.LogEnd != nil && ValidLineage(l.LogEnd.Lineage) != nil {
+		return Lease{}, fmt.Errorf("%w: the log that it names is no lineage: %q", ErrDamaged, l.LogEnd.Lineage)
 	}
 	return l, nil
 }
@@ -79,13 +90,13 @@ func (c *Cluster) AcquireLease(
 	return c.extend(ctx, l, ttl, now)
 }
 
-// LeaseHolder says who holds the lease on job now, "" for nobody.
-func (c *Cluster) LeaseHolder(ctx context.Context, job string, now time.Time) (string, error) {
+// LiveLease returns the lease on job that is held now, the zero Lease if none is.
+func (c *Cluster) LiveLease(ctx context.Context, job string, now time.Time) (Lease, error) {
 	stored, err := c.readLease(ctx, job)
 	if err != nil || !stored.live(now) {
-		return "", err
+		return Lease{}, err
 	}
-	return stored.Holder, nil
+	return stored, nil
 }
 
 // RenewLease makes l last for ttl from now on if it is still held; if somebody else has taken it, the Lease is theirs.
