@@ -35,7 +35,7 @@ func (r *run) fetch(ctx context.Context) error {
 		return fmt.Errorf("write the database: %w", err)
 	}
 	defer f.Close()
-	followed := r.report.Follow(source, storage.Event{Stage: "fetch", Object: r.name(), Total: size})
+	followed := r.report.Follow(source, storage.Event{Stage: "fetch", Message: "fetching the backup", Object: r.name(), Total: size})
 	ahead, err := readahead.NewReaderSize(followed, aheadBuffers, aheadSize) // unsealing and digests beside the writing
 	if err != nil {
 		return err

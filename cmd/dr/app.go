@@ -25,6 +25,7 @@ type app struct {
 	cluster string
 	store   storeFlags
 	output  string
+	path    string // the verb that ran, such as "dr config check"
 }
 
 func (a *app) root() *cobra.Command {
@@ -39,17 +40,17 @@ Exit codes: 0 done; 1 network, store or etcd failed; 2 the command line cannot b
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unknown verb %q", args[0])
+				return unknownVerb(cmd, args[0])
 			}
 			return cmd.Help()
 		},
 		Args:              cobra.ArbitraryArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.store.check(cmd) },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w", err) })
+	root.SetFlagErrorFunc(badFlag)
 	root.AddCommand(a.backup(), a.list(), a.show(), a.fetch(), a.verify(), a.drill(), a.restore(), a.archive(), a.copy(), a.prune(), a.pin(), a.unpin(),
 		a.search(), a.extract(), a.diff(), a.check(), a.serve(), a.trigger(), a.suspend(), a.resume(), a.status(), a.config(), a.keygen(), a.demo(), a.version(), a.child())
-	root.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true})
+	root.SetHelpCommand(a.help())
 	a.complete(root)
 	return root
 }
@@ -67,14 +68,20 @@ func (a *app) clusterFlag(cmd *cobra.Command) {
 }
 
 func (a *app) outputFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&a.output, "output", "o", "table", "table or json")
+	cmd.Flags().StringVarP(&a.output, "output", "o", "table", "table or json; -w and --write-out as etcdctl has it")
+	writeOut := cmd.Flags().VarPF(cmd.Flag("output").Value, "write-out", "w", "as --output")
+	writeOut.Hidden = true
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if a.output != "table" && a.output != "json" {
-			bad := a.output
+		switch a.output {
+		case "table", "json":
+			return nil
+		case "simple": // etcdctl's word for what people read
 			a.output = "table"
-			return usagef("-o %s: use table or json", bad)
+			return nil
 		}
-		return nil
+		bad := a.output
+		a.output = "table"
+		return usagef("-o %s: use table or json; jq takes single fields from JSON", bad)
 	}
 }
 
@@ -175,6 +182,9 @@ func secretFile(path string) (string, error) {
 }
 
 func isTerminal(w io.Writer) bool {
+	if p, ok := w.(*printed); ok {
+		w = p.Writer
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -27,8 +27,9 @@ func (a *app) backup() *cobra.Command {
 	var to sealFlags
 	var require string
 	cmd := &cobra.Command{
-		Use:   "backup",
-		Short: "Take a backup of a live cluster",
+		SuggestFor: []string{"snapshot"}, // etcdctl's and etcdutl's word
+		Use:        "backup",
+		Short:      "Take a backup of a live cluster",
 		Long: `backup streams a snapshot from the cluster's leader through compression and encryption into the repository.
 Nothing of it touches the local disk (unless --spool asks for it), and memory stays bounded whatever the size.
 Dead endpoints are tolerated, and a member that dies on the way is replaced by the next one, once; without a quorum a backup

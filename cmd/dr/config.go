@@ -17,7 +17,7 @@ func (a *app) config() *cobra.Command {
 		Short: "Look at the configuration of dr serve",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unknown verb %q", "config "+args[0])
+				return unknownVerb(cmd, args[0])
 			}
 			return cmd.Help()
 		},

@@ -80,7 +80,7 @@ func (a *app) end(ctx context.Context, err error) int {
 	}
 	fmt.Fprintf(a.stderr, "dr: %s\n", message)
 	if errors.Is(err, errUsage) {
-		fmt.Fprintln(a.stderr, "dr: --help shows what can be said")
+		fmt.Fprintf(a.stderr, "dr: see %s --help\n", a.path)
 	}
 	return code
 }

@@ -81,7 +81,8 @@ func fetchTo(
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if _, err := io.Copy(f, report.Follow(snapshot, storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Plain.Size})); err != nil {
+	fetching := storage.Event{Stage: "fetch", Message: "fetching the backup", Object: string(b.ID), Total: b.Plain.Size}
+	if _, err := io.Copy(f, report.Follow(snapshot, fetching)); err != nil {
 		return document.Fetch{}, fmt.Errorf("fetch backup %s: %w", b.ID, err)
 	}
 	if err := f.Sync(); err != nil {

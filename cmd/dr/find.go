@@ -286,8 +286,10 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 	}
 	switch {
 	case len(d.Gone) > 0:
+	case d.Last == nil && d.Unseen > 0:
+		a.printf("no trace of it was found; it may have been there all the same\n")
 	case d.Last == nil:
-		a.printf("it was never there\n")
+		a.printf("it was never there, as far back as the archive reaches\n")
 	case keys.key != "" && d.Last.Change == "put":
 		n := d.Last.Revision
 		a.printf("it is there, as of revision %d; how it was before: dr extract --before-revision %d\n", n, n)

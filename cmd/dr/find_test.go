@@ -65,3 +65,17 @@ func TestKeysAreSafeOnATerminal(t *testing.T) {
 		}
 	}
 }
+
+// Where parts of the history are missing, nobody can know that a key was never there.
+func TestFindWithoutATrace(t *testing.T) {
+	for unseen, want := range map[int]string{0: "it was never there, as far back as the archive reaches", 2: "may have been there all the same"} {
+		var stdout strings.Builder
+		a := &app{world: world{stdout: &stdout}}
+		if err := a.printFind(document.Find{Unseen: unseen}, keysFlags{key: "/a"}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(stdout.String(), want) || unseen > 0 && strings.Contains(stdout.String(), "never there") {
+			t.Errorf("with %d parts unseen it prints\n%s", unseen, stdout.String())
+		}
+	}
+}

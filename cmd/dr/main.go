@@ -13,10 +13,20 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings(os.Args[1:])...)
 	code := run(ctx, os.Args[1:], world{os.Stdin, os.Stdout, os.Stderr, os.Getenv})
 	stop()
 	os.Exit(code)
+}
+
+// endings returns the signals that end dr cleanly. A hangup, which a closed terminal sends, is one of them, but not under
+// nohup, and not for serve, which reads its configuration again then.
+func endings(args []string) []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if signal.Ignored(syscall.SIGHUP) || len(args) > 0 && args[0] == "serve" {
+		return signals
+	}
+	return append(signals, syscall.SIGHUP)
 }
 
 // endBy ends the process when it still runs so long after ctx has ended: whoever stops it waits 30 s, and a store or a mount
@@ -49,11 +59,15 @@ type world struct {
 
 // run is dr without the process around it; it returns the exit code.
 func run(ctx context.Context, args []string, w world) int {
+	out := &printed{Writer: w.stdout}
+	w.stdout = out
 	a := &app{world: w}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(w.stdin)
 	root.SetOut(w.stdout)
 	root.SetErr(w.stderr)
-	return a.end(ctx, root.ExecuteContext(ctx))
+	cmd, err := root.ExecuteContextC(ctx)
+	a.path = cmd.CommandPath()
+	return a.end(ctx, out.check(err))
 }

@@ -1,13 +1,44 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
 )
+
+// printed is stdout. It remembers the first error, so that no verb has to check each line that it prints.
+type printed struct {
+	io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+func (p *printed) Write(data []byte) (int, error) {
+	n, err := p.Writer.Write(data)
+	if err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.err = cmp.Or(p.err, err)
+	}
+	return n, err
+}
+
+// check returns err, which a verb returned, or if that is nil, why something is missing from stdout.
+func (p *printed) check(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil || err != nil && !errors.Is(err, p.err) {
+		return err
+	}
+	return fmt.Errorf("stdout: %w: what was printed is incomplete: print to a place with room", p.err)
+}
 
 // table prints rows under a header, in columns.
 func (a *app) table(header []string, rows [][]string) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -58,7 +59,7 @@ func (l *lines) report(e storage.Event) {
 	if e.Object != "" {
 		attrs = append(attrs, slog.String("object", e.Object))
 	}
-	l.log.LogAttrs(context.Background(), level, e.Message, attrs...)
+	l.log.LogAttrs(context.Background(), level, cmp.Or(e.Message, e.Stage), attrs...)
 }
 
 // bars shows one line for the stage that runs, a bar if it moves a known number of bytes, and prints the rest above it.

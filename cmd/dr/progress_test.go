@@ -20,6 +20,7 @@ var events = []storage.Event{
 	{Stage: "fetch", Level: storage.Warning, Message: "look twice"},
 	{Stage: "fetch", Done: 10, Total: 10},
 	{Stage: "check", Message: "checking"},
+	{Stage: "commit"},
 }
 
 func TestBarsEnd(t *testing.T) {
@@ -50,7 +51,7 @@ func TestLinesLogWhatIsNew(t *testing.T) {
 		}
 		said = append(said, l.Level+" "+l.Stage+" "+l.Msg)
 	}
-	want := "INFO ask asking,INFO fetch fetching,WARN fetch look twice,INFO check checking"
+	want := "INFO ask asking,INFO fetch fetching,WARN fetch look twice,INFO check checking,INFO commit commit"
 	if got := strings.Join(said, ","); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

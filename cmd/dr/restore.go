@@ -38,8 +38,9 @@ type restoreFlags struct {
 func (a *app) restore() *cobra.Command {
 	f := &restoreFlags{}
 	cmd := &cobra.Command{
-		Use:   "restore [ID|latest]",
-		Short: "Rebuild members' data dirs, as they were at any revision or second",
+		SuggestFor: []string{"snapshot"}, // etcdctl's and etcdutl's word
+		Use:        "restore [ID|latest]",
+		Short:      "Rebuild members' data dirs, as they were at any revision or second",
 		Long: `restore rebuilds the data dirs of a new cluster: every member's (--output-dir, one folder a member), or one (--name
 and --data-dir). Without more words it goes as far as backups and the log reach (dr archive); --to and --to-revision end
 earlier, a backup's ID takes that one alone, --from-file a plain snapshot. Nothing appears before everything has been

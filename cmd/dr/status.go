@@ -24,8 +24,9 @@ func (a *app) status() *cobra.Command {
 	var path string
 	var all, live bool
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show on one screen how all clusters stand, the worst first",
+		SuggestFor: []string{"snapshot"}, // etcdctl's and etcdutl's word
+		Use:        "status",
+		Short:      "Show on one screen how all clusters stand, the worst first",
 		Long: `status reads the repositories: of each cluster the age of its last good backup, against its schedule if --config names it,
 its proofs, its recovery window and the gaps in its log; and says what is wrong and what to do about it. It reads the newest
 backups; damage in older ones is seen with --all. With --check the clusters that --config names are looked at too.

@@ -105,7 +105,7 @@ func hashed(
 			return found{}, err
 		}
 		defer sealed.Close()
-		_, err = io.Copy(io.Discard, report.Follow(sealed, storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Stored.Size}))
+		_, err = io.Copy(io.Discard, report.Follow(sealed, fetching(b, b.Stored.Size)))
 		return found{sealedOnly: true}, err
 	}
 	snapshot, err := c.Fetch(ctx, b, keys)
@@ -113,6 +113,10 @@ func hashed(
 		return found{}, err
 	}
 	defer snapshot.Close()
-	_, err = io.Copy(io.Discard, report.Follow(snapshot, storage.Event{Stage: "fetch", Object: string(b.ID), Total: b.Plain.Size}))
+	_, err = io.Copy(io.Discard, report.Follow(snapshot, fetching(b, b.Plain.Size)))
 	return found{Key: snapshot.Key}, err
+}
+
+func fetching(b repository.Backup, size int64) storage.Event {
+	return storage.Event{Stage: "fetch", Message: "fetching the backup", Object: string(b.ID), Total: size}
 }

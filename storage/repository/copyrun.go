@@ -284,7 +284,7 @@ func (c *copying) create(ctx context.Context, o copyObject, r io.Reader) error {
 		e.Done, e.Total = c.done, c.total
 		c.report.Say(e)
 	})
-	err := c.to.create(ctx, o.key, forward.Follow(r, storage.Event{Stage: "copy", Object: o.key}), o.size)
+	err := c.to.create(ctx, o.key, forward.Follow(r, storage.Event{Stage: "copy", Message: "copying", Object: o.key}), o.size)
 	c.done = begun + o.size // a fault is done with, too
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func (c *Cluster) VerifyLineage(ctx context.Context, l Lineage, keys seal.Keys, 
 		mu.Lock()
 		defer mu.Unlock()
 		done += s.Size
-		report.Say(storage.Event{Stage: "read", Object: c.segmentKey(s.Lineage, s.Seq), Done: done, Total: total})
+		report.Say(storage.Event{Stage: "read", Message: "reading the log", Object: c.segmentKey(s.Lineage, s.Seq), Done: done, Total: total})
 		if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) || errors.Is(err, seal.ErrWrongKey) {
 			bad[s.Seq], err = err, nil
 		}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// full is a stdout without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// What cannot be printed is an error of every verb, also of those that only print.
+func TestAFullStdoutIsAnError(t *testing.T) {
+	config, repo := configured(t)
+	for _, args := range [][]string{
+		{}, {"version"}, {"version", "-o", "json"}, {"help"}, {"list", "--help"}, {"completion", "bash"},
+		{"keygen", "--to", filepath.Join(t.TempDir(), "key.txt")},
+		{"list", "--repo", repo}, {"list", "--repo", repo, "-o", "json"}, {"status", "--repo", repo},
+		{"show", "--repo", repo, "--cluster", "stale"}, {"prune", "--repo", repo, "--cluster", "fine", "--keep-last", "1", "--dry-run"},
+		{"config", "check", "--config", config},
+		{"check", "--repo", repo},
+	} {
+		var stderr bytes.Buffer
+		getenv := func(string) string { return "" }
+		code := run(t.Context(), args, world{strings.NewReader(""), full{}, &stderr, getenv})
+		if code != exitOther || !strings.Contains(stderr.String(), "dr: stdout: no space left on device") {
+			t.Errorf("dr %s: exit code %d, stderr %q", strings.Join(args, " "), code, stderr.String())
+		}
+	}
+}
+
+// An error of the verb itself goes first.
+func TestAFullStdoutHidesNoError(t *testing.T) {
+	var stderr bytes.Buffer
+	getenv := func(string) string { return "" }
+	code := run(t.Context(), []string{"list", "-o", "json"}, world{strings.NewReader(""), full{}, &stderr, getenv})
+	if code != exitUsage || !strings.Contains(stderr.String(), "DR_REPO") {
+		t.Errorf("exit code %d, stderr %q", code, stderr.String())
+	}
+}
+
+// asDR makes the tests' own binary dr.
+const asDR = "ETCD_DR_TEST_IS_DR"
+
+// hanging starts dr with a cluster that accepts connections and never answers, and waits for the first of them.
+func hanging(t *testing.T, shell string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	stderr := &bytes.Buffer{}
+	cmd := exec.Command("sh", "-c", shell+` exec "$0" "$@"`, os.Args[0], "backup", "--repo", "file://"+t.TempDir(), "--cluster", "prod",
+		"--endpoints", "http://"+listener.Addr().String(), "--dial-timeout", "1h")
+	cmd.Env = append(os.Environ(), asDR+"=1")
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer conn.Close()
+		_, _ = io.Copy(io.Discard, conn) // until dr ends
+	}()
+	return cmd, stderr
+}
+
+func wantInterrupted(t *testing.T, cmd *exec.Cmd, stderr *bytes.Buffer) {
+	t.Helper()
+	err := cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitInterrupted {
+		t.Errorf("it ended with %v, want exit code %d\n%s", err, exitInterrupted, stderr)
+	}
+	if !strings.Contains(stderr.String(), "dr: interrupted: ") {
+		t.Errorf("stderr %q", stderr)
+	}
+}
+
+// A closed terminal ends dr as an interrupt does.
+func TestAHangupIsAnInterrupt(t *testing.T) {
+	cmd, stderr := hanging(t, "")
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	wantInterrupted(t, cmd, stderr)
+}
+
+// Under nohup it does not.
+func TestAHangupUnderNohupIsNothing(t *testing.T) {
+	cmd, stderr := hanging(t, "trap '' HUP;")
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		wantInterrupted(t, cmd, stderr)
+	}()
+	select {
+	case <-ended:
+		t.Error("the hangup ended it")
+	case <-time.After(200 * time.Millisecond):
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	}
+}
