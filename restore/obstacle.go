@@ -100,7 +100,7 @@ func (o Obstacle) aroundMark(c repository.Catalog, t Target, p Plan) (repository
 			c.Backups[i] = notBeyond(b, p.Log.Source, o.Marked)
 		}
 	}
-	held := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best}
+	held := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best, Plain: t.Plain}
 	r, err := findRoute(c, held)
 	if err == nil && !t.Best {
 		why := fmt.Sprintf("behind position %d the replay of the log differs from what the member had", o.Marked)

@@ -57,7 +57,7 @@ func second(n float64) time.Time { return started.Add(time.Duration(n * float64(
 
 // evenCatalog has one log of some segments, and backups at some positions.
 func evenCatalog(segments int, backups ...uint64) repository.Catalog {
-	c := repository.Catalog{Cluster: clusterName, Lineages: []repository.Lineage{evenLog(lineageNumber(0), started, segments)}}
+	c := repository.Catalog{Cluster: clusterName, Signed: true, Lineages: []repository.Lineage{evenLog(lineageNumber(0), started, segments)}}
 	for _, position := range backups {
 		c.Backups = append(c.Backups, backupAt(started, position))
 	}

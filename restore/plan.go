@@ -44,6 +44,7 @@ type Target struct {
 	Position uint64    // the state right after this position of Lineage; 0: not asked for
 	Lineage  string    // this history; "": the newest that has the target
 	Best     bool      // the nearest point before, if the target cannot be reached
+	Plain    Plain     // what becomes of backups and segments that are not encrypted
 
 	Disks *Disks // data dirs of members that do not run any more: instead of backups and the log, or behind their end; nil: none
 }
@@ -115,7 +116,7 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 		if err != nil {
 			return Plan{}, err
 		}
-		p.setRoute(c.Cluster, route, now)
+		p.setRoute(c, route, now)
 	}
 	if err := p.setMembers(l); err != nil {
 		return Plan{}, err
@@ -130,15 +131,16 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 	return p.Place(l.Into)
 }
 
-func (p *Plan) setRoute(cluster string, r route, now time.Time) {
+func (p *Plan) setRoute(c repository.Catalog, r route, now time.Time) {
 	p.Notes = r.notes
 	if r.salvage == nil {
 		p.noteLoss(r, now)
 	}
 	if r.base.ID != "" {
 		p.noteBackup(r.base)
+		p.noteOrigin(c, r.base)
 		r.base.Proofs, r.base.Pins = nil, nil // what is true of it later is no part of the cut
-		p.Cluster, p.Backup = cluster, &r.base
+		p.Cluster, p.Backup = c.Cluster, &r.base
 	}
 	p.Log, p.Reach, p.Salvage = r.log, &r.reach, r.salvage
 	if r.log != nil && UnseenBy(r.log.Source) != "" {

@@ -41,7 +41,7 @@ func fixedBackup() repository.Backup {
 }
 
 func catalogOf(backups ...repository.Backup) repository.Catalog {
-	return repository.Catalog{Cluster: clusterName, Backups: backups}
+	return repository.Catalog{Cluster: clusterName, Backups: backups, Signed: true}
 }
 
 func changed(b repository.Backup, change func(*repository.Backup)) repository.Backup {

@@ -19,8 +19,9 @@ type Log struct {
 	// Digest is that of Last's header. It pins all of them: each names the one before.
 	Digest   string `json:"digest"`
 	Segments int    `json:"segments"`
-	Requests int    `json:"requests"` // in these segments, of which the backup may hold some already
-	Bytes    int64  `json:"bytes"`    // as stored
+	Requests int    `json:"requests"`        // in these segments, of which the backup may hold some already
+	Bytes    int64  `json:"bytes"`           // as stored
+	Plain    int    `json:"plain,omitempty"` // segments that are not encrypted
 	// Where to stop: right after the request that made Revision, or after the last one up to Position. 0: not there.
 	Revision int64  `json:"revision,omitempty"`
 	Position uint64 `json:"position,omitempty"`
@@ -89,6 +90,17 @@ func stretches(c repository.Catalog, lineage string) (usable []stretch) {
 // findRoute finds the shortest way to t. Where there is none it is the way to the nearest point with t.Best, else an
 // error that names it.
 func findRoute(c repository.Catalog, t Target) (route, error) {
+	if t.Plain == PlainSkipped {
+		c = encrypted(c)
+	}
+	r, err := t.routeIn(c)
+	if err == nil && t.Plain == PlainRefused {
+		err = r.refusePlain()
+	}
+	return r, err
+}
+
+func (t Target) routeIn(c repository.Catalog) (route, error) {
 	if t.Backup != "" {
 		return backupAlone(c, t.Backup)
 	}
@@ -186,6 +198,9 @@ func (s stretch) log(b repository.Backup, upTo int) *Log {
 	for _, segment := range s.Segments[from:upTo] {
 		l.Requests += segment.Requests
 		l.Bytes += segment.Size
+		if segment.Seal.Encryption == "" {
+			l.Plain++
+		}
 	}
 	return l
 }

@@ -42,6 +42,7 @@ shown by size and digest, with --values as they are. A key that was written anew
 		"the history to look in, where a revision is in several (default: the newest that has it)")
 	cmd.Flags().BoolVar(&best, "best", false, "take the nearest point before, if one that was asked for cannot be reached")
 	a.archiveFlags(cmd, &archive)
+	archive.plain.add(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asked, err := keys.keys(cmd, true)
@@ -66,6 +67,9 @@ shown by size and digest, with --values as they are. A key that was written anew
 		in, err := a.archiveOf(&archive, catalog)
 		if err != nil {
 			return err
+		}
+		for i := range points {
+			points[i].Plain = archive.plain.with(archive.keys)
 		}
 		report, done := a.searching()
 		compared, err := find.Diff(cmd.Context(), in, points[0], points[1], asked, values, now, a.differing(values), report)

@@ -53,6 +53,7 @@ all values as they are, -o json has everything.
 	flags.StringVar(&dir, "output-dir", "", "write one file a key into this directory, which must be empty or absent")
 	flags.StringVarP(&form, "output", "o", "yaml", "yaml, json or raw")
 	a.archiveFlags(cmd, &archive)
+	archive.plain.add(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if form != "yaml" && form != "json" && form != "raw" {
 			return usagef("-o %s: use yaml, json or raw", form)
@@ -75,6 +76,7 @@ all values as they are, -o json has everything.
 		if err != nil {
 			return err
 		}
+		f.target.Plain = archive.plain.with(archive.keys)
 		in, err := a.archiveOf(&archive, catalog)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -19,6 +20,7 @@ import (
 
 func (a *app) fetch() *cobra.Command {
 	var keys keyFlags
+	var plain plainFlags
 	var to string
 	cmd := &cobra.Command{
 		Use:   "fetch [ID|latest] --to snapshot.db",
@@ -27,6 +29,7 @@ func (a *app) fetch() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the file to write; it must not exist")
 	keys.add(cmd, a.getenv)
+	plain.add(cmd)
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.pastFlags(cmd)
@@ -47,6 +50,9 @@ func (a *app) fetch() *cobra.Command {
 		b, err := a.find(cmd, c, args)
 		if err != nil {
 			return err
+		}
+		if b.Seal.Encryption == "" && plain.with(keys) != restore.PlainTaken {
+			return restore.RefusePlain("backup " + string(b.ID))
 		}
 		report, done := a.progress()
 		doc, err := fetchTo(cmd.Context(), c, b, with, to, report)

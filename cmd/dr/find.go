@@ -44,8 +44,9 @@ func (f *keysFlags) keys(cmd *cobra.Command, all bool) (replay.Keys, error) {
 
 // archiveFlags are for the verbs that look into the archive.
 type archiveFlags struct {
-	keys keyFlags
-	dir  string
+	keys  keyFlags
+	plain plainFlags
+	dir   string
 }
 
 func (a *app) archiveFlags(cmd *cobra.Command, f *archiveFlags) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -57,6 +58,28 @@ func (f *sealFlags) load() (to seal.Recipients, err error) {
 	return to, nil
 }
 
+// plainFlags say what becomes of what is not encrypted, where a key was given.
+type plainFlags struct {
+	allow bool
+	skip  bool
+}
+
+func (f *plainFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.allow, "allow-plain", false, "with --identity: take backups and segments that are not encrypted too")
+	cmd.Flags().BoolVar(&f.skip, "skip-plain", false, "with --identity: pass over backups and segments that are not encrypted")
+}
+
+// with returns what becomes of plain backups and segments where these keys were given.
+func (f *plainFlags) with(keys keyFlags) restore.Plain {
+	switch {
+	case !keys.given() || f.allow:
+		return restore.PlainTaken
+	case f.skip:
+		return restore.PlainSkipped
+	}
+	return restore.PlainRefused
+}
+
 // keyFlags say with what to unseal.
 type keyFlags struct {
 	identities     []string
@@ -71,6 +94,8 @@ func (f *keyFlags) add(cmd *cobra.Command, getenv func(string) string) {
 	cmd.Flags().StringSliceVar(&f.identities, "identity", fromEnv, "file with the age identity that opens the backup; may be given again (DR_IDENTITY)")
 	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", getenv("DR_PASSPHRASE_FILE"), "file with the passphrase that opens it (DR_PASSPHRASE_FILE)")
 }
+
+func (f *keyFlags) given() bool { return len(f.identities) > 0 || f.passphraseFile != "" }
 
 func (f *keyFlags) load() (keys seal.Keys, err error) {
 	for _, path := range f.identities {

@@ -33,6 +33,7 @@ type restoreFlags struct {
 	dryRun         bool
 	salvage        salvageFlags
 	keys           keyFlags
+	plain          plainFlags
 }
 
 func (a *app) restore() *cobra.Command {
@@ -84,6 +85,7 @@ make it once with --plan-out, copy it, and run --plan with --name and --data-dir
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
 	f.salvage.add(cmd)
 	f.keys.add(cmd, a.getenv)
+	f.plain.add(cmd)
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.pastFlags(cmd)
@@ -136,6 +138,12 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 
 // runPlan writes a plan down, prints it, or runs it as it is.
 func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, plan restore.Plan) error {
+	if f.plain.with(f.keys) != restore.PlainTaken { // it may have been made where no key was given
+		err := plan.RefusePlain()
+		if err != nil {
+			return err
+		}
+	}
 	if f.planOut != "" {
 		return a.writePlan(plan, f.planOut)
 	}
@@ -177,6 +185,7 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (repositor
 	if err := f.setTarget(cmd, args, time.Now()); err != nil {
 		return repository.Catalog{}, err
 	}
+	f.target.Plain = f.plain.with(f.keys)
 	if f.initialCluster != "" {
 		var err error
 		if f.layout.Members, err = restore.ParseMembers(f.initialCluster); err != nil {
@@ -257,7 +266,8 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 	if len(f.salvage.dirs) > 0 && a.repo == "" {
 		return repository.Catalog{}, nil
 	}
-	catalog, err := a.load(cmd.Context(), repository.LoadOptions{Only: f.target.Backup, Proofs: true, Log: true})
+	// All backups, also where one is named: a plan notes where it differs from those before it.
+	catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
 	if err != nil || !f.newestBackup {
 		return catalog, err
 	}
@@ -269,7 +279,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
 	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision",
 		"keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
-		"from-data-dir", "salvage-tail", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
+		"from-data-dir", "salvage-tail", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
 		if cmd.Flags().Changed(name) {
 			return restore.Plan{}, usagef("--plan decides --%s: leave it out, or make another plan", name)
 		}
@@ -325,15 +335,20 @@ func (a *app) printRestore(p restore.Plan, r restore.Result) error {
 	if r.BumpedTo > 0 {
 		bumped = fmt.Sprintf(", go on from %d", r.BumpedTo)
 	}
-	a.facts(
+	facts := []string{
 		"key space", fmt.Sprintf("%d keys at revision %d%s", r.Keys, r.Revision, bumped),
 		"HashKV", r.HashKV,
 		"log", replayedWords(r.Replayed),
 		"salvaged", salvagedWords(r.Salvaged),
+	}
+	for _, note := range p.Notes {
+		facts = append(facts, "note", note)
+	}
+	a.facts(append(facts,
 		"new cluster", fmt.Sprintf("%s, token %s", r.ClusterID, r.Token),
 		"cleared alarms", strings.Join(r.Cleared, ", "),
 		"took", fmt.Sprintf("%s (%s)", seconds(took), strings.Join(phases, ", ")),
-	)
+	)...)
 	a.printf("start the members, all at once, each with its TLS flags as before:\n")
 	for _, m := range r.Members {
 		a.printf("\n  %s\n", shellLine(m.Command))

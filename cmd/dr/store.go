@@ -95,6 +95,9 @@ func (f *storeFlags) check(cmd *cobra.Command) error {
 			return usagef("--%s is given and says nothing", name)
 		}
 	}
+	if cmd.Flags().Changed("allow-plain") && cmd.Flags().Changed("skip-plain") {
+		return usagef("--allow-plain, --skip-plain: use one of them")
+	}
 	if cmd.Flags().Lookup("parallel") != nil && (f.parallel < 1 || f.parallel > maxParallel) {
 		return usagef("--parallel is from 1 to %d", maxParallel)
 	}

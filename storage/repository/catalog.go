@@ -24,6 +24,8 @@ type Catalog struct {
 	Ignored []Damage
 
 	Lineages []Lineage // of the log, oldest first by their headers; only if it was asked for
+
+	Signed bool // a trusted key has signed the backups and the segments
 }
 
 // Backup is one snapshot with its manifest, proofs and pins.
@@ -139,7 +141,7 @@ type backupLoad struct {
 }
 
 func (c *Cluster) catalog(folders []folder, loads []backupLoad) Catalog {
-	catalog := Catalog{Cluster: c.name}
+	catalog := Catalog{Cluster: c.name, Signed: !c.policy.Trust.None()}
 	for i, f := range folders {
 		switch err := loads[i].err; {
 		case isAbsent(err): // deleted since it was listed

@@ -166,6 +166,25 @@ func (l Lineage) withMisfits() Lineage {
 	return l
 }
 
+// Encrypted returns l without the segments that are not encrypted, which are faults then.
+func (l Lineage) Encrypted() Lineage {
+	plain := func(s Segment) bool { return s.Seal.Encryption == "" }
+	if !slices.ContainsFunc(l.Segments, plain) {
+		return l
+	}
+	faults := slices.Clone(l.Faults)
+	for _, s := range l.Segments {
+		if plain(s) {
+			key := (&Cluster{name: s.Cluster}).segmentKey(l.ID, s.Seq)
+			err := fmt.Errorf("%s: %w: not encrypted", key, ErrDamaged)
+			faults = append(faults, Fault{Key: key, Seq: s.Seq, Upto: s.Seq, First: s.First, Last: s.Last, Err: err})
+		}
+	}
+	slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
+	l.Segments, l.Faults = slices.DeleteFunc(slices.Clone(l.Segments), plain), faults
+	return l
+}
+
 // Without is l as it would be without one of its segments, which is a fault then.
 func (l Lineage) Without(seq uint64, why error) Lineage {
 	i := slices.IndexFunc(l.Segments, func(s Segment) bool { return s.Seq == seq })

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+// withIdentity is env with a key that opens backups.
+func withIdentity(t *testing.T, env map[string]string) map[string]string {
+	t.Helper()
+	identity, _, err := seal.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "key.txt")
+	if err := os.WriteFile(path, []byte(identity), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env["DR_IDENTITY"] = path
+	return env
+}
+
+// A person who gives a key does not get what was stored without it, unless it is asked for.
+func TestPlainBackupsAreRefusedWithAKey(t *testing.T) {
+	env, ids := filled(t, 2, sign.Key{})
+	plan := filepath.Join(t.TempDir(), "plan.json")
+	members := []string{"--initial-cluster", "m1=http://127.0.0.1:2380"}
+	wantDone(t, dr(t, env, append([]string{"restore", "--plan-out", plan}, members...)...)) // without a key
+	env = withIdentity(t, env)
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		append([]string{"restore", "--dry-run"}, members...),
+		append([]string{"restore", "latest", "--output-dir", dir}, members...),
+		append([]string{"restore", string(ids[1]), "--dry-run"}, members...),
+		{"restore", "--plan", plan, "--output-dir", dir},
+		{"extract", "latest", "--key", "a"},
+		{"diff", "latest", string(ids[0]), "--prefix", "/"},
+		{"fetch", "latest", "--to", filepath.Join(dir, "s.db")},
+	} {
+		out := dr(t, env, args...)
+		if out.code != exitRefused || !strings.Contains(out.stderr, string(ids[1])) || !strings.Contains(out.stderr, "--allow-plain") {
+			t.Errorf("dr %q: exit code %d, %s", args, out.code, out.stderr)
+		}
+	}
+	out := wantDone(t, dr(t, env, append([]string{"restore", "--dry-run", "--allow-plain"}, members...)...))
+	if !strings.Contains(out, "unsigned: --trust was not given") || !strings.Contains(out, string(ids[1])) {
+		t.Errorf("the plan is\n%s", out)
+	}
+	if out := dr(t, env, append([]string{"restore", "--dry-run", "--skip-plain"}, members...)...); out.code != exitFinding {
+		t.Errorf("every backup is plain, and without them: exit code %d, %s", out.code, out.stderr)
+	}
+	if out := dr(t, env, "restore", "--dry-run", "--skip-plain", "--allow-plain"); out.code != exitUsage {
+		t.Errorf("both flags: exit code %d, %s", out.code, out.stderr)
+	}
+}

@@ -1,0 +1,54 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Plain says what becomes of backups and segments that are not encrypted.
+type Plain int
+
+// With a key at hand, what is not encrypted is suspect: anybody who may write to the repository can store it there.
+const (
+	PlainTaken   Plain = iota // like all others
+	PlainRefused              // a plan that needs one is refused
+	PlainSkipped              // as if they were not in the catalog
+)
+
+// encrypted returns c without the backups and segments that are not encrypted.
+func encrypted(c repository.Catalog) repository.Catalog {
+	c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool { return b.Seal.Encryption == "" })
+	c.Lineages = slices.Clone(c.Lineages)
+	for i, l := range c.Lineages {
+		c.Lineages[i] = l.Encrypted()
+	}
+	return c
+}
+
+// refusePlain returns an error if r restores anything that is not encrypted.
+func (r route) refusePlain() error {
+	switch {
+	case r.base.ID != "" && r.base.Seal.Encryption == "":
+		return RefusePlain("backup " + string(r.base.ID))
+	case r.log != nil && r.log.Plain > 0:
+		return RefusePlain(fmt.Sprintf("the log: %d of %d segments of lineage %s", r.log.Plain, r.log.Segments, r.log.Lineage))
+	}
+	return nil
+}
+
+// RefusePlain returns an error unless p restores only what is encrypted.
+func (p Plan) RefusePlain() error {
+	r := route{log: p.Log}
+	if p.Backup != nil {
+		r.base = *p.Backup
+	}
+	return r.refusePlain()
+}
+
+// RefusePlain is the error for an object that is not encrypted, where a key was given. It matches ErrRefused.
+func RefusePlain(object string) error {
+	return fmt.Errorf("%w: %s: not encrypted, though a key was given: anybody who may write to the repository can have stored it: "+
+		"--skip-plain leaves out what is not encrypted, --allow-plain takes it", ErrRefused, object)
+}
