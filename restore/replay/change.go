@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/lease"
@@ -45,21 +46,23 @@ func validDelete(d *pb.DeleteRangeRequest) error {
 	return nil
 }
 
-// validTxn: etcd changes no key twice in one revision.
+// validTxn refuses a transaction that no revision can come from. A key may be in it more than once: transactions within a
+// transaction may put a key and then delete it.
 func validTxn(t *pb.TxnRequest) error {
 	if len(t.Success) == 0 || len(t.Compare) > 0 || len(t.Failure) > 0 {
 		return fmt.Errorf("%w: its transaction is empty, or depends on what is there", ErrUnknown)
 	}
-	seen := make(map[string]struct{}, len(t.Success))
+	deleted := make(map[string]bool, len(t.Success))
 	for _, op := range t.Success {
 		key, err := validOp(op)
 		if err != nil {
 			return err
 		}
-		seen[string(key)] = struct{}{}
-	}
-	if len(seen) < len(t.Success) {
-		return fmt.Errorf("%w: its transaction changes a key twice", ErrUnknown)
+		deletes := op.GetRequestDeleteRange() != nil
+		if deletes && deleted[string(key)] {
+			return fmt.Errorf("%w: its transaction deletes a key twice", ErrUnknown)
+		}
+		deleted[string(key)] = deletes
 	}
 	return nil
 }
@@ -146,15 +149,13 @@ func opsOf(request *pb.InternalRaftRequest) []*pb.RequestOp {
 	return request.Txn.GetSuccess()
 }
 
-// changeAll makes one revision, in which the changes are counted as they come. It makes none if a key is not there that
-// is to be deleted.
+// changeAll makes one revision, in which the changes are counted as they come. It makes none if a key that is to be
+// deleted is missing.
 func (m *member) changeAll(ops []*pb.RequestOp) bool {
 	tx := m.kv.Write(m.quiet)
 	defer tx.End()
-	for _, op := range ops {
-		if d := op.GetRequestDeleteRange(); d != nil && !has(tx, d.Key) {
-			return false
-		}
+	if !canDelete(tx, ops) {
+		return false
 	}
 	for _, op := range ops {
 		if p := op.GetRequestPut(); p != nil {
@@ -162,6 +163,30 @@ func (m *member) changeAll(ops []*pb.RequestOp) bool {
 		} else {
 			tx.DeleteRange(op.GetRequestDeleteRange().Key, nil)
 		}
+	}
+	return true
+}
+
+// canDelete reports whether each key that ops delete is there by then: in the key space, or put by an op before.
+func canDelete(tx mvcc.TxnWrite, ops []*pb.RequestOp) bool {
+	if !slices.ContainsFunc(ops, func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() != nil }) {
+		return true
+	}
+	there := make(map[string]bool, len(ops)) // of the keys that the ops before have changed
+	for _, op := range ops {
+		if p := op.GetRequestPut(); p != nil {
+			there[string(p.Key)] = true
+			continue
+		}
+		key := op.GetRequestDeleteRange().Key
+		exists, changed := there[string(key)]
+		if !changed {
+			exists = has(tx, key)
+		}
+		if !exists {
+			return false
+		}
+		there[string(key)] = false
 	}
 	return true
 }

@@ -82,8 +82,7 @@ func TestUnknownChanges(t *testing.T) {
 		"one within another":        txn(onto, &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{}}}),
 		"one with an empty op":      txn(onto, &pb.RequestOp{}),
 		"one that deletes a range":  txn(onto, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: key, RangeEnd: end}}}),
-		"one that puts a key twice": txn(onto, putOf("b", "", 0), onto),
-		"one that deletes its put":  txn(onto, deleteOf("a")),
+		"one that deletes it twice": txn(onto, deleteOf("a"), deleteOf("a")),
 		"a lease without an id":     of(grantOf(0, 60)),
 		"a lease that has ended":    of(grantOf(7, -1)),
 		"a lease for ever":          of(grantOf(7, 1<<40)),
@@ -97,6 +96,55 @@ func TestUnknownChanges(t *testing.T) {
 				t.Fatalf("got %+v, %v, want ErrUnknown", at, err)
 			}
 		})
+	}
+}
+
+// Transactions within a transaction may put a key and then delete it. What a watch shows of that gives the key space that
+// the request gave, with every revision within the revision.
+func TestKeysChangedTwiceInOneRevision(t *testing.T) {
+	base := makeBase(t, smallBase)
+	s := behind(t, base)
+	nested := func(ops ...*pb.RequestOp) *pb.RequestOp {
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{Success: ops}}}
+	}
+	requests := []*pb.InternalRaftRequest{
+		{LeaseGrant: &pb.LeaseGrantRequest{ID: 7, TTL: 300}},
+		changeOf([]*pb.RequestOp{nested(putOf("new", "1", 7)), nested(deleteOf("new"))}),
+		changeOf([]*pb.RequestOp{putOf("kept", "1", 0), putOf("other", "1", 7)}),
+		changeOf([]*pb.RequestOp{nested(putOf("kept", "2", 7), putOf("more", "1", 0)), nested(deleteOf("kept"), deleteOf("other"))}),
+		changeOf([]*pb.RequestOp{putOf("kept", "3", 0), putOf("new", "2", 7)}),
+	}
+	changes := [][]*pb.RequestOp{
+		{putOf("new", "1", 7), deleteOf("new")},
+		{putOf("kept", "1", 0), putOf("other", "1", 7)},
+		{putOf("kept", "2", 7), putOf("more", "1", 0), deleteOf("kept"), deleteOf("other")},
+		{putOf("kept", "3", 0), putOf("new", "2", 7)},
+	}
+	live, replayed := copyOf(t, base), copyOf(t, base)
+	var asked []segment.Record
+	for i, r := range requests {
+		asked = append(asked, request(t, uint64(2+i), 1, r))
+	}
+	if at, err := replay.Apply(t.Context(), live, fromWAL(inSegments(asked)), replay.Stop{}, nil); err != nil || at.Revision != s.revision+4 {
+		t.Fatalf("the requests: %+v, %v", at, err)
+	}
+	seen := []segment.Record{s.grant(1, 7, 300)}
+	for i, ops := range changes {
+		seen = append(seen, s.change(int64(i+1), ops...))
+	}
+	_, hash, err := database.Newest(copyOf(t, live))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := replay.Apply(t.Context(), replayed, fromWatch([]segment.Record{s.hash(4, hash.Hash, -1)}, seen), replay.Stop{}, nil)
+	if err != nil || at.Proven != s.revision+4 {
+		t.Fatalf("the changes: %+v, %v", at, err)
+	}
+	if !maps.Equal(keyBucket(t, live), keyBucket(t, replayed)) {
+		t.Error("the key spaces differ")
+	}
+	if a, b := bucket(t, live, []byte("lease")), bucket(t, replayed, []byte("lease")); !maps.Equal(a, b) {
+		t.Errorf("the leases are %v, live %v", b, a)
 	}
 }
 
@@ -152,6 +200,7 @@ func TestDeletesOfNothing(t *testing.T) {
 		"alone":            s.change(2, deleteOf("nothing")),
 		"behind a put":     s.change(2, putOf("b", "", 0), deleteOf("nothing")),
 		"gone before that": s.change(2, deleteOf("gone")),
+		"before its put":   s.change(2, deleteOf("nothing"), putOf("nothing", "", 0)),
 	} {
 		db := copyOf(t, base)
 		mark := segment.Record{Kind: segment.RevisionMark, Position: uint64(s.revision), Revision: s.revision}

@@ -19,6 +19,7 @@ func (w *Writer) keySteps() []step {
 		{"delete", 40, func(ctx context.Context) error { return w.do(ctx, clientv3.OpDelete(w.key(), w.previous()...)) }},
 		{"delete range", 8, func(ctx context.Context) error { return w.do(ctx, w.deleteRange()) }},
 		{"txn", 80, func(ctx context.Context) error { return w.do(ctx, w.txn(0)) }},
+		{"put and delete at once", 10, func(ctx context.Context) error { return w.do(ctx, w.putAndDelete()) }},
 		{"compact", 3, w.compact},
 		{"defragment", 1, w.defragment},
 	}
@@ -119,6 +120,14 @@ func (w *Writer) ops(depth int) []clientv3.Op {
 		}
 	}
 	return ops
+}
+
+// putAndDelete changes one key twice in one revision, which only transactions within a transaction can.
+func (w *Writer) putAndDelete() clientv3.Op {
+	put := w.put()
+	first := []clientv3.Op{put, clientv3.OpGet(w.key())}
+	then := []clientv3.Op{clientv3.OpDelete(string(put.KeyBytes()), w.previous()...)}
+	return clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpTxn(nil, first, nil), clientv3.OpTxn(nil, then, nil)}, nil)
 }
 
 // get sometimes asks for a revision that is not there (any more), which makes a whole transaction fail.
