@@ -17,6 +17,7 @@ type Obstacle struct {
 	Segment uint64 `json:"segment,omitempty"` // seq of a segment of the plan's lineage
 	Ended   int64  `json:"ended,omitempty"`   // the plan's segments end at this revision, and what was asked for comes later
 	Marked  uint64 `json:"marked,omitempty"`  // the replay is right up to this position, and no further
+	Reached int64  `json:"reached,omitempty"` // the revision at Marked, where what follows cannot be applied
 }
 
 // ObstacleError is a run that an Obstacle ended. Nothing was put into place.
@@ -43,6 +44,8 @@ func (o Obstacle) around(c repository.Catalog, t Target, p Plan, why error) (rep
 		t.Disks = t.Disks.without(p.Salvage.Database.File, why)
 	case o.Ended > 0 && p.Salvage != nil:
 		return t.endOfDisks(c, o.Ended)
+	case o.Reached > 0 && p.Salvage != nil:
+		return t.beforeUnknown(c, o.Reached)
 	case o.Base:
 		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool { return b.ID == p.Backup.ID })
 		c.Damaged = append(slices.Clone(c.Damaged), repository.Damage{ID: p.Backup.ID, Err: why})
@@ -103,7 +106,7 @@ func (o Obstacle) aroundMark(c repository.Catalog, t Target, p Plan) (repository
 	held := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best, Plain: t.Plain}
 	r, err := findRoute(c, held)
 	if err == nil && !t.Best {
-		why := fmt.Sprintf("behind position %d the replay of the log differs from what the member had", o.Marked)
+		why := fmt.Sprintf("the log can be replayed up to position %d and no further", o.Marked)
 		err = &UnreachableError{Why: why, Nearest: r.words()}
 	}
 	return c, held, err
@@ -139,7 +142,7 @@ func RunTarget(
 		if !ok || ctx.Err() != nil || detours == maxDetours || t.Backup != "" || t.File != "" {
 			return plan, result, err
 		}
-		asked, next, unreachable := t.Position, Plan{}, error(nil)
+		asked, next, unreachable := t, Plan{}, error(nil)
 		c, t, unreachable = obstacle.Obstacle.around(c, t, plan, err)
 		if unreachable == nil {
 			next, unreachable = NewPlan(c, t, l, now)
@@ -151,7 +154,7 @@ func RunTarget(
 			return plan, result, err
 		}
 		how := "another way was taken"
-		if t.Position != asked {
+		if t.Position != asked.Position || t.Revision != asked.Revision {
 			how = "not what was asked for, and the nearest that there is"
 		}
 		notes = append(notes, fmt.Sprintf("%s: %v", how, err))

@@ -295,7 +295,7 @@ func TestRunTargetGoesAround(t *testing.T) {
 		},
 		"a mark that does not hold": {
 			catalog: evenCatalog(3, 5), find: differs, ways: []string{"backup at 5, segments 1 to 3"},
-			words: "behind position 10 the replay of the log differs from what the member had; the nearest that can be restored is revision 110",
+			words: "the log can be replayed up to position 10 and no further; the nearest that can be restored is revision 110",
 		},
 		"a mark that does not hold, the best": {
 			catalog: evenCatalog(3, 5), target: restore.Target{Best: true}, find: differs, note: settled,

@@ -247,11 +247,24 @@ func (r *run) explain(err error) error {
 	if m, ok := errors.AsType[*replay.MismatchError](err); ok {
 		return &ObstacleError{Obstacle{Marked: m.Last.Position, Base: m.Last.Marked == 0}, fmt.Errorf("%w: %w", repository.ErrDamaged, err)}
 	}
+	if bad, ok := errors.AsType[*replay.RecordError](err); ok {
+		return &ObstacleError{Obstacle{Marked: bad.After, Reached: bad.Revision}, fmt.Errorf("%w: %w", repository.ErrDamaged, err)}
+	}
 	if errors.Is(err, salvage.ErrChanged) {
 		return fmt.Errorf("%w: %w: make the plan anew", ErrRefused, err)
 	}
 	if errors.Is(err, replay.ErrForeign) || errors.Is(err, replay.ErrPast) || errors.Is(err, salvage.ErrForeign) {
 		return &ObstacleError{Obstacle{Base: true}, fmt.Errorf("%s: %w: %w", r.name(), repository.ErrDamaged, err)}
+	}
+	return err
+}
+
+// CheckSegment reports whether a replay could apply the records of s, as far as that shows without a database. An error matches
+// repository.ErrDamaged, or is that of the records.
+func CheckSegment(ctx context.Context, s repository.Segment, records iter.Seq2[segment.Record, error]) error {
+	err := replay.Check(ctx, replay.Log{Source: s.Source, Records: records})
+	if bad, ok := errors.AsType[*replay.RecordError](err); ok {
+		return fmt.Errorf("%w: the log can be replayed up to position %d and no further: %w", repository.ErrDamaged, bad.After, err)
 	}
 	return err
 }

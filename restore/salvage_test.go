@@ -299,3 +299,28 @@ func TestSalvageGoesAroundADatabase(t *testing.T) {
 		t.Error("what was given was changed")
 	}
 }
+
+// A disk's log with a request that this version does not know leads to the revision before it.
+func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
+	var ways []string
+	run := func(best bool) (restore.Plan, error) {
+		ways = nil
+		target := restore.Target{Best: best, Disks: &restore.Disks{Found: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
+		p, _, err := restore.RunTarget(t.Context(), repository.Catalog{}, target, restore.Layout{Token: "t"}, now,
+			func(_ context.Context, p restore.Plan) (restore.Result, error) {
+				ways = append(ways, salvageWay(p))
+				if p.Salvage.Log.Revision == 0 {
+					return restore.Result{}, restore.NewObstacle(restore.Obstacle{Marked: 65, Reached: 163}, fmt.Errorf("%w: not known", repository.ErrDamaged))
+				}
+				return restore.Result{}, nil
+			})
+		return p, err
+	}
+	if _, err := run(false); !errors.Is(err, repository.ErrNotFound) || len(ways) != 1 || !strings.Contains(err.Error(), "nearest that can be restored is revision 163") {
+		t.Errorf("got %q, %v", ways, err)
+	}
+	p, err := run(true)
+	if err != nil || len(ways) != 2 || !strings.HasSuffix(ways[1], "revision 163") || !hasNote(p, "not what was asked for") {
+		t.Errorf("the best: %q, %v, notes %q", ways, err, p.Notes)
+	}
+}

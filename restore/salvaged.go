@@ -147,3 +147,14 @@ func (t Target) endOfDisks(c repository.Catalog, ended int64) (repository.Catalo
 	t.Revision = 0
 	return c, t, nil
 }
+
+// beforeUnknown ends at the revision behind which a log has something that cannot be applied.
+func (t Target) beforeUnknown(c repository.Catalog, reached int64) (repository.Catalog, Target, error) {
+	if !t.Best {
+		return c, t, &UnreachableError{
+			Why: "what follows in the log cannot be replayed", Nearest: fmt.Sprintf("revision %d", reached),
+		}
+	}
+	t.Revision = reached
+	return c, t, nil
+}

@@ -15,6 +15,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -127,6 +128,16 @@ func (s stored) wantReplayed(t *testing.T, target restore.Target, want restore.R
 	}
 }
 
+// runTarget restores a target from what is stored, as dr restore does but for the child.
+func (s stored) runTarget(t *testing.T, target restore.Target) (restore.Result, error) {
+	t.Helper()
+	l := restore.Layout{Token: "token", Into: all(t)}
+	_, r, err := restore.RunTarget(t.Context(), s.catalog(t), target, l, started.Add(time.Hour), func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+		return restore.Run(ctx, p, s.cluster, s.keys, nil)
+	})
+	return r, err
+}
+
 // A log that goes wrong is an obstacle: the way ends at the last mark that held.
 func TestWatchedLogThatGoesWrong(t *testing.T) {
 	t.Parallel()
@@ -137,18 +148,71 @@ func TestWatchedLogThatGoesWrong(t *testing.T) {
 			r.Put, r.DeleteRange = nil, &pb.DeleteRangeRequest{Key: []byte("nothing")}
 		}
 	})
-	run := func(target restore.Target) (restore.Result, error) {
-		l := restore.Layout{Token: "token", Into: all(t)}
-		_, r, err := restore.RunTarget(t.Context(), s.catalog(t), target, l, started.Add(time.Hour), func(ctx context.Context, p restore.Plan) (restore.Result, error) {
-			return restore.Run(ctx, p, s.cluster, s.keys, nil)
-		})
-		return r, err
-	}
-	_, err := run(restore.Target{})
+	_, err := s.runTarget(t, restore.Target{})
 	if unreachable, ok := errors.AsType[*restore.UnreachableError](err); !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+10)) {
 		t.Errorf("got %v", err)
 	}
-	if r, err := run(restore.Target{Best: true}); err != nil || r.Revision != d.revision+10 {
+	if r, err := s.runTarget(t, restore.Target{Best: true}); err != nil || r.Revision != d.revision+10 {
 		t.Errorf("the best is %+v, %v", r, err)
+	}
+}
+
+// What this version cannot apply is an obstacle too: the way ends right before it.
+func TestWatchedLogThatIsUnknown(t *testing.T) {
+	t.Parallel()
+	d := plainDatabase(t)
+	s := store(t, d, nil)
+	watchedLog(t, s, d, func(position uint64, r *pb.InternalRaftRequest) {
+		if position == uint64(d.revision+14) {
+			r.Put, r.Compaction = nil, &pb.CompactionRequest{Revision: 1}
+		}
+	})
+	for _, target := range []restore.Target{{}, {Revision: d.revision + 20}, {Position: uint64(d.revision + 14), Lineage: lineageNumber(0)}} {
+		_, err := s.runTarget(t, target)
+		unreachable, ok := errors.AsType[*restore.UnreachableError](err)
+		if !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+13)) || !strings.Contains(err.Error(), "not known to this version") {
+			t.Errorf("%+v: got %v", target, err)
+		}
+		target.Best = true
+		if r, err := s.runTarget(t, target); err != nil || r.Revision != d.revision+13 {
+			t.Errorf("%+v: got %+v, %v", target, r, err)
+		}
+	}
+	for _, target := range []restore.Target{{Revision: d.revision + 13}, {Position: uint64(d.revision + 13), Lineage: lineageNumber(0)}} {
+		if r, err := s.runTarget(t, target); err != nil || r.Revision != d.revision+13 {
+			t.Errorf("%+v: got %+v, %v", target, r, err)
+		}
+	}
+}
+
+// What a restore cannot get past is found before it is needed.
+func TestVerifyFindsWhatCannotBeReplayed(t *testing.T) {
+	t.Parallel()
+	d := plainDatabase(t)
+	for name, test := range map[string]struct {
+		change func(*pb.InternalRaftRequest)
+		fault  bool
+	}{
+		"whole":           {func(*pb.InternalRaftRequest) {}, false},
+		"a newer request": {func(r *pb.InternalRaftRequest) { r.Put, r.Compaction = nil, &pb.CompactionRequest{Revision: 1} }, true},
+		"a lease alone":   {func(r *pb.InternalRaftRequest) { r.Put, r.LeaseGrant = nil, &pb.LeaseGrantRequest{ID: 1, TTL: 60} }, true},
+	} {
+		s := store(t, d, nil)
+		watchedLog(t, s, d, func(position uint64, r *pb.InternalRaftRequest) {
+			if position == uint64(d.revision+14) {
+				test.change(r)
+			}
+		})
+		l, err := s.cluster.VerifyLineage(t.Context(), s.catalog(t).Lineages[0], repository.LogReader{Keys: s.keys, Check: restore.CheckSegment})
+		if err != nil || (len(l.Faults) > 0) != test.fault {
+			t.Fatalf("%s: %+v, %v", name, l.Faults, err)
+		}
+		if !test.fault {
+			continue
+		}
+		words := fmt.Sprintf("the log can be replayed up to position %d and no further", d.revision+13)
+		if f := l.Faults[0]; f.Seq != 2 || !errors.Is(f.Err, repository.ErrDamaged) || !strings.Contains(f.Err.Error(), words) || !strings.HasPrefix(f.Err.Error(), f.Key) {
+			t.Errorf("%s: %+v", name, f)
+		}
 	}
 }

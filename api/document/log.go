@@ -17,22 +17,23 @@ type Window struct {
 
 // Gap is a part of the log that is in no segment, or where one history ends and another begins.
 type Gap struct {
-	Cluster     string    `json:"cluster"`
-	Lineage     string    `json:"lineage"`
-	NextLineage string    `json:"nextLineage,omitempty"` // Lineage itself for a gap within
-	From        uint64    `json:"from,omitempty"`        // positions, both inclusive; absent where they are not known
-	To          uint64    `json:"to,omitempty"`
-	Positions   uint64    `json:"positions"` // how many
-	Since       time.Time `json:"since"`
-	Until       time.Time `json:"until,omitzero"` // absent if nothing follows
-	Seconds     float64   `json:"seconds"`        // its width in time, 0 if nothing follows
-	Reason      string    `json:"reason"`
+	Kind        repository.GapKind `json:"kind"` // lost, recorded or restored
+	Cluster     string             `json:"cluster"`
+	Lineage     string             `json:"lineage"`
+	NextLineage string             `json:"nextLineage,omitempty"` // Lineage itself for a gap within
+	From        uint64             `json:"from,omitempty"`        // positions, both inclusive; absent where they are not known
+	To          uint64             `json:"to,omitempty"`
+	Positions   uint64             `json:"positions"` // how many
+	Since       time.Time          `json:"since"`
+	Until       time.Time          `json:"until,omitzero"` // absent if nothing follows
+	Seconds     float64            `json:"seconds"`        // its width in time, 0 if nothing follows
+	Reason      string             `json:"reason"`
 }
 
 // ArchiveVerify is dr archive verify.
 type ArchiveVerify struct {
 	Cluster  string    `json:"cluster"`
-	Verdict  string    `json:"verdict"`        // passed: no gap, nothing missing, nothing damaged; failed
+	Verdict  string    `json:"verdict"`        // passed: nothing missing, nothing damaged, and no gap but where a restored cluster begins; failed
 	Depth    string    `json:"depth"`          // headers, stored (every byte's digest) or opened (decrypted and decoded)
 	Since    time.Time `json:"since,omitzero"` // what was before was left out; absent: nothing was
 	Found    int       `json:"found"`          // segments that are there and whole
@@ -92,10 +93,25 @@ func NewArchiveVerify(c repository.Catalog, depth string, since time.Time) Archi
 			}
 		}
 	}
-	if len(d.Missing)+len(d.Damaged)+len(d.Gaps) > 0 {
+	lost, recorded := d.Holes()
+	if len(d.Missing)+len(d.Damaged)+lost+recorded > 0 {
 		d.Verdict = "failed"
 	}
 	return d
+}
+
+// Holes returns how many gaps hold something that is in no segment: because segments are missing or damaged, and because the
+// agent could not archive it. Where a restored cluster begins nothing is lost.
+func (d ArchiveVerify) Holes() (lost, recorded int) {
+	for _, g := range d.Gaps {
+		switch g.Kind {
+		case repository.GapLost:
+			lost++
+		case repository.GapRecorded:
+			recorded++
+		}
+	}
+	return lost, recorded
 }
 
 // Windows are the recovery windows of c.
@@ -112,7 +128,7 @@ func Gaps(c repository.Catalog) []Gap {
 	gaps := []Gap{}
 	for _, g := range c.Gaps() {
 		d := Gap{
-			Cluster: c.Cluster, Lineage: g.Lineage, NextLineage: g.NextLineage, From: g.From, To: g.To,
+			Kind: g.Kind, Cluster: c.Cluster, Lineage: g.Lineage, NextLineage: g.NextLineage, From: g.From, To: g.To,
 			Since: g.Since, Until: g.Until, Reason: g.Reason,
 		}
 		if g.To >= g.From && g.From > 0 {

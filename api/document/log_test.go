@@ -42,7 +42,7 @@ func TestArchiveVerifyOfALog(t *testing.T) {
 		Missing: []document.Fault{{Key: "three", Lineage: lineage, Seq: 3, Upto: 3, Message: "three: " + repository.ErrNotFound.Error()}},
 		Damaged: []document.Fault{{Key: "four", Lineage: lineage, Seq: 4, Upto: 4, Message: "four: " + repository.ErrDamaged.Error()}},
 		Gaps: []document.Gap{{
-			Cluster: "prod", Lineage: lineage, NextLineage: lineage, From: 21, To: 40, Positions: 20,
+			Kind: repository.GapLost, Cluster: "prod", Lineage: lineage, NextLineage: lineage, From: 21, To: 40, Positions: 20,
 			Since: at.Add(2 * time.Second), Until: at.Add(5 * time.Second), Seconds: 3, Reason: "three: " + repository.ErrNotFound.Error(),
 		}},
 		Windows: []document.Window{{Cluster: "prod", Window: repository.Window{
@@ -86,6 +86,41 @@ func TestArchiveVerifyVerdict(t *testing.T) {
 		change(&c.Lineages[0])
 		if v := document.NewArchiveVerify(c, "headers", time.Time{}).Verdict; v != "failed" {
 			t.Errorf("%s: %s", name, v)
+		}
+	}
+}
+
+// A gap that was recorded is none that was lost, and a log that begins anew behind a restore has none: another cluster's
+// history is whole by itself. One that begins anew in the same cluster has lost what lies between.
+func TestArchiveVerifyKindsOfGaps(t *testing.T) {
+	recorded := someLog()
+	l := &recorded.Lineages[0]
+	l.Segments, l.Faults = l.Segments[:2], nil
+	l.Segments[1].First++
+	l.Segments[1].Reason = "it was purged"
+	anew := func(clusterID string) repository.Catalog {
+		c := someLog()
+		c.Lineages[0].Segments, c.Lineages[0].Faults = c.Lineages[0].Segments[:2], nil
+		s := c.Lineages[0].Segments[1]
+		s.Lineage, s.Seq, s.Previous, s.ClusterID, s.First, s.Last = "next", 1, "", clusterID, 1000, 1010
+		s.After = &segment.After{Lineage: lineage, Seq: 2, Position: 20, Time: s.Written}
+		s.Marks = nil
+		c.Lineages = append(c.Lineages, repository.Lineage{ID: "next", Segments: []repository.Segment{s}})
+		return c
+	}
+	for name, test := range map[string]struct {
+		catalog repository.Catalog
+		kind    repository.GapKind
+		verdict string
+	}{
+		"lost":                {someLog(), repository.GapLost, "failed"},
+		"recorded":            {recorded, repository.GapRecorded, "failed"},
+		"restored":            {anew("beef"), repository.GapRestored, "passed"},
+		"of the same cluster": {anew("0cafe"), repository.GapRecorded, "failed"},
+	} {
+		v := document.NewArchiveVerify(test.catalog, "headers", time.Time{})
+		if len(v.Gaps) != 1 || v.Gaps[0].Kind != test.kind || v.Verdict != test.verdict {
+			t.Errorf("%s: %s, %+v", name, v.Verdict, v.Gaps)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -23,9 +24,9 @@ func (a *app) archiveVerify() *cobra.Command {
 		Short: "Prove that the log has no gap, and that every segment is whole",
 		Long: `verify holds the segments of a cluster's log against each other: each names the one before, so that nothing can be
 missing, doubled or foreign without being seen. Then it reads them all: without a key it compares every stored byte with
-its digest, with --identity it decrypts and decodes them too. The exit code is 3 if anything is missing or damaged, or if
-there is a gap. A gap never closes: with --since those that you know of do not count any more, and a check that runs each day
-reads no more than a day.`,
+its digest, with --identity it decrypts them too, and decodes every request as a restore does. The exit code is 3 if anything is
+missing or damaged, or if there is a gap; that the log begins anew where the cluster was restored is none. A gap never closes:
+with --since those that you know of do not count any more, and a check that runs each day reads no more than a day.`,
 		Example: `  dr archive verify --repo s3://backups/etcd --cluster prod --since "26h ago"`,
 		Args:    noArgs,
 	}
@@ -74,8 +75,9 @@ reads no more than a day.`,
 func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *repository.Catalog, keys seal.Keys) (depth string, err error) {
 	report, done := a.progress()
 	defer done()
+	with := repository.LogReader{Keys: keys, Report: report, Check: restore.CheckSegment}
 	for i, l := range catalog.Lineages {
-		if catalog.Lineages[i], err = c.VerifyLineage(ctx, l, keys, report); err != nil {
+		if catalog.Lineages[i], err = c.VerifyLineage(ctx, l, with); err != nil {
 			return "", err
 		}
 	}
@@ -88,8 +90,7 @@ func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *repos
 func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 	var failed error
 	if d.Verdict != "passed" {
-		failed = fmt.Errorf("the log of cluster %s has%s %d missing and %d damaged runs of segments and %d gaps: %w",
-			d.Cluster, sinceWords(d.Since), len(d.Missing), len(d.Damaged), len(d.Gaps), repository.ErrDamaged)
+		failed = logFault(d)
 	}
 	if a.output == "json" {
 		return errors.Join(a.json(document.Line{Result: d}), failed)
@@ -97,7 +98,7 @@ func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 	words := map[string]string{
 		"headers": "headers read, the rest was not looked at",
 		"stored":  "every stored byte has its digest; without a key nobody knows whether they open",
-		"opened":  "every segment decrypted and decoded",
+		"opened":  "every segment decrypted, every request decoded as a restore does",
 	}
 	a.printf("log of cluster %s%s: %s\n", d.Cluster, sinceWords(d.Since), d.Verdict)
 	a.facts("found", fmt.Sprintf("%d segments, %s requests, %s", d.Found, humanize.Comma(d.Requests), size(d.Bytes)), "depth", words[d.Depth])
@@ -113,6 +114,17 @@ func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 	}
 	a.printLog(document.List{Windows: d.Windows, Gaps: d.Gaps}, time.Now())
 	return failed
+}
+
+// logFault returns what d found as an error.
+func logFault(d document.ArchiveVerify) error {
+	log := fmt.Sprintf("the log of cluster %s%s", d.Cluster, sinceWords(d.Since))
+	lost, recorded := d.Holes()
+	if len(d.Missing)+len(d.Damaged) == 0 {
+		return fmt.Errorf("%s has gaps (%d recorded, %d lost): what was written there is %w", log, recorded, lost, repository.ErrNotFound)
+	}
+	return fmt.Errorf("%s has %d missing and %d damaged runs of segments, and gaps (%d recorded, %d lost): %w",
+		log, len(d.Missing), len(d.Damaged), recorded, lost, repository.ErrDamaged)
 }
 
 func sinceWords(t time.Time) string {

@@ -127,7 +127,7 @@ func (a *app) printLog(list document.List, now time.Time) {
 		})
 	}
 	for _, g := range list.Gaps {
-		gaps = append(gaps, []string{g.Cluster, gapPositions(g), gapTimes(g), g.Reason})
+		gaps = append(gaps, []string{g.Cluster, string(g.Kind), gapPositions(g), gapTimes(g), g.Reason})
 	}
 	if len(windows) > 0 {
 		a.printf("\nany revision or second between can be restored:\n")
@@ -138,12 +138,12 @@ func (a *app) printLog(list document.List, now time.Time) {
 	}
 	if len(gaps) > 0 {
 		a.printf("\ngaps in the log:\n")
-		a.table([]string{"CLUSTER", "POSITIONS", "TIME", "WHY"}, gaps)
+		a.table([]string{"CLUSTER", "KIND", "POSITIONS", "TIME", "WHY"}, gaps)
 	}
 }
 
 func gapPositions(g document.Gap) string {
-	if g.Positions == 0 {
+	if g.Positions == 0 || g.Kind == repository.GapRestored {
 		return "another history"
 	}
 	return fmt.Sprintf("%d to %d (%d)", g.From, g.To, g.Positions)

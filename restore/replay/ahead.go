@@ -15,6 +15,7 @@ type decoded struct {
 	segment.Record // without Data
 	request        *pb.InternalRaftRequest
 	version        string
+	err            error // why the data cannot be read; nothing is read behind it
 }
 
 // A batch ends with either, so that handing it over costs little and few are held.
@@ -64,11 +65,11 @@ func decodeAll(ctx context.Context, records iter.Seq2[segment.Record, error], sk
 	}
 	var b batch
 	for record, err := range records {
-		if err == nil {
-			err = b.add(record, skip)
-		}
 		if err != nil {
 			b.err = err
+			break
+		}
+		if !b.add(record, skip) {
 			break
 		}
 		if len(b.records) < batchRecords && b.bytes < batchBytes {
@@ -82,26 +83,35 @@ func decodeAll(ctx context.Context, records iter.Seq2[segment.Record, error], sk
 	send(b)
 }
 
-func (b *batch) add(record segment.Record, skip uint64) error {
+// add decodes a record and reports whether it could.
+func (b *batch) add(record segment.Record, skip uint64) bool {
 	d := decoded{Record: record}
 	d.Data = nil
-	switch {
-	case record.Kind == segment.ServerVersion:
+	if record.Kind == segment.ServerVersion {
 		d.version = string(record.Data)
-	case record.Kind == segment.Request && record.Position > skip:
-		request, err := decode(record.Data)
-		if err != nil {
-			return fmt.Errorf("the request at position %d: %w", record.Position, err)
-		}
-		d.request = request
-	case record.Kind == segment.Change && record.Position > skip:
-		change, err := decodeChange(record.Data)
-		if err != nil {
-			return fmt.Errorf("the change at revision %d: %w", record.Position, err)
-		}
-		d.request = change
+	} else if record.Position > skip {
+		d.request, d.err = decodeRecord(record)
 	}
 	b.records = append(b.records, d)
 	b.bytes += len(record.Data)
-	return nil
+	return d.err == nil
+}
+
+// decodeRecord returns the request of a record; nil if it is a mark.
+func decodeRecord(record segment.Record) (*pb.InternalRaftRequest, error) {
+	switch record.Kind {
+	case segment.Request:
+		request, err := decode(record.Data)
+		if err != nil {
+			return nil, fmt.Errorf("the request at position %d: %w", record.Position, err)
+		}
+		return request, nil
+	case segment.Change:
+		change, err := decodeChange(record.Data)
+		if err != nil {
+			return nil, fmt.Errorf("the change at revision %d: %w", record.Position, err)
+		}
+		return change, nil
+	}
+	return nil, nil
 }

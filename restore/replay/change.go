@@ -92,9 +92,9 @@ func (r *run) nextRevision(next uint64) error {
 	case last == 0 && next > r.base+1:
 		return fmt.Errorf("%w: the log begins with revision %d, the database is at revision %d", ErrForeign, next, r.base)
 	case last != 0 && next != last && next != last+1:
-		return fmt.Errorf("%w: the change at revision %d comes after the one at %d", ErrForeign, next, last)
+		return r.badRecord(r.at.Position, fmt.Errorf("%w: the change at revision %d comes after the one at %d", ErrForeign, next, last))
 	case begun && next == last && r.at.Position == last:
-		return fmt.Errorf("%w: revision %d is made twice", ErrForeign, next)
+		return r.badRecord(last, fmt.Errorf("%w: revision %d is made twice", ErrForeign, next))
 	case begun && next != last && r.at.Position != last:
 		return r.halfMade(last)
 	}
@@ -111,7 +111,7 @@ func (r *run) endsWhole() error {
 }
 
 func (r *run) halfMade(revision uint64) error {
-	return fmt.Errorf("%w: of revision %d there are the leases alone", ErrForeign, revision)
+	return r.badRecord(r.at.Position, fmt.Errorf("%w: of revision %d there are the leases alone", ErrForeign, revision))
 }
 
 // change makes a revision. It bypasses the applier: what authentication, an alarm or the quota refused is not in the log.

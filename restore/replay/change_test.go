@@ -95,7 +95,41 @@ func TestUnknownChanges(t *testing.T) {
 			if !errors.Is(err, replay.ErrUnknown) || at.Revision != s.revision+1 {
 				t.Fatalf("got %+v, %v, want ErrUnknown", at, err)
 			}
+			stops(t, uint64(s.revision+1), err)
+			stops(t, uint64(s.revision+1), replay.Check(t.Context(), fromWatch([]segment.Record{known, record, s.put(3, "key")})))
 		})
+	}
+}
+
+// stops fails the test unless err is that of a record behind a position.
+func stops(t *testing.T, after uint64, err error) {
+	t.Helper()
+	if bad, ok := errors.AsType[*replay.RecordError](err); !ok || bad.After != after {
+		t.Errorf("got %+v, %v; want a record behind position %d", bad, err, after)
+	}
+}
+
+// What fits into a database somewhere passes without one.
+func TestCheckPasses(t *testing.T) {
+	s := script{t, 1000}
+	for name, log := range map[string]replay.Log{
+		"of a watch": fromWatch(
+			[]segment.Record{{Kind: segment.ServerVersion, Position: 1000, Data: []byte("3.5.9")}, s.compaction(2, 1), s.hash(2, 7, 1001)},
+			[]segment.Record{s.grant(1, 7, 60), s.put(1, "a"), s.change(2, deleteOf("nothing"), putOf("a", "", 7), deleteOf("a"))}),
+		"of a member": fromWAL(inSegments([]segment.Record{{Kind: segment.ServerVersion, Position: 6, Data: []byte("3.4.20")},
+			put(t, 7, 2), put(t, 9, 3), request(t, 10, 3, grantOf(7, 60)), request(t, 12, 3, grantOf(8, 60))})),
+		"nothing": fromWatch(),
+	} {
+		if err := replay.Check(t.Context(), log); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	version := fromWatch([]segment.Record{{Kind: segment.ServerVersion, Position: 1000, Data: []byte("4.0.0")}, s.put(1, "a")})
+	stops(t, 1000, replay.Check(t.Context(), version))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := replay.Check(ended, fromWatch([]segment.Record{s.put(1, "a")})); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
 	}
 }
 
@@ -170,6 +204,11 @@ func TestChangesThatDoNotFit(t *testing.T) {
 			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(records), replay.Stop{}, nil)
 			if !errors.Is(err, replay.ErrForeign) {
 				t.Errorf("got %+v, %v, want ErrForeign", at, err)
+			}
+			_, ofRecord := errors.AsType[*replay.RecordError](err)
+			_, found := errors.AsType[*replay.RecordError](replay.Check(t.Context(), fromWatch(records)))
+			if byBase := name == "a hole before the first" || name == "a compaction of what is later"; ofRecord == byBase || found == byBase {
+				t.Errorf("it is the record's: %t, by the check %t, want %t", ofRecord, found, !byBase)
 			}
 		})
 	}

@@ -62,7 +62,7 @@ func (r *run) settle(upTo uint64) error {
 func (r *run) hold(m mark) error {
 	switch {
 	case m.Kind == segment.ServerVersion:
-		return r.obey(m.version)
+		return r.badRecord(max(m.Position, r.at.Position), r.obey(m.version))
 	case r.source == segment.Watch && m.Position != r.at.Position: // a revision is missing at the log's end
 		return r.differs(m.Position, int64(m.Position))
 	case m.Kind == segment.CompactionMark:

@@ -83,6 +83,8 @@ func TestUnknownRequests(t *testing.T) {
 			if position, _, err := database.Place(db); at.Position != 2 || position != 2 || err != nil {
 				t.Errorf("got %+v, the database at %d, %v", at, position, err)
 			}
+			stops(t, 2, err)
+			stops(t, 2, replay.Check(t.Context(), fromWAL(inSegments([]segment.Record{known, record, put(t, 4, 1)}))))
 		})
 	}
 }

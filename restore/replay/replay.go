@@ -86,6 +86,17 @@ func (e *MismatchError) Error() string {
 // Is makes it match ErrMismatch.
 func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 
+// RecordError is a record that cannot be applied to any database: this version does not know it (ErrUnknown), or it does not
+// follow the record before it (ErrForeign).
+type RecordError struct {
+	After    uint64 // the position up to which everything was applied, and behind which the record comes
+	Revision int64  // of the key space there
+	err      error
+}
+
+func (e *RecordError) Error() string { return e.err.Error() }
+func (e *RecordError) Unwrap() error { return e.err }
+
 // Apply brings the database in the file db up to the log's records, or to where stop says. Records that are in it already
 // are skipped: how far it is stands in it, and is written together with what the requests change, so that a run that was
 // cut short is simply repeated. Nothing is synced: that is the caller's, when all is done.
@@ -197,7 +208,7 @@ func (r *run) record(d *decoded) error {
 		return err
 	}
 	if d.Kind != segment.Request && d.Kind != segment.Change {
-		return r.marks.add(d, r.base, r.seen.position)
+		return r.badRecord(r.at.Position, r.marks.add(d, r.base, r.seen.position))
 	}
 	if err := r.inOrder(place{d.Position, d.Term}); err != nil {
 		return err
@@ -212,7 +223,18 @@ func (r *run) record(d *decoded) error {
 	if err := r.settle(d.Position - 1); err != nil {
 		return err
 	}
+	if d.err != nil {
+		return r.badRecord(d.Position-1, d.err)
+	}
 	return r.request(d)
+}
+
+// badRecord returns err, if it is one, as that of a record behind a position.
+func (r *run) badRecord(after uint64, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &RecordError{After: after, Revision: r.at.Revision, err: err}
 }
 
 // ofSource refuses what a log from this source cannot have.
@@ -226,7 +248,8 @@ func (r *run) ofSource(d *decoded) error {
 		return nil
 	}
 	if of != r.source {
-		return fmt.Errorf("%w: a log from %s has a record of one from %s, at position %d", ErrForeign, r.source, of, d.Position)
+		return r.badRecord(r.at.Position, fmt.Errorf("%w: a log from %s has a record of one from %s, at position %d",
+			ErrForeign, r.source, of, d.Position))
 	}
 	return nil
 }
@@ -238,10 +261,11 @@ func (r *run) inOrder(next place) error {
 	}
 	switch {
 	case next.position <= r.seen.position:
-		return fmt.Errorf("%w: the request at position %d comes after the one at %d", ErrForeign, next.position, r.seen.position)
+		return r.badRecord(r.at.Position, fmt.Errorf("%w: the request at position %d comes after the one at %d",
+			ErrForeign, next.position, r.seen.position))
 	case next.term < r.seen.term:
-		return fmt.Errorf("%w: the request at position %d is of term %d, the one before it, at %d, of term %d",
-			ErrForeign, next.position, next.term, r.seen.position, r.seen.term)
+		return r.badRecord(r.at.Position, fmt.Errorf("%w: the request at position %d is of term %d, the one before it, at %d, of term %d",
+			ErrForeign, next.position, next.term, r.seen.position, r.seen.term))
 	case next.position == r.base && r.at.Term != 0 && next.term != r.at.Term:
 		return fmt.Errorf("%w: the request at position %d is of term %d in the log, and of term %d in the database",
 			ErrForeign, next.position, next.term, r.at.Term)

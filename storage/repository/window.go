@@ -30,8 +30,19 @@ type Window struct {
 	Bytes    int64          `json:"bytes"`    // of these segments, as stored
 }
 
+// GapKind is why the log has a gap.
+type GapKind string
+
+// The kinds of gaps.
+const (
+	GapLost     GapKind = "lost"     // segments are missing or damaged
+	GapRecorded GapKind = "recorded" // the agent could not archive it, and recorded that
+	GapRestored GapKind = "restored" // none: the cluster was restored or made anew, and its history begins there
+)
+
 // Gap is a part of the log that is in no segment, or where one history ends and another begins.
 type Gap struct {
+	Kind        GapKind
 	Lineage     string
 	NextLineage string // that follows it; Lineage itself for a gap within, "" if nothing follows
 	From, To    uint64 // positions, both inclusive; 0 where they are not known
@@ -283,15 +294,19 @@ func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 	}
 	first := l.Segments[0]
 	g := Gap{
-		Lineage: after.Lineage, NextLineage: l.ID, Since: after.Time, Until: first.begins(), Reason: first.Reason,
+		Kind: GapRecorded, Lineage: after.Lineage, NextLineage: l.ID, Since: after.Time, Until: first.begins(), Reason: first.Reason,
 	}
 	end := after.Position
 	if i := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == after.Lineage }); i >= 0 {
-		if older := c.Lineages[i]; older.Pruned > 0 && len(older.Segments) == 0 {
+		older := c.Lineages[i]
+		if older.Pruned > 0 && len(older.Segments) == 0 {
 			return Gap{}, false // nobody is to go back there
 		}
-		if stretches := c.Lineages[i].Stretches(); len(stretches) > 0 {
+		if stretches := older.Stretches(); len(stretches) > 0 {
 			last := stretches[len(stretches)-1]
+			if !SameClusterID(last.Segments[0].ClusterID, first.ClusterID) {
+				g.Kind = GapRestored
+			}
 			end = max(end, last.Last())
 			g.Since = latest(g.Since, last.until())
 		}
@@ -308,11 +323,11 @@ func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 func (l Lineage) gapBetween(a, b Stretch) Gap {
 	first := b.Segments[0]
 	g := Gap{
-		Lineage: l.ID, NextLineage: l.ID, From: a.Last() + 1, To: b.First() - 1,
+		Kind: GapLost, Lineage: l.ID, NextLineage: l.ID, From: a.Last() + 1, To: b.First() - 1,
 		Since: a.until(), Until: latest(a.until(), first.begins()), Reason: l.why(a, first.Seq),
 	}
 	if g.Reason == "" {
-		g.Reason = first.Reason
+		g.Kind, g.Reason = GapRecorded, first.Reason
 	}
 	if g.From > g.To { // the chain breaks between two that are side by side
 		g.From, g.To = 0, 0
@@ -330,7 +345,7 @@ func (l Lineage) gapBehind(stretches []Stretch) (Gap, bool) {
 	if reason == "" {
 		return Gap{}, false
 	}
-	g := Gap{Lineage: l.ID, From: last.Last() + 1, Since: last.until(), Reason: reason}
+	g := Gap{Kind: GapLost, Lineage: l.ID, From: last.Last() + 1, Since: last.until(), Reason: reason}
 	for _, f := range l.Faults {
 		if f.Last >= g.From {
 			g.To = max(g.To, f.Last)

@@ -512,9 +512,9 @@ func TestGapReasons(t *testing.T) {
 	}}
 	half := func(second int) time.Time { return at(second).Add(time.Second / 2) }
 	want := []repository.Gap{
-		{Lineage: lineageID(1), NextLineage: lineageID(1), From: 31, To: 50, Since: half(3), Until: half(4), Reason: "the member's log was purged"},
-		{Lineage: lineageID(1), NextLineage: lineageID(1), From: 71, To: 80, Since: half(5), Until: half(7), Reason: errTest.Error()},
-		{Lineage: lineageID(1), NextLineage: lineageID(2), From: 91, To: 100, Since: half(7), Until: half(60), Reason: "another history"},
+		{Kind: repository.GapRecorded, Lineage: lineageID(1), NextLineage: lineageID(1), From: 31, To: 50, Since: half(3), Until: half(4), Reason: "the member's log was purged"},
+		{Kind: repository.GapLost, Lineage: lineageID(1), NextLineage: lineageID(1), From: 71, To: 80, Since: half(5), Until: half(7), Reason: errTest.Error()},
+		{Kind: repository.GapRecorded, Lineage: lineageID(1), NextLineage: lineageID(2), From: 91, To: 100, Since: half(7), Until: half(60), Reason: "another history"},
 	}
 	if got := c.Gaps(); !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

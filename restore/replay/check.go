@@ -1,0 +1,59 @@
+package replay
+
+import (
+	"context"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// Check reports whether the records of one segment could be applied, without a database: that they are whole, in order, known to
+// this version and possible. The error is a *RecordError, or that of the records. Only a replay can tell whether a key that is
+// deleted is there, and whether the marks hold.
+func Check(ctx context.Context, log Log) error {
+	r := &run{source: log.Source}
+	for batch, err := range ahead(ctx, log.Records, 0) {
+		for i := range batch {
+			if err := r.check(&batch[i]); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return r.endsWhole()
+}
+
+// check is record, for a database that is at the position before the first request.
+func (r *run) check(d *decoded) error {
+	if err := r.ofSource(d); err != nil {
+		return err
+	}
+	if d.request == nil && d.err == nil {
+		return r.checkMark(d)
+	}
+	if r.seen.position == 0 {
+		r.base, r.at.Position = d.Position-1, d.Position-1
+	}
+	if err := r.inOrder(place{d.Position, d.Term}); err != nil {
+		return err
+	}
+	if d.err != nil {
+		return r.badRecord(d.Position-1, d.err)
+	}
+	if d.request.LeaseGrant == nil || d.Term != 0 { // the revision of a grant in a log from a watch is still to come
+		r.at.Position = d.Position
+	}
+	return nil
+}
+
+func (r *run) checkMark(d *decoded) error {
+	if d.Kind != segment.ServerVersion {
+		return r.badRecord(r.at.Position, new(marks).add(d, 0, r.seen.position))
+	}
+	_, err := rulesOf(d.version)
+	return r.badRecord(max(d.Position, r.at.Position), err)
+}
