@@ -63,7 +63,7 @@ func window() document.Window {
 
 func gap() document.Gap {
 	return document.Gap{
-		Kind: repository.GapRecorded,
+		Kind:    repository.GapRecorded,
 		Cluster: "prod", Lineage: lineage, NextLineage: lineage, From: 6001, To: 6010, Positions: 10, Since: at, Until: at.Add(time.Minute),
 		Seconds: 60, Reason: "the member's log was purged",
 	}
