@@ -18,7 +18,33 @@ var (
 	ErrKey         = errors.New("malformed key")
 	// ErrNoBucket: there is nothing to store in. It is never taken for an absent object or an empty listing.
 	ErrNoBucket = errors.New("bucket does not exist")
+	// ErrCredentials: the store does not accept the caller, whatever the caller asks for. It matches ErrDenied.
+	ErrCredentials = fmt.Errorf("%w", ErrDenied)
+	// ErrUnreadable: the store has the object and does not return it, however often it is asked: it is archived, encrypted
+	// with a key that the store was not given, or on a bad sector.
+	ErrUnreadable = errors.New("object cannot be read")
 )
+
+// Unreadable reports whether err, of reading one object, is about that object alone and would come again. What a repetition
+// may cure is not, and neither is an error that the next object would meet too.
+func Unreadable(err error) bool {
+	if errors.Is(err, ErrCredentials) {
+		return false
+	}
+	return errors.Is(err, ErrUnreadable) || errors.Is(err, ErrDenied) || errors.Is(err, ErrUnsupported)
+}
+
+// UnlistedError is the one error of List that does not end the listing: the keys below Prefix, which ends in "/", are not
+// listed, and all others are.
+type UnlistedError struct {
+	Prefix string
+	Err    error
+}
+
+func (e *UnlistedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the store's own error.
+func (e *UnlistedError) Unwrap() error { return e.Err }
 
 // ErrDamaged: what was read is not what was stored. A Bucket never says so of itself: it stores bytes, and who knows
 // what they mean finds out.

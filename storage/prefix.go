@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -80,6 +81,9 @@ func (p prefixed) List(ctx context.Context, o ListOptions) iter.Seq2[Object, err
 			return
 		}
 		for obj, err := range p.b.List(ctx, o) {
+			if u, ok := errors.AsType[*UnlistedError](err); ok {
+				err = &UnlistedError{strings.TrimPrefix(u.Prefix, p.prefix), u.Err}
+			}
 			if !yield(p.object(obj, err)) {
 				return
 			}

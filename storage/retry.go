@@ -79,6 +79,12 @@ func (r *retried) listOnce(
 	ctx context.Context, o *ListOptions, t *tries, yield func(Object, error) bool,
 ) (left bool, err error) {
 	for obj, err := range r.Bucket.List(ctx, *o) {
+		if _, unlisted := errors.AsType[*UnlistedError](err); unlisted {
+			if !yield(obj, err) {
+				return true, nil
+			}
+			continue
+		}
 		if err != nil {
 			return false, err
 		}
@@ -140,7 +146,7 @@ func (p RetryPolicy) pause(failed int) time.Duration {
 
 func isPermanent(err error) bool {
 	for _, sentinel := range []error{
-		ErrNotExist, ErrExist, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrKey, ErrNoBucket, context.Canceled,
+		ErrNotExist, ErrExist, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrUnreadable, ErrKey, ErrNoBucket, context.Canceled,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

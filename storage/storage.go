@@ -40,7 +40,7 @@ type Bucket interface {
 	Stat(ctx context.Context, key string) (Object, error)
 
 	// List yields the objects whose key starts with o.Prefix and is greater than o.After, in byte order of the keys. An
-	// error ends the listing. Objects that come or go meanwhile may or may not be seen; all others are seen once.
+	// error ends the listing, unless it is an UnlistedError. Objects that come or go meanwhile may or may not be seen; all others are seen once.
 	List(ctx context.Context, o ListOptions) iter.Seq2[Object, error]
 
 	// Delete removes key. An absent key, or a Version that is no longer there, is no error; a locked object gives

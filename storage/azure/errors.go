@@ -151,6 +151,10 @@ func explainAnswer(a *azcore.ResponseError) error {
 		return explanation(storage.ErrExist, a, "%s", said)
 	case bloberror.BlobImmutableDueToPolicy:
 		return explanation(storage.ErrLocked, a, "%s: a policy or a legal hold of the container", said)
+	case bloberror.BlobArchived, bloberror.BlobBeingRehydrated:
+		return explanation(storage.ErrUnreadable, a, "%s: it is in the archive tier: have it rehydrated first", said)
+	case bloberror.BlobUsesCustomerSpecifiedEncryption:
+		return explanation(storage.ErrUnreadable, a, "%s: it is encrypted with a key that only its writer has", said)
 	case bloberror.InvalidRange:
 		return explanation(storage.ErrRange, a, "%s", said)
 	case bloberror.InvalidBlockList:
@@ -163,9 +167,22 @@ func explainAnswer(a *azcore.ResponseError) error {
 	}
 	refused := a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden
 	if refused || bloberror.Code(a.ErrorCode) == bloberror.InvalidAuthenticationInfo {
-		return explanation(storage.ErrDenied, a, "%s: %s", said, deniedCure(bloberror.Code(a.ErrorCode)))
+		return explanation(deniedKind(a), a, "%s: %s", said, deniedCure(bloberror.Code(a.ErrorCode)))
 	}
 	return explanation(nil, a, "the store says %s", said)
+}
+
+// deniedKind tells a right that is missing from a caller who is not accepted at all.
+func deniedKind(a *azcore.ResponseError) error {
+	switch bloberror.Code(a.ErrorCode) {
+	case bloberror.AuthenticationFailed, bloberror.InvalidAuthenticationInfo, bloberror.NoAuthenticationInformation,
+		bloberror.AuthorizationFailure, bloberror.AuthorizationSourceIPMismatch:
+		return storage.ErrCredentials
+	}
+	if a.StatusCode == http.StatusUnauthorized {
+		return storage.ErrCredentials
+	}
+	return storage.ErrDenied
 }
 
 func deniedCure(code bloberror.Code) string {

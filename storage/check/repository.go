@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -13,6 +14,7 @@ import (
 
 const (
 	newestBackup = "newest backup"
+	readable     = "objects can be read"
 	encryption   = "encryption"
 	signature    = "signature"
 )
@@ -48,6 +50,9 @@ func (p *probe) cluster(ctx context.Context, name string) []Line {
 	if err != nil {
 		return []Line{failed(err).named(newestBackup)}
 	}
+	if l, ok := p.unreadable(ctx, c); ok {
+		return []Line{l}
+	}
 	if len(catalog.Untrusted) > 0 {
 		return []Line{wanting("find out who has written it, or add the key that has signed it with --trust",
 			"%s", oneLine(catalog.Untrusted[0].Err)).named(signature)}
@@ -66,6 +71,32 @@ func (p *probe) cluster(ctx context.Context, name string) []Line {
 		encrypted(b).named(encryption),
 		p.signed(ctx, b).named(signature),
 	}
+}
+
+// surveyed is how many of the newest backups are looked through for objects that cannot be read.
+const surveyed = 32
+
+// unreadable is a Line if the store does not return some object, whatever the object is: nothing else is worth a look then.
+func (p *probe) unreadable(ctx context.Context, c *repository.Cluster) (Line, bool) {
+	s, err := c.Survey(ctx, repository.SurveyOptions{Newest: surveyed})
+	if err != nil {
+		return failed(err).named(readable), true
+	}
+	var found []error
+	for _, d := range slices.Concat(s.Damaged, s.Untrusted, s.Ignored) {
+		found = append(found, d.Err)
+	}
+	for _, l := range s.Lineages {
+		for _, f := range l.Faults {
+			found = append(found, f.Err)
+		}
+	}
+	found = slices.DeleteFunc(found, func(err error) bool { return !storage.Unreadable(err) })
+	if len(found) == 0 {
+		return Line{}, false
+	}
+	return wanting("let these credentials read it; in a directory, give all to its owner: chown -R --reference=DIRECTORY DIRECTORY",
+		"%d cannot be read, the first: %s", len(found), oneLine(found[0])).named(readable), true
 }
 
 func encrypted(b repository.Backup) Line {

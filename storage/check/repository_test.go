@@ -1,6 +1,9 @@
 package check_test
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,5 +116,38 @@ func TestDamagedBackup(t *testing.T) {
 		put(t, b, "prod/backups/"+string(id)+"/manifest.json")
 		lines := check.Run(t.Context(), b, check.Options{Large: large}, nil)
 		wantLine(t, of(lines, "prod", "newest backup"), check.Wanting, "damaged", "dr verify")
+	})
+}
+
+// refusing does not return the objects whose names end so.
+type refusing struct {
+	storage.Bucket
+	suffix string
+}
+
+func (r refusing) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	if strings.HasSuffix(key, r.suffix) {
+		return nil, storage.Object{}, fmt.Errorf("open %q: %w", key, storage.ErrDenied)
+	}
+	return r.Bucket.Open(ctx, key, o)
+}
+
+// TestUnreadableObject: any object of a cluster that the store does not return is named, not only the newest manifest.
+func TestUnreadableObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		id := back(t, b, "prod", hidden, sign.Key{})
+		back(t, b, "other", hidden, sign.Key{})
+		proof := "prod/backups/" + string(id) + "/proof-20261121T120000.000Z.json"
+		put(t, b, proof)
+		lines := check.Run(t.Context(), refusing{b, proof}, check.Options{Large: large}, nil)
+		l := of(lines, "prod", "objects can be read")
+		if l.Verdict != check.Wanting {
+			t.Errorf("%+v", l)
+		}
+		wantSaid(t, l, proof, "1 cannot be read", "chown -R")
+		if l := of(lines, "other", "newest backup"); l.Verdict != check.OK {
+			t.Errorf("the other cluster: %+v", l)
+		}
 	})
 }

@@ -8,6 +8,9 @@
 //     a key fails with storage.ErrKey.
 //   - Only regular files are objects. Symbolic links, sockets and the like are never shown, followed or replaced.
 //
+// What is created takes owner and group of the directory, and the group's rights if the directory keeps all others out or has
+// the setgid bit: so several users can share it by a group. Nobody else is ever given a right.
+//
 // A replaced object is gone: of each key there is one version. Deleting a Version and replacing the same key at the same
 // time is safe within one Bucket only, since POSIX cannot unlink by inode.
 package file
@@ -19,7 +22,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,8 +32,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Bucket is a directory. It implements storage.Bucket and storage.Sweeper.
-type Bucket struct {
+// tree is the directory that stood at a path when it was opened.
+type tree struct {
 	dir  string
 	root *os.Root // every access goes through it: no link and no ".." leads out of the directory
 
@@ -41,52 +43,7 @@ type Bucket struct {
 	swap sync.Mutex // held while a key changes, so that Delete removes the version it has looked at
 }
 
-var (
-	_ storage.Bucket  = (*Bucket)(nil)
-	_ storage.Sweeper = (*Bucket)(nil)
-)
-
-// Create makes the directory dir, durably and for its owner only, where it is absent, and opens it.
-func Create(dir string) (*Bucket, error) {
-	if err := makeDir(filepath.Clean(dir)); err != nil {
-		return nil, fmt.Errorf("create directory %s: %w", dir, denied(err))
-	}
-	return Open(dir)
-}
-
-// Open sees the directory dir as a Bucket. An absent one gives an error that matches fs.ErrNotExist: who only reads
-// should not make directories by a slip in a path.
-func Open(dir string) (*Bucket, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open directory %s: %w", dir, denied(err))
-	}
-	return &Bucket{dir: dir, root: root}, nil
-}
-
-// makeDir is os.MkdirAll that also makes the parents remember what was created in them.
-func makeDir(dir string) error {
-	err := os.Mkdir(dir, 0o700)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	case errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir:
-		if err := makeDir(filepath.Dir(dir)); err != nil {
-			return err
-		}
-		return makeDir(dir)
-	case err != nil:
-		return err
-	}
-	parent, err := os.Open(filepath.Dir(dir))
-	if err != nil {
-		return err
-	}
-	return errors.Join(parent.Sync(), parent.Close())
-}
-
-// Stat implements storage.Bucket.
-func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
+func (b *tree) Stat(ctx context.Context, key string) (storage.Object, error) {
 	info, err := b.stat(ctx, key)
 	if err != nil {
 		return storage.Object{}, b.failed("stat", key, err)
@@ -94,7 +51,7 @@ func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
 	return object(key, info), nil
 }
 
-func (b *Bucket) stat(ctx context.Context, key string) (fs.FileInfo, error) {
+func (b *tree) stat(ctx context.Context, key string) (fs.FileInfo, error) {
 	if err := check(ctx, key); err != nil {
 		return nil, err
 	}
@@ -105,8 +62,7 @@ func (b *Bucket) stat(ctx context.Context, key string) (fs.FileInfo, error) {
 	return info, denied(err)
 }
 
-// Delete implements storage.Bucket. Parent directories that it leaves empty go too.
-func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+func (b *tree) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
 	err := b.remove(ctx, key, o.Version)
 	if err == nil || errors.Is(err, storage.ErrNotExist) {
 		return nil
@@ -114,7 +70,7 @@ func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions
 	return b.failed("delete", key, err)
 }
 
-func (b *Bucket) remove(ctx context.Context, key, wanted string) error {
+func (b *tree) remove(ctx context.Context, key, wanted string) error {
 	b.swap.Lock()
 	defer b.swap.Unlock()
 	info, err := b.stat(ctx, key)
@@ -132,7 +88,7 @@ func (b *Bucket) remove(ctx context.Context, key, wanted string) error {
 
 // unlink removes a file (flags 0) or an empty directory (unix.AT_REMOVEDIR), and nothing of the other kind. Root.Remove
 // takes either: pruning a directory with it could hit a file that a Put has just placed under that name.
-func (b *Bucket) unlink(name string, flags int) error {
+func (b *tree) unlink(name string, flags int) error {
 	parent, err := b.root.Open(path.Dir(name))
 	if err != nil {
 		return err
@@ -145,7 +101,7 @@ func (b *Bucket) unlink(name string, flags int) error {
 }
 
 // prune removes dir and its parents as long as they are empty, and returns the first one that stays.
-func (b *Bucket) prune(dir string) string {
+func (b *tree) prune(dir string) string {
 	for dir != "." {
 		if err := b.unlink(dir, unix.AT_REMOVEDIR); err != nil && !missing(err) {
 			break
@@ -157,7 +113,7 @@ func (b *Bucket) prune(dir string) string {
 
 // syncUp makes dir and all above it durable, up to the root of the Bucket. Those above may have been created by another
 // Put that has not come to its own syncUp yet: to sync only what this one has created would promise too much.
-func (b *Bucket) syncUp(dir string) error {
+func (b *tree) syncUp(dir string) error {
 	for {
 		if err := b.sync(dir); err != nil && !missing(err) { // a Delete may have pruned it
 			return err
@@ -169,7 +125,7 @@ func (b *Bucket) syncUp(dir string) error {
 	}
 }
 
-func (b *Bucket) sync(dir string) error {
+func (b *tree) sync(dir string) error {
 	d, err := b.root.Open(dir)
 	if err != nil {
 		return err
@@ -178,7 +134,7 @@ func (b *Bucket) sync(dir string) error {
 }
 
 // lstat follows no link, at the end or on the way: what List does not show, no other verb may reach.
-func (b *Bucket) lstat(name string) (fs.FileInfo, error) {
+func (b *tree) lstat(name string) (fs.FileInfo, error) {
 	for i, c := range []byte(name) {
 		if c != '/' {
 			continue
@@ -239,7 +195,7 @@ func version(info fs.FileInfo) string {
 
 // stamp is the time, and never the same twice. The kernel's own stamps stand still for milliseconds, time enough to
 // write, replace and write a file again in the same inode.
-func (b *Bucket) stamp() time.Time {
+func (b *tree) stamp() time.Time {
 	b.stamps.Lock()
 	defer b.stamps.Unlock()
 	now := time.Now().Round(0)
@@ -250,7 +206,7 @@ func (b *Bucket) stamp() time.Time {
 	return now
 }
 
-func (b *Bucket) failed(verb, key string, err error) error {
+func (b *tree) failed(verb, key string, err error) error {
 	return fmt.Errorf("%s %q in directory %s: %w", verb, key, b.dir, err)
 }
 
@@ -266,4 +222,14 @@ func denied(err error) error {
 		return fmt.Errorf("%w: %w", storage.ErrDenied, err)
 	}
 	return err
+}
+
+// unreadable is denied for an error of reading, and adds storage.ErrUnreadable to one that the disk gives each time.
+func unreadable(err error) error {
+	for _, broken := range []error{syscall.EIO, syscall.EBADMSG, syscall.EUCLEAN} {
+		if errors.Is(err, broken) {
+			return fmt.Errorf("%w: check the disk: %w", storage.ErrUnreadable, err)
+		}
+	}
+	return denied(err)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// List implements storage.Bucket. It holds the names of one directory and its parents at a time.
-func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+func (b *tree) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		w := walk{ctx: ctx, b: b, prefix: o.Prefix, yield: yield}
 		w.enter = func(dir string) bool { return dir > o.After || strings.HasPrefix(o.After, dir) }
@@ -26,8 +25,7 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 	}
 }
 
-// Leftovers implements storage.Sweeper. A killed Put leaves one temporary file.
-func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage.Object, error] {
+func (b *tree) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		w := walk{ctx: ctx, b: b, prefix: prefix, yield: yield}
 		w.enter = func(string) bool { return true }
@@ -39,15 +37,14 @@ func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage
 	}
 }
 
-// Sweep implements storage.Sweeper.
-func (b *Bucket) Sweep(ctx context.Context, piece storage.Object) error {
+func (b *tree) Sweep(ctx context.Context, piece storage.Object) error {
 	if err := b.sweep(ctx, piece.Key); err != nil {
 		return b.failed("sweep", piece.Key, err)
 	}
 	return nil
 }
 
-func (b *Bucket) sweep(ctx context.Context, name string) error {
+func (b *tree) sweep(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -76,7 +73,7 @@ func keyOfTemp(name string) (string, bool) {
 // walk yields the regular files below the directory of prefix, in byte order of their paths.
 type walk struct {
 	ctx    context.Context
-	b      *Bucket
+	b      *tree
 	prefix string
 	enter  func(dir string) bool // whether to look into a directory; dir ends in "/"
 	show   func(name string) bool
@@ -105,8 +102,12 @@ func (w walk) start() {
 func (w walk) dir(dir string) bool {
 	names, err := w.names(dir)
 	if err != nil {
-		w.yield(storage.Object{}, w.b.failed("list", dir, denied(err)))
-		return false
+		err = w.b.failed("list", dir, unreadable(err))
+		if dir == "" || !storage.Unreadable(err) {
+			w.yield(storage.Object{}, err)
+			return false
+		}
+		return w.yield(storage.Object{}, &storage.UnlistedError{Prefix: dir, Err: err})
 	}
 	for _, name := range names {
 		if err := w.ctx.Err(); err != nil {
@@ -160,7 +161,7 @@ func (w walk) names(dir string) ([]string, error) {
 }
 
 // entries reads one directory, nothing if a Delete has pruned it.
-func (b *Bucket) entries(dir string) ([]fs.DirEntry, error) {
+func (b *tree) entries(dir string) ([]fs.DirEntry, error) {
 	d, err := b.root.Open(path.Clean(dir))
 	if missing(err) {
 		return nil, nil

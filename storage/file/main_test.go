@@ -24,6 +24,7 @@ var children = map[string]func(o order) report{
 	"put":    childPut,
 	"full":   childFull,
 	"denied": childDenied,
+	"user":   childUser,
 }
 
 const childEnv = "ETCD_DR_FILE_TEST_CHILD"
@@ -35,6 +36,9 @@ type order struct {
 	At       int  // tell when so many bytes have been read
 	Hang     bool // and do not go on
 	IfAbsent bool
+
+	UID    int // for "user"
+	InTeam bool
 }
 
 // report is what a child has seen, by the name of the check.

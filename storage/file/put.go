@@ -18,10 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Put implements storage.Bucket. The object is written to a temporary file beside its place, and gets its name when it
-// is complete and on the disk. An error after that, from syncing the directory, means: there, but perhaps not after a
-// power cut.
-func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+func (b *tree) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	obj, err := b.put(ctx, key, r, o)
 	if err != nil {
 		return storage.Object{}, b.failed("put", key, err)
@@ -29,7 +26,7 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 	return obj, nil
 }
 
-func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+func (b *tree) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	if err := check(ctx, key); err != nil {
 		return storage.Object{}, err
 	}
@@ -56,26 +53,33 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 
 // createTemp makes the temporary file of a Put. A Delete may prune the directory between its creation and the file's,
 // hence more than one try.
-func (b *Bucket) createTemp(key string, ifAbsent bool) (name string, f *os.File, err error) {
+func (b *tree) createTemp(key string, ifAbsent bool) (name string, f *os.File, err error) {
 	for range 100 {
 		if err := b.vacant(key, ifAbsent); err != nil {
 			return "", nil, err
 		}
 		name = tempName(key)
-		err = b.root.MkdirAll(path.Dir(key), 0o700)
+		err = b.makeDirs(path.Dir(key))
 		if err == nil {
-			f, err = b.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			f, err = b.createFile(name)
 		}
 		if err == nil {
 			return name, f, nil
 		}
-		// MkdirAll reports a directory that vanishes under it as one that exists.
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
 	b.prune(path.Dir(key))
 	return "", nil, err
+}
+
+func (b *tree) createFile(name string) (*os.File, error) {
+	o, err := b.owner()
+	if err != nil {
+		return nil, err
+	}
+	return b.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, o.fileMode())
 }
 
 // tempName carries the key's last element for Leftovers, which is asked for prefixes of keys.
@@ -86,7 +90,7 @@ func tempName(key string) string {
 }
 
 // vacant tells early what would fail late: that key is taken, by an object or by something that is none.
-func (b *Bucket) vacant(key string, ifAbsent bool) error {
+func (b *tree) vacant(key string, ifAbsent bool) error {
 	info, err := b.lstat(key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -109,13 +113,16 @@ func (b *Bucket) vacant(key string, ifAbsent bool) error {
 }
 
 // write fills the temporary file, stamps and syncs it.
-func (b *Bucket) write(ctx context.Context, temp string, f *os.File, r io.Reader) (fs.FileInfo, error) {
+func (b *tree) write(ctx context.Context, temp string, f *os.File, r io.Reader) (fs.FileInfo, error) {
 	defer f.Close() // the error that matters is Sync's
 	if err := fill(ctx, f, r); err != nil {
 		return nil, err
 	}
 	if err := b.root.Chtimes(temp, time.Time{}, b.stamp()); err != nil {
 		return nil, denied(err)
+	}
+	if err := b.share(f, false); err != nil { // last: the file may be another user's from here on
+		return nil, err
 	}
 	if err := f.Sync(); err != nil {
 		return nil, denied(err)
@@ -145,7 +152,7 @@ func fill(ctx context.Context, f *os.File, r io.Reader) error {
 
 // commit gives the temporary file the name of key. Link, unlike Rename, fails where the name is taken: that decides
 // between Puts that race.
-func (b *Bucket) commit(ctx context.Context, temp, key string, ifAbsent bool) error {
+func (b *tree) commit(ctx context.Context, temp, key string, ifAbsent bool) error {
 	b.swap.Lock()
 	defer b.swap.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -168,7 +175,7 @@ func (b *Bucket) commit(ctx context.Context, temp, key string, ifAbsent bool) er
 }
 
 // discard removes what a Put leaves: the temporary name always, directories only if the Put has failed.
-func (b *Bucket) discard(temp string, failed bool) {
+func (b *tree) discard(temp string, failed bool) {
 	// Nothing can be done about an error here; Leftovers will show the file.
 	_ = b.unlink(temp, 0)
 	if failed {

@@ -10,8 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Open implements storage.Bucket. The stream stays on the file it has opened, also when the key is replaced or deleted.
-func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+func (b *tree) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
 	f, info, err := b.open(ctx, key, o.Version)
 	if err != nil {
 		return nil, storage.Object{}, b.failed("open", key, err)
@@ -24,7 +23,7 @@ func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (i
 	return &stream{ctx: ctx, b: b, key: key, f: f, left: left}, object(key, info), nil
 }
 
-func (b *Bucket) open(ctx context.Context, key, wanted string) (*os.File, fs.FileInfo, error) {
+func (b *tree) open(ctx context.Context, key, wanted string) (*os.File, fs.FileInfo, error) {
 	// Opening a FIFO would block, so look first.
 	if _, err := b.stat(ctx, key); err != nil {
 		return nil, nil, err
@@ -34,7 +33,7 @@ func (b *Bucket) open(ctx context.Context, key, wanted string) (*os.File, fs.Fil
 		return nil, nil, storage.ErrNotExist
 	}
 	if err != nil {
-		return nil, nil, denied(err)
+		return nil, nil, unreadable(err)
 	}
 	info, err := f.Stat()
 	if err == nil && wanted != "" && wanted != version(info) {
@@ -63,7 +62,7 @@ func seek(f *os.File, size int64, o storage.OpenOptions) (int64, error) {
 // stream is an open range. It counts, because a file that was cut under it ends as if it were complete.
 type stream struct {
 	ctx  context.Context
-	b    *Bucket
+	b    *tree
 	key  string
 	f    *os.File
 	left int64
@@ -82,7 +81,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		err = fmt.Errorf("%w: the file was cut, %d bytes are missing", io.ErrUnexpectedEOF, s.left)
 	}
 	if err != nil {
-		return n, s.b.failed("read", s.key, denied(err))
+		return n, s.b.failed("read", s.key, unreadable(err))
 	}
 	return n, nil
 }

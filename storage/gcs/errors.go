@@ -58,7 +58,7 @@ func explainAnswer(answer *googleapi.Error, right string) error {
 		return fmt.Errorf("%w: %s", storage.ErrLocked, said)
 	case answer.Code == http.StatusUnauthorized:
 		return fmt.Errorf("%w: the store does not accept the credentials (%s): check the file that "+
-			"GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrDenied, said)
+			"GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrCredentials, said)
 	case answer.Code == http.StatusForbidden:
 		return fmt.Errorf("%w: %s: the account needs the right %s on the bucket (roles/storage.objectAdmin has it)",
 			storage.ErrDenied, said, right)
@@ -110,7 +110,7 @@ func explainToken(err error) error {
 		return &failure{"no token can be had now: " + text, err}
 	}
 	return fmt.Errorf("%w: no token is given for the credentials (%s): they may be revoked, or of a deleted account",
-		storage.ErrDenied, text)
+		storage.ErrCredentials, text)
 }
 
 func explainConnection(err error) error {

@@ -148,6 +148,9 @@ func (b *Bucket) read(ctx context.Context, attrs *cloud.ObjectAttrs, o storage.O
 	switch {
 	case status(err) == http.StatusNotFound:
 		return nil, fmt.Errorf("%w: version %d", storage.ErrNotExist, attrs.Generation)
+	case status(err) == http.StatusBadRequest: // a request like any other: it is the object
+		return nil, fmt.Errorf("%w: it may be encrypted with a key that only its writer has, or with one that is disabled: %w",
+			storage.ErrUnreadable, explain(ctx, err, toRead))
 	case err != nil:
 		return nil, explain(ctx, err, toRead)
 	case answer.StatusCode != want:

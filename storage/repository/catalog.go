@@ -20,7 +20,8 @@ type Catalog struct {
 	Damaged []Damage // what looks like a backup and is none, newest first by name
 	// Untrusted is what no trusted key has signed, newest first by name: it may be forged, and counts for nothing.
 	Untrusted []Damage
-	// Ignored are tombstones that are damaged or not trusted, and so delete nothing, and pins and what lifts them likewise.
+	// Ignored are tombstones that are damaged or not trusted, and so delete nothing, pins and what lifts them likewise, and
+	// proofs that cannot be read.
 	Ignored []Damage
 
 	Lineages []Lineage // of the log, oldest first by their headers; only if it was asked for
@@ -80,7 +81,7 @@ func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ig
 	if folders, err = c.folders(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(manifestName) })
+	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(manifestName) && f.unlisted == nil })
 	folders, ignored, err = c.withoutDeleted(ctx, folders)
 	slices.Reverse(folders)
 	return folders, ignored, err
@@ -137,7 +138,7 @@ func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []
 type backupLoad struct {
 	backup  Backup
 	err     error
-	ignored []error // pins that do not hold, and what lifts none
+	ignored []error // pins that do not hold, what lifts none, and proofs that cannot be read
 }
 
 func (c *Cluster) catalog(folders []folder, loads []backupLoad) Catalog {
@@ -166,16 +167,22 @@ func (c *Cluster) catalog(folders []folder, loads []backupLoad) Catalog {
 
 // loadBackup reads one manifest and holds it against the listing.
 func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l backupLoad) {
+	if f.unlisted != nil {
+		l.err = fmt.Errorf("%s: %w", c.folder(f.id), c.untrusted(readError(f.unlisted)))
+		return l
+	}
 	if l.backup.Manifest, l.err = c.loadManifest(ctx, f.id); l.err != nil {
 		return l
 	}
 	if l.err = c.checkStored(f, l.backup.Manifest); l.err != nil || !proofs {
 		return l
 	}
-	if l.backup.Proofs, l.err = c.loadProofs(ctx, f); l.err != nil {
+	if l.backup.Proofs, l.ignored, l.err = c.loadProofs(ctx, f); l.err != nil {
 		return l
 	}
-	l.backup.Pins, l.ignored, l.err = c.loadPins(ctx, f)
+	var ignored []error
+	l.backup.Pins, ignored, l.err = c.loadPins(ctx, f)
+	l.ignored = append(l.ignored, ignored...)
 	return l
 }
 
@@ -190,13 +197,18 @@ func (c *Cluster) loadManifest(ctx context.Context, id ID) (Manifest, error) {
 	if err == nil && (m.ID != id || m.Cluster != c.name) {
 		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", ErrDamaged, m.ID, m.Cluster)
 	}
-	if errors.Is(err, ErrDamaged) && !c.policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
-		err = fmt.Errorf("%w: %w", sign.ErrUntrusted, err)
-	}
 	if err != nil {
-		return Manifest{}, fmt.Errorf("%s: %w", c.manifestKey(id), err)
+		return Manifest{}, fmt.Errorf("%s: %w", c.manifestKey(id), c.untrusted(err))
 	}
 	return m, nil
+}
+
+// untrusted makes damage match sign.ErrUntrusted where only what is signed counts.
+func (c *Cluster) untrusted(err error) error {
+	if errors.Is(err, ErrDamaged) && !c.policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
+		return fmt.Errorf("%w: %w", sign.ErrUntrusted, err)
+	}
+	return err
 }
 
 func (c *Cluster) checkStored(f folder, m Manifest) error {
@@ -211,30 +223,31 @@ func (c *Cluster) checkStored(f folder, m Manifest) error {
 }
 
 // loadProofs reads the proofs of one backup. One that is damaged or not trusted proves nothing and is left out: it takes
-// nothing away from the backup either.
-func (c *Cluster) loadProofs(ctx context.Context, f folder) ([]Proof, error) {
-	var proofs []Proof
+// nothing away from the backup either. One that cannot be read is named in ignored.
+func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []Proof, ignored []error, err error) {
 	for _, object := range f.objects {
 		if _, name, _ := c.splitKey(object.Key); !strings.HasPrefix(name, proofPrefix) {
 			continue
 		}
 		p, ok, err := c.readProof(ctx, f.id, object.Key)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
+		switch {
+		case errors.Is(err, ErrDamaged):
+			ignored = append(ignored, err)
+		case err != nil:
+			return nil, nil, err
+		case ok:
 			proofs = append(proofs, p)
 		}
 	}
 	slices.SortStableFunc(proofs, func(a, b Proof) int { return a.Time.Compare(b.Time) })
-	return proofs, nil
+	return proofs, ignored, nil
 }
 
-// readProof is not ok where what stands there proves nothing.
+// readProof is not ok where what stands there proves nothing. What cannot be read gives ErrDamaged.
 func (c *Cluster) readProof(ctx context.Context, id ID, key string) (p Proof, ok bool, err error) {
 	data, err := c.readSigned(ctx, key)
 	switch {
-	case errors.Is(err, ErrDamaged):
+	case errors.Is(err, ErrDamaged) && !storage.Unreadable(err):
 		return Proof{}, false, nil
 	case err != nil:
 		return Proof{}, false, fmt.Errorf("%s: %w", key, err)
@@ -314,8 +327,9 @@ func (b Backup) Decrypted() bool {
 
 // folder is what the listing shows of one backup.
 type folder struct {
-	id      ID
-	objects []storage.Object
+	id       ID
+	objects  []storage.Object
+	unlisted error // why its objects cannot be listed; nil: they are
 }
 
 func (f folder) has(name string) bool {
@@ -345,6 +359,10 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 	var folders []folder
 	last, known := "", false // the folder of the key before, and whether it is a backup's: each is parsed once
 	for object, err := range c.bucket.List(ctx, list) {
+		if f, ok := c.unlisted(err); ok {
+			folders, last = append(folders, f), ""
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the backups of cluster %s: %w", c.name, err)
 		}
@@ -352,7 +370,7 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 			id, _, ok := c.splitKey(object.Key)
 			last, known = dir, ok
 			if n := len(folders); ok && (n == 0 || folders[n-1].id != id) {
-				folders = append(folders, folder{id, make([]storage.Object, 0, 2)}) // most have no more
+				folders = append(folders, folder{id: id, objects: make([]storage.Object, 0, 2)}) // most have no more
 			}
 		}
 		if known { // else it is a stranger's file
@@ -361,6 +379,16 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 		}
 	}
 	return folders, nil
+}
+
+// unlisted returns the backup's folder that err leaves out of a listing, if it is one.
+func (c *Cluster) unlisted(err error) (f folder, ok bool) {
+	u, ok := errors.AsType[*storage.UnlistedError](err)
+	if !ok {
+		return folder{}, false
+	}
+	id, _, ok := c.splitKey(u.Prefix + manifestName)
+	return folder{id: id, unlisted: err}, ok
 }
 
 func isAbsent(err error) bool { return errors.Is(err, storage.ErrNotExist) }

@@ -140,6 +140,9 @@ func (c *Cluster) copySide(ctx context.Context) (s copySide, err error) {
 		s.deleted[f.id] = deleted
 	}
 	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix()}) {
+		if _, unlisted := c.unlistedLineage(err); unlisted { // a fault of its lineage
+			continue
+		}
 		if err != nil {
 			return s, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
 		}

@@ -103,7 +103,7 @@ func (c *copying) data(ctx context.Context, b copyBackup) error {
 	if !b.data.there {
 		r, err := c.from.FetchSealed(ctx, b.backup)
 		if err != nil {
-			return err
+			return readError(err)
 		}
 		defer r.Close()
 		if err := c.create(ctx, b.data, r); !errors.Is(err, storage.ErrExist) {

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -88,7 +89,7 @@ func (c *Cluster) LastDrill(ctx context.Context, until time.Time) (last Proof, o
 			break
 		}
 		p, counts, err := c.readProof(ctx, n.backup, n.key)
-		if err != nil && !isAbsent(err) {
+		if err != nil && !isAbsent(err) && !errors.Is(err, ErrDamaged) {
 			return Proof{}, false, err
 		}
 		if counts && p.Drill != nil && !p.Time.After(until) && (!ok || p.Time.After(last.Time)) {

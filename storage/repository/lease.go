@@ -80,7 +80,7 @@ func (c *Cluster) AcquireLease(
 			ErrName, job, holder)
 	}
 	old, err := c.readLease(ctx, job)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrDamaged) {
 		return Lease{}, false, err
 	}
 	if old.live(now) && old.Holder != holder {
@@ -93,6 +93,9 @@ func (c *Cluster) AcquireLease(
 // LiveLease returns the lease on job that is held now, the zero Lease if none is.
 func (c *Cluster) LiveLease(ctx context.Context, job string, now time.Time) (Lease, error) {
 	stored, err := c.readLease(ctx, job)
+	if errors.Is(err, ErrDamaged) { // AcquireLease takes it
+		return "", nil
+	}
 	if err != nil || !stored.live(now) {
 		return Lease{}, err
 	}
@@ -135,10 +138,11 @@ func (c *Cluster) extend(ctx context.Context, l Lease, ttl time.Duration, now ti
 	return l, true, nil
 }
 
-// readLease returns what is stored. One that is absent or damaged is nobody's.
+// readLease returns the stored lease, the zero one if it is absent or damaged. One that cannot be read gives ErrDamaged: the
+// caller who has just written it must not take it for another's.
 func (c *Cluster) readLease(ctx context.Context, job string) (Lease, error) {
 	data, err := c.read(ctx, c.leaseKey(job))
-	if isAbsent(err) || errors.Is(err, ErrDamaged) {
+	if isAbsent(err) || errors.Is(err, ErrDamaged) && !storage.Unreadable(err) {
 		return Lease{}, nil
 	}
 	if err != nil {

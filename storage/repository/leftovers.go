@@ -59,6 +59,9 @@ func (c *Cluster) pieces(ctx context.Context) (pieces []Leftover, err error) {
 		return nil, nil
 	}
 	for piece, err := range sweeper.Leftovers(ctx, c.backupsPrefix()) {
+		if _, unlisted := c.unlisted(err); unlisted {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the leftovers of cluster %s: %w", c.name, err)
 		}

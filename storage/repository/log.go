@@ -134,12 +134,12 @@ func (c *Cluster) readSegment(ctx context.Context, lineage string, seq uint64) (
 func (c *Cluster) readHead(ctx context.Context, key string, length int64) (Segment, error) {
 	r, object, err := c.bucket.Open(ctx, key, storage.OpenOptions{Length: length})
 	if err != nil {
-		return Segment{}, err
+		return Segment{}, readError(err)
 	}
 	defer r.Close()
 	head := make([]byte, min(length, object.Size))
 	if _, err := io.ReadFull(r, head); err != nil {
-		return Segment{}, err
+		return Segment{}, readError(err)
 	}
 	rest := bytes.NewReader(head)
 	h, digest, err := c.readHeader(rest)

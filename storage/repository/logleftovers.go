@@ -33,6 +33,9 @@ func (c *Cluster) logLeftovers(ctx context.Context) ([]Leftover, error) {
 // nextLineage is the first one behind that key, "" if there is none.
 func (c *Cluster) nextLineage(ctx context.Context, after string) (string, error) {
 	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix(), After: after}) {
+		if _, unlisted := c.unlistedLineage(err); unlisted {
+			continue
+		}
 		if err != nil {
 			return "", err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -39,7 +40,7 @@ type logFolder struct {
 
 	tombstones []uint64 // the seqs that they go up to, ascending
 	pruned     uint64   // the highest of them that counts
-	ignored    []Fault  // tombstones above it
+	ignored    []Fault  // tombstones above it, and what cannot be listed
 }
 
 type listed struct {
@@ -72,6 +73,10 @@ func (c *Cluster) logFolders(ctx context.Context) ([]logFolder, error) {
 func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
 	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix()}) {
+		if f, ok := c.unlistedLineage(err); ok {
+			folders = append(folders, f)
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
 		}
@@ -93,6 +98,17 @@ func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 		}
 	}
 	return folders, nil
+}
+
+// unlistedLineage returns the lineage's folder that err leaves out of a listing, if it is one.
+func (c *Cluster) unlistedLineage(err error) (f logFolder, ok bool) {
+	u, ok := errors.AsType[*storage.UnlistedError](err)
+	if !ok {
+		return logFolder{}, false
+	}
+	id, below := strings.CutPrefix(strings.TrimSuffix(u.Prefix, "/"), c.logPrefix())
+	fault := Fault{Key: u.Prefix, Err: fmt.Errorf("%s: %w", u.Prefix, readError(err))}
+	return logFolder{lineage: id, ignored: []Fault{fault}}, below && ValidLineage(id) == nil
 }
 
 // lineagesAtOnce bounds the memory for indexes, of which each lineage has up to readers in hand.

@@ -3,6 +3,7 @@ package repository
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -82,10 +83,14 @@ func Clusters(ctx context.Context, bucket storage.Bucket) ([]string, error) {
 
 func firstCluster(ctx context.Context, bucket storage.Bucket, after string) (string, error) {
 	for object, err := range bucket.List(ctx, storage.ListOptions{After: after}) {
+		key := object.Key
+		if u, unlisted := errors.AsType[*storage.UnlistedError](err); unlisted {
+			key, err = u.Prefix, nil
+		}
 		if err != nil {
 			return "", fmt.Errorf("list clusters: %w", err)
 		}
-		if name, _, ok := strings.Cut(object.Key, "/"); ok {
+		if name, _, ok := strings.Cut(key, "/"); ok {
 			return name, nil
 		}
 	}
@@ -130,7 +135,7 @@ func (c *Cluster) readSigned(ctx context.Context, key string) ([]byte, error) {
 func (c *Cluster) readUpTo(ctx context.Context, key string, limit int64) ([]byte, error) {
 	r, object, err := c.bucket.Open(ctx, key, storage.OpenOptions{})
 	if err != nil {
-		return nil, err
+		return nil, readError(err)
 	}
 	defer r.Close()
 	if object.Size > limit {
@@ -139,5 +144,14 @@ func (c *Cluster) readUpTo(ctx context.Context, key string, limit int64) ([]byte
 	var data bytes.Buffer
 	data.Grow(int(max(0, object.Size)) + bytes.MinRead)
 	_, err = data.ReadFrom(r)
-	return data.Bytes(), err
+	return data.Bytes(), readError(err)
+}
+
+// readError returns err, of reading one object, so that it matches ErrDamaged if a repetition would not cure it and other
+// objects need not meet it: one object that is archived, or of another owner, must not take the others away.
+func readError(err error) error {
+	if storage.Unreadable(err) {
+		return fmt.Errorf("%w: it cannot be read: %w", ErrDamaged, err)
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package repository
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -171,7 +172,7 @@ func (c *Cluster) readProofs(ctx context.Context, batch []unreadProof, seen Seen
 		}
 		r.listed = u.listed
 		r.proof, r.ok, err = c.readProof(ctx, u.of, u.listed.Key)
-		if isAbsent(err) { // pruned since it was listed
+		if isAbsent(err) || errors.Is(err, ErrDamaged) { // pruned since it was listed, or of no use
 			return nil
 		}
 		return err

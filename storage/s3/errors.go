@@ -61,7 +61,7 @@ func (b *Bucket) failure(err error, right string) error {
 	case errors.Is(err, context.Canceled):
 		return context.Canceled
 	case errors.As(err, &creds):
-		return fmt.Errorf("%w: no credentials (%s): %w", storage.ErrDenied, whereFrom, oneLine(creds.error))
+		return fmt.Errorf("%w: no credentials (%s): %w", storage.ErrCredentials, whereFrom, oneLine(creds.error))
 	case errors.As(err, &answer):
 		return b.answered(err, answer, right)
 	}
@@ -82,15 +82,15 @@ func (b *Bucket) answered(err error, answer smithy.APIError, right string) error
 			region = "another one"
 		}
 		return fmt.Errorf("%w: wrong region: the bucket's is %s, not %s: give the right one (region=…): %s",
-			storage.ErrDenied, region, b.region, said)
+			storage.ErrCredentials, region, b.region, said)
 	case slices.Contains(badCredentials, code):
-		return fmt.Errorf("%w: the credentials are wrong or too old (%s): %s", storage.ErrDenied, whereFrom, said)
+		return fmt.Errorf("%w: the credentials are wrong or too old (%s): %s", storage.ErrCredentials, whereFrom, said)
 	case code == "RequestTimeTooSkewed":
 		return fmt.Errorf("%w: the clocks of this host and of the store differ by too much: set this one: %s",
-			storage.ErrDenied, said)
+			storage.ErrCredentials, said)
 	case code == "InvalidObjectState":
 		return fmt.Errorf("%w: the object is in an archive class: have the store restore it first: %s",
-			storage.ErrUnsupported, said)
+			storage.ErrUnreadable, said)
 	case status == http.StatusForbidden || status == http.StatusUnauthorized:
 		return fmt.Errorf("%w: it wants the right %s on bucket %q, or other credentials (%s): %s",
 			storage.ErrDenied, right, b.name, whereFrom, said)
@@ -100,6 +100,16 @@ func (b *Bucket) answered(err error, answer smithy.APIError, right string) error
 		return fmt.Errorf("%w: %s", storage.ErrNotExist, said)
 	}
 	return errors.New(said)
+}
+
+// unread is failure of a GET. What is wrong with a request that is right for all other objects is wrong with the object: it
+// is encrypted with a key that this request lacks, or with one of KMS that is disabled.
+func (b *Bucket) unread(err error) error {
+	why := b.failure(err, rightGet)
+	if status(err) != http.StatusBadRequest || errors.Is(why, storage.ErrDenied) || hasCode(err, "RequestTimeout") {
+		return why
+	}
+	return fmt.Errorf("%w: %w", storage.ErrUnreadable, why)
 }
 
 // unanswered explains an error on the way to the store.

@@ -172,11 +172,41 @@ func TestUnreachable(t *testing.T) {
 // TestArchived: an object in an archive class is there, and no right would help to read it.
 func TestArchived(t *testing.T) {
 	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
-	fake := &fakeAnswer{match: is("get"), times: -1, status: 403, code: "InvalidObjectState", message: "archived"}
+	err := openAnswered(t, 403, "InvalidObjectState")
+	wantError(t, "Open", err, storage.ErrUnreadable)
+	wantCure(t, "Open", err, "restore it first")
+}
+
+func openAnswered(t *testing.T, status int, code string) error {
+	t.Helper()
+	fake := &fakeAnswer{match: is("get"), times: -1, status: status, code: code, message: "no"}
 	b := open(t, s3.Config{Bucket: "bucket", Region: "eu-central-1", Transport: fake})
 	_, _, err := b.Open(t.Context(), "key", storage.OpenOptions{})
-	wantError(t, "Open", err, storage.ErrUnsupported)
-	wantCure(t, "Open", err, "restore it first")
+	return err
+}
+
+// TestOneObjectOrAll: what is wrong with one object is told from what is wrong with the caller, and from what passes.
+func TestOneObjectOrAll(t *testing.T) {
+	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
+	for _, test := range []struct {
+		status int
+		code   string
+		one    bool
+	}{
+		{400, "InvalidRequest", true}, // stored with SSE-C
+		{400, "KMS.DisabledException", true},
+		{403, "AccessDenied", true},
+		{403, "InvalidObjectState", true},
+		{400, "ExpiredToken", false},
+		{400, "RequestTimeout", false},
+		{403, "SignatureDoesNotMatch", false},
+		{403, "RequestTimeTooSkewed", false},
+		{503, "SlowDown", false},
+	} {
+		if err := openAnswered(t, test.status, test.code); storage.Unreadable(err) != test.one {
+			t.Errorf("%d %s is about one object: %v, want %v: %v", test.status, test.code, !test.one, test.one, err)
+		}
+	}
 }
 
 func TestOpenRefuses(t *testing.T) {

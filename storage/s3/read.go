@@ -50,7 +50,7 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 	case err != nil && o.Version != "" && isGone(err):
 		return nil, storage.Object{}, gone(o.Version)
 	case err != nil:
-		return nil, storage.Object{}, b.failure(err, rightGet)
+		return nil, storage.Object{}, b.unread(err)
 	}
 	obj, n, err := opened(key, out, o)
 	if err != nil {

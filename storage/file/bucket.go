@@ -1,0 +1,189 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Bucket is the directory that stands at a path. It implements storage.Bucket and storage.Sweeper. A file system that is
+// mounted there later, or again, is noticed by the next call.
+type Bucket struct {
+	dir string
+
+	mu   sync.Mutex
+	tree *tree // guarded by mu
+}
+
+var (
+	_ storage.Bucket  = (*Bucket)(nil)
+	_ storage.Sweeper = (*Bucket)(nil)
+)
+
+// Create makes the directory dir, durably and for its owner only, where it is absent, and opens it.
+func Create(dir string) (*Bucket, error) {
+	if err := makeDir(filepath.Clean(dir)); err != nil {
+		return nil, fmt.Errorf("create directory %s: %w", dir, denied(err))
+	}
+	return Open(dir)
+}
+
+// Open returns the directory dir as a Bucket. An absent one gives an error that matches fs.ErrNotExist: who only reads
+// should not make directories by a slip in a path.
+func Open(dir string) (*Bucket, error) {
+	t, err := openTree(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s: %w", dir, denied(err))
+	}
+	return &Bucket{dir: dir, tree: t}, nil
+}
+
+func openTree(dir string) (*tree, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &tree{dir: dir, root: root}, nil
+}
+
+// makeDir is os.MkdirAll that also makes the parents remember what was created in them.
+func makeDir(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir:
+		if err := makeDir(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		return makeDir(dir)
+	case err != nil:
+		return err
+	}
+	parent, err := os.Open(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	return errors.Join(parent.Sync(), parent.Close())
+}
+
+// current returns the directory that stands at the path now.
+func (b *Bucket) current() (*tree, error) {
+	there, err := os.Stat(b.dir)
+	if err != nil {
+		return nil, b.moved(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if opened, err := b.tree.root.Stat("."); err == nil && os.SameFile(opened, there) {
+		return b.tree, nil
+	}
+	t, err := openTree(b.dir)
+	if err != nil {
+		return nil, b.moved(err)
+	}
+	if t.isEmpty() && !b.tree.isEmpty() {
+		return nil, errors.Join(fmt.Errorf("%w: directory %s is empty, and was not before: mount its file system, or restart dr to begin anew there",
+			storage.ErrNoBucket, b.dir), t.root.Close())
+	}
+	b.tree = t // the old one is closed when the last call that uses it is over
+	return t, nil
+}
+
+// moved explains why there is no directory to work on.
+func (b *Bucket) moved(err error) error {
+	if missing(err) {
+		return fmt.Errorf("%w: directory %s is gone: mount its file system: %w", storage.ErrNoBucket, b.dir, err)
+	}
+	return fmt.Errorf("open directory %s: %w", b.dir, denied(err))
+}
+
+// isEmpty reports whether the directory is known to hold nothing.
+func (b *tree) isEmpty() bool {
+	d, err := b.root.Open(".")
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	_, err = d.Readdirnames(1)
+	return err == io.EOF
+}
+
+// Put implements storage.Bucket. The object is written to a temporary file next to its place, and gets its name when it
+// is complete and on the disk. An error after that, from syncing the directory, means: there, but perhaps not after a
+// power cut.
+func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	t, err := b.current()
+	if err != nil {
+		return storage.Object{}, fmt.Errorf("put %q: %w", key, err)
+	}
+	return t.Put(ctx, key, r, o)
+}
+
+// Open implements storage.Bucket. The stream stays on the file it has opened, also when the key is replaced or deleted.
+func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	t, err := b.current()
+	if err != nil {
+		return nil, storage.Object{}, fmt.Errorf("open %q: %w", key, err)
+	}
+	return t.Open(ctx, key, o)
+}
+
+// Stat implements storage.Bucket.
+func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
+	t, err := b.current()
+	if err != nil {
+		return storage.Object{}, fmt.Errorf("stat %q: %w", key, err)
+	}
+	return t.Stat(ctx, key)
+}
+
+// List implements storage.Bucket. It holds the names of one directory and its parents at a time. A directory that may not
+// be read is a storage.UnlistedError.
+func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return b.listed("list", o.Prefix, func(t *tree) iter.Seq2[storage.Object, error] { return t.List(ctx, o) })
+}
+
+// Leftovers implements storage.Sweeper. A killed Put leaves one temporary file.
+func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage.Object, error] {
+	return b.listed("list", prefix, func(t *tree) iter.Seq2[storage.Object, error] { return t.Leftovers(ctx, prefix) })
+}
+
+func (b *Bucket) listed(
+	verb, prefix string, of func(*tree) iter.Seq2[storage.Object, error],
+) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		t, err := b.current()
+		if err != nil {
+			yield(storage.Object{}, fmt.Errorf("%s %q: %w", verb, prefix, err))
+			return
+		}
+		of(t)(yield)
+	}
+}
+
+// Delete implements storage.Bucket. Parent directories that it leaves empty go too.
+func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+	t, err := b.current()
+	if err != nil {
+		return fmt.Errorf("delete %q: %w", key, err)
+	}
+	return t.Delete(ctx, key, o)
+}
+
+// Sweep implements storage.Sweeper.
+func (b *Bucket) Sweep(ctx context.Context, piece storage.Object) error {
+	t, err := b.current()
+	if err != nil {
+		return fmt.Errorf("sweep %q: %w", piece.Key, err)
+	}
+	return t.Sweep(ctx, piece)
+}
