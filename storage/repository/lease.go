@@ -94,7 +94,7 @@ func (c *Cluster) AcquireLease(
 func (c *Cluster) LiveLease(ctx context.Context, job string, now time.Time) (Lease, error) {
 	stored, err := c.readLease(ctx, job)
 	if errors.Is(err, ErrDamaged) { // AcquireLease takes it
-		return "", nil
+		return Lease{}, nil
 	}
 	if err != nil || !stored.live(now) {
 		return Lease{}, err
