@@ -76,7 +76,7 @@ func fault(message string) document.Fault {
 // status has a value in every field.
 func status() archive.Status {
 	return archive.Status{
-		State: archive.Working, Problem: "the store is away", Cluster: "prod", Source: segment.WAL, Member: "8e9e05c52164694d", Holder: "host b", Lineage: lineage,
+		State: archive.Working, Problem: "the store is away", Cluster: "prod", Source: segment.WAL, Member: "8e9e05c52164694d", Holder: "host b", Lineage: lineage, Based: true,
 		Durable: 6000, DurableAt: at.Add(time.Second), ConfirmedAt: at, PendingRequests: 5, PendingBytes: 500,
 		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, Taken: 2, Failures: 3,
 		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64 << 20, Purges: true, Seconds: 90},

@@ -14,7 +14,7 @@ import (
 )
 
 // Archive serves what an archiving agent says of itself: /status as JSON, /metrics for Prometheus, and /healthz, which
-// answers 503 while the agent waits for a member, a leader or a store. It needs no login and tells no secret; it is
+// answers 503 while the agent waits for a member, a leader, a store or its first backup. It needs no login and tells no secret; it is
 // meant for loopback, or for a pod's own network.
 func Archive(status func() archive.Status) http.Handler {
 	metrics := prometheus.NewRegistry()
@@ -47,6 +47,9 @@ var (
 		[]string{"cluster"}, nil)
 	workingNow = prometheus.NewDesc("etcd_dr_archive_working",
 		"1 if this agent archives, 0 if it stands by or waits.", []string{"cluster"}, nil)
+	basedNow = prometheus.NewDesc("etcd_dr_archive_based",
+		"1 if there is a backup that the log goes on from, 0 if there is none and the log restores nothing. Absent on standby.",
+		[]string{"cluster"}, nil)
 	headroomSeconds = prometheus.NewDesc("etcd_dr_archive_purge_headroom_seconds",
 		"Seconds until etcd purges a file of its log that is not stored in full, were this agent gone. Absent if it purges none, and with source watch.",
 		[]string{"cluster"}, nil)
@@ -89,6 +92,7 @@ func (c archiveCollector) Collect(to chan<- prometheus.Metric) {
 func describeArchive(to chan<- *prometheus.Desc) {
 	to <- rpoSeconds
 	to <- workingNow
+	to <- basedNow
 	to <- headroomSeconds
 	for _, m := range archiveMetrics {
 		to <- m.desc
@@ -100,6 +104,9 @@ func collectArchive(s archive.Status, now time.Time, to chan<- prometheus.Metric
 	to <- prometheus.MustNewConstMetric(workingNow, prometheus.GaugeValue, one(s.State == archive.Working), s.Cluster)
 	if lost, ok := s.RPO(now); ok && s.State != archive.Standby {
 		to <- prometheus.MustNewConstMetric(rpoSeconds, prometheus.GaugeValue, lost.Seconds(), s.Cluster)
+	}
+	if s.State != archive.Standby {
+		to <- prometheus.MustNewConstMetric(basedNow, prometheus.GaugeValue, one(s.Based), s.Cluster)
 	}
 	if s.Headroom.Purges {
 		to <- prometheus.MustNewConstMetric(headroomSeconds, prometheus.GaugeValue, s.Headroom.Seconds, s.Cluster)

@@ -19,7 +19,7 @@ import (
 
 func agentStatus() archive.Status {
 	return archive.Status{
-		State: archive.Working, Cluster: "prod", Member: "8e9e05c52164694d", Lineage: "0123456789abcdef0123456789abcdef",
+		State: archive.Working, Cluster: "prod", Member: "8e9e05c52164694d", Based: true, Lineage: "0123456789abcdef0123456789abcdef",
 		Durable: 6000, DurableAt: time.Now(), ConfirmedAt: time.Now().Add(-time.Hour), PendingRequests: 5, PendingBytes: 500,
 		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, Taken: 2, Failures: 3,
 		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64, Purges: true, Seconds: 90},
@@ -85,7 +85,7 @@ func metrics(t *testing.T, s archive.Status) map[string]*dto.MetricFamily {
 func TestMetrics(t *testing.T) {
 	families := metrics(t, agentStatus())
 	gauges := map[string]float64{
-		"working": 1, "durable_position": 6000, "pending_requests": 5, "pending_bytes": 500, "purge_headroom_seconds": 90, "unlinked_bytes": 64,
+		"working": 1, "based": 1, "durable_position": 6000, "pending_requests": 5, "pending_bytes": 500, "purge_headroom_seconds": 90, "unlinked_bytes": 64,
 		"spool_bytes": 4096, "spool_max_bytes": 8192,
 	}
 	counters := map[string]float64{"segments_total": 7, "requests_total": 70, "bytes_total": 7000, "gaps_total": 1, "store_failures_total": 3}

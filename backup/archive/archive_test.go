@@ -354,10 +354,12 @@ func TestTheLogGetsItsBackup(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	config := configOf(etcd)
 	var tries atomic.Int32
-	config.Snapshot = func(context.Context, string) error { tries.Add(1); return errors.New("no") }
+	config.Snapshot = func(context.Context, string) error { tries.Add(1); return errors.New("the user lacks root") }
 	a := start(t, config, c)
 	put(t, etcd, "key")
-	a.wait("the key to be stored", func(s archive.Status) bool { return s.StoredRequests > 0 })
+	a.wait("the reason to be reported", func(s archive.Status) bool {
+		return s.StoredRequests > 0 && s.State == archive.Waiting && !s.Based && strings.Contains(s.Problem, "the user lacks root")
+	})
 	a.stop()
 	if tries.Load() == 0 {
 		t.Error("no backup was tried")

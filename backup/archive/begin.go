@@ -160,7 +160,7 @@ func (w *work) needBase(ctx context.Context) error {
 	return nil
 }
 
-// snapshot takes a backup beside the archiving, and tries until it has one.
+// snapshot takes a backup next to the archiving, and tries until it has one.
 func (w *work) snapshot(ctx context.Context, why string) {
 	take := w.config.Snapshot
 	w.snapshots.Go(func() {
@@ -173,8 +173,10 @@ func (w *work) snapshot(ctx context.Context, why string) {
 			if ctx.Err() != nil {
 				return
 			}
-			w.warn("the backup that the log needs is not taken yet: %v", err)
-			_ = sleep(ctx, wait) // take says if ctx has ended
+			if w.noBase.Swap(err.Error()) != err.Error() { // once, however often it is tried
+				w.warn("the backup that the log needs is not taken yet: %v", err)
+			}
+			_ = sleep(ctx, wait) // take returns an error if ctx has ended
 		}
 	})
 }

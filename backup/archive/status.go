@@ -16,7 +16,7 @@ const (
 	Starting State = "starting"
 	Standby  State = "standby" // another agent works; this one takes over when that one stops
 	Working  State = "working"
-	Waiting  State = "waiting" // for a member, a leader or a store; Problem says which
+	Waiting  State = "waiting" // for a member, a leader, a store or the backup that the log goes on from; Problem names it
 )
 
 // Status is what an agent says of itself. It is a value: a copy may be kept.
@@ -29,6 +29,7 @@ type Status struct {
 	Member  string         `json:"member,omitempty"` // whose log it reads, or whom it watches: id in hex
 	Holder  string         `json:"holder,omitempty"` // who works, where this agent stands by
 	Lineage string         `json:"lineage,omitempty"`
+	Based   bool           `json:"based"` // there is a backup that the log goes on from; without one it restores nothing
 
 	Durable     uint64    `json:"durable"`              // last position that is stored, 0: none yet
 	DurableAt   time.Time `json:"durableAt,omitzero"`   // when it was stored
@@ -68,7 +69,7 @@ func (s *Status) standBy(holder, problem string, held Headroom) {
 	s.State, s.Problem, s.Holder = Standby, problem, holder
 	s.Headroom = Headroom{Files: held.Files, UnlinkedBytes: held.UnlinkedBytes}
 	if holder != "" {
-		s.Lineage, s.Durable, s.DurableAt, s.ConfirmedAt = "", 0, time.Time{}, time.Time{}
+		s.Lineage, s.Based, s.Durable, s.DurableAt, s.ConfirmedAt = "", false, 0, time.Time{}, time.Time{}
 		s.PendingRequests, s.PendingBytes = 0, 0
 	}
 }

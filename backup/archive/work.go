@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -37,8 +38,9 @@ type work struct {
 	away       atomic.Value // string: why what is on its way is not stored yet; "" if it may be any moment
 	// spoolFailed is when the spool last took nothing.
 	spoolFailed time.Time
-	triedAgain  time.Time   // when what had broken off was last taken up again
-	based       atomic.Bool // there is a backup that this part of the log goes on from
+	triedAgain  time.Time    // when what had broken off was last taken up again
+	based       atomic.Bool  // there is a backup that this part of the log goes on from
+	noBase      atomic.Value // string: why there is none yet
 	stop        context.CancelFunc
 }
 
@@ -236,17 +238,28 @@ func (w *work) confirm() {
 }
 
 func (w *work) tell() {
-	away := w.isAway()
+	problem := cmp.Or(w.isAway(), w.missesBase())
 	w.board.set(func(s *Status) {
-		s.State, s.Problem, s.Holder = Working, away, ""
-		if away != "" {
+		s.State, s.Problem, s.Holder = Working, problem, ""
+		if problem != "" {
 			s.State = Waiting
 		}
+		s.Based = w.based.Load()
 		s.Lineage, s.Durable = w.next.Lineage, w.stored.Position
 		s.PendingRequests, s.PendingBytes = len(w.pending.requests), int64(w.pending.bytes)
 		s.Headroom = w.source.headroom()
 		s.Spool = w.spool.status()
 	})
+}
+
+// missesBase returns why there is no backup yet that the log goes on from, "" if there is one. Without it what is stored
+// restores nothing, so the agent must not look healthy.
+func (w *work) missesBase() string {
+	if w.based.Load() {
+		return ""
+	}
+	why, _ := w.noBase.Load().(string)
+	return "the log has no backup to go on from: " + cmp.Or(why, "one is being taken, or waits for its turn")
 }
 
 // newLineage is 32 random hex digits.
