@@ -25,11 +25,11 @@ func TestOccupiedTargetIsRefusedAndUntouched(t *testing.T) {
 			return os.MkdirAll(filepath.Join(target, "member", "snap"),
 				0o700)
 		},
-		"a hidden file": func(target string) error { return occupied(target, ".x") },
-		"lost and found": func(target string) error {
-			return occupied(target,
-				"lost+found")
-		}, // no mount point: somebody's own
+		"a hidden file":     func(target string) error { return occupied(target, ".x") },
+		"a file lost+found": func(target string) error { return occupied(target, "lost+found") },
+		"something in lost+found": func(target string) error {
+			return os.MkdirAll(filepath.Join(target, "lost+found", "#12"), 0o700)
+		},
 		"a file": func(target string) error { return os.WriteFile(target, []byte("x"), 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +70,22 @@ func names(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// A fresh file system holds lost+found, and is as good as empty, also where it is not seen to be a mount point.
+func TestAFreshFileSystemIsEmpty(t *testing.T) {
+	s := store(t, plainDatabase(t), nil)
+	into := one(t, "m1")
+	if err := os.MkdirAll(filepath.Join(into.DataDir, "lost+found"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run(t, s, s.plan(t, restore.Layout{Into: into}))
+	for _, name := range []string{"member", "lost+found"} {
+		if _, err := os.Stat(filepath.Join(into.DataDir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	wantNoWork(t, into.DataDir)
 }
 
 func TestEmptyTargetIsTakenAndKeepsItsOwner(t *testing.T) {
@@ -197,7 +213,7 @@ func TestTargetIsAMountPoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			target := t.TempDir()
 			mounted(t, target)
-			if err := os.Mkdir(filepath.Join(target, "lost+found"), 0o700); err != nil {
+			if err := errors.Join(os.Mkdir(filepath.Join(target, "lost+found"), 0o700), occupied(filepath.Join(target, "member.old"), "db")); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.Mkdir(filepath.Join(target, ".dr-restore-0123456789abcdef"),

@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -132,15 +131,23 @@ func nearestRevision(c repository.Catalog, t Target, usable []stretch) (route, e
 	if b, ok := loneBackup(c, t, before); ok {
 		return t.settle(alone(b), why)
 	}
-	return route{}, &UnreachableError{Why: why + oldestWords(usable)}
+	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
 }
 
-func oldestWords(usable []stretch) string {
-	if len(usable) == 0 {
+// oldestWords returns the end of an error that names the oldest point that can be restored; "" if there is none.
+func (t Target) oldestWords(c repository.Catalog, usable []stretch) string {
+	var backups []repository.Backup
+	if t.Lineage == "" {
+		backups = slices.Clone(c.Backups)
+	}
+	for _, s := range usable {
+		backups = append(backups, s.bases...)
+	}
+	if len(backups) == 0 {
 		return ""
 	}
-	oldest := slices.MinFunc(usable[0].bases, func(a, b repository.Backup) int { return cmp.Compare(a.Revision, b.Revision) })
-	return fmt.Sprintf("; the oldest that can be restored is revision %d", oldest.HighestRevision())
+	oldest := slices.MinFunc(backups, func(a, b repository.Backup) int { return a.Started.Compare(b.Started) })
+	return fmt.Sprintf("; the oldest that can be restored is revision %d at %s", oldest.HighestRevision(), text(oldest.Finished))
 }
 
 // toTime ends at the last state that was surely not later than the time.
@@ -165,7 +172,7 @@ func toTime(c repository.Catalog, t Target, usable []stretch) (route, error) {
 	if b, ok := loneBackup(c, t, by); ok {
 		return t.settle(alone(b), why)
 	}
-	return route{}, &UnreachableError{Why: why}
+	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
 }
 
 // toTime is the last state of s that was surely not later than t: that of a mark or, where no mark is behind it yet, of

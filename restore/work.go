@@ -63,10 +63,29 @@ func newWork(target, planID string) (*work, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at %s: %w", target, err)
 	}
-	w := &work{target: target, inside: inside}
+	w := &work{target: target, inside: inside || hasOnlyLostAndFound(target)}
 	w.dir = filepath.Join(w.folder(), w.prefix()+planID)
 	w.tree = filepath.Join(w.dir, "tree")
 	return w, nil
+}
+
+// lostAndFound is the folder that a fresh file system has at its root.
+const lostAndFound = "lost+found"
+
+// hasOnlyLostAndFound reports whether dir is the root of a fresh file system, or what is shown of one: nothing is in it but an
+// empty lost+found.
+func hasOnlyLostAndFound(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) == 1 && isLostAndFound(dir, entries[0])
+}
+
+// isLostAndFound reports whether e of dir is a lost+found in which nothing is, as far as its mode lets this user look.
+func isLostAndFound(dir string, e fs.DirEntry) bool {
+	if e.Name() != lostAndFound || !e.IsDir() {
+		return false
+	}
+	found, err := os.ReadDir(filepath.Join(dir, lostAndFound))
+	return len(found) == 0 && (err == nil || errors.Is(err, fs.ErrPermission))
 }
 
 // followLink returns where target leads if it is a symbolic link: a directory cannot be renamed over a link, and that
@@ -137,13 +156,25 @@ func (w *work) refuseOccupied() error {
 		return fmt.Errorf("look at %s: %w", w.target, err)
 	}
 	for _, e := range entries {
-		if w.inside && (e.Name() == "lost+found" || strings.HasPrefix(e.Name(), workMark)) {
+		if w.inside && w.tolerates(e) {
 			continue
 		}
-		return fmt.Errorf("%w: %s is not empty (%s is in it): move it aside, do not delete it before the restore is proven",
-			ErrRefused, w.target, e.Name())
+		cure := "move it aside"
+		if w.inside {
+			cure = "a mount point cannot be moved, so rename what is in it to " + asideMark + "old"
+		}
+		return fmt.Errorf("%w: %s is not empty (%s is in it): %s, do not delete it before the restore is proven",
+			ErrRefused, w.target, e.Name(), cure)
 	}
 	return nil
+}
+
+// asideMark begins the names under which an old member's data is kept in a mount point, which cannot be moved aside itself.
+const asideMark = "member."
+
+// tolerates reports whether e may stay in a mount point into which a restore goes.
+func (w *work) tolerates(e fs.DirEntry) bool {
+	return isLostAndFound(w.target, e) || strings.HasPrefix(e.Name(), workMark) || strings.HasPrefix(e.Name(), asideMark)
 }
 
 // stalePatience is how long a lock may take to go after its owner was killed.
@@ -280,7 +311,11 @@ func (w *work) publish() error {
 		return err
 	}
 	for _, e := range entries {
-		if err := os.Rename(filepath.Join(w.tree, e.Name()), filepath.Join(w.target, e.Name())); err != nil {
+		to := filepath.Join(w.target, e.Name())
+		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %s exists: move it aside", ErrRefused, to)
+		}
+		if err := os.Rename(filepath.Join(w.tree, e.Name()), to); err != nil {
 			return fmt.Errorf("put the restore into place: %w", err)
 		}
 	}

@@ -2,8 +2,16 @@ package cluster_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"math/big"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -51,7 +59,7 @@ func TestConnect(t *testing.T) {
 		if !errors.Is(err, cluster.ErrSilent) {
 			t.Errorf("error %v", err)
 		}
-		wantWords(t, err, dead[0]+": ", dead[1]+": ", "connection refused", hanging+": ", "deadline")
+		wantWords(t, err, dead[0]+": ", dead[1]+": ", "connection refused", hanging+": ", "deadline", "--endpoints")
 	})
 	t.Run("a login does not hide why none answers", func(t *testing.T) {
 		cfg := at(dead[0])
@@ -205,8 +213,8 @@ func TestConnectOverTLS(t *testing.T) {
 		{"all right", func(*cluster.Config) {}, ""},
 		{"not verified", func(c *cluster.Config) { c.CACert, c.InsecureSkipVerify = others.CA, true }, ""},
 		{"no scheme", func(c *cluster.Config) { c.Endpoints = []string{strings.TrimPrefix(url, "https://")} }, ""},
-		{"another CA", func(c *cluster.Config) { c.CACert = others.CA }, "x509: certificate signed by unknown authority"},
-		{"the system's roots", func(c *cluster.Config) { c.CACert = "" }, "x509: certificate signed by unknown authority"},
+		{"another CA", func(c *cluster.Config) { c.CACert = others.CA }, "--cacert"},
+		{"the system's roots", func(c *cluster.Config) { c.CACert = "" }, "--cacert"},
 		{"the system's roots and no client certificate", func(c *cluster.Config) { c.CACert, c.Cert, c.Key = "", "", "" },
 			"x509: certificate signed by unknown authority"},
 		{"another CA and a login", func(c *cluster.Config) {
@@ -215,7 +223,8 @@ func TestConnectOverTLS(t *testing.T) {
 			"x509: certificate signed by unknown authority"},
 		{"no client certificate", func(c *cluster.Config) { c.Cert, c.Key = "", "" }, "--cert"},
 		{"a stranger's client certificate", func(c *cluster.Config) { c.Cert, c.Key = others.Cert, others.Key }, "--cert"},
-		{"plain to TLS", func(c *cluster.Config) { c.Endpoints = []string{strings.Replace(url, "https", "http", 1)} }, "EOF"},
+		{"plain to TLS", func(c *cluster.Config) { c.Endpoints = []string{strings.Replace(url, "https", "http", 1)} }, "use https:// in --endpoints"},
+		{"a client certificate that has run out", func(c *cluster.Config) { c.Cert, c.Key = ranOut(t) }, "ran out at 2001-"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := with(test.change)
@@ -253,7 +262,48 @@ func TestConnectTLSToPlain(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1}
 	err := refused(t, t.Context(), at("https://"+fake.serve(t)))
-	wantWords(t, err, "first record does not look like a TLS handshake")
+	wantWords(t, err, "first record does not look like a TLS handshake", "use http:// in --endpoints")
+}
+
+// ranOut makes a client certificate that is good no more.
+func ranOut(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.Add(-time.Hour), NotAfter: end}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("old.crt", "CERTIFICATE", cert), write("old.key", "PRIVATE KEY", der)
+}
+
+// Servers before 3.6 refuse maintenance calls without a code.
+func TestPermissionDeniedByAnOldServer(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1, snapshot: func(pb.Maintenance_SnapshotServer) error {
+		return errors.New("auth: permission denied")
+	}}
+	c := connect(t, at("http://"+fake.serve(t)))
+	_, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
+	if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		t.Errorf("error %v", err)
+	}
+	wantWords(t, err, "role root", "etcdctl user grant-role")
 }
 
 func TestConnectWithUsers(t *testing.T) {

@@ -74,7 +74,7 @@ func (c Config) loginFailed(ctx context.Context, endpoint string, err error) err
 	// Where the server's clock runs out first, it is the server that says so, and 3.4 without a code.
 	late := strings.Contains(err.Error(), context.DeadlineExceeded.Error()) || errors.Is(err, rpctypes.ErrTimeout)
 	if c.User == "" || !late {
-		return explain(err)
+		return c.withCure(endpoint, explain(err))
 	}
 	c.User, c.Password = "", ""
 	s, obstacle := connect(ctx, c, endpoint)
@@ -88,19 +88,9 @@ func (c Config) loginFailed(ctx context.Context, endpoint string, err error) err
 		"use a client certificate (--cert, --key) whose CN is a user with the role root: %w", err)
 }
 
-// statusFailed adds the cure where a TLS server hung up on the client. It says why, but what it has not read yet may
-// turn that into a broken connection.
+// statusFailed explains why a member's status could not be read.
 func (c Config) statusFailed(endpoint string, err error) error {
-	err = explain(err)
-	if !c.encrypts(endpoint) {
-		return err
-	}
-	for _, hungUp := range []string{"remote error: tls", "broken pipe", "connection reset"} {
-		if strings.Contains(err.Error(), hungUp) {
-			return fmt.Errorf("%w: if it wants a client certificate, give one of its CA with --cert and --key", err)
-		}
-	}
-	return err
+	return c.withCure(endpoint, explain(err))
 }
 
 // errUsers: nobody is logged in where users are enabled.
@@ -108,13 +98,15 @@ var errUsers = errors.New("etcd has users enabled: give --user, or a client cert
 
 // explain names the cure of the errors that a wrong login gives, and shortens gRPC's.
 func explain(err error) error {
+	err = asCoded(err)
 	switch {
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return fmt.Errorf("etcd refuses this user and password: %w", err)
 	case rpctypes.Error(err) == rpctypes.ErrUserEmpty:
 		return errUsers
 	case rpctypes.Error(err) == rpctypes.ErrPermissionDenied:
-		return fmt.Errorf("etcd refuses this user, who needs the role root: %w", rpctypes.ErrPermissionDenied)
+		return fmt.Errorf("etcd refuses this user, who needs the role root (etcdctl user grant-role USER root): %w",
+			rpctypes.ErrPermissionDenied)
 	}
 	if s, ok := status.FromError(err); ok && s.Code() == codes.Unavailable {
 		return errors.New(plain.Replace(s.Message()))

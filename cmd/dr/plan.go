@@ -46,7 +46,7 @@ func planLog(p restore.Plan) []string {
 		return nil
 	}
 	l, r := p.Log, p.Reach
-	replays := fmt.Sprintf("%d segments of lineage %s, %s requests, %s", l.Segments, l.Lineage, humanize.Comma(int64(l.Requests)), size(l.Bytes))
+	replays := fmt.Sprintf("%d segments of lineage %s with %s requests, of which it applies what the backup lacks; %s", l.Segments, l.Lineage, humanize.Comma(int64(l.Requests)), size(l.Bytes))
 	up := "their end"
 	switch {
 	case l.Revision > 0:

@@ -148,7 +148,7 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 	var used string
 	if s.Encryption == "age" {
 		if len(keys.keys) == 0 {
-			return Opened{}, fmt.Errorf("%w: it is encrypted for %s, and no key was given",
+			return Opened{}, fmt.Errorf("%w: it is encrypted for %s, and no key was given: give the file that holds it with --identity (or --passphrase-file)",
 				ErrWrongKey, strings.Join(s.Recipients, ", "))
 		}
 		decrypted, err := age.Decrypt(o.src, keys.identities(&used)...)

@@ -152,7 +152,7 @@ func TestEachRecipientOpens(t *testing.T) {
 	_, _, err := open(bytes.NewReader(stored), to.Seal(), stranger.keys)
 	wantWrongKey(t, "a stranger's key", err, names...)
 	_, _, err = open(bytes.NewReader(stored), to.Seal(), seal.Keys{})
-	wantWrongKey(t, "no key", err, append(names, "no key was given")...)
+	wantWrongKey(t, "no key", err, append(names, "no key was given", "--identity")...)
 }
 
 // TestSameSetTwice: And must leave the sets that it joins as they are, also where they share memory.

@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// reasons are parts of the errors that Go's TLS and gRPC give for a connection, and the cure of each.
+var reasons = []struct{ of, cure string }{
+	{"certificate signed by unknown authority", "give the CA of the server's certificate with --cacert"},
+	{"certificate has expired or is not yet valid", "renew the server's certificate, or set this machine's clock"},
+	{"x509: certificate is ", "use a name in --endpoints for which the server's certificate is good"},
+	{"first record does not look like a TLS handshake", "the server seems to speak no TLS: use http:// in --endpoints"},
+	{"handshake failed: EOF", "the server seems to speak no TLS, or is ending: try http:// in --endpoints"},
+	{"error reading server preface", "the server seems to want TLS: use https:// in --endpoints, and --cacert"},
+}
+
+// hungUp are the errors of a client on which a TLS server hung up. It says why, but what it has not read yet may turn that
+// into a broken connection.
+var hungUp = []string{"remote error: tls", "broken pipe", "connection reset"}
+
+// withCure adds to the error of a connection to endpoint what the caller can do about it.
+func (c Config) withCure(endpoint string, err error) error {
+	text := err.Error()
+	for _, r := range reasons {
+		if strings.Contains(text, r.of) {
+			return fmt.Errorf("%w: %s", err, r.cure)
+		}
+	}
+	if !c.encrypts(endpoint) {
+		return err
+	}
+	for _, part := range hungUp {
+		if strings.Contains(text, part) {
+			return fmt.Errorf("%w: %s", err, c.certificateCure(time.Now()))
+		}
+	}
+	return err
+}
+
+// certificateCure returns the cure where a server may not have liked the client's certificate.
+func (c Config) certificateCure(now time.Time) string {
+	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+	if err == nil {
+		own, err := x509.ParseCertificate(pair.Certificate[0])
+		if err == nil && now.After(own.NotAfter) {
+			return fmt.Sprintf("the client certificate %s ran out at %s: give one that is valid with --cert and --key",
+				c.Cert, own.NotAfter.UTC().Format(time.RFC3339))
+		}
+	}
+	return "if it wants a client certificate, give one of its CA with --cert and --key"
+}
+
+// asCoded returns err with the code that etcd has for it: maintenance calls of servers before 3.6 leave that out.
+func asCoded(err error) error {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != codes.Unknown {
+		return err
+	}
+	switch s.Message() {
+	case "auth: permission denied":
+		return rpctypes.ErrGRPCPermissionDenied
+	case "auth: user name is empty":
+		return rpctypes.ErrGRPCUserEmpty
+	}
+	return err
+}
