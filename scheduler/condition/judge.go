@@ -202,24 +202,33 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// drill looks at the last one, which this service may know of though it could not be recorded.
+// drill judges the failed drill that no later one has covered, and the last one, which this service may know of though it could not
+// be recorded.
 func (j *judgement) drill(r Repository) {
-	var last Drill
-	if p := r.Drill; p != nil {
-		last = Drill{r.Repository, p.Time, p.Verdict, p.Finding}
-	}
+	last, failed := drillOf(r.Repository, r.Drill), drillOf(r.Repository, r.FailedDrill)
 	for _, d := range j.Jobs.Drills {
 		if d.Repository == r.Repository && !d.Time.Before(last.Time) {
 			last = d
 		}
 	}
+	if last.Verdict == repository.Failed {
+		failed = last
+	}
 	cure := j.drillCommand(r)
-	switch last.Verdict {
-	case repository.Failed:
-		j.add(DrillFailed, wrong{Critical, r.Repository, cure}, "the drill of %s failed: %s", clock(last.Time), last.Finding)
-	case repository.NotRun:
+	if failed.Verdict == repository.Failed {
+		j.add(DrillFailed, wrong{Critical, r.Repository, cure}, "the drill of %s failed: %s", clock(failed.Time), failed.Finding)
+	}
+	if last.Verdict == repository.NotRun {
 		j.add(DrillNotRun, wrong{Warning, r.Repository, cure}, "the drill of %s could not run: %s", clock(last.Time), last.Finding)
 	}
+}
+
+// drillOf returns the drill in a repository that p proves, the zero Drill if p is nil.
+func drillOf(in string, p *repository.Proof) Drill {
+	if p == nil {
+		return Drill{}
+	}
+	return Drill{in, p.Time, p.Verdict, p.Finding}
 }
 
 // policy is what is promised of all that is written.

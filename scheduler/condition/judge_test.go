@@ -122,6 +122,9 @@ var faults = []fault{
 	{condition.DrillFailed, critical, "a segment is missing", "dr drill", main(func(r *condition.Repository) {
 		r.Drill.Verdict, r.Drill.Finding = repository.Failed, "a segment is missing"
 	})},
+	{condition.DrillFailed, critical, "key=/a", "dr drill", main(func(r *condition.Repository) {
+		r.FailedDrill = &repository.Proof{Verdict: repository.Failed, Finding: "key=/a is missing", Time: now.Add(-2 * day)}
+	})},
 	{condition.DrillFailed, critical, "it broke", "dr drill", func(f *condition.Facts) {
 		f.Jobs.Drills = append(f.Jobs.Drills, condition.Drill{Repository: "main", Time: now, Verdict: repository.Failed, Finding: "it broke"})
 	}},

@@ -31,6 +31,8 @@ type Standing struct {
 	Decrypted time.Time         `json:"decrypted,omitzero"` // when a key was last shown to open one
 	Drilled   time.Time         `json:"drilled,omitzero"`   // when a drill last passed
 	Drill     *repository.Proof `json:"drill,omitempty"`    // the newest, however it went
+	// FailedDrill is the newest that failed and that no later one covers (repository.Proof.CoveredBy).
+	FailedDrill *repository.Proof `json:"failedDrill,omitempty"`
 
 	Window *repository.Window `json:"window,omitempty"` // the newest
 	Gaps   int                `json:"gaps"`
@@ -65,7 +67,8 @@ func Survey(drills bool, now time.Time) repository.SurveyOptions {
 	return repository.SurveyOptions{Newest: newest, Enough: func(latest []repository.Proof) bool {
 		var s Standing
 		s.proven(latest, now)
-		return !s.Verified.IsZero() && (!s.Decrypted.IsZero() || len(latest) >= plenty) && (s.Drill != nil || !drills)
+		drilled := s.FailedDrill != nil || countDrills(latest) >= plentyDrills
+		return !s.Verified.IsZero() && (!s.Decrypted.IsZero() || len(latest) >= plenty) && (drilled || !drills)
 	}}
 }
 
@@ -73,7 +76,18 @@ const (
 	newest = 6  // the newest backup, and as many before it as a median takes
 	plenty = 32 // proofs, to say that none of them was by a key
 	few    = 3  // fewer than that have no median
+
+	plentyDrills = 8 // a failed drill that so many later ones did not repeat is forgotten
 )
+
+func countDrills(proofs []repository.Proof) (n int) {
+	for _, p := range proofs {
+		if p.Drill != nil {
+			n++
+		}
+	}
+	return n
+}
 
 // NewStanding is how the cluster of s stands in the repository called in, as of now, if next is its schedule.
 func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time, now time.Time) Standing {
@@ -124,6 +138,7 @@ func good(b repository.Backup) *Good {
 
 // proven looks at the proofs, newest first. One from the future would hide all that are found until then, and counts for nothing.
 func (d *Standing) proven(latest []repository.Proof, now time.Time) {
+	var later []repository.Proof // drills
 	for _, p := range latest {
 		if p.Time.After(now.Add(ClockAllowance)) {
 			continue
@@ -144,6 +159,10 @@ func (d *Standing) proven(latest []repository.Proof, now time.Time) {
 		if d.Drill == nil {
 			d.Drill = &p
 		}
+		if d.FailedDrill == nil && p.Verdict == repository.Failed && !slices.ContainsFunc(later, p.CoveredBy) {
+			d.FailedDrill = &p
+		}
+		later = append(later, p)
 	}
 }
 

@@ -100,11 +100,60 @@ func TestStandingFutureProof(t *testing.T) {
 	}
 }
 
+// A drill that passes ends the failure of an earlier one only if it tried what had failed.
+func TestStandingFailedDrill(t *testing.T) {
+	older, newer := repository.NewID(now.Add(-5*day), 5), repository.NewID(now.Add(-time.Hour), 9)
+	proof := func(backup repository.ID, ago time.Duration, d repository.Drill) repository.Proof {
+		return repository.Proof{Backup: backup, Level: repository.Booted, Verdict: repository.Passed, Time: now.Add(-ago), Drill: &d}
+	}
+	failed := func(d repository.Drill) repository.Proof {
+		p := proof(older, 2*day, d)
+		p.Verdict = repository.Failed
+		return p
+	}
+	asserts := func(held bool, texts ...string) (all []repository.Assertion) {
+		for _, text := range texts {
+			all = append(all, repository.Assertion{Text: text, Held: held})
+		}
+		return all
+	}
+	expected := failed(repository.Drill{Blames: repository.BlameAssertion, Assertions: asserts(false, "key=/a", "key=/b")})
+	log := failed(repository.Drill{Blames: repository.BlameLog, Lineage: "l", Position: 50, Requests: 9})
+	backup := failed(repository.Drill{Blames: repository.BlameBackup})
+	notRun := proof(newer, time.Hour, repository.Drill{Assertions: asserts(true, "key=/a", "key=/b")})
+	notRun.Verdict = repository.NotRun
+	for name, test := range map[string]struct {
+		failed, later repository.Proof
+		covered       bool
+	}{
+		"no assertions":          {expected, proof(newer, time.Hour, repository.Drill{}), false},
+		"one assertion of two":   {expected, proof(newer, time.Hour, repository.Drill{Assertions: asserts(true, "key=/a")}), false},
+		"both assertions":        {expected, proof(newer, time.Hour, repository.Drill{Assertions: asserts(true, "key=/b", "key=/a")}), true},
+		"not run":                {expected, notRun, false},
+		"without the log":        {log, proof(newer, time.Hour, repository.Drill{}), false},
+		"a shorter log":          {log, proof(older, time.Hour, repository.Drill{Lineage: "l", Position: 49, Requests: 8}), false},
+		"the same log":           {log, proof(older, time.Hour, repository.Drill{Lineage: "l", Position: 50, Requests: 9}), true},
+		"the log after a backup": {log, proof(newer, time.Hour, repository.Drill{Lineage: "l", Position: 90, Requests: 3}), true},
+		"an older backup":        {backup, proof(repository.NewID(now.Add(-9*day), 1), time.Hour, repository.Drill{}), false},
+		"the same backup":        {backup, proof(older, time.Hour, repository.Drill{}), true},
+		"a newer backup":         {backup, proof(newer, time.Hour, repository.Drill{}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := standing(repository.Survey{Latest: []repository.Proof{test.later, test.failed}})
+			if covered := got.FailedDrill == nil; covered != test.covered {
+				t.Errorf("covered: %t, want %t", covered, test.covered)
+			}
+		})
+	}
+}
+
 // What is read ends as soon as it tells, and does not go on for ever where there is nothing to tell.
 func TestSurveyIsEnough(t *testing.T) {
 	verify := repository.Proof{Level: repository.Hashed, Verdict: repository.Passed, Time: now}
 	opened := repository.Proof{Level: repository.Opened, Verdict: repository.Passed, Time: now, Key: "age1"}
 	drill := repository.Proof{Level: repository.Booted, Verdict: repository.Failed, Time: now, Drill: &repository.Drill{}}
+	passed := drill
+	passed.Verdict = repository.Passed
 	future := drill
 	future.Time = now.Add(day)
 	for i, test := range []struct {
@@ -119,6 +168,8 @@ func TestSurveyIsEnough(t *testing.T) {
 		{[]repository.Proof{opened}, false, true},
 		{[]repository.Proof{opened}, true, false},
 		{[]repository.Proof{opened, drill}, true, true},
+		{[]repository.Proof{opened, passed}, true, false},
+		{append(slices.Repeat([]repository.Proof{passed}, 8), opened), true, true},
 		{[]repository.Proof{drill}, true, false},
 		{[]repository.Proof{future, opened}, true, false},
 	} {

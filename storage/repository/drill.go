@@ -63,6 +63,37 @@ func (p Proof) spares() bool {
 	return p.Verdict == NotRun || p.Verdict == Failed && !p.condemns()
 }
 
+// CoveredBy reports whether a later drill shows that what failed in p, a drill's proof, is mended: the assertions hold, the backup
+// or a newer one restores, or a log was replayed through the same point or from a backup that was taken after p.
+func (p Proof) CoveredBy(later Proof) bool {
+	if later.Drill == nil || later.Verdict != Passed {
+		return false
+	}
+	switch p.Drill.Blames {
+	case BlameAssertion:
+		return later.Drill.holds(p.Drill.Assertions)
+	case BlameLog:
+		return later.Drill.Requests > 0 && (later.Backup.Started().After(p.Time) || later.replaysAll(p))
+	}
+	return later.Backup >= p.Backup
+}
+
+// replaysAll reports whether p replayed at least the part of the log that the failed drill did.
+func (p Proof) replaysAll(failed Proof) bool {
+	return p.Drill.Lineage == failed.Drill.Lineage && p.Backup <= failed.Backup &&
+		p.Drill.Position >= failed.Drill.Position && !p.Drill.NotAfter.Before(failed.Drill.NotAfter)
+}
+
+// holds reports whether each of the assertions was evaluated, and held.
+func (d Drill) holds(assertions []Assertion) bool {
+	for _, a := range assertions {
+		if !slices.ContainsFunc(d.Assertions, func(b Assertion) bool { return b.Text == a.Text && b.Held }) {
+			return false
+		}
+	}
+	return true
+}
+
 // LastDrill is the newest proof that came from a drill; not ok if there is none.
 func (b Backup) LastDrill() (Proof, bool) {
 	for _, p := range slices.Backward(b.Proofs) {
