@@ -40,7 +40,7 @@ type Request struct {
 	Labels         repository.Labels
 	Version        string        // of dr, for the manifest
 	Require        Require       // of several stores
-	Patience       time.Duration // how long one of several stores may keep the others waiting; 0: as long as is sensible
+	Patience       time.Duration // how long a store may keep others waiting; 0: one of several as long as is sensible, a single one for ever
 	Grace          time.Duration // leftovers that are older are removed after a successful backup
 
 	failed *memberError // the member that was read before, in vain; nil at first

@@ -39,9 +39,9 @@ var ErrPartial = errors.New("not every repository has the backup")
 
 var errStuck = errors.New("it has not taken or answered anything for too long")
 
-// patience is how long one of several stores may keep the others waiting. A spool waits for stores on slow lines, which
+// DefaultPatience is how long a store may keep others waiting where Patience does not say. A spool waits for stores on slow lines, which
 // take nothing until one of a few large parts is through; the member's stream must not be used up by one of them.
-func (r Request) patience() time.Duration {
+func (r Request) DefaultPatience() time.Duration {
 	switch {
 	case r.Patience > 0:
 		return r.Patience
@@ -55,7 +55,7 @@ func (r Request) patience() time.Duration {
 type stores struct {
 	all      []*store
 	any      bool
-	patience time.Duration // 0 for a single store, which keeps nobody waiting
+	patience time.Duration // 0 for a single store, unless the request says it
 	warn     func(format string, args ...any)
 
 	mu    sync.Mutex
@@ -81,8 +81,8 @@ type store struct {
 // newStores prepares to, until close.
 func newStores(ctx context.Context, to []Store, r Request, warn func(format string, args ...any)) *stores {
 	s := &stores{any: r.Require == Any, warn: warn}
-	if len(to) > 1 {
-		s.patience = r.patience()
+	if len(to) > 1 || r.Patience > 0 {
+		s.patience = r.DefaultPatience()
 	}
 	for _, one := range to {
 		n := &store{Store: one, stored: make(chan struct{}), ended: make(chan struct{})}

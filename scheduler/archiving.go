@@ -1,8 +1,8 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -38,12 +38,12 @@ type archiving struct {
 	stopped bool          // guarded by the service's mutex
 
 	mu     sync.Mutex
-	limit  *semaphore.Weighted // of backups at a time
+	slots  *semaphore.Weighted // of backups at a time
 	status archive.Status
 }
 
 // archive has the logs archived that c asks for, and ends what it asks for no more or in another way. s.mu is held.
-func (s *Service) archive(ctx context.Context, c Config, limit *semaphore.Weighted) {
+func (s *Service) archive(ctx context.Context, c Config, slots *semaphore.Weighted) {
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
 		if s.Archive == nil || spec.Suspend || spec.Archive.Flush == 0 {
@@ -56,7 +56,7 @@ func (s *Service) archive(ctx context.Context, c Config, limit *semaphore.Weight
 			s.archivings[spec.Cluster] = a
 		}
 		a.mu.Lock()
-		a.limit = limit
+		a.slots = slots
 		a.mu.Unlock()
 	}
 	for name, a := range s.archivings {
@@ -110,10 +110,10 @@ func (a *archiving) run(ctx context.Context) {
 }
 
 func (a *archiving) try(ctx context.Context) error {
-	if _, err := a.service.bucket(ctx, a.spec.Repositories[0]); err != nil {
+	if err := a.service.bucket(a.spec.Repositories[0]).Reach(ctx); err != nil {
 		return fmt.Errorf("repository %s: %w", a.spec.Repositories[0].Name, err)
 	}
-	stores, err := a.service.open(ctx, a.spec)
+	stores, err := a.service.open(a.spec)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (a *archiving) try(ctx context.Context) error {
 // snapshot takes the backup that the log needs, when it is this service's turn. One that has come meanwhile and holds all
 // that was written until now is as good: when a service begins, the schedule wants one at the same moment.
 func (a *archiving) snapshot(ctx context.Context, why string) error {
-	stores, err := a.service.open(ctx, a.spec)
+	stores, err := a.service.open(a.spec)
 	if err != nil {
 		return err
 	}
@@ -163,16 +163,11 @@ func (a *archiving) snapshot(ctx context.Context, why string) error {
 func (a *archiving) turn(
 	ctx context.Context, stores []backup.Store, why string, enough func(repository.Backup) bool,
 ) (there bool, err error) {
-	word, _, err := lastWord(ctx, stores, a.spec.Backup.Require)
-	if err != nil || word.Suspended {
+	word, err := lastWord(ctx, stores, a.spec.Backup.Require)
+	if err != nil || word.last.Suspended {
 		return false, err
 	}
-	limit := a.limited()
-	if err := limit.Acquire(ctx, 1); err != nil {
-		return false, err
-	}
-	defer limit.Release(1)
-	held, _, err := acquire(ctx, stores, a.spec.Backup.Require, JobBackup, a.holder, a.lease)
+	held, _, err := acquire(ctx, word.answered, a.spec.Backup.Require, holding(JobBackup, a.holder, a.lease))
 	if err != nil || len(held) == 0 {
 		return false, err
 	}
@@ -180,13 +175,18 @@ func (a *archiving) turn(
 	keeping := held.keep(ctx, a.lease, end)
 	defer keeping.Wait()
 	defer end(nil)
-	ctx, timedOut := context.WithTimeout(ctx, a.spec.Timeout)
-	defer timedOut()
 	last, err := newestIn(ctx, stores[0].Cluster)
 	if err != nil || enough(last) {
 		return err == nil, err
 	}
-	err = a.backup(ctx, stores, why)
+	slots := a.limited()
+	if err := slots.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	defer slots.Release(1)
+	ctx, timedOut := context.WithTimeout(ctx, a.spec.Timeout)
+	defer timedOut()
+	err = a.backup(ctx, held.stores(), why)
 	return err == nil, err
 }
 
@@ -209,8 +209,9 @@ func (a *archiving) backup(ctx context.Context, stores []backup.Store, why strin
 	labels[LabelArchive] = why
 	spec.Backup.Labels = labels
 	r, err := a.service.Backup(ctx, spec, stores, a.pass)
-	if r.ID == "" || errors.Is(err, backup.ErrPartial) && r.Stores[0].Err != nil {
-		return err
+	there := reached(stores, r)
+	if first := a.spec.Repositories[0].Name; r.ID == "" || len(there) == 0 || there[0].Repository != first {
+		return cmp.Or(err, fmt.Errorf("repository %s was left out: the log needs the backup there", first))
 	}
 	if err != nil {
 		a.warn("%v", err)
@@ -221,7 +222,7 @@ func (a *archiving) backup(ctx context.Context, stores []backup.Store, why strin
 func (a *archiving) limited() *semaphore.Weighted {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.limit
+	return a.slots
 }
 
 func (a *archiving) set(change func(*archive.Status)) {

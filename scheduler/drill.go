@@ -105,12 +105,12 @@ func (d *driller) next(at time.Time) {
 	d.board.set(func(s *Status) { s.NextDrill = at.UTC() })
 }
 
-// queue waits for its turn among all clusters. What it is told meanwhile goes first.
+// queue waits for its turn in the lane. What it is told meanwhile goes first.
 func (d *driller) queue(ctx context.Context, t task) time.Time {
-	if d.service.drills.Acquire(ctx, 1) != nil {
+	if d.lane.drills.Acquire(ctx, 1) != nil {
 		return time.Time{}
 	}
-	defer d.service.drills.Release(1)
+	defer d.lane.drills.Release(1)
 	if len(d.orders) > 0 {
 		return time.Now()
 	}
@@ -128,7 +128,7 @@ func (d *driller) attempt(ctx context.Context, t task) time.Time {
 	if why := d.suspended(); why != "" {
 		return d.skip(t, why)
 	}
-	held, theirs, err := acquire(ctx, []backup.Store{in}, backup.All, JobDrill, d.holder, d.lease)
+	held, theirs, err := acquire(ctx, []backup.Store{in}, backup.All, holding(JobDrill, d.holder, d.lease))
 	switch {
 	case err != nil:
 		return d.notRun(ctx, t, err)
@@ -146,9 +146,9 @@ func (d *driller) attempt(ctx context.Context, t task) time.Time {
 
 // store is where the drill finds the backups; it learns whether the cluster is suspended too, from any that answers.
 func (d *driller) store(ctx context.Context) (backup.Store, error) {
-	stores, err := d.stores(ctx)
+	stores, err := d.stores()
 	if err == nil {
-		err = d.recall(ctx, stores, backup.Any)
+		_, err = d.recall(ctx, stores, backup.Any)
 	}
 	if err != nil {
 		return backup.Store{}, err
@@ -177,6 +177,12 @@ func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) e
 		}
 		return nil
 	}
+	if err := queued(ctx, jobs, d.service.drills); err != nil {
+		return err
+	}
+	defer d.service.drills.Release(1)
+	jobs, timedOut := d.limited(jobs)
+	defer timedOut()
 	o := t.outcome()
 	d.board.begin(o)
 	d.say(storage.Note, "a drill: %s", t.text)
@@ -261,11 +267,12 @@ func (d *driller) retry() time.Time {
 }
 
 // lookFirst is look before anything is known, in turns with other clusters. Where there is no backup yet it stays unknown.
-func (d *driller) lookFirst(ctx context.Context) error {
-	if err := d.service.looks.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	defer d.service.looks.Release(1)
+func (d *driller) lookFirst(ctx context.Context) (err error) {
+	ended := d.lane.looks.take(ctx, firstLookTime, func(ctx context.Context) { err = d.lookAnew(ctx) })
+	return cmp.Or(err, ended)
+}
+
+func (d *driller) lookAnew(ctx context.Context) error {
 	in, err := d.store(ctx)
 	if err != nil {
 		return err

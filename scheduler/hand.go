@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -143,14 +145,29 @@ func (h *hand) postpone(t task, theirs repository.Lease) time.Time {
 // errGivenUp: a job that had begun was left to another service, or to the next one.
 var errGivenUp = errors.New("it was given up")
 
+// limited bounds what a job does once it has its turn.
+func (h *hand) limited(jobs context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(jobs, h.spec.Timeout)
+}
+
+// queued takes one of all, to be given back, unless ctx ends, or jobs, first.
+func queued(ctx, jobs context.Context, all *semaphore.Weighted) error {
+	both, end := context.WithCancelCause(jobs)
+	defer end(nil)
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	defer stop()
+	if all.Acquire(both, 1) != nil {
+		return context.Cause(both)
+	}
+	return nil
+}
+
 // hold does a job while the leases are held.
 func (h *hand) hold(held leases, do func(context.Context) error) error {
 	jobs, end := context.WithCancelCause(h.jobs)
 	keeping := held.keep(jobs, h.lease, end)
 	defer keeping.Wait()
 	defer end(nil)
-	jobs, timedOut := context.WithTimeout(jobs, h.spec.Timeout)
-	defer timedOut()
 	err := do(jobs)
 	if cause := context.Cause(jobs); err != nil && (errors.Is(cause, repository.ErrLost) || errors.Is(cause, errStopped)) {
 		return fmt.Errorf("%w: %w", errGivenUp, cause)
@@ -158,9 +175,7 @@ func (h *hand) hold(held leases, do func(context.Context) error) error {
 	return err
 }
 
-func (h *hand) stores(ctx context.Context) ([]backup.Store, error) {
-	return h.service.open(ctx, h.spec)
-}
+func (h *hand) stores() ([]backup.Store, error) { return h.service.open(h.spec) }
 
 func (h *hand) pass(e storage.Event) { h.service.pass(h.spec.Cluster, e) }
 

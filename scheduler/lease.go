@@ -13,16 +13,31 @@ import (
 
 // leases are those of one job, one a repository: with one in a single place, a service for which just that place is away
 // would not see that another works. They only save double work: two backups do no harm.
-type leases []repository.Hold
+type leases []lease
+
+type lease struct {
+	repository.Hold
+	store backup.Store
+}
+
+// stores returns where the leases are.
+func (all leases) stores() (stores []backup.Store) {
+	for _, l := range all {
+		stores = append(stores, l.store)
+	}
+	return stores
+}
 
 // acquire takes the lease in one store after the other, in the same order as all other services. theirs is another's that
-// was found: then none is held. Where any store will do, those that do not answer are left out.
+// was found: then none is held. Where any store will do, those that do not answer within askTime are left out.
 func acquire(
-	ctx context.Context, stores []backup.Store, require backup.Require, job Job, holder string, ttl time.Duration,
+	ctx context.Context, stores []backup.Store, require backup.Require, take func(context.Context, *repository.Cluster) (repository.Hold, bool, error),
 ) (all leases, theirs repository.Lease, err error) {
 	var errs error
 	for _, store := range stores {
-		l, held, err := store.Cluster.Hold(ctx, string(job), holder, ttl)
+		asking, cancel := context.WithTimeout(ctx, askTime)
+		l, held, err := take(asking, store.Cluster)
+		cancel()
 		switch {
 		case err != nil:
 			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
@@ -30,7 +45,7 @@ func acquire(
 			all.release(ctx)
 			return nil, l.Lease, nil
 		default:
-			all = append(all, l)
+			all = append(all, lease{l, store})
 		}
 	}
 	if len(all) == 0 || require != backup.Any && errs != nil {
@@ -38,6 +53,13 @@ func acquire(
 		return nil, theirs, errs
 	}
 	return all, theirs, nil
+}
+
+// holding takes the lease on a job for holder.
+func holding(job Job, holder string, ttl time.Duration) func(context.Context, *repository.Cluster) (repository.Hold, bool, error) {
+	return func(ctx context.Context, c *repository.Cluster) (repository.Hold, bool, error) {
+		return c.Hold(ctx, string(job), holder, ttl)
+	}
 }
 
 // keep renews all, of which there is at least one, until ctx ends, and then gives them back. If another service has one of

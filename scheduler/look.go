@@ -2,8 +2,7 @@ package scheduler
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
@@ -15,53 +14,85 @@ import (
 const deeper = 32
 
 // lookAt finds the newest backup that the stores hold: where all of them must take one, the newest that each has. It costs
-// one listing and one read a store; a listing of what is new alone, where known is not the zero Last.
+// one listing and one read a store; a listing of known and what is newer alone, where known is not the zero Last.
 func lookAt(
 	ctx context.Context, stores []backup.Store, require backup.Require, known Last, now time.Time,
-) (last Last, err error) {
-	var errs error
-	answered := 0
-	for _, store := range stores {
-		found, err := newest(ctx, store.Cluster, known, now)
-		if err != nil {
-			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
+) (seen sight, err error) {
+	found := make([]Last, len(stores))
+	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
+		found[n], err = newest(ctx, store.Cluster, known, now)
+		return err
+	})
+	err = enough(answered, failed, require)
+	if err != nil {
+		return sight{}, err
+	}
+	seen = sight{stores: answered, newest: map[string]Last{}}
+	first := true
+	for n, store := range stores {
+		if !slices.Contains(answered, store) {
 			continue
 		}
-		later := found.Started.After(last.Started)
-		if answered == 0 || later == (require == backup.Any) {
-			last = found
+		seen.newest[store.Repository] = found[n]
+		if later := found[n].Started.After(seen.last.Started); first || later == (require == backup.Any) {
+			seen.last = found[n]
 		}
-		answered++
+		first = false
 	}
-	if answered == 0 || require != backup.Any && errs != nil {
-		return Last{}, errs
-	}
-	return last, nil
+	return seen, nil
 }
 
-// newest is the newest backup of c that counts, known if there is none after it.
+// sight is what stores hold.
+type sight struct {
+	last   Last
+	stores []backup.Store  // that answered
+	newest map[string]Last // by repository, of those that answered
+}
+
+// newest returns the newest backup of c that counts. That is known if it is still listed, damaged or not, and none is newer.
 func newest(ctx context.Context, c *repository.Cluster, known Last, now time.Time) (Last, error) {
-	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: 1, After: known.ID})
-	if err != nil {
-		return Last{}, err
+	last, found, err := newestAfter(ctx, c, known, now)
+	if err == nil && !found && known.ID != "" { // known is deleted, or was never here
+		last, _, err = newestAfter(ctx, c, Last{}, now)
 	}
-	last, found := newestOf(catalog, now)
-	if !found && len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) > 0 {
-		if catalog, err = c.Load(ctx, repository.LoadOptions{Newest: deeper, After: known.ID}); err != nil {
-			return Last{}, err
-		}
-		last, found = newestOf(catalog, now)
-	}
-	if !found {
-		return known, nil
-	}
-	return last, nil
+	return last, err
 }
 
-func newestOf(catalog repository.Catalog, now time.Time) (last Last, found bool) {
+// newestAfter returns the newest backup from known on that counts.
+func newestAfter(ctx context.Context, c *repository.Cluster, known Last, now time.Time) (last Last, found bool, err error) {
+	for _, n := range []int{1, deeper} {
+		catalog, err := c.Load(ctx, repository.LoadOptions{Newest: n, After: before(known.ID)})
+		if err != nil {
+			return Last{}, false, err
+		}
+		if last, found = newestOf(catalog, known, now); found || len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) == 0 {
+			break
+		}
+	}
+	return last, found, nil
+}
+
+// before returns a name that comes right before id, and after all others that do.
+func before(id repository.ID) repository.ID {
+	if id == "" {
+		return ""
+	}
+	return id[:len(id)-1]
+}
+
+// newestOf returns the newest backup of catalog that counts, which is known wherever that is listed.
+func newestOf(catalog repository.Catalog, known Last, now time.Time) (last Last, found bool) {
 	for _, b := range catalog.Backups {
+		if b.ID == known.ID {
+			return known, true
+		}
 		if !b.Started.After(now.Add(condition.ClockAllowance)) {
 			return lastOf(b), true
+		}
+	}
+	for _, d := range slices.Concat(catalog.Damaged, catalog.Untrusted) {
+		if d.ID == known.ID {
+			return known, true
 		}
 	}
 	return Last{}, false

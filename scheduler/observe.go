@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/check"
@@ -15,8 +13,6 @@ import (
 )
 
 const (
-	readAtOnce    = 4                // clusters in their repositories: one with a long log takes 80 MB to look at
-	checkedAtOnce = 16               // clusters themselves: bounds connections
 	observeGather = 2 * time.Second  // a backup's end is followed by that of pruning: one look sees both
 	observeRest   = 15 * time.Second // at least between two looks at a cluster, whatever happens
 	observeAnew   = 6 * time.Hour    // all is read anew: what rots on a disk is not listed as changed
@@ -25,14 +21,14 @@ const (
 )
 
 // observer looks at how one cluster stands: in its repositories, and for itself. It runs beside the worker, so that no backup
-// ever waits for it. All but spec, looked and nudges is its own goroutine's.
+// ever waits for it. All but order, looked and nudges is its own goroutine's.
 type observer struct {
 	service *Service
 	board   *board
 	nudges  chan struct{}
 
 	mu     sync.Mutex
-	spec   Spec
+	order  order
 	looked time.Time // when the last look ended, or the first was begun to be waited for
 
 	since     time.Time // when it began to look
@@ -49,8 +45,8 @@ type memory struct {
 	seen   map[string]*repository.Seen // by repository, one for each of the Spec
 }
 
-func newObserver(s *Service, b *board, spec Spec) *observer {
-	return &observer{service: s, board: b, nudges: make(chan struct{}, 1), spec: spec, looked: time.Now()}
+func newObserver(s *Service, b *board, o order) *observer {
+	return &observer{service: s, board: b, nudges: make(chan struct{}, 1), order: o, looked: time.Now()}
 }
 
 // nudge makes a look come soon: something has happened to the cluster.
@@ -61,11 +57,11 @@ func (o *observer) nudge() {
 	}
 }
 
-// give goes on with spec.
-func (o *observer) give(spec Spec) {
+// give continues with what is ordered.
+func (o *observer) give(next order) {
 	o.mu.Lock()
-	changed := spec.Digest != o.spec.Digest
-	o.spec = spec
+	changed := next.spec.Digest != o.order.spec.Digest
+	o.order = next
 	o.mu.Unlock()
 	if changed {
 		o.nudge()
@@ -80,28 +76,29 @@ func (o *observer) gather() {
 	}
 }
 
-func (o *observer) ordered() Spec {
+func (o *observer) ordered() order {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.spec
+	return o.order
 }
 
 // run looks again and again until ctx ends. If that is because nobody looks after the cluster any more, service goes on.
 func (o *observer) run(ctx, service context.Context) {
 	o.since = time.Now()
-	wait := time.Second + part(min(o.ordered().Observe, time.Minute), o.ordered().Cluster) // those that began together do not look together
+	wait := time.Second + part(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // those that began together do not look together
 	for rest(ctx, o.nudges, wait) == nil {
 		if rest(ctx, nil, observeGather) != nil {
 			break
 		}
 		o.gather()
-		spec := o.ordered()
+		ordered := o.ordered()
+		spec := ordered.spec
 		if spec.Observe == 0 {
 			o.letGo()
 			wait = 0
 			continue
 		}
-		o.look(ctx, spec)
+		o.look(ctx, spec, ordered.lane)
 		if rest(ctx, nil, min(observeRest, spec.Observe)) != nil {
 			break
 		}
@@ -136,13 +133,14 @@ func rest(ctx context.Context, nudges <-chan struct{}, wait time.Duration) error
 }
 
 // look says twice what it has seen: how a repository stands must not wait for a cluster that does not answer.
-func (o *observer) look(ctx context.Context, spec Spec) {
-	if inTurn(ctx, o.service.reads, readTime, func(ctx context.Context) { o.read(ctx, spec) }) != nil {
+func (o *observer) look(ctx context.Context, spec Spec, lane *lane) {
+	if lane.reads.take(ctx, readTime, func(ctx context.Context) { o.read(ctx, spec) }) != nil {
 		return
 	}
 	o.judge(spec)
 	if o.service.Check != nil {
-		if inTurn(ctx, o.service.checks, checkTime, func(ctx context.Context) { o.lines = o.service.Check(ctx, spec) }) != nil {
+		checks := turns{o.service.checks}
+		if checks.take(ctx, checkTime, func(ctx context.Context) { o.lines = o.service.Check(ctx, spec) }) != nil {
 			return
 		}
 		o.judge(spec)
@@ -150,18 +148,6 @@ func (o *observer) look(ctx context.Context, spec Spec) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.looked = time.Now()
-}
-
-// inTurn does one of many things for that long at most. The error is that ctx has ended: what was done may be cut short.
-func inTurn(ctx context.Context, turns *semaphore.Weighted, long time.Duration, do func(context.Context)) error {
-	if err := turns.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	defer turns.Release(1)
-	limited, cancel := context.WithTimeout(ctx, long)
-	defer cancel()
-	do(limited)
-	return ctx.Err()
 }
 
 // read looks at all repositories at once: one that hangs takes no time from the others. One that does not tell stands as it did
@@ -207,11 +193,7 @@ func (o *observer) before(repository string) Standing {
 
 // stand reads how a cluster stands in one repository, but for what was seen there, and renews that.
 func (s *Service) stand(ctx context.Context, spec Spec, in Repository, seen *repository.Seen) (Standing, error) {
-	bucket, err := s.bucket(ctx, in)
-	if err != nil {
-		return Standing{}, err
-	}
-	c, err := repository.OpenWith(bucket, spec.Cluster, in.Policy)
+	c, err := repository.OpenWith(s.bucket(in), spec.Cluster, in.Policy)
 	if err != nil {
 		return Standing{}, err
 	}
@@ -270,7 +252,7 @@ func (s *Service) Healthy(now time.Time) error {
 // healthy: what began less than condition.Settle ago may be over before anybody has read it.
 func (o *observer) healthy(now time.Time) error {
 	o.mu.Lock()
-	spec, looked := o.spec, o.looked
+	spec, looked := o.order.spec, o.looked
 	o.mu.Unlock()
 	if spec.Observe == 0 {
 		return nil

@@ -49,19 +49,17 @@ type Service struct {
 	mu         sync.Mutex
 	workers    map[string]*worker        // by cluster
 	archivings map[string]*archiving     // by cluster
-	buckets    map[string]storage.Bucket // by what they were opened with
+	buckets    map[string]*storage.Guard // by what they are opened with
+	lanes      map[string]*lane
 	running    sync.WaitGroup
-	looks      *semaphore.Weighted
+	looks      *semaphore.Weighted // of all lanes, and so reads
+	reads      *semaphore.Weighted
 	drills     *semaphore.Weighted
-	reads      *semaphore.Weighted // of repositories with their logs, by observers and triggers
 	checks     *semaphore.Weighted // of clusters by observers
 }
 
-// looksAtOnce bounds the connections and the memory of a start with thousands of clusters.
-const looksAtOnce = 16
-
-// drillsAtOnce: each takes the memory of an etcd server.
-const drillsAtOnce = 1
+// patience is how long a repository may keep its callers waiting.
+var patience = storage.GuardOptions{Limit: 15 * time.Second, Most: 64, Failures: 3, Rest: 30 * time.Second}
 
 var errStopped = errors.New("the service was stopped")
 
@@ -73,16 +71,16 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 	s.began = time.Now()
 	s.mu.Lock()
 	s.archivings = map[string]*archiving{}
-	s.workers, s.buckets = map[string]*worker{}, map[string]storage.Bucket{}
-	s.looks, s.drills = semaphore.NewWeighted(looksAtOnce), semaphore.NewWeighted(drillsAtOnce)
-	s.reads, s.checks = semaphore.NewWeighted(readAtOnce), semaphore.NewWeighted(checkedAtOnce)
+	s.workers, s.buckets, s.lanes = map[string]*worker{}, map[string]*storage.Guard{}, map[string]*lane{}
+	s.looks, s.drills = semaphore.NewWeighted(looksOfAll), semaphore.NewWeighted(drillsAtOnce)
+	s.reads, s.checks = semaphore.NewWeighted(readsOfAll), semaphore.NewWeighted(checkedAtOnce)
 	s.mu.Unlock()
-	limit, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
+	slots, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 	for {
 		if c.Concurrency != concurrency { // what runs now still counts on the old one, and is soon over
-			limit, concurrency = semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
+			slots, concurrency = semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 		}
-		s.apply(ctx, jobs, c, limit)
+		s.apply(ctx, jobs, c, slots)
 		select {
 		case c = <-changes:
 		case <-ctx.Done():
@@ -95,13 +93,13 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 }
 
 // apply starts a worker for each cluster that is new, tells those of the others, and ends those of clusters that are gone.
-func (s *Service) apply(ctx, jobs context.Context, c Config, limit *semaphore.Weighted) {
+func (s *Service) apply(ctx, jobs context.Context, c Config, slots *semaphore.Weighted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
 		wanted[spec.Cluster] = true
-		o := order{spec, limit, c.Lease}
+		o := order{spec, s.lane(spec.Repositories, c.Concurrency), slots, c.Lease}
 		if w, ok := s.workers[spec.Cluster]; ok {
 			w.told = spec
 			w.give(o)
@@ -121,7 +119,7 @@ func (s *Service) apply(ctx, jobs context.Context, c Config, limit *semaphore.We
 			delete(s.workers, name)
 		}
 	}
-	s.archive(ctx, c, limit)
+	s.archive(ctx, c, slots)
 }
 
 func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFunc) *worker {
@@ -133,7 +131,7 @@ func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFu
 			holder: s.newHolder(),
 		}
 	}
-	observer := newObserver(s, board, o.spec)
+	observer := newObserver(s, board, o)
 	board.ended = observer.nudge
 	return &worker{hand: hired(), driller: &driller{hand: hired()}, observer: observer, stop: stop, told: o.spec}
 }
@@ -150,15 +148,11 @@ func (s *Service) pass(cluster string, e storage.Event) {
 	}
 }
 
-// open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections. One that cannot be
-// opened is one that is away: whether it is needed is for the caller to say.
-func (s *Service) open(ctx context.Context, spec Spec) (stores []backup.Store, err error) {
+// open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections. Nothing is asked
+// yet: whether a repository is needed is for the caller to decide.
+func (s *Service) open(spec Spec) (stores []backup.Store, err error) {
 	for _, r := range spec.Repositories {
-		bucket, err := s.bucket(ctx, r)
-		if err != nil {
-			bucket = away{fmt.Errorf("it cannot be opened: %v", err)} // whatever matches err, nothing in it is absent
-		}
-		c, err := repository.OpenWith(bucket, spec.Cluster, r.Policy)
+		c, err := repository.OpenWith(s.bucket(r), spec.Cluster, r.Policy)
 		if err != nil {
 			return nil, err
 		}
@@ -167,23 +161,15 @@ func (s *Service) open(ctx context.Context, spec Spec) (stores []backup.Store, e
 	return stores, nil
 }
 
-func (s *Service) bucket(ctx context.Context, r Repository) (storage.Bucket, error) {
+// bucket returns the bucket of r, which is opened when it is first asked for something.
+func (s *Service) bucket(r Repository) *storage.Guard {
 	key := fmt.Sprint(r.URL, " ", r.Parallel, " ", r.Limit)
 	s.mu.Lock()
-	b, ok := s.buckets[key]
-	s.mu.Unlock()
-	if ok {
-		return b, nil
-	}
-	b, err := s.Open(ctx, r) // a mount that hangs must not stop the others
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
 	defer s.mu.Unlock()
-	if first, ok := s.buckets[key]; ok {
-		return first, nil
+	b, ok := s.buckets[key]
+	if !ok {
+		b = storage.NewGuard(func(ctx context.Context) (storage.Bucket, error) { return s.Open(ctx, r) }, patience)
+		s.buckets[key] = b
 	}
-	s.buckets[key] = b
-	return b, nil
+	return b
 }

@@ -3,11 +3,8 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"io"
-	"iter"
 
 	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -28,8 +25,8 @@ func (s *Service) Store(ctx context.Context, cluster, name string) (Repository, 
 		if name != "" && name != r.Name {
 			continue
 		}
-		bucket, err := s.bucket(ctx, r)
-		if err != nil {
+		bucket := s.bucket(r)
+		if err := bucket.Reach(ctx); err != nil {
 			return Repository{}, backup.Store{}, fmt.Errorf("repository %s: %w", r.Name, err)
 		}
 		c, err := repository.OpenWith(bucket, cluster, r.Policy)
@@ -37,22 +34,3 @@ func (s *Service) Store(ctx context.Context, cluster, name string) (Repository, 
 	}
 	return Repository{}, backup.Store{}, fmt.Errorf("repository %q of cluster %s is %w", name, cluster, ErrUnknown)
 }
-
-// away is a bucket that could not be opened.
-type away struct{ why error }
-
-func (a away) Put(context.Context, string, io.Reader, storage.PutOptions) (storage.Object, error) {
-	return storage.Object{}, a.why
-}
-
-func (a away) Open(context.Context, string, storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
-	return nil, storage.Object{}, a.why
-}
-
-func (a away) Stat(context.Context, string) (storage.Object, error) { return storage.Object{}, a.why }
-
-func (a away) List(context.Context, storage.ListOptions) iter.Seq2[storage.Object, error] {
-	return func(yield func(storage.Object, error) bool) { yield(storage.Object{}, a.why) }
-}
-
-func (a away) Delete(context.Context, string, storage.DeleteOptions) error { return a.why }

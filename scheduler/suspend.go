@@ -32,17 +32,18 @@ func (s *Service) say(ctx context.Context, cluster string, word repository.Suspe
 	if !word.Suspended && spec.Suspend {
 		return fmt.Errorf("cluster %s is %w by the configuration: remove suspend there", cluster, ErrSuspended)
 	}
-	stores, err := s.open(ctx, spec)
+	stores, err := s.open(spec)
 	if err != nil {
 		return err
 	}
+	words := make([]repository.Suspension, len(stores))
+	_, errs := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
+		words[n], err = store.Cluster.WriteSuspension(ctx, word)
+		return err
+	})
 	var last repository.Suspension
-	var errs error
-	for _, store := range stores {
-		said, err := store.Cluster.WriteSuspension(ctx, word)
-		if err != nil {
-			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
-		} else if said.Time.After(last.Time) {
+	for _, said := range words {
+		if said.Time.After(last.Time) {
 			last = said
 		}
 	}
@@ -61,44 +62,44 @@ func shown(word repository.Suspension) *Suspension {
 	return &Suspension{Since: word.Time.UTC(), By: word.By, Reason: word.Reason}
 }
 
-// lastWord is the last that was said in any of the stores, for a read each. Where any store will do, those that do not answer
-// are left out. damaged are words that count for nothing.
-func lastWord(
-	ctx context.Context, stores []backup.Store, require backup.Require,
-) (last repository.Suspension, damaged, err error) {
-	answered := 0
-	for _, store := range stores {
-		word, e := store.Cluster.Suspension(ctx)
-		switch {
-		case errors.Is(e, repository.ErrDamaged):
-			damaged = errors.Join(damaged, fmt.Errorf("repository %s: %w", store.Repository, e))
-		case e != nil:
-			err = errors.Join(err, fmt.Errorf("repository %s: %w", store.Repository, e))
-			continue
-		}
-		answered++
-		if word.Time.After(last.Time) {
-			last = word
-		}
-	}
-	if answered > 0 && require == backup.Any {
-		err = nil
-	}
-	return last, damaged, err
+// word is what stores have of a suspension.
+type word struct {
+	last     repository.Suspension // the last that was said in any of them
+	damaged  error                 // words that count for nothing
+	answered []backup.Store
 }
 
-// recall learns whether the cluster is suspended, as the stores have it. Where any of them will do, those that do not
-// answer are left out.
-func (h *hand) recall(ctx context.Context, stores []backup.Store, require backup.Require) error {
-	word, damaged, err := lastWord(ctx, stores, require)
-	if damaged != nil {
-		h.say(storage.Warning, "a suspension counts for nothing: %v", damaged)
+// lastWord reads the suspension in all stores. Where any store will do, those that do not answer are left out.
+func lastWord(ctx context.Context, stores []backup.Store, require backup.Require) (w word, err error) {
+	words, damaged := make([]repository.Suspension, len(stores)), make([]error, len(stores))
+	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
+		words[n], err = store.Cluster.Suspension(ctx)
+		if errors.Is(err, repository.ErrDamaged) {
+			damaged[n], err = fmt.Errorf("repository %s: %w", store.Repository, err), nil
+		}
+		return err
+	})
+	w = word{damaged: errors.Join(damaged...), answered: answered}
+	for _, said := range words {
+		if said.Time.After(w.last.Time) {
+			w.last = said
+		}
+	}
+	return w, enough(answered, failed, require)
+}
+
+// recall learns whether the cluster is suspended, as the stores have it, and returns the stores that answered: where any of
+// them will do, the others are left out.
+func (h *hand) recall(ctx context.Context, stores []backup.Store, require backup.Require) ([]backup.Store, error) {
+	word, err := lastWord(ctx, stores, require)
+	if word.damaged != nil {
+		h.say(storage.Warning, "a suspension counts for nothing: %v", word.damaged)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	h.board.set(func(s *Status) { s.Suspension = shown(word) })
-	return nil
+	h.board.set(func(s *Status) { s.Suspension = shown(word.last) })
+	return word.answered, nil
 }
 
 // suspended says what suspends the cluster, "" if nothing does.
@@ -112,18 +113,19 @@ func (h *hand) suspended() string {
 	return ""
 }
 
-// resumed looks whether the cluster is suspended no longer.
+// resumed reports whether the cluster is suspended no longer.
 func (w *worker) resumed(ctx context.Context) bool {
-	if w.spec.Suspend || w.service.looks.Acquire(ctx, 1) != nil {
+	if w.spec.Suspend {
 		return false
 	}
-	defer w.service.looks.Release(1)
-	stores, err := w.stores(ctx)
-	if err == nil {
-		err = w.recall(ctx, stores, w.spec.Backup.Require)
-	}
-	if err != nil {
-		w.say(storage.Warning, "whether it is still suspended: %v", err)
-	}
-	return w.suspended() == ""
+	ended := w.lane.looks.take(ctx, askTime, func(ctx context.Context) {
+		stores, err := w.stores()
+		if err == nil {
+			_, err = w.recall(ctx, stores, w.spec.Backup.Require)
+		}
+		if err != nil {
+			w.say(storage.Warning, "whether it is still suspended: %v", err)
+		}
+	})
+	return ended == nil && w.suspended() == ""
 }

@@ -24,12 +24,12 @@ func (w *worker) triggered(ctx context.Context) (string, error) {
 	if t.Bytes == 0 && !t.Gap {
 		return "", nil
 	}
-	stores, err := w.stores(ctx)
+	stores, err := w.stores()
 	if err != nil {
 		return "", err
 	}
 	var text string
-	ended := inTurn(ctx, w.service.reads, readTime, func(ctx context.Context) {
+	ended := w.lane.reads.take(ctx, readTime, func(ctx context.Context) {
 		var catalog repository.Catalog
 		if catalog, err = stores[0].Cluster.Load(ctx, repository.LoadOptions{Newest: 1, Log: true}); err == nil {
 			text = t.inLog(catalog, w.last)

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ import (
 // order is what a worker is told.
 type order struct {
 	spec  Spec
-	limit *semaphore.Weighted // of backups at a time
+	lane  *lane
+	slots *semaphore.Weighted // of backups at a time
 	lease time.Duration
 }
 
@@ -47,7 +49,7 @@ func (w *worker) take(o order) {
 		})
 	}
 	w.order = o
-	w.observer.give(o.spec)
+	w.observer.give(o)
 }
 
 // turn does what somebody asks for, or else what is due, if anything is, and says when to look again.
@@ -87,18 +89,18 @@ func (w *worker) rest() time.Time {
 	return time.Time{}
 }
 
-// queue waits for its turn among all clusters. What it is told meanwhile goes first. After what somebody asked for, what is due
-// by itself stands as before.
+// queue waits for its turn in the lane. What it is told meanwhile goes first. After what somebody asked for, what is due by
+// itself stands as before.
 func (w *worker) queue(ctx context.Context, t task) time.Time {
 	before := w.board.get()
 	if !t.asked.IsZero() {
 		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
 	}
 	w.board.set(func(s *Status) { s.State, s.Reason = Queued, t.text })
-	if w.limit.Acquire(ctx, 1) != nil {
+	if w.lane.jobs.Acquire(ctx, 1) != nil {
 		return time.Time{}
 	}
-	defer w.limit.Release(1)
+	defer w.lane.jobs.Release(1)
 	if len(w.orders) > 0 {
 		return time.Now()
 	}
@@ -166,9 +168,9 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 
 // attempt does the job, if this service is the one that does and it is still wanted then. It says when to look again.
 func (w *worker) attempt(ctx context.Context, t task) time.Time {
-	stores, err := w.stores(ctx)
+	stores, err := w.stores()
 	if err == nil {
-		err = w.recall(ctx, stores, w.spec.Backup.Require)
+		stores, err = w.recall(ctx, stores, w.spec.Backup.Require)
 	}
 	if err != nil {
 		return w.failed(ctx, t, err)
@@ -176,14 +178,14 @@ func (w *worker) attempt(ctx context.Context, t task) time.Time {
 	if why := w.suspended(); why != "" {
 		return w.skip(t, why)
 	}
-	held, theirs, err := acquire(ctx, stores, w.spec.Backup.Require, JobBackup, w.holder, w.lease)
+	held, theirs, err := acquire(ctx, stores, w.spec.Backup.Require, holding(JobBackup, w.holder, w.lease))
 	if err != nil {
 		return w.failed(ctx, t, err)
 	}
 	if len(held) == 0 {
 		return w.standby(t, theirs)
 	}
-	err = w.hold(held, func(jobs context.Context) error { return w.do(ctx, jobs, stores, t) })
+	err = w.hold(held, func(jobs context.Context) error { return w.do(ctx, jobs, held.stores(), t) })
 	if errors.Is(err, errGivenUp) {
 		w.say(storage.Warning, "the backup: %v", err)
 		w.end(t, NotRun, err.Error())
@@ -198,11 +200,14 @@ func (w *worker) attempt(ctx context.Context, t task) time.Time {
 // do prunes, or takes a backup unless another service was here meanwhile: then it is asked again what is due.
 func (w *worker) do(ctx, jobs context.Context, stores []backup.Store, t task) error {
 	if t.job == JobPrune {
-		w.prune(jobs, stores, t.text)
+		limited, timedOut := w.limited(jobs)
+		defer timedOut()
+		w.prune(limited, stores, t.text)
 		return nil
 	}
 	since := w.last.Started
-	if err := w.look(ctx, stores); err != nil {
+	stores, err := w.look(ctx, stores)
+	if err != nil {
 		return err
 	}
 	if t.asked.IsZero() && w.last.Started.After(since) {
@@ -214,7 +219,21 @@ func (w *worker) do(ctx, jobs context.Context, stores []backup.Store, t task) er
 		w.board.end(o)
 		return nil
 	}
-	return w.backup(jobs, stores, t)
+	if err := queued(ctx, jobs, w.slots); err != nil {
+		return err
+	}
+	result, o, err := w.backup(jobs, stores, t)
+	w.slots.Release(1)
+	if err != nil {
+		return err
+	}
+	w.stored(result, t, o)
+	if w.service.possible(w.spec, JobPrune) == nil {
+		limited, timedOut := w.limited(jobs)
+		defer timedOut()
+		w.prune(limited, reached(stores, result), "after a backup")
+	}
+	return nil
 }
 
 // standby lets another service work, and comes back when that may have ended.
@@ -227,8 +246,10 @@ func (w *worker) standby(t task, theirs repository.Lease) time.Time {
 	return w.notBefore
 }
 
-// backup takes one, and prunes where it is.
-func (w *worker) backup(ctx context.Context, stores []backup.Store, t task) error {
+// backup takes one. The caller holds a slot.
+func (w *worker) backup(jobs context.Context, stores []backup.Store, t task) (backup.Result, Outcome, error) {
+	ctx, timedOut := w.limited(jobs)
+	defer timedOut()
 	o := t.outcome()
 	w.board.set(func(s *Status) { s.State, s.Holder = Running, "" })
 	w.board.begin(o)
@@ -239,19 +260,15 @@ func (w *worker) backup(ctx context.Context, stores []backup.Store, t task) erro
 		labels = repository.Labels{}
 	}
 	labels[t.label] = t.value
-	spec.Backup.Labels = labels
+	spec.Backup.Labels, spec.Backup.Patience = labels, spec.Backup.DefaultPatience() // one that hangs keeps other clusters waiting
 	result, err := w.service.Backup(ctx, spec, stores, w.pass)
 	if result.ID == "" || errors.Is(err, backup.ErrPartial) {
-		return err
+		return result, o, err
 	}
 	if err != nil {
 		w.say(storage.Warning, "%v", err)
 	}
-	w.stored(result, t, o)
-	if w.service.possible(w.spec, JobPrune) == nil {
-		w.prune(ctx, reached(stores, result), "after a backup")
-	}
-	return nil
+	return result, o, nil
 }
 
 // stored remembers what the repositories now hold.
@@ -330,20 +347,24 @@ func (w *worker) failed(ctx context.Context, t task, err error) time.Time {
 }
 
 // lookFirst is look before anything is known, in turns with other clusters.
-func (w *worker) lookFirst(ctx context.Context) error {
-	if err := w.service.looks.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	defer w.service.looks.Release(1)
-	stores, err := w.stores(ctx)
+func (w *worker) lookFirst(ctx context.Context) (err error) {
+	ended := w.lane.looks.take(ctx, firstLookTime, func(ctx context.Context) { err = w.lookAnew(ctx) })
+	return cmp.Or(err, ended)
+}
+
+// firstLookTime is for whether the cluster is suspended, and which backup is the newest.
+const firstLookTime = 2 * askTime
+
+func (w *worker) lookAnew(ctx context.Context) error {
+	stores, err := w.stores()
 	if err != nil {
 		return err
 	}
-	w.known, w.last = false, Last{}
-	if err := w.look(ctx, stores); err != nil {
+	if stores, err = w.recall(ctx, stores, w.spec.Backup.Require); err != nil {
 		return err
 	}
-	if err := w.recall(ctx, stores, w.spec.Backup.Require); err != nil {
+	w.known, w.last = false, Last{}
+	if _, err := w.look(ctx, stores); err != nil {
 		return err
 	}
 	if !w.last.Started.IsZero() { // else the first backup comes at once
@@ -352,14 +373,14 @@ func (w *worker) lookFirst(ctx context.Context) error {
 	return nil
 }
 
-// look reads what the repositories hold. What this worker has stored there itself stands, whatever hides it.
-func (w *worker) look(ctx context.Context, stores []backup.Store) error {
-	found, err := lookAt(ctx, stores, w.spec.Backup.Require, w.last, time.Now())
+// look reads what the repositories hold, and returns those that answered.
+func (w *worker) look(ctx context.Context, stores []backup.Store) ([]backup.Store, error) {
+	seen, err := lookAt(ctx, stores, w.spec.Backup.Require, w.last, time.Now())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if w.known = true; found.Started.After(w.last.Started) {
-		w.remember(found)
+	if w.known = true; seen.last.ID != w.last.ID {
+		w.remember(seen.last)
 	}
-	return nil
+	return seen.stores, nil
 }

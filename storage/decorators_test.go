@@ -1,6 +1,7 @@
 package storage_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ type decorator struct {
 	over func(storage.Bucket) storage.Bucket
 }
 
+var guardOptions = storage.GuardOptions{Limit: time.Minute, Most: 8, Failures: 3, Rest: time.Minute}
+
 var single = []decorator{
 	{"prefix", func(b storage.Bucket) storage.Bucket { return storage.WithPrefix(b, "some/where/") }},
 	{"meter", func(b storage.Bucket) storage.Bucket { return storage.WithMeter(b, func(storage.Usage) {}) }},
@@ -50,6 +53,11 @@ var single = []decorator{
 		return storage.WithRetry(b, storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: time.Millisecond})
 	}},
 	{"parallel", func(b storage.Bucket) storage.Bucket { return storage.WithParallel(b, 3, 10_000) }},
+	{"guard", func(b storage.Bucket) storage.Bucket {
+		g := storage.NewGuard(func(context.Context) (storage.Bucket, error) { return b, nil }, guardOptions)
+		_ = g.Reach(context.Background()) // what is below shows through once it is open
+		return g
+	}},
 	{"faults", func(b storage.Bucket) storage.Bucket { return storagetest.Faulty(b) }},
 }
 

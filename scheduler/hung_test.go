@@ -1,0 +1,178 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// slowStore answers each request after that long; with deaf no context ends a request, as one to a file system that hangs.
+type slowStore struct {
+	storage.Bucket
+	on   *atomic.Bool
+	long time.Duration
+	deaf bool
+	err  error // what it answers; nil: as the bucket does
+}
+
+func (s slowStore) wait(ctx context.Context) error {
+	if !s.on.Load() {
+		return nil
+	}
+	for waited := time.Duration(0); waited < s.long && (s.deaf && s.on.Load() || ctx.Err() == nil); waited += time.Minute {
+		done := ctx.Done()
+		if s.deaf {
+			done = nil
+		}
+		select {
+		case <-done:
+		case <-time.After(min(time.Minute, s.long-waited)):
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.err
+}
+
+func (s slowStore) Put(ctx context.Context, k string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if err := s.wait(ctx); err != nil {
+		return storage.Object{}, err
+	}
+	return s.Bucket.Put(ctx, k, r, o)
+}
+
+func (s slowStore) Open(ctx context.Context, k string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, storage.Object{}, err
+	}
+	return s.Bucket.Open(ctx, k, o)
+}
+
+func (s slowStore) Stat(ctx context.Context, k string) (storage.Object, error) {
+	if err := s.wait(ctx); err != nil {
+		return storage.Object{}, err
+	}
+	return s.Bucket.Stat(ctx, k)
+}
+
+func (s slowStore) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		if err := s.wait(ctx); err != nil {
+			yield(storage.Object{}, err)
+			return
+		}
+		s.Bucket.List(ctx, o)(yield)
+	}
+}
+
+// troubles are what happens to a repository.
+var troubles = map[string]slowStore{
+	"fails at once":          {err: errTest},
+	"fails slowly":           {long: 95 * time.Second, err: errTest},
+	"answers after 10 s":     {long: 10 * time.Second},
+	"answers after 4 min":    {long: 4 * time.Minute},
+	"never answers":          {long: 1000 * time.Hour},
+	"is a deaf file system":  {long: 1000 * time.Hour, deaf: true},
+	"is deaf for 10 minutes": {long: 10 * time.Minute, deaf: true},
+}
+
+// opening makes w's repository offsite one that is in trouble while on says so.
+func (w *world) opening(trouble slowStore, on *atomic.Bool) func(*scheduler.Service) {
+	return func(s *scheduler.Service) {
+		s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+			b, err := w.open(ctx, r)
+			if r.URL == "offsite" {
+				trouble.Bucket, trouble.on = b, on
+				return trouble, err
+			}
+			return b, err
+		}
+	}
+}
+
+// recover ends the trouble, and what is abandoned.
+func (w *world) recover(on *atomic.Bool) {
+	on.Store(false)
+	w.pass(2 * time.Minute)
+}
+
+// 200 clusters on a repository that is in trouble cost a cluster on a healthy one nothing, at the start of a service and later.
+func TestSlowStoresAreTheirClustersAlone(t *testing.T) {
+	for name, trouble := range troubles {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				var specs []scheduler.Spec
+				for i := range 200 {
+					s := specOf(t, fmt.Sprintf("b%03d", i), fmt.Sprintf("%d * * * *", i%60), "offsite")
+					s.Observe = 20 * time.Minute
+					s.Triggers = scheduler.Triggers{Gap: true, Every: 20 * time.Minute}
+					specs = append(specs, s)
+				}
+				prod := specOf(t, "prod", "15 * * * *", "main")
+				prod.Observe = 10 * time.Minute
+				prod.Triggers = scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
+				specs = append(specs, prod)
+				on := &atomic.Bool{}
+				defer w.recover(on)
+				first := w.start("a", configOf(specs...), w.opening(trouble, on))
+				w.pass(time.Hour)
+				on.Store(true)
+				w.pass(2 * time.Hour)
+				for _, c := range first.status(t, "prod").Conditions {
+					if c.Name == "BackupLate" || c.Name == "RepositoryAway" {
+						t.Errorf("prod: %s: %s", c.Name, c.Message)
+					}
+				}
+				if at := first.status(t, "prod").Standings[0].At; time.Since(at) > 20*time.Minute {
+					t.Errorf("prod was last looked at %s ago", time.Since(at))
+				}
+				first.end()
+				w.start("b", configOf(specs...), w.opening(trouble, on))
+				w.pass(time.Hour)
+				want := []time.Duration{0}
+				for hour := range 4 {
+					want = append(want, time.Duration(hour)*time.Hour+15*time.Minute)
+				}
+				if got := w.times("prod"); !equal(got, want) {
+					t.Errorf("prod was taken at %v, want %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// Where any repository will do, one that is in trouble makes a backup a minute late at most.
+func TestASlowStoreMakesNoBackupLate(t *testing.T) {
+	for name, trouble := range troubles {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				spec := specOf(t, "prod", "15 * * * *", "offsite", "main")
+				spec.Backup.Require = backup.Any
+				on := &atomic.Bool{}
+				defer w.recover(on)
+				w.start("a", configOf(spec), w.opening(trouble, on))
+				w.pass(2 * time.Hour)
+				on.Store(true)
+				w.pass(5 * time.Hour)
+				times := w.times("prod")
+				if len(times) != 8 {
+					t.Fatalf("taken at %v", times)
+				}
+				for i, at := range times[1:] {
+					if late := at - (time.Duration(i)*time.Hour + 15*time.Minute); late < 0 || late > 2*time.Minute {
+						t.Errorf("taken at %s", at)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,43 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+)
+
+// askAll asks all stores at once, each for askTime at most. It returns those that answered, in their order, and why the
+// others did not. do gets the store's number, and is called from several goroutines.
+func askAll(
+	ctx context.Context, stores []backup.Store, do func(ctx context.Context, n int, c backup.Store) error,
+) (answered []backup.Store, failed error) {
+	errs := make([]error, len(stores))
+	var asking sync.WaitGroup
+	for n, store := range stores {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, askTime)
+			defer cancel()
+			errs[n] = do(ctx, n, store)
+		})
+	}
+	asking.Wait()
+	for n, store := range stores {
+		if errs[n] != nil {
+			failed = errors.Join(failed, fmt.Errorf("repository %s: %w", store.Repository, errs[n]))
+			continue
+		}
+		answered = append(answered, store)
+	}
+	return answered, failed
+}
+
+// enough returns failed, unless some have answered and any will do.
+func enough(answered []backup.Store, failed error, require backup.Require) error {
+	if len(answered) > 0 && require == backup.Any {
+		return nil
+	}
+	return failed
+}

@@ -1,0 +1,452 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"time"
+)
+
+// ErrNoAnswer: the store did not answer in time, or has not answered for so long that it is not asked at the moment.
+var ErrNoAnswer = errors.New("the store does not answer")
+
+// GuardOptions say how long a store may keep its callers waiting. All are above zero.
+type GuardOptions struct {
+	Limit    time.Duration // for one answer: to a request, of the next piece of a body, of the next objects of a listing
+	Most     int           // requests at a time; one that its context does not end counts until it returns
+	Failures int           // after so many requests in a row without an answer the store counts as unreachable
+	Rest     time.Duration // for how long it is not asked then; after that one request tries
+}
+
+// Guard is a bucket whose calls end in time, whatever the store does. A call that neither answers nor ends with its
+// context, such as one to a file system whose server hangs, is abandoned: its goroutine ends when the call returns.
+//
+// Put of a body whose length is not known has no limit of its own: the caller's context bounds it.
+type Guard struct {
+	open    func(ctx context.Context) (Bucket, error)
+	o       GuardOptions
+	turns   chan struct{}
+	opening chan struct{} // full while one call opens the bucket
+
+	mu     sync.Mutex
+	opened Bucket        // nil: not yet
+	silent int           // requests in a row without an answer
+	since  time.Time     // the first of them began
+	next   time.Time     // while the store counts as unreachable: when it is asked again
+	away   chan struct{} // closed while the store counts as unreachable
+}
+
+// NewGuard returns a Guard over the bucket that open returns. It is opened by the first call, and again by the next one
+// if that fails.
+func NewGuard(open func(ctx context.Context) (Bucket, error), o GuardOptions) *Guard {
+	return &Guard{open: open, o: o, turns: make(chan struct{}, o.Most), opening: make(chan struct{}, 1), away: make(chan struct{})}
+}
+
+// Reach opens the bucket, if it is not open yet.
+func (g *Guard) Reach(ctx context.Context) error {
+	_, err := guarded(ctx, g, g.o.Limit, func(context.Context, Bucket) (struct{}, error) { return struct{}{}, nil }, nil)
+	return err
+}
+
+// bucket returns the bucket, opened. It may block.
+func (g *Guard) bucket(ctx context.Context) (Bucket, error) {
+	if b := g.inner(); b != nil {
+		return b, nil
+	}
+	select {
+	case g.opening <- struct{}{}:
+		defer func() { <-g.opening }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if b := g.inner(); b != nil {
+		return b, nil
+	}
+	b, err := g.open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be opened: %v", err) // whatever matches err, nothing in the bucket is absent
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.opened = b
+	return b, nil
+}
+
+func (g *Guard) inner() Bucket {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.opened
+}
+
+// unreachable returns the error of a store that counts as unreachable. The caller holds g.mu.
+func (g *Guard) unreachable() error {
+	return fmt.Errorf("%w since %s: it is asked again at %s",
+		ErrNoAnswer, g.since.UTC().Format(time.RFC3339), g.next.UTC().Format(time.RFC3339))
+}
+
+// enter waits for a turn. A store that counts as unreachable is not asked, but by one request each Rest.
+func (g *Guard) enter(ctx context.Context) error {
+	g.mu.Lock()
+	away, now := g.away, time.Now()
+	if g.silent >= g.o.Failures {
+		if now.Before(g.next) || len(g.turns) == cap(g.turns) {
+			defer g.mu.Unlock()
+			return g.unreachable()
+		}
+		g.next, away = now.Add(g.o.Rest), nil
+	}
+	g.mu.Unlock()
+	select {
+	case g.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-away:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.unreachable()
+	}
+}
+
+// answered notes that the store has answered, whatever it was.
+func (g *Guard) answered() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.silent >= g.o.Failures {
+		g.away = make(chan struct{})
+	}
+	g.silent = 0
+}
+
+// missed notes that a request which began at since was not answered in time.
+func (g *Guard) missed(since time.Time) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.silent == 0 {
+		g.since = since
+	}
+	g.next = time.Now().Add(g.o.Rest)
+	if g.silent++; g.silent == g.o.Failures {
+		close(g.away)
+	}
+	return fmt.Errorf("%w (%s)", ErrNoAnswer, g.o.Limit)
+}
+
+// courtesy is how long a call that was given up has to clean up and to return.
+const courtesy = time.Second
+
+// answer is what a call returns.
+type answer[T any] struct {
+	value T
+	err   error
+}
+
+// guarded runs do in a goroutine of its own and returns what that does, if it does so within limit (0: none) and before
+// ctx ends. Late, if it is not nil, is given what do returns after that. Do's context ends with guarded.
+func guarded[T any](
+	ctx context.Context, g *Guard, limit time.Duration, do func(context.Context, Bucket) (T, error), late func(T),
+) (T, error) {
+	var none T
+	if limit > 0 {
+		if err := g.enter(ctx); err != nil {
+			return none, err
+		}
+	}
+	began := time.Now()
+	own, cancel := context.WithCancelCause(ctx)
+	done := make(chan answer[T], 1)
+	go func() {
+		if limit > 0 {
+			defer func() { <-g.turns }()
+		}
+		var a answer[T]
+		b, err := g.bucket(own)
+		if a.err = err; err == nil {
+			a.value, a.err = do(own, b)
+		}
+		done <- a
+	}()
+	var over <-chan time.Time
+	if limit > 0 {
+		over = time.After(limit)
+	}
+	var err error
+	select {
+	case a := <-done:
+		if ctx.Err() == nil {
+			g.answered()
+		}
+		cancel(nil)
+		return a.value, a.err
+	case <-over:
+		err = g.missed(began)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	cancel(err)
+	select {
+	case a := <-done:
+		giveBack(a, late)
+	case <-time.After(courtesy):
+		go func() { giveBack(<-done, late) }()
+	}
+	return none, err
+}
+
+func giveBack[T any](a answer[T], late func(T)) {
+	if late != nil && a.err == nil {
+		late(a.value)
+	}
+}
+
+// named adds to an error of the Guard's own what was asked; the store's errors name it themselves.
+func named(err error, verb, key string) error {
+	if errors.Is(err, ErrNoAnswer) {
+		return fmt.Errorf("%s %s: %w", verb, key, err)
+	}
+	return err
+}
+
+// Put stores an object. Its limit holds for a body that tells its length (as bytes.Reader does) and is small.
+func (g *Guard) Put(ctx context.Context, key string, r io.Reader, o PutOptions) (Object, error) {
+	limit := time.Duration(0)
+	if sized, ok := r.(interface{ Len() int }); ok && sized.Len() <= smallBody {
+		limit = g.o.Limit
+	}
+	lent := &lentReader{r, make(chan struct{})}
+	defer close(lent.ended)
+	obj, err := guarded(ctx, g, limit, func(ctx context.Context, b Bucket) (Object, error) { return b.Put(ctx, key, lent, o) }, nil)
+	return obj, named(err, "put", key)
+}
+
+const smallBody = 1 << 20
+
+// lentReader begins no Read once ended is closed: the caller has its reader back then. One that waits for its source ends
+// with that.
+type lentReader struct {
+	r     io.Reader
+	ended chan struct{}
+}
+
+func (l *lentReader) Read(p []byte) (int, error) {
+	select {
+	case <-l.ended:
+		return 0, ErrEnded
+	default:
+		return l.r.Read(p)
+	}
+}
+
+// Stat describes key's newest version.
+func (g *Guard) Stat(ctx context.Context, key string) (Object, error) {
+	obj, err := guarded(ctx, g, g.o.Limit, func(ctx context.Context, b Bucket) (Object, error) { return b.Stat(ctx, key) }, nil)
+	return obj, named(err, "stat", key)
+}
+
+// Delete removes key.
+func (g *Guard) Delete(ctx context.Context, key string, o DeleteOptions) error {
+	_, err := guarded(ctx, g, g.o.Limit, func(ctx context.Context, b Bucket) (struct{}, error) {
+		return struct{}{}, b.Delete(ctx, key, o)
+	}, nil)
+	return named(err, "delete", key)
+}
+
+// Open reads one version of key.
+func (g *Guard) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCloser, Object, error) {
+	type body struct {
+		*guardedBody
+		obj Object
+	}
+	b, err := guarded(ctx, g, g.o.Limit, func(own context.Context, b Bucket) (body, error) {
+		ctx, end := context.WithCancel(ctx) // the body's: it outlives the call
+		stop := context.AfterFunc(own, end)
+		rc, obj, err := b.Open(ctx, key, o)
+		stop()
+		if err != nil {
+			end()
+			return body{}, err
+		}
+		read := &guardedBody{g: g, ctx: ctx, key: key, close: end, pieces: make(chan bodyPiece)}
+		go read.pump(rc, min(obj.Size+1, largestPiece))
+		return body{read, obj}, nil
+	}, func(b body) { b.Close() })
+	if err != nil {
+		return nil, Object{}, named(err, "open", key)
+	}
+	return b.guardedBody, b.obj, nil
+}
+
+// guardedBody is a body that another goroutine reads, so that its reader need not wait for ever.
+type guardedBody struct {
+	g      *Guard
+	ctx    context.Context
+	key    string
+	close  context.CancelFunc
+	pieces chan bodyPiece
+	piece  bodyPiece // what was not read of the last one
+}
+
+type bodyPiece struct {
+	data []byte
+	err  error // after data
+}
+
+const largestPiece = 64 << 10 // bytes
+
+// pump reads until the end, or until nobody wants more. Two buffers are enough: the reader is done with one when it takes
+// the other.
+func (b *guardedBody) pump(rc io.ReadCloser, size int64) {
+	defer rc.Close()
+	buffers := [2][]byte{make([]byte, size), make([]byte, size)}
+	for i := 0; ; i = 1 - i {
+		n, err := rc.Read(buffers[i])
+		select {
+		case b.pieces <- bodyPiece{buffers[i][:n], err}:
+		case <-b.ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (b *guardedBody) Read(p []byte) (int, error) {
+	for len(b.piece.data) == 0 {
+		if b.piece.err != nil {
+			return 0, b.piece.err
+		}
+		began := time.Now()
+		timer := time.NewTimer(b.g.o.Limit)
+		select {
+		case b.piece = <-b.pieces:
+		case <-b.ctx.Done():
+			b.piece.err = context.Cause(b.ctx)
+		case <-timer.C:
+			b.piece.err = named(b.g.missed(began), "read", b.key)
+			b.close()
+		}
+		timer.Stop()
+	}
+	n := copy(p, b.piece.data)
+	b.piece.data = b.piece.data[n:]
+	return n, nil
+}
+
+func (b *guardedBody) Close() error {
+	b.close()
+	return nil
+}
+
+// List yields objects.
+func (g *Guard) List(ctx context.Context, o ListOptions) iter.Seq2[Object, error] {
+	return g.sequence(ctx, "list "+o.Prefix, func(ctx context.Context, b Bucket) iter.Seq2[Object, error] { return b.List(ctx, o) })
+}
+
+type listed struct {
+	obj Object
+	err error
+}
+
+// listedAhead is how many objects a listing may be ahead of its reader.
+const listedAhead = 64
+
+// sequence yields what another goroutine lists.
+func (g *Guard) sequence(
+	ctx context.Context, what string, list func(context.Context, Bucket) iter.Seq2[Object, error],
+) iter.Seq2[Object, error] {
+	return func(yield func(Object, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		all := make(chan listed, listedAhead)
+		_, err := guarded(ctx, g, g.o.Limit, func(_ context.Context, b Bucket) (struct{}, error) {
+			first := make(chan struct{})
+			go produce(ctx, list(ctx, b), all, sync.OnceFunc(func() { close(first) }))
+			<-first
+			return struct{}{}, nil
+		}, nil)
+		for err == nil {
+			next, ended, missed := g.nextListed(ctx, all)
+			if err = missed; err != nil || ended {
+				break
+			}
+			if !yield(next.obj, next.err) || next.err != nil {
+				return
+			}
+		}
+		if err != nil {
+			yield(Object{}, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+}
+
+// produce hands over what list yields until ctx ends; first is called when something is there, or nothing.
+func produce(ctx context.Context, list iter.Seq2[Object, error], all chan<- listed, first func()) {
+	defer first()
+	defer close(all)
+	for obj, err := range list {
+		select {
+		case all <- listed{obj, err}:
+			first()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (g *Guard) nextListed(ctx context.Context, all <-chan listed) (next listed, ended bool, err error) {
+	select { // a timer for each object would cost more than the object
+	case next, more := <-all:
+		return next, !more, nil
+	default:
+	}
+	began := time.Now()
+	timer := time.NewTimer(g.o.Limit)
+	defer timer.Stop()
+	select {
+	case next, more := <-all:
+		return next, !more, nil
+	case <-ctx.Done():
+		return next, false, context.Cause(ctx)
+	case <-timer.C:
+		return next, false, g.missed(began)
+	}
+}
+
+// Unwrap returns the bucket below, as far as it is known, with its Sweeper under guard too.
+func (g *Guard) Unwrap() Bucket {
+	b := g.inner()
+	if b == nil {
+		return nil
+	}
+	if s, ok := AsSweeper(b); ok {
+		return &guardedSweeper{g, b, s}
+	}
+	return b
+}
+
+type guardedSweeper struct {
+	*Guard
+	below   Bucket
+	sweeper Sweeper
+}
+
+func (s *guardedSweeper) Unwrap() Bucket { return s.below }
+
+// Leftovers yields the pieces that belong to keys with prefix.
+func (s *guardedSweeper) Leftovers(ctx context.Context, prefix string) iter.Seq2[Object, error] {
+	return s.sequence(ctx, "list leftovers of "+prefix, func(ctx context.Context, _ Bucket) iter.Seq2[Object, error] {
+		return s.sweeper.Leftovers(ctx, prefix)
+	})
+}
+
+// Sweep removes one piece that Leftovers has yielded.
+func (s *guardedSweeper) Sweep(ctx context.Context, piece Object) error {
+	_, err := guarded(ctx, s.Guard, s.o.Limit, func(ctx context.Context, _ Bucket) (struct{}, error) {
+		return struct{}{}, s.sweeper.Sweep(ctx, piece)
+	}, nil)
+	return named(err, "sweep", piece.Key)
+}

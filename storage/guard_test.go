@@ -1,0 +1,204 @@
+package storage_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+)
+
+// hanging is a bucket that does not answer until release is closed; a deaf one does not listen to contexts either.
+type hanging struct {
+	storage.Bucket
+	deaf    bool
+	release chan struct{}
+	asked   atomic.Int64
+}
+
+func (h *hanging) wait(ctx context.Context) error {
+	h.asked.Add(1)
+	if h.deaf {
+		<-h.release
+		return nil
+	}
+	select {
+	case <-h.release:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *hanging) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if err := h.wait(ctx); err != nil {
+		return storage.Object{}, err
+	}
+	return h.Bucket.Put(ctx, key, r, o)
+}
+
+func (h *hanging) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	if err := h.wait(ctx); err != nil {
+		return nil, storage.Object{}, err
+	}
+	return h.Bucket.Open(ctx, key, o)
+}
+
+func (h *hanging) Stat(ctx context.Context, key string) (storage.Object, error) {
+	if err := h.wait(ctx); err != nil {
+		return storage.Object{}, err
+	}
+	return h.Bucket.Stat(ctx, key)
+}
+
+func (h *hanging) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		if err := h.wait(ctx); err != nil {
+			yield(storage.Object{}, err)
+			return
+		}
+		h.Bucket.List(ctx, o)(yield)
+	}
+}
+
+func (h *hanging) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+	if err := h.wait(ctx); err != nil {
+		return err
+	}
+	return h.Bucket.Delete(ctx, key, o)
+}
+
+// calls are all verbs.
+var calls = map[string]func(ctx context.Context, b storage.Bucket) error{
+	"put": func(ctx context.Context, b storage.Bucket) error {
+		_, err := b.Put(ctx, "a", strings.NewReader("x"), storage.PutOptions{})
+		return err
+	},
+	"open": func(ctx context.Context, b storage.Bucket) error {
+		rc, _, err := b.Open(ctx, "a", storage.OpenOptions{})
+		if err == nil {
+			rc.Close()
+		}
+		return err
+	},
+	"stat": func(ctx context.Context, b storage.Bucket) error {
+		_, err := b.Stat(ctx, "a")
+		return err
+	},
+	"list": func(ctx context.Context, b storage.Bucket) error {
+		for _, err := range b.List(ctx, storage.ListOptions{}) {
+			return err
+		}
+		return nil
+	},
+	"delete": func(ctx context.Context, b storage.Bucket) error {
+		return b.Delete(ctx, "a", storage.DeleteOptions{})
+	},
+}
+
+// TestGuardEndsWhatHangs: each call to a store that hangs ends in time, whether it listens to its context or not. After a
+// few the store is not asked at all, and when it answers again it is used again.
+func TestGuardEndsWhatHangs(t *testing.T) {
+	for name, call := range calls {
+		for _, deaf := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hanging{Bucket: mem.New(), deaf: deaf, release: make(chan struct{})}
+				if _, err := h.Bucket.Put(t.Context(), "a", strings.NewReader("x"), storage.PutOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				g := storage.NewGuard(func(context.Context) (storage.Bucket, error) { return h, nil }, guardOptions)
+				began := time.Now()
+				for range 100 {
+					if err := call(t.Context(), g); !errors.Is(err, storage.ErrNoAnswer) {
+						t.Fatalf("%s, deaf %v: %v", name, deaf, err)
+					}
+				}
+				if took := time.Since(began); h.asked.Load() != 3 || took > 4*time.Minute {
+					t.Errorf("%s, deaf %v: 100 calls asked %d times in %s", name, deaf, h.asked.Load(), took)
+				}
+				close(h.release)
+				time.Sleep(guardOptions.Rest)
+				if err := call(t.Context(), g); err != nil {
+					t.Errorf("%s, deaf %v: it answers again, and the call gives %v", name, deaf, err)
+				}
+			})
+		}
+	}
+}
+
+// TestGuardAbandonsFewCalls: a deaf store holds no more calls than may run at once, and new ones do not wait for them.
+func TestGuardAbandonsFewCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hanging{Bucket: mem.New(), deaf: true, release: make(chan struct{})}
+		g := storage.NewGuard(func(context.Context) (storage.Bucket, error) { return h, nil }, guardOptions)
+		failed := make(chan error)
+		for range 200 {
+			go func() { failed <- calls["stat"](t.Context(), g) }()
+		}
+		began := time.Now()
+		for range 200 {
+			if err := <-failed; !errors.Is(err, storage.ErrNoAnswer) {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(began); int(h.asked.Load()) > guardOptions.Most || took > 2*guardOptions.Limit {
+			t.Errorf("200 calls at once asked %d times and took %s", h.asked.Load(), took)
+		}
+		close(h.release)
+	})
+}
+
+// TestGuardCutsBodies: a body and a listing that stop in the middle end in time.
+func TestGuardCutsBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		g := storage.NewGuard(func(context.Context) (storage.Bucket, error) { return stopping{mem.New(), release}, nil }, guardOptions)
+		rc, _, err := g.Open(t.Context(), "a", storage.OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(rc)
+		rc.Close()
+		if string(data) != "half" || !errors.Is(err, storage.ErrNoAnswer) {
+			t.Errorf("read %q, %v", data, err)
+		}
+		n := 0
+		for _, err = range g.List(t.Context(), storage.ListOptions{}) {
+			n++
+		}
+		if n != 2 || !errors.Is(err, storage.ErrNoAnswer) {
+			t.Errorf("%d listed, %v", n, err)
+		}
+		close(release)
+	})
+}
+
+// stopping sends half of what is asked for, and then nothing more.
+type stopping struct {
+	storage.Bucket
+	release chan struct{}
+}
+
+func (s stopping) Open(context.Context, string, storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	return io.NopCloser(io.MultiReader(strings.NewReader("half"), s)), storage.Object{Key: "a", Size: 8}, nil
+}
+
+func (s stopping) Read([]byte) (int, error) {
+	<-s.release
+	return 0, io.EOF
+}
+
+func (s stopping) List(context.Context, storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		if yield(storage.Object{Key: "a"}, nil) {
+			<-s.release
+		}
+	}
+}
