@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -98,6 +99,9 @@ func (r *run) trim(f *os.File, size int64) error {
 
 // checkFile holds a plain file against the digest behind it.
 func (r *run) checkFile(f *os.File, size int64) error {
+	if err := r.checkSameFile(f, size); err != nil {
+		return err
+	}
 	if size%512 != sha256.Size {
 		if r.plan.SkipHashCheck {
 			return nil
@@ -117,6 +121,44 @@ func (r *run) checkFile(f *os.File, size int64) error {
 		return fmt.Errorf("%w: %s does not match the digest at its end", repository.ErrDamaged, r.plan.File)
 	}
 	return r.trim(f, size)
+}
+
+// checkSameFile compares the file with the one that the plan was made for.
+func (r *run) checkSameFile(f *os.File, size int64) error {
+	if r.plan.FileDigest == "" {
+		return nil
+	}
+	digest, err := fileDigest(f, size, r.plan.SkipHashCheck)
+	if err == nil && digest != r.plan.FileDigest {
+		err = fmt.Errorf("%w: %s is not the file that the plan was made for: copy that one to each host", ErrRefused, r.plan.File)
+	}
+	return err
+}
+
+// FileDigest returns a digest that identifies a plain snapshot: the one at its end, which the restore checks, or that of
+// all its bytes if there is none or it is not to be checked.
+func FileDigest(path string, skipHashCheck bool) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	return fileDigest(f, info.Size(), skipHashCheck)
+}
+
+func fileDigest(f io.ReaderAt, size int64, all bool) (string, error) {
+	if size%512 == sha256.Size && !all {
+		digest := make([]byte, sha256.Size)
+		_, err := f.ReadAt(digest, size-sha256.Size)
+		return hex.EncodeToString(digest), err
+	}
+	digest := sha256.New()
+	_, err := io.Copy(digest, io.NewSectionReader(f, 0, size))
+	return hex.EncodeToString(digest.Sum(nil)), err
 }
 
 // earlyWriter has the disk write along, so that little is left to the sync at the end.

@@ -19,9 +19,13 @@ type Layout struct {
 	Members []Member
 	// OwnURLs are what the member in Into.Name will advertise; they must be its URLs among Members. None: not checked.
 	OwnURLs []string
-	Token   string
-	Bump    string // "auto", "" (the same), or a number of revisions
-	Into    Into
+	// Token is the initial-cluster-token; "": it is derived from everything that the members must have in common, so that
+	// restores of one member each, on several hosts, form one cluster.
+	Token string
+	// Salt makes a derived token one that no other restore gets.
+	Salt string
+	Bump string // "auto", "" (the same), or a number of revisions
+	Into Into
 
 	KeepAlarms   bool
 	AllowCorrupt bool
@@ -109,9 +113,6 @@ func (p *Plan) setMembers(l Layout) error {
 		p.Members = []Member{{Name: l.Into.Name, PeerURLs: l.OwnURLs}}
 	}
 	slices.SortFunc(p.Members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
-	if p.Token == "" {
-		return fmt.Errorf("%w: no token", ErrLayout)
-	}
 	if len(l.OwnURLs) > 0 {
 		return p.ownURLs(l.Into.Name, l.OwnURLs)
 	}

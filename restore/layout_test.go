@@ -116,13 +116,6 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-func TestPlanWithoutATokenIsRefused(t *testing.T) {
-	_, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, restore.Layout{}, now)
-	if !errors.Is(err, restore.ErrLayout) {
-		t.Errorf("error %v: a token of its own keeps old members out", err)
-	}
-}
-
 // A password in a URL ends in no message: those go into logs and CRs.
 func TestPlanHidesCredentials(t *testing.T) {
 	for _, u := range []string{

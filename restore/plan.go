@@ -38,6 +38,7 @@ type Target struct {
 	File   string        // a plain snapshot.db instead of a backup
 	// SkipHashCheck takes a File without the digest at its end, such as a copy of member/snap/db.
 	SkipHashCheck bool
+	FileDigest    string // of File, as FileDigest returns it; "": not checked
 
 	Revision int64     // the state right after the request that made it; 0: not asked for
 	Time     time.Time // the last state that is surely not later; zero: not asked for
@@ -57,15 +58,16 @@ type Plan struct {
 
 	Cluster       string             `json:"cluster,omitempty"` // in the repository
 	Backup        *repository.Backup `json:"backup,omitempty"`
-	Log           *Log               `json:"log,omitempty"`      // what is replayed onto the backup
-	Reach         *Reach             `json:"reach,omitempty"`    // what the target means
-	Estimate      float64            `json:"estimate,omitempty"` // seconds that it takes, about
-	File          string             `json:"file,omitempty"`     // instead of cluster, backup and log
+	Log           *Log               `json:"log,omitempty"`        // what is replayed onto the backup
+	Reach         *Reach             `json:"reach,omitempty"`      // what the target means
+	Estimate      float64            `json:"estimate,omitempty"`   // seconds that it takes, about
+	File          string             `json:"file,omitempty"`       // instead of cluster, backup and log
+	FileDigest    string             `json:"fileDigest,omitempty"` // of File; "": not checked
 	SkipHashCheck bool               `json:"skipHashCheck,omitempty"`
 	Salvage       *Salvage           `json:"salvage,omitempty"` // from disks: the base, or what is replayed behind the log, or both
 
 	Members []Member `json:"members"`
-	Token   string   `json:"token"` // initial-cluster-token; a fresh one keeps forgotten old members out
+	Token   string   `json:"token"` // initial-cluster-token
 	Bump    Bump     `json:"bump"`
 
 	KeepAlarms   bool `json:"keepAlarms,omitempty"`
@@ -105,7 +107,7 @@ type Into struct {
 // the catalog's, and name the cure.
 func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	p := Plan{
-		Format: PlanFormat, File: t.File, SkipHashCheck: t.SkipHashCheck, Token: l.Token,
+		Format: PlanFormat, File: t.File, FileDigest: t.FileDigest, SkipHashCheck: t.SkipHashCheck,
 		KeepAlarms: l.KeepAlarms, AllowCorrupt: l.AllowCorrupt, OldIsDead: l.OldIsDead,
 	}
 	if err := p.refuseRunning(t.Disks); err != nil {
@@ -125,6 +127,12 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 		return Plan{}, err
 	}
 	if err := p.refuseCorrupt(); err != nil {
+		return Plan{}, err
+	}
+	if err := p.validateCut(); err != nil {
+		return Plan{}, err
+	}
+	if err := p.setToken(c, l); err != nil {
 		return Plan{}, err
 	}
 	p.ID = p.digest()

@@ -1,13 +1,11 @@
 package server
 
 import (
-	"crypto/rand"
 	_ "embed"
 	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
@@ -174,7 +172,7 @@ func (a *api) plan(r *http.Request) (any, error) {
 		target.Backup = b.ID
 	}
 	now := time.Now()
-	plan, err := restore.NewPlan(catalog, target, restore.Layout{Token: "dr-" + strings.ToLower(rand.Text()[:20])}, now)
+	plan, err := restore.NewPlan(catalog, target, restore.Layout{}, now)
 	if err != nil {
 		return nil, err
 	}

@@ -16,13 +16,17 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // Answer is what a client URL gave to somebody without credentials.
 type Answer struct {
 	URL       string
 	Alive     bool
-	ClusterID string // in hex; "" if it did not say
+	ClusterID string              // in hex; "" if it did not say
+	Members   []repository.Member // of its cluster; only with ClusterID
+	Revision  int64               // of its key space; 0 if it did not say
 }
 
 // knockTimeout is for one URL; all are asked at once.
@@ -54,7 +58,7 @@ func knock(ctx context.Context, text string) Answer {
 	case "https":
 		answer.Alive = speaksTLS(ctx, u.Host)
 	case "http":
-		answer.Alive, answer.ClusterID = speaksEtcd(ctx, u.Host)
+		answer.askEtcd(ctx, u.Host)
 	}
 	return answer
 }
@@ -72,24 +76,32 @@ func speaksTLS(ctx context.Context, host string) bool {
 	return err == nil || ctx.Err() != nil || alert != nil && alert.Op == "remote error"
 }
 
-// speaksEtcd reports whether an etcd server answers, or something that takes the connection and hangs, as a stopped
-// process does.
-func speaksEtcd(ctx context.Context, host string) (alive bool, clusterID string) {
+// askEtcd fills a in from an etcd server. Something that takes the connection and hangs, as a stopped process does, counts
+// as alive.
+func (a *Answer) askEtcd(ctx context.Context, host string) {
 	// No proxy: one that cannot reach a living cluster would make it look dead.
 	conn, err := grpc.NewClient(
 		"passthrough:///"+host, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
-		return false, ""
+		return
 	}
 	defer conn.Close()
-	members, err := pb.NewClusterClient(conn).MemberList(ctx, &pb.MemberListRequest{})
+	list, err := pb.NewClusterClient(conn).MemberList(ctx, &pb.MemberListRequest{})
+	switch status.Code(err) {
+	case codes.OK:
+		a.Alive, a.ClusterID, a.Members = true, fmt.Sprintf("%x", list.Header.ClusterId), membersOf(list.Members)
+	case codes.Unavailable:
+		return
+	case codes.DeadlineExceeded:
+		a.Alive = listens(host)
+		return
+	default: // it refuses, so it lives
+		a.Alive = true
+	}
+	answer, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{})
 	if err == nil {
-		return true, fmt.Sprintf("%x", members.Header.ClusterId)
+		a.Revision = answer.Header.Revision
 	}
-	if code := status.Code(err); code == codes.Unavailable || code == codes.DeadlineExceeded {
-		return code == codes.DeadlineExceeded && listens(host), ""
-	}
-	return true, "" // it refuses, so it lives
 }
 
 func listens(host string) bool {

@@ -10,7 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -26,12 +29,16 @@ func TestKnock(t *testing.T) {
 	webTLS := httptest.NewTLSServer(http.NotFoundHandler())
 	defer webTLS.Close()
 	id := fmt.Sprintf("%x", uint64(etcd.Server.Cluster().ID()))
+	self := etcd.Server.Cluster().Members()[0]
+	members := []repository.Member{{
+		ID: self.ID.String(), Name: self.Name, PeerURLs: self.PeerURLs, ClientURLs: self.ClientURLs,
+	}}
 
 	wants := []struct {
 		name string
 		cluster.Answer
 	}{
-		{"etcd", cluster.Answer{URL: plain, Alive: true, ClusterID: id}},
+		{"etcd", cluster.Answer{URL: plain, Alive: true, ClusterID: id, Members: members, Revision: 1}},
 		{"etcd with users", cluster.Answer{URL: withUsers, Alive: true, ClusterID: "?"}},
 		{"etcd that wants client certificates", cluster.Answer{URL: encrypted, Alive: true}},
 		{"etcd over TLS, asked in plain", cluster.Answer{URL: strings.Replace(encrypted, "https", "http", 1)}},
@@ -59,10 +66,10 @@ func TestKnock(t *testing.T) {
 	for i, want := range wants {
 		got := answers[i]
 		if want.ClusterID == "?" { // versions differ in whether they tell
-			got.ClusterID = "?"
+			got.ClusterID, got.Members, got.Revision = "?", nil, 0
 		}
-		if got != want.Answer {
-			t.Errorf("%s: got %+v, want %+v", want.name, got, want.Answer)
+		if diff := cmp.Diff(want.Answer, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", want.name, diff)
 		}
 	}
 }

@@ -129,13 +129,17 @@ func (s *Server) members(ctx context.Context) ([]repository.Member, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	members := make([]repository.Member, len(answer.Members))
-	for i, m := range answer.Members {
+	return membersOf(answer.Members), nil
+}
+
+func membersOf(list []*pb.Member) []repository.Member {
+	members := make([]repository.Member, len(list))
+	for i, m := range list {
 		members[i] = repository.Member{
 			ID: memberID(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
 		}
 	}
-	return members, nil
+	return members
 }
 
 // Confirm asks for a read that the leader confirms. If it returns nil, this member has committed all that any client had

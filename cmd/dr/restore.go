@@ -25,6 +25,7 @@ type restoreFlags struct {
 	target         restore.Target
 	layout         restore.Layout
 	initialCluster string
+	freshToken     bool
 	planIn         string
 	planOut        string
 	to             string
@@ -53,8 +54,9 @@ only read.
 
 What cannot be reached is an error that names the nearest point that can; --best takes that one.
 
-A cluster over several hosts is restored from one plan, so that all members get the same data, token and revisions:
-make it once with --plan-out, copy it, and run --plan with --name and --data-dir on each host.`,
+A cluster over several hosts is restored by the same command on each, with its own --name and --data-dir, before any member
+is started; all must print the same token. Or from one plan: make it once with --plan-out, copy it, and run --plan with
+--name and --data-dir on each host.`,
 		Example: `  dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --dry-run
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --to "2h ago"
@@ -75,7 +77,8 @@ make it once with --plan-out, copy it, and run --plan with --name and --data-dir
 	flags.StringVar(&f.layout.Into.DataDir, "data-dir", "", "into this directory")
 	flags.StringVar(&f.initialCluster, "initial-cluster", "", "members of the new cluster, name=peerURL,… (default: those of the backup)")
 	flags.StringSliceVar(&f.layout.OwnURLs, "initial-advertise-peer-urls", nil, "the --name member's own peer URLs, to be checked against the members")
-	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: a fresh one, which keeps old members out)")
+	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: a fresh one; with --name one that is derived from what is restored, so that all hosts get the same)")
+	flags.BoolVar(&f.freshToken, "fresh-token", false, "with --name: a token that no other restore gets, for a cluster of this one member")
 	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "revisions to jump ahead, marked compacted, so that caches notice: auto (for Kubernetes), 0 or N")
 	flags.BoolVar(&f.layout.KeepAlarms, "keep-alarms", false, "do not clear the alarms in the backup")
 	flags.BoolVar(&f.layout.AllowCorrupt, "allow-corrupt", false, "restore even with the alarm CORRUPT")
@@ -83,6 +86,7 @@ make it once with --plan-out, copy it, and run --plan with --name and --data-dir
 	flags.StringVar(&f.planOut, "plan-out", "", "write the plan to this file and stop")
 	flags.StringVar(&f.planIn, "plan", "", "run the plan in this file (-: stdin)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
+	cmd.MarkFlagsMutuallyExclusive("initial-cluster-token", "fresh-token")
 	f.salvage.add(cmd)
 	f.keys.add(cmd, a.getenv)
 	f.plain.add(cmd)
@@ -195,8 +199,8 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (repositor
 	if err := f.checkSalvage(cmd); err != nil {
 		return repository.Catalog{}, err
 	}
-	if f.layout.Token == "" {
-		f.layout.Token = "dr-" + strings.ToLower(rand.Text()[:20])
+	if f.freshToken || f.layout.Into.Name == "" { // one run, or one plan, makes all members: nobody else has to find the same
+		f.layout.Salt = rand.Text()
 	}
 	catalog, err := a.catalog(cmd, f)
 	if err != nil || len(f.salvage.dirs) == 0 {
@@ -258,13 +262,14 @@ func (f *restoreFlags) absolute() (err error) {
 
 func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, error) {
 	if f.target.File != "" {
-		if _, err := os.Stat(f.target.File); err != nil {
+		var err error
+		if f.target.FileDigest, err = restore.FileDigest(f.target.File, f.target.SkipHashCheck); err != nil {
 			return repository.Catalog{}, usagef("--from-file: %w", err)
 		}
-		return repository.Catalog{}, nil
+		return repository.Catalog{Cluster: a.cluster}, nil
 	}
 	if len(f.salvage.dirs) > 0 && a.repo == "" {
-		return repository.Catalog{}, nil
+		return repository.Catalog{Cluster: a.cluster}, nil
 	}
 	// All backups, also where one is named: a plan notes where it differs from those before it.
 	catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
@@ -278,7 +283,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 
 func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
 	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision",
-		"keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
+		"fresh-token", "keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
 		"from-data-dir", "salvage-tail", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
 		if cmd.Flags().Changed(name) {
 			return restore.Plan{}, usagef("--plan decides --%s: leave it out, or make another plan", name)

@@ -1,0 +1,97 @@
+package restore
+
+import (
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// cut is everything that members of one restored cluster must have in common. Runs of the same cut get the same token, and so
+// form one cluster; any difference gives another token, and etcd refuses to connect the members.
+type cut struct {
+	Cluster    string
+	Backup     repository.ID
+	Plain      string // digest of the backup's database
+	File       string // digest of a plain file
+	Log        *Log
+	Salvage    *Salvage
+	Members    []Member
+	Bump       Bump
+	KeepAlarms bool
+	// KnownBefore are the cluster ids in the repository. Once a restored cluster is stored there, its id is one more, so that a
+	// later restore of the same cut gets another token: a member that was left over from the first one cannot join the second.
+	KnownBefore []string
+	Salt        string
+}
+
+// setToken takes the caller's token, or derives one from the cut.
+func (p *Plan) setToken(c repository.Catalog, l Layout) error {
+	p.Token = l.Token
+	if p.Token != "" {
+		return nil
+	}
+	same := cut{
+		Cluster: c.Cluster, File: p.FileDigest, Log: p.Log, Salvage: p.Salvage, Members: p.Members, Bump: p.Bump,
+		KeepAlarms: p.KeepAlarms, KnownBefore: knownClusterIDs(c), Salt: l.Salt,
+	}
+	if p.Backup != nil {
+		same.Backup, same.Plain = p.Backup.ID, p.Backup.Plain.SHA256
+	}
+	data, err := json.Marshal(same)
+	if err != nil {
+		return err
+	}
+	p.Token = deriveToken(sha256.Sum256(data), repository.RestoreMark(c.Cluster), p.Members)
+	if l.Salt == "" && len(p.Members) > 1 && l.Into.Name != "" {
+		p.note("the token %s is derived from what is restored and from the members: each host's restore must print the same one, else they form no cluster",
+			p.Token)
+	}
+	return nil
+}
+
+// deriveToken returns the first token made from seed that gives the cluster an id that ends in mark.
+func deriveToken(seed [sha256.Size]byte, mark string, members []Member) string {
+	text := base32.StdEncoding.WithPadding(base32.NoPadding)
+	for n := uint64(0); ; n++ {
+		sum := sha256.Sum256(binary.BigEndian.AppendUint64(seed[:], n))
+		token := "dr-" + strings.ToLower(text.EncodeToString(sum[:])[:20])
+		if strings.HasSuffix(fmt.Sprintf("%03x", clusterID(token, members)), mark) {
+			return token
+		}
+	}
+}
+
+// knownClusterIDs returns the ids of all clusters of which c holds anything, sorted.
+func knownClusterIDs(c repository.Catalog) []string {
+	ids := clusterIDs(c)
+	for i, id := range ids {
+		ids[i] = strings.ToLower(strings.TrimLeft(id, "0"))
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// clusterID returns the id that etcd computes for a new cluster, from the ids that it computes for its members.
+// (server/etcdserver/api/membership)
+func clusterID(token string, members []Member) uint64 {
+	var ids []uint64
+	for _, m := range members {
+		urls := strings.Join(slices.Sorted(slices.Values(m.PeerURLs)), "")
+		sum := sha1.Sum([]byte(urls + token))
+		ids = append(ids, binary.BigEndian.Uint64(sum[:]))
+	}
+	slices.Sort(ids)
+	var all []byte
+	for _, id := range ids {
+		all = binary.BigEndian.AppendUint64(all, id)
+	}
+	sum := sha1.Sum(all)
+	return binary.BigEndian.Uint64(sum[:])
+}
