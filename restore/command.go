@@ -9,7 +9,7 @@ import (
 // command starts a restored member. The membership in the data dir decides; the initial-* flags only have to agree
 // with it, and are there so that a member whose dir is lost later does not make a cluster of its own.
 func (p Plan) command(m Member, dataDir string) []string {
-	peers, clients := m.PeerURLs, p.clientURLs(m.Name)
+	peers, clients := m.PeerURLs, p.clientURLs(m)
 	return []string{
 		"etcd", "--name", m.Name, "--data-dir", dataDir,
 		"--listen-peer-urls", listen(peers), "--initial-advertise-peer-urls", strings.Join(peers, ","),
@@ -33,13 +33,21 @@ func listen(urls []string) string {
 	return strings.Join(all, ",")
 }
 
-// clientURLs are those the member had, or etcd's default.
-func (p Plan) clientURLs(name string) []string {
-	known, _ := p.known()
-	for _, m := range known {
-		if m.Name == name && len(m.ClientURLs) > 0 {
-			return m.ClientURLs
+// clientURLs are those that m had on the same host. Else the port is etcd's own, on the host that its peers use; of several
+// members on one host the ports are for a person to choose.
+func (p Plan) clientURLs(m Member) []string {
+	host, alone := hostOf(m.PeerURLs[0]), true
+	for _, old := range p.Old.Members {
+		if old.Name == m.Name && len(old.ClientURLs) > 0 && len(old.PeerURLs) > 0 && hostOf(old.PeerURLs[0]) == host {
+			return old.ClientURLs
 		}
 	}
-	return []string{"http://localhost:2379"}
+	for _, other := range p.Members {
+		alone = alone && (other.Name == m.Name || hostOf(other.PeerURLs[0]) != host)
+	}
+	scheme, _, _ := strings.Cut(m.PeerURLs[0], "://")
+	if !alone {
+		return []string{scheme + "://" + net.JoinHostPort(host, "CLIENT_PORT")}
+	}
+	return []string{scheme + "://" + net.JoinHostPort(host, clientPort)}
 }

@@ -104,32 +104,32 @@ func validPeerURL(text string) error {
 	return err
 }
 
-func (p *Plan) setMembers(l Layout) error {
+func (p *Plan) setMembers(c repository.Catalog, l Layout) error {
 	p.Members = slices.Clone(l.Members)
-	if known, _ := p.known(); len(p.Members) == 0 {
-		p.Members = p.voters(known)
+	if len(p.Members) == 0 {
+		p.Members = voters(p.Old.Members)
+		p.noteMembers(c)
 	}
 	if len(p.Members) == 0 && l.Into.Name != "" && len(l.OwnURLs) > 0 {
 		p.Members = []Member{{Name: l.Into.Name, PeerURLs: l.OwnURLs}}
 	}
-	slices.SortFunc(p.Members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	p.Members = sorted(p.Members)
 	if len(l.OwnURLs) > 0 {
 		return p.ownURLs(l.Into.Name, l.OwnURLs)
 	}
 	return nil
 }
 
-// voters leaves learners out: a restored membership has voters only.
-func (p *Plan) voters(known []repository.Member) []Member {
-	var members []Member
-	for _, m := range known {
+// noteMembers notes what a person should know of members that nobody has chosen. A restored membership has voters only.
+func (p *Plan) noteMembers(c repository.Catalog) {
+	for _, m := range p.Old.Members {
 		if m.Learner {
 			p.note("learner %s is left out: add it again when the cluster runs", m.Name)
-			continue
 		}
-		members = append(members, Member{Name: m.Name, PeerURLs: m.PeerURLs})
 	}
-	return members
+	if i := slices.IndexFunc(c.Backups, func(b repository.Backup) bool { return b.ID == p.Old.Backup }); i >= 0 {
+		p.noteLaterMembers(c, c.Backups[i])
+	}
 }
 
 func (p *Plan) ownURLs(name string, own []string) error {

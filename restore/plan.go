@@ -66,6 +66,7 @@ type Plan struct {
 	SkipHashCheck bool               `json:"skipHashCheck,omitempty"`
 	Salvage       *Salvage           `json:"salvage,omitempty"` // from disks: the base, or what is replayed behind the log, or both
 
+	Old     Old      `json:"old"`
 	Members []Member `json:"members"`
 	Token   string   `json:"token"` // initial-cluster-token
 	Bump    Bump     `json:"bump"`
@@ -77,17 +78,6 @@ type Plan struct {
 	Notes []string `json:"notes,omitempty"` // what a person should know before running it
 
 	Into Into `json:"into"`
-}
-
-// known are the members of the old cluster.
-func (p Plan) known() (members []repository.Member, clusterID string) {
-	switch {
-	case p.Backup != nil:
-		return p.Backup.Members, p.Backup.ClusterID
-	case p.Salvage != nil:
-		return p.Salvage.Members, p.Salvage.ClusterID
-	}
-	return nil, ""
 }
 
 // Member is one member of the restored cluster.
@@ -120,9 +110,10 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 		}
 		p.setRoute(c, route, now)
 	}
-	if err := p.setMembers(l); err != nil {
+	if err := p.setMembers(c, l); err != nil {
 		return Plan{}, err
 	}
+	p.setAsked(c)
 	if err := p.setBump(l.Bump); err != nil {
 		return Plan{}, err
 	}
@@ -151,6 +142,7 @@ func (p *Plan) setRoute(c repository.Catalog, r route, now time.Time) {
 		p.Cluster, p.Backup = c.Cluster, &r.base
 	}
 	p.Log, p.Reach, p.Salvage = r.log, &r.reach, r.salvage
+	p.setOld(c, r)
 	if r.log != nil && UnseenBy(r.log.Source) != "" {
 		p.note("the log is what a client could see: %s", UnseenBy(r.log.Source))
 	}

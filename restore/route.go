@@ -58,10 +58,12 @@ func (e *UnreachableError) Is(target error) bool { return target == repository.E
 
 // route is a way to a target: a base, and what is replayed onto it. Without a base's ID a disk's database is the base.
 type route struct {
-	base  repository.Backup
-	log   *Log
-	reach Reach
-	notes []string
+	base repository.Backup
+	// members is the newest backup of the same history up to the target: who the members were. Without an ID no backup is.
+	members repository.Backup
+	log     *Log
+	reach   Reach
+	notes   []string
 
 	salvage *Salvage // instead of base, or behind log
 }
@@ -148,7 +150,7 @@ func backupAlone(c repository.Catalog, id repository.ID) (route, error) {
 
 // alone is the way to a backup, without any log.
 func alone(b repository.Backup) route {
-	return route{base: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}
+	return route{base: b, members: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}
 }
 
 // newest is the newest point of which the repository knows, whether it can be reached or not.
@@ -172,15 +174,20 @@ func newest(c repository.Catalog) repository.Point {
 func (s stretch) onto(upTo int, allowed func(repository.Backup) bool) (route, bool) {
 	var best route
 	var bestCost time.Duration
+	var members repository.Backup
 	for _, b := range s.bases {
 		if !allowed(b) {
 			continue
+		}
+		if members.ID == "" {
+			members = b
 		}
 		r := route{base: b, log: s.log(b, upTo)}
 		if cost := r.estimate(); best.log == nil || cost < bestCost {
 			best, bestCost = r, cost
 		}
 	}
+	best.members = members
 	return best, best.log != nil
 }
 

@@ -518,7 +518,9 @@ func TestDamagedObject(t *testing.T) {
 
 // etcd does not start if it is told to listen on a name.
 func TestCommandListensOnAddresses(t *testing.T) {
-	s := store(t, plainDatabase(t), func(m *repository.Manifest) { m.Members[0].ClientURLs = []string{"https://etcd-0.local:2379"} })
+	s := store(t, plainDatabase(t), func(m *repository.Manifest) {
+		m.Members[0].PeerURLs, m.Members[0].ClientURLs = []string{"https://etcd-0.etcd.ns.svc:2380"}, []string{"https://etcd-0.local:2379"}
+	})
 	p := s.plan(t, restore.Layout{
 		Members: []restore.Member{memberAt("m1", "https://etcd-0.etcd.ns.svc:2380", "https://10.0.0.1:2380",
 			"http://localhost:2382")},
@@ -534,6 +536,27 @@ func TestCommandListensOnAddresses(t *testing.T) {
 	} {
 		if !strings.Contains(command, want) {
 			t.Errorf("command %s\nwant %s", command, want)
+		}
+	}
+}
+
+// Where the old client URLs are not known, or are of another host, they are on the host of the peers; never all the same.
+func TestCommandOfNewMembers(t *testing.T) {
+	for name, test := range map[string]struct {
+		members []restore.Member
+		want    string // of the first
+	}{
+		"https on a host of its own": {[]restore.Member{memberAt("a", "https://10.0.0.1:2380"), memberAt("b", "https://10.0.0.2:2380")}, "https://10.0.0.1:2379"},
+		"IPv6":                       {[]restore.Member{memberAt("a", "http://[fd00::2]:2380")}, "http://[fd00::2]:2379"},
+		"two on one host":            {[]restore.Member{memberAt("a", "http://127.0.0.1:2380"), memberAt("b", "http://127.0.0.1:2381")}, "http://127.0.0.1:CLIENT_PORT"},
+		"a known name, another host": {[]restore.Member{memberAt("m1", "https://10.0.0.1:2380")}, "https://10.0.0.1:2379"},
+		"a known name and host":      {[]restore.Member{memberAt("m1", "http://127.0.0.1:9380")}, deadURL},
+	} {
+		s := store(t, plainDatabase(t), nil)
+		r, _ := run(t, s, s.plan(t, restore.Layout{Members: test.members, OldIsDead: true, Into: one(t, test.members[0].Name)}))
+		command := strings.Join(r.Members[0].Command, " ")
+		if !strings.Contains(command, "--advertise-client-urls "+test.want+" ") || strings.Contains(command, "localhost") {
+			t.Errorf("%s: command %s, want client URL %s", name, command, test.want)
 		}
 	}
 }

@@ -49,7 +49,9 @@ func (s stretch) toRevision(n int64) (route, bool) {
 		return route{}, false
 	}
 	if r.base.Revision == n && r.base.RevisionMax == n {
+		members := r.members
 		r = alone(r.base)
+		r.members = members
 		r.reach.Revision = n
 		return r, true
 	}
