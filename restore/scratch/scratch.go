@@ -1,4 +1,6 @@
-// Package scratch boots an etcd server on a restored data dir, on loopback, to be thrown away.
+// Package scratch boots an etcd server on a restored data dir, to be thrown away.
+//
+// The server listens on a socket in a directory that only this user may enter, and on no port: it has every Secret.
 //
 // It lifts the cluster version in that dir, so what is handed back to a manager is never booted here.
 package scratch
@@ -8,10 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -22,12 +29,23 @@ import (
 // Member is the single member that a data dir must have been restored for, to be booted here.
 const (
 	Member  = "scratch"
-	PeerURL = "http://127.0.0.1:2380" // its identity; it listens elsewhere
+	PeerURL = "http://127.0.0.1:2380" // its identity; it listens for no peers
+)
+
+// clients is the directory of the socket, in the data dir.
+const (
+	clients = "clients"
+	// longestSocket is how long a socket's path may be: it stands in 108 bytes of the kernel's, with its end. (unix(7))
+	longestSocket = 107
 )
 
 // Server is a running scratch server.
 type Server struct {
+	// Endpoint is where clients of this user reach it, as etcdctl's --endpoints.
+	Endpoint string
+
 	etcd *embed.Etcd
+	dir  string // of the socket
 }
 
 // ErrLate: the server did not serve in time. A slow machine is no fault of the data.
@@ -39,40 +57,96 @@ const bootTimeout = 5 * time.Minute
 
 // Boot starts a server on dataDir and waits until it serves. Close it in any case.
 func Boot(ctx context.Context, dataDir string) (*Server, error) {
-	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir = Member, dataDir
-	peer, err := url.Parse(PeerURL)
-	if err != nil {
-		return nil, err
-	}
-	anyPort := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
-	cfg.AdvertisePeerUrls = []url.URL{*peer}
-	cfg.ListenPeerUrls, cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{anyPort}, []url.URL{anyPort}, []url.URL{anyPort}
-	cfg.InitialCluster = cfg.InitialClusterFromName(Member)
-	cfg.UnsafeNoFsync = true
-	// Where etcd would log and end the process it panics instead: then at least stderr has its last words.
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop().WithOptions(zap.WithFatalHook(zapcore.WriteThenPanic)))
-	etcd, err := embed.StartEtcd(cfg)
+	cfg, dir, err := configure(dataDir)
 	if err != nil {
 		return nil, fmt.Errorf("start a scratch server: %w", err)
 	}
-	s := &Server{etcd}
+	etcd, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start a scratch server: %w", errors.Join(err, os.RemoveAll(dir)))
+	}
+	s := &Server{etcd: etcd, dir: dir, Endpoint: cfg.ListenClientUrls[0].String()}
 	select {
 	case <-etcd.Server.ReadyNotify():
-		return s, nil
+		err = s.answers(ctx)
 	case err = <-etcd.Err():
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-time.After(bootTimeout):
 		err = ErrLate
 	}
+	if err == nil {
+		return s, nil
+	}
 	etcd.Server.HardStop() // Close alone would wait for a server that never got ready
 	s.Close()
 	return nil, fmt.Errorf("start a scratch server: %w", err)
 }
 
+// configure also makes the directory of the socket.
+func configure(dataDir string) (cfg *embed.Config, dir string, err error) {
+	cfg = embed.NewConfig()
+	cfg.Name, cfg.Dir = Member, dataDir
+	peer, err := url.Parse(PeerURL)
+	if err != nil {
+		return nil, "", err
+	}
+	dir, err = socketDir(dataDir)
+	if err != nil {
+		return nil, "", err
+	}
+	socket := url.URL{Scheme: "unix", Path: filepath.Join(dir, "socket")}
+	cfg.AdvertisePeerUrls, cfg.ListenPeerUrls = []url.URL{*peer}, nil
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{socket}, []url.URL{socket}
+	cfg.EnableGRPCGateway = false
+	cfg.InitialCluster = cfg.InitialClusterFromName(Member)
+	cfg.UnsafeNoFsync = true
+	// Where etcd would log and end the process it panics instead: then at least stderr has its last words.
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop().WithOptions(zap.WithFatalHook(zapcore.WriteThenPanic)))
+	return cfg, dir, nil
+}
+
+// socketDir makes a directory that only this user may enter: in the data dir, which is thrown away with all that is in it, or
+// among the system's temporary files if that path would be too long.
+func socketDir(dataDir string) (string, error) {
+	dir, err := filepath.Abs(filepath.Join(dataDir, clients))
+	if err != nil {
+		return "", err
+	}
+	if len(filepath.Join(dir, "socket")) > longestSocket {
+		return os.MkdirTemp("", "dr-scratch-*")
+	}
+	err = os.RemoveAll(dir) // of a server that was killed
+	if err == nil {
+		err = os.MkdirAll(dataDir, 0o700)
+	}
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	return dir, err
+}
+
+// answers waits until a client is answered. It asks for the server's health: all else wants a password where users are enabled.
+func (s *Server) answers(ctx context.Context) error {
+	conn, err := grpc.NewClient(s.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, ErrLate)
+	defer cancel()
+	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
 // Close stops the server.
-func (s *Server) Close() { s.etcd.Close() }
+func (s *Server) Close() {
+	s.etcd.Close()
+	_ = os.RemoveAll(s.dir) // what is left of it goes with the data dir
+}
 
 // HashKV hashes the key space at revision. It goes past the API: users may be enabled, and their passwords unknown.
 func (s *Server) HashKV(revision int64) (repository.HashKV, error) {
