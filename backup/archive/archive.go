@@ -126,7 +126,7 @@ func Run(
 	}
 	a.board.set(func(s *Status) { s.State, s.Source, s.Cluster = Starting, c.Source, to.Name() })
 	var err error
-	if a.spool, err = openSpool(c.Spool, to.Name(), c.SpoolMax); err != nil {
+	if a.spool, err = openSpool(c.Spool, to.Name(), c.SpoolMax, a.warn); err != nil {
 		return err
 	}
 	defer a.spool.close()

@@ -41,6 +41,9 @@ func (a *archiver) stand(ctx context.Context, from source) (repository.Hold, err
 			theirs = lease.Lease
 		}
 		a.releaseStored(ctx, from, theirs.LogEnd)
+		if err := a.emptySpool(ctx); err != nil {
+			return repository.Hold{}, err
+		}
 		a.board.set(func(s *Status) { s.standBy(theirs.Holder, problem, from.headroom()) })
 		if err := sleep(ctx, a.config.Lease/3); err != nil {
 			return repository.Hold{}, err

@@ -15,7 +15,8 @@ import (
 // waiting is a segment that was cut and is not stored yet.
 type waiting struct {
 	repository.Segment
-	encoded *segment.Encoded // nil: it is in the spool
+	encoded  *segment.Encoded // nil: it is in the spool
+	stranded bool             // it is of the log before another agent began anew: see storeStranded
 }
 
 // send cuts what is pending, and puts it on its way. One segment at a time: if one is not stored, those behind it must not
@@ -29,7 +30,7 @@ func (w *work) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.queue = append(w.queue, waiting{repository.SegmentOf(e), &e})
+	w.queue = append(w.queue, waiting{Segment: repository.SegmentOf(e), encoded: &e})
 	w.cutUpTo(w.queue[len(w.queue)-1].Segment)
 	if len(w.queue) > 1 {
 		w.spoolQueue()
@@ -78,49 +79,64 @@ func (w *work) sendNext(ctx context.Context) error {
 	if w.storing != nil || len(w.queue) == 0 {
 		return nil
 	}
-	e := w.queue[0].encoded
-	if e == nil {
-		read, err := w.spool.get(w.queue[0].Header)
-		if errors.Is(err, storage.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("what was in the spool is lost, and read again as far as the cluster has it: %v", w.clearSpool(err))
-		}
+	first := w.queue[0]
+	once := func(ctx context.Context) error { return w.storeStranded(ctx, first.Segment) }
+	if !first.stranded {
+		e, err := w.encoded(first)
 		if err != nil {
 			return err
 		}
-		e = &read
+		once = func(ctx context.Context) error { return w.storeOnce(ctx, e) }
 	}
 	w.storing = make(chan error, 1)
-	go func(e segment.Encoded) { w.storing <- w.store(ctx, e) }(*e)
+	go func() { w.storing <- w.store(ctx, first.Segment, once) }()
 	return nil
 }
 
-// loadSpool goes on behind what an earlier run has left in the spool, if that continues the log: tail is as if it were
-// stored.
+// encoded returns the segment, from memory or the spool.
+func (w *work) encoded(one waiting) (segment.Encoded, error) {
+	if one.encoded != nil {
+		return *one.encoded, nil
+	}
+	e, err := w.spool.get(one.Header)
+	if errors.Is(err, storage.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+		return e, fmt.Errorf("what was in the spool is lost, and read again as far as the cluster has it: %v", w.clearSpool(err))
+	}
+	return e, err
+}
+
+// loadSpool queues what an earlier run has left in the spool. tail then is as if that were stored which continues it.
 func (w *work) loadSpool(tail *repository.Tail) error {
-	following, err := w.spool.goOn(*tail)
-	if err != nil || len(following) == 0 {
+	following, stranded, err := w.spool.sort(*tail)
+	if err != nil {
 		return err
+	}
+	for _, s := range stranded {
+		w.queue = append(w.queue, waiting{Segment: s, stranded: true})
 	}
 	for _, s := range following {
 		w.queue = append(w.queue, waiting{Segment: s})
 		w.cutUpTo(s)
+	}
+	if len(w.queue) > 0 {
+		w.note("%d segments wait in the spool, from an earlier run", len(w.queue))
+	}
+	if len(following) == 0 {
+		return nil
 	}
 	last := following[len(following)-1]
 	if last.Lineage != tail.Lineage {
 		w.stored = segment.End{} // of another history
 	}
 	tail.Lineage, tail.Last, tail.Broken = last.Lineage, last, nil
-	w.note("%d segments wait in the spool, from an earlier run", len(following))
 	return nil
 }
 
 // clearSpool removes what can never be stored.
 func (w *work) clearSpool(why error) error {
 	for _, one := range w.queue {
-		if one.encoded == nil {
-			if err := w.spool.remove(one.Segment); err != nil {
-				w.warn("%v", err)
-			}
+		if one.encoded == nil && !one.stranded {
+			w.removeUseless(one.Segment, why)
 		}
 	}
 	w.queue = nil

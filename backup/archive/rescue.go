@@ -4,34 +4,115 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// emptySpool stores what is in the spool while the cluster does not answer: after a disaster it may be the last that there
-// is of it. It needs no lease, for a segment's name is the fence.
+// errUseless: a segment of the spool can never be stored.
+var errUseless = errors.New("it continues another segment than the one that is stored")
+
+// emptySpool stores what is in the spool while this agent does not work: another one does, or the cluster does not answer.
+// After a disaster it may be the last that there is of it. It needs no lease, for a segment's name is the fence.
 func (a *archiver) emptySpool(ctx context.Context) error {
-	if a.spool.dir == "" {
+	a.board.set(func(b *Status) { b.Spool = a.spool.status() })
+	if a.spool.segments == 0 {
 		return nil
 	}
 	tail, err := a.to.LogTail(ctx)
 	if err != nil {
 		return err
 	}
-	waiting, err := a.spool.goOn(tail)
+	following, stranded, err := a.spool.sort(tail)
 	if err != nil {
 		return err
 	}
-	a.board.set(func(b *Status) { b.Spool = a.spool.status() })
-	for _, s := range waiting {
+	for _, s := range stranded {
+		err := a.storeStranded(ctx, s)
+		if err != nil && !isTaken(err) {
+			return fmt.Errorf("store what is in the spool: %v", err)
+		}
+		a.rescued(s, err)
+	}
+	for _, s := range following {
 		if err := a.storeSpooled(ctx, s); err != nil {
 			return err
 		}
 		a.note("segment %d of lineage %s is stored, from the spool", s.Seq, s.Lineage)
 	}
 	return nil
+}
+
+// storeStranded stores a segment of the spool that does not continue the newest lineage: it may still continue its own, whose
+// next name is free. An error that matches isTaken reports that it can never be stored.
+func (a *archiver) storeStranded(ctx context.Context, s repository.Segment) error {
+	there, err := a.to.Segments(ctx, s.Lineage, []uint64{s.Seq})
+	switch {
+	case err == nil && there[0].Digest == s.Digest:
+		return nil
+	case err == nil:
+		return &repository.TakenError{Segment: there[0]}
+	case !errors.Is(err, storage.ErrNotExist):
+		return err
+	}
+	if err := a.checkPrevious(ctx, s); err != nil {
+		return err
+	}
+	e, err := a.spool.get(s.Header)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
+	}
+	if err != nil {
+		return err
+	}
+	return a.storeOnce(ctx, e)
+}
+
+// checkPrevious returns errUseless if another segment is stored than the one that s continues. One that is missing, as after a
+// prune, takes nothing from s.
+func (a *archiver) checkPrevious(ctx context.Context, s repository.Segment) error {
+	if s.Seq == 1 {
+		return nil
+	}
+	before, err := a.to.Segments(ctx, s.Lineage, []uint64{s.Seq - 1})
+	switch {
+	case errors.Is(err, storage.ErrNotExist), errors.Is(err, repository.ErrDamaged):
+		return nil
+	case err != nil:
+		return err
+	case before[0].Digest != s.Previous:
+		return errUseless
+	}
+	return nil
+}
+
+// rescued removes s from the spool: it is stored, or can never be for the reason in outcome.
+func (a *archiver) rescued(s repository.Segment, outcome error) {
+	if outcome != nil {
+		a.removeUseless(s, outcome)
+		return
+	}
+	a.note("segment %d of lineage %s is stored, from the spool", s.Seq, s.Lineage)
+	if err := a.spool.remove(s); err != nil {
+		a.warn("%v", err)
+	}
+	a.board.set(func(b *Status) {
+		b.counted(s)
+		b.Spool = a.spool.status()
+	})
+}
+
+// removeUseless removes s from the spool, and reports what is lost with it.
+func (a *archiver) removeUseless(s repository.Segment, why error) {
+	a.warn("segment %d of lineage %s, with revisions %d to %d, is removed from the spool, for it can never be stored: %v",
+		s.Seq, s.Lineage, s.First, s.Last, why)
+	if err := a.spool.remove(s); err != nil {
+		a.warn("%v", err)
+	}
+	a.board.set(func(b *Status) { b.Spool = a.spool.status() })
 }
 
 func (a *archiver) storeSpooled(ctx context.Context, s repository.Segment) error {
@@ -57,7 +138,7 @@ func (a *archiver) storeOnce(ctx context.Context, e segment.Encoded) error {
 	return a.to.StoreSegment(ctx, e)
 }
 
-// isTaken: something stands under the segment's name, whole or not.
+// isTaken reports whether the segment can never be stored: something stands under its name, whole or not, or before it.
 func isTaken(err error) bool {
-	return errors.Is(err, repository.ErrTaken) || errors.Is(err, repository.ErrDamaged)
+	return errors.Is(err, repository.ErrTaken) || errors.Is(err, repository.ErrDamaged) || errors.Is(err, errUseless)
 }

@@ -28,6 +28,7 @@ type spool struct {
 	bytes    int64
 	segments int
 	lock     *fileutil.LockedFile
+	warn     func(format string, args ...any) // nil: not reported
 }
 
 // Spool is what waits in the spool, for a store that is away.
@@ -38,11 +39,11 @@ type Spool struct {
 }
 
 // openSpool takes the cluster's own folder within dir. Two agents would take each other's segments for their own.
-func openSpool(dir, cluster string, most int64) (spool, error) {
+func openSpool(dir, cluster string, most int64, warn func(string, ...any)) (spool, error) {
 	if dir == "" {
 		return spool{}, nil
 	}
-	s := spool{dir: filepath.Join(dir, cluster), max: most}
+	s := spool{dir: filepath.Join(dir, cluster), max: most, warn: warn}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return spool{}, fmt.Errorf("%w: --spool: %w", ErrConfig, err)
 	}
@@ -54,7 +55,8 @@ func openSpool(dir, cluster string, most int64) (spool, error) {
 		return spool{}, fmt.Errorf("%w: --spool: lock %s: %w", ErrConfig, s.dir, err)
 	}
 	s.lock = lock
-	return s, nil
+	_, _, err = s.sort(repository.Tail{}) // counts what an earlier run has left
+	return s, err
 }
 
 func (s *spool) close() error {
@@ -132,33 +134,30 @@ func (s *spool) remove(spooled repository.Segment) error {
 	return nil
 }
 
-// goOn finds the segments that continue the log behind tail, in order, and removes all others: another agent has stored
-// what they hold, or something else in its place.
-func (s *spool) goOn(tail repository.Tail) (following []repository.Segment, err error) {
-	s.bytes, s.segments = 0, 0
+// sort returns the segments that continue the log behind tail, in order, and those that do not: another agent has begun a new
+// lineage, or has stored what they hold, or something else in its place. Only what is no segment is removed.
+func (s *spool) sort(tail repository.Tail) (following, stranded []repository.Segment, err error) {
 	if s.dir == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	found, err := s.list()
+	stranded, err = s.list()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	s.bytes, s.segments = 0, len(stranded)
+	for _, one := range stranded {
+		s.bytes += one.Size
 	}
 	for {
-		i := slices.IndexFunc(found, func(one repository.Segment) bool { return continues(tail, one) })
+		i := slices.IndexFunc(stranded, func(one repository.Segment) bool { return continues(tail, one) })
 		if i < 0 {
-			break
+			return following, stranded, nil
 		}
-		next := found[i]
-		found = slices.Delete(found, i, i+1)
+		next := stranded[i]
+		stranded = slices.Delete(stranded, i, i+1)
 		following = append(following, next)
 		tail.Lineage, tail.Last = next.Lineage, next
-		s.bytes += next.Size
-		s.segments++
 	}
-	for _, useless := range found {
-		err = errors.Join(err, os.Remove(s.path(useless.Header)))
-	}
-	return following, err
 }
 
 // continues reports whether s may be stored next.
@@ -183,7 +182,7 @@ func (s *spool) list() ([]repository.Segment, error) {
 	for _, entry := range entries {
 		path := filepath.Join(s.dir, entry.Name())
 		if strings.HasSuffix(path, spoolSuffix+".part") {
-			err = errors.Join(err, os.Remove(path))
+			err = errors.Join(err, s.discard(path, errors.New("it was not written to its end")))
 		}
 		if !strings.HasSuffix(path, spoolSuffix) {
 			continue
@@ -192,13 +191,23 @@ func (s *spool) list() ([]repository.Segment, error) {
 		switch {
 		case readErr == nil && s.path(one.Header) == path:
 			found = append(found, one)
-		case readErr == nil || errors.Is(readErr, storage.ErrDamaged):
-			err = errors.Join(err, os.Remove(path))
+		case readErr == nil:
+			err = errors.Join(err, s.discard(path, fmt.Errorf("it is segment %d of lineage %s", one.Seq, one.Lineage)))
+		case errors.Is(readErr, storage.ErrDamaged):
+			err = errors.Join(err, s.discard(path, readErr))
 		default:
 			return nil, fmt.Errorf("read the spool: %w", readErr)
 		}
 	}
 	return found, err
+}
+
+// discard removes a file that is no segment, and reports it.
+func (s *spool) discard(path string, why error) error {
+	if s.warn != nil {
+		s.warn("%s is removed from the spool: %v", filepath.Base(path), why)
+	}
+	return os.Remove(path)
 }
 
 func readSpooled(path string) (repository.Segment, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/embedded"
@@ -25,16 +27,21 @@ type spooling struct {
 	etcd  *embedded.Server
 	proxy *objectstores.Proxy
 	fault *storagetest.Fault
+
+	store  storage.Bucket // without the fault
+	config archive.Config
 }
 
 // startSpooling starts one, takes its store away, and waits until something is in the spool.
 func startSpooling(t *testing.T) spooling {
 	t.Helper()
-	etcd, bucket := embedded.Start(t, nil), storagetest.Faulty(mem.New())
+	etcd, store := embedded.Start(t, nil), mem.New()
+	bucket := storagetest.Faulty(store)
 	s := spooling{t: t, etcd: etcd, proxy: objectstores.NewProxy(t, strings.TrimPrefix(etcd.URL, "http://"))}
 	config := configOf(etcd)
 	config.Source, config.SegmentSize, config.Spool, config.SpoolMax = segment.Watch, 8<<10, t.TempDir(), 1<<30
 	config.Etcd.Endpoints, config.Etcd.CommandTimeout = []string{"http://" + s.proxy.Address}, time.Second
+	s.store, s.config = store, config
 	s.agent = start(t, config, open(t, bucket))
 	s.catchUp()
 	s.putNoise("first", 3)
@@ -84,14 +91,7 @@ func TestASpoolOutlivesABrokenWatch(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	s.proxy.Restore()
 	s.spoolsMore(before)
-	client := s.etcd.Client(t)
-	now, err := client.Get(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Compact(t.Context(), now.Header.Revision); err != nil {
-		t.Fatal(err)
-	}
+	compact(t, s.etcd)
 	s.storedWithoutGap()
 }
 
@@ -116,4 +116,80 @@ func TestASpoolOutlivesTheCluster(t *testing.T) {
 	time.Sleep(2 * time.Second) // more than a lease
 	s.fault.Times(1)
 	s.wait("the spool to be stored", func(s archive.Status) bool { return s.Spool.Segments == 0 && s.Durable >= durable+10 })
+}
+
+// The store was away from two agents, of which one has a spool, until the cluster had compacted what they had not stored. The
+// one without gets the store back first, and begins a new lineage. What the other one has spooled still continues the old
+// lineage: it is stored while that agent stands by, and no gap is left.
+func TestASpoolIsStoredThoughAnotherAgentBeganAnew(t *testing.T) {
+	etcd, bucket := embedded.Start(t, nil), mem.New()
+	forA, forB := storagetest.Faulty(bucket), storagetest.Faulty(bucket)
+	config := configOf(etcd)
+	config.Source, config.SegmentSize, config.Spool, config.SpoolMax = segment.Watch, 8<<10, t.TempDir(), 1<<30
+	a := start(t, config, open(t, forA))
+	a.catchUp()
+	s := spooling{t: t, etcd: etcd, agent: a}
+	s.putNoise("first", 3)
+	a.catchUp()
+	away := errors.New("the store is away")
+	faultA, faultB := forA.On(storage.VerbPut).Always().Fail(away), forB.On(storage.VerbPut).Always().Fail(away)
+	config.Spool, config.SpoolMax = "", 0
+	b := start(t, config, open(t, forB))
+	s.putNoise("spooled", 30)
+	a.wait("it spools", func(s archive.Status) bool { return s.Spool.Segments > 1 && s.PendingRequests == 0 })
+	compact(t, etcd)
+	faultB.Times(1)
+	b.wait("the other to begin anew", func(s archive.Status) bool { return s.State == archive.Working && s.Gaps > 0 })
+	s.putNoise("meanwhile", 3)
+	b.wait("the other to store", func(s archive.Status) bool { return s.StoredSegments > 0 })
+	faultA.Times(1)
+	a.wait("the spool to be stored on standby", func(s archive.Status) bool { return s.State == archive.Standby && s.Spool.Segments == 0 })
+	catalog, err := open(t, bucket).Load(t.Context(), repository.LoadOptions{Log: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gaps := catalog.Gaps(); len(catalog.Lineages) != 2 || len(gaps) != 1 || gaps[0].From != 0 {
+		t.Errorf("%d lineages, gaps %+v; want two, and no revision missing between them", len(catalog.Lineages), gaps)
+	}
+}
+
+// What can never be stored is removed from the spool, and reported with its revisions.
+func TestASpoolReportsWhatItRemoves(t *testing.T) {
+	s := startSpooling(t)
+	s.stop()
+	c := open(t, s.store)
+	tail, err := c.LogTail(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := tail.Last.Header // another agent stores something else under the next name
+	other.Seq, other.Previous, other.Writer = other.Seq+1, tail.Last.Digest, "another"
+	other.First, other.Last, other.Reason = other.Last+1000, other.Last+1000, "records a gap"
+	other.End.Position, other.Marks, other.Hashes = other.Last, nil, nil
+	e, err := segment.Encode(other, []segment.Record{{Kind: segment.Change, Position: other.Last, Data: []byte("x")}}, s.config.To)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StoreSegment(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, s.config, c)
+	again.wait("the spool to be empty", func(s archive.Status) bool { return s.State == archive.Working && s.Spool.Segments == 0 })
+	again.mu.Lock()
+	defer again.mu.Unlock()
+	if !slices.ContainsFunc(again.said, func(m string) bool { return strings.Contains(m, "is removed from the spool") }) {
+		t.Errorf("it said %q", again.said)
+	}
+}
+
+func compact(t *testing.T, etcd *embedded.Server) {
+	t.Helper()
+	client := etcd.Client(t)
+	now, err := client.Get(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Compact(t.Context(), now.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -59,6 +59,11 @@ type Headroom struct {
 // stored counts a segment that is in the repository now.
 func (s *Status) stored(one repository.Segment, now time.Time) {
 	s.Durable, s.DurableAt = one.Last, now.UTC()
+	s.counted(one)
+}
+
+// counted counts a segment without moving the end of the log.
+func (s *Status) counted(one repository.Segment) {
 	s.StoredSegments++
 	s.StoredRequests += int64(one.Requests)
 	s.StoredBytes += one.Size

@@ -32,14 +32,14 @@ func (w *work) header(p pending) segment.Header {
 	return h
 }
 
-// store puts a segment into the repository, however long that takes.
-func (w *work) store(ctx context.Context, e segment.Encoded) error {
+// store puts s into the repository, however long that takes; once tries it once.
+func (w *work) store(ctx context.Context, s repository.Segment, once func(context.Context) error) error {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		err := w.storeOnce(ctx, e)
+		err := once(ctx)
 		if err == nil || isTaken(err) || ctx.Err() != nil {
 			return err
 		}
-		w.warn("segment %d of lineage %s is not stored yet, %s keeps it: %v", e.Header.Seq, e.Header.Lineage, w.keeper(), err)
+		w.warn("segment %d of lineage %s is not stored yet, %s keeps it: %v", s.Seq, s.Lineage, w.keeper(), err)
 		w.away.Store(err.Error())
 		w.board.set(func(s *Status) { s.Failures++ })
 		_ = sleep(ctx, wait) // the next try says if ctx has ended
@@ -64,6 +64,9 @@ const storeTime = 2 * time.Minute
 func (w *work) settle(ctx context.Context, outcome error) error {
 	w.storing = nil
 	w.away.Store("")
+	if w.queue[0].stranded {
+		return w.settleStranded(ctx, outcome)
+	}
 	if isTaken(outcome) {
 		w.board.set(func(s *Status) { s.Taken++ })
 		return w.clearSpool(fmt.Errorf("%w: %v", errTaken, outcome)) // damage there is no damage of the member's log
@@ -86,6 +89,17 @@ func (w *work) settle(ctx context.Context, outcome error) error {
 	w.reached(s)
 	w.source.release(s.Last)
 	return errors.Join(w.index(ctx), w.sendNext(ctx))
+}
+
+// settleStranded is settle for a segment that does not continue the log of this turn.
+func (w *work) settleStranded(ctx context.Context, outcome error) error {
+	if outcome != nil && !isTaken(outcome) {
+		return outcome
+	}
+	s := w.queue[0].Segment
+	w.queue = w.queue[1:]
+	w.rescued(s, outcome)
+	return w.sendNext(ctx)
 }
 
 // dequeue takes out the segment that was on its way.
