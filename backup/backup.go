@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -37,6 +38,7 @@ type Request struct {
 	To             seal.Recipients
 	MaxStream      time.Duration // until the member has sent everything; above zero
 	Spool          string        // a directory: take the stream at full speed into a sealed file there, then upload
+	Plain          bool          // without recipients, also where the backups before are encrypted
 	Labels         repository.Labels
 	Version        string        // of dr, for the manifest
 	Require        Require       // of several stores
@@ -199,10 +201,14 @@ func (r *run) gatherHash(ctx context.Context) {
 // compareWithLast looks at the newest backup under this name: another cluster id may be a restored cluster, or the
 // wrong one.
 func (r *run) compareWithLast() error {
-	return r.to.ask(func(one *store) error {
+	var exposed atomic.Pointer[repository.Backup] // is encrypted, unlike this one
+	err := r.to.ask(func(one *store) error {
 		catalog, err := one.Cluster.Load(one.ctx, repository.LoadOptions{Newest: 1})
 		if err != nil {
 			return err
+		}
+		if len(catalog.Backups) == 1 && catalog.Backups[0].Seal.Encryption != "" {
+			exposed.Store(&catalog.Backups[0])
 		}
 		if len(catalog.Backups) == 1 && catalog.Backups[0].ClusterID != r.manifest.ClusterID {
 			r.warn("%v", r.to.named(one, fmt.Errorf(
@@ -211,6 +217,11 @@ func (r *run) compareWithLast() error {
 		}
 		return nil
 	})
+	if b := exposed.Load(); err == nil && b != nil && !r.request.Plain && r.request.To.Seal().Encryption == "" {
+		err = fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: give --recipient (DR_RECIPIENT), or --plain "+
+			"to store every secret of etcd without encryption", ErrRefused, b.Cluster, b.ID)
+	}
+	return err
 }
 
 // complete fills the manifest in with what only the end of the stream tells.

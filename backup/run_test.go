@@ -475,6 +475,29 @@ func TestRunWarnsOfAnotherCluster(t *testing.T) {
 	}
 }
 
+// A recipient that is not set, by a typo or an unset variable, must not give every secret away next to encrypted backups.
+func TestRunRefusesPlainNextToEncrypted(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1}
+	url, bucket := fake.serve(t), mem.New()
+	to := open(t, bucket)
+	sealed, _ := request(t)
+	plain := sealed
+	plain.To = seal.Recipients{}
+	mustRun(t, at(url), to, plain, &listener{}) // the first of all may be plain
+	mustRun(t, at(url), to, sealed, &listener{})
+	_, err := backup.Run(t.Context(), at(url), only(to), plain, nil)
+	if !errors.Is(err, backup.ErrRefused) || !strings.Contains(err.Error(), "--plain") {
+		t.Errorf("plain after encrypted: error %v, want a refusal that names --plain", err)
+	}
+	catalog, err := to.Load(t.Context(), repository.LoadOptions{})
+	if err != nil || len(catalog.Backups) != 2 {
+		t.Errorf("%d backups, %v, want 2", len(catalog.Backups), err)
+	}
+	plain.Plain = true
+	mustRun(t, at(url), to, plain, &listener{})
+}
+
 func TestRunNamesEveryBackupAnew(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1}

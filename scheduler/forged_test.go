@@ -12,20 +12,12 @@ import (
 // count as the slot's backup.
 func TestForgedBackupsStopNoSchedule(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		secret, _, err := sign.Generate()
-		if err != nil {
-			t.Fatal(err)
-		}
-		key, err := sign.ParseKey(secret)
-		if err != nil {
-			t.Fatal(err)
-		}
 		spec := specOf(t, "prod", "15 * * * *", "main")
-		spec.Repositories[0].Policy = repository.Policy{Key: key}
+		spec.Repositories[0].Policy = repository.Policy{Key: newKey(t)}
 		w.start("a", configOf(spec))
 		w.pass(2*time.Hour + 14*time.Minute)
 		before := len(w.times("prod"))
-		attacker, err := repository.Open(w.stores["main"], "prod")
+		attacker, err := repository.OpenWith(w.stores["main"], "prod", repository.Policy{Key: newKey(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,4 +32,17 @@ func TestForgedBackupsStopNoSchedule(t *testing.T) {
 			t.Errorf("%d backups in %d hours", took, hours)
 		}
 	})
+}
+
+func newKey(t *testing.T) sign.Key {
+	t.Helper()
+	secret, _, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := sign.ParseKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }

@@ -42,6 +42,7 @@ type Config struct {
 	DataDir string         // WAL: the member's; only read
 	Etcd    cluster.Config // how to reach that member, and through it its cluster, or the cluster to watch
 	To      seal.Recipients
+	Plain   bool // without recipients, also where the log before is encrypted
 
 	Flush       time.Duration // how long a request waits at most before it is on its way to the store
 	SegmentSize int           // bytes of requests after which they go at once

@@ -17,6 +17,10 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
+	err = a.config.refuseExposing(tail.Last)
+	if err != nil {
+		return nil, err
+	}
 	w := &work{archiver: a, source: from, heardAt: time.Now(), tookAt: time.Now()}
 	w.version = from.version()
 	w.standOn(tail.Last)
@@ -42,6 +46,15 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	w.note("goes on with lineage %s behind position %d", last.Lineage, last.Last)
 	w.joint(ctx)
 	return w, w.needBase(ctx)
+}
+
+// refuseExposing returns an error if the log would be stored without encryption behind last, which is encrypted.
+func (c Config) refuseExposing(last repository.Segment) error {
+	if c.Plain || last.Seal.Encryption == "" || c.To.Seal().Encryption != "" {
+		return nil
+	}
+	return fmt.Errorf("%w: no recipient is given, and the log of %s is encrypted up to segment %d: give --recipient (DR_RECIPIENT), "+
+		"or --plain to store every secret of etcd without encryption", ErrRefused, last.Cluster, last.Seq)
 }
 
 // standOn takes s for what is stored last.

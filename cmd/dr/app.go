@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,8 +45,10 @@ Exit codes: 0 done; 1 network, store or etcd failed; 2 the command line cannot b
 			}
 			return cmd.Help()
 		},
-		Args:              cobra.ArbitraryArgs,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.store.check(cmd) },
+		Args: cobra.ArbitraryArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.Join(a.store.check(cmd), a.checkVariables(cmd))
+		},
 	}
 	root.SetFlagErrorFunc(badFlag)
 	root.AddCommand(a.backup(), a.list(), a.show(), a.fetch(), a.verify(), a.drill(), a.restore(), a.archive(), a.copy(), a.prune(), a.pin(), a.unpin(),

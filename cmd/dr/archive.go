@@ -85,6 +85,7 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 		if config.To, err = to.load(); err != nil {
 			return err
 		}
+		config.Plain = to.plain
 		if config.Etcd, err = etcd.Config(a.getenv, a.ask); err != nil {
 			return err
 		}
@@ -130,7 +131,7 @@ func (a *app) runArchive(ctx context.Context, config archive.Config, c *reposito
 func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Report) func(context.Context, string) error {
 	return func(ctx context.Context, why string) error {
 		_, err := backup.Run(ctx, config.Etcd, []backup.Store{{Cluster: c}}, backup.Request{
-			From: "leader", To: config.To, MaxStream: maxStream, Grace: grace, Version: config.Version,
+			From: "leader", To: config.To, Plain: config.Plain, MaxStream: maxStream, Grace: grace, Version: config.Version,
 			Labels: repository.Labels{scheduler.LabelArchive: why},
 		}, report)
 		return err

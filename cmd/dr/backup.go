@@ -72,6 +72,7 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 		if request.To, err = to.load(); err != nil {
 			return err
 		}
+		request.Plain = to.plain
 		cfg, err := etcd.Config(a.getenv, a.ask)
 		if err != nil {
 			return err

@@ -44,6 +44,9 @@ there is dr check.`,
 		if err != nil {
 			return err
 		}
+		for _, spec := range c.Specs {
+			a.warnGraceOf(spec)
+		}
 		doc := document.NewConfigCheck(c.Config, time.Now())
 		if a.output == "json" {
 			return a.document(doc)

@@ -51,7 +51,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitDone
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case is(restore.ErrRefused, backup.ErrRefused, archive.ErrRefused):
+	case is(restore.ErrRefused, backup.ErrRefused, archive.ErrRefused, repository.ErrUnsigned):
 		return exitRefused
 	case is(errNotRun):
 		return exitOther

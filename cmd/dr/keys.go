@@ -15,6 +15,7 @@ type sealFlags struct {
 	recipients     []string
 	recipientFiles []string
 	passphraseFile string
+	plain          bool
 }
 
 func (f *sealFlags) add(cmd *cobra.Command, getenv func(string) string) {
@@ -25,6 +26,7 @@ func (f *sealFlags) add(cmd *cobra.Command, getenv func(string) string) {
 	cmd.Flags().StringSliceVar(&f.recipients, "recipient", fromEnv, "age recipient to encrypt for; may be given again (DR_RECIPIENT)")
 	cmd.Flags().StringSliceVar(&f.recipientFiles, "recipients-file", nil, "file of age recipients")
 	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", getenv("DR_PASSPHRASE_FILE"), "encrypt with the passphrase in this file instead (DR_PASSPHRASE_FILE)")
+	cmd.Flags().BoolVar(&f.plain, "plain", false, "store without encryption, also where the newest backup is encrypted")
 }
 
 func (f *sealFlags) load() (to seal.Recipients, err error) {
@@ -40,6 +42,9 @@ func (f *sealFlags) load() (to seal.Recipients, err error) {
 		if to, err = seal.ParseRecipients(strings.NewReader(strings.Join(texts, "\n"))); err != nil {
 			return seal.Recipients{}, usagef("%w", err)
 		}
+	}
+	if f.plain && (len(texts) > 0 || f.passphraseFile != "") {
+		return seal.Recipients{}, usagef("--plain with a recipient or a passphrase: use one of them")
 	}
 	if f.passphraseFile == "" {
 		return to, nil

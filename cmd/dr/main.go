@@ -14,7 +14,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), endings(os.Args[1:])...)
-	code := run(ctx, os.Args[1:], world{os.Stdin, os.Stdout, os.Stderr, os.Getenv})
+	code := run(ctx, os.Args[1:], world{os.Stdin, os.Stdout, os.Stderr, getenv})
 	stop()
 	os.Exit(code)
 }
@@ -55,6 +55,16 @@ type world struct {
 	stdout io.Writer
 	stderr io.Writer
 	getenv func(string) string
+}
+
+// getenv returns the value of a variable. One that is set and empty is a blank, so that it can be told from one that is not
+// set: it must not switch off what its flag switches on.
+func getenv(name string) string {
+	value, set := os.LookupEnv(name)
+	if set && value == "" && protecting[name] != "" {
+		return " "
+	}
+	return value
 }
 
 // run is dr without the process around it; it returns the exit code.

@@ -58,3 +58,24 @@ func TestPlainBackupsAreRefusedWithAKey(t *testing.T) {
 		t.Errorf("both flags: exit code %d, %s", out.code, out.stderr)
 	}
 }
+
+// A variable that is set and empty is refused: it must not switch encryption or signatures off.
+func TestEmptyVariablesAreRefused(t *testing.T) {
+	for name := range protecting {
+		t.Setenv(name, "")
+		if got := getenv(name); got == "" {
+			t.Fatalf("%s is set and empty, and looks as if it were not set", name)
+		}
+		env := map[string]string{"DR_REPO": "file://" + t.TempDir(), "DR_CLUSTER": "prod", name: getenv(name)}
+		for _, verb := range []string{"backup", "restore"} {
+			command, _, err := (&app{world: world{getenv: os.Getenv}}).root().Find([]string{verb})
+			if err != nil || command.Flags().Lookup(protecting[name]) == nil {
+				continue
+			}
+			out := dr(t, env, verb)
+			if out.code != exitUsage || !strings.Contains(out.stderr, name+" is set and empty") {
+				t.Errorf("%s= dr %s: exit code %d, %s", name, verb, out.code, out.stderr)
+			}
+		}
+	}
+}

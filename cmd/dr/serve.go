@@ -66,6 +66,7 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 		}
 		for _, spec := range c.Specs {
 			a.warnPlainOf(spec)
+			a.warnGraceOf(spec)
 		}
 		defer a.endBy(cmd.Context(), patience+cleanUp)()
 		report, done := a.progress()
@@ -89,6 +90,14 @@ const cleanUp = 8 * time.Second
 func (a *app) warnPlainOf(s scheduler.Spec) {
 	if s.Backup.To.Seal().Encryption == "" {
 		fmt.Fprintf(a.stderr, "dr: WARNING: cluster %s has no recipients: its backups are NOT ENCRYPTED\n", s.Cluster)
+	}
+}
+
+// warnGraceOf warns of a grace within which a backup may still run: its data would be removed under it.
+func (a *app) warnGraceOf(s scheduler.Spec) {
+	if s.Backup.Grace < s.Timeout {
+		fmt.Fprintf(a.stderr, "dr: WARNING: cluster %s: backup.grace %s is shorter than backup.timeout %s: "+
+			"a backup that takes longer than the grace fails\n", s.Cluster, s.Backup.Grace, s.Timeout)
 	}
 }
 

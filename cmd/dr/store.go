@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,6 +84,23 @@ func (f *storeFlags) options() (o stores.Options, err error) {
 	}
 	o.AsOf = f.past
 	return o, nil
+}
+
+// protecting are the variables without which secrets get out or forgeries in, with their flags.
+var protecting = map[string]string{
+	"DR_RECIPIENT": "recipient", "DR_IDENTITY": "identity", "DR_PASSPHRASE_FILE": "passphrase-file",
+	"DR_TRUST": "trust", "DR_SIGN_KEY": "sign-key",
+}
+
+// checkVariables refuses a variable that is set and empty, unless its flag is given.
+func (a *app) checkVariables(cmd *cobra.Command) error {
+	for _, name := range slices.Sorted(maps.Keys(protecting)) {
+		value, flag := a.getenv(name), cmd.Flags().Lookup(protecting[name])
+		if flag != nil && !flag.Changed && value != "" && strings.TrimSpace(value) == "" {
+			return usagef("%s is set and empty: give it a value, or unset it", name)
+		}
+	}
+	return nil
 }
 
 // check refuses what would silently be something else: a variable of the shell that is not set must not switch off what

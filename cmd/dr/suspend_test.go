@@ -59,9 +59,8 @@ func TestSuspendSigned(t *testing.T) {
 	if err := os.WriteFile(file, secret, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantDone(t, dr(t, env, "suspend"))
-	if said := wantDone(t, dr(t, env, "status", "--trust", public)); strings.Contains(said, "suspended") {
-		t.Errorf("a word that nobody signed is believed:\n%s", said)
+	if out := dr(t, env, "suspend"); out.code != exitRefused || !strings.Contains(out.stderr, "--sign-key") {
+		t.Errorf("unsigned, where backups are signed: exit code %d, %s", out.code, out.stderr)
 	}
 	if out := dr(t, env, "suspend", "--trust", public); out.code != 2 || !strings.Contains(out.stderr, "would count for nothing") {
 		t.Errorf("without a key: exit code %d, %s", out.code, out.stderr)

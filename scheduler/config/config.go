@@ -293,7 +293,7 @@ func (i in) backup(part clusterPart, repositories []scheduler.Repository) (backu
 	b := part.Backup
 	r := backup.Request{
 		From: b.From, NoHash: b.NoHash, CompareMembers: b.CompareMembers, MaxStream: time.Duration(b.MaxStream), Spool: b.Spool,
-		Labels: part.Labels, Require: backup.Require(part.Require), Grace: time.Duration(b.Grace),
+		Plain: b.Plain, Labels: part.Labels, Require: backup.Require(part.Require), Grace: time.Duration(b.Grace),
 	}
 	if r.Require != backup.All && r.Require != backup.Any {
 		i.blame(errors.New("require is all or any"), "require")
@@ -317,6 +317,9 @@ func (i in) backup(part clusterPart, repositories []scheduler.Repository) (backu
 	}
 	var secrets []string
 	r.To, secrets = i.recipients(part)
+	if r.Plain && r.To.Seal().Encryption != "" {
+		i.blame(errors.New("plain and a recipient or a passphrase: use one of them"), "backup", "plain")
+	}
 	return r, secrets
 }
 

@@ -130,6 +130,7 @@ type backupPart struct {
 	Spool          string `yaml:"spool"`
 	Grace          span   `yaml:"grace"`
 	Timeout        span   `yaml:"timeout"`
+	Plain          bool   `yaml:"plain"`
 }
 
 // conditionsPart is from where on something is wrong; what it does not say is as condition.Limits has it.

@@ -348,7 +348,7 @@ func TestCopyTrusted(t *testing.T) {
 	fullRepository(t, source, repository.Policy{Key: me.key})
 	want := copied(t, source)
 
-	forger := openCluster(t, source, "c")
+	forger := openForger(t, source)
 	create(t, forger, idAt(20))
 	appendProof(t, forger, proofOf(idAt(1), repository.Booted, repository.Passed, 5))
 	proof := slices.IndexFunc(keys(t, source), func(k string) bool {

@@ -40,6 +40,10 @@ func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ID
 func (c *Cluster) Create(
 	ctx context.Context, id ID, s seal.Seal, about int64, sealed io.Reader, manifest func() (Manifest, error),
 ) (Backup, error) {
+	err := c.refuseUnsigned(ctx)
+	if err != nil {
+		return Backup{}, fmt.Errorf("store backup %s: %w", id, err)
+	}
 	name := snapshotName + s.Extension()
 	digest := &digester{Reader: sealed, hash: sha256.New()}
 	if err := c.create(ctx, c.key(id, name), digest, about); err != nil {

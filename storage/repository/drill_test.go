@@ -65,7 +65,7 @@ func TestLastDrillBelievesWhatIsInside(t *testing.T) {
 	write(t, b, name("20261123T000001.000Z"), noise(100))
 	write(t, b, name("20261123T000002.000Z"), nil)
 	write(t, b, name("tomorrow"), old)
-	appendProof(t, openCluster(t, b, "c"), drillOf(idAt(0), repository.Passed, 5)) // by somebody without a key
+	appendProof(t, openForger(t, b), drillOf(idAt(0), repository.Passed, 5)) // by somebody without a key
 	wantLastDrill(t, "among junk", c, 2)
 	appendProof(t, c, drillOf(idAt(0), repository.Passed, 101))
 	wantLastDrill(t, "with one from the future", c, 2)

@@ -36,7 +36,11 @@ func (c *Cluster) StoreSegment(ctx context.Context, e segment.Encoded) error {
 		return fmt.Errorf("store segment %d of lineage %s: %w", seq, lineage, err)
 	}
 	key := c.segmentKey(lineage, seq)
-	err := c.create(ctx, key, bytes.NewReader(e.Bytes), int64(len(e.Bytes)))
+	err := c.refuseUnsigned(ctx)
+	if err != nil {
+		return fmt.Errorf("store segment %s: %w", key, err)
+	}
+	err = c.create(ctx, key, bytes.NewReader(e.Bytes), int64(len(e.Bytes)))
 	if err == nil {
 		return nil
 	}

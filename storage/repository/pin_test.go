@@ -140,7 +140,7 @@ func TestForgedPins(t *testing.T) {
 	b, owner := mem.New(), newSigner(t)
 	policy := trust(t, owner.public)
 	policy.Key = owner.key
-	c, forger := openWith(t, b, policy), openCluster(t, b, "c")
+	c, forger := openWith(t, b, policy), openForger(t, b)
 	create(t, c, idAt(0))
 	pin(t, forger, idAt(0), "forged")
 	if got := pinsOf(t, c); len(got) > 0 {

@@ -97,6 +97,10 @@ const proofTime = "20060102T150405.000Z"
 
 // Append adds p to the proofs of its backup.
 func (c *Cluster) Append(ctx context.Context, p Proof) error {
+	err := c.refuseUnsigned(ctx)
+	if err != nil {
+		return fmt.Errorf("proof of backup %s: %w", p.Backup, err)
+	}
 	p.Format = ProofFormat
 	data, err := EncodeProof(p)
 	if err == nil {

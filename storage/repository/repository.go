@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -20,6 +21,11 @@ type Cluster struct {
 	bucket storage.Bucket
 	name   string
 	policy Policy
+
+	unsigned struct { // writes are allowed, as far as was looked
+		sync.Mutex
+		allowed bool
+	}
 }
 
 // Policy says how objects are written, and which are believed. The zero Policy locks nothing, signs nothing and believes
@@ -114,7 +120,11 @@ func (c *Cluster) create(ctx context.Context, key string, r io.Reader, about int
 
 // createSigned stores a document that is not there yet.
 func (c *Cluster) createSigned(ctx context.Context, key string, data []byte) error {
-	data, err := document.Sign(data, c.policy.Key)
+	err := c.refuseUnsigned(ctx)
+	if err != nil {
+		return err
+	}
+	data, err = document.Sign(data, c.policy.Key)
 	if err != nil {
 		return err
 	}

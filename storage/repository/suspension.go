@@ -57,6 +57,10 @@ func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
 
 // WriteSuspension makes s the last word, and returns it as it is stored: behind the one that it replaces, whatever clock that had.
 func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension, error) {
+	err := c.refuseUnsigned(ctx)
+	if err != nil {
+		return Suspension{}, err
+	}
 	old, err := c.Suspension(ctx)
 	if err != nil && !errors.Is(err, ErrDamaged) {
 		return Suspension{}, err

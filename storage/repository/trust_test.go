@@ -2,8 +2,10 @@ package repository_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +48,28 @@ func openWith(tb testing.TB, b storage.Bucket, p repository.Policy) *repository.
 		tb.Fatal(err)
 	}
 	return c
+}
+
+// unsigned shows manifests without their signatures.
+type unsigned struct{ storage.Bucket }
+
+func (u unsigned) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	r, object, err := u.Bucket.Open(ctx, key, o)
+	if err != nil || !strings.HasSuffix(key, "/manifest.json") {
+		return r, object, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	if stripped, e := document.WithSignature(data, ""); e == nil {
+		data, object.Size = stripped, int64(len(stripped))
+	}
+	return io.NopCloser(bytes.NewReader(data)), object, err
+}
+
+// openForger opens the cluster for somebody without a key, who writes all the same where everything is signed.
+func openForger(tb testing.TB, b storage.Bucket) *repository.Cluster {
+	tb.Helper()
+	return openCluster(tb, unsigned{b}, "c")
 }
 
 func trust(tb testing.TB, keys ...string) repository.Policy {
@@ -96,8 +120,8 @@ func TestForgedBackups(t *testing.T) {
 	create(t, openWith(t, b, repository.Policy{Key: owner.key}), idAt(0))
 	create(t, openWith(t, b, repository.Policy{Key: owner.key}), idAt(1))
 	create(t, openWith(t, b, repository.Policy{Key: attacker.key}), idAt(2))
-	create(t, openCluster(t, b, "c"), idAt(3))
-	create(t, openCluster(t, b, "c"), idAt(4))
+	create(t, openForger(t, b), idAt(3))
+	create(t, openForger(t, b), idAt(4))
 	write(t, b, folder("c", idAt(4))+"manifest.json", []byte("junk"))
 	altered := folder("c", idAt(1)) + "manifest.json"
 	signed := read(t, b, altered)
@@ -209,7 +233,7 @@ func TestForgedProofs(t *testing.T) {
 		t.Fatal(err)
 	}
 	proof.Verdict, proof.Time = repository.Failed, noon.Add(time.Hour)
-	if err := openCluster(t, b, "c").Append(t.Context(), proof); err != nil {
+	if err := openForger(t, b).Append(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
 	got := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{Proofs: true}).Backups[0]
@@ -354,12 +378,35 @@ func TestSigningKeyIsTrusted(t *testing.T) {
 	b, owner := mem.New(), newSigner(t)
 	mine := openWith(t, b, repository.Policy{Key: owner.key})
 	create(t, mine, idAt(0))
-	create(t, openCluster(t, b, "c"), idAt(1))
-	storeSegments(t, openCluster(t, b, "c"), newWriter(t, "c", lineageID(1)).some(1)...)
+	create(t, openForger(t, b), idAt(1))
+	storeSegments(t, openForger(t, b), newWriter(t, "c", lineageID(1)).some(1)...)
 	catalog := load(t, mine, repository.LoadOptions{Log: true})
 	wantIDs(t, catalog, []repository.ID{idAt(0)}, nil)
 	if got := untrustedIDs(t, catalog); !slices.Equal(got, []repository.ID{idAt(1)}) {
 		t.Errorf("untrusted %q", got)
 	}
 	wantLineage(t, "a forged log", catalog.Lineages[0], "", "1 damaged")
+}
+
+// Without the key nothing is added to a repository that is signed: it would count for nothing, and hide that.
+func TestUnsignedWriteIsRefused(t *testing.T) {
+	b, owner := mem.New(), newSigner(t)
+	c := openCluster(t, b, "c")
+	create(t, c, idAt(0)) // nothing is signed yet
+	create(t, openWith(t, b, repository.Policy{Key: owner.key}), idAt(1))
+	before := keys(t, b)
+	c = openCluster(t, b, "c")
+	_, err := tryCreate(t, c, idAt(2), manifestOf(content, noon))
+	wantError(t, "a backup", err, repository.ErrUnsigned)
+	wantError(t, "a proof", c.Append(t.Context(), proofOf(idAt(1), repository.Opened, repository.Passed, 1)), repository.ErrUnsigned)
+	_, err = c.Pin(t.Context(), repository.Pin{Backup: idAt(1), Time: noon})
+	wantError(t, "a pin", err, repository.ErrUnsigned)
+	wantError(t, "a tombstone", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(1), Time: noon}), repository.ErrUnsigned)
+	wantError(t, "a segment", c.StoreSegment(t.Context(), newWriter(t, "c", lineageID(1)).next()), repository.ErrUnsigned)
+	_, err = c.WriteSuspension(t.Context(), repository.Suspension{Suspended: true, Time: noon})
+	wantError(t, "a suspension", err, repository.ErrUnsigned)
+	if after := keys(t, b); !slices.Equal(before, after) {
+		t.Errorf("there was %q, and now there is %q", before, after)
+	}
+	create(t, openWith(t, b, repository.Policy{Key: owner.key}), idAt(3))
 }

@@ -1,0 +1,55 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/etcd-dr/etcd-dr/storage/document"
+)
+
+// ErrUnsigned: a policy without a key was to write where the newest backup is signed. Readers that trust a key would not
+// believe what it writes.
+var ErrUnsigned = errors.New("unsigned write refused")
+
+// refuseUnsigned returns ErrUnsigned if c does not sign and the newest backup is signed. It looks once.
+func (c *Cluster) refuseUnsigned(ctx context.Context) error {
+	if !c.policy.Key.None() {
+		return nil
+	}
+	c.unsigned.Lock()
+	defer c.unsigned.Unlock()
+	if c.unsigned.allowed {
+		return nil
+	}
+	signed, err := c.newestIsSigned(ctx)
+	if err != nil {
+		return err
+	}
+	if signed {
+		return fmt.Errorf("%w: the backups of cluster %s are signed, and this one would count for nothing: give --sign-key (DR_SIGN_KEY), "+
+			"or have the service that holds the key do it (dr trigger)", ErrUnsigned, c.name)
+	}
+	c.unsigned.allowed = true
+	return nil
+}
+
+// newestIsSigned reports whether the newest manifest that can be read has a signature, of whatever key.
+func (c *Cluster) newestIsSigned(ctx context.Context) (bool, error) {
+	folders, err := c.folders(ctx, LoadOptions{})
+	if err != nil {
+		return false, err
+	}
+	for _, f := range slices.Backward(folders) {
+		if !f.has(manifestName) {
+			continue
+		}
+		data, err := c.read(ctx, c.manifestKey(f.id))
+		if isAbsent(err) || errors.Is(err, ErrDamaged) {
+			continue
+		}
+		return document.Signature(data) != "", err
+	}
+	return false, nil
+}
