@@ -110,14 +110,30 @@ func (p *Plan) setMembers(c repository.Catalog, l Layout) error {
 		p.Members = voters(p.Old.Members)
 		p.noteMembers(c)
 	}
-	if len(p.Members) == 0 && l.Into.Name != "" && len(l.OwnURLs) > 0 {
-		p.Members = []Member{{Name: l.Into.Name, PeerURLs: l.OwnURLs}}
+	if len(p.Members) == 0 {
+		p.Members = l.onlyMember(p.File)
 	}
 	p.Members = sorted(p.Members)
 	if len(l.OwnURLs) > 0 {
-		return p.ownURLs(l.Into.Name, l.OwnURLs)
+		return p.ownURLs(p.nameOf(l.Into), l.OwnURLs)
 	}
 	return nil
+}
+
+// onlyMember returns the one member of a new cluster where nothing names the members: by name and URL, or for a file as etcdutl
+// has it, which takes a data dir alone; none if neither is there.
+func (l Layout) onlyMember(file string) []Member {
+	name, urls := l.Into.Name, l.OwnURLs
+	if name == "" && file != "" && l.Into.DataDir != "" {
+		name = "default"
+		if len(urls) == 0 {
+			urls = []string{"http://localhost:2380"}
+		}
+	}
+	if name == "" || len(urls) == 0 {
+		return nil
+	}
+	return []Member{{Name: name, PeerURLs: urls}}
 }
 
 // noteMembers notes what a person should know of members that nobody has chosen. A restored membership has voters only.
@@ -145,6 +161,14 @@ func (p *Plan) ownURLs(name string, own []string) error {
 	return nil
 }
 
+// nameOf returns the member whose data dir into.DataDir is: without a name, the only one.
+func (p Plan) nameOf(into Into) string {
+	if into.Name == "" && into.DataDir != "" && len(p.Members) == 1 {
+		return p.Members[0].Name
+	}
+	return into.Name
+}
+
 func (p Plan) member(name string) (Member, bool) {
 	i := slices.IndexFunc(p.Members, func(m Member) bool { return m.Name == name })
 	if i < 0 {
@@ -165,7 +189,9 @@ func (p Plan) Validate() error {
 	case into.OutputDir != "" && (into.Name != "" || into.DataDir != ""):
 		return fmt.Errorf("%w: --output-dir takes all members, --name and --data-dir one: use one or the other",
 			ErrLayout)
-	case into.OutputDir == "" && (into.Name == "" || into.DataDir == ""):
+	case into.OutputDir == "" && into.Name == "":
+		return fmt.Errorf("%w: --data-dir takes one member: choose it with --name (%s)", ErrLayout, p.InitialCluster())
+	case into.OutputDir == "" && into.DataDir == "":
 		return fmt.Errorf("%w: --name and --data-dir go together", ErrLayout)
 	}
 	if into.Name != "" {

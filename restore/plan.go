@@ -167,6 +167,7 @@ func (p *Plan) noteLoss(r route, now time.Time) {
 
 // Place is p with another Into: what each host of a cluster does with the plan it was given.
 func (p Plan) Place(into Into) (Plan, error) {
+	into.Name = p.nameOf(into)
 	p.Into = into
 	return p, p.Validate()
 }

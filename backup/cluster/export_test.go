@@ -1,8 +1,18 @@
 package cluster
 
-import pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/srv"
+)
 
 // ServerOf is a server without a network, so that it can run in virtual time: remote answers its calls.
 func ServerOf(remote pb.MaintenanceClient) *Server {
 	return &Server{Endpoint: "http://127.0.0.1:2379", remote: remote}
+}
+
+// SetLookup puts another DNS in the place of the real one until undo is called.
+func SetLookup(dns func(service, domain, name string) (*srv.SRVClients, error)) (undo func()) {
+	real := lookup
+	lookup = dns
+	return func() { lookup = real }
 }

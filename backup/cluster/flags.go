@@ -15,6 +15,7 @@ import (
 type Flags struct {
 	config       Config
 	passwordFile string
+	discovery    discovery
 	set          *pflag.FlagSet
 }
 
@@ -23,6 +24,10 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	f := &Flags{set: set}
 	c := &f.config
 	set.StringSliceVar(&c.Endpoints, "endpoints", []string{"127.0.0.1:2379"}, "members to ask, one is enough")
+	set.StringVarP(&f.discovery.domain, "discovery-srv", "d", "", "find the members by this domain's SRV records, instead of --endpoints")
+	set.StringVar(&f.discovery.name, "discovery-srv-name", "", "suffix of the records' service name")
+	set.BoolVar(&f.discovery.insecure, "insecure-discovery", true,
+		"believe the SRV records; if false, only https:// counts, and certificates are verified for the domain")
 	set.StringVar(&c.CACert, "cacert", "", "CA bundle that the servers' certificates are verified against")
 	set.StringVar(&c.Cert, "cert", "", "client certificate")
 	set.StringVar(&c.Key, "key", "", "client certificate's key")
@@ -42,6 +47,10 @@ func (f *Flags) Config(getenv func(string) string, prompt func(question string) 
 			"%w: --user takes the name alone: a password in the command line can be read by every process of this machine; use --password-file",
 			ErrConfig)
 	}
+	named := f.set.Changed("endpoints") // by the flag, which goes before a domain in a variable
+	if named && f.set.Changed("discovery-srv") {
+		return Config{}, fmt.Errorf("%w: --endpoints and --discovery-srv both name the members: use one", ErrConfig)
+	}
 	if err := f.fromEnv(getenv); err != nil {
 		return Config{}, err
 	}
@@ -54,12 +63,18 @@ func (f *Flags) Config(getenv func(string) string, prompt func(question string) 
 	for i := range c.Endpoints {
 		c.Endpoints[i] = strings.TrimSpace(c.Endpoints[i])
 	}
+	if f.discovery.domain != "" && !named {
+		if err := f.discovery.discover(&c); err != nil {
+			return Config{}, err
+		}
+	}
 	return c, c.Validate()
 }
 
 func (f *Flags) fromEnv(getenv func(string) string) (err error) {
 	for _, name := range []string{
-		"endpoints", "cacert", "cert", "key", "insecure-skip-tls-verify", "user", "dial-timeout", "command-timeout",
+		"endpoints", "discovery-srv", "discovery-srv-name", "insecure-discovery", "cacert", "cert", "key", "insecure-skip-tls-verify", "user",
+		"dial-timeout", "command-timeout",
 	} {
 		variable := "ETCDCTL_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		value := getenv(variable)

@@ -51,7 +51,8 @@ interrupted. With --lock one small object stays until its lock ends: choose a sh
 		if err != nil {
 			return err
 		}
-		live := cmd.Flags().Changed("endpoints") || a.getenv("ETCDCTL_ENDPOINTS") != ""
+		live := cmd.Flags().Changed("endpoints") || a.getenv("ETCDCTL_ENDPOINTS") != "" ||
+			cmd.Flags().Changed("discovery-srv") || a.getenv("ETCDCTL_DISCOVERY_SRV") != ""
 		if a.repo == "" && !live {
 			return usagef("nothing to check: use --repo or DR_REPO, --endpoints or ETCDCTL_ENDPOINTS")
 		}

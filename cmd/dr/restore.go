@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ type restoreFlags struct {
 	before         int64
 	newestBackup   bool // the argument latest
 	dryRun         bool
+	markCompacted  bool
 	salvage        salvageFlags
 	keys           keyFlags
 	plain          plainFlags
@@ -73,13 +75,14 @@ is started; all must print the same token. Or from one plan: make it once with -
 	flags.StringVar(&f.target.File, "from-file", "", "restore this plain snapshot.db instead of a backup")
 	flags.BoolVar(&f.target.SkipHashCheck, "skip-hash-check", false, "take a file without the digest at its end, such as a copy of member/snap/db")
 	flags.StringVar(&f.layout.Into.OutputDir, "output-dir", "", "restore all members, one folder each, into this directory")
-	flags.StringVar(&f.layout.Into.Name, "name", "", "restore this member alone")
+	flags.StringVar(&f.layout.Into.Name, "name", "", "restore this member alone (default: the only member)")
 	flags.StringVar(&f.layout.Into.DataDir, "data-dir", "", "into this directory")
 	flags.StringVar(&f.initialCluster, "initial-cluster", "", "members of the new cluster, name=peerURL,… (default: those of the backup)")
 	flags.StringSliceVar(&f.layout.OwnURLs, "initial-advertise-peer-urls", nil, "the --name member's own peer URLs, to be checked against the members")
 	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: a fresh one; with --name one that is derived from what is restored, so that all hosts get the same)")
 	flags.BoolVar(&f.freshToken, "fresh-token", false, "with --name: a token that no other restore gets, for a cluster of this one member")
 	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "revisions to jump ahead, marked compacted, so that caches notice: auto (for Kubernetes), 0 or N")
+	flags.BoolVar(&f.markCompacted, "mark-compacted", false, "as etcdutl has it, with --bump-revision N; a bump marks them anyway")
 	flags.BoolVar(&f.layout.KeepAlarms, "keep-alarms", false, "do not clear the alarms in the backup")
 	flags.BoolVar(&f.layout.AllowCorrupt, "allow-corrupt", false, "restore even with the alarm CORRUPT")
 	flags.BoolVar(&f.layout.OldIsDead, "old-is-dead", false, "do not ask whether the old members still answer")
@@ -190,6 +193,9 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (repositor
 		return repository.Catalog{}, err
 	}
 	f.target.Plain = f.plain.with(f.keys)
+	if f.markCompacted && !isPositive(f.layout.Bump) {
+		return repository.Catalog{}, usagef("--mark-compacted goes with --bump-revision N: without a bump nothing is marked compacted")
+	}
 	if f.initialCluster != "" {
 		var err error
 		if f.layout.Members, err = restore.ParseMembers(f.initialCluster); err != nil {
@@ -207,6 +213,11 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (repositor
 		return catalog, err
 	}
 	return catalog, a.survey(cmd.Context(), f, catalog)
+}
+
+func isPositive(text string) bool {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && n > 0
 }
 
 // setTarget allows one way to say what is wanted. The argument latest is the newest backup, without the log.
@@ -282,7 +293,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 }
 
 func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
-	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision",
+	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision", "mark-compacted",
 		"fresh-token", "keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
 		"from-data-dir", "salvage-tail", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
 		if cmd.Flags().Changed(name) {

@@ -1,0 +1,36 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/client/pkg/v3/srv"
+)
+
+// discovery finds the endpoints by SRV records of DNS, as etcdctl's flags of the same names do.
+type discovery struct {
+	domain, name string
+	insecure     bool // believe the records: take http:// from them, and verify each server by its own name
+}
+
+// lookup asks DNS for the records. Tests have their own.
+var lookup = srv.GetClient
+
+// discover fills c with the endpoints that DNS names. Errors match ErrConfig.
+func (d discovery) discover(c *Config) error {
+	found, err := lookup("etcd-client", d.domain, d.name)
+	if err != nil {
+		return fmt.Errorf("%w: --discovery-srv %s: %w: check the domain, or name members with --endpoints", ErrConfig, d.domain, err)
+	}
+	c.Endpoints = found.Endpoints
+	if !d.insecure {
+		c.ServerName = d.domain
+		c.Endpoints = slices.DeleteFunc(c.Endpoints, func(e string) bool { return strings.HasPrefix(e, "http://") })
+	}
+	if len(c.Endpoints) == 0 {
+		return fmt.Errorf("%w: --discovery-srv %s: DNS names no endpoint (with --insecure-discovery=false only https:// counts): "+
+			"name members with --endpoints", ErrConfig, d.domain)
+	}
+	return nil
+}
