@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 )
 
 // Errors of what people ask a Service for, to be matched with errors.Is.
@@ -63,7 +61,7 @@ func (s *Service) possible(spec Spec, job Job) error {
 	switch {
 	case job == JobBackup:
 		return nil
-	case job == JobPrune && (s.Prune == nil || spec.Retention == (retention.Policy{})):
+	case job == JobPrune && (s.Prune == nil || !spec.prunes()):
 		return errors.New("everything is kept: say under retention what need not be")
 	case job == JobDrill && (s.Drill == nil || spec.Drill.None()):
 		return errors.New("no drill is configured: say under drill how")

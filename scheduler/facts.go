@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"strings"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
@@ -23,7 +24,7 @@ func (s Spec) Facts(standings []Standing, status Status, now time.Time) conditio
 		for _, r := range s.Repositories {
 			if r.Name == standing.Repository {
 				f.Repositories = append(f.Repositories, condition.Repository{
-					Standing: standing, URL: address.Shown(r.URL), Locked: r.Policy.Lock.For > 0, Signed: !r.Policy.Key.Trust().None(),
+					Standing: standing, URL: address.Shown(r.URL), Locked: r.Policy.Lock.For > 0 || !lockable(r.URL), Signed: !r.Policy.Key.Trust().None(),
 				})
 			}
 		}
@@ -33,6 +34,9 @@ func (s Spec) Facts(standings []Standing, status Status, now time.Time) conditio
 	}
 	return f
 }
+
+// lockable reports whether the repository's store can know locks: a file system does not.
+func lockable(url string) bool { return !strings.HasPrefix(url, "file:") }
 
 // drillDue is when the drill after the last one is or was due; the first one after there was something to drill.
 func (s Spec) drillDue(standing Standing, jobs condition.Jobs) time.Time {
@@ -51,7 +55,7 @@ func (s Spec) drillDue(standing Standing, jobs condition.Jobs) time.Time {
 
 // jobsOf leaves out drills from the future: a clock that was wrong has been set right since.
 func jobsOf(status Status, now time.Time) condition.Jobs {
-	j := condition.Jobs{Failures: status.Failures, Problem: status.Problem, Unpruned: status.Unpruned}
+	j := condition.Jobs{Failures: status.Failures, Problem: status.Problem, Queued: status.State == Queued, Unpruned: status.Unpruned}
 	verdicts := map[Verdict]repository.Verdict{Succeeded: repository.Passed, Failed: repository.Failed, NotRun: repository.NotRun}
 	for _, o := range status.Jobs {
 		if o.Job == JobDrill && !o.Ended.IsZero() && !o.Began.After(now.Add(condition.ClockAllowance)) {

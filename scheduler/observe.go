@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type observer struct {
 	service *Service
 	board   *board
 	nudges  chan struct{}
+	gone    func() // is called when the newest backup that the worker remembers is nowhere
 
 	mu     sync.Mutex
 	order  order
@@ -154,20 +156,25 @@ func (o *observer) look(ctx context.Context, spec Spec, lane *lane) {
 // before.
 func (o *observer) read(ctx context.Context, spec Spec) {
 	o.forget(spec)
+	last, newest := o.board.get().Last, make([]repository.ID, len(spec.Repositories))
 	standings := make([]Standing, len(spec.Repositories))
 	var reading sync.WaitGroup
 	for i, r := range spec.Repositories {
 		reading.Go(func() {
-			standing, err := o.service.stand(ctx, spec, r, o.memory.seen[r.Name])
+			standing, id, err := o.service.stand(ctx, spec, r, o.memory.seen[r.Name])
 			if err != nil {
 				standing = o.before(r.Name)
 				standing.Problem = err.Error()
 			}
-			standings[i] = standing
+			standings[i], newest[i] = standing, id
 		})
 	}
 	reading.Wait()
 	o.standings = standings
+	told := !slices.ContainsFunc(standings, func(s Standing) bool { return s.Problem != "" })
+	if told && last != nil && last.ID > slices.Max(newest) {
+		o.gone()
+	}
 }
 
 // forget drops what was read before if it need not hold any more.
@@ -191,20 +198,29 @@ func (o *observer) before(repository string) Standing {
 	return Standing{Repository: repository}
 }
 
-// stand reads how a cluster stands in one repository, but for what was seen there, and renews that.
-func (s *Service) stand(ctx context.Context, spec Spec, in Repository, seen *repository.Seen) (Standing, error) {
+// stand reads how a cluster stands in one repository, but for what was seen there, and renews that. newest is the newest
+// backup that is listed, whatever is wrong with it.
+func (s *Service) stand(
+	ctx context.Context, spec Spec, in Repository, seen *repository.Seen,
+) (standing Standing, newest repository.ID, err error) {
 	c, err := repository.OpenWith(s.bucket(in), spec.Cluster, in.Policy)
 	if err != nil {
-		return Standing{}, err
+		return Standing{}, "", err
 	}
 	read := condition.Survey(!spec.Drill.Schedule.None(), time.Now())
 	read.Seen = *seen
 	survey, err := c.Survey(ctx, read)
 	if err != nil {
-		return Standing{}, err
+		return Standing{}, "", err
 	}
 	*seen = survey.Seen
-	return condition.NewStanding(in.Name, survey, spec.Schedule.Next, time.Now()), nil
+	for _, b := range survey.Backups {
+		newest = max(newest, b.ID)
+	}
+	for _, d := range slices.Concat(survey.Damaged, survey.Untrusted) {
+		newest = max(newest, d.ID)
+	}
+	return condition.NewStanding(in.Name, survey, spec.Schedule.Next, time.Now()), newest, nil
 }
 
 // judge publishes what is known, and tells what has changed.

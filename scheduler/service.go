@@ -27,6 +27,8 @@ type Service struct {
 	Backup func(ctx context.Context, s Spec, to []backup.Store, report storage.Report) (backup.Result, error)
 	// Prune removes from one repository what the Spec's retention does not keep. nil: nothing is ever removed.
 	Prune func(ctx context.Context, s Spec, in backup.Store, report storage.Report) error
+	// Copy copies to one repository the backups since then that it lacks and another has. nil: none is copied.
+	Copy func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (repository.CopyResult, error)
 	// Drill restores from one repository what the Spec's Drill says, as verify.Drill does; seed draws the random point. nil:
 	// none is ever run.
 	Drill func(ctx context.Context, s Spec, in backup.Store, seed uint64, report storage.Report) ([]repository.Proof, error)
@@ -133,7 +135,9 @@ func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFu
 	}
 	observer := newObserver(s, board, o)
 	board.ended = observer.nudge
-	return &worker{hand: hired(), driller: &driller{hand: hired()}, observer: observer, stop: stop, told: o.spec}
+	w := &worker{hand: hired(), driller: &driller{hand: hired()}, observer: observer, stop: stop, told: o.spec}
+	observer.gone = w.gone
+	return w
 }
 
 func (s *Service) newHolder() string {

@@ -8,6 +8,7 @@
 package scheduler
 
 import (
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
@@ -42,7 +43,7 @@ type Spec struct {
 	Timeout      time.Duration  // of one backup with all that belongs to it
 	Schedule     Schedule       // may be the zero one
 	Triggers     Triggers
-	Retention    retention.Policy // in each repository; the zero one keeps everything
+	Retention    retention.Policy // in each repository without its own; the zero one keeps everything
 	Drill        Drill            // the zero one: never
 	Archive      Archive          // the zero one: this service does not archive the log
 	Observe      time.Duration    // how often the repositories and the cluster are looked at for conditions
@@ -74,6 +75,23 @@ type Repository struct {
 	Parallel int   // requests at a time for one large object
 	Limit    int64 // bytes a second; 0: no limit
 	Policy   repository.Policy
+	// Retention takes the place of the clusters' there. The zero one: it has none of its own.
+	Retention retention.Policy
+}
+
+// RetentionIn returns what is kept in the repository called name; the zero Policy keeps everything.
+func (s Spec) RetentionIn(name string) retention.Policy {
+	for _, r := range s.Repositories {
+		if r.Name == name && r.Retention != (retention.Policy{}) {
+			return r.Retention
+		}
+	}
+	return s.Retention
+}
+
+// prunes reports whether anything is ever removed.
+func (s Spec) prunes() bool {
+	return slices.ContainsFunc(s.Repositories, func(r Repository) bool { return s.RetentionIn(r.Name) != (retention.Policy{}) })
 }
 
 // Triggers are what makes a backup due besides the schedule. The zero Triggers never do.

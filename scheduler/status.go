@@ -72,6 +72,7 @@ const (
 	JobBackup Job = "backup"
 	JobPrune  Job = "prune"
 	JobDrill  Job = "drill"
+	JobCopy   Job = "copy" // of what a repository lacks and another has; it is begun by nobody but the service
 )
 
 // Outcome is how a job went, or that it runs.

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -33,17 +35,19 @@ type worker struct {
 	stop     context.CancelFunc
 	told     Spec // what orders last said; the service's own lock guards it
 
-	known     bool // last is what the repositories hold, but for what others have stored since
+	deleted   atomic.Bool // last was not in any repository when they were listed
+	known     bool        // last is what the repositories hold, but for what others have stored since
 	last      Last
 	tries     int       // that failed since the last slot
 	notBefore time.Time // of the next try
 	probe     time.Time // when to look at the triggers again
+	catchup   catchup
 }
 
 // take goes on with o. What is known of the repositories, and of what has failed, holds only for the old Spec.
 func (w *worker) take(o order) {
 	if o.spec.Digest != w.spec.Digest {
-		w.known, w.tries, w.notBefore, w.probe = false, 0, time.Time{}, time.Time{}
+		w.known, w.tries, w.notBefore, w.probe, w.catchup = false, 0, time.Time{}, time.Time{}, catchup{}
 		w.board.set(func(s *Status) {
 			s.State, s.Problem, s.Failures, s.Reason, s.Holder, s.Last, s.Next, s.Unpruned = Starting, "", 0, "", "", nil, time.Time{}, ""
 		})
@@ -68,6 +72,10 @@ func (w *worker) turn(ctx context.Context) time.Time {
 		if err := w.lookFirst(ctx); err != nil {
 			return w.failed(ctx, task{}, err)
 		}
+	case w.deleted.Swap(false):
+		if err := w.lookAgain(ctx); err != nil {
+			w.say(storage.Warning, "whether the newest backup is still there: %v", err)
+		}
 	}
 	if w.suspended() != "" {
 		return w.rest()
@@ -75,9 +83,22 @@ func (w *worker) turn(ctx context.Context) time.Time {
 	why, next := w.due(ctx, now)
 	if !why.is() {
 		w.idle(next)
-		return earlier(next, again)
+		return w.catchUp(ctx, earlier(next, again))
 	}
 	return w.queue(ctx, task{job: JobBackup, cause: why})
+}
+
+// catchUp copies what a repository lacks, if that is due, and else returns the earlier of when it is and next.
+func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
+	now := time.Now()
+	at := w.catchup.due(now)
+	if !w.copies() {
+		return next
+	}
+	if at.IsZero() || at.After(now) {
+		return earlier(next, at)
+	}
+	return w.queue(ctx, task{job: JobCopy, cause: cause{text: "a repository lacks backups"}})
 }
 
 // rest begins nothing while the cluster is suspended, and looks again after the longest sleep whether it is.
@@ -93,7 +114,7 @@ func (w *worker) rest() time.Time {
 // itself stands as before.
 func (w *worker) queue(ctx context.Context, t task) time.Time {
 	before := w.board.get()
-	if !t.asked.IsZero() {
+	if !t.asked.IsZero() || t.job == JobCopy {
 		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
 	}
 	w.board.set(func(s *Status) { s.State, s.Reason = Queued, t.text })
@@ -188,6 +209,9 @@ func (w *worker) attempt(ctx context.Context, t task) time.Time {
 	err = w.hold(held, func(jobs context.Context) error { return w.do(ctx, jobs, held.stores(), t) })
 	if errors.Is(err, errGivenUp) {
 		w.say(storage.Warning, "the backup: %v", err)
+		if t.job == JobCopy {
+			return w.uncopied(ctx, err)
+		}
 		w.end(t, NotRun, err.Error())
 		return w.standby(task{}, repository.Lease{})
 	}
@@ -206,10 +230,18 @@ func (w *worker) do(ctx, jobs context.Context, stores []backup.Store, t task) er
 		return nil
 	}
 	since := w.last.Started
-	stores, err := w.look(ctx, stores)
+	seen, err := w.look(ctx, stores)
 	if err != nil {
 		return err
 	}
+	if t.job == JobCopy {
+		if err := w.copyMissed(jobs, seen); err != nil {
+			return err
+		}
+		w.catchup.tries, w.catchup.after = 0, time.Time{}
+		return nil
+	}
+	stores = seen.stores
 	if t.asked.IsZero() && w.last.Started.After(since) {
 		return nil
 	}
@@ -228,6 +260,7 @@ func (w *worker) do(ctx, jobs context.Context, stores []backup.Store, t task) er
 		return err
 	}
 	w.stored(result, t, o)
+	w.left(result, stores)
 	if w.service.possible(w.spec, JobPrune) == nil {
 		limited, timedOut := w.limited(jobs)
 		defer timedOut()
@@ -240,6 +273,10 @@ func (w *worker) do(ctx, jobs context.Context, stores []backup.Store, t task) er
 func (w *worker) standby(t task, theirs repository.Lease) time.Time {
 	if !t.asked.IsZero() {
 		return w.postpone(t, theirs)
+	}
+	if t.job == JobCopy {
+		w.catchup.after = w.until(theirs)
+		return w.catchup.after
 	}
 	w.notBefore = w.until(theirs)
 	w.board.set(func(s *Status) { s.State, s.Holder, s.Next = Standby, theirs.Holder, time.Time{} })
@@ -300,6 +337,9 @@ func reached(stores []backup.Store, r backup.Result) (all []backup.Store) {
 func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
 	var errs error
 	for _, store := range stores {
+		if w.spec.RetentionIn(store.Repository) == (retention.Policy{}) {
+			continue
+		}
 		o := task{job: JobPrune, repository: store.Repository, cause: cause{text: why}}.outcome()
 		w.board.begin(o)
 		err := w.service.Prune(ctx, w.spec, store, w.pass)
@@ -322,6 +362,9 @@ func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
 func (w *worker) failed(ctx context.Context, t task, err error) time.Time {
 	if ctx.Err() != nil {
 		return time.Time{}
+	}
+	if t.job == JobCopy {
+		return w.uncopied(ctx, err)
 	}
 	now := time.Now()
 	if !t.asked.IsZero() {
@@ -364,7 +407,7 @@ func (w *worker) lookAnew(ctx context.Context) error {
 		return err
 	}
 	w.known, w.last = false, Last{}
-	if _, err := w.look(ctx, stores); err != nil {
+	if _, err = w.look(ctx, stores); err != nil {
 		return err
 	}
 	if !w.last.Started.IsZero() { // else the first backup comes at once
@@ -373,14 +416,31 @@ func (w *worker) lookAnew(ctx context.Context) error {
 	return nil
 }
 
-// look reads what the repositories hold, and returns those that answered.
-func (w *worker) look(ctx context.Context, stores []backup.Store) ([]backup.Store, error) {
+// lookAgain is look after somebody has deleted the newest backup.
+func (w *worker) lookAgain(ctx context.Context) error {
+	stores, err := w.stores()
+	if err != nil {
+		return err
+	}
+	ended := w.lane.looks.take(ctx, askTime, func(ctx context.Context) { _, err = w.look(ctx, stores) })
+	return cmp.Or(err, ended)
+}
+
+// gone is called when last, which the worker remembers, was listed nowhere.
+func (w *worker) gone() {
+	w.deleted.Store(true)
+	w.asks.look()
+}
+
+// look reads what the repositories hold.
+func (w *worker) look(ctx context.Context, stores []backup.Store) (sight, error) {
 	seen, err := lookAt(ctx, stores, w.spec.Backup.Require, w.last, time.Now())
 	if err != nil {
-		return nil, err
+		return sight{}, err
 	}
+	w.catchup.note(seen, w.spec.Repositories)
 	if w.known = true; seen.last.ID != w.last.ID {
 		w.remember(seen.last)
 	}
-	return seen.stores, nil
+	return seen, nil
 }

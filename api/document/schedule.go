@@ -63,6 +63,8 @@ type ConfigDrill struct {
 type ConfigRepository struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
+	// Keeps is what the repository keeps if that is not the cluster's keeps.
+	Keeps []string `json:"keeps,omitempty"`
 }
 
 const nexts = 3
@@ -90,7 +92,11 @@ func configCluster(s scheduler.Spec, now time.Time) ConfigCluster {
 		d.Archive = &ConfigArchive{a.Flush.Seconds(), a.Spool, a.SpoolMax}
 	}
 	for _, r := range s.Repositories {
-		d.Repositories = append(d.Repositories, ConfigRepository{r.Name, address.Shown(r.URL)})
+		in := ConfigRepository{Name: r.Name, URL: address.Shown(r.URL)}
+		if r.Retention != (retention.Policy{}) {
+			in.Keeps = keeps(r.Retention)
+		}
+		d.Repositories = append(d.Repositories, in)
 	}
 	return d
 }

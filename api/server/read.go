@@ -126,14 +126,15 @@ func (a *api) retention(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, catalog, err := a.catalog(r)
+	in, catalog, err := a.catalog(r)
 	if err != nil {
 		return nil, err
 	}
-	if spec.Retention == (retention.Policy{}) {
+	policy := spec.RetentionIn(in.Name)
+	if policy == (retention.Policy{}) {
 		return document.NewPrune(catalog, everything(catalog), repository.PruneResult{}, true), nil
 	}
-	decisions, err := retention.Plan(catalog, spec.Retention, time.Now().UTC())
+	decisions, err := retention.Plan(catalog, policy, time.Now().UTC())
 	if err != nil {
 		return nil, err
 	}

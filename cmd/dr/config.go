@@ -75,7 +75,11 @@ func (a *app) printConfig(c document.ConfigCluster) {
 	a.printf("%s: %s, %s, %s\n", c.Cluster, nextText(c), keepsText(c.Keeps), nextDrillText(c))
 	var places []string
 	for _, r := range c.Repositories {
-		places = append(places, fmt.Sprintf("%s (%s)", r.Name, r.URL))
+		place := fmt.Sprintf("%s (%s)", r.Name, r.URL)
+		if r.Keeps != nil {
+			place += " which " + keepsText(r.Keeps)
+		}
+		places = append(places, place)
 	}
 	to := strings.Join(places, ", ")
 	if len(places) > 1 {

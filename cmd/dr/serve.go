@@ -115,6 +115,7 @@ func newService(report storage.Report) *scheduler.Service {
 			request.Version = version()
 			return backup.Run(ctx, s.Etcd, to, request, report)
 		},
+		Copy:     scheduler.Copy,
 		Drill:    practise,
 		Revision: newestRevision,
 		Check:    checkQuick,
@@ -136,7 +137,7 @@ func applyRetention(ctx context.Context, s scheduler.Spec, in backup.Store, repo
 	if err != nil {
 		return document.Prune{}, err
 	}
-	decisions, err := retention.Plan(catalog, s.Retention, now)
+	decisions, err := retention.Plan(catalog, s.RetentionIn(in.Repository), now)
 	if err != nil {
 		return document.Prune{}, err
 	}

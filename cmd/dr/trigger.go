@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // serviceFlags say where a dr serve is, and who asks.
@@ -128,7 +130,28 @@ func readAnswer(base *url.URL, response *http.Response, answer any) error {
 	if problem.Cure != "" {
 		problem.Message += ": " + problem.Cure
 	}
-	return fmt.Errorf("dr serve at %s: %s", base, problem.Message)
+	return refusedBy(response.StatusCode, fmt.Errorf("dr serve at %s: %s", base, problem.Message))
+}
+
+// refusal is a service's answer that it does not do what it was asked, and of which kind that is.
+type refusal struct {
+	error
+	kind error
+}
+
+func (r refusal) Unwrap() []error { return []error{r.error, r.kind} }
+
+// refusedBy gives err the kind that fits the answer's status, and so the exit code.
+func refusedBy(status int, err error) error {
+	switch status {
+	case http.StatusBadRequest:
+		return refusal{err, errUsage}
+	case http.StatusNotFound:
+		return refusal{err, repository.ErrNotFound}
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict: // it is suspended, or not configured
+		return refusal{err, backup.ErrRefused}
+	}
+	return err
 }
 
 // client goes where the flags say and nowhere else: a token is not for whoever it would be led to.

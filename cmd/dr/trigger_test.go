@@ -65,15 +65,19 @@ func TestTriggerFails(t *testing.T) {
 		status int
 		answer string
 		want   string
+		code   int
 	}{
-		{403, `{"message": "grafana may read, and not operate"}`, "grafana may read, and not operate"},
-		{401, `{"message": "nobody is logged in", "cure": "send a token"}`, "nobody is logged in: send a token"},
-		{302, `{}`, "302 Found: is it a dr serve?"},
-		{200, `<html>`, "not JSON"},
-		{500, `<html>`, "is it a dr serve?"},
+		{403, `{"message": "grafana may read, and not operate"}`, "grafana may read, and not operate", 4},
+		{401, `{"message": "nobody is logged in", "cure": "send a token"}`, "nobody is logged in: send a token", 4},
+		{400, `{"message": "job: use backup"}`, "use backup", 2},
+		{404, `{"message": "cluster \"prod\" is not in the configuration"}`, "not in the configuration", 3},
+		{409, `{"message": "cluster prod is suspended"}`, "is suspended", 4},
+		{302, `{}`, "302 Found: is it a dr serve?", 1},
+		{200, `<html>`, "not JSON", 1},
+		{500, `<html>`, "is it a dr serve?", 1},
 	} {
 		f.status, f.answer = test.status, test.answer
-		if out := dr(t, nil, "trigger", "--server", f.URL, "--cluster", "prod"); out.code != 1 || !strings.Contains(out.stderr, test.want) {
+		if out := dr(t, nil, "trigger", "--server", f.URL, "--cluster", "prod"); out.code != test.code || !strings.Contains(out.stderr, test.want) {
 			t.Errorf("%d: exit code %d: %s", test.status, out.code, out.stderr)
 		}
 	}

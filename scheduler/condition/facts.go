@@ -41,6 +41,7 @@ type Repository struct {
 type Jobs struct {
 	Failures int    // tries of a backup in a row that failed
 	Problem  string // why the last one did
+	Queued   bool   // a backup is due and waits for its turn among other clusters
 	Unpruned string // why old backups stay; "": they do not
 	Drills   []Drill
 }

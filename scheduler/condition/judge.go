@@ -138,8 +138,9 @@ func (j *judgement) backups(r Repository) {
 		j.add(NoBackup, wrong{beside, r.Repository, j.command("backup", r) + ", with the cluster's endpoints and recipients"},
 			"%s", cmp.Or(r.Doubt, "there is no backup"))
 	case r.Good != nil && late > 0:
-		j.add(BackupLate, wrong{beside, r.Repository, fmt.Sprintf("see on its host that dr serve runs, and what it says; dr trigger --cluster %s takes one now", j.Cluster)},
-			"the last good backup is of %s, and the next was due %s ago%s", clock(r.Good.Started), span(late), because(r.Doubt))
+		j.backupLate(r, late)
+	case r.Good != nil && r.Problem == "":
+		j.lacking(r)
 	}
 	if r.Damaged > 0 {
 		j.add(BackupDamaged, wrong{Warning, r.Repository, j.command("verify --all", r)}, "%d cannot be used: %s", r.Damaged, r.Doubt)
@@ -149,6 +150,32 @@ func (j *judgement) backups(r Repository) {
 			"backup %s says that it was taken in the future", r.Future)
 	}
 	j.shrunk(r)
+}
+
+// backupLate reports a backup that is late. One that waits for its turn among other clusters is a warning, until the next
+// slot has passed too.
+func (j *judgement) backupLate(r Repository, late time.Duration) {
+	w := wrong{unless(j.inTimeBeside(r)), r.Repository, fmt.Sprintf("see on its host that dr serve runs, and what it says; dr trigger --cluster %s takes one now", j.Cluster)}
+	waiting := ""
+	if j.Jobs.Queued {
+		waiting, w.cure = "; it waits for its turn among other clusters", "raise concurrency in dr.yaml, or spread the schedules by a larger jitter"
+		if late < r.Due.Sub(r.Good.Started) {
+			w.severity = Warning
+		}
+	}
+	j.add(BackupLate, w, "the last good backup is of %s, and the next was due %s ago%s%s", clock(r.Good.Started), span(late), waiting, because(r.Doubt))
+}
+
+// lacking reports that another repository has a newer good backup than r, which is not late.
+func (j *judgement) lacking(r Repository) {
+	for _, o := range j.Repositories {
+		if o.Good == nil || !o.Good.Started.After(r.Good.Started) || j.now.Sub(o.Good.Started) <= j.Agreed.Slack {
+			continue
+		}
+		j.add(BackupLate, wrong{Warning, r.Repository, fmt.Sprintf("dr serve copies it as soon as it can (require: any); by hand: dr copy from %s", o.Repository)},
+			"the last good backup is of %s, and repository %s has one of %s%s", clock(r.Good.Started), o.Repository, clock(o.Good.Started), because(r.Doubt))
+		return
+	}
 }
 
 func because(doubt string) string {

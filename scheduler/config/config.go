@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -124,6 +125,7 @@ func (l *loader) repository(name string, part repositoryPart, in in) (r opened) 
 		in.blame(errors.New("limit is at least 64KiB/s"), "limit")
 	}
 	r.Repository = scheduler.Repository{Name: name, URL: part.URL, Parallel: part.Parallel, Limit: int64(part.Limit)}
+	r.Retention = in.retention(part.Retention, "UTC")
 	r.Policy.Lock = repository.Lock{For: time.Duration(part.Lock.For), Compliance: part.Lock.Mode == "compliance"}
 	if mode := part.Lock.Mode; mode != "" && (mode != "compliance" && mode != "governance" || part.Lock.For == 0) {
 		in.blame(errors.New("a lock has a time (for: 30d) and may have a mode, governance or compliance"), "lock")
@@ -222,7 +224,7 @@ func (l *loader) spec(name string, part clusterPart, repositories map[string]ope
 	secrets = append(secrets, more...)
 	s.Schedule = in.schedule(name, part.Schedule, "schedule")
 	s.Triggers = in.triggers(part.Triggers)
-	s.Retention = in.retention(part)
+	s.Retention = in.retention(part.Retention, part.Schedule.Zone)
 	s.Observe, s.Conditions = in.observe(part), in.conditions(part.Conditions)
 	s.Archive = in.archive(part.Archive, s.Backup.To)
 	s.Drill, more = in.drill(name, part, s.Repositories)
@@ -238,7 +240,7 @@ func (l *loader) spec(name string, part clusterPart, repositories map[string]ope
 func digest(name string, part clusterPart, repositories []scheduler.Repository, secrets []string) string {
 	var written []any
 	for _, r := range repositories {
-		written = append(written, r.Name, r.URL, r.Parallel, r.Limit, r.Policy.Lock)
+		written = append(written, r.Name, r.URL, r.Parallel, r.Limit, r.Policy.Lock, fmt.Sprint(r.Retention))
 	}
 	data, err := json.Marshal([]any{name, part, written, secrets})
 	if err != nil {
@@ -407,12 +409,7 @@ func (i in) triggers(part triggersPart) scheduler.Triggers {
 	}
 }
 
-func (i in) retention(part clusterPart) retention.Policy {
-	r := part.Retention
-	zone := part.Schedule.Zone
-	if r.Zone != "" {
-		zone = r.Zone
-	}
+func (i in) retention(r retentionPart, zone string) retention.Policy {
 	p := retention.Policy{
 		Last: r.Last, Hourly: r.Hourly, Daily: r.Daily, Weekly: r.Weekly, Monthly: r.Monthly, Yearly: r.Yearly,
 		Within: time.Duration(r.Within), Window: time.Duration(r.Window), MaxSize: int64(r.MaxSize), MinCopies: r.MinCopies,
@@ -420,7 +417,7 @@ func (i in) retention(part clusterPart) retention.Policy {
 	if p == (retention.Policy{}) {
 		return p
 	}
-	p.Zone = i.zone(zone, "retention")
+	p.Zone = i.zone(cmp.Or(r.Zone, zone), "retention")
 	if err := p.Validate(); err != nil {
 		i.blame(err, "retention")
 	}

@@ -163,7 +163,7 @@ func TestLoad(t *testing.T) {
 		},
 		Repositories: []scheduler.Repository{main},
 		Backup: backup.Request{
-			From: "leader", MaxStream: 5 * time.Minute, Require: backup.All, Grace: 24 * time.Hour, Labels: repository.Labels{"site": "fra"},
+			From: "leader", MaxStream: 5 * time.Minute, Require: backup.Any, Grace: 24 * time.Hour, Labels: repository.Labels{"site": "fra"},
 		},
 		Timeout: 6 * time.Hour, Schedule: "30 2 * * *", Zone: "Europe/Berlin", Triggers: scheduler.Triggers{Every: 5 * time.Minute},
 		Retention: retention.Policy{Daily: 7, Window: 48 * time.Hour, Zone: berlin}, Recipients: []string{recipient[:16]},

@@ -53,6 +53,8 @@ type repositoryPart struct {
 	Trust       []string `yaml:"trust"`
 	Parallel    int      `yaml:"parallel"`
 	Limit       amount   `yaml:"limit"`
+
+	Retention retentionPart `yaml:"retention"`
 }
 
 type lockPart struct {
@@ -168,7 +170,7 @@ type drillPart struct {
 func defaults() clusterPart {
 	return clusterPart{
 		Etcd:     etcdPart{DialTimeout: span(2 * time.Second), CommandTimeout: span(5 * time.Second)},
-		Require:  "all",
+		Require:  "any",
 		Schedule: schedulePart{Zone: "UTC"},
 		Triggers: triggersPart{Every: span(5 * time.Minute)},
 		Observe:  span(10 * time.Minute),
@@ -243,12 +245,25 @@ func parse(name string, data []byte) (file, *source, error) {
 	for cluster, node := range over.Clusters {
 		part := f.Defaults
 		part.Labels = maps.Clone(part.Labels)
+		part.replaceSealing(&node)
 		if err := node.Decode(&part); err != nil {
 			return file{}, nil, src.translate(err)
 		}
 		f.Clusters[cluster] = part
 	}
 	return f, src, nil
+}
+
+// sealing are the keys that say together who can open the backups.
+var sealing = []string{"recipients", "recipientsFile", "passphraseFile", "passphraseEnv"}
+
+// replaceSealing drops the defaults' recipients and passphrase where a cluster has its own: its backups are for those alone.
+func (c *clusterPart) replaceSealing(own *yaml.Node) {
+	for _, key := range sealing {
+		if found, _ := entry(own, key); found != nil {
+			c.Recipients, c.RecipientsFile, c.PassphraseFile, c.PassphraseEnv = nil, "", "", ""
+		}
+	}
 }
 
 // source tells the lines of a file, for errors.

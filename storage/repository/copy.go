@@ -17,6 +17,8 @@ type CopyOptions struct {
 	// Since leaves out the backups and segments that began before it, but for those on top of which a segment that is
 	// copied is restored. Zero: nothing is left out.
 	Since time.Time
+	// BackupsOnly leaves out the log, and what is deleted at the source.
+	BackupsOnly bool
 }
 
 // CopyResult is what came of a Copy.
@@ -59,7 +61,7 @@ func Copy(ctx context.Context, from, to *Cluster, o CopyOptions, report storage.
 	if err != nil {
 		return CopyResult{}, fmt.Errorf("copy cluster %s: look at the target: %w", from.name, err)
 	}
-	plan := planCopy(source, target, o.Since)
+	plan := planCopy(source, target, o)
 	c := &copying{from: from, to: to, report: report, total: plan.bytes(), result: plan.result}
 	if err := c.run(ctx, plan); err != nil {
 		return c.result, fmt.Errorf("copy cluster %s: %w", from.name, err)

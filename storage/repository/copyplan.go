@@ -56,8 +56,8 @@ type copyPlanner struct {
 }
 
 // planCopy is pure: what the source has and the target has not.
-func planCopy(source, target copySide, since time.Time) copyPlan {
-	p := copyPlanner{source: source, target: target, since: since, bases: map[ID]bool{}}
+func planCopy(source, target copySide, o CopyOptions) copyPlan {
+	p := copyPlanner{source: source, target: target, since: o.Since, bases: map[ID]bool{}}
 	p.plan.result.Faults = slices.Clone(source.ignored)
 	for _, f := range target.ignored {
 		if _, compared := source.sizes[f.Key]; !compared {
@@ -67,12 +67,14 @@ func planCopy(source, target copySide, since time.Time) copyPlan {
 	for _, d := range slices.Concat(source.catalog.Damaged, source.catalog.Untrusted) {
 		p.fault(source.c.manifestKey(d.ID), d.Err)
 	}
-	for _, l := range source.catalog.Lineages { // before the backups, as it names its bases
-		p.lineage(l)
-	}
-	for _, f := range slices.Backward(source.folders) {
-		if source.deleted[f.id] {
-			p.tombstone(f)
+	if !o.BackupsOnly {
+		for _, l := range source.catalog.Lineages { // before the backups, as it names its bases
+			p.lineage(l)
+		}
+		for _, f := range slices.Backward(source.folders) {
+			if source.deleted[f.id] {
+				p.tombstone(f)
+			}
 		}
 	}
 	for _, b := range source.catalog.Backups {

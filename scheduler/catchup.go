@@ -1,0 +1,140 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// catchup copies to a repository what it missed while another took the backups. A repository misses something if its newest
+// backup is not the newest of all, so a service that was started anew finds out by itself.
+type catchup struct {
+	since map[string]time.Time // by repository that misses something: when the newest began that it has; zero: not known
+	tries int                  // in a row that failed
+	after time.Time            // when to try
+}
+
+const lastCopyWait = 10 * time.Minute
+
+// note remembers which of all miss something, or did not answer.
+func (c *catchup) note(seen sight, all []Repository) {
+	for _, in := range all {
+		newest, answered := seen.newest[in.Name]
+		since, known := c.since[in.Name]
+		switch {
+		case !answered:
+			c.missed(in.Name, since)
+		case newest.ID < seen.last.ID && (!known || since.IsZero()):
+			c.missed(in.Name, newest.Started)
+		}
+	}
+}
+
+// missed remembers that a repository misses what is newer than since.
+func (c *catchup) missed(name string, since time.Time) {
+	if c.since == nil {
+		c.since = map[string]time.Time{}
+	}
+	c.since[name] = since
+}
+
+// due returns when to copy, the zero Time for never.
+func (c *catchup) due(now time.Time) time.Time {
+	if len(c.since) == 0 {
+		return time.Time{}
+	}
+	return later(now, c.after)
+}
+
+// left is what a backup has not come to.
+func (w *worker) left(r backup.Result, stores []backup.Store) {
+	there := reached(stores, r)
+	for _, in := range w.spec.Repositories {
+		if !slices.ContainsFunc(there, func(s backup.Store) bool { return s.Repository == in.Name }) {
+			w.catchup.missed(in.Name, w.catchup.since[in.Name])
+			w.catchup.after = time.Now().Add(firstWait)
+		}
+	}
+}
+
+// copies reports whether what one repository misses is copied to it.
+func (w *worker) copies() bool {
+	return w.service.Copy != nil && w.spec.Backup.Require == backup.Any && len(w.spec.Repositories) > 1
+}
+
+// copyMissed copies to each store that misses something, from one that does not.
+func (w *worker) copyMissed(jobs context.Context, seen sight) error {
+	ctx, timedOut := w.limited(jobs)
+	defer timedOut()
+	from := slices.IndexFunc(seen.stores, func(s backup.Store) bool { return seen.newest[s.Repository].ID == seen.last.ID })
+	var errs error
+	for _, to := range seen.stores {
+		since, missing := w.catchup.since[to.Repository]
+		if !missing || to == seen.stores[from] {
+			continue
+		}
+		if since.IsZero() { // it is empty, or was seen for the first time
+			since = earlier(seen.newest[to.Repository].Started, seen.last.Started)
+		}
+		errs = errors.Join(errs, w.copyTo(ctx, seen.stores[from], to, since))
+	}
+	delete(w.catchup.since, seen.stores[from].Repository)
+	return errors.Join(errs, w.stillMissing())
+}
+
+// stillMissing names the repositories to which nothing was copied because they did not answer.
+func (w *worker) stillMissing() error {
+	var names []string
+	for _, in := range w.spec.Repositories {
+		if _, missing := w.catchup.since[in.Name]; missing {
+			names = append(names, in.Name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return fmt.Errorf("repository %s still lacks backups", strings.Join(names, ", "))
+}
+
+func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.Time) error {
+	o := task{job: JobCopy, repository: to.Repository, cause: cause{text: "it lacks backups that " + from.Repository + " has"}}.outcome()
+	w.board.begin(o)
+	result, err := w.service.Copy(ctx, from, to, since, w.pass)
+	if err == nil && len(result.Faults) > 0 {
+		err = fmt.Errorf("%d objects were not copied: %w", len(result.Faults), result.Faults[0].Err)
+	}
+	if o.Ended, o.Verdict = time.Now().UTC(), Succeeded; err != nil {
+		o.Verdict, o.Message = Failed, err.Error()
+	}
+	w.board.end(o)
+	if err != nil {
+		return fmt.Errorf("repository %s: %w", to.Repository, err)
+	}
+	delete(w.catchup.since, to.Repository)
+	w.say(storage.Note, "repository %s has caught up: %d backups, %d bytes copied from %s", to.Repository, result.Backups, result.Bytes, from.Repository)
+	return nil
+}
+
+// uncopied reports why a repository still lacks backups, and when the next try is.
+func (w *worker) uncopied(ctx context.Context, err error) time.Time {
+	if ctx.Err() != nil {
+		return time.Time{}
+	}
+	w.catchup.tries++
+	w.catchup.after = time.Now().Add(backoff(w.catchup.tries, lastCopyWait, w.spec.Cluster))
+	w.say(storage.Warning, "not every repository has every backup: %v; the next try is at %s",
+		err, w.catchup.after.UTC().Format(time.RFC3339))
+	return w.catchup.after
+}
+
+// Copy copies backups that began at since or later, with their proofs, from one repository to another.
+func Copy(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (repository.CopyResult, error) {
+	return repository.Copy(ctx, from.Cluster, to.Cluster, repository.CopyOptions{Since: since, BackupsOnly: true}, report)
+}

@@ -1,0 +1,138 @@
+package scheduler_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// ids are the backups of a cluster in one of w's stores.
+func (w *world) ids(t *testing.T, store, cluster string) (ids []repository.ID) {
+	t.Helper()
+	c, err := repository.Open(w.stores[store], cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalog, err := c.Load(t.Context(), repository.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range catalog.Backups {
+		ids = append(ids, b.ID)
+	}
+	return ids
+}
+
+func anywhere(t *testing.T, cron string, repositories ...string) scheduler.Spec {
+	spec := specOf(t, "prod", cron, repositories...)
+	spec.Backup.Require, spec.Observe = backup.Any, 10*time.Minute
+	return spec
+}
+
+// A repository that is away for a day keeps no backup from the other, and gets what it missed when it is back: also from
+// a service that was started meanwhile, and before the next backup is due.
+func TestServiceCopiesWhatARepositoryMissed(t *testing.T) {
+	for _, name := range []string{"fails at once", "never answers"} {
+		for _, restart := range []bool{false, true} {
+			bubble(t, func(t *testing.T, w *world) {
+				on := &atomic.Bool{}
+				defer w.recover(on)
+				c := configOf(anywhere(t, "15 */6 * * *", "offsite", "main"))
+				prepare := func(s *scheduler.Service) {
+					w.opening(troubles[name], on)(s)
+					s.Copy = scheduler.Copy
+				}
+				s := w.start("a", c, prepare)
+				w.pass(5 * time.Hour)
+				on.Store(true)
+				w.pass(24 * time.Hour)
+				if n, missing := len(w.ids(t, "main", "prod")), len(w.ids(t, "offsite", "prod")); n != 6 || missing != 2 {
+					t.Fatalf("%s: main has %d backups, offsite %d", name, n, missing)
+				}
+				if restart {
+					s.end()
+					s = w.start("b", c, prepare)
+					w.pass(time.Minute)
+				}
+				on.Store(false)
+				w.pass(40 * time.Minute)
+				if here, there := w.ids(t, "main", "prod"), w.ids(t, "offsite", "prod"); !slices.Equal(here, there) {
+					t.Errorf("%s, restart %v: main has %q, offsite %q", name, restart, here, there)
+				}
+				if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Counted(scheduler.JobCopy, scheduler.Succeeded) != 1 {
+					t.Errorf("%s, restart %v: status %+v", name, restart, got)
+				}
+			})
+		}
+	}
+}
+
+// A backup that only some repositories took is copied to the others, and until then a condition reports it.
+func TestServiceReportsWhatARepositoryLacks(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		broken := &atomic.Bool{}
+		broken.Store(true)
+		s := w.start("a", configOf(anywhere(t, "@daily", "main", "offsite")), func(s *scheduler.Service) {
+			s.Backup = func(ctx context.Context, spec scheduler.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
+				r, err := w.backup(ctx, "a", spec, to[:1])
+				for _, left := range to[1:] {
+					r.Stores = append(r.Stores, backup.Outcome{Repository: left.Repository, Err: errTest})
+				}
+				return r, err
+			}
+			s.Copy = func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (repository.CopyResult, error) {
+				if broken.Load() {
+					return repository.CopyResult{}, errTest
+				}
+				return scheduler.Copy(ctx, from, to, since, report)
+			}
+		})
+		w.pass(30 * time.Minute)
+		reported := func() bool {
+			for _, c := range s.status(t, "prod").Conditions {
+				if c.Name == "BackupMissing" || c.Name == "NoBackup" {
+					return c.Repository == "offsite" && c.Severity == "warning"
+				}
+			}
+			return false
+		}
+		if !reported() {
+			t.Errorf("nothing is said of the backup that offsite lacks: %v", s.status(t, "prod").Conditions)
+		}
+		broken.Store(false)
+		w.pass(30 * time.Minute)
+		if reported() || len(w.ids(t, "offsite", "prod")) != 1 {
+			t.Errorf("offsite has %q; conditions %v", w.ids(t, "offsite", "prod"), s.status(t, "prod").Conditions)
+		}
+	})
+}
+
+// Somebody deletes the newest backup: another is due, with no restart.
+func TestDeletedBackupCountsNoMore(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "30 2 * * *", "main")
+		spec.Observe = 10 * time.Minute
+		w.start("a", configOf(spec))
+		w.pass(at(0, "4h"))
+		c, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		newest := w.ids(t, "main", "prod")[0]
+		if err := w.stores["main"].Delete(t.Context(), "prod/backups/"+string(newest)+"/manifest.json", storage.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_ = c
+		w.pass(20 * time.Minute)
+		if ids := w.ids(t, "main", "prod"); len(ids) != 2 || ids[0] == newest {
+			t.Errorf("20 minutes later there are %q", ids)
+		}
+	})
+}
