@@ -50,6 +50,8 @@ var (
 	basedNow = prometheus.NewDesc("etcd_dr_archive_based",
 		"1 if there is a backup that the log goes on from, 0 if there is none and the log restores nothing. Absent on standby.",
 		[]string{"cluster"}, nil)
+	lastGap = prometheus.NewDesc("etcd_dr_archive_last_gap_timestamp_seconds",
+		"When this agent last recorded a gap. Absent if it has recorded none since it was started.", []string{"cluster"}, nil)
 	headroomSeconds = prometheus.NewDesc("etcd_dr_archive_purge_headroom_seconds",
 		"Seconds until etcd purges a file of its log that is not stored in full, were this agent gone. Absent if it purges none, and with source watch.",
 		[]string{"cluster"}, nil)
@@ -93,6 +95,7 @@ func describeArchive(to chan<- *prometheus.Desc) {
 	to <- rpoSeconds
 	to <- workingNow
 	to <- basedNow
+	to <- lastGap
 	to <- headroomSeconds
 	for _, m := range archiveMetrics {
 		to <- m.desc
@@ -107,6 +110,9 @@ func collectArchive(s archive.Status, now time.Time, to chan<- prometheus.Metric
 	}
 	if s.State != archive.Standby {
 		to <- prometheus.MustNewConstMetric(basedNow, prometheus.GaugeValue, one(s.Based), s.Cluster)
+	}
+	if at, ok := moment(s.LastGap); ok {
+		to <- prometheus.MustNewConstMetric(lastGap, prometheus.GaugeValue, at, s.Cluster)
 	}
 	if s.Headroom.Purges {
 		to <- prometheus.MustNewConstMetric(headroomSeconds, prometheus.GaugeValue, s.Headroom.Seconds, s.Cluster)

@@ -21,7 +21,7 @@ func agentStatus() archive.Status {
 	return archive.Status{
 		State: archive.Working, Cluster: "prod", Member: "8e9e05c52164694d", Based: true, Lineage: "0123456789abcdef0123456789abcdef",
 		Durable: 6000, DurableAt: time.Now(), ConfirmedAt: time.Now().Add(-time.Hour), PendingRequests: 5, PendingBytes: 500,
-		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, Taken: 2, Failures: 3,
+		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, LastGap: time.Unix(900, 0), Taken: 2, Failures: 3,
 		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64, Purges: true, Seconds: 90},
 		Spool:    archive.Spool{Segments: 3, Bytes: 4096, Max: 8192},
 	}
@@ -86,7 +86,7 @@ func TestMetrics(t *testing.T) {
 	families := metrics(t, agentStatus())
 	gauges := map[string]float64{
 		"working": 1, "based": 1, "durable_position": 6000, "pending_requests": 5, "pending_bytes": 500, "purge_headroom_seconds": 90, "unlinked_bytes": 64,
-		"spool_bytes": 4096, "spool_max_bytes": 8192,
+		"spool_bytes": 4096, "spool_max_bytes": 8192, "last_gap_timestamp_seconds": 900,
 	}
 	counters := map[string]float64{"segments_total": 7, "requests_total": 70, "bytes_total": 7000, "gaps_total": 1, "store_failures_total": 3}
 	for name, f := range families {

@@ -1,9 +1,13 @@
 package server
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
 // metrics serves what s says of itself for Prometheus; docs/metrics.md describes each. One that is wrong costs that one.
@@ -126,6 +131,11 @@ var (
 	serviceRPO = describe("rpo_seconds",
 		"What would be lost now: seconds since the last moment of which all acknowledged writes are known to be stored.",
 		"cluster")
+	recoveryPoint = describe("recovery_point_timestamp_seconds",
+		"The last moment of which all acknowledged writes are known to be stored: rpo_seconds is the time since then.", "cluster")
+	clusterInfo = describe("cluster_info",
+		"1, with the jobs that this service does for the cluster. Services with the same repositories have the same fleet.",
+		"cluster", "fleet", "scheduled", "drilled", "archived")
 	jobsTotal        = describe("jobs_total", "Jobs that have ended, since the service was started.", "cluster", "job", "verdict")
 	jobRunning       = describe("job_running", "1 while the job runs.", "cluster", "job")
 	jobDuration      = describe("job_last_duration_seconds", "How long the last one took that has ended.", "cluster", "job")
@@ -138,7 +148,7 @@ var (
 	configLoaded   = describe("config_loaded_timestamp_seconds", "When the configuration that is in force was read.")
 	buildInfo      = describe("build_info", "1, with the version of dr.", "version")
 	serviceDescs   = []*prometheus.Desc{
-		serviceRPO, jobsTotal, jobRunning, jobDuration, conditionNow, retentionDecided, clusterStopped, clusterState, configRefused, configLoaded, buildInfo,
+		serviceRPO, recoveryPoint, clusterInfo, jobsTotal, jobRunning, jobDuration, conditionNow, retentionDecided, clusterStopped, clusterState, configRefused, configLoaded, buildInfo,
 	}
 	countedJobs     = []scheduler.Job{scheduler.JobBackup, scheduler.JobPrune, scheduler.JobDrill}
 	countedVerdicts = []scheduler.Verdict{scheduler.Succeeded, scheduler.Failed, scheduler.NotRun}
@@ -168,8 +178,10 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	for _, s := range d.Clusters {
 		put(clusterState, 1, s.Cluster, string(s.State))
 		put(clusterStopped, one(s.Suspension != nil || s.State == scheduler.Suspended), s.Cluster)
-		if lost, ok := rpo(s, now); ok {
-			put(serviceRPO, lost.Seconds(), s.Cluster)
+		c.collectInfo(s.Cluster, put)
+		if at, ok := moment(lastStored(s, now)); ok {
+			put(recoveryPoint, at, s.Cluster)
+			put(serviceRPO, max(0, float64(now.UnixMilli())/1000-at), s.Cluster)
 		}
 		for _, standing := range s.Standings {
 			for _, m := range standingMetrics {
@@ -210,22 +222,52 @@ func one(yes bool) float64 {
 	return 0
 }
 
-// rpo is since the newest moment that is known to be in a repository: that which this service's own archiving confirms, the end
-// of the newest window, or the newest good backup. An agent that has confirmed nothing yet hides none of the others.
-func rpo(s scheduler.Status, now time.Time) (time.Duration, bool) {
-	var newest time.Time
+// lastStored returns the newest moment that is known to be in a repository: that which this service's own archiving confirms,
+// the end of the newest window, or the newest good backup. An agent that has confirmed nothing yet hides none of the others.
+// A moment in the future is by a clock that is wrong, and does not count: else nothing would ever seem to be lost.
+func lastStored(s scheduler.Status, now time.Time) (newest time.Time) {
+	take := func(at time.Time) {
+		if at.After(newest) && !at.After(now.Add(condition.ClockAllowance)) {
+			newest = at
+		}
+	}
 	if s.Archive != nil && s.Archive.State != archive.Standby {
-		newest = s.Archive.ConfirmedAt
+		take(s.Archive.ConfirmedAt)
 	}
 	for _, standing := range s.Standings {
-		if w := standing.Window; w != nil && w.To.Time.After(newest) {
-			newest = w.To.Time
+		if standing.Window != nil {
+			take(standing.Window.To.Time)
 		}
-		if g := standing.Good; g != nil && g.Started.After(newest) {
-			newest = g.Started
+		if standing.Good != nil {
+			take(standing.Good.Started)
 		}
 	}
-	return max(0, now.Sub(newest)), !newest.IsZero()
+	return newest
+}
+
+// collectInfo reports what the configuration wants for a cluster, so that an alert can find out that no service does it.
+func (c serviceCollector) collectInfo(cluster string, put func(*prometheus.Desc, float64, ...string)) {
+	if c.Spec == nil {
+		return
+	}
+	spec, err := c.Spec(cluster)
+	if err != nil { // it is looked after no more
+		return
+	}
+	scheduled := !spec.Schedule.None() || !spec.Triggers.None()
+	put(clusterInfo, 1, cluster, fleet(spec), strconv.FormatBool(scheduled),
+		strconv.FormatBool(!spec.Drill.Schedule.None()), strconv.FormatBool(spec.Archive.Flush > 0))
+}
+
+// fleet returns 8 hex digits that are the same for all services with these repositories.
+func fleet(spec scheduler.Spec) string {
+	var urls []string
+	for _, r := range spec.Repositories {
+		urls = append(urls, r.URL)
+	}
+	slices.Sort(urls)
+	sum := sha256.Sum256([]byte(strings.Join(urls, "\n")))
+	return hex.EncodeToString(sum[:4])
 }
 
 func collectJobs(s scheduler.Status, put func(*prometheus.Desc, float64, ...string), to chan<- prometheus.Metric) {

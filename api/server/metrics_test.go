@@ -66,6 +66,17 @@ func pruned(cluster string) server.Pruned {
 	})
 }
 
+// specOf wants the log of prod archived, and nothing else.
+func specOf(cluster string) (scheduler.Spec, error) {
+	if cluster != "prod" {
+		return scheduler.Spec{}, scheduler.ErrUnknown
+	}
+	return scheduler.Spec{
+		Cluster: cluster, Archive: scheduler.Archive{Flush: time.Second},
+		Repositories: []scheduler.Repository{{URL: "s3://b"}, {URL: "s3://a"}},
+	}, nil
+}
+
 // scrape reads /metrics as Prometheus does: each value by its name and labels.
 func scrape(t *testing.T, d document.ServeStatus) (values map[string]float64, families map[string]*dto.MetricFamily) {
 	t.Helper()
@@ -73,6 +84,7 @@ func scrape(t *testing.T, d document.ServeStatus) (values map[string]float64, fa
 	h := server.Serve(server.Service{
 		Version: "v1", Status: func() document.ServeStatus { return d },
 		Pruned: func() []server.Pruned { return []server.Pruned{pruned("prod"), pruned("gone")} },
+		Spec:   specOf,
 	}, server.Access{})
 	if h.ServeHTTP(w, request(http.MethodGet, "/metrics", "")); w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
@@ -107,8 +119,10 @@ func TestServiceMetrics(t *testing.T) {
 		"backup_last_verified_timestamp_seconds" + main: 1120, "backup_last_size_bytes" + main: 500, "backup_last_stored_bytes" + main: 50,
 		"backups_stored_bytes" + main: 9000, "drill_last_success_timestamp_seconds" + main: 1180, "drill_last_run_timestamp_seconds" + main: 1240,
 		"drill_rto_seconds" + main: 2.5, "recovery_window_start_timestamp_seconds" + main: 1300, "recovery_window_end_timestamp_seconds" + main: 1360,
-		"log_gaps" + main:                   2,
-		"archive_spool_bytes[cluster=prod]": 4096, "archive_working[cluster=prod]": 1,
+		"log_gaps" + main: 2,
+		"cluster_info[archived=true cluster=prod drilled=false fleet=b1ca35b3 scheduled=false]": 1,
+		"archive_last_gap_timestamp_seconds[cluster=prod]":                                      900,
+		"archive_spool_bytes[cluster=prod]":                                                     4096, "archive_working[cluster=prod]": 1,
 		"jobs_total[cluster=prod job=backup verdict=failed]": 7, "jobs_total[cluster=prod job=drill verdict=not run]": 0,
 		"job_running[cluster=prod job=backup]": 1, "job_running[cluster=prod job=prune]": 0, "job_last_duration_seconds[cluster=prod job=prune]": 3,
 		"condition[cluster=prod condition=LogGap repository=main severity=critical]": 1,
@@ -156,19 +170,27 @@ func TestServiceRPO(t *testing.T) {
 	}
 	working, standby, unknown := agentStatus(), agentStatus(), agentStatus()
 	standby.State, unknown.ConfirmedAt = archive.Standby, time.Time{}
+	ahead := agentStatus()
+	ahead.ConfirmedAt = now.Add(time.Hour)
 	for name, test := range map[string]struct {
 		status scheduler.Status
 		want   time.Duration // below 0: there is none
 	}{
-		"a backup":    {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}, {Good: good(3 * time.Hour)}}}, 2 * time.Hour},
-		"a log":       {scheduler.Status{Standings: []scheduler.Standing{{Good: good(4 * time.Hour), Window: window(time.Hour)}}}, time.Hour},
-		"an old log":  {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(9 * time.Hour)}}}, 2 * time.Hour},
-		"standby":     {scheduler.Status{Archive: &standby, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
-		"archived":    {scheduler.Status{Archive: &working, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, time.Hour},
-		"outrun":      {scheduler.Status{Archive: &working, Standings: []scheduler.Standing{{Good: good(time.Minute)}}}, time.Minute},
-		"unknown":     {scheduler.Status{Archive: &unknown, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
-		"nothing yet": {scheduler.Status{Archive: &unknown}, -1},
-		"nothing":     {scheduler.Status{}, -1},
+		"a backup":   {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}, {Good: good(3 * time.Hour)}}}, 2 * time.Hour},
+		"a log":      {scheduler.Status{Standings: []scheduler.Standing{{Good: good(4 * time.Hour), Window: window(time.Hour)}}}, time.Hour},
+		"an old log": {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(9 * time.Hour)}}}, 2 * time.Hour},
+		"standby":    {scheduler.Status{Archive: &standby, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
+		"archived":   {scheduler.Status{Archive: &working, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, time.Hour},
+		"outrun":     {scheduler.Status{Archive: &working, Standings: []scheduler.Standing{{Good: good(time.Minute)}}}, time.Minute},
+		"unknown":    {scheduler.Status{Archive: &unknown, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
+		// What is by a clock that is ahead is not stored in the future, and hides nothing.
+		"a log from the future":       {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(-time.Hour)}}}, 2 * time.Hour},
+		"a backup from the future":    {scheduler.Status{Standings: []scheduler.Standing{{Good: good(-time.Hour), Window: window(time.Hour)}}}, time.Hour},
+		"an agent in the future":      {scheduler.Status{Archive: &ahead, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
+		"only what is in the future":  {scheduler.Status{Standings: []scheduler.Standing{{Good: good(-time.Hour)}}}, -1},
+		"a clock that is a bit ahead": {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(-time.Minute)}}}, 0},
+		"nothing yet":                 {scheduler.Status{Archive: &unknown}, -1},
+		"nothing":                     {scheduler.Status{}, -1},
 	} {
 		test.status.Cluster = "prod"
 		values, _ := scrape(t, document.ServeStatus{Clusters: []scheduler.Status{test.status}})

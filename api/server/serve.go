@@ -14,9 +14,11 @@ type Service struct {
 	Scheduler *scheduler.Service
 	Status    func() document.ServeStatus // the clusters by name
 	Pruned    func() []Pruned             // what the last prunings decided; nil: nobody knows
-	Version   string                      // of dr
-	By        string                      // host and version of dr, for what it writes
-	Page      http.Handler                // at / and below /assets/; nil: there is none
+	// Spec is what the configuration wants for a cluster; nil: nobody knows. An error means that it wants nothing.
+	Spec    func(cluster string) (scheduler.Spec, error)
+	Version string       // of dr
+	By      string       // host and version of dr, for what it writes
+	Page    http.Handler // at / and below /assets/; nil: there is none
 }
 
 // Serve answers for s: /api/v1 and /status as JSON, /metrics for Prometheus, /healthz, which is 503 while it can do nothing

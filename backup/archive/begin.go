@@ -113,7 +113,7 @@ func (w *work) beginLineage(ctx context.Context, why string, after *segment.Afte
 	w.lastHash = time.Time{}
 	w.warn("begins lineage %s: %s", w.next.Lineage, why)
 	if after != nil {
-		w.board.set(func(s *Status) { s.Gaps++ })
+		w.board.set(func(s *Status) { s.recordGap(time.Now()) })
 	}
 	w.snapshot(ctx, why)
 	return nil
@@ -144,7 +144,7 @@ func (w *work) gap(ctx context.Context, b *breach) error {
 	w.next.Reason = b.why
 	w.breach = nil
 	w.warn("records a gap: %s", b.why)
-	w.board.set(func(s *Status) { s.Gaps++ })
+	w.board.set(func(s *Status) { s.recordGap(time.Now()) })
 	w.snapshot(ctx, b.why)
 	return nil
 }

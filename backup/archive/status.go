@@ -35,14 +35,15 @@ type Status struct {
 	DurableAt   time.Time `json:"durableAt,omitzero"`   // when it was stored
 	ConfirmedAt time.Time `json:"confirmedAt,omitzero"` // all that was acknowledged before is stored: see RPO
 
-	PendingRequests int   `json:"pendingRequests"` // read, and not stored yet
-	PendingBytes    int64 `json:"pendingBytes"`
-	StoredSegments  int64 `json:"storedSegments"` // since the agent started
-	StoredRequests  int64 `json:"storedRequests"`
-	StoredBytes     int64 `json:"storedBytes"`
-	Gaps            int64 `json:"gaps"`     // recorded since the agent started
-	Taken           int64 `json:"taken"`    // segments that another agent had stored before
-	Failures        int64 `json:"failures"` // of the store, since the agent started
+	PendingRequests int       `json:"pendingRequests"` // read, and not stored yet
+	PendingBytes    int64     `json:"pendingBytes"`
+	StoredSegments  int64     `json:"storedSegments"` // since the agent started
+	StoredRequests  int64     `json:"storedRequests"`
+	StoredBytes     int64     `json:"storedBytes"`
+	Gaps            int64     `json:"gaps"`             // recorded since the agent started
+	LastGap         time.Time `json:"lastGap,omitzero"` // when the last of them was recorded
+	Taken           int64     `json:"taken"`            // segments that another agent had stored before
+	Failures        int64     `json:"failures"`         // of the store, since the agent started
 
 	Headroom Headroom `json:"headroom"` // source wal
 	Spool    Spool    `json:"spool"`    // source watch
@@ -68,6 +69,9 @@ func (s *Status) counted(one repository.Segment) {
 	s.StoredRequests += int64(one.Requests)
 	s.StoredBytes += one.Size
 }
+
+// recordGap counts a gap that is recorded now.
+func (s *Status) recordGap(now time.Time) { s.Gaps, s.LastGap = s.Gaps+1, now.UTC() }
 
 // standBy drops what only an agent that works knows. Without a holder no other agent knows it better.
 func (s *Status) standBy(holder, problem string, held Headroom) {

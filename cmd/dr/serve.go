@@ -211,7 +211,8 @@ func (s *serving) lastPruned() []server.Pruned {
 func (s *serving) run(ctx context.Context, door server.Door) error {
 	if door.Address != "" {
 		service := server.Service{
-			Scheduler: s.service, Status: s.status, Page: page.Handler(), Pruned: s.lastPruned, Version: version(), By: identity(),
+			Scheduler: s.service, Status: s.status, Page: page.Handler(), Pruned: s.lastPruned, Spec: s.service.Spec,
+			Version: version(), By: identity(),
 		}
 		stop, err := server.Listen(door, service, s.report)
 		if err != nil {
