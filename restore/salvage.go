@@ -20,6 +20,9 @@ type Salvage struct {
 	Disks     []Remains           `json:"disks"`
 	Database  *DiskDatabase       `json:"database,omitempty"` // the base; absent if a backup is
 	Log       *DiskLog            `json:"log,omitempty"`      // what is replayed last; absent if nothing is
+	Left      Part                `json:"left"`               // on the disks behind that, and not taken
+	// Disagree is how the members' key spaces contradict each other, in words; "" if nothing shows that they do.
+	Disagree string `json:"disagree,omitempty"`
 }
 
 // Remains is what one data dir holds.
@@ -57,7 +60,6 @@ type DiskLog struct {
 
 	Certain  Part   `json:"certain"`  // committed for sure
 	Probable Part   `json:"probable"` // replayed too: what was acknowledged last, and perhaps what never was
-	Left     Part   `json:"left"`     // on the disk, and not replayed
 	Commit   uint64 `json:"commit"`   // the position where certain ends
 }
 
@@ -80,9 +82,11 @@ const (
 type Disks struct {
 	Found   []salvage.Disk
 	Tail    Tail
+	Base    string // the data dir whose database is the base, whatever the archive has; "": the furthest
 	Version string // of the old servers, such as 3.5.12; "": the newest of the minor version that the disks name
 
-	backup *repository.Backup // who the members were, where no disk tells
+	backup   *repository.Backup   // who the members were, where no disk tells
+	archived []repository.Lineage // of the same cluster
 }
 
 // Survey looks at data dirs, for a plan with c: see salvage.Survey. Of every place where a segment ends it notes what stands
@@ -104,12 +108,16 @@ func salvaged(c repository.Catalog, t Target) (route, error) {
 	if len(c.Backups) > 0 {
 		disks.backup = &c.Backups[0]
 	}
+	disks.archived = c.Lineages
 	t.Disks = &disks
 	if err := t.Disks.refuse(c); err != nil {
 		return route{}, err
 	}
-	if !t.Time.IsZero() && len(c.Lineages) == 0 {
+	if !t.Time.IsZero() && (len(c.Lineages) == 0 || disks.Base != "") {
 		return route{}, fmt.Errorf("%w: the disks know no times, only an archive does: leave --to out, or say --to-revision", ErrLayout)
+	}
+	if disks.Base != "" {
+		return fromDisks(t)
 	}
 	if b := disks.backup; b != nil && t.Revision == 0 && t.Time.IsZero() && b.RaftIndex > disks.end() {
 		return t.archiveAlone(c, fmt.Sprintf("the disks end at position %d, and the newest backup was taken behind that: nothing of them is needed", disks.end()))

@@ -41,6 +41,11 @@ func diskOf(n int, database, last, commit uint64, changes ...func(*salvage.Disk)
 	return d
 }
 
+// at has the disk's database at another revision.
+func at(revision int64) func(*salvage.Disk) {
+	return func(d *salvage.Disk) { d.Databases[0].Revision = revision }
+}
+
 func badDatabase(d *salvage.Disk) { d.Databases[0].Damage = "a page is bad" }
 
 func badLog(d *salvage.Disk) { d.Log.Whole, d.Log.Damage = false, "offset 7" }
@@ -72,7 +77,7 @@ func salvageWay(p restore.Plan) string {
 	if s != nil && s.Log != nil {
 		l := s.Log
 		words = append(words, fmt.Sprintf("log of %s from %d to %d: %d certain, %d probable, %d left",
-			l.Dir, l.After.Position+1, l.UpTo, l.Certain.Requests, l.Probable.Requests, l.Left.Requests))
+			l.Dir, l.After.Position+1, l.UpTo, l.Certain.Requests, l.Probable.Requests, s.Left.Requests))
 		if l.Revision > 0 {
 			words = append(words, fmt.Sprintf("revision %d", l.Revision))
 		}
@@ -124,6 +129,35 @@ func TestSalvagePlanOf(t *testing.T) {
 		"the log begins behind the only good database": {
 			disks: []salvage.Disk{diskOf(1, 50, 80, 52, badDatabase, begins(45)), diskOf(2, 40, 60, 55)},
 			want:  "/disk2 at 40, log of /disk2 from 41 to 55: 15 certain, 0 probable, 5 left", note: "cannot be used",
+		},
+		"the database has all that is known to be committed": {
+			disks: []salvage.Disk{diskOf(1, 70, 80, 70)}, want: "/disk1 at 70", note: "less than a majority is here",
+		},
+		"the database has all that is known to be committed, and there is more": {
+			disks: []salvage.Disk{diskOf(1, 70, 80, 70)}, want: "/disk1 at 70", note: "10 requests in 10 positions at the end of the log are left out",
+		},
+		"the database has all that is known to be committed, with its tail": {
+			target: restore.Target{Disks: &restore.Disks{Tail: restore.TailAll}}, disks: []salvage.Disk{diskOf(1, 70, 80, 70)},
+			want: "/disk1 at 70, log of /disk1 from 71 to 80: 0 certain, 10 probable, 0 left",
+		},
+		"all that is there": {
+			disks: []salvage.Disk{diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80)}, want: "/disk1 at 80", note: "everything that was acknowledged",
+		},
+		"members disagree at one position": {
+			disks: []salvage.Disk{diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80, at(177)), diskOf(3, 80, 80, 80)}, want: "/disk1 at 80",
+			note: "the members disagree, at the latest from revision 178 on: at position 80 /disk1 is at revision 180, at position 80 /disk2 is at revision 177",
+		},
+		"members disagree, and one is chosen": {
+			target: restore.Target{Disks: &restore.Disks{Base: "/disk2"}}, want: "/disk2 at 60, log of /disk1 from 61 to 80: 20 certain, 0 probable, 0 left",
+			disks: []salvage.Disk{diskOf(1, 80, 80, 80), diskOf(2, 60, 80, 80, at(157))}, note: "the members disagree, at the latest from revision 158 on",
+		},
+		"members disagree with the archive": {
+			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 30, 80, 80, at(131))}, note: "at position 30 the archive is at revision 130",
+			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 80: 50 certain, 0 probable, 0 left",
+		},
+		"one is chosen in spite of the archive": {
+			catalog: evenCatalog(3, 5), target: restore.Target{Disks: &restore.Disks{Base: "/disk1"}}, disks: []salvage.Disk{diskOf(1, 50, 80, 80)},
+			want: "/disk1 at 50, log of /disk1 from 51 to 80: 30 certain, 0 probable, 0 left",
 		},
 		"no log": {
 			disks: []salvage.Disk{diskOf(1, 50, 80, 70, func(d *salvage.Disk) { d.Log = salvage.Log{Damage: "gone"} })},
@@ -322,5 +356,28 @@ func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
 	p, err := run(true)
 	if err != nil || len(ways) != 2 || !strings.HasSuffix(ways[1], "revision 163") || !hasNote(p, "not what was asked for") {
 		t.Errorf("the best: %q, %v, notes %q", ways, err, p.Notes)
+	}
+}
+
+// Members that have not got as far are not in disagreement, however few of the entries change the key space.
+func TestSalvageOfMembersInStep(t *testing.T) {
+	quiet := func(d *salvage.Disk) { d.Log.Requests = d.Log.Requests[:60] }
+	old := func(d *salvage.Disk) { d.Databases[0].Version = "3.4.0" }
+	for name, disks := range map[string][]salvage.Disk{
+		"one is ahead":                    {diskOf(1, 50, 80, 80), diskOf(2, 80, 80, 80)},
+		"entries that change nothing":     {diskOf(1, 50, 80, 80, quiet), diskOf(2, 80, 80, 80, quiet, at(155))},
+		"3.4 counts one entry too many":   {diskOf(1, 80, 80, 80, old), diskOf(2, 80, 80, 80, old, at(179))},
+		"the log between is gone":         {diskOf(1, 20, 80, 80, begins(70)), diskOf(2, 80, 80, 80, begins(70))},
+		"a damaged database says nothing": {diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80, at(7), badDatabase)},
+	} {
+		p, err := restore.NewPlan(repository.Catalog{}, restore.Target{Disks: &restore.Disks{Found: disks}}, restore.Layout{Token: "t"}, now)
+		if err != nil || p.Salvage.Disagree != "" {
+			t.Errorf("%s: %v, %q", name, err, p.Salvage.Disagree)
+		}
+	}
+	apart := []salvage.Disk{diskOf(1, 50, 80, 80, quiet), diskOf(2, 80, 80, 80, quiet, at(161))}
+	p, err := restore.NewPlan(repository.Catalog{}, restore.Target{Disks: &restore.Disks{Found: apart}}, restore.Layout{Token: "t"}, now)
+	if err != nil || p.Salvage.Disagree == "" {
+		t.Errorf("more revisions than requests: %v, %q", err, p.Salvage.Disagree)
 	}
 }

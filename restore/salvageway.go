@@ -67,7 +67,7 @@ func fromDisks(t Target) (route, error) {
 func (d *Disks) databases() (all []salvage.Database) {
 	for _, disk := range d.Found {
 		for _, db := range disk.Databases {
-			if db.Damage == "" {
+			if db.Damage == "" && (d.Base == "" || d.Base == disk.Dir) {
 				all = append(all, db)
 			}
 		}
@@ -115,11 +115,16 @@ func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
 	if all := best.Dir == ahead.Dir && d.majority(members, at, l); !all && d.Tail != TailAll {
 		upTo = commit
 	}
-	count := func(from, to uint64) Part { return Part{max(to, from) - from, l.Count(from, to)} }
+	count := func(from, to uint64) Part { return countPart(l, from, to) }
 	return DiskLog{
 		Dir: best.Dir, After: after, UpTo: upTo, End: l.Last, Revision: revision, Version: d.version(), Commit: commit,
-		Certain: count(after.Position, commit), Probable: count(commit, upTo), Left: count(upTo, l.Last.Position),
+		Certain: count(after.Position, commit), Probable: count(commit, upTo),
 	}, true
+}
+
+// countPart counts what l has behind a position, up to and including another.
+func countPart(l salvage.Log, from, to uint64) Part {
+	return Part{max(to, from) - from, l.Count(from, to)}
 }
 
 // behindArchive goes on where the archive ends. A target within the archive needs no disk.
@@ -223,14 +228,31 @@ func (r *route) setDisks(t Target, db *DiskDatabase, log *DiskLog) {
 	members, at := d.members()
 	r.salvage = &Salvage{Members: members, Disks: d.remains(), Database: db, Log: log}
 	ahead, _ := d.furthest(anyLog)
-	r.salvage.Majority = r.salvage.end() >= ahead.Log.Last.Position && d.majority(members, at, ahead.Log)
+	end := r.salvage.end()
+	r.salvage.Majority = end >= ahead.Log.Last.Position && d.majority(members, at, ahead.Log)
+	r.salvage.Left = d.left(r.salvage)
+	r.salvage.Disagree = d.disagreement()
 	for _, disk := range d.Found {
 		r.salvage.ClusterID = cmp.Or(r.salvage.ClusterID, disk.Cluster)
 	}
-	r.reach.Position = r.salvage.end()
+	r.reach.Position = end
 	if t.Revision > 0 {
 		r.reach.Revision = t.Revision
 	}
+}
+
+// left counts what the log that s uses, or could use, has behind the end of s.
+func (d *Disks) left(s *Salvage) Part {
+	log := s.Log
+	if log == nil {
+		l, ok := d.log(segment.End{Position: s.Database.Index, Term: s.Database.Term}, 0)
+		if !ok {
+			return Part{}
+		}
+		log = &l
+	}
+	i := slices.IndexFunc(d.Found, func(disk salvage.Disk) bool { return disk.Dir == log.Dir })
+	return countPart(d.Found[i].Log, s.end(), log.End.Position)
 }
 
 // end is the last position of what is taken.
@@ -241,10 +263,19 @@ func (s *Salvage) end() uint64 {
 	return s.Database.Index
 }
 
-// ahead is the disk whose log is ahead of the one that is taken; ok is false if none is.
+// ahead is the disk whose log goes further than what is taken and cannot be used; ok is false if there is none.
 func (s *Salvage) ahead() (d Remains, ok bool) {
-	end := s.Log.End
-	i := slices.IndexFunc(s.Disks, func(d Remains) bool { return d.Term > end.Term || d.Term == end.Term && d.Last > end.Position })
+	from := s.end()
+	term := uint64(0) // of the last entry that is taken
+	if s.Log != nil {
+		from, term = s.Log.End.Position, s.Log.End.Term
+	} else if s.Database != nil {
+		term = s.Database.Term
+	}
+	i := slices.IndexFunc(s.Disks, func(d Remains) bool {
+		further := d.Term > term || d.Term == term && d.Last > from
+		return further && (s.Log != nil || d.First > from+1)
+	})
 	if i < 0 {
 		return d, false
 	}
@@ -266,37 +297,58 @@ func (p *Plan) noteSalvage() {
 			p.note("%s: %s", d.Dir, finding)
 		}
 	}
+	if s := p.Salvage; s.Disagree != "" {
+		p.note("%s: the base decides which history comes back; --salvage-base chooses another data dir's", s.Disagree)
+	}
 	p.noteWorth()
+	if d, ok := p.Salvage.ahead(); ok {
+		p.note("the log in %s is ahead, and cannot be used: it begins at position %d, and no base here reaches that", d.Dir, d.First)
+	} else if left := p.Salvage.Left; left.Positions > 0 && !p.stopsBefore() {
+		p.note("%d requests in %d positions at the end of the log are left out, for nothing shows whether they were committed: --salvage-tail all takes them",
+			left.Requests, left.Positions)
+	}
 	l := p.Salvage.Log
 	if l == nil {
 		return
-	}
-	if d, ok := p.Salvage.ahead(); ok {
-		p.note("the log in %s is ahead, and cannot be used: it begins at position %d, and no base here reaches that", d.Dir, d.First)
-	}
-	if l.Left.Positions > 0 {
-		p.note("%d requests in %d positions at the end of the log are left out, for nobody knows whether they were committed: --salvage-tail all takes them",
-			l.Left.Requests, l.Left.Positions)
 	}
 	if minor, anyOf := strings.CutSuffix(l.Version, "."+anyPatch); anyOf {
 		p.note("the log is replayed by the rules of the newest etcd %s: --etcd-version names the very one, which matters if users were enabled", minor)
 	}
 }
 
+// stopsBefore reports whether a revision was asked for before the end of the disks.
+func (p *Plan) stopsBefore() bool {
+	s := p.Salvage
+	return s.Log != nil && s.Log.Revision > 0 || s.Log == nil && p.Reach.Revision > 0
+}
+
 // noteWorth says what may be missing.
 func (p *Plan) noteWorth() {
 	s := p.Salvage
+	var probable Part
+	if s.Log != nil {
+		probable = s.Log.Probable
+	}
 	switch {
-	case s.Log != nil && s.Log.Revision > 0:
-		p.note("what was written behind revision %d is left out", s.Log.Revision)
+	case p.stopsBefore():
+		p.note("what was written behind revision %d is left out", p.Reach.Revision)
+	case s.Majority && probable.Positions > 0:
+		p.note("the logs of a majority are here: everything that was acknowledged to a client comes back, and perhaps a few writes that were not, in the last %d positions",
+			probable.Positions)
 	case s.Majority:
-		p.note("the logs of a majority are here: everything that was acknowledged to a client comes back, and perhaps a few writes that were not")
-	case s.Log == nil:
-		p.note("no log is replayed: the state is that of position %d, and what was written behind it is lost", s.end())
-	case s.Log.Probable.Positions > 0:
+		p.note("the logs of a majority are here: everything that was acknowledged to a client comes back")
+	case probable.Positions > 0:
 		p.note("less than a majority is here: what the missing members had alone is lost, how much nobody knows; the last %d positions may hold what was never committed",
-			s.Log.Probable.Positions)
+			probable.Positions)
+	case s.noLog():
+		p.note("no log is replayed: the state is that of position %d, and what was written behind it is lost", s.end())
 	default:
 		p.note("less than a majority is here: what the missing members had alone is lost, how much nobody knows; the log is taken as far as it is known to be committed")
 	}
+}
+
+// noLog reports whether no disk has a log that could be held against the base.
+func (s *Salvage) noLog() bool {
+	end := s.end()
+	return s.Log == nil && !slices.ContainsFunc(s.Disks, func(d Remains) bool { return d.Last >= end && d.First <= end+1 && d.Last > 0 })
 }

@@ -256,7 +256,7 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 
 // absolute resolves what the child, or another host's reader of the plan, should not have to guess.
 func (f *restoreFlags) absolute() (err error) {
-	paths := []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.target.File}
+	paths := []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.target.File, &f.salvage.base}
 	for i := range f.salvage.dirs {
 		paths = append(paths, &f.salvage.dirs[i])
 	}
@@ -295,7 +295,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
 	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision", "mark-compacted",
 		"fresh-token", "keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
-		"from-data-dir", "salvage-tail", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
+		"from-data-dir", "salvage-tail", "salvage-base", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
 		if cmd.Flags().Changed(name) {
 			return restore.Plan{}, usagef("--plan decides --%s: leave it out, or make another plan", name)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -20,6 +21,7 @@ import (
 type salvageFlags struct {
 	dirs    []string
 	tail    string
+	base    string
 	version string
 }
 
@@ -28,6 +30,8 @@ func (f *salvageFlags) add(cmd *cobra.Command) {
 		"data dirs (etcd's --data-dir) of stopped members of one cluster, which are only read; with --repo, behind the archive's end")
 	cmd.Flags().StringVar(&f.tail, "salvage-tail", "auto",
 		"the end of a log of which nobody says that it was committed: all takes it, auto does if a majority of the members is there")
+	cmd.Flags().StringVar(&f.base, "salvage-base", "",
+		"the data dir, one of --from-data-dir, whose database is the base, where the members disagree (default: the furthest)")
 	cmd.Flags().StringVar(&f.version, "etcd-version", "",
 		"the version that the stopped members ran, such as 3.5.12 (default: the newest of the minor version that their disks name)")
 }
@@ -39,8 +43,10 @@ func (f *restoreFlags) checkSalvage(cmd *cobra.Command) error {
 	s := f.salvage
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	switch {
-	case len(s.dirs) == 0 && (changed("salvage-tail") || changed("etcd-version")):
-		return usagef("--salvage-tail and --etcd-version go with --from-data-dir")
+	case len(s.dirs) == 0 && (changed("salvage-tail") || changed("salvage-base") || changed("etcd-version")):
+		return usagef("--salvage-tail, --salvage-base and --etcd-version go with --from-data-dir")
+	case s.base != "" && !slices.Contains(s.dirs, s.base):
+		return usagef("--salvage-base %s: name one of --from-data-dir: %s", s.base, strings.Join(s.dirs, ", "))
 	case s.tail != "auto" && s.tail != string(restore.TailAll):
 		return usagef("--salvage-tail %s: use auto or all", s.tail)
 	case s.version != "" && !fullVersion.MatchString(s.version):
@@ -63,7 +69,7 @@ func (a *app) survey(ctx context.Context, f *restoreFlags, c repository.Catalog)
 	if errors.Is(err, salvage.ErrNoMember) {
 		return usagef("--from-data-dir: %w", err)
 	}
-	disks := &restore.Disks{Found: found, Version: f.salvage.version}
+	disks := &restore.Disks{Found: found, Base: f.salvage.base, Version: f.salvage.version}
 	if f.salvage.tail == string(restore.TailAll) {
 		disks.Tail = restore.TailAll
 	}
@@ -80,8 +86,11 @@ func planSalvage(p restore.Plan) (pairs []string) {
 	for _, d := range s.Disks {
 		pairs = append(pairs, "disk", diskWords(d))
 	}
+	if s.Disagree != "" {
+		pairs = append(pairs, "disagree", s.Disagree)
+	}
 	if s.Log == nil {
-		return pairs
+		return append(pairs, "left out", partWords(s.Left))
 	}
 	l, up := s.Log, fmt.Sprintf("position %d", s.Log.UpTo)
 	if l.Revision > 0 {
@@ -89,7 +98,7 @@ func planSalvage(p restore.Plan) (pairs []string) {
 	}
 	return append(pairs,
 		"replays", fmt.Sprintf("the log in %s, from position %d on", l.Dir, l.After.Position+1), "up to", up,
-		"certain", partWords(l.Certain), "probable", partWords(l.Probable), "left out", partWords(l.Left))
+		"certain", partWords(l.Certain), "probable", partWords(l.Probable), "left out", partWords(s.Left))
 }
 
 func diskWords(d restore.Remains) string {

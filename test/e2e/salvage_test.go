@@ -228,7 +228,7 @@ func TestSalvageWhatOneSurvivorHas(t *testing.T) {
 			p := salvagePlan(t, nil, dirs(c, b))
 			l, disk := p.Salvage.Log, p.Salvage.Disks[0]
 			whole := l == nil && disk.Database >= disk.Commit // the database had all already that is known to be committed
-			if p.Salvage.Majority || !whole && (l == nil || l.UpTo != l.Commit || l.Left.Requests > 5) {
+			if p.Salvage.Majority || !whole && (l == nil || l.UpTo != l.Commit || p.Salvage.Left.Requests > 5) {
 				t.Errorf("the plan for one of three: %+v, %+v", p.Salvage, l)
 			}
 		})

@@ -1,0 +1,78 @@
+package restore
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/restore/salvage"
+)
+
+// known is a place of which a member, or the archive, knows the revision of its key space.
+type known struct {
+	who      string
+	position uint64
+	revision int64
+}
+
+// disagreement says how the members' key spaces contradict each other, and "" if nothing shows that they do. Up to one position all
+// members have applied the same requests: so they have the same revision there, and behind it no request makes more than one.
+func (d *Disks) disagreement() string {
+	all := d.places()
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			least, most := a.revision-d.slack(), a.revision+int64(d.requests(a.position, b.position))+d.slack()
+			if b.revision >= least && b.revision <= most {
+				continue
+			}
+			return fmt.Sprintf("the members disagree, at the latest from revision %d on: at position %d %s is at revision %d, at position %d %s is at revision %d",
+				min(a.revision, b.revision)+1, a.position, a.who, a.revision, b.position, b.who, b.revision)
+		}
+	}
+	return ""
+}
+
+// places are those of the databases, and of the archive where one of these is; by position.
+func (d *Disks) places() (all []known) {
+	for _, disk := range d.Found {
+		for _, db := range disk.Databases {
+			if db.Damage != "" || db.Index == 0 {
+				continue
+			}
+			all = append(all, known{disk.Dir, db.Index, db.Revision})
+			if revision := d.archivedAt(db.Index); revision > 0 {
+				all = append(all, known{"the archive", db.Index, revision})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b known) int { return cmp.Compare(a.position, b.position) })
+	return all
+}
+
+// archivedAt is the revision at a position by the newest history that knows it, 0 if none does.
+func (d *Disks) archivedAt(position uint64) (revision int64) {
+	for _, l := range d.archived {
+		for _, s := range l.Stretches() {
+			revision = cmp.Or(s.RevisionAt(position), revision)
+		}
+	}
+	return revision
+}
+
+// requests is how many requests lie behind one position, up to another, at most.
+func (d *Disks) requests(after, upTo uint64) uint64 {
+	log, ok := d.furthest(func(l salvage.Log) bool { return l.GoesOnFrom(after) && upTo <= l.Last.Position })
+	if !ok {
+		return upTo - after
+	}
+	return uint64(log.Log.Count(after, upTo))
+}
+
+// slack is by how much the revision at a database's index may be off: servers of 3.4 write the index one too high at times.
+func (d *Disks) slack() int64 {
+	if strings.HasPrefix(d.version(), "3.4.") {
+		return 1
+	}
+	return 0
+}
