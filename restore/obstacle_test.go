@@ -424,3 +424,60 @@ func TestRunTargetBehindTheEnd(t *testing.T) {
 		t.Error("the catalog was changed")
 	}
 }
+
+// A time that lies between two marks far apart says why the state is an earlier one, and which revision is nearer.
+func TestPlanToATimeBetweenMarks(t *testing.T) {
+	for name, test := range map[string]struct {
+		at    float64
+		words string // "": none
+	}{
+		"much later, and nearer to the next": {at: 18, words: "this is 7.99s before 2026-11-21T09:24:51.000Z: the log knows no moment between 2026-11-21T09:24:43.010Z and 2026-11-21T09:24:53.010Z"},
+		"its revision":                       {at: 18, words: "--to-revision 120 is the state that was reached at most 2.01s after it, and any revision before that can be restored too: 120 is nearer"},
+		"nearer to the one before":           {at: 14, words: "--to-revision 120 is the state that was reached at most 6.01s after it, and any revision before that can be restored too"},
+		"hardly later":                       {at: 11},
+	} {
+		p, err := restore.NewPlan(evenCatalog(3, 5), restore.Target{Time: second(test.at)}, restore.Layout{Token: "t"}, now)
+		if err != nil || test.words != "" && !hasNote(p, test.words) || test.words == "" && hasNote(p, "knows no moment") {
+			t.Errorf("%s: %v, %q; want %q", name, err, p.Notes, test.words)
+		}
+		if nearer := hasNote(p, "is nearer"); nearer != (test.at == 18) {
+			t.Errorf("%s: nearer %t: %q", name, nearer, p.Notes)
+		}
+	}
+}
+
+// What lies in a gap has a point before it and one after it, each with what to ask for.
+func TestPlanInAGapNamesBothNeighbours(t *testing.T) {
+	c := without(evenCatalog(5, 5, 32, 41), 3)
+	for name, target := range map[string]restore.Target{
+		"a revision": {Revision: 125}, "a time": {Time: second(25)}, "a revision of the lineage": {Revision: 125, Lineage: lineageNumber(0)},
+	} {
+		_, err := restore.NewPlan(c, target, restore.Layout{Token: "t"}, now)
+		unreachable, ok := errors.AsType[*restore.UnreachableError](err)
+		if !ok {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		id := string(backupAt(started, 32).ID)
+		if !strings.Contains(unreachable.Nearest, "(--to-revision 120)") || !strings.Contains(unreachable.Next, "backup "+id+", revision 132 ") ||
+			!strings.Contains(err.Error(), "; the first point after it is backup ") || !strings.HasSuffix(err.Error(), "(dr restore "+id+")") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := restore.NewPlan(c, restore.Target{Revision: 999}, restore.Layout{Token: "t"}, now)
+	if unreachable, ok := errors.AsType[*restore.UnreachableError](err); !ok || unreachable.Next != "" {
+		t.Errorf("behind the end: %v", err)
+	}
+}
+
+// A window whose last mark knows no revision ends at one that a restore to the end may be beyond: the list says both.
+func TestWindowsKnowTheMostRevision(t *testing.T) {
+	c := evenCatalog(3, 5)
+	if w := c.Windows()[0]; w.To.Revision != 130 || w.Most != 130 {
+		t.Errorf("a mark at the end: %d, at most %d", w.To.Revision, w.Most)
+	}
+	c.Lineages[0].Segments[2].Marks[0].Revision = 0
+	if w := c.Windows()[0]; w.To.Revision != 120 || w.Most != 130 {
+		t.Errorf("no mark at the end: %d, at most %d", w.To.Revision, w.Most)
+	}
+}

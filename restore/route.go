@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -42,15 +43,19 @@ type Reach struct {
 // UnreachableError says why a target cannot be reached, and what can. It matches repository.ErrNotFound.
 type UnreachableError struct {
 	Why     string
-	Nearest string // in words, "" if there is nothing
+	Nearest string // the last point before it, in words; "" if there is none
+	Next    string // the first point after it, in words; "" if there is none or it is not known
 }
 
 func (e *UnreachableError) Error() string {
-	if e.Nearest == "" {
-		return fmt.Sprintf("what was asked for is %v: %s", repository.ErrNotFound, e.Why)
+	text := fmt.Sprintf("what was asked for is %v: %s", repository.ErrNotFound, e.Why)
+	if e.Nearest != "" {
+		text += fmt.Sprintf("; the nearest that can be restored is %s: ask for that, or say --best", e.Nearest)
 	}
-	return fmt.Sprintf("what was asked for is %v: %s; the nearest that can be restored is %s: ask for that, or say --best",
-		repository.ErrNotFound, e.Why, e.Nearest)
+	if e.Next != "" {
+		text += "; the first point after it is " + e.Next
+	}
+	return text
 }
 
 // Is makes it match repository.ErrNotFound.
@@ -111,6 +116,9 @@ func (t Target) routeIn(c repository.Catalog) (route, error) {
 		way = func(c repository.Catalog) (route, error) { return salvaged(c, t) }
 	}
 	r, err := way(c)
+	if unreachable, ok := errors.AsType[*UnreachableError](err); ok {
+		unreachable.Next = nextPoint(c, t)
+	}
 	if err != nil {
 		return route{}, err
 	}
@@ -250,11 +258,37 @@ func (r route) words() string {
 	case r.log == nil:
 		return fmt.Sprintf("backup %s, revision %d at %s", r.base.ID, r.base.Revision, text(r.base.Started))
 	case r.reach.Revision > 0:
-		return fmt.Sprintf("revision %d at %s", r.reach.Revision, text(r.reach.NotAfter))
+		return fmt.Sprintf("revision %d at %s (--to-revision %d)", r.reach.Revision, text(r.reach.NotAfter), r.reach.Revision)
 	case r.reach.NotAfter.IsZero():
 		return fmt.Sprintf("the log's position %d", r.reach.Position)
 	}
-	return fmt.Sprintf("the log's position %d at %s", r.reach.Position, text(r.reach.NotAfter))
+	return fmt.Sprintf("the log's position %d at %s (--to %s)", r.reach.Position, text(r.reach.NotAfter), exact(r.reach.NotAfter))
+}
+
+// exact is t as a flag takes it, without a fraction of a second lost.
+func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// nextPoint is the first point behind a target that is out of reach, in words: a backup, for whatever can be restored begins with
+// one. "" if there is none.
+func nextPoint(c repository.Catalog, t Target) string {
+	bases := c.Backups
+	if t.Lineage != "" {
+		bases = nil
+		for _, s := range stretches(c, t.Lineage) {
+			bases = append(bases, s.bases...)
+		}
+	}
+	var next *repository.Backup
+	for i, b := range bases {
+		behind := t.Revision > 0 && b.Revision > t.Revision || !t.Time.IsZero() && b.Started.After(t.Time)
+		if behind && b.Usable() == nil && (next == nil || b.Started.Before(next.Started)) {
+			next = &bases[i]
+		}
+	}
+	if next == nil {
+		return ""
+	}
+	return fmt.Sprintf("backup %s, revision %d at %s (dr restore %s)", next.ID, next.Revision, text(next.Started), next.ID)
 }
 
 func text(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

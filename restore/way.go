@@ -2,7 +2,6 @@ package restore
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -40,7 +39,7 @@ func toRevision(c repository.Catalog, t Target, usable []stretch) (route, error)
 
 func (s stretch) toRevision(n int64) (route, bool) {
 	upTo, known := s.ForRevision(n)
-	if !known && n > s.mostRevision() {
+	if !known && n > s.MostRevision(s.bases) {
 		return route{}, false
 	}
 	upTo = max(1, upTo) // a mark may stand right before the first segment
@@ -64,32 +63,6 @@ func (s stretch) toRevision(n int64) (route, bool) {
 		r.reach.NotAfter = r.base.Finished
 	}
 	return r, true
-}
-
-// mostRevision is a revision that s cannot be beyond: each request behind a known one makes one at most.
-func (s stretch) mostRevision() int64 {
-	if s.Source() == segment.Watch {
-		return int64(s.Last())
-	}
-	most, behind := int64(math.MaxInt64), int64(0)
-	for _, segment := range slices.Backward(s.Segments) {
-		from := behind + int64(segment.Requests) // from the segment's beginning on
-		for _, m := range segment.Marks {
-			switch {
-			case m.Revision > 0 && m.Position == segment.Last:
-				most = min(most, m.Revision+behind)
-			case m.Revision > 0:
-				most = min(most, m.Revision+from)
-			}
-		}
-		for _, b := range s.bases {
-			if b.RevisionMax > 0 && b.RaftIndex+1 >= segment.First {
-				most = min(most, b.RevisionMax+from)
-			}
-		}
-		behind = from
-	}
-	return most
 }
 
 // around are the times between which s got to a place in its first upTo segments, as far as its marks tell: the place
@@ -188,7 +161,31 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	if i >= 0 && (!ok || s.begins(s.bases[i]) > mark.Position) {
 		r, ok = alone(s.bases[i]), true
 	}
+	if ok && next != nil {
+		r.noteEarly(t, *next)
+	}
 	return r, next != nil || marked && mark.NotAfter.Equal(t), ok
+}
+
+// noteworthy is how long before the time that was asked for a route may end without a word: marks come about once a second.
+const noteworthy = 3 * time.Second
+
+// noteEarly says why r ends before t, and which mark behind t may be nearer.
+func (r *route) noteEarly(t time.Time, next segment.Mark) {
+	early, late := t.Sub(r.reach.NotAfter), next.NotAfter.Sub(t)
+	if early < noteworthy {
+		return
+	}
+	note := fmt.Sprintf("this is %s before %s: the log knows no moment between %s and %s, as when its agent changes or the cluster does not answer",
+		early.Round(time.Millisecond), text(t), text(r.reach.NotAfter), text(next.NotAfter))
+	if next.Revision > r.reach.Revision {
+		note += fmt.Sprintf("; --to-revision %d is the state that was reached at most %s after it, and any revision before that can be restored too",
+			next.Revision, late.Round(time.Millisecond))
+		if late < early {
+			note += fmt.Sprintf(": %d is nearer", next.Revision)
+		}
+	}
+	r.notes = append(r.notes, note)
 }
 
 func (s stretch) toMark(m segment.Mark) (route, bool) {

@@ -172,8 +172,8 @@ func salvage() *restore.Salvage {
 		Log: &restore.DiskLog{
 			Dir: "/mnt/m1", After: segment.End{Position: 5100, Term: 3}, UpTo: 5121, End: end, Revision: 4811, Version: "3.5.999", Commit: 5119,
 			Certain: restore.Part{Positions: 19, Requests: 18}, Probable: restore.Part{Positions: 2, Requests: 2},
-			Left: restore.Part{Positions: 1, Requests: 1},
 		},
+		Left: restore.Part{Positions: 1, Requests: 1}, Disagree: "the members disagree, …",
 	}
 }
 

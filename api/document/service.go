@@ -54,12 +54,15 @@ type Way struct {
 
 // Lost is what does not come back with a plan.
 type Lost struct {
-	Message   string    `json:"message"`           // in words
-	Since     time.Time `json:"since,omitzero"`    // what was written after it; absent if nobody knows
-	Seconds   float64   `json:"seconds"`           // from then until now
-	Known     float64   `json:"knownSeconds"`      // of which the repository holds so much that the plan leaves out
-	Revisions int64     `json:"revisions"`         // in it, as far as they are known
-	Newest    time.Time `json:"newestAt,omitzero"` // of what the repository holds
+	Message string    `json:"message"`        // in words
+	Since   time.Time `json:"since,omitzero"` // what was written after it; absent if nobody knows
+	// MaybeSince is the moment up to which all that was acknowledged comes back: what was written between it and Since may be
+	// missing too. Absent if nobody knows.
+	MaybeSince time.Time `json:"maybeSince,omitzero"`
+	Seconds    float64   `json:"seconds"`           // from Since until now
+	Known      float64   `json:"knownSeconds"`      // of which the repository holds so much that the plan leaves out
+	Revisions  int64     `json:"revisions"`         // in it, as far as they are known
+	Newest     time.Time `json:"newestAt,omitzero"` // of what the repository holds
 }
 
 // Ordered is what was put into a service's queue.
@@ -177,7 +180,7 @@ func newLost(p restore.Plan, now time.Time) Lost {
 		since, revision = p.Reach.NotAfter, p.Reach.Revision
 	}
 	newest := p.Reach.Newest
-	d := Lost{Since: since.UTC(), Newest: newest.Time.UTC()}
+	d := Lost{Since: since.UTC(), MaybeSince: p.Reach.NotBefore.UTC(), Newest: newest.Time.UTC()}
 	if since.IsZero() {
 		d.Message = "nobody knows when what is restored was written"
 		return d

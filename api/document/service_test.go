@@ -37,7 +37,7 @@ func serviceDocuments() map[string]any {
 		},
 		"way": document.Way{
 			Command:  "dr restore --repo s3://backups/etcd --cluster prod --dry-run",
-			Lost:     document.Lost{Message: "what was written after …", Since: at, Seconds: 60, Known: 30, Revisions: 7, Newest: at.Add(30 * time.Second)},
+			Lost:     document.Lost{Message: "what was written after …", Since: at, MaybeSince: at.Add(-time.Second), Seconds: 60, Known: 30, Revisions: 7, Newest: at.Add(30 * time.Second)},
 			Estimate: 12.5, Plan: document.Plan{Format: 1, ID: "0123456789abcdef", Cluster: "prod"},
 		},
 		"ordered": document.Ordered{Cluster: "prod", Job: scheduler.JobBackup, Reason: "before the upgrade"},

@@ -122,7 +122,7 @@ func (a *app) printLog(list document.List, now time.Time) {
 	var windows, gaps [][]string
 	for _, w := range list.Windows {
 		windows = append(windows, []string{
-			w.Cluster, fmt.Sprint(w.From.Revision), fmt.Sprint(w.To.Revision), moment(w.From.Time), moment(w.To.Time), age(w.To.Time, now),
+			w.Cluster, fmt.Sprint(w.From.Revision), toRevision(w), moment(w.From.Time), moment(w.To.Time), age(w.To.Time, now),
 			fmt.Sprint(w.Segments), size(w.Bytes), string(w.Source), w.Lineage,
 		})
 	}
@@ -140,6 +140,14 @@ func (a *app) printLog(list document.List, now time.Time) {
 		a.printf("\ngaps in the log:\n")
 		a.table([]string{"CLUSTER", "KIND", "POSITIONS", "TIME", "WHY"}, gaps)
 	}
+}
+
+// toRevision is where a window ends; where no mark says it, the two revisions between which that is.
+func toRevision(w document.Window) string {
+	if w.Most <= w.To.Revision {
+		return fmt.Sprint(w.To.Revision)
+	}
+	return fmt.Sprintf("%d to %d", w.To.Revision, w.Most)
 }
 
 func gapPositions(g document.Gap) string {

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"iter"
+	"math"
 	"slices"
 	"sort"
 	"time"
@@ -50,6 +51,33 @@ func (s Stretch) RevisionAt(p uint64) int64 {
 		}
 	}
 	return revision
+}
+
+// MostRevision is a revision that s, which goes on from the bases, cannot be beyond: each request behind a known one makes one at
+// most. It is math.MaxInt64 if nothing bounds it.
+func (s Stretch) MostRevision(bases []Backup) int64 {
+	if s.Source() == segment.Watch {
+		return int64(s.Last())
+	}
+	most, behind := int64(math.MaxInt64), int64(0)
+	for _, segment := range slices.Backward(s.Segments) {
+		from := behind + int64(segment.Requests) // from the segment's beginning on
+		for _, m := range segment.Marks {
+			switch {
+			case m.Revision > 0 && m.Position == segment.Last:
+				most = min(most, m.Revision+behind)
+			case m.Revision > 0:
+				most = min(most, m.Revision+from)
+			}
+		}
+		for _, b := range bases {
+			if b.RevisionMax > 0 && b.RaftIndex+1 >= segment.First {
+				most = min(most, b.RevisionMax+from)
+			}
+		}
+		behind = from
+	}
+	return most
 }
 
 // revisionOf is p itself where positions are revisions, else 0.

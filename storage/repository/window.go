@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -20,14 +21,16 @@ type Point struct {
 
 // Window is a run of the log with a base for it: any point from From to To can be restored.
 type Window struct {
-	Lineage  string         `json:"lineage"`
-	Source   segment.Source `json:"source"`          // where the log was read
-	Base     ID             `json:"base"`            // the oldest backup that the log goes on from
-	Doubt    string         `json:"doubt,omitempty"` // why Base is to be used only where there is no other; "" for a good one
-	From     Point          `json:"from"`
-	To       Point          `json:"to"`
-	Segments int            `json:"segments"` // that are needed behind Base
-	Bytes    int64          `json:"bytes"`    // of these segments, as stored
+	Lineage string         `json:"lineage"`
+	Source  segment.Source `json:"source"`          // where the log was read
+	Base    ID             `json:"base"`            // the oldest backup that the log goes on from
+	Doubt   string         `json:"doubt,omitempty"` // why Base is to be used only where there is no other; "" for a good one
+	From    Point          `json:"from"`
+	To      Point          `json:"to"`
+	// Most is a revision that a restore to the end cannot be beyond: To's, or more where no mark says what the last requests made.
+	Most     int64 `json:"mostRevision"`
+	Segments int   `json:"segments"` // that are needed behind Base
+	Bytes    int64 `json:"bytes"`    // of these segments, as stored
 }
 
 // GapKind is why the log has a gap.
@@ -192,6 +195,10 @@ func (c Catalog) windowsOf(l Lineage) (windows []Window) {
 			continue
 		}
 		w := window(s, s.oldest(bases))
+		w.Most = max(w.To.Revision, s.MostRevision(bases))
+		if w.Most == math.MaxInt64 {
+			w.Most = w.To.Revision
+		}
 		w.From.Time, w.To.Time = earliest(w.From.Time, over), earliest(w.To.Time, over)
 		windows = append(windows, w)
 		for _, b := range bases {
