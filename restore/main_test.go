@@ -19,7 +19,11 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // TestMain is the child's main too: Spawn starts this very binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
-		if err := child.Serve(context.Background(), serve, restore.Kinds, os.Stdin, os.Stdout); err != nil {
+		verb := child.Verb(serve)
+		if os.Args[2] == restore.InspectVerb {
+			verb = restore.ServeInspect
+		}
+		if err := child.Serve(context.Background(), verb, restore.Kinds, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -80,6 +80,9 @@ type Fetch struct {
 	Key    string        `json:"key,omitempty"` // fingerprint of the key that opened it
 }
 
+// Inspection is dr status FILE.
+type Inspection = restore.Inspection
+
 // Plan is dr restore --dry-run.
 type Plan = restore.Plan
 

@@ -130,6 +130,8 @@ func goldens() map[string]any {
 		"verify": document.Verify{Proofs: []repository.Proof{proof()}},
 		"fetch": document.Fetch{Backup: id, File: "/tmp/snapshot.db", Size: 20512,
 			SHA256: strings.Repeat("ab", 32), Key: "age1qqqqqqqqqqqq"},
+		"inspection": document.Inspection{File: "/tmp/snapshot.db", Hash: "7ef846e7", Revision: 4711, Keys: 300, Size: 20480, Index: 4720,
+			Version: "3.7.0", Digest: true},
 		"plan":         plan(),
 		"plan-salvage": document.Plan{Format: 1, ID: "0123456789abcdef", Token: "t", Salvage: salvage()},
 		"plan-file": document.Plan{Format: 1, ID: "0123456789abcdef", File: "/snapshot.db", SkipHashCheck: true,
@@ -243,6 +245,7 @@ var sections = map[string]string{
 	"The result of restore": "restore", "The result of copy": "copy", "The result of prune": "prune", "Keys: find, extract, diff": "find",
 	"The result of archive verify": "archive-verify", "The status of archive": "archive-status",
 	"config check": "config-check", "suspend and resume": "suspension", "The status of serve": "serve-status", "status": "status",
+	"status FILE": "inspection",
 }
 
 // elsewhere are fields that only another shape of the document has.

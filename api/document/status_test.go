@@ -20,7 +20,7 @@ func standing() condition.Standing {
 			Proven: repository.Hashed, ProvenAt: at.Add(time.Minute),
 		},
 		Doubt: "it is cut off", Future: id, Due: at.Add(time.Hour), UsualSize: 2100, Keys: 300, UsualKeys: 310,
-		Verified: at, Decrypted: at, Drilled: at, Drill: &p, Window: &w, Gaps: 2, Gap: "the member had compacted it",
+		Verified: at, Decrypted: at, Drilled: at, Drill: &p, FailedDrill: &p, Window: &w, Gaps: 2, Gap: "the member had compacted it",
 	}
 }
 

@@ -9,12 +9,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 )
 
-// child is not for people: restore.Spawn, verify.Run and package find start it.
+// child is not for people: restore.Spawn, restore.Inspect, verify.Run and package find start it.
 func (a *app) child() *cobra.Command {
 	verbs := map[string]child.ItemVerb{
-		restore.ChildVerb: child.Verb(restore.Serve).WithoutItems(),
-		verify.ChildVerb:  child.Verb(verify.Serve).WithoutItems(),
-		find.ChildVerb:    find.Serve,
+		restore.ChildVerb:   child.Verb(restore.Serve).WithoutItems(),
+		restore.InspectVerb: child.Verb(restore.ServeInspect).WithoutItems(),
+		verify.ChildVerb:    child.Verb(verify.Serve).WithoutItems(),
+		find.ChildVerb:      find.Serve,
 	}
 	return &cobra.Command{
 		Use:    child.Argument,

@@ -93,3 +93,28 @@ func TestADataDirAlone(t *testing.T) {
 		}
 	}
 }
+
+// dr status FILE is etcdutl snapshot status; what the file is not is said with its cure.
+func TestStatusOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	garbage := filepath.Join(dir, "garbage.db")
+	if err := os.WriteFile(garbage, make([]byte, 5000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{filepath.Join(dir, "none")}, exitUsage, "no such file"},
+		{[]string{dir}, exitUsage, "is no file: name a snapshot"},
+		{[]string{garbage}, exitFinding, "damaged"},
+		{[]string{garbage, garbage}, exitUsage, "at most one file"},
+		{[]string{garbage, "--repo", "file://" + dir}, exitUsage, "--repo means nothing"},
+	} {
+		out := dr(t, nil, append([]string{"status"}, test.args...)...)
+		if out.code != test.code || !strings.Contains(out.stderr, test.says) {
+			t.Errorf("dr status %v: exit code %d, want %q in %q", test.args, out.code, test.says, out.stderr)
+		}
+	}
+}

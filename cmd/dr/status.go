@@ -25,17 +25,21 @@ func (a *app) status() *cobra.Command {
 	var all, live bool
 	cmd := &cobra.Command{
 		SuggestFor: []string{"snapshot"}, // etcdctl's and etcdutl's word
-		Use:        "status",
+		Use:        "status [FILE]",
 		Short:      "Show on one screen how all clusters stand, the worst first",
 		Long: `status reads the repositories: of each cluster the age of its last good backup, against its schedule if --config names it,
 its proofs, its recovery window and the gaps in its log; and says what is wrong and what to do about it. It reads the newest
 backups; damage in older ones is seen with --all. With --check the clusters that --config names are looked at too.
 
 The exit code is 3 if anything is critical, if a cluster has no good backup somewhere, or one that is late or damaged there,
-or if a repository does not tell.`,
+or if a repository does not tell.
+
+With FILE it looks at a plain snapshot instead, as etcdutl snapshot status does: every page, the digest at its end if there is
+one, and what it holds. The file is only read; code 3 if it is damaged.`,
 		Example: `  dr status --config /etc/etcd-dr/dr.yaml
-  dr status --repo s3://bucket/prefix`,
-		Args: noArgs,
+  dr status --repo s3://bucket/prefix
+  dr status snapshot.db`,
+		Args: oneArg("file"),
 	}
 	a.configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&all, "all", false, "read every backup's manifest")
@@ -43,7 +47,10 @@ or if a repository does not tell.`,
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return a.inspect(cmd, args[0])
+		}
 		if cmd.Flags().Changed("repo") {
 			if cmd.Flags().Changed("config") || live {
 				return usagef("--repo goes with neither --config nor --check")

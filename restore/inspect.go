@@ -1,0 +1,152 @@
+package restore
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Inspection is what a plain snapshot file holds, in the terms of etcdutl snapshot status.
+type Inspection struct {
+	File     string `json:"file"`
+	Hash     string `json:"hash"`              // CRC-32C of all buckets, in hex
+	Revision int64  `json:"revision"`          // of the key space
+	Keys     int    `json:"keys"`              // that are there, deleted ones left out
+	Size     int64  `json:"size"`              // bytes of the database
+	Index    uint64 `json:"index"`             // its place in the member's log
+	Version  string `json:"version,omitempty"` // of the storage, since etcd 3.6
+	Digest   bool   `json:"digest"`            // a SHA-256 stands at the end and matches; false: there is none
+}
+
+// InspectVerb is the verb under which a child serves Inspect: see ServeInspect.
+const InspectVerb = "inspect"
+
+// Inspect checks a plain snapshot file in a child process and returns what it holds. It only reads. A damaged file matches
+// repository.ErrDamaged, a missing one fs.ErrNotExist.
+func Inspect(ctx context.Context, file string, report storage.Report) (i Inspection, err error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return i, err
+	}
+	if !info.Mode().IsRegular() {
+		return i, fmt.Errorf("%w: %s is no file: name a snapshot, such as one of etcdctl snapshot save or a copy of member/snap/db",
+			ErrLayout, file)
+	}
+	err = child.Run(ctx, InspectVerb, file, &i, Kinds, report)
+	return i, Died(err)
+}
+
+// ServeInspect is Inspect's other side, for the child's main.
+func ServeInspect(_ context.Context, input []byte, report storage.Report) (any, error) {
+	var i Inspection
+	if err := json.Unmarshal(input, &i.File); err != nil {
+		return nil, fmt.Errorf("read the job: %w", err)
+	}
+	report.Say(storage.Event{Stage: "check", Message: "checking the digest and every page", Object: i.File})
+	if err := errors.Join(i.readDigest(), i.readDatabase()); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// readDigest compares the digest at the end, if there is one.
+func (i *Inspection) readDigest() error {
+	f, err := os.Open(i.File)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size()%512 != sha256.Size {
+		return err
+	}
+	want, digest := make([]byte, sha256.Size), sha256.New()
+	if _, err := io.Copy(digest, io.LimitReader(f, info.Size()-sha256.Size)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(f, want); err != nil {
+		return err
+	}
+	if i.Digest = bytes.Equal(want, digest.Sum(nil)); !i.Digest {
+		return fmt.Errorf("%w: %s does not match the digest at its end", repository.ErrDamaged, i.File)
+	}
+	return nil
+}
+
+func (i *Inspection) readDatabase() error {
+	db, err := bolt.Open(i.File, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("%w: %s is in use by a running etcd: inspect a copy, or take a backup", ErrRefused, i.File)
+	case errors.Is(err, fs.ErrPermission):
+		return err
+	case err != nil:
+		return fmt.Errorf("%s is %w: %w", i.File, repository.ErrDamaged, err)
+	}
+	defer db.Close()
+	return db.View(func(tx *bolt.Tx) error {
+		if err := checkPages(tx); err != nil {
+			return err
+		}
+		facts, err := readFacts(tx)
+		if err == nil {
+			err = i.readBuckets(tx)
+		}
+		if err != nil {
+			return fmt.Errorf("%s is %w: %w", i.File, repository.ErrDamaged, err)
+		}
+		i.Size, i.Index, i.Revision = tx.Size(), facts.index, facts.latest.Main
+		if v := schema.ReadStorageVersionFromSnapshot(tx); v != nil {
+			i.Version = v.String()
+		}
+		return nil
+	})
+}
+
+// readBuckets hashes all buckets as etcdutl does, and counts the keys (etcdutl/snapshot, Status).
+func (i *Inspection) readBuckets(tx *bolt.Tx) error {
+	sum, live := crc32.New(crc32.MakeTable(crc32.Castagnoli)), map[string]struct{}{}
+	err := tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
+		_, _ = sum.Write(name) // never fails
+		isKeys := bytes.Equal(name, schema.Key.Name())
+		return bucket.ForEach(func(k, v []byte) error {
+			_, _ = sum.Write(k)
+			_, _ = sum.Write(v)
+			if !isKeys {
+				return nil
+			}
+			var kv mvccpb.KeyValue
+			if err := proto.Unmarshal(v, &kv); err != nil {
+				return fmt.Errorf("a value of the key space does not parse: %w", err)
+			}
+			if mvcc.IsTombstone(k) {
+				delete(live, string(kv.Key))
+			} else {
+				live[string(kv.Key)] = struct{}{}
+			}
+			return nil
+		})
+	})
+	i.Hash, i.Keys = fmt.Sprintf("%08x", sum.Sum32()), len(live)
+	return err
+}
