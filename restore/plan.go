@@ -103,6 +103,12 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 	if err := p.refuseRunning(t.Disks); err != nil {
 		return Plan{}, err
 	}
+	if t.isLatest() {
+		err := CheckNewest(c)
+		if err != nil {
+			return Plan{}, err
+		}
+	}
 	if t.File == "" {
 		route, err := findRoute(c, t)
 		if err != nil {

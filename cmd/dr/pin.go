@@ -14,22 +14,26 @@ import (
 
 func (a *app) pin() *cobra.Command {
 	var reason string
+	var confirm bool
 	cmd := &cobra.Command{
 		Use:   "pin ID|latest",
 		Short: "Keep a backup from being pruned",
 		Long: `pin keeps a backup, whatever dr prune is told to keep, until dr unpin. It works where objects are locked too, and a
-backup may be pinned several times.`,
-		Example: `  dr pin latest --reason "before the upgrade to 3.7"`,
-		Args:    theBackup,
+backup may be pinned several times. --confirm also ends the condition ClusterChanged: it states that the backup's cluster is
+the right one, although no restore by dr began its history. Keep the pin for as long as backups of the history before are kept.`,
+		Example: `  dr pin latest --reason "before the upgrade to 3.7"
+  dr pin latest --confirm --reason "moved to new hosts by hand"`,
+		Args: theBackup,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at it later")
+	cmd.Flags().BoolVar(&confirm, "confirm", false, "confirm that the backup's history is the cluster's own (condition ClusterChanged)")
 	a.pinFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, b, err := a.toPin(cmd, args)
 		if err != nil {
 			return err
 		}
-		p, err := c.Pin(cmd.Context(), repository.Pin{Backup: b.ID, Reason: reason, Time: time.Now().UTC(), By: identity()})
+		p, err := c.Pin(cmd.Context(), repository.Pin{Backup: b.ID, Reason: reason, Time: time.Now().UTC(), By: identity(), Confirms: confirm})
 		if err != nil {
 			return err
 		}

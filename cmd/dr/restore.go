@@ -287,6 +287,10 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 	if err != nil || !f.newestBackup {
 		return catalog, err
 	}
+	err = restore.CheckNewest(catalog)
+	if err != nil {
+		return catalog, err
+	}
 	newest, err := catalog.Latest()
 	f.target.Backup = newest.ID
 	return catalog, err

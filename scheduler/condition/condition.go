@@ -47,6 +47,7 @@ const (
 	LogStopped         Name = "LogStopped"         // a log that was archived is not any more
 	PurgeHeadroomShort Name = "PurgeHeadroomShort" // etcd will soon purge, or compact, what is not stored
 	SpoolFilling       Name = "SpoolFilling"       // the spool will soon be full
+	ClusterChanged     Name = "ClusterChanged"     // the newest backups are of another cluster, or one that began anew, without a restore by dr
 	MembersDiverged    Name = "MembersDiverged"    // members have different key spaces at one revision, or an alarm says so
 	NoQuorum           Name = "NoQuorum"           // the cluster cannot write
 	MembersAway        Name = "MembersAway"        // members do not answer
@@ -57,7 +58,7 @@ const (
 
 // Names are all conditions, those first that a person should read first.
 var Names = []Name{
-	NoBackup, BackupLate, DrillFailed, MembersDiverged, NoQuorum, RepositoryAway, LogGap, LogStopped, LogLagging, PurgeHeadroomShort,
+	NoBackup, BackupLate, ClusterChanged, DrillFailed, MembersDiverged, NoQuorum, RepositoryAway, LogGap, LogStopped, LogLagging, PurgeHeadroomShort,
 	SpoolFilling, BackupFailing, BackupDamaged, BackupShrunk, ClocksApart, MembersAway, AlarmRaised, CertificateExpires, DrillNotRun,
 	NeverProven, NeverDecrypted, RetentionFailing, NotEncrypted, NotSigned, NotLocked,
 }

@@ -149,6 +149,10 @@ func (j *judgement) backups(r Repository) {
 		j.add(ClocksApart, wrong{Warning, r.Repository, "set the clock of the host that took it (chronyc tracking)"},
 			"backup %s says that it was taken in the future", r.Future)
 	}
+	if r.Changed != "" {
+		j.add(ClusterChanged, wrong{Critical, r.Repository, "mend the endpoints, or restore what was there before (" + j.command("list", r) +
+			" names it); if the change is right: " + j.command("pin latest --confirm", r)}, "%s", r.Changed)
+	}
 	j.shrunk(r)
 }
 

@@ -111,6 +111,7 @@ var faults = []fault{
 		f.Jobs.Failures, f.Jobs.Problem = 3, "connection refused"
 	}},
 	{condition.BackupFailing, warning, "permission denied", "the check's cure", line("can take snapshots", "permission denied")},
+	{condition.ClusterChanged, critical, "began anew", "dr pin latest --confirm", main(func(r *condition.Repository) { r.Changed = "the cluster began anew" })},
 	{condition.BackupShrunk, warning, "has 499 B, those before it had 1000 B", "dr diff", main(func(r *condition.Repository) { r.Good.Size = 499 })},
 	{condition.BackupShrunk, warning, "49 keys", "dr diff", main(func(r *condition.Repository) { r.Keys = 49 })},
 	{condition.BackupDamaged, warning, "1 cannot be used: it is cut off", "dr verify --all", main(func(r *condition.Repository) {
@@ -334,7 +335,10 @@ var instead = map[condition.Name][]condition.Name{
 	condition.DrillNotRun:    {condition.NoBackup, condition.DrillFailed},
 	condition.NoQuorum:       {condition.MembersAway},
 	condition.MembersAway:    {condition.NoQuorum},
-	condition.AlarmRaised:    {condition.MembersDiverged, condition.MembersAway},
+	// An agent has one log: a fault that replaces what is known of it takes the other's place.
+	condition.PurgeHeadroomShort: {condition.LogLagging},
+	condition.SpoolFilling:       {condition.LogLagging},
+	condition.AlarmRaised:        {condition.MembersDiverged, condition.MembersAway},
 }
 
 func TestMoreWrongIsNeverBetter(t *testing.T) {

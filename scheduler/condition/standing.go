@@ -23,6 +23,8 @@ type Standing struct {
 	Future  repository.ID `json:"future,omitempty"` // the newest, if it says that it was taken in the future
 	Due     time.Time     `json:"due,omitzero"`     // when the one after Good is or was due; absent without a schedule
 
+	Changed string `json:"changed,omitempty"` // the newest backups are of another history, and no restore by dr began it; in words
+
 	UsualSize int64 `json:"usualSize,omitempty"` // the median of the databases before Good's; absent: there are too few
 	Keys      int64 `json:"keys,omitempty"`      // when they were last counted, by a verify or a drill
 	UsualKeys int64 `json:"usualKeys,omitempty"` // the median of those before; absent: there are too few
@@ -98,6 +100,7 @@ func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time,
 		d.Doubt = cmp.Or(d.Doubt, damage.Err.Error())
 	}
 	d.backups(s.Backups, now)
+	d.changed(s, now)
 	d.proven(s.Latest, now)
 	d.counted(s)
 	d.log(s.Catalog)
@@ -126,6 +129,15 @@ func (d *Standing) backups(all []repository.Backup, now time.Time) {
 		}
 	}
 	d.UsualSize = median(sizes)
+}
+
+// changed compares the histories, of which Past has what the newest backups do not show.
+func (d *Standing) changed(s repository.Survey, now time.Time) {
+	past := slices.DeleteFunc(slices.Concat(s.Backups, s.Past), func(b repository.Backup) bool { return b.Started.After(now.Add(ClockAllowance)) })
+	change, ok := repository.NewChange(s.Cluster, past)
+	if ok {
+		d.Changed = change.String()
+	}
 }
 
 func good(b repository.Backup) *Good {

@@ -244,3 +244,25 @@ func TestEachConditionIsDocumented(t *testing.T) {
 		t.Errorf("(-Names +docs/conditions.md):\n%s", diff)
 	}
 }
+
+// The change may lie behind the newest few backups, and one from the future shows nothing.
+func TestStandingOfAChangedCluster(t *testing.T) {
+	other := func(b repository.Backup) repository.Backup {
+		b.ClusterID = "b"
+		return b
+	}
+	newest := []repository.Backup{other(taken(1, 900)), other(taken(2, 900))}
+	for name, test := range map[string]struct {
+		newest, past []repository.Backup
+		changed      bool
+	}{
+		"the same":          {newest: newest, past: []repository.Backup{other(taken(90, 900))}},
+		"another, long ago": {newest: newest, past: []repository.Backup{taken(90, 900)}, changed: true},
+		"from the future":   {newest: append([]repository.Backup{taken(-2, 900)}, newest...)},
+	} {
+		got := standing(repository.Survey{Catalog: repository.Catalog{Cluster: "prod", Backups: test.newest}, Past: test.past})
+		if (got.Changed != "") != test.changed {
+			t.Errorf("%s: changed %q", name, got.Changed)
+		}
+	}
+}

@@ -17,6 +17,8 @@ type stretch struct {
 	newest  bool         // an archiver may go on behind it
 	bases   []*candidate // oldest first; none if nothing is restored by it
 	bytes   []int64      // of its first i segments
+
+	doubtful bool // it is of a history that is not the cluster's own
 }
 
 // readLog finds the stretches.
@@ -31,6 +33,7 @@ func (k *keeping) readLog() {
 			for _, segment := range s.Segments {
 				read.bytes = append(read.bytes, read.bytes[len(read.bytes)-1]+segment.Size)
 			}
+			read.doubtful = k.isDoubtful(read)
 			k.log = append(k.log, read)
 		}
 	}
@@ -39,10 +42,20 @@ func (k *keeping) readLog() {
 	}
 }
 
+// isDoubtful goes by what s is restored on top of or, while there is nothing, by the cluster's id.
+func (k *keeping) isDoubtful(s *stretch) bool {
+	if len(s.bases) > 0 {
+		return !slices.ContainsFunc(s.bases, func(c *candidate) bool { return !c.doubtful })
+	}
+	own := func(h repository.History) bool {
+		return !h.Doubtful && repository.SameClusterID(h.ClusterID, s.Segments[0].ClusterID)
+	}
+	return slices.ContainsFunc(k.histories, func(h repository.History) bool { return h.Doubtful }) && !slices.ContainsFunc(k.histories, own)
+}
+
 func (k *keeping) basesOf(s repository.Stretch) (bases []*candidate) {
 	for _, b := range k.catalog.Bases(s) {
-		i := slices.IndexFunc(k.backups, func(c *candidate) bool { return c.ID == b.ID })
-		bases = append(bases, k.backups[i])
+		bases = append(bases, k.find(b.ID))
 	}
 	slices.SortFunc(bases, func(a, b *candidate) int {
 		_, toA := a.Span(s.Source())
@@ -178,10 +191,20 @@ func (k *keeping) cuts() []Cut {
 	return cuts
 }
 
-// logBytes are those of the segments that stay, and of all.
+// logBytes returns the bytes of the segments that stay, and of all.
 func (k *keeping) logBytes() (kept, all int64) {
+	return k.bytesOf(k.log)
+}
+
+// ownLogBytes returns the bytes of the segments of the cluster's own histories that stay.
+func (k *keeping) ownLogBytes() int64 {
+	kept, _ := k.bytesOf(slices.DeleteFunc(slices.Clone(k.log), func(s *stretch) bool { return s.doubtful }))
+	return kept
+}
+
+func (k *keeping) bytesOf(stretches []*stretch) (kept, all int64) {
 	fronts := k.fronts()
-	for _, s := range k.log {
+	for _, s := range stretches {
 		first := sort.Search(len(s.Segments), func(i int) bool { return s.Segments[i].Seq >= fronts[s.lineage].seq })
 		total := s.bytes[len(s.Segments)]
 		kept += total - s.bytes[first]

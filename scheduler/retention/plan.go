@@ -38,8 +38,9 @@ type Cut struct {
 // Plan decides. The catalog must have been loaded with proofs and log, and say nothing of what is not trusted. Never removed
 // are: the newest backup and the newest good one; the last that was proven to each rung; what is pinned; what the log that is
 // kept goes on from; and anything at all while there is no good backup. A backup is good if it is Usable, not from the
-// future, and not far smaller than the good one before it, unless it was proven since. The others have slots of their own, so
-// that they push no good one out.
+// future, and not far smaller than the good one before it, unless it was proven since or is one of three in a row; and its
+// history is the cluster's own. The others have slots of their own, so that they push no good one out; of each history that is
+// not the cluster's own the first and the newest stay too.
 func Plan(catalog repository.Catalog, p Policy, now time.Time) (Decisions, error) {
 	if err := p.Validate(); err != nil {
 		return Decisions{}, err
@@ -73,6 +74,8 @@ type keeping struct {
 	dubious []*candidate
 	log     []*stretch // oldest first
 	catalog repository.Catalog
+
+	histories []repository.History
 }
 
 // candidate is a backup that is looked at.
@@ -82,6 +85,9 @@ type candidate struct {
 	reasons []string // why it is kept
 	firm    bool     // no size makes it go
 	dropped bool     // by the size
+
+	learning bool // it may be the first of some that make its size the measure
+	doubtful bool // its history is not the cluster's own
 }
 
 func (c *candidate) keep(reason string) { c.reasons = append(c.reasons, reason) }
@@ -101,7 +107,7 @@ func newKeeping(catalog repository.Catalog, p Policy, now time.Time) *keeping {
 	slices.SortFunc(k.backups, func(a, b *candidate) int {
 		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Revision, a.Revision), cmp.Compare(b.ID, a.ID))
 	})
-	judge(k.backups, now)
+	k.readHistories()
 	for _, c := range k.backups {
 		if c.doubt == "" {
 			k.good = append(k.good, c)
@@ -111,6 +117,22 @@ func newKeeping(catalog repository.Catalog, p Policy, now time.Time) *keeping {
 	}
 	k.readLog()
 	return k
+}
+
+// readHistories judges the backups, and finds those that are the newest of a history which is not the cluster's own.
+func (k *keeping) readHistories() {
+	past := slices.DeleteFunc(slices.Clone(k.catalog.Backups), func(b repository.Backup) bool { return ofFuture(b, k.now) })
+	k.histories = repository.Histories(k.catalog.Cluster, past)
+	doubtful := map[repository.ID]bool{}
+	for _, h := range k.histories {
+		for _, b := range h.Backups {
+			doubtful[b.ID] = h.Doubtful
+		}
+	}
+	judge(k.backups, doubtful, k.now)
+	for _, c := range k.backups {
+		c.doubtful = doubtful[c.ID]
+	}
 }
 
 func (k *keeping) decisions() Decisions {

@@ -145,8 +145,16 @@ func TestFarSmaller(t *testing.T) {
 		}
 		return all
 	}
-	if got := doubts(big, small, next, later); !slices.Equal(got, []bool{true, true, true, false}) {
+	if got := doubts(big, small, next); !slices.Equal(got, []bool{true, true, false}) {
 		t.Errorf("in doubt: %v", got)
+	}
+	if got := doubts(big, small, next, later); !slices.Equal(got, []bool{false, false, false, false}) {
+		t.Errorf("in doubt after three of the new size: %v", got)
+	}
+	again, after, tiny := taken(4), taken(5), taken(6)
+	after.Plain.Size, tiny.Plain.Size = 300, 100
+	if got := doubts(big, small, next, again, after, tiny); !slices.Equal(got, []bool{true, true, false, true, true, false}) {
+		t.Errorf("in doubt, none of three in a row: %v", got)
 	}
 	small.Proofs = []repository.Proof{proof(repository.Opened, repository.Passed, small.Finished)}
 	if got := doubts(big, small, next, later); !slices.Equal(got, []bool{false, false, false, false}) {

@@ -2,6 +2,7 @@ package retention
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,7 +101,9 @@ func (k *keeping) windowBegins() time.Time {
 		last = k.good[0].Finished
 	}
 	for _, s := range k.log {
-		last = latest(last, s.until)
+		if !s.doubtful {
+			last = latest(last, s.until)
+		}
 	}
 	if last.IsZero() || last.After(k.now) {
 		last = k.now
@@ -144,6 +147,9 @@ func (k *keeping) keepAlways() {
 		if len(k.good) == 0 {
 			c.keepFirmly("there is no good backup")
 		}
+		if c.learning {
+			c.keepFirmly("its size may be the new one")
+		}
 		for _, pin := range c.Pins {
 			c.keepFirmly(pinText(pin))
 		}
@@ -156,7 +162,27 @@ func (k *keeping) keepAlways() {
 			c.keepFirmly(fmt.Sprintf("min copies %d", i+1))
 		}
 	}
+	k.keepEachHistory()
 	k.keepLastProven()
+}
+
+// keepEachHistory keeps two backups of each history that is not the cluster's own: the newest usable one, for it may turn out
+// to be, and the first, which shows where it began.
+func (k *keeping) keepEachHistory() {
+	for _, h := range k.histories {
+		if !h.Doubtful {
+			continue
+		}
+		k.find(h.Backups[len(h.Backups)-1].ID).keepFirmly("the first of cluster id " + h.ClusterID)
+		i := slices.IndexFunc(h.Backups, func(b repository.Backup) bool { return b.Usable() == nil })
+		if i >= 0 {
+			k.find(h.Backups[i].ID).keepFirmly("the newest of cluster id " + h.ClusterID)
+		}
+	}
+}
+
+func (k *keeping) find(id repository.ID) *candidate {
+	return k.backups[slices.IndexFunc(k.backups, func(c *candidate) bool { return c.ID == id })]
 }
 
 func pinText(p repository.Pin) string {

@@ -6,13 +6,17 @@ import (
 )
 
 // fit lets backups go until what stays fits into MaxSize: dubious ones first, for as long as it takes; then good ones, of
-// which only the good ones' own size and the log's counts, so that no dubious one pushes a good one out. The oldest go first.
+// which only the good ones' own size counts and that of the log of the cluster's own histories, so that nothing dubious pushes
+// a good one out. The oldest go first.
 func (k *keeping) fit() {
 	if k.policy.MaxSize == 0 {
 		return
 	}
-	k.dropUntil(k.dubious, func() bool { return k.size(k.backups) <= k.policy.MaxSize })
-	k.dropUntil(k.good, func() bool { return k.size(k.good) <= k.policy.MaxSize })
+	k.dropUntil(k.dubious, func() bool {
+		log, _ := k.logBytes()
+		return log+size(k.backups) <= k.policy.MaxSize
+	})
+	k.dropUntil(k.good, func() bool { return k.ownLogBytes()+size(k.good) <= k.policy.MaxSize })
 }
 
 // dropUntil drops the fewest of candidates, oldest first, with which it fits; all that may go if it never does.
@@ -34,9 +38,8 @@ func (k *keeping) dropUntil(candidates []*candidate, fits func() bool) {
 	}))
 }
 
-// size is what the kept of candidates and the log have, in bytes.
-func (k *keeping) size(candidates []*candidate) int64 {
-	total, _ := k.logBytes()
+// size returns the bytes of the kept of candidates, as stored.
+func size(candidates []*candidate) (total int64) {
 	for _, c := range candidates {
 		if c.kept() {
 			total += c.Stored.Size

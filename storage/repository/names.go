@@ -78,6 +78,12 @@ func ParseID(text string) (ID, error) {
 	return id, nil
 }
 
+// Revision is that in the name: the backup holds at least so much.
+func (id ID) Revision() int64 {
+	_, revision, _ := id.parts()
+	return revision
+}
+
 // Started is the time in the name, to the second.
 func (id ID) Started() time.Time {
 	started, _, _ := id.parts()

@@ -30,6 +30,8 @@ type Pin struct {
 	Reason string    `json:"reason"` // one plain sentence, "" if nobody gave one
 	Time   time.Time `json:"time"`
 	By     string    `json:"by"` // host and version of dr
+	// Confirms: a person has confirmed that the backup's history is the cluster's own, though no restore by dr began it.
+	Confirms bool `json:"confirms,omitempty"`
 }
 
 // Unpin lifts one pin. Its fields are other ones than a Pin's, so that nobody makes one of a signed pin.

@@ -67,7 +67,7 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 		}
 		o.Seen = s.Seen
 	}
-	look("at first", 3+3+8) // manifests, their proofs, and a batch of older ones
+	look("at first", 3+3+2+8) // manifests, their proofs, the oldest with its own, and a batch of older ones
 	look("the same", 0)
 	create(t, c, idAt(12))
 	look("another backup", 1+1) // and the next proof, in the batch that now begins with that of the tenth

@@ -20,6 +20,7 @@ type Survey struct {
 	Bytes   int64     // of them, as stored
 	Oldest  time.Time // when the oldest of them began, by its name; zero if there is none
 	Latest  []Proof   // of whichever backup, newest first
+	Past    []Backup  // older ones that show which histories there are, see Histories; newest first
 	Seen    Seen      // for the next survey
 }
 
@@ -55,12 +56,14 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 		bases, rest := beginnings(others, lineages)
 		toRead, others = append(toRead, bases...), rest
 	}
-	loads, err := c.loadBackups(ctx, toRead, true, o.Seen)
+	past := c.landmarks(folders, others)
+	loads, err := c.loadBackups(ctx, slices.Concat(toRead, past), true, o.Seen)
 	if err != nil {
 		return Survey{}, err
 	}
-	s := Survey{Catalog: c.catalog(toRead, loads), Kept: len(folders)}
-	s.Seen.seeBackups(toRead, loads)
+	read := len(toRead)
+	s := Survey{Catalog: c.catalog(toRead, loads[:read]), Past: c.catalog(past, loads[read:]).Backups, Kept: len(folders)}
+	s.Seen.seeBackups(slices.Concat(toRead, past), loads)
 	s.Ignored, s.Lineages = append(ignored, s.Ignored...), lineages
 	s.count(folders)
 	err = s.prove(ctx, c, others, o)
@@ -108,6 +111,29 @@ func beginnings(folders []folder, lineages []Lineage) (bases, rest []folder) {
 		}
 	}
 	return bases, rest
+}
+
+const mostLandmarks = 64
+
+// landmarks returns those of others that show, with the newest, which histories there are: the oldest, those that are pinned,
+// and both sides of each place where the revisions in the names of all folders, newest first, fall.
+func (c *Cluster) landmarks(folders, others []folder) (past []folder) {
+	unread := map[ID]bool{}
+	for _, f := range others {
+		unread[f.id] = true
+	}
+	for i, f := range folders {
+		oldest := i == len(folders)-1
+		falls := i > 0 && folders[i-1].id.Revision() < f.id.Revision() || !oldest && f.id.Revision() < folders[i+1].id.Revision()
+		pinned := slices.ContainsFunc(f.objects, func(o storage.Object) bool { _, ok := pinOf(c, o.Key, pinPrefix); return ok })
+		if unread[f.id] && (oldest || falls || pinned) {
+			past = append(past, f)
+		}
+	}
+	if n := len(past); n > mostLandmarks { // the oldest in any case
+		past = append(past[:mostLandmarks-1], past[n-1])
+	}
+	return past
 }
 
 // prove finds the latest proofs: those of the backups, which were read, and of the others as many as are needed until it is

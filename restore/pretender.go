@@ -1,0 +1,48 @@
+package restore
+
+import (
+	"fmt"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// ChooseError is returned for a restore without a target where the newest history is doubtful and far smaller than the one
+// before: a person has to choose. It matches repository.ErrNotFound.
+type ChooseError struct {
+	change repository.Change
+	newest string // flags that restore the newest history
+	before string // and the one before
+}
+
+func (e *ChooseError) Error() string {
+	return fmt.Sprintf("what to restore is not clear: %s. Choose: %s restores what was there before, %s the newest",
+		e.change, e.before, e.newest)
+}
+
+// Is makes it match repository.ErrNotFound.
+func (e *ChooseError) Is(target error) bool { return target == repository.ErrNotFound }
+
+// CheckNewest returns a ChooseError if the newest backups in c are of a history that no restore by dr began, far smaller than
+// the one before: an empty cluster, formed by members that lost their data, must not pass for the newest state.
+func CheckNewest(c repository.Catalog) error {
+	change, ok := repository.NewChange(c.Cluster, c.Backups)
+	if !ok || !change.Newest.FarSmaller(change.Before) {
+		return nil
+	}
+	return &ChooseError{change: change, newest: flagsFor(c, change.Newest), before: flagsFor(c, change.Before)}
+}
+
+// flagsFor returns what restores the end of b's history.
+func flagsFor(c repository.Catalog, b repository.Backup) string {
+	for _, s := range stretches(c, "") {
+		if s.has(b) {
+			return fmt.Sprintf("--lineage %s (to the end of its log, revision %d)", s.Lineage, s.End().Revision)
+		}
+	}
+	return fmt.Sprintf("the backup's ID, %s (revision %d)", b.ID, b.HighestRevision())
+}
+
+// isLatest reports whether t names nothing: it asks for whatever is newest.
+func (t Target) isLatest() bool {
+	return t.Backup == "" && t.File == "" && t.Revision == 0 && t.Time.IsZero() && t.Position == 0 && t.Lineage == "" && t.Disks == nil
+}

@@ -1,0 +1,83 @@
+package restore_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// emptied is evenCatalog, after which members that lost their data formed an empty cluster of the same id, with a log and a
+// backup.
+func emptied() (c repository.Catalog, before, after repository.Backup) {
+	c = evenCatalog(10, 5, 52)
+	before = c.Backups[0]
+	from := started.Add(time.Hour)
+	log := evenLog(lineageNumber(1), from, 3)
+	for i := range log.Segments {
+		for j := range log.Segments[i].Marks {
+			log.Segments[i].Marks[j].Revision -= 100
+		}
+	}
+	after = backupAt(from, 12)
+	after.Revision, after.RevisionMax, after.Plain.Size = 12, 12, before.Plain.Size/10
+	after.ID = repository.NewID(after.Started, after.Revision)
+	c.Backups = append([]repository.Backup{after}, c.Backups...)
+	c.Lineages = append(c.Lineages, log)
+	return c, before, after
+}
+
+// Within seconds of a loss a supervisor makes an empty cluster of empty data dirs. It must not pass for the newest state.
+func TestEmptyClusterIsNotTheNewestState(t *testing.T) {
+	c, before, after := emptied()
+	plan := func(c repository.Catalog, target restore.Target) (string, error) {
+		p, err := restore.NewPlan(c, target, restore.Layout{}, now.Add(time.Hour))
+		if err != nil {
+			return "", err
+		}
+		return string(p.Backup.ID), nil
+	}
+	_, err := plan(c, restore.Target{})
+	if !errors.Is(err, repository.ErrNotFound) {
+		t.Fatalf("error %v, want that a person has to choose", err)
+	}
+	for _, want := range []string{string(before.ID), string(after.ID), "--lineage " + lineageNumber(0), "--lineage " + lineageNumber(1), "revision 200"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not name %s", err, want)
+		}
+	}
+	_, best := plan(c, restore.Target{Best: true})
+	if !errors.Is(best, repository.ErrNotFound) {
+		t.Errorf("with --best: error %v", best)
+	}
+	for name, target := range map[string]restore.Target{
+		"the lineage before": {Lineage: lineageNumber(0)}, "a revision": {Revision: 180}, "a time": {Time: second(85)}, "its backup": {Backup: before.ID},
+	} {
+		base, err := plan(c, target)
+		if err != nil || base == string(after.ID) {
+			t.Errorf("%s: base %s, error %v", name, base, err)
+		}
+	}
+	for name, target := range map[string]restore.Target{"the new lineage": {Lineage: lineageNumber(1)}, "its backup": {Backup: after.ID}} {
+		base, err := plan(c, target)
+		if err != nil || base != string(after.ID) {
+			t.Errorf("%s: base %s, error %v", name, base, err)
+		}
+	}
+	confirmed, _, _ := emptied()
+	confirmed.Backups[0].Pins = []repository.Pin{{Confirms: true}}
+	base, err := plan(confirmed, restore.Target{})
+	if err != nil || base != string(after.ID) {
+		t.Errorf("confirmed: base %s, error %v", base, err)
+	}
+	restored, _, _ := emptied()
+	restored.Backups[0].ClusterID = "abc" + repository.RestoreMark(clusterName)
+	restored.Lineages = restored.Lineages[:1]
+	base, err = plan(restored, restore.Target{})
+	if err != nil || base != string(after.ID) {
+		t.Errorf("restored by dr: base %s, error %v", base, err)
+	}
+}

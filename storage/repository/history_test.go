@@ -1,0 +1,111 @@
+package repository_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+)
+
+// series makes backups of words, an hour apart: a letter for the cluster id (r, s: restored by dr), the revision, the size, and
+// "!" for a pin that confirms.
+func series(text string) (backups []repository.Backup) {
+	for i, word := range strings.Fields(text) {
+		var b repository.Backup
+		var cluster rune
+		confirmed := strings.HasSuffix(word, "!")
+		fmt.Sscanf(strings.TrimSuffix(word, "!"), "%c%d/%d", &cluster, &b.Revision, &b.Plain.Size)
+		b.Started = noon.Add(time.Duration(i) * time.Hour)
+		b.ID, b.ClusterID = repository.NewID(b.Started, b.Revision), fmt.Sprintf("%xfff", cluster)
+		if strings.ContainsRune("rs", cluster) {
+			b.ClusterID = fmt.Sprintf("%x%s", cluster, repository.RestoreMark("prod"))
+		}
+		if confirmed {
+			b.Pins = []repository.Pin{{Confirms: true}}
+		}
+		backups = append(backups, b)
+	}
+	return backups
+}
+
+func TestHistories(t *testing.T) {
+	for name, test := range map[string]struct {
+		backups string
+		doubts  string // of each history, the oldest first: its first revision, with "?" if it is doubtful
+		changed bool   // the newest is doubtful
+	}{
+		"one":                             {"a1/100 a50/100 a60/20", "1", false},
+		"none":                            {"", "", false},
+		"after a restore by dr":           {"a10/100 r5/20 r9/20", "10 5", false},
+		"after two restores":              {"a10/100 r5/20 s3/10", "10 5 3", false},
+		"another cluster":                 {"a10/100 b50/200 b60/200", "10 50?", true},
+		"an empty one of the same id":     {"a500/100 a4/20 a9/20", "500 4?", true},
+		"restored in place, as large":     {"a500/100 a300/90", "500", false},
+		"defragmented":                    {"a500/100 a501/20", "500", false},
+		"confirmed":                       {"a500/100 a4/20 a9/20! a12/20", "500 4", false},
+		"another confirmed":               {"a10/100 b50/200!", "10 50", false},
+		"the old one was confirmed":       {"a500/100! a4/20", "500 4?", true},
+		"wrong for a while":               {"a10/100 b5/100 a20/100", "10 5?", false},
+		"two at once":                     {"a10/100 b5/100 a20/100 b6/100", "10 5?", true},
+		"a member from before a restore":  {"a10/100 r11/100 a12/100", "10 11 12?", true},
+		"empty after a restore":           {"a10/100 r1000/100 a2/20", "10 1000 2?", true},
+		"restored after an empty one":     {"a500/100 a4/20 r500/100", "500 4? 500", false},
+		"the restored one is emptied too": {"a500/100 r600/100 r4/20", "500 600 4?", true},
+	} {
+		backups := series(test.backups)
+		var doubts []string
+		for _, h := range repository.Histories("prod", backups) {
+			text := fmt.Sprint(h.Backups[len(h.Backups)-1].Revision)
+			if h.Doubtful {
+				text += "?"
+			}
+			doubts = append(doubts, text)
+		}
+		change, changed := repository.NewChange("prod", backups)
+		if got := strings.Join(doubts, " "); got != test.doubts || changed != test.changed {
+			t.Errorf("%s: histories %s, changed %v (%v), want %s, %v", name, got, changed, change, test.doubts, test.changed)
+		}
+	}
+}
+
+// A survey reads few backups, and yet finds what all of them show: names tell where revisions fall.
+func TestSurveyFindsHistories(t *testing.T) {
+	c := openCluster(t, storagetest.Faulty(mem.New()), "prod")
+	big, small := noise(4000), noise(100)
+	var all []repository.ID
+	for n := range 40 {
+		id, m := repository.NewID(idAt(n).Started(), int64(1000+n)), manifestOf(big, idAt(n).Started())
+		if n >= 20 {
+			id = repository.NewID(idAt(n).Started(), int64(980+2*n-38)) // it soon overtakes
+			m = manifestOf(small, idAt(n).Started())
+		}
+		m.Revision = id.Revision()
+		_, err := tryCreate(t, c, id, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, id)
+	}
+	changeOf := func() (repository.Change, bool) {
+		s := survey(t, c, repository.SurveyOptions{Newest: 4})
+		if len(s.Past) > 6 {
+			t.Errorf("%d backups of the past are read", len(s.Past))
+		}
+		return repository.NewChange("prod", append(s.Backups, s.Past...))
+	}
+	change, ok := changeOf()
+	if !ok || change.Before.ID != all[19] || change.Newest.ID != all[39] {
+		t.Errorf("changed %v: %v", ok, change)
+	}
+	_, err := c.Pin(t.Context(), repository.Pin{Backup: all[30], Confirms: true, Time: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change, ok := changeOf(); ok {
+		t.Errorf("changed, though it is confirmed: %v", change)
+	}
+}
