@@ -34,6 +34,7 @@ var (
 type Request struct {
 	From           string // leader, follower, any, or one of the endpoints
 	NoHash         bool   // spare the member the HashKV
+	HashMax        int64  // bytes in use up to which the member is asked for it; 0: cluster.HashMax
 	CompareMembers bool   // hash all members, one at a time, and mark the backup where they differ
 	To             seal.Recipients
 	MaxStream      time.Duration // until the member has sent everything; above zero
@@ -190,7 +191,12 @@ func (r *run) gatherAlarms(ctx context.Context) {
 }
 
 func (r *run) gatherHash(ctx context.Context) {
-	hash, err := r.member.HashKV(ctx, r.manifest.Revision)
+	hash, err := r.member.HashKVUpTo(ctx, r.manifest.Revision, r.status, r.request.HashMax)
+	if errors.Is(err, cluster.ErrTooLarge) {
+		r.manifest.HashSkipped = err.Error()
+		r.report.Say(storage.Event{Stage: "connect", Level: storage.Note, Message: "key space hash not taken: " + err.Error()})
+		return
+	}
 	if err != nil {
 		r.warn("the backup has no HashKV to compare a restore with: %v", err)
 		return

@@ -28,6 +28,7 @@ type fakeMember struct {
 	members             []*pb.Member
 	database            []byte                                    // with its digest; small if it is nil
 	snapshot            func(pb.Maintenance_SnapshotServer) error // in place of sending the database
+	inUse               int64                                     // bytes of the database that it reports
 	cutOff              bool                                      // no linearizable read goes through
 	status              func(call int64) error                    // of the nth Status
 	hashKV              func(call int64) (*pb.HashKVResponse, error)
@@ -46,7 +47,7 @@ func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusRespo
 		}
 	}
 	return &pb.StatusResponse{
-		Header: f.header(), Version: "3.7.3", Leader: 1, RaftTerm: 3, RaftAppliedIndex: 11,
+		Header: f.header(), Version: "3.7.3", Leader: 1, RaftTerm: 3, RaftAppliedIndex: 11, DbSizeInUse: f.inUse,
 	}, nil
 }
 

@@ -349,6 +349,23 @@ func TestRunWarnsOfAMissingHash(t *testing.T) {
 	l.wantWarnings(t, "no HashKV")
 }
 
+// Hashing a large key space would stall the member's writes: by default it is not asked, and the manifest gives the reason.
+func TestRunDoesNotHashALargeKeySpace(t *testing.T) {
+	t.Parallel()
+	for most, hashes := range map[int64]int64{0: 0, cluster.HashMax: 0, cluster.HashMax + 1: 1} {
+		fake := &fakeMember{clusterID: 9, memberID: 1, inUse: cluster.HashMax + 1}
+		r, _ := request(t)
+		r.HashMax = most
+		l := &listener{}
+		result := mustRun(t, at(fake.serve(t)), open(t, mem.New()), r, l)
+		taken := result.HashKV != nil
+		if fake.hashes.Load() != hashes || taken != (hashes == 1) || taken != (result.HashSkipped == "") {
+			t.Errorf("at most %d: %d hashes, HashKV %+v, skipped: %q", most, fake.hashes.Load(), result.HashKV, result.HashSkipped)
+		}
+		l.wantWarnings(t)
+	}
+}
+
 func TestRunWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1, cutOff: true}

@@ -169,6 +169,9 @@ func (r *run) proveStore(ctx context.Context, store mvcc.KV) error {
 func (r *run) compareHash(store mvcc.KV) error {
 	if r.plan.Backup == nil || r.plan.Backup.HashKV == nil {
 		r.result.HashKV = "not compared: no HashKV was recorded"
+		if r.plan.Backup != nil && r.plan.Backup.HashSkipped != "" {
+			r.result.HashKV = "not compared: it was not taken: " + r.plan.Backup.HashSkipped
+		}
 		return nil
 	}
 	want := *r.plan.Backup.HashKV

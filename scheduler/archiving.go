@@ -119,7 +119,7 @@ func (a *archiving) try(ctx context.Context) error {
 	}
 	c := archive.Config{
 		Source: segment.Watch, Etcd: a.spec.Etcd, To: a.spec.Backup.To, Plain: a.spec.Backup.Plain,
-		Flush: a.spec.Archive.Flush, SegmentSize: SegmentSize, Lease: a.lease, HashEvery: hashEvery,
+		Flush: a.spec.Archive.Flush, SegmentSize: SegmentSize, Lease: a.lease, HashEvery: hashEvery, HashMax: a.spec.Backup.HashMax,
 		Spool: a.spec.Archive.Spool, SpoolMax: a.spec.Archive.SpoolMax, Host: a.service.Host,
 		Snapshot: a.snapshot,
 	}

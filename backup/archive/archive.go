@@ -48,6 +48,7 @@ type Config struct {
 	SegmentSize int           // bytes of requests after which they go at once
 	Lease       time.Duration // how long another agent waits before it takes over
 	HashEvery   time.Duration // how often the member is asked for its HashKV; 0: never
+	HashMax     int64         // bytes in use up to which it is; 0: cluster.HashMax
 	MaxWALs     int           // WAL: the member's --max-wals, for the headroom; 0: it purges nothing
 	Spool       string        // Watch: the folder in which segments wait while the store is away; "": none
 	SpoolMax    int64         // bytes that it holds at most
@@ -85,6 +86,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: a passphrase takes a second of CPU for each segment: use --recipient", ErrConfig)
 	case c.Snapshot == nil:
 		return fmt.Errorf("%w: nothing takes the backups that a log needs", ErrConfig)
+	case c.HashMax < 0:
+		return fmt.Errorf("%w: --hash-max %d is below zero", ErrConfig, c.HashMax)
 	case c.HashEvery < 0:
 		return fmt.Errorf("%w: --hash-every %s is below zero", ErrConfig, c.HashEvery)
 	}
@@ -138,8 +141,11 @@ func Run(
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case isFinal(err):
+		case a.isFinal(err):
 			return err
+		}
+		if !a.found {
+			wait = min(wait, memberWait)
 		}
 		a.warn("%v", err)
 		a.board.set(func(s *Status) { s.State, s.Problem = Waiting, err.Error() })
@@ -156,10 +162,15 @@ func Run(
 const (
 	firstWait = 500 * time.Millisecond
 	lastWait  = 10 * time.Second
+	// memberWait is the longest wait while the member does not answer: a history that begins with it begins without a log.
+	memberWait = 2 * time.Second
 )
 
-// isFinal tells what no waiting mends.
-func isFinal(err error) bool {
+// isFinal reports whether waiting cannot mend err.
+func (a *archiver) isFinal(err error) bool {
+	if errors.Is(err, errMismatch) && a.stood {
+		return false
+	}
 	return errors.Is(err, ErrConfig) || errors.Is(err, ErrRefused) || errors.Is(err, cluster.ErrConfig) ||
 		errors.Is(err, wal.ErrUnknown) || errors.Is(err, storage.ErrDamaged)
 }
@@ -173,8 +184,11 @@ type archiver struct {
 	board     *board
 	snapshots sync.WaitGroup
 	lastHash  time.Time
+	unhashed  string  // why the member last gave no hash
 	breach    *breach // nil while this source continues the repository's log
 	patience  patience
+	found     bool   // the source was there in this turn
+	stood     bool   // it was there in any turn
 	jumped    int64  // the revision that a watch has left out once, 0: none
 	warnedOf  string // the server's version that was warned of last
 	spool     spool
@@ -192,11 +206,13 @@ func (a *archiver) warn(format string, args ...any) {
 
 // turn connects, waits for the lease, and archives until something breaks.
 func (a *archiver) turn(ctx context.Context) error {
+	a.found = false
 	from, err := a.open(ctx)
 	if err != nil {
 		return errors.Join(err, a.emptySpool(ctx))
 	}
 	defer from.close()
+	a.found, a.stood = true, true
 	a.board.set(func(s *Status) { s.Member = from.server().ID() })
 	if v := from.version(); a.config.Source == segment.Watch && v != a.warnedOf && leavesOut(v) {
 		a.warnedOf = v

@@ -119,20 +119,23 @@ func (w *work) beginLineage(ctx context.Context, why string, after *segment.Afte
 	return nil
 }
 
-// joint has the member's hash where a watch goes on, for whoever replays across it: that the last revision is the same is
+// joint has the member asked for its hash where a watch goes on, for a replay across it: that the last revision is the same is
 // no proof that all before it is, if what is written is always the same.
 func (w *work) joint(ctx context.Context) {
 	if w.config.Source != segment.Watch || w.config.HashEvery == 0 || w.pending.last == 0 {
 		return
 	}
-	revision := int64(w.pending.last)
-	h, err := w.source.server().HashKV(ctx, revision)
-	if err != nil {
-		w.note("no HashKV where the log goes on: %v", err)
-		return
-	}
-	w.pending.hashes = append(w.pending.hashes, segment.Hash{
-		Position: w.pending.last, Revision: revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
+	member, most, revision := w.source.server(), w.config.HashMax, int64(w.pending.last)
+	w.ask(ctx, func(ctx context.Context) (segment.Hash, error) {
+		now, err := member.Now(ctx)
+		if err != nil {
+			return segment.Hash{}, err
+		}
+		h, err := member.HashKVUpTo(ctx, revision, now, most)
+		if err != nil {
+			return segment.Hash{}, err
+		}
+		return segment.Hash{Position: uint64(revision), Revision: revision, CompactRevision: h.CompactRevision, Hash: h.Hash}, nil
 	})
 }
 

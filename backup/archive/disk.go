@@ -20,6 +20,10 @@ type disk struct {
 	began   time.Time
 }
 
+// errMismatch is a wrong configuration at the agent's first try. Later it passes: while a cluster is being restored, members of
+// the old one and of the new one answer next to each other.
+var errMismatch = fmt.Errorf("%w", ErrConfig)
+
 // openDisk finds the member and its log, and holds one against the other: the log of one member with the word of another
 // would prove nothing.
 func openDisk(ctx context.Context, config Config) (source, error) {
@@ -43,7 +47,7 @@ func (d *disk) connect(ctx context.Context) (err error) {
 	clusterID, memberID := d.log.IDs()
 	if d.cluster.ID != clusterID {
 		return fmt.Errorf("%w: the log in --data-dir is of cluster %x, the endpoints are of cluster %x",
-			ErrConfig, clusterID, d.cluster.ID)
+			errMismatch, clusterID, d.cluster.ID)
 	}
 	for _, s := range d.cluster.Servers {
 		if s.MemberID == memberID {
@@ -186,19 +190,22 @@ func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
 	return mark, nil
 }
 
-// hash asks for the HashKV of the newest revision. What made that revision had been committed when it was named.
-func (d *disk) hash(ctx context.Context) (segment.Hash, error) {
-	now, err := d.member.Now(ctx)
-	if err != nil {
-		return segment.Hash{}, err
+// hasher asks for the HashKV of the newest revision. What made that revision had been committed when it was named.
+func (d *disk) hasher() func(context.Context) (segment.Hash, error) {
+	member, most := d.member, d.config.HashMax
+	return func(ctx context.Context) (segment.Hash, error) {
+		now, err := member.Now(ctx)
+		if err != nil {
+			return segment.Hash{}, err
+		}
+		h, err := member.HashKVUpTo(ctx, now.Header.Revision, now, most)
+		if err != nil {
+			return segment.Hash{}, err
+		}
+		return segment.Hash{
+			Position: now.RaftIndex, Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
+		}, nil
 	}
-	h, err := d.member.HashKV(ctx, now.Header.Revision)
-	if err != nil {
-		return segment.Hash{}, err
-	}
-	return segment.Hash{
-		Position: now.RaftIndex, Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
-	}, nil
 }
 
 // headroom guesses from the member's pace since this turn began.

@@ -45,6 +45,7 @@ func (w *work) goOnAgain(ctx context.Context) {
 		return
 	}
 	w.triedAgain = time.Now()
+	w.took = false // it may be another history by now, as after a restore in place
 	err := w.source.goOn(ctx, w.pending.end)
 	if err == nil || isBreach(err) {
 		w.cannotGoOn = err

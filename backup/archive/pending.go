@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -65,6 +66,15 @@ func (p *pending) mark(m segment.Mark) {
 	if len(p.marks) > maxMarks {
 		p.thin()
 	}
+}
+
+// hash adds h in the order of positions.
+func (p *pending) hash(h segment.Hash) {
+	at := len(p.hashes)
+	for at > 0 && p.hashes[at-1].Position > h.Position {
+		at--
+	}
+	p.hashes = slices.Insert(p.hashes, at, h)
 }
 
 // maxMarks bounds what a header holds after a store was away for long.

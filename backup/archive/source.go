@@ -36,8 +36,9 @@ type source interface {
 	// mark is a place in the log and a time, which a leader has confirmed: all that a client was told before NotBefore is
 	// at Position or before, and nothing up to it was written after NotAfter.
 	mark(ctx context.Context) (segment.Mark, error)
-	// hash is the member's HashKV at its newest revision.
-	hash(ctx context.Context) (segment.Hash, error)
+	// hasher returns a function that asks the member for its HashKV at its newest revision, in any goroutine. It returns an
+	// error where the key space is larger than Config.HashMax.
+	hasher() func(ctx context.Context) (segment.Hash, error)
 
 	// heardAt is when a part of a change last came in that take could not return yet; zero where changes come whole.
 	heardAt() time.Time

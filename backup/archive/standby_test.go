@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/test/embedded"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
 // smallFile is how large the files of the member's log are where the test purges them.
@@ -93,4 +94,50 @@ func TestAStandbyForgetsWhatItKnewWhenItWorked(t *testing.T) {
 	if s := first.status.Load(); s.Lineage != "" || s.Durable != 0 || !s.ConfirmedAt.IsZero() || s.StoredRequests != 1 {
 		t.Errorf("status %+v", s)
 	}
+}
+
+// The member writes much that changes nothing, such as what asks for alarms. Its files are purged without a segment, so the
+// place is stored all the same: an agent that is started anew then continues the log.
+func TestFilesWithoutARequestAreNoGap(t *testing.T) {
+	etcd, c := startSmall(t), open(t, mem.New())
+	config := configOf(etcd)
+	a := start(t, config, c)
+	put(t, etcd, "key")
+	a.catchUp()
+	before := a.status.Load().Durable
+	client := etcd.Client(t)
+	for range 2 * smallFile / 40 { // bytes that one takes at least
+		if _, err := client.AlarmList(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.wait("the place to be stored", func(s archive.Status) bool { return s.Durable > before+smallFile/80 })
+	a.stop()
+	purge(t, etcd)
+	a = start(t, config, c)
+	put(t, etcd, "another")
+	a.catchUp()
+	if _, all := stored(t, c); len(all) != 2 {
+		t.Errorf("%d requests are stored, want 2", len(all))
+	}
+}
+
+// While a cluster is being restored another one answers at the endpoints for a while. An agent that has worked waits.
+func TestAMismatchThatPassesIsWaitedOut(t *testing.T) {
+	etcd, c := embedded.Start(t, nil), open(t, mem.New())
+	other := embedded.Start(t, nil)
+	proxy := objectstores.NewProxy(t, strings.TrimPrefix(etcd.URL, "http://"))
+	config := configOf(etcd)
+	config.Etcd.Endpoints, config.Etcd.CommandTimeout = []string{"http://" + proxy.Address}, time.Second
+	a := start(t, config, c)
+	a.catchUp()
+	proxy.Cut()
+	a.wait("the turn to end", func(s archive.Status) bool { return s.State == archive.Waiting })
+	proxy.Retarget(strings.TrimPrefix(other.URL, "http://"))
+	a.wait("the other cluster to be reported", func(s archive.Status) bool {
+		return s.State == archive.Waiting && strings.Contains(s.Problem, "is of cluster")
+	})
+	proxy.Retarget(strings.TrimPrefix(etcd.URL, "http://"))
+	put(t, etcd, "key")
+	a.catchUp()
 }

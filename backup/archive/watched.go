@@ -17,6 +17,7 @@ import (
 // watched is a cluster's key space, as it is seen through one of its members.
 type watched struct {
 	config  cluster.Config
+	hashMax int64
 	cluster *cluster.Cluster
 	member  *cluster.Server
 	leases  *watch.Leases
@@ -26,7 +27,7 @@ type watched struct {
 }
 
 func openWatch(ctx context.Context, config Config) (source, error) {
-	w := &watched{config: config.Etcd}
+	w := &watched{config: config.Etcd, hashMax: config.HashMax}
 	return w, w.choose(ctx)
 }
 
@@ -180,16 +181,23 @@ func (w *watched) findCompaction(ctx context.Context) error {
 	return nil
 }
 
-func (w *watched) hash(ctx context.Context) (segment.Hash, error) {
-	revision, err := w.member.Revision(ctx)
-	if err != nil {
-		return segment.Hash{}, err
+// hasher asks the member that is watched now. Its revision is known to have been reached by a leader's read.
+func (w *watched) hasher() func(context.Context) (segment.Hash, error) {
+	member, most := w.member, w.hashMax
+	return func(ctx context.Context) (segment.Hash, error) {
+		if _, err := member.Revision(ctx); err != nil {
+			return segment.Hash{}, err
+		}
+		now, err := member.Now(ctx)
+		if err != nil {
+			return segment.Hash{}, err
+		}
+		h, err := member.HashKVUpTo(ctx, now.Header.Revision, now, most)
+		if err != nil {
+			return segment.Hash{}, err
+		}
+		return segment.Hash{
+			Position: uint64(h.Revision), Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
+		}, nil
 	}
-	h, err := w.member.HashKV(ctx, revision)
-	if err != nil {
-		return segment.Hash{}, err
-	}
-	return segment.Hash{
-		Position: uint64(revision), Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
-	}, nil
 }

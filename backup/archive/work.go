@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,7 @@ type work struct {
 	// spoolFailed is when the spool last took nothing.
 	spoolFailed time.Time
 	triedAgain  time.Time    // when what had broken off was last taken up again
+	hashing     chan hashed  // nil while no hash is asked for
 	based       atomic.Bool  // there is a backup that this part of the log goes on from
 	noBase      atomic.Value // string: why there is none yet
 	stop        context.CancelFunc
@@ -71,6 +73,7 @@ func (w *work) step(ctx, storing context.Context) error {
 			return err
 		}
 	}
+	w.takeHash()
 	w.confirm()
 	w.tell()
 	err = w.stuck()
@@ -86,12 +89,21 @@ func (w *work) due() bool {
 	now := time.Now()
 	switch {
 	case len(w.pending.requests) == 0:
-		return false
+		return w.fillsFiles()
 	case len(w.queue) == 0:
 		return w.cannotGoOn != nil || w.pending.due(now, w.config.Flush, w.config.SegmentSize)
 	}
 	return (len(w.queue) > 1 || w.isAway() != "") && w.canSpool() &&
 		w.pending.due(now, max(w.config.Flush, spoolEvery), w.config.SegmentSize)
+}
+
+// fillsFiles reports whether the member's log has begun another file with what needs no segment, such as logins. It is stored
+// all the same then, with its marks: else it would count as lost when the file is purged and the agent starts anew.
+func (w *work) fillsFiles() bool {
+	marked := slices.ContainsFunc(w.pending.marks, func(m segment.Mark) bool {
+		return m.Position+1 >= w.pending.first && m.Position <= w.pending.last
+	})
+	return len(w.queue) == 0 && marked && w.pending.last > w.stored.Position && w.source.headroom().Files > 1
 }
 
 // isAway is why what is on its way is not stored yet, "" if it may be any moment.
@@ -187,18 +199,50 @@ func (w *work) patient(err error) error {
 	return err
 }
 
-// hash asks for HashKV now and then. A member that cannot say is no reason to stop.
+// hash has the member asked for its HashKV now and then. A large key space takes minutes, so nothing waits for the answer; it
+// is kept if it comes before the segment with its position is cut.
 func (w *work) hash(ctx context.Context) {
-	if w.config.HashEvery == 0 || time.Since(w.lastHash) < w.config.HashEvery {
+	w.takeHash()
+	if w.config.HashEvery == 0 || w.hashing != nil || time.Since(w.lastHash) < w.config.HashEvery {
 		return
 	}
 	w.lastHash = time.Now()
-	h, err := w.source.hash(ctx)
-	if err != nil {
-		w.warn("no HashKV for the log: %v", err)
-		return
+	w.ask(ctx, w.source.hasher())
+}
+
+// ask asks for one hash next to the archiving.
+func (w *work) ask(ctx context.Context, hash func(context.Context) (segment.Hash, error)) {
+	hashing := make(chan hashed, 1)
+	w.hashing = hashing
+	go func() {
+		h, err := hash(ctx)
+		hashing <- hashed{h, err}
+	}()
+}
+
+// hashed is an answer to hash. A member that does not give one is no reason to stop.
+type hashed struct {
+	segment.Hash
+	err error
+}
+
+// takeHash takes the answer if it is there.
+func (w *work) takeHash() {
+	select {
+	case h := <-w.hashing:
+		w.hashing = nil
+		switch {
+		case h.err != nil && h.err.Error() != w.unhashed:
+			w.unhashed = h.err.Error()
+			w.note("no HashKV for the log: %v", h.err)
+		case h.err != nil:
+		case h.Position+1 < w.pending.first:
+			w.note("no HashKV for the log this time: the log went past position %d before the member answered", h.Position)
+		default:
+			w.pending.hash(h.Hash)
+		}
+	default:
 	}
-	w.pending.hashes = append(w.pending.hashes, h)
 }
 
 // take moves what is committed from the log to pending, until it has caught up or holds as much as it may.

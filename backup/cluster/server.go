@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -213,8 +214,24 @@ func (s *Server) HashKV(ctx context.Context, revision int64) (repository.HashKV,
 	return repository.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
 
+// HashMax is the default of the flag --hash-max. At 60 bytes for the smallest key these are a million keys, which a member
+// hashes in less than a second; of Kubernetes' objects, of a kilobyte and more, it hashes as much in a tenth of that.
+const HashMax = 64 << 20
+
+// HashKVUpTo is HashKV unless the member's database, whose status now is, has more than most bytes in use (0: HashMax): then
+// the error matches ErrTooLarge. Hashing stalls writes, so there is always a limit.
+func (s *Server) HashKVUpTo(ctx context.Context, revision int64, now *pb.StatusResponse, most int64) (repository.HashKV, error) {
+	if most = cmp.Or(most, HashMax); now.DbSizeInUse > most {
+		return repository.HashKV{}, fmt.Errorf("%w: %s in use, --hash-max is %s",
+			ErrTooLarge, humanize.IBytes(uint64(now.DbSizeInUse)), humanize.IBytes(uint64(most)))
+	}
+	return s.HashKV(ctx, revision)
+}
+
 // Errors of HashKV, to be matched with errors.Is.
 var (
+	// ErrTooLarge: hashing would stall the member's writes for too long.
+	ErrTooLarge = errors.New("the key space is too large to be hashed without stalling the member")
 	// ErrFuture: the member has not reached that revision yet.
 	ErrFuture = errors.New("the member has not reached this revision yet")
 	// ErrCompacted: a compaction has removed that revision.

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
@@ -44,7 +47,8 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 	etcd := cluster.AddFlags(cmd.Flags())
 	flags := cmd.Flags()
 	flags.StringVar(&request.From, "from", "leader", "leader, follower, any, or one of the endpoints")
-	flags.BoolVar(&request.NoHash, "no-hash", false, "do not ask the member for its HashKV (it stalls writes for about 160 ms a GB); a restore is then not compared with it")
+	flags.BoolVar(&request.NoHash, "no-hash", false, "do not ask the member for its HashKV; a restore is then not compared with it")
+	flags.Var((*byteSize)(&request.HashMax), "hash-max", hashMaxHelp)
 	flags.BoolVar(&request.CompareMembers, "compare-members", false, "compare the HashKV of all members, one at a time; exit code 3 if they differ")
 	flags.DurationVar(&request.MaxStream, "max-stream", maxStream, "give up if the member has not sent everything by then")
 	flags.StringVar(&request.Spool, "spool", "", "directory: take the stream there at full speed, sealed, then upload it")
@@ -141,7 +145,7 @@ func (a *app) printBackup(r backup.Result) error {
 	a.printf("backup %s of cluster %s is stored\n", r.ID, r.Cluster)
 	a.facts(
 		"member", fmt.Sprintf("%s (%s), etcd %s", r.Member.Name, r.Member.ID, r.EtcdVersion),
-		"revision", fmt.Sprintf("%d%s", r.Revision, hashText(r.HashKV)),
+		"revision", fmt.Sprintf("%d%s", r.Revision, hashText(r.Manifest)),
 		"database", size(r.Plain.Size),
 		"stored", fmt.Sprintf("%s, %s", size(r.Stored.Size), sealText(r.Backup)),
 		"marks", strings.Join(marks(r.Backup), ", "),
@@ -165,11 +169,41 @@ func (a *app) printStores(outcomes []backup.Outcome) {
 	}
 }
 
-func hashText(h *repository.HashKV) string {
-	if h == nil {
-		return ", no HashKV"
+// hashMaxHelp explains --hash-max.
+const hashMaxHelp = "ask the member for its HashKV only up to so many bytes in use: hashing stalls its writes, for about a second a million keys (default 64MiB)"
+
+// byteSize is a flag for a number of bytes, such as 64MiB.
+type byteSize int64
+
+// String implements pflag.Value.
+func (b *byteSize) String() string {
+	if *b == 0 {
+		return ""
 	}
-	return fmt.Sprintf(", HashKV %08x", h.Hash)
+	return strings.ReplaceAll(humanize.IBytes(uint64(*b)), " ", "")
+}
+
+// Set implements pflag.Value.
+func (b *byteSize) Set(text string) error {
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n == 0 || n > math.MaxInt64 {
+		return errors.New("use a form like 64MiB, above zero")
+	}
+	*b = byteSize(n)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (b *byteSize) Type() string { return "bytes" }
+
+func hashText(m repository.Manifest) string {
+	switch {
+	case m.HashKV != nil:
+		return fmt.Sprintf(", HashKV %08x", m.HashKV.Hash)
+	case m.HashSkipped != "":
+		return ", no HashKV: " + m.HashSkipped
+	}
+	return ", no HashKV"
 }
 
 func sealText(b repository.Backup) string {

@@ -64,7 +64,7 @@ func (a *app) printShow(b repository.Backup) {
 		"taken", fmt.Sprintf("%s (%s), in %s", b.Started.Format(time.RFC3339), age(b.Started, now), seconds(b.Finished.Sub(b.Started).Seconds())),
 		"cluster id", b.ClusterID,
 		"member", fmt.Sprintf("%s (%s), etcd %s", b.Member.Name, b.Member.ID, b.EtcdVersion),
-		"revision", fmt.Sprintf("%d%s", b.Revision, hashText(b.HashKV)),
+		"revision", fmt.Sprintf("%d%s", b.Revision, hashText(b.Manifest)),
 		"database", fmt.Sprintf("%s, sha256 %s", size(b.Plain.Size), b.Plain.SHA256),
 		"stored", fmt.Sprintf("%s, %s, sha256 %s", size(b.Stored.Size), sealText(b), b.Stored.SHA256),
 		"holds", strings.Join(contents(b), ", "),

@@ -162,6 +162,15 @@ func (s *Server) Count(ctx context.Context) (revision, keys int64, err error) {
 	return s.CountRange(ctx, []byte{0}, []byte{0})
 }
 
+// CountAt returns the number of keys that there were at revision, which the server must still have.
+func (s *Server) CountAt(ctx context.Context, revision int64) (keys int64, err error) {
+	all, err := s.etcd.Server.KV().Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true, Rev: revision})
+	if err != nil {
+		return 0, fmt.Errorf("count the scratch server's keys at revision %d: %w", revision, err)
+	}
+	return int64(all.Count), nil
+}
+
 // CountRange is the key space's revision and the number of keys from key on and before end, both as a client would say
 // them: without an end it is that key alone, and an end of one zero byte is none.
 func (s *Server) CountRange(ctx context.Context, key, end []byte) (revision, keys int64, err error) {

@@ -5,14 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/server/v3/embed"
+
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/test/embedded"
 )
 
 // TestMain is a child's main too: etcd ends the process where it cannot go on.
@@ -60,6 +64,41 @@ func TestBootTwice(t *testing.T) {
 			t.Errorf("hash of the future: %+v", h)
 		}
 		s.Close()
+	}
+}
+
+// What there was at a revision is counted though more has happened since, as when a lease runs out on the booted server.
+func TestCountAtARevision(t *testing.T) {
+	made := embedded.Start(t, func(c *embed.Config) {
+		c.Name = scratch.Member
+		peer, err := url.Parse(scratch.PeerURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.AdvertisePeerUrls = []url.URL{*peer}
+		c.InitialCluster = c.InitialClusterFromName(c.Name)
+	})
+	client := made.Client(t)
+	for _, key := range []string{"a", "b", "c"} {
+		if _, err := client.Put(t.Context(), key, "v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	made.Close()
+	s, err := scratch.Boot(t.Context(), made.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	revision, now, err := s.Count(t.Context())
+	if err != nil || revision != 5 || now != 2 {
+		t.Errorf("%d keys at revision %d, %v", now, revision, err)
+	}
+	if before, err := s.CountAt(t.Context(), 4); err != nil || before != 3 {
+		t.Errorf("%d keys at revision 4, %v", before, err)
 	}
 }
 

@@ -161,6 +161,12 @@ func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []re
 	if err != nil {
 		return err
 	}
+	if revision > f.Revision { // a lease has run out since the server was booted, and took its keys along
+		if keys, err = server.CountAt(ctx, f.Revision); err != nil {
+			return err
+		}
+		revision = f.Revision
+	}
 	if revision != f.Revision || keys != f.Keys {
 		return fmt.Errorf("%w: the server has %d keys at revision %d, the database %d at %d",
 			repository.ErrDamaged, keys, revision, f.Keys, f.Revision)

@@ -294,7 +294,7 @@ func (i in) etcd(part etcdPart) (cluster.Config, []string) {
 func (i in) backup(part clusterPart, repositories []scheduler.Repository) (backup.Request, []string) {
 	b := part.Backup
 	r := backup.Request{
-		From: b.From, NoHash: b.NoHash, CompareMembers: b.CompareMembers, MaxStream: time.Duration(b.MaxStream), Spool: b.Spool,
+		From: b.From, NoHash: b.NoHash, HashMax: int64(b.HashMax), CompareMembers: b.CompareMembers, MaxStream: time.Duration(b.MaxStream), Spool: b.Spool,
 		Plain: b.Plain, Labels: part.Labels, Require: backup.Require(part.Require), Grace: time.Duration(b.Grace),
 	}
 	if r.Require != backup.All && r.Require != backup.Any {

@@ -39,6 +39,8 @@ type Manifest struct {
 	RaftIndexMax uint64 `json:"raftIndexMax,omitempty"`
 
 	HashKV *HashKV `json:"hashKV,omitempty"` // of the member asked; absent if it was not asked for or not to be had
+	// HashSkipped is why the member was not asked for HashKV, if its key space was too large.
+	HashSkipped string `json:"hashSkipped,omitempty"`
 
 	Plain  Blob      `json:"plain"`  // snapshot.db as etcd sent it, with the digest at its end
 	Stored Blob      `json:"stored"` // the sealed object

@@ -98,6 +98,15 @@ func (p *Proxy) Restore() {
 	}
 }
 
+// Retarget leads to the server at host:port from now on. Connections that are open end.
+func (p *Proxy) Retarget(upstream string) {
+	p.Cut()
+	p.mu.Lock()
+	p.upstream = upstream
+	p.mu.Unlock()
+	p.Restore()
+}
+
 // Slow lets each connection have so many bytes per second in each direction; below 1024 it is 1024.
 func (p *Proxy) Slow(bytesPerSecond int) {
 	rate := max(bytesPerSecond/1024, 1)

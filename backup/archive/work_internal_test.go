@@ -1,0 +1,62 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/watch"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// slowSource is hashed by a member that takes an hour.
+type slowSource struct {
+	fakeSource
+	position uint64
+}
+
+func (s slowSource) hasher() func(context.Context) (segment.Hash, error) {
+	return func(context.Context) (segment.Hash, error) {
+		time.Sleep(time.Hour)
+		return segment.Hash{Position: s.position, Revision: int64(s.position), CompactRevision: -1, Hash: 7}, nil
+	}
+}
+
+func (slowSource) goOn(context.Context, segment.End) error { return nil }
+
+// A member that takes long to hash its key space keeps nothing waiting, and what it answers counts if its position is still
+// to be stored.
+func TestAHashIsWaitedForByNobody(t *testing.T) {
+	for position, want := range map[uint64]int{100: 1, 101: 1, 99: 0} { // pending begins behind 100
+		synctest.Test(t, func(t *testing.T) {
+			w := workOf(t, spool{})
+			w.source, w.config.HashEvery = slowSource{position: position}, 2*time.Hour
+			began := time.Now()
+			w.hash(t.Context())
+			w.hash(t.Context())
+			if waited := time.Since(began); waited > 0 {
+				t.Errorf("archiving stood still for %s", waited)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			w.hash(t.Context())
+			if got := len(w.pending.hashes); got != want {
+				t.Errorf("of position %d there are %d hashes, want %d", position, got, want)
+			}
+		})
+	}
+}
+
+// A watch that is taken up again may be on a cluster that was restored in place: what is behind a gap then is not known to be
+// the same history.
+func TestAWatchThatIsTakenUpAgainProvesNothing(t *testing.T) {
+	w := workOf(t, spool{})
+	w.source, w.took, w.cannotGoOn = slowSource{}, true, errors.New("the connection broke")
+	w.queue = []waiting{{}}
+	w.goOnAgain(t.Context())
+	if _, gap, same := w.behindGap(&watch.GapError{From: 101, To: 200}); !gap || same {
+		t.Errorf("behind a gap: gap %v, the same history %v", gap, same)
+	}
+}
