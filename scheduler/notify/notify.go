@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
@@ -64,8 +63,8 @@ type Notifier struct {
 	mu      sync.Mutex
 	config  Config
 	changed chan struct{} // is closed by Use
-	waiting []condition.Change
-	told    chan struct{} // there is something in waiting
+	box     box           // what the webhook has not taken yet
+	told    chan struct{} // there is something in box
 }
 
 // New is a Notifier that tells nobody until Use says whom.
@@ -81,8 +80,10 @@ func (n *Notifier) Use(c Config) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.config = c
+	n.box.again()
 	close(n.changed)
 	n.changed = make(chan struct{})
+	n.wake()
 }
 
 func (n *Notifier) used() (c Config, changed <-chan struct{}) {

@@ -233,29 +233,41 @@ func TestWebhookTriesAgain(t *testing.T) {
 	})
 }
 
-func TestWebhookGivesUp(t *testing.T) {
-	for status, tries := range map[int]int{http.StatusForbidden: 1, http.StatusNotFound: 1, http.StatusMovedPermanently: 1, http.StatusBadGateway: 14} {
+// What is refused is not sent again, unless the configuration changes.
+func TestWebhookIsRefused(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusMovedPermanently} {
 		synctest.Test(t, func(t *testing.T) {
-			n, to, said := running(t, notify.Config{Webhook: target(t, "https://hook/"+secret)}, always(status))
+			n, to, said := running(t, notify.Config{Webhook: target(t, "https://hook/"+secret)}, func(_ int, r *http.Request) (int, error) {
+				if r.URL.Host == "hook" {
+					return status, nil
+				}
+				return http.StatusOK, nil
+			})
 			n.Tell(change(1))
 			pass(2 * time.Hour)
-			if got := len(to.take()); got != tries {
-				t.Errorf("%d: %d tries, want %d", status, got, tries)
+			if got := len(to.take()); got != 1 {
+				t.Errorf("%d: %d tries", status, got)
 			}
 			got := said.take()
 			if !strings.Contains(got, "was not told that BackupLate of cluster c1 begins") || !strings.Contains(got, fmt.Sprint(status)) ||
 				strings.Contains(got, secret) {
 				t.Errorf("%d: said %q", status, got)
 			}
+			n.Use(notify.Config{Webhook: target(t, "https://other")})
+			pass(time.Minute)
+			if got := to.take(); len(got) != 1 || !strings.HasSuffix(got[0], "https://other") {
+				t.Errorf("%d: another receiver gets %q", status, got)
+			}
 		})
 	}
 }
 
-// Who is away for long gets the newest, and costs no memory.
-func TestWebhookHoldsSoMany(t *testing.T) {
+// A receiver that was unreachable for a day gets how things are then: each condition that holds, once, and nothing of those
+// that began and ended meanwhile.
+func TestWebhookTellsHowThingsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		up := false
+		up := true
 		n, to, said := running(t, notify.Config{Webhook: target(t, "https://hook")}, func(int, *http.Request) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -264,19 +276,39 @@ func TestWebhookHoldsSoMany(t *testing.T) {
 			}
 			return http.StatusOK, nil
 		})
-		for i := range 300 {
-			n.Tell(change(i))
-			synctest.Wait()
+		ends := func(i int) condition.Change {
+			c := change(i)
+			c.State = condition.Ends
+			return c
 		}
-		mu.Lock()
-		up = true
-		mu.Unlock()
-		to.take()
+		set := func(now bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			up = now
+		}
+		n.Tell(change(1000))
 		pass(time.Minute)
-		if got := len(to.take()); got != 1+256 || !strings.Contains(to.bodies[len(to.bodies)-1], `"c299"`) {
-			t.Errorf("%d were sent", got)
+		set(false)
+		n.Tell(ends(1000)) // was told: its end is news
+		for i := range 500 {
+			n.Tell(change(i))
 		}
-		if got := said.take(); strings.Count(got, "given up") != 300-257 {
+		pass(24 * time.Hour)
+		for i := range 400 {
+			n.Tell(ends(i)) // began and ended meanwhile
+		}
+		n.Tell(ends(499))
+		n.Tell(change(499)) // holds again
+		pass(time.Hour)
+		to.take()
+		before := len(to.bodies)
+		set(true)
+		pass(10 * time.Minute)
+		got := strings.Join(to.bodies[before:], "\n")
+		if n := len(to.bodies) - before; n != 101 || strings.Count(got, `"c1000"`) != 1 || strings.Count(got, `"c499"`) != 1 || strings.Contains(got, `"c3"`) {
+			t.Errorf("%d were sent:\n%s", n, got)
+		}
+		if got := said.take(); strings.Count(got, "it is tried again") != 1 {
 			t.Errorf("said %q", got)
 		}
 	})

@@ -6,89 +6,147 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
 const (
-	mostWaiting = 256 // changes; then the oldest are given up
-	mostTries   = 14  // of one, over half an hour
-	firstWait   = time.Second
-	lastWait    = 5 * time.Minute
+	firstWait = time.Second
+	lastWait  = 5 * time.Minute
 )
+
+// subject is one condition, whether it holds or not.
+type subject struct {
+	cluster, repository string
+	name                condition.Name
+}
+
+func subjectOf(c condition.Change) subject { return subject{c.Cluster, c.Repository, c.Name} }
+
+// box holds what the webhook has not taken yet: of each subject the newest change alone, so that a receiver that was
+// unreachable gets how things are, however long that took. Notifier.mu guards it.
+type box struct {
+	waiting []condition.Change // the oldest first
+	refused []condition.Change // by the receiver that is configured; another may take them
+	begun   map[subject]bool   // these were taken as begun
+	sending subject            // what is on its way
+}
+
+// put adds c in place of what waits of its subject. The end of what was never told to have begun is no news.
+func (b *box) put(c condition.Change) {
+	about := subjectOf(c)
+	same := func(other condition.Change) bool { return subjectOf(other) == about }
+	b.waiting, b.refused = slices.DeleteFunc(b.waiting, same), slices.DeleteFunc(b.refused, same)
+	if c.State == condition.Begins || b.begun[about] || b.sending == about {
+		b.waiting = append(b.waiting, c)
+	}
+}
+
+// first returns what is to be sent next.
+func (b *box) first() (c condition.Change, ok bool) {
+	b.sending = subject{}
+	if len(b.waiting) == 0 {
+		return c, false
+	}
+	b.sending = subjectOf(b.waiting[0])
+	return b.waiting[0], true
+}
+
+// sent removes c, unless something newer has taken its place; taken reports whether the receiver has it.
+func (b *box) sent(c condition.Change, taken bool) {
+	b.sending = subject{}
+	i := slices.Index(b.waiting, c)
+	if i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+	}
+	if !taken && i >= 0 {
+		b.refused = append(b.refused, c)
+	}
+	if about := subjectOf(c); taken && c.State == condition.Begins {
+		if b.begun == nil {
+			b.begun = map[subject]bool{}
+		}
+		b.begun[about] = true
+	} else if taken {
+		delete(b.begun, about)
+	}
+}
+
+// again lets what was refused be sent to another receiver.
+func (b *box) again() {
+	b.waiting, b.refused = append(b.refused, b.waiting...), nil
+}
 
 // Tell hands c to the webhook, if there is one. It does not wait.
 func (n *Notifier) Tell(c condition.Change) {
 	n.mu.Lock()
-	none, full := n.config.Webhook.None(), len(n.waiting) >= mostWaiting
-	if full {
-		n.waiting = n.waiting[1:]
-	}
-	if !none {
-		n.waiting = append(n.waiting, c)
+	if !n.config.Webhook.None() {
+		n.box.put(c)
 	}
 	n.mu.Unlock()
-	if full {
-		n.warn("the webhook has not taken %d changes: the oldest is given up", mostWaiting)
-	}
+	n.wake()
+}
+
+func (n *Notifier) wake() {
 	select {
 	case n.told <- struct{}{}:
 	default:
 	}
 }
 
-// next takes the oldest that waits.
-func (n *Notifier) next() (c condition.Change, ok bool) {
+// next returns what to send, and to whom. Without a webhook nothing waits any more.
+func (n *Notifier) next() (c condition.Change, to Target, changed <-chan struct{}, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.waiting) == 0 {
-		return c, false
+	if n.config.Webhook.None() {
+		n.box = box{}
+		return c, to, nil, false
 	}
-	c = n.waiting[0]
-	n.waiting = n.waiting[1:]
-	return c, true
+	c, ok = n.box.first()
+	return c, n.config.Webhook, n.changed, ok
 }
 
-// deliver sends what waits, one after the other and in order, until ctx ends.
+// deliver sends what waits, one after the other and in order, until ctx ends. What is not taken is tried again for ever.
 func (n *Notifier) deliver(ctx context.Context) {
-	for ctx.Err() == nil {
-		c, ok := n.next()
-		if ok {
-			n.post(ctx, c)
+	for wait := firstWait; ctx.Err() == nil; {
+		c, to, changed, ok := n.next()
+		if !ok {
+			select {
+			case <-ctx.Done():
+			case <-n.told:
+			}
 			continue
 		}
-		select {
-		case <-ctx.Done():
-		case <-n.told:
+		err := n.post(ctx, to, c)
+		if ctx.Err() != nil {
+			return
+		}
+		_, refused := errors.AsType[refusal](err)
+		if err == nil || refused {
+			n.mu.Lock()
+			n.box.sent(c, err == nil)
+			n.mu.Unlock()
+			wait = firstWait
+		}
+		switch {
+		case refused:
+			n.warn("the webhook was not told that %s of cluster %s %s: %v", c.Name, c.Cluster, c.State, err)
+		case err != nil:
+			if wait == firstWait {
+				n.warn("the webhook: %v; it is tried again", err)
+			}
+			pause(ctx, wait, changed)
+			wait = min(lastWait, 2*wait)
 		}
 	}
 }
 
-// post tries until c is taken or refused, or was tried often enough.
-func (n *Notifier) post(ctx context.Context, c condition.Change) {
+func (n *Notifier) post(ctx context.Context, to Target, c condition.Change) error {
 	body, err := json.Marshal(c)
 	if err != nil {
 		panic(err) // texts and times
 	}
-	wait := firstWait
-	for try := 1; ctx.Err() == nil; try++ {
-		config, changed := n.used()
-		if config.Webhook.None() {
-			return
-		}
-		err := n.call(ctx, http.MethodPost, config.Webhook, bytes.NewReader(body))
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		if _, refused := errors.AsType[refusal](err); refused || try == mostTries {
-			n.warn("the webhook was not told that %s of cluster %s %s: %v", c.Name, c.Cluster, c.State, err)
-			return
-		}
-		if try == 1 {
-			n.warn("the webhook: %v; it is tried again", err)
-		}
-		pause(ctx, wait, changed)
-		wait = min(lastWait, 2*wait)
-	}
+	return n.call(ctx, http.MethodPost, to, bytes.NewReader(body))
 }
