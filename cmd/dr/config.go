@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -64,11 +65,14 @@ func (a *app) configFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "config", a.getenv("DR_CONFIG"), "the configuration, such as /etc/etcd-dr/dr.yaml (DR_CONFIG)")
 }
 
+var errNoConfig = usagef("no configuration: name it with --config or DR_CONFIG")
+
 func (a *app) readConfig(path string) (config.Config, error) {
 	if path == "" {
-		return config.Config{}, usagef("no configuration: name it with --config or DR_CONFIG")
+		return config.Config{}, errNoConfig
 	}
-	return config.Load(path, a.getenv)
+	c, err := config.Load(path, a.getenv)
+	return c, cmp.Or(err, c.RefusedErr())
 }
 
 func (a *app) printConfig(c document.ConfigCluster) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -60,7 +61,10 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 	cmd.Flags().DurationVar(&patience, "patience", 20*time.Second, "how long what runs may take to end when it is stopped; then it is given up, and cleaned up in at most 8s")
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := a.readConfig(path)
+		if path == "" {
+			return errNoConfig
+		}
+		c, err := config.Load(path, a.getenv)
 		if err != nil {
 			return err
 		}
@@ -76,7 +80,7 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 		s.service.Patience = patience
 		s.notifier = notify.New(s.service.Healthy, report)
 		s.service.Tell = s.notifier.Tell
-		s.inForce = document.ServeConfig{File: path, Since: time.Now().UTC()}
+		s.partly(c)
 		return s.run(cmd.Context(), door)
 	}
 	return cmd
@@ -182,6 +186,7 @@ type serving struct {
 	path     string
 	getenv   func(string) string
 	first    config.Config
+	latest   config.Config // that is in force; the watching goroutine's own
 	report   storage.Report
 
 	mu      sync.Mutex
@@ -195,10 +200,26 @@ func (s *serving) prune(ctx context.Context, spec scheduler.Spec, in backup.Stor
 	if err != nil {
 		return err
 	}
+	logPruned(d, in.Repository, report)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pruned[[2]string{spec.Cluster, in.Repository}] = server.NewPruned(in.Repository, d)
 	return nil
+}
+
+// logPruned reports each backup and each piece of the log that was removed, and why.
+func logPruned(d document.Prune, repository string, report storage.Report) {
+	note := func(format string, args ...any) {
+		report.Say(storage.Event{Stage: "prune", Level: storage.Note, Object: repository, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, b := range d.Backups {
+		if !b.Keep {
+			note("backup %s is removed from repository %s: %s", b.ID, repository, strings.Join(b.Reasons, ", "))
+		}
+	}
+	for _, l := range d.Log {
+		note("%d segments of the log, up to %d of lineage %s, are removed from repository %s: %s", l.Segments, l.Upto, l.Lineage, repository, l.Reason)
+	}
 }
 
 func (s *serving) lastPruned() []server.Pruned {
@@ -228,9 +249,11 @@ func (s *serving) run(ctx context.Context, door server.Door) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { s.notifier.Run(ctx) })
+	s.latest = s.first
 	watching.Go(func() {
 		config.Watch(ctx, s.path, s.getenv, s.first, hangup, func(c config.Config, err error) {
-			if s.judge(c, err) {
+			if c = c.Keeping(s.latest); s.judge(c, err) {
+				s.latest = c
 				s.notifier.Use(c.Notify)
 				select {
 				case changes <- c.Config:
@@ -253,10 +276,20 @@ func (s *serving) judge(c config.Config, err error) bool {
 			Message: fmt.Sprintf("refused, the old one stays in force: %v", err)})
 		return false
 	}
-	s.inForce = document.ServeConfig{File: s.path, Since: time.Now().UTC()}
+	s.partly(c)
 	s.report.Say(storage.Event{Stage: "config", Level: storage.Note,
 		Message: fmt.Sprintf("%s is in force, with %d clusters", s.path, len(c.Specs))})
 	return true
+}
+
+// partly notes that c is in force, and what of it is refused.
+func (s *serving) partly(c config.Config) {
+	s.inForce = document.ServeConfig{File: s.path, Since: time.Now().UTC()}
+	if err := c.RefusedErr(); err != nil {
+		s.inForce.Refused = err.Error()
+		s.report.Say(storage.Event{Stage: "config", Level: storage.Warning,
+			Message: fmt.Sprintf("refused, what was in force before stays so for these clusters: %v", err)})
+	}
 }
 
 func (s *serving) status() document.ServeStatus {

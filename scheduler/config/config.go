@@ -33,8 +33,10 @@ var ErrConfig = errors.New("bad configuration")
 // Config is what a file says.
 type Config struct {
 	scheduler.Config
-	Notify notify.Config // whom to tell of conditions
-	read   stamps        // the file and those that it names, but for etcd's certificates; known with an error too
+	Notify  notify.Config     // whom to tell of conditions
+	Refused []Refused         // is not among the Specs
+	files   map[string]string // that name the clusters
+	read    stamps            // the file and those that it names, but for etcd's certificates; known with an error too
 }
 
 // Load reads the file at path and the secrets that it names, in files and by getenv (os.Getenv). Errors match ErrConfig,
@@ -46,23 +48,48 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	if err != nil {
 		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	c := Config{read: l.read}
-	if l.file, l.source, err = parse(path, data); err == nil {
-		c.Config, c.Notify = l.config(), l.notify()
-		err = l.source.err()
-	}
-	if err != nil {
+	if l.file, l.source, err = parse(path, data); err != nil {
 		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	l.sources = map[string]*source{}
+	for cluster := range l.file.Clusters {
+		l.sources[cluster] = l.source
+	}
+	c := Config{read: l.read, Refused: l.include(path)}
+	c.Config, c.Notify = l.config(), l.notify()
+	if err = l.source.err(); err != nil {
+		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, errors.Join(err, c.RefusedErr()))
+	}
+	return l.refuse(c)
+}
+
+// refuse takes out of c the clusters that cannot be used as written. That none is left is an error.
+func (l *loader) refuse(c Config) (Config, error) {
+	good := []scheduler.Spec{}
+	c.files = map[string]string{}
+	for _, spec := range c.Specs {
+		src := l.sources[spec.Cluster]
+		if err := src.refused(spec.Cluster); err != nil {
+			c.Refused = append(c.Refused, Refused{spec.Cluster, src.name, err})
+			continue
+		}
+		c.files[spec.Cluster] = src.name
+		good = append(good, spec)
+	}
+	c.Specs = good
+	if len(good) == 0 {
+		return Config{read: l.read}, c.RefusedErr()
 	}
 	return c, nil
 }
 
 // loader is one Load.
 type loader struct {
-	file   file
-	source *source
-	getenv func(string) string
-	read   stamps
+	file    file
+	source  *source            // of the file itself
+	sources map[string]*source // of each cluster
+	getenv  func(string) string
+	read    stamps
 }
 
 func (l *loader) config() scheduler.Config {
@@ -74,7 +101,7 @@ func (l *loader) config() scheduler.Config {
 		l.source.blame(fmt.Errorf("lease is from %s to %s", scheduler.MinLease, repository.MaxLease), "lease")
 	}
 	repositories := l.repositories()
-	if len(l.file.Clusters) == 0 {
+	if len(l.file.Clusters) == 0 && len(l.file.Include) == 0 {
 		l.source.blame(errors.New("no clusters: name at least one below it"), "clusters")
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.file.Clusters)) {
@@ -169,7 +196,11 @@ func (l *loader) in(path ...string) in { return in{l, path} }
 
 // blame says what is wrong there.
 func (i in) blame(err error, below ...string) {
-	i.l.source.blame(err, slices.Concat(i.path, below)...)
+	src := i.l.source
+	if len(i.path) > 1 && i.path[0] == "clusters" {
+		src = i.l.sources[i.path[1]]
+	}
+	src.blame(err, slices.Concat(i.path, below)...)
 }
 
 // read is the content of a file that the file names there, "" if that is wrong: it was blamed then.

@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +27,20 @@ type file struct {
 	Heartbeat    heartbeatPart             `yaml:"heartbeat"`
 	Repositories map[string]repositoryPart `yaml:"repositories"`
 	Defaults     clusterPart               `yaml:"defaults"`
-	Clusters     map[string]clusterPart    `yaml:"clusters"`
+	Include      []string                  `yaml:"include"`
+	clustersPart `yaml:",inline"`
+}
+
+// clustersPart is what included files may hold too.
+type clustersPart struct {
+	Clusters  map[string]clusterPart  `yaml:"clusters"`
+	Templates map[string]templatePart `yaml:"templates"`
+}
+
+// templatePart makes a cluster of each name.
+type templatePart struct {
+	Names   []string    `yaml:"names"`
+	Cluster clusterPart `yaml:"cluster"`
 }
 
 // targetPart is a URL, which is often a secret, and headers, which are.
@@ -222,37 +234,104 @@ func wrong(n *yaml.Node, message string) error {
 }
 
 // parse reads dr.yaml, called name in errors, and asks nothing else. Each cluster has the defaults where it says nothing.
+// A fault in what is said of one cluster is that cluster's: it is among the source's faults, and no error.
 func parse(name string, data []byte) (file, *source, error) {
 	f := file{Concurrency: 4, Lease: span(time.Minute), Heartbeat: heartbeatPart{Every: span(5 * time.Minute)}, Defaults: defaults()}
-	strict := yaml.NewDecoder(bytes.NewReader(data))
-	strict.KnownFields(true)
 	src := &source{name: name}
-	if err := strict.Decode(&f); err != nil {
-		return file{}, nil, src.translate(err)
+	if err := src.decode(data, &f); err != nil {
+		return file{}, nil, err
 	}
-	if err := strict.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return file{}, nil, fmt.Errorf("%s: it holds more than one document", name)
-	}
-	if err := yaml.Unmarshal(data, &src.root); err != nil {
-		return file{}, nil, src.translate(err)
-	}
-	// Again, each over the defaults: what is strict has been strict above.
-	var over struct {
-		Clusters map[string]yaml.Node `yaml:"clusters"`
-	}
-	if err := src.root.Decode(&over); err != nil {
-		return file{}, nil, src.translate(err)
-	}
-	for cluster, node := range over.Clusters {
-		part := f.Defaults
-		part.Labels = maps.Clone(part.Labels)
-		part.replaceSealing(&node)
-		if err := node.Decode(&part); err != nil {
-			return file{}, nil, src.translate(err)
-		}
-		f.Clusters[cluster] = part
+	if err := src.clusters(&f.clustersPart, f.Defaults); err != nil {
+		return file{}, nil, err
 	}
 	return f, src, nil
+}
+
+// parseIncluded reads a file that dr.yaml includes, which holds clusters and templates alone.
+func parseIncluded(name string, data []byte, defaults clusterPart) (c clustersPart, src *source, err error) {
+	src = &source{name: name}
+	if err = src.decode(data, &c); err == nil {
+		err = src.clusters(&c, defaults)
+	}
+	return c, src, err
+}
+
+// decode reads data, strictly, into what. Faults within a cluster are that cluster's; all others are the error.
+func (s *source) decode(data []byte, what any) error {
+	strict := yaml.NewDecoder(bytes.NewReader(data))
+	strict.KnownFields(true)
+	err := strict.Decode(what)
+	if _, ok := errors.AsType[*yaml.TypeError](err); err != nil && !ok {
+		return s.translate(err)
+	}
+	if more := strict.Decode(&yaml.Node{}); err == nil && !errors.Is(more, io.EOF) {
+		return fmt.Errorf("%s: it holds more than one document", s.name)
+	}
+	if err := yaml.Unmarshal(data, &s.root); err != nil {
+		return s.translate(err)
+	}
+	if err != nil {
+		_ = s.translate(err)
+	}
+	return s.err()
+}
+
+// clusters reads each of c's clusters once more, over the defaults: what is strict was strict before.
+func (s *source) clusters(c *clustersPart, defaults clusterPart) error {
+	var over struct {
+		Clusters  map[string]yaml.Node `yaml:"clusters"`
+		Templates map[string]struct {
+			Cluster yaml.Node `yaml:"cluster"`
+		} `yaml:"templates"`
+	}
+	if err := s.root.Decode(&over); err != nil && s.faults == nil {
+		return s.translate(err)
+	}
+	if c.Clusters == nil {
+		c.Clusters = map[string]clusterPart{}
+	}
+	for name := range c.Clusters {
+		node := over.Clusters[name]
+		c.Clusters[name] = s.cluster(name, &node, defaults)
+	}
+	for _, template := range slices.Sorted(maps.Keys(c.Templates)) {
+		node := over.Templates[template].Cluster
+		for _, name := range c.Templates[template].Names {
+			if _, twice := c.Clusters[name]; twice {
+				s.blame(errors.New("the cluster is there twice"), "clusters", name)
+				continue
+			}
+			s.templated(name, template)
+			c.Clusters[name] = s.cluster(name, filledIn(&node, name), defaults)
+		}
+	}
+	return s.err()
+}
+
+func (s *source) cluster(name string, node *yaml.Node, defaults clusterPart) clusterPart {
+	part := defaults
+	part.Labels = maps.Clone(part.Labels)
+	part.replaceSealing(node)
+	if err := node.Decode(&part); err != nil && s.refused(name) == nil {
+		_ = s.translate(err)
+	}
+	return part
+}
+
+// placeholder stands for the cluster's name in a template.
+const placeholder = "{{cluster}}"
+
+// filledIn returns a copy of n in which texts have the cluster's name.
+func filledIn(n *yaml.Node, cluster string) *yaml.Node {
+	filled := *n
+	filled.Content = nil
+	if n.Kind == yaml.ScalarNode {
+		filled.Value = strings.ReplaceAll(n.Value, placeholder, cluster)
+	}
+	for _, below := range n.Content {
+		filled.Content = append(filled.Content, filledIn(below, cluster))
+	}
+	return &filled
 }
 
 // sealing are the keys that say together who can open the backups.
@@ -269,26 +348,66 @@ func (c *clusterPart) replaceSealing(own *yaml.Node) {
 
 // source tells the lines of a file, for errors.
 type source struct {
-	name   string
-	root   yaml.Node
-	faults []fault
+	name     string
+	root     yaml.Node
+	faults   []fault
+	template map[string]string // by cluster that one has made
 }
 
+// fault is something wrong in a line; cluster is "" if it is no matter of a single one.
 type fault struct {
-	line int
-	err  error
+	line    int
+	cluster string
+	err     error
+}
+
+// templated notes that a template has made a cluster.
+func (s *source) templated(cluster, template string) {
+	if s.template == nil {
+		s.template = map[string]string{}
+	}
+	s.template[cluster] = template
 }
 
 // blame adds a fault at what path leads to, or as far as it leads; and for a cluster at what the defaults say, if it says
 // nothing itself.
 func (s *source) blame(err error, path ...string) {
+	cluster := ""
+	if len(path) > 1 && path[0] == "clusters" {
+		cluster = path[1]
+		if template, ok := s.template[cluster]; ok {
+			path = slices.Concat([]string{"templates", template, "cluster"}, path[2:])
+		}
+	}
 	line, depth := s.find(path)
 	if len(path) > 2 && path[0] == "clusters" && depth < len(path) {
 		if other, found := s.find(append([]string{"defaults"}, path[2:]...)); found == len(path)-1 {
 			line = other
 		}
 	}
-	s.faults = append(s.faults, fault{line, err})
+	s.faults = append(s.faults, fault{line, cluster, err})
+}
+
+// owner returns the cluster in whose lines the line is, "" if it is in none's.
+func (s *source) owner(line int) (cluster string) {
+	node := &s.root
+	if len(node.Content) > 0 {
+		node = node.Content[0]
+	}
+	inClusters := false
+	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		if key.Line > line {
+			break
+		}
+		if inClusters, cluster = key.Value == "clusters" && value.Kind == yaml.MappingNode, ""; !inClusters {
+			continue
+		}
+		for n := 0; n+1 < len(value.Content) && value.Content[n].Line <= line; n += 2 {
+			cluster = value.Content[n].Value
+		}
+	}
+	return cluster
 }
 
 // find follows path, and says how far it leads.
@@ -320,14 +439,30 @@ func entry(node *yaml.Node, name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// err is all that was found, in the file's order; nil if nothing was.
+// err is all that was found, in the file's order; nil if nothing was but what is a single cluster's matter.
 func (s *source) err() error {
+	if s.refused("") == nil {
+		return nil
+	}
+	return s.listed(func(fault) bool { return true })
+}
+
+// refused is all that is wrong with a cluster, nil if nothing is.
+func (s *source) refused(cluster string) error {
+	return s.listed(func(f fault) bool { return f.cluster == cluster })
+}
+
+// listed is the faults that match, in the file's order and in one line, as errors of dr are.
+func (s *source) listed(match func(fault) bool) error {
 	slices.SortStableFunc(s.faults, func(a, b fault) int { return a.line - b.line })
 	var all error
-	for i, f := range s.faults {
-		next := fmt.Errorf("%s:%d: %w", s.name, f.line, f.err)
-		if all = cmp.Or(all, next); i > 0 {
-			all = fmt.Errorf("%w; %w", all, next) // one line: errors of dr are
+	for _, f := range s.faults {
+		switch next := fmt.Errorf("%s:%d: %w", s.name, f.line, f.err); {
+		case !match(f):
+		case all == nil:
+			all = next
+		default:
+			all = fmt.Errorf("%w; %w", all, next)
 		}
 	}
 	return all
@@ -355,7 +490,11 @@ func (s *source) translate(err error) error {
 			return fmt.Errorf("%s: %s", s.name, strings.TrimPrefix(text, "yaml: "))
 		}
 		line, _ := strconv.Atoi(found[1]) // digits
-		s.faults = append(s.faults, fault{line, errors.New(reworded(found[2]))})
+		cluster := s.owner(line)
+		if strings.HasPrefix(found[2], "mapping key") { // which of the two is meant is not known
+			cluster = ""
+		}
+		s.faults = append(s.faults, fault{line, cluster, errors.New(reworded(found[2]))})
 	}
 	return s.err()
 }

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/scheduler"
+)
+
+// Refused is a cluster, or an included file with all its clusters, that cannot be used as written, while the rest can.
+type Refused struct {
+	Cluster string // "" if it is not known which clusters the file has
+	File    string
+	Err     error // with lines
+}
+
+// RefusedErr returns all that is refused as one error that matches ErrConfig, nil if nothing is.
+func (c Config) RefusedErr() error {
+	var all error
+	for _, r := range c.Refused {
+		if all == nil {
+			all = fmt.Errorf("%w: %w", ErrConfig, r.Err)
+			continue
+		}
+		all = fmt.Errorf("%w; %w", all, r.Err)
+	}
+	return all
+}
+
+// Keeping returns c with what before says of the clusters that c refuses: a typo in one of them does not end its backups.
+func (c Config) Keeping(before Config) Config {
+	kept := c
+	kept.Specs = slices.Clone(c.Specs)
+	kept.files = maps.Clone(c.files)
+	for _, spec := range before.Specs {
+		refused := slices.ContainsFunc(c.Refused, func(r Refused) bool {
+			return r.Cluster == spec.Cluster || r.Cluster == "" && r.File == before.files[spec.Cluster]
+		})
+		there := slices.ContainsFunc(kept.Specs, func(s scheduler.Spec) bool { return s.Cluster == spec.Cluster })
+		if refused && !there {
+			kept.Specs = append(kept.Specs, spec)
+			kept.files[spec.Cluster] = before.files[spec.Cluster]
+		}
+	}
+	slices.SortFunc(kept.Specs, func(a, b scheduler.Spec) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return kept
+}
+
+// include reads the files that dr.yaml, at path, includes. One that cannot be read or parsed is refused alone.
+func (l *loader) include(path string) (refused []Refused) {
+	for _, pattern := range l.file.Include {
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(path), pattern)
+		}
+		l.read.note(filepath.Dir(pattern)) // a file that comes or goes changes its folder
+		names, err := filepath.Glob(pattern)
+		if err == nil && len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
+			err = errors.New("there is no such file")
+		}
+		if err != nil {
+			l.source.blame(fmt.Errorf("%s: %w", pattern, err), "include")
+		}
+		for _, name := range names {
+			if err := l.includeFile(name); err != nil {
+				refused = append(refused, Refused{File: name, Err: err})
+			}
+		}
+	}
+	return refused
+}
+
+func (l *loader) includeFile(name string) error {
+	l.read.note(name)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	more, src, err := parseIncluded(name, data, l.file.Defaults)
+	if err != nil {
+		return err
+	}
+	for cluster, part := range more.Clusters {
+		if first, twice := l.sources[cluster]; twice {
+			src.blame(fmt.Errorf("cluster %s is in %s too", cluster, first.name), "clusters", cluster)
+		}
+		l.file.Clusters[cluster], l.sources[cluster] = part, src
+	}
+	return nil
+}

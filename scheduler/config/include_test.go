@@ -1,0 +1,116 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/config"
+)
+
+// fleet writes dr.yaml and files into a folder, and loads it.
+func fleet(t *testing.T, dir string, files map[string]string) (config.Config, error) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return config.Load(filepath.Join(dir, "dr.yaml"), os.Getenv)
+}
+
+func names(c config.Config) (all []string) {
+	for _, s := range c.Specs {
+		all = append(all, s.Cluster)
+	}
+	return all
+}
+
+const fleetMain = `repositories:
+  main: {url: "file:///srv/main"}
+include: [clusters.d/*.yaml]
+defaults:
+  repositories: [main]
+  schedule: {cron: "@daily"}
+templates:
+  edge:
+    names: [ams, fra]
+    cluster:
+      etcd: {endpoints: ["https://{{cluster}}.example:2379"]}
+      labels: {site: "edge-{{cluster}}"}
+clusters:
+  prod:
+    etcd: {endpoints: [http://127.0.0.1:2379]}
+`
+
+const included = `clusters:
+  NAME:
+    etcd: {endpoints: [http://127.0.0.1:2379]}
+`
+
+func like(name string) string { return strings.Replace(included, "NAME", name, 1) }
+
+func TestIncludeAndTemplates(t *testing.T) {
+	c, err := fleet(t, t.TempDir(), map[string]string{"dr.yaml": fleetMain, "clusters.d/a.yaml": like("a"), "clusters.d/b.yaml": like("b")})
+	if err != nil || c.RefusedErr() != nil {
+		t.Fatal(err, c.RefusedErr())
+	}
+	if got := strings.Join(names(c), " "); got != "a ams b fra prod" {
+		t.Errorf("clusters %s", got)
+	}
+	if ams := c.Specs[1]; ams.Etcd.Endpoints[0] != "https://ams.example:2379" || ams.Backup.Labels["site"] != "edge-ams" || ams.Schedule.None() {
+		t.Errorf("ams is %+v", ams)
+	}
+}
+
+// A typo refuses the cluster in which it stands, or the file that cannot be read, and nothing else; what was in force for
+// these stays.
+func TestOneTypoRefusesOneCluster(t *testing.T) {
+	dir := t.TempDir()
+	good := map[string]string{"dr.yaml": fleetMain, "clusters.d/a.yaml": like("a"), "clusters.d/b.yaml": like("b")}
+	first, err := fleet(t, dir, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ file, old, bad, refused, says string }{
+		{"clusters.d/a.yaml", "endpoints", "endpoint", "a", "a.yaml:3: unknown key \"endpoint\""},
+		{"clusters.d/a.yaml", "[http", "[htp", "a", "a.yaml:3: "},
+		{"clusters.d/a.yaml", "etcd:", "schedule: {cron: 61}\n    etcd:", "a", "a.yaml:3: bad schedule"},
+		{"clusters.d/a.yaml", "etcd:", "etcd: [", "a", "a.yaml"},
+		{"clusters.d/a.yaml", "clusters:", "concurrency: 3\nclusters:", "a", "a.yaml:1: unknown key"},
+		{"clusters.d/a.yaml", "a:", "prod:", "prod", "a.yaml:2: cluster prod is in"},
+		{"dr.yaml", "[http://127", "[htp://127", "prod", "dr.yaml:15: "},
+		{"dr.yaml", "  prod:\n", "  prod:\n    observ: 1m\n", "prod", "dr.yaml:15: unknown key"},
+	} {
+		broken := map[string]string{test.file: strings.Replace(good[test.file], test.old, test.bad, 1)}
+		c, err := fleet(t, dir, broken)
+		if err != nil {
+			t.Errorf("%s: %v", test.bad, err)
+			continue
+		}
+		got := c.RefusedErr()
+		if got == nil || !errors.Is(got, config.ErrConfig) || !strings.Contains(got.Error(), test.says) {
+			t.Errorf("%s: refused %v, want %q", test.bad, got, test.says)
+		}
+		if all := " " + strings.Join(names(c), " ") + " "; strings.Contains(all, " "+test.refused+" ") || len(c.Specs) < 3 {
+			t.Errorf("%s: clusters %s", test.bad, all)
+		}
+		if all := strings.Join(names(c.Keeping(first)), " "); !strings.Contains(" "+all+" ", " "+test.refused+" ") {
+			t.Errorf("%s: with what was in force: clusters %s", test.bad, all)
+		}
+		if _, err := fleet(t, dir, map[string]string{test.file: good[test.file]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, bad := range []string{"leese: 1m\n" + fleetMain, strings.Replace(fleetMain, "file:///srv", "ftp:///srv", 1), strings.Replace(fleetMain, "names:", "name:", 1)} {
+		if _, err := fleet(t, dir, map[string]string{"dr.yaml": bad}); !errors.Is(err, config.ErrConfig) {
+			t.Errorf("a fault in what all have in common: %v", err)
+		}
+	}
+}
