@@ -152,9 +152,13 @@ func (w *work) gap(ctx context.Context, b *breach) error {
 	return nil
 }
 
-// needBase takes a backup if the stretch that goes on has none before it, as after a snapshot that failed.
+// basesRead is how many of the newest backups are read to find a base, next to those from about the log's beginning.
+const basesRead = 8
+
+// needBase takes a backup if the stretch that goes on has none before it, as after a snapshot that failed. A survey folds the
+// log: the headers of a month are a gigabyte, and this runs next to a member.
 func (w *work) needBase(ctx context.Context) error {
-	c, err := w.to.Load(ctx, repository.LoadOptions{Log: true})
+	c, err := w.to.Survey(ctx, repository.SurveyOptions{Newest: basesRead})
 	if err != nil {
 		return err
 	}
