@@ -118,17 +118,17 @@ type opened struct {
 
 func (l *loader) repositories() map[string]opened {
 	all := map[string]opened{}
-	byURL := map[string]string{}
+	byPlace := map[address.Address]string{}
 	for _, name := range slices.Sorted(maps.Keys(l.file.Repositories)) {
 		part := l.file.Repositories[name]
 		in := l.in("repositories", name)
-		if _, err := address.Parse(part.URL); err != nil {
+		place, err := address.Parse(part.URL)
+		if err != nil {
 			in.blame(err, "url")
-		}
-		if other, ok := byURL[part.URL]; ok {
+		} else if other, ok := byPlace[place]; ok {
 			in.blame(fmt.Errorf("it is repository %s under another name", other), "url")
 		}
-		byURL[part.URL] = name
+		byPlace[place] = name
 		all[name] = l.repository(name, part, in)
 	}
 	return all

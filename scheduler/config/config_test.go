@@ -227,6 +227,7 @@ func TestLoadRefuses(t *testing.T) {
 		strings.Replace(minimal, "file:///srv/main", "ftp://x", 1):                                                  ":2: bad repository URL",
 		strings.Replace(minimal, "file:///srv/main", "file://u:p4ss@h/d", 1):                                        ":2: bad repository URL",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///srv/main}\nclusters:", 1):                     ":3: it is repository main under another name",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///srv/x/../main/}\nclusters:", 1):               ":3: it is repository main under another name",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, parallel: 65}\nclusters:", 1):              ":3: parallel is from 1 to 64",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, limit: 1KiB}\nclusters:", 1):               ":3: limit is at least",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, lock: {mode: compliance}}\nclusters:", 1):  ":3: a lock has a time",

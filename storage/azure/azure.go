@@ -47,6 +47,8 @@ type Bucket struct {
 
 	mu     sync.Mutex
 	traits *traits // nil until asked for
+	// refused is when the container refused to tell; zero: it did not
+	refused time.Time
 }
 
 var (
@@ -197,22 +199,43 @@ type traits struct {
 }
 
 // ask asks the container once. A service SAS may not ask: then nothing is known, and nothing that needs the knowledge
-// is done.
+// is done; it is asked again after a while, since a right may come later.
 func (b *Bucket) ask(ctx context.Context) (traits, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.traits != nil {
-		return *b.traits, nil
+	known, ok := b.known()
+	if ok {
+		return known, nil
 	}
 	p, err := b.container.GetProperties(ctx, nil)
-	if err = explain(err); err != nil && !errors.Is(err, storage.ErrDenied) {
+	err = explain(err)
+	if err != nil && !errors.Is(err, storage.ErrDenied) {
 		return traits{}, err
 	}
-	var found traits
+	found := traits{}
 	if err == nil {
 		found.locks = deref(p.IsImmutableStorageWithVersioningEnabled)
 		found.clearable = found.locks || !deref(p.HasImmutabilityPolicy) && !deref(p.HasLegalHold)
 	}
-	b.traits = &found
+	b.learn(found, err == nil)
 	return found, nil
+}
+
+// askAgain is how long a refusal is remembered.
+const askAgain = time.Minute
+
+func (b *Bucket) known() (traits, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.traits == nil || !b.refused.IsZero() && time.Since(b.refused) > askAgain {
+		return traits{}, false
+	}
+	return *b.traits, true
+}
+
+func (b *Bucket) learn(found traits, answered bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.traits, b.refused = &found, time.Time{}
+	if !answered {
+		b.refused = time.Now()
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -297,4 +298,34 @@ func TestFakeShortStream(t *testing.T) {
 	if _, err := read(t, b, "key", storage.OpenOptions{Offset: 2}); err == nil {
 		t.Error("another range than the one asked for is taken")
 	}
+}
+
+// TestFakeRightThatComesLater: a container that refused to tell whether it has locks is asked again.
+func TestFakeRightThatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, b := openFake(t, map[string]fakeAnswer{
+			"GET restype=container": failure(http.StatusForbidden, "AuthorizationPermissionMismatch"),
+			"HEAD":                  failure(http.StatusNotFound, "BlobNotFound"),
+			"PUT":                   {status: http.StatusCreated, header: map[string]string{"ETag": `"0x1"`, "Last-Modified": "Sat, 21 Nov 2026 11:00:00 GMT"}},
+		})
+		locked := func() error {
+			_, err := b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{RetainUntil: time.Now().Add(time.Hour)})
+			return err
+		}
+		if err := locked(); !errors.Is(err, storage.ErrUnsupported) {
+			t.Errorf("while nothing is known: %v", err)
+		}
+		f.mu.Lock()
+		f.answers["GET restype=container"] = fakeAnswer{
+			status: http.StatusOK, header: map[string]string{"x-ms-immutable-storage-with-versioning-enabled": "true"},
+		}
+		f.mu.Unlock()
+		if err := locked(); !errors.Is(err, storage.ErrUnsupported) {
+			t.Errorf("it is asked at each Put: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := locked(); errors.Is(err, storage.ErrUnsupported) {
+			t.Errorf("after the right has come: %v", err)
+		}
+	})
 }

@@ -233,3 +233,46 @@ func TestOpenRefuses(t *testing.T) {
 	// A store without regions needs none.
 	open(t, s3.Config{Bucket: "bucket", Endpoint: "https://host:9000"})
 }
+
+// headers keeps what each operation sent, and answers that it is denied.
+type headers map[string]http.Header
+
+func (h headers) RoundTrip(r *http.Request) (*http.Response, error) {
+	for _, operation := range []string{"put", "create"} {
+		if is(operation)(r) {
+			h[operation] = r.Header
+		}
+	}
+	denied := fakeAnswer{match: func(*http.Request) bool { return true }, times: -1, status: 403, code: "AccessDenied"}
+	return denied.RoundTrip(r)
+}
+
+// TestEncryptionAndClass: buckets whose policy demands it take only objects that are sent with it; small objects, which are
+// rewritten or read often, stay in the default class.
+func TestEncryptionAndClass(t *testing.T) {
+	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
+	const sse, key, class = "X-Amz-Server-Side-Encryption", "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id", "X-Amz-Storage-Class"
+	for _, test := range []struct {
+		size      int
+		operation string
+		class     string
+	}{{1000, "put", ""}, {200 << 10, "put", "STANDARD_IA"}, {2 << 20, "create", "STANDARD_IA"}} {
+		sent := headers{}
+		b := open(t, s3.Config{
+			Bucket: "bucket", Region: "eu-central-1", Transport: sent, SSE: "aws:kms", KMSKey: "alias/backups", StorageClass: "STANDARD_IA",
+		})
+		_, err := b.Put(t.Context(), "key", bytes.NewReader(make([]byte, test.size)), storage.PutOptions{})
+		wantError(t, "Put", err, storage.ErrDenied)
+		got := sent[test.operation]
+		if got.Get(sse) != "aws:kms" || got.Get(key) != "alias/backups" || got.Get(class) != test.class {
+			t.Errorf("%d bytes: %s was sent with %v", test.size, test.operation, got)
+		}
+	}
+	sent := headers{}
+	b := open(t, s3.Config{Bucket: "bucket", Region: "eu-central-1", Transport: sent})
+	_, err := b.Put(t.Context(), "key", bytes.NewReader(nil), storage.PutOptions{})
+	wantError(t, "Put", err, storage.ErrDenied)
+	if got := sent["put"]; got.Get(sse)+got.Get(key)+got.Get(class) != "" {
+		t.Errorf("without options it was sent with %v", got)
+	}
+}

@@ -78,6 +78,7 @@ func (p *putting) Whole(ctx context.Context, content []byte) (storage.Object, er
 	in := &s3.PutObjectInput{
 		Bucket: &p.b.name, Key: &p.key, Body: body, Metadata: p.metadata(), IfNoneMatch: p.condition(),
 		ChecksumAlgorithm: p.algorithm(), ChecksumCRC32C: p.checksum(content),
+		ServerSideEncryption: p.b.stored.sse, SSEKMSKeyId: p.b.stored.key, StorageClass: p.b.stored.classOf(len(content)),
 	}
 	in.ObjectLockMode, in.ObjectLockRetainUntilDate = p.lock()
 	out, err := p.b.client.PutObject(ctx, in, p.whole()...)
@@ -94,6 +95,7 @@ func (p *putting) Whole(ctx context.Context, content []byte) (storage.Object, er
 func (p *putting) Begin(ctx context.Context) (storage.Upload, error) {
 	in := &s3.CreateMultipartUploadInput{
 		Bucket: &p.b.name, Key: &p.key, Metadata: p.metadata(), ChecksumAlgorithm: p.algorithm(),
+		ServerSideEncryption: p.b.stored.sse, SSEKMSKeyId: p.b.stored.key, StorageClass: p.b.stored.class,
 	}
 	if in.ChecksumAlgorithm != "" {
 		in.ChecksumType = types.ChecksumTypeFullObject

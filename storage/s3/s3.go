@@ -18,6 +18,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/logging"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -38,13 +39,18 @@ const (
 // identity, the container's or the instance's role.
 type Config struct {
 	Bucket    string
-	Region    string            // "": what the environment or the shared files say; us-east-1 with an Endpoint
-	Endpoint  string            // "": Amazon; else http:// or https:// and a host
-	PathStyle bool              // https://host/bucket/key in place of https://bucket.host/key
-	Checksums Checksums         // "": ChecksumsAuto
-	Transport http.RoundTripper // nil: transport.New's, which then trusts AWS_CA_BUNDLE too
-	Parts     storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 10,000 parts. S3 wants 5 MiB to 5 GiB
-	PageSize  int32             // keys in a page of a listing; 0: 1,000, which is the most
+	Region    string    // "": what the environment or the shared files say; us-east-1 with an Endpoint
+	Endpoint  string    // "": Amazon; else http:// or https:// and a host
+	PathStyle bool      // https://host/bucket/key in place of https://bucket.host/key
+	Checksums Checksums // "": ChecksumsAuto
+	SSE       string    // how the store encrypts (x-amz-server-side-encryption); "": as the bucket says
+	KMSKey    string    // the key of KMS for that; "": the account's default
+	// StorageClass is that of large objects; "": the store's default. Small ones, which are many and are rewritten or read
+	// often, stay in the default: other classes count each as 128 KiB for a month or more.
+	StorageClass string
+	Transport    http.RoundTripper // nil: transport.New's, which then trusts AWS_CA_BUNDLE too
+	Parts        storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 10,000 parts. S3 wants 5 MiB to 5 GiB
+	PageSize     int32             // keys in a page of a listing; 0: 1,000, which is the most
 	// Retry is how each request, and so each part of an upload, is repeated when it may help; zero fields: 6 tries with
 	// pauses from 0.2 s to 5 s, which bear an outage of some seconds. storage.WithRetry is for longer ones.
 	Retry storage.RetryPolicy
@@ -56,6 +62,7 @@ type Bucket struct {
 	name      string
 	region    string
 	checksums bool
+	stored    stored
 	parts     storage.Parts
 	page      int32
 	locks     atomic.Bool // the bucket has Object Lock, which it cannot lose
@@ -94,7 +101,7 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bucket{name: c.Bucket, parts: filled(c.Parts), page: cmp.Or(c.PageSize, maxPage)}
+	b := &Bucket{name: c.Bucket, parts: filled(c.Parts), page: cmp.Or(c.PageSize, maxPage), stored: c.stored()}
 	b.client = s3.NewFromConfig(aws, func(o *s3.Options) {
 		o.HTTPClient = doer
 		c.apply(o)
@@ -105,6 +112,32 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 		return nil, errors.New("no region: give the bucket's (region=eu-central-1), or set AWS_REGION")
 	}
 	return b, nil
+}
+
+// stored is how the store keeps what is put.
+type stored struct {
+	sse   types.ServerSideEncryption
+	key   *string // of KMS
+	class types.StorageClass
+}
+
+// smallestInClass is how many bytes an object has at least that is put into another class than the default.
+const smallestInClass = 128 << 10
+
+func (c Config) stored() stored {
+	s := stored{sse: types.ServerSideEncryption(c.SSE), class: types.StorageClass(c.StorageClass)}
+	if c.KMSKey != "" {
+		s.key = &c.KMSKey
+	}
+	return s
+}
+
+// classOf returns the class of an object of that size.
+func (s stored) classOf(size int) types.StorageClass {
+	if size < smallestInClass {
+		return ""
+	}
+	return s.class
 }
 
 func (c Config) check() error {

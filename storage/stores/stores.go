@@ -115,6 +115,7 @@ func objects(ctx context.Context, a address.Address, parallel int) (storage.Buck
 		return s3.Open(ctx, s3.Config{
 			Bucket: a.Bucket, Region: a.Region, Endpoint: a.Endpoint, Transport: connections,
 			Checksums: s3.Checksums(a.Checksums),
+			SSE:       a.SSE, KMSKey: a.KMSKey, StorageClass: a.StorageClass,
 			// Few stores but Amazon's have a name for each bucket.
 			PathStyle: a.PathStyle == "true" || a.PathStyle == "" && a.Endpoint != "",
 			Parts:     storage.Parts{Workers: parallel},

@@ -2,6 +2,7 @@
 //
 //	file:///absolute/path
 //	s3://bucket/prefix?endpoint=URL&region=NAME&path-style=true|false&checksums=auto|when-required&ca=/file
+//	  &sse=AES256|aws:kms&kms-key=ID&storage-class=NAME
 //	gs://bucket/prefix?endpoint=URL&ca=/file
 //	azblob://container/prefix?account=NAME&endpoint=URL&ca=/file
 //
@@ -47,6 +48,10 @@ type Address struct {
 	CA        string // PEM file of further authorities to trust
 	PathStyle string // "true", "false"; "" leaves it to the store
 	Checksums string // "auto", "when-required"; "" leaves it to the store
+
+	SSE          string // how the store encrypts: "AES256", "aws:kms", "aws:kms:dsse"; "" leaves it to the bucket
+	KMSKey       string // id, ARN or alias; "" is the account's default; only with an SSE of KMS
+	StorageClass string // of large objects; "" is the store's default
 }
 
 // option is one part of the query.
@@ -67,6 +72,18 @@ var options = map[string]option{
 		[]string{S3}, func(a *Address) *string { return &a.Checksums }, matches(`auto|when-required`),
 		"auto or when-required",
 	},
+	"sse": {
+		[]string{S3}, func(a *Address) *string { return &a.SSE }, matches(`AES256|aws:kms|aws:kms:dsse`),
+		"AES256, aws:kms or aws:kms:dsse",
+	},
+	"kms-key": {
+		[]string{S3}, func(a *Address) *string { return &a.KMSKey }, matches(`[A-Za-z0-9:/_-]{1,1000}`),
+		"the id, ARN or alias of a key of KMS",
+	},
+	"storage-class": {
+		[]string{S3}, func(a *Address) *string { return &a.StorageClass }, isReadableClass,
+		"a class that is read at once, such as STANDARD_IA, INTELLIGENT_TIERING or GLACIER_IR",
+	},
 	"account": {
 		[]string{Azure}, func(a *Address) *string { return &a.Account }, matches(`[a-z0-9]{3,24}`),
 		"3 to 24 lower-case letters and digits",
@@ -80,8 +97,9 @@ var options = map[string]option{
 var secretive = []string{"key", "secret", "token", "sig", "sas", "pass", "pwd", "cred", "auth"}
 
 var (
-	bucketName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]$`) // the widest of the stores' rules
-	control    = regexp.MustCompile(`[\x00-\x1f\x7f]`)
+	bucketName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]$`) // the widest of the stores' rules
+	storageClass = regexp.MustCompile(`^[A-Z0-9_]{1,64}$`)
+	control      = regexp.MustCompile(`[\x00-\x1f\x7f]`)
 )
 
 func matches(pattern string) func(scheme, value string) bool {
@@ -95,6 +113,11 @@ func isEndpoint(scheme, value string) bool {
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil &&
 		u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" && !control.MatchString(value) &&
 		(scheme == Azure || strings.Trim(u.Path, "/") == "")
+}
+
+// isReadableClass: what is archived could not be restored from, nor listed with what it is.
+func isReadableClass(_, value string) bool {
+	return value != "GLACIER" && value != "DEEP_ARCHIVE" && storageClass.MatchString(value)
 }
 
 func isFile(_, value string) bool { return filepath.IsAbs(value) && !control.MatchString(value) }
@@ -132,7 +155,7 @@ func parseFile(u *url.URL) (Address, error) {
 		return Address{}, fmt.Errorf("%w: a directory is written file:///absolute/path, with three slashes and nothing "+
 			"behind the path", ErrURL)
 	}
-	return Address{Scheme: File, Path: filepath.FromSlash(u.Path)}, nil
+	return Address{Scheme: File, Path: filepath.Clean(filepath.FromSlash(u.Path))}, nil
 }
 
 func parseObjects(u *url.URL) (Address, error) {
@@ -189,6 +212,9 @@ func (a *Address) parseQuery(query string) error {
 			return fmt.Errorf("%w: %s is given once, and is %s", ErrURL, name, o.form)
 		}
 		*o.field(a) = given[0]
+	}
+	if a.KMSKey != "" && !strings.HasPrefix(a.SSE, "aws:kms") {
+		return fmt.Errorf("%w: kms-key needs sse=aws:kms", ErrURL)
 	}
 	return nil
 }

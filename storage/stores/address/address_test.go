@@ -11,6 +11,8 @@ import (
 func TestParse(t *testing.T) {
 	for text, want := range map[string]address.Address{
 		"file:///var/backups":        {Scheme: "file", Path: "/var/backups"},
+		"file:///var/backups/":       {Scheme: "file", Path: "/var/backups"},
+		"file:///var/x/../backups":   {Scheme: "file", Path: "/var/backups"},
 		"file:///with%20space":       {Scheme: "file", Path: "/with space"},
 		"s3://bucket":                {Scheme: "s3", Bucket: "bucket"},
 		"s3://bucket/":               {Scheme: "s3", Bucket: "bucket"},
@@ -20,6 +22,10 @@ func TestParse(t *testing.T) {
 		"s3://bucket?region=eu-west-1&path-style=true&checksums=when-required&endpoint=https://host:9000&ca=/ca.pem": {
 			Scheme: "s3", Bucket: "bucket", Endpoint: "https://host:9000", Region: "eu-west-1", CA: "/ca.pem",
 			PathStyle: "true", Checksums: "when-required",
+		},
+		"s3://bucket?sse=aws:kms&kms-key=arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab&storage-class=STANDARD_IA": {
+			Scheme: "s3", Bucket: "bucket", SSE: "aws:kms", KMSKey: "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab",
+			StorageClass: "STANDARD_IA",
 		},
 		"azblob://box/etcd?account=store1&endpoint=http://127.0.0.1:10000/store1": {
 			Scheme: "azblob", Bucket: "box", Prefix: "etcd", Account: "store1", Endpoint: "http://127.0.0.1:10000/store1",
@@ -53,13 +59,19 @@ func TestParseRefuses(t *testing.T) {
 		"s3://bucket/a#b":                         "fragment",
 		"s3://bucket/a#":                          "fragment",
 		"file:///dir#":                            "fragment",
-		"s3://bucket?regoin=x":                    "it knows ca, checksums, endpoint, path-style, region",
+		"s3://bucket?regoin=x":                    "it knows ca, checksums, endpoint, kms-key, path-style, region, sse, storage-class",
 		"s3://bucket?account=store1":              "it knows",
 		"gs://bucket?region=eu":                   "it knows ca, endpoint",
 		"azblob://box?path-style=true":            "it knows account, ca, endpoint",
 		"s3://bucket?region=":                     "region is given once",
 		"s3://bucket?region=a&region=b":           "region is given once",
 		"s3://bucket?path-style=yes":              "true or false",
+		"s3://bucket?storage-class=GLACIER":       "read at once",
+		"s3://bucket?storage-class=DEEP_ARCHIVE":  "read at once",
+		"s3://bucket?kms-key=alias/x":             "needs sse=aws:kms",
+		"s3://bucket?sse=AES256&kms-key=alias/x":  "needs sse=aws:kms",
+		"s3://bucket?sse=none":                    "AES256",
+		"gs://bucket?sse=aws:kms":                 "it knows ca, endpoint",
 		"s3://bucket?checksums=never":             "auto or when-required",
 		"s3://bucket?ca=ca.pem":                   "absolute path",
 		"s3://bucket?endpoint=host:9000":          "https://host:port",
