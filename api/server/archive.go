@@ -50,6 +50,9 @@ var (
 	basedNow = prometheus.NewDesc("etcd_dr_archive_based",
 		"1 if there is a backup that the log goes on from, 0 if there is none and the log restores nothing. Absent on standby.",
 		[]string{"cluster"}, nil)
+	changedNow = prometheus.NewDesc("etcd_dr_archive_cluster_changed",
+		"1 if the newest backups are of another history than the cluster's own, which no restore by dr began and no pin confirms. Absent on standby.",
+		[]string{"cluster"}, nil)
 	lastGap = prometheus.NewDesc("etcd_dr_archive_last_gap_timestamp_seconds",
 		"When this agent last recorded a gap. Absent if it has recorded none since it was started.", []string{"cluster"}, nil)
 	headroomSeconds = prometheus.NewDesc("etcd_dr_archive_purge_headroom_seconds",
@@ -95,6 +98,7 @@ func describeArchive(to chan<- *prometheus.Desc) {
 	to <- rpoSeconds
 	to <- workingNow
 	to <- basedNow
+	to <- changedNow
 	to <- lastGap
 	to <- headroomSeconds
 	for _, m := range archiveMetrics {
@@ -110,6 +114,7 @@ func collectArchive(s archive.Status, now time.Time, to chan<- prometheus.Metric
 	}
 	if s.State != archive.Standby {
 		to <- prometheus.MustNewConstMetric(basedNow, prometheus.GaugeValue, one(s.Based), s.Cluster)
+		to <- prometheus.MustNewConstMetric(changedNow, prometheus.GaugeValue, one(s.Changed != ""), s.Cluster)
 	}
 	if at, ok := moment(s.LastGap); ok {
 		to <- prometheus.MustNewConstMetric(lastGap, prometheus.GaugeValue, at, s.Cluster)

@@ -85,7 +85,7 @@ func metrics(t *testing.T, s archive.Status) map[string]*dto.MetricFamily {
 func TestMetrics(t *testing.T) {
 	families := metrics(t, agentStatus())
 	gauges := map[string]float64{
-		"working": 1, "based": 1, "durable_position": 6000, "pending_requests": 5, "pending_bytes": 500, "purge_headroom_seconds": 90, "unlinked_bytes": 64,
+		"working": 1, "based": 1, "cluster_changed": 0, "durable_position": 6000, "pending_requests": 5, "pending_bytes": 500, "purge_headroom_seconds": 90, "unlinked_bytes": 64,
 		"spool_bytes": 4096, "spool_max_bytes": 8192, "last_gap_timestamp_seconds": 900,
 	}
 	counters := map[string]float64{"segments_total": 7, "requests_total": 70, "bytes_total": 7000, "gaps_total": 1, "store_failures_total": 3}

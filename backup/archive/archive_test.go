@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"go.etcd.io/etcd/server/v3/embed"
+
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -330,11 +332,14 @@ func TestOneWorksAndAnotherTakesOver(t *testing.T) {
 func TestAnotherClusterBeginsAnotherLineage(t *testing.T) {
 	c := open(t, mem.New())
 	for i := range 2 {
-		etcd := embedded.Start(t, nil)
+		etcd := embedded.Start(t, func(c *embed.Config) { c.InitialClusterToken = fmt.Sprint("token-", i) })
 		a := start(t, configOf(etcd), c)
 		put(t, etcd, numbered(fmt.Sprintf("cluster%d/", i), 10)...)
 		a.catchUp()
 		writeUntilBased(t, etcd, c, i+1)
+		if i == 1 { // nobody has restored anything
+			a.wait("the change to be reported", func(s archive.Status) bool { return strings.Contains(s.Changed, "another cluster") })
+		}
 		a.stop()
 	}
 	catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})

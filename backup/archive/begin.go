@@ -165,6 +165,7 @@ func (w *work) needBase(ctx context.Context) error {
 	for _, window := range c.Windows() {
 		if window.Lineage == w.next.Lineage && window.To.Position == w.stored.Position {
 			w.based.Store(true)
+			w.snapshots.Go(func() { w.watchHistory(ctx) })
 			return nil
 		}
 	}
@@ -173,6 +174,7 @@ func (w *work) needBase(ctx context.Context) error {
 		if repository.SameClusterID(b.ClusterID, w.source.clusterID()) && begin > w.stored.Position &&
 			b.Started.After(w.lastMark.NotBefore) && b.Usable() == nil {
 			w.based.Store(true)
+			w.snapshots.Go(func() { w.watchHistory(ctx) })
 			return nil
 		}
 	}
@@ -188,6 +190,7 @@ func (w *work) snapshot(ctx context.Context, why string) {
 			err := take(ctx, why)
 			if err == nil {
 				w.based.Store(true)
+				w.watchHistory(ctx)
 				return
 			}
 			if ctx.Err() != nil {

@@ -31,6 +31,9 @@ type Status struct {
 	Lineage string         `json:"lineage,omitempty"`
 	Based   bool           `json:"based"` // there is a backup that the log goes on from; without one it restores nothing
 
+	// Changed describes that the newest backups are of another history than the cluster's own, which no restore by dr began.
+	Changed string `json:"changed,omitempty"`
+
 	Durable     uint64    `json:"durable"`              // last position that is stored, 0: none yet
 	DurableAt   time.Time `json:"durableAt,omitzero"`   // when it was stored
 	ConfirmedAt time.Time `json:"confirmedAt,omitzero"` // all that was acknowledged before is stored: see RPO
@@ -78,6 +81,7 @@ func (s *Status) standBy(holder, problem string, held Headroom) {
 	s.State, s.Problem, s.Holder = Standby, problem, holder
 	s.Headroom = Headroom{Files: held.Files, UnlinkedBytes: held.UnlinkedBytes}
 	if holder != "" {
+		s.Changed = ""
 		s.Lineage, s.Based, s.Durable, s.DurableAt, s.ConfirmedAt = "", false, 0, time.Time{}, time.Time{}
 		s.PendingRequests, s.PendingBytes = 0, 0
 	}

@@ -1,0 +1,49 @@
+package archive
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+const (
+	newestBackups  = 6               // and those that a survey reads to tell histories apart
+	historyRecheck = 5 * time.Minute // a person may confirm the change, or a right backup come
+)
+
+// watchHistory reports that the newest backups are of another history than the cluster's own, such as that of an empty
+// cluster, and until when: ctx ends, or they are of the own one.
+func (w *work) watchHistory(ctx context.Context) {
+	for {
+		changed, err := w.changedHistory(ctx)
+		if err == nil {
+			w.tellChanged(changed)
+		}
+		if err == nil && changed == "" || sleep(ctx, historyRecheck) != nil {
+			return
+		}
+	}
+}
+
+// changedHistory returns how the newest backups differ from those before, in words, "" if they do not.
+func (w *work) changedHistory(ctx context.Context) (string, error) {
+	s, err := w.to.Survey(ctx, repository.SurveyOptions{Newest: newestBackups})
+	if err != nil {
+		return "", err
+	}
+	change, changed := repository.NewChange(w.to.Name(), slices.Concat(s.Backups, s.Past))
+	if !changed {
+		return "", nil
+	}
+	return change.String(), nil
+}
+
+func (w *work) tellChanged(changed string) {
+	told := false
+	w.board.set(func(s *Status) { told, s.Changed = s.Changed == changed, changed })
+	if !told && changed != "" {
+		w.warn("%s: dr pin latest --confirm confirms it, see ClusterChanged in the runbooks", changed)
+	}
+}
