@@ -96,6 +96,8 @@ func (b *Bucket) answered(err error, answer smithy.APIError, right string) error
 			storage.ErrDenied, right, b.name, whereFrom, said)
 	case slices.Contains(badKey, code):
 		return fmt.Errorf("%w: it cannot hold this key beside its others: %s", storage.ErrUnsupported, said)
+	case status == http.StatusNotFound && right == rightList: // a bucket that is there can always be listed
+		return fmt.Errorf("it is not the store that answers there, but a proxy or another server: check endpoint and path-style: %s", said)
 	case status == http.StatusNotFound && code != noSuchUpload:
 		return fmt.Errorf("%w: %s", storage.ErrNotExist, said)
 	}

@@ -276,3 +276,16 @@ func TestEncryptionAndClass(t *testing.T) {
 		t.Errorf("without options it was sent with %v", got)
 	}
 }
+
+// TestNotTheStore: a 404 of a proxy in the way does not make a repository empty.
+func TestNotTheStore(t *testing.T) {
+	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
+	fake := &fakeAnswer{match: func(*http.Request) bool { return true }, times: -1, status: 404, code: "NotFound", message: "no such page"}
+	b := open(t, s3.Config{Bucket: "bucket", Region: "eu-central-1", Transport: fake})
+	for _, err := range b.List(t.Context(), storage.ListOptions{}) {
+		wantCure(t, "List", err, "not the store that answers")
+		if errors.Is(err, storage.ErrNotExist) || errors.Is(err, storage.ErrNoBucket) {
+			t.Errorf("List: %v is neither of those", err)
+		}
+	}
+}
