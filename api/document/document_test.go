@@ -78,7 +78,8 @@ func status() archive.Status {
 	return archive.Status{
 		State: archive.Working, Problem: "the store is away", Cluster: "prod", Source: segment.WAL, Member: "8e9e05c52164694d", Holder: "host b", Lineage: lineage, Based: true,
 		Durable: 6000, DurableAt: at.Add(time.Second), ConfirmedAt: at, PendingRequests: 5, PendingBytes: 500,
-		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, Taken: 2, Failures: 3,
+		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, LastGap: at, Taken: 2, Failures: 3,
+		Changed:  "another cluster was backed up under this name",
 		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64 << 20, Purges: true, Seconds: 90},
 		Spool:    archive.Spool{Segments: 3, Bytes: 4096, Max: 2 << 30},
 	}
