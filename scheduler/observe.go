@@ -207,6 +207,7 @@ func (s *Service) stand(
 	if err != nil {
 		return Standing{}, "", err
 	}
+	c.Remembering(s.headersOf(spec, in))
 	read := condition.Survey(!spec.Drill.Schedule.None(), time.Now())
 	read.Seen = *seen
 	survey, err := c.Survey(ctx, read)

@@ -49,9 +49,10 @@ type Service struct {
 
 	began      time.Time
 	mu         sync.Mutex
-	workers    map[string]*worker        // by cluster
-	archivings map[string]*archiving     // by cluster
-	buckets    map[string]*storage.Guard // by what they are opened with
+	workers    map[string]*worker           // by cluster
+	archivings map[string]*archiving        // by cluster
+	buckets    map[string]*storage.Guard    // by what they are opened with
+	headers    map[string]rememberedHeaders // by cluster and repository
 	lanes      map[string]*lane
 	running    sync.WaitGroup
 	looks      *semaphore.Weighted // of all lanes, and so reads
@@ -160,9 +161,31 @@ func (s *Service) open(spec Spec) (stores []backup.Store, err error) {
 		if err != nil {
 			return nil, err
 		}
-		stores = append(stores, backup.Store{Repository: r.Name, Cluster: c})
+		stores = append(stores, backup.Store{Repository: r.Name, Cluster: c.Remembering(s.headersOf(spec, r))})
 	}
 	return stores, nil
+}
+
+// rememberedHeaders are of one cluster in one repository. They hold for one Spec: another may trust other keys.
+type rememberedHeaders struct {
+	digest  string
+	headers *repository.Headers
+}
+
+// headersOf returns what all jobs of the cluster remember of its log in r.
+func (s *Service) headersOf(spec Spec, r Repository) *repository.Headers {
+	key := spec.Cluster + " " + r.Name
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, ok := s.headers[key]
+	if !ok || known.digest != spec.Digest {
+		known = rememberedHeaders{spec.Digest, &repository.Headers{}}
+		if s.headers == nil {
+			s.headers = map[string]rememberedHeaders{}
+		}
+		s.headers[key] = known
+	}
+	return known.headers
 }
 
 // bucket returns the bucket of r, which is opened when it is first asked for something.

@@ -290,10 +290,16 @@ func (l *lineageLoad) readHeaders(ctx context.Context) error {
 
 // readHeader fills s. Only what says nothing about the segment, such as a store that is away, is an error.
 func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
+	key := l.c.segmentKey(l.lineage, s.seq)
+	if known, ok := l.c.headers.get(key, s.size); ok { // one that is not listed is asked for in any case
+		s.segment = &known
+		return nil
+	}
 	read, err := l.c.readSegment(ctx, l.lineage, s.seq)
 	switch {
 	case err == nil:
 		s.segment = &read
+		l.c.headers.remember(key, read)
 	case isAbsent(err):
 		s.err = missing(l.c.segmentKey(l.lineage, s.seq))
 	case errors.Is(err, ErrDamaged):

@@ -21,6 +21,8 @@ type Cluster struct {
 	bucket storage.Bucket
 	name   string
 	policy Policy
+	// headers remembers those of segments; nil: nothing does.
+	headers *Headers
 
 	unsigned struct { // writes are allowed, as far as was looked
 		sync.Mutex
