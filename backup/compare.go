@@ -19,5 +19,6 @@ func (r *run) compareMembers(ctx context.Context) (string, error) {
 	for _, err := range skipped {
 		r.warn("not compared: %v", err)
 	}
+	r.manifest.Compared = len(skipped)+len(r.cluster.Silent) == 0 && len(r.cluster.Servers) > 1
 	return difference, nil
 }

@@ -100,6 +100,10 @@ func TestCompareMembers(t *testing.T) {
 			if errors.Is(err, backup.ErrDiverged) != (test.diverged != nil) || err != nil && test.diverged == nil {
 				t.Errorf("error %v", err)
 			}
+			dumb := strings.Contains(test.name, "dumb")
+			if result.Compared == dumb {
+				t.Errorf("compared: %t", result.Compared)
+			}
 			if (result.Diverged != "") != (test.diverged != nil) {
 				t.Errorf("diverged %q", result.Diverged)
 			}

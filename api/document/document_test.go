@@ -48,7 +48,7 @@ func manifest() repository.Manifest {
 		Stored: repository.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
 		Seal:   seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq"}},
 		Auth:   true, Kubernetes: true, KubernetesEncrypted: true, Alarms: []string{"NOSPACE"}, NoQuorum: true,
-		Diverged: "m3 has another hash", Labels: repository.Labels{"env": "prod"},
+		Compared: true, Diverged: "m3 has another hash", Labels: repository.Labels{"env": "prod"},
 	}
 }
 
@@ -102,7 +102,7 @@ func backup() document.Backup {
 // goldens are all documents, each with a value in every field.
 func goldens() map[string]any {
 	bare := manifest()
-	bare.HashKV, bare.Seal, bare.Alarms, bare.Labels, bare.Diverged, bare.NoQuorum = nil, seal.Seal{Compression: "zstd"}, nil, nil, "", false
+	bare.HashKV, bare.Seal, bare.Alarms, bare.Labels, bare.Diverged, bare.NoQuorum, bare.Compared = nil, seal.Seal{Compression: "zstd"}, nil, nil, "", false, false
 	all := map[string]any{
 		"event": document.Line{Event: &storage.Event{
 			Time: at, Stage: "fetch", Level: storage.Warning, Message: "slow", Cluster: "prod", Object: "snapshot.db.zst.age", Done: 5, Total: 9,

@@ -279,20 +279,24 @@ func (c *checked) voters() []*Server {
 }
 
 func (c *checked) equal(ctx context.Context) check.Line {
+	const cure = "the members hold different data: before anything else find out which is right, and replace the other"
 	from := c.asked()
-	switch {
-	case c.o.NoHash:
-		return found(check.NotRun, "", "--no-hash")
-	case len(c.Servers) < 2 || from == nil:
+	few := len(c.Servers) < 2 || from == nil
+	if few && !c.o.NoHash {
 		return found(check.NotRun, "", "fewer than two members answer")
+	}
+	if difference := c.RevisionsDiffer(ctx); difference != "" {
+		return found(check.Wanting, cure, "%s", difference)
+	}
+	if c.o.NoHash {
+		return found(check.NotRun, "", "--no-hash: only the revisions of the members that answer were compared")
 	}
 	difference, skipped, err := c.Compare(ctx, from, c.report)
 	if err = errors.Join(append(skipped, err)...); difference == "" && err != nil {
 		return found(check.Unknown, "", "not all were compared: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if difference != "" {
-		return found(check.Wanting,
-			"the members hold different data: before anything else find out which is right, and replace the other", "%s", difference)
+		return found(check.Wanting, cure, "%s", difference)
 	}
 	return found(check.OK, "", "%d members have the same", len(c.Servers))
 }

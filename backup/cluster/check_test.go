@@ -228,6 +228,39 @@ func TestCheckFakeDivergence(t *testing.T) {
 	wantSaid(t, lines, "members in step", urls[1]+" is 20 entries behind")
 }
 
+// Members at one position of the log with different revisions have diverged: no hash is needed to see that.
+func TestCheckFakeRevisions(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		applied, revision [2]uint64
+		words             string // "": they fit
+	}{
+		"equal":                   {[2]uint64{90, 90}, [2]uint64{50, 50}, ""},
+		"one is behind":           {[2]uint64{90, 70}, [2]uint64{50, 40}, ""},
+		"unequal":                 {[2]uint64{90, 90}, [2]uint64{50, 47}, "1 is at revision 50 at position 90 of the log, 2 at revision 47 at position 90"},
+		"more than requests":      {[2]uint64{70, 90}, [2]uint64{29, 50}, "1 is at revision 29 at position 70 of the log, 2 at revision 50 at position 90"},
+		"the one behind has more": {[2]uint64{70, 90}, [2]uint64{51, 50}, "2 at revision 50 at position 90"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := twoMembers()
+			first.applied, second.applied = test.applied[0], test.applied[1]
+			first.revision, second.revision = int64(test.revision[0]), int64(test.revision[1])
+			urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
+			first.members[1].ClientURLs = []string{urls[1]}
+			lines := checkCluster(t, at(urls...), cluster.CheckOptions{NoHash: true})
+			i := slices.IndexFunc(lines, func(l check.Line) bool { return l.Name == "HashKV equal" })
+			want := check.NotRun
+			if test.words != "" {
+				want = check.Wanting
+			}
+			if l := lines[i]; l.Verdict != want || !strings.Contains(l.Seen, test.words) {
+				t.Errorf("got %+v, want %s, %q", l, want, test.words)
+			}
+		})
+	}
+}
+
 // TestCheckThree: a real cluster, whole, with one member dead, and with two.
 func TestCheckThree(t *testing.T) {
 	if testing.Short() {

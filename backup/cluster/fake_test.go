@@ -35,17 +35,18 @@ type fakeMember struct {
 	version             string // "" is 3.7.3
 	learner             bool
 	applied             uint64
+	revision            int64 // 0 is 7
 	hash                uint32
 }
 
 func (f *fakeMember) header() *pb.ResponseHeader {
-	return &pb.ResponseHeader{ClusterId: f.clusterID, MemberId: f.memberID, Revision: 7}
+	return &pb.ResponseHeader{ClusterId: f.clusterID, MemberId: f.memberID, Revision: cmp.Or(f.revision, 7)}
 }
 
 func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	return &pb.StatusResponse{
 		Header: f.header(), Version: cmp.Or(f.version, "3.7.3"), Leader: f.memberID, Errors: f.errors, IsLearner: f.learner,
-		RaftAppliedIndex: f.applied,
+		RaftAppliedIndex: f.applied, RaftIndex: f.applied,
 	}, nil
 }
 

@@ -145,6 +145,10 @@ func (j *judgement) backups(r Repository) {
 	if r.Damaged > 0 {
 		j.add(BackupDamaged, wrong{Warning, r.Repository, j.command("verify --all", r)}, "%d cannot be used: %s", r.Damaged, r.Doubt)
 	}
+	if r.Diverged != "" {
+		j.add(MembersDiverged, wrong{Critical, r.Repository, "find out which member is right, replace the other, and see that dr backup --compare-members ends with 0"},
+			"%s", r.Diverged)
+	}
 	if r.Future != "" {
 		j.add(ClocksApart, wrong{Warning, r.Repository, "set the clock of the host that took it (chronyc tracking)"},
 			"backup %s says that it was taken in the future", r.Future)

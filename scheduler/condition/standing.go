@@ -2,6 +2,7 @@ package condition
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,14 +15,17 @@ type Standing struct {
 	At         time.Time `json:"at,omitzero"`       // when it was last looked at and told; absent: it never did
 	Problem    string    `json:"problem,omitempty"` // why it did not tell; the rest is then as of before
 
-	Backups int           `json:"backups"`          // that are kept, damaged ones too
-	Damaged int           `json:"damaged"`          // of those that were read
-	Bytes   int64         `json:"bytes"`            // of all, as stored
-	Oldest  time.Time     `json:"oldest,omitzero"`  // when the oldest began
-	Good    *Good         `json:"good,omitempty"`   // the newest good one
-	Doubt   string        `json:"doubt,omitempty"`  // what is known against one of those that were read, the newest of them
-	Future  repository.ID `json:"future,omitempty"` // the newest, if it says that it was taken in the future
-	Due     time.Time     `json:"due,omitzero"`     // when the one after Good is or was due; absent without a schedule
+	Backups int       `json:"backups"`         // that are kept, damaged ones too
+	Damaged int       `json:"damaged"`         // of those that were read
+	Bytes   int64     `json:"bytes"`           // of all, as stored
+	Oldest  time.Time `json:"oldest,omitzero"` // when the oldest began
+	Good    *Good     `json:"good,omitempty"`  // the newest good one
+	Doubt   string    `json:"doubt,omitempty"` // what is known against one of those that were read, the newest of them
+	// Diverged is how the members had diverged when a backup was taken, in words; absent if no newer one compared them and found
+	// them equal.
+	Diverged string        `json:"diverged,omitempty"`
+	Future   repository.ID `json:"future,omitempty"` // the newest, if it says that it was taken in the future
+	Due      time.Time     `json:"due,omitzero"`     // when the one after Good is or was due; absent without a schedule
 
 	Changed string `json:"changed,omitempty"` // the newest backups are of another history, and no restore by dr began it; in words
 
@@ -101,6 +105,7 @@ func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time,
 	}
 	d.backups(s.Backups, now)
 	d.changed(s, now)
+	d.Diverged = diverged(s.Backups)
 	d.proven(s.Latest, now)
 	d.counted(s)
 	d.log(s.Catalog)
@@ -138,6 +143,19 @@ func (d *Standing) changed(s repository.Survey, now time.Time) {
 	if ok {
 		d.Changed = change.String()
 	}
+}
+
+// diverged is what the newest backup found that compared the members, newest first.
+func diverged(all []repository.Backup) string {
+	for _, b := range all {
+		if b.Diverged != "" {
+			return fmt.Sprintf("backup %s: %s", b.ID, b.Diverged)
+		}
+		if b.Compared {
+			return ""
+		}
+	}
+	return ""
 }
 
 func good(b repository.Backup) *Good {

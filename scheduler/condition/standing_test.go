@@ -266,3 +266,29 @@ func TestStandingOfAChangedCluster(t *testing.T) {
 		}
 	}
 }
+
+// That members had diverged holds until a newer backup compared them and found them equal. One that compared nothing ends nothing.
+func TestStandingOfDivergedMembers(t *testing.T) {
+	marked, silent, equal := taken(3, 1000), taken(2, 1000), taken(1, 1000)
+	marked.Diverged, marked.Compared, equal.Compared = "m3 has another hash", true, true
+	for name, test := range map[string]struct {
+		backups []repository.Backup
+		found   bool
+	}{
+		"marked":               {[]repository.Backup{marked}, true},
+		"not compared since":   {[]repository.Backup{silent, marked}, true},
+		"found equal since":    {[]repository.Backup{equal, silent, marked}, false},
+		"found equal, and not": {[]repository.Backup{silent, equal, marked}, false},
+	} {
+		got := standing(repository.Survey{Catalog: repository.Catalog{Backups: test.backups}})
+		facts := condition.Facts{Cluster: "prod", Repositories: []condition.Repository{{Standing: got}}}
+		judged := condition.Judge(facts, now)
+		i := slices.IndexFunc(judged, func(c condition.Condition) bool { return c.Name == condition.MembersDiverged })
+		if (got.Diverged != "") != test.found || (i >= 0) != test.found {
+			t.Errorf("%s: %q, %+v", name, got.Diverged, judged)
+		}
+		if test.found && (judged[i].Severity != condition.Critical || !strings.Contains(judged[i].Message, string(marked.ID)+": m3 has another hash")) {
+			t.Errorf("%s: %+v", name, judged[i])
+		}
+	}
+}

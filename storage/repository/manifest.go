@@ -51,6 +51,7 @@ type Manifest struct {
 	KubernetesEncrypted bool     `json:"kubernetesEncrypted"` // its Secrets are encrypted by the API server
 	Alarms              []string `json:"alarms,omitempty"`    // NOSPACE, CORRUPT, of any member
 	NoQuorum            bool     `json:"noQuorum,omitempty"`  // taken while the cluster had no leader
+	Compared            bool     `json:"compared,omitempty"`  // the key spaces of all members that answered were
 	Diverged            string   `json:"diverged,omitempty"`  // how the members differ, if they were compared and do
 	Labels              Labels   `json:"labels,omitempty"`    // the user's own words
 }
