@@ -132,10 +132,10 @@ func (s *subject) listed(store string) map[repository.ID]bool {
 	listed := map[repository.ID]bool{}
 	for _, key := range s.f.stores[store].keys(s.spec.Cluster + "/backups/") {
 		id, name, _ := strings.Cut(strings.TrimPrefix(key, s.spec.Cluster+"/backups/"), "/")
-		switch name {
-		case "manifest.json":
+		switch {
+		case name == "manifest.json":
 			listed[repository.ID(id)] = true
-		case "tombstone.json": // it comes behind the manifest
+		case strings.HasPrefix(name, "tombstone-"): // it comes after the manifest
 			delete(listed, repository.ID(id))
 		}
 	}

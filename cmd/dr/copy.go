@@ -17,11 +17,12 @@ import (
 
 func (a *app) copy() *cobra.Command {
 	var to, since string
+	var deletions bool
 	cmd := &cobra.Command{
 		Use:   "copy --from URL --to URL",
 		Short: "Copy backups and the log to another repository",
-		Long: `copy brings what one repository holds to another: backups, tombstones and the log, byte for byte, so that signatures stay
-valid. It needs no key. Everything is checked while it is copied, and a backup is listed at the target when it is whole.
+		Long: `copy brings what one repository holds to another: backups and the log, byte for byte, so that signatures stay
+valid. It needs no key. What is deleted at the source stays at the target, unless --deletions is given. Everything is checked while it is copied, and a backup is listed at the target when it is whole.
 
 What is there already is not copied again, and never overwritten. A copy that was interrupted is repeated, and goes on where
 it ended. What is damaged (or, with --trust, not signed by a trusted key), and what stands against another object at the
@@ -35,6 +36,8 @@ target, is not copied: it is named, the rest goes on, and the exit code is 3.`,
 	flags.StringVar(&a.cluster, "cluster", a.getenv("DR_CLUSTER"), "copy this cluster alone (DR_CLUSTER; default: all)")
 	flags.StringVar(&since, "since", "",
 		"leave out what began before (2026-11-21T10:00:00Z, \"30d ago\"), but for what the kept part of the log is restored on top of")
+	flags.BoolVar(&deletions, "deletions", false, "delete at the target what is deleted at the source; where backups are signed, with --sign-key")
+	a.store.signFlags(cmd, a.getenv)
 	flags.StringVar(&a.store.lock, "lock", "", "keep what is written from being deleted for so long, as backup's --lock")
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.transferFlags(cmd)
@@ -43,7 +46,7 @@ target, is not copied: it is named, the rest goes on, and the exit code is 3.`,
 		if a.repo == "" || to == "" {
 			return usagef("say --from and --to")
 		}
-		var o repository.CopyOptions
+		o := repository.CopyOptions{Deletions: deletions, By: identity()}
 		var err error
 		if o.Since, err = sinceFlag(since); err != nil {
 			return err
@@ -84,7 +87,7 @@ func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) 
 	doc := document.Copy{From: stores.Shown(a.repo), To: stores.Shown(to), Clusters: []document.CopiedCluster{}}
 	report, done := a.progress()
 	// What is signed at the target counts as at the source: a forged tombstone there would leave out what it names.
-	there := repository.Policy{Lock: policy.Lock, Trust: policy.Trust}
+	there := repository.Policy{Lock: policy.Lock, Trust: policy.Trust, Key: policy.Key}
 	var found error
 	for _, from := range sources {
 		var faults error

@@ -109,7 +109,7 @@ func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool
 
 // withoutDeleted leaves out what a tombstone deletes.
 func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []folder, ignored []Damage, err error) {
-	if !slices.ContainsFunc(folders, func(f folder) bool { return f.has(tombstoneName) }) {
+	if !slices.ContainsFunc(folders, func(f folder) bool { return len(c.tombstones(f)) > 0 }) {
 		return folders, nil, nil // as most often; a service asks that of many clusters
 	}
 	deleted, errs := make([]bool, len(folders)), make([]error, len(folders))

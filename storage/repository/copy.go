@@ -19,6 +19,10 @@ type CopyOptions struct {
 	Since time.Time
 	// BackupsOnly leaves out the log, and what is deleted at the source.
 	BackupsOnly bool
+	// Deletions deletes at the target what is deleted at the source, by tombstones of the target's own. Without it a person who
+	// may write to the source alone deletes nothing at the target.
+	Deletions bool
+	By        string // host and version of dr, for those tombstones
 }
 
 // CopyResult is what came of a Copy.
@@ -28,7 +32,8 @@ type CopyResult struct {
 	Objects  int   // that were copied, of every kind
 	Bytes    int64 // of them
 	Present  int   // objects that were there already
-	LeftOut  int   // what began before Since; what is deleted or pruned at the target, or deleted at the source and pinned there
+	Deleted  int   // backups that were deleted at the target since they are at the source
+	LeftOut  int   // what began before Since; what is deleted or pruned at either side, also meanwhile
 	Faults   []CopyFault
 }
 
@@ -39,7 +44,7 @@ type CopyFault struct {
 	Err error
 }
 
-// Copy copies what from holds and to does not: backups, tombstones and the log, byte for byte, so that signatures stay
+// Copy copies what from holds and to does not: backups and the log, byte for byte, so that signatures stay
 // valid. It needs no private key. Leases and what killed backups left are not copied.
 //
 // Everything is checked while it is copied, and a backup's manifest comes last, so that nothing is listed at to before it
@@ -62,7 +67,7 @@ func Copy(ctx context.Context, from, to *Cluster, o CopyOptions, report storage.
 		return CopyResult{}, fmt.Errorf("copy cluster %s: look at the target: %w", from.name, err)
 	}
 	plan := planCopy(source, target, o)
-	c := &copying{from: from, to: to, report: report, total: plan.bytes(), result: plan.result}
+	c := &copying{from: from, to: to, by: o.By, report: report, total: plan.bytes(), result: plan.result}
 	if err := c.run(ctx, plan); err != nil {
 		return c.result, fmt.Errorf("copy cluster %s: %w", from.name, err)
 	}
@@ -137,7 +142,7 @@ func (c *Cluster) copySide(ctx context.Context) (s copySide, err error) {
 			return s, err
 		}
 		if err != nil {
-			s.ignored = append(s.ignored, CopyFault{c.key(f.id, tombstoneName), err})
+			s.ignored = append(s.ignored, CopyFault{c.tombstones(f)[0], err})
 		}
 		s.deleted[f.id] = deleted
 	}

@@ -10,10 +10,10 @@ import (
 
 // copyPlan is what a copy is going to do, in this order.
 type copyPlan struct {
-	tombstones []copyObject
-	backups    []copyBackup // newest first: those that somebody needs soonest
-	log        []copyLineage
-	result     CopyResult // what is known before anything is copied
+	deletions []ID         // at the target
+	backups   []copyBackup // newest first: those that somebody needs soonest
+	log       []copyLineage
+	result    CopyResult // what is known before anything is copied
 }
 
 // copyObject is an object of the source.
@@ -60,9 +60,7 @@ func planCopy(source, target copySide, o CopyOptions) copyPlan {
 	p := copyPlanner{source: source, target: target, since: o.Since, bases: map[ID]bool{}}
 	p.plan.result.Faults = slices.Clone(source.ignored)
 	for _, f := range target.ignored {
-		if _, compared := source.sizes[f.Key]; !compared {
-			p.fault(f.Key, f.Err)
-		}
+		p.fault(f.Key, f.Err)
 	}
 	for _, d := range slices.Concat(source.catalog.Damaged, source.catalog.Untrusted) {
 		p.fault(source.c.manifestKey(d.ID), d.Err)
@@ -73,7 +71,7 @@ func planCopy(source, target copySide, o CopyOptions) copyPlan {
 		}
 		for _, f := range slices.Backward(source.folders) {
 			if source.deleted[f.id] {
-				p.tombstone(f)
+				p.deletion(f.id, o.Deletions)
 			}
 		}
 	}
@@ -100,19 +98,16 @@ func (p *copyPlanner) object(key string) (o copyObject, ok bool) {
 
 func differs(key, how string) error { return fmt.Errorf("%s: %w: %s", key, ErrDiffers, how) }
 
-// tombstone copies one. A backup may have been deleted at both sides, by two tombstones: one is enough. One that is pinned
-// at the target stays there.
-func (p *copyPlanner) tombstone(f folder) {
-	if p.target.pinned[f.id] {
-		p.plan.result.LeftOut++
-		return
-	}
-	if p.target.deleted[f.id] {
+// deletion deletes one at the target if that is asked for, and it is there and not pinned.
+func (p *copyPlanner) deletion(id ID, asked bool) {
+	_, there := p.target.sizes[p.target.c.manifestKey(id)]
+	switch {
+	case p.target.deleted[id]:
 		p.plan.result.Present++
-		return
-	}
-	if o, ok := p.object(p.source.c.key(f.id, tombstoneName)); ok {
-		p.plan.tombstones = append(p.plan.tombstones, o)
+	case !asked || !there || p.target.pinned[id]:
+		p.plan.result.LeftOut++
+	default:
+		p.plan.deletions = append(p.plan.deletions, id)
 	}
 }
 
@@ -227,9 +222,6 @@ func (p copyPlan) bytes() (total int64) {
 		if !o.there {
 			total += o.size
 		}
-	}
-	for _, o := range p.tombstones {
-		add(o)
 	}
 	for _, b := range p.backups {
 		for _, o := range slices.Concat([]copyObject{b.data, b.manifest}, b.proofs) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/document"
@@ -15,6 +16,7 @@ import (
 // copying is one Copy on its way.
 type copying struct {
 	from, to *Cluster
+	by       string
 	report   storage.Report
 	done     int64 // bytes
 	total    int64
@@ -22,8 +24,8 @@ type copying struct {
 }
 
 func (c *copying) run(ctx context.Context, plan copyPlan) error {
-	for _, o := range plan.tombstones {
-		if err := c.settle(o.key, c.document(ctx, o, anyTombstone)); err != nil {
+	for _, id := range plan.deletions {
+		if err := c.delete(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -40,6 +42,56 @@ func (c *copying) run(ctx context.Context, plan copyPlan) error {
 	return nil
 }
 
+// delete deletes a backup at the target.
+func (c *copying) delete(ctx context.Context, id ID) error {
+	err := c.to.Delete(ctx, Tombstone{Backup: id, Reason: "deleted at the repository that it was copied from", Time: time.Now().UTC(), By: c.by})
+	switch {
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrPinned): // meanwhile
+		c.result.LeftOut++
+		return nil
+	case err != nil && !errors.Is(err, storage.ErrLocked): // its objects stay until the lock has ended
+		return err
+	}
+	c.result.Deleted++
+	return nil
+}
+
+// deletedMeanwhile reports whether the backup is deleted at either side by now.
+func (c *copying) deletedMeanwhile(ctx context.Context, b copyBackup) (bool, error) {
+	gone, err := c.from.isGone(ctx, b.backup.ID)
+	if err == nil && !gone && b.manifest.there {
+		gone, err = c.to.isGone(ctx, b.backup.ID)
+	}
+	return gone, err
+}
+
+// isGone reports whether the backup is listed no more.
+func (c *Cluster) isGone(ctx context.Context, id ID) (bool, error) {
+	f, err := c.folderOf(ctx, id)
+	if err != nil || !f.has(manifestName) {
+		return err == nil, err
+	}
+	deleted, err := c.isDeleted(ctx, f)
+	if errors.Is(err, ErrDamaged) {
+		err = nil
+	}
+	return deleted, err
+}
+
+// isPruned reports whether the segment is pruned at either side by now.
+func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (bool, error) {
+	for _, side := range []*Cluster{c.from, c.to} {
+		cuts, err := side.cuts(ctx, lineage)
+		if err != nil {
+			return false, err
+		}
+		if n := len(cuts); n > 0 && cuts[n-1].upto >= seq {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // settle makes an error a fault if it is about that object alone.
 func (c *copying) settle(key string, err error) error {
 	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrDiffers) || errors.Is(err, ErrNotFound) {
@@ -49,37 +101,60 @@ func (c *copying) settle(key string, err error) error {
 	return err
 }
 
-// backup copies what is missing of one. A manifest that is there stands for its data; without it the data is compared with
-// what the manifest is going to say of it.
+// backup copies what is missing of one. What is deleted meanwhile, at either side, is left out.
 func (c *copying) backup(ctx context.Context, b copyBackup) error {
-	faults := len(c.result.Faults)
-	listed := b.manifest.there
-	if listed {
-		if err := c.settle(b.manifest.key, c.document(ctx, b.manifest, b.isManifest)); err != nil {
+	if !b.manifest.there { // else all its data would be copied, and never be listed
+		gone, err := c.from.isGone(ctx, b.backup.ID)
+		if gone {
+			c.result.LeftOut++
+		}
+		if err != nil || gone {
 			return err
 		}
 	}
-	if len(c.result.Faults) == faults {
-		if err := c.settle(b.data.key, c.data(ctx, b)); err != nil {
-			return err
-		}
+	key, err := c.parts(ctx, b)
+	if !errors.Is(err, ErrNotFound) {
+		return c.settle(key, err)
 	}
-	if len(c.result.Faults) > faults { // there is nothing to prove or to list
+	gone, e := c.deletedMeanwhile(ctx, b)
+	if e != nil {
+		return e
+	}
+	if gone {
+		c.result.LeftOut++
 		return nil
+	}
+	return c.settle(key, err)
+}
+
+// parts copies the objects of one backup; with an error it names the one that it was about. A manifest that is there stands
+// for its data; without it the data is compared with what the manifest is going to say of it.
+func (c *copying) parts(ctx context.Context, b copyBackup) (key string, err error) {
+	if b.manifest.there {
+		if err := c.document(ctx, b.manifest, b.isManifest); err != nil {
+			return b.manifest.key, err
+		}
+	}
+	if err := c.data(ctx, b); err != nil {
+		return b.data.key, err
 	}
 	for _, o := range b.proofs {
-		if err := c.settle(o.key, c.document(ctx, o, b.isProof)); err != nil {
-			return err
+		err := c.document(ctx, o, b.isProof)
+		if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrDiffers) {
+			return o.key, err
+		}
+		if err := c.settle(o.key, err); err != nil {
+			return o.key, err
 		}
 	}
-	if listed {
-		return nil
+	if b.manifest.there {
+		return "", nil
 	}
 	if err := c.document(ctx, b.manifest, b.isManifest); err != nil {
-		return c.settle(b.manifest.key, err)
+		return b.manifest.key, err
 	}
 	c.result.Backups++
-	return c.settle(b.data.key, c.stillThere(ctx, b))
+	return b.data.key, c.stillThere(ctx, b)
 }
 
 // stillThere looks whether the data is there now that the manifest is: what an older copy had left might have been removed
@@ -144,11 +219,6 @@ func (c *copying) document(ctx context.Context, o copyObject, decode func([]byte
 	return c.small(ctx, o, data)
 }
 
-func anyTombstone(data []byte) error {
-	_, err := DecodeTombstone(data) // that it is this backup's was seen before
-	return err
-}
-
 // isManifest accepts what describes the data that is copied: the object might have been replaced since the catalog was
 // read.
 func (b copyBackup) isManifest(data []byte) error {
@@ -178,6 +248,9 @@ func (c *copying) small(ctx context.Context, o copyObject, data []byte) error {
 	if errors.Is(err, ErrDamaged) || err == nil && !bytes.Equal(stored, data) {
 		return differs(o.key, "its bytes are not the source's")
 	}
+	if isAbsent(err) {
+		return fmt.Errorf("%s: it was listed at the target, and is %w", o.key, ErrNotFound)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.key, err)
 	}
@@ -190,18 +263,33 @@ func (c *copying) small(ctx context.Context, o copyObject, data []byte) error {
 func (c *copying) lineage(ctx context.Context, l copyLineage) error {
 	held := map[uint64]bool{}
 	for _, s := range l.segments {
-		faults := len(c.result.Faults)
-		if err := c.settle(s.key, c.segment(ctx, s)); err != nil {
+		err := c.segment(ctx, s)
+		held[s.segment.Seq] = err == nil
+		if err := c.settleLog(ctx, l.id, s.segment.Seq, s.key, err); err != nil {
 			return err
 		}
-		held[s.segment.Seq] = len(c.result.Faults) == faults
 	}
 	for _, x := range l.indexes {
-		if err := c.settle(x.key, c.index(ctx, l.id, x, held)); err != nil {
+		if err := c.settleLog(ctx, l.id, x.first, x.key, c.index(ctx, l.id, x, held)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// settleLog is settle for an object of the log, which may have been pruned meanwhile.
+func (c *copying) settleLog(ctx context.Context, lineage string, seq uint64, key string, err error) error {
+	if errors.Is(err, ErrNotFound) {
+		pruned, e := c.isPruned(ctx, lineage, seq)
+		if e != nil {
+			return e
+		}
+		if pruned {
+			c.result.LeftOut++
+			return nil
+		}
+	}
+	return c.settle(key, err)
 }
 
 func (c *copying) segment(ctx context.Context, s copySegment) error {

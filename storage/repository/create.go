@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -41,6 +42,9 @@ func (c *Cluster) Create(
 	ctx context.Context, id ID, s seal.Seal, about int64, sealed io.Reader, manifest func() (Manifest, error),
 ) (Backup, error) {
 	err := c.refuseUnsigned(ctx)
+	if err == nil {
+		err = c.checkMarked(ctx)
+	}
 	if err != nil {
 		return Backup{}, fmt.Errorf("store backup %s: %w", id, err)
 	}
@@ -61,7 +65,25 @@ func (c *Cluster) Create(
 		c.discard(ctx, c.key(id, name), data)
 		return Backup{}, err
 	}
+	if err := c.stillThere(ctx, m); err != nil {
+		return Backup{}, err
+	}
 	return Backup{Manifest: m}, nil
+}
+
+// stillThere returns an error, and takes the manifest away, if the data is gone that m has: a process that was stopped for
+// longer than the grace has been taken for a killed one, and its data for a leftover.
+func (c *Cluster) stillThere(ctx context.Context, m Manifest) error {
+	key := c.key(m.ID, m.Stored.Name)
+	_, err := c.bucket.Stat(ctx, key)
+	if err == nil {
+		return nil
+	}
+	if !isAbsent(err) {
+		return fmt.Errorf("backup %s is listed, and whether its data is there is not known: %w", m.ID, err)
+	}
+	return errors.Join(fmt.Errorf("%s: %w: it was removed as a leftover before the backup was complete: take another one, "+
+		"with a longer grace", key, ErrNotFound), c.bucket.Delete(ctx, c.manifestKey(m.ID), storage.DeleteOptions{}))
 }
 
 // commit stores m, and returns what it has stored or tried to.

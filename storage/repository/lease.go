@@ -79,6 +79,10 @@ func (c *Cluster) AcquireLease(
 		return Lease{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
 			ErrName, job, holder)
 	}
+	err = c.checkMarked(ctx)
+	if err != nil {
+		return Lease{}, false, err
+	}
 	old, err := c.readLease(ctx, job)
 	if err != nil && !errors.Is(err, ErrDamaged) {
 		return Lease{}, false, err

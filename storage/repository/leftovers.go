@@ -100,7 +100,7 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 		if !ok && l.piece == nil { // of the log
 			continue
 		}
-		if name == tombstoneName && kept[id] {
+		if isTombstone(name) && kept[id] {
 			errs[i] = errStays
 			continue
 		}

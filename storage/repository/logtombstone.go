@@ -17,13 +17,14 @@ const LogTombstoneFormat = 1
 // LogTombstone says that a lineage is pruned from its front up to a segment: what it is of is neither part of the log nor
 // missing any more. Its objects go later. The highest one of a lineage stays, so that nobody takes for lost what was pruned.
 type LogTombstone struct {
-	Format  int       `json:"format"`
-	Cluster string    `json:"cluster"`
-	Lineage string    `json:"lineage"`
-	Upto    uint64    `json:"upto"`   // seq of the last segment that is pruned
-	Reason  string    `json:"reason"` // one plain sentence
-	Time    time.Time `json:"time"`
-	By      string    `json:"by"` // host and version of dr
+	Format     int       `json:"format"`
+	Repository string    `json:"repository"` // the Marker's id
+	Cluster    string    `json:"cluster"`
+	Lineage    string    `json:"lineage"`
+	Upto       uint64    `json:"upto"`   // seq of the last segment that is pruned
+	Reason     string    `json:"reason"` // one plain sentence
+	Time       time.Time `json:"time"`
+	By         string    `json:"by"` // host and version of dr
 }
 
 // EncodeLogTombstone is the stored form of t.
@@ -48,7 +49,12 @@ func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
 	if err := ValidLineage(t.Lineage); err != nil || t.Upto == 0 {
 		return errors.Join(fmt.Errorf("prune the log up to seq %d: nothing is pruned", t.Upto), err)
 	}
-	data, err := EncodeLogTombstone(t)
+	var data []byte
+	id, err := c.mark(ctx)
+	if err == nil {
+		t.Repository = id
+		data, err = EncodeLogTombstone(t)
+	}
 	if err == nil {
 		err = c.createSigned(ctx, c.logTombstoneKey(t.Lineage, t.Upto), data)
 	}
@@ -72,6 +78,9 @@ func (c *Cluster) checkLogTombstone(ctx context.Context, lineage string, upto ui
 	}
 	if err == nil && (t.Cluster != c.name || t.Lineage != lineage || t.Upto != upto) {
 		err = fmt.Errorf("%w: it is of lineage %s of cluster %s up to segment %d, and was moved here", ErrDamaged, t.Lineage, t.Cluster, t.Upto)
+	}
+	if err == nil {
+		err = c.isHere(ctx, t.Repository)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)

@@ -36,11 +36,12 @@ type Pin struct {
 
 // Unpin lifts one pin. Its fields are other ones than a Pin's, so that nobody makes one of a signed pin.
 type Unpin struct {
-	Format int       `json:"format"`
-	Backup ID        `json:"backup"`
-	Lifts  string    `json:"lifts"` // the pin's id
-	Time   time.Time `json:"time"`
-	By     string    `json:"by"` // host and version of dr
+	Format     int       `json:"format"`
+	Repository string    `json:"repository"` // the Marker's id
+	Backup     ID        `json:"backup"`
+	Lifts      string    `json:"lifts"` // the pin's id
+	Time       time.Time `json:"time"`
+	By         string    `json:"by"` // host and version of dr
 }
 
 // EncodePin is the stored form of p.
@@ -95,7 +96,7 @@ func (c *Cluster) pinnable(ctx context.Context, id ID) error {
 		return fmt.Errorf("pin backup %s: %w", id, err)
 	case !f.has(manifestName):
 		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.name, ErrNotFound)
-	case f.has(tombstoneName):
+	case len(c.tombstones(f)) > 0:
 		return fmt.Errorf("backup %s of cluster %s is %w: it has been deleted, and its objects go soon", id, c.name, ErrNotFound)
 	}
 	return nil
@@ -123,7 +124,11 @@ func (c *Cluster) Unpin(ctx context.Context, u Unpin) ([]Pin, error) {
 }
 
 func (c *Cluster) lift(ctx context.Context, u Unpin, p Pin) error {
-	u.Format, u.Lifts = PinFormat, p.ID
+	id, err := c.mark(ctx)
+	if err != nil {
+		return err
+	}
+	u.Format, u.Repository, u.Lifts = PinFormat, id, p.ID
 	data, err := EncodeUnpin(u)
 	if err != nil {
 		return err
@@ -213,6 +218,9 @@ func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, erro
 	}
 	if err == nil && (u.Backup != f.id || u.Lifts != id) {
 		err = fmt.Errorf("%w: it lifts pin %s of backup %s and was moved here", ErrDamaged, u.Lifts, u.Backup)
+	}
+	if err == nil {
+		err = c.isHere(ctx, u.Repository)
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", key, err)

@@ -67,7 +67,7 @@ func leftBehind25() []string {
 	for seq := uint64(26); seq <= 40; seq++ {
 		want = append(want, segmentKey("c", lineageID(0), seq))
 	}
-	return append(want, indexKey("c", lineageID(0), 21), logTombstoneKey(lineageID(0), 25), segmentKey("c", lineageID(1), 1))
+	return append(want, indexKey("c", lineageID(0), 21), logTombstoneKey(lineageID(0), 25), segmentKey("c", lineageID(1), 1), "c/repository.json")
 }
 
 func logTombstoneKey(lineage string, upto uint64) string {
@@ -107,8 +107,8 @@ func TestPrune(t *testing.T) {
 			t.Fatalf("%+v, %v", result, err)
 		}
 		wantPruned(t, b)
-		if n := len(keys(t, b)); n != all+4-3 {
-			t.Errorf("%d objects are left of %d: four tombstones come, three manifests go", n, all)
+		if n := len(keys(t, b)); n != all+4+1-3 {
+			t.Errorf("%d objects are left of %d: four tombstones and a marker come, three manifests go", n, all)
 		}
 		dry.Now = dry.Now.Add(2 * grace)
 		result, err = c.Prune(t.Context(), repository.Removal{}, dry, nil)
@@ -362,7 +362,7 @@ func TestPruneTakenName(t *testing.T) {
 	b, owner := mem.New(), newSigner(t)
 	c := openWith(t, b, repository.Policy{Key: owner.key})
 	fill(t, c)
-	if err := openCluster(t, b, "c").DeleteLog(t.Context(), removal(25).Log[0]); err != nil {
+	if err := openForger(t, b).DeleteLog(t.Context(), removal(25).Log[0]); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
@@ -407,7 +407,7 @@ func TestPruneLocked(t *testing.T) {
 			t.Errorf("locked %+v", l)
 		}
 	}
-	if got := len(keys(t, b)); got != len(before)+1 {
+	if got := len(keys(t, b)); got != len(before)+2 { // the tombstone, and the marker whose id it has
 		t.Errorf("%d objects, there were %d", got, len(before))
 	}
 }

@@ -99,7 +99,7 @@ func forge(t *testing.T, b storage.Bucket, attacker signer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, b, folder("c", idAt(i))+"tombstone.json", data)
+		write(t, b, folder("c", idAt(i))+tombstoneName, data)
 	}
 }
 

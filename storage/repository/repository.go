@@ -24,6 +24,11 @@ type Cluster struct {
 	// headers remembers those of segments; nil: nothing does.
 	headers *Headers
 
+	marker struct {
+		sync.Mutex
+		id    string          // of the own one, once it was seen
+		known map[string]bool // ids of those that count
+	}
 	unsigned struct { // writes are allowed, as far as was looked
 		sync.Mutex
 		allowed bool

@@ -3,6 +3,8 @@ package repository
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -17,12 +19,30 @@ const SuspensionFormat = 1
 // Suspension is the last word on whether services may start anything for a cluster. Like a lease it is one object that is
 // rewritten, so that a single read tells and a store that denies deletes takes the end of it too.
 type Suspension struct {
-	Format    int       `json:"format"`
-	Cluster   string    `json:"cluster"`
-	Suspended bool      `json:"suspended"` // false: it has ended
-	Time      time.Time `json:"time"`      // when that was said
-	By        string    `json:"by"`        // who said so
-	Reason    string    `json:"reason"`    // one plain sentence, "" if nobody gave one
+	Format     int       `json:"format"`
+	Repository string    `json:"repository"` // the Marker's id
+	ID         string    `json:"id"`         // 16 hex digits, random
+	Cluster    string    `json:"cluster"`
+	Suspended  bool      `json:"suspended"` // false: it has ended
+	Time       time.Time `json:"time"`      // when that was said
+	By         string    `json:"by"`        // who said so
+	Reason     string    `json:"reason"`    // one plain sentence, "" if nobody gave one
+}
+
+// Unsuspend ends one suspension for good: whoever stored the Suspension again would else suspend again. Its fields are other
+// ones than a Suspension's, so that nobody makes one of a signed suspension.
+type Unsuspend struct {
+	Format     int       `json:"format"`
+	Repository string    `json:"repository"` // the Marker's id
+	Ends       string    `json:"ends"`       // the suspension's id
+	Time       time.Time `json:"time"`
+	By         string    `json:"by"`
+}
+
+// DecodeUnsuspend reads a stored Unsuspend. Anything else gives an error that matches ErrDamaged.
+func DecodeUnsuspend(data []byte) (u Unsuspend, err error) {
+	err = document.Decode(data, SuspensionFormat, &u)
+	return u, err
 }
 
 // EncodeSuspension is the stored form of s.
@@ -49,10 +69,54 @@ func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
 	if err == nil && s.Cluster != c.name {
 		err = fmt.Errorf("%w: it belongs to cluster %s and was moved here", ErrDamaged, s.Cluster)
 	}
+	if err == nil {
+		err = c.isHere(ctx, s.Repository)
+	}
 	if err != nil {
 		return Suspension{}, fmt.Errorf("%s: %w", c.suspensionKey(), err)
 	}
+	if s.Suspended {
+		ended, err := c.hasEnded(ctx, s.ID)
+		if err != nil {
+			return Suspension{}, err
+		}
+		s.Suspended = !ended
+	}
 	return s, nil
+}
+
+func (c *Cluster) unsuspendKey(id string) string { return c.name + "/unsuspend-" + id + jsonSuffix }
+
+// hasEnded reports whether an Unsuspend that counts ends the suspension.
+func (c *Cluster) hasEnded(ctx context.Context, id string) (bool, error) {
+	data, err := c.readSigned(ctx, c.unsuspendKey(id))
+	var u Unsuspend
+	if err == nil {
+		u, err = DecodeUnsuspend(data)
+	}
+	if err == nil {
+		err = c.isHere(ctx, u.Repository)
+	}
+	if isAbsent(err) || errors.Is(err, ErrDamaged) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", c.unsuspendKey(id), err)
+	}
+	return u.Ends == id, nil
+}
+
+// end ends old for good.
+func (c *Cluster) end(ctx context.Context, old, by Suspension) error {
+	u := Unsuspend{Format: SuspensionFormat, Repository: by.Repository, Ends: old.ID, Time: by.Time, By: by.By}
+	data, err := document.Encode(u)
+	if err == nil {
+		err = c.createSigned(ctx, c.unsuspendKey(old.ID), data)
+	}
+	if errors.Is(err, storage.ErrExist) {
+		return nil
+	}
+	return err
 }
 
 // WriteSuspension makes s the last word, and returns it as it is stored: behind the one that it replaces, whatever clock that had.
@@ -65,9 +129,18 @@ func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension
 	if err != nil && !errors.Is(err, ErrDamaged) {
 		return Suspension{}, err
 	}
-	s.Format, s.Cluster, s.Time = SuspensionFormat, c.name, s.Time.UTC()
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // never fails
+	s.Format, s.ID, s.Cluster, s.Time = SuspensionFormat, hex.EncodeToString(id), c.name, s.Time.UTC()
 	if !s.Time.After(old.Time) {
 		s.Time = old.Time.Add(time.Millisecond)
+	}
+	s.Repository, err = c.mark(ctx)
+	if err == nil && old.Suspended {
+		err = c.end(ctx, old, s)
+	}
+	if err != nil {
+		return Suspension{}, err
 	}
 	data, err := EncodeSuspension(s)
 	if err == nil {

@@ -2,8 +2,11 @@ package repository
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -16,11 +19,12 @@ const TombstoneFormat = 1
 // Tombstone says that a backup is deleted. It is an object of its own, so that a backup whose objects are locked can be
 // deleted too: it is listed no more, and its objects go when their lock has ended.
 type Tombstone struct {
-	Format int       `json:"format"`
-	Backup ID        `json:"backup"`
-	Reason string    `json:"reason"` // one plain sentence
-	Time   time.Time `json:"time"`
-	By     string    `json:"by"` // host and version of dr
+	Format     int       `json:"format"`
+	Repository string    `json:"repository"` // the Marker's id
+	Backup     ID        `json:"backup"`
+	Reason     string    `json:"reason"` // one plain sentence
+	Time       time.Time `json:"time"`
+	By         string    `json:"by"` // host and version of dr
 }
 
 // EncodeTombstone is the stored form of t.
@@ -42,20 +46,17 @@ func DecodeTombstone(data []byte) (Tombstone, error) {
 // after their grace. A manifest that is locked gives storage.ErrLocked: the backup is deleted all the same, and its
 // objects stay until their lock has ended. A backup that is not there gives ErrNotFound, and one that is pinned ErrPinned.
 func (c *Cluster) Delete(ctx context.Context, t Tombstone) error {
-	t.Format = TombstoneFormat
 	if err := c.deletable(ctx, t.Backup); err != nil {
 		return err
 	}
-	data, err := EncodeTombstone(t)
-	if err == nil {
-		err = c.createSigned(ctx, c.key(t.Backup, tombstoneName), data)
-	}
-	if err != nil && !errors.Is(err, storage.ErrExist) {
+	key, err := c.bury(ctx, t)
+	if err != nil {
 		return fmt.Errorf("delete backup %s: %w", t.Backup, err)
 	}
-	// Whoever pins looks for a tombstone behind its pin: one of the two sees the other.
+	// Who pins looks for tombstones after its pin: one of the two sees the other. Each deletion has a tombstone of its own, and
+	// withdraws no other: else a third process could delete what a pin was just granted for.
 	if err := c.deletable(ctx, t.Backup); errors.Is(err, ErrPinned) {
-		return errors.Join(err, c.bucket.Delete(ctx, c.key(t.Backup, tombstoneName), storage.DeleteOptions{}))
+		return errors.Join(err, c.bucket.Delete(ctx, key, storage.DeleteOptions{}))
 	} else if err != nil {
 		return err
 	}
@@ -63,6 +64,22 @@ func (c *Cluster) Delete(ctx context.Context, t Tombstone) error {
 		return fmt.Errorf("backup %s is deleted, and its objects are still there: %w", t.Backup, err)
 	}
 	return nil
+}
+
+// bury stores t under a name of its own, and returns its key.
+func (c *Cluster) bury(ctx context.Context, t Tombstone) (key string, err error) {
+	t.Format = TombstoneFormat
+	if t.Repository, err = c.mark(ctx); err != nil {
+		return "", err
+	}
+	data, err := EncodeTombstone(t)
+	if err != nil {
+		return "", err
+	}
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // never fails
+	key = c.key(t.Backup, tombstonePrefix+hex.EncodeToString(id)+jsonSuffix)
+	return key, c.createSigned(ctx, key, data)
 }
 
 func (c *Cluster) deletable(ctx context.Context, id ID) error {
@@ -83,26 +100,59 @@ func (c *Cluster) deletable(ctx context.Context, id ID) error {
 	return nil
 }
 
-// isDeleted reads the tombstone of f, if there is one. One that is damaged or not trusted deletes nothing: the error says
-// so and matches ErrDamaged.
+// tombstones returns the keys of f's tombstones, whether they count or not.
+func (c *Cluster) tombstones(f folder) (keys []string) {
+	for _, o := range f.objects {
+		if _, name, _ := c.splitKey(o.Key); isTombstone(name) {
+			keys = append(keys, o.Key)
+		}
+	}
+	return keys
+}
+
+func isTombstone(name string) bool {
+	id, ok := strings.CutPrefix(name, tombstonePrefix)
+	id, isJSON := strings.CutSuffix(id, jsonSuffix)
+	return ok && isJSON && pinID.MatchString(id)
+}
+
+// isDeleted reports whether a tombstone of f counts, and no pin holds. Tombstones that are damaged, not trusted, or of
+// another repository delete nothing: the error names them and matches ErrDamaged.
 func (c *Cluster) isDeleted(ctx context.Context, f folder) (bool, error) {
-	if !f.has(tombstoneName) {
-		return false, nil
+	var counts bool
+	var ignored error
+	for _, key := range c.tombstones(f) {
+		err := c.checkTombstone(ctx, f.id, key)
+		switch {
+		case err == nil:
+			counts = true
+		case errors.Is(err, ErrDamaged):
+			ignored = errors.Join(ignored, err)
+		case !isAbsent(err):
+			return false, err
+		}
 	}
-	key := c.key(f.id, tombstoneName)
+	if !counts {
+		return false, ignored
+	}
+	pins, _, err := c.loadPins(ctx, f)
+	return len(pins) == 0, err
+}
+
+func (c *Cluster) checkTombstone(ctx context.Context, id ID, key string) error {
 	data, err := c.readSigned(ctx, key)
-	if isAbsent(err) {
-		return false, nil
+	var t Tombstone
+	if err == nil {
+		t, err = DecodeTombstone(data)
 	}
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", key, err)
-	}
-	t, err := DecodeTombstone(data)
-	if err == nil && t.Backup != f.id {
+	if err == nil && t.Backup != id {
 		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", ErrDamaged, t.Backup)
 	}
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", key, err)
+	if err == nil {
+		err = c.isHere(ctx, t.Repository)
 	}
-	return true, nil
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
 }

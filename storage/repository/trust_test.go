@@ -22,6 +22,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
+// tombstoneName is a name that a tombstone may have.
+const tombstoneName = "tombstone-0123456789abcdef.json"
+
 // signer is somebody with a key.
 type signer struct {
 	key    sign.Key
@@ -202,7 +205,7 @@ func TestForgedTombstoneAndASigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, b, folder("c", idAt(0))+"tombstone.json", forged)
+	write(t, b, folder("c", idAt(0))+tombstoneName, forged)
 	if swept, err := mine.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
@@ -287,7 +290,7 @@ func TestDeleteLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, b, folder("c", idAt(0))+"tombstone.json", forged)
+	write(t, b, folder("c", idAt(0))+tombstoneName, forged)
 	catalog := load(t, c, repository.LoadOptions{})
 	wantIDs(t, catalog, []repository.ID{idAt(0)}, nil)
 	if len(catalog.Ignored) != 1 || !errors.Is(catalog.Ignored[0].Err, sign.ErrUntrusted) {
@@ -296,7 +299,7 @@ func TestDeleteLocked(t *testing.T) {
 	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
-	if err := b.Delete(t.Context(), folder("c", idAt(0))+"tombstone.json", storage.DeleteOptions{}); err != nil {
+	if err := b.Delete(t.Context(), folder("c", idAt(0))+tombstoneName, storage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}); !errors.Is(err, storage.ErrLocked) {

@@ -100,7 +100,7 @@ func TestUnreadableObjects(t *testing.T) {
 	first, second := folder("c", idAt(0)), folder("c", idAt(7))
 	for _, test := range []struct{ key, named string }{
 		{second + "manifest.json", second + "manifest.json"},
-		{first + "tombstone.json", first + "tombstone.json"},
+		{first + tombstoneName, first + tombstoneName},
 		{first + "proof-20261121T120000.000Z.json", "proof-20261121T120000.000Z.json"},
 		{first + "pin-0123456789abcdef.json", ""}, // it holds, or is ignored
 		{segmentKey("c", lineageID(9), 1), segmentKey("c", lineageID(9), 1)},

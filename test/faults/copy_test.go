@@ -49,7 +49,7 @@ func newCopied(t *testing.T, to string) copied {
 	c.want = digests(t, b)
 	deleted := backupsOf(clusterName) + string(backupID(1))
 	maps.DeleteFunc(c.want, func(key, _ string) bool {
-		return strings.HasPrefix(key, deleted) && !strings.HasSuffix(key, "tombstone.json")
+		return strings.HasPrefix(key, deleted) || strings.HasSuffix(key, "/repository.json")
 	})
 	return c
 }

@@ -240,7 +240,7 @@ func killPrunes(t *testing.T, total int) {
 		}
 		ids := s.repo.addOld(t, server, old)
 		p := s.start(t)
-		s.repo.untilThere(t, 1+random.IntN(old/2), "tombstone.json")
+		s.repo.untilThere(t, 1+random.IntN(old/2), "tombstone-*.json")
 		p.killed(t)
 		listed := s.listed(t)
 		if len(listed) > 2 {

@@ -1,0 +1,174 @@
+package repository
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+// MarkerFormat is the number of the marker's format that this version writes and reads.
+const MarkerFormat = 1
+
+// ErrNoMarker: the cluster's part of the repository has lost its marker while a process was writing to it.
+var ErrNoMarker = errors.New("the repository's marker is missing")
+
+// Marker gives a cluster's part of a repository a random id. Two repositories may hold the same backups under the same names
+// and signatures; what deletes or suspends carries the id, and so counts in one of them alone.
+type Marker struct {
+	Format     int       `json:"format"`
+	Cluster    string    `json:"cluster"`
+	Repository string    `json:"repository"` // 32 hex digits, random
+	Time       time.Time `json:"time"`       // when it was made
+}
+
+// EncodeMarker is the stored form of m.
+func EncodeMarker(m Marker) ([]byte, error) { return document.Encode(m) }
+
+// DecodeMarker reads what EncodeMarker wrote. Anything else gives an error that matches ErrDamaged.
+func DecodeMarker(data []byte) (m Marker, err error) {
+	err = document.Decode(data, MarkerFormat, &m)
+	return m, err
+}
+
+const markerPrefix = "repository"
+
+// markerKey is the key of the marker that the holder of a signing key makes: one for each public key, so that a repository may
+// begin without signatures, and get another key later.
+func (c *Cluster) markerKey(public []string) string {
+	if len(public) == 0 {
+		return c.name + "/" + markerPrefix + jsonSuffix
+	}
+	sum := sha256.Sum256([]byte(public[0]))
+	return c.name + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + jsonSuffix
+}
+
+// ids returns the ids of the markers that count: of those that trusted keys have signed or, where none is named, of all.
+func (c *Cluster) ids(ctx context.Context) (ids map[string]bool, err error) {
+	ids = map[string]bool{}
+	signers := map[string]sign.Trust{}
+	for _, public := range c.policy.Trust.Keys() {
+		if signers[c.markerKey([]string{public})], err = sign.ParseTrust(public); err != nil {
+			return nil, err
+		}
+	}
+	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.name + "/" + markerPrefix}) {
+		if err != nil {
+			return nil, fmt.Errorf("find the marker of cluster %s: %w", c.name, err)
+		}
+		signer, known := signers[o.Key]
+		if len(signers) > 0 && !known || !strings.HasSuffix(o.Key, jsonSuffix) {
+			continue
+		}
+		m, err := c.readMarker(ctx, o.Key, signer)
+		if err == nil {
+			ids[m.Repository] = true
+		} else if !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+func (c *Cluster) readMarker(ctx context.Context, key string, signer sign.Trust) (m Marker, err error) {
+	data, err := c.read(ctx, key)
+	if err == nil {
+		err = document.Check(data, signer)
+	}
+	if err == nil {
+		m, err = DecodeMarker(data)
+	}
+	if err == nil && (m.Cluster != c.name || m.Repository == "") {
+		err = fmt.Errorf("%w: it is the marker of cluster %s and was moved here", ErrDamaged, m.Cluster)
+	}
+	if err != nil {
+		return Marker{}, fmt.Errorf("%s: %w", key, err)
+	}
+	return m, nil
+}
+
+// mark returns the id of c's own marker, which it makes if there is none yet. It looks once: an id never changes.
+func (c *Cluster) mark(ctx context.Context) (id string, err error) {
+	c.marker.Lock()
+	defer c.marker.Unlock()
+	if c.marker.id != "" {
+		return c.marker.id, nil
+	}
+	own := c.policy.Key.Trust()
+	key := c.markerKey(own.Keys())
+	m, err := c.readMarker(ctx, key, own)
+	if isAbsent(err) {
+		m, err = c.makeMarker(ctx, key)
+	}
+	if errors.Is(err, storage.ErrExist) { // another process was first
+		m, err = c.readMarker(ctx, key, own)
+	}
+	if errors.Is(err, ErrDamaged) {
+		err = fmt.Errorf("%w: remove it: the next deletion makes another", err)
+	}
+	if err != nil {
+		return "", err
+	}
+	c.marker.id = m.Repository
+	return c.marker.id, nil
+}
+
+func (c *Cluster) makeMarker(ctx context.Context, key string) (Marker, error) {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	m := Marker{Format: MarkerFormat, Cluster: c.name, Repository: hex.EncodeToString(id), Time: time.Now().UTC()}
+	data, err := EncodeMarker(m)
+	if err == nil {
+		err = c.createSigned(ctx, key, data)
+	}
+	if err != nil {
+		return Marker{}, fmt.Errorf("make %s: %w", key, err)
+	}
+	return m, nil
+}
+
+// checkMarked returns ErrNoMarker if c has seen its marker, and it is there no more: as where a file system is not mounted any
+// more, and an empty directory is in its place.
+func (c *Cluster) checkMarked(ctx context.Context) error {
+	c.marker.Lock()
+	seen := c.marker.id != ""
+	c.marker.Unlock()
+	if !seen {
+		return nil
+	}
+	key := c.markerKey(c.policy.Key.Trust().Keys())
+	_, err := c.bucket.Stat(ctx, key)
+	if isAbsent(err) {
+		return fmt.Errorf("%s: %w: is the repository's file system mounted? If somebody has removed it, start dr again", key, ErrNoMarker)
+	}
+	return err
+}
+
+// isHere returns an error that matches ErrDamaged unless id is that of this repository.
+func (c *Cluster) isHere(ctx context.Context, id string) error {
+	c.marker.Lock()
+	known := c.marker.known[id]
+	c.marker.Unlock()
+	if known {
+		return nil
+	}
+	ids, err := c.ids(ctx)
+	if err != nil {
+		return err
+	}
+	if !ids[id] {
+		return fmt.Errorf("%w: it was written for another repository, and was moved here", ErrDamaged)
+	}
+	c.marker.Lock()
+	c.marker.known = ids
+	c.marker.Unlock()
+	return nil
+}

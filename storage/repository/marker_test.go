@@ -1,0 +1,195 @@
+package repository_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// Two repositories with the same backups, segments and signatures. What the owner deletes in one deletes nothing in the other,
+// whoever puts it there.
+func TestDeletionsCountInOneRepository(t *testing.T) {
+	owner := newSigner(t)
+	p := repository.Policy{Key: owner.key, Trust: trust(t, owner.public).Trust}
+	main, offsite := mem.New(), mem.New()
+	segments := keyed(newWriter(t, "c", lineageID(1)), owner.key).some(6)
+	for _, b := range []storage.Bucket{main, offsite} {
+		for n := range 3 {
+			create(t, openWith(t, b, p), idAt(n))
+		}
+		storeSegments(t, openWith(t, b, p), segments...)
+	}
+	prune := func(b storage.Bucket, n int) {
+		t.Helper()
+		if err := openWith(t, b, p).Delete(t.Context(), repository.Tombstone{Backup: idAt(n), Time: noon}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune(main, 0)
+	prune(main, 1)
+	prune(offsite, 2) // so that it has a marker of its own
+	if err := openWith(t, main, p).DeleteLog(t.Context(), repository.LogTombstone{Lineage: lineageID(1), Upto: 5, Time: noon}); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys(t, main) {
+		if strings.Contains(key, "/tombstone-") {
+			write(t, offsite, key, read(t, main, key))
+		}
+	}
+	c := openWith(t, offsite, p)
+	after := load(t, c, repository.LoadOptions{Log: true})
+	wantIDs(t, after, []repository.ID{idAt(1), idAt(0)}, nil)
+	wantLineage(t, "the log", after.Lineages[0], "1-6", "0 damaged")
+	if len(after.Ignored) != 2 {
+		t.Errorf("ignored %+v, want the two tombstones", after.Ignored)
+	}
+	swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour))
+	for _, l := range swept {
+		if !strings.HasPrefix(l.Key, folder("c", idAt(2))) {
+			t.Errorf("%s is removed", l.Key)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A pin that holds keeps a backup behind any tombstone.
+func TestPinBeatsATombstone(t *testing.T) {
+	b := mem.New()
+	c := openWith(t, b, repository.Policy{Lock: repository.Lock{For: time.Hour}}) // so that the manifest stays
+	create(t, c, idAt(0))
+	wantError(t, "Delete", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}), storage.ErrLocked)
+	wantIDs(t, load(t, c, repository.LoadOptions{}), nil, nil)
+	put(t, b, folder("c", idAt(0))+"pin-0123456789abcdef.json", encodedPin(t, idAt(0)))
+	wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(0)}, nil)
+	if left, err := c.Leftovers(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("leftovers %+v, %v", left, err)
+	}
+}
+
+// A suspension that has ended stays ended, whoever stores it again.
+func TestSuspensionIsNotReplayed(t *testing.T) {
+	owner := newSigner(t)
+	b := mem.New()
+	c := openWith(t, b, repository.Policy{Key: owner.key, Trust: trust(t, owner.public).Trust})
+	say(t, c, word(true, 0))
+	first := read(t, b, "c/suspension.json")
+	say(t, c, word(true, 1))
+	second := read(t, b, "c/suspension.json")
+	say(t, c, word(false, 2))
+	for _, old := range [][]byte{first, second} {
+		write(t, b, "c/suspension.json", old)
+		s, err := c.Suspension(t.Context())
+		if s.Suspended || err != nil {
+			t.Errorf("an old suspension suspends again: %+v, %v", s, err)
+		}
+	}
+	if s := say(t, c, word(true, 3)); !s.Suspended {
+		t.Errorf("%+v", s)
+	}
+	s, err := c.Suspension(t.Context())
+	if !s.Suspended || err != nil {
+		t.Errorf("a new suspension: %+v, %v", s, err)
+	}
+}
+
+// Two prunes delete a backup that a third process pins: a pin that is acknowledged holds.
+func TestPinAndTwoPrunes(t *testing.T) {
+	b := mem.New()
+	plain := openCluster(t, b, "c")
+	create(t, plain, idAt(0))
+	gone := repository.Tombstone{Backup: idAt(0), Time: noon}
+	manifest := folder("c", idAt(0)) + "manifest.json"
+	var pinned error
+	second := openWith(t, gated{b, func(v storage.Verb, key string) error {
+		if v != storage.VerbDelete || key != manifest {
+			return nil
+		}
+		// The second prune has looked twice, and is about to remove the manifest. Now the pin comes, and the first prune sees it.
+		_, pinned = plain.Pin(t.Context(), repository.Pin{Backup: idAt(0), Time: noon})
+		_ = plain.Delete(t.Context(), gone)
+		return nil
+	}}, repository.Policy{})
+	_ = second.Delete(t.Context(), gone)
+	catalog := load(t, plain, repository.LoadOptions{})
+	if pinned == nil && len(catalog.Backups) == 0 {
+		t.Error("the pin was acknowledged, and the backup is gone")
+	}
+	_, err := plain.Pin(t.Context(), repository.Pin{Backup: idAt(0), Time: noon})
+	if err == nil && len(catalog.Backups) == 0 {
+		t.Error("what is gone can be pinned")
+	}
+}
+
+// A backup that was stopped for longer than the grace does not report that it is stored.
+func TestCreateNoticesThatItsDataIsGone(t *testing.T) {
+	b := mem.New()
+	c := openCluster(t, b, "c")
+	_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}), func() (repository.Manifest, error) {
+		swept, err := openCluster(t, b, "c").Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)) // by a prune meanwhile
+		if err != nil || len(swept) != 1 {
+			t.Errorf("swept %+v, %v", swept, err)
+		}
+		return manifestOf(content, noon), nil
+	})
+	wantError(t, "Create", err, repository.ErrNotFound)
+	wantNothing(t, "a backup that lost its data", b)
+}
+
+// A deletion at the source deletes at the target only if that is asked for, and by a tombstone of the target's own.
+func TestCopyDeletions(t *testing.T) {
+	source, target := mem.New(), mem.New()
+	from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
+	for n := range 3 {
+		create(t, from, idAt(n))
+	}
+	mustCopy(t, from, to, repository.CopyOptions{})
+	pin(t, to, idAt(1), "stays")
+	for n := range 2 {
+		if err := from.Delete(t.Context(), repository.Tombstone{Backup: idAt(n), Time: noon}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustCopy(t, from, to, repository.CopyOptions{})
+	wantIDs(t, load(t, to, repository.LoadOptions{}), []repository.ID{idAt(2), idAt(1), idAt(0)}, nil)
+	result := mustCopy(t, from, to, repository.CopyOptions{Deletions: true, By: "test"})
+	wantIDs(t, load(t, to, repository.LoadOptions{}), []repository.ID{idAt(2), idAt(1)}, nil)
+	if result.Deleted != 1 || len(result.Faults) > 0 {
+		t.Errorf("%+v", result)
+	}
+}
+
+// What is pruned while it is copied, at the source or at the target, is left out, and is no fault.
+func TestCopyWhilePruned(t *testing.T) {
+	for _, prunedAtSource := range []bool{true, false} {
+		source, target := mem.New(), mem.New()
+		from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
+		create(t, from, idAt(0))
+		create(t, from, idAt(1))
+		pruned := from
+		if !prunedAtSource {
+			mustCopy(t, from, to, repository.CopyOptions{})
+			pruned = to
+		}
+		storeSegments(t, from, newWriter(t, "c", lineageID(1)).some(2)...)
+		racing := openWith(t, gated{source, func(v storage.Verb, key string) error {
+			if v == storage.VerbOpen && strings.HasPrefix(key, folder("c", idAt(0))) && strings.HasSuffix(key, "manifest.json") {
+				_ = pruned.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon})
+			}
+			return nil
+		}}, repository.Policy{})
+		result, err := repository.Copy(t.Context(), racing, to, repository.CopyOptions{}, nil)
+		if err != nil || len(result.Faults) > 0 {
+			t.Errorf("pruned at the source %v: %+v, %v", prunedAtSource, result, err)
+		}
+		if result.Segments != 2 {
+			t.Errorf("pruned at the source %v: %d segments were copied", prunedAtSource, result.Segments)
+		}
+	}
+}
