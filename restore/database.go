@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -153,15 +152,11 @@ func loadRest(be backend.Backend) {
 }
 
 func (r *run) proveStore(ctx context.Context, store mvcc.KV) error {
-	all, err := store.Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
-	if err != nil {
+	var err error
+	if r.facts.keys, r.facts.kubernetes, err = replay.CountKeys(ctx, store); err != nil {
 		return fmt.Errorf("the database is %w, at stage prove: %w", repository.ErrDamaged, err)
 	}
-	kubernetes, err := store.Range(ctx, []byte("/registry/"), []byte("/registry0"), mvcc.RangeOptions{CountOnly: true})
-	if err != nil {
-		return fmt.Errorf("the database is %w, at stage prove: %w", repository.ErrDamaged, err)
-	}
-	r.facts.revision, r.facts.keys, r.facts.kubernetes = all.Rev, int64(all.Count), kubernetes.Count > 0
+	r.facts.revision = store.Rev()
 	r.result.Revision, r.result.Keys = r.facts.revision, r.facts.keys
 	return r.compareHash(store)
 }
@@ -207,11 +202,14 @@ func (r *run) editBackend(be backend.Backend, m *membershipOf) error {
 	if err := m.write(be); err != nil {
 		return err
 	}
-	if by := r.plan.Bump.decided(r.facts.kubernetes); by > 0 {
-		if r.facts.latest.Main > math.MaxInt64-by {
-			return fmt.Errorf("%w: revision %d cannot be bumped by %d", ErrLayout, r.facts.latest.Main, by)
-		}
-		r.result.BumpedTo = bump(be, r.facts.latest, by)
+	latest := max(r.facts.latest.Main, r.facts.revision)
+	to, err := r.plan.Bump.continueFrom(latest, r.facts.kubernetes)
+	if err != nil {
+		return err
+	}
+	if to > latest {
+		bump(be, to)
+		r.result.BumpedTo = to
 	}
 	if !r.plan.KeepAlarms {
 		r.result.Cleared = clearAlarms(be, r.facts.alarms)
@@ -220,15 +218,13 @@ func (r *run) editBackend(be backend.Backend, m *membershipOf) error {
 }
 
 // bump does what etcdutl snapshot restore --bump-revision --mark-compacted does (etcdutl/snapshot,
-// modifyLatestRevision): one empty revision at the new height, and a compaction scheduled up to it.
-func bump(be backend.Backend, latest mvcc.Revision, by int64) int64 {
-	to := mvcc.Revision{Main: latest.Main + by}
+// modifyLatestRevision): one empty revision at to, and a compaction scheduled up to it.
+func bump(be backend.Backend, to int64) {
 	tx := be.BatchTx()
 	tx.LockOutsideApply()
 	defer tx.Unlock()
-	tx.UnsafePut(schema.Key, mvcc.RevToBytes(to, mvcc.NewRevBytes()), []byte{})
-	mvcc.UnsafeSetScheduledCompact(tx, to.Main)
-	return to.Main
+	tx.UnsafePut(schema.Key, mvcc.RevToBytes(mvcc.Revision{Main: to}, mvcc.NewRevBytes()), []byte{})
+	mvcc.UnsafeSetScheduledCompact(tx, to)
 }
 
 func clearAlarms(be backend.Backend, alarms []*pb.AlarmMember) (names []string) {
@@ -263,6 +259,6 @@ func (r *run) announce() {
 		r.say("build", storage.Note, "cleared the alarms %s", strings.Join(r.result.Cleared, ", "))
 	}
 	if r.result.BumpedTo > 0 {
-		r.say("build", storage.Note, "revisions go on from %d: %s", r.result.BumpedTo, r.plan.Bump.Reason)
+		r.say("build", storage.Note, "revisions continue from %d: %s", r.result.BumpedTo, r.plan.Bump.Reason)
 	}
 }

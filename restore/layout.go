@@ -25,7 +25,9 @@ type Layout struct {
 	// Salt makes a derived token one that no other restore gets.
 	Salt string
 	Bump string // "auto", "" (the same), or a number of revisions
-	Into Into
+	// Known is the newest revision that clients have seen outside of the catalog, such as a live cluster's; 0: none.
+	Known int64
+	Into  Into
 
 	KeepAlarms   bool
 	AllowCorrupt bool
@@ -220,7 +222,7 @@ func (p Plan) validateCut() error {
 			return fmt.Errorf("%w: backup: %w", ErrLayout, err)
 		}
 	}
-	if p.Bump.By < 0 {
+	if p.Bump.By < 0 || p.Bump.To < 0 || p.Bump.Known < 0 {
 		return fmt.Errorf("%w: a revision can only be bumped up", ErrLayout)
 	}
 	return validMembers(p.Members)

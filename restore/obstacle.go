@@ -135,6 +135,7 @@ func RunTarget(
 	if err != nil {
 		return Plan{}, Result{}, err
 	}
+	l.Known = max(l.Known, newestRevision(c)) // also of what turns out to be unusable
 	var notes []string
 	for detours := 0; ; detours++ {
 		result, err := run(ctx, plan)

@@ -120,7 +120,7 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 		return Plan{}, err
 	}
 	p.setAsked(c)
-	if err := p.setBump(l.Bump); err != nil {
+	if err := p.setBump(c, t, l); err != nil {
 		return Plan{}, err
 	}
 	if err := p.refuseCorrupt(); err != nil {

@@ -325,37 +325,3 @@ func TestPlanPlacedOnManyHostsIsOnePlan(t *testing.T) {
 		}
 	})
 }
-
-func TestPlanBump(t *testing.T) {
-	kubernetes := fixedBackup()
-	others := changed(kubernetes, func(b *repository.Backup) { b.Kubernetes = false })
-	members := []restore.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}
-	for name, test := range map[string]struct {
-		backup repository.Backup
-		target restore.Target
-		bump   string
-		want   restore.Bump // without its reason
-		reason string
-	}{
-		"kubernetes":        {kubernetes, restore.Target{}, "auto", restore.Bump{By: 1_000_000_000}, "Kubernetes"},
-		"nothing said":      {kubernetes, restore.Target{}, "", restore.Bump{By: 1_000_000_000}, "Kubernetes"},
-		"another key space": {others, restore.Target{}, "auto", restore.Bump{}, "--bump-revision"},
-		"a file": {others, restore.Target{File: "/x"}, "auto",
-			restore.Bump{By: 1_000_000_000, Auto: true}, "/registry/"},
-		"asked for":        {others, restore.Target{}, "17", restore.Bump{By: 17}, "as asked for"},
-		"asked for none":   {kubernetes, restore.Target{}, "0", restore.Bump{}, "as asked for"},
-		"a file, as asked": {others, restore.Target{File: "/x"}, "5", restore.Bump{By: 5}, "as asked for"},
-		"the most that there": {others, restore.Target{}, "2305843009213693951", restore.Bump{By: 1<<61 - 1},
-			"as asked for"},
-	} {
-		p, err := restore.NewPlan(catalogOf(test.backup), test.target,
-			restore.Layout{Members: members, Token: "t", Bump: test.bump}, now)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if p.Bump.By != test.want.By || p.Bump.Auto != test.want.Auto || !strings.Contains(p.Bump.Reason, test.reason) {
-			t.Errorf("%s: bump %+v, want %+v with %q", name, p.Bump, test.want, test.reason)
-		}
-	}
-}

@@ -101,12 +101,11 @@ func (r *run) lookAgain(at replay.At) error {
 		return fmt.Errorf("open the database after the replay: %w", err)
 	}
 	defer db.Close()
-	kubernetes := r.facts.kubernetes
 	err = db.View(func(tx *bolt.Tx) error {
 		r.facts, err = readFacts(tx)
 		return err
 	})
-	r.facts.revision, r.facts.keys, r.facts.kubernetes = at.Revision, at.Keys, kubernetes
+	r.facts.revision, r.facts.keys, r.facts.kubernetes = at.Revision, at.Keys, at.Kubernetes
 	r.result.Revision, r.result.Keys = at.Revision, at.Keys
 	return errors.Join(err, r.checkAlarms())
 }

@@ -325,13 +325,13 @@ func TestRunBumps(t *testing.T) {
 func wantBumped(t *testing.T, r restore.Result, said string, d database, by int64) {
 	t.Helper()
 	if by == 0 {
-		if r.BumpedTo != 0 || r.Revision != d.revision || strings.Contains(said, "revisions go on") {
+		if r.BumpedTo != 0 || r.Revision != d.revision || strings.Contains(said, "revisions continue") {
 			t.Errorf("revision %d, bumped to %d, said %q", r.Revision, r.BumpedTo, said)
 		}
 		return
 	}
 	if r.Revision != d.revision || r.BumpedTo != d.revision+by ||
-		!strings.Contains(said, fmt.Sprintf("revisions go on from %d", d.revision+by)) {
+		!strings.Contains(said, fmt.Sprintf("revisions continue from %d", d.revision+by)) {
 		t.Errorf("revision %d, bumped to %d, said %q", r.Revision, r.BumpedTo, said)
 	}
 }
@@ -360,7 +360,7 @@ func wantCompacted(t *testing.T, e *embed.Etcd, d database, by int64) {
 func TestRunRefusesABumpPastTheEnd(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	p := s.plan(t, restore.Layout{Into: one(t, "m1")})
-	p.Bump.By = 1<<63 - 10
+	p.Bump = restore.Bump{By: 1<<63 - 10}
 	_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
 	if !errors.Is(err, restore.ErrLayout) {
 		t.Errorf("error %v", err)

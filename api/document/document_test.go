@@ -185,8 +185,8 @@ func plan() document.Plan {
 	return document.Plan{
 		Format: 1, ID: "0123456789abcdef", Cluster: "prod", Backup: &b,
 		Members: []restore.Member{{Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}}, Token: "token",
-		Bump: restore.Bump{By: 1000000000, Auto: true,
-			Reason: "as asked for"}, KeepAlarms: true, AllowCorrupt: true, OldIsDead: true,
+		Bump:       restore.Bump{To: 2000004711, By: 1000000000, Known: 1000004711, Auto: true, Reason: "as asked for"},
+		KeepAlarms: true, AllowCorrupt: true, OldIsDead: true,
 		Log: &restore.Log{
 			Lineage: lineage, Source: segment.WAL, First: 3, Last: 5, Digest: strings.Repeat("cd", 32), Segments: 3, Requests: 90, Bytes: 7000,
 			Revision: 4801, Position: 5090,

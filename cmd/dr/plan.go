@@ -69,10 +69,18 @@ func planLog(p restore.Plan) []string {
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 func planBump(p restore.Plan) string {
-	if p.Bump.By == 0 {
-		return "go on where they ended: " + p.Bump.Reason
+	b := p.Bump
+	from := "continue where they ended"
+	switch {
+	case b.To > 0:
+		from = fmt.Sprintf("continue from %d", b.To)
+	case b.By > 0:
+		from = fmt.Sprintf("continue %d after the last one that is restored", b.By)
 	}
-	return fmt.Sprintf("jump ahead by %s: %s", humanize.Comma(p.Bump.By), p.Bump.Reason)
+	if b.Auto {
+		from += " if there is Kubernetes' /registry/ then, else where they ended"
+	}
+	return from + ": " + b.Reason
 }
 
 func planInto(p restore.Plan) string {

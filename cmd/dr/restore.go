@@ -81,11 +81,11 @@ is started; all must print the same token. Or from one plan: make it once with -
 	flags.StringSliceVar(&f.layout.OwnURLs, "initial-advertise-peer-urls", nil, "the --name member's own peer URLs, to be checked against the members")
 	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: a fresh one; with --name one that is derived from what is restored, so that all hosts get the same)")
 	flags.BoolVar(&f.freshToken, "fresh-token", false, "with --name: a token that no other restore gets, for a cluster of this one member")
-	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "revisions to jump ahead, marked compacted, so that caches notice: auto (for Kubernetes), 0 or N")
+	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "where revisions continue, so that caches notice: auto (for Kubernetes far above all known ones), N after the restored one, or 0")
 	flags.BoolVar(&f.markCompacted, "mark-compacted", false, "as etcdutl has it, with --bump-revision N; a bump marks them anyway")
 	flags.BoolVar(&f.layout.KeepAlarms, "keep-alarms", false, "do not clear the alarms in the backup")
 	flags.BoolVar(&f.layout.AllowCorrupt, "allow-corrupt", false, "restore even with the alarm CORRUPT")
-	flags.BoolVar(&f.layout.OldIsDead, "old-is-dead", false, "do not ask whether the old members still answer")
+	flags.BoolVar(&f.layout.OldIsDead, "old-is-dead", false, "restore even if the old members still answer")
 	flags.StringVar(&f.planOut, "plan-out", "", "write the plan to this file and stop")
 	flags.StringVar(&f.planIn, "plan", "", "run the plan in this file (-: stdin)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
@@ -120,8 +120,13 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		return err
 	}
 	now := time.Now()
+	plan, err := restore.NewPlan(catalog, f.target, f.layout, now)
+	if err != nil {
+		return err
+	}
+	f.layout.Known = plan.LiveRevision(cmd.Context())
 	if f.dryRun || f.planOut != "" {
-		plan, err := restore.NewPlan(catalog, f.target, f.layout, now)
+		plan, err = restore.NewPlan(catalog, f.target, f.layout, now)
 		if err != nil {
 			return err
 		}
@@ -209,10 +214,13 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (repositor
 		f.layout.Salt = rand.Text()
 	}
 	catalog, err := a.catalog(cmd, f)
-	if err != nil || len(f.salvage.dirs) == 0 {
-		return catalog, err
+	if err == nil && len(f.salvage.dirs) > 0 {
+		err = a.survey(cmd.Context(), f, catalog)
 	}
-	return catalog, a.survey(cmd.Context(), f, catalog)
+	if err != nil {
+		return repository.Catalog{}, err
+	}
+	return catalog, nil
 }
 
 func isPositive(text string) bool {
@@ -353,7 +361,7 @@ func (a *app) printRestore(p restore.Plan, r restore.Result) error {
 	}
 	bumped := ""
 	if r.BumpedTo > 0 {
-		bumped = fmt.Sprintf(", go on from %d", r.BumpedTo)
+		bumped = fmt.Sprintf(", continues from %d", r.BumpedTo)
 	}
 	facts := []string{
 		"key space", fmt.Sprintf("%d keys at revision %d%s", r.Keys, r.Revision, bumped),

@@ -156,16 +156,17 @@ func (m *member) revisions() (newest, compact int64) {
 	return tx.Rev(), tx.FirstRev()
 }
 
-// countKeys counts the keys that are there, unless something has failed already.
-func (m *member) countKeys(ctx context.Context, failed error) (int64, error) {
-	if failed != nil {
-		return 0, failed
-	}
-	all, err := m.kv.Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
+// CountKeys returns how many keys the key space has, and whether some of them are Kubernetes'.
+func CountKeys(ctx context.Context, kv mvcc.KV) (keys int64, kubernetes bool, err error) {
+	all, err := kv.Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
 	if err != nil {
-		return 0, fmt.Errorf("count the keys: %w", err)
+		return 0, false, fmt.Errorf("count the keys: %w", err)
 	}
-	return int64(all.Count), nil
+	registry, err := kv.Range(ctx, []byte("/registry/"), []byte("/registry0"), mvcc.RangeOptions{CountOnly: true})
+	if err != nil {
+		return 0, false, fmt.Errorf("count the keys of Kubernetes: %w", err)
+	}
+	return int64(all.Count), registry.Count > 0, nil
 }
 
 // takeIndex is etcdserver's hook of the same purpose (getTxPostLockInsideApplyHook). It holds the index alone: a backend

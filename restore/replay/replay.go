@@ -39,6 +39,7 @@ type At struct {
 	Revision        int64  // of the key space
 	CompactRevision int64  // -1: never compacted
 	Keys            int64  // in the key space; known only after an Apply without an error
+	Kubernetes      bool   // some of them are Kubernetes', below /registry/; as Keys
 	Requests        int    // applied by this run, those included that the member refused and so does the replay
 	GuessedLeases   int    // granted by this run for 60 s, since a put was on them and no grant had come. Only from Watch
 	Marked          uint64 // position of the last RevisionMark that held; 0: none
@@ -126,7 +127,9 @@ func ApplyWatched(
 	r.begin()
 	// A trace keeps every step that it is told of, but within one.
 	r.quiet.StepWithFunction(func() { err = r.all(ctx, log.Records) }, "replay")
-	r.at.Keys, err = member.countKeys(ctx, err)
+	if err == nil {
+		r.at.Keys, r.at.Kubernetes, err = CountKeys(ctx, member.kv)
+	}
 	return r.at, errors.Join(err, member.close(), Forget(filepath.Dir(db)))
 }
 
