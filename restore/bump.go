@@ -123,7 +123,9 @@ func (b Bump) refuse(to, latest int64) error {
 
 // LiveRevision returns the newest revision that a live cluster reports at any client URL that p asks; 0 if none does. It is to
 // be planned with (Layout.Known): the runs of one plan on several hosts must not differ by who answers when.
-func (p Plan) LiveRevision(ctx context.Context) int64 { return cluster.NewestRevision(ctx, p.Old.ClientURLs) }
+func (p Plan) LiveRevision(ctx context.Context) int64 {
+	return cluster.NewestRevision(ctx, p.Old.ClientURLs)
+}
 
 // newestRevision returns the newest revision of the key space that c names, of whatever history; 0 if it names none.
 func newestRevision(c repository.Catalog) (newest int64) {

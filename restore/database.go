@@ -52,7 +52,10 @@ func (r *run) check(context.Context) error {
 		if r.facts, err = readFacts(tx); err != nil {
 			return fmt.Errorf("the database is %w, at stage check: %w", repository.ErrDamaged, err)
 		}
-		return errors.Join(r.checkPlace(), r.checkAlarms())
+		if err := r.checkAlarms(); err != nil {
+			return &ObstacleError{Obstacle{Base: true}, err}
+		}
+		return r.checkPlace()
 	})
 }
 

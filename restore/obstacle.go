@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -37,6 +38,16 @@ func asObstacle(p Plan, err error) error {
 	return &ObstacleError{Obstacle{Base: true}, err}
 }
 
+// obstacleOf returns the obstacle that ended a run. ok is false if no other way can do better. A backup that no given key
+// opens is one: after a change of keys others may be for the new one.
+func obstacleOf(err error) (o Obstacle, ok bool) {
+	met, ok := errors.AsType[*ObstacleError](err)
+	if ok {
+		return met.Obstacle, true
+	}
+	return Obstacle{Base: true}, errors.Is(err, seal.ErrWrongKey)
+}
+
 // around is c without what stood in the way of p, and t as it can still be hoped for.
 func (o Obstacle) around(c repository.Catalog, t Target, p Plan, why error) (repository.Catalog, Target, error) {
 	switch {
@@ -47,7 +58,10 @@ func (o Obstacle) around(c repository.Catalog, t Target, p Plan, why error) (rep
 	case o.Reached > 0 && p.Salvage != nil:
 		return t.beforeUnknown(c, o.Reached)
 	case o.Base:
-		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool { return b.ID == p.Backup.ID })
+		sealed := errors.Is(why, seal.ErrWrongKey) // then all that are for the same keys are
+		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool {
+			return b.ID == p.Backup.ID || sealed && slices.Equal(b.Seal.Recipients, p.Backup.Seal.Recipients)
+		})
 		c.Damaged = append(slices.Clone(c.Damaged), repository.Damage{ID: p.Backup.ID, Err: why})
 	case o.Segment > 0:
 		c.Lineages = slices.Clone(c.Lineages)
@@ -139,14 +153,17 @@ func RunTarget(
 	var notes []string
 	for detours := 0; ; detours++ {
 		result, err := run(ctx, plan)
-		obstacle, ok := errors.AsType[*ObstacleError](err)
+		obstacle, ok := obstacleOf(err)
 		if !ok || ctx.Err() != nil || detours == maxDetours || t.Backup != "" || t.File != "" {
 			return plan, result, err
 		}
 		asked, next, unreachable := t, Plan{}, error(nil)
-		c, t, unreachable = obstacle.Obstacle.around(c, t, plan, err)
+		c, t, unreachable = obstacle.around(c, t, plan, err)
 		if unreachable == nil {
 			next, unreachable = NewPlan(c, t, l, now)
+		}
+		if unreachable != nil && errors.Is(err, seal.ErrWrongKey) {
+			return plan, result, err
 		}
 		if unreachable != nil {
 			return plan, result, fmt.Errorf("%w; %w", err, unreachable)

@@ -13,8 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -479,5 +482,54 @@ func TestWindowsKnowTheMostRevision(t *testing.T) {
 	c.Lineages[0].Segments[2].Marks[0].Revision = 0
 	if w := c.Windows()[0]; w.To.Revision != 120 || w.Most != 130 {
 		t.Errorf("no mark at the end: %d, at most %d", w.To.Revision, w.Most)
+	}
+}
+
+// After a change of keys a restore has the new one alone: a backup that it does not open is passed by.
+func TestRunTargetPassesByWhatNoKeyOpens(t *testing.T) {
+	sealedFor := func(recipient string, c repository.Catalog, positions ...uint64) repository.Catalog {
+		for i := range c.Backups {
+			if slices.Contains(positions, c.Backups[i].RaftIndex) {
+				c.Backups[i].Seal.Recipients = []string{recipient}
+			}
+		}
+		return c
+	}
+	for name, test := range map[string]struct {
+		catalog repository.Catalog
+		ways    []string
+		err     error
+	}{
+		"the newer ones are for it": {
+			catalog: sealedFor("old", withCheap(evenCatalog(3, 2, 5, 22), 5), 2, 5),
+			ways:    []string{"backup at 5, segments 1 to 3", "backup at 22, segments 3 to 3"},
+		},
+		"none is": {
+			catalog: sealedFor("old", withCheap(evenCatalog(3, 2, 5, 22), 5), 2, 5, 22), err: seal.ErrWrongKey,
+			ways: []string{"backup at 5, segments 1 to 3"},
+		},
+	} {
+		var ways []string
+		_, _, err := restore.RunTarget(t.Context(), test.catalog, restore.Target{}, restore.Layout{Token: "t"}, now,
+			func(_ context.Context, p restore.Plan) (restore.Result, error) {
+				ways = append(ways, way(p))
+				if p.Backup.Seal.Recipients[0] == "old" {
+					return restore.Result{}, fmt.Errorf("backup %s: %w", p.Backup.ID, seal.ErrWrongKey)
+				}
+				return restore.Result{}, nil
+			})
+		if !slices.Equal(ways, test.ways) || !errors.Is(err, test.err) || errors.Is(err, repository.ErrNotFound) {
+			t.Errorf("%s: %q, %v", name, ways, err)
+		}
+	}
+}
+
+// An alarm may be raised after the member was asked, and before its snapshot: only the database has it.
+func TestAnAlarmInTheBaseIsAnObstacle(t *testing.T) {
+	s := store(t, databaseWith(t, content{prefix: "key/", alarms: []pb.AlarmType{pb.AlarmType_CORRUPT}}), nil)
+	_, err := restore.Spawn(t.Context(), s.plan(t, restore.Layout{Into: one(t, "m1")}), s.source(), nil)
+	obstacle, ok := errors.AsType[*restore.ObstacleError](err)
+	if !ok || !obstacle.Obstacle.Base || !errors.Is(err, restore.ErrRefused) || errors.Is(err, repository.ErrDamaged) {
+		t.Errorf("error %v", err)
 	}
 }

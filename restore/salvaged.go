@@ -60,7 +60,7 @@ func (r *run) fromDisk(stop *replay.Stop) diskRecords {
 		return diskRecords{}
 	}
 	after := log.After
-	if r.plan.Log == nil { // a manifest knows a backup's place only about
+	if r.plan.Log == nil && r.facts.index > 0 { // a manifest knows a backup's place only about; an empty one of etcd 3.4 has none
 		after = segment.End{Position: r.facts.index, Term: r.facts.term}
 	}
 	stop.Revision = max(stop.Revision, log.Revision)

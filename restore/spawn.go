@@ -97,7 +97,7 @@ func Spawn(ctx context.Context, p Plan, s Source, report storage.Report) (Result
 		removeDead(p)
 		return Result{}, asObstacle(p, Died(err))
 	}
-	return a.Result, Told(a.Obstacle, a.Why, a.Damaged)
+	return a.Result, Told(a.Obstacle, a.Why, a.Kinds)
 }
 
 // answer is what the child says: a result, or an obstacle, whose details an error would lose on its way.
@@ -105,30 +105,16 @@ type answer struct {
 	Result   Result    `json:"result"`
 	Obstacle *Obstacle `json:"obstacle,omitempty"`
 	Why      string    `json:"why,omitempty"`
-	Damaged  bool      `json:"damaged,omitempty"` // and not only missing
+	Kinds    []string  `json:"kinds,omitempty"` // of the error: names in Kinds
 }
 
-// Told is the error of an obstacle that a child tells of, with its words and whether something is damaged or only missing;
-// nil without one.
-func Told(o *Obstacle, why string, damaged bool) error {
+// Told returns the error of an obstacle that a child met, with its words and kinds; nil without an obstacle.
+func Told(o *Obstacle, why string, kinds []string) error {
 	if o == nil {
 		return nil
 	}
-	kind := repository.ErrNotFound
-	if damaged {
-		kind = repository.ErrDamaged
-	}
-	return &ObstacleError{*o, told{why, kind}}
+	return &ObstacleError{*o, Kinds.Error(why, kinds)}
 }
-
-// told is an error of the child: its words and its kind.
-type told struct {
-	words string
-	kind  error
-}
-
-func (t told) Error() string { return t.words }
-func (t told) Unwrap() error { return t.kind }
 
 // removeDead clears the work dir of a child that died. One that a live process holds belongs to that.
 func removeDead(p Plan) {
@@ -161,7 +147,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	debug.SetGCPercent(200) // this process has one job: a replay spends a quarter of its time on collecting otherwise
 	result, err := Run(ctx, j.Plan, c, keys, report)
 	if o, ok := errors.AsType[*ObstacleError](err); ok {
-		return answer{Obstacle: &o.Obstacle, Why: o.Error(), Damaged: errors.Is(err, repository.ErrDamaged)}, nil
+		return answer{Obstacle: &o.Obstacle, Why: o.Error(), Kinds: Kinds.Of(err)}, nil
 	}
 	return answer{Result: result}, err
 }

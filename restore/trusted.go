@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -18,6 +19,9 @@ func (r *run) trusted(ctx context.Context) error {
 		return err
 	}
 	signed, err := catalog.Find(r.plan.Backup.ID)
+	if errors.Is(err, repository.ErrNotFound) {
+		return &ObstacleError{Obstacle{Base: true}, err}
+	}
 	if err == nil && (signed.Stored != r.plan.Backup.Stored || signed.Plain != r.plan.Backup.Plain || signed.Seal.Encryption != r.plan.Backup.Seal.Encryption) {
 		err = fmt.Errorf("%w: backup %s in the plan is not the one that is signed: make the plan anew, with --trust",
 			repository.ErrDamaged, signed.ID)

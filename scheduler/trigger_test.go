@@ -41,7 +41,7 @@ func (a *archiver) store() {
 	if a.after != nil {
 		h.Reason = "the member's log was purged"
 	}
-	h.Marks = []segment.Mark{{Position: h.Last, Revision: int64(h.Last), Interval: segment.Interval{NotBefore: now, NotAfter: now}}}
+	h.Marks = []segment.Mark{{Position: h.Last, Revision: 1000 + int64(h.Last), Interval: segment.Interval{NotBefore: now, NotAfter: now}}}
 	h.End = segment.End{Position: h.Last, Term: 2, Digest: strings.Repeat("e", 64)}
 	request := segment.Record{Kind: segment.Request, Position: h.Last, Term: 2, Data: []byte(strings.Repeat("x", 1000))}
 	encoded, err := segment.Encode(h, []segment.Record{request}, seal.Recipients{})

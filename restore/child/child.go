@@ -116,7 +116,7 @@ func RunItems(
 	case answer == nil:
 		return &DiedError{Stage: stage, Words: stderr.words(), Killed: killed(waited)}
 	}
-	return answer.Error.restored(kinds)
+	return kinds.Error(answer.Error.Message, answer.Error.Kinds)
 }
 
 // read passes events and items on until the child's answer, and returns that and the last stage; nil if none came.
@@ -153,11 +153,21 @@ func killed(err error) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// restored is an error with the child's words, and the identities of kinds.
-func (f failure) restored(kinds Kinds) error {
-	e := &childError{message: f.Message}
-	for _, name := range f.Kinds {
-		if kind, ok := kinds[name]; ok {
+// Of returns the names of the errors in k that err matches.
+func (k Kinds) Of(err error) (names []string) {
+	for name, kind := range k {
+		if errors.Is(err, kind) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Error returns an error with a child's words that matches those errors in k.
+func (k Kinds) Error(words string, names []string) error {
+	e := &childError{message: words}
+	for _, name := range names {
+		if kind, ok := k[name]; ok {
 			e.is = append(e.is, kind)
 		}
 	}

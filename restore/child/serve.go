@@ -87,13 +87,7 @@ func answerOf(result any, err error, kinds Kinds) line {
 }
 
 func describe(err error, kinds Kinds) *failure {
-	f := &failure{Message: err.Error()}
-	for name, kind := range kinds {
-		if errors.Is(err, kind) {
-			f.Kinds = append(f.Kinds, name)
-		}
-	}
-	return f
+	return &failure{Message: err.Error(), Kinds: kinds.Of(err)}
 }
 
 // writer keeps lines whole when several goroutines report.

@@ -52,12 +52,12 @@ type ended struct {
 	Position uint64            `json:"position,omitempty"` // 0: nothing was replayed
 	Obstacle *restore.Obstacle `json:"obstacle,omitempty"`
 	Why      string            `json:"why,omitempty"`
-	Damaged  bool              `json:"damaged,omitempty"` // and not only missing
+	Kinds    []string          `json:"kinds,omitempty"` // of the error: names in restore.Kinds
 }
 
 // err is what went wrong, as restore would have said it.
 func (e ended) err() error {
-	return restore.Told(e.Obstacle, e.Why, e.Damaged)
+	return restore.Told(e.Obstacle, e.Why, e.Kinds)
 }
 
 // spawn does a job in a child.
@@ -88,7 +88,7 @@ func Serve(ctx context.Context, input []byte, give func(any) error, report stora
 	s := &server{job: j, give: give, report: report}
 	e, err := s.serve(ctx)
 	if o, ok := errors.AsType[*restore.ObstacleError](err); ok {
-		e.Obstacle, e.Why, e.Damaged = &o.Obstacle, o.Error(), errors.Is(err, repository.ErrDamaged)
+		e.Obstacle, e.Why, e.Kinds = &o.Obstacle, o.Error(), restore.Kinds.Of(err)
 		return e, nil
 	}
 	return e, err

@@ -62,8 +62,9 @@ type member struct {
 	quiet   *traceutil.Trace // of what bypasses the applier
 }
 
-// open is what etcdserver's bootstrap does with a database. What cannot be read panics. Without a consistent index nobody
-// knows where in a member's log it is; one that etcd 3.4 has not put a key into yet has none.
+// open is what etcdserver's bootstrap does with a database. What cannot be read panics. A database without a consistent index
+// has no place in a member's log, unless it never held a key: etcd 3.4 writes the index with the first one, so that database is
+// at the log's beginning.
 func open(db string, source segment.Source) (*member, error) {
 	log := LastWords()
 	m := &member{index: cindex.NewConsistentIndex(nil), quiet: traceutil.Get(context.Background()), rules: newest}
@@ -73,9 +74,6 @@ func open(db string, source segment.Source) (*member, error) {
 		Hooks: serverstorage.NewBackendHooks(log, m.index),
 	})
 	m.index.SetBackend(m.be)
-	if m.index.ConsistentIndex() == 0 && source == segment.WAL {
-		return nil, errors.Join(errors.New("the database has no consistent index: it is not a member's"), m.be.Close())
-	}
 	if version := schema.NewMembershipBackend(log, m.be).ClusterVersionFromBackend(); version != nil {
 		m.rules.cluster = *version
 	}
@@ -83,6 +81,11 @@ func open(db string, source segment.Source) (*member, error) {
 	m.kv = mvcc.NewStore(log, m.be, m.lessor, mvcc.StoreConfig{
 		CompactionBatchLimit: compactionBatch, CompactionSleepInterval: time.Nanosecond,
 	})
+	if m.index.ConsistentIndex() == 0 && source == segment.WAL && m.held() {
+		err := fmt.Errorf("%w: it has no consistent index and holds revisions, so it is not a member's", ErrForeign)
+		m.lessor.Stop()
+		return nil, errors.Join(err, m.kv.Close(), m.be.Close())
+	}
 	tokens, err := auth.NewTokenProvider(log, "", nil, 0) // gives none: nobody logs in here
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the auth store: %w", err), m.be.Close())
@@ -90,7 +93,7 @@ func open(db string, source segment.Source) (*member, error) {
 	users := schema.NewAuthBackend(log, m.be)
 	m.auth = &gate{AuthStore: auth.NewAuthStore(log, users, tokens, bcryptCost), be: users}
 	if m.alarms, err = v3alarm.NewAlarmStore(log, schema.NewAlarmBackend(log, m.be)); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the alarms: %w", err), m.be.Close())
+		return nil, errors.Join(fmt.Errorf("%w: open its alarms: %w", ErrForeign, err), m.be.Close())
 	}
 	m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
 	if err := m.openAppliers(log); err != nil {
@@ -100,6 +103,12 @@ func open(db string, source segment.Source) (*member, error) {
 	m.be.SetTxPostLockInsideApplyHook(takeIndex(m.index))
 	m.awaitCompactions()
 	return m, nil
+}
+
+// held reports whether the key space has ever held a key.
+func (m *member) held() bool {
+	newest, _ := m.revisions()
+	return newest > 1
 }
 
 // openAppliers makes the applier that a member has, and one that sees no alarm.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -254,11 +257,30 @@ func TestProgressIsReported(t *testing.T) {
 	}
 }
 
+// etcd 3.4 writes its place along with the first key. Until then its database is at the beginning of any log.
+func TestEmptyDatabaseOf34(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	if err := database.Write(path, func(backend.Backend, mvcc.KV) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	records := []segment.Record{
+		request(t, 3, 2, &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1}, LeaseGrant: &pb.LeaseGrantRequest{ID: 7, TTL: 100}}),
+		put(t, 4, 2), put(t, 6, 3),
+	}
+	at, err := replay.Apply(t.Context(), path, fromWAL(inSegments(records)), replay.Stop{}, nil)
+	if err != nil || at.Position != 6 || at.Revision != 3 || at.Requests != 3 || at.Keys != 1 {
+		t.Errorf("at %+v, %v", at, err)
+	}
+	if position, term, err := database.Place(path); position != 6 || term != 3 || err != nil {
+		t.Errorf("its place is %d, term %d, %v", position, term, err)
+	}
+}
+
 func TestNoMembersDatabase(t *testing.T) {
 	path := makeBase(t, smallBase)
 	update(t, path, func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("consistent_index")) })
-	if _, err := replay.Apply(t.Context(), path, fromWAL(puts(t, 1)), replay.Stop{}, nil); err == nil {
-		t.Error("a database without a place in any log was taken")
+	if _, err := replay.Apply(t.Context(), path, fromWAL(puts(t, 1)), replay.Stop{}, nil); !errors.Is(err, replay.ErrForeign) {
+		t.Errorf("a database with keys and without a place in any log: %v", err)
 	}
 	at := behind(t, path) // a watch counts in revisions
 	if _, err := replay.Apply(t.Context(), path, fromWatch([]segment.Record{at.put(1, "key")}), replay.Stop{}, nil); err != nil {

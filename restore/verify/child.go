@@ -43,7 +43,7 @@ type found struct {
 
 	Obstacle   *restore.Obstacle `json:"obstacle,omitempty"` // in the way of a target behind the backup
 	Why        string            `json:"why,omitempty"`
-	Damaged    bool              `json:"damaged,omitempty"` // and not only missing
+	Kinds      []string          `json:"kinds,omitempty"` // of the error: names in restore.Kinds
 	sealedOnly bool
 }
 
@@ -98,7 +98,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	}
 	restored, err := restore.Run(ctx, j.Plan, c, keys, report)
 	if o, ok := errors.AsType[*restore.ObstacleError](err); ok && j.Plan.Log != nil {
-		return found{Obstacle: &o.Obstacle, Why: o.Error(), Damaged: errors.Is(err, repository.ErrDamaged)}, nil
+		return found{Obstacle: &o.Obstacle, Why: o.Error(), Kinds: restore.Kinds.Of(err)}, nil
 	}
 	if err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func (f found) tellDrill(d *repository.Drill) {
 
 // obstacle is what stood in the way, as restore would have said it.
 func (f found) obstacle() error {
-	return restore.Told(f.Obstacle, f.Why, f.Damaged)
+	return restore.Told(f.Obstacle, f.Why, f.Kinds)
 }
 
 // blame says where a fault lies, if err is one: with a backup alone there is nothing else, and a child that dies before

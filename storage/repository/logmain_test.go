@@ -31,7 +31,7 @@ func at(second int) time.Time { return noon.Add(time.Duration(second) * time.Sec
 
 func markAt(position uint64, second int) segment.Mark {
 	return segment.Mark{
-		Position: position, Revision: int64(position) * 2,
+		Position: position, Revision: 1000 + int64(position),
 		Interval: segment.Interval{NotBefore: at(second), NotAfter: at(second).Add(time.Second / 2)},
 	}
 }

@@ -117,7 +117,7 @@ func (b Backup) fits(s Stretch) bool {
 	first := s.Segments[0]
 	from, to := b.Span(s.Source())
 	return b.Cluster == first.Cluster && SameClusterID(b.ClusterID, first.ClusterID) &&
-		from > 0 && from >= first.First-1 && to <= s.Last() && b.fitsTerm(s) && b.fitsTime(s)
+		from > 0 && from >= first.First-1 && to <= s.Last() && b.fitsTerm(s) && b.fitsRevision(s) && b.fitsTime(s)
 }
 
 // fitsTerm: the member's term was not below that of an entry which it had applied, nor above any that came later. A
@@ -132,16 +132,34 @@ func (b Backup) fitsTerm(s Stretch) bool {
 	return b.RaftTerm == 0 || !tooLow && !tooHigh
 }
 
+// fitsRevision: where no mark before it bounds its time, the next one's revision is not below the backup's, and not above it by
+// more than the requests between, which make one each at most. A manifest's index may be one too high (etcd 3.4), so one more
+// is allowed.
+func (b Backup) fitsRevision(s Stretch) bool {
+	_, bounded := s.markBefore(b.RaftIndex)
+	if bounded || !s.begins() || s.Source() == segment.Watch {
+		return true
+	}
+	for m := range s.marks() {
+		if m.Revision == 0 || m.Position < b.RaftIndex {
+			continue
+		}
+		made := m.Revision - b.RevisionMax
+		return b.Revision <= m.Revision && (b.RevisionMax == 0 || made <= int64(m.Position-b.RaftIndex)+1)
+	}
+	return true
+}
+
 // fitsTime: its index was asked for after the position before it was there, and before the one behind it was.
 func (b Backup) fitsTime(s Stretch) bool { return b.outside(s) <= clockAllowance }
 
-// outside is by how much it was taken too early or too late for its place in s, by the clocks of those who say so.
+// outside returns how far b.Started lies outside of the interval that its place in s implies; 0 if it lies inside.
 func (b Backup) outside(s Stretch) time.Duration {
 	earliest, last := s.after, s.Segments[len(s.Segments)-1]
 	position, _ := b.Span(s.Source())
 	if m, ok := s.markBefore(position); ok {
 		earliest = m.NotBefore
-	} else if m, ok := s.markFrom(0); ok && position >= s.First() {
+	} else if m, ok := s.markFrom(0); ok && position >= s.First() && !s.begins() {
 		earliest = m.NotBefore
 	}
 	latest := latest(last.Written, s.until())
@@ -149,6 +167,12 @@ func (b Backup) outside(s Stretch) time.Duration {
 		latest = m.NotAfter
 	}
 	return max(0, earliest.Sub(b.Started), b.Started.Sub(latest))
+}
+
+// begins reports whether s is the beginning of its lineage. Its first segment holds what the member had written before the
+// agent began and marked anything: up to its first mark only an upper bound is known, unless it names a history before it.
+func (s Stretch) begins() bool {
+	return s.Segments[0].firstSeq() == 1
 }
 
 // fitsElsewhere reports whether b fits better into another history. After a restore in place a backup fits into the one

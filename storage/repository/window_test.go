@@ -416,12 +416,50 @@ func TestBaseRefused(t *testing.T) {
 		"too early":          {func(b *repository.Backup) { b.Started = at(3).Add(-5*time.Minute - 1) }, false},
 		"a bit late":         {func(b *repository.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8) }, true},
 		"too late":           {func(b *repository.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8 + 1) }, false},
-		"early, first ones":  {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(-6*time.Minute) }, false},
+		"early, first ones":  {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(-600*time.Hour) }, true},
+		"late, first ones":   {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(6*time.Minute) }, false},
 	} {
 		b := good()
 		test.edit(&b)
 		c := repository.Catalog{Backups: []repository.Backup{b}}
 		if got := len(c.Bases(s)) == 1; got != test.fits {
+			t.Errorf("%s: a base %v", what, got)
+		}
+	}
+}
+
+// TestBasesFromBeforeTheAgent: what a member had written before its agent began is in the log's first segments, and has no mark.
+// Its backups are bases, however old; one of another history is not, as its revision shows.
+func TestBasesFromBeforeTheAgent(t *testing.T) {
+	w := newWriter(t, "c", lineageID(1))
+	unmarked := func(h *segment.Header) { h.Marks = nil }
+	begins := repository.Lineage{ID: lineageID(1), Segments: segmentsOf([]segment.Encoded{w.next(unmarked), w.next(unmarked), w.next(), w.next()})}
+	after := func(l repository.Lineage) repository.Lineage {
+		l.Segments = slices.Clone(l.Segments)
+		l.Segments[0].After = &segment.After{Lineage: lineageID(0), Seq: 1, Position: 3, Time: at(0)}
+		return l
+	}
+	for what, test := range map[string]struct {
+		lineage  repository.Lineage
+		started  time.Time
+		revision int64
+		fits     bool
+	}{
+		"yesterday's":                          {begins, at(1).Add(-24 * time.Hour), 1012, true},
+		"after the mark":                       {begins, at(3).Add(6 * time.Minute), 1012, false},
+		"with more revisions than the mark":    {begins, at(1).Add(-24 * time.Hour), 1031, false},
+		"with too few to get to the mark":      {begins, at(1).Add(-24 * time.Hour), 1010, false},
+		"after the history before":             {after(begins), at(0).Add(time.Second), 1012, true},
+		"from long before the history's start": {after(begins), at(1).Add(-24 * time.Hour), 1012, false},
+		"of a part whose beginning is gone": {
+			repository.Lineage{ID: begins.ID, Segments: begins.Segments[1:]}, at(1).Add(-24 * time.Hour), 1012, false,
+		},
+	} {
+		m := manifestOf(content, test.started)
+		m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = "c", 12, 12, 2
+		m.Revision, m.RevisionMax = test.revision, test.revision
+		c := repository.Catalog{Backups: []repository.Backup{{Manifest: m}}, Lineages: []repository.Lineage{test.lineage}}
+		if got := len(c.Windows()) == 1; got != test.fits {
 			t.Errorf("%s: a base %v", what, got)
 		}
 	}
