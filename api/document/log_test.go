@@ -22,7 +22,7 @@ func someLog() repository.Catalog {
 		if seq > 1 {
 			s.Previous = fmt.Sprint(seq - 1)
 		}
-		s.Marks = []segment.Mark{{Position: s.Last, Revision: int64(seq) * 100, Interval: segment.Interval{NotBefore: s.Written, NotAfter: s.Written}}}
+		s.Marks = []segment.Mark{{Position: s.Last, Revision: int64(s.Last) + 45, Interval: segment.Interval{NotBefore: s.Written, NotAfter: s.Written}}}
 		l.Segments = append(l.Segments, s)
 	}
 	l.Faults = []repository.Fault{
@@ -48,7 +48,7 @@ func TestArchiveVerifyOfALog(t *testing.T) {
 		Windows: []document.Window{{Cluster: "prod", Window: repository.Window{
 			Lineage: lineage, Base: id, Segments: 2, Bytes: 2000, Most: 200,
 			From: repository.Point{Position: 5, Revision: 50, Time: at.Add(time.Second)},
-			To:   repository.Point{Position: 20, Revision: 200, Time: at.Add(2 * time.Second)},
+			To:   repository.Point{Position: 20, Revision: 65, Time: at.Add(2 * time.Second)},
 		}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

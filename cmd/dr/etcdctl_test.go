@@ -83,7 +83,7 @@ func TestADataDirAlone(t *testing.T) {
 		{"--initial-cluster m1=http://10.0.0.1:2380", 0, "new, member m1"},
 		{"--initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380", 2, "choose it with --name (m1="},
 		{"--name m1", 2, "--initial-cluster"},
-		{"--mark-compacted --bump-revision 5", 0, "jump ahead by 5"},
+		{"--mark-compacted --bump-revision 5", 0, "continue 5 after"},
 		{"--mark-compacted", 2, "goes with --bump-revision N"},
 		{"--mark-compacted --bump-revision 0", 2, "goes with --bump-revision N"},
 	} {
