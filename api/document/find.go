@@ -63,6 +63,21 @@ type Find struct {
 	Last      *Change `json:"last,omitempty"` // what happened last to any of the keys
 	Gone      []Gone  `json:"gone"`           // by time
 	Forgotten int     `json:"forgotten,omitempty"`
+	// Vanished sums up the newest of Gone that belong together; absent if there are none.
+	Vanished *Vanished `json:"vanished,omitempty"`
+}
+
+// Vanished is what vanished together, such as the objects of a namespace.
+type Vanished struct {
+	Keys      int       `json:"keys"`
+	From      int64     `json:"from"` // revisions of the first end and of the last
+	To        int64     `json:"to"`
+	LastWhole int64     `json:"lastWhole"` // the last revision with all of them, and none marked for deletion
+	Lineage   string    `json:"lineage,omitempty"`
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	NotAfter  time.Time `json:"notAfter,omitzero"`
+	Mark      *Change   `json:"mark,omitempty"`    // the change that marked the namespace for deletion
+	Earlier   int       `json:"earlier,omitempty"` // keys that had vanished before
 }
 
 // Gone is the end of some keys that did not come back.
@@ -180,6 +195,9 @@ func NewFind(s find.Summary, command func(find.Way) []string) Find {
 		last := NewChange(*s.Last)
 		d.Last = &last
 	}
+	if s.Vanished != nil {
+		d.Vanished = newVanished(*s.Vanished)
+	}
 	for _, g := range s.Gone {
 		gone := Gone{Change: NewChange(g.Change), Vanished: g.Vanished, LastGood: g.LastGood()}
 		if g.Way != nil {
@@ -189,6 +207,18 @@ func NewFind(s find.Summary, command func(find.Way) []string) Find {
 			gone.Nearest = &Point{g.Way.Reached, g.Way.Nearest}
 		}
 		d.Gone = append(d.Gone, gone)
+	}
+	return d
+}
+
+func newVanished(v find.Vanished) *Vanished {
+	d := &Vanished{
+		Keys: v.Keys, From: v.From, To: v.To, LastWhole: v.LastWhole, Lineage: v.Lineage, NotBefore: v.NotBefore, NotAfter: v.NotAfter,
+		Earlier: v.Earlier,
+	}
+	if v.Mark != nil {
+		mark := NewChange(*v.Mark)
+		d.Mark = &mark
 	}
 	return d
 }

@@ -27,8 +27,9 @@ func (a *app) extract() *cobra.Command {
 	var keys keysFlags
 	var archive archiveFlags
 	var dir, form string
+	var rebuild kubernetes.RebuildOptions
 	cmd := &cobra.Command{
-		Use:   "extract [ID|latest] --key KEY|--prefix PREFIX",
+		Use:   "extract [ID|latest] --key KEY|--prefix PREFIX|--namespace NAME",
 		Short: "Read values as they were at any revision or second, without restoring a cluster",
 		Long: `extract reads keys as they were at a point: the end of the log or, without one, the newest backup; or whatever --to,
 --to-revision, --before-revision or a backup's ID say, as dr restore has them.
@@ -36,8 +37,12 @@ func (a *app) extract() *cobra.Command {
 -o yaml prints Kubernetes objects so that kubectl apply takes them: without what the API server sets itself, and without
 owners, whose uids may be gone. Another value is printed as it is, but only named among others (--prefix); -o raw prints
 all values as they are, -o json has everything.
---output-dir writes one file a key instead.`,
-		Example: `  dr extract --before-revision 4711 --key /registry/deployments/prod/web | kubectl apply -f -
+--output-dir writes one file a key instead.
+
+--namespace prints all that brings a Kubernetes namespace back, in the order in which kubectl apply needs it, and leaves out what
+controllers make again: owned objects but for Secrets and claims, Events, endpoints, and Jobs and Pods that had finished.`,
+		Example: `  dr extract --namespace prod --to-revision 4710 | kubectl apply -f -
+  dr extract --before-revision 4711 --key /registry/deployments/prod/web | kubectl apply -f -
   dr extract --to "2h ago" --prefix /registry/configmaps/prod/ --output-dir found && kubectl apply -R -f found`,
 		Args: oneArg("backup"),
 	}
@@ -51,12 +56,16 @@ all values as they are, -o json has everything.
 		"the history to look in, where a revision is in several (default: the newest that has it)")
 	flags.BoolVar(&f.target.Best, "best", false, "take the nearest point before, if the one that was asked for cannot be reached")
 	flags.StringVar(&dir, "output-dir", "", "write one file a key into this directory, which must be empty or absent")
+	flags.BoolVar(&rebuild.FinishedJobs, "finished-jobs", false, "with --namespace: Jobs that had finished too; they run again")
 	flags.StringVarP(&form, "output", "o", "yaml", "yaml, json or raw")
 	a.archiveFlags(cmd, &archive)
 	archive.plain.add(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if form != "yaml" && form != "json" && form != "raw" {
 			return usagef("-o %s: use yaml, json or raw", form)
+		}
+		if keys.namespace != "" && (form != "yaml" || dir != "") {
+			return usagef("--namespace prints YAML for kubectl apply: for files, JSON or bytes use --key or --prefix")
 		}
 		if form == "json" {
 			a.output = form
@@ -80,6 +89,9 @@ all values as they are, -o json has everything.
 		in, err := a.archiveOf(&archive, catalog)
 		if err != nil {
 			return err
+		}
+		if keys.namespace != "" {
+			return a.extractNamespace(cmd, namespaceQuery{in, f.target, asked, rebuild})
 		}
 		x := &extraction{app: a, form: form, dir: dir, one: keys.key != ""}
 		if err := x.prepare(); err != nil {

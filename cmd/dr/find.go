@@ -19,27 +19,30 @@ import (
 )
 
 // keysFlags say which keys are asked for.
-type keysFlags struct{ key, prefix string }
+type keysFlags struct{ key, prefix, namespace string }
 
 func (f *keysFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.key, "key", "", "this key")
 	cmd.Flags().StringVar(&f.prefix, "prefix", "", "all keys that begin with this; empty: all")
+	cmd.Flags().StringVar(&f.namespace, "namespace", "", "all objects of this Kubernetes namespace, and the namespace itself")
 }
 
 // keys reads the flags; without one of them it is all keys if that is allowed.
-func (f *keysFlags) keys(cmd *cobra.Command, all bool) (replay.Keys, error) {
-	key, prefix := cmd.Flags().Changed("key"), cmd.Flags().Changed("prefix")
+func (f *keysFlags) keys(cmd *cobra.Command, all bool) (find.Keys, error) {
+	key, prefix, namespace := cmd.Flags().Changed("key"), cmd.Flags().Changed("prefix"), cmd.Flags().Changed("namespace")
 	switch {
-	case key && prefix:
-		return replay.Keys{}, usagef("--key or --prefix, not both")
+	case key && prefix, namespace && (key || prefix):
+		return find.Keys{}, usagef("--key, --prefix, --namespace: use one of them")
+	case namespace:
+		return find.Namespace(f.namespace), validNamespace(f.namespace)
 	case key && f.key == "":
-		return replay.Keys{}, usagef("--key is empty: no key is")
+		return find.Keys{}, usagef("--key is empty: no key is")
 	case key:
 		return find.Key(f.key), nil
 	case prefix || all:
 		return find.Prefix(f.prefix), nil
 	}
-	return replay.Keys{}, usagef("which keys? say --key KEY or --prefix PREFIX")
+	return find.Keys{}, usagef("which keys? use --key KEY, --prefix PREFIX or --namespace NAME")
 }
 
 // archiveFlags are for the verbs that look into the archive.
@@ -75,15 +78,16 @@ func (a *app) search() *cobra.Command {
 	var from, to string
 	var window find.Window
 	cmd := &cobra.Command{
-		Use:   "find --key KEY|--prefix PREFIX",
+		Use:   "find --key KEY|--prefix PREFIX|--namespace NAME",
 		Short: "Find what touched a key, and when it vanished",
 		Long: `find goes through backups and log, and tells every put and delete of the keys as it comes to it: at which revision,
 between which moments, by what kind of request. In the end it says what is gone, what the last good revision is, and which
-command brings that back. Parts of the history that the archive does not have are named.
+command brings that back. Parts of the history that the archive does not have are named. With --namespace only the end is shown; -o json has every change.
 
 Without --from or --from-revision it begins with the oldest backup. It asks no cluster and restores none; it needs room for
 one copy of the database.`,
 		Example: `  dr find --key /registry/deployments/prod/web --from "2h ago"
+  dr find --namespace prod --from "2h ago"
   dr find --prefix /registry/secrets/prod/ -o json | jq -c 'select(.item.change.change == "delete")'`,
 		Args: noArgs,
 	}
@@ -114,7 +118,7 @@ one copy of the database.`,
 			return err
 		}
 		report, done := a.searching()
-		s, err := find.Find(cmd.Context(), in, asked, window, now, a.teller(), report)
+		s, err := find.Find(cmd.Context(), in, asked, window, now, a.teller(keys.namespace == ""), report)
 		done()
 		if err != nil {
 			return err
@@ -160,8 +164,8 @@ func (a *app) searching() (storage.Report, func()) {
 
 const foundLine = "%-12s %-8s %-24s %-24s %-18s %s\n"
 
-// teller prints what is found, as it is found.
-func (a *app) teller() find.Teller {
+// teller prints what is found, as it is found; as a table only if changes is set.
+func (a *app) teller(changes bool) find.Teller {
 	if a.output == "json" {
 		return find.Teller{
 			Change: func(c find.Change) error {
@@ -177,6 +181,9 @@ func (a *app) teller() find.Teller {
 	headed := false
 	return find.Teller{
 		Change: func(c find.Change) error {
+			if !changes {
+				return nil
+			}
 			if !headed {
 				headed = true
 				a.printf(foundLine, "REVISION", "CHANGE", "NOT BEFORE", "NOT AFTER", "BY", "KEY")
@@ -276,9 +283,14 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 		return a.json(document.Line{Result: d})
 	}
 	if d.Changes == 0 {
-		a.printf("nothing touched %s in what was searched\n", strconv.Quote(keys.key+keys.prefix))
+		a.printf("nothing touched %s in what was searched\n", strconv.Quote(keys.key+keys.prefix+keys.namespace))
 	}
 	const shown = 10
+	together := belongTogether(d, keys)
+	if together {
+		a.printVanished(d, keys)
+		d.Gone = nil
+	}
 	if hidden := len(d.Gone) - shown; hidden > 0 {
 		a.printf("\n%s more ends before these: -o json has all\n", humanize.Comma(int64(hidden)))
 	}
@@ -286,7 +298,9 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 		a.printGone(g)
 	}
 	switch {
-	case len(d.Gone) > 0:
+	case len(d.Gone) > 0 || together:
+	case keys.namespace != "" && d.Last != nil:
+		a.printf("nothing of namespace %s has vanished, but what controllers renew\n", keys.namespace)
 	case d.Last == nil && d.Unseen > 0:
 		a.printf("no trace of it was found; it may have been there all the same\n")
 	case d.Last == nil:

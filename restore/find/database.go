@@ -21,25 +21,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// Key is one key.
-func Key(key string) replay.Keys { return replay.Keys{From: []byte(key)} }
-
-// Prefix is all keys that begin with a prefix; all keys if it is empty.
-func Prefix(prefix string) replay.Keys {
-	if prefix == "" {
-		return replay.Keys{From: []byte{0}, To: []byte{0}}
-	}
-	end := []byte(prefix)
-	for len(end) > 0 && end[len(end)-1] == 0xff {
-		end = end[:len(end)-1]
-	}
-	if len(end) == 0 {
-		return replay.Keys{From: []byte(prefix), To: []byte{0}}
-	}
-	end[len(end)-1]++
-	return replay.Keys{From: []byte(prefix), To: end}
-}
-
 // database reads a prepared database, read-only. Its pages have been checked.
 type database struct{ db *bolt.DB }
 
@@ -65,7 +46,7 @@ type held struct {
 }
 
 // newest finds the keys that are there, in their order. Memory goes with the number of different keys.
-func newest(bucket *bolt.Bucket, keys replay.Keys) ([]held, error) {
+func newest(bucket *bolt.Bucket, keys Keys) ([]held, error) {
 	var there []held
 	known := map[string]bool{}
 	c := bucket.Cursor()
@@ -87,7 +68,7 @@ func newest(bucket *bolt.Bucket, keys replay.Keys) ([]held, error) {
 }
 
 // since yields what the database still has of the changes behind a revision, in their order.
-func since(bucket *bolt.Bucket, keys replay.Keys, revision int64, yield func(replay.Change) error) error {
+func since(bucket *bolt.Bucket, keys Keys, revision int64, yield func(replay.Change) error) error {
 	c := bucket.Cursor()
 	from := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
 	for at, value := c.Seek(from); at != nil; at, value = c.Next() {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
-	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -37,7 +36,7 @@ type At struct {
 // Extract reads the keys as they were at a target, with their values, and gives each to take, in their order. It goes
 // around what stands in the way as restore.RunTarget does, and fails as that does.
 func Extract(
-	ctx context.Context, a Archive, t restore.Target, keys replay.Keys, now time.Time,
+	ctx context.Context, a Archive, t restore.Target, keys Keys, now time.Time,
 	take func(Entry) error, report storage.Report,
 ) (At, error) {
 	scratch, err := child.NewDir(a.Dir, "extract")
@@ -52,7 +51,7 @@ func Extract(
 // reader reads the values at one point or, if the databases are kept, at several.
 type reader struct {
 	archive Archive
-	keys    replay.Keys
+	keys    Keys
 	now     time.Time
 	dir     string
 	report  storage.Report

@@ -44,6 +44,7 @@ type Change struct {
 	Keys                int                // how many keys that request changed, 0 where only the log could say it
 
 	// Of a put:
+	Marked         bool  // it is the namespace that was asked for, marked for deletion
 	Size           int64 // bytes of the value
 	Lease          int64 // 0: none
 	Version        int64 // how often it was put since it was created
@@ -70,7 +71,7 @@ type Teller struct {
 // damage, costs what cannot be read for it: the rest is told, and what was left out is Unseen. An archive in which there
 // is nothing to look into gives repository.ErrNotFound.
 func Find(
-	ctx context.Context, a Archive, keys replay.Keys, w Window, now time.Time, tell Teller, report storage.Report,
+	ctx context.Context, a Archive, keys Keys, w Window, now time.Time, tell Teller, report storage.Report,
 ) (Summary, error) {
 	scratch, err := child.NewDir(a.Dir, "find")
 	if err != nil {
@@ -103,7 +104,7 @@ func Find(
 // finder goes through the legs.
 type finder struct {
 	archive Archive
-	keys    replay.Keys
+	keys    Keys
 	window  Window
 	now     time.Time
 	tell    Teller
@@ -325,6 +326,7 @@ func (f *finder) takeChange(s changeSeen) error {
 	c := Change{
 		Key: string(s.Key), Deleted: s.Deleted, Revision: s.Revision, Position: s.Position, Lineage: f.at.lineage,
 		Request: s.Request, Keys: s.Keys, Size: s.Size, Lease: s.Lease, Version: s.Version, CreateRevision: s.CreateRevision,
+		Marked: s.Marked,
 	}
 	switch {
 	case c.Revision == 0 && f.seen == 0: // it was there in the history before

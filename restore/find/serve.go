@@ -27,7 +27,7 @@ type job struct {
 	Plan   restore.Plan   `json:"plan"`
 	Source restore.Source `json:"source"`
 	Dir    string         `json:"dir"` // of its own
-	Keys   replay.Keys    `json:"keys"`
+	Keys   Keys           `json:"keys"`
 
 	Leg    *legJob    `json:"leg,omitempty"`
 	Values *valuesJob `json:"values,omitempty"`
@@ -130,7 +130,7 @@ func (s *server) prepare(ctx context.Context) (restore.Prepared, error) {
 	case err != nil:
 		return restore.Prepared{}, err
 	case s.Leg != nil:
-		watch := &replay.Watch{Keys: s.Keys, Tell: s.tell}
+		watch := &replay.Watch{Keys: s.Keys.Keys, Tell: s.tell}
 		return restore.Prepare(ctx, s.Plan, c, keys, s.Dir, s.readBase, watch, s.report)
 	case s.Values.Go:
 		return restore.Continue(ctx, s.Plan, c, keys, s.Dir, s.report)
@@ -186,12 +186,17 @@ type changeSeen struct {
 	Lease          int64              `json:"lease,omitempty"`
 	Version        int64              `json:"version,omitempty"`
 	CreateRevision int64              `json:"createRevision,omitempty"`
+	Marked         bool               `json:"marked,omitempty"` // it is the namespace, marked for deletion
 }
 
 func (s *server) tell(c replay.Change) error {
+	if !s.Keys.Has(c.KV.Key) {
+		return nil
+	}
 	return s.give(sighting{Put: &changeSeen{
 		Key: c.KV.Key, Revision: c.Revision.Main, Deleted: c.Deleted, Position: c.Position, Request: c.Request, Keys: c.Keys,
 		Size: int64(len(c.KV.Value)), Lease: c.KV.Lease, Version: c.KV.Version, CreateRevision: c.KV.CreateRevision,
+		Marked: !c.Deleted && s.Keys.marked(c.KV.Key, c.KV.Value),
 	}})
 }
 
@@ -274,7 +279,7 @@ func (s *server) differences(bucket *bolt.Bucket) error {
 		}
 		err = s.give(sighting{Put: &changeSeen{
 			Key: kv.Key, Revision: kv.ModRevision, Size: int64(len(kv.Value)), Lease: kv.Lease, Version: kv.Version,
-			CreateRevision: kv.CreateRevision,
+			CreateRevision: kv.CreateRevision, Marked: s.Keys.marked(kv.Key, kv.Value),
 		}})
 		if err != nil {
 			return err

@@ -19,6 +19,8 @@ type Summary struct {
 	// 100,000 are remembered; Forgotten is how many more there were.
 	Gone      []Gone
 	Forgotten int
+	// Vanished is the newest of these ends that belong together; nil if Gone is empty.
+	Vanished *Vanished
 }
 
 // Gone is the end of some keys: they vanished with one revision and did not come back.
@@ -54,6 +56,8 @@ type tracked struct {
 	changes, unseen, forgotten int
 
 	last  *Change
+	mark  *Change             // that last marked the namespace for deletion
+	alive bool                // it has been put without a mark since
 	gone  map[string]deletion // by key: those that have not come back
 	order []deletion          // the oldest first, with some that are not in gone any more
 }
@@ -67,6 +71,10 @@ func newTracked() *tracked { return &tracked{gone: map[string]deletion{}} }
 
 func (t *tracked) add(c Change, inside bool) {
 	t.last = &c
+	if c.Marked && (t.mark == nil || t.alive) {
+		t.mark, t.alive = &c, false
+	}
+	t.alive = t.alive || !c.Marked && t.ofMarked(c)
 	if inside {
 		t.changes++
 	}
@@ -88,6 +96,9 @@ func (t *tracked) add(c Change, inside bool) {
 		t.order = t.order[1:]
 	}
 }
+
+// ofMarked reports whether c is a change of the namespace that was marked.
+func (t *tracked) ofMarked(c Change) bool { return t.mark != nil && c.Key == t.mark.Key }
 
 // still reports whether the key of d has not come back since.
 func (t *tracked) still(d deletion) bool {
@@ -117,6 +128,7 @@ func (f *finder) summary() Summary {
 	slices.SortFunc(s.Gone, func(a, b Gone) int {
 		return cmp.Or(a.NotAfter.Compare(b.NotAfter), cmp.Compare(a.Revision, b.Revision))
 	})
+	s.Vanished = vanished(s.Gone, f.tracked.mark)
 	for i := max(0, len(s.Gone)-waysShown); i < len(s.Gone); i++ {
 		s.Gone[i].Way = f.way(s.Gone[i].Change)
 	}

@@ -1,7 +1,7 @@
 // Package apiserver starts a real kube-apiserver on loopback for tests, in front of an etcd of package servers, and runs kubectl.
 //
-// No controller, scheduler or kubelet runs beside it: what is created stays as it was created, and a namespace that is deleted stays
-// until somebody finalizes it.
+// No scheduler or kubelet runs next to it, and controllers only after StartControllers: without them what is created stays as it was
+// created, and a namespace that is deleted stays until a test finalizes it.
 package apiserver
 
 import (

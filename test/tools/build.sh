@@ -116,7 +116,7 @@ build_store() {
 
 build_kubernetes() {
 	local out=$1 p=k8s.io/component-base/version
-	say "building kube-apiserver and kubectl (up to ten minutes, once)"
+	say "building kube-apiserver, kube-controller-manager and kubectl (up to twelve minutes, once)"
 	# Unless it is told, a program says that it is v0.0.0-master.
 	if ! (
 		cd kubernetes || exit
@@ -124,7 +124,7 @@ build_kubernetes() {
 		IFS=. read -r major minor _ <<<"${version#v}"
 		version="-X $p.gitVersion=$version -X $p.gitMajor=$major -X $p.gitMinor=$minor -X $p.gitTreeState=clean"
 		CGO_ENABLED=0 go build -ldflags "-s -w $version -X $p.buildDate=1970-01-01T00:00:00Z" -o "$out/" \
-			k8s.io/kubernetes/cmd/{kube-apiserver,kubectl}
+			k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kubectl}
 	); then
 		rm -f "$out"/*
 		missing "Kubernetes did not build"

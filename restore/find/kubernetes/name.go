@@ -27,6 +27,14 @@ func (n Name) String() string {
 	return what + " " + which
 }
 
+// Belongs reports whether n is the namespace of that name, or an object in it.
+func (n Name) Belongs(namespace string) bool {
+	return n.Namespace == namespace || n.Kind == "Namespace" && n.Name == namespace
+}
+
+// IsNamespace reports whether key is that of the namespace itself.
+func IsNamespace(key, namespace string) bool { return key == Root+"namespaces/"+namespace }
+
 // resource is where a built-in kind lies below Root; the folder is not always the resource's name.
 type resource struct {
 	kind, name string

@@ -186,3 +186,9 @@ func (o Object) YAML() ([]byte, error) {
 	}
 	return yaml.JSONToYAML(text)
 }
+
+// Deleting reports whether o is marked for deletion.
+func (o Object) Deleting() bool {
+	metadata, _ := o["metadata"].(map[string]any)
+	return metadata["deletionTimestamp"] != nil
+}

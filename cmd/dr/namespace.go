@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/find"
+	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// namespaced collects the objects of a namespace and prints what brings it back.
+type namespaced struct {
+	*app
+	name    string
+	options kubernetes.RebuildOptions
+
+	objects    []kubernetes.Object
+	unreadable int
+	why        error // of the first that could not be read
+}
+
+// namespaceQuery is which namespace, as it was at which point.
+type namespaceQuery struct {
+	archive find.Archive
+	target  restore.Target
+	keys    find.Keys
+	options kubernetes.RebuildOptions
+}
+
+func (a *app) extractNamespace(cmd *cobra.Command, q namespaceQuery) error {
+	q.keys.Needed = true
+	x := &namespaced{app: a, name: q.keys.Namespace, options: q.options}
+	report, done := a.searching()
+	at, err := find.Extract(cmd.Context(), q.archive, q.target, q.keys, time.Now(), x.take, report)
+	done()
+	if err != nil {
+		return err
+	}
+	return x.finish(at)
+}
+
+func (x *namespaced) take(e find.Entry) error {
+	d, err := document.NewExtracted(e)
+	if err != nil {
+		x.unreadable++
+		x.why = firstError(x.why, fmt.Errorf("%s: %w", keyText(d.Key), err))
+	}
+	if d.Object != nil {
+		x.objects = append(x.objects, d.Object)
+	}
+	return nil
+}
+
+// finish prints the objects in the order of kubectl apply, and the notes to stderr. Nothing is printed unless the namespace was whole.
+func (x *namespaced) finish(at find.At) error {
+	err := x.check(at)
+	if err != nil {
+		return err
+	}
+	rebuilt := kubernetes.Rebuild(x.objects, x.options)
+	for _, object := range rebuilt.Objects {
+		text, err := object.YAML()
+		if err != nil {
+			return err
+		}
+		x.printf("---\n%s", text)
+	}
+	for _, note := range rebuilt.Notes {
+		fmt.Fprintf(x.stderr, "dr: NOTE: %s\n", printable(note))
+	}
+	fmt.Fprintf(x.stderr, "dr: NOTE: %d objects of namespace %s as of revision %d; %d that controllers make again are left out\n",
+		len(rebuilt.Objects), x.name, at.Revision, rebuilt.LeftOut)
+	if x.unreadable > 0 {
+		return fmt.Errorf("%d objects of namespace %s could not be read and are missing: %w", x.unreadable, x.name, x.why)
+	}
+	return nil
+}
+
+// check reports whether the namespace was there and not being deleted.
+func (x *namespaced) check(at find.At) error {
+	i := slices.IndexFunc(x.objects, func(o kubernetes.Object) bool { return o.String() == "Namespace "+x.name })
+	if i < 0 {
+		return fmt.Errorf("namespace %s is %w at revision %d: dr find --namespace %s shows when it was",
+			x.name, repository.ErrNotFound, at.Revision, x.name)
+	}
+	if x.objects[i].Deleting() {
+		return fmt.Errorf("%w: namespace %s was being deleted at revision %d: objects may be missing; "+
+			"dr find --namespace %s shows the last revision with all of them", restore.ErrRefused, x.name, at.Revision, x.name)
+	}
+	return nil
+}
+
+func firstError(first, err error) error {
+	if first != nil {
+		return first
+	}
+	return err
+}
+
+// printVanished prints what went together, the first of it, and the command that brings it back.
+func (a *app) printVanished(d document.Find, keys keysFlags) {
+	v := d.Vanished
+	a.printf("%s keys vanished in revisions %d to %d, between %s and %s; the last revision with all of them is %d\n",
+		humanize.Comma(int64(v.Keys)), v.From, v.To, momentOr(v.NotBefore), momentOr(v.NotAfter), v.LastWhole)
+	if v.Mark != nil {
+		a.printf("namespace %s was marked for deletion at revision %d, between %s and %s\n",
+			keys.namespace, v.Mark.Revision, momentOr(v.Mark.NotBefore), momentOr(v.Mark.NotAfter))
+	}
+	a.printf("  %s\n", extractCommand(v.LastWhole, keys))
+	a.printEnds(d)
+	if v.Earlier > 0 {
+		a.printf("%s keys had vanished before these: -o json has all\n", humanize.Comma(int64(v.Earlier)))
+	}
+}
+
+// printEnds prints the first ends of those that belong together, without a way back to each: the others are gone there already.
+func (a *app) printEnds(d document.Find) {
+	const shown = 10
+	ends := slices.DeleteFunc(slices.Clone(d.Gone), func(g document.Gone) bool {
+		return g.Lineage != d.Vanished.Lineage || g.Revision < d.Vanished.From
+	})
+	for _, g := range ends[:min(shown, len(ends))] {
+		what := keyText(g.Key)
+		if g.Vanished > 1 {
+			what = fmt.Sprintf("%s and %s more", what, humanize.Comma(int64(g.Vanished-1)))
+		}
+		a.printf("  revision %d: %s\n", g.Revision, what)
+	}
+	if hidden := len(ends) - shown; hidden > 0 {
+		a.printf("  … and %s more requests: -o json has all\n", humanize.Comma(int64(hidden)))
+	}
+}
+
+// extractCommand returns the command that prints the keys as they were at a revision.
+func extractCommand(revision int64, keys keysFlags) string {
+	words := []string{"dr", "extract", "--to-revision", strconv.FormatInt(revision, 10)}
+	if keys.namespace != "" {
+		return oneLine(append(words, "--namespace", keys.namespace)) + " | kubectl apply -f -"
+	}
+	return oneLine(append(words, "--prefix", keys.prefix, "--output-dir", "DIR"))
+}
+
+// belongTogether reports whether the newest ends are to be shown as one: those of a namespace, or several of one prefix.
+func belongTogether(d document.Find, keys keysFlags) bool {
+	return d.Vanished != nil && (keys.namespace != "" || keys.key == "" && d.Vanished.From < d.Vanished.To)
+}
+
+// validNamespace checks the value of --namespace. (RFC 1123 label, k8s.io/apimachinery/pkg/util/validation.)
+func validNamespace(name string) error {
+	if name == "" || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return usagef("--namespace %q: a namespace has lower case letters, digits and dashes, 63 at most", name)
+	}
+	return nil
+}
