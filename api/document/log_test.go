@@ -46,7 +46,7 @@ func TestArchiveVerifyOfALog(t *testing.T) {
 			Since: at.Add(2 * time.Second), Until: at.Add(5 * time.Second), Seconds: 3, Reason: "three: " + repository.ErrNotFound.Error(),
 		}},
 		Windows: []document.Window{{Cluster: "prod", Window: repository.Window{
-			Lineage: lineage, Base: id, Segments: 2, Bytes: 2000, Most: 200,
+			Lineage: lineage, Base: id, Segments: 2, Bytes: 2000, Most: 65,
 			From: repository.Point{Position: 5, Revision: 50, Time: at.Add(time.Second)},
 			To:   repository.Point{Position: 20, Revision: 65, Time: at.Add(2 * time.Second)},
 		}}},
