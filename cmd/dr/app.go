@@ -160,7 +160,14 @@ func (a *app) document(v any) error {
 	return enc.Encode(v)
 }
 
-func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.stdout, format, args...) }
+func (a *app) printf(format string, args ...any) {
+	fmt.Fprint(a.stdout, visible(fmt.Sprintf(format, args...)))
+}
+
+// warnf prints a line for people to stderr.
+func (a *app) warnf(format string, args ...any) {
+	fmt.Fprintln(a.stderr, "dr: "+visible(fmt.Sprintf(format, args...)))
+}
 
 // ask asks for a secret on the terminal.
 func (a *app) ask(question string) (string, error) {

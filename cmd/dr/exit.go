@@ -78,7 +78,7 @@ func (a *app) end(ctx context.Context, err error) int {
 	if a.output == "json" {
 		_ = a.json(document.Line{Error: &document.Error{Message: message, ExitCode: code}})
 	}
-	fmt.Fprintf(a.stderr, "dr: %s\n", message)
+	a.warnf("%s", message)
 	if errors.Is(err, errUsage) {
 		fmt.Fprintf(a.stderr, "dr: see %s --help\n", a.path)
 	}

@@ -157,7 +157,7 @@ func (a *app) searching() (storage.Report, func()) {
 	}
 	return func(e storage.Event) {
 		if e.Level != storage.Progress {
-			fmt.Fprintf(a.stderr, "dr: %s: %s\n", strings.ToUpper(string(e.Level)), e.Message)
+			a.warnf("%s: %s", strings.ToUpper(string(e.Level)), e.Message)
 		}
 	}, func() {}
 }

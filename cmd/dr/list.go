@@ -211,6 +211,6 @@ func (a *app) listLeftovers(ctx context.Context, clusters []*repository.Cluster)
 // warnUntrusted says what counts for nothing, for a person who may not know that somebody else writes there.
 func (a *app) warnUntrusted(c repository.Catalog) {
 	for _, d := range slices.Concat(c.Untrusted, c.Ignored) {
-		fmt.Fprintf(a.stderr, "dr: WARNING: passed over: %v\n", d.Err)
+		a.warnf("WARNING: passed over: %v", d.Err)
 	}
 }

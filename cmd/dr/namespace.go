@@ -75,9 +75,9 @@ func (x *namespaced) finish(at find.At) error {
 		x.printf("---\n%s", text)
 	}
 	for _, note := range rebuilt.Notes {
-		fmt.Fprintf(x.stderr, "dr: NOTE: %s\n", printable(note))
+		x.warnf("NOTE: %s", note)
 	}
-	fmt.Fprintf(x.stderr, "dr: NOTE: %d objects of namespace %s as of revision %d; %d that controllers make again are left out\n",
+	x.warnf("NOTE: %d objects of namespace %s as of revision %d; %d that controllers make again are left out",
 		len(rebuilt.Objects), x.name, at.Revision, rebuilt.LeftOut)
 	if x.unreadable > 0 {
 		return fmt.Errorf("%d objects of namespace %s could not be read and are missing: %w", x.unreadable, x.name, x.why)

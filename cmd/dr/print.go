@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/dustin/go-humanize"
 )
@@ -40,12 +42,36 @@ func (p *printed) check(err error) error {
 	return fmt.Errorf("stdout: %w: what was printed is incomplete: print to a place with room", p.err)
 }
 
+// visible returns text with each character that a terminal would obey, but for line ends and tabs, as Go's escape: names and reasons
+// come out of repositories to which others may write.
+func visible(text string) string {
+	if !strings.ContainsFunc(text, obeyed) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if !obeyed(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
+// obeyed reports whether a terminal may act on r instead of showing it: control characters, and those that change the direction of
+// what follows. (Unicode categories Cc and Cf)
+func obeyed(r rune) bool {
+	return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf)
+}
+
 // table prints rows under a header, in columns.
 func (a *app) table(header []string, rows [][]string) {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, strings.Join(header, "\t"))
 	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+		fmt.Fprintln(w, visible(strings.Join(row, "\t")))
 	}
 	w.Flush()
 }
@@ -55,7 +81,7 @@ func (a *app) facts(pairs ...string) {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 3, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			fmt.Fprintf(w, "  %s\t%s\n", pairs[i], pairs[i+1])
+			fmt.Fprintf(w, "  %s\t%s\n", pairs[i], visible(pairs[i+1]))
 		}
 	}
 	w.Flush()

@@ -81,10 +81,10 @@ func (b *bars) report(e storage.Event) {
 	defer b.mu.Unlock()
 	if e.Level != storage.Progress {
 		of := strings.TrimPrefix(e.Cluster+": ", ": ")
-		fmt.Fprintf(b.container, "%s: %s%s\n", strings.ToUpper(string(e.Level[:1]))+string(e.Level[1:]), of, e.Message)
+		fmt.Fprintf(b.container, "%s: %s%s\n", strings.ToUpper(string(e.Level[:1]))+string(e.Level[1:]), visible(of), visible(e.Message))
 		return
 	}
-	show := shown{e.Stage, e.Message, e.Total}
+	show := shown{e.Stage, visible(e.Message), e.Total}
 	if e.Total > 0 {
 		show.message = "" // the bar speaks for itself
 	}

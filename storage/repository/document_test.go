@@ -280,6 +280,8 @@ func TestManifestInvalid(t *testing.T) {
 		"name of another folder": func(m *repository.Manifest) { m.Stored.Name = "../x/snapshot.db.zst.age" },
 		"name of another seal":   func(m *repository.Manifest) { m.Stored.Name = "snapshot.db.zst" },
 		"unknown compression":    func(m *repository.Manifest) { m.Seal.Compression = "lz4" },
+		"a member's name":        func(m *repository.Manifest) { m.Members[0].Name = "ev\x1b[2Jil" },
+		"a label":                func(m *repository.Manifest) { m.Labels = repository.Labels{"why": "\x1b]0;owned\a"} },
 		"unknown encryption":     func(m *repository.Manifest) { m.Seal.Encryption = "rot13" },
 	} {
 		m := fullManifest()

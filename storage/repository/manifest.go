@@ -4,7 +4,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -113,6 +115,21 @@ func DecodeManifest(data []byte) (Manifest, error) {
 	return m, nil
 }
 
+// validNames returns an error if a name or label holds characters that a terminal obeys: plans and lists are read there.
+func (m Manifest) validNames() error {
+	for _, member := range m.Members {
+		if strings.ContainsFunc(member.Name, unicode.IsControl) {
+			return fmt.Errorf("the member name %q holds control characters: rename the member", member.Name)
+		}
+	}
+	for key, value := range m.Labels {
+		if strings.ContainsFunc(key+value, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
+			return fmt.Errorf("the label %q=%q holds control characters: leave them out", key, value)
+		}
+	}
+	return nil
+}
+
 // Validate says what is wrong with m, if anything is.
 func (m Manifest) Validate() error {
 	if m.Format != ManifestFormat {
@@ -132,6 +149,10 @@ func (m Manifest) Validate() error {
 	}
 	if m.RaftIndexMax != 0 && m.RaftIndexMax < m.RaftIndex {
 		return fmt.Errorf("raftIndexMax %d is below raftIndex %d", m.RaftIndexMax, m.RaftIndex)
+	}
+	err := m.validNames()
+	if err != nil {
+		return err
 	}
 	if m.Started.IsZero() || m.Finished.Before(m.Started) {
 		return errors.New("it finished before it started")
