@@ -51,7 +51,7 @@ func scheduleDocuments() map[string]any {
 				},
 			}},
 		},
-		"suspension": document.Suspension{Format: 1, Cluster: "prod", Suspended: true, Time: at, By: "host-1, dr v0.1.0", Reason: "maintenance"},
+		"suspension": document.Suspension{Format: 1, Repository: "4f1a9c0de7b25386", ID: "0123456789abcdef", Cluster: "prod", Suspended: true, Time: at, By: "host-1, dr v0.1.0", Reason: "maintenance"},
 	}
 }
 
