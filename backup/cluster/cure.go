@@ -30,17 +30,14 @@ var hungUp = []string{"remote error: tls", "broken pipe", "connection reset"}
 // withCure adds to the error of a connection to endpoint what the caller can do about it.
 func (c Config) withCure(endpoint string, err error) error {
 	text := err.Error()
+	for _, part := range hungUp {
+		if c.encrypts(endpoint) && strings.Contains(text, part) {
+			return fmt.Errorf("%w: %s", err, c.certificateCure(time.Now()))
+		}
+	}
 	for _, r := range reasons {
 		if strings.Contains(text, r.of) {
 			return fmt.Errorf("%w: %s", err, r.cure)
-		}
-	}
-	if !c.encrypts(endpoint) {
-		return err
-	}
-	for _, part := range hungUp {
-		if strings.Contains(text, part) {
-			return fmt.Errorf("%w: %s", err, c.certificateCure(time.Now()))
 		}
 	}
 	return err

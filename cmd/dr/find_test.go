@@ -16,15 +16,18 @@ func TestFindBadInput(t *testing.T) {
 		args string
 		says string
 	}{
-		{"find", "say --key KEY or --prefix PREFIX"},
-		{"find --key a --prefix b", "not both"},
+		{"find", "use --key KEY, --prefix PREFIX or --namespace NAME"},
+		{"find --key a --prefix b", "use one of them"},
+		{"find --prefix a --namespace b", "use one of them"},
+		{"find --namespace A/b", "lower case"},
+		{"extract --namespace a -o json", "use --key or --prefix"},
 		{"find --key=", "--key is empty"},
 		{"find --key a --from yesterdayish", "--from"},
 		{"find --key a --from 2026-11-21T10:00:00Z --to 2026-11-21T09:00:00Z", "ends before it begins"},
 		{"find --key a --from-revision 7 --to-revision 6", "ends before it begins"},
 		{"find --key a --to-revision -6", "at least 1"},
 		{"find --key a x", `unexpected "x"`},
-		{"extract", "say --key KEY or --prefix PREFIX"},
+		{"extract", "use --key KEY, --prefix PREFIX or --namespace NAME"},
 		{"extract --key a -o table", "use yaml, json or raw"},
 		{"extract --key a --to-revision 3 --before-revision 3", "say one of them"},
 		{"extract --key a --before-revision 1", "at least 2"},

@@ -71,16 +71,13 @@ func (c *Cluster) Create(
 	return Backup{Manifest: m}, nil
 }
 
-// stillThere returns an error, and takes the manifest away, if the data is gone that m has: a process that was stopped for
-// longer than the grace has been taken for a killed one, and its data for a leftover.
+// stillThere returns an error and removes the manifest if the data of m is gone: a process that was stopped for longer than the grace
+// has been taken for a killed one, and its data for a leftover. A store that does not answer the question proves nothing.
 func (c *Cluster) stillThere(ctx context.Context, m Manifest) error {
 	key := c.key(m.ID, m.Stored.Name)
 	_, err := c.bucket.Stat(ctx, key)
-	if err == nil {
-		return nil
-	}
 	if !isAbsent(err) {
-		return fmt.Errorf("backup %s is listed, and whether its data is there is not known: %w", m.ID, err)
+		return nil
 	}
 	return errors.Join(fmt.Errorf("%s: %w: it was removed as a leftover before the backup was complete: take another one, "+
 		"with a longer grace", key, ErrNotFound), c.bucket.Delete(ctx, c.manifestKey(m.ID), storage.DeleteOptions{}))
