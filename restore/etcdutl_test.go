@@ -80,7 +80,7 @@ func compareWithEtcdutl(t *testing.T, file string, count int, bump uint64) {
 			fmt.Sprintf("https://10.1.0.%d:2380", i+1)))
 	}
 	p, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: file}, restore.Layout{
-		Members: members, Token: "fresh", Bump: fmt.Sprint(bump), KeepAlarms: true, Into: all(t),
+		Members: members, Token: "fresh", Bump: fmt.Sprint(bump), KeepAlarms: true, OldIsDead: true, Into: all(t),
 	}, now)
 	if err != nil {
 		t.Fatal(err)
