@@ -172,7 +172,11 @@ func (p *copyPlanner) lineage(l Lineage) {
 		}
 	}
 	for _, first := range p.source.indexes[l.ID] {
-		if o, ok := p.object(p.source.c.indexKey(l.ID, first)); ok {
+		key := p.source.c.indexKey(l.ID, first)
+		if p.since.IsZero() && slices.ContainsFunc(l.Faults, func(f Fault) bool { return f.Key == key }) {
+			continue // it is one of the faults above
+		}
+		if o, ok := p.object(key); ok {
 			work.indexes = append(work.indexes, copyIndex{o, first})
 		}
 	}

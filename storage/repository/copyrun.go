@@ -352,7 +352,11 @@ func (c *copying) index(ctx context.Context, lineage string, x copyIndex, held m
 	if err != nil {
 		return fmt.Errorf("%s: %w", x.key, err)
 	}
-	segments, err := decodeIndex(data, c.from.decodeHeader)
+	parsed, err := parseIndex(data)
+	var segments []Segment
+	if err == nil {
+		segments, err = parsed.segments(ctx, c.from.decodeHeader)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", x.key, err)
 	}

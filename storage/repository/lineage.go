@@ -36,8 +36,8 @@ func SegmentOf(e segment.Encoded) Segment {
 }
 
 // Fault is a segment, or a run of them, that cannot be used. Err matches ErrNotFound if it is missing and ErrDamaged if
-// it is damaged, foreign, doubled or of a wrong chain, and names the key. A tombstone that counts for nothing is one too,
-// with Seq 0.
+// it is damaged, foreign, doubled or of a wrong chain, and names the key. A tombstone that counts for nothing and an index
+// that cannot be used are faults too, with Seq 0.
 type Fault struct {
 	Key   string // of the first
 	Seq   uint64 // of the first

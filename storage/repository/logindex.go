@@ -1,13 +1,16 @@
 package repository
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/document"
@@ -17,11 +20,19 @@ import (
 // IndexFormat is the number of the index's format that this version writes and reads.
 const IndexFormat = 1
 
-// An index has 16 MiB at most, for some ten thousands of headers, which have 128 MiB at most when they are unpacked.
+// Limits of an index. A header has at most 256 marks of about 200 bytes each.
 const (
-	maxIndex        = 16 << 20
-	maxIndexHeaders = 128 << 20
+	maxIndex        = 16 << 20 // bytes, as it is stored
+	maxIndexHeaders = 32 << 20 // bytes of all its headers, unpacked
+	maxMeanHeader   = 64 << 10 // bytes of one header, as the mean of an index
+	indexWindow     = 1 << 20  // bytes that a decoder keeps to refer back to
 )
+
+// unpacking bounds the memory of all indexes that the process unpacks at a time, in bytes. It is held while nothing is
+// waited for, so a store that hangs keeps no other waiting. Each index takes unpackOverhead for a decoder and one document.
+var unpacking = semaphore.NewWeighted(48 << 20)
+
+const unpackOverhead = 4 << 20
 
 // index repeats the headers of consecutive segments. It only saves time: whoever reads it checks every header, and
 // reads the segments' own where it is absent or wrong.
@@ -69,7 +80,10 @@ func packHeaders(segments []Segment) ([]byte, error) {
 		}
 		documents.Write(doc)
 	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if limit := headersLimit(uint64(len(segments))); int64(documents.Len()) > limit {
+		return nil, fmt.Errorf("its headers have %d bytes, more than the %d that are read back", documents.Len(), limit)
+	}
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(indexWindow))
 	if err != nil {
 		return nil, err
 	}
@@ -79,56 +93,114 @@ func packHeaders(segments []Segment) ([]byte, error) {
 
 // DecodeIndex reads what EncodeIndex wrote. Anything else gives an error that matches ErrDamaged. The Size of each
 // segment is what its header says.
-func DecodeIndex(data []byte) ([]Segment, error) { return decodeIndex(data, segment.DecodeHeader) }
-
-// decodeIndex lets decode judge each header. The index itself may be anybody's: that its headers are whole, chained and
-// signed is what counts.
-func decodeIndex(data []byte, decode func(doc []byte) (segment.Header, string, error)) ([]Segment, error) {
-	var x index
-	if err := document.Decode(data, IndexFormat, &x); err != nil {
+func DecodeIndex(data []byte) ([]Segment, error) {
+	x, err := parseIndex(data)
+	if err != nil {
 		return nil, err
 	}
-	segments, err := unpackHeaders(x.Headers, decode)
+	return x.segments(context.Background(), segment.DecodeHeader)
+}
+
+// parseIndex reads an index and leaves its headers packed.
+func parseIndex(data []byte) (x index, err error) {
+	if err := document.Decode(data, IndexFormat, &x); err != nil {
+		return index{}, err
+	}
+	if x.First == 0 || x.Last < x.First {
+		return index{}, fmt.Errorf("%w: it cannot hold the headers of segments %d to %d", ErrDamaged, x.First, x.Last)
+	}
+	return x, nil
+}
+
+// headerDecoder decodes the document of one header, and returns an error if it is not trusted or not valid.
+type headerDecoder func(doc []byte) (h segment.Header, digest string, err error)
+
+// segments unpacks x one header at a time and stops at the first that decode refuses or that is out of order: anyone may
+// have written the index, only its headers are signed. Errors match ErrDamaged, or are ctx's.
+func (x index) segments(ctx context.Context, decode headerDecoder) ([]Segment, error) {
+	size, err := x.unpackedSize()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	if err := inOrder(x.Cluster, x.Lineage, x.First, segments); err != nil {
+	err = unpacking.Acquire(ctx, size+unpackOverhead)
+	if err != nil {
+		return nil, err
+	}
+	defer unpacking.Release(size + unpackOverhead)
+	dec, err := zstd.NewReader(bytes.NewReader(x.Headers), zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxWindow(indexWindow), zstd.WithDecoderMaxMemory(indexWindow)) // both: a frame of one segment has its size as window
+	if err != nil {
+		return nil, err
+	}
+	defer dec.Close()
+	segments, err := x.readHeaders(io.LimitReader(dec, size+1), decode) // a byte too many is a header too many
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	if len(segments) == 0 || segments[len(segments)-1].Seq != x.Last {
-		return nil, fmt.Errorf("%w: it holds %d headers, not those of %d to %d", ErrDamaged, len(segments), x.First, x.Last)
-	}
 	return segments, nil
+}
+
+// unpackedSize returns how many bytes the headers have by the frame that they are packed in, which must be plausible for as
+// many headers as x lists.
+func (x index) unpackedSize() (int64, error) {
+	var frame zstd.Header
+	err := frame.Decode(x.Headers)
+	if err != nil {
+		return 0, err
+	}
+	limit := headersLimit(x.Last - x.First + 1)
+	if !frame.HasFCS || frame.FrameContentSize > uint64(limit) {
+		return 0, fmt.Errorf("its headers %d to %d are packed without their size, or have more than %d bytes", x.First, x.Last, limit)
+	}
+	return int64(frame.FrameContentSize), nil
+}
+
+// headersLimit returns how many bytes n headers may have in an index, unpacked.
+func headersLimit(n uint64) int64 {
+	return max(document.MaxSize, int64(min(n, maxIndexHeaders/maxMeanHeader))*maxMeanHeader)
+}
+
+// readHeaders reads the headers of x from r, which has them unpacked.
+func (x index) readHeaders(r io.Reader, decode headerDecoder) (segments []Segment, err error) {
+	documents := bufio.NewScanner(r)
+	documents.Buffer(nil, document.MaxSize+1)
+	documents.Split(splitDocument)
+	for documents.Scan() {
+		doc := documents.Bytes()
+		h, digest, err := decode(doc)
+		if err != nil {
+			return nil, err
+		}
+		s := Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}
+		err = s.checkPlace(x.Cluster, x.Lineage, x.First+uint64(len(segments)))
+		if err != nil {
+			return nil, err
+		}
+		if n := len(segments); n > 0 {
+			shareText(&s.Header, segments[n-1])
+		}
+		segments = append(segments, s)
+	}
+	err = documents.Err()
+	if err == nil && uint64(len(segments)) != x.Last-x.First+1 {
+		err = fmt.Errorf("it holds %d headers, not those of %d to %d", len(segments), x.First, x.Last)
+	}
+	return segments, err
 }
 
 // documentEnd is a line that stands at the end of a document and nowhere in it: within, everything is indented.
 const documentEnd = "\n}\n"
 
-func unpackHeaders(packed []byte, decode func(doc []byte) (segment.Header, string, error)) ([]Segment, error) {
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxIndexHeaders))
-	if err != nil {
-		return nil, err
+// splitDocument is a bufio.SplitFunc that returns documents, and what follows the last one.
+func splitDocument(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if at := bytes.Index(data, []byte(documentEnd)); at >= 0 {
+		end := at + len(documentEnd)
+		return end, data[:end], nil
 	}
-	defer dec.Close()
-	documents, err := dec.DecodeAll(packed, nil)
-	if err != nil {
-		return nil, err
+	if atEOF && len(data) > 0 {
+		return len(data), data, nil
 	}
-	segments := make([]Segment, 0, bytes.Count(documents, []byte(documentEnd)))
-	for doc := range bytes.SplitAfterSeq(documents, []byte(documentEnd)) {
-		if len(doc) == 0 {
-			break // behind the last one
-		}
-		h, digest, err := decode(doc)
-		if err != nil {
-			return nil, err
-		}
-		if n := len(segments); n > 0 {
-			shareText(&h, segments[n-1])
-		}
-		segments = append(segments, Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size})
-	}
-	return segments, nil
+	return 0, nil, nil
 }
 
 // shareText keeps what h says as the one before it does but once in memory: that is most of what it says, and a week of a busy
@@ -152,13 +224,22 @@ func shareText(h *segment.Header, before Segment) {
 	}
 }
 
-// inOrder says why segments are not the consecutive ones of a lineage from first on.
+// inOrder returns an error unless segments are the consecutive ones of a lineage from first on.
 func inOrder(cluster, lineage string, first uint64, segments []Segment) error {
 	for i, s := range segments {
-		if s.Cluster != cluster || s.Lineage != lineage || s.Seq != first+uint64(i) {
-			return fmt.Errorf("header %d is that of segment %d of lineage %s of cluster %s, not of %d of %s of %s",
-				i, s.Seq, s.Lineage, s.Cluster, first+uint64(i), lineage, cluster)
+		err := s.checkPlace(cluster, lineage, first+uint64(i))
+		if err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// checkPlace returns an error unless s is that segment.
+func (s Segment) checkPlace(cluster, lineage string, seq uint64) error {
+	if s.Cluster != cluster || s.Lineage != lineage || s.Seq != seq {
+		return fmt.Errorf("expected the header of segment %d of lineage %s of cluster %s, got %d of %s of %s",
+			seq, lineage, cluster, s.Seq, s.Lineage, s.Cluster)
 	}
 	return nil
 }
@@ -197,13 +278,16 @@ func (c *Cluster) readIndex(ctx context.Context, lineage string, first uint64) (
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	segments, err := decodeIndex(data, c.decodeHeader)
+	x, err := parseIndex(data)
+	if err == nil && (x.Cluster != c.name || x.Lineage != lineage || x.First != first) {
+		err = fmt.Errorf("%w: it begins with segment %d of lineage %s of cluster %s and was moved here", ErrDamaged, x.First, x.Lineage, x.Cluster)
+	}
+	var segments []Segment
+	if err == nil {
+		segments, err = x.segments(ctx, c.decodeHeader)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	if s := segments[0]; s.Cluster != c.name || s.Lineage != lineage || s.Seq != first {
-		return nil, fmt.Errorf("%s: %w: it begins with segment %d of lineage %s of cluster %s and was moved here",
-			key, ErrDamaged, s.Seq, s.Lineage, s.Cluster)
 	}
 	return segments, nil
 }

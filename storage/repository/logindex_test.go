@@ -158,13 +158,15 @@ func TestStoreIndexTwice(t *testing.T) {
 	}
 }
 
-// TestIndexOnlyCostsTime: whatever is wrong with indexes, the catalog is what the segments say.
+// TestIndexOnlyCostsTime: whatever is wrong with indexes, the catalog is what the segments contain. An index that is damaged
+// is one fault.
 func TestIndexOnlyCostsTime(t *testing.T) {
 	all := newWriter(t, "c", lineageID(1)).some(6)
 	loser := newWriter(t, "c", lineageID(1))
 	loser.header, loser.digest, loser.name = all[1].Header, all[1].Digest, "x" // as long as the winner's
 	lost := slices.Concat(all[:2], loser.some(2))
 	key := func(first uint64) string { return indexKey("c", lineageID(1), first) }
+	damaged := []string{"flipped", "cut", "empty", "endless", "moved"}
 	for what, spoil := range map[string]func(b storage.Bucket){
 		"flipped":          func(b storage.Bucket) { change(t, b, key(1), flip(300, 1)) },
 		"cut":              func(b storage.Bucket) { change(t, b, key(1), func(p []byte) []byte { return p[:len(p)/2] }) },
@@ -182,7 +184,11 @@ func TestIndexOnlyCostsTime(t *testing.T) {
 		storeIndex(t, c, segmentsOf(all[:5]))
 		spoil(b)
 		l := loadLog(t, c, 1)[0]
-		wantLineage(t, what, l, "1-6", "")
+		faults := ""
+		if slices.Contains(damaged, what) {
+			faults = "0 damaged"
+		}
+		wantLineage(t, what, l, "1-6", faults)
 		if diff := cmp.Diff(segmentsOf(all), l.Segments); diff != "" {
 			t.Errorf("%s:\n%s", what, diff)
 		}

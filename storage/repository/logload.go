@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // headReaders is how many headers are read at once: each takes a round trip and hardly any memory.
@@ -54,6 +55,18 @@ func (f logFolder) upToNext(segments []Segment, i int) []Segment {
 		return segments
 	}
 	return segments[:min(uint64(len(segments)), f.indexes[i+1]-f.indexes[i])]
+}
+
+// shorten leaves of each segment that is not listed with its size only the bounds, for the report that it is missing. A header
+// then takes memory for long only if its segment takes as much of the store.
+func (f logFolder) shorten(segments []Segment) {
+	for i := range segments {
+		s := &segments[i]
+		if s.Folded == 0 && !stored(segments[i:i+1], f.segments) {
+			bounds := segment.Header{Cluster: s.Cluster, Lineage: s.Lineage, Seq: s.Seq, First: s.First, Last: s.Last}
+			*s = Segment{Header: bounds, Digest: s.Digest, Size: s.Size}
+		}
+	}
 }
 
 // logFolders lists the log, without what is pruned.
@@ -158,6 +171,7 @@ type lineageLoad struct {
 	runs    map[uint64]*Segment // what was folded of them, by the first seq
 	slots   []slot              // ascending by seq
 	unfold  bool                // what was folded is in doubt
+	refused []Fault             // the indexes that cannot be used, ascending by their first seq
 }
 
 // slot is one segment of the listing.
@@ -192,27 +206,33 @@ func (c *Cluster) loadLineage(ctx context.Context, f logFolder, folds bool) (Lin
 	if err != nil {
 		return Lineage{}, err
 	}
-	lineage := l.lineageWith(slices.Concat(f.ignored, missing)).withMisfits()
+	lineage := l.lineageWith(slices.Concat(f.ignored, l.refused, missing)).withMisfits()
 	if l.unfold || slices.ContainsFunc(lineage.Faults, func(f Fault) bool { return f.Upto > f.Seq && errors.Is(f.Err, ErrDamaged) }) {
 		return c.loadLineage(ctx, f, false) // of which segments it is true is to be said
 	}
 	return lineage, nil
 }
 
-// readIndexes fills known. An index that is damaged, or was pruned meanwhile, costs time and nothing else.
+// readIndexes fills known and refused. An index that is damaged, or was pruned meanwhile, costs time and nothing else.
 func (l *lineageLoad) readIndexes(ctx context.Context, f logFolder, folds bool) error {
-	indexes := make([][]Segment, len(f.indexes))
+	indexes, refused := make([][]Segment, len(f.indexes)), make([]error, len(f.indexes))
 	err := atOnce(ctx, readers, len(f.indexes), func(ctx context.Context, i int) error {
 		segments, err := l.c.readIndex(ctx, l.lineage, f.indexes[i])
-		if errors.Is(err, ErrDamaged) || isAbsent(err) {
+		if errors.Is(err, ErrDamaged) {
+			refused[i] = err
+			return nil
+		}
+		if isAbsent(err) {
 			return nil
 		}
 		if folds {
 			segments = fold(f.upToNext(segments, i), f.segments)
 		}
+		f.shorten(segments)
 		indexes[i] = segments
 		return err
 	})
+	l.refuseIndexes(f, refused)
 	for _, segments := range indexes {
 		for i := range segments {
 			s := &segments[i]
@@ -230,6 +250,16 @@ func (l *lineageLoad) readIndexes(ctx context.Context, f logFolder, folds bool) 
 		}
 	}
 	return err
+}
+
+// refuseIndexes makes a fault of each index that cannot be used.
+func (l *lineageLoad) refuseIndexes(f logFolder, errs []error) {
+	for i, err := range errs {
+		if err != nil {
+			err = fmt.Errorf("%w: delete this index; until then the log is read from its segments, which only takes longer", err)
+			l.refused = append(l.refused, Fault{Key: l.c.indexKey(l.lineage, f.indexes[i]), Err: err})
+		}
+	}
 }
 
 // lay makes a slot for each segment of the listing, one for all that were folded into one.

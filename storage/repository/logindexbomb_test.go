@@ -1,0 +1,194 @@
+package repository_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// TestIndexBomb: small objects that unpack to very much are refused, each by its name, before they take any memory. It does
+// not depend on trust, on the size that the frame claims, or on how many headers the index claims.
+func TestIndexBomb(t *testing.T) {
+	owner := newSigner(t)
+	for _, policy := range []repository.Policy{{}, {Key: owner.key, Trust: trust(t, owner.public).Trust}} {
+		for what, pack := range map[string]func(*testing.T, []byte) []byte{"its size": packFrame, "no size": packStream} {
+			for _, last := range []uint64{0, 511, 1 << 62} {
+				t.Run(fmt.Sprintf("signed %v, frame with %s, %d more", !policy.Trust.None(), what, last), func(t *testing.T) {
+					b := mem.New()
+					create(t, openWith(t, b, policy), idAt(0))
+					keys := putIndexes(t, b, pack, last)
+					peak := heapPeak()
+					survey, err := openWith(t, b, policy).Survey(t.Context(), repository.SurveyOptions{Newest: 6})
+					most := peak()
+					if most > 128<<20 {
+						t.Errorf("%d MiB of heap", most>>20)
+					}
+					if err != nil || len(survey.Backups) != 1 {
+						t.Fatalf("%d backups, %v", len(survey.Backups), err)
+					}
+					wantRefusedIndexes(t, survey.Lineages, keys)
+				})
+			}
+		}
+	}
+}
+
+// TestIndexOfLongHeaders: without trust anyone can write valid headers that pack well. Of those whose segments are not there only
+// the bounds stay in memory.
+func TestIndexOfLongHeaders(t *testing.T) {
+	w := newWriter(t, "c", lineageID(1))
+	all := w.some(1)
+	for range 100 {
+		all = append(all, w.next(func(h *segment.Header) {
+			h.First, h.Last = h.First+1, h.Last+1
+			h.Marks[0].Position = h.Last
+			h.Reason = strings.Repeat("x", 60<<10) + strconv.Itoa(int(h.Seq))
+		}))
+	}
+	b := &liveHeap{Bucket: mem.New()}
+	put(t, b, indexKey("c", lineageID(1), 1), encodedIndex(t, segmentsOf(all)))
+	all, w = nil, nil
+	before := live()
+	wantLineage(t, "index alone", loadLog(t, openCluster(t, b, "c"), 1)[0], "", "1-101 missing")
+	if b.most == 0 || b.most > before+3<<20 {
+		t.Errorf("%d KiB of headers are in memory", (int64(b.most)-int64(before))>>10)
+	}
+}
+
+// liveHeap measures the live heap whenever a segment is opened.
+type liveHeap struct {
+	storage.Bucket
+	most uint64
+}
+
+func (b *liveHeap) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	if strings.HasSuffix(key, ".seg") {
+		b.most = max(b.most, live())
+	}
+	return b.Bucket.Open(ctx, key, o)
+}
+
+// live returns how many bytes of the heap are in use after a collection.
+func live() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// putIndexes stores 32 indexes whose headers are zeros, with more headers than one as they claim.
+func putIndexes(t *testing.T, b storage.Bucket, pack func(*testing.T, []byte) []byte, more uint64) (keys []string) {
+	t.Helper()
+	zeros := pack(t, make([]byte, 31<<20))
+	for l := range 4 {
+		for first := uint64(1); first <= 8; first++ {
+			key := indexKey("c", lineageID(l+1), first)
+			put(t, b, key, indexOf(t, lineageID(l+1), first, first+more, zeros))
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func indexOf(tb testing.TB, lineage string, first, last uint64, headers []byte) []byte {
+	tb.Helper()
+	data, err := document.Encode(struct {
+		Format  int    `json:"format"`
+		Cluster string `json:"cluster"`
+		Lineage string `json:"lineage"`
+		First   uint64 `json:"first"`
+		Last    uint64 `json:"last"`
+		Headers []byte `json:"headers"`
+	}{1, "c", lineage, first, last, headers})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+// packFrame returns a frame that contains its size and needs a small window.
+func packFrame(t *testing.T, content []byte) []byte {
+	t.Helper()
+	enc, err := zstd.NewWriter(nil, zstd.WithWindowSize(1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer enc.Close()
+	return enc.EncodeAll(content, nil)
+}
+
+// packStream returns a frame that does not contain its size.
+func packStream(t *testing.T, content []byte) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	enc, err := zstd.NewWriter(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = enc.ReadFrom(bytes.NewReader(content)) // in pieces: what is written at once has a known size
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = enc.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packed.Bytes()
+}
+
+// wantRefusedIndexes fails unless each of keys is one fault.
+func wantRefusedIndexes(t *testing.T, lineages []repository.Lineage, keys []string) {
+	t.Helper()
+	count := map[string]int{}
+	for _, l := range lineages {
+		for _, f := range l.Faults {
+			count[f.Key]++
+			wantDamaged(t, f.Key, f.Err, f.Key)
+		}
+	}
+	for _, key := range keys {
+		if count[key] != 1 {
+			t.Errorf("%d faults of %s", count[key], key)
+		}
+	}
+	if len(count) != len(keys) {
+		t.Errorf("%d objects have faults, want %d", len(count), len(keys))
+	}
+}
+
+// heapPeak samples the heap until the returned function is called, which returns the most that was added to it.
+func heapPeak() func() uint64 {
+	var m runtime.MemStats
+	before, stop, done := live(), make(chan struct{}), make(chan uint64)
+	go func() {
+		most := before
+		for {
+			runtime.ReadMemStats(&m)
+			most = max(most, m.HeapAlloc)
+			select {
+			case <-stop:
+				done <- most - before
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() uint64 {
+		close(stop)
+		return <-done
+	}
+}
