@@ -203,7 +203,8 @@ func TestStandingOfALog(t *testing.T) {
 	for _, b := range []*repository.Backup{&before, &after} {
 		b.Cluster, b.ClusterID = "prod", "cdf818194e3a8c32"
 	}
-	before.RaftIndex, after.RaftIndex = 10, 85
+	before.RaftIndex, before.Revision = 10, 10 // each request makes a revision
+	after.RaftIndex, after.Revision = 85, 85
 	whole, torn := lineage("a", 9, 8, 7, 6), lineage("a", 9, 8, 6, 5)
 	for name, test := range map[string]struct {
 		backups []repository.Backup
