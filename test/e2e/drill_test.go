@@ -123,7 +123,7 @@ func (j job) drillsAssert(t *testing.T) {
 // A key that is missing says nothing of the backup.
 func (j job) drillsNeedAKey(t *testing.T) {
 	t.Helper()
-	j.env = append(slices.Clone(j.env), "DR_IDENTITY=")
+	j.env = slices.DeleteFunc(slices.Clone(j.env), func(v string) bool { return strings.HasPrefix(v, "DR_IDENTITY=") })
 	d := j.drill(t, 1)
 	if d.Verdict != repository.NotRun || len(d.Proofs) != 2 || d.Proofs[0].Verdict != repository.NotRun || d.Proofs[1].Drill.RTO != 0 {
 		t.Errorf("without a key: %+v", d)
