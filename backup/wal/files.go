@@ -166,7 +166,7 @@ func (l *Log) letGo(position uint64) {
 }
 
 // Release closes the files in which nothing is behind stored, up to which everything is stored. Before the first Read they
-// are told by their names.
+// are named.
 func (l *Log) Release(stored uint64) {
 	if !l.started {
 		l.letGo(stored)

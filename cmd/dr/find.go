@@ -164,7 +164,7 @@ func (a *app) searching() (storage.Report, func()) {
 
 const foundLine = "%-12s %-8s %-24s %-24s %-18s %s\n"
 
-// teller prints what is found, as it is found; as a table only if changes is set.
+// teller prints changes and unseen parts as they are found; the table leaves out the changes unless changes is set.
 func (a *app) teller(changes bool) find.Teller {
 	if a.output == "json" {
 		return find.Teller{

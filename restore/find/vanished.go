@@ -21,7 +21,7 @@ type Vanished struct {
 	Earlier int // keys that were gone before
 }
 
-// together is how far apart two ends may be that belong together, where no mark tells.
+// together is the longest time between two ends that belong together, where there is no mark.
 const together = 5 * time.Minute
 
 // vanished sums up the newest ends: all since the mark or, without one, those that follow each other within minutes. What the end of a
