@@ -165,8 +165,8 @@ func (l *Log) letGo(position uint64) {
 	l.files = l.files[from:]
 }
 
-// Release closes the files in which nothing is behind stored, up to which everything is stored. Before the first Read they
-// are named.
+// Release closes the files in which nothing is behind stored, up to which everything is stored. Before the first Read these
+// files are chosen by their names.
 func (l *Log) Release(stored uint64) {
 	if !l.started {
 		l.letGo(stored)
