@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +69,13 @@ func (f *fakeReceiver) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("so")), Request: r}, nil
+}
+
+// sent returns the bodies of all requests.
+func (f *fakeReceiver) sent() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.bodies)
 }
 
 func (f *fakeReceiver) take() []string {
@@ -301,11 +309,12 @@ func TestWebhookTellsHowThingsAre(t *testing.T) {
 		n.Tell(change(499)) // holds again
 		pass(time.Hour)
 		to.take()
-		before := len(to.bodies)
+		before := len(to.sent())
 		set(true)
 		pass(10 * time.Minute)
-		got := strings.Join(to.bodies[before:], "\n")
-		if n := len(to.bodies) - before; n != 101 || strings.Count(got, `"c1000"`) != 1 || strings.Count(got, `"c499"`) != 1 || strings.Contains(got, `"c3"`) {
+		sent := to.sent()[before:]
+		got := strings.Join(sent, "\n")
+		if n := len(sent); n != 101 || strings.Count(got, `"c1000"`) != 1 || strings.Count(got, `"c499"`) != 1 || strings.Contains(got, `"c3"`) {
 			t.Errorf("%d were sent:\n%s", n, got)
 		}
 		if got := said.take(); strings.Count(got, "it is tried again") != 1 {
