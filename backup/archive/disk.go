@@ -193,19 +193,22 @@ func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
 // hasher asks for the HashKV of the newest revision. What made that revision had been committed when it was named.
 func (d *disk) hasher() func(context.Context) (segment.Hash, error) {
 	member, most := d.member, d.config.HashMax
-	return func(ctx context.Context) (segment.Hash, error) {
-		now, err := member.Now(ctx)
-		if err != nil {
-			return segment.Hash{}, err
-		}
-		h, err := member.HashKVUpTo(ctx, now.Header.Revision, now, most)
-		if err != nil {
-			return segment.Hash{}, err
-		}
-		return segment.Hash{
-			Position: now.RaftIndex, Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
-		}, nil
+	return func(ctx context.Context) (segment.Hash, error) { return hashNewest(ctx, member, most) }
+}
+
+// hashNewest returns the HashKV of the member's newest revision, at the raft index that it reports with it.
+func hashNewest(ctx context.Context, member *cluster.Server, most int64) (segment.Hash, error) {
+	now, err := member.Now(ctx)
+	if err != nil {
+		return segment.Hash{}, err
 	}
+	h, err := member.HashKVUpTo(ctx, now.Header.Revision, now, most)
+	if err != nil {
+		return segment.Hash{}, err
+	}
+	return segment.Hash{
+		Position: now.RaftIndex, Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
+	}, nil
 }
 
 // headroom guesses from the member's pace since this turn began.

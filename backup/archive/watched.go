@@ -188,16 +188,11 @@ func (w *watched) hasher() func(context.Context) (segment.Hash, error) {
 		if _, err := member.Revision(ctx); err != nil {
 			return segment.Hash{}, err
 		}
-		now, err := member.Now(ctx)
+		h, err := hashNewest(ctx, member, most)
 		if err != nil {
 			return segment.Hash{}, err
 		}
-		h, err := member.HashKVUpTo(ctx, now.Header.Revision, now, most)
-		if err != nil {
-			return segment.Hash{}, err
-		}
-		return segment.Hash{
-			Position: uint64(h.Revision), Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash,
-		}, nil
+		h.Position = uint64(h.Revision) // as all positions of a watch
+		return h, nil
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -52,7 +53,7 @@ func (x *namespaced) take(e find.Entry) error {
 	d, err := document.NewExtracted(e)
 	if err != nil {
 		x.unreadable++
-		x.why = firstError(x.why, fmt.Errorf("%s: %w", keyText(d.Key), err))
+		x.why = cmp.Or(x.why, fmt.Errorf("%s: %w", keyText(d.Key), err))
 	}
 	if d.Object != nil {
 		x.objects = append(x.objects, d.Object)
@@ -97,13 +98,6 @@ func (x *namespaced) check(at find.At) error {
 			"dr find --namespace %s shows the last revision with all of them", restore.ErrRefused, x.name, at.Revision, x.name)
 	}
 	return nil
-}
-
-func firstError(first, err error) error {
-	if first != nil {
-		return first
-	}
-	return err
 }
 
 // printVanished prints what went together, the first of it, and the command that brings it back.
