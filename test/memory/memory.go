@@ -11,16 +11,26 @@ import (
 	"time"
 )
 
-// Whom says whose memory counts.
+// Whom selects whose memory counts.
 type Whom bool
 
-// A process is watched Alone, or WithChildren: then the largest of them all counts, not their sum.
+// A process is watched Alone: then the memory that it allocated counts, and not the pages of its program, which the
+// kernel maps as its page cache allows (30 to 60 MB of the same program). Or it is watched WithChildren: then the
+// largest of them all counts, not their sum, with every page that is mapped, because a restore maps the database.
 const (
 	Alone        Whom = false
 	WithChildren Whom = true
 )
 
-// Watch samples the peak memory of a process until the returned function is called, which gives it in bytes. The
+// field names the line of /proc/PID/status that counts (man 5 proc_pid_status).
+func (w Whom) field() []byte {
+	if w == WithChildren {
+		return []byte("VmHWM:")
+	}
+	return []byte("RssAnon:")
+}
+
+// Watch samples the memory of a process until the returned function is called, which returns the peak in bytes. The
 // kernel's own figure at the end (ru_maxrss) would not do: it counts the process that forked.
 func Watch(pid int, whom Whom) (peak func() int64) {
 	stop, done := make(chan struct{}), make(chan int64)
@@ -42,7 +52,7 @@ func Watch(pid int, whom Whom) (peak func() int64) {
 	}
 }
 
-// of is the peak of the process so far, or of the largest of its children.
+// of returns the memory of the process, or of the largest of its children.
 func of(pid int, whom Whom) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -50,7 +60,7 @@ func of(pid int, whom Whom) int64 {
 	}
 	var highest int64
 	for line := range bytes.Lines(status) {
-		if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+		if rest, ok := bytes.CutPrefix(line, whom.field()); ok {
 			kb, _ := strconv.ParseInt(strings.Fields(string(rest))[0], 10, 64)
 			highest = kb << 10
 		}
