@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -96,19 +97,25 @@ func (c Config) client(endpoint string) (clientv3.Config, error) {
 		Password:        c.Password,
 		Logger:          zap.NewNop(),
 	}
+	var err error
+	cfg.TLS, err = c.tls()
+	return cfg, err
+}
+
+// tls returns the client's side of TLS as the files are now; nil, which is with the system's roots, where nothing is set.
+func (c Config) tls() (*tls.Config, error) {
 	if c.CACert == "" && c.Cert == "" && c.ServerName == "" && !c.InsecureSkipVerify {
-		return cfg, nil // an https:// endpoint is then verified against the system's roots
+		return nil, nil
 	}
 	info := transport.TLSInfo{
 		CertFile: c.Cert, KeyFile: c.Key, TrustedCAFile: c.CACert, ServerName: c.ServerName, InsecureSkipVerify: c.InsecureSkipVerify, Logger: zap.NewNop(),
 	}
-	tlsConfig, err := info.ClientConfig()
+	cfg, err := info.ClientConfig()
 	if err != nil {
-		return clientv3.Config{}, fmt.Errorf("%w: --cacert, --cert, --key: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: --cacert, --cert, --key: %w", ErrConfig, err)
 	}
-	if c.CACert != "" && tlsConfig.RootCAs.Equal(x509.NewCertPool()) { // every server would be refused, whoever it is
-		return clientv3.Config{}, fmt.Errorf("%w: --cacert: %s holds no certificate", ErrConfig, c.CACert)
+	if c.CACert != "" && cfg.RootCAs.Equal(x509.NewCertPool()) { // every server would be refused, whoever it is
+		return nil, fmt.Errorf("%w: --cacert: %s holds no certificate", ErrConfig, c.CACert)
 	}
-	cfg.TLS = tlsConfig
 	return cfg, nil
 }

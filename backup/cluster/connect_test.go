@@ -241,6 +241,35 @@ func TestConnectOverTLS(t *testing.T) {
 	}
 }
 
+// An agent keeps its connection for months. When the CA is replaced it is made again with the files as they are then.
+func TestConnectedWhileTheCAIsReplaced(t *testing.T) {
+	t.Parallel()
+	files, others := servers.NewCertificates(t), servers.NewCertificates(t)
+	url, server := startEtcd(t, overTLS(t, files))
+	cfg := at(url)
+	cfg.CACert, cfg.Cert, cfg.Key, cfg.DialTimeout, cfg.CommandTimeout = files.CA, files.Cert, files.Key, time.Minute, time.Minute
+	c := connect(t, cfg)
+	server.Close()
+	for old, replacement := range map[string]string{
+		files.CA: others.CA, files.Cert: others.Cert, files.Key: others.Key, files.ServerCert: others.ServerCert, files.ServerKey: others.ServerKey,
+	} {
+		if err := os.Rename(replacement, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.Restart(t)
+	for {
+		_, err := c.Servers[0].Now(t.Context())
+		if err == nil {
+			return
+		}
+		if strings.Contains(err.Error(), "x509") || t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond) // the server begins to listen
+	}
+}
+
 // A server that is refused for its certificate and then answers no more is named by the certificate, not by the deadline.
 func TestConnectNamesTheLastHandshake(t *testing.T) {
 	t.Parallel()

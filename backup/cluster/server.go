@@ -43,7 +43,7 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 	conf.Context = ctx
 	var tried handshakes
 	if cfg.encrypts(endpoint) {
-		tried = newHandshakes(conf.TLS)
+		tried = newHandshakes(conf.TLS, cfg.tls)
 		conf.DialOptions = append(conf.DialOptions, grpc.WithTransportCredentials(tried))
 	}
 	client, err := clientv3.New(conf)

@@ -33,7 +33,7 @@ type Config struct {
 	Account   string // the storage account; "": the one that the environment names
 	Container string
 	Endpoint  string            // URL of the account's blob service; "": https://<account>.blob.core.windows.net
-	Transport http.RoundTripper // nil: transport.New without further certificates
+	Transport http.RoundTripper // nil: transport.WithRoots of the system's
 	Parts     storage.Parts     // fields that are 0: 8 MiB, whole up to 1 MiB, 4 workers, 50,000 blocks
 	PageSize  int               // objects in one answer of a listing, at most 5,000; 0: as many
 }
@@ -64,11 +64,7 @@ func Open(_ context.Context, c Config) (*Bucket, error) {
 		return nil, errors.New("azure: no container is named")
 	}
 	if c.Transport == nil {
-		t, err := transport.New("")
-		if err != nil {
-			return nil, fmt.Errorf("azure: %w", err)
-		}
-		c.Transport = t
+		c.Transport = transport.WithRoots(nil)
 	}
 	client, err := connect(c)
 	if err != nil {

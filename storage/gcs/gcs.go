@@ -34,7 +34,7 @@ type Config struct {
 	// Endpoint is the URL of another store that speaks the protocol, scheme and host alone; "" is Google's. It is sent the
 	// token of the credentials: with http whoever listens has it, too.
 	Endpoint string
-	// Transport makes the connections, below what adds the credentials; nil is one of transport.New.
+	// Transport makes the connections, below what adds the credentials; nil is transport.WithRoots of the system's.
 	Transport http.RoundTripper
 	// ChunkSize is how many bytes an upload sends at a time, rounded up to a multiple of 256 KiB; 0 is 8 MiB. An upload
 	// holds two chunks in memory.
@@ -118,11 +118,7 @@ func (c Config) endpoint() (string, error) {
 func (c Config) authenticated() (*http.Client, error) {
 	base := c.Transport
 	if base == nil {
-		made, err := transport.New("")
-		if err != nil {
-			return nil, err
-		}
-		base = made
+		base = transport.WithRoots(nil)
 	}
 	found, err := credentials.DetectDefault(&credentials.DetectOptions{Scopes: []string{cloud.ScopeReadWrite}})
 	if err != nil {

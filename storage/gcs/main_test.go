@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -23,7 +22,7 @@ import (
 const chunk = 256 << 10 // the smallest that the protocol allows
 
 // connections are shared by the tests, as most of them open many Buckets.
-var connections *http.Transport
+var connections *transport.Transport
 
 func TestMain(m *testing.M) {
 	isClient, err := asClient()

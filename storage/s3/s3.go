@@ -4,6 +4,7 @@ package s3
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -48,7 +49,7 @@ type Config struct {
 	// StorageClass is that of large objects; "": the store's default. Small ones, which are many and are rewritten or read
 	// often, stay in the default: other classes count each as 128 KiB for a month or more.
 	StorageClass string
-	Transport    http.RoundTripper // nil: transport.New's, which then trusts AWS_CA_BUNDLE too
+	Transport    http.RoundTripper // nil: one that trusts AWS_CA_BUNDLE, or else the system's roots
 	Parts        storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 10,000 parts. S3 wants 5 MiB to 5 GiB
 	PageSize     int32             // keys in a page of a listing; 0: 1,000, which is the most
 	// Retry is how each request, and so each part of an upload, is repeated when it may help; zero fields: 6 tries with
@@ -97,10 +98,7 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of the AWS SDK (environment, ~/.aws): %w", oneLine(err))
 	}
-	doer, err := client(c.Transport, aws)
-	if err != nil {
-		return nil, err
-	}
+	doer := client(c.Transport, aws)
 	b := &Bucket{name: c.Bucket, parts: filled(c.Parts), page: cmp.Or(c.PageSize, maxPage), stored: c.stored()}
 	b.client = s3.NewFromConfig(aws, func(o *s3.Options) {
 		o.HTTPClient = doer
@@ -211,24 +209,21 @@ func filled(p storage.Parts) storage.Parts {
 
 // client sends the requests of the bucket. It is not given to the SDK's loader, which with AWS_CA_BUNDLE set refuses any
 // client but its own; the certificates in that file are taken from the SDK's.
-func client(rt http.RoundTripper, loaded aws.Config) (*http.Client, error) {
+func client(rt http.RoundTripper, loaded aws.Config) *http.Client {
 	if rt == nil {
-		own, err := transport.New("")
-		if err != nil {
-			return nil, err
-		}
+		var roots *x509.CertPool
 		if sdk, ok := loaded.HTTPClient.(*awshttp.BuildableClient); ok {
 			if tls := sdk.GetTransport().TLSClientConfig; tls != nil {
-				own.TLSClientConfig.RootCAs = tls.RootCAs
+				roots = tls.RootCAs
 			}
 		}
-		rt = own
+		rt = transport.WithRoots(roots)
 	}
 	return &http.Client{
 		Transport: rt,
 		// A redirect would repeat a signed request where the signature does not hold; the answer itself says more.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+	}
 }
 
 // pauses double from base to longest, and are random between half and all of that, so that workers do not return in step.

@@ -4,14 +4,18 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
+	"io"
 	"io/fs"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/storage/transport"
+	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
 func write(t *testing.T, content string) string {
@@ -91,4 +95,82 @@ func TestBadFile(t *testing.T) {
 			t.Errorf("%q was taken for certificates", content)
 		}
 	}
+}
+
+// TestAuthorityIsReplaced: what a running service trusts follows the file, in both directions, and a file that cannot be used
+// takes nothing away.
+func TestAuthorityIsReplaced(t *testing.T) {
+	url, ca := server(t)
+	newURL, newCA := newServer(t)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	replace(t, file, ca)
+	client := &http.Client{Transport: mustNew(t, file)}
+	defer client.CloseIdleConnections()
+	ask := func(url string) error {
+		response, err := client.Get(url)
+		if err == nil {
+			response.Body.Close()
+		}
+		return err
+	}
+	var unverified *tls.CertificateVerificationError
+	if err := ask(url); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(newURL); !errors.As(err, &unverified) {
+		t.Fatalf("before it was trusted: %v", err)
+	}
+	replace(t, file, newCA)
+	if err := ask(newURL); err != nil {
+		t.Errorf("after it was trusted: %v", err)
+	}
+	if err := ask(url); !errors.As(err, &unverified) {
+		t.Errorf("after it was trusted no more: %v", err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(newURL); err != nil {
+		t.Errorf("with a file that is empty for a moment: %v", err)
+	}
+	if err := ask(url); !errors.As(err, &unverified) || !strings.Contains(err.Error(), file+" holds no PEM certificate") {
+		t.Errorf("with an empty file: %v", err)
+	}
+}
+
+func mustNew(t *testing.T, caFile string) *transport.Transport {
+	t.Helper()
+	rt, err := transport.New(caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rt
+}
+
+// replace renames a copy of from over file, as whoever renews certificates should.
+func replace(t *testing.T, file, from string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(write(t, string(content)), file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newServer is server with a certificate of another authority.
+func newServer(t *testing.T) (url, caFile string) {
+	t.Helper()
+	files := servers.NewCertificates(t)
+	pair, err := tls.LoadX509KeyPair(files.ServerCert, files.ServerKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.URL, files.CA
 }

@@ -80,6 +80,14 @@ func (s *Server) start(t testing.TB) {
 // Close ends the server, if it still runs.
 func (s *Server) Close() { s.once.Do(s.Etcd.Close) }
 
+// Restart ends the server, if it still runs, and starts it again on its data, with its files as they are now.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Close()
+	s.once = sync.Once{}
+	s.start(t)
+}
+
 // Client connects to the server. It is closed when the test ends.
 func (s *Server) Client(t testing.TB) *clientv3.Client {
 	t.Helper()
