@@ -41,6 +41,7 @@ type APIServer struct {
 	LogFile    string
 
 	dir          string
+	flags        []string // of the process
 	certificates *servers.Certificates
 	etcd         *servers.Cluster
 	process      *process.Process
@@ -66,14 +67,20 @@ func Start(t testing.TB, etcd *servers.Cluster, flags ...string) *APIServer {
 
 func (s *APIServer) start(t testing.TB, flags []string) error {
 	t.Helper()
-	program := tools.Path(t, "kubernetes", "kube-apiserver")
 	port, err := process.FreePort()
 	if err != nil {
 		return err
 	}
 	s.URL = fmt.Sprintf("https://127.0.0.1:%d", port)
 	s.Kubeconfig = s.write(t, "kubeconfig", fmt.Sprintf(kubeconfig, s.URL, s.certificates.CA, adminToken))
-	s.process, err = process.Start(s.LogFile, exec.Command(program, append(s.args(t, port), flags...)...))
+	s.flags = append(s.args(t, port), flags...)
+	return s.launch(t)
+}
+
+// launch starts the process and waits until it is ready.
+func (s *APIServer) launch(t testing.TB) (err error) {
+	t.Helper()
+	s.process, err = process.Start(s.LogFile, exec.Command(tools.Path(t, "kubernetes", "kube-apiserver"), s.flags...))
 	if err != nil {
 		return err
 	}
@@ -166,6 +173,24 @@ func (s *APIServer) Stop(t testing.TB) {
 	defer late.Stop()
 	if err := s.process.End(syscall.SIGTERM); err != nil {
 		t.Fatalf("stop kube-apiserver: %v", err)
+	}
+}
+
+// Kill ends the API server as a crash would. Stop waits half a minute for clients that watch.
+func (s *APIServer) Kill(t testing.TB) {
+	t.Helper()
+	err := s.process.Kill()
+	if err != nil {
+		t.Fatalf("kill kube-apiserver: %v", err)
+	}
+}
+
+// Restart starts an API server that was stopped or killed, on the same port and with the same flags, and waits until it is ready.
+func (s *APIServer) Restart(t testing.TB) {
+	t.Helper()
+	err := s.launch(t)
+	if err != nil {
+		t.Fatalf("kube-apiserver did not start again: %v", err)
 	}
 }
 
