@@ -266,6 +266,7 @@ install gcc gcc libc6-dev # the race detector links with it
 install pkill procps
 install ip iproute2
 install unshare util-linux
-install systemd-analyze systemd # judges the units in deploy; nothing of it is started
+install systemd-analyze systemd # judges the units in deploy, and runs them in a container
+install qemu-aarch64-static qemu-user-static # runs the release for arm64
 install chromium chromium
 say "ready in $dir"

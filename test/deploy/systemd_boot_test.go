@@ -1,0 +1,38 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/tools"
+)
+
+// The units, installed as documented, do their work under a systemd of their own, with everything that they deny themselves.
+func TestUnitsUnderSystemd(t *testing.T) {
+	need(t, "/lib/systemd/systemd")
+	if os.Geteuid() != 0 {
+		unavailable(t, "only root may boot systemd in a container")
+	}
+	shared := t.TempDir()
+	for from, name := range map[string]string{
+		command.Path():                       "dr",
+		tools.Path(t, "etcd-3.7", "etcd"):    "etcd",
+		tools.Path(t, "etcd-3.7", "etcdctl"): "etcdctl",
+		"container/units.sh":                 "script.sh",
+	} {
+		output(t, "install", "-m", "755", from, filepath.Join(shared, name))
+	}
+	output(t, "cp", "-r", "../../deploy", "../../docs", shared)
+
+	cmd := exec.CommandContext(t.Context(), "container/boot.sh", shared)
+	out, err := cmd.CombinedOutput()
+	said, _ := os.ReadFile(filepath.Join(shared, "output"))
+	t.Logf("%s%s", out, said)
+	if err != nil || !strings.HasSuffix(string(said), "all of it was seen\n") {
+		t.Errorf("the script in the container: %v", err)
+	}
+}
