@@ -42,6 +42,7 @@ const unitPrefix = "etcd-dr:"
 type Access struct {
 	tokens       *reloaded[[]token]
 	certificates bool // those that the connection has proven count
+	revoked      *reloaded[revoked]
 }
 
 // NewAccess lets in who has one of the tokens in a file, "" for none; and with certificates who has one, with a role in it,
@@ -112,7 +113,7 @@ func (a Access) visitor(r *http.Request) (visitor, error) {
 		return a.byToken(secret)
 	}
 	if a.certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		return byCertificate(r)
+		return a.byCertificate(r)
 	}
 	return visitor{}, a.loginNeeded("nobody is logged in")
 }
@@ -151,8 +152,12 @@ func (a Access) byToken(secret string) (found visitor, err error) {
 	return found, nil
 }
 
-func byCertificate(r *http.Request) (visitor, error) {
-	subject := r.TLS.VerifiedChains[0][0].Subject
+func (a Access) byCertificate(r *http.Request) (visitor, error) {
+	chain := r.TLS.VerifiedChains[0]
+	if a.revoked != nil && a.revoked.get().any(chain) {
+		return visitor{}, &failure{http.StatusUnauthorized, "the certificate is revoked", "connect with one that is not"}
+	}
+	subject := chain[0].Subject
 	v := visitor{name: subject.CommonName}
 	for name, role := range roles {
 		if slices.Contains(subject.OrganizationalUnit, unitPrefix+name) {

@@ -33,13 +33,13 @@ type guard struct {
 	places *semaphore.Weighted
 
 	mu      sync.Mutex
-	clients map[netip.Prefix]*rate.Limiter
+	clients map[string]*rate.Limiter
 }
 
 func newGuard(a Access, inner http.Handler) *guard {
 	return &guard{
 		access: a, inner: inner, cross: http.NewCrossOriginProtection(), places: semaphore.NewWeighted(maxAtOnce),
-		clients: map[netip.Prefix]*rate.Limiter{},
+		clients: map[string]*rate.Limiter{},
 	}
 }
 
@@ -59,7 +59,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.inner.ServeHTTP(w, r)
 		return
 	}
-	if !g.client(r).Allow() {
+	who, err := g.access.visitor(r)
+	if !g.limiter(g.client(r, who)).Allow() {
 		header.Set("Retry-After", "1")
 		refuse(w, fail(http.StatusTooManyRequests, "more than %d requests a second", perSecond))
 		return
@@ -69,7 +70,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.inner.ServeHTTP(w, r)
 		return
 	}
-	who, err := g.check(r)
+	if err == nil {
+		err = g.check(r, who)
+	}
 	if err != nil {
 		if failed, ok := err.(*failure); ok && failed.status == http.StatusUnauthorized {
 			header.Set("WWW-Authenticate", `Bearer realm="etcd-dr"`) // with Basic a browser would ask before the page can
@@ -98,29 +101,25 @@ const roleHeader = "Etcd-Dr-Role"
 // has given to it.
 func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/assets/") }
 
-// check says who asks, if they may. A page elsewhere can make a browser send things, with all that it knows, but neither
-// without saying where it comes from, nor as JSON.
-func (g *guard) check(r *http.Request) (visitor, error) {
-	who, err := g.access.visitor(r)
-	if err != nil {
-		return who, err
-	}
+// check returns why r is refused, which who sends. A page elsewhere can make a browser send things, with all that it knows, but
+// neither without saying where it comes from, nor as JSON.
+func (g *guard) check(r *http.Request, who visitor) error {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return who, nil
+		return nil
 	}
 	if who.role < operator {
-		return who, fail(http.StatusForbidden, "%s may read, and not operate", who.name)
+		return fail(http.StatusForbidden, "%s may read, and not operate", who.name)
 	}
 	if err := g.cross.Check(r); err != nil {
-		return who, fail(http.StatusForbidden, "the request comes from another site: %v", err)
+		return fail(http.StatusForbidden, "the request comes from another site: %v", err)
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return who, fail(http.StatusUnsupportedMediaType, "send Content-Type: application/json")
+		return fail(http.StatusUnsupportedMediaType, "send Content-Type: application/json")
 	}
 	if r.ContentLength > maxBody {
-		return who, errTooLarge
+		return errTooLarge
 	}
-	return who, nil
+	return nil
 }
 
 var errTooLarge = fail(http.StatusRequestEntityTooLarge, "more than %d bytes were sent", maxBody)
@@ -138,25 +137,39 @@ func isLoopbackName(host string) bool {
 	return name == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// client is what is left to whoever sent r: one address, or one network of IPv6, of which a host has all.
-func (g *guard) client(r *http.Request) *rate.Limiter {
-	var from netip.Prefix
-	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		ip, bits := address.Addr().Unmap().WithZone(""), 32
-		if ip.Is6() {
-			bits = 64
-		}
-		from, _ = ip.Prefix(bits)
+// client names the sender of r, as far as limits tell senders apart: by the name that the login gives, else by the IPv4 address
+// or the IPv6 /64 (a host usually owns a whole /64). Where nobody logs in all senders are on this host, and each connection is
+// a sender of its own: one that asks too much must not shut out the rest.
+func (g *guard) client(r *http.Request, who visitor) string {
+	switch {
+	case g.access.open():
+		return r.RemoteAddr
+	case who.role > 0:
+		return who.role.String() + " " + who.name
 	}
+	address, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	ip, bits := address.Addr().Unmap().WithZone(""), 32
+	if ip.Is6() {
+		bits = 64
+	}
+	from, _ := ip.Prefix(bits)
+	return from.String()
+}
+
+// limiter returns the rate limiter of that client.
+func (g *guard) limiter(client string) *rate.Limiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	limit, ok := g.clients[from]
+	limit, ok := g.clients[client]
 	if !ok {
 		if len(g.clients) >= manyClients {
 			g.forget()
 		}
 		limit = rate.NewLimiter(perSecond, burst)
-		g.clients[from] = limit
+		g.clients[client] = limit
 	}
 	return limit
 }

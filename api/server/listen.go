@@ -25,7 +25,9 @@ type Door struct {
 	Address   string // host:port; one that is not a loopback's wants a certificate, and tokens or an authority
 	Cert, Key string // files of PEM; "": no TLS
 	Tokens    string // file; see NewAccess
-	ClientCA  string // file of PEM: authority of clients whose certificates are a login; the role is their organizational unit
+	// ClientCA is a file of PEM: the authorities of clients whose certificates are a login; the role is their organizational unit.
+	// It may hold lists of certificates that they have revoked, too.
+	ClientCA string
 }
 
 // Listen answers for s at d until stop is called. Errors match ErrListen.
@@ -36,6 +38,12 @@ func Listen(d Door, s Service, report storage.Report) (stop func(), err error) {
 	access, err := NewAccess(d.Tokens, d.ClientCA != "", report)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrListen, err)
+	}
+	if d.ClientCA != "" {
+		access.revoked, err = reload([]string{d.ClientCA}, parseRevoked, report)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrListen, err)
+		}
 	}
 	secure, err := d.secure(report)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,7 +35,7 @@ type authority struct {
 
 func newAuthority(t *testing.T) authority {
 	a := authority{t: t}
-	template := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
 	a.cert, a.key = a.make(template, nil)
 	return a
 }
@@ -214,6 +215,68 @@ func TestClientCertificates(t *testing.T) {
 			t.Errorf("%s: %d, %v: %s", name, code, err, body)
 		}
 	}
+}
+
+// A certificate that its authority has revoked is no login any more, on a connection that is open either.
+func TestRevokedCertificates(t *testing.T) {
+	t.Parallel()
+	a, dir := newAuthority(t), t.TempDir()
+	hostCert, hostKey := a.host()
+	cert, key := write(t, dir, hostCert, hostKey)
+	ca, _ := write(t, t.TempDir(), a.cert, a.key)
+	url := listen(t, server.Door{Address: "127.0.0.1:0", Cert: cert, Key: key, ClientCA: ca}) + "/status"
+	lost, kept := a.client("etcd-dr:operate"), a.client("etcd-dr:operate")
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	open := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{lost}}}}
+	defer open.CloseIdleConnections()
+	if code, _, err := get(t, open, url, ""); code != 200 {
+		t.Fatalf("before: %d, %v", code, err)
+	}
+	authorities, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoke := func(by authority) {
+		content := slices.Concat(authorities, by.revoking(lost))
+		if err := os.WriteFile(ca, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	revoke(a)
+	for t.Context().Err() == nil {
+		if code, _, _ := get(t, open, url, ""); code == 401 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond) // it looks at the files once a second
+	}
+	if code, body, err := get(t, client(a, lost), url, ""); code != 401 || !strings.Contains(body, "revoked") {
+		t.Errorf("the revoked one: %d, %v: %s", code, err, body)
+	}
+	if code, _, err := get(t, client(a, kept), url, ""); code != 200 {
+		t.Errorf("another: %d, %v", code, err)
+	}
+	revoke(newAuthority(t))
+	if _, err := server.Listen(server.Door{Address: "127.0.0.1:0", Cert: cert, Key: key, ClientCA: ca}, anyService(), nil); !errors.Is(err, server.ErrListen) {
+		t.Errorf("a list of another authority: %v", err)
+	}
+}
+
+// revoking returns a list of revoked certificates, in PEM, with c.
+func (a authority) revoking(c tls.Certificate) []byte {
+	a.t.Helper()
+	leaf, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
+		Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour),
+		RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: leaf.SerialNumber, RevocationTime: time.Now()}},
+	}, a.cert, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der})
 }
 
 // A certificate that was renewed is used without a restart.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
@@ -45,12 +47,31 @@ func probes(s Service, a Access) []route {
 		return route{method: http.MethodGet, path: path, summary: summary, status: http.StatusOK, plain: h}
 	}
 	ask := func(problem func([]scheduler.Status) string) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, a, problem(s.Status().Clusters)) })
+		now := rarely(func() string { return problem(s.Status().Clusters) })
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, a, now()) })
 	}
 	return []route{
 		get("/metrics", "Metrics, for Prometheus.", metrics(s)),
 		get("/healthz", "503 while the service can do nothing for any of its clusters. It needs no login.", ask(allFailing)),
 		get("/readyz", "503 until the service has looked at each of its clusters. It needs no login.", ask(notReady)),
+	}
+}
+
+// rarely returns a function that asks for the answer at most once a second: whoever reaches a probe needs no login, and the status
+// of a thousand clusters is copied and sorted for it.
+func rarely(answer func() string) func() string {
+	var (
+		mu    sync.Mutex
+		last  string
+		asked time.Time
+	)
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked.IsZero() || time.Since(asked) >= time.Second {
+			last, asked = answer(), time.Now()
+		}
+		return last
 	}
 }
 

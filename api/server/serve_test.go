@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/server"
@@ -51,6 +53,31 @@ func TestServeHealth(t *testing.T) {
 			t.Errorf("%v: %d, %q", test.states, w.Code, w.Body)
 		}
 	}
+}
+
+// A probe needs no login, so it is answered from one look a second, however often it is asked.
+func TestServeHealthIsCheap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		s := server.Service{Status: func() document.ServeStatus {
+			looks++
+			state := scheduler.Failing
+			if looks > 1 {
+				state = scheduler.Idle
+			}
+			return document.ServeStatus{Clusters: []scheduler.Status{{Cluster: "prod", State: state, Problem: "the store is away"}}}
+		}}
+		h := server.Serve(s, server.Access{})
+		for range 1000 {
+			if code, _, _ := status(h, request("GET", "/healthz", "")); code != 503 {
+				t.Fatalf("%d", code)
+			}
+		}
+		time.Sleep(time.Second)
+		if code, _, _ := status(h, request("GET", "/healthz", "")); code != 200 || looks != 2 {
+			t.Errorf("a second later: %d after %d looks", code, looks)
+		}
+	})
 }
 
 // It is ready when it knows of each cluster how it stands, or why it does not know.

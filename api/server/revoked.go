@@ -1,0 +1,52 @@
+package server
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// revoked are certificates that their authorities have taken back, by issuer and serial number.
+type revoked map[[2]string]bool
+
+// any reports whether one of chain is among them.
+func (r revoked) any(chain []*x509.Certificate) bool {
+	return slices.ContainsFunc(chain, func(c *x509.Certificate) bool {
+		return r[[2]string{string(c.RawIssuer), c.SerialNumber.String()}]
+	})
+}
+
+// parseRevoked reads the lists of revoked certificates ("X509 CRL") in a file of authorities. Each must be signed by one of
+// them. One that is out of date still counts: what it revokes stays revoked.
+func parseRevoked(files [][]byte) (revoked, error) {
+	var authorities []*x509.Certificate
+	var lists []*x509.RevocationList
+	for block, rest := pem.Decode(files[0]); block != nil; block, rest = pem.Decode(rest) {
+		switch block.Type {
+		case "CERTIFICATE":
+			c, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				return nil, err
+			}
+			authorities = append(authorities, c)
+		case "X509 CRL":
+			l, err := x509.ParseRevocationList(block.Bytes)
+			if err != nil {
+				return nil, fmt.Errorf("a list of revoked certificates: %w", err)
+			}
+			lists = append(lists, l)
+		}
+	}
+	all := revoked{}
+	for _, l := range lists {
+		if !slices.ContainsFunc(authorities, func(c *x509.Certificate) bool { return l.CheckSignatureFrom(c) == nil }) {
+			return nil, errors.New("a list of revoked certificates is signed by none of the authorities in the file")
+		}
+		for _, entry := range l.RevokedCertificateEntries {
+			all[[2]string{string(l.RawIssuer), entry.SerialNumber.String()}] = true
+		}
+	}
+	return all, nil
+}
