@@ -50,12 +50,19 @@ func (t Triggers) inLog(c repository.Catalog, last Last) string {
 	if !t.Gap {
 		return ""
 	}
+	var end time.Time
 	for _, gap := range c.Gaps() {
-		if end := later(gap.Since, gap.Until); end.After(last.Started) {
-			return fmt.Sprintf("a gap in the log until %s", end.UTC().Format(time.RFC3339))
-		}
+		end = later(end, later(gap.Since, gap.Until))
 	}
-	return ""
+	if !end.After(last.Started) {
+		return ""
+	}
+	why := fmt.Sprintf("a gap in the log until %s", end.UTC().Format(time.RFC3339))
+	// By the clock of an agent that is ahead the gap may not be over yet, and another backup of it would be the same.
+	if newest, err := c.Latest(); err == nil && newest.Labels[LabelTrigger] == why {
+		return ""
+	}
+	return why
 }
 
 func later(a, b time.Time) time.Time {

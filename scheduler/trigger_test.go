@@ -19,6 +19,7 @@ type archiver struct {
 	header segment.Header // of the last one
 	digest string
 	after  *segment.After // of a lineage that begins
+	ahead  time.Duration  // of the agent's clock
 }
 
 func (w *world) archive(cluster string) *archiver {
@@ -32,7 +33,7 @@ func (w *world) archive(cluster string) *archiver {
 // store stores the next one. From now on backups hold its last position.
 func (a *archiver) store() {
 	a.w.t.Helper()
-	now := time.Now()
+	now := time.Now().Add(a.ahead)
 	h := segment.Header{
 		Cluster: a.to.Name(), Lineage: a.header.Lineage, Seq: a.header.Seq + 1, Previous: a.digest, First: a.header.Last + 1,
 		Last: a.header.Last + 10, After: a.after, Source: segment.WAL, ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d",
@@ -130,6 +131,25 @@ func TestServiceGap(t *testing.T) {
 			w.pass(time.Hour)
 		}
 		if got := w.triggered(); len(got) != 1 || !strings.HasPrefix(got[0], "3h0m0s a gap in the log until 2000-01-01T03:0") {
+			t.Errorf("triggered %q", got)
+		}
+	})
+}
+
+// An agent whose clock is ahead records gaps that end in the future. One backup of each is enough.
+func TestServiceGapOfAClockAhead(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "@weekly", "main")
+		spec.Triggers = scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
+		w.start("a", configOf(spec))
+		a := w.archive("prod")
+		a.ahead = 6 * time.Hour
+		a.store()
+		w.pass(time.Hour)
+		a.lose()
+		a.store()
+		w.pass(3 * time.Hour)
+		if got := w.triggered(); len(got) != 1 || !strings.HasPrefix(got[0], "1h0m0s a gap in the log until 2000-01-01T07:0") {
 			t.Errorf("triggered %q", got)
 		}
 	})

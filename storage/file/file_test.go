@@ -332,3 +332,41 @@ func FuzzKey(f *testing.F) {
 		}
 	})
 }
+
+// atEOF calls do before it returns the end of what it reads.
+type atEOF struct {
+	io.Reader
+	do func()
+}
+
+func (r atEOF) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err == io.EOF {
+		r.do()
+	}
+	return n, err
+}
+
+// TestLinkWhoseAnswerIsLost: over NFS a link may be made, its answer be lost, and the repetition meet it. The Put has succeeded.
+func TestLinkWhoseAnswerIsLost(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir)
+	link := func() {
+		temps, err := filepath.Glob(filepath.Join(dir, ".dr-tmp-*-key"))
+		if err == nil && len(temps) == 1 {
+			err = os.Link(temps[0], filepath.Join(dir, "key"))
+		}
+		if err != nil || len(temps) != 1 {
+			t.Errorf("temporary files %q: %v", temps, err)
+		}
+	}
+	_, err := b.Put(t.Context(), "key", atEOF{strings.NewReader("content"), link}, storage.PutOptions{IfAbsent: true})
+	if err != nil {
+		t.Errorf("Put: %v", err)
+	}
+	other := func() {}
+	_, err = b.Put(t.Context(), "key", atEOF{strings.NewReader("content"), other}, storage.PutOptions{IfAbsent: true})
+	if !errors.Is(err, storage.ErrExist) {
+		t.Errorf("another Put: %v", err)
+	}
+}

@@ -52,14 +52,14 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 	return leftovers, nil
 }
 
-// pieces are those that the store has and does not list.
+// pieces returns those that the store has and does not list: of backups, of the log, and of the small objects next to them.
 func (c *Cluster) pieces(ctx context.Context) (pieces []Leftover, err error) {
 	sweeper, ok := storage.AsSweeper(c.bucket)
 	if !ok {
 		return nil, nil
 	}
-	for piece, err := range sweeper.Leftovers(ctx, c.backupsPrefix()) {
-		if _, unlisted := c.unlisted(err); unlisted {
+	for piece, err := range sweeper.Leftovers(ctx, c.name+"/") {
+		if _, unlisted := errors.AsType[*storage.UnlistedError](err); unlisted {
 			continue
 		}
 		if err != nil {
@@ -93,6 +93,13 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 		return nil, nil, err
 	}
 	all = slices.DeleteFunc(all, func(l Leftover) bool { return now.Sub(l.Since) < grace })
+	if len(all) > 0 {
+		ahead, err := c.clockAhead(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = slices.DeleteFunc(all, func(l Leftover) bool { return now.Add(-ahead).Sub(l.Since) < grace })
+	}
 	errs := make([]error, len(all))
 	kept := map[ID]bool{}   // of which something could not be removed
 	for i, l := range all { // a tombstone comes behind all that it stands for
@@ -109,7 +116,7 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 		}
 	}
 	_ = atOnce(ctx, headReaders, len(all), func(ctx context.Context, i int) error {
-		if _, ok := c.splitLogKey(all[i].Key); ok {
+		if _, ok := c.splitLogKey(all[i].Key); ok && all[i].piece == nil {
 			errs[i] = c.sweep(ctx, all[i])
 		}
 		return nil
@@ -125,6 +132,24 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 		}
 	}
 	return swept, locked, errors.Join(err, ctx.Err())
+}
+
+// clockJob is the job of a lease that is written for its time alone.
+const clockJob = "clock"
+
+// clockAhead returns by how much this host's clock is ahead of the store's, by which leftovers have their times; 0 if it is not.
+// A host that is a day ahead would else remove what was deleted a moment ago, and what a running backup has stored.
+func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
+	began, key := time.Now(), c.leaseKey(clockJob)
+	_, _, err := c.extend(ctx, Lease{Format: LeaseFormat, Job: clockJob, Holder: clockJob, Generation: 1}, 0, began)
+	var o storage.Object
+	if err == nil {
+		o, err = c.bucket.Stat(ctx, key)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ask the store of cluster %s for its time: %w", c.name, err)
+	}
+	return max(0, began.Sub(o.ModTime)), nil
 }
 
 // errStays: a tombstone is still needed.

@@ -64,6 +64,7 @@ func leftBehind25() []string {
 	for _, i := range []int{3, 4} {
 		want = append(want, folder("c", idAt(i))+"manifest.json", folder("c", idAt(i))+"proof-20261121T130000.000Z.json", folder("c", idAt(i))+plainName)
 	}
+	want = append(want, "c/leases/clock.json") // of which the store's time was read
 	for seq := uint64(26); seq <= 40; seq++ {
 		want = append(want, segmentKey("c", lineageID(0), seq))
 	}
@@ -407,7 +408,7 @@ func TestPruneLocked(t *testing.T) {
 			t.Errorf("locked %+v", l)
 		}
 	}
-	if got := len(keys(t, b)); got != len(before)+2 { // the tombstone, and the marker whose id it has
+	if got := len(keys(t, b)); got != len(before)+3 { // the tombstone, the marker whose id it has, and the object that the store's time was read of
 		t.Errorf("%d objects, there were %d", got, len(before))
 	}
 }
