@@ -63,17 +63,26 @@ func (r *run) build(ctx context.Context) error {
 		return err
 	}
 	r.announce()
+	if r.wal != nil {
+		if err := r.wal.sync(); err != nil {
+			return err
+		}
+	}
 	return r.work.sync()
 }
 
 // buildMember makes one data dir, with a copy of the database or without any.
 func (r *run) buildMember(ctx context.Context, m *membershipOf, d placed, withCopy bool) error {
-	for _, sub := range []string{"snap", "wal"} {
-		if err := os.MkdirAll(r.dataOf(d, sub), 0o700); err != nil {
+	snapDir, walDir := r.dataOf(d, "snap"), r.dataOf(d, "wal")
+	if r.wal != nil {
+		walDir = r.wal.tree
+	}
+	for _, dir := range []string{snapDir, walDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 	}
-	if err := m.writeLog(r.dataOf(d), d.Name); err != nil {
+	if err := m.writeLog(snapDir, walDir, d.Name); err != nil {
 		return err
 	}
 	if withCopy {
@@ -152,7 +161,7 @@ func (m *membershipOf) write(be backend.Backend) error {
 }
 
 // writeLog makes a member's WAL and raft snapshot (etcdutl/snapshot, saveWALAndSnap): only here do members differ.
-func (m *membershipOf) writeLog(dir, name string) error {
+func (m *membershipOf) writeLog(snapDir, walDir, name string) error {
 	//nolint:staticcheck // etcdutl asks by name too: before the first start there is nothing else to go by
 	self := m.cluster.MemberByName(name)
 	metadata, err := proto.Marshal(&pb.Metadata{NodeID: new(uint64(self.ID)), ClusterID: new(uint64(m.cluster.ID()))})
@@ -163,7 +172,7 @@ func (m *membershipOf) writeLog(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	w, err := wal.Create(replay.LastWords(), filepath.Join(dir, "wal"), metadata)
+	w, err := wal.Create(replay.LastWords(), walDir, metadata)
 	if err != nil {
 		return err
 	}
@@ -178,7 +187,7 @@ func (m *membershipOf) writeLog(dir, name string) error {
 		Data:     etcdserver.GetMembershipInfoInV2Format(replay.LastWords(), m.cluster),
 		Metadata: &raftpb.SnapshotMetadata{Index: &commit, Term: &term, ConfState: confState},
 	}
-	if err := snap.New(replay.LastWords(), filepath.Join(dir, "snap")).SaveSnap(snapshot); err != nil {
+	if err := snap.New(replay.LastWords(), snapDir).SaveSnap(snapshot); err != nil {
 		return err
 	}
 	return w.SaveSnapshot(&walpb.Snapshot{Index: &commit, Term: &term, ConfState: confState})

@@ -10,12 +10,14 @@ import (
 // with it, and are there so that a member whose dir is lost later does not make a cluster of its own.
 func (p Plan) command(m Member, dataDir string) []string {
 	peers, clients := m.PeerURLs, p.clientURLs(m)
-	return []string{
-		"etcd", "--name", m.Name, "--data-dir", dataDir,
+	dirs := []string{"etcd", "--name", m.Name, "--data-dir", dataDir}
+	if p.Into.WALDir != "" {
+		dirs = append(dirs, "--wal-dir", p.Into.WALDir)
+	}
+	return append(dirs,
 		"--listen-peer-urls", listen(peers), "--initial-advertise-peer-urls", strings.Join(peers, ","),
 		"--listen-client-urls", listen(clients), "--advertise-client-urls", strings.Join(clients, ","),
-		"--initial-cluster", p.InitialCluster(), "--initial-cluster-token", p.Token, "--initial-cluster-state", "existing",
-	}
+		"--initial-cluster", p.InitialCluster(), "--initial-cluster-token", p.Token, "--initial-cluster-state", "existing")
 }
 
 // listen is where to listen for what is advertised at urls. etcd binds to addresses and does not start with a name, so

@@ -186,6 +186,8 @@ func (p Plan) Validate() error {
 	}
 	into := p.Into
 	switch {
+	case into.WALDir != "" && into.DataDir == "":
+		return fmt.Errorf("%w: --wal-dir is for one member: give its --data-dir too", ErrLayout)
 	case into.OutputDir == "" && into.Name == "" && into.DataDir == "":
 		return nil // a plan for other hosts
 	case into.OutputDir != "" && (into.Name != "" || into.DataDir != ""):
@@ -201,10 +203,26 @@ func (p Plan) Validate() error {
 			return fmt.Errorf("%w: --name %s is not among the members (%s)", ErrLayout, into.Name, p.InitialCluster())
 		}
 	}
-	if !filepath.IsAbs(into.target()) {
-		return fmt.Errorf("%w: %s is not an absolute path", ErrLayout, into.target())
+	return into.validatePaths()
+}
+
+func (i Into) validatePaths() error {
+	for _, path := range []string{i.target(), i.WALDir} {
+		if path != "" && !filepath.IsAbs(path) {
+			return fmt.Errorf("%w: %s is not an absolute path", ErrLayout, path)
+		}
+	}
+	if i.WALDir != "" && (isWithin(i.WALDir, i.DataDir) || isWithin(i.DataDir, i.WALDir)) {
+		return fmt.Errorf("%w: --wal-dir %s and --data-dir %s: neither may be in the other, each is put into place as a whole",
+			ErrLayout, i.WALDir, i.DataDir)
 	}
 	return nil
+}
+
+// isWithin reports whether path is dir or below it.
+func isWithin(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 func (p Plan) validateCut() error {

@@ -91,6 +91,7 @@ type Into struct {
 	OutputDir string `json:"outputDir,omitempty"` // one folder a member, all of them
 	Name      string `json:"name,omitempty"`      // or one member alone,
 	DataDir   string `json:"dataDir,omitempty"`   // and its data dir
+	WALDir    string `json:"walDir,omitempty"`    // and etcd's --wal-dir; "": in the data dir
 }
 
 // NewPlan plans without any I/O or clock: the same input gives the same plan. Errors match ErrLayout, ErrRefused or

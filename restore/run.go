@@ -73,6 +73,7 @@ type run struct {
 	report  storage.Report
 
 	work   *work
+	wal    *work  // nil: the log goes into the data dir
 	db     string // the database on its way
 	facts  facts
 	disk   diskRecords
@@ -91,9 +92,27 @@ func (r *run) all(ctx context.Context) (err error) {
 	if err := r.work.enough(r.space()); err != nil {
 		return err
 	}
+	if r.plan.Into.WALDir != "" {
+		if err := r.openWAL(); err != nil {
+			return err
+		}
+		defer r.wal.remove()
+	}
 	return r.through(ctx, []stage{
 		{"fetch", r.fetch}, {"check", r.check}, {"prove", r.prove}, {"replay", r.replay}, {"build", r.build}, {"rename", r.rename},
 	})
+}
+
+// openWAL opens the work dir of a log that has a directory of its own.
+func (r *run) openWAL() (err error) {
+	if r.wal, err = openWork(r.plan.Into.WALDir, r.plan.ID, r.report); err != nil {
+		return err
+	}
+	err = r.wal.enough(walSpace)
+	if err != nil {
+		r.wal.remove()
+	}
+	return err
 }
 
 // stage is a part of a run that is timed, guarded and told of.
@@ -142,10 +161,13 @@ func (r *run) say(stage string, level storage.Level, format string, args ...any)
 	r.report.Say(storage.Event{Stage: stage, Level: level, Message: fmt.Sprintf(format, args...)})
 }
 
-// space is how much disk the run needs at most: for each member a database, its WAL file, and the next one, which etcd
-// preallocates while it writes the first.
+// walSpace is how much disk a member's log needs at most: its WAL file, and the next one, which etcd preallocates while it
+// writes the first.
+const walSpace = 2 * 64 << 20
+
+// space is how much disk the run needs at most: for each member a database and its log.
 func (r *run) space() int64 {
-	const wal, slack = 2 * 64 << 20, 1 << 20
+	const slack = 1 << 20
 	var size int64
 	if r.plan.Backup != nil {
 		size = r.plan.Backup.Plain.Size
@@ -154,10 +176,20 @@ func (r *run) space() int64 {
 	} else if info, err := os.Stat(r.plan.File); err == nil {
 		size = info.Size()
 	}
-	return int64(len(r.plan.dataDirs()))*(size+wal) + slack
+	return int64(len(r.plan.dataDirs()))*(size+walSpace) + slack
 }
 
+// rename puts a log of its own into place first: etcd does not start on a log whose data dir is missing, but may take a data
+// dir without its log for that of a new member.
 func (r *run) rename(context.Context) error {
+	if r.wal != nil {
+		if err := r.work.refuseOccupied(); err != nil {
+			return err
+		}
+		if err := r.wal.publish(); err != nil {
+			return err
+		}
+	}
 	if err := r.work.publish(); err != nil {
 		return err
 	}

@@ -61,12 +61,18 @@ func start(t testing.TB, name, dataDir, initialCluster, peerURL string) *embed.E
 
 func launch(t testing.TB, name, dataDir, initialCluster, peerURL string) *embed.Etcd {
 	t.Helper()
+	return launchWith(t, restore.Into{Name: name, DataDir: dataDir}, initialCluster, peerURL)
+}
+
+func launchWith(t testing.TB, into restore.Into, initialCluster, peerURL string) *embed.Etcd {
+	t.Helper()
 	peer, err := url.Parse(peerURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir, cfg.InitialCluster, cfg.UnsafeNoFsync = name, dataDir, initialCluster, true
+	cfg.Name, cfg.Dir, cfg.WalDir = into.Name, into.DataDir, into.WALDir
+	cfg.InitialCluster, cfg.UnsafeNoFsync = initialCluster, true
 	anyPort := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = anyPort, anyPort

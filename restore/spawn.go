@@ -116,13 +116,19 @@ func Told(o *Obstacle, why string, kinds []string) error {
 	return &ObstacleError{*o, Kinds.Error(why, kinds)}
 }
 
-// removeDead clears the work dir of a child that died. One that a live process holds belongs to that.
+// removeDead clears the work dirs of a child that died. One that a live process holds belongs to that.
 func removeDead(p Plan) {
-	w, err := newWork(p.Into.target(), p.ID)
-	if err != nil {
-		return
+	targets := []string{p.Into.target()}
+	if p.Into.WALDir != "" {
+		targets = append(targets, p.Into.WALDir)
 	}
-	_ = w.clearStale(0, nil) // a lock ends with its process, and the child's has ended
+	for _, target := range targets {
+		w, err := newWork(target, p.ID)
+		if err != nil {
+			continue
+		}
+		_ = w.clearStale(0, nil) // a lock ends with its process, and the child's has ended
+	}
 }
 
 // Died makes a finding of a child's death, where that is one.

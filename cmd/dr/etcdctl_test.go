@@ -18,7 +18,7 @@ var (
 		"max-recv-bytes": "leave it out", "debug": "-o json", "hex": "-o json",
 	}
 	etcdutlFlags = map[string]string{
-		"data-dir": "", "wal-dir": "member/wal", "initial-cluster": "", "initial-cluster-token": "", "initial-advertise-peer-urls": "", "name": "",
+		"data-dir": "", "wal-dir": "", "initial-cluster": "", "initial-cluster-token": "", "initial-advertise-peer-urls": "", "name": "",
 		"skip-hash-check": "", "bump-revision": "", "mark-compacted": "", "write-out": "", "help": "",
 		"initial-memory-map-size": "leave it out", "timeout": "leave it out",
 	}

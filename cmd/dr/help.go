@@ -75,6 +75,5 @@ var foreignFlags = map[string]string{
 	"debug":                   "leave it out: -o json prints everything that happens as JSON lines",
 	"hex":                     "leave it out: dr prints keys that are no text as base64 with -o json",
 	"initial-memory-map-size": "leave it out: dr maps a database as large as it is",
-	"wal-dir":                 "restore with --data-dir alone, then move its member/wal to the WAL directory before etcd is started",
 	"timeout":                 "leave it out: dr waits for no lock on a file, it copies",
 }

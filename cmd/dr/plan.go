@@ -88,6 +88,9 @@ func planInto(p restore.Plan) string {
 	case p.Into.OutputDir != "":
 		return p.Into.OutputDir + ", one folder a member; it must be empty or absent"
 	case p.Into.DataDir != "":
+		if p.Into.WALDir != "" {
+			return fmt.Sprintf("%s, member %s, its log into %s; both must be empty or absent", p.Into.DataDir, p.Into.Name, p.Into.WALDir)
+		}
 		return fmt.Sprintf("%s, member %s; it must be empty or absent", p.Into.DataDir, p.Into.Name)
 	}
 	return "nowhere yet: give --output-dir, or --name and --data-dir"

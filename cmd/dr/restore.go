@@ -77,6 +77,7 @@ is started; all must print the same token. Or from one plan: make it once with -
 	flags.StringVar(&f.layout.Into.OutputDir, "output-dir", "", "restore all members, one folder each, into this directory")
 	flags.StringVar(&f.layout.Into.Name, "name", "", "restore this member alone (default: the only member)")
 	flags.StringVar(&f.layout.Into.DataDir, "data-dir", "", "into this directory")
+	flags.StringVar(&f.layout.Into.WALDir, "wal-dir", "", "with --data-dir: its log into this directory (default: member/wal in the data dir)")
 	flags.StringVar(&f.initialCluster, "initial-cluster", "", "members of the new cluster, name=peerURL,… (default: those of the backup)")
 	flags.StringSliceVar(&f.layout.OwnURLs, "initial-advertise-peer-urls", nil, "the --name member's own peer URLs, to be checked against the members")
 	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: a fresh one; with --name one that is derived from what is restored, so that all hosts get the same)")
@@ -264,7 +265,7 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 
 // absolute resolves what the child, or another host's reader of the plan, should not have to guess.
 func (f *restoreFlags) absolute() (err error) {
-	paths := []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.target.File, &f.salvage.base}
+	paths := []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.layout.Into.WALDir, &f.target.File, &f.salvage.base}
 	for i := range f.salvage.dirs {
 		paths = append(paths, &f.salvage.dirs[i])
 	}
