@@ -6,8 +6,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// ChooseError is returned for a restore without a target where the newest history is doubtful and far smaller than the one
-// before: a person has to choose. It matches repository.ErrNotFound.
+// ChooseError is returned for a restore without a target where the newest history may be that of an empty cluster: a person has to choose. It matches repository.ErrNotFound.
 type ChooseError struct {
 	change repository.Change
 	newest string // flags that restore the newest history
@@ -22,11 +21,11 @@ func (e *ChooseError) Error() string {
 // Is makes it match repository.ErrNotFound.
 func (e *ChooseError) Is(target error) bool { return target == repository.ErrNotFound }
 
-// CheckNewest returns a ChooseError if the newest backups in c are of a history that no restore by dr began, far smaller than
-// the one before: an empty cluster, formed by members that lost their data, must not pass for the newest state.
+// CheckNewest returns a ChooseError if the newest backups in c are of a history that no restore by dr began, and the cluster
+// began anew, or is another one that is far smaller than the one before: an empty cluster, formed by members that lost their data, must not pass for the newest state.
 func CheckNewest(c repository.Catalog) error {
 	change, ok := repository.NewChange(c.Cluster, c.Backups)
-	if !ok || !change.Newest.FarSmaller(change.Before) {
+	if !ok || !change.BeganAnew() && !change.Newest.FarSmaller(change.Before) {
 		return nil
 	}
 	return &ChooseError{change: change, newest: flagsFor(c, change.Newest), before: flagsFor(c, change.Before)}

@@ -67,6 +67,12 @@ func TestEmptyClusterIsNotTheNewestState(t *testing.T) {
 			t.Errorf("%s: base %s, error %v", name, base, err)
 		}
 	}
+	small, _, _ := emptied()
+	small.Backups[0].Plain.Size = before.Plain.Size - 1
+	_, err = plan(small, restore.Target{})
+	if !errors.Is(err, repository.ErrNotFound) {
+		t.Errorf("nearly as large as before: error %v, want that a person has to choose", err)
+	}
 	confirmed, _, _ := emptied()
 	confirmed.Backups[0].Pins = []repository.Pin{{Confirms: true}}
 	base, err := plan(confirmed, restore.Target{})

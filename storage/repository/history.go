@@ -20,16 +20,18 @@ type History struct {
 // Newest returns the newest backup of h.
 func (h History) Newest() Backup { return h.Backups[0] }
 
-// farSmaller is the part of the size before that a database must not fall below.
+// farSmaller is the part of the size before that a database must not fall below, and of the revisions before.
 const farSmaller = 2
 
 // FarSmaller reports whether b's database has less than half the size of that of before.
 func (b Backup) FarSmaller(before Backup) bool { return b.Plain.Size < before.Plain.Size/farSmaller }
 
 // beganAnew reports whether b, taken later than before with the same cluster id, is of another history all the same. Members
-// that lose their data form a cluster of the same id, if they have the same URLs and token.
+// that lose their data form a cluster of the same id, if they have the same URLs and token. A small database has nearly the
+// size of an empty one; then the revisions show it.
 func (b Backup) beganAnew(before Backup) bool {
-	return b.HighestRevision() < before.Revision && b.FarSmaller(before)
+	revision := b.HighestRevision()
+	return revision < before.Revision && (b.FarSmaller(before) || revision < before.Revision/farSmaller)
 }
 
 // Histories returns the histories that some backups of the named cluster belong to, the one that began first first. Any

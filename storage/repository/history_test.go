@@ -45,6 +45,7 @@ func TestHistories(t *testing.T) {
 		"another cluster":                 {"a10/100 b50/200 b60/200", "10 50?", true},
 		"an empty one of the same id":     {"a500/100 a4/20 a9/20", "500 4?", true},
 		"restored in place, as large":     {"a500/100 a300/90", "500", false},
+		"a small one is empty":            {"a51/24 a1/20 a9/20", "51 1?", true},
 		"defragmented":                    {"a500/100 a501/20", "500", false},
 		"confirmed":                       {"a500/100 a4/20 a9/20! a12/20", "500 4", false},
 		"another confirmed":               {"a10/100 b50/200!", "10 50", false},
