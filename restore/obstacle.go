@@ -145,6 +145,10 @@ const maxDetours = 8
 func RunTarget(
 	ctx context.Context, c repository.Catalog, t Target, l Layout, now time.Time, run func(context.Context, Plan) (Result, error),
 ) (Plan, Result, error) {
+	c, err := Detail(ctx, c, t)
+	if err != nil {
+		return Plan{}, Result{}, err
+	}
 	plan, err := NewPlan(c, t, l, now)
 	if err != nil {
 		return Plan{}, Result{}, err
@@ -158,7 +162,15 @@ func RunTarget(
 			return plan, result, err
 		}
 		asked, next, unreachable := t, Plan{}, error(nil)
-		c, t, unreachable = obstacle.around(c, t, plan, err)
+		if obstacle.Segment > 0 {
+			c, unreachable = c.Unfold(ctx, plan.Log.Lineage, obstacle.Segment)
+		}
+		if unreachable == nil {
+			c, t, unreachable = obstacle.around(c, t, plan, err)
+		}
+		if unreachable == nil {
+			c, unreachable = Detail(ctx, c, t)
+		}
 		if unreachable == nil {
 			next, unreachable = NewPlan(c, t, l, now)
 		}

@@ -47,7 +47,7 @@ func (r *run) replay(ctx context.Context) error { return r.replayWatched(ctx, ni
 // replayWatched is replay with somebody who watches, or nobody.
 func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	log := Log{Source: segment.WAL} // as a disk's is
-	var segments []repository.Segment
+	var segments iter.Seq2[repository.Segment, error] = noSegments
 	if r.plan.Log != nil {
 		var err error
 		log = *r.plan.Log
@@ -69,18 +69,12 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	r.result.Replayed = &Replayed{
 		Lineage: log.Lineage, Source: log.Source, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
 		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
-		Unseen: UnseenBy(log.Source), GuessedLeases: at.GuessedLeases + guessedLeases(segments),
+		Unseen: UnseenBy(log.Source), GuessedLeases: at.GuessedLeases + r.guessedLeases,
 	}
 	return r.lookAgain(at)
 }
 
-// guessedLeases are those that whoever stored the segments had to guess.
-func guessedLeases(segments []repository.Segment) (guessed int) {
-	for _, s := range segments {
-		guessed += s.GuessedLeases
-	}
-	return guessed
-}
+func noSegments(func(repository.Segment, error) bool) {}
 
 func oneAfterTheOther(all ...iter.Seq2[segment.Record, error]) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
@@ -120,22 +114,25 @@ func provenText(at replay.At) string {
 	return "not compared: the member said nothing of itself on the way"
 }
 
-// segments finds the plan's, and holds them against it: a log that has changed since is another plan's.
-func (r *run) segments(ctx context.Context, log Log) ([]repository.Segment, error) {
+// segments yields the plan's, and holds the last one against it first: a log that has changed since is another plan's.
+func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[repository.Segment, error], error) {
 	lineage, err := r.cluster.LoadLineage(ctx, log.Lineage)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range lineage.Stretches() {
-		first, last := s.Segments[0].Seq, s.Segments[len(s.Segments)-1].Seq
-		if log.First < first || log.Last > last {
+		if log.First < s.Segments[0].FirstSeq() || log.Last > s.Segments[len(s.Segments)-1].Seq {
 			continue
 		}
-		segments := s.Segments[log.First-first : log.Last-first+1]
-		if got := segments[len(segments)-1].Digest; got != log.Digest {
-			return nil, fmt.Errorf("%w: segment %d of lineage %s is another one by now: make the plan anew", ErrLayout, log.Last, log.Lineage)
+		for last, err := range r.cluster.Unfolded(ctx, s.Segments, log.Last, log.Last) {
+			if err == nil && last.Digest != log.Digest {
+				err = fmt.Errorf("%w: segment %d of lineage %s is another one by now: make the plan anew", ErrLayout, log.Last, log.Lineage)
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
-		return segments, nil
+		return r.cluster.Unfolded(ctx, s.Segments, log.First, log.Last), nil
 	}
 	return nil, &ObstacleError{
 		Obstacle{Segment: firstFault(lineage, log)},
@@ -157,7 +154,7 @@ const segmentsAhead = 2
 
 // records are those of the segments, one after the other. A segment's records come only after all of it has been
 // checked.
-func (r *run) records(ctx context.Context, segments []repository.Segment) iter.Seq2[segment.Record, error] {
+func (r *run) records(ctx context.Context, segments iter.Seq2[repository.Segment, error]) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -174,6 +171,7 @@ func (r *run) records(ctx context.Context, segments []repository.Segment) iter.S
 				yield(segment.Record{}, fetched.err)
 				return
 			}
+			r.guessedLeases += fetched.guessedLeases
 			for _, record := range fetched.records {
 				if !yield(record, nil) {
 					return
@@ -184,25 +182,30 @@ func (r *run) records(ctx context.Context, segments []repository.Segment) iter.S
 }
 
 type fetched struct {
-	records []segment.Record
-	err     error
+	records       []segment.Record
+	guessedLeases int // that the segment's writer had to guess
+	err           error
 }
 
 // fetchAhead yields the segments in order while later ones are on their way. The queue is closed when all have ended.
-func (r *run) fetchAhead(ctx context.Context, segments []repository.Segment) <-chan chan fetched {
+func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[repository.Segment, error]) <-chan chan fetched {
 	queue := make(chan chan fetched, segmentsAhead-1)
 	go func() {
 		defer close(queue)
-		for _, s := range segments {
+		for s, err := range segments {
 			one := make(chan fetched, 1)
 			select {
 			case queue <- one:
 			case <-ctx.Done():
 				return
 			}
+			if err != nil {
+				one <- fetched{err: err}
+				return
+			}
 			go func() {
 				records, err := r.fetchSegment(ctx, s)
-				one <- fetched{records, err}
+				one <- fetched{records, s.GuessedLeases, err}
 			}()
 		}
 	}()

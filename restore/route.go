@@ -209,12 +209,13 @@ func (s stretch) log(b repository.Backup, upTo int) *Log {
 	begin, _ := b.Span(s.Source())
 	from := min(max(s.ForPosition(max(begin, s.First())), 1), upTo) - 1
 	last := s.Segments[upTo-1]
-	l := &Log{Lineage: s.Lineage, Source: s.Source(), First: s.Segments[from].Seq, Last: last.Seq, Digest: last.Digest, Segments: upTo - from}
+	l := &Log{Lineage: s.Lineage, Source: s.Source(), First: s.Segments[from].FirstSeq(), Last: last.Seq, Digest: last.Digest}
 	for _, segment := range s.Segments[from:upTo] {
+		l.Segments += segment.Count()
 		l.Requests += segment.Requests
 		l.Bytes += segment.Size
 		if segment.Seal.Encryption == "" {
-			l.Plain++
+			l.Plain += segment.Count()
 		}
 	}
 	return l

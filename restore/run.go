@@ -78,6 +78,8 @@ type run struct {
 	facts  facts
 	disk   diskRecords
 	result Result
+
+	guessedLeases int // that the writers of the segments replayed so far had to guess
 }
 
 func (r *run) all(ctx context.Context) (err error) {

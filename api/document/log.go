@@ -80,7 +80,7 @@ func NewArchiveVerify(c repository.Catalog, depth string, since time.Time) Archi
 	d.Gaps = slices.DeleteFunc(d.Gaps, func(g Gap) bool { return !g.Until.IsZero() && g.Until.Before(since) })
 	for _, l := range c.Lineages {
 		for _, s := range l.Segments {
-			d.Found++
+			d.Found += s.Count()
 			d.Requests += int64(s.Requests)
 			d.Bytes += s.Size
 		}

@@ -172,6 +172,10 @@ func (a *api) plan(r *http.Request) (any, error) {
 		}
 		target.Backup = b.ID
 	}
+	catalog, err = restore.Detail(r.Context(), catalog, target)
+	if err != nil {
+		return nil, err
+	}
 	now := time.Now()
 	plan, err := restore.NewPlan(catalog, target, restore.Layout{}, now)
 	if err != nil {

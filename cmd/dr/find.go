@@ -109,7 +109,7 @@ one copy of the database.`,
 		if err := setWindow(&window, from, to, now); err != nil {
 			return err
 		}
-		catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
+		catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true, Details: true})
 		if err != nil {
 			return err
 		}

@@ -221,7 +221,7 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (repositor
 	if err != nil {
 		return repository.Catalog{}, err
 	}
-	return catalog, nil
+	return restore.Detail(cmd.Context(), catalog, f.target)
 }
 
 func isPositive(text string) bool {
@@ -292,7 +292,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, 
 		return repository.Catalog{Cluster: a.cluster}, nil
 	}
 	// All backups, also where one is named: a plan notes where it differs from those before it.
-	catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
+	catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
 	if err != nil || !f.newestBackup {
 		return catalog, err
 	}

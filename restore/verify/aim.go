@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,20 +28,24 @@ type exercise struct {
 	hashes []repository.HashKV // that the member told of itself up to there, newest first
 }
 
-// plan says what a drill is to restore, without any I/O or clock of its own: the same input gives the same exercises. What
-// cannot be planned comes as an error beside them. c must have been loaded with proofs and log.
-func (a Aim) plan(c repository.Catalog, now time.Time) (exercises []exercise, all error) {
+// plan returns what a drill is to restore: the same repository, aim and now give the same exercises. What cannot be planned is an
+// error next to them. c must have been loaded with proofs and log.
+func (a Aim) plan(ctx context.Context, c repository.Catalog, now time.Time) (exercises []exercise, all error) {
 	points, all := a.points(c)
 	if len(a.Targets) == 0 && !a.Alone {
 		all = errors.Join(all, cutOff(c))
 	}
 	for _, p := range points {
-		plan, err := restore.NewPlan(c, p.target, scratchLayout(), now)
+		detailed, err := restore.Detail(ctx, c, p.target)
+		var plan restore.Plan
+		if err == nil {
+			plan, err = restore.NewPlan(detailed, p.target, scratchLayout(), now)
+		}
 		if err != nil {
 			all = errors.Join(all, fmt.Errorf("drill %s: %w", p.words, err))
 			continue
 		}
-		exercises = append(exercises, newExercise(c, plan, p))
+		exercises = append(exercises, newExercise(detailed, plan, p))
 	}
 	return exercises, all
 }
@@ -133,7 +138,7 @@ func newExercise(c repository.Catalog, plan restore.Plan, p point) exercise {
 // hashesOf are those in the plan's segments before its end, newest first.
 func hashesOf(l repository.Lineage, log restore.Log) (hashes []repository.HashKV) {
 	for _, s := range l.Segments {
-		if s.Seq < log.First || s.Seq > log.Last {
+		if s.Seq < log.First || s.FirstSeq() > log.Last {
 			continue
 		}
 		for _, h := range s.Hashes {

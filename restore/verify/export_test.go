@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
@@ -16,7 +17,7 @@ type Exercise struct {
 
 // PlanDrill is the pure part of Drill.
 func PlanDrill(a Aim, c repository.Catalog, now time.Time) ([]Exercise, error) {
-	planned, err := a.plan(c, now)
+	planned, err := a.plan(context.Background(), c, now)
 	var exercises []Exercise
 	for _, e := range planned {
 		exercises = append(exercises, Exercise{e.plan, e.drill, e.hashes})

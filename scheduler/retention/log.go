@@ -84,7 +84,7 @@ func (s *stretch) windowBase(begins time.Time) *candidate {
 	return cmp.Or(newest, s.bases[0])
 }
 
-// keptFrom is how many segments of s go, from the first, and why.
+// keptFrom is how many segments of s go, from the first, and why. Those that are folded into one stay or go together.
 func (k *keeping) keptFrom(s *stretch) (n int, reason string) {
 	switch base := k.baseOf(s); {
 	case base != nil:
@@ -161,7 +161,7 @@ func (k *keeping) fronts() map[int]front {
 		n, reason := k.keptFrom(s)
 		f := front{s.Segments[len(s.Segments)-1].Seq + 1, reason}
 		if found[s.lineage] = n < len(s.Segments); found[s.lineage] {
-			f.seq = s.Segments[n].Seq
+			f.seq = s.Segments[n].FirstSeq()
 		}
 		if before := fronts[s.lineage]; f.reason == "" || n == 0 {
 			f.reason = before.reason
@@ -180,7 +180,7 @@ func (k *keeping) cuts() []Cut {
 		for _, s := range l.Segments {
 			if s.Seq < fronts[i].seq {
 				c.Upto = max(c.Upto, s.Seq)
-				c.Segments++
+				c.Segments += s.Count()
 				c.Bytes += s.Size
 			}
 		}

@@ -27,6 +27,8 @@ type Catalog struct {
 	Lineages []Lineage // of the log, oldest first by their headers; only if it was asked for
 
 	Signed bool // a trusted key has signed the backups and the segments
+
+	from *Cluster // where Unfold reads; nil for one that was not loaded
 }
 
 // Backup is one snapshot with its manifest, proofs and pins.
@@ -49,7 +51,10 @@ type LoadOptions struct {
 	Only   ID   // this one alone; "": as Newest says
 	After  ID   // only what comes after it, by name, whether it is there or not; "": from the first one on
 	Proofs bool // read the proofs and the pins too
-	Log    bool // read all of the log too; windows are found only for the backups that are read
+	// Log reads the log too; windows are found only for the backups that are read. What an index lists is one Segment, see
+	// Segment.Folded, so that memory does not grow with each segment.
+	Log     bool
+	Details bool // of the log nothing is folded: each segment takes a kilobyte of memory
 }
 
 const readers = 8 // requests at once; a manifest takes one round trip
@@ -70,10 +75,14 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	}
 	catalog := c.catalog(folders, loads)
 	catalog.Ignored = append(ignored, catalog.Ignored...)
-	if o.Log {
-		catalog.Lineages, err = c.loadLog(ctx, false)
+	if !o.Log {
+		return catalog, nil
 	}
-	return catalog, err
+	catalog.Lineages, err = c.loadLog(ctx, o.Details)
+	if err != nil {
+		return catalog, err
+	}
+	return catalog.withExactWindows(ctx)
 }
 
 // kept lists the backups that no tombstone deletes, newest first by their names: all, but as o.Only and o.After say.
@@ -142,7 +151,7 @@ type backupLoad struct {
 }
 
 func (c *Cluster) catalog(folders []folder, loads []backupLoad) Catalog {
-	catalog := Catalog{Cluster: c.name, Signed: !c.policy.Trust.None()}
+	catalog := Catalog{Cluster: c.name, Signed: !c.policy.Trust.None(), from: c}
 	for i, f := range folders {
 		switch err := loads[i].err; {
 		case isAbsent(err): // deleted since it was listed

@@ -91,7 +91,7 @@ type copySide struct {
 
 func (c *Cluster) copySource(ctx context.Context, proofs bool) (copySide, error) {
 	// The catalog comes before the listing: what it has seen is listed then, unless somebody deletes it.
-	catalog, err := c.Load(ctx, LoadOptions{Log: true, Proofs: proofs})
+	catalog, err := c.Load(ctx, LoadOptions{Log: true, Details: true, Proofs: proofs})
 	if err != nil {
 		return copySide{}, err
 	}
@@ -113,7 +113,7 @@ func (c *Cluster) copyTarget(ctx context.Context) (copySide, error) {
 		}
 		s.pinned[f.id] = len(pins) > 0
 	}
-	lineages, err := c.loadLog(ctx, false)
+	lineages, err := c.loadLog(ctx, true)
 	if err != nil {
 		return copySide{}, err
 	}

@@ -24,11 +24,16 @@ type Segment struct {
 	segment.Header
 	Digest string // of the header's document: what the next segment has as Previous
 	Size   int64  // of the object, in bytes
-	Folded uint64 // how many segments right before it it stands for too; 0 but in a Survey
+	// Folded is how many segments right before it s stands for too: its First, Requests, Size and Hashes are theirs and its own,
+	// and of the Marks about one a minute is left. 0 for one that stands for itself alone.
+	Folded uint64
 }
 
-// firstSeq is that of the first segment that s stands for.
-func (s Segment) firstSeq() uint64 { return s.Seq - s.Folded }
+// FirstSeq returns the seq of the first segment that s stands for.
+func (s Segment) FirstSeq() uint64 { return s.Seq - s.Folded }
+
+// Count returns how many segments s stands for.
+func (s Segment) Count() int { return 1 + int(s.Folded) }
 
 // SegmentOf is e as the catalog shows it once it is stored.
 func SegmentOf(e segment.Encoded) Segment {
@@ -78,7 +83,7 @@ func (l Lineage) Stretches() []Stretch {
 }
 
 // joins reports whether b, which sift has kept behind a, goes on where a ends.
-func joins(a, b *Segment) bool { return b.firstSeq() == a.Seq+1 && b.First == a.Last+1 }
+func joins(a, b *Segment) bool { return b.FirstSeq() == a.Seq+1 && b.First == a.Last+1 }
 
 // sift tells the segments that belong to this history from those that do not.
 func (l Lineage) sift() (kept []Segment, misfits []Fault) {
@@ -101,9 +106,9 @@ func (l Lineage) sift() (kept []Segment, misfits []Fault) {
 }
 
 func misfit(s *Segment, err error) Fault {
-	key := (&Cluster{name: s.Cluster}).segmentKey(s.Lineage, s.firstSeq())
+	key := (&Cluster{name: s.Cluster}).segmentKey(s.Lineage, s.FirstSeq())
 	return Fault{
-		Key: key, Seq: s.firstSeq(), Upto: s.Seq, First: s.First, Last: s.Last,
+		Key: key, Seq: s.FirstSeq(), Upto: s.Seq, First: s.First, Last: s.Last,
 		Err: fmt.Errorf("%s: %w: %w", key, ErrDamaged, err),
 	}
 }
@@ -130,7 +135,7 @@ func (t *tip) refuses(lineage string, s *Segment) error {
 	if t.last == nil {
 		return nil
 	}
-	seq := s.firstSeq()
+	seq := s.FirstSeq()
 	switch last := t.last; {
 	case seq <= last.Seq:
 		return fmt.Errorf("seq %d stands behind seq %d: it is doubled", seq, last.Seq)
@@ -175,9 +180,9 @@ func (l Lineage) Encrypted() Lineage {
 	faults := slices.Clone(l.Faults)
 	for _, s := range l.Segments {
 		if plain(s) {
-			key := (&Cluster{name: s.Cluster}).segmentKey(l.ID, s.Seq)
+			key := (&Cluster{name: s.Cluster}).segmentKey(l.ID, s.FirstSeq())
 			err := fmt.Errorf("%s: %w: not encrypted", key, ErrDamaged)
-			faults = append(faults, Fault{Key: key, Seq: s.Seq, Upto: s.Seq, First: s.First, Last: s.Last, Err: err})
+			faults = append(faults, Fault{Key: key, Seq: s.FirstSeq(), Upto: s.Seq, First: s.First, Last: s.Last, Err: err})
 		}
 	}
 	slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -185,16 +190,22 @@ func (l Lineage) Encrypted() Lineage {
 	return l
 }
 
-// Without is l as it would be without one of its segments, which is a fault then.
+// holding returns the index of the segment that is, or stands for, the one with that seq; -1 if there is none.
+func (l Lineage) holding(seq uint64) int {
+	return slices.IndexFunc(l.Segments, func(s Segment) bool { return s.FirstSeq() <= seq && seq <= s.Seq })
+}
+
+// Without returns l without one of its segments, which is a fault then. Those that are folded with it go with it: see
+// Catalog.Unfold.
 func (l Lineage) Without(seq uint64, why error) Lineage {
-	i := slices.IndexFunc(l.Segments, func(s Segment) bool { return s.Seq == seq })
+	i := l.holding(seq)
 	if i < 0 {
 		return l
 	}
 	gone := l.Segments[i]
 	l.Segments = slices.Delete(slices.Clone(l.Segments), i, i+1)
 	l.Faults = append(slices.Clone(l.Faults), Fault{
-		Key: (&Cluster{name: gone.Cluster}).segmentKey(l.ID, seq), Seq: seq, Upto: seq, First: gone.First, Last: gone.Last, Err: why,
+		Key: (&Cluster{name: gone.Cluster}).segmentKey(l.ID, gone.FirstSeq()), Seq: gone.FirstSeq(), Upto: gone.Seq, First: gone.First, Last: gone.Last, Err: why,
 	})
 	slices.SortStableFunc(l.Faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
 	return l

@@ -2,6 +2,7 @@ package repository_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -113,7 +114,7 @@ func (f *folding) wrong() map[string]func() {
 			f.grow()
 		},
 		"another's index": func() { // of an agent that lost a race, and indexed its own segments
-			all := load(f.t, f.c, repository.LoadOptions{Log: true}).Lineages[0].Segments
+			all := load(f.t, f.c, repository.LoadOptions{Log: true, Details: true}).Lineages[0].Segments
 			remove(f.t, f.b, indexKey("c", lineageID(1), 21))
 			w := newWriter(f.t, "c", lineageID(1))
 			w.name, w.header, w.digest = "v", all[19].Header, all[19].Digest
@@ -148,7 +149,7 @@ func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 				f.grow()
 				f.wrong()[name]()
 				before := f.b.Calls(storage.VerbOpen)
-				whole := load(t, f.c, repository.LoadOptions{Log: true, Proofs: true})
+				whole := load(t, f.c, repository.LoadOptions{Log: true, Details: true, Proofs: true})
 				between := f.b.Calls(storage.VerbOpen)
 				folded := survey(t, f.c, repository.SurveyOptions{})
 				if all, some := between-before, f.b.Calls(storage.VerbOpen)-between; name == "nothing" && some > all {
@@ -158,11 +159,36 @@ func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 					t.Fatalf("seed %d: gaps (-all +folded):\n%s", seed, diff)
 				}
 				sameWindows(t, fmt.Sprint("seed ", seed), whole.Windows(), folded.Windows())
+				catalog := load(t, f.c, repository.LoadOptions{Log: true})
+				if diff := cmp.Diff(whole.Windows(), catalog.Windows()); diff != "" {
+					t.Fatalf("seed %d: windows (-all +loaded):\n%s", seed, diff)
+				}
+				sameSegments(t, f.c, whole, catalog)
 				if all := len(whole.Lineages[0].Segments); name == "nothing" && (len(whole.Windows()) != 1 || len(folded.Lineages[0].Segments) > all/2) {
 					t.Errorf("seed %d: %d windows, and of %d segments are left %d", seed, len(whole.Windows()), all, len(folded.Lineages[0].Segments))
 				}
 			}
 		})
+	}
+}
+
+// sameSegments: what is folded stands for the segments that there are, with the same faults.
+func sameSegments(t *testing.T, c *repository.Cluster, whole, catalog repository.Catalog) {
+	t.Helper()
+	for i, l := range catalog.Lineages {
+		var unfolded []repository.Segment
+		for s, err := range c.Unfolded(t.Context(), l.Segments, 1, math.MaxUint64) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			unfolded = append(unfolded, s)
+		}
+		if diff := cmp.Diff(whole.Lineages[i].Segments, unfolded); diff != "" {
+			t.Fatalf("segments (-all +unfolded):\n%s", diff)
+		}
+		if want, got := faultsOf(t, whole.Lineages[i]), faultsOf(t, l); got != want {
+			t.Fatalf("faults %q, want %q", got, want)
+		}
 	}
 }
 

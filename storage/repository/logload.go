@@ -36,17 +36,12 @@ func atOnce(ctx context.Context, limit, n int, do func(ctx context.Context, i in
 // logFolder is what the listing shows of one lineage.
 type logFolder struct {
 	lineage  string
-	segments []listed // ascending by seq, without those that are pruned
+	segments listing  // without those that are pruned
 	indexes  []uint64 // their first seqs, ascending
 
 	tombstones []uint64 // the seqs that they go up to, ascending
 	pruned     uint64   // the highest of them that counts
 	ignored    []Fault  // tombstones above it, and what cannot be listed
-}
-
-type listed struct {
-	seq  uint64
-	size int64
 }
 
 // upToNext is what the i-th index says without what the next one says too: two agents may have made one each.
@@ -62,7 +57,7 @@ func (f logFolder) upToNext(segments []Segment, i int) []Segment {
 func (f logFolder) shorten(segments []Segment) {
 	for i := range segments {
 		s := &segments[i]
-		if s.Folded == 0 && !stored(segments[i:i+1], f.segments) {
+		if s.Folded == 0 && !f.segments.has(*s) {
 			bounds := segment.Header{Cluster: s.Cluster, Lineage: s.Lineage, Seq: s.Seq, First: s.First, Last: s.Last}
 			*s = Segment{Header: bounds, Digest: s.Digest, Size: s.Size}
 		}
@@ -107,7 +102,7 @@ func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 		case logTombstone:
 			f.tombstones = append(f.tombstones, name.seq)
 		case logSegment:
-			f.segments = append(f.segments, listed{name.seq, object.Size})
+			f.segments.add(name.seq, object.Size)
 		}
 	}
 	return folders, nil
@@ -127,16 +122,16 @@ func (c *Cluster) unlistedLineage(err error) (f logFolder, ok bool) {
 // lineagesAtOnce bounds the memory for indexes, of which each lineage has up to readers in hand.
 const lineagesAtOnce = 4
 
-// loadLog reads the log: a listing, the indexes, and the headers of segments that are in none. If it folds, what many of its
-// Segments say of themselves is what one says of all of them.
-func (c *Cluster) loadLog(ctx context.Context, folds bool) ([]Lineage, error) {
+// loadLog reads the log: a listing, the indexes, and the headers of segments that are in none. With details no Segment stands
+// for others.
+func (c *Cluster) loadLog(ctx context.Context, details bool) ([]Lineage, error) {
 	folders, err := c.logFolders(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lineages := make([]Lineage, len(folders))
 	err = atOnce(ctx, lineagesAtOnce, len(folders), func(ctx context.Context, i int) (err error) {
-		lineages[i], err = c.loadLineage(ctx, folders[i], folds)
+		lineages[i], err = c.loadLineage(ctx, folders[i], details)
 		return err
 	})
 	if err != nil {
@@ -145,7 +140,7 @@ func (c *Cluster) loadLog(ctx context.Context, folds bool) ([]Lineage, error) {
 	return inHistory(lineages), nil
 }
 
-// LoadLineage reads one lineage of the log. One that is not there gives ErrNotFound.
+// LoadLineage reads one lineage of the log, as Load does. One that is not there gives ErrNotFound.
 func (c *Cluster) LoadLineage(ctx context.Context, id string) (Lineage, error) {
 	if err := ValidLineage(id); err != nil {
 		return Lineage{}, err
@@ -165,12 +160,14 @@ func (c *Cluster) LoadLineage(ctx context.Context, id string) (Lineage, error) {
 // lineageLoad is the work on one lineage.
 type lineageLoad struct {
 	c       *Cluster
-	lineage string
-	pruned  uint64              // segments up to that seq
+	folder  logFolder
+	details bool            // nothing is folded
+	doubted map[uint64]bool // the indexes, by their first seq, that are not folded: whether what they list is whole is in doubt
+	indexes [][]Segment     // in the order of folder.indexes; nil where one cannot be used
+
 	known   map[uint64]*Segment // what the indexes say; nil where they contradict each other
 	runs    map[uint64]*Segment // what was folded of them, by the first seq
 	slots   []slot              // ascending by seq
-	unfold  bool                // what was folded is in doubt
 	refused []Fault             // the indexes that cannot be used, ascending by their first seq
 }
 
@@ -185,20 +182,38 @@ type slot struct {
 // first is the first seq that s has.
 func (s slot) first() uint64 {
 	if s.segment != nil {
-		return s.segment.firstSeq()
+		return s.segment.FirstSeq()
 	}
 	return s.seq
 }
 
-func (c *Cluster) loadLineage(ctx context.Context, f logFolder, folds bool) (Lineage, error) {
-	l := lineageLoad{c: c, lineage: f.lineage, pruned: f.pruned, known: map[uint64]*Segment{}, runs: map[uint64]*Segment{}}
-	if err := l.readIndexes(ctx, f, folds); err != nil {
-		return Lineage{}, err
+func (c *Cluster) loadLineage(ctx context.Context, f logFolder, details bool) (Lineage, error) {
+	l := lineageLoad{c: c, folder: f, details: details, doubted: map[uint64]bool{}, indexes: make([][]Segment, len(f.indexes))}
+	unread := f.indexes
+	for {
+		err := l.readIndexes(ctx, unread)
+		if err != nil {
+			return Lineage{}, err
+		}
+		lineage, err := l.lineage(ctx)
+		if err != nil {
+			return Lineage{}, err
+		}
+		unread = l.doubtRuns(lineage) // of which segments it is true is to be reported
+		if len(unread) == 0 {
+			return lineage, nil
+		}
 	}
-	l.lay(f.segments)
+}
+
+// lineage makes a Lineage of what the indexes list and of the headers of all other segments.
+func (l *lineageLoad) lineage(ctx context.Context) (Lineage, error) {
+	l.learn()
+	l.lay()
 	l.believeIndexes()
 	for again := true; again; again = l.doubtIndexes() {
-		if err := l.readHeaders(ctx); err != nil {
+		err := l.readHeaders(ctx)
+		if err != nil {
 			return Lineage{}, err
 		}
 	}
@@ -206,18 +221,38 @@ func (c *Cluster) loadLineage(ctx context.Context, f logFolder, folds bool) (Lin
 	if err != nil {
 		return Lineage{}, err
 	}
-	lineage := l.lineageWith(slices.Concat(f.ignored, l.refused, missing)).withMisfits()
-	if l.unfold || slices.ContainsFunc(lineage.Faults, func(f Fault) bool { return f.Upto > f.Seq && errors.Is(f.Err, ErrDamaged) }) {
-		return c.loadLineage(ctx, f, false) // of which segments it is true is to be said
-	}
-	return lineage, nil
+	return l.lineageWith(slices.Concat(l.folder.ignored, l.refused, missing)).withMisfits(), nil
 }
 
-// readIndexes fills known and refused. An index that is damaged, or was pruned meanwhile, costs time and nothing else.
-func (l *lineageLoad) readIndexes(ctx context.Context, f logFolder, folds bool) error {
-	indexes, refused := make([][]Segment, len(f.indexes)), make([]error, len(f.indexes))
-	err := atOnce(ctx, readers, len(f.indexes), func(ctx context.Context, i int) error {
-		segments, err := l.c.readIndex(ctx, l.lineage, f.indexes[i])
+// doubtRuns returns the indexes that were folded into what does not fit. They are not folded again.
+func (l *lineageLoad) doubtRuns(lineage Lineage) (indexes []uint64) {
+	doubt := func(run *Segment) {
+		if run.Folded > 0 && !l.doubted[run.index()] {
+			l.doubted[run.index()] = true
+			indexes = append(indexes, run.index())
+		}
+	}
+	for i := 1; i < len(l.slots); i++ {
+		if a, b := &l.slots[i-1], &l.slots[i]; a.contradicts(b) {
+			doubt(a.segment)
+			doubt(b.segment)
+		}
+	}
+	for _, f := range lineage.Faults {
+		if run := l.runs[f.Seq]; run != nil && errors.Is(f.Err, ErrDamaged) {
+			doubt(run)
+		}
+	}
+	return indexes
+}
+
+// readIndexes reads those indexes. One that is damaged, or was pruned meanwhile, costs time and nothing else.
+func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
+	refused := make([]error, len(l.indexes))
+	err := atOnce(ctx, readers, len(firsts), func(ctx context.Context, n int) error {
+		i, _ := slices.BinarySearch(l.folder.indexes, firsts[n])
+		l.indexes[i] = nil
+		segments, err := l.c.readIndex(ctx, l.folder.lineage, firsts[n])
 		if errors.Is(err, ErrDamaged) {
 			refused[i] = err
 			return nil
@@ -225,22 +260,28 @@ func (l *lineageLoad) readIndexes(ctx context.Context, f logFolder, folds bool) 
 		if isAbsent(err) {
 			return nil
 		}
-		if folds {
-			segments = fold(f.upToNext(segments, i), f.segments)
+		if !l.details && !l.doubted[firsts[n]] {
+			segments = fold(l.folder.upToNext(segments, i), l.folder.segments)
 		}
-		f.shorten(segments)
-		indexes[i] = segments
+		l.folder.shorten(segments)
+		l.indexes[i] = segments
 		return err
 	})
-	l.refuseIndexes(f, refused)
-	for _, segments := range indexes {
+	l.refuseIndexes(refused)
+	return err
+}
+
+// learn fills known and runs from the indexes.
+func (l *lineageLoad) learn() {
+	l.known, l.runs, l.slots = map[uint64]*Segment{}, map[uint64]*Segment{}, nil
+	for _, segments := range l.indexes {
 		for i := range segments {
 			s := &segments[i]
-			if s.Seq <= l.pruned {
+			if s.Seq <= l.folder.pruned {
 				continue
 			}
 			if s.Folded > 0 {
-				l.runs[s.firstSeq()] = s
+				l.runs[s.FirstSeq()] = s
 				continue
 			}
 			if other, twice := l.known[s.Seq]; twice && (other == nil || other.Digest != s.Digest) {
@@ -249,26 +290,29 @@ func (l *lineageLoad) readIndexes(ctx context.Context, f logFolder, folds bool) 
 			l.known[segments[i].Seq] = s
 		}
 	}
-	return err
 }
 
 // refuseIndexes makes a fault of each index that cannot be used.
-func (l *lineageLoad) refuseIndexes(f logFolder, errs []error) {
+func (l *lineageLoad) refuseIndexes(errs []error) {
 	for i, err := range errs {
 		if err != nil {
 			err = fmt.Errorf("%w: delete this index; until then the log is read from its segments, which only takes longer", err)
-			l.refused = append(l.refused, Fault{Key: l.c.indexKey(l.lineage, f.indexes[i]), Err: err})
+			l.refused = append(l.refused, Fault{Key: l.c.indexKey(l.folder.lineage, l.folder.indexes[i]), Err: err})
 		}
 	}
 }
 
 // lay makes a slot for each segment of the listing, one for all that were folded into one.
-func (l *lineageLoad) lay(listing []listed) {
-	for i := 0; i < len(listing); i++ {
-		s := slot{listed: listing[i]}
-		if run := l.runs[s.seq]; run != nil {
+func (l *lineageLoad) lay() {
+	var folded uint64 // up to that seq a run stands for all
+	for one := range l.folder.segments.all() {
+		if one.seq <= folded {
+			continue
+		}
+		s := slot{listed: one}
+		if run := l.runs[one.seq]; run != nil {
 			s = slot{listed{run.Seq, run.Size}, run, true, nil}
-			i += int(run.Folded)
+			folded = run.Seq
 		}
 		l.slots = append(l.slots, s)
 	}
@@ -289,12 +333,8 @@ func (l *lineageLoad) believeIndexes() {
 func (l *lineageLoad) doubtIndexes() (any bool) {
 	for i := 1; i < len(l.slots); i++ {
 		a, b := &l.slots[i-1], &l.slots[i]
-		if a.segment == nil || b.segment == nil || b.first() != a.seq+1 || b.segment.Previous == a.segment.Digest {
+		if !a.contradicts(b) || a.segment.Folded+b.segment.Folded > 0 { // those are left to doubtRuns
 			continue
-		}
-		if a.segment.Folded+b.segment.Folded > 0 {
-			l.unfold = true
-			return false
 		}
 		for _, s := range []*slot{a, b} {
 			if s.indexed {
@@ -303,6 +343,11 @@ func (l *lineageLoad) doubtIndexes() (any bool) {
 		}
 	}
 	return any
+}
+
+// contradicts reports whether b follows s in the listing and continues another segment.
+func (s *slot) contradicts(b *slot) bool {
+	return s.segment != nil && b.segment != nil && b.first() == s.seq+1 && b.segment.Previous != s.segment.Digest
 }
 
 // readHeaders reads the segments' own headers where nothing is known yet.
@@ -320,18 +365,18 @@ func (l *lineageLoad) readHeaders(ctx context.Context) error {
 
 // readHeader fills s. Only what says nothing about the segment, such as a store that is away, is an error.
 func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
-	key := l.c.segmentKey(l.lineage, s.seq)
+	key := l.c.segmentKey(l.folder.lineage, s.seq)
 	if known, ok := l.c.headers.get(key, s.size); ok { // one that is not listed is asked for in any case
 		s.segment = &known
 		return nil
 	}
-	read, err := l.c.readSegment(ctx, l.lineage, s.seq)
+	read, err := l.c.readSegment(ctx, l.folder.lineage, s.seq)
 	switch {
 	case err == nil:
 		s.segment = &read
 		l.c.headers.remember(key, read)
 	case isAbsent(err):
-		s.err = missing(l.c.segmentKey(l.lineage, s.seq))
+		s.err = missing(l.c.segmentKey(l.folder.lineage, s.seq))
 	case errors.Is(err, ErrDamaged):
 		s.err = err
 	default:
@@ -398,7 +443,7 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 
 // missing says what is known of a run that is missing.
 func (l *lineageLoad) missing(run Fault) Fault {
-	run.Key = l.c.segmentKey(l.lineage, run.Seq)
+	run.Key = l.c.segmentKey(l.folder.lineage, run.Seq)
 	run.Err = missing(run.Key)
 	if run.Upto > run.Seq {
 		run.Err = fmt.Errorf("%w, and so are the ones behind it to seq %d", run.Err, run.Upto)
@@ -413,13 +458,13 @@ func (l *lineageLoad) missing(run Fault) Fault {
 }
 
 func (l *lineageLoad) lineageWith(faults []Fault) Lineage {
-	lineage := Lineage{ID: l.lineage, Pruned: l.pruned, Segments: make([]Segment, 0, len(l.slots)), Faults: faults}
+	lineage := Lineage{ID: l.folder.lineage, Pruned: l.folder.pruned, Segments: make([]Segment, 0, len(l.slots)), Faults: faults}
 	for _, s := range l.slots {
 		if s.segment != nil {
 			lineage.Segments = append(lineage.Segments, *s.segment)
 			continue
 		}
-		fault := Fault{Key: l.c.segmentKey(l.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
+		fault := Fault{Key: l.c.segmentKey(l.folder.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
 		if known := l.known[s.seq]; known != nil {
 			fault.First, fault.Last = known.First, known.Last
 		}

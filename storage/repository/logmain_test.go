@@ -112,14 +112,22 @@ func storeIndex(tb testing.TB, c *repository.Cluster, segments []repository.Segm
 	}
 }
 
-// loadLog loads the log, which must have as many lineages as are wanted.
+// loadLog loads all details of the log, which must have as many lineages as are wanted.
 func loadLog(tb testing.TB, c *repository.Cluster, want int) []repository.Lineage {
 	tb.Helper()
-	catalog := load(tb, c, repository.LoadOptions{Log: true})
+	catalog := load(tb, c, repository.LoadOptions{Log: true, Details: true})
 	if len(catalog.Lineages) != want {
 		tb.Fatalf("%d lineages, want %d", len(catalog.Lineages), want)
 	}
 	return catalog.Lineages
+}
+
+// count returns how many segments those of l stand for.
+func count(l repository.Lineage) (n int) {
+	for _, s := range l.Segments {
+		n += s.Count()
+	}
+	return n
 }
 
 func seqsOf(segments []repository.Segment) []uint64 {

@@ -49,7 +49,7 @@ func (c *Cluster) newest(ctx context.Context, folders []logFolder) (logFolder, e
 	begins := make([]Lineage, len(folders))
 	err := atOnce(ctx, headReaders, len(folders), func(ctx context.Context, i int) error {
 		begins[i].ID = folders[i].lineage
-		for _, s := range folders[i].segments {
+		for s := range folders[i].segments.all() {
 			first, err := c.readSegment(ctx, folders[i].lineage, s.seq)
 			if err == nil {
 				begins[i].Segments = []Segment{first}
@@ -71,7 +71,7 @@ func (c *Cluster) newest(ctx context.Context, folders []logFolder) (logFolder, e
 
 // findLast goes back from the end to a header that can be read.
 func (c *Cluster) findLast(ctx context.Context, f logFolder, tail *Tail) error {
-	for _, s := range slices.Backward(f.segments) {
+	for s := range f.segments.backward() {
 		last, err := c.readSegment(ctx, f.lineage, s.seq)
 		if err == nil {
 			tail.Last = last
@@ -104,10 +104,8 @@ func (c *Cluster) findUnindexed(ctx context.Context, f logFolder, tail *Tail) er
 			indexed = segments[len(segments)-1].Seq
 		}
 	}
-	for _, s := range f.segments {
-		if s.seq > indexed {
-			tail.Unindexed = append(tail.Unindexed, s.seq)
-		}
+	for s := range f.segments.after(indexed).all() {
+		tail.Unindexed = append(tail.Unindexed, s.seq)
 	}
 	return c.checkEnd(ctx, f, indexed, tail)
 }

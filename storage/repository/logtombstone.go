@@ -104,6 +104,6 @@ func (c *Cluster) leaveOutPruned(ctx context.Context, f *logFolder) error {
 		}
 		f.ignored = append(f.ignored, Fault{Key: c.logTombstoneKey(f.lineage, upto), Err: err})
 	}
-	f.segments = slices.DeleteFunc(f.segments, func(s listed) bool { return s.seq <= f.pruned })
+	f.segments = f.segments.after(f.pruned)
 	return nil
 }

@@ -30,31 +30,68 @@ type LogReader struct {
 // one it opens and decodes them too. What is missing, damaged or does not open is a fault of the returned lineage, and in
 // none of its stretches.
 func (c *Cluster) VerifyLineage(ctx context.Context, l Lineage, with LogReader) (Lineage, error) {
-	var mu sync.Mutex
-	bad := map[uint64]error{}
-	var done, total int64
+	v := verifying{c: c, with: with, bad: map[uint64]error{}}
 	for _, s := range l.Segments {
-		total += s.Size
+		v.total += s.Size
 	}
-	err := atOnce(ctx, verifiers, len(l.Segments), func(ctx context.Context, i int) error {
-		s := l.Segments[i]
-		err := c.verifySegment(ctx, s, with)
-		mu.Lock()
-		defer mu.Unlock()
-		done += s.Size
-		with.Report.Say(storage.Event{Stage: "read", Message: "reading the log", Object: c.segmentKey(s.Lineage, s.Seq), Done: done, Total: total})
-		if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) || errors.Is(err, seal.ErrWrongKey) {
-			bad[s.Seq], err = err, nil
+	var whole []Segment // l's, unfolded where one is bad
+	for some := range slices.Chunk(l.Segments, verifiedAtOnce) {
+		left, err := v.read(ctx, some)
+		if err != nil {
+			return Lineage{}, fmt.Errorf("verify lineage %s of cluster %s: %w", l.ID, c.name, err)
 		}
-		return err
-	})
-	if err != nil {
-		return Lineage{}, fmt.Errorf("verify lineage %s of cluster %s: %w", l.ID, c.name, err)
+		whole = append(whole, left...)
 	}
-	for _, seq := range slices.Sorted(maps.Keys(bad)) {
-		l = l.Without(seq, bad[seq])
+	l.Segments = whole
+	for _, seq := range slices.Sorted(maps.Keys(v.bad)) {
+		l = l.Without(seq, v.bad[seq])
 	}
 	return l, nil
+}
+
+// verifiedAtOnce is how many segments of a catalog, each of which may stand for those of an index, are unfolded at once.
+const verifiedAtOnce = 16
+
+// verifying is one VerifyLineage on its way.
+type verifying struct {
+	c    *Cluster
+	with LogReader
+
+	mu          sync.Mutex
+	done, total int64 // bytes
+	bad         map[uint64]error
+}
+
+// read reads what some segments stand for. It returns them as they are, or unfolded if one is bad.
+func (v *verifying) read(ctx context.Context, some []Segment) ([]Segment, error) {
+	var segments []Segment
+	for _, s := range some {
+		unfolded, err := v.c.Unfold(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		segments = append(segments, unfolded...)
+	}
+	before := len(v.bad)
+	err := atOnce(ctx, verifiers, len(segments), func(ctx context.Context, i int) error { return v.readOne(ctx, segments[i]) })
+	if len(v.bad) > before {
+		return segments, err
+	}
+	return some, err
+}
+
+func (v *verifying) readOne(ctx context.Context, s Segment) error {
+	err := v.c.verifySegment(ctx, s, v.with)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.done += s.Size
+	v.with.Report.Say(storage.Event{
+		Stage: "read", Message: "reading the log", Object: v.c.segmentKey(s.Lineage, s.Seq), Done: v.done, Total: v.total,
+	})
+	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) || errors.Is(err, seal.ErrWrongKey) {
+		v.bad[s.Seq], err = err, nil
+	}
+	return err
 }
 
 func (c *Cluster) verifySegment(ctx context.Context, s Segment, with LogReader) error {

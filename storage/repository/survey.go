@@ -46,7 +46,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	if err != nil {
 		return Survey{}, err
 	}
-	lineages, err := c.loadLog(ctx, true)
+	lineages, err := c.loadLog(ctx, false)
 	if err != nil {
 		return Survey{}, err
 	}

@@ -329,15 +329,15 @@ func TestForgedSegments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(l.Segments) != 3 || len(l.Faults) == 0 || !errors.Is(l.Faults[0].Err, sign.ErrUntrusted) {
-		t.Errorf("%d segments, faults %+v, want the three that are signed", len(l.Segments), l.Faults)
+	if count(l) != 3 || len(l.Faults) == 0 || !errors.Is(l.Faults[0].Err, sign.ErrUntrusted) {
+		t.Errorf("%d segments, faults %+v, want the three that are signed", count(l), l.Faults)
 	}
 	tail, err := trusting.LogTail(t.Context())
 	if err != nil || tail.Last.Seq != 3 || !errors.Is(tail.Broken, sign.ErrUntrusted) {
 		t.Errorf("the log ends at segment %d, broken %v, error %v", tail.Last.Seq, tail.Broken, err)
 	}
-	if l, err = openCluster(t, b, "c").LoadLineage(t.Context(), lineage); err != nil || len(l.Segments) != 5 {
-		t.Errorf("without --trust there are %d segments, error %v", len(l.Segments), err)
+	if l, err = openCluster(t, b, "c").LoadLineage(t.Context(), lineage); err != nil || count(l) != 5 {
+		t.Errorf("without --trust there are %d segments, error %v", count(l), err)
 	}
 }
 

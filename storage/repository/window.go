@@ -172,7 +172,7 @@ func (b Backup) outside(s Stretch) time.Duration {
 // begins reports whether s is the beginning of its lineage. Its first segment holds what the member had written before the
 // agent began and marked anything: up to its first mark only an upper bound is known, unless it names a history before it.
 func (s Stretch) begins() bool {
-	return s.Segments[0].firstSeq() == 1
+	return s.Segments[0].FirstSeq() == 1
 }
 
 // fitsElsewhere reports whether b fits better into another history. After a restore in place a backup fits into the one
@@ -261,7 +261,7 @@ func window(s Stretch, base Backup) Window {
 	}
 	begin, _ := base.Span(s.Source())
 	for _, segment := range s.Segments[s.holding(begin+1):] {
-		w.Segments += 1 + int(segment.Folded)
+		w.Segments += segment.Count()
 		w.Bytes += segment.Size
 	}
 	return w
@@ -355,7 +355,7 @@ func (l Lineage) gapBetween(a, b Stretch) Gap {
 	first := b.Segments[0]
 	g := Gap{
 		Kind: GapLost, Lineage: l.ID, NextLineage: l.ID, From: a.Last() + 1, To: b.First() - 1,
-		Since: a.until(), Until: latest(a.until(), first.begins()), Reason: l.why(a, first.Seq),
+		Since: a.until(), Until: latest(a.until(), first.begins()), Reason: l.why(a, first.FirstSeq()),
 	}
 	if g.Reason == "" {
 		g.Kind, g.Reason = GapRecorded, first.Reason

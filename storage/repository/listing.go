@@ -1,0 +1,88 @@
+package repository
+
+import (
+	"cmp"
+	"iter"
+	"math"
+	"slices"
+)
+
+// listed is a segment in a listing.
+type listed struct {
+	seq  uint64
+	size int64 // bytes; of one with more than math.MaxUint32 that many, so that no index is believed about it
+}
+
+// listing is the segments of a lineage in a listing, ascending by seq. Each takes four bytes: there are millions.
+type listing struct{ runs []listedRun }
+
+// listedRun is segments that follow each other, at least one.
+type listedRun struct {
+	first uint64 // seq
+	sizes []uint32
+}
+
+const longestRun = 4096 // segments: one that grew would be copied as a whole
+
+// last returns the seq of the last segment.
+func (r listedRun) last() uint64 { return r.first + uint64(len(r.sizes)-1) }
+
+// add appends a segment with a higher seq than all others.
+func (l *listing) add(seq uint64, size int64) {
+	n := len(l.runs)
+	if n == 0 || l.runs[n-1].last()+1 != seq || len(l.runs[n-1].sizes) == longestRun {
+		l.runs = append(l.runs, listedRun{first: seq})
+		n++
+	}
+	r := &l.runs[n-1]
+	r.sizes = append(r.sizes, uint32(min(size, math.MaxUint32)))
+}
+
+// has reports whether s is listed with its size.
+func (l listing) has(s Segment) bool {
+	i, found := slices.BinarySearchFunc(l.runs, s.Seq, func(r listedRun, seq uint64) int { return cmp.Compare(r.first, seq) })
+	if !found {
+		i--
+	}
+	return i >= 0 && s.Seq <= l.runs[i].last() && int64(l.runs[i].sizes[s.Seq-l.runs[i].first]) == s.Size
+}
+
+// all yields the segments, ascending by seq.
+func (l listing) all() iter.Seq[listed] {
+	return func(yield func(listed) bool) {
+		for _, r := range l.runs {
+			for i, size := range r.sizes {
+				if !yield(listed{r.first + uint64(i), int64(size)}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// backward yields the segments, descending by seq.
+func (l listing) backward() iter.Seq[listed] {
+	return func(yield func(listed) bool) {
+		for _, r := range slices.Backward(l.runs) {
+			for i, size := range slices.Backward(r.sizes) {
+				if !yield(listed{r.first + uint64(i), int64(size)}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// after returns l without the segments up to that seq.
+func (l listing) after(seq uint64) (left listing) {
+	for _, r := range l.runs {
+		if r.last() <= seq {
+			continue
+		}
+		if gone := max(r.first, seq+1) - r.first; gone > 0 {
+			r = listedRun{seq + 1, r.sizes[gone:]}
+		}
+		left.runs = append(left.runs, r)
+	}
+	return left
+}

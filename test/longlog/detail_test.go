@@ -1,0 +1,94 @@
+package longlog_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/longlog"
+)
+
+// A plan that is made of a folded catalog, with the details around its target, is the one that all details give.
+func TestPlanOfALongLog(t *testing.T) {
+	l := longlog.New(t, 3*longlog.Index+300)
+	c, err := repository.Open(l, longlog.Cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(o repository.LoadOptions) repository.Catalog {
+		catalog, err := c.Load(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return catalog
+	}
+	folded := load(repository.LoadOptions{Log: true})
+	all := load(repository.LoadOptions{Log: true, Details: true})
+	if n := len(folded.Lineages[0].Segments); n > l.Segments*2/3 {
+		t.Fatalf("%d segments of %d are left: nothing was folded", n, l.Segments)
+	}
+	for _, target := range targets(all.Windows()[0]) {
+		detailed, err := restore.Detail(t.Context(), folded, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := plan(all, target), plan(detailed, target)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%+v (-all details +folded):\n%s", target, diff)
+		}
+	}
+}
+
+// targets are the newest point, and some before, in and after w.
+func targets(w repository.Window) []restore.Target {
+	random := rand.New(rand.NewPCG(1, 0))
+	all := []restore.Target{{}}
+	for range 12 {
+		n := random.Int64N(w.To.Revision + 500)
+		all = append(all,
+			restore.Target{Revision: n + 1},
+			restore.Target{Revision: n + 1, Best: true},
+			restore.Target{Lineage: longlog.Lineage, Position: uint64(n) + 1},
+			restore.Target{Time: longlog.Begin.Add(time.Duration(random.Int64N(int64(w.To.Time.Sub(longlog.Begin)) + int64(time.Minute))))})
+	}
+	return all
+}
+
+func plan(c repository.Catalog, t restore.Target) string {
+	now := longlog.Begin.Add(30 * 24 * time.Hour)
+	p, err := restore.NewPlan(c, t, restore.Layout{Token: "t"}, now)
+	text, _ := p.Encode() // of plain fields: cannot fail
+	return fmt.Sprintf("%s%v", text, err)
+}
+
+// A restore goes around one segment, and not around those that are folded with it.
+func TestObstacleInALongLog(t *testing.T) {
+	l := longlog.New(t, 3*longlog.Index+300)
+	c, err := repository.Open(l, longlog.Cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bad = longlog.Index*3 - 10 // after the newest backup, in the middle of what an index has
+	for _, details := range []bool{true, false} {
+		catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true, Details: details})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func(_ context.Context, p restore.Plan) (restore.Result, error) {
+			if p.Log.Last < bad {
+				return restore.Result{}, nil
+			}
+			return restore.Result{}, restore.Told(&restore.Obstacle{Segment: bad}, "it is damaged", nil)
+		}
+		p, _, err := restore.RunTarget(t.Context(), catalog, restore.Target{Best: true}, restore.Layout{Token: "t"}, longlog.Begin, run)
+		if err != nil || p.Log.Last != bad-1 {
+			t.Errorf("details %t: the log is replayed up to segment %d, want %d; error %v", details, p.Log.Last, bad-1, err)
+		}
+	}
+}

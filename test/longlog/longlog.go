@@ -1,0 +1,224 @@
+// Package longlog makes the log of weeks as a store lists it. Only what a reader opens is stored: the indexes, the first
+// segment and those after the newest index. All others are names and sizes.
+package longlog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// What a log consists of: as an agent with --flush 2s writes it.
+const (
+	Cluster  = "c"
+	Lineage  = "000000000000000000000000000000a1"
+	Index    = 512 // segments in each index
+	Tail     = 100 // segments, at least, that are in none
+	Flush    = 2 * time.Second
+	Requests = 20 // in each segment, and each makes a revision
+)
+
+// Begin is when the log was begun.
+var Begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Log is a store with one log. It counts the live memory of the process at some of its requests.
+type Log struct {
+	storage.Bucket // of what is stored
+	Segments       int
+
+	sizes []uint32 // of all segments
+
+	mu        sync.Mutex
+	measuring bool
+	before    int64 // bytes of the live heap
+	memory    Memory
+	opens     int
+}
+
+// New makes a log of n segments, with backups at its beginning, in its middle and in its newest index if n is 300 above a multiple
+// of Index.
+func New(tb testing.TB, n int) *Log {
+	tb.Helper()
+	l := &Log{Bucket: mem.New(), Segments: n}
+	c, err := repository.Open(l.Bucket, Cluster)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var unindexed []repository.Segment
+	var last repository.Segment
+	for i := range n {
+		e := next(tb, last, i == 0 || i >= n-Tail-Index)
+		last = e.segment
+		l.sizes = append(l.sizes, uint32(last.Size))
+		unindexed = append(unindexed, last)
+		if e.encoded != nil {
+			fatal(tb, c.StoreSegment(tb.Context(), *e.encoded))
+		}
+		if len(unindexed) == Index && i < n-Tail {
+			fatal(tb, c.StoreIndex(tb.Context(), Lineage, unindexed))
+			unindexed = nil
+		}
+		if i == 0 || i == n/2 || i == n-Tail-250 {
+			storeBackup(tb, c, last)
+		}
+	}
+	return l
+}
+
+func fatal(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// made is a segment; encoded is nil where only its header was made.
+type made struct {
+	segment repository.Segment
+	encoded *segment.Encoded
+}
+
+// next makes the segment after last.
+func next(tb testing.TB, last repository.Segment, whole bool) made {
+	tb.Helper()
+	h := segment.Header{
+		Cluster: Cluster, Lineage: Lineage, Seq: last.Seq + 1, Previous: last.Digest, First: last.Last + 1, Last: last.Last + Requests,
+		Source: segment.WAL, ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.7.3",
+		Writer: "w", Written: Begin.Add(time.Duration(last.Seq+1) * Flush), DRVersion: "v0.2.0",
+	}
+	for i := range uint64(2) { // about one a second
+		at := h.Written.Add(-time.Duration(2-i) * Flush / 2)
+		h.Marks = append(h.Marks, segment.Mark{
+			Position: h.First + i*Requests/2, Revision: int64(h.First + i*Requests/2),
+			Interval: segment.Interval{NotBefore: at, NotAfter: at.Add(300 * time.Millisecond)},
+		})
+	}
+	if h.Seq%1800 == 0 {
+		h.Hashes = []segment.Hash{{Position: h.First, Revision: int64(h.First), CompactRevision: -1, Hash: uint32(h.Seq)}}
+	}
+	h.End = segment.End{Position: h.Last, Term: 2, Digest: cmp.Or(last.Digest, strings.Repeat("e", 64))}
+	if whole {
+		e, err := segment.Encode(h, requests(h), seal.Recipients{})
+		fatal(tb, err)
+		return made{repository.SegmentOf(e), &e}
+	}
+	h.Format, h.Requests, h.Seal = segment.Format, Requests, last.Seal
+	h.Plain = segment.Blob{Size: 4000 + int64(h.Seq%97), SHA256: last.Digest}
+	h.Stored = segment.Blob{Size: 3000 + int64(h.Seq%89), SHA256: last.Digest}
+	doc, err := document.Encode(h)
+	fatal(tb, err)
+	h, digest, err := segment.DecodeHeader(doc)
+	fatal(tb, err)
+	return made{repository.Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}, nil}
+}
+
+func requests(h segment.Header) (all []segment.Record) {
+	for position := h.First; position <= h.Last; position++ {
+		all = append(all, segment.Record{Kind: segment.Request, Position: position, Term: h.End.Term, Data: []byte("request")})
+	}
+	return all
+}
+
+// storeBackup stores one that was taken in the middle of s.
+func storeBackup(tb testing.TB, c *repository.Cluster, s repository.Segment) {
+	tb.Helper()
+	content := []byte("snapshot")
+	stream, err := seal.New(bytes.NewReader(content), seal.Recipients{})
+	fatal(tb, err)
+	defer stream.Close()
+	at := s.First + Requests/2
+	m := repository.Manifest{
+		Started: s.Written.Add(-Flush / 2), Finished: s.Written, DRVersion: "v0.2.0", ClusterID: s.ClusterID, EtcdVersion: "3.7.3",
+		Revision: int64(at), RevisionMax: int64(at), RaftIndex: at, RaftIndexMax: at, RaftTerm: 2,
+		Plain:   repository.Blob{Name: "snapshot.db", Size: 8, SHA256: strings.Repeat("a", 64)},
+		Members: []repository.Member{{ID: s.Member, Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"}}},
+	}
+	_, err = c.Create(tb.Context(), repository.NewID(m.Started, m.Revision), seal.Recipients{}.Seal(), 0, stream,
+		func() (repository.Manifest, error) { return m, nil })
+	fatal(tb, err)
+}
+
+// List implements storage.Bucket: with all segments.
+func (l *Log) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		prefix := Cluster + "/log/" + Lineage + "/"
+		if strings.HasPrefix(prefix, o.Prefix) || strings.HasPrefix(o.Prefix, prefix) {
+			for i, size := range l.sizes {
+				key := fmt.Sprintf("%s%016x.seg", prefix, i+1)
+				if strings.HasPrefix(key, o.Prefix) && key > o.After && !yield(storage.Object{Key: key, Size: int64(size), ModTime: Begin}, nil) {
+					return
+				}
+			}
+			l.mu.Lock()
+			l.sample(&l.memory.Listed)
+			l.mu.Unlock()
+		}
+		for object, err := range l.Bucket.List(ctx, o) {
+			if !strings.HasSuffix(object.Key, ".seg") && !yield(object, err) {
+				return
+			}
+		}
+	}
+}
+
+// Open implements storage.Bucket.
+func (l *Log) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opens++
+	if l.opens%10 == 0 {
+		l.sample(&l.memory.Peak)
+	}
+	return l.Bucket.Open(ctx, key, o)
+}
+
+// Memory is by how many bytes the live heap of the process grew at a time.
+type Memory struct {
+	Listed int64 // when all segments were listed
+	Held   int64 // by a result
+	Peak   int64 // at most, of all samples
+}
+
+// sample measures. The caller holds l.mu.
+func (l *Log) sample(into *int64) {
+	if l.measuring {
+		*into = max(*into, live()-l.before)
+		l.memory.Peak = max(l.memory.Peak, *into)
+	}
+}
+
+func live() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Measure returns what do takes while it reads l, and what its result takes.
+func (l *Log) Measure(do func() any) Memory {
+	l.mu.Lock()
+	l.measuring, l.before, l.memory = true, live(), Memory{}
+	l.mu.Unlock()
+	result := do()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sample(&l.memory.Held)
+	runtime.KeepAlive(result)
+	l.measuring = false
+	return l.memory
+}

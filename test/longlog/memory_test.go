@@ -1,0 +1,113 @@
+package longlog_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/longlog"
+)
+
+const (
+	days  = 60 * 24 * 3600 / 2 // segments of 60 days at --flush 2s
+	limit = 150 << 20          // bytes, with that log
+)
+
+// What an agent, a service and a restore read of a log of 60 days takes bounded memory. Two shorter logs are measured, as 60 days
+// take minutes to unpack. What grows with the log is the listing and what is kept of it; the rest is what is in hand at a time.
+func TestMemoryOfALongLog(t *testing.T) {
+	short, long := longlog.New(t, 3*longlog.Index+300), longlog.New(t, 20*longlog.Index+300)
+	for what, do := range readings() {
+		t.Run(what, func(t *testing.T) {
+			measure := func(l *longlog.Log) longlog.Memory {
+				c, err := repository.Open(l, longlog.Cluster)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return l.Measure(func() any { return do(t, c) })
+			}
+			measure(short) // what is taken once, such as tables
+			a, b := measure(short), measure(long)
+			each := float64(b.Listed-a.Listed+b.Held-a.Held) / float64(long.Segments-short.Segments)
+			all := b.Peak + int64(each*float64(days-long.Segments))
+			t.Logf("%+v and %+v: %.1f bytes a segment, %d MiB for 60 days", a, b, each, all>>20)
+			if all > limit {
+				t.Errorf("it would take %d MiB with a log of 60 days, want at most %d", all>>20, limit>>20)
+			}
+		})
+	}
+}
+
+// readings are all ways in which a log is read, by who reads it.
+func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
+	load := func(t *testing.T, c *repository.Cluster, o repository.LoadOptions) repository.Catalog {
+		catalog, err := c.Load(t.Context(), o)
+		if err != nil || len(catalog.Windows()) != 1 || len(catalog.Gaps()) != 0 {
+			t.Fatalf("windows %+v, gaps %+v, error %v", catalog.Windows(), catalog.Gaps(), err)
+		}
+		return catalog
+	}
+	all := repository.LoadOptions{Proofs: true, Log: true}
+	return map[string]func(t *testing.T, c *repository.Cluster) any{
+		"an agent's start and takeover": func(t *testing.T, c *repository.Cluster) any {
+			tail, err := c.LogTail(t.Context())
+			if err != nil || tail.Broken != nil {
+				t.Fatal(tail.Broken, err)
+			}
+			return tail
+		},
+		"an agent's search for a base, a service's survey": func(t *testing.T, c *repository.Cluster) any {
+			s, err := c.Survey(t.Context(), repository.SurveyOptions{Newest: 6})
+			if err != nil || len(s.Windows()) != 1 {
+				t.Fatalf("windows %+v, error %v", s.Windows(), err)
+			}
+			return s
+		},
+		"a trigger": func(t *testing.T, c *repository.Cluster) any {
+			return load(t, c, repository.LoadOptions{Newest: 1, Log: true})
+		},
+		"dr list, the API's catalog": func(t *testing.T, c *repository.Cluster) any {
+			catalog := load(t, c, all)
+			list := document.NewList()
+			list.Add(catalog)
+			return []any{catalog, list}
+		},
+		"a prune": func(t *testing.T, c *repository.Cluster) any {
+			catalog := load(t, c, all)
+			decisions, err := retention.Plan(catalog, retention.Policy{Window: 5 * time.Minute}, catalog.Windows()[0].To.Time)
+			if err != nil || len(decisions.Log) != 1 {
+				t.Fatalf("%+v, error %v", decisions.Log, err)
+			}
+			return []any{catalog, decisions}
+		},
+		"a plan": func(t *testing.T, c *repository.Cluster) any {
+			catalog := load(t, c, all)
+			w := catalog.Windows()[0]
+			target := restore.Target{Time: w.From.Time.Add(w.To.Time.Sub(w.From.Time) / 2)}
+			catalog, err := restore.Detail(t.Context(), catalog, target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := restore.NewPlan(catalog, target, restore.Layout{Token: "t"}, w.To.Time)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []any{catalog, plan}
+		},
+		"a restore": func(t *testing.T, c *repository.Cluster) any {
+			l, err := c.LoadLineage(t.Context(), longlog.Lineage)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range c.Unfolded(t.Context(), l.Segments, 1, l.Segments[len(l.Segments)-1].Seq) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			return l
+		},
+	}
+}
