@@ -66,8 +66,15 @@ type PutOptions struct {
 	// the store's special right for that may.
 	Compliance bool
 	// SizeHint is about how many bytes will come, 0 where nobody knows. A store that cuts an upload into a limited number
-	// of parts chooses their size by it; it limits nothing.
+	// of parts chooses their size by it, and what goes out in one request is not preceded by one that asks whether the key is
+	// taken; it limits nothing.
 	SizeHint int64
+}
+
+// AsksFirst reports whether a Put that must not replace anything should ask whether its key is taken before it reads what to
+// store: where that goes out in one request of up to so many bytes, that request's own condition costs less.
+func (o PutOptions) AsksFirst(oneRequest int) bool {
+	return o.IfAbsent && (o.SizeHint <= 0 || o.SizeHint > int64(oneRequest))
 }
 
 // OpenOptions choose a range of one version.

@@ -329,3 +329,12 @@ func TestFakeRightThatComesLater(t *testing.T) {
 		}
 	})
 }
+
+// TestSmallObjectIsOneRequest: what goes out in one request, and must not replace anything, is not asked for first.
+func TestSmallObjectIsOneRequest(t *testing.T) {
+	f, b := openFake(t, map[string]fakeAnswer{"PUT": {status: http.StatusCreated, header: map[string]string{"Etag": `"1"`}}})
+	_, err := b.Put(t.Context(), "key", strings.NewReader("segment"), storage.PutOptions{IfAbsent: true, SizeHint: 7})
+	if err != nil || len(f.asked) != 1 {
+		t.Errorf("requests %q, want one; error %v", f.asked, err)
+	}
+}

@@ -38,7 +38,7 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 	}
 	u := &upload{b: b, key: key, o: o, blob: b.container.NewBlockBlobClient(key)}
 	rand.Read(u.id[:]) // never fails
-	if o.IfAbsent {
+	if o.AsksFirst(b.parts.Whole) {
 		if err := u.look(ctx); err != nil {
 			return storage.Object{}, err
 		}

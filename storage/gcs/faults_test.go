@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -400,5 +401,26 @@ func TestLostRefusal(t *testing.T) {
 		_, err := b.Put(t.Context(), "key", bytes.NewReader(content(1, size)), storage.PutOptions{IfAbsent: true})
 		wantError(t, err, storage.ErrExist, "key")
 		wantContent(t, steady, "key", []byte("theirs"))
+	}
+}
+
+// TestSmallObjectIsOneRequest: what goes out in one request, and must not replace anything, is not asked for first.
+func TestSmallObjectIsOneRequest(t *testing.T) {
+	s := server(t)
+	var requests atomic.Int64
+	counting := tripper(func(r *http.Request) (*http.Response, error) {
+		requests.Add(1)
+		return connections.RoundTrip(r)
+	})
+	b := open(t, s, s.Bucket(t), gcs.Config{Transport: counting})
+	for n, want := range []error{nil, storage.ErrExist} {
+		before := requests.Load()
+		_, err := b.Put(t.Context(), "key", strings.NewReader("segment"), storage.PutOptions{IfAbsent: true, SizeHint: 7})
+		if !errors.Is(err, want) {
+			t.Fatalf("Put %d: error %v, want %v", n, err, want)
+		}
+		if n == 0 && requests.Load()-before != 1 {
+			t.Errorf("%d requests, want one", requests.Load()-before)
+		}
 	}
 }

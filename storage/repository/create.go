@@ -92,7 +92,7 @@ func (c *Cluster) commit(ctx context.Context, m Manifest) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.create(ctx, c.manifestKey(m.ID), bytes.NewReader(data), 0); err != nil {
+	if err := c.create(ctx, c.manifestKey(m.ID), bytes.NewReader(data), int64(len(data))); err != nil {
 		return data, fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)
 	}
 	return data, nil

@@ -111,7 +111,7 @@ func (c *Cluster) Append(ctx context.Context, p Proof) error {
 	}
 	for stamp := p.Time.UTC(); ; stamp = stamp.Add(time.Millisecond) { // two proofs of one millisecond both stay
 		key := c.key(p.Backup, proofPrefix+stamp.Format(proofTime)+jsonSuffix)
-		err = c.create(ctx, key, bytes.NewReader(data), 0)
+		err = c.create(ctx, key, bytes.NewReader(data), int64(len(data)))
 		if !errors.Is(err, storage.ErrExist) {
 			break
 		}

@@ -135,7 +135,7 @@ func (c *Cluster) createSigned(ctx context.Context, key string, data []byte) err
 	if err != nil {
 		return err
 	}
-	return c.create(ctx, key, bytes.NewReader(data), 0)
+	return c.create(ctx, key, bytes.NewReader(data), int64(len(data)))
 }
 
 // readSigned is read of a document, which a trusted key must have signed if the policy names any. What is not trusted

@@ -47,7 +47,7 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 	if err := ctx.Err(); err != nil {
 		return storage.Object{}, err
 	}
-	if o.IfAbsent { // early, so as not to read in vain
+	if o.AsksFirst(b.parts.Whole) { // so as not to read in vain
 		if _, err := b.head(ctx, key, ""); err == nil {
 			return storage.Object{}, storage.ErrExist
 		} else if !errors.Is(err, storage.ErrNotExist) {

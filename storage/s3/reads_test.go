@@ -315,3 +315,23 @@ func TestManyWriters(t *testing.T) {
 		})
 	}
 }
+
+// TestSmallObjectIsOneRequest: what goes out in one request, and must not replace anything, is not asked for first.
+func TestSmallObjectIsOneRequest(t *testing.T) {
+	server := objectstores.S3(t)
+	config := config(t, server, server.Bucket(t))
+	seen := &recorder{base: config.Transport}
+	config.Transport = seen
+	b := open(t, config)
+	for n, want := range []error{nil, storage.ErrExist} {
+		before := len(seen.seen)
+		_, err := b.Put(t.Context(), "key", strings.NewReader("segment"), storage.PutOptions{IfAbsent: true, SizeHint: 7})
+		if !errors.Is(err, want) {
+			t.Fatalf("Put %d: error %v, want %v", n, err, want)
+		}
+		if requests := len(seen.seen) - before; n == 0 && requests != 1 {
+			t.Errorf("%d requests, want one", requests)
+		}
+	}
+	wantContent(t, b, "key", []byte("segment"))
+}
