@@ -17,7 +17,7 @@ func (s Spec) Facts(standings []Standing, status Status, now time.Time) conditio
 		Cluster: s.Cluster, Limits: s.Conditions, Jobs: jobsOf(status, now), Log: logOf(status.Archive, now),
 		Agreed: condition.Agreed{
 			Written: true, Suspended: s.Suspend || status.Suspension != nil, Slack: s.Backup.MaxStream,
-			Encrypted: s.Backup.To.Seal().Encryption != "",
+			Encrypted: s.Backup.To.Seal().Encryption != "", Proven: !s.Drill.Schedule.None() || s.Conditions.Proven > 0,
 		},
 	}
 	for _, standing := range standings {

@@ -62,7 +62,7 @@ func (o *observer) nudge() {
 // give continues with what is ordered.
 func (o *observer) give(next order) {
 	o.mu.Lock()
-	changed := next.spec.Digest != o.order.spec.Digest
+	changed := next.spec.Digest != o.order.spec.Digest || next.fault != o.order.fault
 	o.order = next
 	o.mu.Unlock()
 	if changed {
@@ -136,17 +136,26 @@ func rest(ctx context.Context, nudges <-chan struct{}, wait time.Duration) error
 
 // look says twice what it has seen: how a repository stands must not wait for a cluster that does not answer.
 func (o *observer) look(ctx context.Context, spec Spec, lane *lane) {
+	if len(spec.Repositories) == 0 {
+		o.judge()
+		o.lookedNow()
+		return
+	}
 	if lane.reads.take(ctx, readTime, func(ctx context.Context) { o.read(ctx, spec) }) != nil {
 		return
 	}
-	o.judge(spec)
+	o.judge()
 	if o.service.Check != nil {
 		checks := turns{o.service.checks}
 		if checks.take(ctx, checkTime, func(ctx context.Context) { o.lines = o.service.Check(ctx, spec) }) != nil {
 			return
 		}
-		o.judge(spec)
+		o.judge()
 	}
+	o.lookedNow()
+}
+
+func (o *observer) lookedNow() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.looked = time.Now()
@@ -225,16 +234,11 @@ func (s *Service) stand(
 }
 
 // judge publishes what is known, and tells what has changed.
-func (o *observer) judge(spec Spec) {
+func (o *observer) judge() {
 	now := time.Now()
-	status := o.board.get()
-	o.service.mu.Lock()
-	status.Archive = o.service.archiveOf(spec.Cluster)
-	o.service.mu.Unlock()
-	facts := spec.Facts(o.standings, status, now)
-	facts.Since, facts.Checks = o.since, o.lines
-	conditions, changes := o.record.Update(condition.Judge(facts, now), now)
-	o.board.set(func(s *Status) { s.Standings, s.Conditions = o.standings, conditions })
+	conditions, changes := o.record.Update(condition.Judge(o.facts(now), now), now)
+	standings := append([]Standing{}, o.standings...)
+	o.board.set(func(s *Status) { s.Standings, s.Conditions = standings, conditions })
 	o.tell(changes)
 }
 
@@ -260,6 +264,11 @@ func (s *Service) Healthy(now time.Time) error {
 	defer s.mu.Unlock()
 	for _, w := range s.workers {
 		if err := w.observer.healthy(now); err != nil {
+			return err
+		}
+	}
+	for _, f := range s.faulty {
+		if err := f.observer.healthy(now); err != nil {
 			return err
 		}
 	}

@@ -409,3 +409,45 @@ func TestServiceReadsNothingTwice(t *testing.T) {
 		}
 	})
 }
+
+// A cluster whose configuration is wrong is reported with the others: with what was in force before, or with nothing.
+func TestServiceReportsAFaultyConfiguration(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		told := &watch{}
+		c := configOf(observed(t, "prod", "@daily", "main"))
+		c.Faulty = map[string]string{"new": "dr.yaml:9: unknown key"}
+		s := w.start("a", c, func(s *scheduler.Service) { s.Tell = told.tell })
+		w.pass(5 * time.Minute)
+		added := s.status(t, "new")
+		if added.State != scheduler.Failing || added.Problem != c.Faulty["new"] || len(added.Conditions) != 1 ||
+			added.Conditions[0].Name != condition.ConfigRefused || added.Conditions[0].Severity != condition.Critical || added.Standings == nil {
+			t.Errorf("the one that was never in force: %+v", added)
+		}
+		if err := s.Healthy(time.Now()); err == nil || !strings.Contains(err.Error(), "ConfigRefused") {
+			t.Errorf("healthy: %v", err)
+		}
+		if got, want := told.take(), []string{"begins ConfigRefused"}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+		good := configOf(observed(t, "prod", "@daily", "main"), observed(t, "new", "@daily", "main"))
+		s.changes <- good
+		w.pass(5 * time.Minute)
+		if added := s.status(t, "new"); added.State != scheduler.Idle || len(added.Conditions) != 0 || len(s.Status()) != 2 {
+			t.Errorf("put right: %+v", added)
+		}
+		if got, want := told.take(), []string{"ends ConfigRefused"}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+		good.Faulty = map[string]string{"prod": "dr.yaml:5: unknown key"}
+		s.changes <- good
+		w.pass(5 * time.Minute)
+		prod := s.status(t, "prod")
+		if prod.State != scheduler.Idle || len(prod.Conditions) != 1 || prod.Conditions[0].Severity != condition.Warning ||
+			!strings.Contains(prod.Conditions[0].Message, "stays so: dr.yaml:5: unknown key") {
+			t.Errorf("the one that was in force: %+v", prod)
+		}
+		if got, want := told.take(), []string{"begins ConfigRefused"}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	})
+}

@@ -50,6 +50,7 @@ type Service struct {
 	began      time.Time
 	mu         sync.Mutex
 	workers    map[string]*worker           // by cluster
+	faulty     map[string]*faulty           // by cluster that has no worker
 	archivings map[string]*archiving        // by cluster
 	buckets    map[string]*storage.Guard    // by what they are opened with
 	headers    map[string]rememberedHeaders // by cluster and repository
@@ -75,6 +76,7 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 	s.mu.Lock()
 	s.archivings = map[string]*archiving{}
 	s.workers, s.buckets, s.lanes = map[string]*worker{}, map[string]*storage.Guard{}, map[string]*lane{}
+	s.faulty = map[string]*faulty{}
 	s.looks, s.drills = semaphore.NewWeighted(looksOfAll), semaphore.NewWeighted(drillsAtOnce)
 	s.reads, s.checks = semaphore.NewWeighted(readsOfAll), semaphore.NewWeighted(checkedAtOnce)
 	s.mu.Unlock()
@@ -102,7 +104,7 @@ func (s *Service) apply(ctx, jobs context.Context, c Config, slots *semaphore.We
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
 		wanted[spec.Cluster] = true
-		o := order{spec, s.lane(spec.Repositories, c.Concurrency), slots, c.Lease}
+		o := order{spec, s.lane(spec.Repositories, c.Concurrency), slots, c.Lease, c.Faulty[spec.Cluster]}
 		if w, ok := s.workers[spec.Cluster]; ok {
 			w.told = spec
 			w.give(o)
@@ -122,6 +124,7 @@ func (s *Service) apply(ctx, jobs context.Context, c Config, slots *semaphore.We
 			delete(s.workers, name)
 		}
 	}
+	s.applyFaulty(ctx, c, wanted)
 	s.archive(ctx, c, slots)
 }
 

@@ -26,6 +26,9 @@ type Config struct {
 	Specs       []Spec        // each cluster once
 	Concurrency int           // backups at a time, above zero
 	Lease       time.Duration // how long another service waits before it takes over; from MinLease to repository.MaxLease
+	// Faulty are clusters of which the configuration is wrong as it is written now, and why. One that has a Spec too is looked
+	// after as that says: by what was in force before.
+	Faulty map[string]string
 }
 
 // MinLease is the shortest Config.Lease: a shorter one would end between two of its renewals.

@@ -129,6 +129,9 @@ func (s *Service) Status() []Status {
 		one.Archive = s.archiveOf(name)
 		all = append(all, one)
 	}
+	for _, f := range s.faulty {
+		all = append(all, f.observer.board.get())
+	}
 	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return all
 }

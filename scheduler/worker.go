@@ -24,6 +24,7 @@ type order struct {
 	lane  *lane
 	slots *semaphore.Weighted // of backups at a time
 	lease time.Duration
+	fault string // why the cluster's configuration, as it is written now, is not in force; "": it is
 }
 
 // worker takes the backups of one cluster, and prunes. All but stop, told and driller is its own goroutine's, and what a

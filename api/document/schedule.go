@@ -64,7 +64,8 @@ type ConfigRepository struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
 	// Keeps is what the repository keeps if that is not the cluster's keeps.
-	Keeps []string `json:"keeps,omitempty"`
+	Keeps  []string `json:"keeps,omitempty"`
+	Signed bool     `json:"signed"` // what is written there
 }
 
 const nexts = 3
@@ -92,7 +93,7 @@ func configCluster(s scheduler.Spec, now time.Time) ConfigCluster {
 		d.Archive = &ConfigArchive{a.Flush.Seconds(), a.Spool, a.SpoolMax}
 	}
 	for _, r := range s.Repositories {
-		in := ConfigRepository{Name: r.Name, URL: address.Shown(r.URL)}
+		in := ConfigRepository{Name: r.Name, URL: address.Shown(r.URL), Signed: !r.Policy.Key.Trust().None()}
 		if r.Retention != (retention.Policy{}) {
 			in.Keeps = keeps(r.Retention)
 		}

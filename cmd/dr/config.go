@@ -94,9 +94,23 @@ func (a *app) printConfig(c document.ConfigCluster) {
 		sealed = strings.Join(c.Recipients, ", ")
 	}
 	a.facts("schedule", strings.TrimSpace(c.Schedule+" "+c.Zone), "then", thenText(c.Next, c.Zone), "also after", strings.Join(c.Triggers, ", "),
-		"from", c.From+" of "+strings.Join(c.Endpoints, ", "), "to", to, "sealed for", sealed,
+		"from", c.From+" of "+strings.Join(c.Endpoints, ", "), "to", to, "sealed for", sealed, "signed", signedText(c),
 		"log", logText(c),
 		"drills", drillsText(c.Drill), "expecting", expectedText(c.Drill))
+}
+
+// signedText returns "" where all is signed.
+func signedText(c document.ConfigCluster) string {
+	var not []string
+	for _, r := range c.Repositories {
+		if !r.Signed {
+			not = append(not, r.Name)
+		}
+	}
+	if len(not) == 0 {
+		return ""
+	}
+	return "no: what is in " + strings.Join(not, " and ") + " may be forged by whoever may write there (signKeyFile)"
 }
 
 // drillsText is "" where there are none.

@@ -112,6 +112,28 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// A typo in one cluster takes neither that cluster nor the others out of sight.
+func TestStatusOfAFaultyConfiguration(t *testing.T) {
+	path, _ := configured(t)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.Replace(string(text), "  fine: {}", "  fine: {observ: 1m}", 1)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := dr(t, nil, "status", "--config", path)
+	for _, want := range []string{"fine     -           CRITICAL  -", "critical ConfigRefused: its configuration cannot be used", "unknown key \"observ\"", "stale    main"} {
+		if out.code != 3 || !strings.Contains(out.stdout, want) {
+			t.Errorf("exit code %d, without %q:\n%s%s", out.code, want, out.stdout, out.stderr)
+		}
+	}
+	out = dr(t, nil, "status", "--config", path, "--cluster", "fine", "--check", "-o", "json")
+	if out.code != 3 || strings.Count(out.stdout, `"name": `) != 1 || !strings.Contains(out.stdout, `"standings": []`) {
+		t.Errorf("of that one: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+}
+
 func TestConfigCheck(t *testing.T) {
 	path, _ := configured(t)
 	out := dr(t, nil, "config", "check", "--config", path)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -57,7 +59,7 @@ one, and what it holds. The file is only read; code 3 if it is damaged.`,
 			}
 			path = ""
 		}
-		lookups, err := a.lookups(cmd.Context(), path)
+		lookups, unread, err := a.lookups(cmd.Context(), path)
 		if err != nil {
 			return err
 		}
@@ -70,7 +72,7 @@ one, and what it holds. The file is only read; code 3 if it is damaged.`,
 		if err == nil && doc.Wanting > 0 {
 			err = fmt.Errorf("%d of %d are %w", doc.Wanting, len(doc.Clusters), errWanting)
 		}
-		return err
+		return cmp.Or(unread, err)
 	}
 	return cmd
 }
@@ -78,6 +80,7 @@ one, and what it holds. The file is only read; code 3 if it is damaged.`,
 // lookup is one cluster, and where it is kept.
 type lookup struct {
 	spec   scheduler.Spec // the zero one but for its cluster where there is no configuration
+	fault  string         // why what the configuration says of it cannot be used; "": it can
 	places []place
 }
 
@@ -86,22 +89,32 @@ type place struct {
 	open       func(ctx context.Context) (*repository.Cluster, error)
 }
 
-func (a *app) lookups(ctx context.Context, path string) (all []lookup, err error) {
+// lookups returns what is to be looked at. With a configuration, unread is why some file that it includes cannot be read at all:
+// which clusters it has is not known.
+func (a *app) lookups(ctx context.Context, path string) (all []lookup, unread, err error) {
 	if path != "" {
 		return a.lookupsOf(path)
 	}
 	clusters, err := a.clusters(ctx)
 	for _, c := range clusters {
 		open := func(context.Context) (*repository.Cluster, error) { return c, nil }
-		all = append(all, lookup{scheduler.Spec{Cluster: c.Name()}, []place{{stores.Shown(a.repo), open}}})
+		all = append(all, lookup{spec: scheduler.Spec{Cluster: c.Name()}, places: []place{{stores.Shown(a.repo), open}}})
 	}
-	return all, err
+	return all, nil, err
 }
 
-func (a *app) lookupsOf(path string) (all []lookup, err error) {
-	c, err := a.readConfig(path)
+func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
+	c, err := config.Load(path, a.getenv)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	for _, r := range c.Refused {
+		switch {
+		case r.Cluster == "":
+			unread = cmp.Or(unread, fmt.Errorf("%w: %w", config.ErrConfig, r.Err))
+		case a.cluster == "" || a.cluster == r.Cluster:
+			all = append(all, lookup{spec: scheduler.Spec{Cluster: r.Cluster}, fault: r.Err.Error()})
+		}
 	}
 	for _, spec := range c.Specs {
 		if a.cluster != "" && a.cluster != spec.Cluster {
@@ -120,9 +133,9 @@ func (a *app) lookupsOf(path string) (all []lookup, err error) {
 		all = append(all, l)
 	}
 	if len(all) == 0 {
-		return nil, usagef("--cluster %s is not in %s", a.cluster, path)
+		return nil, nil, usagef("--cluster %s is not in %s", a.cluster, path)
 	}
-	return all, nil
+	return all, unread, nil
 }
 
 // lookupsAtOnce bounds connections and memory.
@@ -156,7 +169,7 @@ func (l lookup) look(ctx context.Context, all, live bool, now time.Time) documen
 	d.Suspended = d.Suspended || last.Suspended
 	facts := l.facts(d.Standings, now)
 	facts.Agreed.Suspended = d.Suspended
-	if live {
+	if live && l.fault == "" {
 		facts.Checks = checkQuick(ctx, l.spec)
 	}
 	d.Conditions = condition.Judge(facts, now)
@@ -185,7 +198,7 @@ func (l lookup) facts(standings []condition.Standing, now time.Time) condition.F
 	if len(l.spec.Repositories) > 0 {
 		return l.spec.Facts(standings, scheduler.Status{}, now)
 	}
-	f := condition.Facts{Cluster: l.spec.Cluster}
+	f := condition.Facts{Cluster: l.spec.Cluster, Fault: l.fault}
 	for _, s := range standings {
 		f.Repositories = append(f.Repositories, condition.Repository{Standing: s, URL: s.Repository})
 	}
@@ -215,11 +228,14 @@ func (a *app) printStatus(doc document.Status, one bool, now time.Time) {
 				windowOf(s, now))
 			name, state = "", ""
 		}
+		if len(c.Standings) == 0 { // where it is kept is not known
+			row(name, "-", state, "-", "-", "-", "-", "-", "-")
+		}
 	}
 	w.Flush()
 	fmt.Fprint(a.stdout, line(&table))
 	for _, c := range doc.Clusters {
-		for range c.Standings {
+		for range max(1, len(c.Standings)) {
 			fmt.Fprint(a.stdout, line(&table))
 		}
 		a.printConditions(c.Conditions, one)

@@ -54,11 +54,12 @@ const (
 	AlarmRaised        Name = "AlarmRaised"        // NOSPACE
 	CertificateExpires Name = "CertificateExpires" // a certificate ends soon, or has ended
 	ClocksApart        Name = "ClocksApart"        // backups come from the future
+	ConfigRefused      Name = "ConfigRefused"      // what the configuration says of the cluster cannot be used
 )
 
 // Names are all conditions, those first that a person should read first.
 var Names = []Name{
-	NoBackup, BackupLate, ClusterChanged, DrillFailed, MembersDiverged, NoQuorum, RepositoryAway, LogGap, LogStopped, LogLagging, PurgeHeadroomShort,
+	NoBackup, BackupLate, ConfigRefused, ClusterChanged, DrillFailed, MembersDiverged, NoQuorum, RepositoryAway, LogGap, LogStopped, LogLagging, PurgeHeadroomShort,
 	SpoolFilling, BackupFailing, BackupDamaged, BackupShrunk, ClocksApart, MembersAway, AlarmRaised, CertificateExpires, DrillNotRun,
 	NeverProven, NeverDecrypted, RetentionFailing, NotEncrypted, NotSigned, NotLocked,
 }

@@ -15,6 +15,7 @@ type Facts struct {
 	Agreed       Agreed
 	Repositories []Repository // each name once
 	Jobs         Jobs
+	Fault        string       // why the cluster's configuration, as it is written now, is not in force; "": it is, or is not known
 	Log          *Log         // nil: it is not archived by who asks
 	Checks       []check.Line // of the cluster itself, as cluster.Check has found them
 	Limits       Limits
@@ -26,6 +27,7 @@ type Agreed struct {
 	Suspended bool          // no backup is late
 	Slack     time.Duration // by how much one may be late
 	Encrypted bool
+	Proven    bool      // it is to be proven again and again
 	Drill     time.Time // when a drill is or was due, after the last one; zero: never
 }
 

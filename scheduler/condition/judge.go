@@ -26,6 +26,7 @@ func Judge(f Facts, now time.Time) []Condition {
 		j.policy(r)
 		j.log(r)
 	}
+	j.fault()
 	j.encryption()
 	j.jobs()
 	j.archive()
@@ -209,9 +210,9 @@ func (j *judgement) isShrunk(is, usual int64) bool {
 }
 
 // proofs: what was never proven may be young. A retention that keeps little makes all that is kept look so, and who has
-// watched for long enough knows better.
+// watched for long enough knows better. A configuration that asks for no proof, where there was never one, breaks no promise.
 func (j *judgement) proofs(r Repository) {
-	if r.Backups == 0 {
+	if r.Backups == 0 || j.Agreed.Written && !j.Agreed.Proven && r.Verified.IsZero() {
 		return
 	}
 	begin := r.Oldest
@@ -266,11 +267,25 @@ func drillOf(in string, p *repository.Proof) Drill {
 	return Drill{in, p.Time, p.Verdict, p.Finding}
 }
 
+// fault: what was in force before keeps the cluster backed up, but where there was nothing nobody looks after it.
+func (j *judgement) fault() {
+	if j.Fault == "" {
+		return
+	}
+	kept := len(j.Repositories) > 0
+	without := "this cluster is not looked after"
+	if kept {
+		without = "what was in force before stays so"
+	}
+	j.add(ConfigRefused, wrong{unless(kept), "", "put it right; dr config check --config FILE shows whether it is, and it is read again by itself"},
+		"its configuration cannot be used, and %s: %s", without, j.Fault)
+}
+
 // policy is what is promised of all that is written.
 func (j *judgement) policy(r Repository) {
-	if j.Agreed.Written && !r.Signed {
+	if j.Agreed.Written && !r.Signed && slices.ContainsFunc(j.Repositories, func(o Repository) bool { return o.Signed }) {
 		j.add(NotSigned, wrong{Warning, r.Repository, "dr keygen --signing, and name its key as the repository's signKeyFile"},
-			"nobody can tell who has written the backups")
+			"nobody can tell who has written the backups here, which another of the cluster's repositories signs")
 	}
 	if j.Agreed.Written && !r.Locked {
 		j.add(NotLocked, wrong{Warning, r.Repository, "give the repository a lock, in a bucket that knows object locks (dr check --lock tries)"},

@@ -24,7 +24,7 @@ const day = 24 * time.Hour
 func well() condition.Facts {
 	f := condition.Facts{
 		Cluster: "prod", Since: now.Add(-30 * day),
-		Agreed: condition.Agreed{Written: true, Slack: 5 * time.Minute, Encrypted: true, Drill: now.Add(time.Hour)},
+		Agreed: condition.Agreed{Written: true, Slack: 5 * time.Minute, Encrypted: true, Proven: true, Drill: now.Add(time.Hour)},
 		Log:    &condition.Log{Known: true, Lag: time.Second, Purges: true, Headroom: 5 * time.Hour, Spool: 1 << 20, SpoolMax: 1 << 30},
 	}
 	for _, name := range []string{"main", "offsite"} {
@@ -111,6 +111,7 @@ var faults = []fault{
 		f.Jobs.Failures, f.Jobs.Problem = 3, "connection refused"
 	}},
 	{condition.BackupFailing, warning, "permission denied", "the check's cure", line("can take snapshots", "permission denied")},
+	{condition.ConfigRefused, warning, "dr.yaml:3: unknown key", "dr config check", func(f *condition.Facts) { f.Fault = `dr.yaml:3: unknown key "leese"` }},
 	{condition.ClusterChanged, critical, "began anew", "dr pin latest --confirm", main(func(r *condition.Repository) { r.Changed = "the cluster began anew" })},
 	{condition.BackupShrunk, warning, "has 499 B, those before it had 1000 B", "dr diff", main(func(r *condition.Repository) { r.Good.Size = 499 })},
 	{condition.BackupShrunk, warning, "49 keys", "dr diff", main(func(r *condition.Repository) { r.Keys = 49 })},
@@ -206,6 +207,29 @@ func TestEachCondition(t *testing.T) {
 		if !found[name] {
 			t.Errorf("no facts give %s", name)
 		}
+	}
+}
+
+// A cluster of which nothing can be used that the configuration says is not backed up.
+func TestConfigRefusedWithNothingInForce(t *testing.T) {
+	got := condition.Judge(condition.Facts{Cluster: "prod", Fault: "dr.yaml:3: it is wrong"}, now)
+	if len(got) != 1 || got[0].Severity != critical || !strings.Contains(got[0].Message, "not looked after: dr.yaml:3") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A plain installation signs nothing and proves nothing, and was never asked to: a warning that always holds teaches people to
+// read none. Once somebody verifies, or the configuration wants it, they are held to it.
+func TestNothingIsWrongWithAPlainInstallation(t *testing.T) {
+	f := well()
+	f.Agreed.Proven = false
+	both(func(r *condition.Repository) { r.Signed, r.Verified, r.Decrypted = false, time.Time{}, time.Time{} })(&f)
+	if got := condition.Judge(f, now); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+	main(func(r *condition.Repository) { r.Verified = now.Add(-8 * day) })(&f)
+	if got := condition.Judge(f, now); len(got) != 1 || got[0].Name != condition.NeverProven {
+		t.Errorf("after a verify that nobody has repeated: %+v", got)
 	}
 }
 

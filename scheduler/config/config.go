@@ -76,7 +76,12 @@ func (l *loader) refuse(c Config) (Config, error) {
 		c.files[spec.Cluster] = src.name
 		good = append(good, spec)
 	}
-	c.Specs = good
+	c.Specs, c.Faulty = good, map[string]string{}
+	for _, r := range c.Refused {
+		if r.Cluster != "" {
+			c.Faulty[r.Cluster] = r.Err.Error()
+		}
+	}
 	if len(good) == 0 {
 		return Config{read: l.read}, c.RefusedErr()
 	}
@@ -90,6 +95,7 @@ type loader struct {
 	sources map[string]*source // of each cluster
 	getenv  func(string) string
 	read    stamps
+	places  map[address.Address]string // the repository at each
 }
 
 func (l *loader) config() scheduler.Config {
@@ -118,20 +124,52 @@ type opened struct {
 
 func (l *loader) repositories() map[string]opened {
 	all := map[string]opened{}
-	byPlace := map[address.Address]string{}
+	l.places = map[address.Address]string{}
 	for _, name := range slices.Sorted(maps.Keys(l.file.Repositories)) {
 		part := l.file.Repositories[name]
 		in := l.in("repositories", name)
-		place, err := address.Parse(part.URL)
+		place, err := placeOf(part.URL, anyCluster)
 		if err != nil {
 			in.blame(err, "url")
-		} else if other, ok := byPlace[place]; ok {
+		} else if other, ok := l.places[place]; ok {
 			in.blame(fmt.Errorf("it is repository %s under another name", other), "url")
 		}
-		byPlace[place] = name
+		l.places[place] = name
 		all[name] = l.repository(name, part, in)
 	}
 	return all
+}
+
+// anyCluster stands for the name of a cluster where that is not known yet. No cluster is called so.
+const anyCluster = "-cluster-"
+
+// placeOf returns the place at url with the name of a cluster filled in.
+func placeOf(url, cluster string) (address.Address, error) {
+	filled := strings.ReplaceAll(url, placeholder, cluster)
+	if strings.Contains(filled, "{{") {
+		return address.Address{}, fmt.Errorf("of what stands in {{…}} only %s is known", placeholder)
+	}
+	return address.Parse(filled)
+}
+
+// filled returns r with the cluster's name in its URL, if it has a place for that. Another repository must not be there: two
+// that are meant to be apart would be one.
+func (i in) filled(r opened, cluster string) opened {
+	if !strings.Contains(r.URL, placeholder) {
+		return r
+	}
+	place, err := placeOf(r.URL, cluster)
+	if err != nil {
+		i.blame(fmt.Errorf("repository %s, with the cluster's name in its URL: %w", r.Name, err), "repositories")
+		return r
+	}
+	other, taken := i.l.places[place]
+	if taken && other != r.Name {
+		i.blame(fmt.Errorf("repository %s is for this cluster at the place of repository %s", r.Name, other), "repositories")
+	}
+	i.l.places[place] = r.Name
+	r.URL = strings.ReplaceAll(r.URL, placeholder, cluster)
+	return r
 }
 
 // Limits of what a repository may say.
@@ -293,7 +331,7 @@ func (i in) repositories(part clusterPart, all map[string]opened) (used []opened
 		case slices.Contains(part.Repositories[:n], name):
 			i.blame(fmt.Errorf("repository %q is there twice", name), "repositories")
 		default:
-			used = append(used, r)
+			used = append(used, i.filled(r, i.path[1]))
 		}
 	}
 	return used

@@ -38,14 +38,16 @@ func (c Config) Keeping(before Config) Config {
 	kept := c
 	kept.Specs = slices.Clone(c.Specs)
 	kept.files = maps.Clone(c.files)
+	kept.Faulty = maps.Clone(c.Faulty)
 	for _, spec := range before.Specs {
-		refused := slices.ContainsFunc(c.Refused, func(r Refused) bool {
+		at := slices.IndexFunc(c.Refused, func(r Refused) bool {
 			return r.Cluster == spec.Cluster || r.Cluster == "" && r.File == before.files[spec.Cluster]
 		})
 		there := slices.ContainsFunc(kept.Specs, func(s scheduler.Spec) bool { return s.Cluster == spec.Cluster })
-		if refused && !there {
+		if at >= 0 && !there {
 			kept.Specs = append(kept.Specs, spec)
 			kept.files[spec.Cluster] = before.files[spec.Cluster]
+			kept.Faulty[spec.Cluster] = c.Refused[at].Err.Error()
 		}
 	}
 	slices.SortFunc(kept.Specs, func(a, b scheduler.Spec) int { return cmp.Compare(a.Cluster, b.Cluster) })

@@ -101,8 +101,12 @@ func TestOneTypoRefusesOneCluster(t *testing.T) {
 		if all := " " + strings.Join(names(c), " ") + " "; strings.Contains(all, " "+test.refused+" ") || len(c.Specs) < 3 {
 			t.Errorf("%s: clusters %s", test.bad, all)
 		}
-		if all := strings.Join(names(c.Keeping(first)), " "); !strings.Contains(" "+all+" ", " "+test.refused+" ") {
+		kept := c.Keeping(first)
+		if all := strings.Join(names(kept), " "); !strings.Contains(" "+all+" ", " "+test.refused+" ") {
 			t.Errorf("%s: with what was in force: clusters %s", test.bad, all)
+		}
+		if !strings.Contains(kept.Faulty[test.refused], test.says) || len(kept.Faulty) != 1 {
+			t.Errorf("%s: with what was in force: faulty %v", test.bad, kept.Faulty)
 		}
 		if _, err := fleet(t, dir, map[string]string{test.file: good[test.file]}); err != nil {
 			t.Fatal(err)
@@ -111,6 +115,44 @@ func TestOneTypoRefusesOneCluster(t *testing.T) {
 	for _, bad := range []string{"leese: 1m\n" + fleetMain, strings.Replace(fleetMain, "file:///srv", "ftp:///srv", 1), strings.Replace(fleetMain, "names:", "name:", 1)} {
 		if _, err := fleet(t, dir, map[string]string{"dr.yaml": bad}); !errors.Is(err, config.ErrConfig) {
 			t.Errorf("a fault in what all have in common: %v", err)
+		}
+	}
+}
+
+// One repository gives each cluster a place of its own; two repositories never share one by accident.
+func TestRepositoryOfEachCluster(t *testing.T) {
+	main := strings.NewReplacer("file:///srv/main\"}", "s3://backups/{{cluster}}/etcd?region=eu-central-1\"}\n  other: {url: \"file:///srv/other\"}").Replace(fleetMain)
+	c, err := fleet(t, t.TempDir(), map[string]string{"dr.yaml": main, "clusters.d/a.yaml": like("a")})
+	if err != nil || c.RefusedErr() != nil {
+		t.Fatal(err, c.RefusedErr())
+	}
+	for _, s := range c.Specs {
+		if want := "s3://backups/" + s.Cluster + "/etcd?region=eu-central-1"; s.Repositories[0].URL != want {
+			t.Errorf("%s is at %s, want %s", s.Cluster, s.Repositories[0].URL, want)
+		}
+	}
+	for _, test := range []struct{ name, old, bad, refused, says string }{
+		{"the place of another", "[http://127.0.0.1:2379]}", "[http://127.0.0.1:2379]}\n    repositories: [main, other]", "prod", "at the place of repository other"},
+		{"no bucket has such a name", "s3://backups/{{cluster}}", "s3://{{cluster}}", "", "no bucket has such a name"},
+		{"an unknown word", "{{cluster}}/etcd", "{{name}}/etcd", "", "only {{cluster}} is known"},
+		{"twice", "file:///srv/other", "s3://backups/{{cluster}}/etcd?region=eu-central-1", "", "under another name"},
+	} {
+		bad := strings.Replace(main, test.old, test.bad, 1)
+		if test.name == "the place of another" {
+			bad = strings.Replace(bad, "file:///srv/other", "s3://backups/prod/etcd?region=eu-central-1", 1)
+		}
+		if strings.Contains(test.bad, "s3://{{cluster}}") {
+			bad = strings.Replace(bad, "ams", "a", 1)
+		}
+		c, err := fleet(t, t.TempDir(), map[string]string{"dr.yaml": bad})
+		if test.refused == "" && err == nil {
+			err = c.RefusedErr()
+		}
+		if test.refused != "" {
+			err = errors.Join(err, c.RefusedErr())
+		}
+		if err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.says)
 		}
 	}
 }

@@ -61,7 +61,7 @@ clusters:
 			}
 		}
 		return slices.Equal(slices.DeleteFunc(names, func(n condition.Name) bool { return n == condition.BackupFailing }), []condition.Name{
-			condition.NoBackup, condition.MembersAway, condition.NotEncrypted, condition.NotSigned,
+			condition.NoBackup, condition.MembersAway, condition.NotEncrypted,
 		})
 	})
 	if path := <-beats; path != "/beat" {
