@@ -2,13 +2,15 @@ package backup
 
 import (
 	"context"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
 )
 
 // compareMembers says how the members' key spaces differ; "" if they do not. Members that could not be compared are
 // warned of. Only the end of ctx is an error: the snapshot is here and whole by now, and must not be lost because a
 // member went away.
 func (r *run) compareMembers(ctx context.Context) (string, error) {
-	difference, skipped, err := r.cluster.Compare(ctx, r.member, r.report)
+	difference, skipped, err := r.cluster.Compare(ctx, r.member, cluster.Unlimited, r.report)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}

@@ -12,17 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-	"google.golang.org/protobuf/proto"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	testdb "github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -159,7 +156,10 @@ func TestRealCompareMembers(t *testing.T) {
 	c.Resume(t, victim)
 
 	c.Stop(t, victim)
-	diverge(t, c.Members[victim])
+	err = testdb.ChangeLast(filepath.Join(c.Members[victim].DataDir, "member", "snap", "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.Restart(t, victim)
 	to := open(t, mem.New())
 	result, err = backup.Run(t.Context(), reach(c), only(to), r, nil)
@@ -167,34 +167,6 @@ func TestRealCompareMembers(t *testing.T) {
 		t.Fatalf("error %v, listed %v", err, listed(t, to))
 	}
 	wantBothHashes(t, c, result)
-}
-
-// diverge changes a value in the database of a member that does not run.
-func diverge(t *testing.T, m *servers.Member) {
-	t.Helper()
-	path := filepath.Join(m.DataDir, "member", "snap", "db")
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	err = db.Update(func(tx *bbolt.Tx) error {
-		bucket := tx.Bucket([]byte("key"))
-		revision, stored := bucket.Cursor().Last()
-		var kv mvccpb.KeyValue
-		if err := proto.Unmarshal(stored, &kv); err != nil {
-			return err
-		}
-		kv.Value = append(kv.Value, "another"...)
-		changed, err := proto.Marshal(&kv)
-		if err != nil {
-			return err
-		}
-		return bucket.Put(slices.Clone(revision), changed)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // wantBothHashes fails unless the mark has what each member says.

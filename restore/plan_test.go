@@ -325,3 +325,38 @@ func TestPlanPlacedOnManyHostsIsOnePlan(t *testing.T) {
 		}
 	})
 }
+
+// A log whose members were known to differ, or soon after, is one member's; a difference that was known only long after, or in a
+// segment that the plan does not use, is not this plan's.
+func TestPlanNotesThatMembersDiffered(t *testing.T) {
+	for name, test := range map[string]struct {
+		seq   uint64 // of the segment with the difference
+		later time.Duration
+		noted bool
+	}{
+		"while it was written":    {2, 0, true},
+		"in its first segment":    {1, 0, true},
+		"soon after":              {3, 0, true},
+		"long after":              {3, 2 * time.Hour, false},
+		"no difference was known": {0, 0, false},
+	} {
+		c := evenCatalog(3, 5)
+		for i := range c.Lineages[0].Segments {
+			s := &c.Lineages[0].Segments[i]
+			s.Member = "8e9e05c52164694d"
+			if s.Seq == test.seq {
+				s.Diverged, s.Written = "two hashes", s.Written.Add(test.later)
+			}
+		}
+		p, err := restore.NewPlan(c, restore.Target{Revision: 115}, restore.Layout{Token: "t"}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noted := slices.ContainsFunc(p.Notes, func(n string) bool {
+			return strings.Contains(n, "different data") && strings.Contains(n, "two hashes") && strings.Contains(n, "member 8e9e05c52164694d")
+		})
+		if noted != test.noted {
+			t.Errorf("%s: notes %q", name, p.Notes)
+		}
+	}
+}

@@ -30,7 +30,7 @@ func TestFacts(t *testing.T) {
 		},
 		Archive: &archive.Status{
 			Problem: "the store is away", ConfirmedAt: now.Add(-time.Minute), Headroom: archive.Headroom{Purges: true, Seconds: 90},
-			Spool: archive.Spool{Bytes: 5, Max: 10},
+			Spool: archive.Spool{Bytes: 5, Max: 10}, Diverged: "two hashes",
 		},
 	}
 	want := condition.Facts{
@@ -45,6 +45,7 @@ func TestFacts(t *testing.T) {
 		}},
 		Log: &condition.Log{
 			Problem: "the store is away", Known: true, Lag: time.Minute, Purges: true, Headroom: 90 * time.Second, Spool: 5, SpoolMax: 10,
+			Diverged: "two hashes",
 		},
 	}
 	if diff := cmp.Diff(want, spec.Facts(standings, status, now)); diff != "" {

@@ -80,6 +80,7 @@ func status() archive.Status {
 		Durable: 6000, DurableAt: at.Add(time.Second), ConfirmedAt: at, PendingRequests: 5, PendingBytes: 500,
 		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, LastGap: at, Taken: 2, Failures: 3,
 		Changed:  "another cluster was backed up under this name",
+		Diverged: "HashKV at revision 4711: 1 has 000000aa, 2 has 000000bb",
 		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64 << 20, Purges: true, Seconds: 90},
 		Spool:    archive.Spool{Segments: 3, Bytes: 4096, Max: 2 << 30},
 	}

@@ -22,6 +22,9 @@ func someLog() repository.Catalog {
 		if seq > 1 {
 			s.Previous = fmt.Sprint(seq - 1)
 		}
+		if seq == 2 {
+			s.Diverged = "two hashes"
+		}
 		s.Marks = []segment.Mark{{Position: s.Last, Revision: int64(s.Last) + 45, Interval: segment.Interval{NotBefore: s.Written, NotAfter: s.Written}}}
 		l.Segments = append(l.Segments, s)
 	}
@@ -46,7 +49,7 @@ func TestArchiveVerifyOfALog(t *testing.T) {
 			Since: at.Add(2 * time.Second), Until: at.Add(5 * time.Second), Seconds: 3, Reason: "three: " + repository.ErrNotFound.Error(),
 		}},
 		Windows: []document.Window{{Cluster: "prod", Window: repository.Window{
-			Lineage: lineage, Base: id, Segments: 2, Bytes: 2000, Most: 65,
+			Lineage: lineage, Base: id, Segments: 2, Bytes: 2000, Most: 65, Diverged: "two hashes",
 			From: repository.Point{Position: 5, Revision: 50, Time: at.Add(time.Second)},
 			To:   repository.Point{Position: 20, Revision: 65, Time: at.Add(2 * time.Second)},
 		}}},

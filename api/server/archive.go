@@ -11,11 +11,12 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
 // Archive serves what an archiving agent says of itself: /status as JSON, /metrics for Prometheus, and /healthz, which
-// answers 503 while the agent waits for a member, a leader, a store or its first backup. It needs no login and tells no secret; it is
-// meant for loopback, or for a pod's own network.
+// answers 503 while the agent waits for a member, a leader, a store or its first backup, or knows that the cluster is wrong. It needs
+// no login and tells no secret; it is meant for loopback, or for a pod's own network.
 func Archive(status func() archive.Status) http.Handler {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(archiveCollector{status})
@@ -29,13 +30,26 @@ func Archive(status func() archive.Status) http.Handler {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		s := status()
-		if s.State == archive.Waiting {
-			http.Error(w, s.Problem, http.StatusServiceUnavailable)
+		if why := unhealthy(s); why != "" {
+			http.Error(w, why, http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = w.Write([]byte(s.State + "\n"))
 	})
 	return mux
+}
+
+// unhealthy returns why a person must look at an agent or its cluster, "" if nothing is known to be wrong.
+func unhealthy(s archive.Status) string {
+	switch {
+	case s.State == archive.Waiting:
+		return s.Problem
+	case s.Diverged != "":
+		return string(condition.MembersDiverged) + ": " + s.Diverged
+	case s.Changed != "":
+		return string(condition.ClusterChanged) + ": " + s.Changed
+	}
+	return ""
 }
 
 // archiveCollector reads the status when it is asked: the numbers are of that moment.
@@ -53,6 +67,8 @@ var (
 	changedNow = prometheus.NewDesc("etcd_dr_archive_cluster_changed",
 		"1 if the newest backups are of another history than the cluster's own, which no restore by dr began and no pin confirms. Absent on standby.",
 		[]string{"cluster"}, nil)
+	divergedNow = prometheus.NewDesc("etcd_dr_archive_members_diverged",
+		"1 if the cluster's members are known to hold different key spaces. Absent on standby.", []string{"cluster"}, nil)
 	lastGap = prometheus.NewDesc("etcd_dr_archive_last_gap_timestamp_seconds",
 		"When this agent last recorded a gap. Absent if it has recorded none since it was started.", []string{"cluster"}, nil)
 	headroomSeconds = prometheus.NewDesc("etcd_dr_archive_purge_headroom_seconds",
@@ -99,6 +115,7 @@ func describeArchive(to chan<- *prometheus.Desc) {
 	to <- workingNow
 	to <- basedNow
 	to <- changedNow
+	to <- divergedNow
 	to <- lastGap
 	to <- headroomSeconds
 	for _, m := range archiveMetrics {
@@ -115,6 +132,7 @@ func collectArchive(s archive.Status, now time.Time, to chan<- prometheus.Metric
 	if s.State != archive.Standby {
 		to <- prometheus.MustNewConstMetric(basedNow, prometheus.GaugeValue, one(s.Based), s.Cluster)
 		to <- prometheus.MustNewConstMetric(changedNow, prometheus.GaugeValue, one(s.Changed != ""), s.Cluster)
+		to <- prometheus.MustNewConstMetric(divergedNow, prometheus.GaugeValue, one(s.Diverged != ""), s.Cluster)
 	}
 	if at, ok := moment(s.LastGap); ok {
 		to <- prometheus.MustNewConstMetric(lastGap, prometheus.GaugeValue, at, s.Cluster)

@@ -85,7 +85,7 @@ func metrics(t *testing.T, s archive.Status) map[string]*dto.MetricFamily {
 func TestMetrics(t *testing.T) {
 	families := metrics(t, agentStatus())
 	gauges := map[string]float64{
-		"working": 1, "based": 1, "cluster_changed": 0, "durable_position": 6000, "pending_requests": 5, "pending_bytes": 500, "purge_headroom_seconds": 90, "unlinked_bytes": 64,
+		"working": 1, "based": 1, "cluster_changed": 0, "members_diverged": 0, "durable_position": 6000, "pending_requests": 5, "pending_bytes": 500, "purge_headroom_seconds": 90, "unlinked_bytes": 64,
 		"spool_bytes": 4096, "spool_max_bytes": 8192, "last_gap_timestamp_seconds": 900,
 	}
 	counters := map[string]float64{"segments_total": 7, "requests_total": 70, "bytes_total": 7000, "gaps_total": 1, "store_failures_total": 3}
@@ -148,6 +148,26 @@ func TestHealth(t *testing.T) {
 		response, body := getAgent(t, s, http.MethodGet, "/healthz")
 		if response.StatusCode != want || want != http.StatusOK != strings.Contains(body, s.Problem) {
 			t.Errorf("%s: %s, %q", state, response.Status, body)
+		}
+	}
+}
+
+// What is critical makes an agent unhealthy and sets its metric, though it works.
+func TestHealthOfACluster(t *testing.T) {
+	diverged, changed := agentStatus(), agentStatus()
+	diverged.Diverged, changed.Changed = "two hashes", "the cluster began anew"
+	for metric, test := range map[string]struct {
+		status archive.Status
+		words  string
+	}{
+		"members_diverged": {diverged, "MembersDiverged: two hashes"}, "cluster_changed": {changed, "ClusterChanged: the cluster began anew"},
+	} {
+		response, body := getAgent(t, test.status, http.MethodGet, "/healthz")
+		if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, test.words) {
+			t.Errorf("%s: %s, %q", metric, response.Status, body)
+		}
+		if v := metrics(t, test.status)["etcd_dr_archive_"+metric].GetMetric()[0].GetGauge().GetValue(); v != 1 {
+			t.Errorf("%s is %v", metric, v)
 		}
 	}
 }

@@ -194,6 +194,7 @@ type archiver struct {
 	spool     spool
 	logEnd    atomic.Pointer[repository.LogEnd] // the last segment that is known to be stored, for the lease
 	released  repository.LogEnd                 // up to where the files were let go of on standby, in this turn
+	members   members
 }
 
 func (a *archiver) note(format string, args ...any) {
@@ -225,6 +226,8 @@ func (a *archiver) turn(ctx context.Context) error {
 	ctx, lost := context.WithCancelCause(ctx)
 	keeping := a.keep(ctx, lease, lost)
 	defer keeping.Wait()
+	comparing := a.compareMembers(ctx)
+	defer comparing.Wait()
 	defer lost(nil)
 	w, err := a.begin(ctx, from)
 	if err != nil {

@@ -33,6 +33,8 @@ type Status struct {
 
 	// Changed describes that the newest backups are of another history than the cluster's own, which no restore by dr began.
 	Changed string `json:"changed,omitempty"`
+	// Diverged describes how the members' key spaces differ, since that was first seen; absent while no difference is known.
+	Diverged string `json:"diverged,omitempty"`
 
 	Durable     uint64    `json:"durable"`              // last position that is stored, 0: none yet
 	DurableAt   time.Time `json:"durableAt,omitzero"`   // when it was stored
@@ -81,7 +83,7 @@ func (s *Status) standBy(holder, problem string, held Headroom) {
 	s.State, s.Problem, s.Holder = Standby, problem, holder
 	s.Headroom = Headroom{Files: held.Files, UnlinkedBytes: held.UnlinkedBytes}
 	if holder != "" {
-		s.Changed = ""
+		s.Changed, s.Diverged = "", ""
 		s.Lineage, s.Based, s.Durable, s.DurableAt, s.ConfirmedAt = "", false, 0, time.Time{}, time.Time{}
 		s.PendingRequests, s.PendingBytes = 0, 0
 	}

@@ -17,6 +17,7 @@ func (w *work) header(p pending) segment.Header {
 	h.First, h.Last, h.End, h.GuessedLeases = p.first, p.last, p.end, p.guessed
 	h.ClusterID, h.Member = w.source.clusterID(), w.source.server().ID()
 	h.Writer, h.Written, h.DRVersion = w.writer, time.Now().UTC(), w.config.Version
+	h.Diverged = w.members.difference()
 	for _, hash := range p.hashes {
 		if hash.Position+1 >= p.first {
 			h.Hashes = append(h.Hashes, hash)

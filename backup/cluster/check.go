@@ -285,13 +285,13 @@ func (c *checked) equal(ctx context.Context) check.Line {
 	if few && !c.o.NoHash {
 		return found(check.NotRun, "", "fewer than two members answer")
 	}
-	if difference := c.RevisionsDiffer(ctx); difference != "" {
-		return found(check.Wanting, cure, "%s", difference)
+	if a := c.CompareRevisions(ctx); a.Difference != "" {
+		return found(check.Wanting, cure, "%s", a.Difference)
 	}
 	if c.o.NoHash {
 		return found(check.NotRun, "", "--no-hash: only the revisions of the members that answer were compared")
 	}
-	difference, skipped, err := c.Compare(ctx, from, c.report)
+	difference, skipped, err := c.Compare(ctx, from, Unlimited, c.report)
 	if err = errors.Join(append(skipped, err)...); difference == "" && err != nil {
 		return found(check.Unknown, "", "not all were compared: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}

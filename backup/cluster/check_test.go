@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -256,6 +257,71 @@ func TestCheckFakeRevisions(t *testing.T) {
 			}
 			if l := lines[i]; l.Verdict != want || !strings.Contains(l.Seen, test.words) {
 				t.Errorf("got %+v, want %s, %q", l, want, test.words)
+			}
+		})
+	}
+}
+
+// Members agree only if each of them answers and all were seen at one position; a member that is not there may differ.
+func TestAgreementOfRevisions(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		applied [2]uint64
+		third   bool // a member that does not answer
+		equal   bool
+	}{
+		"equal":              {[2]uint64{90, 90}, false, true},
+		"never side by side": {[2]uint64{90, 89}, false, false},
+		"one is silent":      {[2]uint64{90, 90}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := twoMembers()
+			first.applied, second.applied = test.applied[0], test.applied[1]
+			urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
+			first.members[1].ClientURLs = []string{urls[1]}
+			if test.third {
+				first.members = append(first.members, &pb.Member{ID: 3, ClientURLs: servers.FreeURLs(t, 1)})
+			}
+			c, err := cluster.Connect(t.Context(), at(urls[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if got := c.CompareRevisions(t.Context()); got.Difference != "" || got.Equal != test.equal {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// Hashes are compared within the limit alone: a member that has more in use is not asked.
+func TestHashesAreComparedWithinTheLimit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hash  uint32 // of the second
+		inUse int64  // of the second
+		want  cluster.Agreement
+		err   error
+	}{
+		"equal":     {0xaa, 10, cluster.Agreement{Equal: true}, nil},
+		"unequal":   {0xbb, 10, cluster.Agreement{Difference: "HashKV at revision 7: 1 has 000000aa, 2 has 000000bb"}, nil},
+		"too large": {0xbb, 11, cluster.Agreement{}, cluster.ErrTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := twoMembers()
+			first.hash, second.hash, second.inUse = 0xaa, test.hash, test.inUse
+			urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
+			first.members[1].ClientURLs = []string{urls[1]}
+			c, err := cluster.Connect(t.Context(), at(urls...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			got, err := c.CompareHashes(t.Context(), 10)
+			if got != test.want || !errors.Is(err, test.err) {
+				t.Errorf("got %+v, %v", got, err)
 			}
 		})
 	}

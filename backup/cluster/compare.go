@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -22,18 +23,21 @@ const (
 // ErrIncomparable: compactions keep coming between the hashes of the members.
 var ErrIncomparable = errors.New("compactions keep coming in between")
 
-// Compare hashes the key space on every answering member, one at a time, at the revision that from has now, and says how
-// they differ; "" if they do not. Each hash stalls its member's writes, see HashKV. skipped is why members that answered
-// could not be compared.
+// Unlimited is a limit for Compare that every key space is below.
+const Unlimited = math.MaxInt64
+
+// Compare hashes the key space on every answering member, one at a time, at the revision that from has now, and returns how
+// they differ; "" if they do not. Each hash stalls its member's writes, see HashKVUpTo for the limit, most. skipped has the reasons
+// why members that answered could not be compared.
 func (c *Cluster) Compare(
-	ctx context.Context, from *Server, report storage.Report,
+	ctx context.Context, from *Server, most int64, report storage.Report,
 ) (difference string, skipped []error, err error) {
 	for range compareRounds {
 		status, err := from.Now(ctx)
 		if err != nil {
 			return "", nil, err
 		}
-		hashes, errs := c.hashAll(ctx, status.Header.Revision, report)
+		hashes, errs := c.hashAll(ctx, status.Header.Revision, most, report)
 		if ctx.Err() != nil {
 			return "", nil, context.Cause(ctx)
 		}
@@ -49,13 +53,13 @@ func (c *Cluster) Compare(
 
 // hashAll returns one hash a server; the zero value for one that gave none, and why in errs.
 func (c *Cluster) hashAll(
-	ctx context.Context, revision int64, report storage.Report,
+	ctx context.Context, revision, most int64, report storage.Report,
 ) (hashes []repository.HashKV, errs []error) {
 	hashes = make([]repository.HashKV, len(c.Servers))
 	for i, s := range c.Servers {
 		report.Say(storage.Event{Stage: "compare", Object: s.Endpoint, Message: "hashing the key space"})
 		var err error
-		if hashes[i], err = hashAt(ctx, s, revision); err != nil {
+		if hashes[i], err = hashAt(ctx, s, revision, most); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -63,9 +67,9 @@ func (c *Cluster) hashAll(
 }
 
 // hashAt waits for a member that is a little behind.
-func hashAt(ctx context.Context, s *Server, revision int64) (repository.HashKV, error) {
+func hashAt(ctx context.Context, s *Server, revision, most int64) (repository.HashKV, error) {
 	for end := time.Now().Add(catchUp); ; {
-		hash, err := s.HashKV(ctx, revision)
+		hash, err := s.hashNow(ctx, revision, most)
 		if err == nil || !errors.Is(err, ErrFuture) || time.Now().After(end) {
 			return hash, err
 		}
@@ -73,6 +77,15 @@ func hashAt(ctx context.Context, s *Server, revision int64) (repository.HashKV, 
 			return repository.HashKV{}, err
 		}
 	}
+}
+
+// hashNow is HashKVUpTo by the member's status now.
+func (s *Server) hashNow(ctx context.Context, revision, most int64) (repository.HashKV, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return repository.HashKV{}, fmt.Errorf("hash the key space of %s: %w", s.Endpoint, err)
+	}
+	return s.HashKVUpTo(ctx, revision, now, most)
 }
 
 // comparable reports whether no compaction came in between, neither up to an older revision nor past the hashed one.
@@ -107,6 +120,17 @@ func describe(servers []*Server, hashes []repository.HashKV) string {
 		return ""
 	}
 	return fmt.Sprintf("HashKV at revision %d: %s", revision, strings.Join(parts, ", "))
+}
+
+// CompareHashes is Compare from the member that leads. Where not all could be compared, err has the reasons.
+func (c *Cluster) CompareHashes(ctx context.Context, most int64) (a Agreement, err error) {
+	leader := c.Leader()
+	if leader == nil {
+		return Agreement{}, errors.New("no leader answers")
+	}
+	difference, skipped, err := c.Compare(ctx, leader, most, nil)
+	err = errors.Join(append(skipped, err)...)
+	return Agreement{difference, difference == "" && err == nil && c.complete()}, err
 }
 
 func pause(ctx context.Context, d time.Duration) error {

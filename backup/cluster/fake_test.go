@@ -37,6 +37,7 @@ type fakeMember struct {
 	applied             uint64
 	revision            int64 // 0 is 7
 	hash                uint32
+	inUse               int64 // bytes of the database
 }
 
 func (f *fakeMember) header() *pb.ResponseHeader {
@@ -46,7 +47,7 @@ func (f *fakeMember) header() *pb.ResponseHeader {
 func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	return &pb.StatusResponse{
 		Header: f.header(), Version: cmp.Or(f.version, "3.7.3"), Leader: f.memberID, Errors: f.errors, IsLearner: f.learner,
-		RaftAppliedIndex: f.applied, RaftIndex: f.applied,
+		RaftAppliedIndex: f.applied, RaftIndex: f.applied, DbSizeInUse: f.inUse,
 	}, nil
 }
 

@@ -5,6 +5,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // place is a position of the log and the revision of a member's key space right after it.
@@ -14,31 +17,56 @@ type place struct {
 	revision int64
 }
 
-// placeTries is how often a member is asked for a place: a busy one is rarely still.
+// placeTries is how often the members are asked for their places: busy ones are rarely still.
 const placeTries = 3
 
-// RevisionsDiffer says how the answering members' revisions contradict each other, "" if they do not. It costs a few calls of
-// Status, and finds members that have not applied the same requests; what differs at equal revisions only Compare finds.
-func (c *Cluster) RevisionsDiffer(ctx context.Context) string {
+// Agreement is how the key spaces of the members compare.
+type Agreement struct {
+	Difference string // in words; "" if none was found
+	Equal      bool   // every member answers and was compared, and all hold the same
+}
+
+// CompareRevisions compares the revisions of the members that answer: at one position of the log all have the same. It costs a few
+// calls of Status, and finds members that have not applied the same requests; a difference at equal revisions only Compare finds.
+func (c *Cluster) CompareRevisions(ctx context.Context) Agreement {
 	var all []place
-	for _, s := range c.Servers {
-		for range placeTries {
-			if p, ok := s.place(ctx); ok {
-				all = append(all, p)
-			}
-		}
+	for range placeTries {
+		all = append(all, c.places(ctx)...)
 	}
 	slices.SortStableFunc(all, func(a, b place) int { return cmp.Compare(a.position, b.position) })
+	equal := false
 	for i, a := range all {
-		for _, b := range all[i+1:] {
-			// Behind a place each request makes one revision at most.
+		together := map[*Server]bool{}
+		for _, b := range all[i:] {
+			// After a place each request makes one revision at most.
 			if b.revision < a.revision || b.revision > a.revision+int64(b.position-a.position) {
-				return fmt.Sprintf("%s is at revision %d at position %d of the log, %s at revision %d at position %d",
-					a.server.ID(), a.revision, a.position, b.server.ID(), b.revision, b.position)
+				return Agreement{Difference: fmt.Sprintf("%s is at revision %d at position %d of the log, %s at revision %d at position %d",
+					a.server.ID(), a.revision, a.position, b.server.ID(), b.revision, b.position)}
+			}
+			if b.position == a.position {
+				together[b.server] = true
 			}
 		}
+		equal = equal || len(together) == len(c.Servers)
 	}
-	return ""
+	return Agreement{Equal: equal && c.complete()}
+}
+
+// complete reports whether each member that has ever been started answers.
+func (c *Cluster) complete() bool {
+	missing := slices.ContainsFunc(c.Members, func(m repository.Member) bool { return len(m.ClientURLs) > 0 && !c.answered(m.ID) })
+	return len(c.Silent) == 0 && len(c.Members) > 0 && !missing
+}
+
+// places asks all members at the same time: of a cluster with few writes they are then most often at one position.
+func (c *Cluster) places(ctx context.Context) []place {
+	found := make([]place, len(c.Servers))
+	var asking sync.WaitGroup
+	for i, s := range c.Servers {
+		asking.Go(func() { found[i], _ = s.place(ctx) })
+	}
+	asking.Wait()
+	return slices.DeleteFunc(found, func(p place) bool { return p.server == nil })
 }
 
 // place takes two Status calls. A server reads its revision first, then what is committed, then what is applied

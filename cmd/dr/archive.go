@@ -60,7 +60,7 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 	flags.DurationVar(&config.Flush, "flush", 2*time.Second, "how long a request waits at most before it is on its way to the store")
 	flags.IntVar(&config.SegmentSize, "segment-size", scheduler.SegmentSize, "bytes of requests after which they go at once")
 	flags.DurationVar(&config.Lease, "lease", 10*time.Second, "how long another agent waits before it takes over")
-	flags.DurationVar(&config.HashEvery, "hash-every", time.Hour, "how often to ask the member for its HashKV, which a restore compares; 0: never")
+	flags.DurationVar(&config.HashEvery, "hash-every", time.Hour, "how often to ask the member for its HashKV, which a restore compares, and to compare that of all members; 0: never")
 	flags.Var((*byteSize)(&config.HashMax), "hash-max", hashMaxHelp)
 	flags.IntVar(&config.MaxWALs, "max-wals", 5, "the member's --max-wals: how many files of its log it keeps, for the headroom; 0: all")
 	flags.StringVar(&listen, "listen", "127.0.0.1:2390", "address for /status, /metrics and /healthz; empty: none")

@@ -133,6 +133,11 @@ func (a *app) printLog(list document.List, now time.Time) {
 		a.printf("\nany revision or second between can be restored:\n")
 		a.table([]string{"CLUSTER", "FROM REVISION", "TO REVISION", "FROM", "TO", "ENDS", "SEGMENTS", "STORED", "SOURCE", "LINEAGE"}, windows)
 	}
+	for _, w := range list.Windows {
+		if w.Diverged != "" {
+			a.printf("the members held different data while lineage %s was written: %s\n", w.Lineage, w.Diverged)
+		}
+	}
 	if slices.ContainsFunc(list.Windows, func(w document.Window) bool { return w.Source == segment.Watch }) {
 		a.printf("source watch: %s\n", restore.UnseenBy(segment.Watch))
 	}

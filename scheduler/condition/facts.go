@@ -65,6 +65,7 @@ type Log struct {
 	Headroom time.Duration // until etcd purges what is not stored
 	Spool    int64         // bytes that wait for the store
 	SpoolMax int64         // 0: there is no spool
+	Diverged string        // how the members' key spaces differ, in words; "" while no difference is known
 }
 
 // Limits say from where on something is wrong. The zero Limits are the defaults, and so is each that is zero.

@@ -147,8 +147,7 @@ func (j *judgement) backups(r Repository) {
 		j.add(BackupDamaged, wrong{Warning, r.Repository, j.command("verify --all", r)}, "%d cannot be used: %s", r.Damaged, r.Doubt)
 	}
 	if r.Diverged != "" {
-		j.add(MembersDiverged, wrong{Critical, r.Repository, "find out which member is right, replace the other, and see that dr backup --compare-members ends with 0"},
-			"%s", r.Diverged)
+		j.add(MembersDiverged, wrong{Critical, r.Repository, divergedCure + ", and see that dr backup --compare-members ends with 0"}, "%s", r.Diverged)
 	}
 	if r.Future != "" {
 		j.add(ClocksApart, wrong{Warning, r.Repository, "set the clock of the host that took it (chronyc tracking)"},
@@ -160,6 +159,9 @@ func (j *judgement) backups(r Repository) {
 	}
 	j.shrunk(r)
 }
+
+// divergedCure comes before what ends the condition.
+const divergedCure = "find out which member is right, replace the other"
 
 // backupLate reports a backup that is late. One that waits for its turn among other clusters is a warning, until the next
 // slot has passed too.
@@ -353,6 +355,9 @@ func (j *judgement) archive() {
 	if l.Purges && l.Headroom < j.Limits.Headroom {
 		j.add(PurgeHeadroomShort, wrong{Critical, "", "mend what keeps it from storing, or give etcd more --max-wals"},
 			"etcd purges what is not stored in %s", span(l.Headroom))
+	}
+	if l.Diverged != "" {
+		j.add(MembersDiverged, wrong{Critical, "", divergedCure + "; the archiving compares the members again within 5 minutes"}, "%s", l.Diverged)
 	}
 	if l.SpoolMax > 0 && float64(l.Spool) > j.Limits.Spool*float64(l.SpoolMax) {
 		j.add(SpoolFilling, wrong{Warning, "", "mend the store, or give the spool more room"},

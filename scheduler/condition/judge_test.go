@@ -157,6 +157,7 @@ var faults = []fault{
 	{condition.SpoolFilling, warning, "900 MiB of 1.0 GiB", "room", func(f *condition.Facts) { f.Log.Spool = 900 << 20 }},
 	{condition.MembersDiverged, critical, "hashes differ", "the check's cure", line("HashKV equal", "hashes differ")},
 	{condition.MembersDiverged, critical, "CORRUPT", "the check's cure", line("alarms", "alarms: CORRUPT, NOSPACE")},
+	{condition.MembersDiverged, critical, "two hashes", "within 5 minutes", func(f *condition.Facts) { f.Log.Diverged = "two hashes" }},
 	{condition.NoQuorum, critical, "no quorum", "the check's cure", line("quorum and leader", "no linearizable read goes through: there is no quorum")},
 	{condition.MembersAway, warning, "leader", "the check's cure", line("quorum and leader", "there is a quorum, but its leader does not answer here")},
 	{condition.MembersAway, warning, "silent", "the check's cure", line("endpoints answer", "silent")},

@@ -21,8 +21,8 @@ type Standing struct {
 	Oldest  time.Time `json:"oldest,omitzero"` // when the oldest began
 	Good    *Good     `json:"good,omitempty"`  // the newest good one
 	Doubt   string    `json:"doubt,omitempty"` // what is known against one of those that were read, the newest of them
-	// Diverged is how the members had diverged when a backup was taken, in words; absent if no newer one compared them and found
-	// them equal.
+	// Diverged is how the members had diverged when a backup was taken or the newest segment of the log was cut, in words; absent if
+	// no newer backup compared them and found them equal.
 	Diverged string        `json:"diverged,omitempty"`
 	Future   repository.ID `json:"future,omitempty"` // the newest, if it says that it was taken in the future
 	Due      time.Time     `json:"due,omitzero"`     // when the one after Good is or was due; absent without a schedule
@@ -105,7 +105,7 @@ func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time,
 	}
 	d.backups(s.Backups, now)
 	d.changed(s, now)
-	d.Diverged = diverged(s.Backups)
+	d.Diverged = diverged(s.Catalog)
 	d.proven(s.Latest, now)
 	d.counted(s)
 	d.log(s.Catalog)
@@ -145,9 +145,14 @@ func (d *Standing) changed(s repository.Survey, now time.Time) {
 	}
 }
 
-// diverged is what the newest backup found that compared the members, newest first.
-func diverged(all []repository.Backup) string {
-	for _, b := range all {
+// diverged returns what the newest comparison of the members found: that of a backup, or of the agent that cut the log's newest
+// segment.
+func diverged(c repository.Catalog) string {
+	log := newestSegment(c)
+	for _, b := range c.Backups { // newest first
+		if log.Diverged != "" && log.Written.After(b.Started) {
+			break
+		}
 		if b.Diverged != "" {
 			return fmt.Sprintf("backup %s: %s", b.ID, b.Diverged)
 		}
@@ -155,7 +160,22 @@ func diverged(all []repository.Backup) string {
 			return ""
 		}
 	}
-	return ""
+	if log.Diverged == "" {
+		return ""
+	}
+	return fmt.Sprintf("the log's segment of %s: %s", clock(log.Written), log.Diverged)
+}
+
+// newestSegment returns the segment of any history that was written last, the zero Segment if there is none.
+func newestSegment(c repository.Catalog) (newest repository.Segment) {
+	for _, l := range c.Lineages {
+		for _, s := range l.Segments {
+			if s.Written.After(newest.Written) {
+				newest = s
+			}
+		}
+	}
+	return newest
 }
 
 func good(b repository.Backup) *Good {

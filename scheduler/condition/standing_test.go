@@ -268,6 +268,33 @@ func TestStandingOfAChangedCluster(t *testing.T) {
 	}
 }
 
+// What the agent found that cut the log's newest segment counts as long as no newer backup compared the members.
+func TestStandingOfADivergedLog(t *testing.T) {
+	before, equal, marked := taken(3, 1000), taken(1, 1000), taken(1, 1000)
+	equal.Compared, marked.Compared, marked.Diverged = true, true, "m3 has another hash"
+	for name, test := range map[string]struct {
+		newest  string // what its segment has
+		backups []repository.Backup
+		words   string
+	}{
+		"no difference":         {"", []repository.Backup{before}, ""},
+		"a difference":          {"two hashes", []repository.Backup{before}, "two hashes"},
+		"found equal since":     {"two hashes", []repository.Backup{equal, before}, ""},
+		"found different since": {"two hashes", []repository.Backup{marked, before}, "another hash"},
+		"only an older segment": {"", []repository.Backup{before}, ""},
+		"without any backup":    {"two hashes", nil, "two hashes"},
+	} {
+		var older, newest repository.Segment
+		older.Written, older.Diverged = before.Started.Add(time.Minute), "over"
+		newest.Written, newest.Diverged = before.Started.Add(2*time.Minute), test.newest
+		log := repository.Lineage{Segments: []repository.Segment{older, newest}}
+		got := standing(repository.Survey{Catalog: repository.Catalog{Backups: test.backups, Lineages: []repository.Lineage{log}}})
+		if (got.Diverged == "") != (test.words == "") || !strings.Contains(got.Diverged, test.words) {
+			t.Errorf("%s: %q, want %q", name, got.Diverged, test.words)
+		}
+	}
+}
+
 // That members had diverged holds until a newer backup compared them and found them equal. One that compared nothing ends nothing.
 func TestStandingOfDivergedMembers(t *testing.T) {
 	marked, silent, equal := taken(3, 1000), taken(2, 1000), taken(1, 1000)

@@ -31,12 +31,12 @@ func fold(segments []Segment, there listing) []Segment {
 	return []Segment{segments[0], run} // not of the same array, which is to be forgotten
 }
 
-// unbroken reports whether nothing ends or begins anew among them, and either all or none are encrypted.
+// unbroken reports whether nothing ends or begins anew among them, they are sealed alike, and members differed throughout or never.
 func unbroken(segments []Segment) bool {
 	var end tip
 	for i := range segments {
 		s := &segments[i]
-		if end.refuses(s.Lineage, s) != nil || i > 0 && (!joins(end.last, s) || s.Reason != "" || s.After != nil || !sealedAlike(end.last, s)) {
+		if end.refuses(s.Lineage, s) != nil || i > 0 && (!joins(end.last, s) || s.Reason != "" || s.After != nil || !alike(end.last, s)) {
 			return false
 		}
 		end.move(s)
@@ -44,7 +44,10 @@ func unbroken(segments []Segment) bool {
 	return true
 }
 
-func sealedAlike(a, b *Segment) bool { return (a.Seal.Encryption == "") == (b.Seal.Encryption == "") }
+// alike reports whether a fold may stand for both: either both or none are encrypted, and the members differed in the same way.
+func alike(a, b *Segment) bool {
+	return (a.Seal.Encryption == "") == (b.Seal.Encryption == "") && a.Diverged == b.Diverged
+}
 
 // sparse is how far marks are apart that fold keeps: by as much what it says of a moment may be less exact.
 const sparse = time.Minute

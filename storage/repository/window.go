@@ -28,9 +28,11 @@ type Window struct {
 	From    Point          `json:"from"`
 	To      Point          `json:"to"`
 	// Most is a revision that a restore to the end cannot be beyond: To's, or more where no mark says what the last requests made.
-	Most     int64 `json:"mostRevision"`
-	Segments int   `json:"segments"` // that are needed behind Base
-	Bytes    int64 `json:"bytes"`    // of these segments, as stored
+	Most int64 `json:"mostRevision"`
+	// Diverged is how the members' key spaces differed when a segment of it was cut, the newest; "" if no difference was known.
+	Diverged string `json:"diverged,omitempty"`
+	Segments int    `json:"segments"` // that are needed behind Base
+	Bytes    int64  `json:"bytes"`    // of these segments, as stored
 }
 
 // GapKind is why the log has a gap.
@@ -263,6 +265,7 @@ func window(s Stretch, base Backup) Window {
 	for _, segment := range s.Segments[s.holding(begin+1):] {
 		w.Segments += segment.Count()
 		w.Bytes += segment.Size
+		w.Diverged = cmp.Or(segment.Diverged, w.Diverged)
 	}
 	return w
 }

@@ -35,11 +35,12 @@ type Header struct {
 	GuessedLeases int `json:"guessedLeases,omitempty"`
 
 	Source        Source    `json:"source"`
-	ClusterID     string    `json:"clusterID"`     // etcd's, in hex
-	Member        string    `json:"member"`        // whose log it was read from, or who was watched: id in hex
-	ServerVersion string    `json:"serverVersion"` // of that member: which rules it applied
-	Writer        string    `json:"writer"`        // random name of the archiver's run
-	Written       time.Time `json:"written"`       // by the archiver's clock
+	ClusterID     string    `json:"clusterID"`          // etcd's, in hex
+	Member        string    `json:"member"`             // whose log it was read from, or who was watched: id in hex
+	Diverged      string    `json:"diverged,omitempty"` // how the members' key spaces were known to differ when it was cut
+	ServerVersion string    `json:"serverVersion"`      // of that member: which rules it applied
+	Writer        string    `json:"writer"`             // random name of the archiver's run
+	Written       time.Time `json:"written"`            // by the archiver's clock
 	DRVersion     string    `json:"drVersion"`
 
 	Plain  Blob      `json:"plain"`  // the body's records

@@ -27,9 +27,9 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func fullHeader() segment.Header {
 	return segment.Header{
 		Cluster: "prod-eu.1", Lineage: lineage, Seq: 1, First: 1000, Last: 1300,
-		End:    segment.End{Position: 1300, Term: 9, Digest: digest},
-		Reason: "restored to \"<&> ü\"",
-		After:  &segment.After{Lineage: digest[1:33], Seq: 7, Position: 1<<63 + 1, Time: after(-60)},
+		End:      segment.End{Position: 1300, Term: 9, Digest: digest},
+		Diverged: "HashKV at revision 7: \"two\" <&>", Reason: "restored to \"<&> ü\"",
+		After: &segment.After{Lineage: digest[1:33], Seq: 7, Position: 1<<63 + 1, Time: after(-60)},
 		Marks: []segment.Mark{
 			{Position: 999, Revision: 500, Interval: segment.Interval{NotBefore: noon, NotAfter: after(1)}},
 			{Position: 1000, Interval: segment.Interval{NotBefore: after(1), NotAfter: after(1).Add(141592653)}},

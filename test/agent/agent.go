@@ -140,6 +140,19 @@ func (a *Agent) Status() (archive.Status, error) {
 	return s, nil
 }
 
+// Get returns the status code with which the agent answers at a path.
+func (a *Agent) Get(t testing.TB, path string) int {
+	t.Helper()
+	client := http.Client{Timeout: waitTimeout}
+	defer client.CloseIdleConnections()
+	response, err := client.Get(a.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
 // Until waits until the agent's status is as wanted, and returns it.
 func (a *Agent) Until(t testing.TB, what string, wanted func(archive.Status) bool) archive.Status {
 	t.Helper()

@@ -1,0 +1,147 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+)
+
+// membersEvery is how often the members' revisions are compared. Each time costs a login to each member.
+const membersEvery = 5 * time.Minute
+
+// members is what comparing the cluster's members has found, over all turns. Only the comparing goroutine of a turn writes; the words
+// of a difference stay as they were first found, so that segments and logs do not vary with each look.
+type members struct {
+	cluster    uint64    // whose members
+	compared   time.Time // when they were last
+	hashed     time.Time // when hashes were
+	uncompared string    // why the last comparison was not complete
+
+	mu                       sync.Mutex
+	alarm, revisions, hashes string // a difference each, in words; guarded by mu
+}
+
+// difference returns what was found, "" if nothing was.
+func (m *members) difference() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return cmp.Or(m.revisions, m.hashes, m.alarm)
+}
+
+// see forgets what was found of another cluster, and where only one member is left.
+func (m *members) see(c *cluster.Cluster) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.ID != m.cluster || len(c.Members) == 1 {
+		m.cluster, m.alarm, m.revisions, m.hashes = c.ID, "", "", ""
+	}
+}
+
+// seeRevisions keeps a difference until all members were seen equal.
+func (m *members) seeRevisions(a cluster.Agreement) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.revisions = after(m.revisions, a)
+}
+
+// seeHashes also ends a difference of revisions: where hashes are equal, revisions are.
+func (m *members) seeHashes(a cluster.Agreement) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hashes = after(m.hashes, a)
+	if a.Equal {
+		m.revisions = ""
+	}
+}
+
+func (m *members) seeAlarm(corrupt bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.alarm = ""
+	if corrupt {
+		m.alarm = "the alarm CORRUPT is raised"
+	}
+}
+
+// after returns the difference that is known after a, where before was known before.
+func after(before string, a cluster.Agreement) string {
+	if a.Equal {
+		return ""
+	}
+	return cmp.Or(before, a.Difference)
+}
+
+// compareMembers compares the cluster's members next to the archiving until ctx ends.
+func (a *archiver) compareMembers(ctx context.Context) *sync.WaitGroup {
+	var comparing sync.WaitGroup
+	a.board.set(func(s *Status) { s.Diverged = a.members.difference() })
+	comparing.Go(func() {
+		for sleep(ctx, time.Until(a.members.compared.Add(membersEvery))) == nil {
+			a.members.compared = time.Now()
+			err := a.compareOnce(ctx)
+			if ctx.Err() == nil {
+				a.tellMembers(err)
+			}
+		}
+	})
+	return &comparing
+}
+
+// compareOnce compares revisions, and hashes where that is due. It returns why not all could be compared.
+func (a *archiver) compareOnce(ctx context.Context) error {
+	c, err := cluster.Connect(ctx, a.config.Etcd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	a.members.see(c)
+	alarms, err := c.Alarms(ctx)
+	if err == nil {
+		a.members.seeAlarm(slices.Contains(alarms, "CORRUPT"))
+	}
+	a.members.seeRevisions(c.CompareRevisions(ctx))
+	if len(c.Servers) > 1 && a.mustCompareHashes() {
+		a.members.hashed = time.Now()
+		agreement, hashErr := c.CompareHashes(ctx, a.config.HashMax)
+		a.members.seeHashes(agreement)
+		err = errors.Join(err, hashErr)
+	}
+	for _, s := range c.Silent {
+		err = errors.Join(err, fmt.Errorf("%s: %w", s.Endpoint, s.Err))
+	}
+	return err
+}
+
+// mustCompareHashes reports whether a comparison is due: as often as the log gets a hash, and each time while members differ, so that
+// the end of it is noticed.
+func (a *archiver) mustCompareHashes() bool {
+	every := a.config.HashEvery
+	return every > 0 && (time.Since(a.members.hashed) >= every || a.members.difference() != "")
+}
+
+// tellMembers reports what is new: err is why not all members were compared.
+func (a *archiver) tellMembers(err error) {
+	difference, before := a.members.difference(), ""
+	a.board.set(func(s *Status) { before, s.Diverged = s.Diverged, difference })
+	switch {
+	case difference != "" && before == "":
+		a.warn("the members hold different data: %s: see MembersDiverged in the runbooks", difference)
+	case difference == "" && before != "":
+		a.note("the members hold the same data again")
+	}
+	problem := ""
+	if err != nil {
+		problem = strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	if problem != "" && problem != a.members.uncompared {
+		a.note("not all members were compared: %s", problem)
+	}
+	a.members.uncompared = problem
+}

@@ -1,0 +1,38 @@
+package database
+
+import (
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// lockTimeout is how long a member that was stopped may still hold its database.
+const lockTimeout = 10 * time.Second
+
+// ChangeLast changes the value of the newest revision in the database of a member that does not run, so that the member has diverged
+// from the others.
+func ChangeLast(path string) error {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.Update(func(tx *bolt.Tx) error {
+		bucket := tx.Bucket([]byte("key"))
+		revision, stored := bucket.Cursor().Last()
+		var kv mvccpb.KeyValue
+		err := proto.Unmarshal(stored, &kv)
+		if err != nil {
+			return err
+		}
+		kv.Value = append(kv.Value, "another"...)
+		changed, err := proto.Marshal(&kv)
+		if err != nil {
+			return err
+		}
+		return bucket.Put(slices.Clone(revision), changed)
+	})
+}
