@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
@@ -72,6 +73,9 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	loads, err := c.loadBackups(ctx, folders, o.Proofs, Seen{})
 	if err != nil {
 		return Catalog{}, err
+	}
+	if o.Only == "" && len(folders) > 0 && loads[0].err == nil && loads[0].unsigned {
+		c.allowUnsigned()
 	}
 	catalog := c.catalog(folders, loads)
 	catalog.Ignored = append(ignored, catalog.Ignored...)
@@ -145,9 +149,10 @@ func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []
 
 // backupLoad is what came of reading one backup.
 type backupLoad struct {
-	backup  Backup
-	err     error
-	ignored []error // pins that do not hold, what lifts none, and proofs that cannot be read
+	backup   Backup
+	unsigned bool // its manifest has no signature, of whatever key
+	err      error
+	ignored  []error // pins that do not hold, what lifts none, and proofs that cannot be read
 }
 
 func (c *Cluster) catalog(folders []folder, loads []backupLoad) Catalog {
@@ -180,7 +185,7 @@ func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l back
 		l.err = fmt.Errorf("%s: %w", c.folder(f.id), c.untrusted(readError(f.unlisted)))
 		return l
 	}
-	if l.backup.Manifest, l.err = c.loadManifest(ctx, f.id); l.err != nil {
+	if l.backup.Manifest, l.unsigned, l.err = c.loadManifest(ctx, f.id); l.err != nil {
 		return l
 	}
 	if l.err = c.checkStored(f, l.backup.Manifest); l.err != nil || !proofs {
@@ -197,9 +202,8 @@ func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l back
 
 // loadManifest reads the manifest that is the folder's own. Where only what is signed counts, anything else there is not
 // trusted, however it came about: it would otherwise stand for damage, which stops whoever wants the newest.
-func (c *Cluster) loadManifest(ctx context.Context, id ID) (Manifest, error) {
+func (c *Cluster) loadManifest(ctx context.Context, id ID) (m Manifest, unsigned bool, err error) {
 	data, err := c.readSigned(ctx, c.manifestKey(id))
-	var m Manifest
 	if err == nil {
 		m, err = DecodeManifest(data)
 	}
@@ -207,9 +211,9 @@ func (c *Cluster) loadManifest(ctx context.Context, id ID) (Manifest, error) {
 		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", ErrDamaged, m.ID, m.Cluster)
 	}
 	if err != nil {
-		return Manifest{}, fmt.Errorf("%s: %w", c.manifestKey(id), c.untrusted(err))
+		return Manifest{}, false, fmt.Errorf("%s: %w", c.manifestKey(id), c.untrusted(err))
 	}
-	return m, nil
+	return m, document.Signature(data) == "", nil
 }
 
 // untrusted makes damage match sign.ErrUntrusted where only what is signed counts.

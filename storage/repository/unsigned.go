@@ -13,7 +13,8 @@ import (
 // believe what it writes.
 var ErrUnsigned = errors.New("unsigned write refused")
 
-// refuseUnsigned returns ErrUnsigned if c does not sign and the newest backup is signed. It looks once.
+// refuseUnsigned returns ErrUnsigned if c does not sign and the newest backup is signed. It looks once, and not at all if a
+// Load has just read that backup.
 func (c *Cluster) refuseUnsigned(ctx context.Context) error {
 	if !c.policy.Key.None() {
 		return nil
@@ -33,6 +34,13 @@ func (c *Cluster) refuseUnsigned(ctx context.Context) error {
 	}
 	c.unsigned.allowed = true
 	return nil
+}
+
+// allowUnsigned takes note that the newest backup is not signed.
+func (c *Cluster) allowUnsigned() {
+	c.unsigned.Lock()
+	defer c.unsigned.Unlock()
+	c.unsigned.allowed = true
 }
 
 // newestIsSigned reports whether the newest manifest that can be read has a signature, of whatever key.
