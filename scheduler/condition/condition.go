@@ -32,7 +32,7 @@ const (
 	BackupLate         Name = "BackupLate"         // the last good backup is older than the schedule says, or the schedule stopped
 	BackupFailing      Name = "BackupFailing"      // the last tries have failed
 	BackupShrunk       Name = "BackupShrunk"       // the newest is far smaller, or has far fewer keys, than those before
-	BackupDamaged      Name = "BackupDamaged"      // some that are kept cannot be used
+	BackupDamaged      Name = "BackupDamaged"      // some that are kept, or objects of the log, cannot be used
 	NeverProven        Name = "NeverProven"        // nothing was verified for too long
 	NeverDecrypted     Name = "NeverDecrypted"     // no key has been shown to open any that is kept
 	DrillFailed        Name = "DrillFailed"        // the last drill failed

@@ -316,6 +316,10 @@ func (j *judgement) log(r Repository) {
 		j.add(LogGap, wrong{Critical, r.Repository, j.command("backup", r) + ", or a trigger gap: true"},
 			"no good backup has come after the last gap in the log: %s", r.Gap)
 	}
+	if r.LogDamaged > 0 {
+		j.add(BackupDamaged, wrong{Warning, r.Repository, j.command("archive verify --headers", r)},
+			"%d objects of the log cannot be used: %s", r.LogDamaged, r.LogDoubt)
+	}
 	w, good := r.Window, r.Good
 	if w != nil && good != nil && good.Revision > w.To.Revision && good.Started.Sub(w.To.Time) > logStopped {
 		j.add(LogStopped, wrong{Critical, r.Repository, "see on its host that dr archive runs, and what it says"},

@@ -118,6 +118,9 @@ var faults = []fault{
 	{condition.BackupDamaged, warning, "1 cannot be used: it is cut off", "dr verify --all", main(func(r *condition.Repository) {
 		r.Damaged, r.Doubt = 1, "it is cut off"
 	})},
+	{condition.BackupDamaged, warning, "2 objects of the log cannot be used: it is cut off", "dr archive verify --headers", main(func(r *condition.Repository) {
+		r.LogDamaged, r.LogDoubt = 2, "it is cut off"
+	})},
 	{condition.NeverProven, warning, "nothing was verified for 8 days", "dr drill", main(func(r *condition.Repository) { r.Verified = now.Add(-8 * day) })},
 	{condition.NeverProven, warning, "none of 9 backups", "dr drill", main(func(r *condition.Repository) { r.Verified = time.Time{} })},
 	{condition.NeverDecrypted, warning, "no key", "--identity KEY", main(func(r *condition.Repository) { r.Decrypted = time.Time{} })},

@@ -43,6 +43,9 @@ type Standing struct {
 	Window *repository.Window `json:"window,omitempty"` // the newest
 	Gaps   int                `json:"gaps"`
 	Gap    string             `json:"gap,omitempty"` // the newest that no good backup has come after, in words
+	// LogDamaged is how many indexes and tombstones of the log, and folders of it, cannot be used; LogDoubt is why the first of them.
+	LogDamaged int    `json:"logDamaged,omitempty"`
+	LogDoubt   string `json:"logDoubt,omitempty"`
 }
 
 // Last is a backup that is known to be in the repositories.
@@ -265,6 +268,14 @@ func (d *Standing) log(c repository.Catalog) {
 	for _, g := range gaps {
 		if d.Good == nil || g.Since.After(d.Good.Started) || g.Until.After(d.Good.Started) {
 			d.Gap = cmp.Or(g.Reason, "since "+g.Since.UTC().Format(time.RFC3339))
+		}
+	}
+	for _, l := range c.Lineages {
+		for _, f := range l.Faults {
+			if f.Seq == 0 { // a segment that cannot be used is a gap
+				d.LogDamaged++
+				d.LogDoubt = cmp.Or(d.LogDoubt, f.Err.Error())
+			}
 		}
 	}
 }

@@ -231,6 +231,19 @@ func TestStandingOfALog(t *testing.T) {
 	}
 }
 
+// An index or a tombstone of the log that cannot be used is no gap, and not passed over. A segment is a gap.
+func TestStandingOfADamagedIndex(t *testing.T) {
+	l := lineage("a", 9, 8, 7, 6)
+	l.Faults = []repository.Fault{
+		{Key: "index-1", Err: errors.New("index-1: damaged")}, {Key: "tombstone-1", Err: errors.New("tombstone-1: damaged")},
+		{Key: "5", Seq: 5, Upto: 5, Err: errors.New("5: missing")},
+	}
+	got := standing(repository.Survey{Catalog: repository.Catalog{Cluster: "prod", Lineages: []repository.Lineage{l}}})
+	if got.LogDamaged != 2 || got.LogDoubt != "index-1: damaged" || got.Gaps != 1 {
+		t.Errorf("%d objects are damaged: %q; %d gaps", got.LogDamaged, got.LogDoubt, got.Gaps)
+	}
+}
+
 // Each condition is a row of docs/conditions.md, in the same order, and nothing else is.
 func TestEachConditionIsDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "conditions.md"))
