@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // known is a place of which a member, or the archive, knows the revision of its key space.
@@ -23,14 +26,18 @@ func (d *Disks) disagreement() string {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			least, most := a.revision-d.slack(), a.revision+int64(d.requests(a.position, b.position))+d.slack()
-			if b.revision >= least && b.revision <= most {
-				continue
+			if b.revision < least || b.revision > most {
+				return a.against(b)
 			}
-			return fmt.Sprintf("the members disagree, at the latest from revision %d on: at position %d %s is at revision %d, at position %d %s is at revision %d",
-				min(a.revision, b.revision)+1, a.position, a.who, a.revision, b.position, b.who, b.revision)
 		}
 	}
 	return ""
+}
+
+// against returns how a and b contradict each other, in words.
+func (a known) against(b known) string {
+	return fmt.Sprintf("the members disagree, at the latest from revision %d on: at position %d %s is at revision %d, at position %d %s is at revision %d",
+		min(a.revision, b.revision)+1, a.position, a.who, a.revision, b.position, b.who, b.revision)
 }
 
 // places are those of the databases, and of the archive where one of these is; by position.
@@ -75,4 +82,52 @@ func (d *Disks) slack() int64 {
 		return 1
 	}
 	return 0
+}
+
+// noticed is how much later than a difference began it may be noticed: hashes are compared once an hour by default.
+const noticed = time.Hour
+
+// noteDisagreement notes that the members were known to hold different data when the log was written, or soon after: its marks are
+// one member's.
+func (p *Plan) noteDisagreement(c repository.Catalog, log Log) {
+	i := slices.IndexFunc(c.Lineages, func(l repository.Lineage) bool { return l.ID == log.Lineage })
+	segments := c.Lineages[i].Segments
+	if difference := log.disagreement(segments); difference != "" {
+		p.note("%s: the replay is compared with both, and may be refused there", difference)
+	}
+	var last time.Time
+	for _, s := range segments {
+		if s.Seq <= log.Last {
+			last = s.Written
+		}
+		if s.Diverged == "" || s.Seq < log.First || s.FirstSeq() > log.Last && s.Written.Sub(last) > noticed {
+			continue
+		}
+		p.note("the members held different data, noticed by %s, and may have before: %s. The log's revisions and hashes are those of member %s",
+			s.Written.UTC().Format(time.RFC3339), s.Diverged, s.Member)
+		return
+	}
+}
+
+// disagreement returns how the revisions contradict each other that several members reported of the log, "" if they do not. Between two
+// positions each request makes one revision at most.
+func (l Log) disagreement(segments []repository.Segment) string {
+	var before known
+	for _, s := range segments {
+		if l.Source == segment.Watch || s.Seq < l.First || s.FirstSeq() > l.Last {
+			continue
+		}
+		for _, m := range s.Marks {
+			if m.Revision == 0 {
+				continue
+			}
+			now := known{"member " + s.Member, m.Position, m.Revision}
+			fits := now.revision >= before.revision && now.revision-before.revision <= int64(now.position-before.position)
+			if before.who != "" && now.who != before.who && !fits {
+				return before.against(now)
+			}
+			before = now
+		}
+	}
+	return ""
 }

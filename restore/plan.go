@@ -162,27 +162,6 @@ func (p *Plan) setRoute(c repository.Catalog, r route, now time.Time) {
 	p.Estimate = r.estimate().Round(100 * time.Millisecond).Seconds()
 }
 
-// noticed is how much later than a difference began it may be noticed: hashes are compared once an hour by default.
-const noticed = time.Hour
-
-// noteDisagreement notes that the members were known to hold different data when the log was written, or soon after: its marks are
-// one member's.
-func (p *Plan) noteDisagreement(c repository.Catalog, log Log) {
-	i := slices.IndexFunc(c.Lineages, func(l repository.Lineage) bool { return l.ID == log.Lineage })
-	var last time.Time
-	for _, s := range c.Lineages[i].Segments {
-		if s.Seq <= log.Last {
-			last = s.Written
-		}
-		if s.Diverged == "" || s.Seq < log.First || s.FirstSeq() > log.Last && s.Written.Sub(last) > noticed {
-			continue
-		}
-		p.note("the members held different data, noticed by %s, and may have before: %s. The log's revisions and hashes are those of member %s",
-			s.Written.UTC().Format(time.RFC3339), s.Diverged, s.Member)
-		return
-	}
-}
-
 // noteLoss says what the target leaves out of what is known.
 func (p *Plan) noteLoss(r route, now time.Time) {
 	end, that := r.base.Started, "the backup is %s old"

@@ -360,3 +360,39 @@ func TestPlanNotesThatMembersDiffered(t *testing.T) {
 		}
 	}
 }
+
+// Two agents archived one log next to members that had diverged: the revisions of the one contradict the other's.
+func TestPlanNotesThatALogsMembersDisagree(t *testing.T) {
+	for name, test := range map[string]struct {
+		lower int64 // by how much the second member's revisions are
+		other bool  // they are another member's
+		noted bool
+	}{
+		"another member with fewer": {12, true, true},
+		"another member with more":  {-1, true, true},
+		"another that agrees":       {0, true, false},
+		"the same member":           {12, false, false}, // that is damage
+	} {
+		c := evenCatalog(3, 5)
+		for i := range c.Lineages[0].Segments {
+			s := &c.Lineages[0].Segments[i]
+			s.Member = "a1"
+			if s.Seq > 1 {
+				s.Marks[0].Revision -= test.lower
+			}
+			if s.Seq > 1 && test.other {
+				s.Member = "b2"
+			}
+		}
+		p, err := restore.NewPlan(c, restore.Target{}, restore.Layout{Token: "t"}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noted := slices.ContainsFunc(p.Notes, func(n string) bool {
+			return strings.Contains(n, "the members disagree") && strings.Contains(n, "member a1 is at revision 110") && strings.Contains(n, "member b2")
+		})
+		if noted != test.noted {
+			t.Errorf("%s: notes %q", name, p.Notes)
+		}
+	}
+}

@@ -31,7 +31,7 @@ func fold(segments []Segment, there listing) []Segment {
 	return []Segment{segments[0], run} // not of the same array, which is to be forgotten
 }
 
-// unbroken reports whether nothing ends or begins anew among them, they are sealed alike, and members differed throughout or never.
+// unbroken reports whether nothing ends or begins anew among them, and all are alike.
 func unbroken(segments []Segment) bool {
 	var end tip
 	for i := range segments {
@@ -44,9 +44,10 @@ func unbroken(segments []Segment) bool {
 	return true
 }
 
-// alike reports whether a fold may stand for both: either both or none are encrypted, and the members differed in the same way.
+// alike reports whether a fold may stand for both: either both or none are encrypted, they are by one member, and the members differed
+// in the same way.
 func alike(a, b *Segment) bool {
-	return (a.Seal.Encryption == "") == (b.Seal.Encryption == "") && a.Diverged == b.Diverged
+	return (a.Seal.Encryption == "") == (b.Seal.Encryption == "") && a.Member == b.Member && a.Diverged == b.Diverged
 }
 
 // sparse is how far marks are apart that fold keeps: by as much what it says of a moment may be less exact.
