@@ -74,7 +74,7 @@ var Kinds = child.Kinds{
 	"layout": ErrLayout, "refused": ErrRefused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
 	"name": repository.ErrName, "url": stores.ErrURL, "notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
 	"noBucket": storage.ErrNoBucket, "untrusted": sign.ErrUntrusted, "unsupported": storage.ErrUnsupported,
-	"unreadable": storage.ErrUnreadable,
+	"unreadable": storage.ErrUnreadable, "noAnswer": storage.ErrNoAnswer,
 }
 
 // ChildVerb is the verb under which a child serves Spawn: see Serve.

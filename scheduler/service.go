@@ -62,8 +62,8 @@ type Service struct {
 	checks     *semaphore.Weighted // of clusters by observers
 }
 
-// patience is how long a repository may keep its callers waiting.
-var patience = storage.GuardOptions{Limit: 15 * time.Second, Most: 64, Failures: 3, Rest: 30 * time.Second}
+// Patience is how long a repository may keep its callers waiting.
+var Patience = storage.GuardOptions{Limit: 15 * time.Second, Most: 64, Failures: 3, Rest: 30 * time.Second}
 
 var errStopped = errors.New("the service was stopped")
 
@@ -198,7 +198,7 @@ func (s *Service) bucket(r Repository) *storage.Guard {
 	defer s.mu.Unlock()
 	b, ok := s.buckets[key]
 	if !ok {
-		b = storage.NewGuard(func(ctx context.Context) (storage.Bucket, error) { return s.Open(ctx, r) }, patience)
+		b = storage.NewGuard(func(ctx context.Context) (storage.Bucket, error) { return s.Open(ctx, r) }, Patience)
 		s.buckets[key] = b
 	}
 	return b

@@ -146,7 +146,7 @@ func (p RetryPolicy) pause(failed int) time.Duration {
 
 func isPermanent(err error) bool {
 	for _, sentinel := range []error{
-		ErrNotExist, ErrExist, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrUnreadable, ErrKey, ErrNoBucket, context.Canceled,
+		ErrNotExist, ErrExist, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrUnreadable, ErrKey, ErrNoBucket, ErrNoAnswer, context.Canceled,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

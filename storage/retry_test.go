@@ -95,7 +95,7 @@ func TestRetryGivesUp(t *testing.T) {
 func TestRetryNotWhatIsPermanent(t *testing.T) {
 	for _, permanent := range []error{
 		storage.ErrNotExist, storage.ErrLocked, storage.ErrDenied, storage.ErrRange, storage.ErrUnsupported,
-		storage.ErrKey, context.Canceled,
+		storage.ErrKey, storage.ErrNoAnswer, context.Canceled,
 	} {
 		retrying(t, func(t *testing.T, f *storagetest.Faults, b storage.Bucket) {
 			for verb, call := range verbs(t.Context(), b) {

@@ -158,7 +158,7 @@ func practise(
 	}
 	for _, from := range s.Repositories {
 		if from.Name == in.Repository {
-			options := stores.Options{Parallel: from.Parallel, Limit: from.Limit}
+			options := stores.Options{Parallel: from.Parallel, Limit: from.Limit, Guard: scheduler.Patience}
 			r.Source = restore.NewSource(from.URL, options, s.Cluster, from.Policy.Trusted(), s.Drill.Keys)
 		}
 	}

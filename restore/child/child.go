@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -90,37 +91,96 @@ func RunItems(
 		return err
 	}
 	cmd.Cancel = stdin.Close // the polite way; WaitDelay is the other
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = politeTime
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a child process: %w", err)
 	}
 	// The pipe stays open after the job: its end is the sign that the parent is gone.
 	_, _ = stdin.Write(append(input, '\n')) // a child that dies early says why itself
-	var refused error                       // by take
-	answer, stage := read(stdout, report, func(item json.RawMessage) {
-		if refused != nil || take == nil {
-			return
-		}
-		if refused = take(item); refused != nil {
-			cancel(refused)
-		}
-	})
-	waited := cmd.Wait()
+	r := &running{cmd: cmd, report: report, take: take, refuse: cancel}
+	e := r.wait(ctx, stdout)
 	switch {
-	case refused != nil:
-		return refused
-	case answer != nil && answer.Error == nil: // also if ctx has ended meanwhile: what the child did is done
-		return json.Unmarshal(answer.Result, result)
+	case e.refused != nil:
+		return e.refused
+	case e.answer != nil && e.answer.Error == nil: // also if ctx has ended meanwhile: what the child did is done
+		return json.Unmarshal(e.answer.Result, result)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case answer == nil:
-		return &DiedError{Stage: stage, Words: stderr.words(), Killed: killed(waited)}
+	case e.answer == nil:
+		return &DiedError{Stage: e.stage, Words: stderr.words(), Killed: killed(e.waited)}
 	}
-	return kinds.Error(answer.Error.Message, answer.Error.Kinds)
+	return kinds.Error(e.answer.Error.Message, e.answer.Error.Kinds)
 }
 
-// read passes events and items on until the child's answer, and returns that and the last stage; nil if none came.
-func read(stdout io.Reader, report storage.Report, take func(json.RawMessage)) (answer *line, stage string) {
+// Times of a child that has answered or is to end.
+var (
+	// politeTime is how long one that is to end has until it is killed.
+	politeTime = 10 * time.Second
+	// longestEnd is how long it is waited for altogether. The kernel does not end a process while it waits for a file system whose
+	// server hangs.
+	longestEnd = 15 * time.Second
+)
+
+// running is a child that was started.
+type running struct {
+	cmd       *exec.Cmd
+	report    storage.Report
+	take      func(json.RawMessage) error // nil: items are left out
+	refuse    context.CancelCauseFunc     // ends the child, by an error of take
+	abandoned atomic.Bool                 // nobody waits for it any more
+}
+
+// ending is how a child ended.
+type ending struct {
+	answer  *line  // nil: it died, or was abandoned before it answered
+	stage   string // the last one
+	refused error  // by take
+	waited  error
+}
+
+// wait returns how the child ended. One that does not end longestEnd after it has answered, or after ctx has ended, is abandoned.
+func (r *running) wait(ctx context.Context, stdout io.Reader) ending {
+	ended, answered := make(chan ending, 1), make(chan *line, 1)
+	go func() {
+		var e ending
+		e.answer, e.stage = read(stdout, r.say, func(item json.RawMessage) {
+			if e.refused != nil || r.take == nil || r.abandoned.Load() {
+				return
+			}
+			if e.refused = r.take(item); e.refused != nil {
+				r.refuse(e.refused)
+			}
+		}, answered)
+		e.waited = r.cmd.Wait()
+		ended <- e
+	}()
+	var answer *line
+	var over <-chan time.Time
+	stop := ctx.Done()
+	for {
+		select {
+		case e := <-ended:
+			return e
+		case answer = <-answered:
+			over = time.After(longestEnd)
+		case <-stop:
+			stop, over = nil, time.After(longestEnd)
+		case <-over:
+			r.abandoned.Store(true)
+			return ending{answer: answer}
+		}
+	}
+}
+
+func (r *running) say(e storage.Event) {
+	if !r.abandoned.Load() {
+		r.report.Say(e)
+	}
+}
+
+// read passes events and items on until the child's output ends, and returns its answer and the last stage; nil if none came.
+// The answer goes to answered too, as soon as it comes.
+func read(stdout io.Reader, report storage.Report, take func(json.RawMessage), answered chan<- *line) (answer *line, stage string) {
 	stage = "start"
 	lines := bufio.NewReader(stdout)
 	for {
@@ -139,6 +199,9 @@ func read(stdout io.Reader, report storage.Report, take func(json.RawMessage)) (
 		case l.Item != nil:
 			take(l.Item)
 		case l.Result != nil || l.Error != nil: // anything else is a library's, JSON or not
+			if answer == nil {
+				answered <- &l
+			}
 			answer = &l
 		}
 	}

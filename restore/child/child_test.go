@@ -102,6 +102,15 @@ var verbs = map[string]child.Verb{
 		os.Exit(0)
 		return nil, nil
 	},
+	"kept": func(_ context.Context, input []byte, report storage.Report) (any, error) {
+		err := leaveBehind(input)
+		report.Say(storage.Event{Stage: "here"})
+		time.Sleep(time.Hour)
+		return nil, err
+	},
+	"kept, answered": func(_ context.Context, input []byte, _ storage.Report) (any, error) {
+		return "done", leaveBehind(input)
+	},
 	"watch":    watch,
 	"polite":   polite,
 	"finished": finished,
@@ -397,6 +406,47 @@ func TestStubbornChildIsKilled(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// A child that does not end though it was killed, or has answered, is waited for no longer than some seconds: the kernel keeps a
+// process that waits for a hanging file system, and its end of the pipe. Here a grandchild keeps that.
+func TestChildThatDoesNotEndIsAbandoned(t *testing.T) {
+	child.Hasten(t)
+	for verb, want := range map[string]error{"kept": context.Canceled, "kept, answered": nil} {
+		fifo := filepath.Join(t.TempDir(), "released")
+		err := syscall.Mkfifo(fifo, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var text string
+		err = child.Run(ctx, verb, fifo, &text, kinds, func(storage.Event) {
+			if want != nil {
+				cancel()
+			}
+		})
+		cancel()
+		if !errors.Is(err, want) || want == nil && text != "done" {
+			t.Errorf("%s: %q, error %v", verb, text, err)
+		}
+		release, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release.Close()
+	}
+}
+
+// leaveBehind starts a process that keeps this one's stdout until the fifo in the job is opened.
+func leaveBehind(input []byte) error {
+	var fifo string
+	err := json.Unmarshal(input, &fifo)
+	if err != nil {
+		return err
+	}
+	keeper := exec.Command("cat", fifo)
+	keeper.Stdout = os.Stdout
+	return keeper.Start()
 }
 
 const middleEnv = "ETCD_DR_CHILD_TEST_MIDDLE"

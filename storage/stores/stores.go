@@ -33,6 +33,8 @@ type Options struct {
 	AsOf     time.Time `json:"asOf,omitzero"`      // the store as it was then, by its own clock, and read-only
 	Limit    int64     `json:"limit,omitempty"`    // bytes a second in each direction; 0: no limit
 	Parallel int       `json:"parallel,omitempty"` // requests at a time for one large object
+	// Guard bounds how long the store may keep its callers waiting; its zero value does not. It does not go with AsOf.
+	Guard storage.GuardOptions `json:"guard,omitzero"`
 }
 
 // DefaultParallel is enough for most networks.
@@ -62,7 +64,13 @@ func open(ctx context.Context, text string, directory func(string) (*file.Bucket
 	if err != nil {
 		return nil, err
 	}
-	b, err := bare(ctx, a, directory, o)
+	openBare := func(ctx context.Context) (storage.Bucket, error) { return bare(ctx, a, directory, o) }
+	var b storage.Bucket
+	if o.Guard.Limit > 0 {
+		b = storage.NewGuard(openBare, o.Guard) // a directory may hang when it is opened
+	} else {
+		b, err = openBare(ctx)
+	}
 	if err == nil && !o.AsOf.IsZero() {
 		b, err = storage.AsOf(b, o.AsOf)
 	}

@@ -1,9 +1,11 @@
 package stores_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -248,5 +250,27 @@ func TestCredentialsInTheURL(t *testing.T) {
 	}
 	if shown := stores.Shown(text); strings.Contains(shown, "Hunter2") {
 		t.Errorf("Shown: %s", shown)
+	}
+}
+
+// A store that takes connections and never answers ends a guarded call, long before the tries of its client are used up.
+func TestGuardedStoreThatHangs(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	t.Setenv("AWS_ACCESS_KEY_ID", "a")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "b")
+	guard := storage.GuardOptions{Limit: 50 * time.Millisecond, Most: 4, Failures: 1, Rest: time.Hour}
+	b, err := stores.Open(t.Context(), "s3://bucket?endpoint=http://"+silent.Addr().String(), stores.Options{Guard: guard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	_, err = b.Stat(ctx, "key")
+	if !errors.Is(err, storage.ErrNoAnswer) {
+		t.Errorf("error %v", err)
 	}
 }
