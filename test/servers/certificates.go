@@ -25,19 +25,35 @@ type Certificates struct {
 	UserKey    string
 	ServerCert string // servers and peers, for 127.0.0.1, ::1 and localhost
 	ServerKey  string
+
+	authority *authority
 }
 
 // NewCertificates makes an authority of its own with a server's and two clients' certificates, in the test's directory. The servers' is
 // good for further hosts too.
 func NewCertificates(t testing.TB, hosts ...net.IP) *Certificates {
 	t.Helper()
-	a := newAuthority(t, t.TempDir())
+	return NewCertificatesFor(t, 24*time.Hour, hosts...)
+}
+
+// NewCertificatesFor is NewCertificates with certificates that end after d.
+func NewCertificatesFor(t testing.TB, d time.Duration, hosts ...net.IP) *Certificates {
+	t.Helper()
+	a := newAuthority(t, t.TempDir(), d)
 	a.hosts = hosts
-	c := &Certificates{CA: a.write("ca.pem", "CERTIFICATE", a.cert.Raw)}
+	c := &Certificates{CA: a.write("ca.pem", "CERTIFICATE", a.cert.Raw), authority: a}
 	c.ServerCert, c.ServerKey = a.issue("server")
 	c.Cert, c.Key = a.issue("root")
 	c.UserCert, c.UserKey = a.issue(User)
 	return c
+}
+
+// Client issues another certificate of root, in files called name, which ends after d.
+func (c *Certificates) Client(name string, d time.Duration) (certFile, keyFile string) {
+	long := c.authority.lasts
+	defer func() { c.authority.lasts = long }()
+	c.authority.lasts = d
+	return c.authority.issueTo("root", name)
 }
 
 // Config is a client's TLS configuration with the certificate of root.
@@ -64,12 +80,13 @@ type authority struct {
 	key    *ecdsa.PrivateKey
 	cert   *x509.Certificate
 	serial int64
+	lasts  time.Duration
 	hosts  []net.IP
 }
 
-func newAuthority(t testing.TB, dir string) *authority {
+func newAuthority(t testing.TB, dir string, lasts time.Duration) *authority {
 	t.Helper()
-	a := &authority{t: t, dir: dir, key: newKey(t)}
+	a := &authority{t: t, dir: dir, key: newKey(t), lasts: lasts}
 	template := a.template("etcd-dr test authority")
 	template.IsCA = true
 	template.BasicConstraintsValid = true
@@ -86,7 +103,9 @@ func newAuthority(t testing.TB, dir string) *authority {
 }
 
 // issue makes a certificate that is good for both ends: a member is the client of its peers and, in its gateway, of itself.
-func (a *authority) issue(name string) (certFile, keyFile string) {
+func (a *authority) issue(name string) (certFile, keyFile string) { return a.issueTo(name, name) }
+
+func (a *authority) issueTo(name, file string) (certFile, keyFile string) {
 	a.t.Helper()
 	key := newKey(a.t)
 	template := a.template(name)
@@ -102,7 +121,7 @@ func (a *authority) issue(name string) (certFile, keyFile string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return a.write(name+".pem", "CERTIFICATE", cert), a.write(name+"-key.pem", "PRIVATE KEY", der)
+	return a.write(file+".pem", "CERTIFICATE", cert), a.write(file+"-key.pem", "PRIVATE KEY", der)
 }
 
 func (a *authority) template(name string) *x509.Certificate {
@@ -111,7 +130,7 @@ func (a *authority) template(name string) *x509.Certificate {
 		SerialNumber: big.NewInt(a.serial),
 		Subject:      pkix.Name{CommonName: name},
 		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(24 * time.Hour),
+		NotAfter:     time.Now().Add(a.lasts),
 	}
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The machine that the README speaks of: three etcd members on addresses of their own, certificates and directories where
-# the README says, all in namespaces that vanish with this script. Runs the session that comes on stdin.
+# The machine that the README and docs speak of: three etcd members on addresses of their own, certificates and directories
+# where the pages have them, all in namespaces that vanish with this script. Runs the commands that come on stdin.
 #
-#   session.sh CERTIFICATES PROGRAMS WORK
+#   machine.sh CERTIFICATES PROGRAMS WORK
 set -euo pipefail
 
 certificates=$1 programs=$2 work=$3
@@ -31,17 +31,36 @@ for i in 1 2 3; do
 	ip address add "10.0.0.$i/32" dev lo
 done
 
-export PATH=$programs:$PATH HISTFILE=
-cluster=infra1=https://10.0.0.1:2380,infra2=https://10.0.0.2:2380,infra3=https://10.0.0.3:2380
-for i in 1 2 3; do
+export PATH=$programs:$PATH HISTFILE= WORK=$work
+export CLUSTER=infra1=https://10.0.0.1:2380,infra2=https://10.0.0.2:2380,infra3=https://10.0.0.3:2380
+
+# start_member starts a member by its number, with further flags.
+start_member() {
+	local i=$1
 	etcd --name "infra$i" --data-dir "/var/lib/etcd/infra$i" \
 		--listen-client-urls "https://10.0.0.$i:2379" --advertise-client-urls "https://10.0.0.$i:2379" \
 		--listen-peer-urls "https://10.0.0.$i:2380" --initial-advertise-peer-urls "https://10.0.0.$i:2380" \
-		--initial-cluster "$cluster" --client-cert-auth --trusted-ca-file /etc/etcd/ca.crt \
+		--initial-cluster "$CLUSTER" --client-cert-auth --trusted-ca-file /etc/etcd/ca.crt \
 		--cert-file /etc/etcd/server.crt --key-file /etc/etcd/server.key \
 		--peer-client-cert-auth --peer-trusted-ca-file /etc/etcd/ca.crt \
-		--peer-cert-file /etc/etcd/server.crt --peer-key-file /etc/etcd/server.key \
-		>"$work/infra$i.log" 2>&1 &
+		--peer-cert-file /etc/etcd/server.crt --peer-key-file /etc/etcd/server.key "${@:2}" \
+		>>"$WORK/infra$i.log" 2>&1 &
+	echo $! >"$WORK/infra$i.pid"
+}
+
+# stop_member kills members by their numbers, and waits until they have ended.
+stop_member() {
+	local i pid
+	for i in "$@"; do
+		pid=$(<"$WORK/infra$i.pid")
+		kill -KILL "$pid"
+		tail --pid="$pid" -f /dev/null
+	done
+}
+export -f start_member stop_member
+
+for i in 1 2 3; do
+	start_member "$i" ${ETCD_FLAGS:-}
 done
 
 etcdctl() {

@@ -1,0 +1,78 @@
+package runbooks
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func read(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(runbooks, page+".md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// section is what a page has from one heading to another, or to its end.
+func section(t *testing.T, page, from, to string) string {
+	t.Helper()
+	_, text, found := strings.Cut(read(t, page), from)
+	if !found {
+		t.Fatalf("%s has no %s", page, from)
+	}
+	if to != "" {
+		text, _, _ = strings.Cut(text, to)
+	}
+	return text
+}
+
+// skipMark stands in an HTML comment right before a block that no test can run, with the reason.
+const skipMark = "<!-- not run: "
+
+// blocks are the indented blocks of a text, as lines, but for those that are marked as not run. There is at least one.
+func blocks(text string) (all [][]string) {
+	var skip, within bool
+	for line := range strings.Lines(text) {
+		code, indented := strings.CutPrefix(strings.TrimRight(line, "\n"), "    ")
+		switch {
+		case !indented:
+			if strings.TrimSpace(line) != "" {
+				skip = strings.HasPrefix(strings.TrimSpace(line), skipMark)
+			}
+			within = false
+		case skip:
+		case within:
+			all[len(all)-1] = append(all[len(all)-1], strings.TrimSpace(code))
+		default:
+			all, within = append(all, []string{strings.TrimSpace(code)}), true
+		}
+	}
+	if len(all) == 0 {
+		all = [][]string{{}}
+	}
+	return all
+}
+
+var inline = regexp.MustCompile("(?s)`([^`]+)`")
+
+// programs are those whose commands are looked for within lines.
+var programs = []string{"dr ", "etcdctl ", "systemctl ", "curl "}
+
+// commands are those of a text, in its blocks and within its lines.
+func commands(text string) (all []string) {
+	for _, block := range blocks(text) {
+		all = append(all, block...)
+	}
+	for _, m := range inline.FindAllStringSubmatch(text, -1) {
+		for _, program := range programs {
+			if strings.HasPrefix(m[1], program) {
+				all = append(all, strings.Join(strings.Fields(m[1]), " "))
+			}
+		}
+	}
+	return all
+}
