@@ -125,9 +125,10 @@ func (m *member) leaseKeys(who *auth.AuthInfo, id lease.LeaseID) error {
 	return nil
 }
 
-// UserAdd hashes the empty password, which a log of 3.4 cannot tell from none.
+// UserAdd hashes the empty password, which a log of 3.4 cannot tell from none. A hash is there if a member of 3.5 or later took the
+// request, in a mixed cluster: those of 3.4 did not know it and gave the user the empty password. It is what the client has set.
 func (g *gate) UserAdd(r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
-	if g.rules.hashesPasswords && r.Password == "" && !r.GetOptions().GetNoPassword() {
+	if g.rules.hashesPasswords && r.Password == "" && r.HashedPassword == "" && !r.GetOptions().GetNoPassword() {
 		r = proto.Clone(r).(*pb.AuthUserAddRequest)
 		r.HashedPassword = hashOfNothing()
 	}
@@ -136,7 +137,7 @@ func (g *gate) UserAdd(r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error
 
 // UserChangePassword is as UserAdd.
 func (g *gate) UserChangePassword(r *pb.AuthUserChangePasswordRequest) (*pb.AuthUserChangePasswordResponse, error) {
-	if g.rules.hashesPasswords && r.Password == "" {
+	if g.rules.hashesPasswords && r.Password == "" && r.HashedPassword == "" {
 		r = proto.Clone(r).(*pb.AuthUserChangePasswordRequest)
 		r.HashedPassword = hashOfNothing()
 	}

@@ -2,6 +2,7 @@ package replay_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"iter"
 	"os"
@@ -9,13 +10,16 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/crypto/bcrypt"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -292,4 +296,48 @@ func TestNoMembersDatabase(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A member of 3.5 or later writes the hash of a user's password into the log, a field that members of 3.4 do not know: in a mixed
+// cluster they gave the user the empty password. A replay gives the one that was set, whichever member's log it is.
+func TestAPasswordThatAMemberOf34DidNotKnow(t *testing.T) {
+	base := makeBase(t, smallBase)
+	for _, version := range []string{"3.4.36", "3.5.21"} {
+		t.Run(version, func(t *testing.T) {
+			db := copyOf(t, base)
+			log := inSegments([]segment.Record{
+				{Kind: segment.ServerVersion, Data: []byte(version)},
+				request(t, 2, 1, &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 2}, AuthUserAdd: &pb.AuthUserAddRequest{
+					Name: "alice", HashedPassword: hashed(t, "first"), Options: &authpb.UserAddOptions{},
+				}}),
+				request(t, 3, 1, &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 3}, AuthUserAdd: &pb.AuthUserAddRequest{
+					Name: "bob", HashedPassword: hashed(t, "second"), Options: &authpb.UserAddOptions{},
+				}}),
+				request(t, 4, 1, &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 4}, AuthUserChangePassword: &pb.AuthUserChangePasswordRequest{
+					Name: "bob", HashedPassword: hashed(t, "third"),
+				}}),
+			})
+			apply(t, db, log, replay.Stop{})
+			users := bucket(t, db, schema.AuthUsers.Name())
+			for name, password := range map[string]string{"alice": "first", "bob": "third"} {
+				var user authpb.User
+				err := proto.Unmarshal([]byte(users[name]), &user)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if bcrypt.CompareHashAndPassword(user.Password, []byte(password)) != nil {
+					t.Errorf("%s does not have the password %q", name, password)
+				}
+			}
+		})
+	}
+}
+
+func hashed(t *testing.T, password string) string {
+	t.Helper()
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(hash)
 }
