@@ -76,7 +76,8 @@ type route struct {
 // stretch is a run of the log with the backups that it goes on from.
 type stretch struct {
 	repository.Stretch
-	bases []repository.Backup // newest first
+	bases    []repository.Backup // newest first
+	doubtful []repository.Backup // newest first; for points that no base leads to
 }
 
 // stretches are those that can be replayed, oldest first.
@@ -87,7 +88,7 @@ func stretches(c repository.Catalog, lineage string) (usable []stretch) {
 		}
 		for _, s := range l.Stretches() {
 			if bases := c.Bases(s); len(bases) > 0 {
-				usable = append(usable, stretch{s, bases})
+				usable = append(usable, stretch{s, bases, c.DoubtfulBases(s)})
 			}
 		}
 	}
@@ -178,12 +179,22 @@ func newest(c repository.Catalog) repository.Point {
 	return p
 }
 
-// onto is the way from the best of the bases that lie at or before the point, through the first upTo segments of s.
+// onto returns the way from the best of the bases that lie at or before the point, through the first upTo segments of s. Only where
+// there is none it begins with a doubtful backup.
 func (s stretch) onto(upTo int, allowed func(repository.Backup) bool) (route, bool) {
+	r, ok := s.from(s.bases, upTo, allowed)
+	if !ok {
+		r, ok = s.from(s.doubtful, upTo, allowed)
+	}
+	return r, ok
+}
+
+// from returns the cheapest way from one of the bases, newest first, that are allowed.
+func (s stretch) from(bases []repository.Backup, upTo int, allowed func(repository.Backup) bool) (route, bool) {
 	var best route
 	var bestCost time.Duration
 	var members repository.Backup
-	for _, b := range s.bases {
+	for _, b := range bases {
 		if !allowed(b) {
 			continue
 		}
@@ -201,7 +212,12 @@ func (s stretch) onto(upTo int, allowed func(repository.Backup) bool) (route, bo
 
 // has reports whether s goes on from b.
 func (s stretch) has(b repository.Backup) bool {
-	return slices.ContainsFunc(s.bases, func(base repository.Backup) bool { return base.ID == b.ID })
+	return s.hasBase(func(base repository.Backup) bool { return base.ID == b.ID })
+}
+
+// hasBase reports whether s goes on from a backup, maybe a doubtful one, that is allowed.
+func (s stretch) hasBase(allowed func(repository.Backup) bool) bool {
+	return slices.ContainsFunc(s.bases, allowed) || slices.ContainsFunc(s.doubtful, allowed)
 }
 
 // log names the segments behind b. The backup's index is a lower bound, and in servers of 3.4 once one too high.

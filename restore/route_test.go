@@ -337,3 +337,56 @@ func TestLogOfAClusterAtRest(t *testing.T) {
 		t.Errorf("a member that was alone knows nothing of what others were told, and the plan says %+v, %v", plan.Reach, err)
 	}
 }
+
+// A doubtful backup leads to the points before the first good one: a doubtful way, with a note, is better than none. To all others
+// the good one leads.
+func TestDoubtfulBackupLeadsWhereNoGoodOneDoes(t *testing.T) {
+	h := &history{id: lineageNumber(0), source: segment.Watch, first: 100}
+	for i := range 5 {
+		h.states = append(h.states, state{100 + int64(i), started.Add(time.Duration(i) * step)})
+	}
+	p := &past{histories: []*history{h}}
+	s := p.segment(h, 1, 101, 104)
+	for _, n := range []uint64{102, 104} {
+		at := h.at(n).since
+		s.Marks = append(s.Marks, segment.Mark{Position: n, Revision: int64(n), Interval: segment.Interval{NotBefore: at, NotAfter: at}})
+	}
+	taken := func(revision int64, diverged string) repository.Backup {
+		return changed(fixedBackup(), func(b *repository.Backup) {
+			b.Started = h.at(uint64(revision)).since.Add(time.Second)
+			b.ID, b.Finished = repository.NewID(b.Started, revision), b.Started.Add(time.Second)
+			b.Revision, b.RevisionMax, b.Alarms, b.NoQuorum, b.Diverged = revision, revision, nil, false, diverged
+		})
+	}
+	good, doubtful := taken(103, ""), taken(100, "m3 differs")
+	good.Plain.Size <<= 10 // it costs more than to replay
+	catalog := catalogOf(good, doubtful)
+	catalog.Lineages = []repository.Lineage{{ID: h.id, Segments: []repository.Segment{s}}}
+	for name, test := range map[string]struct {
+		target   restore.Target
+		base     repository.ID
+		revision int64
+	}{
+		"revision before the good one":      {restore.Target{Revision: 102}, doubtful.ID, 102},
+		"position before the good one":      {restore.Target{Position: 102}, doubtful.ID, 102},
+		"time before the good one":          {restore.Target{Time: h.at(102).since}, doubtful.ID, 102},
+		"time right after the doubtful one": {restore.Target{Time: doubtful.Finished}, doubtful.ID, 0},
+		"in its lineage":                    {restore.Target{Revision: 102, Lineage: h.id}, doubtful.ID, 102},
+		"revision after the good one":       {restore.Target{Revision: 104}, good.ID, 104},
+		"time after the good one":           {restore.Target{Time: h.at(104).since}, good.ID, 104},
+		"all":                               {restore.Target{}, good.ID, 104},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, err := restore.NewPlan(catalog, test.target, restore.Layout{Token: "t"}, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if plan.Backup.ID != test.base || plan.Reach.Revision != test.revision {
+				t.Errorf("backup %s, revision %d, want %s and %d", plan.Backup.ID, plan.Reach.Revision, test.base, test.revision)
+			}
+			if hasNote(plan, "m3 differs") != (test.base == doubtful.ID) {
+				t.Errorf("backup %s, notes %q", plan.Backup.ID, plan.Notes)
+			}
+		})
+	}
+}

@@ -99,7 +99,7 @@ func nearestRevision(c repository.Catalog, t Target, usable []stretch) (route, e
 	}
 	before := func(b repository.Backup) bool { return b.HighestRevision() <= t.Revision }
 	for _, s := range slices.Backward(usable) {
-		if slices.ContainsFunc(s.bases, before) { // it was searched, so it ends before
+		if s.hasBase(before) { // it was searched, so it ends before
 			return t.nearest(c, s, s.toEnd(), before, why)
 		}
 	}
@@ -116,7 +116,7 @@ func (t Target) oldestWords(c repository.Catalog, usable []stretch) string {
 		backups = slices.Clone(c.Backups)
 	}
 	for _, s := range usable {
-		backups = append(backups, s.bases...)
+		backups = slices.Concat(backups, s.bases, s.doubtful)
 	}
 	if len(backups) == 0 {
 		return ""
@@ -157,9 +157,12 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	if marked {
 		r, ok = s.toMark(mark)
 	}
-	i := slices.IndexFunc(s.bases, func(b repository.Backup) bool { return !b.Finished.After(t) })
-	if i >= 0 && (!ok || s.begins(s.bases[i]) > mark.Position) {
+	by := func(b repository.Backup) bool { return !b.Finished.After(t) }
+	if i := slices.IndexFunc(s.bases, by); i >= 0 && (!ok || s.begins(s.bases[i]) > mark.Position) {
 		r, ok = alone(s.bases[i]), true
+	}
+	if i := slices.IndexFunc(s.doubtful, by); i >= 0 && !ok {
+		r, ok = alone(s.doubtful[i]), true
 	}
 	if ok && next != nil {
 		r.noteEarly(t, *next)

@@ -85,7 +85,25 @@ func (m Manifest) Marked() error {
 // as its bounds tell. If none of them is Usable they are all there, else only those that are. A cluster's id is not a
 // history: where a backup fits into several by its numbers, its time decides.
 func (c Catalog) Bases(s Stretch) []Backup {
-	var usable, doubtful []Backup
+	usable, doubtful := c.bases(s)
+	if len(usable) == 0 {
+		return doubtful
+	}
+	return usable
+}
+
+// DoubtfulBases returns the backups, newest first, that Bases leaves out because s has better ones. Points of s before those
+// have no other base.
+func (c Catalog) DoubtfulBases(s Stretch) []Backup {
+	usable, doubtful := c.bases(s)
+	if len(usable) == 0 {
+		return nil
+	}
+	return doubtful
+}
+
+// bases returns the backups that s continues, newest first, by whether they are Usable.
+func (c Catalog) bases(s Stretch) (usable, doubtful []Backup) {
 	for _, b := range c.Backups {
 		switch {
 		case !b.fits(s) || c.fitsElsewhere(b, s):
@@ -95,10 +113,7 @@ func (c Catalog) Bases(s Stretch) []Backup {
 			doubtful = append(doubtful, b)
 		}
 	}
-	if len(usable) == 0 {
-		return doubtful
-	}
-	return usable
+	return usable, doubtful
 }
 
 // HighestIndex is the upper bound of the snapshot's consistent index, or the lower one if nothing else is known.
