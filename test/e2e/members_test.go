@@ -19,6 +19,7 @@ func TestAnAgentNoticesDivergedMembers(t *testing.T) {
 	c := servers.Start(t, servers.Options{Members: 3})
 	client := c.Client(t, servers.At(c.Members[0]))
 	put(t, client, "a", "b")
+	newest(t, c.Client(t, servers.At(c.Members[2]))) // it has applied that too
 	c.Stop(t, 2)
 	err := database.ChangeLast(filepath.Join(c.Members[2].DataDir, "member", "snap", "db"))
 	if err != nil {
