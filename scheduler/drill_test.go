@@ -3,12 +3,16 @@ package scheduler_test
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -136,6 +140,41 @@ func TestDrills(t *testing.T) {
 		}
 		if len(w.times("prod")) != 53 {
 			t.Errorf("%d backups in 53 hours", len(w.times("prod")))
+		}
+	})
+}
+
+// A service that starts removes what a drill has left that went down with its host, long before the next drill. What belongs to
+// another that lives, or is not dr's, stays.
+func TestDrillsThatWentDownWithTheirHost(t *testing.T) {
+	dir := t.TempDir()
+	live, err := child.NewDir(dir, "verify")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Remove()
+	abandoned := filepath.Join(dir, "dr-scratch-verify-77")
+	for _, file := range []string{"dr-scratch-verify-77/lock", "dr-scratch-verify-77/m1/member/snap/db", "dr-scratch-verify-78/db", "etcd/lock"} {
+		path := filepath.Join(dir, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bubble(t, func(t *testing.T, w *world) {
+		spec := withDrills(t, specOf(t, "prod", "@daily", "main"), "@monthly")
+		spec.Drill.Dir = dir
+		w.start("a", configOf(spec))
+		w.pass(0)
+		if _, err := os.Stat(abandoned); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("what a drill left is there: %v", err)
+		}
+		for _, path := range []string{live.Path, filepath.Join(dir, "dr-scratch-verify-78/db"), filepath.Join(dir, "etcd/lock")} {
+			if _, err := os.Stat(path); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

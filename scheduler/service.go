@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/check"
@@ -85,6 +86,7 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 		if c.Concurrency != concurrency { // what runs now still counts on the old one, and is soon over
 			slots, concurrency = semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 		}
+		removeAbandoned(c)
 		s.apply(ctx, jobs, c, slots)
 		select {
 		case c = <-changes:
@@ -93,6 +95,18 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 			defer timer.Stop()
 			s.running.Wait()
 			return
+		}
+	}
+}
+
+// removeAbandoned removes what drills have left that went down with their host: whole databases in plain, which would else stay until
+// the next drill.
+func removeAbandoned(c Config) {
+	seen := map[string]bool{}
+	for _, spec := range c.Specs {
+		if dir := spec.Drill.Dir; !spec.Drill.None() && !seen[dir] {
+			seen[dir] = true
+			child.RemoveAbandoned(dir)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package child
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,12 +26,9 @@ const lockName = "lock"
 // NewDir makes a scratch directory for verb below parent, where temporary files go if that is "". It removes those whose
 // owners are gone first, of whatever verb; what cannot be removed stays.
 func NewDir(parent, verb string) (*Dir, error) {
-	if parent == "" {
-		parent = os.TempDir()
-	}
-	removeAbandoned(parent)
+	RemoveAbandoned(parent)
 	for {
-		d, err := newDir(parent, verb)
+		d, err := newDir(cmp.Or(parent, os.TempDir()), verb)
 		if errors.Is(err, ErrTaken) {
 			continue
 		}
@@ -104,7 +102,10 @@ func RemoveDir(path string) error {
 	return os.RemoveAll(path)
 }
 
-func removeAbandoned(parent string) {
+// RemoveAbandoned removes the scratch directories below parent, where temporary files go if that is "", whose owners are gone, as
+// after a host went down. What cannot be removed stays.
+func RemoveAbandoned(parent string) {
+	parent = cmp.Or(parent, os.TempDir())
 	entries, err := os.ReadDir(parent)
 	if err != nil {
 		return // making one there says why
