@@ -37,7 +37,7 @@ var checkSteps = []struct {
 	{"client certificate", true, (*checked).clientCertificate},
 	{"quorum and leader", false, (*checked).quorum},
 	{"alarms", false, (*checked).noAlarms},
-	{"one version", false, (*checked).versions},
+	{"one version", false, (*checked).oneVersion},
 	{"database size", false, (*checked).size},
 	{"members in step", false, (*checked).inStep},
 	{"users", false, (*checked).users},
@@ -137,12 +137,9 @@ func (c *checked) noAlarms(ctx context.Context) check.Line {
 	return found(check.OK, "", "none")
 }
 
-func (c *checked) versions(context.Context) check.Line {
-	var all []string
-	for _, s := range c.Servers {
-		all = append(all, s.Status.Version)
-	}
-	if all = sorted(all); len(all) > 1 {
+func (c *checked) oneVersion(context.Context) check.Line {
+	all := c.versions()
+	if len(all) > 1 {
 		return found(check.Wanting, "end the upgrade: a mixed cluster is for hours, not for days", "%s", strings.Join(all, " and "))
 	}
 	return found(check.OK, "", "%s", all[0])

@@ -229,6 +229,15 @@ func (c *Cluster) Alarms(ctx context.Context) ([]string, error) {
 	return sorted(names), nil
 }
 
+// versions returns the versions of etcd that the answering members run, sorted.
+func (c *Cluster) versions() []string {
+	var all []string
+	for _, s := range c.Servers {
+		all = append(all, s.Status.Version)
+	}
+	return sorted(all)
+}
+
 func sorted(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)

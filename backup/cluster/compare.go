@@ -122,11 +122,18 @@ func describe(servers []*Server, hashes []repository.HashKV) string {
 	return fmt.Sprintf("HashKV at revision %d: %s", revision, strings.Join(parts, ", "))
 }
 
-// CompareHashes is Compare from the member that leads. Where not all could be compared, err has the reasons.
+// CompareHashes is Compare from the member that leads, for members of one version. Where not all could be compared, err has the
+// reasons.
+//
+// Of different versions the hashes may differ for a while though the members agree: until 3.4.34 and 3.5.16 a compaction also deleted
+// the tombstones of its own revision.
 func (c *Cluster) CompareHashes(ctx context.Context, most int64) (a Agreement, err error) {
-	leader := c.Leader()
-	if leader == nil {
+	leader, versions := c.Leader(), c.versions()
+	switch {
+	case leader == nil:
 		return Agreement{}, errors.New("no leader answers")
+	case len(versions) > 1:
+		return Agreement{}, fmt.Errorf("hashes are not compared while members run %s", strings.Join(versions, " and "))
 	}
 	difference, skipped, err := c.Compare(ctx, leader, most, nil)
 	err = errors.Join(append(skipped, err)...)
