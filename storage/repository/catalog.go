@@ -103,12 +103,15 @@ func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ig
 // loadBackups reads what the folders hold, but for what was seen, with its proofs and pins.
 func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool, seen Seen) ([]backupLoad, error) {
 	loads := make([]backupLoad, len(folders))
+	allowed := newAllowance()
 	err := atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
 		if known, ok := seen.backup(folders[i]); ok {
 			loads[i].backup = known
 			return nil
 		}
-		loads[i] = c.loadBackup(ctx, folders[i], proofs)
+		f := folders[i]
+		f.allowed = allowed
+		loads[i] = c.loadBackup(ctx, f, proofs)
 		if err := loads[i].err; err != nil && !errors.Is(err, ErrDamaged) && !isAbsent(err) {
 			return err
 		}
@@ -185,7 +188,13 @@ func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l back
 		l.err = fmt.Errorf("%s: %w", c.folder(f.id), c.untrusted(readError(f.unlisted)))
 		return l
 	}
+	manifest, _ := f.object(manifestName)
+	if !f.allowed.take(manifest.Size) {
+		l.err = notRead(manifest.Key)
+		return l
+	}
 	if l.backup.Manifest, l.unsigned, l.err = c.loadManifest(ctx, f.id); l.err != nil {
+		f.allowed.giveBack(manifest.Size)
 		return l
 	}
 	if l.err = c.checkStored(f, l.backup.Manifest); l.err != nil || !proofs {
@@ -242,7 +251,14 @@ func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []Proof, ign
 		if _, name, _ := c.splitKey(object.Key); !strings.HasPrefix(name, proofPrefix) {
 			continue
 		}
+		if !f.allowed.take(object.Size) {
+			ignored = append(ignored, notRead(object.Key))
+			break
+		}
 		p, ok, err := c.readProof(ctx, f.id, object.Key)
+		if !ok {
+			f.allowed.giveBack(object.Size)
+		}
 		switch {
 		case errors.Is(err, ErrDamaged):
 			ignored = append(ignored, err)
@@ -342,7 +358,8 @@ func (b Backup) Decrypted() bool {
 type folder struct {
 	id       ID
 	objects  []storage.Object
-	unlisted error // why its objects cannot be listed; nil: they are
+	unlisted error      // why its objects cannot be listed; nil: they are
+	allowed  *allowance // for its documents
 }
 
 func (f folder) has(name string) bool {
@@ -370,6 +387,7 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 		list.After = c.backupsPrefix() + string(o.After) + string('/'+1) // behind all that is in its folder
 	}
 	var folders []folder
+	listed := 0
 	last, known := "", false // the folder of the key before, and whether it is a backup's: each is parsed once
 	for object, err := range c.bucket.List(ctx, list) {
 		if f, ok := c.unlisted(err); ok {
@@ -387,6 +405,9 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 			}
 		}
 		if known { // else it is a stranger's file
+			if listed++; listed > maxListed {
+				return nil, errTooMany(c.backupsPrefix())
+			}
 			newest := &folders[len(folders)-1]
 			newest.objects = append(newest.objects, object)
 		}

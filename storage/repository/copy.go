@@ -58,11 +58,11 @@ func Copy(ctx context.Context, from, to *Cluster, o CopyOptions, report storage.
 			ErrName, from.name, to.name)
 	}
 	report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.name})
-	source, err := from.copySource(ctx, !o.Since.IsZero())
+	source, err := from.copySource(ctx, o)
 	if err != nil {
 		return CopyResult{}, fmt.Errorf("copy cluster %s: %w", from.name, err)
 	}
-	target, err := to.copyTarget(ctx)
+	target, err := to.copyTarget(ctx, o)
 	if err != nil {
 		return CopyResult{}, fmt.Errorf("copy cluster %s: look at the target: %w", from.name, err)
 	}
@@ -89,19 +89,19 @@ type copySide struct {
 	headers map[string]string // of the target: the digests of its segments' headers, by key
 }
 
-func (c *Cluster) copySource(ctx context.Context, proofs bool) (copySide, error) {
+func (c *Cluster) copySource(ctx context.Context, o CopyOptions) (copySide, error) {
 	// The catalog comes before the listing: what it has seen is listed then, unless somebody deletes it.
-	catalog, err := c.Load(ctx, LoadOptions{Log: true, Details: true, Proofs: proofs})
+	catalog, err := c.Load(ctx, LoadOptions{Log: !o.BackupsOnly, Details: true, Proofs: !o.Since.IsZero()})
 	if err != nil {
 		return copySide{}, err
 	}
-	s, err := c.copySide(ctx)
+	s, err := c.copySide(ctx, o)
 	s.catalog = catalog
 	return s, err
 }
 
-func (c *Cluster) copyTarget(ctx context.Context) (copySide, error) {
-	s, err := c.copySide(ctx)
+func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, error) {
+	s, err := c.copySide(ctx, o)
 	if err != nil {
 		return copySide{}, err
 	}
@@ -112,6 +112,9 @@ func (c *Cluster) copyTarget(ctx context.Context) (copySide, error) {
 			return copySide{}, err
 		}
 		s.pinned[f.id] = len(pins) > 0
+	}
+	if o.BackupsOnly {
+		return s, nil
 	}
 	lineages, err := c.loadLog(ctx, true)
 	if err != nil {
@@ -128,7 +131,7 @@ func (c *Cluster) copyTarget(ctx context.Context) (copySide, error) {
 }
 
 // copySide lists.
-func (c *Cluster) copySide(ctx context.Context) (s copySide, err error) {
+func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err error) {
 	s = copySide{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[ID]bool{}}
 	if s.folders, err = c.folders(ctx, LoadOptions{}); err != nil {
 		return s, err
@@ -145,6 +148,9 @@ func (c *Cluster) copySide(ctx context.Context) (s copySide, err error) {
 			s.ignored = append(s.ignored, CopyFault{c.tombstones(f)[0], err})
 		}
 		s.deleted[f.id] = deleted
+	}
+	if o.BackupsOnly {
+		return s, nil
 	}
 	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix()}) {
 		if _, unlisted := c.unlistedLineage(err); unlisted { // a fault of its lineage

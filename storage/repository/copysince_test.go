@@ -1,13 +1,17 @@
 package repository_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -133,4 +137,30 @@ func latestOf(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// withoutLog is a store whose log must not be read.
+type withoutLog struct {
+	storage.Bucket
+	t *testing.T
+}
+
+func (w withoutLog) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	if strings.HasPrefix(o.Prefix, "c/log/") {
+		w.t.Errorf("%s is listed", o.Prefix)
+	}
+	return w.Bucket.List(ctx, o)
+}
+
+// Where only backups are copied, as a service does again and again, the log is not read on either side.
+func TestCopyOfBackupsReadsNoLog(t *testing.T) {
+	source, target := withoutLog{mem.New(), t}, withoutLog{mem.New(), t}
+	from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
+	storeSegments(t, from, newWriter(t, "c", lineageID(1)).some(3)...)
+	create(t, from, idAt(0))
+	create(t, from, idAt(1))
+	result, err := repository.Copy(t.Context(), from, to, repository.CopyOptions{Since: idAt(1).Started(), BackupsOnly: true}, nil)
+	if err != nil || result.Backups != 1 || result.Segments != 0 {
+		t.Errorf("%+v, error %v", result, err)
+	}
 }

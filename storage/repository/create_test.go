@@ -170,7 +170,7 @@ func TestCreateManifestTooLong(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	wantNothing(t, "a manifest that is too long", b)
-	m.Labels["essay"] = strings.Repeat("x", 1<<19)
+	m.Labels["essay"] = strings.Repeat("x", 1<<16)
 	if _, err := tryCreate(t, c, idAt(0), m); err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
 func (c *Cluster) leaseKey(job string) string { return c.name + "/leases/" + job + jsonSuffix }
 
 // EncodeLease is the stored form of l.
-func EncodeLease(l Lease) ([]byte, error) { return document.Encode(l) }
+func EncodeLease(l Lease) ([]byte, error) { return encodeDocument(l) }
 
 // DecodeLease reads what EncodeLease wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeLease(data []byte) (Lease, error) {
@@ -107,6 +107,11 @@ func (c *Cluster) LiveLease(ctx context.Context, job string, now time.Time) (Lea
 }
 
 // RenewLease makes l last for ttl from now on if it is still held; if somebody else has taken it, the Lease is theirs.
+//
+// It reads before it writes, which is a request more at each renewal. Without that a process that slept past the end of its
+// lease would take it back from the one that has taken over, and both would go on. A condition on the write (If-Match) would
+// do the same in one request, but a directory has none, and a store that speaks S3 and does not know the condition ignores it
+// without an error.
 func (c *Cluster) RenewLease(
 	ctx context.Context, l Lease, ttl time.Duration, now time.Time,
 ) (renewed Lease, held bool, err error) {

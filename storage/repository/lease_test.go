@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -165,4 +166,41 @@ func FuzzDecodeLease(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fuzzed(t, data, repository.DecodeLease, repository.EncodeLease)
 	})
+}
+
+// A segment is one request; a renewal is two, see RenewLease.
+func TestRequestsOfAnAgent(t *testing.T) {
+	b := storagetest.Faulty(mem.New())
+	c := openCluster(t, b, "c")
+	w := newWriter(t, "c", lineageID(1))
+	storeSegments(t, c, w.next()) // and it looks once whether others sign
+	lease, held, err := c.AcquireLease(t.Context(), "archive", "a", time.Minute, noon)
+	if err != nil || !held {
+		t.Fatal(held, err)
+	}
+	verbs := []storage.Verb{storage.VerbPut, storage.VerbOpen, storage.VerbStat, storage.VerbList, storage.VerbDelete}
+	for what, test := range map[string]struct {
+		do   func()
+		want []int // calls, by verb
+	}{
+		"a segment": {func() { storeSegments(t, c, w.next()) }, []int{1, 0, 0, 0, 0}},
+		"a renewal": {func() {
+			_, held, err := c.RenewLease(t.Context(), lease, time.Minute, noon)
+			if err != nil || !held {
+				t.Error(held, err)
+			}
+		}, []int{1, 1, 0, 0, 0}},
+	} {
+		var calls []int
+		for _, verb := range verbs {
+			calls = append(calls, -b.Calls(verb))
+		}
+		test.do()
+		for i, verb := range verbs {
+			calls[i] += b.Calls(verb)
+		}
+		if !slices.Equal(calls, test.want) {
+			t.Errorf("%s: calls of %v: %v, want %v", what, verbs, calls, test.want)
+		}
+	}
 }

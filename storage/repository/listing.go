@@ -30,12 +30,18 @@ func (r listedRun) last() uint64 { return r.first + uint64(len(r.sizes)-1) }
 // add appends a segment with a higher seq than all others.
 func (l *listing) add(seq uint64, size int64) {
 	n := len(l.runs)
-	if n == 0 || l.runs[n-1].last()+1 != seq || len(l.runs[n-1].sizes) == longestRun {
+	if !l.endsBefore(seq) || len(l.runs[n-1].sizes) == longestRun {
 		l.runs = append(l.runs, listedRun{first: seq})
 		n++
 	}
 	r := &l.runs[n-1]
 	r.sizes = append(r.sizes, uint32(min(size, math.MaxUint32)))
+}
+
+// endsBefore reports whether the segment with that seq follows the last one.
+func (l listing) endsBefore(seq uint64) bool {
+	n := len(l.runs)
+	return n > 0 && l.runs[n-1].last()+1 == seq
 }
 
 // has reports whether s is listed with its size.

@@ -80,6 +80,7 @@ func (c *Cluster) logFolders(ctx context.Context) ([]logFolder, error) {
 
 func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
+	held := 0 // what takes more than the four bytes of a segment that follows another
 	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix()}) {
 		if f, ok := c.unlistedLineage(err); ok {
 			folders = append(folders, f)
@@ -96,6 +97,12 @@ func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 			folders = append(folders, logFolder{lineage: name.lineage})
 		}
 		f := &folders[len(folders)-1]
+		if name.kind != logSegment || !f.segments.endsBefore(name.seq) {
+			held++
+		}
+		if held > maxListed {
+			return nil, errTooMany(c.logPrefix())
+		}
 		switch name.kind {
 		case logIndex:
 			f.indexes = append(f.indexes, name.seq)

@@ -28,7 +28,7 @@ type LogTombstone struct {
 }
 
 // EncodeLogTombstone is the stored form of t.
-func EncodeLogTombstone(t LogTombstone) ([]byte, error) { return document.Encode(t) }
+func EncodeLogTombstone(t LogTombstone) ([]byte, error) { return encodeDocument(t) }
 
 // DecodeLogTombstone reads what EncodeLogTombstone wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeLogTombstone(data []byte) (LogTombstone, error) {

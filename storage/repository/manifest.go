@@ -100,7 +100,7 @@ func EncodeManifest(m Manifest) ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("manifest of backup %s: %w", m.ID, err)
 	}
-	return document.Encode(m)
+	return encodeDocument(m)
 }
 
 // DecodeManifest reads what EncodeManifest wrote. Anything else gives an error that matches ErrDamaged.

@@ -31,7 +31,7 @@ type Marker struct {
 }
 
 // EncodeMarker is the stored form of m.
-func EncodeMarker(m Marker) ([]byte, error) { return document.Encode(m) }
+func EncodeMarker(m Marker) ([]byte, error) { return encodeDocument(m) }
 
 // DecodeMarker reads what EncodeMarker wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeMarker(data []byte) (m Marker, err error) {

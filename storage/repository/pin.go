@@ -45,7 +45,7 @@ type Unpin struct {
 }
 
 // EncodePin is the stored form of p.
-func EncodePin(p Pin) ([]byte, error) { return document.Encode(p) }
+func EncodePin(p Pin) ([]byte, error) { return encodeDocument(p) }
 
 // DecodePin reads what EncodePin wrote. Anything else gives an error that matches ErrDamaged.
 func DecodePin(data []byte) (p Pin, err error) {
@@ -54,7 +54,7 @@ func DecodePin(data []byte) (p Pin, err error) {
 }
 
 // EncodeUnpin is the stored form of u.
-func EncodeUnpin(u Unpin) ([]byte, error) { return document.Encode(u) }
+func EncodeUnpin(u Unpin) ([]byte, error) { return encodeDocument(u) }
 
 // DecodeUnpin reads what EncodeUnpin wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeUnpin(data []byte) (u Unpin, err error) {
@@ -149,7 +149,14 @@ func (c *Cluster) loadPins(ctx context.Context, f folder) (pins []Pin, ignored [
 		if !ok {
 			continue
 		}
+		if !f.allowed.take(o.Size) {
+			pins = append(pins, Pin{Backup: f.id, ID: id, Reason: "the pin is not read, as there are too many, and holds"})
+			continue
+		}
 		p, err := c.readPin(ctx, f.id, id)
+		if err != nil {
+			f.allowed.giveBack(o.Size)
+		}
 		switch {
 		case isAbsent(err):
 			continue

@@ -76,7 +76,7 @@ type Proof struct {
 }
 
 // EncodeProof is the stored form of p.
-func EncodeProof(p Proof) ([]byte, error) { return document.Encode(p) }
+func EncodeProof(p Proof) ([]byte, error) { return encodeDocument(p) }
 
 // DecodeProof reads what EncodeProof wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeProof(data []byte) (Proof, error) {

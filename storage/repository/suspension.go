@@ -46,7 +46,7 @@ func DecodeUnsuspend(data []byte) (u Unsuspend, err error) {
 }
 
 // EncodeSuspension is the stored form of s.
-func EncodeSuspension(s Suspension) ([]byte, error) { return document.Encode(s) }
+func EncodeSuspension(s Suspension) ([]byte, error) { return encodeDocument(s) }
 
 // DecodeSuspension reads what EncodeSuspension wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeSuspension(data []byte) (s Suspension, err error) {
@@ -109,7 +109,7 @@ func (c *Cluster) hasEnded(ctx context.Context, id string) (bool, error) {
 // end ends old for good.
 func (c *Cluster) end(ctx context.Context, old, by Suspension) error {
 	u := Unsuspend{Format: SuspensionFormat, Repository: by.Repository, Ends: old.ID, Time: by.Time, By: by.By}
-	data, err := document.Encode(u)
+	data, err := encodeDocument(u)
 	if err == nil {
 		err = c.createSigned(ctx, c.unsuspendKey(old.ID), data)
 	}

@@ -28,7 +28,7 @@ type Tombstone struct {
 }
 
 // EncodeTombstone is the stored form of t.
-func EncodeTombstone(t Tombstone) ([]byte, error) { return document.Encode(t) }
+func EncodeTombstone(t Tombstone) ([]byte, error) { return encodeDocument(t) }
 
 // DecodeTombstone reads what EncodeTombstone wrote. Anything else gives an error that matches ErrDamaged.
 func DecodeTombstone(data []byte) (Tombstone, error) {

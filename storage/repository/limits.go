@@ -1,0 +1,57 @@
+package repository
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/etcd-dr/etcd-dr/storage/document"
+)
+
+// What one catalog takes of memory at most, whatever somebody has put into the store. docs/stores.md names these bounds.
+const (
+	maxDocument  = 128 << 10 // bytes of a manifest, a proof or another document; an index has its own bound, a segment's header too
+	maxDocuments = 64 << 20  // bytes of all manifests, proofs and pins that are kept
+	maxListed    = 500_000   // objects of the backups of a cluster, and as many of its log beside segments that follow each other
+)
+
+// encodeDocument is document.Encode for what read returns.
+func encodeDocument(v any) ([]byte, error) { return document.EncodeUpTo(maxDocument, v) }
+
+// errTooMany is the error of a listing that is longer than any that dr makes.
+func errTooMany(prefix string) error {
+	return fmt.Errorf("there are more than %d objects below %s: remove what dr has not written", maxListed, prefix)
+}
+
+// allowance is how many bytes of documents may still be kept; nil: any number.
+type allowance struct{ left atomic.Int64 }
+
+func newAllowance() *allowance {
+	a := &allowance{}
+	a.left.Store(maxDocuments)
+	return a
+}
+
+// take takes the bytes of a document, and reports whether they were left.
+func (a *allowance) take(size int64) bool {
+	if a == nil {
+		return true
+	}
+	size = min(size, maxDocument) // what is larger is not read
+	if a.left.Add(-size) >= 0 {
+		return true
+	}
+	a.left.Add(size)
+	return false
+}
+
+// giveBack returns the bytes of a document that is not kept.
+func (a *allowance) giveBack(size int64) {
+	if a != nil {
+		a.left.Add(min(size, maxDocument))
+	}
+}
+
+// notRead is why a document is not read.
+func notRead(key string) error {
+	return fmt.Errorf("%s: %w: not read: the documents of this cluster before it have more than %d MiB", key, ErrDamaged, maxDocuments>>20)
+}

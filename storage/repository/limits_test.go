@@ -1,0 +1,108 @@
+package repository_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// flooded is a store into which somebody has put so many backups, each with as large a manifest as there is.
+type flooded struct {
+	storage.Bucket
+	backups int
+	size    int64 // of a manifest, by the listing
+
+	mu      sync.Mutex
+	opened  int
+	highest uint64 // bytes of the live heap
+}
+
+func (f *flooded) List(_ context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		if !strings.HasPrefix("c/backups/", o.Prefix) {
+			return
+		}
+		for n := range f.backups {
+			prefix := folder("c", floodID(n))
+			manifest := storage.Object{Key: prefix + "manifest.json", Size: f.size, Version: fmt.Sprint("version ", n)}
+			data := storage.Object{Key: prefix + "snapshot.db.zst", Size: 10, Version: fmt.Sprint("version ", n)}
+			if !yield(manifest, nil) || !yield(data, nil) {
+				return
+			}
+		}
+	}
+}
+
+func floodID(n int) repository.ID {
+	return repository.NewID(noon.Add(time.Duration(n)*time.Second), 1000)
+}
+
+func (f *flooded) Open(_ context.Context, key string, _ storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	if !strings.HasSuffix(key, "/manifest.json") {
+		return nil, storage.Object{}, storage.ErrNotExist
+	}
+	id := repository.ID(strings.Split(key, "/")[2])
+	m := manifestOf(content, id.Started())
+	m.Format, m.ID, m.Cluster = repository.ManifestFormat, id, "c"
+	m.Seal = seal.Recipients{}.Seal()
+	m.Stored = repository.Blob{Name: "snapshot.db.zst", Size: 10, SHA256: m.Plain.SHA256}
+	m.Labels = map[string]string{"junk": strings.Repeat("x", 120<<10)}
+	data, err := repository.EncodeManifest(m)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.opened++; f.opened%250 == 1 {
+		f.highest = max(f.highest, live())
+	}
+	return io.NopCloser(bytes.NewReader(data)), storage.Object{Key: key, Size: int64(len(data))}, err
+}
+
+// A catalog takes bounded memory, whatever is in the store: 100,000 backups with the largest manifests would be 12 GiB.
+func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
+	const limit = 256 << 20
+	for what, load := range map[string]func(c *repository.Cluster) (any, error){
+		"a survey": func(c *repository.Cluster) (any, error) {
+			return c.Survey(t.Context(), repository.SurveyOptions{Newest: 6})
+		},
+		"a catalog": func(c *repository.Cluster) (any, error) {
+			catalog, err := c.Load(t.Context(), repository.LoadOptions{Proofs: true})
+			if len(catalog.Backups) == 0 || len(catalog.Damaged) == 0 || catalog.Backups[0].ID != floodID(99_999) {
+				t.Errorf("%d backups, %d damaged, want the newest ones", len(catalog.Backups), len(catalog.Damaged))
+			}
+			return catalog, err
+		},
+	} {
+		f := &flooded{Bucket: mem.New(), backups: 100_000, size: 122 << 10}
+		c := openCluster(t, f, "c")
+		before := live()
+		held, err := load(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grown := max(f.highest, live()) - before
+		runtime.KeepAlive(held)
+		if t.Logf("%s: %d MiB", what, grown>>20); grown > limit {
+			t.Errorf("%s takes %d MiB, want at most %d", what, grown>>20, limit>>20)
+		}
+	}
+}
+
+// A listing that is longer than any of dr's is refused.
+func TestEndlessListingIsRefused(t *testing.T) {
+	c := openCluster(t, &flooded{Bucket: mem.New(), backups: 1 << 30}, "c")
+	_, err := c.Load(t.Context(), repository.LoadOptions{Newest: 1})
+	if err == nil || !strings.Contains(err.Error(), "more than 500000 objects below c/backups/") {
+		t.Errorf("error %v", err)
+	}
+}
