@@ -149,7 +149,9 @@ func placeOf(url, cluster string) (address.Address, error) {
 	if strings.Contains(filled, "{{") {
 		return address.Address{}, fmt.Errorf("of what stands in {{…}} only %s is known", placeholder)
 	}
-	return address.Parse(filled)
+	place, err := address.Parse(filled)
+	place.Create = "" // it is the same place
+	return place, err
 }
 
 // filled returns r with the cluster's name in its URL, if it has a place for that. Another repository must not be there: two

@@ -68,6 +68,7 @@ func (c *Cluster) Create(
 	if err := c.stillThere(ctx, m); err != nil {
 		return Backup{}, err
 	}
+	c.markStored(ctx)
 	return Backup{Manifest: m}, nil
 }
 

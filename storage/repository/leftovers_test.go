@@ -112,7 +112,7 @@ func TestSweepAll(t *testing.T) {
 		wantSwept(t, c, time.Now().Add(2*grace), want...)
 		catalog := load(t, c, repository.LoadOptions{Proofs: true})
 		wantIDs(t, catalog, []repository.ID{idAt(2), idAt(0)}, nil)
-		if len(keys(t, b)) != 7 || len(catalog.Backups[0].Proofs) != 1 { // with the object that the store's time was read of
+		if len(keys(t, b)) != 8 || len(catalog.Backups[0].Proofs) != 1 { // with the marker, and the object that the store's time was read of
 			t.Errorf("left is %q", keys(t, b))
 		}
 	})

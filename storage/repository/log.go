@@ -42,6 +42,7 @@ func (c *Cluster) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	}
 	err = c.create(ctx, key, bytes.NewReader(e.Bytes), int64(len(e.Bytes)))
 	if err == nil {
+		c.markStored(ctx)
 		return nil
 	}
 	if !errors.Is(err, storage.ErrExist) {

@@ -26,7 +26,7 @@ func TestLogKeys(t *testing.T) {
 		all := newWriter(t, "c", lineageID(1)).some(18)
 		storeSegments(t, c, all...)
 		storeIndex(t, c, segmentsOf(all[2:]))
-		want := []string{indexKey("c", lineageID(1), 3)}
+		want := []string{indexKey("c", lineageID(1), 3), "c/repository.json"}
 		for seq := range uint64(18) {
 			want = append(want, segmentKey("c", lineageID(1), seq+1))
 		}

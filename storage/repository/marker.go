@@ -112,7 +112,7 @@ func (c *Cluster) mark(ctx context.Context) (id string, err error) {
 		m, err = c.readMarker(ctx, key, own)
 	}
 	if errors.Is(err, ErrDamaged) {
-		err = fmt.Errorf("%w: remove it: the next deletion makes another", err)
+		err = fmt.Errorf("%w: remove it: the next backup or deletion makes another", err)
 	}
 	if err != nil {
 		return "", err
@@ -135,13 +135,31 @@ func (c *Cluster) makeMarker(ctx context.Context, key string) (Marker, error) {
 	return m, nil
 }
 
+// markStored makes the marker, if there is none yet, after something was stored: nothing that fails leaves one behind. Its own
+// failure is no reason to lose what was stored, and the next write tries again.
+func (c *Cluster) markStored(ctx context.Context) {
+	if c.isMarked() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, markTime)
+	defer cancel()
+	_, _ = c.mark(ctx)
+}
+
+// markTime is how long what is stored already waits for the marker.
+const markTime = 15 * time.Second
+
+// isMarked reports whether c has seen its marker.
+func (c *Cluster) isMarked() bool {
+	c.marker.Lock()
+	defer c.marker.Unlock()
+	return c.marker.id != ""
+}
+
 // checkMarked returns ErrNoMarker if c has seen its marker, and it is there no more: as where a file system is not mounted any
 // more, and an empty directory is in its place.
 func (c *Cluster) checkMarked(ctx context.Context) error {
-	c.marker.Lock()
-	seen := c.marker.id != ""
-	c.marker.Unlock()
-	if !seen {
+	if !c.isMarked() {
 		return nil
 	}
 	key := c.markerKey(c.policy.Key.Trust().Keys())

@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -192,4 +193,52 @@ func TestCopyWhilePruned(t *testing.T) {
 			t.Errorf("pruned at the source %v: %d segments were copied", prunedAtSource, result.Segments)
 		}
 	}
+}
+
+// The marker comes with the first thing that is stored, so that the process that stored it notices when the repository is gone: an
+// empty directory where a file system was mounted. Whoever stores something else at the same moment makes no second one.
+func TestMarkerComesWithTheFirstWrite(t *testing.T) {
+	for name, store := range map[string]func(*repository.Cluster){
+		"a backup":  func(c *repository.Cluster) { create(t, c, idAt(0)) },
+		"a segment": func(c *repository.Cluster) { storeSegments(t, c, newWriter(t, "c", lineageID(1)).some(1)...) },
+	} {
+		b := mem.New()
+		c := openCluster(t, b, "c")
+		store(c)
+		first := read(t, b, "c/repository.json")
+		create(t, openCluster(t, b, "c"), idAt(1))
+		if !bytes.Equal(read(t, b, "c/repository.json"), first) {
+			t.Errorf("%s: another process made another marker", name)
+		}
+		for _, key := range keys(t, b) {
+			remove(t, b, key)
+		}
+		_, err := c.Create(t.Context(), idAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
+		wantError(t, name+", then another", err, repository.ErrNoMarker)
+	}
+}
+
+// Two first writers: one marker, which both know.
+func TestTwoFirstWriters(t *testing.T) {
+	b := mem.New()
+	one := openWith(t, gated{b, func(v storage.Verb, key string) error {
+		if v == storage.VerbPut && key == "c/repository.json" {
+			create(t, openCluster(t, b, "c"), idAt(1))
+		}
+		return nil
+	}}, repository.Policy{})
+	create(t, one, idAt(0))
+	remove(t, b, "c/repository.json")
+	_, err := one.Create(t.Context(), idAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
+	wantError(t, "the one that was second, when the marker is gone", err, repository.ErrNoMarker)
+}
+
+// Whoever may write could store junk in the marker's place. That ends no backup.
+func TestJunkForAMarker(t *testing.T) {
+	b := mem.New()
+	put(t, b, "c/repository.json", []byte("junk"))
+	c := openCluster(t, b, "c")
+	create(t, c, idAt(0))
+	create(t, c, idAt(1))
+	wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(1), idAt(0)}, nil)
 }

@@ -86,7 +86,7 @@ func TestAppendFails(t *testing.T) {
 			t.Errorf("a proof of %q was stored", id)
 		}
 	}
-	if got := proofsOf(t, c, idAt(0)); len(got) > 0 || len(keys(t, b)) != 2 {
+	if got := proofsOf(t, c, idAt(0)); len(got) > 0 || len(keys(t, b)) != 3 { // with the marker
 		t.Errorf("%v, %q", got, keys(t, b))
 	}
 }

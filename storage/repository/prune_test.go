@@ -108,8 +108,8 @@ func TestPrune(t *testing.T) {
 			t.Fatalf("%+v, %v", result, err)
 		}
 		wantPruned(t, b)
-		if n := len(keys(t, b)); n != all+4+1-3 {
-			t.Errorf("%d objects are left of %d: four tombstones and a marker come, three manifests go", n, all)
+		if n := len(keys(t, b)); n != all+4-3 {
+			t.Errorf("%d objects are left of %d: four tombstones come, three manifests go", n, all)
 		}
 		dry.Now = dry.Now.Add(2 * grace)
 		result, err = c.Prune(t.Context(), repository.Removal{}, dry, nil)
@@ -408,7 +408,7 @@ func TestPruneLocked(t *testing.T) {
 			t.Errorf("locked %+v", l)
 		}
 	}
-	if got := len(keys(t, b)); got != len(before)+3 { // the tombstone, the marker whose id it has, and the object that the store's time was read of
+	if got := len(keys(t, b)); got != len(before)+2 { // the tombstone, and the object that the store's time was read of
 		t.Errorf("%d objects, there were %d", got, len(before))
 	}
 }

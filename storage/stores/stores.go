@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -93,6 +94,9 @@ func open(ctx context.Context, text string, directory func(string) (*file.Bucket
 func limiter(limit int64) *rate.Limiter { return rate.NewLimiter(rate.Limit(limit), int(limit/10)+1) }
 
 func bare(ctx context.Context, a address.Address, directory func(string) (*file.Bucket, error), o Options) (storage.Bucket, error) {
+	if a.Scheme == address.File && a.Create == "false" {
+		return openRepository(ctx, a.Path)
+	}
 	if a.Scheme == address.File {
 		return directory(a.Path)
 	}
@@ -105,6 +109,23 @@ func openDirectory(dir string) (*file.Bucket, error) {
 		return nil, fmt.Errorf("%w: there is no directory %s: look twice, or take the first backup there", ErrURL, dir)
 	}
 	return b, err
+}
+
+// openRepository opens a directory that must hold a repository: an empty one may be where its file system is not mounted.
+func openRepository(ctx context.Context, dir string) (*file.Bucket, error) {
+	b, err := file.Open(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err == nil {
+		for o, listed := range b.List(ctx, storage.ListOptions{}) {
+			if listed != nil || strings.Contains(o.Key, "/") { // what cannot be listed is there, and shows later
+				return b, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: directory %s holds no repository, and its URL has create=false: mount its file system, or take the first "+
+		"backup without that", storage.ErrNoBucket, dir)
 }
 
 // objects opens an object store, bare.

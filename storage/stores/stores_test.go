@@ -234,6 +234,31 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
+// A new process cannot know that an empty directory is where a file system should be mounted, unless it is told that something is there.
+func TestDirectoryThatMustHoldARepository(t *testing.T) {
+	dir := t.TempDir()
+	text := "file://" + dir + "?create=false"
+	for _, empty := range []string{text, "file://" + dir + "/none?create=false"} {
+		for verb, open := range map[string]func(context.Context, string, stores.Options) (storage.Bucket, error){"Open": stores.Open, "Create": stores.Create} {
+			_, err := open(t.Context(), empty, stores.Options{})
+			if !errors.Is(err, storage.ErrNoBucket) || !strings.Contains(err.Error(), "mount its file system") {
+				t.Errorf("%s %s: %v", verb, empty, err)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Create has made something: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stores.Create(t.Context(), text, stores.Options{}); !errors.Is(err, storage.ErrNoBucket) {
+		t.Errorf("an empty file system: %v", err)
+	}
+	put(t, open(t, "file://"+dir), "prod/repository.json", "marker")
+	wantContent(t, open(t, text), "prod/repository.json", "marker")
+}
+
 func TestCredentialsInTheURL(t *testing.T) {
 	const text = "s3://AKIA:Hunter2@bucket/prefix"
 	for _, openIt := range []func() (storage.Bucket, error){

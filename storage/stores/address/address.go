@@ -1,6 +1,6 @@
 // Package address reads a repository's URL: which store, where in it, and how to talk to it. It links no store.
 //
-//	file:///absolute/path
+//	file:///absolute/path?create=false
 //	s3://bucket/prefix?endpoint=URL&region=NAME&path-style=true|false&checksums=auto|when-required&ca=/file
 //	  &sse=AES256|aws:kms&kms-key=ID&storage-class=NAME
 //	gs://bucket/prefix?endpoint=URL&ca=/file
@@ -42,6 +42,7 @@ type Address struct {
 	Bucket string // or the container
 	Prefix string // of all keys, without slashes at its ends; "" is all of the bucket
 
+	Create    string // "false": the directory must hold a repository already; "" makes one
 	Endpoint  string // URL of the store; "" is the provider's
 	Region    string // "" is what the environment says
 	Account   string // "" is what the environment says
@@ -66,6 +67,7 @@ var options = map[string]option{
 	"endpoint": {
 		[]string{S3, GCS, Azure}, func(a *Address) *string { return &a.Endpoint }, isEndpoint, "https://host:port",
 	},
+	"create":     {[]string{File}, func(a *Address) *string { return &a.Create }, matches(`false`), "false"},
 	"region":     {[]string{S3}, func(a *Address) *string { return &a.Region }, matches(`[A-Za-z0-9_-]{1,64}`), "a name"},
 	"path-style": {[]string{S3}, func(a *Address) *string { return &a.PathStyle }, matches(`true|false`), "true or false"},
 	"checksums": {
@@ -151,11 +153,15 @@ func parseFile(u *url.URL) (Address, error) {
 	if err := checkQuery(u); err != nil {
 		return Address{}, err
 	}
-	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" || u.ForceQuery {
-		return Address{}, fmt.Errorf("%w: a directory is written file:///absolute/path, with three slashes and nothing "+
-			"behind the path", ErrURL)
+	if u.Host != "" || !filepath.IsAbs(u.Path) || u.ForceQuery {
+		return Address{}, fmt.Errorf("%w: a directory is written file:///absolute/path, with three slashes", ErrURL)
 	}
-	return Address{Scheme: File, Path: filepath.Clean(filepath.FromSlash(u.Path))}, nil
+	a := Address{Scheme: File, Path: filepath.Clean(filepath.FromSlash(u.Path))}
+	err := a.parseQuery(u.RawQuery)
+	if err != nil {
+		return Address{}, err
+	}
+	return a, nil
 }
 
 func parseObjects(u *url.URL) (Address, error) {
@@ -233,14 +239,14 @@ func optionsOf(scheme string) []string {
 
 // String is a URL that Parse reads as a.
 func (a Address) String() string {
-	if a.Scheme == File {
-		return (&url.URL{Scheme: File, Path: filepath.ToSlash(a.Path)}).String()
-	}
 	query := url.Values{}
 	for _, name := range optionsOf(a.Scheme) {
 		if value := *options[name].field(&a); value != "" {
 			query.Set(name, value)
 		}
+	}
+	if a.Scheme == File {
+		return (&url.URL{Scheme: File, Path: filepath.ToSlash(a.Path), RawQuery: query.Encode()}).String()
 	}
 	u := url.URL{Scheme: a.Scheme, Host: a.Bucket, RawQuery: query.Encode()}
 	if a.Prefix != "" {
