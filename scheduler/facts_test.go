@@ -35,7 +35,7 @@ func TestFacts(t *testing.T) {
 	}
 	want := condition.Facts{
 		Cluster: "prod", Limits: condition.Limits{Failures: 7},
-		Agreed: condition.Agreed{Written: true, Suspended: true, Slack: 5 * time.Minute, Drill: now.Add(3 * time.Hour)},
+		Agreed: condition.Agreed{Written: true, Suspended: true, Slack: 5 * time.Minute, Proven: true, Drill: now.Add(3 * time.Hour)},
 		Repositories: []condition.Repository{
 			{Standing: standings[0], URL: "s3://bucket/a"},
 			{Standing: standings[1], URL: "(a repository URL that cannot be used)", Locked: true},

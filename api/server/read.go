@@ -63,7 +63,7 @@ func (a *api) routes() []route {
 		post(ofCluster+"/suspend", "Start nothing more for the cluster, in all services, until it is resumed.", http.StatusOK,
 			because{}, scheduler.Status{}, a.suspend),
 		post(ofCluster+"/resume", "Start again what is due; what was missed is caught up once.", http.StatusOK, nothing{}, scheduler.Status{}, a.resume),
-		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", http.StatusOK, because{}, document.Pins{}, a.pin, inRepository),
+		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", http.StatusOK, pinning{}, document.Pins{}, a.pin, inRepository),
 		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", http.StatusOK, nothing{}, document.Pins{}, a.unpin, inRepository),
 		get(root+"/openapi.json", "This document.", json.RawMessage{}, func(*http.Request) (any, error) { return json.RawMessage(openAPI), nil }),
 		get("/status", "All clusters by name, and which configuration is in force.", document.ServeStatus{},

@@ -22,6 +22,12 @@ type because struct {
 	Reason string `json:"reason,omitempty"` // in a person's words, for whoever looks at it later
 }
 
+// pinning is what is sent to pin a backup.
+type pinning struct {
+	Reason string    `json:"reason,omitempty"` // in a person's words, for whoever looks at it later
+	Until  time.Time `json:"until,omitzero"`   // when the pin ends; absent: when it is lifted
+}
+
 // body reads what was sent into one document; nothing at all is an empty one.
 func body[T any](r *http.Request) (d T, err error) {
 	dec := json.NewDecoder(r.Body)
@@ -114,7 +120,13 @@ func (a *api) by(r *http.Request) string {
 }
 
 func (a *api) pin(r *http.Request) (any, error) {
-	why, err := reason(r)
+	asked, err := body[pinning](r)
+	if err == nil {
+		asked.Reason, err = reasonOf(asked.Reason)
+	}
+	if err == nil && !asked.Until.IsZero() && !asked.Until.After(time.Now()) {
+		err = fail(http.StatusBadRequest, "until is over")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +135,7 @@ func (a *api) pin(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer a.catalogs.forget(c.Name(), place)
-	p, err := c.Pin(r.Context(), repository.Pin{Backup: b.ID, Reason: why, Time: time.Now().UTC(), By: a.by(r)})
+	p, err := c.Pin(r.Context(), repository.Pin{Backup: b.ID, Reason: asked.Reason, Until: asked.Until.UTC(), Time: time.Now().UTC(), By: a.by(r)})
 	if err != nil {
 		return nil, err
 	}

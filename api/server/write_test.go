@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -39,7 +40,13 @@ func TestPin(t *testing.T) {
 		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); !d.Backups[1].Keep {
 			t.Errorf("it goes all the same: %+v", d.Backups)
 		}
-		if pins := order[document.Pins](s, old+"/unpin", "", http.StatusOK); len(pins.Lifted) != 1 {
+		order[document.Problem](s, old+"/pin", `{"until": "1999-01-01T00:00:00Z"}`, http.StatusBadRequest)
+		until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+		pins = order[document.Pins](s, old+"/pin", fmt.Sprintf(`{"until": %q}`, until.Format(time.RFC3339)), http.StatusOK)
+		if len(pins.Pins) != 2 || !pins.Pins[1].Until.Equal(until) {
+			t.Errorf("with an end: %+v", pins)
+		}
+		if pins := order[document.Pins](s, old+"/unpin", "", http.StatusOK); len(pins.Lifted) != 2 {
 			t.Errorf("lifted: %+v", pins)
 		}
 		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); d.Backups[1].Keep {

@@ -231,7 +231,9 @@ func marks(b repository.Backup) []string {
 	if _, bad := b.Failed(); bad {
 		m = append(m, "VERIFY FAILED")
 	}
-	if len(b.Pins) > 0 {
+	if end := lastEnd(b.Pins); !end.IsZero() {
+		m = append(m, "pinned until "+end.Format(time.DateOnly))
+	} else if len(b.Pins) > 0 {
 		m = append(m, "pinned")
 	}
 	return m

@@ -9,37 +9,72 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 func (a *app) pin() *cobra.Command {
-	var reason string
+	var reason, until, span string
 	var confirm bool
 	cmd := &cobra.Command{
 		Use:   "pin ID|latest",
 		Short: "Keep a backup from being pruned",
-		Long: `pin keeps a backup, whatever dr prune is told to keep, until dr unpin. It works where objects are locked too, and a
-backup may be pinned several times. --confirm also ends the condition ClusterChanged: it states that the backup's cluster is
+		Long: `pin keeps a backup, whatever dr prune is told to keep, until dr unpin, or until the pin's end if it has one. It works where
+objects are locked too, and a backup may be pinned several times. --confirm also ends the condition ClusterChanged: it states that the backup's cluster is
 the right one, although no restore by dr began its history. Keep the pin for as long as backups of the history before are kept.`,
-		Example: `  dr pin latest --reason "before the upgrade to 3.7"
+		Example: `  dr pin latest --reason "before the upgrade to 3.7" --for 90d
+  dr pin 20261121T092433Z-0000000000001267 --until 2026-12-31
   dr pin latest --confirm --reason "moved to new hosts by hand"`,
 		Args: theBackup,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at it later")
+	cmd.Flags().StringVar(&until, "until", "", "when the pin ends: 2026-12-31 (all of that day, UTC) or 2026-12-31T10:00:00Z (default: with dr unpin)")
+	cmd.Flags().StringVar(&span, "for", "", "how long the pin lasts, such as 90d")
 	cmd.Flags().BoolVar(&confirm, "confirm", false, "confirm that the backup's history is the cluster's own (condition ClusterChanged)")
 	a.pinFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p := repository.Pin{Reason: reason, Time: time.Now().UTC(), By: identity(), Confirms: confirm}
+		var err error
+		p.Until, err = pinEnd(until, span, p.Time)
+		if err != nil {
+			return err
+		}
+		if confirm && !p.Until.IsZero() {
+			return usagef("--confirm with an end: with the pin the confirmation would end: leave out --until and --for")
+		}
 		c, b, err := a.toPin(cmd, args)
 		if err != nil {
 			return err
 		}
-		p, err := c.Pin(cmd.Context(), repository.Pin{Backup: b.ID, Reason: reason, Time: time.Now().UTC(), By: identity(), Confirms: confirm})
+		p.Backup = b.ID
+		p, err = c.Pin(cmd.Context(), p)
 		if err != nil {
 			return err
 		}
 		return a.printPins(document.Pins{Backup: b.ID, Pins: append(slices.Clone(b.Pins), p), Lifted: []repository.Pin{}})
 	}
 	return cmd
+}
+
+// pinEnd returns when a pin ends that begins now, the zero time if neither flag is given.
+func pinEnd(until, span string, now time.Time) (time.Time, error) {
+	switch {
+	case until != "" && span != "":
+		return time.Time{}, usagef("--until and --for: use one")
+	case until != "":
+		at, err := when.ParseUntil(until, now)
+		if err != nil {
+			return time.Time{}, usagef("--until: %w", err)
+		}
+		return at, nil
+	case span != "":
+		d, err := when.ParseSpan(span)
+		if err != nil || d <= 0 {
+			return time.Time{}, usagef("--for %q: use a form like 12h, 90d or 1d12h", span)
+		}
+		return now.Add(d), nil
+	}
+	return time.Time{}, nil
 }
 
 func (a *app) unpin() *cobra.Command {
@@ -109,7 +144,11 @@ func (a *app) printPins(d document.Pins) error {
 	}
 	switch n := len(d.Lifted); {
 	case len(d.Pins) > 0:
-		a.printf("backup %s is pinned: no dr prune removes it until dr unpin %s\n", d.Backup, d.Backup)
+		end := ""
+		if last := lastEnd(d.Pins); !last.IsZero() {
+			end = last.Format(time.RFC3339) + ", or until "
+		}
+		a.printf("backup %s is pinned: no dr prune removes it until %sdr unpin %s\n", d.Backup, end, d.Backup)
 	case n > 0:
 		a.printf("backup %s is no longer pinned (%d pins lifted)\n", d.Backup, n)
 	default:
@@ -118,13 +157,30 @@ func (a *app) printPins(d document.Pins) error {
 	return nil
 }
 
+// lastEnd returns when the last of the pins ends, the zero time if one has no end.
+func lastEnd(pins []repository.Pin) (last time.Time) {
+	for _, p := range pins {
+		if p.Until.IsZero() {
+			return time.Time{}
+		}
+		if p.Until.After(last) {
+			last = p.Until
+		}
+	}
+	return last
+}
+
 func pinTexts(pins []repository.Pin, now time.Time) (texts []string) {
 	for _, p := range pins {
 		text := p.Reason
 		if text == "" {
 			text = "without a reason"
 		}
-		texts = append(texts, fmt.Sprintf("%s (%s, by %s)", text, age(p.Time, now), p.By))
+		end := ""
+		if !p.Until.IsZero() {
+			end = ", until " + p.Until.Format(time.RFC3339)
+		}
+		texts = append(texts, fmt.Sprintf("%s (%s, by %s%s)", text, age(p.Time, now), p.By, end))
 	}
 	return texts
 }

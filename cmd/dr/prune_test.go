@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -168,5 +169,36 @@ func TestPruneTrusted(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(forged, "manifest.json")); err != nil {
 		t.Errorf("what is not trusted is touched: %v", err)
+	}
+}
+
+// A pin may have an end, which every place shows; it is not for a confirmation.
+func TestPinWithAnEnd(t *testing.T) {
+	env, ids := filled(t, 2, sign.Key{})
+	year := time.Now().UTC().Year() + 1
+	until := fmt.Sprintf("%d-12-31", year)
+	for _, bad := range [][]string{{"--until", "2001-01-01"}, {"--until", until, "--for", "9d"}, {"--for", "soon"}, {"--for", "9d", "--confirm"}} {
+		if out := dr(t, env, append([]string{"pin", string(ids[0])}, bad...)...); out.code != 2 {
+			t.Errorf("%q: exit code %d\n%s%s", bad, out.code, out.stdout, out.stderr)
+		}
+	}
+	said := wantDone(t, dr(t, env, "pin", string(ids[0]), "--until", until, "--reason", "audit"))
+	if want := fmt.Sprintf("until %d-01-01T00:00:00Z, or until dr unpin", year+1); !strings.Contains(said, want) {
+		t.Errorf("without %q: %s", want, said)
+	}
+	for verb, want := range map[string]string{"list": fmt.Sprintf("pinned until %d-01-01", year+1), "show": fmt.Sprintf(", until %d-01-01T00:00:00Z)", year+1)} {
+		args := []string{verb}
+		if verb == "show" {
+			args = append(args, string(ids[0]))
+		}
+		if said := wantDone(t, dr(t, env, args...)); !strings.Contains(said, want) {
+			t.Errorf("%s without %q:\n%s", verb, want, said)
+		}
+	}
+	if said := wantDone(t, dr(t, env, "prune", "--keep-last", "1", "--dry-run")); !strings.Contains(said, "pinned until") {
+		t.Errorf("prune: %s", said)
+	}
+	if said := wantDone(t, dr(t, env, "pin", string(ids[0]))); strings.Contains(said, ", or until") {
+		t.Errorf("with another pin that has no end: %s", said)
 	}
 }

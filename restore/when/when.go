@@ -47,6 +47,24 @@ func parse(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%w: %q: use 2026-11-21T10:00:00Z, or \"2h ago\"", ErrTime, text)
 }
 
+// ParseUntil reads when something that holds from now on is to end: an RFC 3339 time, with a space for the T if need be, or a date, of
+// which the whole day counts, in UTC. Errors match ErrTime; a time that is over is one.
+func ParseUntil(text string, now time.Time) (time.Time, error) {
+	text = strings.TrimSpace(text)
+	day, err := time.Parse(time.DateOnly, text)
+	at := day.AddDate(0, 0, 1)
+	if err != nil {
+		at, err = parse(text, now)
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: %q: use 2026-12-31, or 2026-12-31T10:00:00Z", ErrTime, text)
+	}
+	if !at.After(now) {
+		return time.Time{}, fmt.Errorf("%w to come: %q is over (now: %s)", ErrTime, text, now.UTC().Format(time.RFC3339))
+	}
+	return at.UTC(), nil
+}
+
 var days = regexp.MustCompile(`^([0-9]{1,5})d`)
 
 // ParseSpan reads how long something lasts: time.ParseDuration with days in front, as in "30d" or "1d12h". Errors match

@@ -60,3 +60,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestParseUntil(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"2026-12-31":                "2027-01-01T00:00:00Z",
+		" 2026-11-21 ":              "2026-11-22T00:00:00Z", // today is not over
+		"2026-12-31T10:00:00+02:00": "2026-12-31T08:00:00Z",
+		"2026-12-31 10:00:00Z":      "2026-12-31T10:00:00Z",
+	} {
+		got, err := when.ParseUntil(text, now)
+		if err != nil || got.Format(time.RFC3339) != want {
+			t.Errorf("%q is %v, %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "2026-11-20", "2026-11-21T12:00:00Z", "2h ago", "90d", "2026-12-31T10:00:00", "2026-13-01"} {
+		if got, err := when.ParseUntil(text, now); !errors.Is(err, when.ErrTime) {
+			t.Errorf("%q is %v, %v", text, got, err)
+		}
+	}
+}

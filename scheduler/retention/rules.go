@@ -186,10 +186,14 @@ func (k *keeping) find(id repository.ID) *candidate {
 }
 
 func pinText(p repository.Pin) string {
-	if p.Reason == "" {
-		return "pinned"
+	text := "pinned"
+	if !p.Until.IsZero() {
+		text += " until " + p.Until.Format(time.RFC3339)
 	}
-	return "pinned: " + p.Reason
+	if p.Reason == "" {
+		return text
+	}
+	return text + ": " + p.Reason
 }
 
 // keepLastProven keeps the newest that was proven to each rung: good ones, or any if no good one was.

@@ -21,7 +21,7 @@ const PinFormat = 1
 // ErrPinned: somebody has pinned the backup, so that it stays.
 var ErrPinned = errors.New("backup is pinned")
 
-// Pin keeps a backup from being pruned until it is lifted. Like all state it is an object of its own, and so is what lifts
+// Pin keeps a backup from being pruned until it ends or is lifted. Like all state it is an object of its own, and so is what lifts
 // it: both work where objects are locked.
 type Pin struct {
 	Format int       `json:"format"`
@@ -30,6 +30,8 @@ type Pin struct {
 	Reason string    `json:"reason"` // one plain sentence, "" if nobody gave one
 	Time   time.Time `json:"time"`
 	By     string    `json:"by"` // host and version of dr
+	// Until is when the pin ends, and counts no more; zero: it holds until it is lifted.
+	Until time.Time `json:"until,omitzero"`
 	// Confirms: a person has confirmed that the backup's history is the cluster's own, though no restore by dr began it.
 	Confirms bool `json:"confirms,omitempty"`
 }
@@ -175,13 +177,16 @@ func (c *Cluster) loadPins(ctx context.Context, f folder) (pins []Pin, ignored [
 		if err != nil {
 			ignored = append(ignored, err)
 		}
-		if !lifted {
+		if !lifted && !p.ended(time.Now()) {
 			pins = append(pins, p)
 		}
 	}
 	slices.SortStableFunc(pins, func(a, b Pin) int { return a.Time.Compare(b.Time) })
 	return pins, ignored, nil
 }
+
+// ended reports whether p counts no more.
+func (p Pin) ended(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
 
 // pinOf is the pin's id in a key with that prefix before it.
 func pinOf(c *Cluster, key, prefix string) (id string, ok bool) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -195,4 +196,29 @@ func TestPinDamaged(t *testing.T) {
 	if got := pinsOf(t, c); len(got) > 0 {
 		t.Errorf("pins %q", got)
 	}
+}
+
+// A pin with an end keeps the backup until then, and no longer; a tombstone that it has beaten counts from then on.
+func TestPinEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openCluster(t, mem.New(), "c")
+		for n := range 2 {
+			create(t, c, idAt(n))
+			_, err := c.Pin(t.Context(), repository.Pin{Backup: idAt(n), Time: time.Now(), Until: time.Now().Add(90 * 24 * time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		pin(t, c, idAt(1), "for ever")
+		time.Sleep(90*24*time.Hour - time.Second)
+		wantError(t, "Delete before the end", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}), repository.ErrPinned)
+		time.Sleep(time.Second)
+		if pins := load(t, c, repository.LoadOptions{Proofs: true}).Backups[1].Pins; len(pins) > 0 {
+			t.Errorf("pins that have ended: %+v", pins)
+		}
+		if err := c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}); err != nil {
+			t.Errorf("Delete at the end: %v", err)
+		}
+		wantError(t, "Delete with another pin", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(1), Time: noon}), repository.ErrPinned)
+	})
 }

@@ -153,7 +153,7 @@ function backupsOf({ backups, damaged, untrusted }, pick) {
 	const proof = (b) => (b.proven ? [b.proven, " ", age(b.provenAt)] : "failed its last check");
 	const line = (b) => el("li", {}, icon(proofShape(b)), " ", moment(b.started), " ",
 		small(`revision ${b.revision.toLocaleString("en")}, ${size(b.plain.size)}, `, proof(b)),
-	b.pins?.length > 0 && small("pinned: ", b.pins.map((p) => p.reason).join(", ")),
+	b.pins?.length > 0 && small("pinned: ", b.pins.map((p) => p.until ? `${p.reason} (until ${p.until})` : p.reason).join(", ")),
 	el("button", { id: "pick-" + b.id, click: () => pick(b.id), "aria-label": "Show how to restore backup " + b.id }, "Restore this"));
 	const bad = [...damaged, ...untrusted].map((d) => el("li", {}, icon("bad"), " ", d.id, " ", small(d.message)));
 	return el("details", { id: "backups" }, el("summary", {}, `All ${backups.length + bad.length} backups as a list`),
