@@ -89,10 +89,10 @@ const noticed = time.Hour
 
 // noteDisagreement notes that the members were known to hold different data when the log was written, or soon after: its marks are
 // one member's.
-func (p *Plan) noteDisagreement(c repository.Catalog, log Log) {
+func (p *Plan) noteDisagreement(c repository.Catalog, base repository.Backup, log Log) {
 	i := slices.IndexFunc(c.Lineages, func(l repository.Lineage) bool { return l.ID == log.Lineage })
 	segments := c.Lineages[i].Segments
-	if difference := log.disagreement(segments); difference != "" {
+	if difference := log.disagreement(base, segments); difference != "" {
 		p.note("%s: the replay is compared with both, and may be refused there", difference)
 	}
 	var last time.Time
@@ -109,9 +109,9 @@ func (p *Plan) noteDisagreement(c repository.Catalog, log Log) {
 	}
 }
 
-// disagreement returns how the revisions contradict each other that several members reported of the log, "" if they do not. Between two
-// positions each request makes one revision at most.
-func (l Log) disagreement(segments []repository.Segment) string {
+// disagreement returns how the revisions contradict each other that several members reported in base and of the log, "" if they do
+// not. Between two positions each request makes one revision at most.
+func (l Log) disagreement(base repository.Backup, segments []repository.Segment) string {
 	var before known
 	for _, s := range segments {
 		if l.Source == segment.Watch || s.Seq < l.First || s.FirstSeq() > l.Last {
@@ -123,11 +123,28 @@ func (l Log) disagreement(segments []repository.Segment) string {
 			}
 			now := known{"member " + s.Member, m.Position, m.Revision}
 			fits := now.revision >= before.revision && now.revision-before.revision <= int64(now.position-before.position)
-			if before.who != "" && now.who != before.who && !fits {
+			switch {
+			case before.who != "" && now.who != before.who && !fits:
 				return before.against(now)
+			case s.Member != base.Member.ID && contradicts(base, m):
+				return known{fmt.Sprintf("member %s in backup %s", base.Member.ID, base.ID), base.RaftIndex, base.Revision}.against(now)
 			}
 			before = now
 		}
 	}
 	return ""
+}
+
+// contradicts reports whether base, whose position and revision lie between bounds, cannot be of a history in which m holds. The
+// position of a base may be one too high (etcd 3.4).
+func contradicts(base repository.Backup, m segment.Mark) bool {
+	switch {
+	case base.RevisionMax == 0:
+		return false
+	case m.Position >= base.HighestIndex():
+		return m.Revision < base.Revision || m.Revision-base.RevisionMax > int64(m.Position-base.RaftIndex)+1
+	case m.Position <= base.RaftIndex:
+		return m.Revision > base.RevisionMax+1 || base.Revision-m.Revision > int64(base.HighestIndex()-m.Position)
+	}
+	return false
 }

@@ -154,7 +154,7 @@ func (p *Plan) setRoute(c repository.Catalog, r route, now time.Time) {
 		p.note("the log is what a client could see: %s", UnseenBy(r.log.Source))
 	}
 	if r.log != nil {
-		p.noteDisagreement(c, *r.log)
+		p.noteDisagreement(c, r.base, *r.log)
 	}
 	if p.Salvage != nil {
 		p.noteSalvage()

@@ -396,3 +396,35 @@ func TestPlanNotesThatALogsMembersDisagree(t *testing.T) {
 		}
 	}
 }
+
+// The base is of one member and the log of another that has diverged from it.
+func TestPlanNotesThatTheBaseDisagrees(t *testing.T) {
+	for name, test := range map[string]struct {
+		more   int64  // revisions of the base
+		member string // of the log; the base's is a
+		noted  bool
+	}{
+		"it agrees":            {0, "b", false},
+		"one more is no proof": {1, "b", false}, // the index may be one too high
+		"too many":             {7, "b", true},
+		"too few":              {-4, "b", true},
+		"the same member's":    {7, "a", false}, // that is damage
+	} {
+		c := evenCatalog(3, 15)
+		c.Backups[0].Revision += test.more
+		c.Backups[0].RevisionMax += test.more
+		for i := range c.Lineages[0].Segments {
+			c.Lineages[0].Segments[i].Member = test.member
+		}
+		p, err := restore.NewPlan(c, restore.Target{}, restore.Layout{Token: "t"}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noted := slices.ContainsFunc(p.Notes, func(n string) bool {
+			return strings.Contains(n, "the members disagree") && strings.Contains(n, "in backup "+string(c.Backups[0].ID)) && strings.Contains(n, "member b")
+		})
+		if noted != test.noted {
+			t.Errorf("%s: notes %q", name, p.Notes)
+		}
+	}
+}
