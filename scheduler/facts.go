@@ -21,10 +21,11 @@ func (s Spec) Facts(standings []Standing, status Status, now time.Time) conditio
 		},
 	}
 	for _, standing := range standings {
-		for _, r := range s.Repositories {
+		for i, r := range s.Repositories {
 			if r.Name == standing.Repository {
 				f.Repositories = append(f.Repositories, condition.Repository{
 					Standing: standing, URL: address.Shown(r.URL), Locked: r.Policy.Lock.For > 0 || !lockable(r.URL), Signed: !r.Policy.Key.Trust().None(),
+					Logged: i == 0 && s.Archive.Flush > 0, // see Archive
 				})
 			}
 		}

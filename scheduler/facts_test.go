@@ -16,7 +16,7 @@ func TestFacts(t *testing.T) {
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	spec := specOf(t, "prod", "@daily", "main", "offsite")
 	spec.Backup.MaxStream, spec.Conditions.Failures = 5*time.Minute, 7
-	spec.Repositories[0].URL = "s3://bucket/a"
+	spec.Repositories[0].URL, spec.Archive.Flush = "s3://bucket/a", time.Second
 	spec.Repositories[1].Policy.Lock.For = time.Hour
 	spec.Drill = scheduler.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
 	standings := []scheduler.Standing{{Repository: "main", Oldest: now.Add(-72 * time.Hour)}, {Repository: "offsite"}, {Repository: "gone"}}
@@ -37,7 +37,7 @@ func TestFacts(t *testing.T) {
 		Cluster: "prod", Limits: condition.Limits{Failures: 7},
 		Agreed: condition.Agreed{Written: true, Suspended: true, Slack: 5 * time.Minute, Proven: true, Drill: now.Add(3 * time.Hour)},
 		Repositories: []condition.Repository{
-			{Standing: standings[0], URL: "s3://bucket/a"},
+			{Standing: standings[0], URL: "s3://bucket/a", Logged: true},
 			{Standing: standings[1], URL: "(a repository URL that cannot be used)", Locked: true},
 		},
 		Jobs: condition.Jobs{Failures: 2, Problem: "away", Unpruned: "locked", Drills: []condition.Drill{

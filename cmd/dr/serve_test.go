@@ -112,6 +112,23 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// No service need run to see that a log which the configuration wants was never stored.
+func TestStatusOfALogThatWasNeverStored(t *testing.T) {
+	path, _ := configured(t)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logged := strings.NewReplacer("stale: {}", "stale: {archive: {flush: 2s}}", "fine: {}", "fine: {archive: {flush: 2s}}").Replace(string(text))
+	if err := os.WriteFile(path, []byte(logged), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := dr(t, nil, "status", "--config", path)
+	if n := strings.Count(out.stdout, "critical LogStopped in main: the log is to be archived, and nothing"); n != 1 { // fine's is a minute old
+		t.Errorf("%d of them:\n%s%s", n, out.stdout, out.stderr)
+	}
+}
+
 // A typo in one cluster takes neither that cluster nor the others out of sight.
 func TestStatusOfAFaultyConfiguration(t *testing.T) {
 	path, _ := configured(t)

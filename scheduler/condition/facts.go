@@ -37,6 +37,7 @@ type Repository struct {
 	URL    string // for commands, without secrets
 	Locked bool   // what is written there is
 	Signed bool
+	Logged bool // the log is to be archived there
 }
 
 // Jobs are how the work of this service goes.

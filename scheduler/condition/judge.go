@@ -326,6 +326,16 @@ func (j *judgement) log(r Repository) {
 			"the log ends at %s with revision %d, and the backup of %s has revision %d",
 			clock(w.To.Time), w.To.Revision, clock(good.Started), good.Revision)
 	}
+	if w == nil && good != nil && j.neverLogged(r) {
+		j.add(LogStopped, wrong{Critical, r.Repository, "see on its host that dr serve runs, and what it reports of the archive"},
+			"the log is to be archived, and nothing of it that restores has been stored since the backup of %s", clock(good.Started))
+	}
+}
+
+// neverLogged reports whether the log should have been in r for a while. A service that archives it knows more, and LogLagging has it:
+// a cluster at rest writes no log.
+func (j *judgement) neverLogged(r Repository) bool {
+	return r.Logged && j.Log == nil && !j.Agreed.Suspended && j.now.Sub(r.Good.Started) > logStopped
 }
 
 func (j *judgement) jobs() {

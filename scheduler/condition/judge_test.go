@@ -148,6 +148,9 @@ var faults = []fault{
 	{condition.LogStopped, critical, "revision 4711", "dr archive", main(func(r *condition.Repository) {
 		r.Window.To = repository.Point{Revision: 4000, Time: now.Add(-time.Hour)}
 	})},
+	{condition.LogStopped, critical, "nothing of it that restores", "dr serve", func(f *condition.Facts) {
+		f.Log, f.Repositories[0].Logged, f.Repositories[0].Window = nil, true, nil
+	}},
 	{condition.LogLagging, warning, "the last 6m0s", "until then", func(f *condition.Facts) { f.Log.Lag = 6 * time.Minute }},
 	{condition.LogLagging, critical, "the last 31m0s", "until then", func(f *condition.Facts) { f.Log.Lag = 31 * time.Minute }},
 	{condition.LogLagging, critical, "is it known that it is stored: the folder is read-only", "until then", func(f *condition.Facts) {
@@ -364,8 +367,10 @@ var instead = map[condition.Name][]condition.Name{
 	condition.NoQuorum:       {condition.MembersAway},
 	condition.MembersAway:    {condition.NoQuorum},
 	// An agent has one log: a fault that replaces what is known of it takes the other's place.
-	condition.PurgeHeadroomShort: {condition.LogLagging},
-	condition.SpoolFilling:       {condition.LogLagging},
+	condition.LogLagging:         {condition.LogStopped},
+	condition.PurgeHeadroomShort: {condition.LogLagging, condition.LogStopped},
+	condition.SpoolFilling:       {condition.LogLagging, condition.LogStopped},
+	condition.MembersDiverged:    {condition.LogLagging, condition.LogStopped},
 	condition.AlarmRaised:        {condition.MembersDiverged, condition.MembersAway},
 }
 
