@@ -3,15 +3,11 @@ package runbooks
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/database"
 )
 
 // dated makes the newest backup one that was taken earlier or later by d, as if by a host whose clock was so.
@@ -50,32 +46,11 @@ func dated(d time.Duration) step {
 func diverged(member string) step {
 	return step{do: func(t *testing.T, h *host) {
 		t.Helper()
-		path := h.Path(filepath.Join("/var/lib/etcd", member, "member/snap/db"))
-		db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 10 * time.Second})
+		err := database.ChangeLast(h.Path(filepath.Join("/var/lib/etcd", member, "member/snap/db")))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer db.Close()
-		if err := db.Update(changeNewest); err != nil {
-			t.Fatal(err)
-		}
 	}}
-}
-
-// changeNewest changes the value of the newest revision.
-func changeNewest(tx *bbolt.Tx) error {
-	bucket := tx.Bucket([]byte("key"))
-	revision, stored := bucket.Cursor().Last()
-	var kv mvccpb.KeyValue
-	if err := proto.Unmarshal(stored, &kv); err != nil {
-		return err
-	}
-	kv.Value = append(kv.Value, "another"...)
-	changed, err := proto.Marshal(&kv)
-	if err != nil {
-		return err
-	}
-	return bucket.Put(slices.Clone(revision), changed)
 }
 
 // clientCertificate puts another certificate where the service has it, which ends after d.
