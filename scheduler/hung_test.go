@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -90,7 +91,7 @@ func (w *world) opening(trouble slowStore, on *atomic.Bool) func(*scheduler.Serv
 	return func(s *scheduler.Service) {
 		s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
 			b, err := w.open(ctx, r)
-			if r.URL == "offsite" {
+			if strings.HasPrefix(r.URL, "offsite") {
 				trouble.Bucket, trouble.on = b, on
 				return trouble, err
 			}
@@ -103,6 +104,35 @@ func (w *world) opening(trouble slowStore, on *atomic.Bool) func(*scheduler.Serv
 func (w *world) recover(on *atomic.Bool) {
 	on.Store(false)
 	w.pass(2 * time.Minute)
+}
+
+// The same where each of the 200 has a place of its own in the store that is in trouble.
+func TestSlowStoreOfManyPlaces(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var specs []scheduler.Spec
+		for i := range 200 {
+			s := specOf(t, fmt.Sprintf("b%03d", i), fmt.Sprintf("%d * * * *", i%60), "offsite")
+			s.Observe = 20 * time.Minute
+			s.Triggers = scheduler.Triggers{Gap: true, Every: 20 * time.Minute}
+			s.Repositories[0].Pattern, s.Repositories[0].URL = "offsite/{{cluster}}", "offsite/"+s.Cluster
+			specs = append(specs, s)
+		}
+		prod := specOf(t, "prod", "15 * * * *", "main")
+		prod.Observe = 10 * time.Minute
+		prod.Triggers = scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
+		on := &atomic.Bool{}
+		defer w.recover(on)
+		on.Store(true)
+		s := w.start("a", configOf(append(specs, prod)...), w.opening(troubles["never answers"], on))
+		w.pass(3 * time.Hour)
+		want := []time.Duration{0, 15 * time.Minute, 75 * time.Minute, 135 * time.Minute}
+		if got := w.times("prod"); !equal(got, want) {
+			t.Errorf("prod was taken at %v, want %v", got, want)
+		}
+		if at := s.status(t, "prod").Standings[0].At; time.Since(at) > 20*time.Minute {
+			t.Errorf("prod was last looked at %s ago", time.Since(at))
+		}
+	})
 }
 
 // 200 clusters on a repository that is in trouble cost a cluster on a healthy one nothing, at the start of a service and later.

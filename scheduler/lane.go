@@ -50,11 +50,12 @@ func (t turns) take(ctx context.Context, long time.Duration, do func(context.Con
 	return ctx.Err()
 }
 
-// lane returns the lane of a cluster's repositories. The caller holds s.mu.
+// lane returns the lane of a cluster's repositories. Clusters that have each a place of their own in one store wait for each other
+// too: it hangs for all of them at once. The caller holds s.mu.
 func (s *Service) lane(repositories []Repository, concurrency int) *lane {
 	urls := []string{}
 	for _, r := range repositories {
-		urls = append(urls, r.URL)
+		urls = append(urls, cmp.Or(r.Pattern, r.URL))
 	}
 	key := fmt.Sprint(concurrency, slices.SortedFunc(slices.Values(urls), cmp.Compare[string]))
 	if l, ok := s.lanes[key]; ok {

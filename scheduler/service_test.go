@@ -64,7 +64,11 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) open(_ context.Context, r scheduler.Repository) (storage.Bucket, error) {
-	return w.stores[r.URL], nil
+	store, own, _ := strings.Cut(r.URL, "/")
+	if own != "" {
+		return storage.WithPrefix(w.stores[store], own), nil
+	}
+	return w.stores[store], nil
 }
 
 // set changes what happens from now on.

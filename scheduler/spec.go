@@ -75,8 +75,9 @@ type Archive struct {
 type Repository struct {
 	Name     string // how it is named to people
 	URL      string
-	Parallel int   // requests at a time for one large object
-	Limit    int64 // bytes a second; 0: no limit
+	Pattern  string // from which URL was made by filling in the cluster's name; "": it is the same for all clusters
+	Parallel int    // requests at a time for one large object
+	Limit    int64  // bytes a second; 0: no limit
 	Policy   repository.Policy
 	// Retention takes the place of the clusters' there. The zero one: it has none of its own.
 	Retention retention.Policy

@@ -170,7 +170,7 @@ func (i in) filled(r opened, cluster string) opened {
 		i.blame(fmt.Errorf("repository %s is for this cluster at the place of repository %s", r.Name, other), "repositories")
 	}
 	i.l.places[place] = r.Name
-	r.URL = strings.ReplaceAll(r.URL, placeholder, cluster)
+	r.Pattern, r.URL = r.URL, strings.ReplaceAll(r.URL, placeholder, cluster)
 	return r
 }
 

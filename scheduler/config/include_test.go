@@ -130,6 +130,9 @@ func TestRepositoryOfEachCluster(t *testing.T) {
 		if want := "s3://backups/" + s.Cluster + "/etcd?region=eu-central-1"; s.Repositories[0].URL != want {
 			t.Errorf("%s is at %s, want %s", s.Cluster, s.Repositories[0].URL, want)
 		}
+		if got := s.Repositories[0].Pattern; got != "s3://backups/{{cluster}}/etcd?region=eu-central-1" {
+			t.Errorf("pattern %s", got)
+		}
 	}
 	for _, test := range []struct{ name, old, bad, refused, says string }{
 		{"the place of another", "[http://127.0.0.1:2379]}", "[http://127.0.0.1:2379]}\n    repositories: [main, other]", "prod", "at the place of repository other"},
