@@ -136,9 +136,16 @@ func (c *Cluster) makeMarker(ctx context.Context, key string) (Marker, error) {
 }
 
 // markStored makes the marker, if there is none yet, after something was stored: nothing that fails leaves one behind. Its own
-// failure is no reason to lose what was stored, and the next write tries again.
+// failure is no reason to lose what was stored, and a later write tries again: not each, for a log has one every few seconds, and
+// rights to write there alone may be all that an agent has.
 func (c *Cluster) markStored(ctx context.Context) {
-	if c.isMarked() {
+	c.marker.Lock()
+	due := c.marker.id == "" && time.Since(c.marker.tried) >= markAgain
+	if due {
+		c.marker.tried = time.Now()
+	}
+	c.marker.Unlock()
+	if !due {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, markTime)
@@ -146,8 +153,10 @@ func (c *Cluster) markStored(ctx context.Context) {
 	_, _ = c.mark(ctx)
 }
 
-// markTime is how long what is stored already waits for the marker.
-const markTime = 15 * time.Second
+const (
+	markTime  = 15 * time.Second // how long what is stored already waits for the marker
+	markAgain = 10 * time.Minute // after a try that failed
+)
 
 // isMarked reports whether c has seen its marker.
 func (c *Cluster) isMarked() bool {

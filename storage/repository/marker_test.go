@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -241,4 +242,25 @@ func TestJunkForAMarker(t *testing.T) {
 	create(t, c, idAt(0))
 	create(t, c, idAt(1))
 	wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(1), idAt(0)}, nil)
+}
+
+// An agent that may write segments alone stores them all the same, and does not ask for the marker with each.
+func TestMarkerThatMayNotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		c := openWith(t, gated{mem.New(), func(v storage.Verb, key string) error {
+			if v == storage.VerbPut && key == "c/repository.json" {
+				tries++
+				return storage.ErrDenied
+			}
+			return nil
+		}}, repository.Policy{})
+		for _, segment := range newWriter(t, "c", lineageID(1)).some(30) {
+			storeSegments(t, c, segment)
+			time.Sleep(time.Minute)
+		}
+		if tries != 3 {
+			t.Errorf("%d tries in half an hour", tries)
+		}
+	})
 }

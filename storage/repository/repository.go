@@ -27,6 +27,7 @@ type Cluster struct {
 	marker struct {
 		sync.Mutex
 		id    string          // of the own one, once it was seen
+		tried time.Time       // when markStored last tried to make it
 		known map[string]bool // ids of those that count
 	}
 	unsigned struct { // writes are allowed, as far as was looked
