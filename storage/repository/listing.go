@@ -53,6 +53,25 @@ func (l listing) has(s Segment) bool {
 	return i >= 0 && s.Seq <= l.runs[i].last() && int64(l.runs[i].sizes[s.Seq-l.runs[i].first]) == s.Size
 }
 
+// sum returns a digest of the sizes of the segments from one seq to another. It is not whole if one of them is not listed.
+func (l listing) sum(first, last uint64) (sum uint64, whole bool) {
+	const prime = 1099511628211 // of FNV-1a
+	next := first
+	for _, r := range l.runs {
+		if r.last() < first || r.first > last {
+			continue
+		}
+		if r.first > next {
+			return 0, false
+		}
+		for seq := max(first, r.first); seq <= min(last, r.last()); seq++ {
+			sum = (sum ^ uint64(r.sizes[seq-r.first])) * prime
+			next = seq + 1
+		}
+	}
+	return sum, next == last+1
+}
+
 // all yields the segments, ascending by seq.
 func (l listing) all() iter.Seq[listed] {
 	return func(yield func(listed) bool) {

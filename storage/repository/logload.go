@@ -52,6 +52,14 @@ func (f logFolder) upToNext(segments []Segment, i int) []Segment {
 	return segments[:min(uint64(len(segments)), f.indexes[i+1]-f.indexes[i])]
 }
 
+// nextIndex returns the first seq of the index after the i-th, 0 if there is none.
+func (f logFolder) nextIndex(i int) uint64 {
+	if i+1 == len(f.indexes) {
+		return 0
+	}
+	return f.indexes[i+1]
+}
+
 // shorten leaves of each segment that is not listed with its size only the bounds, for the report that it is missing. A header
 // then takes memory for long only if its segment takes as much of the store.
 func (f logFolder) shorten(segments []Segment) {
@@ -259,6 +267,14 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	err := atOnce(ctx, readers, len(firsts), func(ctx context.Context, n int) error {
 		i, _ := slices.BinarySearch(l.folder.indexes, firsts[n])
 		l.indexes[i] = nil
+		key, folds := l.c.indexKey(l.folder.lineage, firsts[n]), !l.details && !l.doubted[firsts[n]]
+		if folds {
+			kept, ok := l.c.headers.fold(key, l.folder.segments, l.folder.nextIndex(i))
+			if ok {
+				l.indexes[i] = kept
+				return nil
+			}
+		}
 		segments, err := l.c.readIndex(ctx, l.folder.lineage, firsts[n])
 		if errors.Is(err, ErrDamaged) {
 			refused[i] = err
@@ -267,8 +283,10 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 		if isAbsent(err) {
 			return nil
 		}
-		if !l.details && !l.doubted[firsts[n]] {
+		if folds && len(segments) > 0 {
+			last := segments[len(segments)-1].Seq
 			segments = fold(l.folder.upToNext(segments, i), l.folder.segments)
+			l.c.headers.rememberFold(key, segments, l.folder.segments, last)
 		}
 		l.folder.shorten(segments)
 		l.indexes[i] = segments

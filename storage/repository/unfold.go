@@ -99,7 +99,8 @@ func (c Catalog) Unfold(ctx context.Context, lineage string, seq uint64) (Catalo
 	return c, nil
 }
 
-// withExactWindows unfolds the segments with which the windows begin, so that they count no segment too many.
+// withExactWindows unfolds the segments with which the windows begin, so that they count no segment too many. Where that is not
+// to be had any more, as while they are pruned, they count some more.
 func (c Catalog) withExactWindows(ctx context.Context) (Catalog, error) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
@@ -109,9 +110,11 @@ func (c Catalog) withExactWindows(ctx context.Context) (Catalog, error) {
 			}
 			begin, _ := s.oldest(bases).Span(s.Source())
 			i := min(s.holding(begin+1), len(s.Segments)-1)
-			var err error
-			c, err = c.Unfold(ctx, l.ID, s.Segments[i].Seq)
-			if err != nil {
+			exact, err := c.Unfold(ctx, l.ID, s.Segments[i].Seq)
+			switch {
+			case err == nil:
+				c = exact
+			case !errors.Is(err, ErrDamaged) && !isAbsent(err):
 				return c, err
 			}
 		}

@@ -17,6 +17,9 @@ import (
 func (s *serving) drilledBy(t *testing.T, verdict scheduler.Verdict, says string) (last scheduler.Outcome) {
 	t.Helper()
 	s.until(t, fmt.Sprintf("a drill that %s: %s", verdict, says), func(d document.ServeStatus) bool {
+		if len(d.Clusters) == 0 { // it has just started
+			return false
+		}
 		for _, o := range d.Clusters[0].Jobs {
 			if o.Job == scheduler.JobDrill && o.Verdict == verdict && strings.Contains(o.Message, says) {
 				last = o

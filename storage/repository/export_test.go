@@ -1,0 +1,9 @@
+package repository
+
+import "testing"
+
+// FillFolds makes the process remember as many folded indexes as it may.
+func FillFolds(t *testing.T) {
+	foldsKept.Add(maxFolds)
+	t.Cleanup(func() { foldsKept.Add(-maxFolds) })
+}
