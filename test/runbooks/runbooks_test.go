@@ -161,6 +161,10 @@ func (w walk) complete(t *testing.T, page string) {
 			known = append(known, do.page)
 		}
 	}
+	for _, line := range blocks(section(t, page, "**Look:**", "**Do:**"))[0] {
+		line, _, _ = strings.Cut(line, " #")
+		known = append(known, strings.TrimSpace(line))
+	}
 	for _, command := range commands(section(t, page, "**Do:**", "")) {
 		named := slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(command, k) })
 		if strings.Contains(command, " -") && !named {

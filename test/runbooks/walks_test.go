@@ -99,16 +99,18 @@ func backupWalks() []walk {
 
 func proofWalks() []walk {
 	return []walk{{
-		pages:  []string{"NeverProven"},
-		breaks: []step{aBackup, dated(-8 * day)},
-		shows:  []string{"stored"},
-		cures:  []step{page("dr verify latest --level booted")},
+		pages:   []string{"NeverProven"},
+		cluster: map[string]string{"conditions": "{proven: 7d}"},
+		breaks:  []step{aBackup, dated(-8 * day)},
+		shows:   []string{"stored"},
+		cures:   []step{page("dr verify latest --level booted")},
 	}, {
-		pages:  []string{"NeverDecrypted"},
-		breaks: []step{aBackup, dated(-8 * day), by("dr verify latest --level hashed")},
-		shows:  []string{"never decrypted"},
-		cures:  []step{page("dr verify latest --level opened"), by("! dr list | grep 'never decrypted'")},
-		left:   map[string]string{"dr keygen": "the key is there"},
+		pages:   []string{"NeverDecrypted"},
+		cluster: map[string]string{"conditions": "{proven: 7d}"},
+		breaks:  []step{aBackup, dated(-8 * day), by("dr verify latest --level hashed")},
+		shows:   []string{"never decrypted"},
+		cures:   []step{page("dr verify latest --level opened"), by("! dr list | grep 'never decrypted'")},
+		left:    map[string]string{"dr keygen": "the key is there"},
 	}, {
 		pages:  []string{"DrillFailed"},
 		breaks: []step{aBackup, by("dr drill --identity key.txt --assert key=/registry/runbook/absent; [[ $? == 3 ]]")},
@@ -138,13 +140,15 @@ func policyWalks() []walk {
 			page("dr config check"), aBackup, by("dr show latest | grep age1"),
 		},
 	}, {
-		pages:  []string{"NotSigned"},
-		breaks: []step{aBackup},
-		shows:  []string{"NotSigned"},
+		pages:      []string{"NotSigned"},
+		cluster:    map[string]string{"repositories": "[main, offsite]"},
+		repository: "  offsite:\n    url: file:///srv/offsite\n    signKeyFile: /etc/etcd-dr/offsite.key\n",
+		breaks:     []step{aBackup, by("mkdir -p /srv/offsite; dr keygen --signing --to /etc/etcd-dr/offsite.key")},
+		shows:      []string{"NotSigned"},
 		cures: []step{
 			page("dr keygen --signing --to sign.key"),
 			by("export DR_TRUST=$(dr keygen --signing --to /etc/etcd-dr/sign.key) DR_SIGN_KEY=/etc/etcd-dr/sign.key"),
-			by("sed -i \"s,url: .*,&\\n    signKeyFile: $DR_SIGN_KEY\\n    trust: [$DR_TRUST]\\n,\" /etc/etcd-dr/dr.yaml"),
+			by("sed -i \"s,url: .*/etcd$,&\\n    signKeyFile: $DR_SIGN_KEY\\n    trust: [$DR_TRUST]\\n,\" /etc/etcd-dr/dr.yaml"),
 			aBackup, {page: "dr list --trust", fill: map[string]string{"PUBLIC_KEY": "$DR_TRUST"}, code: 3},
 		},
 	}, {
