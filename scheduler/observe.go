@@ -38,6 +38,8 @@ type observer struct {
 	standings []Standing
 	lines     []check.Line
 	record    condition.Record
+	known     time.Time // when it first knew all there is to know of the cluster
+	current   bool      // what holds was told
 }
 
 // memory is what was read of a cluster, which need not be read again while its Spec is the same: another may trust other keys.
@@ -104,7 +106,7 @@ func (o *observer) run(ctx, service context.Context) {
 		if rest(ctx, nil, min(observeRest, spec.Observe)) != nil {
 			break
 		}
-		if wait = spec.Observe; o.record.Unsettled() {
+		if wait = spec.Observe; o.record.Unsettled() || !o.known.IsZero() && !o.current {
 			wait = min(wait, condition.Settle)
 		}
 	}
@@ -152,7 +154,24 @@ func (o *observer) look(ctx context.Context, spec Spec, lane *lane) {
 		}
 		o.judge()
 	}
+	o.tellCurrent()
 	o.lookedNow()
+}
+
+// tellCurrent tells once what holds, when all repositories have answered and what was found then has settled. While another service
+// works it knows more of its jobs.
+func (o *observer) tellCurrent() {
+	now, unknown := time.Now(), func(s Standing) bool { return s.At.IsZero() }
+	if o.known.IsZero() && !slices.ContainsFunc(o.standings, unknown) {
+		o.known = now
+	}
+	if o.current || o.known.IsZero() || now.Sub(o.known) < condition.Settle || o.board.get().State == Standby {
+		return
+	}
+	o.current = true
+	if o.service.TellCurrent != nil {
+		o.service.TellCurrent(o.record.Current(o.ordered().spec.Cluster, now))
+	}
 }
 
 func (o *observer) lookedNow() {

@@ -96,6 +96,40 @@ func TestServiceObserves(t *testing.T) {
 	})
 }
 
+// What ended while no service ran is told to have ended by nobody: the next service tells once what holds, and a receiver can end the rest.
+// While a repository has not answered yet nobody knows.
+func TestServiceTellsOnceWhatHolds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := observed(t, "prod", "0 * * * *", "main")
+		spec.Conditions.Accept = []condition.Name{condition.NotEncrypted}
+		told := &watch{}
+		first := w.start("a", configOf(spec), func(s *scheduler.Service) { s.Tell = told.tell })
+		w.pass(time.Minute)
+		w.set(func() { w.broken = func(scheduler.Spec) error { return errTest } })
+		w.pass(3 * time.Hour)
+		first.end()
+		if got := told.take(); !slices.Contains(got, "begins BackupLate main") {
+			t.Fatalf("told %q", got)
+		}
+		w.set(func() { w.broken = nil })
+		away := w.stores["main"].On(storage.VerbList).Always().Fail(errTest)
+		var current []condition.Current
+		second := w.start("b", configOf(spec), func(s *scheduler.Service) {
+			s.TellCurrent = func(c condition.Current) { current = append(current, c) }
+		})
+		w.pass(time.Hour)
+		if len(current) != 0 {
+			t.Errorf("before the repository has answered: %+v", current)
+		}
+		away.Times(0)
+		w.pass(3 * time.Hour)
+		if len(current) != 1 || current[0].Cluster != "prod" || current[0].State != condition.Holds ||
+			!slices.Equal(names(current[0].Conditions), []condition.Name{condition.NotLocked}) {
+			t.Errorf("current: %+v, %+v", current, second.status(t, "prod").Conditions)
+		}
+	})
+}
+
 // A store that is away for a moment pages nobody; one that stays away does, and what it last told stands.
 func TestServiceObservesAStoreThatIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -39,6 +39,8 @@ type Service struct {
 	Check func(ctx context.Context, s Spec) []check.Line
 	// Tell is given each condition that begins or ends, besides Report; it must not block. nil: nobody is told.
 	Tell func(c condition.Change)
+	// TellCurrent is given what holds of each cluster, once after the start; it must not block. nil: nobody is told.
+	TellCurrent func(c condition.Current)
 	// Archive archives a log until ctx ends, as archive.Run does. nil: no log is archived, whatever Specs say.
 	Archive func(
 		ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,

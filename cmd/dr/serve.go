@@ -79,7 +79,7 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 		s.service.Prune = s.prune
 		s.service.Patience = patience
 		s.notifier = notify.New(s.service.Healthy, report)
-		s.service.Tell = s.notifier.Tell
+		s.service.Tell, s.service.TellCurrent = s.notifier.Tell, s.notifier.TellCurrent
 		s.partly(c)
 		return s.run(cmd.Context(), door)
 	}

@@ -21,6 +21,18 @@ type Change struct {
 	Condition
 }
 
+// Holds is the state of a Current.
+const Holds State = "holds"
+
+// Current is all that holds of a cluster: what webhooks are sent once after a start, so that a receiver can end what ended while no
+// service ran.
+type Current struct {
+	State      State       `json:"state"` // Holds
+	Time       time.Time   `json:"time"`
+	Cluster    string      `json:"cluster"`
+	Conditions []Condition `json:"conditions"` // that were reported to have begun, the worst first
+}
+
 // Settle is how long a condition is there, or is away, before that is told: what comes and goes meanwhile pages nobody.
 const Settle = time.Minute
 
@@ -94,6 +106,18 @@ func (r *Record) forget(there map[place]bool, now time.Time) (changes []Change) 
 	}
 	sortChanges(changes)
 	return changes
+}
+
+// Current returns the conditions that were reported to have begun and not to have ended.
+func (r *Record) Current(cluster string, now time.Time) Current {
+	c := Current{State: Holds, Time: now.UTC(), Cluster: cluster, Conditions: []Condition{}}
+	for _, h := range r.held {
+		if h.told != "" {
+			c.Conditions = append(c.Conditions, h.last)
+		}
+	}
+	slices.SortFunc(c.Conditions, worstFirst)
+	return c
 }
 
 // Close ends all that was told to have begun: nobody looks any more.

@@ -173,6 +173,29 @@ func TestWebhookIsSent(t *testing.T) {
 	}
 }
 
+// What holds after a start is sent after what began before, once, also to a receiver that was unreachable.
+func TestWebhookIsSentWhatHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, to, _ := running(t, notify.Config{Webhook: target(t, "https://hooks/"+secret)}, func(i int, _ *http.Request) (int, error) {
+			if i == 0 {
+				return 0, errors.New("unreachable")
+			}
+			return 200, nil
+		})
+		c := change(1).Condition
+		n.Tell(change(1))
+		n.TellCurrent(condition.Current{State: condition.Holds, Time: at, Cluster: "c1", Conditions: []condition.Condition{c}})
+		n.TellCurrent(condition.Current{State: condition.Holds, Time: at, Cluster: "c2", Conditions: []condition.Condition{}})
+		pass(time.Hour)
+		sent := to.sent()
+		if len(sent) != 4 || !strings.Contains(sent[1], `"state":"begins"`) ||
+			!strings.HasPrefix(sent[2], `{"state":"holds","time":"2026-11-21T09:00:00Z","cluster":"c1","conditions":[{"name":"BackupLate",`) ||
+			sent[3] != `{"state":"holds","time":"2026-11-21T09:00:00Z","cluster":"c2","conditions":[]}` {
+			t.Errorf("sent %q", sent)
+		}
+	})
+}
+
 // A server that nobody vouches for is told nothing.
 func TestWebhookVerifiesTheServer(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was told") }))

@@ -1,12 +1,12 @@
 package notify
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
@@ -25,37 +25,59 @@ type subject struct {
 
 func subjectOf(c condition.Change) subject { return subject{c.Cluster, c.Repository, c.Name} }
 
-// box holds what the webhook has not taken yet: of each subject the newest change alone, so that a receiver that was
+// notice is what one request tells: of one condition or, without its name, of all of a cluster.
+type notice struct {
+	subject
+	state condition.State
+	body  string // JSON
+}
+
+func (n notice) String() string {
+	if n.name == "" {
+		return "which conditions hold of cluster " + n.cluster
+	}
+	return "that " + string(n.name) + " of cluster " + n.cluster + " " + string(n.state)
+}
+
+// newNotice returns the notice that sends document.
+func newNotice(about subject, state condition.State, document any) notice {
+	body, err := json.Marshal(document)
+	if err != nil {
+		panic(err) // texts and times
+	}
+	return notice{about, state, string(body)}
+}
+
+// box holds what the webhook has not taken yet: of each subject the newest notice alone, so that a receiver that was
 // unreachable gets how things are, however long that took. Notifier.mu guards it.
 type box struct {
-	waiting []condition.Change // the oldest first
-	refused []condition.Change // by the receiver that is configured; another may take them
-	begun   map[subject]bool   // these were taken as begun
-	sending subject            // what is on its way
+	waiting []notice         // the oldest first
+	refused []notice         // by the receiver that is configured; another may take them
+	begun   map[subject]bool // these were taken as begun
+	sending subject          // what is on its way
 }
 
 // put adds c in place of what waits of its subject. The end of what was never told to have begun is no news.
-func (b *box) put(c condition.Change) {
-	about := subjectOf(c)
-	same := func(other condition.Change) bool { return subjectOf(other) == about }
+func (b *box) put(c notice) {
+	same := func(other notice) bool { return other.subject == c.subject }
 	b.waiting, b.refused = slices.DeleteFunc(b.waiting, same), slices.DeleteFunc(b.refused, same)
-	if c.State == condition.Begins || b.begun[about] || b.sending == about {
+	if c.state != condition.Ends || b.begun[c.subject] || b.sending == c.subject {
 		b.waiting = append(b.waiting, c)
 	}
 }
 
 // first returns what is to be sent next.
-func (b *box) first() (c condition.Change, ok bool) {
+func (b *box) first() (c notice, ok bool) {
 	b.sending = subject{}
 	if len(b.waiting) == 0 {
 		return c, false
 	}
-	b.sending = subjectOf(b.waiting[0])
+	b.sending = b.waiting[0].subject
 	return b.waiting[0], true
 }
 
 // sent removes c, unless something newer has taken its place; taken reports whether the receiver has it.
-func (b *box) sent(c condition.Change, taken bool) {
+func (b *box) sent(c notice, taken bool) {
 	b.sending = subject{}
 	i := slices.Index(b.waiting, c)
 	if i >= 0 {
@@ -64,13 +86,14 @@ func (b *box) sent(c condition.Change, taken bool) {
 	if !taken && i >= 0 {
 		b.refused = append(b.refused, c)
 	}
-	if about := subjectOf(c); taken && c.State == condition.Begins {
-		if b.begun == nil {
-			b.begun = map[subject]bool{}
-		}
-		b.begun[about] = true
-	} else if taken {
-		delete(b.begun, about)
+	switch {
+	case !taken:
+	case c.state == condition.Begins && b.begun == nil:
+		b.begun = map[subject]bool{c.subject: true}
+	case c.state == condition.Begins:
+		b.begun[c.subject] = true
+	default:
+		delete(b.begun, c.subject)
 	}
 }
 
@@ -81,6 +104,15 @@ func (b *box) again() {
 
 // Tell hands c to the webhook, if there is one. It does not wait.
 func (n *Notifier) Tell(c condition.Change) {
+	n.send(newNotice(subjectOf(c), c.State, c))
+}
+
+// TellCurrent hands all that holds of a cluster to the webhook, if there is one. It does not wait.
+func (n *Notifier) TellCurrent(c condition.Current) {
+	n.send(newNotice(subject{cluster: c.Cluster}, c.State, c))
+}
+
+func (n *Notifier) send(c notice) {
 	n.mu.Lock()
 	if !n.config.Webhook.None() {
 		n.box.put(c)
@@ -97,7 +129,7 @@ func (n *Notifier) wake() {
 }
 
 // next returns what to send, and to whom. Without a webhook nothing waits any more.
-func (n *Notifier) next() (c condition.Change, to Target, changed <-chan struct{}, ok bool) {
+func (n *Notifier) next() (c notice, to Target, changed <-chan struct{}, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.config.Webhook.None() {
@@ -119,7 +151,7 @@ func (n *Notifier) deliver(ctx context.Context) {
 			}
 			continue
 		}
-		err := n.post(ctx, to, c)
+		err := n.call(ctx, http.MethodPost, to, strings.NewReader(c.body))
 		if ctx.Err() != nil {
 			return
 		}
@@ -132,7 +164,7 @@ func (n *Notifier) deliver(ctx context.Context) {
 		}
 		switch {
 		case refused:
-			n.warn("the webhook was not told that %s of cluster %s %s: %v", c.Name, c.Cluster, c.State, err)
+			n.warn("the webhook was not told %s: %v", c, err)
 		case err != nil:
 			if wait == firstWait {
 				n.warn("the webhook: %v; it is tried again", err)
@@ -141,12 +173,4 @@ func (n *Notifier) deliver(ctx context.Context) {
 			wait = min(lastWait, 2*wait)
 		}
 	}
-}
-
-func (n *Notifier) post(ctx context.Context, to Target, c condition.Change) error {
-	body, err := json.Marshal(c)
-	if err != nil {
-		panic(err) // texts and times
-	}
-	return n.call(ctx, http.MethodPost, to, bytes.NewReader(body))
 }
