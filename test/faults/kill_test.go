@@ -200,7 +200,7 @@ func onlyBackups(t *testing.T, r repo) {
 	}
 	for _, file := range files(t, string(r)) {
 		id, name := filepath.Base(filepath.Dir(file)), filepath.Base(file)
-		if !listed[id] && id != "leases" || strings.HasPrefix(name, ".") {
+		if !listed[id] && id != "leases" && name != "repository.json" || strings.HasPrefix(name, ".") {
 			t.Errorf("%s belongs to no backup", file)
 		}
 	}
