@@ -199,8 +199,21 @@ func newestIn(ctx context.Context, c *repository.Cluster) (repository.Backup, er
 	return catalog.Backups[0], nil
 }
 
-// backup takes one, and fails unless it is where the log is. What is wrong with it besides is no reason to take another.
+// backup takes one, which is a job of the cluster as the schedule's are.
 func (a *archiving) backup(ctx context.Context, stores []backup.Store, why string) error {
+	o, board := task{job: JobBackup, cause: cause{text: "the log needs it: " + why}}.outcome(), a.service.boardOf(a.spec.Cluster)
+	board.begin(o)
+	r, err := a.take(ctx, stores, why)
+	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, r.ID
+	if err != nil {
+		o.Verdict, o.Message = Failed, err.Error()
+	}
+	board.end(o)
+	return err
+}
+
+// take takes a backup, and fails unless it is where the log is. What is wrong with it besides is no reason to take another.
+func (a *archiving) take(ctx context.Context, stores []backup.Store, why string) (backup.Result, error) {
 	spec := a.spec
 	labels := maps.Clone(spec.Backup.Labels)
 	if labels == nil {
@@ -211,12 +224,22 @@ func (a *archiving) backup(ctx context.Context, stores []backup.Store, why strin
 	r, err := a.service.Backup(ctx, spec, stores, a.pass)
 	there := reached(stores, r)
 	if first := a.spec.Repositories[0].Name; r.ID == "" || len(there) == 0 || there[0].Repository != first {
-		return cmp.Or(err, fmt.Errorf("repository %s was left out: the log needs the backup there", first))
+		return r, cmp.Or(err, fmt.Errorf("repository %s was left out: the log needs the backup there", first))
 	}
 	if err != nil {
 		a.warn("%v", err)
 	}
-	return nil
+	return r, nil
+}
+
+// boardOf returns the board of a cluster, or one that nobody reads if s looks after it no more.
+func (s *Service) boardOf(cluster string) *board {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.workers[cluster]; w != nil {
+		return w.board
+	}
+	return &board{ended: func() {}}
 }
 
 func (a *archiving) limited() *semaphore.Weighted {

@@ -282,7 +282,7 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 		w.took = 20 * time.Second
 		f := &fakeArchive{first: true}
 		var needed time.Duration
-		w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
+		s := w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
 			s.Archive = func(
 				ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
 			) error {
@@ -306,6 +306,10 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 				t.Errorf("the log's backup has the labels %v", w.taken[1].labels)
 			}
 		})
+		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "the log needs it: the first of this cluster", "")
+		if got := s.status(t, "prod"); got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 2 || s.outcome(t, "prod", scheduler.JobBackup).Backup == "" {
+			t.Errorf("the log's backup is no job: %+v, %+v", got.Jobs, got.Counts)
+		}
 	})
 }
 
