@@ -42,7 +42,7 @@ func logWalks() []walk {
 			agentRuns(wait("put /registry/runbook/fifth; dr list -o json | jq -e '.gaps | length > 0' && [[ $(ids | wc -l) -gt 1 ]]"),
 				by("systemctl stop etcd-dr-archive; rm -r /var/backups/etcd/prod/backups/$(ids | head -n 1)")), // the backup after the gap is lost too
 		),
-		cures: []step{page(takeBackup), filled("dr pin ID", "ID", "$(ids | tail -n 1)"), {page: "dr archive verify --since", code: 3}},
+		cures: []step{page(takeBackup), filled("dr pin ID", "ID", "$(ids | tail -n 1)"), fails("dr archive verify --since", 3)},
 	}, {
 		pages:   []string{"WindowShort"},
 		breaks:  agentRuns(by("put /registry/runbook/second")),
