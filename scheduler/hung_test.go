@@ -92,8 +92,9 @@ func (w *world) opening(trouble slowStore, on *atomic.Bool) func(*scheduler.Serv
 		s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
 			b, err := w.open(ctx, r)
 			if strings.HasPrefix(r.URL, "offsite") {
-				trouble.Bucket, trouble.on = b, on
-				return trouble, err
+				own := trouble
+				own.Bucket, own.on = b, on
+				return own, err
 			}
 			return b, err
 		}

@@ -72,11 +72,12 @@ type plan struct {
 	after   time.Duration // it has begun
 }
 
-func (p plan) good() bool { return !p.corrupt && p.size == 1000 && p.ahead < time.Hour }
+// usualSize is that of a good backup's database.
+const usualSize = 1000
 
 func (s *subject) plan(began time.Time) plan {
 	r := s.f.draw("backup", s.spec.Cluster, began.UnixNano())
-	p := plan{took: time.Duration(1+r.IntN(20)) * time.Second, size: 1000}
+	p := plan{took: time.Duration(1+r.IntN(20)) * time.Second, size: usualSize}
 	if began.After(s.f.end.AddDate(0, 0, -2)) {
 		return p
 	}

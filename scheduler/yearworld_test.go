@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -111,7 +112,28 @@ func (v view) Put(ctx context.Context, key string, r io.Reader, o storage.PutOpt
 	if err != nil {
 		return storage.Object{}, err
 	}
-	return v.put(ctx, key, r, o)
+	var content bytes.Buffer
+	object, err := v.put(ctx, key, io.TeeReader(r, &content), o)
+	if err == nil {
+		v.of.f.stored(v.depot, key, content.Bytes())
+	}
+	return object, err
+}
+
+// stored records a backup at the moment in which it is one, whatever its service hears of that: a request that it has given up may
+// be carried out later.
+func (f *fleet) stored(in *depot, key string, content []byte) {
+	cluster, rest, _ := strings.Cut(key, "/backups/")
+	if !strings.HasSuffix(rest, "/manifest.json") {
+		return
+	}
+	m, err := repository.DecodeManifest(content)
+	if err != nil {
+		f.errorf("%s: %v", key, err)
+		return
+	}
+	good := len(m.Alarms) == 0 && m.Plain.Size == usualSize && time.Until(m.Started) < time.Hour
+	f.subjects[cluster].ledger(in.url).record(repository.Backup{Manifest: m}, good)
 }
 
 func (v view) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
@@ -259,7 +281,6 @@ func (s *subject) backup(ctx context.Context, by *server, spec scheduler.Spec, t
 		}
 		r.Backup = one
 		reached = append(reached, store.Repository)
-		s.ledger(store.Repository).record(one, plan.good())
 	}
 	switch {
 	case len(reached) == 0:

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -93,6 +94,9 @@ func wantInterrupted(t *testing.T, cmd *exec.Cmd, stderr *bytes.Buffer) {
 
 // A closed terminal ends dr as an interrupt does.
 func TestAHangupIsAnInterrupt(t *testing.T) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP) // where the tests run under nohup, the child would ignore it too
+	defer signal.Stop(caught)
 	cmd, stderr := hanging(t, "")
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)

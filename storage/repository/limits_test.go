@@ -70,6 +70,9 @@ func (f *flooded) Open(_ context.Context, key string, _ storage.OpenOptions) (io
 
 // A catalog takes bounded memory, whatever is in the store: 100,000 backups with the largest manifests would be 12 GiB.
 func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector takes several times the memory")
+	}
 	const limit = 256 << 20
 	for what, load := range map[string]func(c *repository.Cluster) (any, error){
 		"a survey": func(c *repository.Cluster) (any, error) {

@@ -19,6 +19,9 @@ const (
 // What an agent, a service and a restore read of a log of 60 days takes bounded memory. Two shorter logs are measured, as 60 days
 // take minutes to unpack. What grows with the log is the listing and what is kept of it; the rest is what is in hand at a time.
 func TestMemoryOfALongLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector takes several times the memory")
+	}
 	short, long := longlog.New(t, 3*longlog.Index+300), longlog.New(t, 20*longlog.Index+300)
 	for what, do := range readings() {
 		t.Run(what, func(t *testing.T) {
