@@ -137,6 +137,9 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 // clockJob is the job of a lease that is written for its time alone.
 const clockJob = "clock"
 
+// timesOf is what a store's times may leave out: S3's have whole seconds.
+const timesOf = time.Second
+
 // clockAhead returns by how much this host's clock is ahead of the store's, by which leftovers have their times; 0 if it is not.
 // A host that is a day ahead would else remove what was deleted a moment ago, and what a running backup has stored.
 func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
@@ -149,7 +152,7 @@ func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("ask the store of cluster %s for its time: %w", c.name, err)
 	}
-	return max(0, began.Sub(o.ModTime)), nil
+	return max(0, began.Sub(o.ModTime)-timesOf), nil
 }
 
 // errStays: a tombstone is still needed.
