@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -92,7 +94,7 @@ func (s *subject) wantKept(in backup.Store, now time.Time) {
 	want := func(why string, all ...entry) {
 		for _, e := range all {
 			if !listed[e.id] {
-				s.f.errorf("%s in %s: %s is gone, which is to stay: %s", s.spec.Cluster, in.Repository, e.id, why)
+				s.f.errorf("%s in %s: %s is gone, which is to stay: %s\n%s", s.spec.Cluster, in.Repository, e.id, why, s.remains(in.Repository, e.id))
 			}
 		}
 	}
@@ -140,6 +142,27 @@ func (s *subject) listed(store string) map[repository.ID]bool {
 		}
 	}
 	return listed
+}
+
+// remains returns what the store still has of a backup, and of those that are listed.
+func (s *subject) remains(store string, id repository.ID) string {
+	var text strings.Builder
+	bucket := s.f.stores[store].below
+	for _, key := range s.f.stores[store].keys(s.spec.Cluster + "/backups/") {
+		if !strings.HasSuffix(key, ".json") {
+			continue
+		}
+		r, _, err := bucket.Open(context.Background(), key, storage.OpenOptions{})
+		if err != nil {
+			continue
+		}
+		content, err := io.ReadAll(r)
+		_ = r.Close()
+		if err == nil && (strings.Contains(key, string(id)) || strings.HasSuffix(key, "/manifest.json")) {
+			fmt.Fprintf(&text, "%s: %s\n", key, content)
+		}
+	}
+	return text.String()
 }
 
 // each calls do with the cluster's part of each store, past all that may be wrong with it.

@@ -62,6 +62,29 @@ func TestNewSizeIsLearned(t *testing.T) {
 	}
 }
 
+// Pruning removes the good backups between small ones that were taken far apart. Those do not take a good one's slot.
+func TestSmallOnesFarApartTeachNothing(t *testing.T) {
+	backups := []repository.Backup{taken(22 * 60)}
+	for _, hour := range []int{23, 24 + 16, 24 + 17} {
+		small := taken(hour * 60)
+		small.Plain.Size = 100
+		backups = append(backups, small)
+	}
+	for hour := range 5 {
+		backups = append(backups, taken((24+18+hour)*60))
+	}
+	p := retention.Policy{Last: 1, Daily: 2, Zone: time.FixedZone("", -5*3600)} // the day begins with the first
+	for _, d := range plan(t, catalogOf(backups...), p, minute((24+23)*60)).Backups {
+		small := d.Plain.Size == 100
+		if small != (d.Doubt != "") {
+			t.Errorf("%s, %d bytes: doubt %q", d.ID, d.Plain.Size, d.Doubt)
+		}
+		if d.ID == backups[0].ID && !d.Keep {
+			t.Errorf("the newest good one of yesterday goes: %v", d.Reasons)
+		}
+	}
+}
+
 // One forged size must not make all that comes after it dubious.
 func TestForgedSizeIsForgotten(t *testing.T) {
 	var backups []repository.Backup

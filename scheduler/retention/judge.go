@@ -19,28 +19,71 @@ const (
 // judge finds why each candidate, newest first, is not good; doubtful are backups of a history that is not the cluster's own.
 // A backup that is not good is no measure for others.
 func judge(candidates []*candidate, doubtful map[repository.ID]bool, now time.Time) {
-	var before *candidate
-	var small []*candidate // in a row, of similar sizes
+	var s sizes
 	for _, c := range slices.Backward(candidates) {
 		c.doubt = doubtOf(c, doubtful, now)
-		switch {
-		case c.doubt != "":
-		case before == nil || !c.FarSmaller(before.Backup) || wasOpened(c.Backup):
-			before, small = c, nil
-		default:
-			c.doubt = fmt.Sprintf("its database has %d bytes, that of the one before %d: verify it, and it counts", c.Plain.Size, before.Plain.Size)
-			small = append(similarTo(c, small), c)
-			if len(small) == learned {
-				for _, s := range small {
-					s.doubt = ""
-				}
-				before, small = c, nil
-			}
+		if c.doubt == "" {
+			s.judge(c)
 		}
 	}
-	for _, s := range small {
-		s.learning = true
+	for _, c := range s.small {
+		c.learning = true
 	}
+}
+
+// sizes judges backups by their databases' size, the oldest first.
+type sizes struct {
+	measure *candidate   // the newest good one
+	small   []*candidate // since then, far smaller and of similar sizes
+
+	// A learned size counts until a backup of the size before it follows. Then it was none: pruning removes good backups, and
+	// small ones that were taken far apart are in a row afterwards.
+	before *candidate   // the measure that the learned size replaced; nil if none is learned
+	since  []*candidate // good ones of the learned size
+}
+
+func (s *sizes) judge(c *candidate) {
+	switch {
+	case s.returned(c):
+		for _, small := range s.since {
+			small.doubt = smallerThan(s.before, small)
+		}
+		*s = sizes{measure: c}
+	case s.measure != nil && wasOpened(c.Backup):
+		*s = sizes{measure: c}
+	case s.measure == nil || !c.FarSmaller(s.measure.Backup):
+		s.measure, s.small = c, nil
+		if s.before != nil {
+			s.since = append(s.since, c)
+		}
+	default:
+		c.doubt = smallerThan(s.measure, c)
+		s.small = append(similarTo(c, s.small), c)
+		if len(s.small) == learned {
+			s.learn(c)
+		}
+	}
+}
+
+// learn makes c's size the measure.
+func (s *sizes) learn(c *candidate) {
+	for _, small := range s.small {
+		small.doubt = ""
+	}
+	s.since = append(s.since, s.small...)
+	if s.before == nil {
+		s.before = s.measure
+	}
+	s.measure, s.small = c, nil
+}
+
+// returned reports whether c has the size from before the learned one again, at once.
+func (s *sizes) returned(c *candidate) bool {
+	return s.before != nil && s.measure.FarSmaller(c.Backup) && !c.FarSmaller(s.before.Backup)
+}
+
+func smallerThan(measure, c *candidate) string {
+	return fmt.Sprintf("its database has %d bytes, that of the one before %d: verify it, and it counts", c.Plain.Size, measure.Plain.Size)
 }
 
 // similarTo returns small if c is of a similar size as all of them, else none.

@@ -38,8 +38,8 @@ type Cut struct {
 // Plan decides. The catalog must have been loaded with proofs and log, and say nothing of what is not trusted. Never removed
 // are: the newest backup and the newest good one; the last that was proven to each rung; what is pinned; what the log that is
 // kept goes on from; and anything at all while there is no good backup. A backup is good if it is Usable, not from the
-// future, and not far smaller than the good one before it, unless it was proven since or is one of three in a row; and its
-// history is the cluster's own. The others have slots of their own, so that they push no good one out; of each history that is
+// future, and not far smaller than the good one before it, unless it was proven since or is one of three in a row that no backup
+// of the size before follows; and its history is the cluster's own. The others have slots of their own, so that they push no good one out; of each history that is
 // not the cluster's own the first and the newest stay too.
 func Plan(catalog repository.Catalog, p Policy, now time.Time) (Decisions, error) {
 	if err := p.Validate(); err != nil {
