@@ -125,7 +125,7 @@ func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool
 
 // withoutDeleted leaves out what a tombstone deletes.
 func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []folder, ignored []Damage, err error) {
-	if !slices.ContainsFunc(folders, func(f folder) bool { return len(c.tombstones(f)) > 0 }) {
+	if !slices.ContainsFunc(folders, func(f folder) bool { return len(f.tombstones()) > 0 }) {
 		return folders, nil, nil // as most often; a service asks that of many clusters
 	}
 	deleted, errs := make([]bool, len(folders)), make([]error, len(folders))
@@ -248,7 +248,7 @@ func (c *Cluster) checkStored(f folder, m Manifest) error {
 // nothing away from the backup either. One that cannot be read is named in ignored.
 func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []Proof, ignored []error, err error) {
 	for _, object := range f.objects {
-		if _, name, _ := c.splitKey(object.Key); !strings.HasPrefix(name, proofPrefix) {
+		if !strings.HasPrefix(nameOf(object.Key), proofPrefix) {
 			continue
 		}
 		if !f.allowed.take(object.Size) {

@@ -145,7 +145,7 @@ func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err 
 			return s, err
 		}
 		if err != nil {
-			s.ignored = append(s.ignored, CopyFault{c.tombstones(f)[0], err})
+			s.ignored = append(s.ignored, CopyFault{f.tombstones()[0], err})
 		}
 		s.deleted[f.id] = deleted
 	}

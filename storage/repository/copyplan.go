@@ -136,7 +136,7 @@ func (p *copyPlanner) proofs(id ID) (proofs []copyObject) {
 		return nil
 	}
 	for _, listed := range p.source.folders[i].objects {
-		if _, name, _ := p.source.c.splitKey(listed.Key); !strings.HasPrefix(name, proofPrefix) {
+		if !strings.HasPrefix(nameOf(listed.Key), proofPrefix) {
 			continue
 		}
 		if o, ok := p.object(listed.Key); ok {

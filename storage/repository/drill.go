@@ -141,8 +141,7 @@ type proofName struct {
 func (c *Cluster) proofNames(folders []folder) (names []proofName) {
 	for _, f := range folders {
 		for _, o := range f.objects {
-			_, name, _ := c.splitKey(o.Key)
-			stamp, isProof := strings.CutPrefix(strings.TrimSuffix(name, jsonSuffix), proofPrefix)
+			stamp, isProof := strings.CutPrefix(strings.TrimSuffix(nameOf(o.Key), jsonSuffix), proofPrefix)
 			if at, err := time.Parse(proofTime, stamp); isProof && err == nil {
 				names = append(names, proofName{f.id, o.Key, at})
 			}

@@ -82,7 +82,8 @@ func ParseID(text string) (ID, error) {
 
 // Revision is that in the name: the backup holds at least so much.
 func (id ID) Revision() int64 {
-	_, revision, _ := id.parts()
+	_, hex, _ := strings.Cut(string(id), "-")
+	revision, _ := strconv.ParseInt(hex, 16, 64)
 	return revision
 }
 
@@ -117,6 +118,10 @@ func (c *Cluster) backupsPrefix() string      { return c.name + "/backups/" }
 func (c *Cluster) folder(id ID) string        { return c.backupsPrefix() + string(id) + "/" }
 func (c *Cluster) manifestKey(id ID) string   { return c.folder(id) + manifestName }
 func (c *Cluster) key(id ID, n string) string { return c.folder(id) + n }
+
+// nameOf returns the name of an object within its backup's folder, without a look at the rest of the key: services ask for those of
+// every backup of a fleet.
+func nameOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
 // splitKey takes a key below the cluster's backups apart.
 func (c *Cluster) splitKey(key string) (id ID, name string, ok bool) {

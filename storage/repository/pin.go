@@ -98,7 +98,7 @@ func (c *Cluster) pinnable(ctx context.Context, id ID) error {
 		return fmt.Errorf("pin backup %s: %w", id, err)
 	case !f.has(manifestName):
 		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.name, ErrNotFound)
-	case len(c.tombstones(f)) > 0:
+	case len(f.tombstones()) > 0:
 		return fmt.Errorf("backup %s of cluster %s is %w: it has been deleted, and its objects go soon", id, c.name, ErrNotFound)
 	}
 	return nil
@@ -147,7 +147,7 @@ func (c *Cluster) lift(ctx context.Context, u Unpin, p Pin) error {
 // one that is damaged does where nobody asks for signatures: somebody wanted the backup to stay.
 func (c *Cluster) loadPins(ctx context.Context, f folder) (pins []Pin, ignored []error, err error) {
 	for _, o := range f.objects {
-		id, ok := pinOf(c, o.Key, pinPrefix)
+		id, ok := pinOf(o.Key, pinPrefix)
 		if !ok {
 			continue
 		}
@@ -189,9 +189,8 @@ func (c *Cluster) loadPins(ctx context.Context, f folder) (pins []Pin, ignored [
 func (p Pin) ended(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
 
 // pinOf is the pin's id in a key with that prefix before it.
-func pinOf(c *Cluster, key, prefix string) (id string, ok bool) {
-	_, name, _ := c.splitKey(key)
-	name, ok = strings.CutPrefix(name, prefix)
+func pinOf(key, prefix string) (id string, ok bool) {
+	name, ok := strings.CutPrefix(nameOf(key), prefix)
 	id, isJSON := strings.CutSuffix(name, jsonSuffix)
 	return id, ok && isJSON && pinID.MatchString(id)
 }

@@ -116,7 +116,7 @@ func (c *Cluster) lockOf(ctx context.Context, id ID, now time.Time) (*Locked, er
 	}
 	var last *Locked
 	for _, listed := range f.objects {
-		_, name, _ := c.splitKey(listed.Key)
+		name := nameOf(listed.Key)
 		if name != manifestName && !strings.HasPrefix(name, snapshotName) {
 			continue
 		}

@@ -56,7 +56,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 		bases, rest := beginnings(others, lineages)
 		toRead, others = append(toRead, bases...), rest
 	}
-	past := c.landmarks(folders, others)
+	past := landmarks(folders, others)
 	loads, err := c.loadBackups(ctx, slices.Concat(toRead, past), true, o.Seen)
 	if err != nil {
 		return Survey{}, err
@@ -117,7 +117,7 @@ const mostLandmarks = 64
 
 // landmarks returns those of others that show, with the newest, which histories there are: the oldest, those that are pinned,
 // and both sides of each place where the revisions in the names of all folders, newest first, fall.
-func (c *Cluster) landmarks(folders, others []folder) (past []folder) {
+func landmarks(folders, others []folder) (past []folder) {
 	unread := map[ID]bool{}
 	for _, f := range others {
 		unread[f.id] = true
@@ -125,7 +125,7 @@ func (c *Cluster) landmarks(folders, others []folder) (past []folder) {
 	for i, f := range folders {
 		oldest := i == len(folders)-1
 		falls := i > 0 && folders[i-1].id.Revision() < f.id.Revision() || !oldest && f.id.Revision() < folders[i+1].id.Revision()
-		pinned := slices.ContainsFunc(f.objects, func(o storage.Object) bool { _, ok := pinOf(c, o.Key, pinPrefix); return ok })
+		pinned := slices.ContainsFunc(f.objects, func(o storage.Object) bool { _, ok := pinOf(o.Key, pinPrefix); return ok })
 		if unread[f.id] && (oldest || falls || pinned) {
 			past = append(past, f)
 		}

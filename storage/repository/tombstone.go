@@ -101,9 +101,9 @@ func (c *Cluster) deletable(ctx context.Context, id ID) error {
 }
 
 // tombstones returns the keys of f's tombstones, whether they count or not.
-func (c *Cluster) tombstones(f folder) (keys []string) {
+func (f folder) tombstones() (keys []string) {
 	for _, o := range f.objects {
-		if _, name, _ := c.splitKey(o.Key); isTombstone(name) {
+		if isTombstone(nameOf(o.Key)) {
 			keys = append(keys, o.Key)
 		}
 	}
@@ -121,7 +121,7 @@ func isTombstone(name string) bool {
 func (c *Cluster) isDeleted(ctx context.Context, f folder) (bool, error) {
 	var counts bool
 	var ignored error
-	for _, key := range c.tombstones(f) {
+	for _, key := range f.tombstones() {
 		err := c.checkTombstone(ctx, f.id, key)
 		switch {
 		case err == nil:
