@@ -107,24 +107,36 @@ func (w *world) recover(on *atomic.Bool) {
 	w.pass(2 * time.Minute)
 }
 
+// besideProd returns prod, whose store is healthy, and 200 clusters that share another store; fewer in short tests.
+func besideProd(t *testing.T) []scheduler.Spec {
+	t.Helper()
+	others := 200
+	if testing.Short() {
+		others = 60
+	}
+	prod := specOf(t, "prod", "15 * * * *", "main")
+	prod.Observe, prod.Triggers = 10*time.Minute, scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
+	specs := []scheduler.Spec{prod}
+	for i := range others {
+		s := specOf(t, fmt.Sprintf("b%03d", i), fmt.Sprintf("%d * * * *", i%60), "offsite")
+		s.Observe, s.Triggers = 20*time.Minute, scheduler.Triggers{Gap: true, Every: 20 * time.Minute}
+		specs = append(specs, s)
+	}
+	return specs
+}
+
 // The same where each of the 200 has a place of its own in the store that is in trouble.
 func TestSlowStoreOfManyPlaces(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		var specs []scheduler.Spec
-		for i := range 200 {
-			s := specOf(t, fmt.Sprintf("b%03d", i), fmt.Sprintf("%d * * * *", i%60), "offsite")
-			s.Observe = 20 * time.Minute
-			s.Triggers = scheduler.Triggers{Gap: true, Every: 20 * time.Minute}
-			s.Repositories[0].Pattern, s.Repositories[0].URL = "offsite/{{cluster}}", "offsite/"+s.Cluster
-			specs = append(specs, s)
+		specs := besideProd(t)
+		for i := range specs[1:] {
+			r := &specs[1+i].Repositories[0]
+			r.Pattern, r.URL = "offsite/{{cluster}}", "offsite/"+specs[1+i].Cluster
 		}
-		prod := specOf(t, "prod", "15 * * * *", "main")
-		prod.Observe = 10 * time.Minute
-		prod.Triggers = scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
 		on := &atomic.Bool{}
 		defer w.recover(on)
 		on.Store(true)
-		s := w.start("a", configOf(append(specs, prod)...), w.opening(troubles["never answers"], on))
+		s := w.start("a", configOf(specs...), w.opening(troubles["never answers"], on))
 		w.pass(3 * time.Hour)
 		want := []time.Duration{0, 15 * time.Minute, 75 * time.Minute, 135 * time.Minute}
 		if got := w.times("prod"); !equal(got, want) {
@@ -141,17 +153,7 @@ func TestSlowStoresAreTheirClustersAlone(t *testing.T) {
 	for name, trouble := range troubles {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				var specs []scheduler.Spec
-				for i := range 200 {
-					s := specOf(t, fmt.Sprintf("b%03d", i), fmt.Sprintf("%d * * * *", i%60), "offsite")
-					s.Observe = 20 * time.Minute
-					s.Triggers = scheduler.Triggers{Gap: true, Every: 20 * time.Minute}
-					specs = append(specs, s)
-				}
-				prod := specOf(t, "prod", "15 * * * *", "main")
-				prod.Observe = 10 * time.Minute
-				prod.Triggers = scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
-				specs = append(specs, prod)
+				specs := besideProd(t)
 				on := &atomic.Bool{}
 				defer w.recover(on)
 				first := w.start("a", configOf(specs...), w.opening(trouble, on))

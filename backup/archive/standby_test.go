@@ -99,6 +99,9 @@ func TestAStandbyForgetsWhatItKnewWhenItWorked(t *testing.T) {
 // The member writes much that changes nothing, such as what asks for alarms. Its files are purged without a segment, so the
 // place is stored all the same: an agent that is started anew then continues the log.
 func TestFilesWithoutARequestAreNoGap(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of requests")
+	}
 	etcd, c := startSmall(t), open(t, mem.New())
 	config := configOf(etcd)
 	a := start(t, config, c)

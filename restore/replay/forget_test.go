@@ -9,6 +9,9 @@ import (
 
 // Who replays goes on with a database that is mapped as a whole: what the replay needed must not stand beside it.
 func TestApplyFreesItsMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector takes memory of its own")
+	}
 	const keys = 100_000 // whose index takes more than 20 MB
 	db := copyOf(t, makeBase(t, 1<<20))
 	before := inUse()

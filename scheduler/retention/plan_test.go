@@ -88,6 +88,9 @@ func TestYear(t *testing.T) {
 
 // TestYearDayByDay: the same where somebody prunes each time that a backup was taken.
 func TestYearDayByDay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("8,760 plans")
+	}
 	backups, _ := hourly()
 	c := catalogOf()
 	var d retention.Decisions

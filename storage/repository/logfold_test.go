@@ -143,7 +143,7 @@ func (f *folding) wrong() map[string]func() {
 func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {
-		seeds = 4
+		seeds = 1
 	}
 	for name := range newFolding(t, 0).wrong() {
 		t.Run(name, func(t *testing.T) {

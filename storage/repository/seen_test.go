@@ -96,8 +96,12 @@ func provenAt(id repository.ID, n int) repository.Proof {
 
 // Whatever happens between two surveys, the second says the same with what the first has seen as without it.
 func TestSurveySeenIsAsReadAnew(t *testing.T) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 4
+	}
 	all := func(t *testing.T, b storage.Bucket) {
-		for seed := range uint64(20) {
+		for seed := range seeds {
 			name := fmt.Sprintf("c%d", seed)
 			c, random := openCluster(t, b, name), rand.New(rand.NewPCG(seed, 0))
 			var seen repository.Seen

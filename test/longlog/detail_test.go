@@ -49,7 +49,7 @@ func TestPlanOfALongLog(t *testing.T) {
 func targets(w repository.Window) []restore.Target {
 	random := rand.New(rand.NewPCG(1, 0))
 	all := []restore.Target{{}}
-	for range 12 {
+	for range rounds() {
 		n := random.Int64N(w.To.Revision + 500)
 		all = append(all,
 			restore.Target{Revision: n + 1},
@@ -58,6 +58,13 @@ func targets(w repository.Window) []restore.Target {
 			restore.Target{Time: longlog.Begin.Add(time.Duration(random.Int64N(int64(w.To.Time.Sub(longlog.Begin)) + int64(time.Minute))))})
 	}
 	return all
+}
+
+func rounds() int {
+	if testing.Short() {
+		return 2
+	}
+	return 12
 }
 
 func plan(c repository.Catalog, t restore.Target) string {
