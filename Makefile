@@ -7,8 +7,8 @@ SHELL := bash
 # Google's client would link a second stack of gRPC, 13 MB, for a protocol that is not spoken here.
 export GOFLAGS := $(GOFLAGS) -tags=disable_grpc_modules
 
-# How many packages are compiled and tested at a time.
-P ?= 2
+# How many packages are compiled and tested at a time: more than two cores have room for, since most tests wait for servers.
+P ?= 3
 # soak: where its random numbers begin, and how long each of its tests goes on.
 SEED ?= 1
 SECONDS ?= 60

@@ -210,7 +210,7 @@ func TestKilledRestores(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	killRestores(t, 20)
+	killRestores(t, 12)
 }
 
 func TestSoakKilledRestores(t *testing.T) {
