@@ -360,6 +360,7 @@ func TestDoubtfulBackupLeadsWhereNoGoodOneDoes(t *testing.T) {
 	}
 	good, doubtful := taken(103, ""), taken(100, "m3 differs")
 	good.Plain.Size <<= 10 // it costs more than to replay
+	good.Revision = 102    // or 103: it is after the mark of 102, if not by its number
 	catalog := catalogOf(good, doubtful)
 	catalog.Lineages = []repository.Lineage{{ID: h.id, Segments: []repository.Segment{s}}}
 	for name, test := range map[string]struct {
@@ -372,6 +373,7 @@ func TestDoubtfulBackupLeadsWhereNoGoodOneDoes(t *testing.T) {
 		"time before the good one":          {restore.Target{Time: h.at(102).since}, doubtful.ID, 102},
 		"time right after the doubtful one": {restore.Target{Time: doubtful.Finished}, doubtful.ID, 0},
 		"in its lineage":                    {restore.Target{Revision: 102, Lineage: h.id}, doubtful.ID, 102},
+		"time of the good one":              {restore.Target{Time: good.Finished}, good.ID, 0},
 		"revision after the good one":       {restore.Target{Revision: 104}, good.ID, 104},
 		"time after the good one":           {restore.Target{Time: h.at(104).since}, good.ID, 104},
 		"all":                               {restore.Target{}, good.ID, 104},

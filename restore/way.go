@@ -150,15 +150,16 @@ func toTime(c repository.Catalog, t Target, usable []stretch) (route, error) {
 	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
 }
 
-// toTime is the last state of s that was surely not later than t: that of a mark or, where no mark is behind it yet, of
-// a base. goesOn: s is known up to t.
+// toTime returns the way to the last state of s that was surely not later than t: that of a mark or, if no mark follows it yet, of
+// a base. A base alone is better than a doubtful way to a mark. goesOn: s is known up to t.
 func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	mark, next, marked := s.AtTime(t)
 	if marked {
 		r, ok = s.toMark(mark)
 	}
 	by := func(b repository.Backup) bool { return !b.Finished.After(t) }
-	if i := slices.IndexFunc(s.bases, by); i >= 0 && (!ok || s.begins(s.bases[i]) > mark.Position) {
+	doubtful := slices.ContainsFunc(s.doubtful, func(b repository.Backup) bool { return b.ID == r.base.ID })
+	if i := slices.IndexFunc(s.bases, by); i >= 0 && (!ok || doubtful || s.begins(s.bases[i]) > mark.Position) {
 		r, ok = alone(s.bases[i]), true
 	}
 	if i := slices.IndexFunc(s.doubtful, by); i >= 0 && !ok {
