@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 var now = started.Add(90 * time.Minute)

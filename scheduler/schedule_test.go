@@ -2,7 +2,6 @@ package scheduler_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -13,18 +12,13 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
-// TestMain gives rapid the same numbers each time, unless the command line says otherwise. What all share in sealing is made
-// before the first bubble: made in it, nobody else could use it.
+// TestMain makes what all tests share in sealing before the first bubble: what is made in one cannot be used outside of it.
 func TestMain(m *testing.M) {
 	if _, err := seal.Bytes([]byte("x"), seal.Recipients{}); err != nil {
 		panic(err)
-	}
-	for name, value := range map[string]string{"rapid.seed": "20261121", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
 	}
 	os.Exit(m.Run())
 }

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 var (

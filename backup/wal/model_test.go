@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/wal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 // member is one member of a cluster as raft lets it behave, with a journal. truth is what the cluster committed.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 // No key leads out of the directory, or to the file or folder of another.

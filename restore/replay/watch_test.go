@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 // Two ranges meet if there is a key that is in both: all short keys are tried.

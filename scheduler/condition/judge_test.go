@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 var now = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)

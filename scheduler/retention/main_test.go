@@ -3,9 +3,7 @@ package retention_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"slices"
-	"testing"
 	"time"
 
 	"pgregory.net/rapid"
@@ -13,19 +11,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
-
-// TestMain gives rapid the same numbers each time, unless the command line says otherwise.
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.seed": "20261121", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
 
 // begun is when everything begins. Position p of any history is of p minutes later.
 var begun = time.Date(2026, 3, 27, 5, 0, 0, 0, time.UTC)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 func TestBlockIDsHaveOneLength(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 // TestSameAsMem: whatever is done to a directory and to memory, both answer alike.

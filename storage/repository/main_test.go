@@ -6,10 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"flag"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -20,17 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
-
-// TestMain gives rapid the same numbers each time, unless the command line says otherwise.
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.seed": "20261121", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
 
 // noon is when everything happens.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

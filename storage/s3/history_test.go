@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
 // TestHistoryProperty: whatever was stored and deleted in whatever seconds, and however the listing is cut into pages, every

@@ -2,25 +2,14 @@ package segment_test
 
 import (
 	"bytes"
-	"flag"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
-
-// TestMain gives rapid the same numbers each time, unless the command line says otherwise.
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.seed": "20261121", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
 
 // noon is when everything happens.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
