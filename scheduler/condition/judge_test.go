@@ -335,6 +335,14 @@ func happen(f *condition.Facts, i int) {
 			r.Drill = &repository.Proof{}
 			defer func() { r.Drill = nil }()
 		}
+		if r.Window == nil {
+			r.Window = &repository.Window{}
+			defer func() { r.Window = nil }()
+		}
+	}
+	if f.Log == nil {
+		f.Log = &condition.Log{}
+		defer func() { f.Log = nil }()
 	}
 	faults[i].happen(f)
 }
@@ -360,18 +368,18 @@ var instead = map[condition.Name][]condition.Name{
 	condition.BackupLate:     {condition.NoBackup},
 	condition.BackupShrunk:   {condition.NoBackup},
 	condition.NeverProven:    {condition.NoBackup},
-	condition.NeverDecrypted: {condition.NoBackup, condition.NeverProven},
+	condition.NeverDecrypted: {condition.NoBackup, condition.NeverProven, condition.NotEncrypted},
 	condition.NotEncrypted:   {condition.NoBackup},
 	condition.LogStopped:     {condition.NoBackup},
 	condition.DrillFailed:    {condition.NoBackup, condition.DrillNotRun},
 	condition.DrillNotRun:    {condition.NoBackup, condition.DrillFailed},
 	condition.NoQuorum:       {condition.MembersAway},
 	condition.MembersAway:    {condition.NoQuorum},
-	// An agent has one log: a fault that replaces what is known of it takes the other's place.
-	condition.LogLagging:         {condition.LogStopped},
-	condition.PurgeHeadroomShort: {condition.LogLagging, condition.LogStopped},
-	condition.SpoolFilling:       {condition.LogLagging, condition.LogStopped},
-	condition.MembersDiverged:    {condition.LogLagging, condition.LogStopped},
+	// An agent has one log: a fault that replaces what is known of it takes the other's place. Without a backup no log restores.
+	condition.LogLagging:         {condition.LogStopped, condition.NoBackup},
+	condition.PurgeHeadroomShort: {condition.LogLagging, condition.LogStopped, condition.NoBackup},
+	condition.SpoolFilling:       {condition.LogLagging, condition.LogStopped, condition.NoBackup},
+	condition.MembersDiverged:    {condition.LogLagging, condition.LogStopped, condition.NoBackup, condition.AlarmRaised}, // one line has all alarms
 	condition.AlarmRaised:        {condition.MembersDiverged, condition.MembersAway},
 }
 
