@@ -6,7 +6,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// ChooseError is returned for a restore without a target where the newest history may be that of an empty cluster: a person has to choose. It matches repository.ErrNotFound.
+// ChooseError is returned for a restore without a target if the newest history may be that of an empty cluster: the operator has to
+// choose. It matches repository.ErrNotFound.
 type ChooseError struct {
 	change repository.Change
 	newest string // flags that restore the newest history
@@ -21,8 +22,9 @@ func (e *ChooseError) Error() string {
 // Is makes it match repository.ErrNotFound.
 func (e *ChooseError) Is(target error) bool { return target == repository.ErrNotFound }
 
-// CheckNewest returns a ChooseError if the newest backups in c are of a history that no restore by dr began, and the cluster
-// began anew, or is another one that is far smaller than the one before: an empty cluster, formed by members that lost their data, must not pass for the newest state.
+// CheckNewest returns a ChooseError if no restore by dr began the history of the newest backups in c, and that history is of the
+// same cluster begun anew, or of another cluster that is far smaller. Members that lost their data form an empty cluster, whose
+// backups must not pass for the newest state.
 func CheckNewest(c repository.Catalog) error {
 	change, ok := repository.NewChange(c.Cluster, c.Backups)
 	if !ok || !change.BeganAnew() && !change.Newest.FarSmaller(change.Before) {

@@ -14,9 +14,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
-// Archive serves what an archiving agent says of itself: /status as JSON, /metrics for Prometheus, and /healthz, which
-// answers 503 while the agent waits for a member, a leader, a store or its first backup, or knows that the cluster is wrong. It needs
-// no login and tells no secret; it is meant for loopback, or for a pod's own network.
+// Archive returns the handler of an archiving agent: /status as JSON, /metrics for Prometheus, and /healthz, which returns 503 while
+// the agent waits for a member, a leader, a store or its first backup, or knows that the cluster is wrong. It requires no login and
+// contains no secret; it is meant for loopback, or for a pod's own network.
 func Archive(status func() archive.Status) http.Handler {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(archiveCollector{status})

@@ -57,8 +57,8 @@ func probes(s Service, a Access) []route {
 	}
 }
 
-// rarely returns a function that asks for the answer at most once a second: whoever reaches a probe needs no login, and the status
-// of a thousand clusters is copied and sorted for it.
+// rarely returns a function that computes the answer at most once a second, and repeats it meanwhile. Probes require no login, and
+// each answer copies and sorts the status of all clusters.
 func rarely(answer func() string) func() string {
 	var (
 		mu    sync.Mutex

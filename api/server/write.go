@@ -17,14 +17,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// because is what is sent where only a reason is to be said.
+// because is the body of requests that take only a reason.
 type because struct {
-	Reason string `json:"reason,omitempty"` // in a person's words, for whoever looks at it later
+	Reason string `json:"reason,omitempty"` // free text, shown wherever the result is
 }
 
-// pinning is what is sent to pin a backup.
+// pinning is the body of a request that pins a backup.
 type pinning struct {
-	Reason string    `json:"reason,omitempty"` // in a person's words, for whoever looks at it later
+	Reason string    `json:"reason,omitempty"` // free text, shown wherever the pin is
 	Until  time.Time `json:"until,omitzero"`   // when the pin ends; absent: when it is lifted
 }
 

@@ -16,8 +16,8 @@ import (
 // membersEvery is how often the members' revisions are compared. Each time costs a login to each member.
 const membersEvery = 5 * time.Minute
 
-// members is what comparing the cluster's members has found, over all turns. Only the comparing goroutine of a turn writes; the words
-// of a difference stay as they were first found, so that segments and logs do not vary with each look.
+// members holds the result of comparing the cluster's members, over all turns. Only the comparing goroutine of a turn writes. The
+// words of a difference stay as they were first found, so that segments and logs do not change with each comparison.
 type members struct {
 	cluster    uint64    // whose members
 	compared   time.Time // when they were last
@@ -28,14 +28,14 @@ type members struct {
 	alarm, revisions, hashes string // a difference each, in words; guarded by mu
 }
 
-// difference returns what was found, "" if nothing was.
+// difference describes how the members differ; "" if no difference is known.
 func (m *members) difference() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return cmp.Or(m.revisions, m.hashes, m.alarm)
 }
 
-// see forgets what was found of another cluster, and where only one member is left.
+// see forgets all differences if c is another cluster than before, or has one member left.
 func (m *members) see(c *cluster.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,7 +126,7 @@ func (a *archiver) mustCompareHashes() bool {
 	return every > 0 && (time.Since(a.members.hashed) >= every || a.members.difference() != "")
 }
 
-// tellMembers reports what is new: err is why not all members were compared.
+// tellMembers logs a difference that appeared or ended. err is why not all members were compared; it is logged when it changes.
 func (a *archiver) tellMembers(err error) {
 	difference, before := a.members.difference(), ""
 	a.board.set(func(s *Status) { before, s.Diverged = s.Diverged, difference })

@@ -89,8 +89,8 @@ type place struct {
 	open       func(ctx context.Context) (*repository.Cluster, error)
 }
 
-// lookups returns what is to be looked at. With a configuration, unread is why some file that it includes cannot be read at all:
-// which clusters it has is not known.
+// lookups returns the clusters to look at: of the configuration at path or, without one, all of the repository. unread is why a file
+// that the configuration includes cannot be read, so that its clusters are not known.
 func (a *app) lookups(ctx context.Context, path string) (all []lookup, unread, err error) {
 	if path != "" {
 		return a.lookupsOf(path)
