@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -248,7 +249,7 @@ func (c *Cluster) checkStored(f folder, m Manifest) error {
 // nothing away from the backup either. One that cannot be read is named in ignored.
 func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []Proof, ignored []error, err error) {
 	for _, object := range f.objects {
-		if !strings.HasPrefix(nameOf(object.Key), proofPrefix) {
+		if !strings.HasPrefix(path.Base(object.Key), proofPrefix) {
 			continue
 		}
 		if !f.allowed.take(object.Size) {

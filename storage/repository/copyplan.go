@@ -3,6 +3,7 @@ package repository
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -136,7 +137,7 @@ func (p *copyPlanner) proofs(id ID) (proofs []copyObject) {
 		return nil
 	}
 	for _, listed := range p.source.folders[i].objects {
-		if !strings.HasPrefix(nameOf(listed.Key), proofPrefix) {
+		if !strings.HasPrefix(path.Base(listed.Key), proofPrefix) {
 			continue
 		}
 		if o, ok := p.object(listed.Key); ok {

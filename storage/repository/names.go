@@ -119,10 +119,6 @@ func (c *Cluster) folder(id ID) string        { return c.backupsPrefix() + strin
 func (c *Cluster) manifestKey(id ID) string   { return c.folder(id) + manifestName }
 func (c *Cluster) key(id ID, n string) string { return c.folder(id) + n }
 
-// nameOf returns the name of an object within its backup's folder, without a look at the rest of the key: services ask for those of
-// every backup of a fleet.
-func nameOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
-
 // splitKey takes a key below the cluster's backups apart.
 func (c *Cluster) splitKey(key string) (id ID, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, c.backupsPrefix())

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -190,7 +191,7 @@ func (p Pin) ended(now time.Time) bool { return !p.Until.IsZero() && !now.Before
 
 // pinOf is the pin's id in a key with that prefix before it.
 func pinOf(key, prefix string) (id string, ok bool) {
-	name, ok := strings.CutPrefix(nameOf(key), prefix)
+	name, ok := strings.CutPrefix(path.Base(key), prefix)
 	id, isJSON := strings.CutSuffix(name, jsonSuffix)
 	return id, ok && isJSON && pinID.MatchString(id)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -116,7 +117,7 @@ func (c *Cluster) lockOf(ctx context.Context, id ID, now time.Time) (*Locked, er
 	}
 	var last *Locked
 	for _, listed := range f.objects {
-		name := nameOf(listed.Key)
+		name := path.Base(listed.Key)
 		if name != manifestName && !strings.HasPrefix(name, snapshotName) {
 			continue
 		}

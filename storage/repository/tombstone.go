@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -103,7 +104,7 @@ func (c *Cluster) deletable(ctx context.Context, id ID) error {
 // tombstones returns the keys of f's tombstones, whether they count or not.
 func (f folder) tombstones() (keys []string) {
 	for _, o := range f.objects {
-		if isTombstone(nameOf(o.Key)) {
+		if isTombstone(path.Base(o.Key)) {
 			keys = append(keys, o.Key)
 		}
 	}
