@@ -15,7 +15,8 @@ import (
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
-// TestMain makes what all tests share in sealing before the first bubble: what is made in one cannot be used outside of it.
+// TestMain creates the encoder that package seal shares before the first test. If a test created it within its synctest bubble, no
+// other test could use it.
 func TestMain(m *testing.M) {
 	if _, err := seal.Bytes([]byte("x"), seal.Recipients{}); err != nil {
 		panic(err)

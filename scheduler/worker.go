@@ -39,7 +39,7 @@ type worker struct {
 	deleted   atomic.Bool // last was not in any repository when they were listed
 	known     bool        // last is what the repositories hold, but for what others have stored since
 	last      Last
-	next      slot      // of the schedule, after last
+	next      slotAfter // the schedule's, after last
 	tries     int       // that failed since the last slot
 	notBefore time.Time // of the next try
 	probe     time.Time // when to look at the triggers again
@@ -49,7 +49,7 @@ type worker struct {
 // take goes on with o. What is known of the repositories, and of what has failed, holds only for the old Spec.
 func (w *worker) take(o order) {
 	if o.spec.Digest != w.spec.Digest {
-		w.known, w.next, w.tries, w.notBefore, w.probe, w.catchup = false, slot{}, 0, time.Time{}, time.Time{}, catchup{}
+		w.known, w.next, w.tries, w.notBefore, w.probe, w.catchup = false, slotAfter{}, 0, time.Time{}, time.Time{}, catchup{}
 		w.board.set(func(s *Status) {
 			s.State, s.Problem, s.Failures, s.Reason, s.Holder, s.Last, s.Next, s.Unpruned = Starting, "", 0, "", "", nil, time.Time{}, ""
 		})
@@ -162,7 +162,7 @@ const (
 
 // due says why a backup is due, if one is, or else when to ask again.
 func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
-	at := w.slot(now)
+	at := w.nextSlot(now)
 	if !at.IsZero() && !at.After(now) {
 		slot := at.UTC().Format(time.RFC3339)
 		if w.last.Started.IsZero() {
@@ -189,19 +189,19 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 	return cause{}, at
 }
 
-// slot is when the schedule has the next backup due. It is worked out once for each newest backup: every worker asks each minute.
-func (w *worker) slot(now time.Time) time.Time {
+// nextSlot returns when the schedule has the next backup due. Every worker asks each minute, so it is computed once for each last.
+func (w *worker) nextSlot(now time.Time) time.Time {
 	if w.last.Started.IsZero() {
 		return w.spec.Due(w.last, now)
 	}
-	if !w.next.after.Equal(w.last.Started) {
-		w.next = slot{w.last.Started, w.spec.Due(w.last, now)}
+	if !w.next.started.Equal(w.last.Started) {
+		w.next = slotAfter{w.last.Started, w.spec.Due(w.last, now)}
 	}
 	return w.next.at
 }
 
-// slot is the first moment of the schedule after another moment.
-type slot struct{ after, at time.Time }
+// slotAfter is the schedule's first slot after a backup.
+type slotAfter struct{ started, at time.Time }
 
 // attempt does the job, if this service is the one that does and it is still wanted then. It says when to look again.
 func (w *worker) attempt(ctx context.Context, t task) time.Time {

@@ -375,7 +375,7 @@ var instead = map[condition.Name][]condition.Name{
 	condition.DrillNotRun:    {condition.NoBackup, condition.DrillFailed},
 	condition.NoQuorum:       {condition.MembersAway},
 	condition.MembersAway:    {condition.NoQuorum},
-	// An agent has one log: a fault that replaces what is known of it takes the other's place. Without a backup no log restores.
+	// Facts hold one log: a fault that replaces those of the log hides earlier ones. Without a backup, NoBackup covers the log.
 	condition.LogLagging:         {condition.LogStopped, condition.NoBackup},
 	condition.PurgeHeadroomShort: {condition.LogLagging, condition.LogStopped, condition.NoBackup},
 	condition.SpoolFilling:       {condition.LogLagging, condition.LogStopped, condition.NoBackup},
