@@ -39,10 +39,10 @@ func alerts(t *testing.T) []rule {
 }
 
 func TestAlerts(t *testing.T) {
-	readme := readFile(t, "../../README.md")
+	page := readFile(t, "../../docs/metrics.md")
 	for _, r := range alerts(t) {
-		if !strings.Contains(readme, "\n| "+r.Alert+" |") {
-			t.Errorf("README.md does not say what %s is for", r.Alert)
+		if !strings.Contains(page, "\n| "+r.Alert+" |") {
+			t.Errorf("docs/metrics.md does not list %s", r.Alert)
 		}
 		wantMetrics(t, r.Alert, r.Expr+up(r.Expr))
 		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
