@@ -71,9 +71,9 @@ type PutOptions struct {
 	SizeHint int64
 }
 
-// AsksFirst reports whether a Put that must not replace anything should ask whether its key is taken before it reads what to
+// ChecksFirst reports whether a Put that must not replace anything should ask whether its key is taken before it reads what to
 // store: where that goes out in one request of up to so many bytes, that request's own condition costs less.
-func (o PutOptions) AsksFirst(oneRequest int) bool {
+func (o PutOptions) ChecksFirst(oneRequest int) bool {
 	return o.IfAbsent && (o.SizeHint <= 0 || o.SizeHint > int64(oneRequest))
 }
 
@@ -93,8 +93,8 @@ type ListOptions struct {
 // DeleteOptions choose what to delete.
 type DeleteOptions struct {
 	Version string // only this version; "": the newest one
-	// Unasked leaves it to the store alone to refuse what is locked, where otherwise the store is asked for a lock first.
+	// SkipLockCheck leaves it to the store alone to refuse what is locked, where otherwise the store is asked for a lock first.
 	// It is for whoever wants to see that a lock holds, with a Version: without one, a store that keeps versions would
 	// hide a locked object.
-	Unasked bool
+	SkipLockCheck bool
 }

@@ -1,12 +1,12 @@
-// Package azure keeps a storage.Bucket in a container of Azure Blob Storage.
+// Package azure stores objects in a container of Azure Blob Storage. Open returns a storage.Bucket.
 //
-// An object is a block blob. What is larger than Parts.Whole goes up as blocks, which nobody sees until they are
-// committed. Two things about blocks shape the package: Azure has no request that removes them, and a commit of one
-// writer throws away the blocks of all others under the same key. See leftovers.go for the first; the second makes
-// the loser of two Puts fail, never mix.
+// An object is a block blob. Put sends a body larger than Parts.Whole as blocks, which are invisible until it commits
+// them. Two properties of blocks shape the package. Azure has no request that removes them; see leftovers.go. And a
+// commit by one writer discards the blocks of all other writers of the same key: of two concurrent Puts the loser
+// fails, and they never mix.
 //
-// Locks are version-level immutability policies and need a container that has them enabled. Accounts with a
-// hierarchical namespace list in another order than that of the keys, and are refused when that shows.
+// Locks are version-level immutability policies, which must be enabled on the container. Accounts with a hierarchical
+// namespace list keys in another order, and so List refuses them when it sees that.
 package azure
 
 import (
@@ -28,26 +28,26 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 )
 
-// Config says which container, and how to talk to it. Credentials are not in it: see credentials.go.
+// Config locates a container and sets how requests are made. It has no credentials: see credentials.go.
 type Config struct {
-	Account   string // the storage account; "": the one that the environment names
+	Account   string // the storage account; "": the one named by the environment
 	Container string
 	Endpoint  string            // URL of the account's blob service; "": https://<account>.blob.core.windows.net
-	Transport http.RoundTripper // nil: transport.WithRoots of the system's
-	Parts     storage.Parts     // fields that are 0: 8 MiB, whole up to 1 MiB, 4 workers, 50,000 blocks
-	PageSize  int               // objects in one answer of a listing, at most 5,000; 0: as many
+	Transport http.RoundTripper // nil: transport.WithRoots with the system's roots
+	Parts     storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 50,000 blocks
+	PageSize  int               // objects in a page of a listing, at most 5,000; 0: 5,000
 }
 
 // Bucket is one container.
 type Bucket struct {
-	name      string // of the container
+	name      string // the container's
 	container *container.Client
 	parts     storage.Parts
 	pageSize  *int32
 
 	mu     sync.Mutex
-	traits *traits // nil until asked for
-	// refused is when the container refused to tell; zero: it did not
+	traits *traits // guarded by mu; nil until the first answer
+	// refused is when the container denied the caller its properties; zero if it did not. Guarded by mu.
 	refused time.Time
 }
 
@@ -57,11 +57,11 @@ var (
 	_ storage.Versioned = (*Bucket)(nil)
 )
 
-// Open finds the credentials and makes the Bucket. It sends nothing: that the container is there, and that the
-// credentials are good for it, is said by the first call.
+// Open finds the credentials and returns the Bucket. It sends no request: a missing container or wrong credentials
+// cause an error in the first method call.
 func Open(_ context.Context, c Config) (*Bucket, error) {
 	if c.Container == "" {
-		return nil, errors.New("azure: no container is named")
+		return nil, errors.New("azure: no container: the URL is azblob://CONTAINER")
 	}
 	if c.Transport == nil {
 		c.Transport = transport.WithRoots(nil)
@@ -89,11 +89,11 @@ func or(n, otherwise int) int {
 	return otherwise
 }
 
-// clientOptions are those of every client: few retries with short pauses, as storage.WithRetry has the patience, and
-// none of what a repetition would not change.
+// clientOptions returns the options of every client. It allows few retries with short pauses, because storage.WithRetry
+// handles long outages, and none for errors that a repetition would not change.
 func clientOptions(t http.RoundTripper) azcore.ClientOptions {
 	return azcore.ClientOptions{
-		// An answer that points elsewhere would take the credentials there.
+		// A redirect would send the credentials to another host.
 		Transport: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		}},
@@ -119,7 +119,7 @@ func worthRetrying(resp *http.Response, err error) bool {
 	return false
 }
 
-// containerURL is where the container of that account is.
+// containerURL returns the URL of the container.
 func containerURL(c Config) (string, error) {
 	if c.Endpoint == "" && c.Account == "" {
 		return "", errUnknownAccount
@@ -129,23 +129,23 @@ func containerURL(c Config) (string, error) {
 	}
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return "", errors.New("the endpoint is no URL like https://<account>.blob.core.windows.net")
+		return "", errors.New("the endpoint is not a URL like https://<account>.blob.core.windows.net")
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", errors.New("the endpoint holds more than scheme, host and path: credentials belong into the environment")
+		return "", errors.New("the endpoint has more than scheme, host and path: put credentials into the environment")
 	}
 	return strings.TrimSuffix(u.String(), "/") + "/" + url.PathEscape(c.Container), nil
 }
 
-// validKey also refuses a backslash: Azure takes it for a slash, and two keys would be one.
+// validKey also refuses backslashes: Azure treats them as slashes, so that two keys would name one blob.
 func validKey(key string) error {
 	if strings.Contains(key, `\`) {
-		return fmt.Errorf("%w: %q has a backslash, which Azure takes for a slash", storage.ErrKey, key)
+		return fmt.Errorf("%w: %q has a backslash, which Azure treats as a slash", storage.ErrKey, key)
 	}
 	return storage.ValidKey(key)
 }
 
-// blobAt is the blob under key, or the one version of it that an Object.Version names.
+// blobAt returns a client for the blob under key, or for the version of it that an Object.Version names.
 func (b *Bucket) blobAt(key, version string) (*blob.Client, *blob.AccessConditions, error) {
 	client := b.container.NewBlobClient(key)
 	kind, id, _ := strings.Cut(version, ":")
@@ -161,13 +161,13 @@ func (b *Bucket) blobAt(key, version string) (*blob.Client, *blob.AccessConditio
 	return nil, nil, fmt.Errorf("%w: %q is no version of this store", storage.ErrNotExist, version)
 }
 
-// What an Object.Version begins with: Azure's version id where the account keeps versions, the ETag elsewhere.
+// The prefixes of Object.Version: Azure's version id if the account keeps versions, else the ETag.
 const (
 	byVersion = "version"
 	byETag    = "etag"
 )
 
-// version names a version. ETags have quotes in headers and none in listings.
+// version returns an Object.Version. ETags have quotes in headers and none in listings.
 func version(id *string, etag *azcore.ETag) string {
 	if id != nil && *id != "" {
 		return byVersion + ":" + *id
@@ -180,7 +180,7 @@ func ifMatch(etag string) *blob.AccessConditions {
 	return &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: &quoted}}
 }
 
-// deref is what p points to, or the zero value: the SDK's answers are made of pointers.
+// deref returns the value to which p points, or the zero value if p is nil. The SDK's answers consist of pointers.
 func deref[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -188,16 +188,16 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// traits are what is known of the container itself.
+// traits are the properties of the container.
 type traits struct {
-	locks     bool // blobs can be locked one by one
-	clearable bool // whatever is created can be deleted or replaced again
+	locks     bool // each blob can have its own lock
+	clearable bool // every new blob can be deleted or replaced
 }
 
-// ask asks the container once. A service SAS may not ask: then nothing is known, and nothing that needs the knowledge
-// is done; it is asked again after a while, since a right may come later.
-func (b *Bucket) ask(ctx context.Context) (traits, error) {
-	known, ok := b.known()
+// loadTraits requests the container's properties once. A service SAS has no right to read them: then all traits are
+// false, and loadTraits asks again after askAgainAfter, since a right may be granted later.
+func (b *Bucket) loadTraits(ctx context.Context) (traits, error) {
+	known, ok := b.cachedTraits()
 	if ok {
 		return known, nil
 	}
@@ -211,23 +211,23 @@ func (b *Bucket) ask(ctx context.Context) (traits, error) {
 		found.locks = deref(p.IsImmutableStorageWithVersioningEnabled)
 		found.clearable = found.locks || !deref(p.HasImmutabilityPolicy) && !deref(p.HasLegalHold)
 	}
-	b.learn(found, err == nil)
+	b.rememberTraits(found, err == nil)
 	return found, nil
 }
 
-// askAgain is how long a refusal is remembered.
-const askAgain = time.Minute
+// askAgainAfter is how long a refusal is remembered.
+const askAgainAfter = time.Minute
 
-func (b *Bucket) known() (traits, bool) {
+func (b *Bucket) cachedTraits() (traits, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.traits == nil || !b.refused.IsZero() && time.Since(b.refused) > askAgain {
+	if b.traits == nil || !b.refused.IsZero() && time.Since(b.refused) > askAgainAfter {
 		return traits{}, false
 	}
 	return *b.traits, true
 }
 
-func (b *Bucket) learn(found traits, answered bool) {
+func (b *Bucket) rememberTraits(found traits, answered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.traits, b.refused = &found, time.Time{}

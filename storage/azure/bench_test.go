@@ -16,7 +16,7 @@ import (
 
 const benchSize = 16 << 20
 
-// benchmark gives the two that are compared: this package and the SDK alone, on one server.
+// benchmark returns the two candidates on one server: this package's bucket and the SDK's client.
 func benchmark(b *testing.B) (*azure.Bucket, *container.Client) {
 	b.Helper()
 	s := objectstores.AzurePlain(b)
@@ -29,7 +29,7 @@ func benchmark(b *testing.B) (*azure.Bucket, *container.Client) {
 	return open(b, c), s.Client(b).ServiceClient().NewContainerClient(name)
 }
 
-// BenchmarkPut compares with the SDK's UploadStream, with parts and workers of the same size and number.
+// BenchmarkPut compares Put with the SDK's UploadStream, with the same size of parts and number of workers.
 func BenchmarkPut(b *testing.B) {
 	bucket, sdk := benchmark(b)
 	p := noise(benchSize)
@@ -53,7 +53,7 @@ func BenchmarkPut(b *testing.B) {
 	})
 }
 
-// BenchmarkOpen compares with the SDK's DownloadStream.
+// BenchmarkOpen compares Open with the SDK's DownloadStream.
 func BenchmarkOpen(b *testing.B) {
 	bucket, sdk := benchmark(b)
 	if _, err := bucket.Put(b.Context(), "key", bytes.NewReader(noise(benchSize)), storage.PutOptions{}); err != nil {

@@ -10,21 +10,21 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 )
 
-// maxBlocks is how many blocks a blob may have (Put Block List, "Blob Storage limits").
+// maxBlocks is the largest number of blocks in a blob (Put Block List, "Blob Storage limits").
 const maxBlocks = 50_000
 
-// putID is drawn for each Put.
+// putID is the random id of a Put.
 type putID [16]byte
 
-// blockMark begins the id of each block of ours, so that blocks of other programs are left alone.
+// blockMark begins the id of each block that this package sends, and distinguishes it from blocks of other programs.
 var blockMark = [4]byte{'d', 'r', 'b', '1'}
 
-// blockID is the id of a block before base64. All have one length, for Azure refuses two lengths under one key. It
-// carries when the block was sent: the store does not say how old an uncommitted block is.
+// blockID is a block's id before base64. All ids have one length, because Azure refuses two lengths under one key. An
+// id contains the time at which the block was sent: Azure does not report the age of uncommitted blocks.
 type blockID struct {
 	Mark   [4]byte
 	Put    putID
-	Sent   int64 // Unix time in seconds, by the clock of whoever sent it
+	Sent   int64 // Unix time in seconds, by the sender's clock
 	Number uint32
 }
 
@@ -33,7 +33,7 @@ func (id blockID) String() string {
 	return base64.StdEncoding.EncodeToString(text)
 }
 
-// parseBlockID reads the id of one of our blocks; others give false.
+// parseBlockID parses the id of a block. It reports false for blocks of other programs.
 func parseBlockID(text string) (blockID, bool) {
 	var id blockID
 	raw, err := base64.StdEncoding.DecodeString(text)
@@ -44,10 +44,10 @@ func parseBlockID(text string) (blockID, bool) {
 	return id, err == nil && id.Mark == blockMark
 }
 
-// blocks are the ids of one Put's blocks.
+// blocks holds the ids of one Put's blocks.
 type blocks struct {
 	mu  sync.Mutex
-	ids map[int]string // by number
+	ids map[int]string // by number; guarded by mu
 }
 
 func (b *blocks) add(put putID, n int) string {
@@ -61,7 +61,7 @@ func (b *blocks) add(put putID, n int) string {
 	return id
 }
 
-// list is the ids of the blocks 1 to n.
+// list returns the ids of the blocks 1 to n.
 func (b *blocks) list(n int) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,10 +72,10 @@ func (b *blocks) list(n int) []string {
 	return all
 }
 
-// crcTable is of the polynomial that Azure checks its CRC64 with.
+// crcTable has the polynomial of Azure's CRC64.
 var crcTable = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
-// checked is the checksum of a part. The SDK's own way to compute one copies the part.
-func checked(p []byte) blob.TransferValidationTypeCRC64 {
+// checksum returns the checksum of a part. The SDK's own computation copies the part.
+func checksum(p []byte) blob.TransferValidationTypeCRC64 {
 	return blob.TransferValidationTypeCRC64(crc64.Checksum(p, crcTable))
 }

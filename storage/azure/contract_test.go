@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
-// asAzurite is what Azurite lacks of Azure.
+// asAzurite excludes the features of Azure that Azurite lacks.
 var asAzurite = storagetest.Options{PartSizes: []int{small.Size}, NoVersions: true, NoLocks: true, NoBackslash: true}
 
 func TestContract(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Credentials come from where a server on Azure has them, and this file alone reads the environment. The first that
-// is there counts:
+// Credentials come from the usual places of a server on Azure. Only this file reads the environment. The first source
+// that exists is used:
 //
 //   - AZURE_STORAGE_KEY, the account's key,
 //   - AZURE_STORAGE_CONNECTION_STRING, with a key or a SAS in it,
@@ -27,12 +27,12 @@ import (
 //   - workload identity, as AKS injects it,
 //   - the managed identity of the machine, the one that AZURE_CLIENT_ID names if it has several.
 //
-// AZURE_STORAGE_ACCOUNT names the account where the Config does not. azidentity's DefaultAzureCredential would also
-// try the logins of developer tools: a backup must not depend on who logged in last.
+// AZURE_STORAGE_ACCOUNT names the account if the Config does not. azidentity's DefaultAzureCredential would also try
+// the logins of developer tools, but a backup must not depend on the last person who logged in.
 const whereCredentials = "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_SAS_TOKEN, " +
 	"a service principal in AZURE_*, workload identity or managed identity"
 
-// shared are credentials of the storage account itself.
+// shared holds credentials of the storage account itself.
 type shared struct {
 	account, endpoint string
 	key, sas          string
@@ -50,7 +50,7 @@ func fromEnvironment() (shared, error) {
 	return s, nil
 }
 
-// parseConnection reads "Name=value;Name=value". Its errors name fields, never values.
+// parseConnection parses "Name=value;Name=value". Its errors name fields, never values.
 func parseConnection(text string) (shared, error) {
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(text, ";") {
@@ -74,7 +74,7 @@ func parseConnection(text string) (shared, error) {
 
 var errUnknownAccount = errors.New("the storage account is unknown: name it, or set AZURE_STORAGE_ACCOUNT")
 
-// connect makes the client with the first credentials there are.
+// connect returns a client with the first credentials that exist.
 func connect(c Config) (*container.Client, error) {
 	found, err := fromEnvironment()
 	if err != nil {
@@ -113,11 +113,12 @@ func connect(c Config) (*container.Client, error) {
 	return container.NewClient(at, identity, options)
 }
 
-// identities is the chain of what Azure itself vouches for.
+// identities returns the chain of credentials that Azure issues: service principal, workload identity, managed
+// identity.
 func identities(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 	var chain []azcore.TokenCredential
 	add := func(c azcore.TokenCredential, err error) {
-		if err == nil { // an error says that the environment has nothing of that kind
+		if err == nil { // an error means that the environment has no such credentials
 			chain = append(chain, c)
 		}
 	}
@@ -126,7 +127,7 @@ func identities(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 	injected := &azidentity.WorkloadIdentityCredentialOptions{ClientOptions: o}
 	workload, err := azidentity.NewWorkloadIdentityCredential(injected)
 	add(workload, err)
-	// Away from Azure nobody answers at the address of managed identities, and azidentity would wait for minutes.
+	// Outside of Azure the address of managed identities does not answer, and azidentity would wait for minutes.
 	o.Retry.TryTimeout = 5 * time.Second
 	o.Retry.ShouldRetry = nil
 	managed := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: o}
@@ -137,24 +138,24 @@ func identities(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 	add(machine, err)
 	chained, err := azidentity.NewChainedTokenCredential(chain, nil)
 	if err != nil {
-		return nil, fmt.Errorf("no credentials: needed are %s", whereCredentials)
+		return nil, fmt.Errorf("no credentials: use one of %s", whereCredentials)
 	}
 	return identity{chained}, nil
 }
 
-// identity says in one line, with the cure, why there is no token.
+// identity wraps a missing token's error in one line with the remedy.
 type identity struct{ chain azcore.TokenCredential }
 
 func (i identity) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	token, err := i.chain.GetToken(ctx, o)
 	if err != nil && ctx.Err() == nil {
-		err = explanation(storage.ErrDenied, err, "no token is to be had (%s): needed are %s",
+		err = explanation(storage.ErrDenied, err, "no token (%s): use one of %s",
 			oneLine(err.Error()), whereCredentials)
 	}
 	return token, err
 }
 
-// oneLine is the beginning of a dump.
+// oneLine returns up to 300 bytes of text on one line.
 func oneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > 300 {

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Delete implements storage.Bucket. In an account that keeps versions it hides the key, if no version is named.
+// Delete implements storage.Bucket. In an account that keeps versions it hides the key unless o names a version.
 func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
 	if err := b.delete(ctx, key, o); err != nil {
 		return b.failed("delete", key, err)
@@ -20,14 +20,15 @@ func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions
 	return nil
 }
 
-// delete looks first: Azure would hide a locked blob where it keeps versions, and elsewhere not say until when.
+// delete checks for a lock first: in an account with versions Azure would hide a locked blob, and in others its refusal
+// has no date.
 func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions) error {
 	named := o.Version
 	p, err := b.properties(ctx, key, named)
 	if errors.Is(err, storage.ErrNotExist) {
 		return nil
 	}
-	if err == nil && !o.Unasked {
+	if err == nil && !o.SkipLockCheck {
 		err = locked(p)
 	}
 	if err != nil {
@@ -44,10 +45,10 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 	return b.deleteOnly(ctx, key, named)
 }
 
-// locked judges by the store's clock.
+// locked returns ErrLocked if the blob is locked now, by the store's clock.
 func locked(p blob.GetPropertiesResponse) error {
 	if deref(p.LegalHold) {
-		return fmt.Errorf("%w by a legal hold, until somebody lifts it", storage.ErrLocked)
+		return fmt.Errorf("%w by a legal hold, which has no end", storage.ErrLocked)
 	}
 	now := time.Now()
 	if p.Date != nil {
@@ -59,7 +60,7 @@ func locked(p blob.GetPropertiesResponse) error {
 	return nil
 }
 
-// deleteOnly deletes a version without looking. One that is gone already is no error.
+// deleteOnly deletes a version without checking for a lock. A missing version is no error.
 func (b *Bucket) deleteOnly(ctx context.Context, key, named string) error {
 	client, conditions, err := b.blobAt(key, named)
 	if err == nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// failed says what was being done, to what. err may still be the SDK's.
+// failed returns err with the operation and the key. err may still be the SDK's.
 func (b *Bucket) failed(verb, key string, err error) error {
 	return redacted(fmt.Errorf("%s %q in azure container %s: %w", verb, key, b.name, explain(err)))
 }
 
-// redacted takes every URL of a request out of err's text, wherever it stands: a SAS signs by what is in it.
+// redacted returns err without the URLs of requests, which contain the signature of a SAS.
 func redacted(err error) error {
 	text := err.Error()
 	for u := range requests(err) {
@@ -36,7 +36,7 @@ func redacted(err error) error {
 	return &explained{text: text, cause: err}
 }
 
-// requests are the errors of net/http in err's tree.
+// requests yields the errors of net/http in err's tree.
 func requests(err error) iter.Seq[*url.Error] {
 	return func(yield func(*url.Error) bool) {
 		if u, ok := err.(*url.Error); ok && !yield(u) {
@@ -59,8 +59,8 @@ func requests(err error) iter.Seq[*url.Error] {
 	}
 }
 
-// explained is an error of the SDK in one line. The SDK's own text is a dump of request and answer, and that of
-// net/http holds the URL, with the signature of a SAS in it.
+// explained is an error of the SDK on one line. The SDK's own text is a dump of request and answer, and net/http's
+// contains the URL, with the signature of a SAS.
 type explained struct {
 	text     string
 	sentinel error // nil if none fits
@@ -76,7 +76,7 @@ func (e *explained) Unwrap() []error {
 	return []error{e.sentinel, e.cause}
 }
 
-// explanation is an explained error; sentinel may be nil.
+// explanation returns an explained error; sentinel may be nil.
 func explanation(sentinel, cause error, format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	if sentinel != nil {
@@ -85,7 +85,7 @@ func explanation(sentinel, cause error, format string, args ...any) error {
 	return &explained{text, sentinel, cause}
 }
 
-// explain turns an error of the SDK into one of storage's, with the cure. Other errors stay as they are.
+// explain converts an error of the SDK to one of storage's with a remedy. It returns other errors unchanged.
 func explain(err error) error {
 	var done *explained
 	if err == nil || errors.As(err, &done) {
@@ -101,7 +101,7 @@ func explain(err error) error {
 	return withoutURL(err)
 }
 
-// withoutURL takes off the URL that net/http puts before its errors.
+// withoutURL returns err without the URL that net/http puts before its errors.
 func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -110,7 +110,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// connectionCure tells what to do about a connection that cannot be made, and whether trying again is hopeless.
+// connectionCure returns the remedy for a failed connection, and reports whether another try is hopeless.
 func connectionCure(err error) (cure string, hopeless bool) {
 	var expired x509.CertificateInvalidError
 	var unverified *tls.CertificateVerificationError
@@ -118,24 +118,24 @@ func connectionCure(err error) (cure string, hopeless bool) {
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &expired) && expired.Reason == x509.Expired:
-		return "renew the endpoint's certificate, or look at this machine's clock", true
+		return "renew the endpoint's certificate, or correct this machine's clock", true
 	case errors.As(err, &unverified):
 		return "name the file with the authority's certificate (ca file), and the endpoint as the certificate does", true
 	case errors.As(err, &plain), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return "the endpoint does not speak TLS there: look at its scheme and port", true
+		return "the endpoint does not speak TLS: check its scheme and port", true
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return "look at the name of the storage account and at the endpoint", true
+		return "check the name of the storage account and the endpoint", true
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return "", true
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
-		return "look at the endpoint, the network and the firewall of the storage account", false
+		return "check the endpoint, the network and the firewall of the storage account", false
 	}
 	return "", false
 }
 
-// explainAnswer is for what the store itself has said.
+// explainAnswer converts an error that the store sent.
 func explainAnswer(a *azcore.ResponseError) error {
 	code := a.ErrorCode
 	if code == "" {
@@ -144,7 +144,7 @@ func explainAnswer(a *azcore.ResponseError) error {
 	said := fmt.Sprintf("%s (HTTP %d)", code, a.StatusCode)
 	switch bloberror.Code(a.ErrorCode) {
 	case bloberror.ContainerNotFound, bloberror.ContainerBeingDeleted, bloberror.ContainerDisabled:
-		return explanation(storage.ErrNoBucket, a, "%s: create the container, or look at its name and the account's", said)
+		return explanation(storage.ErrNoBucket, a, "%s: create the container, or correct its name or the account's", said)
 	case bloberror.BlobNotFound:
 		return explanation(storage.ErrNotExist, a, "%s", said)
 	case bloberror.BlobAlreadyExists:
@@ -158,21 +158,21 @@ func explainAnswer(a *azcore.ResponseError) error {
 	case bloberror.InvalidRange:
 		return explanation(storage.ErrRange, a, "%s", said)
 	case bloberror.InvalidBlockList:
-		return explanation(nil, a, "%s: another writer of this key has come between: repeat it", said)
+		return explanation(nil, a, "%s: another writer has stored this key in the meantime: repeat the command", said)
 	case bloberror.InvalidBlobOrBlock:
-		return explanation(nil, a, "%s: unfinished blocks of another program lie under this key: use another key, "+
+		return explanation(nil, a, "%s: this key has unfinished blocks of another program: use another key, "+
 			"or wait a week until Azure has dropped them", said)
 	case bloberror.SnapshotsPresent:
-		return explanation(nil, a, "%s: somebody has made snapshots of this blob: delete them first", said)
+		return explanation(nil, a, "%s: this blob has snapshots: delete them first", said)
 	}
 	refused := a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden
 	if refused || bloberror.Code(a.ErrorCode) == bloberror.InvalidAuthenticationInfo {
 		return explanation(deniedKind(a), a, "%s: %s", said, deniedCure(bloberror.Code(a.ErrorCode)))
 	}
-	return explanation(nil, a, "the store says %s", said)
+	return explanation(nil, a, "the store answers %s", said)
 }
 
-// deniedKind tells a right that is missing from a caller who is not accepted at all.
+// deniedKind distinguishes a missing right from a caller whom the store does not accept at all.
 func deniedKind(a *azcore.ResponseError) error {
 	switch bloberror.Code(a.ErrorCode) {
 	case bloberror.AuthenticationFailed, bloberror.InvalidAuthenticationInfo, bloberror.NoAuthenticationInformation,
@@ -191,11 +191,11 @@ func deniedCure(code bloberror.Code) string {
 		return "the key, SAS or token is wrong or has expired, or this machine's clock is; credentials come from " +
 			whereCredentials
 	case bloberror.AuthorizationFailure, bloberror.AuthorizationSourceIPMismatch:
-		return "the credentials lack the right, or the account's firewall keeps this machine out"
+		return "the credentials lack the right, or the account's firewall blocks this machine"
 	}
 	return "the credentials lack the right: the role Storage Blob Data Contributor, or a SAS with read, add, create, " +
 		"write, delete and list"
 }
 
-// is tells whether the store has answered with one of these codes.
+// is reports whether the store has answered with one of these codes.
 func is(err error, codes ...bloberror.Code) bool { return bloberror.HasCode(err, codes...) }

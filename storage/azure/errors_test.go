@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// verbs are calls of every kind, on a key that is not there.
+// verbs calls every method on a missing key and returns the errors by the method's name.
 func verbs(t *testing.T, b *azure.Bucket) map[string]error {
 	t.Helper()
 	_, put := b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{})
@@ -35,7 +35,7 @@ func verbs(t *testing.T, b *azure.Bucket) map[string]error {
 	}
 }
 
-// wantLine fails unless err is want in one line with the cure in it and without the secret.
+// wantLine fails unless err matches want, has one line and the remedy, and does not contain the secret.
 func wantLine(t *testing.T, verb string, err, want error, cure, secret string) {
 	t.Helper()
 	if err == nil || want != nil && !errors.Is(err, want) {
@@ -70,7 +70,7 @@ func TestMissingContainer(t *testing.T) {
 	}
 }
 
-// TestFewerRights: a signature that lacks a right is told so, and is not shown.
+// TestFewerRights checks the error for a signature that lacks a right, and that the error does not show the signature.
 func TestFewerRights(t *testing.T) {
 	s := objectstores.Azure(t)
 	name := s.Bucket(t)
@@ -106,14 +106,14 @@ func TestFewerRights(t *testing.T) {
 	}
 }
 
-// signature is what is secret in a shared access signature.
+// signature returns the secret part of a shared access signature.
 func signature(s *objectstores.AzureServer) string {
 	_, sig, _ := strings.Cut(s.SAS, "sig=")
 	sig, _, _ = strings.Cut(sig, "&")
 	return sig
 }
 
-// TestWriterWithoutDelete: who may not delete must not make an empty blob to be rid of blocks.
+// TestWriterWithoutDelete checks that a caller without the right to delete creates no empty blob to remove blocks.
 func TestWriterWithoutDelete(t *testing.T) {
 	s := objectstores.Azure(t)
 	name := s.Bucket(t)
@@ -142,7 +142,7 @@ func TestUnknownAuthority(t *testing.T) {
 	s := objectstores.Azure(t)
 	name := s.Bucket(t)
 	s.CAFile = ""
-	t.Setenv("SSL_CERT_FILE", "") // what the machine trusts is none of this test's
+	t.Setenv("SSL_CERT_FILE", "") // the test must not depend on the machine's roots
 	for verb, err := range verbs(t, open(t, config(t, s, name))) {
 		wantLine(t, verb, err, nil, "ca file", s.Key)
 	}
@@ -156,7 +156,7 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// TestNobodyListens: net/http's error has the URL in it, and that has the signature.
+// TestNobodyListens checks that the URL in net/http's error, which has the signature, is not shown.
 func TestNobodyListens(t *testing.T) {
 	s := objectstores.AzurePlain(t)
 	user := s.As(t, s.Bucket(t), objectstores.ReadOnly)
@@ -164,7 +164,7 @@ func TestNobodyListens(t *testing.T) {
 	b := open(t, config(t, user.Through(proxy), "container"))
 	proxy.Cut()
 	_, err := b.Stat(t.Context(), "key")
-	wantLine(t, "stat", err, nil, "look at the endpoint", signature(user))
+	wantLine(t, "stat", err, nil, "check the endpoint", signature(user))
 }
 
 func TestTLSWhereThereIsNone(t *testing.T) {
@@ -179,7 +179,7 @@ func TestManagedIdentity(t *testing.T) {
 	name := s.Bucket(t)
 	c := config(t, s.AsIdentity(t), name)
 	right := os.Getenv("IDENTITY_HEADER")
-	t.Setenv("IDENTITY_HEADER", "wrong") // first: a token that was given out is kept by the whole process
+	t.Setenv("IDENTITY_HEADER", "wrong") // first, because the process caches a token once it has one
 	_, err := open(t, c).Stat(t.Context(), "key")
 	wantLine(t, "stat", err, storage.ErrDenied, "managed identity", "wrong")
 	t.Setenv("IDENTITY_HEADER", right)
@@ -230,8 +230,8 @@ func TestLockIsRefusedWhereThereAreNone(t *testing.T) {
 	}
 }
 
-// fakeLocks makes a container of Azurite say that it has locks, and keeps the headers that ask for them: Azurite
-// takes them without a word, and keeps nothing.
+// fakeLocks is a transport that makes an Azurite container report locks and records the headers that request them.
+// Azurite accepts and ignores these headers.
 type fakeLocks struct {
 	http.RoundTripper
 	mode, until string
@@ -260,7 +260,7 @@ func TestFakeLockIsAskedFor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A header has whole seconds: a lock does not end early for that.
+			// A header has whole seconds, and the lock must not end early.
 			if !strings.EqualFold(asked.mode, mode) || asked.until != "Tue, 01 Dec 2026 00:00:01 GMT" {
 				t.Errorf("%d bytes, compliance %v: asked for %q until %q", size, compliance, asked.mode, asked.until)
 			}

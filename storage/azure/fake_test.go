@@ -17,11 +17,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/azure"
 )
 
-// Azurite knows neither versions nor locks. What Azure says and wants to hear of them is written by hand here, after
-// the REST reference of Blob Storage.
+// Azurite has neither versions nor locks. These answers are written by hand after the REST reference of Blob Storage.
 
-// fakeAnswers answers what begins like an entry, "METHOD query", by the longest that fits, and keeps what it was
-// asked.
+// fakeAnswers answers each request by the longest matching entry, "METHOD query", and records the requests.
 type fakeAnswers struct {
 	answers map[string]fakeAnswer
 	mu      sync.Mutex
@@ -62,7 +60,7 @@ func (f *fakeAnswers) wasAsked(what string) bool {
 	return slices.ContainsFunc(f.asked, func(asked string) bool { return strings.HasPrefix(asked, what) })
 }
 
-// openFake is a Bucket that talks to hand-made answers.
+// openFake returns a Bucket that gets hand-written answers.
 func openFake(t *testing.T, answers map[string]fakeAnswer) (*fakeAnswers, *azure.Bucket) {
 	t.Helper()
 	clearEnvironment(t)
@@ -82,7 +80,7 @@ func clearEnvironment(t *testing.T) {
 	}
 }
 
-// present is the head of a blob, with more headers.
+// present returns the answer to a HEAD of a blob, with additional headers.
 func present(more map[string]string) fakeAnswer {
 	header := map[string]string{"ETag": `"0x1"`, "Last-Modified": "Sat, 21 Nov 2026 11:00:00 GMT", "Content-Length": "0"}
 	for k, v := range more {
@@ -115,7 +113,7 @@ func TestFakeLockIsShownAndKept(t *testing.T) {
 	}
 }
 
-// TestFakeLockHasEnded: by the store's clock, whatever this machine's says.
+// TestFakeLockHasEnded checks that the store's clock decides, not this machine's.
 func TestFakeLockHasEnded(t *testing.T) {
 	f, b := openFake(t, map[string]fakeAnswer{
 		"HEAD": present(map[string]string{
@@ -151,8 +149,8 @@ func TestFakeContainerPolicy(t *testing.T) {
 	}
 }
 
-// TestFakePolicyForbidsClearing: in a container with a policy of its own the empty blob that clears blocks away
-// could not be removed, so it must not be made.
+// TestFakePolicyForbidsClearing checks that no empty blob is created in a container with a policy of its own, which
+// might forbid deleting the blob.
 func TestFakePolicyForbidsClearing(t *testing.T) {
 	for name, policy := range map[string]string{"policy": "x-ms-has-immutability-policy", "hold": "x-ms-has-legal-hold"} {
 		t.Run(name, func(t *testing.T) {
@@ -218,13 +216,14 @@ func TestFakeVersions(t *testing.T) {
 	}
 }
 
-// TestFakeDeleteOfTheCurrentVersion: Azure refuses to delete it by its id.
+// TestFakeDeleteOfTheCurrentVersion plays Azure's refusal to delete the newest version by its id.
 func TestFakeDeleteOfTheCurrentVersion(t *testing.T) {
 	byID := "DELETE versionid=" + url.QueryEscape(current)
 	f, b := openFake(t, map[string]fakeAnswer{
 		"HEAD": present(map[string]string{"x-ms-version-id": current}),
 		byID:   failure(http.StatusBadRequest, "OperationNotAllowedOnRootBlob"),
-		// The second time it would be an older version: the fake has no memory, and the refusal is what is returned.
+		// With Azure the second DELETE would find an older version. The fake is stateless, so its refusal is the
+		// result.
 		"DELETE": {status: http.StatusAccepted},
 	})
 	err := b.Delete(t.Context(), "key", storage.DeleteOptions{Version: "version:" + current})
@@ -250,7 +249,7 @@ func TestFakeOddKeysKeepTheirNamesWithAVersion(t *testing.T) {
 	}
 }
 
-// roundTrip looks at requests and refuses them.
+// roundTrip calls a function with each request and then fails the request.
 type roundTrip func(*http.Request)
 
 func (look roundTrip) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -263,7 +262,8 @@ const fakeDisorder = `<?xml version="1.0" encoding="utf-8"?><EnumerationResults>
 <Blob><Name>a-b</Name><Properties><Etag>0x1</Etag><Content-Length>5</Content-Length></Properties></Blob>
 </Blobs><NextMarker/></EnumerationResults>`
 
-// TestFakeHierarchicalNamespace: such accounts list directory by directory. A catalog must not be built on that.
+// TestFakeHierarchicalNamespace checks that List refuses such an account, which lists directory by directory: a catalog
+// needs the order of keys.
 func TestFakeHierarchicalNamespace(t *testing.T) {
 	_, b := openFake(t, map[string]fakeAnswer{"GET": {status: http.StatusOK, body: fakeDisorder}})
 	var last error
@@ -275,7 +275,7 @@ func TestFakeHierarchicalNamespace(t *testing.T) {
 	}
 }
 
-// TestFakeRedirect: who answers with another place does not get the credentials carried there.
+// TestFakeRedirect checks that a redirect does not receive the credentials.
 func TestFakeRedirect(t *testing.T) {
 	f, b := openFake(t, map[string]fakeAnswer{
 		"GET": {status: http.StatusTemporaryRedirect, header: map[string]string{"Location": "https://elsewhere.example/"}},
@@ -285,7 +285,7 @@ func TestFakeRedirect(t *testing.T) {
 	}
 }
 
-// TestFakeShortStream: a proxy that ends an answer early, with a length that fits, is found out.
+// TestFakeShortStream checks that an answer which a proxy has shortened, with a matching length, is an error.
 func TestFakeShortStream(t *testing.T) {
 	_, b := openFake(t, map[string]fakeAnswer{"GET": {
 		status: http.StatusPartialContent, body: "abc",
@@ -300,7 +300,7 @@ func TestFakeShortStream(t *testing.T) {
 	}
 }
 
-// TestFakeRightThatComesLater: a container that refused to tell whether it has locks is asked again.
+// TestFakeRightThatComesLater checks that a container which refused to return its properties is asked again.
 func TestFakeRightThatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, b := openFake(t, map[string]fakeAnswer{
@@ -330,7 +330,8 @@ func TestFakeRightThatComesLater(t *testing.T) {
 	})
 }
 
-// TestSmallObjectIsOneRequest: what goes out in one request, and must not replace anything, is not asked for first.
+// TestSmallObjectIsOneRequest checks that Put sends a create-only object in its only request, without asking for the
+// key first.
 func TestSmallObjectIsOneRequest(t *testing.T) {
 	f, b := openFake(t, map[string]fakeAnswer{"PUT": {status: http.StatusCreated, header: map[string]string{"Etag": `"1"`}}})
 	_, err := b.Put(t.Context(), "key", strings.NewReader("segment"), storage.PutOptions{IfAbsent: true, SizeHint: 7})

@@ -21,14 +21,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// noise is n bytes that no compression or confusion of offsets makes equal.
+// noise returns n random bytes, so that neither compression nor a wrong offset goes unnoticed.
 func noise(n int) []byte {
 	p := make([]byte, n)
 	rand.NewChaCha8([32]byte{7}).Read(p)
 	return p
 }
 
-// The requests of a Put.
+// The matchers of a Put's requests.
 func isWhole(r *http.Request) bool {
 	return r.Method == http.MethodPut && r.URL.Query().Get("comp") == ""
 }
@@ -38,12 +38,12 @@ func isPutList(r *http.Request) bool {
 	return r.Method == http.MethodPut && r.URL.Query().Get("comp") == "blocklist"
 }
 
-// isEmptyList: the commit that abandons blocks.
+// isEmptyList matches the commit that abandons blocks.
 func isEmptyList(r *http.Request) bool {
 	return isPutList(r) && header(r, "x-ms-meta-drput") == "abandoned"
 }
 
-// header finds what the SDK has set under a name that is not canonical.
+// header returns a header that the SDK has set under a name that is not canonical.
 func header(r *http.Request, name string) string {
 	for k, v := range r.Header {
 		if strings.EqualFold(k, name) {
@@ -70,10 +70,11 @@ var putFaults = []putFault{
 	{"the commit", 3 * small.Size, isCommit, 1},
 }
 
-// options are the two ways to put.
+// options are the two kinds of Put.
 var options = map[string]storage.PutOptions{"replace": {}, "if absent": {IfAbsent: true}}
 
-// TestRequestFailsOnce: the SDK repeats it, and what has met its own work is not taken for a conflict.
+// TestRequestFailsOnce checks that the SDK's repetition succeeds and does not report the first try's result as a
+// conflict.
 func TestRequestFailsOnce(t *testing.T) {
 	for _, f := range putFaults {
 		for _, late := range []bool{false, true} {
@@ -97,8 +98,8 @@ func TestRequestFailsOnce(t *testing.T) {
 	}
 }
 
-// TestRequestFailsAlways: nothing is left, and the next Put succeeds. Of a commit whose answers are all lost Put
-// finds out that it was done.
+// TestRequestFailsAlways checks that nothing is left and that the next Put succeeds. If all answers to a commit are
+// lost, Put finds out that it was executed.
 func TestRequestFailsAlways(t *testing.T) {
 	for _, f := range putFaults {
 		for _, late := range []bool{false, true} {
@@ -123,7 +124,7 @@ func TestRequestFailsAlways(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswersAfterTheCommit: a Put that cannot find out does not claim a conflict.
+// TestNobodyAnswersAfterTheCommit checks that a Put does not report a conflict if it cannot find out the result.
 func TestNobodyAnswersAfterTheCommit(t *testing.T) {
 	c, healthy, _ := plain(t)
 	var committed atomic.Bool
@@ -141,7 +142,7 @@ func TestNobodyAnswersAfterTheCommit(t *testing.T) {
 	}
 }
 
-// interfering calls before, once, when a request that matches is about to be sent.
+// interfering is a transport that calls before once, just before it sends a matching request.
 type interfering struct {
 	http.RoundTripper
 	match  func(*http.Request) bool
@@ -156,7 +157,7 @@ func (i *interfering) RoundTrip(r *http.Request) (*http.Response, error) {
 	return i.RoundTripper.RoundTrip(r)
 }
 
-// TestSomebodyElseIsFaster: between the look and the commit another Put creates the key. That drops our blocks.
+// TestSomebodyElseIsFaster lets another Put create the key between the check and the commit, which discards our blocks.
 func TestSomebodyElseIsFaster(t *testing.T) {
 	for name, size := range map[string]int{"blocks": 3 * small.Size, "whole": 1000} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +180,7 @@ func TestSomebodyElseIsFaster(t *testing.T) {
 	}
 }
 
-// TestBlocksOfOthersStay: a Put that fails must not take the blocks of one that still runs.
+// TestBlocksOfOthersStay checks that a failing Put does not remove the blocks of one that is still running.
 func TestBlocksOfOthersStay(t *testing.T) {
 	c, b, look := plain(t)
 	p := noise(3 * small.Size)
@@ -197,7 +198,7 @@ func TestBlocksOfOthersStay(t *testing.T) {
 	wantStored(t, b, look, obj, p)
 }
 
-// late is a network in which a block that was given up comes in a little later.
+// late is a network in which an abandoned block arrives a little later.
 type late struct {
 	http.RoundTripper
 	coming sync.WaitGroup
@@ -238,7 +239,7 @@ func TestBlockComesLate(t *testing.T) {
 
 var errBroken = errors.New("the source is broken")
 
-// waiting breaks as soon as the time has come.
+// waiting is a reader that fails once come reports true.
 type waiting struct{ come func() bool }
 
 func (w *waiting) Read([]byte) (int, error) {
@@ -248,8 +249,8 @@ func (w *waiting) Read([]byte) (int, error) {
 	return 0, errBroken
 }
 
-// TestAbandonedBlobIsNone: a process that dies between the empty commit and its removal leaves a blob that no verb
-// shows, that takes the key from nobody, and that is swept.
+// TestAbandonedBlobIsNone checks the blob that remains if a process dies between the empty commit and its removal: no
+// method shows it, it blocks no key, and it is swept.
 func TestAbandonedBlobIsNone(t *testing.T) {
 	c, b, look := plain(t)
 	leave := func(key string) {
@@ -305,7 +306,7 @@ func sweepAll(t *testing.T, b *azure.Bucket, prefix string) (n int) {
 	return n
 }
 
-// wantStored fails unless obj with content p is under its key, and no blocks are.
+// wantStored fails unless obj with content p is under its key and no blocks are.
 func wantStored(t *testing.T, b *azure.Bucket, look *container.Client, obj storage.Object, p []byte) {
 	t.Helper()
 	got, err := b.Stat(t.Context(), obj.Key)
@@ -335,7 +336,7 @@ func wantAbsent(t *testing.T, b *azure.Bucket, key string) {
 	}
 }
 
-// wantPutAgain fails unless nothing is there and the same Put succeeds now.
+// wantPutAgain fails unless nothing is under the key and the same Put succeeds now.
 func wantPutAgain(t *testing.T, b *azure.Bucket, look *container.Client, p []byte) {
 	t.Helper()
 	wantAbsent(t, b, "dir/key")

@@ -20,7 +20,7 @@ func TestBlockIDsHaveOneLength(t *testing.T) {
 	})
 }
 
-// FuzzParseBlockID: ids come from whoever writes to the container.
+// FuzzParseBlockID fuzzes ids, which any writer of the container can choose.
 func FuzzParseBlockID(f *testing.F) {
 	f.Add(blockID{Mark: blockMark, Number: 1}.String())
 	f.Add("AAAA")

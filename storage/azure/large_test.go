@@ -22,10 +22,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// A child of this test binary does what needs a process of its own: to be killed, or to have its memory measured.
+// A child of this test binary does work that needs a process of its own: to be killed, or to have its memory measured.
 const childVariable = "AZURE_TEST_CHILD"
 
-// child is what a child does, by the value of childVariable: "hang container endpoint" or "carry container endpoint".
+// child runs the value of childVariable: "hang container endpoint" or "carry container endpoint".
 func child(job string) error {
 	var verb, name, endpoint string
 	if _, err := fmt.Sscan(job, &verb, &name, &endpoint); err != nil {
@@ -51,7 +51,7 @@ type hanging struct{}
 
 func (hanging) Read([]byte) (int, error) { select {} }
 
-// large is how much is carried, a gigabyte in a soak.
+// large returns the size of the large object in bytes: a gigabyte in a soak.
 func large() int64 {
 	if os.Getenv("ETCD_DR_SOAK") != "" {
 		return 1 << 30
@@ -59,7 +59,7 @@ func large() int64 {
 	return 256 << 20
 }
 
-// carry takes much data up and down and compares.
+// carry puts and reads a large object and compares the digests.
 func carry(b *azure.Bucket) error {
 	up, down := sha256.New(), sha256.New()
 	src := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{9}), large()), up)
@@ -111,7 +111,7 @@ func TestSoakLargeObject(t *testing.T) {
 	TestLargeObject(t)
 }
 
-// TestLargeObject: memory depends on the parts and not on the object.
+// TestLargeObject checks that memory depends on the parts and not on the object.
 func TestLargeObject(t *testing.T) {
 	s := objectstores.AzurePlain(t)
 	cmd, out := start(t, s, "carry", s.Bucket(t))
@@ -142,13 +142,13 @@ func TestKilledPut(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Wait() // says that it was killed
+	cmd.Wait() // the error is that it was killed
 	wantAbsent(t, b, "dir/key")
 	for piece, err := range b.Leftovers(t.Context(), "dir/") {
 		if err != nil || piece.Key != "dir/key" || piece.ModTime.Before(began) || piece.ModTime.After(time.Now()) {
 			t.Errorf("Leftovers: %+v, %v", piece, err)
 		}
-		// As it would be seen by somebody who listed it before its last block came.
+		// The piece as it was listed before its last block arrived.
 		if err := b.Sweep(t.Context(), storage.Object{Key: piece.Key, ModTime: began}); err != nil {
 			t.Error(err)
 		}

@@ -14,28 +14,29 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Azure drops blocks that nobody has committed a week after the last one came. The one way to be rid of them earlier
-// is to commit an empty list, which makes an empty blob, and to delete that.
+// Azure drops uncommitted blocks a week after the newest one arrived. The only way to remove them earlier is to commit
+// an empty list, which creates an empty blob, and to delete that blob.
 //
-// The blob that stands there for a moment, or for longer if the process dies between the two, carries a mark. All
-// verbs take a marked blob for none, and a Put with IfAbsent replaces it by its ETag. So it is never seen, and it
-// holds no key against anybody.
+// The empty blob exists for a moment, or for longer if the process dies before it deletes the blob, and carries a mark.
+// All methods treat a marked blob as missing, and a Put with IfAbsent replaces it by its ETag. So it is never visible
+// and blocks no key.
 //
-// What is promised: a failed Put of a key that did not exist leaves no blocks, where no other writer has blocks
-// there too. Blocks stay for Azure's week, unseen by Leftovers as well, under a key that has an object (only its
-// replacement would remove them), and in a container that has a policy or hold of its own, or that does not let us
-// look: there the empty blob might not be removable. An empty commit also takes the blocks of a Put that has begun
-// since the list of blocks was read. That Put fails and may be repeated.
+// A failed Put of a new key leaves no blocks, unless another writer has blocks under that key. Blocks stay for Azure's
+// week, and Leftovers does not list them, in three cases: under a key that has an object, as only its replacement would
+// remove them; in a container with a policy or hold of its own; and in one whose properties the caller must not read.
+// In the last two the empty blob might not be removable. An empty commit also discards the blocks of a Put that began
+// after the list of blocks was read. That Put fails and may be repeated.
 
-// mark is what the id in the metadata of an abandoned blob says.
+// mark is the value of idKey in the metadata of an abandoned blob.
 const mark = "abandoned"
 
 func abandoned(metadata map[string]*string) bool { return valueOf(metadata, idKey) == mark }
 
-// lateTime is how long the store may need for a block that has reached it whole before its connection was broken off.
+// lateTime is how long the store may need for a block that it had received completely when its connection broke.
 const lateTime = 100 * time.Millisecond
 
-// Abort implements storage.Upload. A block that was on its way may come in after the first look.
+// Abort implements storage.Upload. It checks twice, because a block that was in flight may arrive after the first
+// check.
 func (u *upload) Abort(ctx context.Context) error {
 	ours := func(id blockID) bool { return id.Put == u.id }
 	err := u.b.clear(ctx, u.key, ours)
@@ -49,9 +50,9 @@ func (u *upload) Abort(ctx context.Context) error {
 	return explain(err)
 }
 
-// clear removes the uncommitted blocks of a key that has no blob, if all of them are ours.
+// clear removes the uncommitted blocks of a key that has no blob, if ours reports true for all of them.
 func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool) error {
-	if t, err := b.ask(ctx); err != nil || !t.clearable {
+	if t, err := b.loadTraits(ctx); err != nil || !t.clearable {
 		return err
 	}
 	ids, err := b.uncommitted(ctx, key)
@@ -70,7 +71,7 @@ func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool)
 		AccessConditions: u.conditions(),
 	})
 	if err = explain(err); errors.Is(err, storage.ErrExist) {
-		return nil // an object, of somebody else or late
+		return nil // an object has appeared: another writer's, or this Put's after all
 	}
 	if err != nil {
 		return err
@@ -78,7 +79,7 @@ func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool)
 	return b.bury(ctx, key, version(resp.VersionID, nil), version(nil, resp.ETag))
 }
 
-// uncommitted lists the ids of the blocks under key, none where there is nothing.
+// uncommitted returns the ids of the blocks under key, or nil if there are none.
 func (b *Bucket) uncommitted(ctx context.Context, key string) ([]string, error) {
 	list, err := b.container.NewBlockBlobClient(key).GetBlockList(ctx, blockblob.BlockListTypeUncommitted, nil)
 	if err = explain(err); errors.Is(err, storage.ErrNotExist) {
@@ -91,8 +92,8 @@ func (b *Bucket) uncommitted(ctx context.Context, key string) ([]string, error) 
 	return ids, err
 }
 
-// bury deletes an abandoned blob, and the version that it leaves in an account that keeps them. That one may be
-// locked by a default policy; it is as invisible as before, so an error of the second step is none.
+// bury deletes an abandoned blob, and the version that remains in an account with versions. A default policy may have
+// locked that version. It is invisible all the same, so bury ignores the error.
 func (b *Bucket) bury(ctx context.Context, key, versioned, current string) error {
 	if err := b.deleteOnly(ctx, key, current); err != nil {
 		return err
@@ -103,10 +104,10 @@ func (b *Bucket) bury(ctx context.Context, key, versioned, current string) error
 	return nil
 }
 
-// Leftovers implements storage.Sweeper. A piece is all that lies under one key.
+// Leftovers implements storage.Sweeper. A piece is everything under one key.
 func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
-		if t, err := b.ask(ctx); err != nil || !t.clearable {
+		if t, err := b.loadTraits(ctx); err != nil || !t.clearable {
 			if err != nil {
 				yield(storage.Object{}, b.failed("list the leftovers of", prefix, err))
 			}
@@ -130,8 +131,8 @@ func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage
 	}
 }
 
-// piece tells whether what was listed is a leftover. Blobs without committed content are listed as empty ones: only
-// their blocks tell them from those that are empty.
+// piece returns the leftover that item represents, and reports whether it is one. Azure lists a blob without committed
+// content as empty: only its blocks distinguish it from an empty blob.
 func (b *Bucket) piece(ctx context.Context, item *container.BlobItem) (storage.Object, bool, error) {
 	obj := object(item)
 	if abandoned(item.Metadata) {
@@ -145,7 +146,8 @@ func (b *Bucket) piece(ctx context.Context, item *container.BlobItem) (storage.O
 	return storage.Object{Key: obj.Key, ModTime: at}, ours, err
 }
 
-// lastSent is when the newest of some blocks was sent; false if there are none, or others than ours.
+// lastSent returns when the newest block was sent. It reports false if there are no blocks, or blocks of other
+// programs.
 func lastSent(ids []string) (at time.Time, ours bool) {
 	var last int64
 	for _, text := range ids {
@@ -158,8 +160,7 @@ func lastSent(ids []string) (at time.Time, ours bool) {
 	return time.Unix(last, 0).UTC(), len(ids) > 0
 }
 
-// Sweep implements storage.Sweeper. A piece to which blocks have come since it was listed is another one by now, and
-// stays.
+// Sweep implements storage.Sweeper. A piece that has received blocks since it was listed stays.
 func (b *Bucket) Sweep(ctx context.Context, piece storage.Object) error {
 	if err := b.sweep(ctx, piece); err != nil {
 		return b.failed("sweep", piece.Key, err)
@@ -184,14 +185,14 @@ func (b *Bucket) sweep(ctx context.Context, piece storage.Object) error {
 	return b.clear(ctx, piece.Key, func(id blockID) bool { return !time.Unix(id.Sent, 0).After(piece.ModTime) })
 }
 
-// items goes through the pages of a listing. Its order is checked, as everything above relies on it.
+// items yields the blobs of a listing. It checks their order, because its callers rely on it.
 func (b *Bucket) items(
 	ctx context.Context, o storage.ListOptions, include container.ListBlobsInclude,
 ) iter.Seq2[*container.BlobItem, error] {
 	return func(yield func(*container.BlobItem, error) bool) {
 		options := container.ListBlobsFlatOptions{Include: include, MaxResults: b.pageSize, Prefix: &o.Prefix}
 		if o.After != "" && strings.HasPrefix(o.After, o.Prefix) {
-			options.StartFrom = &o.After // only spares pages: After itself comes, and older services do not know it
+			options.StartFrom = &o.After // this only saves pages: After itself is listed too, and older services ignore StartFrom
 		}
 		last := ""
 		for pager := b.container.NewListBlobsFlatPager(&options); pager.More(); {
@@ -203,7 +204,7 @@ func (b *Bucket) items(
 			for _, item := range page.Segment.BlobItems {
 				key := deref(item.Name)
 				if key < last {
-					yield(nil, fmt.Errorf("%w: %q is listed behind %q, as accounts with a hierarchical namespace do: use an account "+
+					yield(nil, fmt.Errorf("%w: %q is listed after %q, as accounts with a hierarchical namespace do: use an account "+
 						"without one", storage.ErrUnsupported, key, last))
 					return
 				}

@@ -9,7 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// List implements storage.Bucket. Blobs whose name is no key of storage's are left out, as no verb could reach them.
+// List implements storage.Bucket. It omits blobs whose name is not a valid key, since no other method could access
+// them.
 func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		for item, err := range b.items(ctx, o, container.ListBlobsInclude{Metadata: true}) {
@@ -24,8 +25,8 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 	}
 }
 
-// Versions implements storage.Versioned. Azure says when a version was written and not when it was deleted, so Until
-// is always zero: what was deleted without anything in its place still counts as there.
+// Versions implements storage.Versioned. Azure reports when a version was written and not when it was deleted, so Until
+// is always zero: a blob that was deleted without a successor still counts as existing.
 func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
 	return func(yield func(storage.Kept, error) bool) {
 		for item, err := range b.items(ctx, o, container.ListBlobsInclude{Metadata: true, Versions: true}) {

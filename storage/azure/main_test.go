@@ -28,10 +28,11 @@ func TestMain(m *testing.M) {
 	os.Exit(objectstores.Main(m))
 }
 
-// small parts let a test have several of them at once without memory.
+// small parts let a test have several of them with little memory.
 var small = storage.Parts{Size: 64 << 10, Whole: 16 << 10, Workers: 4}
 
-// config reaches a container of the server with small parts. It puts the server's credentials into the environment.
+// config returns the configuration for a container of the server, with small parts. It puts the server's credentials
+// into the environment.
 func config(t *testing.T, s *objectstores.AzureServer, container string) azure.Config {
 	t.Helper()
 	objectstores.Setenv(t, s.Env())
@@ -59,7 +60,7 @@ func open(t testing.TB, c azure.Config) *azure.Bucket {
 	return b
 }
 
-// plain is a new container on Azurite, the Bucket and what looks into it without this package.
+// plain creates a container on Azurite and returns its Bucket and an SDK client that bypasses this package.
 func plain(t *testing.T) (azure.Config, *azure.Bucket, *container.Client) {
 	t.Helper()
 	s := objectstores.AzurePlain(t)
@@ -68,7 +69,7 @@ func plain(t *testing.T) (azure.Config, *azure.Bucket, *container.Client) {
 	return c, open(t, c), s.Client(t).ServiceClient().NewContainerClient(name)
 }
 
-// blocksOf counts the uncommitted blocks that lie under key.
+// blocksOf returns the number of uncommitted blocks under key.
 func blocksOf(t *testing.T, look *container.Client, key string) int {
 	t.Helper()
 	list, err := look.NewBlockBlobClient(key).GetBlockList(t.Context(), blockblob.BlockListTypeUncommitted, nil)

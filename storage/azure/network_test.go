@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// through is plain with a proxy between.
+// through is plain with a proxy between client and server.
 func through(t *testing.T) (*objectstores.Proxy, azure.Config, *azure.Bucket, *container.Client) {
 	t.Helper()
 	c, b, look := plain(t)
@@ -27,15 +27,15 @@ func through(t *testing.T) (*objectstores.Proxy, azure.Config, *azure.Bucket, *c
 	return proxy, c, b, look
 }
 
-// TestConnectionsAreCut: every connection breaks after some bytes, at the head of a request, in the middle of a
-// block, at a block's end. What the abort cannot remove either is found and swept when the network is back.
+// TestConnectionsAreCut breaks every connection after some bytes: in the head of a request, in the middle of a block,
+// at a block's end. Leftovers finds the blocks that Abort could not remove either, once the network is back.
 func TestConnectionsAreCut(t *testing.T) {
 	for _, n := range []int{0, 100, small.Size / 2, small.Size, small.Size + 1000, 2 * small.Size} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			proxy, c, healthy, look := through(t)
 			c.Parts.Workers = 1
 			p := noise(8 * small.Size)
-			// One block is larger than any connection lets through, so that no repetition helps.
+			// A block larger than any connection can carry fails in every try.
 			if n > small.Size {
 				c.Parts.Size = 2 * small.Size
 			}
@@ -56,7 +56,7 @@ func TestConnectionsAreCut(t *testing.T) {
 	}
 }
 
-// TestConnectionIsReset: all connections end in the middle, and come back.
+// TestConnectionIsReset ends all connections in the middle of a Put and accepts new ones.
 func TestConnectionIsReset(t *testing.T) {
 	proxy, c, healthy, look := through(t)
 	p := noise(8 * small.Size)
@@ -71,7 +71,7 @@ func TestConnectionIsReset(t *testing.T) {
 	wantStored(t, healthy, look, obj, p)
 }
 
-// hooked calls hook once, when at bytes have passed.
+// hooked is a reader that calls hook once, after at bytes.
 type hooked struct {
 	r    io.Reader
 	at   int
@@ -101,7 +101,8 @@ func TestSlowConnection(t *testing.T) {
 	wantStored(t, healthy, look, obj, p)
 }
 
-// TestBlackHole: who gives up is not held by a network that swallows all, and finds nothing later.
+// TestBlackHole checks that a network which swallows everything does not hold a caller who gives up, and that nothing
+// appears later.
 func TestBlackHole(t *testing.T) {
 	proxy, c, healthy, look := through(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -120,7 +121,8 @@ func TestBlackHole(t *testing.T) {
 	wantPutAgain(t, healthy, look, p)
 }
 
-// TestDownloadIsCut: a stream that ends early is an error, and goes on where it was cut behind storage.WithRetry.
+// TestDownloadIsCut checks that a stream that ends early is an error, and that storage.WithRetry continues it where it
+// was cut.
 func TestDownloadIsCut(t *testing.T) {
 	proxy, c, healthy, _ := through(t)
 	p := noise(1 << 20)

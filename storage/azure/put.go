@@ -19,8 +19,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Put implements storage.Bucket. Without IfAbsent, of two Puts of one key at once that send blocks, the one that
-// commits second fails: the first commit takes its blocks away.
+// Put implements storage.Bucket. Of two concurrent Puts of one key without IfAbsent that send blocks, the second one to
+// commit fails, because the first commit discards its blocks.
 func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	obj, err := b.put(ctx, key, r, o)
 	if err != nil {
@@ -38,20 +38,21 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 	}
 	u := &upload{b: b, key: key, o: o, blob: b.container.NewBlockBlobClient(key)}
 	rand.Read(u.id[:]) // never fails
-	if o.AsksFirst(b.parts.Whole) {
-		if err := u.look(ctx); err != nil {
+	if o.ChecksFirst(b.parts.Whole) {
+		if err := u.checkAbsent(ctx); err != nil {
 			return storage.Object{}, err
 		}
 	}
 	return storage.PutParts(ctx, r, u, b.parts.For(o.SizeHint))
 }
 
-// canLock asks before anything is sent: a store that does not know the headers of a lock would ignore them.
+// canLock returns an error if the container has no locks. It runs before anything is sent, because a store that does
+// not know the headers of a lock ignores them.
 func (b *Bucket) canLock(ctx context.Context, o storage.PutOptions) error {
 	if o.RetainUntil.IsZero() {
 		return nil
 	}
-	t, err := b.ask(ctx)
+	t, err := b.loadTraits(ctx)
 	if err == nil && !t.locks {
 		err = fmt.Errorf("%w: a lock needs a container with version-level immutability, which is enabled when it is created "+
 			"or by migrating it, and credentials that may read the container's properties", storage.ErrUnsupported)
@@ -59,7 +60,8 @@ func (b *Bucket) canLock(ctx context.Context, o storage.PutOptions) error {
 	return err
 }
 
-// upload is one Put. It is storage.Uploader and storage.Upload: an upload in blocks needs no request to begin it.
+// upload is one Put. It implements storage.Uploader and storage.Upload: an upload in blocks needs no request to begin
+// it.
 type upload struct {
 	b    *Bucket
 	key  string
@@ -68,12 +70,12 @@ type upload struct {
 	id   putID
 	size atomic.Int64
 	sent blocks
-	cut  atomic.Bool // a block was on its way when ctx ended
-	// over is the ETag of an abandoned blob that stands where nothing should: to replace exactly it is to create.
+	cut  atomic.Bool // a block was in flight when ctx ended
+	// over is the ETag of an abandoned blob under the key: replacing exactly that blob creates the object.
 	over string
 }
 
-// idKey is the metadata that tells what this Put has made from what others have. Azure wants names like C#'s.
+// idKey is the metadata key for the id of the Put that created a blob. Azure wants names that are valid C# identifiers.
 const idKey = "drput"
 
 func (u *upload) metadata() map[string]*string {
@@ -81,8 +83,8 @@ func (u *upload) metadata() map[string]*string {
 	return map[string]*string{idKey: &id}
 }
 
-// look fails with ErrExist if key is taken, and remembers what may be replaced.
-func (u *upload) look(ctx context.Context) error {
+// checkAbsent returns ErrExist if the key has an object. It sets u.over if the key has an abandoned blob.
+func (u *upload) checkAbsent(ctx context.Context) error {
 	u.over = ""
 	p, err := u.blob.GetProperties(ctx, nil)
 	switch err = explain(err); {
@@ -118,7 +120,7 @@ func (u *upload) Whole(ctx context.Context, p []byte) (storage.Object, error) {
 		resp, err := u.blob.Upload(ctx, body, &blockblob.UploadOptions{
 			Metadata:                     u.metadata(),
 			AccessConditions:             u.conditions(),
-			TransactionalValidation:      checked(p),
+			TransactionalValidation:      checksum(p),
 			ImmutabilityPolicyMode:       mode,
 			ImmutabilityPolicyExpiryTime: until,
 		})
@@ -133,7 +135,7 @@ func (u *upload) Begin(context.Context) (storage.Upload, error) { return u, nil 
 func (u *upload) Part(ctx context.Context, n int, p []byte) error {
 	body := storage.Lend(p)
 	defer body.End()
-	o := &blockblob.StageBlockOptions{TransactionalValidation: checked(p)}
+	o := &blockblob.StageBlockOptions{TransactionalValidation: checksum(p)}
 	if _, err := u.blob.StageBlock(ctx, u.sent.add(u.id, n), body, o); err != nil {
 		u.cut.Store(u.cut.Load() || ctx.Err() != nil)
 		return fmt.Errorf("block %d: %w", n, explain(err))
@@ -156,7 +158,7 @@ func (u *upload) Commit(ctx context.Context, n int) (storage.Object, error) {
 	})
 }
 
-// lock is what a lock is in headers. Their times have whole seconds: a lock must not end early for that.
+// lock returns the lock's headers. Their times are in whole seconds, so lock rounds up: a lock must not end early.
 func (u *upload) lock() (*blob.ImmutabilityPolicySetting, *time.Time) {
 	if u.o.RetainUntil.IsZero() {
 		return nil, nil
@@ -169,18 +171,18 @@ func (u *upload) lock() (*blob.ImmutabilityPolicySetting, *time.Time) {
 	return &mode, &until
 }
 
-// created is how the store answers to what creates a blob.
+// created is the store's answer to a request that creates a blob.
 type created struct {
 	version  *string
 	etag     *azcore.ETag
 	modified *time.Time
 }
 
-// settleTime is how long a Put whose answer was lost may ask what has become of it.
-const settleTime = 15 * time.Second
+// resolveTime bounds the check whether a Put whose answer was lost has created its blob.
+const resolveTime = 15 * time.Second
 
-// create sends the request that makes the blob. The condition may have to change when an abandoned blob comes or
-// goes.
+// create sends the request that creates the blob. It retries with another condition if an abandoned blob has appeared
+// or disappeared.
 func (u *upload) create(ctx context.Context, send func(context.Context) (created, error)) (storage.Object, error) {
 	var err error
 	for range 3 {
@@ -188,7 +190,7 @@ func (u *upload) create(ctx context.Context, send func(context.Context) (created
 		if c, err = send(ctx); err == nil {
 			return u.object(c), nil
 		}
-		obj, again, serr := u.settle(ctx, err)
+		obj, again, serr := u.resolveLostPut(ctx, err)
 		if serr == nil || !again {
 			return obj, explain(serr)
 		}
@@ -196,10 +198,10 @@ func (u *upload) create(ctx context.Context, send func(context.Context) (created
 	return storage.Object{}, explain(err)
 }
 
-// settle finds out whether a request that has failed has created the blob nevertheless: its answer may have been
-// lost, to us or to the SDK, which then has met its own work. ctx may be what has ended.
-func (u *upload) settle(ctx context.Context, err error) (_ storage.Object, again bool, _ error) {
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+// resolveLostPut finds out whether a failed request has created the blob. The answer may have been lost, or the SDK's
+// second try may have met the first one's result. It works even if ctx has ended.
+func (u *upload) resolveLostPut(ctx context.Context, err error) (_ storage.Object, again bool, _ error) {
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
 	p, serr := u.blob.GetProperties(asking, nil)
 	if serr == nil && valueOf(p.Metadata, idKey) == *u.metadata()[idKey] {
@@ -215,7 +217,7 @@ func (u *upload) settle(ctx context.Context, err error) (_ storage.Object, again
 	if !is(err, bloberror.BlobAlreadyExists, bloberror.ConditionNotMet, bloberror.UnauthorizedBlobOverwrite) {
 		return storage.Object{}, false, err
 	}
-	if serr := u.look(asking); serr != nil {
+	if serr := u.checkAbsent(asking); serr != nil {
 		return storage.Object{}, false, serr
 	}
 	return storage.Object{}, true, err
@@ -232,7 +234,7 @@ func (u *upload) object(c created) storage.Object {
 	}
 }
 
-// valueOf looks a name up: headers change its case.
+// valueOf returns the value of name, in any case: HTTP headers change it.
 func valueOf(metadata map[string]*string, name string) string {
 	for k, v := range metadata {
 		if strings.EqualFold(k, name) {

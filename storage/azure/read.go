@@ -56,7 +56,7 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 		want = min(want, o.Length)
 	}
 	if err == nil && deref(resp.ContentLength) != want {
-		err = fmt.Errorf("the store sends %d bytes where %d were asked for", deref(resp.ContentLength), want)
+		err = fmt.Errorf("the store sends %d bytes instead of %d", deref(resp.ContentLength), want)
 	}
 	if err == nil && abandoned(resp.Metadata) {
 		err = storage.ErrNotExist
@@ -68,7 +68,8 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 	return &stream{ctx, resp.Body, want}, obj, nil
 }
 
-// openEnd is for a range without bytes, which Azure refuses: at the end it is an empty stream, past it an error.
+// openEnd opens a range without bytes, which Azure refuses: it returns an empty stream at the end of the object and
+// ErrRange past it.
 func (b *Bucket) openEnd(
 	ctx context.Context, key string, o storage.OpenOptions,
 ) (io.ReadCloser, storage.Object, error) {
@@ -82,7 +83,7 @@ func (b *Bucket) openEnd(
 	return io.NopCloser(strings.NewReader("")), obj, nil
 }
 
-// fullSize is the size of the blob of which a range was sent: what stands behind the slash in "bytes 0-9/100".
+// fullSize returns the size of the blob whose range was sent: the number after the slash in "bytes 0-9/100".
 func fullSize(length *int64, contentRange *string) (int64, error) {
 	if contentRange == nil {
 		return deref(length), nil
@@ -95,7 +96,7 @@ func fullSize(length *int64, contentRange *string) (int64, error) {
 	return size, nil
 }
 
-// gone is for requests that are pinned to a version: that it is another one by now is that it is not there.
+// gone converts the error of a request that is pinned to a version: a changed version is a missing one.
 func gone(err error) error {
 	if is(err, bloberror.ConditionNotMet) {
 		return fmt.Errorf("%w: this version has been replaced", storage.ErrNotExist)
@@ -103,7 +104,7 @@ func gone(err error) error {
 	return err
 }
 
-// stream ends with io.EOF after the last byte that was asked for, and nowhere else.
+// stream returns io.EOF after the last requested byte, and nowhere else.
 type stream struct {
 	ctx  context.Context
 	body io.ReadCloser
@@ -111,7 +112,7 @@ type stream struct {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil { // what has come already would still be read
+	if err := s.ctx.Err(); err != nil { // the body may still have buffered bytes
 		return 0, err
 	}
 	n, err := s.body.Read(p)
@@ -150,7 +151,7 @@ func (b *Bucket) stat(ctx context.Context, key, named string) (storage.Object, e
 	}, nil
 }
 
-// properties are those of a blob that is not an abandoned one.
+// properties returns the properties of a blob. An abandoned blob is missing.
 func (b *Bucket) properties(ctx context.Context, key, named string) (blob.GetPropertiesResponse, error) {
 	if err := validKey(key); err != nil {
 		return blob.GetPropertiesResponse{}, err

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/azure"
 )
 
-// fakeThatDies takes everything until somebody commits, and is gone then.
+// fakeThatDies accepts requests until a commit, and then closes.
 func fakeThatDies(t *testing.T) *httptest.Server {
 	t.Helper()
 	var s *httptest.Server
@@ -34,7 +34,7 @@ func fakeThatDies(t *testing.T) *httptest.Server {
 	return s
 }
 
-// A SAS is in the URL of each request, and the HTTP client's errors begin with that.
+// TestNoSASInErrors checks an error of the HTTP client, which begins with the URL of the request and so with the SAS.
 func TestNoSASInErrors(t *testing.T) {
 	s := fakeThatDies(t)
 	t.Setenv("AZURE_STORAGE_SAS_TOKEN", "sv=2020&sig=TOPSECRET")

@@ -232,7 +232,7 @@ func (f fakeUnlocked) Stat(ctx context.Context, key string) (storage.Object, err
 }
 
 func (f fakeUnlocked) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	if strings.HasSuffix(key, "/locked") && !o.Unasked {
+	if strings.HasSuffix(key, "/locked") && !o.SkipLockCheck {
 		return storage.ErrLocked
 	}
 	return f.Bucket.Delete(ctx, key, o)

@@ -83,7 +83,7 @@ func (p *probe) lockHolds(ctx context.Context) Line {
 const lockCure = "do not rely on locks in this store: whoever has these credentials can delete backups"
 
 func (p *probe) tryToDelete(ctx context.Context, key, version string, until time.Time) Line {
-	for _, o := range []storage.DeleteOptions{{}, {Version: version, Unasked: true}} {
+	for _, o := range []storage.DeleteOptions{{}, {Version: version, SkipLockCheck: true}} {
 		err := p.bucket.Delete(ctx, key, o)
 		switch {
 		case errors.Is(err, storage.ErrLocked):

@@ -120,7 +120,7 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 	if err != nil {
 		return err
 	}
-	if err := lock(attrs, time.Now()); err != nil && !o.Unasked {
+	if err := lock(attrs, time.Now()); err != nil && !o.SkipLockCheck {
 		return err
 	}
 	// Without a named version the live one becomes an old one where versions are kept; to name it would remove it for

@@ -56,7 +56,7 @@ func (b *Bucket) vacant(ctx context.Context, key string, o storage.PutOptions) e
 	if err := storage.ValidKey(key); err != nil {
 		return err
 	}
-	if !o.AsksFirst(b.config.ChunkSize) {
+	if !o.ChecksFirst(b.config.ChunkSize) {
 		return ctx.Err()
 	}
 	_, err := b.attrs(ctx, key, "")

@@ -220,7 +220,7 @@ func lock(attrs *cloud.ObjectAttrs, now time.Time) error {
 	case now.Before(until):
 		return fmt.Errorf("%w until %s", storage.ErrLocked, until.Format(time.RFC3339))
 	case attrs.TemporaryHold || attrs.EventBasedHold:
-		return fmt.Errorf("%w by a hold, until somebody lifts it", storage.ErrLocked)
+		return fmt.Errorf("%w by a hold, which has no end", storage.ErrLocked)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 
 const benchSize = 16 << 20
 
-// sides are this package and the SDK's plain calls, over the same transport to the same bucket.
+// sides returns this package's bucket and the SDK's plain client over the same transport, and the bucket's name.
 func sides(b *testing.B) (*s3.Bucket, *sdk.Client, string) {
 	b.Helper()
 	server := objectstores.S3(b)
@@ -101,7 +101,7 @@ func BenchmarkOpen(b *testing.B) {
 	})
 }
 
-// cpu reports what this process, without the server's, has used for each operation.
+// cpu reports the CPU time that this process has used for each operation, without the server's.
 func cpu(b *testing.B) func() {
 	before := used(b)
 	return func() { b.ReportMetric(float64(used(b)-before)/float64(b.N), "cpu-ns/op") }

@@ -22,26 +22,25 @@ import (
 
 const childEnv = "ETCD_DR_S3_TEST_CHILD"
 
-// order is what this binary does in place of tests when it is run again by one of them, in a process that can be killed or
-// measured.
-type order struct {
+// childJob is the work of this binary when a test runs it again, in a process that can be killed or measured.
+type childJob struct {
 	Bucket, Region, Endpoint, CAFile string
 	Parts                            storage.Parts
 	Size                             int64 // bytes to put and to read again
-	Hang                             bool  // when they have been read, and do not put
+	Hang                             bool  // the source never ends after Size bytes
 }
 
-// child does what it is told, and prints the digest of what it has put and found the same.
+// child runs the job in text and prints the digest of the bytes that it has stored and read back.
 func child(text string) {
-	digest, err := obey(text)
+	digest, err := runJob(text)
 	if err != nil {
 		panic(err)
 	}
 	fmt.Println(digest)
 }
 
-func obey(text string) (string, error) {
-	var o order
+func runJob(text string) (string, error) {
+	var o childJob
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return "", err
 	}
@@ -78,12 +77,12 @@ func obey(text string) (string, error) {
 	return fmt.Sprintf("%x", sent.Sum(nil)), nil
 }
 
-// hang never answers.
+// hang is a reader whose Read never returns.
 type hang struct{}
 
 func (hang) Read([]byte) (int, error) { select {} }
 
-func start(t *testing.T, server *objectstores.S3Server, o order) (*exec.Cmd, io.Reader) {
+func start(t *testing.T, server *objectstores.S3Server, o childJob) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	o.Region, o.Endpoint, o.CAFile = server.Region, server.Endpoint, server.CAFile
 	text, err := json.Marshal(o)
@@ -103,12 +102,13 @@ func start(t *testing.T, server *objectstores.S3Server, o order) (*exec.Cmd, io.
 	return cmd, out
 }
 
-// TestKilledPut: the parts of a process that was killed are nothing that is seen, are found by another, and are removed.
+// TestKilledPut checks that the parts of a killed process are invisible, and that another process finds and removes
+// them.
 func TestKilledPut(t *testing.T) {
 	server := objectstores.S3(t)
 	bucket := server.Bucket(t)
 	b := open(t, config(t, server, bucket))
-	cmd, _ := start(t, server, order{Bucket: bucket, Parts: parts, Size: 3 * part, Hang: true})
+	cmd, _ := start(t, server, childJob{Bucket: bucket, Parts: parts, Size: 3 * part, Hang: true})
 	for waited := 0; sizeOfLeftovers(t, b) < 2*part; waited++ {
 		if waited == 1000 {
 			t.Fatal("no parts of the running Put")
@@ -146,10 +146,10 @@ func sizeOfLeftovers(t *testing.T, b *s3.Bucket) (size int64) {
 	return size
 }
 
-// TestMemory: 256 MiB go up and down in the memory of the parts, and a bit for the rest of the process.
+// TestMemory checks that 256 MiB go up and down in the memory of the parts, plus a little for the rest of the process.
 func TestMemory(t *testing.T) { carries(t, 256<<20) }
 
-// TestSoakMemory: a gigabyte takes no more.
+// TestSoakMemory checks that a gigabyte needs no more.
 func TestSoakMemory(t *testing.T) {
 	if os.Getenv("ETCD_DR_SOAK") == "" {
 		t.Skip("only with ETCD_DR_SOAK")
@@ -162,7 +162,7 @@ func carries(t *testing.T, bytes int64) {
 	const megabyte, workers, size = 1e6, 4, 8 << 20
 	server := objectstores.S3(t)
 	bucket := server.Bucket(t)
-	cmd, out := start(t, server, order{Bucket: bucket, Size: bytes})
+	cmd, out := start(t, server, childJob{Bucket: bucket, Size: bytes})
 	peak := memory.Watch(cmd.Process.Pid, memory.Alone)
 	digest, rerr := bufio.NewReader(out).ReadString('\n')
 	took := peak()

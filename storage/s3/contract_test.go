@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// opener makes a Bucket over an empty bucket of a server.
+// opener returns a function that opens a Bucket over an empty bucket of a server.
 func opener(
 	server *objectstores.S3Server, change func(*s3.Config), over func(storage.Bucket) storage.Bucket,
 	options ...objectstores.BucketOption,
@@ -39,8 +39,8 @@ func asIs(*s3.Config) {}
 
 func withChecksums(c *s3.Config) { c.Checksums = s3.ChecksumsSupported }
 
-// versitygw keeps objects as files. It holds a deleted key of a versioned bucket for a taken one, so its own tests have no
-// versions; MinIO's have.
+// versitygw keeps objects as files. In a versioned bucket it refuses to create a key that was deleted, so versions are
+// tested with MinIO only.
 var versitygw = storagetest.Options{
 	PartSizes: []int{part}, NoVersions: true, NoLocks: true, NoNesting: true, Tick: time.Second,
 }

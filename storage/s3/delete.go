@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Delete implements storage.Bucket. A versioned bucket would hide a locked object behind a mark of deletion, so the lock is
-// asked for first.
+// Delete implements storage.Bucket. It checks for a lock first: in a versioned bucket, deleting a locked object only
+// adds a delete marker, which hides the object.
 func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
 	if err := b.delete(ctx, key, o); err != nil {
 		return fmt.Errorf("delete %q: %w", key, err)
@@ -30,13 +30,13 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 		return nil
 	case err != nil:
 		return err
-	case o.Unasked:
+	case o.SkipLockCheck:
 	case there.held:
 		return fmt.Errorf("%w by a legal hold, which has no end", storage.ErrLocked)
 	case there.now.Before(there.RetainUntil):
 		return fmt.Errorf("%w until %s", storage.ErrLocked, there.RetainUntil.Format(time.RFC3339))
 	}
-	pin, _ := pinned(o.Version)
+	pin, _ := parseVersion(o.Version)
 	_, err = b.client.DeleteObject(ctx, &s3.DeleteObjectInput{
 		Bucket: &b.name, Key: &key, VersionId: pin.id, IfMatch: pin.etag,
 	})
@@ -51,8 +51,9 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 	return b.failure(err, rightDelete)
 }
 
-// isLockAnswer tells whether a deletion was refused for a lock that was not to be seen: Amazon and versitygw answer 403 as
-// to anyone without the right, MinIO 400; only the words tell.
+// isLockAnswer reports whether the store refused a deletion because of a lock that the caller could not see. Amazon and
+// versitygw answer 403, as they do when a right is missing, and MinIO answers 400; only the message identifies the
+// lock.
 func isLockAnswer(err error) bool {
 	s := status(err)
 	if s != http.StatusForbidden && s != http.StatusBadRequest {

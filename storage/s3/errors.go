@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// A right is what IAM calls it.
+// The rights that requests need, by their IAM names.
 const (
 	rightGet      = "s3:GetObject"
 	rightPut      = "s3:PutObject"
@@ -35,7 +35,7 @@ const (
 	noSuchBucket  = "NoSuchBucket"
 )
 
-// Codes of errors that say the same, by the stores that use them.
+// Error codes with one meaning, from the stores that use them.
 var (
 	badCredentials = []string{
 		"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired",
@@ -45,15 +45,15 @@ var (
 		"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException",
 		"MovedPermanently",
 	}
-	// Stores that keep objects as files, and so cannot have both a and a/b, or long names.
+	// Stores that keep objects as files cannot store both a and a/b, and limit the length of names.
 	badKey = []string{
 		"ObjectParentIsFile", "ExistingObjectIsDirectory", "ExistingObjectIsFile", "ParentIsObject",
 		"XMinioParentIsObject", "XMinioObjectExistsAsDirectory", "KeyTooLongError", "KeyTooLong", "XMinioInvalidObjectName",
 	}
 )
 
-// failure says in one line what a request has met and what to do about it, as one of storage's errors where there is one.
-// right is what the request needs to be allowed.
+// failure returns a one-line error that names the problem and its remedy, and wraps one of storage's errors if one
+// applies. The failed request needs right.
 func (b *Bucket) failure(err error, right string) error {
 	var creds *credentialsError
 	var answer smithy.APIError
@@ -63,13 +63,13 @@ func (b *Bucket) failure(err error, right string) error {
 	case errors.As(err, &creds):
 		return fmt.Errorf("%w: no credentials (%s): %w", storage.ErrCredentials, whereFrom, oneLine(creds.error))
 	case errors.As(err, &answer):
-		return b.answered(err, answer, right)
+		return b.explainAnswer(err, answer, right)
 	}
-	return unanswered(err)
+	return explainTransport(err)
 }
 
-// answered explains an error that the store has sent.
-func (b *Bucket) answered(err error, answer smithy.APIError, right string) error {
+// explainAnswer returns the error for an answer that the store sent.
+func (b *Bucket) explainAnswer(err error, answer smithy.APIError, right string) error {
 	code, status := answer.ErrorCode(), status(err)
 	said := strings.Join(strings.Fields(fmt.Sprintf("%s %s (HTTP %d)", code, answer.ErrorMessage(), status)), " ")
 	region := header(err, regionHeader)
@@ -81,32 +81,32 @@ func (b *Bucket) answered(err error, answer smithy.APIError, right string) error
 		if region == "" {
 			region = "another one"
 		}
-		return fmt.Errorf("%w: wrong region: the bucket's is %s, not %s: give the right one (region=…): %s",
+		return fmt.Errorf("%w: wrong region: the bucket's is %s, not %s: correct it (region=…): %s",
 			storage.ErrCredentials, region, b.region, said)
 	case slices.Contains(badCredentials, code):
-		return fmt.Errorf("%w: the credentials are wrong or too old (%s): %s", storage.ErrCredentials, whereFrom, said)
+		return fmt.Errorf("%w: the credentials are wrong or expired (%s): %s", storage.ErrCredentials, whereFrom, said)
 	case code == "RequestTimeTooSkewed":
-		return fmt.Errorf("%w: the clocks of this host and of the store differ by too much: set this one: %s",
+		return fmt.Errorf("%w: the clocks of this host and the store differ too much: set the clock of this host: %s",
 			storage.ErrCredentials, said)
 	case code == "InvalidObjectState":
 		return fmt.Errorf("%w: the object is in an archive class: have the store restore it first: %s",
 			storage.ErrUnreadable, said)
 	case status == http.StatusForbidden || status == http.StatusUnauthorized:
-		return fmt.Errorf("%w: it wants the right %s on bucket %q, or other credentials (%s): %s",
+		return fmt.Errorf("%w: it needs the right %s on bucket %q, or other credentials (%s): %s",
 			storage.ErrDenied, right, b.name, whereFrom, said)
 	case slices.Contains(badKey, code):
-		return fmt.Errorf("%w: it cannot hold this key beside its others: %s", storage.ErrUnsupported, said)
-	case status == http.StatusNotFound && right == rightList: // a bucket that is there can always be listed
-		return fmt.Errorf("it is not the store that answers there, but a proxy or another server: check endpoint and path-style: %s", said)
+		return fmt.Errorf("%w: it cannot store this key next to the existing ones: %s", storage.ErrUnsupported, said)
+	case status == http.StatusNotFound && right == rightList: // the store can list every bucket that exists
+		return fmt.Errorf("a proxy or another server answers in place of the store: check endpoint and path-style: %s", said)
 	case status == http.StatusNotFound && code != noSuchUpload:
 		return fmt.Errorf("%w: %s", storage.ErrNotExist, said)
 	}
 	return errors.New(said)
 }
 
-// unread is failure of a GET. What is wrong with a request that is right for all other objects is wrong with the object: it
-// is encrypted with a key that this request lacks, or with one of KMS that is disabled.
-func (b *Bucket) unread(err error) error {
+// readFailure returns the failure of a GET. A 400 for a request that works for all other objects is the object's fault:
+// it is encrypted with a key that the request lacks, or with a KMS key that is disabled.
+func (b *Bucket) readFailure(err error) error {
 	why := b.failure(err, rightGet)
 	if status(err) != http.StatusBadRequest || errors.Is(why, storage.ErrDenied) || hasCode(err, "RequestTimeout") {
 		return why
@@ -114,11 +114,11 @@ func (b *Bucket) unread(err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnreadable, why)
 }
 
-// unanswered explains an error on the way to the store.
-func unanswered(err error) error {
+// explainTransport returns the error for a request that got no answer.
+func explainTransport(err error) error {
 	var sent *url.Error
 	if errors.As(err, &sent) {
-		err = sent.Err // without the words of the SDK and the address of the request
+		err = sent.Err // drop the SDK's words and the URL of the request
 	}
 	var (
 		authority x509.UnknownAuthorityError
@@ -128,19 +128,19 @@ func unanswered(err error) error {
 	)
 	switch {
 	case errors.As(err, &authority):
-		return fmt.Errorf("the store's certificate is signed by nobody known here: name the authority's file (ca=FILE): %w",
+		return fmt.Errorf("the store's certificate is signed by an unknown authority: name its certificate file (ca=FILE): %w",
 			oneLine(err))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("the store's certificate has expired, or this host's clock is wrong: %w", oneLine(err))
 	case errors.As(err, &invalid), errors.As(err, &host):
-		return fmt.Errorf("the store's certificate does not hold for this endpoint: %w", oneLine(err))
+		return fmt.Errorf("the store's certificate is not valid for this endpoint: %w", oneLine(err))
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("the store cannot be reached: look at endpoint, region and network: %w", oneLine(err))
+		return fmt.Errorf("the store is unreachable: check endpoint, region and network: %w", oneLine(err))
 	}
 	return oneLine(err)
 }
 
-// oneLine is err with a text of one line.
+// oneLine returns err with its text on one line.
 func oneLine(err error) error {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	if text == err.Error() {
@@ -157,7 +157,7 @@ type flat struct {
 func (f *flat) Error() string { return f.text }
 func (f *flat) Unwrap() error { return f.error }
 
-// status is the HTTP status of the answer in err, 0 without one.
+// status returns the HTTP status of the answer in err, or 0 if there was no answer.
 func status(err error) int {
 	var answer *smithyhttp.ResponseError
 	if errors.As(err, &answer) && answer.Response != nil && answer.Response.Response != nil {
@@ -179,7 +179,8 @@ func hasCode(err error, codes ...string) bool {
 	return errors.As(err, &answer) && slices.Contains(codes, answer.ErrorCode())
 }
 
-// headFailure is failure for a HEAD, whose answer has no body that says why: a request that has one is asked in its place.
+// headFailure returns the failure of a HEAD. Its answer has no body to explain the error, so headFailure sends a LIST
+// and explains that answer.
 func (b *Bucket) headFailure(ctx context.Context, err error) error {
 	switch status(err) {
 	case http.StatusMovedPermanently, http.StatusBadRequest, http.StatusForbidden:
@@ -193,8 +194,8 @@ func (b *Bucket) headFailure(ctx context.Context, err error) error {
 	return b.failure(why, rightList)
 }
 
-// isAmbiguous tells whether a request that has failed may have been done: its answer was lost or is no plain refusal, or
-// the SDK has repeated it after a lost answer and it met what it had done itself.
+// isAmbiguous reports whether a failed request may have taken effect: its answer was lost, its answer is not a plain
+// refusal, or the SDK repeated it after a lost answer and the repetition met the first try's result.
 func isAmbiguous(err error) bool {
 	if creds := (*credentialsError)(nil); errors.As(err, &creds) { // it was not sent
 		return false

@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// verbs calls every method of a bucket, and returns its errors by the method's name.
+// verbs calls every method of a bucket and returns the errors by the method's name.
 func verbs(ctx context.Context, b *s3.Bucket) map[string]error {
 	errs := map[string]error{}
 	_, errs["put"] = b.Put(ctx, "key", strings.NewReader("content"), storage.PutOptions{})
@@ -51,7 +51,7 @@ func wantCure(t *testing.T, what string, err error, cure string) {
 	}
 }
 
-// TestMissingBucket: no verb takes it for an absent object or an empty listing.
+// TestMissingBucket checks that no method takes a missing bucket for a missing object or an empty listing.
 func TestMissingBucket(t *testing.T) {
 	for name, server := range both(t) {
 		b := open(t, config(t, server, "dr-no-such-bucket"))
@@ -84,7 +84,8 @@ func TestWrongCredentials(t *testing.T) {
 	}
 }
 
-// TestNoRight: who may not write or delete is told which right that wants, and may do the rest.
+// TestNoRight checks that a caller without the right to write or delete gets an error that names the right, and can do
+// the rest.
 func TestNoRight(t *testing.T) {
 	for name, server := range both(t) {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +118,7 @@ func TestNoRight(t *testing.T) {
 	}
 }
 
-// TestWrongRegion: also where the answer has no body that would say so.
+// TestWrongRegion includes requests whose answer has no body to explain the error.
 func TestWrongRegion(t *testing.T) {
 	server := objectstores.S3(t)
 	c := config(t, server, server.Bucket(t))
@@ -169,7 +170,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestArchived: an object in an archive class is there, and no right would help to read it.
+// TestArchived checks that an object in an archive class exists but is unreadable, and that the error asks for no
+// right.
 func TestArchived(t *testing.T) {
 	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
 	err := openAnswered(t, 403, "InvalidObjectState")
@@ -185,7 +187,7 @@ func openAnswered(t *testing.T, status int, code string) error {
 	return err
 }
 
-// TestOneObjectOrAll: what is wrong with one object is told from what is wrong with the caller, and from what passes.
+// TestOneObjectOrAll checks that errors are attributed to one object, to the caller, or to a passing condition.
 func TestOneObjectOrAll(t *testing.T) {
 	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
 	for _, test := range []struct {
@@ -234,7 +236,7 @@ func TestOpenRefuses(t *testing.T) {
 	open(t, s3.Config{Bucket: "bucket", Endpoint: "https://host:9000"})
 }
 
-// headers keeps what each operation sent, and answers that it is denied.
+// headers is a transport that records the header of each operation and answers 403.
 type headers map[string]http.Header
 
 func (h headers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -247,8 +249,8 @@ func (h headers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return denied.RoundTrip(r)
 }
 
-// TestEncryptionAndClass: buckets whose policy demands it take only objects that are sent with it; small objects, which are
-// rewritten or read often, stay in the default class.
+// TestEncryptionAndClass checks that each request carries the configured encryption, which some bucket policies demand,
+// and that small objects stay in the default class.
 func TestEncryptionAndClass(t *testing.T) {
 	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
 	const sse, key, class = "X-Amz-Server-Side-Encryption", "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id", "X-Amz-Storage-Class"
@@ -277,7 +279,7 @@ func TestEncryptionAndClass(t *testing.T) {
 	}
 }
 
-// TestNotTheStore: a 404 of a proxy in the way does not make a repository empty.
+// TestNotTheStore checks that a proxy's 404 does not make a repository look empty.
 func TestNotTheStore(t *testing.T) {
 	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
 	fake := &fakeAnswer{match: func(*http.Request) bool { return true }, times: -1, status: 404, code: "NotFound", message: "no such page"}

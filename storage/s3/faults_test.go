@@ -18,11 +18,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// sizes are objects that are sent whole, and in three parts.
+// sizes has one object that is sent whole and one that is sent in three parts.
 var sizes = map[string]int{"small": 1000, "large": 2*part + 1000}
 
-// TestLostOnce: a request that is lost, or whose answer is, is made up for, and the object is stored exactly once: by the
-// answer of a store that says "exists" to the second try too.
+// TestLostOnce loses one request or its answer, and checks that the object is stored exactly once, even if the store
+// answers the second try with "exists".
 func TestLostOnce(t *testing.T) {
 	server := objectstores.Minio(t)
 	for _, c := range []struct {
@@ -64,7 +64,8 @@ func wantStoredOnce(t *testing.T, b *s3.Bucket, server *objectstores.S3Server, o
 	wantError(t, "Put of a taken key", err, storage.ErrExist)
 }
 
-// wantAtMostEmptyUpload: an upload whose beginning was lost is nobody's, holds no parts and is found to be swept.
+// wantAtMostEmptyUpload fails if anything is left. If may is set, uploads without parts may be, whose first request was
+// lost.
 func wantAtMostEmptyUpload(t *testing.T, b *s3.Bucket, may bool) {
 	t.Helper()
 	for piece, err := range b.Leftovers(t.Context(), "") {
@@ -77,7 +78,7 @@ func wantAtMostEmptyUpload(t *testing.T, b *s3.Bucket, may bool) {
 	wantNoParts(t, b)
 }
 
-// TestLostForEver: a request that is never answered fails the Put, and nothing of it is left.
+// TestLostForEver checks that a Put fails if one of its requests is never answered, and that it leaves nothing.
 func TestLostForEver(t *testing.T) {
 	server := objectstores.S3(t)
 	for size, operation := range map[string]string{"small": "put", "large": "part"} {
@@ -97,7 +98,7 @@ func lostForEver(t *testing.T, server *objectstores.S3Server, size, operation st
 	wantContent(t, b, put(t, b, "dir/key", content(2, 100)).Key, content(2, 100))
 }
 
-// TestAnswerLostForEver: what was stored is found, though no answer ever said so.
+// TestAnswerLostForEver checks that Put finds the object that it has stored although no answer ever arrives.
 func TestAnswerLostForEver(t *testing.T) {
 	server := objectstores.S3(t)
 	for size, operation := range map[string]string{"small": "put", "large": "complete"} {
@@ -116,7 +117,8 @@ func TestAnswerLostForEver(t *testing.T) {
 	}
 }
 
-// TestUnknownIsSaid: an answer that is lost, and a store that then cannot be asked, is no success and no "exists".
+// TestUnknownIsSaid checks that a lost answer from a store that is unreachable abortPauses is neither a success nor
+// ErrExist.
 func TestUnknownIsSaid(t *testing.T) {
 	server := objectstores.S3(t)
 	isPut, isHead := is("put"), is("head")
@@ -131,7 +133,7 @@ func TestUnknownIsSaid(t *testing.T) {
 	}
 }
 
-// TestCommitTakenByAnother: what comes between the look at the key and the commit has won.
+// TestCommitTakenByAnother checks that an object wins that appears between the first check of the key and the commit.
 func TestCommitTakenByAnother(t *testing.T) {
 	server := objectstores.S3(t)
 	for size, operation := range map[string]string{"small": "put", "large": "complete"} {
@@ -154,7 +156,7 @@ func TestCommitTakenByAnother(t *testing.T) {
 	}
 }
 
-// rivalTransport lets another Put in just before a request is sent.
+// rivalTransport runs another Put just before it sends a request.
 type rivalTransport struct {
 	base   http.RoundTripper
 	match  func(*http.Request) bool
@@ -169,7 +171,7 @@ func (r *rivalTransport) RoundTrip(request *http.Request) (*http.Response, error
 	return r.base.RoundTrip(request)
 }
 
-// TestCancelledAtCommit: a Put that is cancelled while its commit is answered tells the truth: stored, or not there.
+// TestCancelledAtCommit checks that a Put which is cancelled during its commit reports the truth: stored or missing.
 func TestCancelledAtCommit(t *testing.T) {
 	server := objectstores.S3(t)
 	for size, operation := range map[string]string{"small": "put", "large": "complete"} {
@@ -189,7 +191,7 @@ func TestCancelledAtCommit(t *testing.T) {
 	}
 }
 
-// cancelTransport cancels when the server has done a request, and loses the answer.
+// cancelTransport cancels the context when the server has executed a request, and drops the answer.
 type cancelTransport struct {
 	base   http.RoundTripper
 	match  func(*http.Request) bool
@@ -206,7 +208,8 @@ func (c *cancelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.Join(context.Canceled, err, response.Body.Close())
 }
 
-// TestConflictIsTriedAgain: 409 ConditionalRequestConflict says that another request was under way, not that it has won.
+// TestConflictIsTriedAgain checks that 409 ConditionalRequestConflict means that another request was running, not that
+// it has won.
 func TestConflictIsTriedAgain(t *testing.T) {
 	server := objectstores.S3(t)
 	c := config(t, server, server.Bucket(t))
@@ -260,8 +263,8 @@ func (f *fakeAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// TestCutConnections: every connection breaks after so many bytes, whatever is tried. Nothing is half visible, no parts are
-// left, and when the network is well again a Put succeeds.
+// TestCutConnections breaks every connection after a number of bytes. It checks that no object is partly visible, that
+// no parts are left, and that a Put succeeds once the network works again.
 func TestCutConnections(t *testing.T) {
 	server := objectstores.S3(t)
 	for name, after := range map[string]struct {
@@ -284,7 +287,7 @@ func TestCutConnections(t *testing.T) {
 				p := content(1, n)
 				_, err := b.Put(within(t), size, bytes.NewReader(p), storage.PutOptions{})
 				proxy.Clear()
-				settled(t, b, size, p, err)
+				wantResolved(t, b, size, p, err)
 				put(t, b, size, content(2, n))
 				wantContent(t, b, size, content(2, n))
 			}
@@ -292,16 +295,16 @@ func TestCutConnections(t *testing.T) {
 	}
 }
 
-// settled fails unless key is there wholly if err is nil, and not at all otherwise; wholly or not at all if err says that
-// nobody knows. Parts may only be left if err says so.
-func settled(t *testing.T, b *s3.Bucket, key string, p []byte, err error) {
+// wantResolved fails unless key holds p if err is nil, and is missing otherwise. If err reports an unknown result, both
+// are right. Parts may be left only if err says so.
+func wantResolved(t *testing.T, b *s3.Bucket, key string, p []byte, err error) {
 	t.Helper()
 	if err == nil {
 		wantContent(t, b, key, p)
 		wantNoParts(t, b)
 		return
 	}
-	if _, serr := b.Stat(t.Context(), key); serr == nil && strings.Contains(err.Error(), "whether it is stored is unknown") {
+	if _, serr := b.Stat(t.Context(), key); serr == nil && strings.Contains(err.Error(), "whether it was stored is unknown") {
 		wantContent(t, b, key, p)
 	} else {
 		wantError(t, "Stat after "+err.Error(), serr, storage.ErrNotExist)
@@ -319,7 +322,7 @@ func settled(t *testing.T, b *s3.Bucket, key string, p []byte, err error) {
 	}
 }
 
-// atByte calls hook when so many bytes have been read.
+// atByte calls hook after a number of bytes.
 type atByte struct {
 	r    io.Reader
 	left int
@@ -339,7 +342,7 @@ func (a *atByte) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestShortOutage: the network is away while an upload runs, and comes back before the tries are used up.
+// TestShortOutage interrupts the network during an upload and restores it before the tries are used up.
 func TestShortOutage(t *testing.T) {
 	server := objectstores.S3(t)
 	proxy := objectstores.NewProxy(t, server.Endpoint)
@@ -362,7 +365,7 @@ func TestShortOutage(t *testing.T) {
 	wantNoParts(t, b)
 }
 
-// TestSlowNetwork: a slow store is none that has failed.
+// TestSlowNetwork checks that a slow store does not count as a failed one.
 func TestSlowNetwork(t *testing.T) {
 	server := objectstores.S3(t)
 	proxy := objectstores.NewProxy(t, server.Endpoint)
@@ -375,7 +378,8 @@ func TestSlowNetwork(t *testing.T) {
 	wantNoParts(t, b)
 }
 
-// TestBlackHole: a network that swallows everything ends with the caller's patience, and leaves nothing.
+// TestBlackHole checks that a Put into a network that swallows everything ends with the caller's context, and leaves
+// nothing.
 func TestBlackHole(t *testing.T) {
 	server := objectstores.S3(t)
 	for _, at := range []int{0, part / 2, 2 * part} {
@@ -384,7 +388,7 @@ func TestBlackHole(t *testing.T) {
 			b := open(t, config(t, server.Through(proxy), server.Bucket(t)))
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
-			context.AfterFunc(ctx, proxy.Clear) // so that what was begun can be cleared away
+			context.AfterFunc(ctx, proxy.Clear) // so that the abort reaches the store
 			src := &atByte{r: bytes.NewReader(content(1, 3*part)), left: at, hook: proxy.BlackHole}
 			_, err := b.Put(ctx, "key", src, storage.PutOptions{})
 			wantError(t, "Put", err, context.DeadlineExceeded)
@@ -393,7 +397,7 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// TestCutDownload: a stream that is cut ends with an error, and one that is resumed has every byte once.
+// TestCutDownload checks that a cut stream ends with an error, and that a resumed stream has every byte once.
 func TestCutDownload(t *testing.T) {
 	server := objectstores.S3(t)
 	proxy := objectstores.NewProxy(t, server.Endpoint)
@@ -409,8 +413,8 @@ func TestCutDownload(t *testing.T) {
 	wantContent(t, retried, "key", p)
 }
 
-// TestCutWithinASmallObject: a connection that ends within an object which is sent in one request leaves none, wherever it
-// ends. A TLS record has 16 KiB.
+// TestCutWithinASmallObject checks that no object appears if the connection ends within the only request, at any byte.
+// A TLS record has 16 KiB.
 func TestCutWithinASmallObject(t *testing.T) {
 	server := objectstores.S3(t)
 	bucket := server.Bucket(t)
@@ -426,7 +430,7 @@ func TestCutWithinASmallObject(t *testing.T) {
 			key := fmt.Sprint("cut/", checksums, at)
 			_, err := b.Put(within(t), key, bytes.NewReader(p), storage.PutOptions{})
 			proxy.Clear()
-			settled(t, direct, key, p, err)
+			wantResolved(t, direct, key, p, err)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
-// TestHistoryProperty: whatever was stored and deleted in whatever seconds, and however the listing is cut into pages, every
-// version ends where the next thing happened to its key.
+// TestHistoryProperty checks, for random stores and deletions in different seconds and for every split into pages, that
+// each version ends when the next event of its key begins.
 func TestHistoryProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events, want := drawHistory(t)
@@ -34,20 +34,20 @@ func TestHistoryProperty(t *testing.T) {
 	})
 }
 
-// byKind is how the SDK gives a page: the versions, and then the deletions.
+// byKind returns the page in the order of the SDK: first the versions, then the deletions.
 func byKind(page []event) []event {
 	page = slices.Clone(page)
 	slices.SortStableFunc(page, func(a, b event) int { return cmp.Compare(rank(a.deleted), rank(b.deleted)) })
 	return page
 }
 
-// drawHistory makes the events of some keys in the order in which S3 lists them, and what they come to.
+// drawHistory returns the events of some keys in S3's order, and the history that they mean.
 func drawHistory(t *rapid.T) (events []event, want []storage.Kept) {
 	for k := range rapid.IntRange(0, 4).Draw(t, "keys") {
 		now := time.Unix(1000, 0).UTC()
 		var mine []event
 		for n := range rapid.IntRange(1, 5).Draw(t, "events") {
-			// Only in different seconds it is told what came first.
+			// The order of events is visible only in different seconds.
 			now = now.Add(time.Duration(rapid.IntRange(1, 3).Draw(t, "seconds")) * time.Second)
 			e := event{deleted: rapid.Bool().Draw(t, "deleted")}
 			e.kept.Key, e.kept.ModTime = fmt.Sprintf("key%d", k), now
@@ -71,8 +71,8 @@ func drawHistory(t *rapid.T) (events []event, want []storage.Kept) {
 	return events, want
 }
 
-// TestHistoryWithinASecond: a version that was replaced or deleted in the second in which it was stored was never there, and
-// what was there before and after it is not touched.
+// TestHistoryWithinASecond checks that a version which was replaced or deleted within its first second never existed,
+// and that this leaves the versions before and after it unchanged.
 func TestHistoryWithinASecond(t *testing.T) {
 	at := time.Unix(1000, 0).UTC()
 	kept := func(version string, after time.Duration) event {
@@ -110,7 +110,7 @@ func FuzzPinned(f *testing.F) {
 		f.Add(version)
 	}
 	f.Fuzz(func(t *testing.T, version string) {
-		p, ok := pinned(version)
+		p, ok := parseVersion(version)
 		if !ok {
 			return
 		}

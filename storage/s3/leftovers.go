@@ -16,11 +16,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Leftovers implements storage.Sweeper: the multipart uploads that have not ended. A piece's Key is the object's, its
-// Version the upload's id.
+// Leftovers implements storage.Sweeper. It yields the unfinished multipart uploads. A piece's Key is the object's key
+// and its Version is the upload's id.
 //
-// All uploads of the bucket are listed, and not those with prefix alone: MinIO takes a prefix for a key and would show
-// none. After a restart it shows none at all; it removes old ones by itself.
+// Leftovers lists all uploads of the bucket and filters them by prefix itself, because MinIO matches a prefix only if
+// it is a whole key. After a restart MinIO lists no uploads at all, but it removes old ones by itself.
 func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		in := &s3.ListMultipartUploadsInput{Bucket: &b.name, MaxUploads: &b.page, EncodingType: types.EncodingTypeUrl}
@@ -36,7 +36,7 @@ func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage
 					continue
 				}
 				err := b.measure(ctx, &piece)
-				if errors.Is(err, storage.ErrNotExist) { // ended since
+				if errors.Is(err, storage.ErrNotExist) { // it ended after it was listed
 					continue
 				}
 				if err != nil {
@@ -50,12 +50,12 @@ func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage
 	}
 }
 
-// uploadPage lists a page and moves in on to the next one; behind the last one it has no KeyMarker.
+// uploadPage returns one page and advances in to the next one. After the last page in.KeyMarker is nil.
 func (b *Bucket) uploadPage(ctx context.Context, in *s3.ListMultipartUploadsInput) ([]storage.Object, error) {
 	out, err := b.client.ListMultipartUploads(ctx, in)
 	if in.UploadIdMarker != nil && status(err) == http.StatusBadRequest {
-		// versitygw does not find the marker that it has given. Behind the key alone only other uploads of the same key
-		// are missed, until this one is swept.
+		// versitygw does not accept its own marker. Continuing after the key alone skips only other uploads of that
+		// key, until this one is swept.
 		in.UploadIdMarker = nil
 		out, err = b.client.ListMultipartUploads(ctx, in)
 	}
@@ -80,13 +80,14 @@ func (b *Bucket) uploadPage(ctx context.Context, in *s3.ListMultipartUploadsInpu
 		return nil, err
 	}
 	if before == next+"\x00"+aws.ToString(out.NextUploadIdMarker) {
-		return nil, fmt.Errorf("the store says that there are more uploads behind %q, and does not show them", next)
+		return nil, fmt.Errorf("the store announces more uploads after %q but lists none", next)
 	}
 	in.KeyMarker, in.UploadIdMarker = &next, out.NextUploadIdMarker
 	return page, nil
 }
 
-// measure adds up the parts of an upload. It is as old as the last of them: a long one must not be taken for a dead one.
+// measure sets the piece's size to the sum of its parts, and its time to that of the newest part: an upload that has
+// been running for long must not look abandoned.
 func (b *Bucket) measure(ctx context.Context, piece *storage.Object) error {
 	pages := s3.NewListPartsPaginator(b.client, &s3.ListPartsInput{
 		Bucket: &b.name, Key: &piece.Key, UploadId: &piece.Version,

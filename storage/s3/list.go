@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// List implements storage.Bucket. Keys that storage.ValidKey refuses, such as the "folder/" that consoles make, are left
-// out: nobody could open them.
+// List implements storage.Bucket. It omits keys that storage.ValidKey refuses, such as the "folder/" that consoles
+// create, because Open cannot read them.
 func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		after, more := o.After, true
@@ -36,14 +36,14 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 	}
 }
 
-// listPage returns the keys behind after. Each page is asked for by the last key of the one before rather than by the
-// store's token, so that a store which does not go on in order is found out, and not listed for ever.
+// listPage returns the keys after after. It asks for each page by the last key of the page before, not by the store's
+// token, so that a store which lists out of order causes an error and not an endless listing.
 func (b *Bucket) listPage(
 	ctx context.Context, prefix, after string,
 ) (page []storage.Object, last string, more bool, err error) {
 	out, err := b.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{
 		Bucket: &b.name, Prefix: optional(prefix), StartAfter: optional(after), MaxKeys: &b.page,
-		EncodingType: types.EncodingTypeUrl, // XML cannot hold every key
+		EncodingType: types.EncodingTypeUrl, // XML cannot represent every key
 	})
 	if err != nil {
 		return nil, "", false, b.failure(err, rightList)
@@ -55,14 +55,14 @@ func (b *Bucket) listPage(
 			return nil, "", false, err
 		}
 		if key <= last || !strings.HasPrefix(key, prefix) {
-			return nil, "", false, fmt.Errorf("the store lists %q behind %q: it does not list in order", key, last)
+			return nil, "", false, fmt.Errorf("the store lists %q behind %q: its listing is out of order", key, last)
 		}
 		last = key
 		page = append(page, storage.Object{Key: key, Size: aws.ToInt64(c.Size), ModTime: aws.ToTime(c.LastModified)})
 	}
 	more = aws.ToBool(out.IsTruncated)
 	if more && last == after {
-		return nil, "", false, fmt.Errorf("the store says that there is more behind %q, and does not show it", after)
+		return nil, "", false, fmt.Errorf("the store announces more keys after %q but lists none", after)
 	}
 	return page, last, more, nil
 }
@@ -74,7 +74,7 @@ func optional(s string) *string {
 	return &s
 }
 
-// decoded undoes the encoding of a key in a listing, which a store may have left out.
+// decoded returns the key of a listing without its URL encoding, if the store has encoded it.
 func decoded(key *string, encoding types.EncodingType) (string, error) {
 	if encoding != types.EncodingTypeUrl {
 		return aws.ToString(key), nil

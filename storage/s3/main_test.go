@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// part is the smallest that S3 takes.
+// part is the smallest part size that S3 accepts.
 const part = 5 << 20
 
 var parts = storage.Parts{Size: part, Whole: 1 << 20, Workers: 2}
@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(objectstores.Main(m))
 }
 
-// config is how to get to a bucket of a server, with small parts. It sets the environment to the server's credentials.
+// config returns the configuration for a server's bucket, with small parts. It sets the environment to the server's
+// credentials.
 func config(t *testing.T, server *objectstores.S3Server, bucket string) s3.Config {
 	t.Helper()
 	objectstores.Setenv(t, server.Env())
@@ -57,7 +58,7 @@ func open(t *testing.T, c s3.Config) *s3.Bucket {
 	return b
 }
 
-// failing is b whose requests of one kind fail.
+// failing returns c with a transport in which f fails some requests.
 func failing(c s3.Config, f *objectstores.FailingTransport) s3.Config {
 	f.Base = c.Transport
 	c.Transport = f
@@ -110,7 +111,7 @@ func wantError(t *testing.T, what string, err, want error) {
 	}
 }
 
-// wantNothing fails if anything of key is in the store: the object, or parts.
+// wantNothing fails if the store has the object or parts of it.
 func wantNothing(t *testing.T, b *s3.Bucket, key string) {
 	t.Helper()
 	_, err := b.Stat(t.Context(), key)
@@ -125,7 +126,7 @@ func wantNoParts(t *testing.T, b *s3.Bucket) {
 	}
 }
 
-// is matches the requests of one operation.
+// is returns a function that matches the requests of one operation.
 func is(operation string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		q := r.URL.Query()
@@ -153,7 +154,7 @@ func is(operation string) func(*http.Request) bool {
 	}
 }
 
-// within is a ctx that ends when a test hangs.
+// within returns a context that ends a test which hangs.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -161,7 +162,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// versions is how many there are of a key: a Put that was done twice would leave two.
+// versions returns the number of versions of a key: a Put that was executed twice leaves two.
 func versions(t *testing.T, server *objectstores.S3Server, bucket, key string) int {
 	t.Helper()
 	out, err := server.Client(t).ListObjectVersions(t.Context(), &sdk.ListObjectVersionsInput{

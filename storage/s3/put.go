@@ -21,17 +21,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// putID is the metadata that holds the random id of the Put by which an object was stored.
+// putID is the metadata key for the random id of the Put that stored an object.
 const putID = "dr-put"
 
-// settleTime is how long a Put whose answer was lost may take to find out what became of it.
-const settleTime = 30 * time.Second
+// resolveTime bounds the check whether a Put whose answer was lost has stored its object.
+const resolveTime = 30 * time.Second
 
-// Put implements storage.Bucket. An object of more than Config.Parts.Whole bytes is sent in parts, in memory of
-// (Workers + 1) parts. A lock needs a bucket that was created with Object Lock.
+// Put implements storage.Bucket. It sends an object of more than Config.Parts.Whole bytes in parts, and uses memory for
+// Workers + 1 parts. A lock needs a bucket that was created with Object Lock.
 //
-// A Put that is killed leaves its parts, and one whose request to begin was lost an upload without any: Leftovers shows
-// both.
+// A killed Put leaves its parts. A Put that lost the answer to its first request may leave an upload without parts.
+// Leftovers yields both.
 func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	obj, err := b.put(ctx, key, r, o)
 	if err != nil {
@@ -47,7 +47,7 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 	if err := ctx.Err(); err != nil {
 		return storage.Object{}, err
 	}
-	if o.AsksFirst(b.parts.Whole) { // so as not to read in vain
+	if o.ChecksFirst(b.parts.Whole) { // do not read the source in vain
 		if _, err := b.head(ctx, key, ""); err == nil {
 			return storage.Object{}, storage.ErrExist
 		} else if !errors.Is(err, storage.ErrNotExist) {
@@ -63,7 +63,7 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 	return storage.PutParts(ctx, r, p, b.parts.For(o.SizeHint))
 }
 
-// putting is one Put.
+// putting is the state of one Put.
 type putting struct {
 	b   *Bucket
 	key string
@@ -81,9 +81,9 @@ func (p *putting) Whole(ctx context.Context, content []byte) (storage.Object, er
 		ServerSideEncryption: p.b.stored.sse, SSEKMSKeyId: p.b.stored.key, StorageClass: p.b.stored.classOf(len(content)),
 	}
 	in.ObjectLockMode, in.ObjectLockRetainUntilDate = p.lock()
-	out, err := p.b.client.PutObject(ctx, in, p.whole()...)
+	out, err := p.b.client.PutObject(ctx, in, p.signOptions()...)
 	if err != nil && isAmbiguous(err) {
-		return p.settle(ctx, err, int64(len(content)))
+		return p.resolveLostPut(ctx, err, int64(len(content)))
 	}
 	if err != nil {
 		return storage.Object{}, p.failure(err)
@@ -110,7 +110,7 @@ func (p *putting) Begin(ctx context.Context) (storage.Upload, error) {
 
 func (p *putting) metadata() map[string]string { return map[string]string{putID: p.id} }
 
-// condition stands on the request that makes the object visible.
+// condition returns the If-None-Match header for the request that makes the object visible.
 func (p *putting) condition() *string {
 	if p.o.IfAbsent {
 		return aws.String("*")
@@ -118,8 +118,8 @@ func (p *putting) condition() *string {
 	return nil
 }
 
-// algorithm is the checksum of every request of this Put. It must be the same in all of them: parts with another than the
-// upload was begun with cannot be put together. A locked object must have one.
+// algorithm returns the checksum algorithm for every request of this Put. It is the same in all of them: the store
+// cannot join parts whose algorithm differs from the upload's. A locked object needs a checksum.
 func (p *putting) algorithm() types.ChecksumAlgorithm {
 	if p.b.checksums || !p.o.RetainUntil.IsZero() {
 		return types.ChecksumAlgorithmCrc32c
@@ -127,23 +127,25 @@ func (p *putting) algorithm() types.ChecksumAlgorithm {
 	return ""
 }
 
-// whole has the request's head say what the body is, where no checksum does: where a connection ends within a body,
-// versitygw takes what has come for all of it.
-func (p *putting) whole() []func(*s3.Options) {
+// signOptions makes the signature cover the body if no checksum does. Without either, versitygw accepts a body that was
+// cut off by a lost connection as complete.
+func (p *putting) signOptions() []func(*s3.Options) {
 	if p.algorithm() != "" {
 		return nil
 	}
 	return []func(*s3.Options){s3.WithAPIOptions(signBody)}
 }
 
-// signBody has the signature cover the body, which the SDK leaves to TLS. Every store that speaks S3 checks that.
+// signBody adds the body's digest to the signature, which the SDK omits over TLS. Every store that speaks S3 checks the
+// signature.
 func signBody(stack *middleware.Stack) error {
 	signed := &v4.ComputePayloadSHA256{}
 	_, err := stack.Finalize.Swap(signed.ID(), signed)
 	return err
 }
 
-// checksum stands in the request's head, for the same reason: the SDK would put it behind the body.
+// checksum returns the checksum for the request's header, or nil if there is none. The SDK would send it after the
+// body, where a lost connection drops it.
 func (p *putting) checksum(content []byte) *string {
 	if p.algorithm() == "" {
 		return nil
@@ -170,8 +172,8 @@ func (p *putting) object(size int64, version string, now time.Time) storage.Obje
 
 func (p *putting) failure(err error) error { return p.b.failure(err, rightPut) }
 
-// canLock asks for the bucket's Object Lock: versitygw stores an object that it cannot lock, and only then says so. Who may
-// not ask is told by the store in the end.
+// canLock returns an error unless the bucket has Object Lock: versitygw stores an object first and then refuses to lock
+// it. A caller without the right to read the configuration gets no error here; the store itself refuses the lock later.
 func (b *Bucket) canLock(ctx context.Context) error {
 	if b.locks.Load() {
 		return nil
@@ -191,10 +193,11 @@ func (b *Bucket) canLock(ctx context.Context) error {
 	return b.failure(err, rightLock)
 }
 
-// settle finds out what became of a Put whose answer was lost, or that met its own first try, by the id that it has left.
-// It has a ctx of its own: what a cancelled Put has stored must be told too.
-func (p *putting) settle(ctx context.Context, cause error, size int64) (storage.Object, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+// resolveLostPut finds out whether a Put whose answer was lost has stored its object, or met its own first try, by the
+// id in the object's metadata. It works even if ctx has ended: a cancelled Put must report an object that it has
+// stored.
+func (p *putting) resolveLostPut(ctx context.Context, cause error, size int64) (storage.Object, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
 	there, err := p.b.head(ctx, p.key, "")
 	exists := status(cause) == http.StatusPreconditionFailed
@@ -202,14 +205,14 @@ func (p *putting) settle(ctx context.Context, cause error, size int64) (storage.
 	case err == nil && there.put == p.id && there.Size == size:
 		return there.Object, nil
 	case err == nil && there.put == p.id:
-		return storage.Object{}, fmt.Errorf("%w: the store has kept %d of %d bytes", p.failure(cause), there.Size, size)
+		return storage.Object{}, fmt.Errorf("%w: the store has stored %d of %d bytes", p.failure(cause), there.Size, size)
 	case err == nil && p.o.IfAbsent:
 		return storage.Object{}, storage.ErrExist
 	case errors.Is(err, storage.ErrNotExist) && exists:
-		return storage.Object{}, fmt.Errorf("%w, so the store says, but shows none: it was deleted just now, "+
-			"or this store holds a deleted key for a taken one", storage.ErrExist)
+		return storage.Object{}, fmt.Errorf("%w according to the store, but it is missing: it was deleted just now, "+
+			"or this store refuses to create a key that was deleted", storage.ErrExist)
 	case err == nil, errors.Is(err, storage.ErrNotExist):
 		return storage.Object{}, p.failure(cause)
 	}
-	return storage.Object{}, fmt.Errorf("%w (and whether it is stored is unknown: %w)", p.failure(cause), err)
+	return storage.Object{}, fmt.Errorf("%w (and whether it was stored is unknown: %w)", p.failure(cause), err)
 }

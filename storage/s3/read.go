@@ -20,8 +20,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Open implements storage.Bucket. A whole object is checked against the checksum that the store keeps, if it keeps one and
-// Config.Checksums wants it: a wrong one comes in place of io.EOF.
+// Open implements storage.Bucket. It checks a whole object against the checksum that the store keeps, if there is one
+// and Config.Checksums asks for it. On a mismatch the stream ends with an error in place of io.EOF.
 func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
 	r, obj, err := b.open(ctx, key, o)
 	if err != nil {
@@ -37,9 +37,9 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 	if o.Offset < 0 || o.Length < 0 {
 		return nil, storage.Object{}, fmt.Errorf("%w: offset %d, length %d", storage.ErrRange, o.Offset, o.Length)
 	}
-	pin, ok := pinned(o.Version)
+	pin, ok := parseVersion(o.Version)
 	if !ok {
-		return nil, storage.Object{}, gone(o.Version)
+		return nil, storage.Object{}, noVersion(o.Version)
 	}
 	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{
 		Bucket: &b.name, Key: &key, Range: byteRange(o), VersionId: pin.id, IfMatch: pin.etag,
@@ -48,9 +48,9 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 	case status(err) == http.StatusRequestedRangeNotSatisfiable:
 		return b.openEnd(ctx, key, o)
 	case err != nil && o.Version != "" && isGone(err):
-		return nil, storage.Object{}, gone(o.Version)
+		return nil, storage.Object{}, noVersion(o.Version)
 	case err != nil:
-		return nil, storage.Object{}, b.unread(err)
+		return nil, storage.Object{}, b.readFailure(err)
 	}
 	obj, n, err := opened(key, out, o)
 	if err != nil {
@@ -60,19 +60,20 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 	return &stream{body: out.Body, key: key, left: n}, obj, nil
 }
 
-func gone(version string) error {
+func noVersion(version string) error {
 	return fmt.Errorf("%w: version %q", storage.ErrNotExist, version)
 }
 
-// isGone tells whether a request for one version was told that there is none: by its id, its ETag, or since it is no
-// object but the mark of a deletion.
+// isGone reports whether the store answered that the requested version does not exist: its id is unknown, its ETag
+// differs, or it is a delete marker.
 func isGone(err error) bool {
 	s := status(err)
 	return s == http.StatusPreconditionFailed || s == http.StatusMethodNotAllowed ||
 		s == http.StatusNotFound && !hasCode(err, noSuchBucket)
 }
 
-// byteRange is nil for the whole object, as a store has no range for an empty one and keeps no checksum of ranges.
+// byteRange returns the Range header, or nil for the whole object: stores accept no range on an empty object and keep
+// no checksum of ranges.
 func byteRange(o storage.OpenOptions) *string {
 	switch {
 	case o.Offset == 0 && o.Length == 0:
@@ -83,7 +84,7 @@ func byteRange(o storage.OpenOptions) *string {
 	return aws.String(fmt.Sprintf("bytes=%d-%d", o.Offset, o.Offset+o.Length-1))
 }
 
-// openEnd opens a range in which there is no byte: the end of the object, or what lies past it.
+// openEnd opens a range without bytes: it returns an empty stream at the end of the object and ErrRange past it.
 func (b *Bucket) openEnd(
 	ctx context.Context, key string, o storage.OpenOptions,
 ) (io.ReadCloser, storage.Object, error) {
@@ -97,7 +98,7 @@ func (b *Bucket) openEnd(
 	return http.NoBody, found.Object, nil
 }
 
-// opened describes the whole object of which out is a range, and says how many bytes will come.
+// opened returns the whole object of which out is a range, and the number of bytes that the body will have.
 func opened(key string, out *s3.GetObjectOutput, o storage.OpenOptions) (obj storage.Object, n int64, err error) {
 	n = aws.ToInt64(out.ContentLength)
 	obj = storage.Object{
@@ -105,17 +106,17 @@ func opened(key string, out *s3.GetObjectOutput, o storage.OpenOptions) (obj sto
 		Size:        n,
 		Version:     versionName(out.VersionId, out.ETag),
 		ModTime:     aws.ToTime(out.LastModified),
-		RetainUntil: retained(out.ObjectLockMode, out.ObjectLockRetainUntilDate),
+		RetainUntil: lockedUntil(out.ObjectLockMode, out.ObjectLockRetainUntilDate),
 	}
 	if out.ContentLength == nil {
-		return obj, 0, errors.New("the store does not say how long the object is")
+		return obj, 0, errors.New("the store's answer has no Content-Length")
 	}
 	if byteRange(o) == nil {
 		return obj, n, nil
 	}
 	first, size, ok := contentRange(aws.ToString(out.ContentRange))
 	if !ok || first != o.Offset {
-		return obj, 0, fmt.Errorf("the store has sent the range %q where one from byte %d on was asked for",
+		return obj, 0, fmt.Errorf("the store has sent the range %q instead of one from byte %d",
 			aws.ToString(out.ContentRange), o.Offset)
 	}
 	obj.Size = size
@@ -129,7 +130,7 @@ func opened(key string, out *s3.GetObjectOutput, o storage.OpenOptions) (obj sto
 	return obj, n, nil
 }
 
-// contentRange reads "bytes 10-19/100" (RFC 9110, 14.4).
+// contentRange parses "bytes 10-19/100" (RFC 9110, 14.4).
 func contentRange(text string) (first, size int64, ok bool) {
 	text, unit := strings.CutPrefix(text, "bytes ")
 	from, rest, dash := strings.Cut(text, "-")
@@ -139,14 +140,14 @@ func contentRange(text string) (first, size int64, ok bool) {
 	return first, size, unit && dash && slash && err1 == nil && err2 == nil && 0 <= first && first < size
 }
 
-func retained(mode types.ObjectLockMode, until *time.Time) time.Time {
+func lockedUntil(mode types.ObjectLockMode, until *time.Time) time.Time {
 	if mode == "" {
 		return time.Time{}
 	}
 	return aws.ToTime(until)
 }
 
-// stream is what Open gives: exactly as many bytes as were promised, or an error that stays.
+// stream is the stream that Open returns. It yields exactly the announced number of bytes, or an error that repeats.
 type stream struct {
 	body io.ReadCloser
 	key  string
@@ -162,7 +163,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.left -= int64(n)
 	switch {
 	case s.left < 0:
-		s.err = fmt.Errorf("read %q: the store has sent more than it said", s.key)
+		s.err = fmt.Errorf("read %q: the store has sent more than it announced", s.key)
 	case err == io.EOF && s.left > 0:
 		s.err = fmt.Errorf("read %q: %d bytes are missing: %w", s.key, s.left, io.ErrUnexpectedEOF)
 	case err == io.EOF:
@@ -184,16 +185,16 @@ func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
 	return found.Object, nil
 }
 
-// found is what the store knows of one version.
+// found describes one version in the store.
 type found struct {
 	storage.Object
-	put  string // the id of the Put that has stored it
-	held bool   // by a legal hold, which has no end
+	put  string // the id of the Put that stored it
+	held bool   // under a legal hold, which has no end
 	now  time.Time
 }
 
-// find is head, and makes sure that an absent object is absent from a bucket: the answer to a HEAD has no body that would
-// tell one from the other.
+// find returns the result of head, but distinguishes a missing object from a missing bucket. The answer to a HEAD has
+// no body that would.
 func (b *Bucket) find(ctx context.Context, key, version string) (found, error) {
 	if err := storage.ValidKey(key); err != nil {
 		return found{}, err
@@ -206,23 +207,23 @@ func (b *Bucket) find(ctx context.Context, key, version string) (found, error) {
 	switch {
 	case status(berr) == http.StatusNotFound:
 		return found{}, fmt.Errorf("%w: %q: create it, or correct the name", storage.ErrNoBucket, b.name)
-	case berr != nil && status(berr) != http.StatusForbidden: // who may not list it has been told that it is there
+	case berr != nil && status(berr) != http.StatusForbidden: // 403 proves that the bucket exists
 		return found{}, b.failure(berr, rightList)
 	}
 	return found{}, err
 }
 
 func (b *Bucket) head(ctx context.Context, key, version string) (found, error) {
-	pin, ok := pinned(version)
+	pin, ok := parseVersion(version)
 	if !ok {
-		return found{}, gone(version)
+		return found{}, noVersion(version)
 	}
 	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{
 		Bucket: &b.name, Key: &key, VersionId: pin.id, IfMatch: pin.etag,
 	})
 	switch {
 	case err != nil && version != "" && isGone(err):
-		return found{}, gone(version)
+		return found{}, noVersion(version)
 	case err != nil:
 		return found{}, b.headFailure(ctx, err)
 	}
@@ -232,7 +233,7 @@ func (b *Bucket) head(ctx context.Context, key, version string) (found, error) {
 			Size:        aws.ToInt64(out.ContentLength),
 			Version:     versionName(out.VersionId, out.ETag),
 			ModTime:     aws.ToTime(out.LastModified),
-			RetainUntil: retained(out.ObjectLockMode, out.ObjectLockRetainUntilDate),
+			RetainUntil: lockedUntil(out.ObjectLockMode, out.ObjectLockRetainUntilDate),
 		},
 		put:  out.Metadata[putID],
 		held: out.ObjectLockLegalHoldStatus == types.ObjectLockLegalHoldStatusOn,
@@ -240,7 +241,7 @@ func (b *Bucket) head(ctx context.Context, key, version string) (found, error) {
 	}, nil
 }
 
-// serverTime is the store's clock, or ours where it does not tell.
+// serverTime returns the store's time, or the local time if the answer has none.
 func serverTime(m middleware.Metadata) time.Time {
 	if t, ok := awsmiddleware.GetServerTime(m); ok {
 		return t.UTC()

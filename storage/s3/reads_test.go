@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// changedAnswer changes the answers to some requests.
+// changedAnswer is a transport that changes the answers to some requests.
 type changedAnswer struct {
 	base   http.RoundTripper
 	match  func(*http.Request) bool
@@ -34,7 +34,7 @@ func (c changedAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// flipped turns the first bit of a body.
+// flipped inverts the first bit of a body.
 type flipped struct {
 	io.ReadCloser
 	done bool
@@ -49,8 +49,8 @@ func (f *flipped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestChecksumIsVerified: a whole object that comes with a wrong bit ends with an error: one that was sent whole, and one
-// that was put together of parts, for which a checksum of the whole object must have been asked for.
+// TestChecksumIsVerified checks that reading a whole object with a wrong bit ends with an error, both for an object
+// that was sent whole and for one that was sent in parts. The latter needs a checksum of the whole object.
 func TestChecksumIsVerified(t *testing.T) {
 	server := objectstores.S3(t)
 	c := config(t, server, server.Bucket(t))
@@ -68,7 +68,7 @@ func TestChecksumIsVerified(t *testing.T) {
 	}
 }
 
-// TestStreamKeepsItsLength: less than the store has promised is an error, and so is more, or another range.
+// TestStreamKeepsItsLength checks that fewer bytes than announced, more bytes, and another range are errors.
 func TestStreamKeepsItsLength(t *testing.T) {
 	server := objectstores.S3(t)
 	c := config(t, server, server.Bucket(t))
@@ -98,7 +98,7 @@ func TestStreamKeepsItsLength(t *testing.T) {
 	}
 }
 
-// recorder keeps what was asked.
+// recorder is a transport that records requests.
 type recorder struct {
 	base http.RoundTripper
 	mu   sync.Mutex
@@ -116,8 +116,8 @@ func (r *recorder) of(operation string) []*http.Request {
 	return slices.DeleteFunc(slices.Clone(r.seen), func(q *http.Request) bool { return !is(operation)(q) })
 }
 
-// TestChecksumsAsConfigured: a store of an endpoint's gets none unless it is said to know them, and then every request of an
-// upload has the same one.
+// TestChecksumsAsConfigured checks that a store with an endpoint gets checksums only if the configuration asks for
+// them, and that all requests of an upload then use the same algorithm.
 func TestChecksumsAsConfigured(t *testing.T) {
 	server := objectstores.S3(t)
 	for _, c := range []struct {
@@ -149,7 +149,8 @@ func TestChecksumsAsConfigured(t *testing.T) {
 	}
 }
 
-// TestConditionStandsOnSmallRequests: a refusal that comes while a large body is on its way gets lost.
+// TestConditionStandsOnSmallRequests checks that no large request has a condition: an early refusal gets lost while a
+// large body is being sent.
 func TestConditionStandsOnSmallRequests(t *testing.T) {
 	server := objectstores.S3(t)
 	c := config(t, server, server.Bucket(t))
@@ -177,7 +178,7 @@ func TestConditionStandsOnSmallRequests(t *testing.T) {
 	}
 }
 
-// TestPlainHTTP: without TLS there are no trailing checksums, and bodies are sent all the same.
+// TestPlainHTTP checks that bodies are sent without TLS, where the SDK cannot use trailing checksums.
 func TestPlainHTTP(t *testing.T) {
 	server := objectstores.S3Plain(t)
 	for _, checksums := range []s3.Checksums{s3.ChecksumsRequired, s3.ChecksumsSupported} {
@@ -191,7 +192,8 @@ func TestPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfTheEnvironment: AWS_CA_BUNDLE is trusted where no transport is given, and does no harm where one is.
+// TestCertificatesOfTheEnvironment checks that AWS_CA_BUNDLE is trusted if no transport is given, and that it does not
+// disturb a given one.
 func TestCertificatesOfTheEnvironment(t *testing.T) {
 	server := objectstores.S3(t)
 	c := config(t, server, server.Bucket(t))
@@ -204,7 +206,7 @@ func TestCertificatesOfTheEnvironment(t *testing.T) {
 	wantCure(t, "no certificates", err, "ca=FILE")
 }
 
-// TestManyPages: 2,500 objects, by pages as large as S3 has, and as small as can be of a few.
+// TestManyPages lists 2,500 objects in pages of S3's maximum, and a few objects in pages of one.
 func TestManyPages(t *testing.T) {
 	server := objectstores.S3(t)
 	c := config(t, server, server.Bucket(t))
@@ -244,7 +246,7 @@ func wantKeys(t *testing.T, b storage.Bucket, o storage.ListOptions, want []stri
 	}
 }
 
-// TestListNeedsOrder: a store that does not go on behind a key, or not in order, is not listed for ever.
+// TestListNeedsOrder checks that a listing ends with an error if the store repeats itself or is out of order.
 func TestListNeedsOrder(t *testing.T) {
 	server := objectstores.S3(t)
 	for name, page := range map[string]string{
@@ -272,7 +274,7 @@ func list(more bool, keys ...string) string {
 	return fmt.Sprintf("<ListBucketResult><IsTruncated>%v</IsTruncated>%s</ListBucketResult>", more, contents.String())
 }
 
-// TestForeignKeys: a "folder" that a console has made is no object of ours.
+// TestForeignKeys checks that List omits the "folder" objects that a console creates.
 func TestForeignKeys(t *testing.T) {
 	server := objectstores.S3(t)
 	c := config(t, server, server.Bucket(t))
@@ -285,7 +287,7 @@ func TestForeignKeys(t *testing.T) {
 	wantKeys(t, open(t, c), storage.ListOptions{}, []string{"dir/key"})
 }
 
-// TestManyWriters: of 32 that create one object at once, one wins.
+// TestManyWriters checks that one of 32 concurrent creators of an object wins.
 func TestManyWriters(t *testing.T) {
 	for name, server := range both(t) {
 		t.Run(name, func(t *testing.T) {
@@ -316,7 +318,8 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
-// TestSmallObjectIsOneRequest: what goes out in one request, and must not replace anything, is not asked for first.
+// TestSmallObjectIsOneRequest checks that Put sends a create-only object in its only request, without asking for the
+// key first.
 func TestSmallObjectIsOneRequest(t *testing.T) {
 	server := objectstores.S3(t)
 	config := config(t, server, server.Bucket(t))

@@ -1,4 +1,4 @@
-// Package s3 keeps a storage.Bucket in Amazon S3, or in a store that speaks its protocol.
+// Package s3 stores objects in Amazon S3 or in another store with the same protocol. Open returns a storage.Bucket.
 package s3
 
 import (
@@ -26,38 +26,38 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 )
 
-// Checksums says whether the store is given a checksum of its own with each request, on top of the signature.
+// Checksums selects whether each request carries a checksum in addition to its signature.
 type Checksums string
 
-// The choices. The oldest stores that speak S3 refuse checksums, or keep their framing as content.
+// The choices. The oldest stores that speak S3 refuse checksums or store their framing as content.
 const (
-	ChecksumsAuto      Checksums = "auto" // CRC32C with Amazon, when required where an endpoint is given
+	ChecksumsAuto      Checksums = "auto" // CRC32C with Amazon; only where required if an endpoint is given
 	ChecksumsRequired  Checksums = "when-required"
 	ChecksumsSupported Checksums = "when-supported" // CRC32C, which Amazon and the newer stores keep and check
 )
 
-// Config says where a bucket is. Credentials are those of the SDK's default chain: the environment, the shared files, web
+// Config locates a bucket. Credentials come from the SDK's default chain: the environment, the shared files, web
 // identity, the container's or the instance's role.
 type Config struct {
 	Bucket    string
-	Region    string    // "": what the environment or the shared files say; us-east-1 with an Endpoint
+	Region    string    // "": from the environment or the shared files; us-east-1 with an Endpoint
 	Endpoint  string    // "": Amazon; else http:// or https:// and a host
 	PathStyle bool      // https://host/bucket/key in place of https://bucket.host/key
 	Checksums Checksums // "": ChecksumsAuto
-	SSE       string    // how the store encrypts (x-amz-server-side-encryption); "": as the bucket says
-	KMSKey    string    // the key of KMS for that; "": the account's default
-	// StorageClass is that of large objects; "": the store's default. Small ones, which are many and are rewritten or read
-	// often, stay in the default: other classes count each as 128 KiB for a month or more.
+	SSE       string    // server-side encryption (x-amz-server-side-encryption); "": the bucket's default
+	KMSKey    string    // the KMS key for SSE; "": the account's default
+	// StorageClass is the class of large objects; "": the store's default. Small objects, which are many and often
+	// rewritten or read, always get the default class: other classes charge for at least 128 KiB and at least a month.
 	StorageClass string
-	Transport    http.RoundTripper // nil: one that trusts AWS_CA_BUNDLE, or else the system's roots
+	Transport    http.RoundTripper // nil: trust AWS_CA_BUNDLE or else the system's roots
 	Parts        storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 10,000 parts. S3 wants 5 MiB to 5 GiB
-	PageSize     int32             // keys in a page of a listing; 0: 1,000, which is the most
-	// Retry is how each request, and so each part of an upload, is repeated when it may help; zero fields: 6 tries with
-	// pauses from 0.2 s to 5 s, which bear an outage of some seconds. storage.WithRetry is for longer ones.
+	PageSize     int32             // keys in a page of a listing, at most 1,000; 0: 1,000
+	// Retry is the policy for repeating a single request, and so each part of an upload. Zero fields: 6 tries with
+	// pauses from 0.2 s to 5 s, which bridge an outage of some seconds. storage.WithRetry is for longer ones.
 	Retry storage.RetryPolicy
 }
 
-// Bucket is a bucket of S3. Its zero value cannot be used: Open makes one.
+// Bucket is a bucket of S3. Open returns one; the zero value is not usable.
 type Bucket struct {
 	client    *s3.Client
 	name      string
@@ -66,7 +66,7 @@ type Bucket struct {
 	stored    stored
 	parts     storage.Parts
 	page      int32
-	locks     atomic.Bool // the bucket has Object Lock, which it cannot lose
+	locks     atomic.Bool // the bucket has Object Lock, which cannot be removed
 }
 
 var (
@@ -80,8 +80,8 @@ const (
 	maxPage  = 1000
 )
 
-// Open returns the bucket that c names. It asks the store for nothing: a bucket that is not there, or must not be used,
-// shows at the first call of a method.
+// Open returns the bucket that c names. It sends no request: a missing or forbidden bucket causes an error in the first
+// method call.
 func Open(ctx context.Context, c Config) (*Bucket, error) {
 	b, err := open(ctx, c)
 	if err != nil {
@@ -98,8 +98,8 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of the AWS SDK (environment, ~/.aws): %w", oneLine(err))
 	}
-	doer := client(c.Transport, aws)
-	b := &Bucket{name: c.Bucket, parts: filled(c.Parts), page: cmp.Or(c.PageSize, maxPage), stored: c.stored()}
+	doer := newHTTPClient(c.Transport, aws)
+	b := &Bucket{name: c.Bucket, parts: withDefaults(c.Parts), page: cmp.Or(c.PageSize, maxPage), stored: c.stored()}
 	b.client = s3.NewFromConfig(aws, func(o *s3.Options) {
 		o.HTTPClient = doer
 		c.apply(o)
@@ -112,14 +112,14 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 	return b, nil
 }
 
-// stored is how the store keeps what is put.
+// stored holds the settings with which the store keeps new objects.
 type stored struct {
 	sse   types.ServerSideEncryption
 	key   *string // of KMS
 	class types.StorageClass
 }
 
-// smallestInClass is how many bytes an object has at least that is put into another class than the default.
+// smallestInClass is the size in bytes from which an object gets the configured storage class.
 const smallestInClass = 128 << 10
 
 func (c Config) stored() stored {
@@ -130,7 +130,7 @@ func (c Config) stored() stored {
 	return s
 }
 
-// classOf returns the class of an object of that size.
+// classOf returns the class for an object of size bytes.
 func (s stored) classOf(size int) types.StorageClass {
 	if size < smallestInClass {
 		return ""
@@ -140,7 +140,7 @@ func (s stored) classOf(size int) types.StorageClass {
 
 func (c Config) check() error {
 	if c.Bucket == "" {
-		return errors.New("no name of a bucket is given")
+		return errors.New("no bucket name: the URL is s3://BUCKET")
 	}
 	switch c.Checksums {
 	case "", ChecksumsAuto, ChecksumsRequired, ChecksumsSupported:
@@ -160,7 +160,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// apply overrules what the environment says.
+// apply overrides the settings from the environment.
 func (c Config) apply(o *s3.Options) {
 	if c.Endpoint != "" {
 		o.BaseEndpoint = &c.Endpoint
@@ -169,13 +169,14 @@ func (c Config) apply(o *s3.Options) {
 		o.Region = c.Region
 	}
 	if o.Region == "" && o.BaseEndpoint != nil {
-		o.Region = "us-east-1" // what stores without regions call theirs
+		o.Region = "us-east-1" // the name that stores without regions use
 	}
 	o.UsePathStyle = c.PathStyle
-	o.Credentials = named{o.Credentials}
+	o.Credentials = markedCredentials{o.Credentials}
 	o.DisableLogOutputChecksumValidationSkipped = true
-	// The SDK's own quota of retries is used up by a long outage, and then every request fails at its first hitch. The codes
-	// say that another request was at the same key; versitygw says the last one when it removes an empty directory meanwhile.
+	// The SDK's own retry quota is used up by a long outage, and after that every request fails at its first error. The
+	// codes mean that another request was using the same key; versitygw returns the last one while it removes an empty
+	// directory.
 	o.Retryer = retry.AddWithErrorCodes(retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = cmp.Or(c.Retry.Attempts, 6)
 		o.Backoff = pauses{cmp.Or(c.Retry.Base, 200*time.Millisecond), cmp.Or(c.Retry.Max, 5*time.Second)}
@@ -187,7 +188,7 @@ func (c Config) useChecksums(endpoint bool) bool {
 	return c.Checksums == ChecksumsSupported || c.Checksums != ChecksumsRequired && !endpoint
 }
 
-// setChecksums says outright what otherwise depends on how the client was made.
+// setChecksums sets both options explicitly, so that they do not depend on the client's origin.
 func setChecksums(o *s3.Options, on bool) {
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
@@ -197,7 +198,7 @@ func setChecksums(o *s3.Options, on bool) {
 	}
 }
 
-func filled(p storage.Parts) storage.Parts {
+func withDefaults(p storage.Parts) storage.Parts {
 	size := cmp.Or(p.Size, 8<<20)
 	return storage.Parts{
 		Size:    size,
@@ -207,9 +208,9 @@ func filled(p storage.Parts) storage.Parts {
 	}
 }
 
-// client sends the requests of the bucket. It is not given to the SDK's loader, which with AWS_CA_BUNDLE set refuses any
-// client but its own; the certificates in that file are taken from the SDK's.
-func client(rt http.RoundTripper, loaded aws.Config) *http.Client {
+// newHTTPClient returns the client for the bucket's requests. The SDK's loader does not get it: with AWS_CA_BUNDLE set
+// the loader refuses any client but its own. The certificates of that file come from the SDK's client.
+func newHTTPClient(rt http.RoundTripper, loaded aws.Config) *http.Client {
 	if rt == nil {
 		var roots *x509.CertPool
 		if sdk, ok := loaded.HTTPClient.(*awshttp.BuildableClient); ok {
@@ -221,12 +222,14 @@ func client(rt http.RoundTripper, loaded aws.Config) *http.Client {
 	}
 	return &http.Client{
 		Transport: rt,
-		// A redirect would repeat a signed request where the signature does not hold; the answer itself says more.
+		// A redirect would repeat the request with a signature that is invalid there. The redirect answer itself
+		// explains more.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// pauses double from base to longest, and are random between half and all of that, so that workers do not return in step.
+// pauses doubles from base up to longest. Each pause is random between half and all of that, so that workers do not
+// retry in step.
 type pauses struct{ base, longest time.Duration }
 
 func (p pauses) BackoffDelay(attempt int, _ error) (time.Duration, error) {
@@ -238,12 +241,13 @@ func (p pauses) BackoffDelay(attempt int, _ error) (time.Duration, error) {
 	return pause/2 + rand.N(pause/2+1), nil
 }
 
-// named marks the errors of a credentials provider: in those of a request they would look like any other.
-type named struct{ aws.CredentialsProvider }
+// markedCredentials wraps the errors of a credentials provider in a credentialsError. Without that, they look like any
+// other error of a request.
+type markedCredentials struct{ aws.CredentialsProvider }
 
-func (n named) Retrieve(ctx context.Context) (aws.Credentials, error) {
+func (n markedCredentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	if n.CredentialsProvider == nil {
-		return aws.Credentials{}, &credentialsError{errors.New("there are none")}
+		return aws.Credentials{}, &credentialsError{errors.New("none found")}
 	}
 	c, err := n.CredentialsProvider.Retrieve(ctx)
 	if err != nil {

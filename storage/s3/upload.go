@@ -23,7 +23,7 @@ type upload struct {
 	mu     sync.Mutex
 	sent   map[int]types.CompletedPart
 	size   int64
-	broken bool // a part was broken off, and the store may still be at it
+	broken bool // a part was interrupted and the store may still be receiving it
 }
 
 // Part implements storage.Upload.
@@ -57,7 +57,7 @@ func (u *upload) Commit(ctx context.Context, n int) (storage.Object, error) {
 	}
 	out, err := u.b.client.CompleteMultipartUpload(ctx, in)
 	if err != nil && isAmbiguous(err) {
-		return u.settle(ctx, err)
+		return u.resolveLostCommit(ctx, err)
 	}
 	if err != nil {
 		return storage.Object{}, u.failure(err)
@@ -65,7 +65,7 @@ func (u *upload) Commit(ctx context.Context, n int) (storage.Object, error) {
 	return u.object(u.size, versionName(out.VersionId, out.ETag), serverTime(out.ResultMetadata)), nil
 }
 
-// inOrder returns the parts by their numbers. All have been sent: nobody writes to them any more.
+// inOrder returns the parts by their numbers. The caller has sent all of them, so that no lock is needed.
 func (u *upload) inOrder() []types.CompletedPart {
 	parts := make([]types.CompletedPart, 0, len(u.sent))
 	for _, n := range slices.Sorted(maps.Keys(u.sent)) {
@@ -74,46 +74,47 @@ func (u *upload) inOrder() []types.CompletedPart {
 	return parts
 }
 
-// settle first ends the upload, if it has not ended as an object: only then nothing can appear after it was looked for.
-func (u *upload) settle(ctx context.Context, cause error) (storage.Object, error) {
-	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+// resolveLostCommit aborts the upload, unless it has become an object, and then checks for the object. After the abort
+// the object cannot appear any more.
+func (u *upload) resolveLostCommit(ctx context.Context, cause error) (storage.Object, error) {
+	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
-	// What fails here is tried again, and told, by whoever called Commit.
+	// Commit's caller aborts again and reports that error.
 	_ = u.Abort(aborting)
-	return u.putting.settle(ctx, cause, u.size)
+	return u.putting.resolveLostPut(ctx, cause, u.size)
 }
 
-// afterwards are the pauses before an upload that was aborted is looked for again.
-var afterwards = []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond}
+// abortPauses are the pauses before Abort checks again for an aborted upload.
+var abortPauses = []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond}
 
-// Abort implements storage.Upload. A part that was still being taken in may survive, with its upload: S3 wants the abort to
-// be repeated until nothing is left.
+// Abort implements storage.Upload. A part that the store is still receiving may survive together with its upload, so S3
+// asks callers to repeat the abort until no parts are left.
 func (u *upload) Abort(ctx context.Context) error {
 	err := u.b.abort(ctx, u.key, aws.ToString(u.uploadID))
 	if !u.broken {
 		return err
 	}
-	for _, pause := range afterwards {
+	for _, pause := range abortPauses {
 		select {
 		case <-ctx.Done():
 			return errors.Join(err, ctx.Err())
 		case <-time.After(pause):
 		}
-		if err != nil || u.isThere(ctx) {
+		if err != nil || u.uploadExists(ctx) {
 			err = u.b.abort(ctx, u.key, aws.ToString(u.uploadID))
 		}
 	}
 	return err
 }
 
-func (u *upload) isThere(ctx context.Context) bool {
+func (u *upload) uploadExists(ctx context.Context) bool {
 	_, err := u.b.client.ListParts(ctx, &s3.ListPartsInput{
 		Bucket: &u.b.name, Key: &u.key, UploadId: u.uploadID, MaxParts: aws.Int32(1),
 	})
 	return err == nil
 }
 
-// abort removes an upload and its parts; one that is gone is no error.
+// abort removes an upload and its parts. A missing upload is no error.
 func (b *Bucket) abort(ctx context.Context, key, uploadID string) error {
 	_, err := b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
 		Bucket: &b.name, Key: &key, UploadId: &uploadID,

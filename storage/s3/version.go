@@ -6,11 +6,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// A version is named by what pins it. Their prefixes keep the kinds apart.
+// The prefixes of Object.Version, one for each way to pin a version.
 const (
-	byID   = "v:" // the id that a versioned bucket gives
-	byETag = "e:" // the newest one, as long as it has this ETag: a bucket without versions
-	byNull = "n:" // the one that was stored before the bucket had versions, as long as it has this ETag
+	byID   = "v:" // an id in a versioned bucket
+	byETag = "e:" // the newest version, as long as it has this ETag: a bucket without versions
+	byNull = "n:" // the version from before the bucket had versions, as long as it has this ETag
 	nullID = "null"
 )
 
@@ -21,11 +21,11 @@ func versionName(id, etag *string) string {
 	return byETag + aws.ToString(etag)
 }
 
-// pin is what a request says to mean one version; nil where it says nothing.
+// pin holds the parameters that select one version in a request; nil parameters are not sent.
 type pin struct{ id, etag *string }
 
-// pinned tells what version means, and ok only if it can be the name of one.
-func pinned(version string) (p pin, ok bool) {
+// parseVersion returns the pin for an Object.Version. ok is false if the text cannot name a version.
+func parseVersion(version string) (p pin, ok bool) {
 	if version == "" {
 		return pin{}, true
 	}

@@ -16,16 +16,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Versions implements storage.Versioned. Times are told to the second, as S3 does: what was stored and replaced within one
-// was never there. versitygw gives a version that was replaced the time of its replacement, and so looks emptier than it
-// was.
+// Versions implements storage.Versioned. S3 reports times in seconds, so an object that was stored and replaced within
+// one second never existed. versitygw reports a replaced version with the time of its replacement, and so the past
+// looks emptier than it was.
 func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
 	return func(yield func(storage.Kept, error) bool) {
 		in := &s3.ListObjectVersionsInput{
 			Bucket: &b.name, Prefix: optional(o.Prefix), KeyMarker: optional(o.After), MaxKeys: &b.page,
 			EncodingType: types.EncodingTypeUrl,
 		}
-		var events []event // of keys that are not complete: their others may be on the next page
+		var events []event // of keys that may continue on the next page
 		for more := true; more; {
 			page, err := b.versionPage(ctx, in)
 			if err != nil {
@@ -51,7 +51,7 @@ type event struct {
 	latest  bool
 }
 
-// versionPage lists a page and moves in on to the next one; behind the last one it has no KeyMarker.
+// versionPage returns one page and advances in to the next one. After the last page in.KeyMarker is nil.
 func (b *Bucket) versionPage(ctx context.Context, in *s3.ListObjectVersionsInput) ([]event, error) {
 	out, err := b.client.ListObjectVersions(ctx, in)
 	if err != nil {
@@ -93,12 +93,13 @@ func (b *Bucket) nextVersions(in *s3.ListObjectVersionsInput, out *s3.ListObject
 	}
 	in.KeyMarker, in.VersionIdMarker = &next, out.NextVersionIdMarker
 	if next == aws.ToString(before) && aws.ToString(in.VersionIdMarker) == aws.ToString(beforeVersion) {
-		return fmt.Errorf("the store says that there are more versions behind %q, and does not show them", next)
+		return fmt.Errorf("the store announces more versions after %q but lists none", next)
 	}
 	return nil
 }
 
-// complete parts the events of keys that have been listed wholly from those of the last key, which may go on.
+// complete splits events into those of keys that are listed completely and those of the last key, which may continue on
+// the next page.
 func complete(events []event, more bool) (ready, rest []event) {
 	slices.SortStableFunc(events, func(a, b event) int { return strings.Compare(a.kept.Key, b.kept.Key) })
 	if !more || len(events) == 0 {
@@ -109,8 +110,8 @@ func complete(events []event, more bool) (ready, rest []event) {
 	return events[:i:i], slices.Clone(events[i:])
 }
 
-// history says until when each version was the newest: until the next version or deletion of its key. events are sorted
-// by key, and the versions of a key come with the newest first, as S3 lists them.
+// history returns the versions, each with the time at which the next version or deletion of its key replaced it. events
+// are sorted by key, and within a key newest first, as S3 lists them.
 func history(events []event) []storage.Kept {
 	var all []storage.Kept
 	for len(events) > 0 {
@@ -130,9 +131,9 @@ func historyOfKey(events []event) []storage.Kept {
 	var until time.Time
 	for i, e := range events {
 		if i > 0 && !e.deleted && e.kept.Version == events[i-1].kept.Version {
-			continue // versitygw begins a page with the last one of the page before
+			continue // versitygw begins a page with the last version of the page before
 		}
-		// A listing of MinIO has milliseconds, and its Stat has not: who takes a time from one must find the same in the other.
+		// MinIO's listing has milliseconds and its Stat has not. A caller must see the same time in both.
 		e.kept.ModTime = e.kept.ModTime.Truncate(time.Second)
 		e.kept.Until = until
 		until = e.kept.ModTime
@@ -143,7 +144,8 @@ func historyOfKey(events []event) []storage.Kept {
 	return all
 }
 
-// newestFirst puts a deletion behind the version of the same second: something was there to be deleted.
+// newestFirst sorts a deletion before a version of the same second, as the newer of the two: the deletion needs an
+// object to delete.
 func newestFirst(a, b event) int {
 	switch {
 	case a.latest != b.latest:

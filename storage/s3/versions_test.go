@@ -25,17 +25,17 @@ func both(t *testing.T) map[string]*objectstores.S3Server {
 	return map[string]*objectstores.S3Server{"versitygw": objectstores.S3(t), "minio": objectstores.Minio(t)}
 }
 
-// TestAttack: somebody with the right to delete puts marks of deletion over everything, and objects of his own. What is
-// locked is still there, and is found as of before. versitygw knows no longer then when it was stored.
+// TestAttack plays an attacker with the right to delete, who puts delete markers and own objects over everything.
+// Locked versions remain, and AsOf finds them as of a time before the attack. versitygw has lost the times by then.
 func TestAttack(t *testing.T) {
 	for name, server := range both(t) {
 		t.Run(name, func(t *testing.T) {
 			c := config(t, server, server.Bucket(t, objectstores.Locks))
-			c.PageSize = 2 // the versions of one key come on several pages
+			c.PageSize = 2 // so that the versions of one key span several pages
 			b := open(t, c)
 			want := map[string][]byte{"a/small": content(1, 1000), "a/large": content(2, part+1), "b": content(3, 10)}
 			locked := putLocked(t, b, want)
-			time.Sleep(1100 * time.Millisecond) // times are told to the second
+			time.Sleep(1100 * time.Millisecond) // the store's times are in seconds
 			before := time.Now()
 			time.Sleep(1100 * time.Millisecond)
 			attack(t, server, c.Bucket, want)
@@ -131,7 +131,7 @@ func attack(t *testing.T, server *objectstores.S3Server, bucket string, keys map
 	}
 }
 
-// TestDeleteOfLocked: a versioned store would hide it behind a mark of deletion and call that done.
+// TestDeleteOfLocked checks that Delete refuses a locked object, which a versioned store would only hide.
 func TestDeleteOfLocked(t *testing.T) {
 	for name, server := range both(t) {
 		for _, compliance := range []bool{false, true} {
@@ -169,7 +169,8 @@ func wantMode(t *testing.T, server *objectstores.S3Server, bucket, key string, c
 	}
 }
 
-// TestDeleteOfUnseenLock: who may not see a lock is told of it by the refusal: 403 of versitygw, as of Amazon, 400 of MinIO.
+// TestDeleteOfUnseenLock checks that a caller who may not see a lock gets ErrLocked from the refusal: 403 with
+// versitygw and Amazon, 400 with MinIO.
 func TestDeleteOfUnseenLock(t *testing.T) {
 	for name, server := range both(t) {
 		c := config(t, server, server.Bucket(t, objectstores.Locks))
@@ -202,7 +203,7 @@ func TestDeleteOfHeld(t *testing.T) {
 	wantContent(t, b, "key", content(1, 10))
 }
 
-// TestLockNeedsTheBucket: nothing is stored that was to be locked and is not, and the source is not read for it.
+// TestLockNeedsTheBucket checks that Put neither stores an object that cannot be locked nor reads its source.
 func TestLockNeedsTheBucket(t *testing.T) {
 	for name, server := range both(t) {
 		for _, options := range [][]objectstores.BucketOption{{}, {objectstores.Versioned}} {
@@ -216,8 +217,8 @@ func TestLockNeedsTheBucket(t *testing.T) {
 	}
 }
 
-// TestBeforeVersions: objects that are older than the versions of their bucket are found like the others, and a version is
-// never taken for what came later under the same name.
+// TestBeforeVersions checks that objects from before the bucket had versions can be read, and that their Version never
+// means a later object of the same name.
 func TestBeforeVersions(t *testing.T) {
 	server := objectstores.Minio(t)
 	c := config(t, server, server.Bucket(t))
@@ -244,7 +245,7 @@ func TestBeforeVersions(t *testing.T) {
 	wantPast(t, b, stated.ModTime, map[string][]byte{"key": content(1, 10)})
 }
 
-// TestVersionsOfOthers: what no version of this store can be called is not there.
+// TestVersionsOfOthers checks that a Version which this store cannot have issued is missing.
 func TestVersionsOfOthers(t *testing.T) {
 	server := objectstores.S3(t)
 	b := open(t, config(t, server, server.Bucket(t)))
@@ -259,8 +260,8 @@ func TestVersionsOfOthers(t *testing.T) {
 	wantContent(t, b, "key", content(1, 10))
 }
 
-// TestManyLeftovers: uploads of several pages, among them several of one key, are all found and swept in the end. versitygw
-// does not know its own markers on the second page.
+// TestManyLeftovers checks that the uploads of several pages, including several of one key, are all found and swept in
+// the end. versitygw does not accept its own markers on the second page.
 func TestManyLeftovers(t *testing.T) {
 	for name, server := range both(t) {
 		t.Run(name, func(t *testing.T) {
@@ -276,7 +277,7 @@ func TestManyLeftovers(t *testing.T) {
 				}
 			}
 			var swept []string
-			for range keys { // of one key, a page may show a part only
+			for range keys { // a page may list only some uploads of one key
 				for piece, err := range b.Leftovers(t.Context(), "cluster1/") {
 					if err != nil {
 						t.Fatal(err)
@@ -295,7 +296,7 @@ func TestManyLeftovers(t *testing.T) {
 	}
 }
 
-// TestLongUploadIsNotDead: a piece is as old as its last part.
+// TestLongUploadIsNotDead checks that a piece is as old as its newest part.
 func TestLongUploadIsNotDead(t *testing.T) {
 	server := objectstores.Minio(t)
 	c := config(t, server, server.Bucket(t))
@@ -321,7 +322,7 @@ func TestLongUploadIsNotDead(t *testing.T) {
 	}
 }
 
-// TestLongNames: the servers at hand keep objects as files, whose names have ends.
+// TestLongNames uses servers that keep objects as files, whose names have a limited length.
 func TestLongNames(t *testing.T) {
 	for name, server := range both(t) {
 		b := open(t, config(t, server, server.Bucket(t)))
