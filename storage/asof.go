@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// Versioned is a Bucket that keeps what was replaced or deleted.
+// Versioned is a Bucket that keeps replaced and deleted objects.
 type Versioned interface {
-	// Versions yields every version of every key that starts with o.Prefix and is greater than o.After, in byte order of
-	// the keys, those of one key in any order.
+	// Versions yields every version of every key that starts with o.Prefix and is greater than o.After, in byte order
+	// of the keys. The versions of one key come in any order.
 	Versions(ctx context.Context, o ListOptions) iter.Seq2[Kept, error]
 }
 
-// Kept is one version, with the time that it was the newest one of its key.
+// Kept is one version and the interval in which it was the newest version of its key.
 type Kept struct {
-	Object           // ModTime is since when
-	Until  time.Time // when it was replaced or deleted; zero if it never was, or where the store does not say
+	Object           // ModTime is the start of the interval
+	Until  time.Time // when it was replaced or deleted; zero if it never was or the store does not report it
 }
 
-// at tells whether this version was what a reader saw at t.
+// at reports whether a reader saw this version at t.
 func (k Kept) at(t time.Time) bool {
 	return !k.ModTime.After(t) && (k.Until.IsZero() || k.Until.After(t))
 }
 
-// AsOf is b as it was at t, by the store's clock, and read-only: Put and Delete give ErrUnsupported. A store that keeps no
-// versions gives ErrUnsupported at once; one whose versioning is off shows what is still there. Decorators that leave keys
-// alone (those with an Unwrap method) may stand before the store, and are read through.
+// AsOf returns b as it was at t, by the store's clock. The result is read-only: Put and Delete return ErrUnsupported.
+// AsOf returns ErrUnsupported if the store keeps no versions. A store whose versioning is off shows the objects that
+// still exist. b may have decorators that do not change keys (those with an Unwrap method); reads pass through them.
 func AsOf(b Bucket, t time.Time) (Bucket, error) {
 	v, ok := asVersioned(b)
 	if !ok {
-		return nil, fmt.Errorf("%w: it keeps no versions, so nothing is known of %s", ErrUnsupported, t.Format(time.RFC3339))
+		return nil, fmt.Errorf("%w: it keeps no versions: its state at %s is unknown", ErrUnsupported, t.Format(time.RFC3339))
 	}
 	return &past{b: b, versions: v, t: t, seen: map[string]Object{}}, nil
 }
@@ -57,8 +57,8 @@ type past struct {
 	t        time.Time
 
 	mu sync.Mutex
-	// seen spares a listing for each Open. The past does not change; versions may still be removed from it for ever, and
-	// then Open says so.
+	// seen caches listed objects, to save Open a listing; guarded by mu. The past does not change, but a version may be
+	// deleted for good, and then Open returns an error.
 	seen map[string]Object
 }
 
@@ -89,7 +89,7 @@ func (p *past) Stat(ctx context.Context, key string) (Object, error) {
 	if err := ValidKey(key); err != nil {
 		return Object{}, fmt.Errorf("stat: %w", err)
 	}
-	if obj, ok := p.known(key); ok {
+	if obj, ok := p.cached(key); ok {
 		return obj, nil
 	}
 	for obj, err := range p.List(ctx, ListOptions{Prefix: key}) {
@@ -99,14 +99,14 @@ func (p *past) Stat(ctx context.Context, key string) (Object, error) {
 		if obj.Key == key {
 			return obj, nil
 		}
-		break // the key itself sorts before all that it is a prefix of
+		break // the key itself sorts before the keys that it is a prefix of
 	}
 	return Object{}, fmt.Errorf("stat %q as of %s: %w", key, p.t.Format(time.RFC3339), ErrNotExist)
 }
 
 func (p *past) List(ctx context.Context, o ListOptions) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
-		var newest Object // of the key that is being gone through
+		var newest Object // of the current key
 		for kept, err := range p.versions.Versions(ctx, o) {
 			if err != nil {
 				yield(Object{}, err)
@@ -135,7 +135,7 @@ func (p *past) show(obj Object, yield func(Object, error) bool) bool {
 	return yield(obj, nil)
 }
 
-func (p *past) known(key string) (Object, bool) {
+func (p *past) cached(key string) (Object, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	obj, ok := p.seen[key]

@@ -46,7 +46,7 @@ func text(t *testing.T, b storage.Bucket, key string) string {
 	return string(p)
 }
 
-// TestAsOfEdges: a version is there from the moment it was stored until the one at which it was replaced.
+// TestAsOfEdges checks that a version exists from the moment it was stored until the moment it was replaced.
 func TestAsOfEdges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()
@@ -73,7 +73,7 @@ func TestAsOfEdges(t *testing.T) {
 	})
 }
 
-// fakeVersions answers Versions with what a test says; it cannot be read.
+// fakeVersions returns a test's versions; its objects cannot be read.
 type fakeVersions struct {
 	storage.Bucket
 	kept  []storage.Kept
@@ -104,8 +104,8 @@ func kept(key, version string, at, until time.Duration) storage.Kept {
 	return k
 }
 
-// TestAsOfWithoutEnds: where a store does not say when a version was replaced, the last one before the time counts, in
-// whatever order the versions come.
+// TestAsOfWithoutEnds checks that the last version before the time wins, in every order of versions, if the store does
+// not report when a version was replaced.
 func TestAsOfWithoutEnds(t *testing.T) {
 	one, two, three := kept("key", "1", 0, 0), kept("key", "2", 10, 0), kept("key", "3", 20, 0)
 	for _, order := range [][]storage.Kept{{one, two, three}, {three, two, one}, {two, three, one}} {
@@ -119,7 +119,7 @@ func TestAsOfWithoutEnds(t *testing.T) {
 	}
 }
 
-// TestAsOfListsOnce: what a listing has shown is not asked for again by each Open.
+// TestAsOfListsOnce checks that Open does not list again after a listing.
 func TestAsOfListsOnce(t *testing.T) {
 	f := &fakeVersions{kept: []storage.Kept{kept("a", "1", 0, 0), kept("b", "1", 0, 5), kept("c", "1", 0, 0)}}
 	past, err := storage.AsOf(f, time.Unix(1000, 10))
@@ -143,7 +143,7 @@ func TestAsOfListsOnce(t *testing.T) {
 	}
 }
 
-// TestAsOfTellsErrors: an object must not look absent because its versions could not be listed.
+// TestAsOfTellsErrors checks that an object does not look missing if its versions could not be listed.
 func TestAsOfTellsErrors(t *testing.T) {
 	broken := errors.New("broken")
 	past, err := storage.AsOf(&fakeVersions{err: broken}, time.Now())
@@ -158,7 +158,7 @@ func TestAsOfTellsErrors(t *testing.T) {
 	}
 }
 
-// TestAsOfReadsThroughDecorators: a stream of the past goes on after a cut like any other.
+// TestAsOfReadsThroughDecorators checks that a stream of the past continues after a cut like any other.
 func TestAsOfReadsThroughDecorators(t *testing.T) {
 	faulty := storagetest.Faulty(mem.New())
 	b := storage.WithRetry(faulty, storage.RetryPolicy{Attempts: 3, Base: time.Nanosecond, Max: time.Nanosecond})

@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
-// stores are what the decorators are put over, with small parts, for the stores' own tests have the large ones.
+// stores are the buckets below the decorators. Their parts are small; the stores' own tests have large ones.
 var stores = []struct {
 	name string
 	open func(t *testing.T) storage.Bucket
@@ -55,7 +55,7 @@ var single = []decorator{
 	{"parallel", func(b storage.Bucket) storage.Bucket { return storage.WithParallel(b, 3, 10_000) }},
 	{"guard", func(b storage.Bucket) storage.Bucket {
 		g := storage.NewGuard(func(context.Context) (storage.Bucket, error) { return b, nil }, guardOptions)
-		_ = g.Reach(context.Background()) // what is below shows through once it is open
+		_ = g.Reach(context.Background()) // the bucket below is accessible once it is open
 		return g
 	}},
 	{"faults", func(b storage.Bucket) storage.Bucket { return storagetest.Faulty(b) }},
@@ -73,7 +73,7 @@ func all(b storage.Bucket) storage.Bucket {
 func TestContract(t *testing.T) {
 	for _, s := range stores {
 		if testing.Short() && s.name == "file" {
-			continue // each is held against mem, and its own package holds file
+			continue // each is compared with mem, and file has its own tests
 		}
 		for _, d := range decorators {
 			t.Run(s.name+"/"+d.name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestSweeperShowsThrough: a decorator must not hide that there may be leftovers.
+// TestSweeperShowsThrough checks that a decorator does not hide a Sweeper.
 func TestSweeperShowsThrough(t *testing.T) {
 	for _, d := range decorators {
 		if _, ok := storage.AsSweeper(d.over(openFile(t))); !ok {

@@ -16,17 +16,17 @@ var (
 	ErrRange       = errors.New("range is outside the object")
 	ErrUnsupported = errors.New("store does not support this")
 	ErrKey         = errors.New("malformed key")
-	// ErrNoBucket: there is nothing to store in. It is never taken for an absent object or an empty listing.
+	// ErrNoBucket means that the bucket itself is missing. It never looks like a missing object or an empty listing.
 	ErrNoBucket = errors.New("bucket does not exist")
-	// ErrCredentials: the store does not accept the caller, whatever the caller asks for. It matches ErrDenied.
+	// ErrCredentials means that the store rejects the caller for every request. It matches ErrDenied.
 	ErrCredentials = fmt.Errorf("%w", ErrDenied)
-	// ErrUnreadable: the store has the object and does not return it, however often it is asked: it is archived, encrypted
-	// with a key that the store was not given, or on a bad sector.
+	// ErrUnreadable means that the store has the object but cannot return it in any try: it is archived, encrypted with
+	// a key that the store was not given, or on a bad sector.
 	ErrUnreadable = errors.New("object cannot be read")
 )
 
-// Unreadable reports whether err, of reading one object, is about that object alone and would come again. What a repetition
-// may cure is not, and neither is an error that the next object would meet too.
+// Unreadable reports whether err, from reading one object, is permanent and concerns that object alone. It returns
+// false for errors that another try may avoid or that the next object would meet too.
 func Unreadable(err error) bool {
 	if errors.Is(err, ErrCredentials) {
 		return false
@@ -34,8 +34,8 @@ func Unreadable(err error) bool {
 	return errors.Is(err, ErrUnreadable) || errors.Is(err, ErrDenied) || errors.Is(err, ErrUnsupported)
 }
 
-// UnlistedError is the one error of List that does not end the listing: the keys below Prefix, which ends in "/", are not
-// listed, and all others are.
+// UnlistedError is the only error of List that does not end the listing. The listing omits the keys below Prefix, which
+// ends in "/", and contains all others.
 type UnlistedError struct {
 	Prefix string
 	Err    error
@@ -46,8 +46,8 @@ func (e *UnlistedError) Error() string { return e.Err.Error() }
 // Unwrap returns the store's own error.
 func (e *UnlistedError) Unwrap() error { return e.Err }
 
-// ErrDamaged: what was read is not what was stored. A Bucket never says so of itself: it stores bytes, and who knows
-// what they mean finds out.
+// ErrDamaged means that the bytes read differ from the bytes stored. A Bucket never returns it: it does not know the
+// content, and its callers check that.
 var ErrDamaged = errors.New("damaged")
 
 // ValidKey returns an error that wraps ErrKey unless key is a slash-separated path of at most 1,024 bytes (the limit of
@@ -58,7 +58,7 @@ func ValidKey(key string) error {
 	}
 	for _, r := range key {
 		if r < 0x20 || r == 0x7f || r == 0xfffd {
-			return fmt.Errorf("%w: %q holds a control character or is not UTF-8", ErrKey, key)
+			return fmt.Errorf("%w: %q has a control character or is not UTF-8", ErrKey, key)
 		}
 	}
 	for element := range strings.SplitSeq(key, "/") {

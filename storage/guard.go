@@ -10,21 +10,22 @@ import (
 	"time"
 )
 
-// ErrNoAnswer: the store did not answer in time, or has not answered for so long that it is not asked at the moment.
+// ErrNoAnswer means that the store did not answer in time, or has been unreachable for so long that it gets no requests
+// at the moment.
 var ErrNoAnswer = errors.New("the store does not answer")
 
-// GuardOptions say how long a store may keep its callers waiting. All are above zero.
+// GuardOptions limit how long a store may keep its callers waiting. All are above zero.
 type GuardOptions struct {
 	Limit    time.Duration // for one answer: to a request, of the next piece of a body, of the next objects of a listing
-	Most     int           // requests at a time; one that its context does not end counts until it returns
-	Failures int           // after so many requests in a row without an answer the store counts as unreachable
-	Rest     time.Duration // for how long it is not asked then; after that one request tries
+	Most     int           // concurrent requests; one that ignores the end of its context counts until it returns
+	Failures int           // consecutive requests without an answer after which the store counts as unreachable
+	Rest     time.Duration // how long an unreachable store gets no requests; after that one request tries
 }
 
-// Guard is a bucket whose calls end in time, whatever the store does. A call that neither answers nor ends with its
+// Guard is a bucket whose calls end in time, even if the store hangs. A call that neither answers nor ends with its
 // context, such as one to a file system whose server hangs, is abandoned: its goroutine ends when the call returns.
 //
-// Put of a body whose length is not known has no limit of its own: the caller's context bounds it.
+// A Put of a body of unknown length has no time limit of its own: only the caller's context ends it.
 type Guard struct {
 	open    func(ctx context.Context) (Bucket, error)
 	o       GuardOptions
@@ -33,16 +34,16 @@ type Guard struct {
 
 	mu     sync.Mutex
 	opened Bucket        // nil: not yet
-	silent int           // requests in a row without an answer
-	since  time.Time     // the first of them began
-	next   time.Time     // while the store counts as unreachable: when it is asked again
-	away   chan struct{} // closed while the store counts as unreachable
+	silent int           // consecutive requests without an answer
+	since  time.Time     // start of the first of them
+	next   time.Time     // when an unreachable store gets its next request
+	down   chan struct{} // closed while the store counts as unreachable
 }
 
-// NewGuard returns a Guard over the bucket that open returns. It is opened by the first call, and again by the next one
-// if that fails.
+// NewGuard returns a Guard over the bucket that open returns. The first call opens the bucket. If that fails, the next
+// call tries again.
 func NewGuard(open func(ctx context.Context) (Bucket, error), o GuardOptions) *Guard {
-	return &Guard{open: open, o: o, turns: make(chan struct{}, o.Most), opening: make(chan struct{}, 1), away: make(chan struct{})}
+	return &Guard{open: open, o: o, turns: make(chan struct{}, o.Most), opening: make(chan struct{}, 1), down: make(chan struct{})}
 }
 
 // Reach opens the bucket, if it is not open yet.
@@ -51,7 +52,7 @@ func (g *Guard) Reach(ctx context.Context) error {
 	return err
 }
 
-// bucket returns the bucket, opened. It may block.
+// bucket returns the open bucket. It may block.
 func (g *Guard) bucket(ctx context.Context) (Bucket, error) {
 	if b := g.inner(); b != nil {
 		return b, nil
@@ -67,7 +68,7 @@ func (g *Guard) bucket(ctx context.Context) (Bucket, error) {
 	}
 	b, err := g.open(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("it cannot be opened: %v", err) // whatever matches err, nothing in the bucket is absent
+		return nil, fmt.Errorf("it cannot be opened: %v", err) // %v hides the sentinel: that of a missing bucket must not look like one of a missing object
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -81,22 +82,23 @@ func (g *Guard) inner() Bucket {
 	return g.opened
 }
 
-// unreachable returns the error of a store that counts as unreachable. The caller holds g.mu.
+// unreachable returns the error for a store that counts as unreachable. The caller holds g.mu.
 func (g *Guard) unreachable() error {
-	return fmt.Errorf("%w since %s: it is asked again at %s",
+	return fmt.Errorf("%w since %s: next try at %s",
 		ErrNoAnswer, g.since.UTC().Format(time.RFC3339), g.next.UTC().Format(time.RFC3339))
 }
 
-// enter waits for a turn. A store that counts as unreachable is not asked, but by one request each Rest.
+// enter waits for a free slot. An unreachable store gets one request each Rest; for all others enter returns
+// ErrNoAnswer.
 func (g *Guard) enter(ctx context.Context) error {
 	g.mu.Lock()
-	away, now := g.away, time.Now()
+	down, now := g.down, time.Now()
 	if g.silent >= g.o.Failures {
 		if now.Before(g.next) || len(g.turns) == cap(g.turns) {
 			defer g.mu.Unlock()
 			return g.unreachable()
 		}
-		g.next, away = now.Add(g.o.Rest), nil
+		g.next, down = now.Add(g.o.Rest), nil
 	}
 	g.mu.Unlock()
 	select {
@@ -104,24 +106,24 @@ func (g *Guard) enter(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-away:
+	case <-down:
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return g.unreachable()
 	}
 }
 
-// answered notes that the store has answered, whatever it was.
+// answered records that the store has answered, with a result or an error.
 func (g *Guard) answered() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.silent >= g.o.Failures {
-		g.away = make(chan struct{})
+		g.down = make(chan struct{})
 	}
 	g.silent = 0
 }
 
-// missed notes that a request which began at since was not answered in time.
+// missed records that a request which began at since got no answer in time, and returns the error for it.
 func (g *Guard) missed(since time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,22 +132,22 @@ func (g *Guard) missed(since time.Time) error {
 	}
 	g.next = time.Now().Add(g.o.Rest)
 	if g.silent++; g.silent == g.o.Failures {
-		close(g.away)
+		close(g.down)
 	}
 	return fmt.Errorf("%w (%s)", ErrNoAnswer, g.o.Limit)
 }
 
-// courtesy is how long a call that was given up has to clean up and to return.
-const courtesy = time.Second
+// cleanupTime is how long an abandoned call may clean up before guarded returns without it.
+const cleanupTime = time.Second
 
-// answer is what a call returns.
+// answer is a call's result.
 type answer[T any] struct {
 	value T
 	err   error
 }
 
-// guarded runs do in a goroutine of its own and returns what that does, if it does so within limit (0: none) and before
-// ctx ends. Late, if it is not nil, is given what do returns after that. Do's context ends with guarded.
+// guarded runs do in its own goroutine and returns its result, unless limit passes (0: no limit) or ctx ends first.
+// Then do's context ends, and late, if not nil, receives the result that do returns afterwards without an error.
 func guarded[T any](
 	ctx context.Context, g *Guard, limit time.Duration, do func(context.Context, Bucket) (T, error), late func(T),
 ) (T, error) {
@@ -189,28 +191,28 @@ func guarded[T any](
 	cancel(err)
 	select {
 	case a := <-done:
-		giveBack(a, late)
-	case <-time.After(courtesy):
-		go func() { giveBack(<-done, late) }()
+		releaseLate(a, late)
+	case <-time.After(cleanupTime):
+		go func() { releaseLate(<-done, late) }()
 	}
 	return none, err
 }
 
-func giveBack[T any](a answer[T], late func(T)) {
+func releaseLate[T any](a answer[T], late func(T)) {
 	if late != nil && a.err == nil {
 		late(a.value)
 	}
 }
 
-// named adds to an error of the Guard's own what was asked; the store's errors name it themselves.
-func named(err error, verb, key string) error {
+// withRequest adds the request to an error of the Guard. The store's errors name it themselves.
+func withRequest(err error, verb, key string) error {
 	if errors.Is(err, ErrNoAnswer) {
 		return fmt.Errorf("%s %s: %w", verb, key, err)
 	}
 	return err
 }
 
-// Put stores an object. Its limit holds for a body that tells its length (as bytes.Reader does) and is small.
+// Put stores an object. The time limit applies only to small bodies of known length, such as a bytes.Reader.
 func (g *Guard) Put(ctx context.Context, key string, r io.Reader, o PutOptions) (Object, error) {
 	limit := time.Duration(0)
 	if sized, ok := r.(interface{ Len() int }); ok && sized.Len() <= smallBody {
@@ -219,13 +221,13 @@ func (g *Guard) Put(ctx context.Context, key string, r io.Reader, o PutOptions) 
 	lent := &lentReader{r, make(chan struct{})}
 	defer close(lent.ended)
 	obj, err := guarded(ctx, g, limit, func(ctx context.Context, b Bucket) (Object, error) { return b.Put(ctx, key, lent, o) }, nil)
-	return obj, named(err, "put", key)
+	return obj, withRequest(err, "put", key)
 }
 
 const smallBody = 1 << 20
 
-// lentReader begins no Read once ended is closed: the caller has its reader back then. One that waits for its source ends
-// with that.
+// lentReader refuses to begin a Read once ended is closed, because the caller owns its reader again. A Read that is
+// already waiting ends when its source does.
 type lentReader struct {
 	r     io.Reader
 	ended chan struct{}
@@ -243,7 +245,7 @@ func (l *lentReader) Read(p []byte) (int, error) {
 // Stat describes key's newest version.
 func (g *Guard) Stat(ctx context.Context, key string) (Object, error) {
 	obj, err := guarded(ctx, g, g.o.Limit, func(ctx context.Context, b Bucket) (Object, error) { return b.Stat(ctx, key) }, nil)
-	return obj, named(err, "stat", key)
+	return obj, withRequest(err, "stat", key)
 }
 
 // Delete removes key.
@@ -251,7 +253,7 @@ func (g *Guard) Delete(ctx context.Context, key string, o DeleteOptions) error {
 	_, err := guarded(ctx, g, g.o.Limit, func(ctx context.Context, b Bucket) (struct{}, error) {
 		return struct{}{}, b.Delete(ctx, key, o)
 	}, nil)
-	return named(err, "delete", key)
+	return withRequest(err, "delete", key)
 }
 
 // Open reads one version of key.
@@ -261,7 +263,7 @@ func (g *Guard) Open(ctx context.Context, key string, o OpenOptions) (io.ReadClo
 		obj Object
 	}
 	b, err := guarded(ctx, g, g.o.Limit, func(own context.Context, b Bucket) (body, error) {
-		ctx, end := context.WithCancel(ctx) // the body's: it outlives the call
+		ctx, end := context.WithCancel(ctx) // the body's context, which outlives the call
 		stop := context.AfterFunc(own, end)
 		rc, obj, err := b.Open(ctx, key, o)
 		stop()
@@ -274,19 +276,19 @@ func (g *Guard) Open(ctx context.Context, key string, o OpenOptions) (io.ReadClo
 		return body{read, obj}, nil
 	}, func(b body) { b.Close() })
 	if err != nil {
-		return nil, Object{}, named(err, "open", key)
+		return nil, Object{}, withRequest(err, "open", key)
 	}
 	return b.guardedBody, b.obj, nil
 }
 
-// guardedBody is a body that another goroutine reads, so that its reader need not wait for ever.
+// guardedBody is a body that another goroutine reads, so that its reader never waits longer than the limit.
 type guardedBody struct {
 	g      *Guard
 	ctx    context.Context
 	key    string
 	close  context.CancelFunc
 	pieces chan bodyPiece
-	piece  bodyPiece // what was not read of the last one
+	piece  bodyPiece // the unread rest of the last piece
 }
 
 type bodyPiece struct {
@@ -296,8 +298,8 @@ type bodyPiece struct {
 
 const largestPiece = 64 << 10 // bytes
 
-// pump reads until the end, or until nobody wants more. Two buffers are enough: the reader is done with one when it takes
-// the other.
+// pump reads until the end or until the body is closed. Two buffers suffice: the reader has finished one when it
+// receives the other.
 func (b *guardedBody) pump(rc io.ReadCloser, size int64) {
 	defer rc.Close()
 	buffers := [2][]byte{make([]byte, size), make([]byte, size)}
@@ -326,7 +328,7 @@ func (b *guardedBody) Read(p []byte) (int, error) {
 		case <-b.ctx.Done():
 			b.piece.err = context.Cause(b.ctx)
 		case <-timer.C:
-			b.piece.err = named(b.g.missed(began), "read", b.key)
+			b.piece.err = withRequest(b.g.missed(began), "read", b.key)
 			b.close()
 		}
 		timer.Stop()
@@ -354,7 +356,7 @@ type listed struct {
 // listedAhead is how many objects a listing may be ahead of its reader.
 const listedAhead = 64
 
-// sequence yields what another goroutine lists.
+// sequence yields the objects that list yields in another goroutine.
 func (g *Guard) sequence(
 	ctx context.Context, what string, list func(context.Context, Bucket) iter.Seq2[Object, error],
 ) iter.Seq2[Object, error] {
@@ -383,7 +385,7 @@ func (g *Guard) sequence(
 	}
 }
 
-// produce hands over what list yields until ctx ends; first is called when something is there, or nothing.
+// produce sends the results of list to all until ctx ends. It calls first after the first result, or at the end.
 func produce(ctx context.Context, list iter.Seq2[Object, error], all chan<- listed, first func()) {
 	defer first()
 	defer close(all)
@@ -416,7 +418,7 @@ func (g *Guard) nextListed(ctx context.Context, all <-chan listed) (next listed,
 	}
 }
 
-// Unwrap returns the bucket below, as far as it is known, with its Sweeper under guard too.
+// Unwrap returns the bucket below, or nil before it is open. If the bucket is a Sweeper, the result guards that too.
 func (g *Guard) Unwrap() Bucket {
 	b := g.inner()
 	if b == nil {
@@ -448,5 +450,5 @@ func (s *guardedSweeper) Sweep(ctx context.Context, piece Object) error {
 	_, err := guarded(ctx, s.Guard, s.o.Limit, func(ctx context.Context, _ Bucket) (struct{}, error) {
 		return struct{}{}, s.sweeper.Sweep(ctx, piece)
 	}, nil)
-	return named(err, "sweep", piece.Key)
+	return withRequest(err, "sweep", piece.Key)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 )
 
-// hanging is a bucket that does not answer until release is closed; a deaf one does not listen to contexts either.
+// hanging is a bucket that does not answer until release is closed. A deaf one also ignores contexts.
 type hanging struct {
 	storage.Bucket
 	deaf    bool
@@ -75,7 +75,7 @@ func (h *hanging) Delete(ctx context.Context, key string, o storage.DeleteOption
 	return h.Bucket.Delete(ctx, key, o)
 }
 
-// calls are all verbs.
+// calls has every method.
 var calls = map[string]func(ctx context.Context, b storage.Bucket) error{
 	"put": func(ctx context.Context, b storage.Bucket) error {
 		_, err := b.Put(ctx, "a", strings.NewReader("x"), storage.PutOptions{})
@@ -103,8 +103,8 @@ var calls = map[string]func(ctx context.Context, b storage.Bucket) error{
 	},
 }
 
-// TestGuardEndsWhatHangs: each call to a store that hangs ends in time, whether it listens to its context or not. After a
-// few the store is not asked at all, and when it answers again it is used again.
+// TestGuardEndsWhatHangs checks that each call to a hanging store ends in time, even if the call ignores its context.
+// After a few such calls the store gets no requests, and it is used again once it answers.
 func TestGuardEndsWhatHangs(t *testing.T) {
 	for name, call := range calls {
 		for _, deaf := range []bool{false, true} {
@@ -133,7 +133,7 @@ func TestGuardEndsWhatHangs(t *testing.T) {
 	}
 }
 
-// TestGuardAbandonsFewCalls: a deaf store holds no more calls than may run at once, and new ones do not wait for them.
+// TestGuardAbandonsFewCalls checks that a deaf store holds at most Most calls, and that new calls do not wait for them.
 func TestGuardAbandonsFewCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hanging{Bucket: mem.New(), deaf: true, release: make(chan struct{})}
@@ -155,7 +155,7 @@ func TestGuardAbandonsFewCalls(t *testing.T) {
 	})
 }
 
-// TestGuardCutsBodies: a body and a listing that stop in the middle end in time.
+// TestGuardCutsBodies checks that a body and a listing that stop in the middle end in time.
 func TestGuardCutsBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -180,7 +180,7 @@ func TestGuardCutsBodies(t *testing.T) {
 	})
 }
 
-// stopping sends half of what is asked for, and then nothing more.
+// stopping sends half of the requested bytes or objects, and then nothing.
 type stopping struct {
 	storage.Bucket
 	release chan struct{}

@@ -5,19 +5,20 @@ import (
 	"iter"
 )
 
-// Sweeper is a Bucket in which a killed Put leaves pieces that List does not show, such as temporary files or unfinished
-// multipart uploads.
+// Sweeper is a Bucket in which a killed Put leaves pieces that List does not show, such as temporary files or
+// unfinished multipart uploads.
 type Sweeper interface {
-	// Leftovers yields the pieces that belong to keys with prefix, in any order. A piece's Key is of the store's own
-	// making, its ModTime is when it was last written to. Pieces of Puts that are still running are among them: only
-	// their age tells them apart.
+	// Leftovers yields the pieces that belong to keys with prefix, in any order. The store chooses a piece's Key; its
+	// ModTime is the time of the last write to it. Pieces of running Puts are included: only their age distinguishes
+	// them.
 	Leftovers(ctx context.Context, prefix string) iter.Seq2[Object, error]
-	// Sweep removes one piece that Leftovers has yielded. One that is gone already is no error. What a running Put sends
-	// may come back: a second Leftovers shows it.
+	// Sweep removes one piece that Leftovers has yielded. A missing piece is no error. Data that a running Put sends
+	// may reappear, and then another Leftovers shows it.
 	Sweep(ctx context.Context, piece Object) error
 }
 
-// AsSweeper finds the Sweeper in b or below its decorators (those that have an Unwrap method and leave keys alone).
+// AsSweeper returns the Sweeper in b or below its decorators, as far as these have an Unwrap method and so do not
+// change keys. It reports whether there is one.
 func AsSweeper(b Bucket) (Sweeper, bool) {
 	for {
 		if s, ok := b.(Sweeper); ok {

@@ -8,17 +8,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits are how many bytes a second may pass. A limiter may be shared between Buckets, which then share its rate; nil
-// is no limit.
+// Limits are rates in bytes per second. Buckets may share a limiter, and then share its rate; nil means no limit.
 type Limits struct {
-	Up   *rate.Limiter // into the store: what Put reads
-	Down *rate.Limiter // out of it: what is read from Open's stream
+	Up   *rate.Limiter // into the store: Put's reader
+	Down *rate.Limiter // out of it: Open's stream
 }
 
-// WithLimit slows the streams of b down to l.
+// WithLimit returns b with its streams slowed down to l.
 //
-// It slows the reader that is given to Put too: one that must not wait, such as the snapshot stream of a live member,
-// needs a spool before it.
+// It slows down the reader of Put too. A reader that must not wait, such as the snapshot stream of a live member, needs
+// a spool between the two.
 func WithLimit(b Bucket, l Limits) Bucket {
 	return limited{b, l}
 }
@@ -60,8 +59,8 @@ type slow struct {
 	limiter *rate.Limiter
 }
 
-// Read waits after it has read, for only then it knows how many bytes it must pay for. A wait that fails replaces the
-// error of the reader: an io.EOF that comes with the last bytes must not commit a Put that was cancelled.
+// Read waits after reading, because only then does it know how many bytes to pay for. A failed wait replaces the
+// reader's error: an io.EOF that comes with the last bytes must not commit a cancelled Put.
 func (s *slow) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p[:s.chunk(len(p))])
 	if n <= 0 {
@@ -73,8 +72,8 @@ func (s *slow) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// chunk is how much may be read at once: no limiter grants more than its burst. One without a burst grants nothing, and
-// says so when it is asked for one byte.
+// chunk returns how many of n bytes may be read at once: a limiter grants at most its burst. A limiter without a burst
+// grants nothing, and returns an error when it is asked for one byte.
 func (s *slow) chunk(n int) int {
 	if s.limiter.Limit() == rate.Inf {
 		return n

@@ -72,7 +72,7 @@ func TestLimitNone(t *testing.T) {
 	}
 }
 
-// TestLimitNothing: a limiter without a burst lets nothing pass; it must say so rather than hang.
+// TestLimitNothing checks that a limiter without a burst, which grants nothing, causes an error and does not hang.
 func TestLimitNothing(t *testing.T) {
 	b := storage.WithLimit(mem.New(), storage.Limits{Up: rate.NewLimiter(10, 0)})
 	if _, err := b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{}); err == nil {

@@ -7,22 +7,22 @@ import (
 	"sync"
 )
 
-// Loan is the body of a request, read from a buffer that is used again when the request has ended: see Upload.Part. An
-// HTTP client may still be at it then, and would send what the buffer holds next; after End it gets an error.
+// Loan is the body of a request, read from a buffer that is reused after the request: see Upload.Part. An HTTP client
+// may still read the body then, and would send the buffer's next content. After End it gets an error.
 type Loan struct {
 	mu sync.Mutex
-	r  *bytes.Reader // nil: given back
+	r  *bytes.Reader // nil after End
 }
 
 var _ io.ReadSeekCloser = (*Loan)(nil)
 
-// ErrEnded: the request that a Loan was for has ended.
+// ErrEnded means that a Loan's request has ended.
 var ErrEnded = errors.New("the request has ended")
 
-// Lend makes a Loan of p.
+// Lend returns a Loan of p.
 func Lend(p []byte) *Loan { return &Loan{r: bytes.NewReader(p)} }
 
-// End gives the buffer back. It waits for a Read that is going on.
+// End takes the buffer back. It waits for a Read in progress.
 func (l *Loan) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,7 +38,7 @@ func (l *Loan) Read(p []byte) (int, error) {
 	return l.r.Read(p)
 }
 
-// Seek is for a client that sends the body once more.
+// Seek serves clients that send the body again.
 func (l *Loan) Seek(offset int64, whence int) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,5 +48,5 @@ func (l *Loan) Seek(offset int64, whence int) (int64, error) {
 	return l.r.Seek(offset, whence)
 }
 
-// Close does nothing: clients close a body when they like.
+// Close does nothing: clients close a body at any time.
 func (l *Loan) Close() error { return nil }

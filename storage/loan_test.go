@@ -8,7 +8,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// TestLoanEnds: the HTTP client may read on when its request has failed, and must not see what the buffer holds next.
+// TestLoanEnds checks that an HTTP client which continues to read after its request has failed does not get the
+// buffer's next content.
 func TestLoanEnds(t *testing.T) {
 	buffer := []byte("content")
 	body := storage.Lend(buffer)

@@ -19,17 +19,17 @@ const (
 	VerbDelete Verb = "delete"
 )
 
-// Usage is one finished call. A call of Open is finished when its stream is closed, one of List when it is gone through
-// or left.
+// Usage is one finished call. A call of Open is finished when its stream is closed, and one of List when the caller has
+// left the loop.
 type Usage struct {
 	Verb Verb
-	In   int64 // bytes that went into the store: what Put has read
-	Out  int64 // bytes that came out of it: what was read from Open's stream
-	Err  error // what ended the call or its stream early
+	In   int64 // bytes that went into the store, from Put's reader
+	Out  int64 // bytes that came out of it, from Open's stream
+	Err  error // the error that ended the call or its stream early
 }
 
-// WithMeter tells used about each call on b, when it is finished. used is called from the goroutines that make the
-// calls, several at a time.
+// WithMeter returns b with used called after each finished call. The goroutines that make the calls also call used,
+// several at a time.
 func WithMeter(b Bucket, used func(Usage)) Bucket {
 	return &metered{b, used}
 }
@@ -82,7 +82,7 @@ func (m *metered) Delete(ctx context.Context, key string, o DeleteOptions) error
 	return err
 }
 
-// counted counts what is read, and keeps the error that ended it.
+// counted counts the bytes read and keeps the error that ended the reading.
 type counted struct {
 	r   io.Reader
 	n   int64

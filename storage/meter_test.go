@@ -54,7 +54,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// readSome reads n bytes and, where there is one, the error behind them, and closes twice.
+// readSome reads n bytes and the error after them, if any, and closes twice.
 func readSome(t *testing.T, b storage.Bucket, n int) {
 	t.Helper()
 	r, _, err := b.Open(t.Context(), "key", storage.OpenOptions{Length: int64(n)})

@@ -8,8 +8,9 @@ import (
 	"sync"
 )
 
-// WithParallel reads what is larger than size bytes with up to n requests at a time, each for the next size bytes of the
-// version that was opened. A stream takes up to (n+1) × size bytes of memory while it is read. With n below 2 it is b.
+// WithParallel returns b with objects of more than size bytes read by up to n concurrent requests, each for the next
+// size bytes of the version that was opened. A stream uses up to (n+1) × size bytes of memory. With n below 2 the
+// result is b itself.
 func WithParallel(b Bucket, n int, size int64) Bucket {
 	if n < 2 {
 		return b
@@ -41,7 +42,7 @@ func (p *parallel) Open(ctx context.Context, key string, o OpenOptions) (io.Read
 	if o.Offset+head.Length >= end {
 		return first, obj, nil
 	}
-	if obj.Version == "" { // the ranges might be of different objects
+	if obj.Version == "" { // the ranges might belong to different objects
 		first.Close()
 		return p.Bucket.Open(ctx, key, o)
 	}
@@ -54,23 +55,23 @@ func (p *parallel) Open(ctx context.Context, key string, o OpenOptions) (io.Read
 	return s, obj, nil
 }
 
-// piece is one range that has come, or why it has not.
+// piece is one range, or the error that replaced it.
 type piece struct {
 	p   []byte
 	err error
 }
 
-// parallelStream gives the ranges out in order.
+// parallelStream yields the ranges in order.
 type parallelStream struct {
 	*parallel
 	key, version string
 
-	io.Reader                 // of the range that is given out now
-	current   []byte          // the buffer that it reads, nil for the first one
+	io.Reader                 // the current range
+	current   []byte          // its buffer; nil for the first one
 	first     io.Closer       // the stream of the first range
-	queue     chan chan piece // the ranges that are on their way, in order; closed behind the last that is asked for
-	broken    error           // why that is not the end; set before queue is closed
-	free      chan []byte     // buffers to use again
+	queue     chan chan piece // the requested ranges in order; closed after the last one
+	broken    error           // the error if queue was closed early; set before that
+	free      chan []byte     // buffers for reuse
 	cancel    context.CancelFunc
 	fetchers  sync.WaitGroup
 	err       error
@@ -104,7 +105,7 @@ func (s *parallelStream) fetch(ctx context.Context, offset, length int64) piece 
 	return piece{p: p}
 }
 
-// notEOF keeps a range that is too short from looking like the end of the object.
+// notEOF converts io.EOF, so that a short range does not look like the end of the object.
 func notEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -138,7 +139,7 @@ func (s *parallelStream) Read(p []byte) (int, error) {
 	return 0, s.err
 }
 
-// next goes on with the next range; io.EOF: there is none.
+// next switches to the next range. It returns io.EOF if there is none.
 func (s *parallelStream) next() error {
 	if s.current != nil {
 		s.free <- s.current[:cap(s.current)]
@@ -160,7 +161,7 @@ func (s *parallelStream) next() error {
 	return nil
 }
 
-// Close ends the requests that are on their way, and waits for them.
+// Close cancels the requests and waits for their goroutines.
 func (s *parallelStream) Close() error {
 	s.cancel()
 	s.fetchers.Wait()

@@ -10,37 +10,37 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Upload is one object that a store takes in parts and shows only when it is told to: an S3 multipart upload, the blocks
+// Upload is one object that a store receives in parts and shows only after Commit: an S3 multipart upload, the blocks
 // of an Azure blob.
 type Upload interface {
-	// Part sends part n, counted from 1. It is called from several goroutines at once, for each n once; p is not valid
-	// after it has returned.
+	// Part sends part n, counted from 1. Several goroutines call it at once, once for each n. p is valid only until
+	// Part returns.
 	Part(ctx context.Context, n int, p []byte) error
-	// Commit makes the object of parts 1 to n, all of which have been sent. An answer that is lost is for Commit to
-	// settle: an error means that the object is not there, as far as can be known.
+	// Commit creates the object from parts 1 to n, all of which have been sent. If the answer is lost, Commit must find
+	// out the result: an error means that the object does not exist, as far as that can be known.
 	Commit(ctx context.Context, n int) (Object, error)
-	// Abort removes the parts. It is called after any failure, that of Commit included, with a ctx of its own.
+	// Abort removes the parts. It is called after every failure, including Commit's, with its own ctx.
 	Abort(ctx context.Context) error
 }
 
-// Uploader is how a store takes one object.
+// Uploader stores one object.
 type Uploader interface {
-	// Whole stores p, which is all of the object, in one request.
+	// Whole stores p, the whole object, in one request.
 	Whole(ctx context.Context, p []byte) (Object, error)
-	// Begin opens an upload in parts.
+	// Begin starts an upload in parts.
 	Begin(ctx context.Context) (Upload, error)
 }
 
-// Parts say how an object is cut. An upload holds Workers + 1 parts in memory.
+// Parts configures how an object is cut into parts. An upload uses memory for Workers + 1 parts.
 type Parts struct {
 	Size    int // bytes of each part but the last
 	Whole   int // bytes up to which an object is sent in one request, at most Size
-	Workers int // parts on their way at a time
+	Workers int // concurrent requests
 	Max     int // the largest number of parts
 }
 
-// For grows the parts for an object of about hint bytes, with room for a tenth more, as the hint of a live database is
-// old when its snapshot ends.
+// For returns p with parts large enough for an object of hint bytes, plus a tenth: the hint of a live database is out
+// of date when its snapshot ends.
 func (p Parts) For(hint int64) Parts {
 	const step = 1 << 20
 	needed := (hint + hint/10) / int64(p.Max)
@@ -50,21 +50,21 @@ func (p Parts) For(hint int64) Parts {
 	return p
 }
 
-// abortTime is how long an upload that has failed may try to remove its parts.
+// abortTime bounds the removal of a failed upload's parts.
 const abortTime = 30 * time.Second
 
-// graceTime is how long parts that are on their way may take when the reader has failed. A part that is broken off may
-// still be taken in by the store after Abort has removed the others.
+// graceTime is how long parts in flight may take after the reader has failed. A part that is interrupted may still
+// arrive after Abort has removed the others.
 const graceTime = 3 * time.Second
 
-// PutParts stores what r yields, as Bucket.Put promises: it commits only after r has returned io.EOF itself, and after any
-// other error, at any byte, nothing is left. r is read by the calling goroutine alone, and not again once it has ended.
+// PutParts stores the content of r with the promises of Bucket.Put: it commits only after r has returned io.EOF, and
+// leaves nothing after any other error, at any byte. Only the calling goroutine reads r, and never again after its end.
 func PutParts(ctx context.Context, r io.Reader, u Uploader, p Parts) (Object, error) {
 	first, ended, err := fillGrowing(ctx, r, p)
 	if err != nil {
 		return Object{}, err
 	}
-	// A cancelled Put must not commit: the caller has been told, or will be, that nothing is there.
+	// A cancelled Put must not commit: its caller assumes that nothing was stored.
 	if err := ctx.Err(); err != nil {
 		return Object{}, err
 	}
@@ -78,10 +78,10 @@ func PutParts(ctx context.Context, r io.Reader, u Uploader, p Parts) (Object, er
 	pump := pump{r: r, upload: upload, parts: p, free: make(chan []byte, p.Workers+1)}
 	obj, err := pump.run(ctx, first, ended)
 	if err == nil {
-		pump.keep()
+		pump.recycle()
 		return obj, nil
 	}
-	// ctx may be what has ended, and parts that nobody removes are paid for, for ever.
+	// ctx may have ended, but abandoned parts cost money for ever.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
 	defer cancel()
 	if aerr := upload.Abort(ctx); aerr != nil {
@@ -109,8 +109,8 @@ func (p *pump) run(ctx context.Context, first []byte, ended bool) (Object, error
 	return p.upload.Commit(ctx, n)
 }
 
-// send sends all parts and returns their number. What fails first, the reader or a sender, stops the others, and its
-// error is the one that counts: theirs are only its echo.
+// send sends all parts and returns their number. The first failure, of the reader or a sender, stops the others, and
+// send returns that error: the other errors are only its consequence.
 func (p *pump) send(ctx context.Context, first []byte, ended bool) (int, error) {
 	sending, cut := context.WithCancel(ctx)
 	defer cut()
@@ -139,7 +139,7 @@ func (p *pump) send(ctx context.Context, first []byte, ended bool) (int, error) 
 	return n, nil
 }
 
-// read cuts what comes into parts and hands them on, until the end. It returns how many there were.
+// read cuts the content into parts and passes them to send, until the end. It returns the number of parts.
 func (p *pump) read(ctx context.Context, part []byte, ended bool, send func(n int, part []byte)) (int, error) {
 	for n := 1; ; n++ {
 		if n > p.parts.Max {
@@ -164,7 +164,8 @@ func (p *pump) read(ctx context.Context, part []byte, ended bool, send func(n in
 	}
 }
 
-// buffer returns one of Workers + 1 buffers, made when first needed: a sender gives its own back before another can start.
+// buffer returns one of Workers + 1 buffers, which it allocates on first use: a sender returns its own before the next
+// one starts.
 func (p *pump) buffer() []byte {
 	select {
 	case b := <-p.free:
@@ -174,11 +175,11 @@ func (p *pump) buffer() []byte {
 	}
 }
 
-// spare are buffers of Puts that have succeeded, for the next ones: to get memory from the kernel costs more than to send
-// what is in it. They are given back when nobody has wanted them for a while.
+// spare holds buffers of successful Puts for the next ones: to get memory from the kernel costs more than to send its
+// content. The pool drops buffers that stay unused.
 var spare sync.Pool
 
-// newBuffer returns a buffer that holds exactly a part.
+// newBuffer returns a buffer for exactly one part.
 func newBuffer(size int) []byte {
 	if b, ok := spare.Get().(*[]byte); ok && cap(*b) == size {
 		return (*b)[:0]
@@ -186,15 +187,15 @@ func newBuffer(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-// keep is called when all parts have been sent, so that all buffers are free.
-func (p *pump) keep() {
+// recycle moves the buffers to spare. The caller has sent all parts, so that all buffers are free.
+func (p *pump) recycle() {
 	close(p.free)
 	for b := range p.free {
 		spare.Put(&b)
 	}
 }
 
-// fill reads until p's capacity is used, or until r has ended, which only its io.EOF says.
+// fill reads until p is full or r returns io.EOF, and reports whether r has ended.
 func fill(ctx context.Context, r io.Reader, p []byte) (filled []byte, ended bool, err error) {
 	for len(p) < cap(p) {
 		if err := ctx.Err(); err != nil {
@@ -206,14 +207,14 @@ func fill(ctx context.Context, r io.Reader, p []byte) (filled []byte, ended bool
 			return p, true, nil
 		}
 		if err != nil {
-			return p, false, fmt.Errorf("read what to store: %w", err)
+			return p, false, fmt.Errorf("read the content to store: %w", err)
 		}
 	}
 	return p, false, nil
 }
 
-// fillGrowing is fill for a first part, with a buffer that grows until it is known that there will be parts: most objects
-// are far smaller than one.
+// fillGrowing fills the first part. Its buffer grows until parts are certain, because most objects are far smaller than
+// one part.
 func fillGrowing(ctx context.Context, r io.Reader, parts Parts) (filled []byte, ended bool, err error) {
 	p := make([]byte, 0, min(parts.Size, 64<<10))
 	for {

@@ -28,14 +28,14 @@ var (
 
 var small = storage.Parts{Size: 100, Whole: 50, Workers: 3, Max: 1000}
 
-// fakeStore takes one object in parts, in memory, and watches what the pump does.
+// fakeStore receives one object in parts, in memory, and records the pump's calls.
 type fakeStore struct {
-	part     func(ctx context.Context, n int) error // what else happens to a part
+	part     func(ctx context.Context, n int) error // a side effect of each part
 	whole    error
 	begin    error
 	commit   error
 	abort    error
-	abortCtx error // what ctx said in Abort
+	abortCtx error // ctx.Err() in Abort
 
 	mu         sync.Mutex
 	parts      map[int][]byte
@@ -140,7 +140,8 @@ func noiseOf(n int) []byte {
 	return p
 }
 
-// onceBroken gives its error once and then, as a careless reader does, the end. After the end it must not be asked again.
+// onceBroken returns its error once and io.EOF afterwards, as a careless reader does. After the end it must not be read
+// again.
 type onceBroken struct {
 	t        *testing.T
 	data     []byte
@@ -181,8 +182,8 @@ func TestPartsStoreAll(t *testing.T) {
 	}
 }
 
-// TestPartsBrokenSource: before the first byte, mid-part, at a part's end, with the last byte; and the error comes only
-// once.
+// TestPartsBrokenSource has the error before the first byte, within a part, at a part's end, and with the last byte.
+// The reader returns it only once.
 func TestPartsBrokenSource(t *testing.T) {
 	for _, n := range atEdges {
 		for _, together := range []bool{false, true} {
@@ -198,8 +199,8 @@ func TestPartsBrokenSource(t *testing.T) {
 	}
 }
 
-// TestPartsSourceBeforeEcho: when the source breaks, parts that hang are broken off in the end, and what they say of that
-// is not the reason.
+// TestPartsSourceBeforeEcho checks that a broken source interrupts hanging parts in the end, and that Put returns the
+// source's error and not theirs.
 func TestPartsSourceBeforeEcho(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStore{part: func(ctx context.Context, _ int) error {
@@ -214,8 +215,8 @@ func TestPartsSourceBeforeEcho(t *testing.T) {
 	})
 }
 
-// TestPartsFinish: when the source breaks, a part that is on its way may come to its end, and none is under way when the
-// upload is aborted.
+// TestPartsFinish checks that a part in flight may finish after the source has broken, and that no part is in flight
+// during the abort.
 func TestPartsFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStore{part: func(ctx context.Context, _ int) error {
@@ -234,7 +235,7 @@ func TestPartsFinish(t *testing.T) {
 	})
 }
 
-// forever never ends, and counts.
+// forever is an endless reader that counts.
 type forever struct{ read int }
 
 func (r *forever) Read(p []byte) (int, error) {
@@ -242,7 +243,7 @@ func (r *forever) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPartsLostPart: a part that fails stops a source that would go on for ever.
+// TestPartsLostPart checks that a failed part stops an endless source.
 func TestPartsLostPart(t *testing.T) {
 	for _, lost := range []int{1, 2, 7} {
 		f := &fakeStore{part: func(_ context.Context, n int) error {
@@ -252,7 +253,7 @@ func TestPartsLostPart(t *testing.T) {
 			return nil
 		}}
 		src, parts := &forever{}, small
-		parts.Max = 10_000_000 // others may be sent before the one that is lost gets its turn
+		parts.Max = 10_000_000 // others may be sent before the failing one
 		_, err := storage.PutParts(t.Context(), src, f, parts)
 		f.wantNothing(t, err, errPart)
 		if src.read >= parts.Max*parts.Size {
@@ -261,7 +262,7 @@ func TestPartsLostPart(t *testing.T) {
 	}
 }
 
-// TestPartsLostPartCutsOthers: nobody waits for parts that are in vain.
+// TestPartsLostPartCutsOthers checks that a failed part cancels the others.
 func TestPartsLostPartCutsOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStore{part: func(ctx context.Context, n int) error {
@@ -276,7 +277,7 @@ func TestPartsLostPartCutsOthers(t *testing.T) {
 	})
 }
 
-// TestPartsLostLastPart: the last part fails when the source has long ended.
+// TestPartsLostLastPart checks that the last part may fail long after the source has ended.
 func TestPartsLostLastPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStore{part: func(_ context.Context, n int) error {
@@ -306,7 +307,8 @@ func TestPartsStoreFails(t *testing.T) {
 	f.wantNothing(t, err, errCommit)
 }
 
-// TestPartsCancelled: at the start, within the first part, between parts, with the last bytes and while parts are stuck.
+// TestPartsCancelled cancels at the start, within the first part, between parts, with the last bytes, and while parts
+// hang.
 func TestPartsCancelled(t *testing.T) {
 	for _, n := range []int{0, 20, 100, 101, 250} {
 		for _, together := range []bool{false, true} {
@@ -339,7 +341,7 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestPartsMemory: Workers + 1 buffers, whatever comes, and Workers parts at a time.
+// TestPartsMemory checks that a Put uses at most Workers + 1 buffers and sends at most Workers parts at a time.
 func TestPartsMemory(t *testing.T) {
 	p := storage.Parts{Size: 1 << 20, Whole: 1 << 10, Workers: 3, Max: 100}
 	f := &fakeBusy{buffers: map[*byte]bool{}}
@@ -353,13 +355,13 @@ func TestPartsMemory(t *testing.T) {
 	if len(f.buffers) > p.Workers+1 || f.most > p.Workers {
 		t.Errorf("%d buffers and %d parts at a time for %d workers", len(f.buffers), f.most, p.Workers)
 	}
-	// The first buffer grows to its size; what it was before is on top.
+	// The first buffer grows to its size; its smaller predecessors are on top.
 	if took := after.TotalAlloc - before.TotalAlloc; took > uint64((p.Workers+2)*p.Size) {
 		t.Errorf("%d bytes were allocated for %d workers with %d", took, p.Workers, p.Size)
 	}
 }
 
-// fakeBusy keeps nothing and takes its time.
+// fakeBusy is a slow Upload that stores nothing.
 type fakeBusy struct {
 	mu         sync.Mutex
 	buffers    map[*byte]bool
@@ -403,7 +405,8 @@ func TestPartsTooMany(t *testing.T) {
 	}
 }
 
-// TestPartsProperty: any object in any parts, from a source that reads as it likes, is stored as it is.
+// TestPartsProperty checks that any object, in parts of any size, from a reader with any pattern of reads, is stored
+// unchanged.
 func TestPartsProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := storage.Parts{Size: rapid.IntRange(1, 300).Draw(t, "size"), Max: 5000}

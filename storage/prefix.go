@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// WithPrefix is the part of b whose keys start with prefix, seen without it. Errors name the keys of b. A prefix
-// without its "/" at the end gets one, or cluster1 would see cluster10; an empty prefix gives b. With a prefix no key
-// can have, every call fails with ErrKey.
+// WithPrefix returns the keys of b that start with prefix, without the prefix. Errors name the keys of b. A prefix
+// without a "/" at the end gets one, or cluster1 would include cluster10. An empty prefix returns b. With a prefix that
+// no key can have, every call fails with ErrKey.
 //
-// The result is a Sweeper if one is in b. Its pieces have the names that b gives them.
+// The result is a Sweeper if b contains one. Its pieces have the names that b gives them.
 func WithPrefix(b Bucket, prefix string) Bucket {
 	if prefix == "" {
 		return b
@@ -25,13 +25,13 @@ func WithPrefix(b Bucket, prefix string) Bucket {
 	return p
 }
 
-// prefixed has no Unwrap: below it keys are others.
+// prefixed has no Unwrap: the bucket below has other keys.
 type prefixed struct {
 	b      Bucket
 	prefix string
 }
 
-// key checks before it adds the prefix: "a" + "/" + "../b" must not be judged as a whole by a store that cleans paths.
+// key checks key before it adds the prefix: a store that cleans paths must not get "a" + "/" + "../b".
 func (p prefixed) key(key string) (string, error) {
 	if err := ValidKey(key); err != nil {
 		return "", err

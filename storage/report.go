@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// Report is how a library of etcd-dr speaks while it works. Progress bars, JSON lines, metrics and a CR's status are
-// readers of it. It may be called from several goroutines, must not block, and is never nil where a library calls it:
-// see Report.Say.
+// Report receives the progress of a library function. Progress bars, JSON lines, metrics and the status of a custom
+// resource are implementations. It may be called from several goroutines and must not block. A nil Report is valid: see
+// Report.Say.
 type Report func(Event)
 
-// Event is one thing that happened on the way.
+// Event is one step of a command's progress.
 type Event struct {
 	Time    time.Time `json:"time"`
 	Stage   string    `json:"stage"`             // connect, stream, commit; ask, fetch, check, build, rename; boot
 	Level   Level     `json:"level,omitempty"`   // "" is progress
-	Message string    `json:"message,omitempty"` // one plain sentence, no secret in it
-	Cluster string    `json:"cluster,omitempty"` // where several are looked after: whose it is
-	Object  string    `json:"object,omitempty"`  // key, file or member it is about
+	Message string    `json:"message,omitempty"` // one plain sentence without secrets
+	Cluster string    `json:"cluster,omitempty"` // the cluster, if a process works on several
+	Object  string    `json:"object,omitempty"`  // the key, file or member
 	Done    int64     `json:"done,omitempty"`    // bytes so far
-	Total   int64     `json:"total,omitempty"`   // bytes expected, 0 where nobody knows
+	Total   int64     `json:"total,omitempty"`   // bytes expected; 0 if unknown
 }
 
-// Level tells a note from a warning.
+// Level distinguishes progress, notes and warnings.
 type Level string
 
-// The levels of an Event. An error is never an event: it is returned.
+// The levels of an Event. Errors are returned and are never events.
 const (
 	Progress Level = ""
 	Note     Level = "note"
 	Warning  Level = "warning"
 )
 
-// Say reports e, stamped with the time, and does nothing on a nil Report.
+// Say reports e, with the current time if it has none. On a nil Report it does nothing.
 func (r Report) Say(e Event) {
 	if r == nil {
 		return
@@ -43,11 +43,11 @@ func (r Report) Say(e Event) {
 	r(e)
 }
 
-// pace is how often a stream reports itself.
+// pace is the interval between the reports of a stream.
 const pace = 200 * time.Millisecond
 
-// Follow passes src on and reports e as the bytes go by, with Done counted up: at once, a few times a second, and at
-// the end.
+// Follow returns a reader of src that reports e with the bytes read so far in Done: at once, a few times a second, and
+// at the end.
 func (r Report) Follow(src io.Reader, e Event) io.Reader {
 	r.Say(e)
 	return &followed{src: src, event: e, report: r, last: time.Now()}

@@ -12,8 +12,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// A followed stream is reported at once, a few times a second however it is read, and at its end; its bytes and its
-// error are the source's.
+// TestFollow checks that a stream is reported at once, a few times a second for every pattern of reads, and at its end,
+// and that its bytes and its error are the source's.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done []int64
@@ -41,7 +41,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// ticking takes its time for every read.
+// ticking takes a fixed time for every read.
 type ticking struct {
 	io.Reader
 	pace time.Duration

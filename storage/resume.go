@@ -25,16 +25,16 @@ func (r *retried) Open(ctx context.Context, key string, o OpenOptions) (io.ReadC
 	}
 }
 
-// retriedStream is a stream of WithRetry that opens the rest of its range when it is cut.
+// retriedStream is a stream of WithRetry. After a cut it opens the rest of its range.
 type retriedStream struct {
 	ctx    context.Context
 	r      *retried
 	key    string
-	next   OpenOptions // where to go on; its Version is what was opened
-	left   int64       // bytes that are still to come
+	next   OpenOptions // the rest; its Version is the opened one
+	left   int64       // bytes of the rest
 	stream io.ReadCloser
 	tries  tries
-	err    error // how it ended
+	err    error // the error that ended the stream
 }
 
 func (s *retriedStream) Read(p []byte) (int, error) {
@@ -60,8 +60,8 @@ func (s *retriedStream) Read(p []byte) (int, error) {
 
 // resume opens the rest, or returns the error that ends the stream.
 func (s *retriedStream) resume(err error) error {
-	// An error in place of the end is no cut: the store has found the bytes wrong that it has already given out. And
-	// without a version the rest might be of another object.
+	// An error in place of io.EOF is no cut: the store rejects the bytes that it has already sent. And without a
+	// version the rest might belong to another object.
 	if err == io.EOF || s.left <= 0 || s.next.Version == "" {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *retriedStream) resume(err error) error {
 		}
 		var stream io.ReadCloser
 		if stream, _, err = s.r.Bucket.Open(s.ctx, s.key, s.next); err == nil {
-			s.stream.Close() // it is broken: what it says no longer matters
+			s.stream.Close() // it is broken, so its error does not matter
 			s.stream = stream
 			return nil
 		}

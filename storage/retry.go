@@ -10,21 +10,22 @@ import (
 	"time"
 )
 
-// RetryPolicy says how often and how patiently to retry.
+// RetryPolicy limits the number and the pauses of tries.
 type RetryPolicy struct {
-	Attempts int           // tries in a row without any progress, the first one included; below 2 nothing is retried
+	Attempts int           // consecutive tries without progress, including the first one; below 2 nothing is retried
 	Base     time.Duration // the longest pause before the second try; it doubles from try to try
 	Max      time.Duration // the longest pause of all
-	// Total is for how long after the first try, or after the last progress, another try may begin: a store that does not
-	// answer fails slowly. 0: for ever.
+	// Total bounds the time from the first try, or from the last progress, to the start of the last try: a store that
+	// does not answer fails slowly. 0: no bound.
 	Total time.Duration
 }
 
-// WithRetry repeats calls on b that have failed and may succeed the next time: Stat, Delete, List (which goes on
-// behind the last key it has yielded) and Open, whose stream goes on at the byte where it was cut, in the same version.
+// WithRetry returns b with failed calls repeated that may succeed the next time: Stat, Delete, List (which continues
+// after the last key that it has yielded) and Open (whose stream continues at the byte where it was cut, in the same
+// version).
 //
-// Put is never retried, as its reader cannot be rewound. Errors that a repetition would not change are returned at once:
-// this package's sentinels, and all errors once ctx has ended.
+// Put is never retried, because its reader cannot be rewound. Errors that another try would not change are returned at
+// once: this package's sentinels, and all errors once ctx has ended.
 func WithRetry(b Bucket, p RetryPolicy) Bucket {
 	return &retried{b, p}
 }
@@ -57,7 +58,7 @@ func (r *retried) Delete(ctx context.Context, key string, o DeleteOptions) error
 
 func (r *retried) List(ctx context.Context, o ListOptions) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
-		t, o := r.tries(), o // a sequence may be gone through twice
+		t, o := r.tries(), o // callers may range over a sequence twice
 		for {
 			left, err := r.listOnce(ctx, &o, &t, yield)
 			if left {
@@ -74,7 +75,7 @@ func (r *retried) List(ctx context.Context, o ListOptions) iter.Seq2[Object, err
 	}
 }
 
-// listOnce lists until the end, an error, or until the caller has left, and moves o.After along.
+// listOnce lists until the end, an error, or until the caller leaves the loop, which it reports. It advances o.After.
 func (r *retried) listOnce(
 	ctx context.Context, o *ListOptions, t *tries, yield func(Object, error) bool,
 ) (left bool, err error) {
@@ -97,22 +98,22 @@ func (r *retried) listOnce(
 	return false, nil
 }
 
-// tries counts the failures in a row of one call.
+// tries counts the consecutive failures of one call.
 type tries struct {
 	policy RetryPolicy
 	failed int
-	began  time.Time // the first try, or the last progress
+	began  time.Time // time of the first try or the last progress
 }
 
 func (r *retried) tries() tries { return tries{policy: r.policy, began: time.Now()} }
 
-// progressed says that what comes is a first try again.
+// progressed makes the next try count as the first one.
 func (t *tries) progressed() { t.failed, t.began = 0, time.Now() }
 
-// errAgain is no failure but the answer "try again".
+// errAgain makes the caller of tries.again try again.
 var errAgain = errors.New("try again")
 
-// again judges the error of a try: it pauses and returns errAgain, or returns what the caller is to get.
+// again returns errAgain after a pause if the call should be repeated, and otherwise the error for the caller.
 func (t *tries) again(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || isPermanent(err) {
 		return err
@@ -120,7 +121,7 @@ func (t *tries) again(ctx context.Context, err error) error {
 	t.failed++
 	if t.failed >= t.policy.Attempts || t.policy.Total > 0 && time.Since(t.began) > t.policy.Total {
 		if t.failed > 1 {
-			err = fmt.Errorf("%d tries have failed, the last one with: %w", t.failed, err)
+			err = fmt.Errorf("%d tries have failed, the last one: %w", t.failed, err)
 		}
 		return err
 	}
@@ -128,13 +129,13 @@ func (t *tries) again(ctx context.Context, err error) error {
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("%w while waiting to repeat what failed with: %w", ctx.Err(), err)
+		return fmt.Errorf("%w while waiting to try again after: %w", ctx.Err(), err)
 	case <-pause.C:
 		return errAgain
 	}
 }
 
-// pause is random between half and all of the longest one, so that many clients do not return in step.
+// pause returns a random duration between half and all of the longest pause, so that many clients do not retry in step.
 func (p RetryPolicy) pause(failed int) time.Duration {
 	longest := p.Base
 	for i := 1; i < failed && longest < p.Max; i++ {
@@ -152,7 +153,7 @@ func isPermanent(err error) bool {
 			return true
 		}
 	}
-	// A certificate does not get valid by being looked at again.
+	// Another try does not make a certificate valid.
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	return untrusted
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
-// retrying runs test in a synctest bubble on a store with faults below three tries a second apart.
+// retrying runs test in a synctest bubble on a store with faults, under a policy of three tries with pauses of a
+// second.
 func retrying(t *testing.T, test func(t *testing.T, f *storagetest.Faults, b storage.Bucket)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := storagetest.Faulty(mem.New())
@@ -57,7 +58,7 @@ func TestRetryRepeatsEachVerb(t *testing.T) {
 	})
 }
 
-// A store that takes its time to fail is not asked again and again.
+// TestRetryIsBoundInTime checks that a store that fails slowly gets few tries.
 func TestRetryIsBoundInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := storage.RetryPolicy{Attempts: 9, Base: time.Second, Max: time.Second, Total: time.Minute}
@@ -153,7 +154,7 @@ func TestRetryStreamGoesOn(t *testing.T) {
 					want = want[:min(int(o.Length), len(want))]
 				}
 				p, err := read(t.Context(), b, o)
-				// A cut right behind the last byte is no cut but a veto.
+				// An error right after the last byte is no cut but a veto.
 				if at == len(want) {
 					if !errors.Is(err, errStore) {
 						t.Errorf("%+v vetoed at %d: %v", o, at, err)
@@ -168,7 +169,7 @@ func TestRetryStreamGoesOn(t *testing.T) {
 	}
 }
 
-// TestRetryStreamWithProgress: a stream may be cut more often than there are tries, as long as bytes come.
+// TestRetryStreamWithProgress checks that a stream may be cut more often than there are tries, as long as bytes arrive.
 func TestRetryStreamWithProgress(t *testing.T) {
 	retrying(t, func(t *testing.T, f *storagetest.Faults, b storage.Bucket) {
 		put(t, b, "key", strings.Repeat("x", 50))
@@ -193,7 +194,7 @@ func TestRetryStreamGivesUp(t *testing.T) {
 	})
 }
 
-// TestRetryStreamOfReplaced: the rest must be of the object that was opened, or not come at all.
+// TestRetryStreamOfReplaced checks that the rest belongs to the object that was opened, or is missing.
 func TestRetryStreamOfReplaced(t *testing.T) {
 	for _, s := range stores {
 		t.Run(s.name, func(t *testing.T) {

@@ -17,7 +17,9 @@ import (
 )
 
 // plain lists the folders, without those below them, whose comments are held to the usages.
-var plain = []string{}
+var plain = []string{
+	"storage", "storage/s3", "storage/azure", "storage/gcs", "storage/file", "storage/mem",
+}
 
 // usage is a group of words and how often it may and must occur, per thousand words of comment.
 type usage struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Bucket is the directory that stands at a path. It implements storage.Bucket and storage.Sweeper. A file system that is
-// mounted there later, or again, is noticed by the next call.
+// Bucket is the directory at a path. It implements storage.Bucket and storage.Sweeper. If a file system is mounted
+// there later, the next call uses it.
 type Bucket struct {
 	dir string
 
@@ -28,7 +28,7 @@ var (
 	_ storage.Sweeper = (*Bucket)(nil)
 )
 
-// Create makes the directory dir, durably and for its owner only, where it is absent, and opens it.
+// Create opens the directory dir. If it is missing, Create creates it durably with rights for the owner only.
 func Create(dir string) (*Bucket, error) {
 	if err := makeDir(filepath.Clean(dir)); err != nil {
 		return nil, fmt.Errorf("create directory %s: %w", dir, denied(err))
@@ -36,8 +36,8 @@ func Create(dir string) (*Bucket, error) {
 	return Open(dir)
 }
 
-// Open returns the directory dir as a Bucket. An absent one gives an error that matches fs.ErrNotExist: who only reads
-// should not make directories by a slip in a path.
+// Open returns the directory dir as a Bucket. If it is missing, the error matches fs.ErrNotExist: a reader must not
+// create directories because of a typing error in a path.
 func Open(dir string) (*Bucket, error) {
 	t, err := openTree(dir)
 	if err != nil {
@@ -54,7 +54,7 @@ func openTree(dir string) (*tree, error) {
 	return &tree{dir: dir, root: root}, nil
 }
 
-// makeDir is os.MkdirAll that also makes the parents remember what was created in them.
+// makeDir is os.MkdirAll that also syncs the parents.
 func makeDir(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	switch {
@@ -75,7 +75,7 @@ func makeDir(dir string) error {
 	return errors.Join(parent.Sync(), parent.Close())
 }
 
-// current returns the directory that stands at the path now.
+// current returns the directory that is at the path now.
 func (b *Bucket) current() (*tree, error) {
 	there, err := os.Stat(b.dir)
 	if err != nil {
@@ -91,22 +91,22 @@ func (b *Bucket) current() (*tree, error) {
 		return nil, b.moved(err)
 	}
 	if t.isEmpty() && !b.tree.isEmpty() {
-		return nil, errors.Join(fmt.Errorf("%w: directory %s is empty, and was not before: mount its file system, or restart dr to begin anew there",
+		return nil, errors.Join(fmt.Errorf("%w: directory %s is empty but had content before: mount its file system, or restart dr to start over in the empty directory",
 			storage.ErrNoBucket, b.dir), t.root.Close())
 	}
-	b.tree = t // the old one is closed when the last call that uses it is over
+	b.tree = t // the old one is closed when the last call that uses it has returned
 	return t, nil
 }
 
-// moved explains why there is no directory to work on.
+// moved returns the error for a directory that cannot be opened.
 func (b *Bucket) moved(err error) error {
 	if missing(err) {
-		return fmt.Errorf("%w: directory %s is gone: mount its file system: %w", storage.ErrNoBucket, b.dir, err)
+		return fmt.Errorf("%w: directory %s is missing: mount its file system: %w", storage.ErrNoBucket, b.dir, err)
 	}
 	return fmt.Errorf("open directory %s: %w", b.dir, denied(err))
 }
 
-// isEmpty reports whether the directory is known to hold nothing.
+// isEmpty reports whether the directory is readable and empty.
 func (b *tree) isEmpty() bool {
 	d, err := b.root.Open(".")
 	if err != nil {
@@ -117,9 +117,9 @@ func (b *tree) isEmpty() bool {
 	return err == io.EOF
 }
 
-// Put implements storage.Bucket. The object is written to a temporary file next to its place, and gets its name when it
-// is complete and on the disk. An error after that, from syncing the directory, means: there, but perhaps not after a
-// power cut.
+// Put implements storage.Bucket. It writes a temporary file next to the object's path and renames it when it is
+// complete and synced. If syncing the directory fails after that, Put returns an error although the object exists; a
+// power failure may remove it.
 func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	t, err := b.current()
 	if err != nil {
@@ -128,7 +128,7 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 	return t.Put(ctx, key, r, o)
 }
 
-// Open implements storage.Bucket. The stream stays on the file it has opened, also when the key is replaced or deleted.
+// Open implements storage.Bucket. The stream keeps reading the opened file even if the key is replaced or deleted.
 func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
 	t, err := b.current()
 	if err != nil {
@@ -146,8 +146,8 @@ func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
 	return t.Stat(ctx, key)
 }
 
-// List implements storage.Bucket. It holds the names of one directory and its parents at a time. A directory that may not
-// be read is a storage.UnlistedError.
+// List implements storage.Bucket. It needs memory for the names in one directory and its parents at a time. An
+// unreadable directory causes a storage.UnlistedError.
 func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return b.listed("list", o.Prefix, func(t *tree) iter.Seq2[storage.Object, error] { return t.List(ctx, o) })
 }
@@ -170,7 +170,7 @@ func (b *Bucket) listed(
 	}
 }
 
-// Delete implements storage.Bucket. Parent directories that it leaves empty go too.
+// Delete implements storage.Bucket. It also removes parent directories that become empty.
 func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
 	t, err := b.current()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 )
 
-// TestKilledWhileReading: the source is never read to its end, so nothing may be visible, whatever was written.
+// TestKilledWhileReading checks that nothing is visible unless the source has been read to its end.
 func TestKilledWhileReading(t *testing.T) {
 	points := []int{0, 1, 128<<10 - 1, 128 << 10, 128<<10 + 1, childSize - 1, childSize}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -47,7 +47,8 @@ func TestKilledWhileReading(t *testing.T) {
 	}
 }
 
-// TestKilledWhileCommitting kills somewhere between the last byte and the answer: all is there or nothing.
+// TestKilledWhileCommitting kills the child between the last byte and the answer, and checks that the object is
+// complete or missing.
 func TestKilledWhileCommitting(t *testing.T) {
 	committed := 0
 	for i := range 20 {
@@ -72,11 +73,11 @@ func TestKilledWhileCommitting(t *testing.T) {
 	t.Logf("%d of 20 were committed", committed)
 }
 
-// kill runs a child until it says that it has reached the point, and kills it there or a moment after.
+// kill runs a child until it reports that it has reached the point, and kills it there or a moment later.
 func kill(t *testing.T, o order, after time.Duration) {
 	t.Helper()
 	cmd := child(t, o)
-	in, err := cmd.StdinPipe() // held open, as the child hangs on it
+	in, err := cmd.StdinPipe() // held open, because the child waits for it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,12 +93,12 @@ func kill(t *testing.T, o order, after time.Duration) {
 	if err != nil || line != "reached\n" {
 		t.Errorf("the child says %q, %v", line, err)
 	}
-	time.Sleep(after)      // not for anything to happen, but to die somewhere else each time
+	time.Sleep(after)      // not for an event, but to die somewhere else each time
 	_ = cmd.Process.Kill() // it may have ended
 	_ = cmd.Wait()
 }
 
-// content is what is visible of the child's key by every verb, nil if it is absent.
+// content returns the child's object as every method sees it, or nil if it is missing.
 func content(t *testing.T, b *file.Bucket) []byte {
 	t.Helper()
 	_, statErr := b.Stat(t.Context(), "a/b/key")
@@ -156,7 +157,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	dir := t.TempDir()
 	cmd := child(t, order{Do: "full", Dir: dir})
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // the mount is the child's alone
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // the mount belongs to the child alone
 	r := runChild(t, cmd)
 	if why := r["no mount"]; why != "" {
 		skip(t, "no tmpfs can be mounted: "+why)

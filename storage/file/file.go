@@ -1,18 +1,20 @@
-// Package file keeps a storage.Bucket in a directory.
+// Package file stores objects in a directory. Open and Create return a storage.Bucket.
 //
-// A key is a path below the directory, and an object is a plain file, so that everything can be read with cp and cat
-// when nothing else works. Three things follow:
+// A key is a path below the directory, and an object is a plain file, so that cp and cat can read everything when
+// nothing else works. Three things follow:
 //
 //   - "a" and "a/b" cannot both be objects: the second Put fails with storage.ErrUnsupported.
 //   - An element of a key may have at most 230 bytes and not start with ".dr-tmp-", the name of unfinished files: such
-//     a key fails with storage.ErrKey.
+//
+// a key fails with storage.ErrKey.
 //   - Only regular files are objects. Symbolic links, sockets and the like are never shown, followed or replaced.
 //
-// What is created takes owner and group of the directory, and the group's rights if the directory keeps all others out or has
-// the setgid bit: so several users can share it by a group. Nobody else is ever given a right.
+// New files and directories get the owner and group of the directory, and the group's rights if the directory excludes
+// all other users or has the setgid bit, so that several users can share it by a group. No other user ever gets a
+// right.
 //
-// A replaced object is gone: of each key there is one version. Deleting a Version and replacing the same key at the same
-// time is safe within one Bucket only, since POSIX cannot unlink by inode.
+// A replaced object is gone: each key has one version. Deleting a Version while the same key is being replaced is safe
+// only within one Bucket, since POSIX cannot unlink by inode.
 package file
 
 import (
@@ -32,15 +34,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// tree is the directory that stood at a path when it was opened.
+// tree is the directory that was at a path when it was opened.
 type tree struct {
 	dir  string
 	root *os.Root // every access goes through it: no link and no ".." leads out of the directory
 
 	stamps sync.Mutex
-	last   time.Time // the newest stamp, see stamp
+	last   time.Time // the newest stamp, see stamp; guarded by stamps
 
-	swap sync.Mutex // held while a key changes, so that Delete removes the version it has looked at
+	swap sync.Mutex // held while a key changes, so that Delete removes the version that it has checked
 }
 
 func (b *tree) Stat(ctx context.Context, key string) (storage.Object, error) {
@@ -86,14 +88,14 @@ func (b *tree) remove(ctx context.Context, key, wanted string) error {
 	return denied(b.syncUp(b.prune(path.Dir(key))))
 }
 
-// unlink removes a file (flags 0) or an empty directory (unix.AT_REMOVEDIR), and nothing of the other kind. Root.Remove
-// takes either: pruning a directory with it could hit a file that a Put has just placed under that name.
+// unlink removes a file (flags 0) or an empty directory (unix.AT_REMOVEDIR), and never the other kind. Root.Remove
+// removes either: when it prunes a directory, it could remove a file that a Put has just created under that name.
 func (b *tree) unlink(name string, flags int) error {
 	parent, err := b.root.Open(path.Dir(name))
 	if err != nil {
 		return err
 	}
-	defer parent.Close() // opened for reading: nothing to lose
+	defer parent.Close() // opened for reading: closing it loses nothing
 	if err := unix.Unlinkat(int(parent.Fd()), path.Base(name), flags); err != nil {
 		return &fs.PathError{Op: "unlink", Path: name, Err: err}
 	}
@@ -111,8 +113,8 @@ func (b *tree) prune(dir string) string {
 	return dir
 }
 
-// syncUp makes dir and all above it durable, up to the root of the Bucket. Those above may have been created by another
-// Put that has not come to its own syncUp yet: to sync only what this one has created would promise too much.
+// syncUp makes dir and all its parents durable, up to the root of the Bucket. Another Put may have created a parent and
+// not reached its own syncUp yet, so it is not enough to sync the directories that this Put has created.
 func (b *tree) syncUp(dir string) error {
 	for {
 		if err := b.sync(dir); err != nil && !missing(err) { // a Delete may have pruned it
@@ -133,7 +135,7 @@ func (b *tree) sync(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// lstat follows no link, at the end or on the way: what List does not show, no other verb may reach.
+// lstat follows no link, in any element of the path: a name that List omits is missing for the other methods too.
 func (b *tree) lstat(name string) (fs.FileInfo, error) {
 	for i, c := range []byte(name) {
 		if c != '/' {
@@ -152,11 +154,11 @@ func (b *tree) lstat(name string) (fs.FileInfo, error) {
 
 const (
 	tempPrefix = ".dr-tmp-"
-	// maxElement leaves room for what a temporary file's name adds to the key's, in the 255 bytes of a file name.
+	// maxElement leaves room in a file name's 255 bytes for the prefix that a temporary file adds.
 	maxElement = 255 - len(tempPrefix) - 16 - len("-")
 )
 
-// check is the first step of every verb.
+// check is the first step of every method.
 func check(ctx context.Context, key string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -173,7 +175,7 @@ func validKey(key string) error {
 			return fmt.Errorf("%w: %q is the name of an unfinished file", storage.ErrKey, element)
 		}
 		if len(element) > maxElement {
-			return fmt.Errorf("%w: an element has %d bytes, a directory takes %d", storage.ErrKey, len(element), maxElement)
+			return fmt.Errorf("%w: an element has %d bytes, a directory allows %d", storage.ErrKey, len(element), maxElement)
 		}
 	}
 	return nil
@@ -183,8 +185,8 @@ func object(key string, info fs.FileInfo) storage.Object {
 	return storage.Object{Key: key, Size: info.Size(), Version: version(info), ModTime: info.ModTime().UTC()}
 }
 
-// version names one content of one key. A replacement is written while the file before it exists, so it has another
-// inode; where a later one inherits the inode, it has a later stamp.
+// version returns an Object.Version, which differs for each content of a key. The replacement is written while the old
+// file exists, so it has another inode. A later file that reuses the inode has a later stamp.
 func version(info fs.FileInfo) string {
 	var inode uint64
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -193,8 +195,8 @@ func version(info fs.FileInfo) string {
 	return fmt.Sprintf("%x-%x-%x", inode, info.ModTime().UnixNano(), info.Size())
 }
 
-// stamp is the time, and never the same twice. The kernel's own stamps stand still for milliseconds, time enough to
-// write, replace and write a file again in the same inode.
+// stamp returns the current time, and never the same time twice. The kernel's own stamps do not change for
+// milliseconds, enough to write, replace and write a file again in the same inode.
 func (b *tree) stamp() time.Time {
 	b.stamps.Lock()
 	defer b.stamps.Unlock()
@@ -210,13 +212,13 @@ func (b *tree) failed(verb, key string, err error) error {
 	return fmt.Errorf("%s %q in directory %s: %w", verb, key, b.dir, err)
 }
 
-// missing says that there is nothing under a name. ENOTDIR is the answer for "a/b" where "a" is a file.
+// missing reports whether err means that a name does not exist. ENOTDIR is the error for "a/b" where "a" is a file.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// denied adds storage.ErrDenied to an error of the file system that means it. It is not for errors of a Put's reader,
-// which may be about other files.
+// denied adds storage.ErrDenied to a file system's error about rights. The error of a Put's reader must not pass
+// through it: it may concern other files.
 func denied(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		return fmt.Errorf("%w: %w", storage.ErrDenied, err)
@@ -224,7 +226,7 @@ func denied(err error) error {
 	return err
 }
 
-// unreadable is denied for an error of reading, and adds storage.ErrUnreadable to one that the disk gives each time.
+// unreadable is denied for read errors. It adds storage.ErrUnreadable to errors that the disk returns in every try.
 func unreadable(err error) error {
 	for _, broken := range []error{syscall.EIO, syscall.EBADMSG, syscall.EUCLEAN} {
 		if errors.Is(err, broken) {

@@ -38,7 +38,7 @@ func put(t *testing.T, b storage.Bucket, key, content string) storage.Object {
 func TestContract(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storage.Bucket { return open(t, t.TempDir()) },
 		storagetest.Options{
-			PartSizes:  []int{128 << 10}, // what Put reads at once
+			PartSizes:  []int{128 << 10}, // the size of one Read by Put
 			NoVersions: true, NoLocks: true, NoNesting: true,
 		})
 }
@@ -65,7 +65,7 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 	}
 }
 
-// TestPlainFiles: backups must open with cp and cat, and by their owner only, for they hold every Secret.
+// TestPlainFiles checks that cp and cat can read backups, and only their owner can, because they contain every Secret.
 func TestPlainFiles(t *testing.T) {
 	dir := t.TempDir()
 	put(t, open(t, dir), "a/b/key", "content")
@@ -100,7 +100,7 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errBroken }
 
-// TestEmptyDirectoryIsNoKey: one that a killed Delete has left is not in the way of a key of its name.
+// TestEmptyDirectoryIsNoKey checks that a directory left by a killed Delete does not block a key of its name.
 func TestEmptyDirectoryIsNoKey(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir)
@@ -152,7 +152,7 @@ func TestVersionOutlivesTheBucket(t *testing.T) {
 	}
 }
 
-// TestVersionsDifferWhileTheClockStands: file systems give the inode of a replaced file to the next but one.
+// TestVersionsDifferWhileTheClockStands checks Versions when the file system reuses the inode of a replaced file.
 func TestVersionsDifferWhileTheClockStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, seen := open(t, t.TempDir()), map[string]bool{}
@@ -166,7 +166,7 @@ func TestVersionsDifferWhileTheClockStands(t *testing.T) {
 	})
 }
 
-// TestCutFile: a file that somebody truncates must not look like one that ends there.
+// TestCutFile checks that a truncated file does not look like a shorter object.
 func TestCutFile(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir)
@@ -190,7 +190,7 @@ func TestCutFile(t *testing.T) {
 	}
 }
 
-// TestForeignThings: links, pipes and directories are not shown, not followed, not replaced and not deleted.
+// TestForeignThings checks that links, pipes and directories are not shown, followed, replaced or deleted.
 func TestForeignThings(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(outside, "file"), []byte("secret"), 0o600); err != nil {
@@ -251,7 +251,7 @@ func wantUnreachable(t *testing.T, b *file.Bucket, key string) {
 	}
 }
 
-// TestSweepTakesLeftoversOnly: a caller that mixes up List and Leftovers must not lose objects.
+// TestSweepTakesLeftoversOnly checks that a caller who confuses List and Leftovers loses no objects.
 func TestSweepTakesLeftoversOnly(t *testing.T) {
 	b := open(t, t.TempDir())
 	obj := put(t, b, "a/key", "content")
@@ -265,8 +265,8 @@ func TestSweepTakesLeftoversOnly(t *testing.T) {
 	}
 }
 
-// TestManyPutsAndDeletes: Put makes the directories that Delete prunes, at the same time, on two Buckets of one
-// directory.
+// TestManyPutsAndDeletes runs Put, which creates directories, and Delete, which prunes them, concurrently on two
+// Buckets of one directory.
 func TestManyPutsAndDeletes(t *testing.T) {
 	dir := t.TempDir()
 	done := make(chan error, 2)
@@ -333,7 +333,7 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// atEOF calls do before it returns the end of what it reads.
+// atEOF is a reader that calls do before it returns io.EOF.
 type atEOF struct {
 	io.Reader
 	do func()
@@ -347,7 +347,8 @@ func (r atEOF) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestLinkWhoseAnswerIsLost: over NFS a link may be made, its answer be lost, and the repetition meet it. The Put has succeeded.
+// TestLinkWhoseAnswerIsLost plays NFS: a link is created, its answer is lost, and the repeated request finds it. The
+// Put has succeeded.
 func TestLinkWhoseAnswerIsLost(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir)

@@ -62,7 +62,7 @@ func (b *tree) sweep(ctx context.Context, name string) error {
 	return nil
 }
 
-// keyOfTemp returns the key that the temporary file of that name was to become.
+// keyOfTemp returns the key for which a temporary file was created.
 func keyOfTemp(name string) (string, bool) {
 	dir, file := path.Split(name)
 	rest, ok := strings.CutPrefix(file, tempPrefix)
@@ -75,7 +75,7 @@ type walk struct {
 	ctx    context.Context
 	b      *tree
 	prefix string
-	enter  func(dir string) bool // whether to look into a directory; dir ends in "/"
+	enter  func(dir string) bool // reports whether to read a directory; dir ends in "/"
 	show   func(name string) bool
 	yield  func(storage.Object, error) bool
 }
@@ -98,7 +98,7 @@ func (w walk) start() {
 	w.dir(dir)
 }
 
-// dir yields what is in one directory and below. It returns false when the walk is over.
+// dir yields the files in one directory and below. It returns false at the end of the walk.
 func (w walk) dir(dir string) bool {
 	names, err := w.names(dir)
 	if err != nil {
@@ -131,7 +131,7 @@ func (w walk) one(name string) bool {
 	}
 	info, err := w.b.root.Lstat(name)
 	switch {
-	case missing(err) || err == nil && !info.Mode().IsRegular(): // gone or changed since the directory was read
+	case missing(err) || err == nil && !info.Mode().IsRegular(): // deleted or replaced since the directory was read
 		return true
 	case err != nil:
 		w.yield(storage.Object{}, w.b.failed("list", name, denied(err)))
@@ -140,8 +140,8 @@ func (w walk) one(name string) bool {
 	return w.yield(object(name, info), nil)
 }
 
-// names returns the files and directories in dir, sorted as their keys sort: a directory counts with its "/", for
-// "a-b" and "a.b" stand before "a/b", and "a0" behind it.
+// names returns the files and directories in dir, sorted as their keys sort: a directory's name includes its "/",
+// because "a-b" and "a.b" sort before "a/b", and "a0" after it.
 func (w walk) names(dir string) ([]string, error) {
 	entries, err := w.b.entries(dir)
 	if err != nil {
@@ -160,7 +160,7 @@ func (w walk) names(dir string) ([]string, error) {
 	return names, nil
 }
 
-// entries reads one directory, nothing if a Delete has pruned it.
+// entries reads one directory. It returns nothing if a Delete has pruned it.
 func (b *tree) entries(dir string) ([]fs.DirEntry, error) {
 	d, err := b.root.Open(path.Clean(dir))
 	if missing(err) {

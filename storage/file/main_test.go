@@ -18,8 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 )
 
-// children are what this binary does in place of tests when it is run again by one of them, in a process that can be
-// killed, lose its rights, or have mounts of its own.
+// children are the jobs of this binary when a test runs it again, in a process that can be killed, lose its rights, or
+// have mounts of its own.
 var children = map[string]func(o order) report{
 	"put":    childPut,
 	"full":   childFull,
@@ -29,19 +29,19 @@ var children = map[string]func(o order) report{
 
 const childEnv = "ETCD_DR_FILE_TEST_CHILD"
 
-// order is what a child is to do.
+// order is a child's job.
 type order struct {
 	Do       string
 	Dir      string
-	At       int  // tell when so many bytes have been read
-	Hang     bool // and do not go on
+	At       int  // report after this many bytes
+	Hang     bool // and do not continue
 	IfAbsent bool
 
 	UID    int // for "user"
 	InTeam bool
 }
 
-// report is what a child has seen, by the name of the check.
+// report is a child's result, by the name of the check.
 type report map[string]string
 
 func TestMain(m *testing.M) {
@@ -70,7 +70,7 @@ func child(t *testing.T, o order) *exec.Cmd {
 	return cmd
 }
 
-// skip is a failure in CI, where everything is there that the tests need.
+// skip fails the test in CI, which has everything that the tests need.
 func skip(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -83,7 +83,7 @@ const childSize = 300_000
 
 func childContent() []byte { return bytes.Repeat([]byte("0123456789"), childSize/10) }
 
-// childPut puts a/b/key, and is expected to be killed on the way.
+// childPut puts a/b/key. The test kills it meanwhile.
 func childPut(o order) report {
 	b, err := file.Create(o.Dir)
 	if err != nil {
@@ -99,7 +99,7 @@ func childPut(o order) report {
 	return nil
 }
 
-// teller says on stdout that it was reached.
+// teller is a reader that reports on stdout that it was reached.
 type teller struct{ hang bool }
 
 func (r *teller) Read([]byte) (int, error) {
@@ -135,7 +135,7 @@ func childFull(o order) report {
 	return r
 }
 
-// entries are all names below dir.
+// entries returns all names below dir.
 func entries(dir string) []string {
 	names := []string{}
 	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -149,7 +149,7 @@ func entries(dir string) []string {
 	return names
 }
 
-// childDenied gives up its rights, root's too, on a Bucket that it has already opened.
+// childDenied drops its rights, even root's, after it has opened a Bucket.
 func childDenied(o order) report {
 	ctx := context.Background()
 	b, err := file.Create(o.Dir)

@@ -16,7 +16,7 @@ import (
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
-// TestSameAsMem: whatever is done to a directory and to memory, both answer alike.
+// TestSameAsMem checks that a directory and mem return the same results for random calls.
 func TestSameAsMem(t *testing.T) {
 	scratch := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -40,12 +40,13 @@ type pair struct {
 	file, mem storage.Bucket
 }
 
-// modelKeys has no key that is a directory of another, which only memory can hold.
+// modelKeys has no key that is a directory of another one, which only mem can store.
 var modelKeys = rapid.SampledFrom([]string{
 	"a-b", "a.b", "a/b", "a/c/d", "a/c/e", "a0", "b", "c/d", "c d", "cluster1/x", "cluster10/x", "ü", "a//b", "",
 })
 
-// answer is what a verb says, as text: the object without what differs between stores, or the kind of error.
+// answer returns a method's result as text: the object without the fields that differ between stores, or the kind of
+// error.
 func answer(obj storage.Object, content []byte, err error) string {
 	for _, kind := range []error{storage.ErrNotExist, storage.ErrExist, storage.ErrRange, storage.ErrKey, errBroken} {
 		if errors.Is(err, kind) {

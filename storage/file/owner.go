@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// owner is who may use what is created in a directory.
+// owner holds the owner, group and rights of new files and directories.
 type owner struct {
 	uid, gid int
 	mode     fs.FileMode // of directories: the owner's rights, and the group's if they count
@@ -25,8 +25,8 @@ func (o owner) shared() bool { return o.mode&0o040 != 0 }
 
 func (o owner) fileMode() fs.FileMode { return o.mode & 0o660 }
 
-// owner returns that of the root. Its group counts only if others are kept out or the setgid bit is set: with the usual
-// umask a directory gives rights to a group that nobody has thought of.
+// owner returns that of the root. The group's rights count only if the root excludes all other users or has the setgid
+// bit: with the usual umask a directory gives rights to a group by accident.
 func (b *tree) owner() (owner, error) {
 	info, err := b.root.Stat(".")
 	if err != nil {
@@ -77,8 +77,8 @@ func (b *tree) shareDir(dir string) error {
 	return errors.Join(b.share(d, true), d.Close())
 }
 
-// share gives f, which this process has just created, to the root's owner and group, and refuses if the owner could not
-// read it: one such file would be missing to all who use the directory under their own name.
+// share gives f, which this process has just created, to the root's owner and group. It returns an error if the owner
+// could not read f: that file would be missing to all users of the directory.
 func (b *tree) share(f *os.File, isDir bool) error {
 	o, err := b.owner()
 	if err != nil {
@@ -92,7 +92,7 @@ func (b *tree) share(f *os.File, isDir bool) error {
 	if !isDir {
 		mode = o.fileMode()
 	}
-	if mode.Perm()&^info.Mode() != 0 { // by the umask
+	if mode.Perm()&^info.Mode() != 0 { // the umask has removed some
 		err := f.Chmod(mode.Perm() | info.Mode()&fs.ModeSetgid)
 		if err != nil && info.Mode()&fs.ModeSetgid != 0 { // systemd's RestrictSUIDSGID
 			err = f.Chmod(mode.Perm())
@@ -115,7 +115,7 @@ func (b *tree) share(f *os.File, isDir bool) error {
 		return nil
 	}
 	name := userName(o.uid)
-	return fmt.Errorf("%w: the directory belongs to user %s, who could not read what user %s creates there: "+
+	return fmt.Errorf("%w: the directory belongs to user %s, who could not read the files that user %s creates there: "+
 		"run dr as %s (sudo -u %s dr ...), or let a group share it (chgrp GROUP %s; chmod 2770 %s)",
 		storage.ErrDenied, name, userName(uid), name, name, b.dir, b.dir)
 }
@@ -127,7 +127,7 @@ func ids(info fs.FileInfo) (uid, gid int) {
 	return -1, -1
 }
 
-// userName returns the name of the user, or the number where it has none.
+// userName returns the name of the user, or the number if it has no name.
 func userName(uid int) string {
 	text := strconv.Itoa(uid)
 	u, err := user.LookupId(text)

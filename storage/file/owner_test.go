@@ -18,13 +18,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 )
 
-// Users and a group that nothing else on the machine belongs to.
+// Users and a group to which nothing else on the machine belongs.
 const (
 	alice, bob = 54321, 54322
 	team       = 54330
 )
 
-// owned is a directory of that owner, group and mode.
+// owned returns a new directory with that owner, group and mode.
 func owned(t *testing.T, uid, gid int, mode fs.FileMode) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -37,13 +37,13 @@ func owned(t *testing.T, uid, gid int, mode fs.FileMode) string {
 	return dir
 }
 
-// as runs the child called "user" as that user, in the team if it is to be.
+// as runs the child "user" as that user, and in the group team if inTeam is set.
 func as(t *testing.T, dir string, uid int, inTeam bool) report {
 	t.Helper()
 	return runChild(t, child(t, order{Do: "user", Dir: dir, UID: uid, InTeam: inTeam}))
 }
 
-// childUser does with the objects of a directory all that a service does, and creates one of its own.
+// childUser does everything with the objects of a directory that a service does, and creates an object.
 func childUser(o order) report {
 	groups := []int{}
 	if o.InTeam {
@@ -85,7 +85,8 @@ func childUser(o order) report {
 	return r
 }
 
-// TestRootWritesForTheOwner: a backup that root takes by hand, in a directory of the service's user, is the service's.
+// TestRootWritesForTheOwner checks that a backup which root creates by hand, in a directory of the service's user,
+// belongs to that user.
 func TestRootWritesForTheOwner(t *testing.T) {
 	dir := owned(t, alice, alice, 0o700)
 	put(t, open(t, dir), "c/backups/key", "content")
@@ -95,7 +96,7 @@ func TestRootWritesForTheOwner(t *testing.T) {
 	}
 }
 
-// TestUsersShareByAGroup: the agent and the service are two users, with one repository.
+// TestUsersShareByAGroup checks that agent and service can be two users with one repository.
 func TestUsersShareByAGroup(t *testing.T) {
 	for _, mode := range []fs.FileMode{fs.ModeSetgid | 0o770, 0o770} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestUsersShareByAGroup(t *testing.T) {
 	}
 }
 
-// TestAnotherUserIsRefused: what the owner could not read is not created.
+// TestAnotherUserIsRefused checks that no file is created that the owner could not read.
 func TestAnotherUserIsRefused(t *testing.T) {
 	dir := owned(t, alice, alice, 0o777)
 	got := as(t, dir, bob, false)["Put"]
@@ -130,7 +131,7 @@ func TestAnotherUserIsRefused(t *testing.T) {
 	}
 }
 
-// TestUnlistedFolder: a directory that may not be read takes only its own objects away.
+// TestUnlistedFolder checks that List omits only the objects of an unreadable directory.
 func TestUnlistedFolder(t *testing.T) {
 	dir := owned(t, alice, alice, 0o700)
 	b := open(t, dir)
@@ -152,7 +153,7 @@ func TestUnlistedFolder(t *testing.T) {
 	}
 }
 
-// swap makes another directory stand at dir, as a mount does, and returns where the old one is.
+// swap replaces dir with another directory, as a mount does, and returns the path of the old one.
 func swap(t *testing.T, dir, other string) (old string) {
 	t.Helper()
 	old = dir + ".old"
@@ -162,7 +163,7 @@ func swap(t *testing.T, dir, other string) (old string) {
 	return old
 }
 
-// TestMountedUnderARunningProcess: a file system that is mounted over the directory later is used from then on.
+// TestMountedUnderARunningProcess checks that a file system which is mounted over the directory is used from then on.
 func TestMountedUnderARunningProcess(t *testing.T) {
 	parent := t.TempDir()
 	dir, disk := filepath.Join(parent, "repo"), filepath.Join(parent, "disk")
@@ -182,7 +183,8 @@ func TestMountedUnderARunningProcess(t *testing.T) {
 	}
 }
 
-// TestUnmountedUnderARunningProcess: an empty directory in place of the repository is not taken for a new one.
+// TestUnmountedUnderARunningProcess checks that an empty directory in place of the repository does not count as a new
+// one.
 func TestUnmountedUnderARunningProcess(t *testing.T) {
 	parent := t.TempDir()
 	dir, empty := filepath.Join(parent, "repo"), filepath.Join(parent, "empty")
@@ -199,7 +201,7 @@ func TestUnmountedUnderARunningProcess(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	wantNone(t, b, "is gone")
+	wantNone(t, b, "is missing")
 	if err := os.Rename(old, dir); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +210,7 @@ func TestUnmountedUnderARunningProcess(t *testing.T) {
 	}
 }
 
-// wantNone fails unless each verb gives storage.ErrNoBucket, with the words.
+// wantNone fails unless each method returns storage.ErrNoBucket with the words.
 func wantNone(t *testing.T, b *file.Bucket, words string) {
 	t.Helper()
 	_, put := b.Put(t.Context(), "new", strings.NewReader(""), storage.PutOptions{})

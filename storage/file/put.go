@@ -51,8 +51,8 @@ func (b *tree) put(ctx context.Context, key string, r io.Reader, o storage.PutOp
 	return object(key, info), nil
 }
 
-// createTemp makes the temporary file of a Put. A Delete may prune the directory between its creation and the file's,
-// hence more than one try.
+// createTemp creates the temporary file of a Put. It retries, because a Delete may prune the new directory before the
+// file is in it.
 func (b *tree) createTemp(key string, ifAbsent bool) (name string, f *os.File, err error) {
 	for range 100 {
 		if err := b.vacant(key, ifAbsent); err != nil {
@@ -82,46 +82,46 @@ func (b *tree) createFile(name string) (*os.File, error) {
 	return b.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, o.fileMode())
 }
 
-// tempName carries the key's last element for Leftovers, which is asked for prefixes of keys.
+// tempName includes the key's last element, because Leftovers selects keys by a prefix.
 func tempName(key string) string {
 	var random [8]byte
 	rand.Read(random[:]) // never fails
 	return path.Join(path.Dir(key), tempPrefix+hex.EncodeToString(random[:])+"-"+path.Base(key))
 }
 
-// vacant tells early what would fail late: that key is taken, by an object or by something that is none.
+// vacant returns the error with which commit would fail later: the key is taken by an object or by something else.
 func (b *tree) vacant(key string, ifAbsent bool) error {
 	info, err := b.lstat(key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("%w: an object stands where a directory is needed: %w", storage.ErrUnsupported, err)
+		return fmt.Errorf("%w: an object exists where a directory is needed: %w", storage.ErrUnsupported, err)
 	case err != nil:
 		return err
 	case info.Mode().IsRegular() && ifAbsent:
 		return storage.ErrExist
 	case info.Mode().IsRegular():
 		return nil
-	case info.IsDir() && b.unlink(key, unix.AT_REMOVEDIR) == nil: // left empty by a Delete that was killed
+	case info.IsDir() && b.unlink(key, unix.AT_REMOVEDIR) == nil: // left empty by a killed Delete
 		return nil
 	case info.IsDir():
-		return fmt.Errorf("%w: a directory with objects stands there", storage.ErrUnsupported)
+		return fmt.Errorf("%w: the name belongs to a directory with objects", storage.ErrUnsupported)
 	default:
-		return fmt.Errorf("%w: something that is no regular file stands there", storage.ErrUnsupported)
+		return fmt.Errorf("%w: the name belongs to something other than a regular file", storage.ErrUnsupported)
 	}
 }
 
-// write fills the temporary file, stamps and syncs it.
+// write fills the temporary file, sets its stamp and syncs it.
 func (b *tree) write(ctx context.Context, temp string, f *os.File, r io.Reader) (fs.FileInfo, error) {
-	defer f.Close() // the error that matters is Sync's
+	defer f.Close() // Sync's error is the one that matters
 	if err := fill(ctx, f, r); err != nil {
 		return nil, err
 	}
 	if err := b.root.Chtimes(temp, time.Time{}, b.stamp()); err != nil {
 		return nil, denied(err)
 	}
-	if err := b.share(f, false); err != nil { // last: the file may be another user's from here on
+	if err := b.share(f, false); err != nil { // last: after this the file may belong to another user
 		return nil, err
 	}
 	if err := f.Sync(); err != nil {
@@ -130,7 +130,7 @@ func (b *tree) write(ctx context.Context, temp string, f *os.File, r io.Reader) 
 	return f.Stat()
 }
 
-// fill copies until r ends with io.EOF itself: an error that merely wraps it is a veto.
+// fill copies until r returns io.EOF itself: an error that only wraps it is a veto.
 func fill(ctx context.Context, f *os.File, r io.Reader) error {
 	buf := make([]byte, 128<<10)
 	for {
@@ -145,13 +145,13 @@ func fill(ctx context.Context, f *os.File, r io.Reader) error {
 			return nil
 		}
 		if rerr != nil {
-			return fmt.Errorf("read what to store: %w", rerr)
+			return fmt.Errorf("read the content to store: %w", rerr)
 		}
 	}
 }
 
-// commit gives the temporary file the name of key. Link, unlike Rename, fails where the name is taken: that decides
-// between Puts that race.
+// commit renames the temporary file to key. Unlike Rename, Link fails if the name is taken, which decides between
+// concurrent Puts.
 func (b *tree) commit(ctx context.Context, temp, key string, ifAbsent bool) error {
 	b.swap.Lock()
 	defer b.swap.Unlock()
@@ -164,7 +164,7 @@ func (b *tree) commit(ctx context.Context, temp, key string, ifAbsent bool) erro
 	err := b.root.Link(temp, key)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		if b.same(temp, key) { // over NFS an answer may be lost, and the repetition meets its own link
+		if b.same(temp, key) { // over NFS a repeated request may meet its own link after a lost answer
 			return nil
 		}
 		if taken := b.vacant(key, true); taken != nil {
@@ -177,16 +177,16 @@ func (b *tree) commit(ctx context.Context, temp, key string, ifAbsent bool) erro
 	return err
 }
 
-// same reports whether both names are there and of one file.
+// same reports whether both names exist and are the same file.
 func (b *tree) same(one, other string) bool {
 	a, errA := b.lstat(one)
 	z, errB := b.lstat(other)
 	return errA == nil && errB == nil && os.SameFile(a, z)
 }
 
-// discard removes what a Put leaves: the temporary name always, directories only if the Put has failed.
+// discard removes the temporary name, and after a failed Put also the empty directories.
 func (b *tree) discard(temp string, failed bool) {
-	// Nothing can be done about an error here; Leftovers will show the file.
+	// An error has no consequence here; Leftovers will yield the file.
 	_ = b.unlink(temp, 0)
 	if failed {
 		b.prune(path.Dir(temp))

@@ -24,7 +24,7 @@ func (b *tree) Open(ctx context.Context, key string, o storage.OpenOptions) (io.
 }
 
 func (b *tree) open(ctx context.Context, key, wanted string) (*os.File, fs.FileInfo, error) {
-	// Opening a FIFO would block, so look first.
+	// Opening a FIFO would block, so check first.
 	if _, err := b.stat(ctx, key); err != nil {
 		return nil, nil, err
 	}
@@ -37,7 +37,7 @@ func (b *tree) open(ctx context.Context, key, wanted string) (*os.File, fs.FileI
 	}
 	info, err := f.Stat()
 	if err == nil && wanted != "" && wanted != version(info) {
-		err = fmt.Errorf("%w: version %q, there is %q", storage.ErrNotExist, wanted, version(info))
+		err = fmt.Errorf("%w: version %q, the object has %q", storage.ErrNotExist, wanted, version(info))
 	}
 	if err != nil {
 		f.Close()
@@ -46,7 +46,7 @@ func (b *tree) open(ctx context.Context, key, wanted string) (*os.File, fs.FileI
 	return f, info, nil
 }
 
-// seek goes to the start of the range and returns its length.
+// seek moves to the start of the range and returns its length.
 func seek(f *os.File, size int64, o storage.OpenOptions) (int64, error) {
 	if o.Offset < 0 || o.Length < 0 || o.Offset > size {
 		return 0, fmt.Errorf("%w: offset %d, length %d of %d bytes", storage.ErrRange, o.Offset, o.Length, size)
@@ -59,7 +59,8 @@ func seek(f *os.File, size int64, o storage.OpenOptions) (int64, error) {
 	return left, err
 }
 
-// stream is an open range. It counts, because a file that was cut under it ends as if it were complete.
+// stream is an open range. It counts bytes, because a file that is truncated meanwhile would end as if it were
+// complete.
 type stream struct {
 	ctx  context.Context
 	b    *tree
@@ -78,7 +79,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.f.Read(p[:min(int64(len(p)), s.left)])
 	s.left -= int64(n)
 	if err == io.EOF {
-		err = fmt.Errorf("%w: the file was cut, %d bytes are missing", io.ErrUnexpectedEOF, s.left)
+		err = fmt.Errorf("%w: the file was truncated: %d bytes are missing", io.ErrUnexpectedEOF, s.left)
 	}
 	if err != nil {
 		return n, s.b.failed("read", s.key, unreadable(err))

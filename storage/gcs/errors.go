@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Rights that the verbs need.
+// The rights that requests need.
 const (
 	toRead   = "storage.objects.get"
 	toList   = "storage.objects.list"
@@ -25,8 +25,8 @@ const (
 	toDelete = "storage.objects.delete"
 )
 
-// failure is an error of the client in one line. The client's own texts have many, and the URL of an upload's session,
-// with which anybody could write.
+// failure is an error of the client on one line. The client's own texts have several lines, and the URL of an upload's
+// session, which allows anyone to write.
 type failure struct {
 	text string
 	err  error
@@ -35,10 +35,10 @@ type failure struct {
 func (f *failure) Error() string { return f.text }
 func (f *failure) Unwrap() error { return f.err }
 
-// explain says what err of a request means, and what to do. right is what the request needs.
+// explain returns the error for a failed request, with the remedy. The request needs right.
 func explain(ctx context.Context, err error, right string) error {
 	if cause := ctx.Err(); cause != nil {
-		return cause // whatever broke, it broke by that
+		return cause // the end of ctx is the cause of every other error
 	}
 	var answer *googleapi.Error
 	if errors.As(err, &answer) {
@@ -57,7 +57,7 @@ func explainAnswer(answer *googleapi.Error, right string) error {
 	case isLock(answer):
 		return fmt.Errorf("%w: %s", storage.ErrLocked, said)
 	case answer.Code == http.StatusUnauthorized:
-		return fmt.Errorf("%w: the store does not accept the credentials (%s): check the file that "+
+		return fmt.Errorf("%w: the store rejects the credentials (%s): check the file that "+
 			"GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrCredentials, said)
 	case answer.Code == http.StatusForbidden:
 		return fmt.Errorf("%w: %s: the account needs the right %s on the bucket (roles/storage.objectAdmin has it)",
@@ -66,7 +66,7 @@ func explainAnswer(answer *googleapi.Error, right string) error {
 	return &failure{fmt.Sprintf("the store answers %d: %s", answer.Code, said), answer}
 }
 
-// isLock tells a lock from a missing right, which have the same status.
+// isLock distinguishes a lock from a missing right, which has the same status.
 func isLock(answer *googleapi.Error) bool {
 	return answer.Code == http.StatusForbidden && slices.ContainsFunc(answer.Errors, func(e googleapi.ErrorItem) bool {
 		return e.Reason == "retentionPolicyNotMet" || e.Reason == "objectUnderActiveHold"
@@ -80,13 +80,13 @@ func said(answer *googleapi.Error) string {
 	return http.StatusText(answer.Code)
 }
 
-// tokenError is an error of the way to a token, which is none of the store.
+// tokenError is an error in getting a token; it does not come from the store.
 type tokenError struct{ err error }
 
 func (e *tokenError) Error() string { return e.err.Error() }
 func (e *tokenError) Unwrap() error { return e.err }
 
-// tokens tell their errors from those of the store.
+// tokens marks the errors of its provider as tokenErrors.
 type tokens struct{ from auth.TokenProvider }
 
 func (t tokens) Token(ctx context.Context) (*auth.Token, error) {
@@ -97,8 +97,8 @@ func (t tokens) Token(ctx context.Context) (*auth.Token, error) {
 	return token, nil
 }
 
-// explainToken tells a refusal from an issuer that cannot be reached or is not well. Some kinds of credentials say the
-// status in the text alone.
+// explainToken distinguishes a refusal from an issuer that is unreachable or failing. Some kinds of credentials report
+// the status in the text alone.
 func explainToken(err error) error {
 	text := oneLine(err.Error())
 	var (
@@ -107,9 +107,9 @@ func explainToken(err error) error {
 	)
 	if errors.As(err, &connection) || strings.Contains(text, "status code 5") ||
 		errors.As(err, &answer) && answer.Response != nil && answer.Response.StatusCode >= 500 {
-		return &failure{"no token can be had now: " + text, err}
+		return &failure{"no token at the moment: " + text, err}
 	}
-	return fmt.Errorf("%w: no token is given for the credentials (%s): they may be revoked, or of a deleted account",
+	return fmt.Errorf("%w: no token for the credentials (%s): they may be revoked, or of a deleted account",
 		storage.ErrCredentials, text)
 }
 
@@ -138,7 +138,7 @@ func explainConnection(err error) error {
 	return &failure{"no answer from the store: " + text, err}
 }
 
-// status is the HTTP status of an answer, 0 for all other errors.
+// status returns the HTTP status of the answer in err, or 0 if there was no answer.
 func status(err error) int {
 	var answer *googleapi.Error
 	if errors.As(err, &answer) {
@@ -147,7 +147,7 @@ func status(err error) int {
 	return 0
 }
 
-// oneLine makes any text fit for an error: one line, not too long.
+// oneLine returns up to 300 bytes of text on one line.
 func oneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	const most = 300

@@ -26,8 +26,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// wantError wants an error of one line that is the given one, if any, says something, and holds nothing that could be
-// used to write.
+// wantError fails unless err is one line, matches is if that is not nil, contains say, and contains nothing that allows
+// to write.
 func wantError(t *testing.T, err, is error, say string) {
 	t.Helper()
 	if err == nil || is != nil && !errors.Is(err, is) || !strings.Contains(err.Error(), say) {
@@ -40,7 +40,7 @@ func wantError(t *testing.T, err, is error, say string) {
 	}
 }
 
-// verbs are all ways to ask for something.
+// verbs returns every kind of call by its name.
 func verbs(t *testing.T, b *gcs.Bucket) map[string]func() error {
 	ctx := t.Context()
 	put := func(size int, ifAbsent bool) func() error {
@@ -99,7 +99,7 @@ func TestMissingBucket(t *testing.T) {
 	wantEach(t, open(t, s, "no-such-bucket", gcs.Config{Patience: patience}), storage.ErrNoBucket, "gs://no-such-bucket")
 }
 
-// TestBucketDeletedMeanwhile: it was there when it was first asked for.
+// TestBucketDeletedMeanwhile deletes a bucket after the first successful call.
 func TestBucketDeletedMeanwhile(t *testing.T) {
 	s := server(t)
 	name := s.Bucket(t)
@@ -139,7 +139,7 @@ func TestRights(t *testing.T) {
 	noDelete := as(objectstores.NoDelete)
 	wantError(t, verbs(t, noDelete)["delete"](), storage.ErrDenied, "storage.objects.delete")
 	_, err := noDelete.Put(t.Context(), "key", strings.NewReader("y"), storage.PutOptions{})
-	wantError(t, err, storage.ErrDenied, "storage.objects.delete") // which replacing needs
+	wantError(t, err, storage.ErrDenied, "storage.objects.delete") // replacing needs it
 	for verb, call := range readOnly {
 		if strings.HasPrefix(verb, "put") || verb == "delete" || verb == "delete version" {
 			continue
@@ -165,7 +165,7 @@ func TestCredentials(t *testing.T) {
 	})
 	t.Run("no token for them", func(t *testing.T) {
 		objectstores.Setenv(t, s.As("somebody-else").Env(t))
-		wantEach(t, open(t, s, name, gcs.Config{}), storage.ErrDenied, "no token is given for the credentials")
+		wantEach(t, open(t, s, name, gcs.Config{}), storage.ErrDenied, "no token for the credentials")
 	})
 	t.Run("no file", func(t *testing.T) {
 		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none"))
@@ -183,13 +183,13 @@ func TestCredentials(t *testing.T) {
 	})
 }
 
-// anyCredentials makes the environment have some: where no store is reached nobody asks what they are worth.
+// anyCredentials puts credentials into the environment, for tests that reach no store.
 func anyCredentials(t *testing.T) {
 	t.Helper()
 	token := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"access_token":"fake-token-all","token_type":"Bearer","expires_in":3600,` +
-			`"issued_token_type":"urn:ietf:params:oauth:token-type:access_token"}`)) // a client that is gone needs none
+			`"issued_token_type":"urn:ietf:params:oauth:token-type:access_token"}`)) // the client may have closed the connection
 	}))
 	t.Cleanup(token.Close)
 	s := objectstores.GCSServer{Endpoint: token.URL}
@@ -204,8 +204,8 @@ func TestUnreachable(t *testing.T) {
 	wantEach(t, b, nil, "check the endpoint")
 }
 
-// fakeTLS is a fake of a store that speaks TLS and knows nothing, with a certificate that ends at until. ca is its
-// file.
+// fakeTLS starts a fake store that speaks TLS and knows no bucket, with a certificate that is valid until until. ca is
+// the certificate's file.
 func fakeTLS(t *testing.T, until time.Time) (endpoint, ca string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -257,7 +257,7 @@ func TestCertificates(t *testing.T) {
 	t.Run("self-signed and trusted", func(t *testing.T) {
 		b, _ := bucket(t, tomorrow, true)
 		_, err := b.Stat(t.Context(), "key")
-		wantError(t, err, storage.ErrNoBucket, "bucket") // what the fake says of everything
+		wantError(t, err, storage.ErrNoBucket, "bucket") // the fake's answer to everything
 	})
 	t.Run("expired", func(t *testing.T) {
 		b, _ := bucket(t, time.Now().Add(-time.Hour), true)
@@ -277,8 +277,8 @@ func TestCertificates(t *testing.T) {
 	})
 }
 
-// TestEmulatorVariable: what the client's library has for tests of programs must not divert a backup, nor take its
-// credentials away.
+// TestEmulatorVariable checks that the client library's variable for emulators neither redirects a backup nor removes
+// its credentials.
 func TestEmulatorVariable(t *testing.T) {
 	s := server(t)
 	name := s.Bucket(t)
@@ -292,7 +292,7 @@ func TestEmulatorVariable(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	_, err := gcs.Open(t.Context(), gcs.Config{})
-	wantError(t, err, storage.ErrNoBucket, "no bucket is named")
+	wantError(t, err, storage.ErrNoBucket, "no bucket name")
 	for _, endpoint := range []string{
 		"host:9000", "ftp://host", "https://host/path", "https://user@host", "https://host?a=b", ":",
 	} {

@@ -19,11 +19,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// patience is for tests in which nothing gets better by waiting.
+// patience is for tests in which waiting does not help.
 const patience = 300 * time.Millisecond
 
-// The requests of an upload: all of a small object, or the beginning of a session, its chunks, the last of which
-// commits.
+// The matchers of an upload's requests: a whole small object, or the beginning of a session and its chunks, of which
+// the last one commits.
 func isWhole(r *http.Request) bool { return r.URL.Query().Get("uploadType") == "multipart" }
 
 func isBegin(r *http.Request) bool {
@@ -36,7 +36,7 @@ func isCommit(r *http.Request) bool {
 	return isWhole(r) || isChunk(r) && !strings.HasSuffix(r.Header.Get("Content-Range"), "/*")
 }
 
-// versions is how many versions of key there are.
+// versions returns the number of versions of key.
 func versions(t *testing.T, b *gcs.Bucket, key string) int {
 	t.Helper()
 	n := 0
@@ -51,8 +51,8 @@ func versions(t *testing.T, b *gcs.Bucket, key string) int {
 	return n
 }
 
-// TestLostRequestsAndAnswers fails each request of an upload, before the store hears of it and after it has answered.
-// Put tells the truth each time, and when it is done again there is one object of one version.
+// TestLostRequestsAndAnswers fails each request of an upload, before the store receives it and after it has answered.
+// It checks that Put reports the truth each time, and that another Put leaves one object with one version.
 func TestLostRequestsAndAnswers(t *testing.T) {
 	s := server(t)
 	for _, c := range lostCases() {
@@ -61,7 +61,7 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 	}
 }
 
-// lostCase is one Put and the failures on its way.
+// lostCase is one Put and its failing requests.
 type lostCase struct {
 	request  string
 	match    func(*http.Request) bool
@@ -87,7 +87,8 @@ func lostCases() []lostCase {
 	return cases
 }
 
-// mustSucceed: one failure of what may be repeated is made good, and a commit that took effect is known to have.
+// mustSucceed reports whether Put must succeed: one failure of a repeatable request is retried, and a commit that took
+// effect is recognized.
 func (c lostCase) mustSucceed() bool {
 	return c.nth > 0 && (c.ifAbsent || c.size > chunk) || c.after && (c.request == "whole" || c.request == "commit")
 }
@@ -117,8 +118,7 @@ func putOverFailing(t *testing.T, s *objectstores.GCSServer, c lostCase) {
 	}
 }
 
-// TestNobodyToAsk: the answer to the commit is lost, and then the store cannot be reached. Put says that it does not
-// know.
+// TestNobodyToAsk loses the answer to the commit and then all requests. It checks that Put reports an unknown result.
 func TestNobodyToAsk(t *testing.T) {
 	s := server(t)
 	name := s.Bucket(t)
@@ -126,16 +126,16 @@ func TestNobodyToAsk(t *testing.T) {
 	gone := &objectstores.FailingTransport{Base: lost, Match: func(*http.Request) bool { return lost.Failed() > 0 }}
 	b := open(t, s, name, gcs.Config{Transport: gone, Patience: patience})
 	_, err := b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{})
-	wantError(t, err, nil, "whether it is stored cannot be asked")
+	wantError(t, err, nil, "whether it was stored is unknown")
 }
 
-// tripper is a function as an http.RoundTripper.
+// tripper is a function that implements http.RoundTripper.
 type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestCancelledCommit cancels a Put while its commit is on the way: the store has not heard of it, or it goes on and
-// makes the object although nobody waits. Nothing is there, or Put says that it is.
+// TestCancelledCommit cancels a Put during its commit, which the store either never receives or executes after the
+// caller has left. It checks that the object is missing or that Put reports it.
 func TestCancelledCommit(t *testing.T) {
 	s := server(t)
 	for _, size := range []int{1000, 2*chunk + 5} {
@@ -177,7 +177,7 @@ func TestCancelledCommit(t *testing.T) {
 	}
 }
 
-// TestPutRemovesWhatIsNotWhatWasSent: the store says that it has other bytes than were sent.
+// TestPutRemovesWhatIsNotWhatWasSent has the store report other bytes than were sent.
 func TestPutRemovesWhatIsNotWhatWasSent(t *testing.T) {
 	s := server(t)
 	for _, size := range []int{1000, 2*chunk + 5} {
@@ -209,7 +209,7 @@ func alter(answer *http.Response, change func([]byte) []byte) error {
 	return nil
 }
 
-// TestOpenChecksTheSum: a bit has changed on the way.
+// TestOpenChecksTheSum changes a bit of the body.
 func TestOpenChecksTheSum(t *testing.T) {
 	s := server(t)
 	altering := tripper(func(r *http.Request) (*http.Response, error) {
@@ -230,7 +230,7 @@ func TestOpenChecksTheSum(t *testing.T) {
 	wantError(t, err, nil, "CRC32C")
 }
 
-// TestOpenChecksTheLength: an answer is shorter than the object, and says so of itself.
+// TestOpenChecksTheLength shortens an answer and its Content-Length.
 func TestOpenChecksTheLength(t *testing.T) {
 	s := server(t)
 	cutting := tripper(func(r *http.Request) (*http.Response, error) {
@@ -252,7 +252,7 @@ func TestOpenChecksTheLength(t *testing.T) {
 	}
 }
 
-// TestOpenChecksTheRange: a store, or a cache before it, gives the whole object where a part was asked for.
+// TestOpenChecksTheRange has the store, or a cache in front of it, send the whole object instead of a range.
 func TestOpenChecksTheRange(t *testing.T) {
 	s := server(t)
 	ignoring := tripper(func(r *http.Request) (*http.Response, error) {
@@ -266,7 +266,8 @@ func TestOpenChecksTheRange(t *testing.T) {
 	wantError(t, err, nil, "bytes 10 to 14 with status 200")
 }
 
-// through sends everything to proxy: the URL of an upload's session, which the server gives, names the server.
+// through sends all requests to the proxy, because the URL of an upload's session, which the server chooses, names the
+// server.
 func through(p *objectstores.Proxy) http.RoundTripper {
 	address := p.Address
 	return tripper(func(r *http.Request) (*http.Response, error) {
@@ -276,8 +277,8 @@ func through(p *objectstores.Proxy) http.RoundTripper {
 	})
 }
 
-// TestConnectionsCutOnTheWayUp: connections end after some bytes, again and again. Either the upload gets through in
-// pieces, or nothing of it is there.
+// TestConnectionsCutOnTheWayUp ends connections after some bytes, again and again. It checks that the upload arrives in
+// pieces or leaves nothing.
 func TestConnectionsCutOnTheWayUp(t *testing.T) {
 	s := server(t)
 	for _, size := range []int{1000, 4*chunk + 5} {
@@ -303,7 +304,7 @@ func TestConnectionsCutOnTheWayUp(t *testing.T) {
 	}
 }
 
-// TestConnectionCutOnce: the store is away for a moment in the middle of an upload, which goes on where it was.
+// TestConnectionCutOnce interrupts the network in the middle of an upload and checks that the upload continues.
 func TestConnectionCutOnce(t *testing.T) {
 	s := server(t)
 	proxy := objectstores.NewProxy(t, s.Endpoint)
@@ -319,7 +320,7 @@ func TestConnectionCutOnce(t *testing.T) {
 	wantContent(t, b, "key", p)
 }
 
-// tap is an empty source that does something when it is reached.
+// tap is an empty reader that calls a function when it is read.
 type tap func()
 
 func (f tap) Read([]byte) (int, error) {
@@ -327,7 +328,7 @@ func (f tap) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestBlackHole: a network that swallows all is left when the caller has had enough.
+// TestBlackHole checks that Put ends with its caller's context if the network swallows everything.
 func TestBlackHole(t *testing.T) {
 	s := server(t)
 	name := s.Bucket(t)
@@ -358,7 +359,7 @@ func TestSlowConnection(t *testing.T) {
 	wantContent(t, b, "key", p)
 }
 
-// TestConnectionsCutOnTheWayDown: a stream that is cut is an error, and with retries it goes on where it was.
+// TestConnectionsCutOnTheWayDown checks that a cut stream is an error, and that retries continue it.
 func TestConnectionsCutOnTheWayDown(t *testing.T) {
 	s := server(t)
 	name := s.Bucket(t)
@@ -379,8 +380,8 @@ func TestConnectionsCutOnTheWayDown(t *testing.T) {
 	wantContent(t, storage.WithRetry(b, policy), "key", p)
 }
 
-// TestLostRefusal: somebody else takes the key while Put works, and the store's refusal of a large request is lost with
-// its connection. It is a taken key all the same, and is left as it is.
+// TestLostRefusal has another writer create the key during Put, and loses the store's refusal of a large request with
+// its connection. It checks that Put reports ErrExist and leaves the key alone.
 func TestLostRefusal(t *testing.T) {
 	s := server(t)
 	for _, size := range []int{1000, 2*chunk + 5} {
@@ -404,7 +405,8 @@ func TestLostRefusal(t *testing.T) {
 	}
 }
 
-// TestSmallObjectIsOneRequest: what goes out in one request, and must not replace anything, is not asked for first.
+// TestSmallObjectIsOneRequest checks that Put sends a create-only object in its only request, without asking for the
+// key first.
 func TestSmallObjectIsOneRequest(t *testing.T) {
 	s := server(t)
 	var requests atomic.Int64

@@ -1,4 +1,4 @@
-// Package gcs keeps a storage.Bucket in Google Cloud Storage, through its JSON API.
+// Package gcs stores objects in Google Cloud Storage through its JSON API. Open returns a storage.Bucket.
 package gcs
 
 import (
@@ -25,36 +25,37 @@ const (
 	defaultChunk    = 8 << 20
 	chunkStep       = 256 << 10 // the protocol's: every chunk but the last is a multiple of it
 	defaultPatience = 4 * time.Minute
-	attempts        = 3 // of one small request
+	attempts        = 3 // at one small request
 )
 
-// Config says which bucket, and how to talk to it. Only Bucket is needed.
+// Config locates a bucket and sets how requests are made. Only Bucket is required.
 type Config struct {
 	Bucket string
-	// Endpoint is the URL of another store that speaks the protocol, scheme and host alone; "" is Google's. It is sent the
-	// token of the credentials: with http whoever listens has it, too.
+	// Endpoint is the URL of another store that speaks the protocol, scheme and host alone; "" is Google's. It receives
+	// the token of the credentials: with http, everyone on the network can read the token.
 	Endpoint string
-	// Transport makes the connections, below what adds the credentials; nil is transport.WithRoots of the system's.
+	// Transport makes the connections, below the layer that adds the credentials. nil: transport.WithRoots with the
+	// system's roots.
 	Transport http.RoundTripper
-	// ChunkSize is how many bytes an upload sends at a time, rounded up to a multiple of 256 KiB; 0 is 8 MiB. An upload
-	// holds two chunks in memory.
+	// ChunkSize is the number of bytes per request of an upload, rounded up to a multiple of 256 KiB; 0 is 8 MiB. An
+	// upload uses memory for two chunks.
 	ChunkSize int
-	// PageSize is how many objects a listing asks for at a time, at most 1,000; 0 is as many as the store gives.
+	// PageSize is the number of objects in a page of a listing, at most 1,000; 0 is the store's default.
 	PageSize int
-	// Patience is for how long an upload goes on trying to send a chunk that the store does not take; 0 is 4 minutes.
+	// Patience is how long an upload retries a chunk that the store does not accept; 0 is 4 minutes.
 	Patience time.Duration
 }
 
-// Bucket is a bucket of Google Cloud Storage. The Version of an object is its generation. A bucket with object
-// versioning keeps what is replaced or deleted, and a locked object needs a bucket with object retention enabled.
+// Bucket is a bucket of Google Cloud Storage. An object's Version is its generation. A bucket with object versioning
+// keeps replaced and deleted objects, and a lock needs a bucket with object retention enabled.
 //
-// Nothing is left of a killed Put: the store forgets an upload that was not finished.
+// A killed Put leaves nothing: the store drops an unfinished upload.
 type Bucket struct {
 	name   string
 	config Config
 	client *cloud.Client
 	raw    *raw.Service
-	found  atomic.Bool // the bucket was there
+	found  atomic.Bool // a request has shown that the bucket exists
 }
 
 var (
@@ -62,9 +63,9 @@ var (
 	_ storage.Versioned = (*Bucket)(nil)
 )
 
-// Open makes a Bucket with the application default credentials: the file that GOOGLE_APPLICATION_CREDENTIALS names,
-// gcloud's, or those of the machine or pod. It fails with storage.ErrDenied if there are none; the bucket itself is
-// first asked for by the first call.
+// Open returns a Bucket with the application default credentials: the file that GOOGLE_APPLICATION_CREDENTIALS names,
+// gcloud's, or those of the machine or pod. It returns storage.ErrDenied if there are none. It sends no request to the
+// bucket.
 func Open(ctx context.Context, c Config) (*Bucket, error) {
 	endpoint, err := c.endpoint()
 	if err != nil {
@@ -95,13 +96,14 @@ func Open(ctx context.Context, c Config) (*Bucket, error) {
 	return b, nil
 }
 
-// pauses are those between the attempts at one request.
+// pauses is the backoff between the attempts at one request.
 var pauses = gax.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2}
 
-// endpoint is the base of the JSON API. The host alone counts, for uploads have another path than the rest.
+// endpoint returns the base URL of the JSON API. It uses only scheme and host, because uploads have another path than
+// all other requests.
 func (c Config) endpoint() (string, error) {
 	if c.Bucket == "" {
-		return "", fmt.Errorf("%w: no bucket is named", storage.ErrNoBucket)
+		return "", fmt.Errorf("%w: no bucket name", storage.ErrNoBucket)
 	}
 	if c.Endpoint == "" {
 		return "https://storage.googleapis.com/storage/v1/", nil
@@ -114,7 +116,7 @@ func (c Config) endpoint() (string, error) {
 	return u.Scheme + "://" + u.Host + "/storage/v1/", nil
 }
 
-// authenticated is a client that adds the credentials to what Transport sends.
+// authenticated returns a client that adds the credentials to requests and sends them through Transport.
 func (c Config) authenticated() (*http.Client, error) {
 	base := c.Transport
 	if base == nil {
@@ -133,7 +135,7 @@ func (c Config) authenticated() (*http.Client, error) {
 
 func (b *Bucket) bucket() *cloud.BucketHandle { return b.client.Bucket(b.name) }
 
-// object is a version of key, the live one for 0.
+// object returns a handle for a version of key; generation 0 means the live one.
 func (b *Bucket) object(key string, generation int64) *cloud.ObjectHandle {
 	handle := b.bucket().Object(key)
 	if generation != 0 {

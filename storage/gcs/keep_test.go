@@ -42,7 +42,7 @@ func TestListManyPages(t *testing.T) {
 	}
 }
 
-// TestListPassesOverFolders: consoles make an object "dir/" for a folder.
+// TestListPassesOverFolders uses the object "dir/" that consoles create for a folder.
 func TestListPassesOverFolders(t *testing.T) {
 	s := server(t)
 	name := s.Bucket(t)
@@ -57,7 +57,7 @@ func TestListPassesOverFolders(t *testing.T) {
 	}
 }
 
-// TestEveryPutHasAnIdOfItsOwn: by it a Put knows its own object again.
+// TestEveryPutHasAnIdOfItsOwn checks the id by which a Put recognizes its own object.
 func TestEveryPutHasAnIdOfItsOwn(t *testing.T) {
 	s := server(t)
 	name := s.Bucket(t)
@@ -136,7 +136,7 @@ func TestLockWhereTheBucketHasNone(t *testing.T) {
 	}
 }
 
-// TestAsOf: somebody has replaced and deleted things, and the bucket is read as it was before.
+// TestAsOf replaces and deletes objects, and reads the bucket as it was before.
 func TestAsOf(t *testing.T) {
 	s := server(t)
 	var b storage.Bucket = open(t, s, s.Bucket(t, objectstores.Versioned), gcs.Config{PageSize: 2})
@@ -172,14 +172,14 @@ func TestAsOf(t *testing.T) {
 	}
 }
 
-// pass gives a moment between what was done and what is done next, by the store's clock, which is this machine's.
+// pass returns a time between the calls before and after it, by the store's clock, which is this machine's.
 func pass() time.Time {
 	time.Sleep(20 * time.Millisecond)
 	defer time.Sleep(20 * time.Millisecond)
 	return time.Now()
 }
 
-// TestVersionsThatAreNone: what is no generation cannot be there.
+// TestVersionsThatAreNone checks that a Version which is not a generation is missing.
 func TestVersionsThatAreNone(t *testing.T) {
 	s := server(t)
 	b := open(t, s, s.Bucket(t), gcs.Config{})

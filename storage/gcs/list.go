@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// shown are the fields that a listing asks for.
+// shown is the list of fields that a listing requests.
 var shown = []string{
 	"Name", "Size", "Generation", "Created", "Deleted", "Retention", "RetentionExpirationTime",
 }
@@ -54,8 +54,8 @@ func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[
 	}
 }
 
-// page yields what o asks for. The store's start is inclusive, After is not. Names that are no keys, such as the "dir/"
-// that consoles make for folders, are passed over: no other verb could name them.
+// page yields the objects that o selects. The store's start is inclusive, After is not. page omits names that are not
+// valid keys, such as the "dir/" that consoles create for folders, because other methods cannot access them.
 func (b *Bucket) page(ctx context.Context, o storage.ListOptions, versions bool) iter.Seq2[*cloud.ObjectAttrs, error] {
 	return func(yield func(*cloud.ObjectAttrs, error) bool) {
 		q := cloud.Query{Prefix: o.Prefix, StartOffset: o.After, Versions: versions}
@@ -70,7 +70,7 @@ func (b *Bucket) page(ctx context.Context, o storage.ListOptions, versions bool)
 	}
 }
 
-// query goes through the pages of an answer, to its end or its first error.
+// query yields the objects of all pages, up to the first error.
 func (b *Bucket) query(ctx context.Context, q cloud.Query, pageSize int) iter.Seq2[*cloud.ObjectAttrs, error] {
 	return func(yield func(*cloud.ObjectAttrs, error) bool) {
 		q.Projection = cloud.ProjectionNoACL
@@ -99,12 +99,12 @@ func (b *Bucket) query(ctx context.Context, q cloud.Query, pageSize int) iter.Se
 
 func (b *Bucket) explainList(ctx context.Context, err error) error {
 	if status(err) == http.StatusNotFound {
-		return fmt.Errorf("%w: gs://%s: look twice, or create it", storage.ErrNoBucket, b.name)
+		return fmt.Errorf("%w: gs://%s: correct the name, or create it", storage.ErrNoBucket, b.name)
 	}
 	return explain(ctx, err, toList)
 }
 
-// Delete implements storage.Bucket. A locked object is not even hidden where versions are kept.
+// Delete implements storage.Bucket. In a bucket with versions, a locked object is not even hidden.
 func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
 	if err := b.delete(ctx, key, o); err != nil {
 		return fmt.Errorf("delete %q in gs://%s: %w", key, b.name, err)
@@ -123,8 +123,9 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 	if err := lock(attrs, time.Now()); err != nil && !o.SkipLockCheck {
 		return err
 	}
-	// Without a named version the live one becomes an old one where versions are kept; to name it would remove it for
-	// ever. The condition lets a request be repeated: what was put meanwhile is not what was to be deleted.
+	// Deleting the live object without its generation turns it into an old version in a bucket with versions; with its
+	// generation it is removed for ever. The condition makes the request repeatable: it never deletes an object that
+	// was put in the meantime.
 	handle := b.object(key, 0).If(cloud.Conditions{GenerationMatch: attrs.Generation})
 	if o.Version != "" {
 		handle = b.object(key, attrs.Generation)
@@ -140,9 +141,9 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 	return nil
 }
 
-// remove deletes one generation, whatever ctx says of the call that it belongs to.
+// remove deletes one generation, even if ctx has ended.
 func (b *Bucket) remove(ctx context.Context, key string, generation int64) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
 	if err := b.object(key, generation).Delete(ctx); err != nil && status(err) != http.StatusNotFound {
 		return fmt.Errorf("version %s of it is still there: %w", strconv.FormatInt(generation, 10),

@@ -21,7 +21,7 @@ import (
 
 const chunk = 256 << 10 // the smallest that the protocol allows
 
-// connections are shared by the tests, as most of them open many Buckets.
+// connections is shared by the tests, as most of them open many Buckets.
 var connections *transport.Transport
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(objectstores.Main(m))
 }
 
-// server is the store, with its owner's credentials in the environment of the test.
+// server returns the store, with its owner's credentials in the environment of the test.
 func server(t *testing.T) *objectstores.GCSServer {
 	t.Helper()
 	s := objectstores.GCS(t)
@@ -47,7 +47,7 @@ func server(t *testing.T) *objectstores.GCSServer {
 	return s
 }
 
-// open opens a bucket on s. Fields of c that the test leaves empty are small.
+// open opens a bucket on s, with small values for the empty fields of c.
 func open(t *testing.T, s *objectstores.GCSServer, bucket string, c gcs.Config) *gcs.Bucket {
 	t.Helper()
 	c.Bucket = bucket
@@ -99,7 +99,7 @@ func TestContractBehindDecorators(t *testing.T) {
 	}, storagetest.Options{PartSizes: []int{chunk}, NoVersions: true})
 }
 
-// content is n random bytes, others for each seed.
+// content returns n random bytes that depend on seed.
 func content(seed byte, n int) []byte {
 	p := make([]byte, n)
 	rand.NewChaCha8([32]byte{seed}).Read(p) // never fails

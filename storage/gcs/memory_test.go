@@ -18,8 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/memory"
 )
 
-// clientOf makes this test binary a client in a process of its own, whose memory can be watched: it puts an object into
-// the bucket of this name and reads it back.
+// clientOf makes this test binary a client in its own process, whose memory can be measured: it puts an object into the
+// bucket of this name and reads it back.
 const clientOf = "DR_TEST_GCS_CLIENT_OF"
 
 func client(ctx context.Context, bucket string) error {
@@ -48,7 +48,8 @@ func client(ctx context.Context, bucket string) error {
 
 func digest(h hash.Hash) string { return fmt.Sprintf("%x", h.Sum(nil)) }
 
-// TestLargeObject: up and down with equal digests, in memory that the size does not count for.
+// TestLargeObject checks that a large object goes up and down with equal digests, in memory that does not depend on its
+// size.
 func TestLargeObject(t *testing.T) {
 	s := server(t)
 	self, err := os.Executable()
@@ -73,13 +74,13 @@ func TestLargeObject(t *testing.T) {
 	t.Logf("the client takes %d MiB", used>>20)
 }
 
-// isRace tells whether this is a binary of -race, which takes several times the memory.
+// isRace reports whether this is a binary of -race, which needs several times the memory.
 func isRace() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// asClient runs client if this process is to be one.
+// asClient runs client if clientOf is set.
 func asClient() (isClient bool, err error) {
 	bucket := os.Getenv(clientOf)
 	if bucket == "" {

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// idField is the metadata field with the random id that each Put gives its object.
+	// idField is the metadata key for the random id of the Put that stored an object.
 	idField = "dr-put"
-	// settleTime is how long a Put that has failed may take to find out what has become of its object.
-	settleTime = 30 * time.Second
-	// chunkTime is how long one try to send a chunk may take.
+	// resolveTime bounds the check whether a failed Put has stored its object.
+	resolveTime = 30 * time.Second
+	// chunkTime bounds one try to send a chunk.
 	chunkTime = 2 * time.Minute
 )
 
@@ -38,18 +38,18 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := b.vacant(ctx, key, o); err != nil { // early, so as not to read in vain
+	if err := b.vacant(ctx, key, o); err != nil { // do not read the source in vain
 		return storage.Object{}, err
 	}
 	u := &upload{b: b, key: key, o: o, id: rand.Text(), progress: time.Now()}
 	attrs, err := u.send(ctx, r)
 	if err == nil {
-		return u.judge(ctx, attrs)
+		return u.checkStored(ctx, attrs)
 	}
-	if !u.ended { // then nothing was asked for that could make an object
+	if !u.ended { // no request was sent that could create an object
 		return storage.Object{}, err
 	}
-	return u.settle(ctx, err)
+	return u.resolveLostPut(ctx, err)
 }
 
 func (b *Bucket) vacant(ctx context.Context, key string, o storage.PutOptions) error {
@@ -78,11 +78,12 @@ type upload struct {
 
 	size     int64
 	crc      uint32
-	ended    bool      // the source has ended as it should, and the client was told so
-	progress time.Time // when the store has last taken something
+	ended    bool      // the source has ended with io.EOF, and the client has seen the end
+	progress time.Time // when the store last accepted data
 }
 
-// send gives the client what r yields. What ends within a chunk goes out in one request, all else as a stream.
+// send sends the content of r. Content that fits into one chunk is sent in one request, and all other content as a
+// stream.
 func (u *upload) send(ctx context.Context, r io.Reader) (*cloud.ObjectAttrs, error) {
 	first, err := u.head(ctx, r)
 	if err != nil && err != io.EOF {
@@ -91,13 +92,13 @@ func (u *upload) send(ctx context.Context, r io.Reader) (*cloud.ObjectAttrs, err
 	if err == io.EOF {
 		r = bytes.NewReader(nil)
 	}
-	// Cancelled first of all whenever something is wrong: Close publishes what has come so far, as if it were all.
+	// Cancel sending first if anything is wrong: Close publishes the data sent so far as the whole object.
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := u.writer(sending, first, err == io.EOF)
 	if err := u.copy(ctx, w, io.MultiReader(bytes.NewReader(first), r)); err != nil {
 		cancel()
-		w.Close() // waits for the client; its error is an echo
+		w.Close() // wait for the client; its error is only a consequence
 		return nil, err
 	}
 	u.ended = true
@@ -107,8 +108,8 @@ func (u *upload) send(ctx context.Context, r io.Reader) (*cloud.ObjectAttrs, err
 	return w.Attrs(), nil
 }
 
-// head reads up to a chunk, into a buffer that grows: most objects are far smaller. The error is io.EOF where r has
-// ended with less.
+// head reads up to one chunk, into a buffer that grows, because most objects are far smaller. It returns io.EOF if r
+// has ended before a full chunk.
 func (u *upload) head(ctx context.Context, r io.Reader) ([]byte, error) {
 	size := u.b.config.ChunkSize
 	p := make([]byte, 0, min(size, 32<<10))
@@ -125,16 +126,17 @@ func (u *upload) head(ctx context.Context, r io.Reader) ([]byte, error) {
 			return p, io.EOF
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read what to store: %w", err)
+			return nil, fmt.Errorf("read the content to store: %w", err)
 		}
 	}
 	return p, nil
 }
 
-// writer opens the client's. The client holds a chunk in memory, so that a small object gets a small one. The checksum
-// of a whole object goes out with it; that of a stream, which the client computes, with its last chunk.
+// writer returns the client's writer. The client allocates one chunk, so a small object gets a small one. A whole
+// object is sent with its checksum; the client computes that of a stream and sends it with the last chunk.
 func (u *upload) writer(ctx context.Context, first []byte, whole bool) *cloud.Writer {
-	// Repeated are only requests that take effect once: those with a condition, and those of a session, which has one end.
+	// Only requests that take effect once are repeated: those with a condition, and those of a session, which has one
+	// end.
 	policy := cloud.RetryIdempotent
 	if !whole {
 		policy = cloud.RetryAlways
@@ -173,12 +175,12 @@ func wholeSeconds(t time.Time) time.Time {
 	return t
 }
 
-// again tells the client whether to repeat a request. It would go on for ever.
+// again reports whether the client should repeat a request. By itself the client would do so for ever.
 func (u *upload) again(err error) bool {
 	return time.Since(u.progress) < u.b.config.Patience && cloud.ShouldRetry(err)
 }
 
-// copy goes on to the end of r, and counts.
+// copy copies r to w, and updates the size and the checksum.
 func (u *upload) copy(ctx context.Context, w io.Writer, r io.Reader) error {
 	p := make([]byte, 64<<10)
 	for {
@@ -197,12 +199,12 @@ func (u *upload) copy(ctx context.Context, w io.Writer, r io.Reader) error {
 			return ctx.Err() // a cancelled Put must not commit
 		}
 		if err != nil {
-			return fmt.Errorf("read what to store: %w", err)
+			return fmt.Errorf("read the content to store: %w", err)
 		}
 	}
 }
 
-// explain is for errors of the client during an upload.
+// explain returns the error for a failed request of the upload.
 func (u *upload) explain(ctx context.Context, err error) error {
 	var answer *googleapi.Error
 	switch {
@@ -225,13 +227,13 @@ func noRetention(bucket string) error {
 		"update gs://%s --enable-per-object-retention)", storage.ErrUnsupported, bucket, bucket)
 }
 
-// judge looks at what the store has made of the upload, and removes it if that is not what it was to be.
-func (u *upload) judge(ctx context.Context, attrs *cloud.ObjectAttrs) (storage.Object, error) {
+// checkStored compares the stored object with the upload, and removes it if they differ.
+func (u *upload) checkStored(ctx context.Context, attrs *cloud.ObjectAttrs) (storage.Object, error) {
 	obj := object(attrs)
 	var wrong error
 	switch {
 	case attrs.Size != u.size || attrs.CRC32C != u.crc:
-		wrong = fmt.Errorf("the store has %d bytes with CRC32C %08x, sent were %d with %08x",
+		wrong = fmt.Errorf("the store has %d bytes with CRC32C %08x instead of %d with %08x",
 			attrs.Size, attrs.CRC32C, u.size, u.crc)
 	case obj.RetainUntil.Before(u.o.RetainUntil):
 		wrong = noRetention(u.b.name)
@@ -245,23 +247,22 @@ func (u *upload) judge(ctx context.Context, attrs *cloud.ObjectAttrs) (storage.O
 	return storage.Object{}, wrong
 }
 
-// settle finds out what has become of an upload whose end was sent, and then failed. The error alone does not say: the
-// answer may have been lost behind a success, a repetition may have met the object of the first try, and a refusal of
-// a large request may have been lost with its connection.
+// resolveLostPut finds out whether an upload that failed at its end has stored its object. The error alone does not
+// show it: the answer may have been lost after a success, a repetition may have met the first try's object, and a
+// refusal of a large request may have been lost with its connection.
 //
-// ctx may have ended meanwhile, and the object may be there all the same, whole: then the Put has succeeded, since its
-// source had ended before.
-func (u *upload) settle(ctx context.Context, cause error) (storage.Object, error) {
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+// Even if ctx has ended, a complete object may exist. Then the Put has succeeded, since its source had ended before.
+func (u *upload) resolveLostPut(ctx context.Context, cause error) (storage.Object, error) {
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
 	attrs, err := u.b.attrs(asking, u.key, "")
 	switch {
 	case errors.Is(err, storage.ErrNotExist), errors.Is(err, storage.ErrDenied), errors.Is(err, storage.ErrNoBucket):
 		return storage.Object{}, cause
 	case err != nil:
-		return storage.Object{}, fmt.Errorf("%w (and whether it is stored cannot be asked: %w)", cause, err)
+		return storage.Object{}, fmt.Errorf("%w (and whether it was stored is unknown: %w)", cause, err)
 	case attrs.Metadata[idField] == u.id:
-		return u.judge(ctx, attrs)
+		return u.checkStored(ctx, attrs)
 	case u.o.IfAbsent:
 		return storage.Object{}, storage.ErrExist
 	case errors.Is(cause, storage.ErrLocked):

@@ -28,7 +28,7 @@ func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
 	return object(attrs), nil
 }
 
-// attrs asks for a version of key, the live one if none is named.
+// attrs returns the attributes of a version of key; version "" means the live one.
 func (b *Bucket) attrs(ctx context.Context, key, version string) (*cloud.ObjectAttrs, error) {
 	if err := storage.ValidKey(key); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (b *Bucket) attrs(ctx context.Context, key, version string) (*cloud.ObjectA
 	return attrs, nil
 }
 
-// parseVersion gives 0 for none. What is no generation names nothing that could be there.
+// parseVersion returns the generation, or 0 for "". It returns ErrNotExist for a text that is not a generation.
 func parseVersion(version string) (int64, error) {
 	if version == "" {
 		return 0, nil
@@ -60,8 +60,8 @@ func parseVersion(version string) (int64, error) {
 	return generation, nil
 }
 
-// absent says what it means that the store does not find a key: that there is none, or no bucket. The answers are the
-// same but for their wording, so the bucket is asked for once.
+// absent returns ErrNotExist for a missing key, or ErrNoBucket if the bucket is missing. The store's answers differ
+// only in their wording, so absent queries the bucket once.
 func (b *Bucket) absent(ctx context.Context) error {
 	if !b.found.Load() {
 		if err := b.exists(ctx); err != nil {
@@ -71,7 +71,8 @@ func (b *Bucket) absent(ctx context.Context) error {
 	return storage.ErrNotExist
 }
 
-// exists asks for one object of the bucket: who may use a bucket's objects may not always ask for the bucket itself.
+// exists checks for the bucket by listing one object: an account with rights to a bucket's objects may lack those to
+// the bucket itself.
 func (b *Bucket) exists(ctx context.Context) error {
 	for _, err := range b.query(ctx, cloud.Query{}, 1) {
 		if err != nil {
@@ -83,7 +84,8 @@ func (b *Bucket) exists(ctx context.Context) error {
 	return nil
 }
 
-// object is what attrs say. A lock may be the object's own or the bucket's; the later one counts.
+// object returns the Object that attrs describes. An object may have a lock of its own and one from the bucket; the
+// later one counts.
 func object(attrs *cloud.ObjectAttrs) storage.Object {
 	obj := storage.Object{
 		Key:         attrs.Name,
@@ -107,7 +109,7 @@ func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (i
 	return r, obj, nil
 }
 
-// races is how often the live version may be replaced between the question which it is and the request for its bytes.
+// races is how often the live version may be replaced between the request for its attributes and the one for its bytes.
 // Only a key that is written without a pause comes near it.
 const races = 100
 
@@ -125,7 +127,7 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 	}
 }
 
-// read asks for a range of the very generation of attrs.
+// read returns a range of exactly the generation of attrs.
 func (b *Bucket) read(ctx context.Context, attrs *cloud.ObjectAttrs, o storage.OpenOptions) (io.ReadCloser, error) {
 	if o.Offset < 0 || o.Length < 0 || o.Offset > attrs.Size {
 		return nil, fmt.Errorf("%w: offset %d, length %d of %d bytes", storage.ErrRange, o.Offset, o.Length, attrs.Size)
@@ -134,7 +136,7 @@ func (b *Bucket) read(ctx context.Context, attrs *cloud.ObjectAttrs, o storage.O
 	if o.Length > 0 {
 		left = min(left, o.Length)
 	}
-	if left == 0 { // a range of nothing cannot be asked for
+	if left == 0 { // HTTP cannot express an empty range
 		return io.NopCloser(bytes.NewReader(nil)), nil
 	}
 	whole := left == attrs.Size
@@ -148,7 +150,7 @@ func (b *Bucket) read(ctx context.Context, attrs *cloud.ObjectAttrs, o storage.O
 	switch {
 	case status(err) == http.StatusNotFound:
 		return nil, fmt.Errorf("%w: version %d", storage.ErrNotExist, attrs.Generation)
-	case status(err) == http.StatusBadRequest: // a request like any other: it is the object
+	case status(err) == http.StatusBadRequest: // the request is well-formed, so the object is the cause
 		return nil, fmt.Errorf("%w: it may be encrypted with a key that only its writer has, or with one that is disabled: %w",
 			storage.ErrUnreadable, explain(ctx, err, toRead))
 	case err != nil:
@@ -161,8 +163,7 @@ func (b *Bucket) read(ctx context.Context, attrs *cloud.ObjectAttrs, o storage.O
 	return &stream{ctx: ctx, body: answer.Body, left: left, whole: whole, want: attrs.CRC32C}, nil
 }
 
-// stream is the body of an answer, held to the length that was asked for and, where it is a whole object, to the
-// store's checksum.
+// stream is the body of an answer. It checks the length and, for a whole object, the store's checksum.
 type stream struct {
 	ctx   context.Context
 	body  io.ReadCloser
@@ -170,12 +171,12 @@ type stream struct {
 	whole bool
 	want  uint32
 	crc   uint32
-	err   error // how it ended
+	err   error // the error that ended it
 }
 
 func (s *stream) Read(p []byte) (int, error) {
 	if s.err == nil {
-		s.err = s.ctx.Err() // what has come already would be given out for a while
+		s.err = s.ctx.Err() // the body may still have buffered bytes
 	}
 	if s.err != nil || len(p) == 0 {
 		return 0, s.err
@@ -193,7 +194,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	case err != nil:
 		s.err = explain(s.ctx, err, toRead)
 	}
-	if n > 0 { // the end, or the error, comes alone
+	if n > 0 { // return the end, or the error, in a Read of its own
 		return n, nil
 	}
 	return 0, s.err
@@ -201,19 +202,19 @@ func (s *stream) Read(p []byte) (int, error) {
 
 func (s *stream) end() error {
 	if s.whole && s.crc != s.want {
-		return fmt.Errorf("what was read has the CRC32C %08x, what is stored %08x", s.crc, s.want)
+		return fmt.Errorf("the bytes read have the CRC32C %08x, the stored object %08x", s.crc, s.want)
 	}
-	// A connection is used again only after its answer was read to the end.
+	// A connection is reused only after its answer was read to the end.
 	var more [1]byte
 	if n, _ := s.body.Read(more[:]); n > 0 {
-		return errors.New("the store's answer goes on past the end that it said")
+		return errors.New("the store's answer is longer than announced")
 	}
 	return io.EOF
 }
 
 func (s *stream) Close() error { return s.body.Close() }
 
-// lock is the error for an object that is locked at now, nil for one that is not.
+// lock returns ErrLocked if the object is locked at now.
 func lock(attrs *cloud.ObjectAttrs, now time.Time) error {
 	until := object(attrs).RetainUntil
 	switch {

@@ -1,5 +1,5 @@
-// Package mem keeps a storage.Bucket in memory. It has versions and locks, and so is the reference for what a
-// write-once (WORM) store does.
+// Package mem stores objects in memory. New returns a storage.Bucket with versions and locks, the reference for the
+// behaviour of a write-once (WORM) store.
 package mem
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Bucket is a store in memory. Every Put makes a new version. Delete without a Version hides a key; its versions stay
-// readable by their names until they are deleted by them. A locked version can neither be deleted nor be hidden, but a
+// Bucket is a store in memory. Every Put creates a new version. Delete without a Version hides a key; its versions stay
+// readable by their names until Delete removes them by name. A locked version can be neither deleted nor hidden, but a
 // new version may be put over it.
 type Bucket struct {
 	mu    sync.Mutex
 	keys  map[string]*history
 	names []string // of keys, in byte order
-	puts  int64    // numbers the versions
+	puts  int64    // the number of Puts, which numbers the versions
 }
 
 var (
@@ -33,19 +33,19 @@ var (
 	_ storage.Versioned = (*Bucket)(nil)
 )
 
-// history is all that is kept under one key.
+// history holds the versions of one key.
 type history struct {
 	versions []version // oldest first
 	hidden   bool      // deleted without a Version after the newest of them
 }
 
-// version is one object. Its content is never written to again, so readers share it.
+// version is one object. Its content never changes, so readers share it.
 type version struct {
 	storage.Kept
 	content []byte
 }
 
-// New makes an empty Bucket.
+// New returns an empty Bucket.
 func New() *Bucket {
 	return &Bucket{keys: map[string]*history{}}
 }
@@ -60,12 +60,12 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := b.vacant(ctx, key, o.IfAbsent); err != nil { // early, so as not to read in vain
+	if err := b.vacant(ctx, key, o.IfAbsent); err != nil { // do not read the source in vain
 		return storage.Object{}, err
 	}
 	var content bytes.Buffer
 	if _, err := content.ReadFrom(&source{ctx, r}); err != nil {
-		return storage.Object{}, fmt.Errorf("read what to store: %w", err)
+		return storage.Object{}, fmt.Errorf("read the content to store: %w", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +75,7 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 	return b.add(key, content.Bytes(), o.RetainUntil), nil
 }
 
-// source breaks a reader when ctx ends.
+// source is a reader that fails once ctx has ended.
 type source struct {
 	ctx context.Context
 	r   io.Reader
@@ -128,14 +128,14 @@ func (b *Bucket) add(key string, content []byte, retain time.Time) storage.Objec
 	return obj
 }
 
-// end marks the newest version as no longer the newest.
+// end sets the end of the newest version's interval.
 func (h *history) end(now time.Time) {
 	if n := len(h.versions); n > 0 && h.versions[n-1].Until.IsZero() {
 		h.versions[n-1].Until = now
 	}
 }
 
-// find returns a version of key, the newest one if none is named. b.mu is held.
+// find returns a version of key; named "" means the newest one. The caller holds b.mu.
 func (b *Bucket) find(ctx context.Context, key, named string) (version, error) {
 	if err := ctx.Err(); err != nil {
 		return version{}, err
@@ -207,7 +207,7 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 	}
 }
 
-// shown are the newest versions of the keys that are not hidden.
+// shown returns the newest versions of the keys that are not hidden.
 func (b *Bucket) shown(prefix, after string) (objects []storage.Object) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -221,7 +221,7 @@ func (b *Bucket) shown(prefix, after string) (objects []storage.Object) {
 	return objects
 }
 
-// keysAfter are in byte order; b.mu is held.
+// keysAfter returns keys in byte order. The caller holds b.mu.
 func (b *Bucket) keysAfter(prefix, after string) []string {
 	from, _ := slices.BinarySearch(b.names, max(prefix, after))
 	if from < len(b.names) && b.names[from] == after {
@@ -277,7 +277,7 @@ func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions
 	return nil
 }
 
-// drop hides key, or removes the version that is named; what has no version left is gone.
+// drop hides key, or removes the named version. A key without versions is removed.
 func (b *Bucket) drop(key, named string) {
 	h := b.keys[key]
 	if named == "" {
