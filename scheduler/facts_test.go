@@ -38,7 +38,7 @@ func TestFacts(t *testing.T) {
 		Agreed: condition.Agreed{Written: true, Suspended: true, Slack: 5 * time.Minute, Proven: true, Drill: now.Add(3 * time.Hour)},
 		Repositories: []condition.Repository{
 			{Standing: standings[0], URL: "s3://bucket/a", Logged: true},
-			{Standing: standings[1], URL: "(a repository URL that cannot be used)", Locked: true},
+			{Standing: standings[1], URL: "(an unusable repository URL)", Locked: true},
 		},
 		Jobs: condition.Jobs{Failures: 2, Problem: "away", Unpruned: "locked", Drills: []condition.Drill{
 			{Repository: "main", Time: now.Add(-time.Hour), Verdict: repository.NotRun, Finding: "no room"},

@@ -19,6 +19,7 @@ import (
 // plain lists the folders, without those below them, whose comments are held to the usages.
 var plain = []string{
 	"storage", "storage/s3", "storage/azure", "storage/gcs", "storage/file", "storage/mem",
+	"storage/transport", "storage/stores", "storage/stores/address", "storage/seal", "storage/sign", "storage/document", "storage/segment",
 }
 
 // usage is a group of words and how often it may and must occur, per thousand words of comment.

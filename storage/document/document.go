@@ -1,5 +1,5 @@
-// Package document is how small things are stored: as JSON that covers its own bytes with a digest, so that a byte that
-// changes anywhere is found, a person can read it, and jq can too. It may be signed.
+// Package document encodes small stored objects as JSON that contains a digest of its own bytes. So every changed byte
+// is detected, and a person and jq can read the document. It may be signed.
 package document
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// A document is indented JSON whose last two fields are a digest and a signature,
+// A document is indented JSON whose last two fields are a digest and a signature:
 //
 //	{
 //	  ...,
@@ -32,13 +32,13 @@ const (
 	digestLength   = 2 * sha256.Size
 )
 
-// MaxSize is how many bytes a document has at most; a manifest with a hundred members has under 64 KiB.
+// MaxSize is the largest size of a document in bytes. A manifest with a hundred members has under 64 KiB.
 const MaxSize = 1 << 20
 
-// Encode is the stored form of v, a struct with at least one field.
+// Encode returns the stored form of v, a struct with at least one field.
 func Encode(v any) ([]byte, error) { return EncodeUpTo(MaxSize, v) }
 
-// EncodeUpTo is Encode for a document that is read back with another limit than MaxSize.
+// EncodeUpTo is Encode for a document whose reader has another limit than MaxSize.
 func EncodeUpTo(limit int, v any) ([]byte, error) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
@@ -58,25 +58,26 @@ func EncodeUpTo(limit int, v any) ([]byte, error) {
 	return framed(covered, ""), nil
 }
 
-// maxFrame is how many bytes stand behind what is covered: a signature may be put there later.
+// maxFrame is the largest number of bytes after the covered ones. It has room for a signature that is added later.
 const maxFrame = len(digestField) + digestLength + len(signatureField) + 2*sign.MaxSignature + len(documentEnding)
 
-// framed puts the end of a document behind what it covers.
+// framed returns covered with its digest and the signature appended.
 func framed(covered []byte, signature string) []byte {
 	sum := sha256.Sum256(covered)
 	return slices.Concat(covered, []byte(digestField+hex.EncodeToString(sum[:])+signatureField), quoted(signature), []byte(documentEnding))
 }
 
-// quoted is a signature as JSON: there is one way to write it, or a signature could be written anew and the bytes differ.
+// quoted returns a signature as JSON. There is only one valid encoding: else a signature could be rewritten with other
+// bytes.
 func quoted(signature string) []byte {
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(signature) // a string always can be
+	_ = enc.Encode(signature) // a string always encodes
 	return bytes.TrimSuffix(line.Bytes(), []byte("\n"))
 }
 
-// Sign signs a document that Encode has made.
+// Sign signs a document that Encode has returned. The zero Key returns data unchanged.
 func Sign(data []byte, key sign.Key) ([]byte, error) {
 	if key.None() {
 		return data, nil
@@ -88,7 +89,7 @@ func Sign(data []byte, key sign.Key) ([]byte, error) {
 	return framed(f.covered, key.Sign(f.covered)), nil
 }
 
-// WithSignature is a document that Encode has made with a signature that was made of it before.
+// WithSignature returns a document from Encode with a signature over it that was made earlier.
 func WithSignature(data []byte, signature string) ([]byte, error) {
 	f, err := split(data)
 	if err != nil {
@@ -97,7 +98,7 @@ func WithSignature(data []byte, signature string) ([]byte, error) {
 	return framed(f.covered, signature), nil
 }
 
-// Signature is what stands in a document: the text of a .minisig file, or "".
+// Signature returns the signature in a document, the text of a .minisig file, or "".
 func Signature(data []byte) string {
 	f, err := split(data)
 	if err != nil {
@@ -106,8 +107,8 @@ func Signature(data []byte) string {
 	return f.signature
 }
 
-// Check returns an error that matches sign.ErrUntrusted and storage.ErrDamaged unless a trusted key has signed data, also
-// where it is no document at all. The zero Trust checks nothing.
+// Check returns an error that matches sign.ErrUntrusted and storage.ErrDamaged unless a trusted key has signed data.
+// This includes data that is not a document. The zero Trust checks nothing.
 func Check(data []byte, t sign.Trust) error {
 	if t.None() {
 		return nil
@@ -125,8 +126,8 @@ func Check(data []byte, t sign.Trust) error {
 	return nil
 }
 
-// Decode fills v, a pointer to a struct with a field Format, from data of that format. Unknown fields are refused: a
-// newer version that adds one raises the format's number, and what that field says might matter. Errors match
+// Decode fills v, a pointer to a struct with a field Format, from data of that format. It refuses unknown fields: a
+// newer version that adds a field raises the format's number, and the field may matter. Errors match
 // storage.ErrDamaged.
 func Decode(data []byte, format int, v any) error {
 	f, err := split(data)
@@ -136,7 +137,7 @@ func Decode(data []byte, format int, v any) error {
 	if sum := sha256.Sum256(f.covered); hex.EncodeToString(sum[:]) != f.digest {
 		return fmt.Errorf("%w: its content does not match its own sha256", storage.ErrDamaged)
 	}
-	body := slices.Concat(bytes.TrimSuffix(f.covered, []byte(",\n")), []byte("\n}")) // data stays as it is
+	body := slices.Concat(bytes.TrimSuffix(f.covered, []byte(",\n")), []byte("\n}")) // a copy, so that data does not change
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	err = dec.Decode(v)
@@ -152,8 +153,8 @@ func Decode(data []byte, format int, v any) error {
 	return nil
 }
 
-// formatIn is the format that body says it has. A body that was decoded well is not parsed a second time for that: with
-// thousands of documents it shows.
+// formatIn returns the format that body names. After a successful decoding it reads the format from v: parsing the body
+// twice is slow with thousands of documents.
 func formatIn(body []byte, v any, err error) (format int, ok bool) {
 	if err == nil {
 		return int(reflect.ValueOf(v).Elem().FieldByName("Format").Int()), true
@@ -163,27 +164,27 @@ func formatIn(body []byte, v any, err error) (format int, ok bool) {
 	return known.Format, err == nil
 }
 
-// frame is what a document consists of.
+// frame holds the parts of a document.
 type frame struct {
 	covered   []byte // by digest and signature
 	digest    string
 	signature string
 }
 
-// split takes a document apart, and refuses what Encode or Sign would have written in another way.
+// split returns the parts of a document. It refuses data that Encode or Sign would have written differently.
 func split(data []byte) (f frame, err error) {
 	head, ok := bytes.CutSuffix(data, []byte(documentEnding))
 	at := bytes.LastIndex(head, []byte(signatureField))
 	begin := at - digestLength - len(digestField)
 	if !ok || begin < 0 || string(head[begin:begin+len(digestField)]) != digestField {
-		return frame{}, fmt.Errorf("%w: it does not end as a document of dr does (cut off, or of another version)", storage.ErrDamaged)
+		return frame{}, fmt.Errorf("%w: it does not end like a document of dr (truncated, or of another version)", storage.ErrDamaged)
 	}
 	f.covered, f.digest = head[:begin], string(head[begin+len(digestField):at])
 	if strings.Trim(f.digest, "0123456789abcdef") != "" {
 		return frame{}, fmt.Errorf("%w: its sha256 is no digest", storage.ErrDamaged)
 	}
 	written := head[at+len(signatureField):]
-	if string(written) == `""` { // as in most: thousands of them are read in a row
+	if string(written) == `""` { // the usual case, without the cost of parsing JSON
 		return f, nil
 	}
 	if err := json.Unmarshal(written, &f.signature); err != nil || !bytes.Equal(quoted(f.signature), written) {

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// object is a small sealed stream and what opens it.
+// object is a small sealed stream and the keys that open it.
 type object struct {
 	name    string
 	content []byte
@@ -19,7 +19,7 @@ type object struct {
 	keys    seal.Keys
 }
 
-// objects are small ones, plain and encrypted, of compressed and of raw blocks.
+// objects returns small ones, plain and encrypted, with compressed and with raw blocks.
 func objects(t *testing.T) []object {
 	t.Helper()
 	key, other := newPair(t), newPair(t)
@@ -42,7 +42,7 @@ func objects(t *testing.T) []object {
 	return all
 }
 
-// open judges what comes out of stored: only the content may end well.
+// open opens stored, and fails the test if it succeeds with other content.
 func (o object) open(t *testing.T, stored []byte) error {
 	t.Helper()
 	plain, _, err := open(bytes.NewReader(stored), o.seal, o.keys)
@@ -69,7 +69,8 @@ func TestFlippedBytes(t *testing.T) {
 
 func (o object) wantDamage(t *testing.T, at int, mask byte, err error) {
 	t.Helper()
-	// zstd can say the same in several ways, such as how much memory a reader needs; o.open has compared the content.
+	// zstd can encode the same content differently, for example with another window size; o.open has compared the
+	// content.
 	sameContent := err == nil && o.seal.Encryption == ""
 	if !errors.Is(err, seal.ErrDamaged) && !sameContent {
 		t.Errorf("byte %d of %d ^ %#x: %v", at, len(o.stored), mask, err)
@@ -115,8 +116,8 @@ func TestTruncatedLarge(t *testing.T) {
 	}
 }
 
-// TestAppended: nothing may stand behind what was sealed. (Behind a plain stream another whole zstd frame may, as for
-// zstd -d; that is for the digest in the manifest to find.)
+// TestAppended checks that nothing may follow the sealed stream. (A plain stream may be followed by another whole zstd
+// frame, as with zstd -d; the digest in the manifest detects that.)
 func TestAppended(t *testing.T) {
 	for _, o := range objects(t) {
 		for _, more := range [][]byte{{0}, {0x28}, {0, 0}, {0x28, 0xb5, 0x2f}, {0x28, 0xb5, 0x2f, 0xfd}, []byte("\n"), text(100), noise(70_000)} {
@@ -133,7 +134,7 @@ func TestAppended(t *testing.T) {
 	}
 }
 
-// TestOtherKinds: what is stored is not what its seal says.
+// TestOtherKinds opens streams with the wrong Seal.
 func TestOtherKinds(t *testing.T) {
 	key := newPair(t)
 	plain, encrypted := seal.Recipients{}.Seal(), key.to.Seal()
@@ -155,7 +156,7 @@ func TestOtherKinds(t *testing.T) {
 	}
 }
 
-// FuzzOpen: no bytes make Open panic, or end in an error that is neither damage nor a wrong key.
+// FuzzOpen checks that Open never panics, and that every error is damage or a wrong key.
 func FuzzOpen(f *testing.F) {
 	key := newPair(f)
 	for _, to := range []seal.Recipients{{}, key.to} {
@@ -165,7 +166,7 @@ func FuzzOpen(f *testing.F) {
 		s := seal.Seal{Compression: "zstd", Encryption: encryption}
 		opened, err := seal.Open(bytes.NewReader(stored), s, key.keys)
 		if err == nil {
-			_, err = io.CopyN(io.Discard, opened, 1<<20) // a few bytes can be sealed gigabytes
+			_, err = io.CopyN(io.Discard, opened, 1<<20) // a few sealed bytes may expand to gigabytes
 			opened.Close()
 		}
 		known := err == nil || err == io.EOF || errors.Is(err, seal.ErrDamaged) || errors.Is(err, seal.ErrWrongKey)

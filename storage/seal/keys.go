@@ -10,18 +10,17 @@ import (
 	"filippo.io/age"
 )
 
-// Recipients are the public halves of the keys that may open what is sealed for them. The zero value seals without
-// encryption.
+// Recipients are the public keys for which a stream is sealed. The zero value seals without encryption.
 type Recipients struct {
 	recipients   []func() age.Recipient // hidden: one may hold a passphrase
 	fingerprints []string
 }
 
-// hidden keeps v from fmt, which prints what is in unexported fields and behind pointers too, and calls no String
-// method there: no verb looks into a func.
+// hidden hides v from fmt. fmt prints unexported fields and follows pointers without calling a String method there, but
+// it cannot print the result of a func.
 func hidden[T any](v T) func() T { return func() T { return v } }
 
-// ParseRecipients reads age recipients, one a line; empty lines and lines that start with "#" are skipped.
+// ParseRecipients parses age recipients, one a line. It skips empty lines and lines that start with "#".
 func ParseRecipients(r io.Reader) (Recipients, error) {
 	parsed, err := age.ParseRecipients(r)
 	if err != nil {
@@ -38,7 +37,8 @@ func ParseRecipients(r io.Reader) (Recipients, error) {
 	return to, nil
 }
 
-// PassphraseRecipient seals with a passphrase (scrypt). age allows no other recipient beside it.
+// PassphraseRecipient returns a recipient that seals with a passphrase (scrypt). age allows no other recipient next to
+// it.
 func PassphraseRecipient(passphrase string) (Recipients, error) {
 	r, err := age.NewScryptRecipient(passphrase)
 	if err != nil {
@@ -47,21 +47,22 @@ func PassphraseRecipient(passphrase string) (Recipients, error) {
 	return Recipients{}.with(r, passphraseFingerprint), nil
 }
 
-// And joins two sets of recipients. A passphrase joins nothing: age refuses it.
+// And returns the union of two sets of recipients. It returns an error for a passphrase with another recipient, which
+// age refuses.
 func (r Recipients) And(more Recipients) (Recipients, error) {
 	for i, recipient := range more.recipients {
 		r = r.with(recipient(), more.fingerprints[i])
 	}
 	if r.Passphrase() && len(r.fingerprints) > 1 {
-		return Recipients{}, errors.New("a passphrase allows no other recipient beside it: use one or the other")
+		return Recipients{}, errors.New("a passphrase allows no other recipient next to it: use one or the other")
 	}
 	return r, nil
 }
 
-// Passphrase reports whether r is a passphrase: each seal with it takes about a second of CPU.
+// Passphrase reports whether r is a passphrase. Each seal with a passphrase takes about a second of CPU.
 func (r Recipients) Passphrase() bool { return slices.Contains(r.fingerprints, passphraseFingerprint) }
 
-// Seal describes what New makes for these recipients.
+// Seal returns the description of streams that New seals for r.
 func (r Recipients) Seal() Seal {
 	s := Seal{Compression: "zstd"}
 	if len(r.recipients) > 0 {
@@ -87,13 +88,13 @@ func (r Recipients) unhidden() []age.Recipient {
 
 const passphraseFingerprint = "passphrase"
 
-// Fingerprint shortens an age recipient to its first 16 characters: 55 random bits after "age1", enough to tell keys
-// apart, and a person can compare it with a public key by eye.
+// Fingerprint returns the first 16 characters of an age recipient: "age1" and 55 random bits, enough to distinguish
+// keys, and short enough to compare with a public key by eye.
 func Fingerprint(recipient string) string {
 	return recipient[:min(16, len(recipient))]
 }
 
-// Keys are the secret halves. They never print themselves.
+// Keys are the secret keys. No fmt verb prints them.
 type Keys struct{ keys []key }
 
 type key struct {
@@ -106,7 +107,7 @@ func newKey(identity age.Identity, secret, fingerprint string) key {
 	return key{hidden(identity), hidden(secret), fingerprint}
 }
 
-// ParseKeys reads age identities as age-keygen writes them: one a line, comments start with "#".
+// ParseKeys parses age identities in the format of age-keygen: one a line, comments start with "#".
 func ParseKeys(r io.Reader) (Keys, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -120,13 +121,13 @@ func ParseKeys(r io.Reader) (Keys, error) {
 		}
 		parsed, err := parseKey(line)
 		if err != nil {
-			// The line itself stays out of the error: it may be a secret with a slip of the pen.
-			return Keys{}, errors.New("read keys: a line is no age identity (it should start with AGE-SECRET-KEY-1)")
+			// The error must not contain the line, which may be a secret with a typing error.
+			return Keys{}, errors.New("read keys: a line is not an age identity (it should start with AGE-SECRET-KEY-1)")
 		}
 		keys.keys = append(keys.keys, parsed)
 	}
 	if len(keys.keys) == 0 {
-		return Keys{}, errors.New("read keys: no age identity in it")
+		return Keys{}, errors.New("read keys: the file contains no age identity")
 	}
 	return keys, nil
 }
@@ -145,7 +146,7 @@ func parseKey(line string) (key, error) {
 	return key{}, errors.New("unknown kind")
 }
 
-// Passphrase is the key for what PassphraseRecipient sealed.
+// Passphrase returns the key for streams that PassphraseRecipient sealed.
 func Passphrase(passphrase string) (Keys, error) {
 	i, err := age.NewScryptIdentity(passphrase)
 	if err != nil {
@@ -154,7 +155,7 @@ func Passphrase(passphrase string) (Keys, error) {
 	return Keys{[]key{newKey(i, passphrase, passphraseFingerprint)}}, nil
 }
 
-// And joins two sets of keys.
+// And returns the union of two sets of keys.
 func (k Keys) And(more Keys) Keys {
 	return Keys{append(k.keys[:len(k.keys):len(k.keys)], more.keys...)}
 }
@@ -162,7 +163,8 @@ func (k Keys) And(more Keys) Keys {
 // None reports whether there is no key at all.
 func (k Keys) None() bool { return len(k.keys) == 0 }
 
-// among finds a key that ought to fit. A passphrase never does: any two have the same fingerprint.
+// among returns a key that should open a stream for the recipients, and reports whether there is one. Passphrases are
+// ignored: all of them have the same fingerprint.
 func (k Keys) among(recipients []string) (fingerprint string, ok bool) {
 	for _, key := range k.keys {
 		if key.fingerprint != passphraseFingerprint && slices.Contains(recipients, key.fingerprint) {
@@ -172,11 +174,11 @@ func (k Keys) among(recipients []string) (fingerprint string, ok bool) {
 	return "", false
 }
 
-// String hides the keys from %v and from logs.
+// String returns the number of keys, so that %v and logs do not show them.
 func (k Keys) String() string { return fmt.Sprintf("%d keys", len(k.keys)) }
 
-// Secrets are the keys as text, for handing them to a child process through a pipe: age identities and passphrases
-// apart. They must reach neither argv nor a log.
+// Secrets returns the keys as text, to send them to a child process through a pipe: age identities and passphrases
+// apart. They must appear neither in argv nor in a log.
 func (k Keys) Secrets() (identities, passphrases []string) {
 	for _, key := range k.keys {
 		if key.fingerprint == passphraseFingerprint {
@@ -188,7 +190,7 @@ func (k Keys) Secrets() (identities, passphrases []string) {
 	return identities, passphrases
 }
 
-// Generate makes a new X25519 pair: the identity to keep secret and the recipient to seal for.
+// Generate returns a new X25519 pair: the identity, which is secret, and the recipient to seal for.
 func Generate() (identity, recipient string, err error) {
 	i, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -197,7 +199,7 @@ func Generate() (identity, recipient string, err error) {
 	return i.String(), i.Recipient().String(), nil
 }
 
-// identities wraps the keys so that the one which fits leaves its fingerprint in used.
+// identities returns the keys as age identities. The one that opens the stream writes its fingerprint to used.
 func (k Keys) identities(used *string) []age.Identity {
 	wrapped := make([]age.Identity, len(k.keys))
 	for i, key := range k.keys {

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// TestKeysDoNotPrint: not by any verb, and not from inside of a struct, where fmt calls no methods.
+// TestKeysDoNotPrint tries every verb, also on a struct that contains keys, where fmt calls no methods.
 func TestKeysDoNotPrint(t *testing.T) {
 	const phrase = "correct horse battery"
 	key, other := newPair(t), newPair(t)
@@ -46,7 +46,7 @@ func TestKeysDoNotPrint(t *testing.T) {
 	}
 }
 
-// wantHidden fails if out has a part of a secret in it, as text or in hex.
+// wantHidden fails if out contains a part of a secret, as text or in hex.
 func wantHidden(t *testing.T, what, out string, secrets ...string) {
 	t.Helper()
 	for _, secret := range secrets {
@@ -120,7 +120,7 @@ func TestParseSourceErrors(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestParseRecipientsRefuses: a secret that was put into the wrong file stays one.
+// TestParseRecipientsRefuses checks that the error does not show a secret key that was put into the wrong file.
 func TestParseRecipientsRefuses(t *testing.T) {
 	key := newPair(t)
 	for name, file := range map[string]string{
@@ -161,7 +161,7 @@ func TestPassphraseStandsAlone(t *testing.T) {
 	}
 }
 
-// TestPostQuantum: age's hybrid keys work as well, though not beside the others.
+// TestPostQuantum checks age's hybrid keys, which cannot be combined with others.
 func TestPostQuantum(t *testing.T) {
 	identity, err := age.GenerateHybridIdentity()
 	if err != nil {

@@ -47,14 +47,14 @@ func parseRecipients(tb testing.TB, lines ...string) seal.Recipients {
 	return to
 }
 
-// noise is n bytes that do not compress, the same ones each time.
+// noise returns n bytes that do not compress, the same ones each time.
 func noise(n int) []byte {
 	p := make([]byte, n)
 	rand.NewChaCha8([32]byte{1}).Read(p) // never fails
 	return p
 }
 
-// text is n bytes that compress well.
+// text returns n bytes that compress well.
 func text(n int) []byte {
 	const line = "/registry/pods/default/web-0 is running, and so is its neighbour; "
 	return []byte(strings.Repeat(line, n/len(line)+1)[:n])
@@ -74,7 +74,7 @@ func sealed(tb testing.TB, plain []byte, to seal.Recipients) []byte {
 	return p
 }
 
-// open reads all there is; the error is that of Open or of the first Read that had one, nil for io.EOF.
+// open reads the whole stream. It returns the error of Open or of the first Read that failed, and nil for io.EOF.
 func open(src io.Reader, s seal.Seal, keys seal.Keys) (plain []byte, key string, err error) {
 	opened, err := seal.Open(src, s, keys)
 	if err != nil {
@@ -93,8 +93,8 @@ func mustOpen(tb testing.TB, sealed []byte, s seal.Seal, keys seal.Keys) (plain 
 	return plain, key
 }
 
-// source yields data and then err, by a Read of its own or together with the last bytes, and from then on io.EOF: a
-// reader that was told once must not forget.
+// source yields data and then err, in a Read of its own or together with the last bytes. After that it yields io.EOF:
+// its reader must remember err.
 type source struct {
 	data     []byte
 	err      error

@@ -1,6 +1,7 @@
-// Package seal compresses and encrypts a stream, and undoes it: zstd, then age for any number of recipients.
+// Package seal compresses and encrypts a stream with zstd, then age for any number of recipients. New seals a stream,
+// and Open reads it.
 //
-// What it makes opens with public tools alone: age -d | zstd -d.
+// Public tools open a sealed stream: age -d | zstd -d.
 package seal
 
 import (
@@ -17,20 +18,20 @@ import (
 
 // Errors of this package, to be matched with errors.Is.
 var (
-	// ErrDamaged: the sealed bytes are not what was sealed. Errors of the source itself never match it.
+	// ErrDamaged means that the bytes differ from the sealed ones. Errors of the source never match it.
 	ErrDamaged = errors.New("sealed data is damaged")
-	// ErrWrongKey: none of the keys at hand opens the data.
+	// ErrWrongKey means that none of the given keys opens the stream.
 	ErrWrongKey = errors.New("none of the given keys opens it")
 )
 
-// Seal says how a stream was sealed. It is part of the stored formats and holds nothing secret.
+// Seal describes how a stream was sealed. It is part of the stored formats and contains no secret.
 type Seal struct {
 	Compression string   `json:"compression"`          // "zstd"
-	Encryption  string   `json:"encryption,omitempty"` // "age", or "" for a stream that anybody can read
+	Encryption  string   `json:"encryption,omitempty"` // "age", or "" for no encryption
 	Recipients  []string `json:"recipients,omitempty"` // fingerprints, see Fingerprint
 }
 
-// Extension is what a sealed file's name ends with: ".zst" or ".zst.age".
+// Extension returns the ending of a sealed file's name: ".zst" or ".zst.age".
 func (s Seal) Extension() string {
 	if s.Encryption == "" {
 		return ".zst"
@@ -38,7 +39,7 @@ func (s Seal) Extension() string {
 	return ".zst.age"
 }
 
-// Validate refuses a seal that this version cannot open.
+// Validate returns an error if this version cannot open s.
 func (s Seal) Validate() error {
 	if s.Compression != "zstd" {
 		return fmt.Errorf("compression %q is unknown to this version of dr", s.Compression)
@@ -49,18 +50,18 @@ func (s Seal) Validate() error {
 	return nil
 }
 
-// windowSize bounds both sides' memory: an encoder holds a few of them, and a reader must hold one. 4 MiB costs a
-// database of Kubernetes objects under one per cent of size against the encoder's default of 8 MiB.
+// windowSize bounds the memory of both sides: an encoder needs a few windows, and a reader one. Compared with the
+// encoder's default of 8 MiB, 4 MiB adds less than one per cent to the size of a database of Kubernetes objects.
 const windowSize = 4 << 20
 
-// New seals src for the recipients; without any the stream is only compressed. The returned reader ends with src's own
-// error if src fails, so that whoever stores it commits nothing. It must be closed, also after an error: closing it
-// ends the compressor, which then reads no more of src.
+// New returns a reader that seals src for the recipients; without recipients it only compresses. If src fails, the
+// reader ends with the same error, so that its consumer commits nothing. The caller must close the reader, even after
+// an error: closing it stops the compressor, which then no longer reads src.
 func New(src io.Reader, to Recipients) (io.ReadCloser, error) {
 	pr, pw := io.Pipe()
 	enc, err := zstd.NewWriter(pw,
 		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(2),
-		zstd.WithZeroFrames(true)) // or an empty stream could not be told from one that was cut to nothing
+		zstd.WithZeroFrames(true)) // without one, an empty stream would look like one that was cut to nothing
 	if err != nil {
 		return nil, fmt.Errorf("start compressing: %w", err)
 	}
@@ -74,15 +75,15 @@ func New(src io.Reader, to Recipients) (io.ReadCloser, error) {
 	return s, nil
 }
 
-// whole compresses what is in memory. One is enough: it is costly to make, and keeps its tables.
-var whole = sync.OnceValues(func() (*zstd.Encoder, error) {
+// bytesEncoder is the encoder of Bytes. All calls share it, because it is expensive to create and keeps its tables.
+var bytesEncoder = sync.OnceValues(func() (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(1),
 		zstd.WithZeroFrames(true))
 })
 
-// Bytes seals plain for the recipients, as New does a stream.
+// Bytes seals plain for the recipients, as New seals a stream.
 func Bytes(plain []byte, to Recipients) ([]byte, error) {
-	enc, err := whole()
+	enc, err := bytesEncoder()
 	if err != nil {
 		return nil, fmt.Errorf("start compressing: %w", err)
 	}
@@ -108,7 +109,7 @@ type sealer struct {
 	done   chan struct{}
 }
 
-// compress owns enc and pw. A failed source must never look like a short one, so its error takes the place of the end.
+// compress owns enc and pw. It ends the pipe with the source's error: a failed source must not look like a short one.
 func (s *sealer) compress(src io.Reader, enc *zstd.Encoder, pw *io.PipeWriter) {
 	defer close(s.done)
 	_, err := enc.ReadFrom(src)
@@ -122,7 +123,7 @@ func (s *sealer) compress(src io.Reader, enc *zstd.Encoder, pw *io.PipeWriter) {
 
 func (s *sealer) Read(p []byte) (int, error) { return s.stream.Read(p) }
 
-// Close waits until nothing reads from the source any more: whoever owns it may close it then.
+// Close waits until no goroutine reads the source any more, so that the caller may close the source next.
 func (s *sealer) Close() error {
 	s.pipe.CloseWithError(errors.New("sealed stream was closed"))
 	<-s.done
@@ -132,13 +133,13 @@ func (s *sealer) Close() error {
 // Opened is an unsealed stream.
 type Opened struct {
 	io.ReadCloser
-	// Key is the fingerprint of the key that opened it, "" if it was not encrypted.
+	// Key is the fingerprint of the key that opened it, or "" if it was not encrypted.
 	Key string
 }
 
-// Open unseals src. Damage gives ErrDamaged, from Open or from any Read; a key that does not fit gives ErrWrongKey and
-// names the recipients that would; an error of src is returned as it is. The stream ends with io.EOF only if all of src
-// was read and was whole.
+// Open returns the unsealed content of src. Damage causes ErrDamaged, from Open or from any Read. If no key fits, Open
+// returns ErrWrongKey with the recipients that would. It returns an error of src unchanged. The stream ends with io.EOF
+// only if all of src was read and intact.
 func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 	if err := s.Validate(); err != nil {
 		return Opened{}, err
@@ -148,13 +149,13 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 	var used string
 	if s.Encryption == "age" {
 		if len(keys.keys) == 0 {
-			return Opened{}, fmt.Errorf("%w: it is encrypted for %s, and no key was given: give the file that holds it with --identity (or --passphrase-file)",
+			return Opened{}, fmt.Errorf("%w: it is encrypted for %s, and no key was given: pass its file with --identity (or --passphrase-file)",
 				ErrWrongKey, strings.Join(s.Recipients, ", "))
 		}
 		decrypted, err := age.Decrypt(o.src, keys.identities(&used)...)
 		if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
 			if fitting, ok := keys.among(s.Recipients); ok {
-				return Opened{}, o.explain(fmt.Errorf("its header does not know %s, for which it was encrypted", fitting))
+				return Opened{}, o.explain(fmt.Errorf("its header lacks %s, for which it was encrypted", fitting))
 			}
 			return Opened{}, fmt.Errorf("%w: it is encrypted for %s", ErrWrongKey, strings.Join(s.Recipients, ", "))
 		}
@@ -173,8 +174,8 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 }
 
 type opener struct {
-	src    *watched // as it is stored
-	frames *watched // decrypted, not yet decompressed; src itself if that is not encrypted
+	src    *watched // the stored stream
+	frames *watched // after decryption, before decompression; src itself if it is not encrypted
 	dec    *zstd.Decoder
 }
 
@@ -184,14 +185,14 @@ func (o *opener) Read(p []byte) (int, error) {
 	case nil, zstd.ErrDecoderClosed:
 		return n, err
 	case io.EOF:
-		return n, o.end()
+		return n, o.checkEnd()
 	}
 	return n, o.explain(err)
 }
 
-// end judges what the decompressor takes for the end: to it, a source that breaks with io.ErrUnexpectedEOF between two
-// frames is at its end, and so is one without any frame.
-func (o *opener) end() error {
+// checkEnd checks the end that the decompressor has reported. The decompressor treats two failures as an end: a source that
+// fails with io.ErrUnexpectedEOF between two frames, and a source without any frame.
+func (o *opener) checkEnd() error {
 	if o.frames.err != io.EOF {
 		return o.explain(o.frames.err)
 	}
@@ -201,8 +202,8 @@ func (o *opener) end() error {
 	return io.EOF
 }
 
-// explain tells a source that failed from one that delivered nonsense. It is called when nothing reads from the source
-// any more: the decompressor's goroutines have ended before it gives an error.
+// explain distinguishes a failed source from damaged data. When it is called, no goroutine reads the source any more:
+// the decompressor's goroutines end before it returns an error.
 func (o *opener) explain(err error) error {
 	if o.src.err != nil && o.src.err != io.EOF {
 		return o.src.err
@@ -215,7 +216,7 @@ func (o *opener) Close() error {
 	return nil
 }
 
-// watched remembers how a stream ended, which decoders wrap, hide or replace, and stays ended.
+// watched records how a stream ended, which decoders wrap, hide or replace. After an error it stays ended.
 type watched struct {
 	io.Reader
 	size int64

@@ -49,7 +49,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestRoundTripInPieces: streams may be cut anywhere.
+// TestRoundTripInPieces checks that streams may be cut anywhere.
 func TestRoundTripInPieces(t *testing.T) {
 	key, content := newPair(t), text(10_000)
 	stream, err := seal.New(iotest.DataErrReader(iotest.OneByteReader(bytes.NewReader(content))), key.to)
@@ -67,7 +67,7 @@ func TestRoundTripInPieces(t *testing.T) {
 	}
 }
 
-// TestPassphrase goes through scrypt twice, which costs the seconds that it is meant to.
+// TestPassphrase runs scrypt twice, which takes seconds by design.
 func TestPassphrase(t *testing.T) {
 	if testing.Short() {
 		t.Skip("scrypt takes seconds")
@@ -112,7 +112,7 @@ func passphrase(t *testing.T, text string) seal.Keys {
 	return keys
 }
 
-// wantWrongKey: such an error names who could open it, and is no damage.
+// wantWrongKey fails unless err is ErrWrongKey, not ErrDamaged, and names the recipients.
 func wantWrongKey(t *testing.T, what string, err error, names ...string) {
 	t.Helper()
 	if !errors.Is(err, seal.ErrWrongKey) || errors.Is(err, seal.ErrDamaged) {
@@ -155,7 +155,7 @@ func TestEachRecipientOpens(t *testing.T) {
 	wantWrongKey(t, "no key", err, append(names, "no key was given", "--identity")...)
 }
 
-// TestSameSetTwice: And must leave the sets that it joins as they are, also where they share memory.
+// TestSameSetTwice checks that And does not change the sets that it joins, even if they share memory.
 func TestSameSetTwice(t *testing.T) {
 	a, b, c := newPair(t), newPair(t), newPair(t)
 	both := parseRecipients(t, a.recipient, b.recipient)
@@ -201,7 +201,8 @@ func TestUnknownSealIsRefused(t *testing.T) {
 
 var errSource = errors.New("the source has failed")
 
-// brokenSources break everywhere, each with errors that decoders are tempted to take for an end.
+// brokenSources calls do with sources that fail at various places, each with errors that a decoder might take for an
+// end.
 func brokenSources(data []byte, do func(name string, src io.Reader, want error)) {
 	errs := []error{errSource, io.ErrUnexpectedEOF, fmt.Errorf("vetoed: %w", io.EOF), io.ErrClosedPipe}
 	for _, at := range []int{0, 1, 20, len(data) / 2, len(data) - 1, len(data)} {
@@ -298,7 +299,8 @@ func (h *held) Read(p []byte) (int, error) {
 	return copy(p, h.data), nil // never ends
 }
 
-// TestCloseWaits: whoever owns the source may close it as soon as Close is back. The bubble fails if a goroutine stays.
+// TestCloseWaits checks that the owner of the source may close it as soon as Close has returned. The bubble fails if a
+// goroutine remains.
 func TestCloseWaits(t *testing.T) {
 	key := newPair(t)
 	for name, to := range map[string]seal.Recipients{"plain": {}, "encrypted": key.to} {
@@ -340,7 +342,7 @@ func closeWaits(t *testing.T, to seal.Recipients) {
 	}
 }
 
-// TestCloseUnread: neither side needs to be read to its end.
+// TestCloseUnread checks that both sides may be closed before their end.
 func TestCloseUnread(t *testing.T) {
 	key := newPair(t)
 	stored := sealed(t, noise(2<<20), key.to)
@@ -368,7 +370,7 @@ func TestCloseUnread(t *testing.T) {
 	})
 }
 
-// rows is a source of left bytes that looks like a database: a quarter is noise, the rest compresses.
+// rows is a source of left bytes that resembles a database: a quarter is noise, the rest compresses.
 type rows struct {
 	left  int
 	noise *rand.ChaCha8
@@ -389,7 +391,7 @@ func (r *rows) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestMemory: a quarter of a GiB passes through both sides, and neither keeps more than a few windows of it.
+// TestMemory passes a quarter of a GiB through both sides and checks that neither keeps more than a few windows of it.
 func TestMemory(t *testing.T) {
 	const size, allowed = 256 << 20, 96 << 20
 	key := newPair(t)

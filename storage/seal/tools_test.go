@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// skip is a failure in CI, where everything is there that the tests need.
+// skip fails the test in CI, which has everything that the tests need.
 func skip(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -30,7 +30,7 @@ func needTools(t *testing.T) {
 	}
 }
 
-// pipe is what a shell makes of in | commands[0] | commands[1] ...
+// pipe returns the output of in | commands[0] | commands[1] ... in a shell.
 func pipe(t *testing.T, in []byte, commands ...[]string) []byte {
 	t.Helper()
 	for _, c := range commands {
@@ -46,7 +46,7 @@ func pipe(t *testing.T, in []byte, commands ...[]string) []byte {
 	return in
 }
 
-// TestPublicTools: a backup must open where there is no dr.
+// TestPublicTools checks that a backup can be opened without dr.
 func TestPublicTools(t *testing.T) {
 	needTools(t)
 	key := newPair(t)
@@ -71,7 +71,7 @@ func TestPublicTools(t *testing.T) {
 	}
 }
 
-// encryptedOnly is what age makes of content.
+// encryptedOnly returns content encrypted with age and not compressed.
 func encryptedOnly(t *testing.T, key pair, content []byte) []byte {
 	t.Helper()
 	to, err := age.ParseX25519Recipient(key.recipient)
@@ -97,7 +97,7 @@ func encryptedFor(t *testing.T, to age.Recipient, content []byte) []byte {
 	return out.Bytes()
 }
 
-// weaklySealed is sealed with a passphrase that is quick to try.
+// weaklySealed returns content sealed with a passphrase at a low scrypt cost.
 func weaklySealed(t *testing.T, content []byte, phrase string) []byte {
 	t.Helper()
 	to, err := age.NewScryptRecipient(phrase)

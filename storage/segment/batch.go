@@ -1,12 +1,12 @@
 package segment
 
-// Batch is a run of the log as its source yields it, for segments to be made of.
+// Batch is a contiguous run of the log from its source, from which segments are made.
 type Batch struct {
-	First, Last uint64 // the positions that it covers, both inclusive; 0: none
-	End         End    // of what is at Last
-	// Requests, or changes. Of a log from WAL they are those entries that change the database: the others are raft's own
-	// and those about the membership.
+	First, Last uint64 // the covered positions, both inclusive; 0: none
+	End         End    // describes the entry at Last
+	// Requests are requests or changes. In a log from WAL they are the entries that change the database: raft's own
+	// entries and those about the membership are omitted.
 	Requests []Record
-	// GuessedLeases is as in a Header.
+	// GuessedLeases has the meaning of Header.GuessedLeases.
 	GuessedLeases int
 }

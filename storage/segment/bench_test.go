@@ -12,9 +12,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// values makes texts of 256 bytes.
+// values has functions that return texts of 256 bytes.
 var values = map[string]func(rng *rand.Rand) []byte{
-	// base64 holds six bits a byte that nothing can compress away.
+	// base64 has six bits a byte that cannot be compressed.
 	"base64": func(rng *rand.Rand) []byte {
 		noise := make([]byte, 192)
 		for i := range noise {
@@ -32,8 +32,8 @@ var values = map[string]func(rng *rand.Rand) []byte{
 	},
 }
 
-// puts are n requests as etcd marshals them (rpc.proto and raft_internal.proto), half of whose values are one of the
-// last thousand again.
+// puts returns n requests as etcd marshals them (rpc.proto and raft_internal.proto). Half of their values repeat one of
+// the last thousand.
 func puts(n int, value func(*rand.Rand) []byte) []segment.Record {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var known [1000][]byte
@@ -59,7 +59,7 @@ func field(p []byte, number uint64, content []byte) []byte {
 	return append(p, content...)
 }
 
-// eachKind runs a benchmark on segments of few and of many requests, of both kinds of text, encrypted as they should be.
+// eachKind runs a benchmark on segments with few and with many requests, with both kinds of text, encrypted.
 func eachKind(b *testing.B, run func(b *testing.B, h segment.Header, requests []segment.Record, key pair)) {
 	key := newPair(b)
 	for _, kind := range []string{"base64", "json"} {
@@ -109,7 +109,7 @@ func BenchmarkDecode(b *testing.B) {
 	})
 }
 
-// BenchmarkReadHeader is what listing costs.
+// BenchmarkReadHeader measures the cost of a listing.
 func BenchmarkReadHeader(b *testing.B) {
 	requests := puts(10, values["json"])
 	stored := encoded(b, headerOf(requests), requests, seal.Recipients{}).Bytes

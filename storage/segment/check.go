@@ -2,8 +2,8 @@ package segment
 
 import "io"
 
-// Check reads the segment that begins at r to its end and holds its bytes against its header, without a key: what is
-// sealed may still not open. Errors are as ReadHeader's.
+// Check reads a whole segment from r and compares its bytes with its header. It needs no key, so the body may still
+// fail to open. Errors are those of ReadHeader.
 func Check(r io.Reader) (h Header, digest string, err error) {
 	h, digest, err = ReadHeader(r)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 var errTest = errors.New("broken by the test")
 
-// sample is a small segment and what opens it.
+// sample is a small segment and the keys that open it.
 type sample struct {
 	name   string
 	stored []byte
@@ -73,7 +73,8 @@ func TestCutOrLonger(t *testing.T) {
 	}
 }
 
-// TestSourceErrors: a source that fails, at any byte and even in place of its end, has failed: nothing is damaged.
+// TestSourceErrors checks that the error of a failing source is returned and is not damage, at every byte and in place
+// of the end.
 func TestSourceErrors(t *testing.T) {
 	for _, s := range samples(t) {
 		for size := range len(s.stored) + 1 {
@@ -110,7 +111,7 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
-// TestUnknownFormat: a newer segment is refused for being newer.
+// TestUnknownFormat checks that the error for a newer segment names its format.
 func TestUnknownFormat(t *testing.T) {
 	e := encoded(t, fullHeader(), fullRequests(), seal.Recipients{})
 	prefix, doc, sealed := parts(e.Bytes)
@@ -130,7 +131,7 @@ func TestUnknownFormat(t *testing.T) {
 	}
 }
 
-// fataler is a test, rapid's too.
+// fataler is a *testing.T or a *rapid.T.
 type fataler interface {
 	Helper()
 	Fatal(args ...any)
@@ -145,12 +146,12 @@ func documentOf(tb fataler, h segment.Header) []byte {
 	return doc
 }
 
-// join puts a segment together.
+// join joins the parts of a segment.
 func join(doc, sealed []byte) []byte {
 	return slices.Concat([]byte("DRSEG\x00\x00\x01"), binary.BigEndian.AppendUint32(nil, uint32(len(doc))), doc, sealed)
 }
 
-// forged is a segment whose digests all fit, with any body: what somebody writes who knows how.
+// forged returns a segment with any body whose digests are all right, as an attacker could write it.
 func forged(tb testing.TB, h segment.Header, plain []byte) []byte {
 	tb.Helper()
 	stream, err := seal.New(bytes.NewReader(plain), seal.Recipients{})
@@ -172,7 +173,7 @@ func blobOf(p []byte) segment.Blob {
 	return segment.Blob{Size: int64(len(p)), SHA256: hex.EncodeToString(sum[:])}
 }
 
-// block frames the fields of records, the numbers as varints.
+// block returns a block with the fields, numbers as varints.
 func block(fields ...any) []byte {
 	var p []byte
 	for _, f := range fields {
@@ -191,8 +192,8 @@ func block(fields ...any) []byte {
 	)
 }
 
-// TestForgedBody: every digest fits, and still it is not what a segment holds. The header is of positions 10 to 20,
-// whose last entry has term 5, and of two requests.
+// TestForgedBody has right digests and an invalid body. The header covers positions 10 to 20, whose last entry has term
+// 5, and two requests.
 func TestForgedBody(t *testing.T) {
 	h := headerOf([]segment.Record{request(10, 3, "x"), request(20, 5, "y")})
 	h.Requests = 2
@@ -238,7 +239,7 @@ func TestForgedBody(t *testing.T) {
 	}
 }
 
-// TestLimits: a length that nothing of ours has is refused as such, however much there is to read.
+// TestLimits checks that a length beyond all limits is refused, even if enough bytes follow.
 func TestLimits(t *testing.T) {
 	h := headerOf(fullRequests())
 	h.Requests = 1
@@ -256,7 +257,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestForgedDigests: the body is well formed, and another than the header's.
+// TestForgedDigests has a valid body that differs from the header's.
 func TestForgedDigests(t *testing.T) {
 	e := encoded(t, fullHeader(), fullRequests(), seal.Recipients{})
 	_, _, sealed := parts(e.Bytes)
@@ -277,7 +278,7 @@ func TestForgedDigests(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes run asks for, whether it keeps them or not.
+// allocated returns the number of bytes that run allocates, including those it frees.
 func allocated(run func()) uint64 {
 	var before, since runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -286,7 +287,7 @@ func allocated(run func()) uint64 {
 	return since.TotalAlloc - before.TotalAlloc
 }
 
-// TestMemory: reading takes the same for a long body as for a short one, and nothing for lengths that are lies.
+// TestMemory checks that reading a long body needs as much memory as a short one, and that a false length needs none.
 func TestMemory(t *testing.T) {
 	const n = 40_000
 	requests, data := make([]segment.Record, n), bytes.Repeat([]byte("all the same "), 80)
@@ -312,7 +313,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// wantCount reads without keeping anything.
+// wantCount reads the records without keeping them.
 func wantCount(t *testing.T, stored []byte, want int) {
 	t.Helper()
 	r, err := segment.Open(bytes.NewReader(stored), seal.Keys{})

@@ -16,9 +16,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// ReadHeader reads the header of the segment that begins at r, and nothing behind it; it needs no key. The digest is
-// that of the header's document as it is stored, 64 hex digits. What is no whole header of a known format gives an error
-// that matches storage.ErrDamaged; an error of r is returned as it is.
+// ReadHeader reads the header of the segment that begins at r, and no byte after it. It needs no key. digest is the
+// SHA-256 of the header's document as stored, in 64 hex digits. If r does not begin with an intact header of a known
+// format, the error matches storage.ErrDamaged. An error of r is returned unchanged.
 func ReadHeader(r io.Reader) (h Header, digest string, err error) {
 	doc, err := ReadDocument(r)
 	if err != nil {
@@ -27,15 +27,15 @@ func ReadHeader(r io.Reader) (h Header, digest string, err error) {
 	return DecodeHeader(doc)
 }
 
-// ReadDocument reads the header of the segment that begins at r as it is stored, for DecodeHeader. Errors are as
-// ReadHeader's.
+// ReadDocument returns the header's document of the segment that begins at r, for DecodeHeader. Errors are those of
+// ReadHeader.
 func ReadDocument(r io.Reader) ([]byte, error) {
 	prefix, err := readFull(r, PrefixSize)
 	if err != nil {
 		return nil, err
 	}
 	if string(prefix[:len(magic)]) != magic {
-		return nil, fmt.Errorf("%w: it does not begin as a segment does", storage.ErrDamaged)
+		return nil, fmt.Errorf("%w: it does not begin with a segment's header", storage.ErrDamaged)
 	}
 	if format := int(prefix[len(magic)]); format != Format {
 		return nil, damaged(unknownFormat(format))
@@ -47,7 +47,8 @@ func ReadDocument(r io.Reader) ([]byte, error) {
 	return readFull(r, int(size))
 }
 
-// readFull takes memory only for what comes, and tells a source that ends early from one that fails.
+// readFull returns the next size bytes of r. It allocates only as many bytes as arrive, and distinguishes a source that
+// ends early from one that fails.
 func readFull(r io.Reader, size int) ([]byte, error) {
 	p, err := io.ReadAll(io.LimitReader(r, int64(size)))
 	if err == nil && len(p) < size {
@@ -56,7 +57,8 @@ func readFull(r io.Reader, size int) ([]byte, error) {
 	return p, err
 }
 
-// DecodeHeader reads a header's document, such as an index repeats it. The digest and the errors are as ReadHeader's.
+// DecodeHeader decodes a header's document, from a segment or from an index that repeats it. The digest and the errors
+// are those of ReadHeader.
 func DecodeHeader(doc []byte) (h Header, digest string, err error) {
 	if err := document.Decode(doc, Format, &h); err != nil {
 		return Header{}, "", err
@@ -71,22 +73,22 @@ func DecodeHeader(doc []byte) (h Header, digest string, err error) {
 // Reader reads one segment.
 type Reader struct {
 	Header Header
-	Digest string // of the header's document, as ReadHeader's
+	Digest string // of the header's document, as returned by ReadHeader
 	Key    string // fingerprint of the key that opened the body, "" if it is not encrypted
 
 	opened io.Closer
 	plain  *verified
-	body   *bufio.Reader // of plain
-	block  []byte        // what has not been given out of the block that was read last
+	body   *bufio.Reader // reads plain
+	block  []byte        // the unread rest of the last block
 	large  bytes.Buffer  // a block that is longer than body's buffer
 	begun  bool
 }
 
-// readAhead holds a usual block, so that it need not be copied.
+// readAhead is larger than a usual block, so that most blocks need no copy.
 const readAhead = 2 * blockSize
 
-// Open reads the header of the segment that begins at r, and prepares to read its body. Errors are as ReadHeader's, and
-// seal.ErrWrongKey if none of the keys opens the body.
+// Open reads the header of the segment that begins at r and returns a Reader of its body. Errors are those of
+// ReadHeader, and seal.ErrWrongKey if none of the keys opens the body.
 func Open(r io.Reader, keys seal.Keys) (*Reader, error) {
 	h, digest, err := ReadHeader(r)
 	if err != nil {
@@ -104,10 +106,10 @@ func Open(r io.Reader, keys seal.Keys) (*Reader, error) {
 	}, nil
 }
 
-// Records yields what the segment holds: the server's version, all marks, by position, and then the requests or changes. It can be
-// ranged over once. A request is yielded only after the checksum over it was right; that nothing is missing or added is
-// known when the records have ended without an error. Whatever is not as the header says ends them with an error that
-// matches storage.ErrDamaged; an error of the source is yielded as it is.
+// Records yields the content of the segment: the server's version, all marks by position, and then the requests or
+// changes. It can be ranged over once. A request is yielded only after the checksum over it was verified. That no
+// request is missing or added is certain only when the sequence has ended without an error. Any difference from the
+// header ends it with an error that matches storage.ErrDamaged; an error of the source is yielded unchanged.
 func (r *Reader) Records() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if r.begun {
@@ -124,7 +126,7 @@ func (r *Reader) Records() iter.Seq2[Record, error] {
 		for count := 0; ; count++ {
 			err := r.next(&request)
 			if err == io.EOF {
-				err = r.end(count, request)
+				err = r.checkEnd(count, request)
 				if err == nil {
 					return
 				}
@@ -140,7 +142,7 @@ func (r *Reader) Records() iter.Seq2[Record, error] {
 	}
 }
 
-// records are what the header knows, as Records.
+// records returns the marks and the server's version in the order of Records.
 func (h Header) records() []Record {
 	var marks []Record
 	for _, m := range h.Marks {
@@ -163,8 +165,8 @@ func (h Header) records() []Record {
 	return slices.Insert(marks, 0, version)
 }
 
-// markOrder is by position, and by compaction where that is no request of the log: a hash can be compared only until the
-// key space is compacted further.
+// markOrder compares by position, and in a log from Watch also by compaction, which is not a request there: a hash can
+// be compared only until the key space is compacted further.
 func (h Header) markOrder(a, b Record) int {
 	if order := cmp.Compare(a.Position, b.Position); order != 0 || h.Source == WAL {
 		return order
@@ -172,7 +174,8 @@ func (h Header) markOrder(a, b Record) int {
 	return cmp.Compare(a.CompactRevision, b.CompactRevision)
 }
 
-// next replaces request with the one behind it; io.EOF: there is none, the end's count is what comes.
+// next replaces request with the following one. It returns io.EOF if there is none; the number of requests comes next
+// in the body.
 func (r *Reader) next(request *Record) error {
 	if len(r.block) == 0 {
 		if err := r.nextBlock(); err != nil {
@@ -185,9 +188,9 @@ func (r *Reader) next(request *Record) error {
 	size, k := binary.Uvarint(r.block[at:])
 	at += max(k, 0)
 	if n <= 0 || m <= 0 || k <= 0 || size == 0 || size > uint64(len(r.block)-at) {
-		return fmt.Errorf("%w: there is no request behind position %d", storage.ErrDamaged, request.Position)
+		return fmt.Errorf("%w: there is no request after position %d", storage.ErrDamaged, request.Position)
 	}
-	position, term := request.Position+distance, request.Term+rise // one that overflows goes back, and is refused for that
+	position, term := request.Position+distance, request.Term+rise // an overflow makes the position smaller, which is refused
 	if err := r.Header.validateNext(request, position, term); err != nil {
 		return damaged(err)
 	}
@@ -197,7 +200,8 @@ func (r *Reader) next(request *Record) error {
 	return nil
 }
 
-// nextBlock reads a block and checks it; io.EOF: there is none, the end's count is what comes.
+// nextBlock reads and verifies a block. It returns io.EOF if there is none; the number of requests comes next in the
+// body.
 func (r *Reader) nextBlock() error {
 	size, err := binary.ReadUvarint(r.body)
 	if err != nil {
@@ -209,7 +213,7 @@ func (r *Reader) nextBlock() error {
 	if size > maxBlock {
 		return fmt.Errorf("%w: a block of its body has %d bytes", storage.ErrDamaged, size)
 	}
-	p, err := r.take(int(size) + crc32.Size)
+	p, err := r.readBytes(int(size) + crc32.Size)
 	if err != nil {
 		return r.explain(err)
 	}
@@ -220,9 +224,9 @@ func (r *Reader) nextBlock() error {
 	return nil
 }
 
-// take returns the next bytes of the body, valid until the next read. Their number is not verified yet, so memory grows
-// only with what comes.
-func (r *Reader) take(size int) ([]byte, error) {
+// readBytes returns the next bytes of the body, valid until the next read. size is not verified yet, so memory grows
+// only with the bytes that arrive.
+func (r *Reader) readBytes(size int) ([]byte, error) {
 	if size <= r.body.Size() {
 		p, err := r.body.Peek(size)
 		if err != nil {
@@ -236,14 +240,14 @@ func (r *Reader) take(size int) ([]byte, error) {
 	return r.large.Bytes(), err
 }
 
-// end checks that count and the last request are what the end and the header say, and that nothing follows.
-func (r *Reader) end(count int, last Record) error {
+// checkEnd compares count and the last request with the body's end and the header, and checks that nothing follows.
+func (r *Reader) checkEnd(count int, last Record) error {
 	said, err := binary.ReadUvarint(r.body)
 	if err != nil {
 		return r.explain(err)
 	}
 	if said != uint64(count) || count != r.Header.Requests {
-		return fmt.Errorf("%w: it holds %d requests, its end says %d, its header %d",
+		return fmt.Errorf("%w: it has %d requests, according to its end %d, to its header %d",
 			storage.ErrDamaged, count, said, r.Header.Requests)
 	}
 	if err := r.Header.validateLast(last); err != nil {
@@ -252,27 +256,28 @@ func (r *Reader) end(count int, last Record) error {
 	if _, err := r.body.ReadByte(); err == nil {
 		return fmt.Errorf("%w: something follows the end of its body", storage.ErrDamaged)
 	}
-	if r.plain.err != io.EOF { // the seal says so only if the stored stream has ended too, and so was found right
+	if r.plain.err != io.EOF { // the seal reports io.EOF only if the stored stream has ended too, and so was intact
 		return r.plain.err
 	}
 	return nil
 }
 
-// explain tells a body that ends too early, or is no body, from one that cannot be read: its stream knows.
+// explain distinguishes a body that is malformed or ends early from one that cannot be read, by the error of its
+// stream.
 func (r *Reader) explain(err error) error {
 	if r.plain.err != nil && r.plain.err != io.EOF {
 		return r.plain.err
 	}
-	return fmt.Errorf("%w: its body breaks off within a block: %v", storage.ErrDamaged, err)
+	return fmt.Errorf("%w: its body ends within a block: %v", storage.ErrDamaged, err)
 }
 
-// Close frees what reading took. It does not close the source, which must stay open until then.
+// Close frees the resources of the Reader. It does not close the source, which must stay open until then.
 func (r *Reader) Close() error { return r.opened.Close() }
 
 func damaged(err error) error { return fmt.Errorf("%w: %w", storage.ErrDamaged, err) }
 
-// Whole takes a segment's bytes for what Encode gave, if they are that: header and sealed body, and nothing else. Else the
-// error matches storage.ErrDamaged.
+// Whole decodes the bytes of a segment to the result of Encode. If they are not exactly a header and its sealed body,
+// the error matches storage.ErrDamaged.
 func Whole(p []byte) (Encoded, error) {
 	r := bytes.NewReader(p)
 	h, digest, err := ReadHeader(r)
@@ -280,7 +285,7 @@ func Whole(p []byte) (Encoded, error) {
 		return Encoded{}, err
 	}
 	if body := p[len(p)-r.Len():]; blobOf(body) != h.Stored {
-		return Encoded{}, fmt.Errorf("%w: its sealed body is not what its header says", storage.ErrDamaged)
+		return Encoded{}, fmt.Errorf("%w: its sealed body differs from its header's digest", storage.ErrDamaged)
 	}
 	return Encoded{Header: h, Digest: digest, Bytes: p}, nil
 }

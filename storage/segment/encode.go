@@ -15,34 +15,34 @@ import (
 // A segment begins with the magic, a byte with the format's number, and the length of the header's document.
 const (
 	magic = "DRSEG\x00\x00"
-	// PrefixSize is how many bytes stand before the document.
+	// PrefixSize is the number of bytes before the document.
 	PrefixSize = len(magic) + 1 + 4
 )
 
-// maxData is how many bytes a request has at most. etcd takes 1.5 MiB unless it is told to take more.
+// maxData is the largest size of a request in bytes. By default etcd accepts 1.5 MiB.
 const maxData = 1 << 30
 
-// blockSize is where a block is closed: a checksum for each record would take a sixth of what a record takes when it is
-// sealed, since checksums do not compress and break the matches of the compressor.
+// blockSize is the size at which a block is closed. A checksum for each record would add a sixth to the size of a
+// sealed record, since checksums do not compress and interrupt the compressor's matches.
 const blockSize = 32 << 10
 
-// maxOverhead is how many bytes a record takes beside its data at most: three varints.
+// maxOverhead is the largest number of bytes that a record adds to its data: three varints.
 const maxOverhead = 3 * binary.MaxVarintLen64
 
-// maxBlock is how many bytes a block has at most: it was closed behind the record that made it long enough.
+// maxBlock is the largest size of a block, which is closed after the record that makes it long enough.
 const maxBlock = blockSize + maxOverhead + maxData
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Encoded is a segment that is ready to be stored.
 type Encoded struct {
-	Header Header // as it will be read
-	Digest string // of the header's document as it is stored, 64 hex digits: Previous in the next segment
-	Bytes  []byte // all of it
+	Header Header // as DecodeHeader returns it
+	Digest string // of the header's document as stored, 64 hex digits: Previous in the next segment
+	Bytes  []byte // the whole segment
 }
 
-// Encode makes a segment of h and the requests, which must fit to each other. Format, Requests, Plain, Stored and Seal
-// of h are filled in here. It holds the body in memory, plain and sealed.
+// Encode returns a segment with the header h and the requests, which must match. It sets Format, Requests, Plain,
+// Stored and Seal of h. It needs memory for the body twice, plain and sealed.
 func Encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 	e, err := encode(h, requests, to)
 	if err != nil {
@@ -63,7 +63,7 @@ func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 	h.Format, h.Requests, h.Seal = Format, len(requests), to.Seal()
 	h.Plain, h.Stored = blobOf(plain), blobOf(sealed)
 	if h.Marks == nil {
-		h.Marks = []Mark{} // not null
+		h.Marks = []Mark{} // a list, not null
 	}
 	if err := h.Validate(); err != nil {
 		return Encoded{}, err
@@ -75,9 +75,9 @@ func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 	return assemble(doc, sealed)
 }
 
-// assemble puts the parts of a segment together.
+// assemble joins the parts of a segment.
 func assemble(doc, sealed []byte) (e Encoded, err error) {
-	if e.Header, e.Digest, err = DecodeHeader(doc); err != nil { // nothing may be stored that cannot be read
+	if e.Header, e.Digest, err = DecodeHeader(doc); err != nil { // every stored segment must be readable
 		return Encoded{}, err
 	}
 	e.Bytes = make([]byte, 0, PrefixSize+len(doc)+len(sealed))
@@ -87,7 +87,8 @@ func assemble(doc, sealed []byte) (e Encoded, err error) {
 	return e, nil
 }
 
-// Signed is e with a signature in its header, which covers the body too, by its digest. Without a key it is e.
+// Signed returns e with a signature in its header, which also covers the body through its digest. Without a key it
+// returns e.
 func (e Encoded) Signed(key sign.Key) (Encoded, error) {
 	if key.None() {
 		return e, nil
@@ -103,7 +104,7 @@ func (e Encoded) Signed(key sign.Key) (Encoded, error) {
 	return e, nil
 }
 
-// encodeBody writes each request by its distance from the one before, in blocks.
+// encodeBody encodes each request by its distance from the one before, in blocks.
 func encodeBody(before Record, requests []Record) []byte {
 	size := blockSize
 	for _, r := range requests {
@@ -123,7 +124,7 @@ func encodeBody(before Record, requests []Record) []byte {
 	if len(block) > 0 {
 		body = appendBlock(body, block)
 	}
-	body = append(body, 0) // no block is empty: this is the end
+	body = append(body, 0) // no block is empty, so 0 marks the end
 	return binary.AppendUvarint(body, uint64(len(requests)))
 }
 

@@ -16,14 +16,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// framed is a document with this body and a digest that fits it.
+// framed returns a document with this body and a matching digest.
 func framed(body []byte) []byte {
 	sum := sha256.Sum256(body)
 	return []byte(string(body) + `  "sha256": "` + hex.EncodeToString(sum[:]) + "\",\n  \"signature\": \"\"\n}\n")
 }
 
-// FuzzReadHeader: any bytes are damaged, as they are and as a document whose digest fits, or come out equal when they
-// are written again.
+// FuzzReadHeader checks that any bytes, as they are and as a document with a matching digest, are damaged or equal when
+// they are encoded again.
 func FuzzReadHeader(f *testing.F) {
 	for _, e := range []segment.Encoded{
 		encoded(f, fullHeader(), fullRequests(), seal.Recipients{}),
@@ -54,8 +54,8 @@ func FuzzReadHeader(f *testing.F) {
 	})
 }
 
-// FuzzOpen: any bytes are damaged, as a segment and as the body of one whose digests fit, or come out equal when they
-// are written again.
+// FuzzOpen checks that any bytes, as a segment and as the body of one with matching digests, are damaged or equal when
+// they are encoded again.
 func FuzzOpen(f *testing.F) {
 	e := encoded(f, fullHeader(), fullRequests(), seal.Recipients{})
 	_, _, sealed := parts(e.Bytes)

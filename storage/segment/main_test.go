@@ -11,7 +11,7 @@ import (
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
-// noon is when everything happens.
+// noon is the time of all marks.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func after(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
@@ -40,13 +40,13 @@ func newPair(tb testing.TB) pair {
 	return pair{identity, keys, to}
 }
 
-// lineage and digest are of the right form.
+// lineage and digest have the right form.
 const (
 	lineage = "0123456789abcdef0123456789abcdef"
 	digest  = lineage + lineage
 )
 
-// headerOf is the least that a header needs, for these requests, one or more.
+// headerOf returns a minimal header for these requests, one or more.
 func headerOf(requests []segment.Record) segment.Header {
 	first, last := requests[0], requests[len(requests)-1]
 	return segment.Header{
@@ -70,7 +70,7 @@ func encoded(tb testing.TB, h segment.Header, requests []segment.Record, to seal
 	return e
 }
 
-// records reads a segment to its end, and keeps what it yields; the error is nil if it ended well.
+// records reads a segment to its end and returns its records.
 func records(stored []byte, keys seal.Keys) ([]segment.Record, error) {
 	r, err := segment.Open(bytes.NewReader(stored), keys)
 	if err != nil {

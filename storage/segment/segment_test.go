@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// fullHeader has every field set, with what JSON likes to escape.
+// fullHeader returns a header with every field set, including characters that JSON escapes.
 func fullHeader() segment.Header {
 	return segment.Header{
 		Cluster: "prod-eu.1", Lineage: lineage, Seq: 1, First: 1000, Last: 1300,
@@ -50,7 +50,7 @@ func fullRequests() []segment.Record {
 	}
 }
 
-// fullRecords are what fullHeader and fullRequests come out as.
+// fullRecords returns the records of a segment with fullHeader and fullRequests.
 func fullRecords() []segment.Record {
 	h := fullHeader()
 	return append([]segment.Record{
@@ -65,7 +65,7 @@ func fullRecords() []segment.Record {
 	}, fullRequests()...)
 }
 
-// parts takes a segment apart at its header's length.
+// parts splits a segment at its header's length.
 func parts(stored []byte) (prefix, doc, sealed []byte) {
 	n := 12 + int(binary.BigEndian.Uint32(stored[8:12]))
 	return stored[:12], stored[12:n], stored[n:]
@@ -85,8 +85,8 @@ func unsealed(tb testing.TB, sealed []byte) []byte {
 	return plain
 }
 
-// TestGolden: what was written once is read for ever, and is written so today: but for the sealed body, which another
-// version of the compressor may write in another way, the same bytes.
+// TestGolden checks that an old segment is still readable, and that encoding yields the same bytes today, except for
+// the sealed body, which depends on the version of the compressor.
 func TestGolden(t *testing.T) {
 	e := encoded(t, fullHeader(), fullRequests(), seal.Recipients{})
 	path := filepath.Join("testdata", "format1.seg")
@@ -122,7 +122,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: whatever can be written is read back, by whole reads and by those of a byte.
+// TestRoundTrip checks that every valid segment can be read back, with large reads and byte by byte.
 func TestRoundTrip(t *testing.T) {
 	key := newPair(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -160,7 +160,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// wholeData spares cmp the single bytes.
+// wholeData makes cmp compare byte slices as a whole.
 var wholeData = cmp.Comparer(bytes.Equal)
 
 func drawRequests(t *rapid.T) []segment.Record {
@@ -201,7 +201,8 @@ func drawHeader(t *rapid.T, requests []segment.Record) segment.Header {
 	return h
 }
 
-// wantRecords: the version first; no mark is lost, and each comes before every request behind its position.
+// wantRecords fails unless the version comes first, no mark is missing, and each mark comes before every request after
+// its position.
 func wantRecords(t *rapid.T, got []segment.Record, h segment.Header, requests []segment.Record) {
 	version := segment.Record{Kind: segment.ServerVersion, Position: h.First - 1, Data: []byte(h.ServerVersion)}
 	if diff := cmp.Diff([]segment.Record{version}, got[:min(1, len(got))]); diff != "" {
@@ -236,7 +237,7 @@ func wantRecords(t *rapid.T, got []segment.Record, h segment.Header, requests []
 	}
 }
 
-// TestMarksAlone: on an idle cluster there are marks, and no request.
+// TestMarksAlone uses the segment of an idle cluster, which has marks and no requests.
 func TestMarksAlone(t *testing.T) {
 	h := fullHeader()
 	e := encoded(t, h, nil, seal.Recipients{})
@@ -251,7 +252,7 @@ func TestMarksAlone(t *testing.T) {
 	}
 }
 
-// TestNoMarks: a list is a list, also to a reader that is not Go's.
+// TestNoMarks checks that an empty list of marks is encoded as a list, for readers in other languages.
 func TestNoMarks(t *testing.T) {
 	e := encoded(t, headerOf(fullRequests()), fullRequests(), seal.Recipients{})
 	if _, doc, _ := parts(e.Bytes); !bytes.Contains(doc, []byte("\"marks\": [],\n")) {
@@ -259,7 +260,7 @@ func TestNoMarks(t *testing.T) {
 	}
 }
 
-// TestReadHeader: it needs no key, and no byte behind the header.
+// TestReadHeader checks that reading a header needs no key and no byte after it.
 func TestReadHeader(t *testing.T) {
 	e := encoded(t, fullHeader(), fullRequests(), newPair(t).to)
 	prefix, doc, sealed := parts(e.Bytes)
@@ -283,7 +284,7 @@ func TestReadHeader(t *testing.T) {
 	}
 }
 
-// TestReadOnce: the body is gone when it was read.
+// TestReadOnce checks that the records can be read only once.
 func TestReadOnce(t *testing.T) {
 	r, err := segment.Open(bytes.NewReader(encoded(t, fullHeader(), fullRequests(), seal.Recipients{}).Bytes), seal.Keys{})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// skip is a failure in CI, where everything is there that the tests need.
+// skip fails the test in CI, which has everything that the tests need.
 func skip(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -22,7 +22,7 @@ func skip(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// page is docs/format.md, which says how to read a segment without dr.
+// page returns docs/format.md, which describes how to read a segment without dr.
 func page(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "format.md"))
@@ -46,7 +46,7 @@ func TestPublicTools(t *testing.T) {
 	}
 	key, dir := newPair(t), t.TempDir()
 	h := fullHeader()
-	h.After.Position = 5 // old versions of jq round long numbers, as the page says
+	h.After.Position = 5 // old versions of jq round long numbers, as the page mentions
 	e := encoded(t, h, fullRequests(), key.to)
 	for name, content := range map[string][]byte{"x.seg": e.Bytes, "key.txt": []byte(key.identity)} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
@@ -68,7 +68,7 @@ func TestPublicTools(t *testing.T) {
 	}
 }
 
-// TestPageExample: the bytes that the page takes apart are those of the golden segment.
+// TestPageExample checks that the page's example is the golden segment.
 func TestPageExample(t *testing.T) {
 	golden, err := os.ReadFile(filepath.Join("testdata", "format1.seg"))
 	if err != nil {

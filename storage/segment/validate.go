@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Validate says what is wrong with h, if anything is. What it cannot see, the body, is held against h as it is read.
+// Validate returns an error if h is invalid. It does not cover the body, which is compared with h as it is read.
 func (h Header) Validate() error {
 	if h.Format != Format {
 		return unknownFormat(h.Format)
@@ -36,7 +36,7 @@ func unknownFormat(format int) error {
 	return fmt.Errorf("its format %d is unknown to this version of dr, which knows %d", format, Format)
 }
 
-// validateOrigin: without these nobody could say whose log it is, or by which rules to replay it.
+// validateOrigin checks the fields that identify the log and the rules for replaying it.
 func (h Header) validateOrigin() error {
 	if h.Cluster == "" || h.ServerVersion == "" || h.Writer == "" || h.Written.IsZero() {
 		return errors.New("cluster, serverVersion, writer or written is missing")
@@ -49,7 +49,7 @@ func (h Header) validateOrigin() error {
 	return nil
 }
 
-// validateChain: what stands in front of it.
+// validateChain checks the fields that refer to the segment or lineage before this one.
 func (h Header) validateChain() error {
 	if !isHex(h.Lineage, 32) {
 		return fmt.Errorf("lineage %q is not 32 hex digits", h.Lineage)
@@ -75,7 +75,7 @@ func (h Header) validateChain() error {
 	return nil
 }
 
-// validateSpan: the positions that it covers.
+// validateSpan checks the covered positions.
 func (h Header) validateSpan() error {
 	if h.First == 0 || h.Last < h.First {
 		return fmt.Errorf("positions %d to %d are no span", h.First, h.Last)
@@ -94,12 +94,12 @@ func (h Header) validateSpan() error {
 		return errors.New("it is empty: no request, no mark")
 	}
 	if h.GuessedLeases != 0 {
-		return errors.New("it has guessedLeases, and is of a log that has the leases themselves")
+		return errors.New("it has guessedLeases, but its log has the leases themselves")
 	}
 	return nil
 }
 
-// validateChanges: every revision has a change.
+// validateChanges checks that every revision can have a change.
 func (h Header) validateChanges() error {
 	if h.Last > math.MaxInt64 {
 		return fmt.Errorf("position %d is no revision", h.Last)
@@ -113,7 +113,8 @@ func (h Header) validateChanges() error {
 	return nil
 }
 
-// validateMarks: a plan looks for a time or a revision between two marks, and so relies on their order.
+// validateMarks checks the marks and their order, on which a plan relies when it searches a time or a revision between
+// two marks.
 func (h Header) validateMarks() error {
 	var before Mark
 	for i, m := range h.Marks {
@@ -130,7 +131,7 @@ func (h Header) validateMarks() error {
 			return fmt.Errorf("mark %d: %w", i, err)
 		}
 		if m.Position < before.Position || m.NotBefore.Before(before.NotBefore) || m.NotAfter.Before(before.NotAfter) {
-			return fmt.Errorf("mark %d goes back behind the one before", i)
+			return fmt.Errorf("mark %d is before the previous one", i)
 		}
 		if known := m.Revision > 0 && before.Revision > 0; known &&
 			(m.Revision < before.Revision || m.Position == before.Position && m.Revision != before.Revision) {
@@ -145,10 +146,10 @@ func (h Header) validateMarks() error {
 	return nil
 }
 
-// validateMark: what marks of a log from Watch have, and others have not.
+// validateMark checks the fields that only marks of one source have.
 func (h Header) validateMark(m Mark, compacted int64) error {
 	if h.Source == WAL && m.CompactRevision != 0 {
-		return errors.New("it has a compactRevision, and is of a log that has the compactions themselves")
+		return errors.New("it has a compactRevision, but its log has the compactions themselves")
 	}
 	if h.Source == Watch && uint64(m.Revision) != m.Position {
 		return fmt.Errorf("revision %d is not its position, %d", m.Revision, m.Position)
@@ -166,7 +167,7 @@ func (h Header) validateHashes() error {
 			return fmt.Errorf("hash %d: %w", i, err)
 		}
 		if hash.Position < before {
-			return fmt.Errorf("hash %d goes back behind the one before", i)
+			return fmt.Errorf("hash %d is before the previous one", i)
 		}
 		if hash.Revision < 1 || hash.CompactRevision < -1 || hash.CompactRevision > hash.Revision {
 			return fmt.Errorf("hash %d: revision %d cannot have compactRevision %d", i, hash.Revision, hash.CompactRevision)
@@ -179,7 +180,7 @@ func (h Header) validateHashes() error {
 	return nil
 }
 
-// contains: marks may also be at the position right before the first.
+// contains returns an error unless position is in the segment or directly before it, where marks may also be.
 func (h Header) contains(position uint64) error {
 	if position < h.First-1 || position > h.Last {
 		return fmt.Errorf("position %d is outside of %d to %d", position, h.First-1, h.Last)
@@ -187,7 +188,7 @@ func (h Header) contains(position uint64) error {
 	return nil
 }
 
-// validateNext says why a request at position, of that term, cannot stand behind before, if it cannot.
+// validateNext returns an error if a request at position, of that term, cannot follow before.
 func (h *Header) validateNext(before *Record, position, term uint64) error {
 	if h.Source == Watch {
 		return h.validateChange(before, position, term)
@@ -202,7 +203,7 @@ func (h *Header) validateNext(before *Record, position, term uint64) error {
 	return nil
 }
 
-// validateChange: no revision is left out.
+// validateChange checks that no revision is missing.
 func (h *Header) validateChange(before *Record, position, term uint64) error {
 	if position < h.First || position > h.Last || position < before.Position || position > before.Position+1 {
 		return fmt.Errorf("a change at revision %d does not follow revision %d", position, before.Position)
@@ -213,7 +214,7 @@ func (h *Header) validateChange(before *Record, position, term uint64) error {
 	return nil
 }
 
-// validateRequests says what is wrong with the requests that are to be the body behind h, if anything is.
+// validateRequests returns an error if the requests cannot be the body for the header h.
 func (h Header) validateRequests(requests []Record) error {
 	before := h.start()
 	for _, r := range requests {
@@ -231,7 +232,7 @@ func (h Header) validateRequests(requests []Record) error {
 	return h.validateLast(before)
 }
 
-// start stands in for the request before the first one.
+// start returns a placeholder for the request before the first one.
 func (h Header) start() Record {
 	if h.Source == Watch {
 		return Record{Kind: Change, Position: h.First - 1}
@@ -239,7 +240,7 @@ func (h Header) start() Record {
 	return Record{Kind: Request, Position: h.First - 1}
 }
 
-// validateLast says why last cannot be the last one, if it cannot.
+// validateLast returns an error if last cannot be the last request.
 func (h *Header) validateLast(last Record) error {
 	if h.Source == Watch && last.Position != h.Last {
 		return fmt.Errorf("the last change is at revision %d, not at %d", last.Position, h.Last)

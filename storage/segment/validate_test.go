@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// TestInvalidHeader: such a header is neither written nor believed.
+// TestInvalidHeader checks that an invalid header is refused by Encode and by ReadHeader.
 func TestInvalidHeader(t *testing.T) {
 	good := encoded(t, fullHeader(), fullRequests(), seal.Recipients{})
 	_, _, sealed := parts(good.Bytes)

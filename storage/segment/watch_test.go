@@ -20,7 +20,7 @@ func changes() []segment.Record {
 	}
 }
 
-// watchHeader is that of a log from a watch, with every field set that only such a log has.
+// watchHeader returns the header of a log from a watch, with every field set that only such a log has.
 func watchHeader() segment.Header {
 	h := fullHeader()
 	h.Source, h.Last, h.GuessedLeases = segment.Watch, 1002, 2
@@ -34,8 +34,8 @@ func watchHeader() segment.Header {
 	return h
 }
 
-// What goes in comes out, and of the marks at one position those of an older compaction first: a hash that was counted
-// from it cannot be compared later.
+// TestWatchedSegment checks a round trip, and that of the marks at one position those with an older compaction come
+// first: a hash that starts from it cannot be compared later.
 func TestWatchedSegment(t *testing.T) {
 	e := encoded(t, watchHeader(), changes(), seal.Recipients{})
 	got, err := records(e.Bytes, seal.Keys{})

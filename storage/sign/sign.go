@@ -1,7 +1,7 @@
-// Package sign makes and checks signatures in minisign's format (https://jedisct1.github.io/minisign), so that its own
-// tool checks ours.
+// Package sign creates and checks signatures in minisign's format (https://jedisct1.github.io/minisign), so that the
+// minisign tool can check them too.
 //
-// Encryption hides what is stored, and anybody can encrypt for a recipient; only a signature tells who wrote it.
+// Encryption hides the content, but any program can encrypt for a recipient. Only a signature identifies the writer.
 package sign
 
 import (
@@ -14,20 +14,20 @@ import (
 
 // Errors of this package, to be matched with errors.Is.
 var (
-	// ErrUntrusted: nobody who is trusted has signed this.
+	// ErrUntrusted means that no trusted key has signed the message.
 	ErrUntrusted = errors.New("not signed by a trusted key")
-	// ErrKey: a key cannot be used as it is.
+	// ErrKey means that a key is not usable.
 	ErrKey = errors.New("bad signing key")
 )
 
-// Key signs. The zero Key signs nothing.
+// Key is a secret key. The zero Key signs nothing.
 type Key struct {
 	private minisign.PrivateKey
 	some    bool
 }
 
-// Generate makes a key pair: secret is what `minisign -G -W` writes, a file without a password, and public one line of
-// base64 as `minisign -V -P` takes it.
+// Generate returns a new key pair. secret is a file without a password, as `minisign -G -W` writes it, and public is
+// the line of base64 that `minisign -V -P` expects.
 func Generate() (secret []byte, public string, err error) {
 	pub, private, err := minisign.GenerateKey(nil)
 	if err != nil {
@@ -37,23 +37,23 @@ func Generate() (secret []byte, public string, err error) {
 	return secret, pub.String(), err
 }
 
-// ParseKey reads the text of a secret key's file. One with a password is refused: nobody is there to type it when a
-// backup is due. Errors match ErrKey and hold nothing of the key.
+// ParseKey parses the text of a secret key's file. It refuses a key with a password, because no person is present to
+// enter it when a backup is due. Errors match ErrKey and contain nothing of the key.
 func ParseKey(text []byte) (Key, error) {
 	if minisign.IsEncrypted(text) {
 		return Key{}, fmt.Errorf("%w: it has a password: make one without by dr keygen --signing or minisign -G -W", ErrKey)
 	}
 	k := Key{some: true}
 	if err := k.private.UnmarshalText(text); err != nil {
-		return Key{}, fmt.Errorf("%w: it is no secret key of minisign", ErrKey)
+		return Key{}, fmt.Errorf("%w: it is not a minisign secret key", ErrKey)
 	}
 	return k, nil
 }
 
-// None says that nothing will be signed.
+// None reports whether k is the zero Key.
 func (k Key) None() bool { return !k.some }
 
-// Sign is the signature of message: the text of a .minisig file, or "" without a key.
+// Sign returns the signature of message: the text of a .minisig file, or "" without a key.
 func (k Key) Sign(message []byte) string {
 	if k.None() {
 		return ""
@@ -61,7 +61,7 @@ func (k Key) Sign(message []byte) string {
 	return string(minisign.SignWithComments(k.private, message, "written by dr", "signature of dr"))
 }
 
-// Trust is the set of k's own public key alone, empty without a key.
+// Trust returns the set with only k's own public key. Without a key it is empty.
 func (k Key) Trust() Trust {
 	if k.None() {
 		return Trust{}
@@ -70,23 +70,23 @@ func (k Key) Trust() Trust {
 	return Trust{keys: []minisign.PublicKey{public}, texts: []string{public.String()}}
 }
 
-// MaxSignature is how many bytes a signature that this package makes has at most.
+// MaxSignature is the largest size in bytes of a signature from this package.
 const MaxSignature = 512
 
-// Trust is a set of public keys. The zero Trust asks for no signature.
+// Trust is a set of public keys. The zero Trust requires no signature.
 type Trust struct {
 	keys  []minisign.PublicKey
 	texts []string
 }
 
-// ParseTrust reads public keys, each the text of a .pub file or its line of base64. Errors match ErrKey, and do not repeat
-// a text: it may be another kind of key, given by mistake.
+// ParseTrust parses public keys, each the text of a .pub file or its line of base64. Errors match ErrKey. They do not
+// repeat the text, which may be another kind of key, given by mistake.
 func ParseTrust(texts ...string) (Trust, error) {
 	var t Trust
 	for i, text := range texts {
 		var key minisign.PublicKey
 		if err := key.UnmarshalText([]byte(strings.TrimSpace(text))); err != nil {
-			return Trust{}, fmt.Errorf("%w: key %d is no public key of minisign, one line that begins with RW, nor a file of one",
+			return Trust{}, fmt.Errorf("%w: key %d is not a minisign public key: one line that begins with RW, or a file with one",
 				ErrKey, i+1)
 		}
 		t.keys = append(t.keys, key)
@@ -95,14 +95,14 @@ func ParseTrust(texts ...string) (Trust, error) {
 	return t, nil
 }
 
-// None says that no signature is asked for.
+// None reports whether no signature is required.
 func (t Trust) None() bool { return len(t.keys) == 0 }
 
-// Keys are the public keys, as ParseTrust takes them.
+// Keys returns the public keys in the format of ParseTrust.
 func (t Trust) Keys() []string { return t.texts }
 
-// Check returns an error that matches ErrUntrusted unless signature is one of message by one of the keys. The zero Trust
-// checks nothing.
+// Check returns an error that matches ErrUntrusted unless signature is a signature of message by one of the keys. The
+// zero Trust checks nothing.
 func (t Trust) Check(message []byte, signature string) error {
 	if t.None() {
 		return nil
@@ -112,12 +112,12 @@ func (t Trust) Check(message []byte, signature string) error {
 	}
 	var parsed minisign.Signature
 	if err := parsed.UnmarshalText([]byte(signature)); err != nil {
-		return fmt.Errorf("%w: its signature is none of minisign's", ErrUntrusted)
+		return fmt.Errorf("%w: its signature is not in minisign's format", ErrUntrusted)
 	}
 	for _, key := range t.keys {
 		if key.ID() == parsed.KeyID && minisign.Verify(key, message, []byte(signature)) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: key %016X has signed it, or somebody who says so", ErrUntrusted, parsed.KeyID)
+	return fmt.Errorf("%w: its signature names key %016X, which is not trusted or did not sign it", ErrUntrusted, parsed.KeyID)
 }

@@ -65,7 +65,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A wrong kind of key, given by mistake, must not show up in an error.
+// TestKeysAreNotRepeated checks that an error does not show a key of the wrong kind, given by mistake.
 func TestKeysAreNotRepeated(t *testing.T) {
 	secret, _, err := sign.Generate()
 	if err != nil {
@@ -84,7 +84,7 @@ func TestKeysAreNotRepeated(t *testing.T) {
 	}
 }
 
-// TestMinisign: keys and signatures are those of the public tool, both ways.
+// TestMinisign checks that the public tool accepts our keys and signatures, and we accept its.
 func TestMinisign(t *testing.T) {
 	if _, err := exec.LookPath("minisign"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -135,7 +135,7 @@ func TestMinisign(t *testing.T) {
 	}
 }
 
-// FuzzCheck: no signature but the true one holds, and none ends the process.
+// FuzzCheck checks that only the true signature is valid, and that none causes a panic.
 func FuzzCheck(f *testing.F) {
 	key, public := pair(f)
 	message := []byte("a message")

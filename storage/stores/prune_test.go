@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// TestPruneLocked: on a real store that locks, what is locked is left and told with its date, the rest goes, and a pin holds
-// and is lifted though nothing of it can be removed.
+// TestPruneLocked checks, on a real store with locks, that prune leaves locked objects and reports their dates, and
+// removes the others; and that a pin holds and can be lifted although none of its objects can be removed.
 func TestPruneLocked(t *testing.T) {
 	s := objectstores.Minio(t)
 	objectstores.Setenv(t, s.Env())
@@ -71,7 +71,7 @@ func TestPruneLocked(t *testing.T) {
 	}
 }
 
-// take stores a small backup.
+// take stores a small backup and returns its id.
 func take(t *testing.T, c *repository.Cluster, at time.Time) repository.ID {
 	t.Helper()
 	id := repository.NewID(at, 7)

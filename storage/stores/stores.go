@@ -21,45 +21,46 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 )
 
-// ErrURL: a repository's URL cannot be used as written.
+// ErrURL means that a repository's URL is not usable as written.
 var ErrURL = address.ErrURL
 
-// patience is that with object stores, on top of the few tries that their clients make at each request: enough for a
-// network that is away for half a minute. A store that takes connections and never answers has used that up by then.
+// patience is the retry policy for object stores, on top of the few tries of each request by their clients. It bridges
+// a network outage of half a minute. A store that accepts connections and never answers has used it up by then.
 var patience = storage.RetryPolicy{Attempts: 6, Base: time.Second, Max: 15 * time.Second, Total: time.Minute}
 
-// Options say how a store is read and written. The zero Options are the store as it is now, as fast as it goes, one request
-// at a time for each object.
+// Options configure the access to a store. The zero Options access it as it is now, without a rate limit, with one
+// request at a time for each object.
 type Options struct {
 	AsOf     time.Time `json:"asOf,omitzero"`      // the store as it was then, by its own clock, and read-only
 	Limit    int64     `json:"limit,omitempty"`    // bytes a second in each direction; 0: no limit
-	Parallel int       `json:"parallel,omitempty"` // requests at a time for one large object
-	// Guard bounds how long the store may keep its callers waiting; its zero value does not. It does not go with AsOf.
+	Parallel int       `json:"parallel,omitempty"` // concurrent requests for one large object
+	// Guard bounds how long the store may keep its callers waiting; zero: no bound. It cannot be combined with AsOf.
 	Guard storage.GuardOptions `json:"guard,omitzero"`
 }
 
 // DefaultParallel is enough for most networks.
 const DefaultParallel = 4
 
-// rangeSize is how much each of several requests for one object reads at a time.
+// rangeSize is the number of bytes that each concurrent request for one object reads.
 const rangeSize = 8 << 20
 
-// Open opens the bucket at text, in one of the forms that package address reads. An absent directory gives ErrURL. Object
-// stores are first asked for anything by the first call; what may be repeated is, and credentials are those that each
-// store's own tools would find. A store that keeps no versions gives storage.ErrUnsupported with AsOf.
+// Open returns the bucket at text, a URL in one of the forms of package address. A missing directory causes ErrURL.
+// Object stores get no request before the first method call. Calls are retried if that may help, and credentials come
+// from the places where each store's own tools look for them. With AsOf, a store without versions causes
+// storage.ErrUnsupported.
 func Open(ctx context.Context, text string, o Options) (storage.Bucket, error) {
 	return open(ctx, text, openDirectory, o)
 }
 
-// Create is Open for whoever is going to write: an absent directory is made. Buckets and containers are not.
+// Create is Open for writers: it creates a missing directory. It does not create buckets and containers.
 func Create(ctx context.Context, text string, o Options) (storage.Bucket, error) {
 	return open(ctx, text, file.Create, o)
 }
 
-// Shown is text as it may stand in output and errors: never with a secret in it.
+// Shown returns text without secrets, for output and errors.
 func Shown(text string) string { return address.Shown(text) }
 
-// open opens a directory by its function.
+// open is Open, with directory to open a directory.
 func open(ctx context.Context, text string, directory func(string) (*file.Bucket, error), o Options) (storage.Bucket, error) {
 	a, err := address.Parse(text)
 	if err != nil {
@@ -68,7 +69,7 @@ func open(ctx context.Context, text string, directory func(string) (*file.Bucket
 	openBare := func(ctx context.Context) (storage.Bucket, error) { return bare(ctx, a, directory, o) }
 	var b storage.Bucket
 	if o.Guard.Limit > 0 {
-		b = storage.NewGuard(openBare, o.Guard) // a directory may hang when it is opened
+		b = storage.NewGuard(openBare, o.Guard) // opening a directory may hang
 	} else {
 		b, err = openBare(ctx)
 	}
@@ -84,13 +85,13 @@ func open(ctx context.Context, text string, directory func(string) (*file.Bucket
 	if o.Limit > 0 {
 		b = storage.WithLimit(b, storage.Limits{Up: limiter(o.Limit), Down: limiter(o.Limit)})
 	}
-	if a.Scheme != address.File { // a disk does not get faster by being asked twice
+	if a.Scheme != address.File { // concurrent reads do not make a disk faster
 		b = storage.WithParallel(b, o.Parallel, rangeSize)
 	}
 	return storage.WithPrefix(b, a.Prefix), nil
 }
 
-// limiter grants a tenth of a second's bytes at once.
+// limiter returns a limiter whose burst is a tenth of a second's bytes.
 func limiter(limit int64) *rate.Limiter { return rate.NewLimiter(rate.Limit(limit), int(limit/10)+1) }
 
 func bare(ctx context.Context, a address.Address, directory func(string) (*file.Bucket, error), o Options) (storage.Bucket, error) {
@@ -100,18 +101,19 @@ func bare(ctx context.Context, a address.Address, directory func(string) (*file.
 	if a.Scheme == address.File {
 		return directory(a.Path)
 	}
-	return objects(ctx, a, o.Parallel)
+	return openObjectStore(ctx, a, o.Parallel)
 }
 
 func openDirectory(dir string) (*file.Bucket, error) {
 	b, err := file.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: there is no directory %s: look twice, or take the first backup there", ErrURL, dir)
+		return nil, fmt.Errorf("%w: there is no directory %s: correct the path, or take the first backup there", ErrURL, dir)
 	}
 	return b, err
 }
 
-// openRepository opens a directory that must hold a repository: an empty one may be where its file system is not mounted.
+// openRepository opens a directory that must contain a repository: an empty directory may be a mount point whose file
+// system is missing.
 func openRepository(ctx context.Context, dir string) (*file.Bucket, error) {
 	b, err := file.Open(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -119,18 +121,18 @@ func openRepository(ctx context.Context, dir string) (*file.Bucket, error) {
 	}
 	if err == nil {
 		for o, listed := range b.List(ctx, storage.ListOptions{}) {
-			if listed != nil || strings.Contains(o.Key, "/") { // what cannot be listed is there, and shows later
+			if listed != nil || strings.Contains(o.Key, "/") { // if the listing fails, the directory is not empty; the error appears later
 				return b, nil
 			}
 		}
 	}
-	return nil, fmt.Errorf("%w: directory %s holds no repository, and its URL has create=false: mount its file system, or take the first "+
+	return nil, fmt.Errorf("%w: directory %s contains no repository, and its URL has create=false: mount its file system, or take the first "+
 		"backup without that", storage.ErrNoBucket, dir)
 }
 
-// objects opens an object store, bare.
-func objects(ctx context.Context, a address.Address, parallel int) (storage.Bucket, error) {
-	// Without a CA each store makes its own transport: S3's trusts what AWS_CA_BUNDLE names, too.
+// openObjectStore opens an object store without decorators.
+func openObjectStore(ctx context.Context, a address.Address, parallel int) (storage.Bucket, error) {
+	// Without a CA each store uses its own transport: S3's also trusts AWS_CA_BUNDLE.
 	var connections http.RoundTripper
 	if a.CA != "" {
 		trusting, err := transport.New(a.CA)
@@ -145,7 +147,7 @@ func objects(ctx context.Context, a address.Address, parallel int) (storage.Buck
 			Bucket: a.Bucket, Region: a.Region, Endpoint: a.Endpoint, Transport: connections,
 			Checksums: s3.Checksums(a.Checksums),
 			SSE:       a.SSE, KMSKey: a.KMSKey, StorageClass: a.StorageClass,
-			// Few stores but Amazon's have a name for each bucket.
+			// Few stores except Amazon's have a host name for each bucket.
 			PathStyle: a.PathStyle == "true" || a.PathStyle == "" && a.Endpoint != "",
 			Parts:     storage.Parts{Workers: parallel},
 		})

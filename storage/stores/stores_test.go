@@ -28,10 +28,10 @@ type place struct {
 	versions bool
 }
 
-// places are one of each object store.
+// places has one of each object store.
 var places = map[string]func(t *testing.T) place{
 	"s3": func(t *testing.T) place {
-		s := objectstores.Minio(t) // versitygw dates a version to when it was replaced
+		s := objectstores.Minio(t) // versitygw dates a version by its replacement
 		objectstores.Setenv(t, s.Env())
 		return place{s.URL, s.Bucket(t, objectstores.Versioned), true}
 	},
@@ -96,7 +96,7 @@ func wantKeys(t *testing.T, b storage.Bucket, want ...string) {
 	}
 }
 
-// TestOpen: what is put below a prefix is there for whoever opens the bucket without it, or with it again.
+// TestOpen checks that an object below a prefix is visible both without the prefix and with it.
 func TestOpen(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		b, err := stores.Create(t.Context(), p.url(p.bucket, "etcd/prod"), stores.Options{})
@@ -121,7 +121,7 @@ func TestOpenAsOf(t *testing.T) {
 		b := open(t, p.url(p.bucket, "prefix"))
 		put(t, b, "key", "old")
 		put(t, b, "gone", "gone")
-		time.Sleep(1100 * time.Millisecond) // some stores say when in whole seconds
+		time.Sleep(1100 * time.Millisecond) // some stores have times in whole seconds
 		before := time.Now()
 		time.Sleep(1100 * time.Millisecond)
 		put(t, b, "key", "new")
@@ -132,7 +132,7 @@ func TestOpenAsOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !p.versions { // then what is still there is all that is known
+		if !p.versions { // the store knows only the objects that still exist
 			_, err := past.Stat(t.Context(), "gone")
 			if !errors.Is(err, storage.ErrNotExist) && !errors.Is(err, storage.ErrUnsupported) {
 				t.Errorf("Stat of what is gone: %v", err)
@@ -164,7 +164,7 @@ func TestMissingBucket(t *testing.T) {
 	})
 }
 
-// TestWithoutTheCA: the option is what makes the server of the other tests known.
+// TestWithoutTheCA checks that the stores of the other tests are untrusted without the option.
 func TestWithoutTheCA(t *testing.T) {
 	for _, name := range []string{"s3", "azblob"} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestWithoutTheCA(t *testing.T) {
 	}
 }
 
-// bare is the store without retries, which here only take time.
+// bare opens the store without retries, which only take time here.
 func bare(t *testing.T, text string) storage.Bucket {
 	t.Helper()
 	b := open(t, text)
@@ -234,7 +234,8 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// A new process cannot know that an empty directory is where a file system should be mounted, unless it is told that something is there.
+// TestDirectoryThatMustHoldARepository uses create=false: only that shows a new process that an empty directory is a
+// mount point without its file system.
 func TestDirectoryThatMustHoldARepository(t *testing.T) {
 	dir := t.TempDir()
 	text := "file://" + dir + "?create=false"
@@ -278,7 +279,8 @@ func TestCredentialsInTheURL(t *testing.T) {
 	}
 }
 
-// A store that takes connections and never answers ends a guarded call, long before the tries of its client are used up.
+// TestGuardedStoreThatHangs checks that a store which accepts connections and never answers does not hold a guarded
+// call, long before its client's tries are used up.
 func TestGuardedStoreThatHangs(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

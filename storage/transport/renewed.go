@@ -10,15 +10,15 @@ import (
 	"sync"
 )
 
-// Transport is a transport of WithRoots that trusts the system's roots and those in a file, as the file is at each request:
-// an authority that is replaced while a service runs counts from then on.
+// Transport is an http.RoundTripper that trusts the system's roots and those in a file. It reads the file again when it
+// has changed, so that a running service uses a replaced authority with its next request.
 type Transport struct {
 	file string // "": the system's roots alone
 
 	mu      sync.Mutex
-	read    fs.FileInfo // the file as it was read
+	read    fs.FileInfo // the file as it was read; guarded by mu, like the fields below
 	current *http.Transport
-	broken  error // why the file as it is now cannot be used; nil if it is in force
+	broken  error // why the file as it is now is not usable; nil if it is in use
 }
 
 // New returns a Transport for the PEM certificates in caFile, "" for none.
@@ -37,19 +37,20 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := current.RoundTrip(r)
 	var unknown x509.UnknownAuthorityError
 	if broken != nil && errors.As(err, &unknown) {
-		return nil, fmt.Errorf("%w: an older version of the authorities is in force, since this one cannot be used: %v", err, broken)
+		return nil, fmt.Errorf("%w: the file's older certificates are still in use, because the current ones are not usable: %v", err, broken)
 	}
 	return response, err
 }
 
-// CloseIdleConnections closes the connections on which no request is.
+// CloseIdleConnections closes the connections that carry no request.
 func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.current.CloseIdleConnections()
 }
 
-// renewed returns the transport for the file as it is now. A file that cannot be used leaves the older one in force.
+// renewed returns the transport for the current content of the file. If that is not usable, it returns the older
+// transport and the reason.
 func (t *Transport) renewed() (current *http.Transport, broken error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +60,7 @@ func (t *Transport) renewed() (current *http.Transport, broken error) {
 	return t.current, t.broken
 }
 
-// reread reads the file if it is another than the one that was read. The caller holds t.mu.
+// reread reads the file if it has changed since it was read. The caller holds t.mu.
 func (t *Transport) reread() error {
 	now, err := os.Stat(t.file)
 	if err == nil && t.read != nil && unchanged(t.read, now) {
@@ -70,7 +71,7 @@ func (t *Transport) reread() error {
 		return err
 	}
 	if t.current != nil {
-		t.current.CloseIdleConnections() // an authority that is trusted no more is not to be met again
+		t.current.CloseIdleConnections() // so that no server is used whose authority is no longer trusted
 	}
 	t.read, t.current = now, WithRoots(roots)
 	return nil
@@ -91,7 +92,7 @@ func trusted(caFile string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("the system's certificates: %w", err)
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate (-----BEGIN CERTIFICATE-----)", caFile)
+		return nil, fmt.Errorf("%s contains no PEM certificate (-----BEGIN CERTIFICATE-----)", caFile)
 	}
 	return roots, nil
 }

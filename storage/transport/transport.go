@@ -1,4 +1,5 @@
-// Package transport makes the HTTP connections to object stores: verified, and never silent for ever.
+// Package transport makes the HTTP connections to object stores. It verifies their certificates and breaks connections
+// that hang.
 package transport
 
 import (
@@ -14,15 +15,15 @@ const (
 	dialTime      = 15 * time.Second
 	handshakeTime = 15 * time.Second
 	keepTime      = 45 * time.Second // shorter than silence, so that no connection is reused that is about to break
-	silence       = time.Minute      // how long a connection may stand still in the middle of a request
+	silence       = time.Minute      // how long a connection may be idle in the middle of a request
 )
 
-// WithRoots returns a transport that trusts roots; nil are the system's. Proxies are those of the environment (HTTPS_PROXY,
-// NO_PROXY), as for every client in Go.
+// WithRoots returns a transport that trusts roots; nil means the system's. Proxies come from the environment
+// (HTTPS_PROXY, NO_PROXY), as for every client in Go.
 //
-// A connection on which nothing moves for a minute while something should is broken off, so that a network which
-// swallows packets becomes an error. A slow one does not: every byte that moves counts. Requests are HTTP/1.1, each
-// on a connection of its own: the silence of a shared one would say nothing of a single stream.
+// A connection that transfers no byte for a minute in the middle of a request is closed, so that a network which drops
+// packets causes an error. A slow connection is not: every byte counts. Requests use HTTP/1.1, each on its own
+// connection: the silence of a shared connection would mean nothing for a single stream.
 func WithRoots(roots *x509.CertPool) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}
 	http1 := new(http.Protocols)
@@ -44,6 +45,6 @@ func WithRoots(roots *x509.CertPool) *http.Transport {
 		IdleConnTimeout:       keepTime,
 		MaxIdleConns:          100,
 		MaxIdleConnsPerHost:   100,
-		DisableCompression:    true, // a stored object is read as it is, with the length that the store says
+		DisableCompression:    true, // an object is read as stored, with the length that the store announces
 	}
 }

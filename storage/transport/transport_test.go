@@ -27,11 +27,11 @@ func write(t *testing.T, content string) string {
 	return path
 }
 
-// server answers over TLS with a certificate that no system trusts, and returns the file of its authority.
+// server starts a server whose certificate no system trusts, and returns the file of its authority.
 func server(t *testing.T, versions ...uint16) (url, caFile string) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(r.Proto)) // a client that has gone away sees what it sees
+		_, _ = w.Write([]byte(r.Proto)) // the client may have closed the connection
 	}))
 	s.TLS = &tls.Config{}
 	s.EnableHTTP2 = true
@@ -97,8 +97,8 @@ func TestBadFile(t *testing.T) {
 	}
 }
 
-// TestAuthorityIsReplaced: what a running service trusts follows the file, in both directions, and a file that cannot be used
-// takes nothing away.
+// TestAuthorityIsReplaced checks that a transport follows the file in both directions, and that an unusable file
+// changes nothing.
 func TestAuthorityIsReplaced(t *testing.T) {
 	url, ca := server(t)
 	newURL, newCA := newServer(t)
@@ -133,7 +133,7 @@ func TestAuthorityIsReplaced(t *testing.T) {
 	if err := ask(newURL); err != nil {
 		t.Errorf("with a file that is empty for a moment: %v", err)
 	}
-	if err := ask(url); !errors.As(err, &unverified) || !strings.Contains(err.Error(), file+" holds no PEM certificate") {
+	if err := ask(url); !errors.As(err, &unverified) || !strings.Contains(err.Error(), file+" contains no PEM certificate") {
 		t.Errorf("with an empty file: %v", err)
 	}
 }
@@ -147,7 +147,7 @@ func mustNew(t *testing.T, caFile string) *transport.Transport {
 	return rt
 }
 
-// replace renames a copy of from over file, as whoever renews certificates should.
+// replace renames a copy of from to file, the safe way to renew certificates.
 func replace(t *testing.T, file, from string) {
 	t.Helper()
 	content, err := os.ReadFile(from)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// pair is a watched connection and the other end of it, in memory, so that the time of the bubble counts.
+// pair returns a watched connection and its other end, in memory, so that the time of the bubble applies.
 func pair() (*watched, net.Conn) {
 	ours, theirs := net.Pipe()
 	return &watched{Conn: ours, limit: silence}, theirs
@@ -33,8 +33,8 @@ func TestSilenceBreaks(t *testing.T) {
 	}
 }
 
-// TestSlowLives: a connection may take any time for what it carries, as long as something moves; also one Write of a whole
-// part, while a Read waits for the answer all the time.
+// TestSlowLives checks that a connection may take any time as long as bytes move, also within one Write of a whole part
+// while a Read waits for the answer.
 func TestSlowLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, theirs := pair()

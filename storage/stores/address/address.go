@@ -1,4 +1,4 @@
-// Package address reads a repository's URL: which store, where in it, and how to talk to it. It links no store.
+// Package address parses a repository's URL: the store, the place in it, and how to access it. It links no store.
 //
 //	file:///absolute/path?create=false
 //	s3://bucket/prefix?endpoint=URL&region=NAME&path-style=true|false&checksums=auto|when-required&ca=/file
@@ -6,8 +6,8 @@
 //	gs://bucket/prefix?endpoint=URL&ca=/file
 //	azblob://container/prefix?account=NAME&endpoint=URL&ca=/file
 //
-// Credentials are never part of it: a URL stands in command lines, logs and errors. One that seems to hold any is
-// refused, and nothing that was refused is repeated.
+// Credentials are never part of it: URLs appear in command lines, logs and errors. Parse refuses a URL that seems to
+// contain credentials, and its error repeats nothing of it.
 package address
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// ErrURL: a repository's URL cannot be used as written.
+// ErrURL means that a repository's URL is not usable as written.
 var ErrURL = errors.New("bad repository URL")
 
 // Schemes of the stores.
@@ -35,24 +35,24 @@ const (
 	manual = "file:///path, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix"
 )
 
-// Address is a repository's place. Fields that a store has no use for are empty.
+// Address is the parsed URL of a repository. Fields that do not apply to the store are empty.
 type Address struct {
 	Scheme string
-	Path   string // of the directory, absolute; for file alone
+	Path   string // of the directory, absolute; only with File
 	Bucket string // or the container
-	Prefix string // of all keys, without slashes at its ends; "" is all of the bucket
+	Prefix string // of all keys, without slashes at its ends; "" is the whole bucket
 
-	Create    string // "false": the directory must hold a repository already; "" makes one
-	Endpoint  string // URL of the store; "" is the provider's
-	Region    string // "" is what the environment says
-	Account   string // "" is what the environment says
-	CA        string // PEM file of further authorities to trust
-	PathStyle string // "true", "false"; "" leaves it to the store
-	Checksums string // "auto", "when-required"; "" leaves it to the store
+	Create    string // "false": the directory must contain a repository already; "" creates one
+	Endpoint  string // URL of the store; "": the provider's
+	Region    string // "": from the environment
+	Account   string // "": from the environment
+	CA        string // PEM file of additional authorities to trust
+	PathStyle string // "true", "false"; "": the store's default
+	Checksums string // "auto", "when-required"; "": the store's default
 
-	SSE          string // how the store encrypts: "AES256", "aws:kms", "aws:kms:dsse"; "" leaves it to the bucket
-	KMSKey       string // id, ARN or alias; "" is the account's default; only with an SSE of KMS
-	StorageClass string // of large objects; "" is the store's default
+	SSE          string // server-side encryption: "AES256", "aws:kms", "aws:kms:dsse"; "": the bucket's default
+	KMSKey       string // id, ARN or alias; "": the account's default; only with an SSE of KMS
+	StorageClass string // of large objects; "": the store's default
 }
 
 // option is one part of the query.
@@ -60,7 +60,7 @@ type option struct {
 	stores []string
 	field  func(*Address) *string
 	valid  func(scheme, value string) bool
-	form   string // of the value, for people
+	form   string // description of a valid value for error messages
 }
 
 var options = map[string]option{
@@ -95,11 +95,11 @@ var options = map[string]option{
 	},
 }
 
-// secretive are parts of the names of options in which people put credentials.
+// secretive are parts of option names that suggest a credential.
 var secretive = []string{"key", "secret", "token", "sig", "sas", "pass", "pwd", "cred", "auth"}
 
 var (
-	bucketName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]$`) // the widest of the stores' rules
+	bucketName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]$`) // the union of the stores' rules
 	storageClass = regexp.MustCompile(`^[A-Z0-9_]{1,64}$`)
 	control      = regexp.MustCompile(`[\x00-\x1f\x7f]`)
 )
@@ -109,7 +109,8 @@ func matches(pattern string) func(scheme, value string) bool {
 	return func(_, value string) bool { return whole.MatchString(value) }
 }
 
-// isEndpoint: a host, with a path for Azure alone, where an emulator's has the account.
+// isEndpoint reports whether value is a scheme and a host. Azure also allows a path, which names the account in an
+// emulator.
 func isEndpoint(scheme, value string) bool {
 	u, err := url.Parse(value)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil &&
@@ -117,28 +118,29 @@ func isEndpoint(scheme, value string) bool {
 		(scheme == Azure || strings.Trim(u.Path, "/") == "")
 }
 
-// isReadableClass: what is archived could not be restored from, nor listed with what it is.
+// isReadableClass reports whether objects of the class can be read at once. An archived object could neither be
+// restored from nor be listed with its manifest.
 func isReadableClass(_, value string) bool {
 	return value != "GLACIER" && value != "DEEP_ARCHIVE" && storageClass.MatchString(value)
 }
 
 func isFile(_, value string) bool { return filepath.IsAbs(value) && !control.MatchString(value) }
 
-// Parse reads text. Its errors are ErrURL and say nothing of what text holds but its scheme and the names of options
-// that are known.
+// Parse parses a repository's URL. Its errors match ErrURL and repeat nothing of text but its scheme and the names of
+// known options.
 func Parse(text string) (Address, error) {
 	if text == "" {
 		return Address{}, fmt.Errorf("%w: none given: use --repo file:///path or DR_REPO", ErrURL)
 	}
 	u, err := url.Parse(text)
-	if err != nil { // which would repeat what may hold a password
+	if err != nil { // err would repeat the text, which may contain a password
 		return Address{}, fmt.Errorf("%w: it does not parse: use %s", ErrURL, manual)
 	}
 	if u.User != nil {
-		return Address{}, fmt.Errorf("%w: it holds credentials, which others can read in the command line", ErrURL)
+		return Address{}, fmt.Errorf("%w: it contains credentials, which others can read in the command line", ErrURL)
 	}
 	if strings.Contains(text, "#") {
-		return Address{}, fmt.Errorf("%w: it has a fragment (#), which means nothing here: in a path, write %%23", ErrURL)
+		return Address{}, fmt.Errorf("%w: it has a fragment (#): in a path, write %%23", ErrURL)
 	}
 	switch u.Scheme {
 	case File:
@@ -146,7 +148,7 @@ func Parse(text string) (Address, error) {
 	case S3, GCS, Azure:
 		return parseObjects(u)
 	}
-	return Address{}, fmt.Errorf("%w: only %s is known", ErrURL, manual)
+	return Address{}, fmt.Errorf("%w: unknown scheme: use %s", ErrURL, manual)
 }
 
 func parseFile(u *url.URL) (Address, error) {
@@ -185,7 +187,7 @@ func parseObjects(u *url.URL) (Address, error) {
 	return a, nil
 }
 
-// checkQuery refuses what looks like a credential, whatever the store.
+// checkQuery returns an error if the query seems to contain a credential, for any store.
 func checkQuery(u *url.URL) error {
 	for part := range strings.SplitSeq(u.RawQuery, "&") {
 		name, _, _ := strings.Cut(part, "=")
@@ -195,7 +197,7 @@ func checkQuery(u *url.URL) error {
 		name, err := url.QueryUnescape(name)
 		isSecretive := func(part string) bool { return strings.Contains(strings.ToLower(name), part) }
 		if err != nil || slices.ContainsFunc(secretive, isSecretive) {
-			return fmt.Errorf("%w: it seems to hold credentials, which others can read in the command line: put them into the "+
+			return fmt.Errorf("%w: it seems to contain credentials, which others can read in the command line: put them into the "+
 				"environment, or where the store's own tools look for them", ErrURL)
 		}
 	}
@@ -205,17 +207,17 @@ func checkQuery(u *url.URL) error {
 func (a *Address) parseQuery(query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return fmt.Errorf("%w: what follows the ? does not parse", ErrURL)
+		return fmt.Errorf("%w: its query does not parse", ErrURL)
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		given := values[name]
 		o, known := options[name]
 		if !known || !slices.Contains(o.stores, a.Scheme) {
-			return fmt.Errorf("%w: it has an option that %s:// does not know; it knows %s",
+			return fmt.Errorf("%w: it has an unknown option: %s:// allows %s",
 				ErrURL, a.Scheme, strings.Join(optionsOf(a.Scheme), ", "))
 		}
 		if len(given) != 1 || !o.valid(a.Scheme, given[0]) {
-			return fmt.Errorf("%w: %s is given once, and is %s", ErrURL, name, o.form)
+			return fmt.Errorf("%w: %s must be given once, as %s", ErrURL, name, o.form)
 		}
 		*o.field(a) = given[0]
 	}
@@ -225,7 +227,7 @@ func (a *Address) parseQuery(query string) error {
 	return nil
 }
 
-// optionsOf are the names of a store's options, in order.
+// optionsOf returns the names of a store's options, sorted.
 func optionsOf(scheme string) []string {
 	var names []string
 	for name, o := range options {
@@ -237,7 +239,7 @@ func optionsOf(scheme string) []string {
 	return names
 }
 
-// String is a URL that Parse reads as a.
+// String returns a URL that Parse parses to a.
 func (a Address) String() string {
 	query := url.Values{}
 	for _, name := range optionsOf(a.Scheme) {
@@ -255,11 +257,12 @@ func (a Address) String() string {
 	return u.String()
 }
 
-// Shown is text as it may stand in output and errors. What cannot be read is not shown, for nobody knows what is in it.
+// Shown returns text in a form that is safe in output and errors. It does not show an invalid URL, which may contain a
+// secret anywhere.
 func Shown(text string) string {
 	a, err := Parse(text)
 	if err != nil {
-		return "(a repository URL that cannot be used)"
+		return "(an unusable repository URL)"
 	}
 	return a.String()
 }
