@@ -223,7 +223,7 @@ func TestRun(t *testing.T) {
 				ID: id, Name: "m1", ClientURLs: []string{etcd.URL}, PeerURLs: []string{etcd.Config().AdvertisePeerUrls[0].String()},
 			}
 			want := repository.Manifest{
-				Format: repository.ManifestFormat, Cluster: "prod", DRVersion: "test", EtcdVersion: "3.7.3",
+				Format: repository.Manifests.Format, Cluster: "prod", DRVersion: "test", EtcdVersion: "3.7.3",
 				ClusterID: fmt.Sprintf("%x", uint64(etcd.Server.Cluster().ID())), Member: self, Members: []repository.Member{self},
 				Seal: r.To.Seal(), Kubernetes: true, KubernetesEncrypted: true, Labels: r.Labels,
 

@@ -28,7 +28,7 @@ func fixedBackup() repository.Backup {
 		PeerURLs: []string{"http://127.0.0.1:2383"}, Learner: true})
 	digest := strings.Repeat("ab", 32)
 	return repository.Backup{Manifest: repository.Manifest{
-		Format: repository.ManifestFormat, ID: repository.NewID(started, 4711), Cluster: clusterName,
+		Format: repository.Manifests.Format, ID: repository.NewID(started, 4711), Cluster: clusterName,
 		Started: started, Finished: started.Add(2 * time.Second), DRVersion: "v1",
 		ClusterID: "cafe", Member: members[0], Members: members, EtcdVersion: "3.7.3",
 		Revision: 4711, RaftIndex: 5000, RaftTerm: 3,

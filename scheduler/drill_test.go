@@ -80,7 +80,7 @@ func (w *world) proven(ctx context.Context, by string, in backup.Store, id repos
 		return nil, w.drills.err
 	}
 	p := repository.Proof{
-		Format: repository.ProofFormat, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Time: began.Add(w.drills.ahead).UTC(), By: by,
+		Format: repository.Proofs.Format, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Time: began.Add(w.drills.ahead).UTC(), By: by,
 		Drill: &repository.Drill{Target: "the newest backup", RTO: 2},
 	}
 	w.drills.ahead = 0

@@ -150,7 +150,7 @@ func (s *subject) rob(from *server, how string) {
 			case "taken":
 				job := strings.TrimSuffix(key[strings.LastIndex(key, "/")+1:], ".json")
 				l := repository.Lease{Format: 1, Job: job, Holder: "a thief", Until: time.Now().Add(8 * time.Minute), Generation: 1 << 40}
-				data, err := repository.EncodeLease(l)
+				data, err := repository.Leases.Encode(l)
 				if err != nil {
 					s.f.errorf("%v", err)
 				}

@@ -127,7 +127,7 @@ func (f *fleet) stored(in *depot, key string, content []byte) {
 	if !strings.HasSuffix(rest, "/manifest.json") {
 		return
 	}
-	m, err := repository.DecodeManifest(content)
+	m, err := repository.Manifests.Decode(content)
 	if err != nil {
 		f.errorf("%s: %v", key, err)
 		return

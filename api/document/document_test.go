@@ -40,7 +40,7 @@ func member() repository.Member {
 func manifest() repository.Manifest {
 	digest := strings.Repeat("ab", 32)
 	return repository.Manifest{
-		Format: repository.ManifestFormat, ID: id, Cluster: "prod", Started: at, Finished: at.Add(2 * time.Second), DRVersion: "v1",
+		Format: repository.Manifests.Format, ID: id, Cluster: "prod", Started: at, Finished: at.Add(2 * time.Second), DRVersion: "v1",
 		ClusterID: "cafe", Member: member(), Members: []repository.Member{member()}, EtcdVersion: "3.7.3",
 		Revision: 4711, RevisionMax: 4712, RaftIndex: 5000, RaftIndexMax: 5002, RaftTerm: 3,
 		HashKV: &repository.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879},
@@ -88,7 +88,7 @@ func status() archive.Status {
 
 func proof() repository.Proof {
 	return repository.Proof{
-		Format: repository.ProofFormat, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Finding: "no fault found",
+		Format: repository.Proofs.Format, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Finding: "no fault found",
 		Time: at.Add(time.Hour), Seconds: 1.5, Key: "age1qqqqqqqqqqqq", HashKV: "key space proven at revision 4711",
 		Revision: 4711, Keys: 19, By: "host, dr v1",
 	}

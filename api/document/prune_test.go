@@ -12,7 +12,7 @@ import (
 
 func pin() repository.Pin {
 	return repository.Pin{
-		Format: repository.PinFormat, Backup: id, ID: "0123456789abcdef", Reason: "before 1.34", Time: at.Add(time.Hour), By: "host, dr v1",
+		Format: repository.Pins.Format, Backup: id, ID: "0123456789abcdef", Reason: "before 1.34", Time: at.Add(time.Hour), By: "host, dr v1",
 	}
 }
 

@@ -57,7 +57,7 @@ func (e exercise) run(
 		blames, err = repository.BlameBackup, fmt.Errorf("%w: %w", repository.ErrDamaged, marked)
 	}
 	proof := repository.Proof{
-		Format: repository.ProofFormat, Backup: e.plan.Backup.ID, Level: repository.Booted, Time: begin.UTC(), By: r.By,
+		Format: repository.Proofs.Format, Backup: e.plan.Backup.ID, Level: repository.Booted, Time: begin.UTC(), By: r.By,
 		Seconds: time.Since(begin).Seconds(), Drill: &e.drill,
 	}
 	found.tell(&proof)

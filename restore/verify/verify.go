@@ -31,7 +31,7 @@ func Run(
 	ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys, r Request, report storage.Report,
 ) (repository.Proof, error) {
 	begin := time.Now()
-	proof := repository.Proof{Format: repository.ProofFormat, Backup: b.ID, Level: r.Level, Time: begin.UTC(), By: r.By}
+	proof := repository.Proof{Format: repository.Proofs.Format, Backup: b.ID, Level: r.Level, Time: begin.UTC(), By: r.By}
 	found, err := climb(ctx, c, b, keys, r, report)
 	found.tell(&proof)
 	proof.Seconds = time.Since(begin).Seconds()

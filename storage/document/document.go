@@ -77,6 +77,46 @@ func quoted(signature string) []byte {
 	return bytes.TrimSuffix(line.Bytes(), []byte("\n"))
 }
 
+// Kind is one kind of stored document: a struct T with a field Format.
+type Kind[T any] struct {
+	Format int           // the number of the format that this version writes and reads
+	Check  func(T) error // returns an error if a document must not be stored or used; nil accepts all
+}
+
+// MaxKind is the size in bytes of the largest document of a Kind. A manifest with a hundred members has under 64 KiB.
+const MaxKind = 128 << 10
+
+// Encode returns the stored form of v with the Format of k.
+func (k Kind[T]) Encode(v T) ([]byte, error) {
+	reflect.ValueOf(&v).Elem().FieldByName("Format").SetInt(int64(k.Format))
+	err := k.check(v)
+	if err != nil {
+		return nil, err
+	}
+	return EncodeUpTo(MaxKind, v)
+}
+
+// Decode returns the document that Encode stored as data. Its errors match storage.ErrDamaged.
+func (k Kind[T]) Decode(data []byte) (T, error) {
+	var v, zero T
+	err := Decode(data, k.Format, &v)
+	if err != nil {
+		return zero, err
+	}
+	err = k.check(v)
+	if err != nil {
+		return zero, fmt.Errorf("%w: %w", storage.ErrDamaged, err)
+	}
+	return v, nil
+}
+
+func (k Kind[T]) check(v T) error {
+	if k.Check == nil {
+		return nil
+	}
+	return k.Check(v)
+}
+
 // Sign signs a document that Encode has returned. The zero Key returns data unchanged.
 func Sign(data []byte, key sign.Key) ([]byte, error) {
 	if key.None() {

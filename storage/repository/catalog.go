@@ -215,7 +215,7 @@ func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l back
 func (c *Cluster) loadManifest(ctx context.Context, id ID) (m Manifest, unsigned bool, err error) {
 	data, err := c.readSigned(ctx, c.manifestKey(id))
 	if err == nil {
-		m, err = DecodeManifest(data)
+		m, err = Manifests.Decode(data)
 	}
 	if err == nil && (m.ID != id || m.Cluster != c.name) {
 		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", ErrDamaged, m.ID, m.Cluster)
@@ -282,7 +282,7 @@ func (c *Cluster) readProof(ctx context.Context, id ID, key string) (p Proof, ok
 	case err != nil:
 		return Proof{}, false, fmt.Errorf("%s: %w", key, err)
 	}
-	p, err = DecodeProof(data)
+	p, err = Proofs.Decode(data)
 	return p, err == nil && p.Backup == id, nil
 }
 

@@ -357,7 +357,7 @@ func TestCopyTrusted(t *testing.T) {
 	})
 	forgedProof := keys(t, source)[proof]
 	tombstone := folder("c", idAt(1)) + tombstoneName
-	text, err := repository.EncodeTombstone(repository.Tombstone{Format: 1, Backup: idAt(1), Time: noon})
+	text, err := repository.Tombstones.Encode(repository.Tombstone{Format: 1, Backup: idAt(1), Time: noon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +404,7 @@ func TestCopyPastForgedTombstones(t *testing.T) {
 	owner := newSigner(t)
 	source, target := mem.New(), mem.New()
 	create(t, openWith(t, source, repository.Policy{Key: owner.key}), idAt(0))
-	forged, err := repository.EncodeTombstone(repository.Tombstone{Format: repository.TombstoneFormat, Backup: idAt(0), Time: noon})
+	forged, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: idAt(0), Time: noon})
 	if err != nil {
 		t.Fatal(err)
 	}

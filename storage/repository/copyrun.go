@@ -222,7 +222,7 @@ func (c *copying) document(ctx context.Context, o copyObject, decode func([]byte
 // isManifest accepts what describes the data that is copied: the object might have been replaced since the catalog was
 // read.
 func (b copyBackup) isManifest(data []byte) error {
-	m, err := DecodeManifest(data)
+	m, err := Manifests.Decode(data)
 	if err == nil && (m.ID != b.backup.ID || m.Cluster != b.backup.Cluster || m.Stored != b.backup.Stored) {
 		err = fmt.Errorf("%w: it has been replaced while the backup was copied", ErrDamaged)
 	}
@@ -230,7 +230,7 @@ func (b copyBackup) isManifest(data []byte) error {
 }
 
 func (b copyBackup) isProof(data []byte) error {
-	p, err := DecodeProof(data)
+	p, err := Proofs.Decode(data)
 	if err == nil && p.Backup != b.backup.ID {
 		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", ErrDamaged, p.Backup)
 	}

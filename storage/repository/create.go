@@ -58,7 +58,7 @@ func (c *Cluster) Create(
 		c.discard(ctx, c.key(id, name), nil)
 		return Backup{}, err
 	}
-	m.Format, m.ID, m.Cluster, m.Seal = ManifestFormat, id, c.name, s
+	m.Format, m.ID, m.Cluster, m.Seal = Manifests.Format, id, c.name, s
 	m.Stored = Blob{Name: name, Size: digest.size, SHA256: hex.EncodeToString(digest.hash.Sum(nil))}
 	data, err := c.commit(ctx, m)
 	if err != nil {
@@ -86,12 +86,12 @@ func (c *Cluster) stillThere(ctx context.Context, m Manifest) error {
 
 // commit stores m, and returns what it has stored or tried to.
 func (c *Cluster) commit(ctx context.Context, m Manifest) ([]byte, error) {
-	data, err := EncodeManifest(m)
+	data, err := Manifests.Encode(m)
 	if err == nil {
 		data, err = document.Sign(data, c.policy.Key)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("manifest of backup %s: %w", m.ID, err)
 	}
 	if err := c.create(ctx, c.manifestKey(m.ID), bytes.NewReader(data), int64(len(data))); err != nil {
 		return data, fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)

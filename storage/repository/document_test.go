@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // fullManifest has every field set, with what JSON likes to escape.
 func fullManifest() repository.Manifest {
 	m := manifestOf(content, noon)
-	m.Format, m.ID, m.Cluster = repository.ManifestFormat, idAt(0), "prod-eu.1"
+	m.Format, m.ID, m.Cluster = repository.Manifests.Format, idAt(0), "prod-eu.1"
 	m.Finished = noon.Add(3*time.Second + 141592653)
 	m.Member = repository.Member{
 		ID: "8e9e05c52164694d", Name: "etcd-0 <&> ü", PeerURLs: []string{"https://10.0.0.1:2380"},
@@ -43,7 +43,7 @@ func fullManifest() repository.Manifest {
 
 func fullProof() repository.Proof {
 	return repository.Proof{
-		Format: repository.ProofFormat, Backup: idAt(0), Level: repository.Opened, Verdict: repository.Passed,
+		Format: repository.Proofs.Format, Backup: idAt(0), Level: repository.Opened, Verdict: repository.Passed,
 		Finding: "every page is whole", Time: noon.Add(123456789), Seconds: 1.25, Key: "age1qqqqqqqqqqqq", HashKV: "equal",
 		Revision: 1000, Keys: 42, By: "host v0.1.0",
 	}
@@ -51,38 +51,38 @@ func fullProof() repository.Proof {
 
 func fullTombstone() repository.Tombstone {
 	return repository.Tombstone{
-		Format: repository.TombstoneFormat, Backup: idAt(0), Reason: "pruned: no rule keeps it", Time: noon.Add(1), By: "host, dr v0.1.0",
+		Format: repository.Tombstones.Format, Backup: idAt(0), Reason: "pruned: no rule keeps it", Time: noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
 func fullPin() repository.Pin {
 	return repository.Pin{
-		Format: repository.PinFormat, Backup: idAt(0), ID: "0123456789abcdef", Reason: "before \"1.34\"", Time: noon.Add(1), By: "host, dr v0.1.0",
+		Format: repository.Pins.Format, Backup: idAt(0), ID: "0123456789abcdef", Reason: "before \"1.34\"", Time: noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
 func fullUnpin() repository.Unpin {
 	return repository.Unpin{
-		Format: repository.PinFormat, Backup: idAt(0), Lifts: "0123456789abcdef", Time: noon.Add(1), By: "host, dr v0.1.0",
+		Format: repository.Pins.Format, Backup: idAt(0), Lifts: "0123456789abcdef", Time: noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
 func fullLogTombstone() repository.LogTombstone {
 	return repository.LogTombstone{
-		Format: repository.LogTombstoneFormat, Cluster: "c", Lineage: lineageID(0), Upto: 25, Reason: "pruned: it is older", Time: noon.Add(1),
+		Format: repository.LogTombstones.Format, Cluster: "c", Lineage: lineageID(0), Upto: 25, Reason: "pruned: it is older", Time: noon.Add(1),
 		By: "host, dr v0.1.0",
 	}
 }
 
 func fullSuspension() repository.Suspension {
 	return repository.Suspension{
-		Format: repository.SuspensionFormat, Cluster: "c", Suspended: true, Time: noon.Add(1), By: "host, dr v0.1.0", Reason: "the disks are replaced",
+		Format: repository.Suspensions.Format, Cluster: "c", Suspended: true, Time: noon.Add(1), By: "host, dr v0.1.0", Reason: "the disks are replaced",
 	}
 }
 
 func encodedManifest(tb testing.TB, m repository.Manifest) []byte {
 	tb.Helper()
-	p, err := repository.EncodeManifest(m)
+	p, err := repository.Manifests.Encode(m)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func encodedManifest(tb testing.TB, m repository.Manifest) []byte {
 
 func encodedProof(tb testing.TB, p repository.Proof) []byte {
 	tb.Helper()
-	data, err := repository.EncodeProof(p)
+	data, err := repository.Proofs.Encode(p)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -141,19 +141,19 @@ func TestGolden(t *testing.T) {
 func decode(name string, data []byte) (any, error) {
 	switch name {
 	case "proof.json":
-		return repository.DecodeProof(data)
+		return repository.Proofs.Decode(data)
 	case "tombstone.json":
-		return repository.DecodeTombstone(data)
+		return repository.Tombstones.Decode(data)
 	case "pin.json":
-		return repository.DecodePin(data)
+		return repository.Pins.Decode(data)
 	case "unpin.json":
-		return repository.DecodeUnpin(data)
+		return repository.Unpins.Decode(data)
 	case "log-tombstone.json":
-		return repository.DecodeLogTombstone(data)
+		return repository.LogTombstones.Decode(data)
 	case "suspension.json":
-		return repository.DecodeSuspension(data)
+		return repository.Suspensions.Decode(data)
 	}
-	return repository.DecodeManifest(data)
+	return repository.Manifests.Decode(data)
 }
 
 // documents are one of each kind.
@@ -164,15 +164,15 @@ func documents(tb testing.TB) map[string][]byte {
 			tb.Fatal(err)
 		}
 	}
-	data, err := repository.EncodeTombstone(fullTombstone())
+	data, err := repository.Tombstones.Encode(fullTombstone())
 	add("tombstone.json", data, err)
-	data, err = repository.EncodePin(fullPin())
+	data, err = repository.Pins.Encode(fullPin())
 	add("pin.json", data, err)
-	data, err = repository.EncodeUnpin(fullUnpin())
+	data, err = repository.Unpins.Encode(fullUnpin())
 	add("unpin.json", data, err)
-	data, err = repository.EncodeLogTombstone(fullLogTombstone())
+	data, err = repository.LogTombstones.Encode(fullLogTombstone())
 	add("log-tombstone.json", data, err)
-	data, err = repository.EncodeSuspension(fullSuspension())
+	data, err = repository.Suspensions.Encode(fullSuspension())
 	add("suspension.json", data, err)
 	return all
 }
@@ -242,14 +242,14 @@ func TestProofRefused(t *testing.T) {
 	for what, changed := range map[string][]byte{
 		"level": rewritten(t, document, `"opened"`, `"blessed"`), "verdict": rewritten(t, document, `"passed"`, `"maybe"`),
 	} {
-		if _, err := repository.DecodeProof(changed); !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), what) {
+		if _, err := repository.Proofs.Decode(changed); !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), what) {
 			t.Errorf("another %s: %v", what, err)
 		}
 	}
 	for _, v := range []repository.Verdict{repository.Passed, repository.Failed, repository.NotRun} {
 		p := fullProof()
 		p.Verdict = v
-		if got, err := repository.DecodeProof(encodedProof(t, p)); err != nil || got != p {
+		if got, err := repository.Proofs.Decode(encodedProof(t, p)); err != nil || got != p {
 			t.Errorf("%s: %+v, %v", v, got, err)
 		}
 	}
@@ -258,8 +258,6 @@ func TestProofRefused(t *testing.T) {
 // TestManifestInvalid: such a manifest is neither written nor believed.
 func TestManifestInvalid(t *testing.T) {
 	for what, spoil := range map[string]func(m *repository.Manifest){
-		"format 0":               func(m *repository.Manifest) { m.Format = 0 },
-		"format 2":               func(m *repository.Manifest) { m.Format = 2 },
 		"no id":                  func(m *repository.Manifest) { m.ID = "" },
 		"odd id":                 func(m *repository.Manifest) { m.ID = "../x" },
 		"odd cluster":            func(m *repository.Manifest) { m.Cluster = ".." },
@@ -286,7 +284,7 @@ func TestManifestInvalid(t *testing.T) {
 	} {
 		m := fullManifest()
 		spoil(&m)
-		if _, err := repository.EncodeManifest(m); err == nil || m.Validate() == nil {
+		if _, err := repository.Manifests.Encode(m); err == nil || m.Validate() == nil {
 			t.Errorf("%s: it can be written", what)
 		}
 	}
@@ -296,7 +294,7 @@ func TestManifestInvalid(t *testing.T) {
 		`"cluster": "prod-eu.1"`:                  `"cluster": ".."`,
 		`snapshot.db.zst.age`:                     `../snapshot.db.zst.age`,
 	} {
-		if _, err := repository.DecodeManifest(rewritten(t, good, old, new)); !errors.Is(err, repository.ErrDamaged) {
+		if _, err := repository.Manifests.Decode(rewritten(t, good, old, new)); !errors.Is(err, repository.ErrDamaged) {
 			t.Errorf("%s: %v", new, err)
 		}
 	}
@@ -338,7 +336,7 @@ func FuzzDecodeManifest(f *testing.F) {
 		f.Add(bytes.ReplaceAll([]byte(body(document)), []byte("Z\""), []byte("+00:00\"")))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, repository.DecodeManifest, repository.EncodeManifest)
+		fuzzed(t, data, repository.Manifests.Decode, repository.Manifests.Encode)
 	})
 }
 
@@ -349,7 +347,7 @@ func FuzzDecodeProof(f *testing.F) {
 		f.Add([]byte(body(document)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, repository.DecodeProof, repository.EncodeProof)
+		fuzzed(t, data, repository.Proofs.Decode, repository.Proofs.Encode)
 	})
 }
 

@@ -12,9 +12,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// LeaseFormat is the number of the lease's format that this version writes and reads.
-const LeaseFormat = 1
-
 // MaxLease is the longest that a lease lasts. One that claims to last longer was written by a clock that is wrong, and
 // nobody waits for it.
 const MaxLease = 10 * time.Minute
@@ -41,22 +38,17 @@ var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
 
 func (c *Cluster) leaseKey(job string) string { return c.name + "/leases/" + job + jsonSuffix }
 
-// EncodeLease is the stored form of l.
-func EncodeLease(l Lease) ([]byte, error) { return encodeDocument(l) }
+// Leases are the stored leases.
+var Leases = document.Kind[Lease]{Format: 1, Check: Lease.validate}
 
-// DecodeLease reads what EncodeLease wrote. Anything else gives an error that matches ErrDamaged.
-func DecodeLease(data []byte) (Lease, error) {
-	var l Lease
-	if err := document.Decode(data, LeaseFormat, &l); err != nil {
-		return Lease{}, err
-	}
+func (l Lease) validate() error {
 	if !jobName.MatchString(l.Job) || l.Holder == "" {
-		return Lease{}, fmt.Errorf("%w: job %q and holder %q are none of dr's", ErrDamaged, l.Job, l.Holder)
+		return fmt.Errorf("job %q and holder %q are none of dr's", l.Job, l.Holder)
 	}
 	if l.LogEnd != nil && ValidLineage(l.LogEnd.Lineage) != nil {
-		return Lease{}, fmt.Errorf("%w: the log that it names is no lineage: %q", ErrDamaged, l.LogEnd.Lineage)
+		return fmt.Errorf("the log that it names is no lineage: %q", l.LogEnd.Lineage)
 	}
-	return l, nil
+	return nil
 }
 
 // live reports whether somebody holds l. Until is by the holder's clock and now by the reader's.
@@ -90,7 +82,7 @@ func (c *Cluster) AcquireLease(
 	if old.live(now) && old.Holder != holder {
 		return old, false, nil
 	}
-	l = Lease{Format: LeaseFormat, Job: job, Holder: holder, Generation: old.Generation + 1}
+	l = Lease{Format: Leases.Format, Job: job, Holder: holder, Generation: old.Generation + 1}
 	return c.extend(ctx, l, ttl, now)
 }
 
@@ -137,7 +129,7 @@ func (c *Cluster) extend(ctx context.Context, l Lease, ttl time.Duration, now ti
 		return Lease{}, false, fmt.Errorf("a lease for %v: %v is the longest", ttl, MaxLease)
 	}
 	l.Until = now.UTC().Add(ttl)
-	data, err := EncodeLease(l)
+	data, err := Leases.Encode(l)
 	if err == nil {
 		_, err = c.bucket.Put(ctx, c.leaseKey(l.Job), bytes.NewReader(data), storage.PutOptions{})
 	}
@@ -157,7 +149,7 @@ func (c *Cluster) readLease(ctx context.Context, job string) (Lease, error) {
 	if err != nil {
 		return Lease{}, fmt.Errorf("read lease %s: %w", c.leaseKey(job), err)
 	}
-	if l, err := DecodeLease(data); err == nil && l.Job == job {
+	if l, err := Leases.Decode(data); err == nil && l.Job == job {
 		return l, nil
 	}
 	return Lease{}, nil

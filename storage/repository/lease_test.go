@@ -143,7 +143,7 @@ func TestLeaseRefused(t *testing.T) {
 
 func encodedLease(tb testing.TB, l repository.Lease) []byte {
 	tb.Helper()
-	data, err := repository.EncodeLease(l)
+	data, err := repository.Leases.Encode(l)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func encodedLease(tb testing.TB, l repository.Lease) []byte {
 func TestLeaseGolden(t *testing.T) {
 	want := repository.Lease{Format: 1, Job: "archive", Holder: "host-1/4f1d", Until: noon.Add(ttl), Generation: 3}
 	wantGolden(t, "lease.json", encodedLease(t, want))
-	got, err := repository.DecodeLease(encodedLease(t, want))
+	got, err := repository.Leases.Decode(encodedLease(t, want))
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
@@ -164,7 +164,7 @@ func FuzzDecodeLease(f *testing.F) {
 	f.Add(document)
 	f.Add([]byte(body(document)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, repository.DecodeLease, repository.EncodeLease)
+		fuzzed(t, data, repository.Leases.Decode, repository.Leases.Encode)
 	})
 }
 

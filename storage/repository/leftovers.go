@@ -144,7 +144,7 @@ const timesOf = time.Second
 // A host that is a day ahead would else remove what was deleted a moment ago, and what a running backup has stored.
 func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 	began, key := time.Now(), c.leaseKey(clockJob)
-	_, _, err := c.extend(ctx, Lease{Format: LeaseFormat, Job: clockJob, Holder: clockJob, Generation: 1}, 0, began)
+	_, _, err := c.extend(ctx, Lease{Format: Leases.Format, Job: clockJob, Holder: clockJob, Generation: 1}, 0, began)
 	var o storage.Object
 	if err == nil {
 		o, err = c.bucket.Stat(ctx, key)

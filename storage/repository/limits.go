@@ -9,13 +9,9 @@ import (
 
 // What one catalog takes of memory at most, whatever somebody has put into the store. docs/stores.md names these bounds.
 const (
-	maxDocument  = 128 << 10 // bytes of a manifest, a proof or another document; an index has its own bound, a segment's header too
-	maxDocuments = 64 << 20  // bytes of all manifests, proofs and pins that are kept
-	maxListed    = 500_000   // objects of the backups of a cluster, and as many of its log beside segments that follow each other
+	maxDocuments = 64 << 20 // bytes of all manifests, proofs and pins that are kept
+	maxListed    = 500_000  // objects of the backups of a cluster, and as many of its log beside segments that follow each other
 )
-
-// encodeDocument is document.Encode for what read returns.
-func encodeDocument(v any) ([]byte, error) { return document.EncodeUpTo(maxDocument, v) }
 
 // errTooMany is the error of a listing that is longer than any that dr makes.
 func errTooMany(prefix string) error {
@@ -36,7 +32,7 @@ func (a *allowance) take(size int64) bool {
 	if a == nil {
 		return true
 	}
-	size = min(size, maxDocument) // what is larger is not read
+	size = min(size, document.MaxKind) // what is larger is not read
 	if a.left.Add(-size) >= 0 {
 		return true
 	}
@@ -47,7 +43,7 @@ func (a *allowance) take(size int64) bool {
 // giveBack returns the bytes of a document that is not kept.
 func (a *allowance) giveBack(size int64) {
 	if a != nil {
-		a.left.Add(min(size, maxDocument))
+		a.left.Add(min(size, document.MaxKind))
 	}
 }
 

@@ -55,11 +55,11 @@ func (f *flooded) Open(_ context.Context, key string, _ storage.OpenOptions) (io
 	}
 	id := repository.ID(strings.Split(key, "/")[2])
 	m := manifestOf(content, id.Started())
-	m.Format, m.ID, m.Cluster = repository.ManifestFormat, id, "c"
+	m.Format, m.ID, m.Cluster = repository.Manifests.Format, id, "c"
 	m.Seal = seal.Recipients{}.Seal()
 	m.Stored = repository.Blob{Name: "snapshot.db.zst", Size: 10, SHA256: m.Plain.SHA256}
 	m.Labels = map[string]string{"junk": strings.Repeat("x", 120<<10)}
-	data, err := repository.EncodeManifest(m)
+	data, err := repository.Manifests.Encode(m)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.opened++; f.opened%250 == 1 {

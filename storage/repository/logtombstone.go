@@ -11,9 +11,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// LogTombstoneFormat is the number of the log tombstone's format that this version writes and reads.
-const LogTombstoneFormat = 1
-
 // LogTombstone says that a lineage is pruned from its front up to a segment: what it is of is neither part of the log nor
 // missing any more. Its objects go later. The highest one of a lineage stays, so that nobody takes for lost what was pruned.
 type LogTombstone struct {
@@ -27,25 +24,15 @@ type LogTombstone struct {
 	By         string    `json:"by"` // host and version of dr
 }
 
-// EncodeLogTombstone is the stored form of t.
-func EncodeLogTombstone(t LogTombstone) ([]byte, error) { return encodeDocument(t) }
+// LogTombstones are the stored tombstones of the log.
+var LogTombstones = document.Kind[LogTombstone]{Format: 1, Check: LogTombstone.validate}
 
-// DecodeLogTombstone reads what EncodeLogTombstone wrote. Anything else gives an error that matches ErrDamaged.
-func DecodeLogTombstone(data []byte) (LogTombstone, error) {
-	var t LogTombstone
-	if err := document.Decode(data, LogTombstoneFormat, &t); err != nil {
-		return LogTombstone{}, err
-	}
-	if err := ValidLineage(t.Lineage); err != nil {
-		return LogTombstone{}, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	return t, nil
-}
+func (t LogTombstone) validate() error { return ValidLineage(t.Lineage) }
 
 // DeleteLog takes the segments of a lineage up to t.Upto out of the log, by a tombstone. Their objects go with the
 // leftovers, after their grace. It may be repeated.
 func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
-	t.Format, t.Cluster = LogTombstoneFormat, c.name
+	t.Format, t.Cluster = LogTombstones.Format, c.name
 	if err := ValidLineage(t.Lineage); err != nil || t.Upto == 0 {
 		return errors.Join(fmt.Errorf("prune the log up to seq %d: nothing is pruned", t.Upto), err)
 	}
@@ -53,7 +40,7 @@ func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
 	id, err := c.mark(ctx)
 	if err == nil {
 		t.Repository = id
-		data, err = EncodeLogTombstone(t)
+		data, err = LogTombstones.Encode(t)
 	}
 	if err == nil {
 		err = c.createSigned(ctx, c.logTombstoneKey(t.Lineage, t.Upto), data)
@@ -74,7 +61,7 @@ func (c *Cluster) checkLogTombstone(ctx context.Context, lineage string, upto ui
 	data, err := c.readSigned(ctx, key)
 	var t LogTombstone
 	if err == nil {
-		t, err = DecodeLogTombstone(data)
+		t, err = LogTombstones.Decode(data)
 	}
 	if err == nil && (t.Cluster != c.name || t.Lineage != lineage || t.Upto != upto) {
 		err = fmt.Errorf("%w: it is of lineage %s of cluster %s up to segment %d, and was moved here", ErrDamaged, t.Lineage, t.Cluster, t.Upto)

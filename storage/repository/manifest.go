@@ -12,9 +12,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// ManifestFormat is the number of the manifest's format that this version writes and reads.
-const ManifestFormat = 1
-
 // Manifest is what a backup says of itself. It is stored in plain, so it must never hold a secret: no URL with a
 // password, no key of the key space, no value.
 type Manifest struct {
@@ -95,25 +92,8 @@ func (b Blob) validate() error {
 	return nil
 }
 
-// EncodeManifest is the stored form of m.
-func EncodeManifest(m Manifest) ([]byte, error) {
-	if err := m.Validate(); err != nil {
-		return nil, fmt.Errorf("manifest of backup %s: %w", m.ID, err)
-	}
-	return encodeDocument(m)
-}
-
-// DecodeManifest reads what EncodeManifest wrote. Anything else gives an error that matches ErrDamaged.
-func DecodeManifest(data []byte) (Manifest, error) {
-	var m Manifest
-	if err := document.Decode(data, ManifestFormat, &m); err != nil {
-		return Manifest{}, err
-	}
-	if err := m.Validate(); err != nil {
-		return Manifest{}, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	return m, nil
-}
+// Manifests are the stored manifests.
+var Manifests = document.Kind[Manifest]{Format: 1, Check: Manifest.Validate}
 
 // validNames returns an error if a name or label holds characters that a terminal obeys: plans and lists are read there.
 func (m Manifest) validNames() error {
@@ -132,9 +112,6 @@ func (m Manifest) validNames() error {
 
 // Validate says what is wrong with m, if anything is.
 func (m Manifest) Validate() error {
-	if m.Format != ManifestFormat {
-		return fmt.Errorf("format %d is unknown to this version of dr, which knows %d", m.Format, ManifestFormat)
-	}
 	if _, err := ParseID(string(m.ID)); err != nil {
 		return err
 	}

@@ -15,9 +15,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// MarkerFormat is the number of the marker's format that this version writes and reads.
-const MarkerFormat = 1
-
 // ErrNoMarker: the cluster's part of the repository has lost its marker while a process was writing to it.
 var ErrNoMarker = errors.New("the repository's marker is missing")
 
@@ -30,14 +27,8 @@ type Marker struct {
 	Time       time.Time `json:"time"`       // when it was made
 }
 
-// EncodeMarker is the stored form of m.
-func EncodeMarker(m Marker) ([]byte, error) { return encodeDocument(m) }
-
-// DecodeMarker reads what EncodeMarker wrote. Anything else gives an error that matches ErrDamaged.
-func DecodeMarker(data []byte) (m Marker, err error) {
-	err = document.Decode(data, MarkerFormat, &m)
-	return m, err
-}
+// Markers are the stored markers.
+var Markers = document.Kind[Marker]{Format: 1}
 
 const markerPrefix = "repository"
 
@@ -84,7 +75,7 @@ func (c *Cluster) readMarker(ctx context.Context, key string, signer sign.Trust)
 		err = document.Check(data, signer)
 	}
 	if err == nil {
-		m, err = DecodeMarker(data)
+		m, err = Markers.Decode(data)
 	}
 	if err == nil && (m.Cluster != c.name || m.Repository == "") {
 		err = fmt.Errorf("%w: it is the marker of cluster %s and was moved here", ErrDamaged, m.Cluster)
@@ -124,8 +115,8 @@ func (c *Cluster) mark(ctx context.Context) (id string, err error) {
 func (c *Cluster) makeMarker(ctx context.Context, key string) (Marker, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
-	m := Marker{Format: MarkerFormat, Cluster: c.name, Repository: hex.EncodeToString(id), Time: time.Now().UTC()}
-	data, err := EncodeMarker(m)
+	m := Marker{Format: Markers.Format, Cluster: c.name, Repository: hex.EncodeToString(id), Time: time.Now().UTC()}
+	data, err := Markers.Encode(m)
 	if err == nil {
 		err = c.createSigned(ctx, key, data)
 	}

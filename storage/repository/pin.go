@@ -16,9 +16,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// PinFormat is the number of the format of pins, and of what lifts them, that this version writes and reads.
-const PinFormat = 1
-
 // ErrPinned: somebody has pinned the backup, so that it stays.
 var ErrPinned = errors.New("backup is pinned")
 
@@ -47,23 +44,11 @@ type Unpin struct {
 	By         string    `json:"by"` // host and version of dr
 }
 
-// EncodePin is the stored form of p.
-func EncodePin(p Pin) ([]byte, error) { return encodeDocument(p) }
-
-// DecodePin reads what EncodePin wrote. Anything else gives an error that matches ErrDamaged.
-func DecodePin(data []byte) (p Pin, err error) {
-	err = document.Decode(data, PinFormat, &p)
-	return p, err
-}
-
-// EncodeUnpin is the stored form of u.
-func EncodeUnpin(u Unpin) ([]byte, error) { return encodeDocument(u) }
-
-// DecodeUnpin reads what EncodeUnpin wrote. Anything else gives an error that matches ErrDamaged.
-func DecodeUnpin(data []byte) (u Unpin, err error) {
-	err = document.Decode(data, PinFormat, &u)
-	return u, err
-}
+// Pins are the stored pins, Unpins the documents that lift them.
+var (
+	Pins   = document.Kind[Pin]{Format: 1}
+	Unpins = document.Kind[Unpin]{Format: 1}
+)
 
 const (
 	pinPrefix   = "pin-"
@@ -80,8 +65,8 @@ func (c *Cluster) Pin(ctx context.Context, p Pin) (Pin, error) {
 	}
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
-	p.Format, p.ID = PinFormat, hex.EncodeToString(id)
-	data, err := EncodePin(p)
+	p.Format, p.ID = Pins.Format, hex.EncodeToString(id)
+	data, err := Pins.Encode(p)
 	if err == nil {
 		err = c.createSigned(ctx, c.key(p.Backup, pinPrefix+p.ID+jsonSuffix), data)
 	}
@@ -131,8 +116,8 @@ func (c *Cluster) lift(ctx context.Context, u Unpin, p Pin) error {
 	if err != nil {
 		return err
 	}
-	u.Format, u.Repository, u.Lifts = PinFormat, id, p.ID
-	data, err := EncodeUnpin(u)
+	u.Format, u.Repository, u.Lifts = Pins.Format, id, p.ID
+	data, err := Unpins.Encode(u)
 	if err != nil {
 		return err
 	}
@@ -201,7 +186,7 @@ func (c *Cluster) readPin(ctx context.Context, backup ID, id string) (Pin, error
 	data, err := c.readSigned(ctx, key)
 	var p Pin
 	if err == nil {
-		p, err = DecodePin(data)
+		p, err = Pins.Decode(data)
 	}
 	if err == nil && (p.Backup != backup || p.ID != id) {
 		err = fmt.Errorf("%w: it is pin %s of backup %s and was moved here", ErrDamaged, p.ID, p.Backup)
@@ -226,7 +211,7 @@ func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, erro
 	}
 	var u Unpin
 	if err == nil {
-		u, err = DecodeUnpin(data)
+		u, err = Unpins.Decode(data)
 	}
 	if err == nil && (u.Backup != f.id || u.Lifts != id) {
 		err = fmt.Errorf("%w: it lifts pin %s of backup %s and was moved here", ErrDamaged, u.Lifts, u.Backup)

@@ -134,7 +134,7 @@ func hasTombstone(tb testing.TB, b storage.Bucket) bool {
 
 func encodedPin(tb testing.TB, id repository.ID) []byte {
 	tb.Helper()
-	p, err := repository.EncodePin(repository.Pin{Format: repository.PinFormat, Backup: id, ID: "0123456789abcdef", Time: noon})
+	p, err := repository.Pins.Encode(repository.Pin{Format: repository.Pins.Format, Backup: id, ID: "0123456789abcdef", Time: noon})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -11,9 +11,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// ProofFormat is the number of the proof's format that this version writes and reads.
-const ProofFormat = 1
-
 // Level is how far a backup has been proven: a rung of a ladder, each including the ones below.
 type Level string
 
@@ -75,22 +72,17 @@ type Proof struct {
 	Drill    *Drill    `json:"drill,omitempty"`    // nil: a verify, and no drill
 }
 
-// EncodeProof is the stored form of p.
-func EncodeProof(p Proof) ([]byte, error) { return encodeDocument(p) }
+// Proofs are the stored proofs.
+var Proofs = document.Kind[Proof]{Format: 1, Check: Proof.validate}
 
-// DecodeProof reads what EncodeProof wrote. Anything else gives an error that matches ErrDamaged.
-func DecodeProof(data []byte) (Proof, error) {
-	var p Proof
-	if err := document.Decode(data, ProofFormat, &p); err != nil {
-		return Proof{}, err
-	}
+func (p Proof) validate() error {
 	if p.Level.Rank() < 0 {
-		return Proof{}, fmt.Errorf("%w: proof of unknown level %q", ErrDamaged, p.Level)
+		return fmt.Errorf("proof of unknown level %q", p.Level)
 	}
 	if p.Verdict != Passed && p.Verdict != Failed && p.Verdict != NotRun {
-		return Proof{}, fmt.Errorf("%w: proof with unknown verdict %q", ErrDamaged, p.Verdict)
+		return fmt.Errorf("proof with unknown verdict %q", p.Verdict)
 	}
-	return p, nil
+	return nil
 }
 
 const proofTime = "20060102T150405.000Z"
@@ -101,8 +93,8 @@ func (c *Cluster) Append(ctx context.Context, p Proof) error {
 	if err != nil {
 		return fmt.Errorf("proof of backup %s: %w", p.Backup, err)
 	}
-	p.Format = ProofFormat
-	data, err := EncodeProof(p)
+	p.Format = Proofs.Format
+	data, err := Proofs.Encode(p)
 	if err == nil {
 		data, err = document.Sign(data, c.policy.Key)
 	}

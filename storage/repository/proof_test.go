@@ -18,7 +18,7 @@ import (
 // proofOf is what a verify found n hours past noon.
 func proofOf(id repository.ID, l repository.Level, v repository.Verdict, n int) repository.Proof {
 	return repository.Proof{
-		Format: repository.ProofFormat, Backup: id, Level: l, Verdict: v, Finding: "as expected",
+		Format: repository.Proofs.Format, Backup: id, Level: l, Verdict: v, Finding: "as expected",
 		Time: noon.Add(time.Duration(n) * time.Hour), Seconds: 0.5, By: "host v0.1.0",
 	}
 }

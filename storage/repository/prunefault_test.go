@@ -95,7 +95,7 @@ func forge(t *testing.T, b storage.Bucket, attacker signer) {
 		}
 	}
 	for _, i := range []int{3, 4} {
-		data, err := repository.EncodeTombstone(repository.Tombstone{Format: repository.TombstoneFormat, Backup: idAt(i), Time: noon})
+		data, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: idAt(i), Time: noon})
 		if err != nil {
 			t.Fatal(err)
 		}

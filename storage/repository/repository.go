@@ -113,7 +113,7 @@ func firstCluster(ctx context.Context, bucket storage.Bucket, after string) (str
 
 // read returns a small object as a whole.
 func (c *Cluster) read(ctx context.Context, key string) ([]byte, error) {
-	return c.readUpTo(ctx, key, maxDocument)
+	return c.readUpTo(ctx, key, document.MaxKind)
 }
 
 // create stores an object that is not there yet, of about so many bytes, locked as the policy says.

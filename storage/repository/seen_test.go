@@ -154,8 +154,8 @@ func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.
 		put(t, b, snapshot, noise(random.IntN(40)))
 	case 7: // a proof that another takes the place of
 		p := provenAt(id, random.IntN(10))
-		p.Format = repository.ProofFormat
-		document, err := repository.EncodeProof(p)
+		p.Format = repository.Proofs.Format
+		document, err := repository.Proofs.Encode(p)
 		if err != nil {
 			t.Fatal(err)
 		}

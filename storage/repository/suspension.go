@@ -13,9 +13,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// SuspensionFormat is the number of the suspension's format that this version writes and reads.
-const SuspensionFormat = 1
-
 // Suspension is the last word on whether services may start anything for a cluster. Like a lease it is one object that is
 // rewritten, so that a single read tells and a store that denies deletes takes the end of it too.
 type Suspension struct {
@@ -39,20 +36,11 @@ type Unsuspend struct {
 	By         string    `json:"by"`
 }
 
-// DecodeUnsuspend reads a stored Unsuspend. Anything else gives an error that matches ErrDamaged.
-func DecodeUnsuspend(data []byte) (u Unsuspend, err error) {
-	err = document.Decode(data, SuspensionFormat, &u)
-	return u, err
-}
-
-// EncodeSuspension is the stored form of s.
-func EncodeSuspension(s Suspension) ([]byte, error) { return encodeDocument(s) }
-
-// DecodeSuspension reads what EncodeSuspension wrote. Anything else gives an error that matches ErrDamaged.
-func DecodeSuspension(data []byte) (s Suspension, err error) {
-	err = document.Decode(data, SuspensionFormat, &s)
-	return s, err
-}
+// Suspensions are the stored suspensions, Unsuspends the documents that end them.
+var (
+	Suspensions = document.Kind[Suspension]{Format: 1}
+	Unsuspends  = document.Kind[Unsuspend]{Format: 1}
+)
 
 func (c *Cluster) suspensionKey() string { return c.name + "/suspension" + jsonSuffix }
 
@@ -64,7 +52,7 @@ func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
 		return Suspension{}, nil
 	}
 	if err == nil {
-		s, err = DecodeSuspension(data)
+		s, err = Suspensions.Decode(data)
 	}
 	if err == nil && s.Cluster != c.name {
 		err = fmt.Errorf("%w: it belongs to cluster %s and was moved here", ErrDamaged, s.Cluster)
@@ -92,7 +80,7 @@ func (c *Cluster) hasEnded(ctx context.Context, id string) (bool, error) {
 	data, err := c.readSigned(ctx, c.unsuspendKey(id))
 	var u Unsuspend
 	if err == nil {
-		u, err = DecodeUnsuspend(data)
+		u, err = Unsuspends.Decode(data)
 	}
 	if err == nil {
 		err = c.isHere(ctx, u.Repository)
@@ -108,8 +96,8 @@ func (c *Cluster) hasEnded(ctx context.Context, id string) (bool, error) {
 
 // end ends old for good.
 func (c *Cluster) end(ctx context.Context, old, by Suspension) error {
-	u := Unsuspend{Format: SuspensionFormat, Repository: by.Repository, Ends: old.ID, Time: by.Time, By: by.By}
-	data, err := encodeDocument(u)
+	u := Unsuspend{Format: Suspensions.Format, Repository: by.Repository, Ends: old.ID, Time: by.Time, By: by.By}
+	data, err := Unsuspends.Encode(u)
 	if err == nil {
 		err = c.createSigned(ctx, c.unsuspendKey(old.ID), data)
 	}
@@ -131,7 +119,7 @@ func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension
 	}
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
-	s.Format, s.ID, s.Cluster, s.Time = SuspensionFormat, hex.EncodeToString(id), c.name, s.Time.UTC()
+	s.Format, s.ID, s.Cluster, s.Time = Suspensions.Format, hex.EncodeToString(id), c.name, s.Time.UTC()
 	if !s.Time.After(old.Time) {
 		s.Time = old.Time.Add(time.Millisecond)
 	}
@@ -142,7 +130,7 @@ func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension
 	if err != nil {
 		return Suspension{}, err
 	}
-	data, err := EncodeSuspension(s)
+	data, err := Suspensions.Encode(s)
 	if err == nil {
 		data, err = document.Sign(data, c.policy.Key)
 	}

@@ -91,13 +91,13 @@ func TestSuspensionRefused(t *testing.T) {
 }
 
 func FuzzDecodeSuspension(f *testing.F) {
-	data, err := repository.EncodeSuspension(fullSuspension())
+	data, err := repository.Suspensions.Encode(fullSuspension())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(data)
 	f.Add([]byte(body(data)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, repository.DecodeSuspension, repository.EncodeSuspension)
+		fuzzed(t, data, repository.Suspensions.Decode, repository.Suspensions.Encode)
 	})
 }

@@ -14,9 +14,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// TombstoneFormat is the number of the tombstone's format that this version writes and reads.
-const TombstoneFormat = 1
-
 // Tombstone says that a backup is deleted. It is an object of its own, so that a backup whose objects are locked can be
 // deleted too: it is listed no more, and its objects go when their lock has ended.
 type Tombstone struct {
@@ -28,19 +25,12 @@ type Tombstone struct {
 	By         string    `json:"by"` // host and version of dr
 }
 
-// EncodeTombstone is the stored form of t.
-func EncodeTombstone(t Tombstone) ([]byte, error) { return encodeDocument(t) }
+// Tombstones are the stored tombstones.
+var Tombstones = document.Kind[Tombstone]{Format: 1, Check: Tombstone.validate}
 
-// DecodeTombstone reads what EncodeTombstone wrote. Anything else gives an error that matches ErrDamaged.
-func DecodeTombstone(data []byte) (Tombstone, error) {
-	var t Tombstone
-	if err := document.Decode(data, TombstoneFormat, &t); err != nil {
-		return Tombstone{}, err
-	}
-	if _, err := ParseID(string(t.Backup)); err != nil {
-		return Tombstone{}, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	return t, nil
+func (t Tombstone) validate() error {
+	_, err := ParseID(string(t.Backup))
+	return err
 }
 
 // Delete takes a backup out of the catalog, by a tombstone, and removes its manifest. Its data goes with the leftovers,
@@ -69,11 +59,11 @@ func (c *Cluster) Delete(ctx context.Context, t Tombstone) error {
 
 // bury stores t under a name of its own, and returns its key.
 func (c *Cluster) bury(ctx context.Context, t Tombstone) (key string, err error) {
-	t.Format = TombstoneFormat
+	t.Format = Tombstones.Format
 	if t.Repository, err = c.mark(ctx); err != nil {
 		return "", err
 	}
-	data, err := EncodeTombstone(t)
+	data, err := Tombstones.Encode(t)
 	if err != nil {
 		return "", err
 	}
@@ -144,7 +134,7 @@ func (c *Cluster) checkTombstone(ctx context.Context, id ID, key string) error {
 	data, err := c.readSigned(ctx, key)
 	var t Tombstone
 	if err == nil {
-		t, err = DecodeTombstone(data)
+		t, err = Tombstones.Decode(data)
 	}
 	if err == nil && t.Backup != id {
 		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", ErrDamaged, t.Backup)

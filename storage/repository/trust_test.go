@@ -201,7 +201,7 @@ func TestForgedTombstoneAndASigner(t *testing.T) {
 	b, owner := mem.New(), newSigner(t)
 	mine := openWith(t, b, repository.Policy{Key: owner.key})
 	create(t, mine, idAt(0))
-	forged, err := repository.EncodeTombstone(repository.Tombstone{Format: repository.TombstoneFormat, Backup: idAt(0), Time: noon})
+	forged, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: idAt(0), Time: noon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func TestDeleteLocked(t *testing.T) {
 			t.Errorf("Delete(%q, its version): error %v", o.Key, err)
 		}
 	}
-	forged, err := repository.EncodeTombstone(repository.Tombstone{Format: repository.TombstoneFormat, Backup: idAt(0), Time: noon})
+	forged, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: idAt(0), Time: noon})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,13 +24,13 @@ func dated(d time.Duration) step {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := repository.DecodeManifest(data)
+		m, err := repository.Manifests.Decode(data)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Started, m.Finished = m.Started.Add(d), m.Finished.Add(d)
 		m.ID = repository.NewID(m.Started, m.Revision)
-		if data, err = repository.EncodeManifest(m); err != nil {
+		if data, err = repository.Manifests.Encode(m); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Rename(old, filepath.Join(folder, string(m.ID))); err != nil {
