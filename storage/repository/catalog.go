@@ -30,7 +30,8 @@ type Catalog struct {
 
 	Signed bool // a trusted key has signed the backups and the segments
 
-	from *Cluster // where Unfold reads; nil for one that was not loaded
+	// Headers reads the segments that a folded one stands for, for Unfold. It is nil in a catalog that was not loaded.
+	Headers func(ctx context.Context, folded Segment) ([]Segment, error) `json:"-"`
 }
 
 // Backup is one snapshot with its manifest, proofs and pins.
@@ -87,7 +88,7 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 	if err != nil {
 		return catalog, err
 	}
-	return catalog.withExactWindows(ctx)
+	return catalog.WithExactWindows(ctx)
 }
 
 // kept lists the backups that no tombstone deletes, newest first by their names: all, but as o.Only and o.After say.
@@ -95,7 +96,7 @@ func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ig
 	if folders, err = c.folders(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(manifestName) && f.unlisted == nil })
+	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(ManifestName) && f.unlisted == nil })
 	folders, ignored, err = c.withoutDeleted(ctx, folders)
 	slices.Reverse(folders)
 	return folders, ignored, err
@@ -160,7 +161,7 @@ type backupLoad struct {
 }
 
 func (c *Cluster) catalog(folders []folder, loads []backupLoad) Catalog {
-	catalog := Catalog{Cluster: c.name, Signed: !c.policy.Trust.None(), from: c}
+	catalog := Catalog{Cluster: c.name, Signed: !c.policy.Trust.None(), Headers: c.Unfold}
 	for i, f := range folders {
 		switch err := loads[i].err; {
 		case isAbsent(err): // deleted since it was listed
@@ -186,10 +187,10 @@ func (c *Cluster) catalog(folders []folder, loads []backupLoad) Catalog {
 // loadBackup reads one manifest and holds it against the listing.
 func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l backupLoad) {
 	if f.unlisted != nil {
-		l.err = fmt.Errorf("%s: %w", c.folder(f.id), c.untrusted(readError(f.unlisted)))
+		l.err = fmt.Errorf("%s: %w", Folder(c.name, f.id), c.untrusted(readError(f.unlisted)))
 		return l
 	}
-	manifest, _ := f.object(manifestName)
+	manifest, _ := f.object(ManifestName)
 	if !f.allowed.take(manifest.Size) {
 		l.err = notRead(manifest.Key)
 		return l
@@ -213,7 +214,7 @@ func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l back
 // loadManifest reads the manifest that is the folder's own. Where only what is signed counts, anything else there is not
 // trusted, however it came about: it would otherwise stand for damage, which stops whoever wants the newest.
 func (c *Cluster) loadManifest(ctx context.Context, id ID) (m Manifest, unsigned bool, err error) {
-	data, err := c.readSigned(ctx, c.manifestKey(id))
+	data, err := c.readSigned(ctx, ManifestKey(c.name, id))
 	if err == nil {
 		m, err = Manifests.Decode(data)
 	}
@@ -221,7 +222,7 @@ func (c *Cluster) loadManifest(ctx context.Context, id ID) (m Manifest, unsigned
 		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", ErrDamaged, m.ID, m.Cluster)
 	}
 	if err != nil {
-		return Manifest{}, false, fmt.Errorf("%s: %w", c.manifestKey(id), c.untrusted(err))
+		return Manifest{}, false, fmt.Errorf("%s: %w", ManifestKey(c.name, id), c.untrusted(err))
 	}
 	return m, document.Signature(data) == "", nil
 }
@@ -237,7 +238,7 @@ func (c *Cluster) untrusted(err error) error {
 func (c *Cluster) checkStored(f folder, m Manifest) error {
 	object, ok := f.object(m.Stored.Name)
 	if !ok {
-		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", c.key(f.id, m.Stored.Name), ErrDamaged)
+		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", BackupKey(c.name, f.id, m.Stored.Name), ErrDamaged)
 	}
 	if object.Size != m.Stored.Size {
 		return fmt.Errorf("%s: %w: it has %d bytes, its manifest says %d", object.Key, ErrDamaged, object.Size, m.Stored.Size)
@@ -249,7 +250,7 @@ func (c *Cluster) checkStored(f folder, m Manifest) error {
 // nothing away from the backup either. One that cannot be read is named in ignored.
 func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []Proof, ignored []error, err error) {
 	for _, object := range f.objects {
-		if !strings.HasPrefix(path.Base(object.Key), proofPrefix) {
+		if !strings.HasPrefix(path.Base(object.Key), ProofPrefix) {
 			continue
 		}
 		if !f.allowed.take(object.Size) {
@@ -380,12 +381,12 @@ func (f folder) object(name string) (storage.Object, bool) {
 
 // folders lists the backups' folders in the order of their names: all, but as o.Only and o.After say.
 func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) {
-	list := storage.ListOptions{Prefix: c.backupsPrefix()}
+	list := storage.ListOptions{Prefix: BackupsPrefix(c.name)}
 	if o.Only != "" {
-		list.Prefix = c.folder(o.Only)
+		list.Prefix = Folder(c.name, o.Only)
 	}
 	if o.After != "" {
-		list.After = c.backupsPrefix() + string(o.After) + string('/'+1) // behind all that is in its folder
+		list.After = BackupsPrefix(c.name) + string(o.After) + string('/'+1) // behind all that is in its folder
 	}
 	var folders []folder
 	listed := 0
@@ -399,7 +400,7 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 			return nil, fmt.Errorf("list the backups of cluster %s: %w", c.name, err)
 		}
 		if dir := object.Key[:strings.LastIndexByte(object.Key, '/')+1]; dir != last {
-			id, _, ok := c.splitKey(object.Key)
+			id, _, ok := SplitBackupKey(c.name, object.Key)
 			last, known = dir, ok
 			if n := len(folders); ok && (n == 0 || folders[n-1].id != id) {
 				folders = append(folders, folder{id: id, objects: make([]storage.Object, 0, 2)}) // most have no more
@@ -407,7 +408,7 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 		}
 		if known { // else it is a stranger's file
 			if listed++; listed > maxListed {
-				return nil, errTooMany(c.backupsPrefix())
+				return nil, errTooMany(BackupsPrefix(c.name))
 			}
 			newest := &folders[len(folders)-1]
 			newest.objects = append(newest.objects, object)
@@ -422,7 +423,7 @@ func (c *Cluster) unlisted(err error) (f folder, ok bool) {
 	if !ok {
 		return folder{}, false
 	}
-	id, _, ok := c.splitKey(u.Prefix + manifestName)
+	id, _, ok := SplitBackupKey(c.name, u.Prefix+ManifestName)
 	return folder{id: id, unlisted: err}, ok
 }
 

@@ -124,7 +124,7 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 	for _, l := range lineages {
 		s.pruned[l.ID] = l.Pruned
 		for _, segment := range l.Segments {
-			s.headers[c.segmentKey(l.ID, segment.Seq)] = segment.Digest
+			s.headers[SegmentKey(c.name, l.ID, segment.Seq)] = segment.Digest
 		}
 	}
 	return s, nil
@@ -152,7 +152,7 @@ func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err 
 	if o.BackupsOnly {
 		return s, nil
 	}
-	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix()}) {
+	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: LogPrefix(c.name)}) {
 		if _, unlisted := c.unlistedLineage(err); unlisted { // a fault of its lineage
 			continue
 		}
@@ -160,8 +160,8 @@ func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err 
 			return s, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
 		}
 		s.sizes[o.Key] = o.Size
-		if name, ok := c.splitLogKey(o.Key); ok && name.kind == logIndex {
-			s.indexes[name.lineage] = append(s.indexes[name.lineage], name.seq)
+		if name, ok := SplitLogKey(c.name, o.Key); ok && name.Kind == LogIndex {
+			s.indexes[name.Lineage] = append(s.indexes[name.Lineage], name.Seq)
 		}
 	}
 	return s, nil

@@ -64,7 +64,7 @@ func planCopy(source, target copySide, o CopyOptions) copyPlan {
 		p.fault(f.Key, f.Err)
 	}
 	for _, d := range slices.Concat(source.catalog.Damaged, source.catalog.Untrusted) {
-		p.fault(source.c.manifestKey(d.ID), d.Err)
+		p.fault(ManifestKey(source.c.name, d.ID), d.Err)
 	}
 	if !o.BackupsOnly {
 		for _, l := range source.catalog.Lineages { // before the backups, as it names its bases
@@ -101,7 +101,7 @@ func differs(key, how string) error { return fmt.Errorf("%s: %w: %s", key, ErrDi
 
 // deletion deletes one at the target if that is asked for, and it is there and not pinned.
 func (p *copyPlanner) deletion(id ID, asked bool) {
-	_, there := p.target.sizes[p.target.c.manifestKey(id)]
+	_, there := p.target.sizes[ManifestKey(p.target.c.name, id)]
 	switch {
 	case p.target.deleted[id]:
 		p.plan.result.Present++
@@ -120,11 +120,11 @@ func (p *copyPlanner) backup(b Backup) {
 		p.plan.result.LeftOut++
 		return
 	}
-	manifest, ok := p.object(p.source.c.manifestKey(b.ID))
+	manifest, ok := p.object(ManifestKey(p.source.c.name, b.ID))
 	if !ok {
 		return
 	}
-	data, ok := p.object(p.source.c.key(b.ID, b.Stored.Name))
+	data, ok := p.object(BackupKey(p.source.c.name, b.ID, b.Stored.Name))
 	if !ok {
 		return
 	}
@@ -137,7 +137,7 @@ func (p *copyPlanner) proofs(id ID) (proofs []copyObject) {
 		return nil
 	}
 	for _, listed := range p.source.folders[i].objects {
-		if !strings.HasPrefix(path.Base(listed.Key), proofPrefix) {
+		if !strings.HasPrefix(path.Base(listed.Key), ProofPrefix) {
 			continue
 		}
 		if o, ok := p.object(listed.Key); ok {
@@ -173,7 +173,7 @@ func (p *copyPlanner) lineage(l Lineage) {
 		}
 	}
 	for _, first := range p.source.indexes[l.ID] {
-		key := p.source.c.indexKey(l.ID, first)
+		key := IndexKey(p.source.c.name, l.ID, first)
 		if p.since.IsZero() && slices.ContainsFunc(l.Faults, func(f Fault) bool { return f.Key == key }) {
 			continue // it is one of the faults above
 		}
@@ -186,7 +186,7 @@ func (p *copyPlanner) lineage(l Lineage) {
 
 // segment compares one by its size and its header's digest.
 func (p *copyPlanner) segment(s Segment) (copyObject, bool) {
-	o, ok := p.object(p.source.c.segmentKey(s.Lineage, s.Seq))
+	o, ok := p.object(SegmentKey(p.source.c.name, s.Lineage, s.Seq))
 	if ok && o.there && p.target.headers[o.key] != s.Digest {
 		p.fault(o.key, differs(o.key, "its header is not the source's"))
 		return o, false

@@ -68,7 +68,7 @@ func (c *copying) deletedMeanwhile(ctx context.Context, b copyBackup) (bool, err
 // isGone reports whether the backup is listed no more.
 func (c *Cluster) isGone(ctx context.Context, id ID) (bool, error) {
 	f, err := c.folderOf(ctx, id)
-	if err != nil || !f.has(manifestName) {
+	if err != nil || !f.has(ManifestName) {
 		return err == nil, err
 	}
 	deleted, err := c.isDeleted(ctx, f)

@@ -21,7 +21,7 @@ func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ID
 	for ; ; now = now.Add(time.Second) {
 		id := NewID(now, revision)
 		taken := false
-		for _, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.folder(id)}) {
+		for _, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: Folder(c.name, id)}) {
 			if err != nil {
 				return "", fmt.Errorf("name a backup of cluster %s: %w", c.name, err)
 			}
@@ -48,21 +48,21 @@ func (c *Cluster) Create(
 	if err != nil {
 		return Backup{}, fmt.Errorf("store backup %s: %w", id, err)
 	}
-	name := snapshotName + s.Extension()
+	name := SnapshotName + s.Extension()
 	digest := &digester{Reader: sealed, hash: sha256.New()}
-	if err := c.create(ctx, c.key(id, name), digest, about); err != nil {
+	if err := c.create(ctx, BackupKey(c.name, id, name), digest, about); err != nil {
 		return Backup{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
 	}
 	m, err := manifest()
 	if err != nil {
-		c.discard(ctx, c.key(id, name), nil)
+		c.discard(ctx, BackupKey(c.name, id, name), nil)
 		return Backup{}, err
 	}
 	m.Format, m.ID, m.Cluster, m.Seal = Manifests.Format, id, c.name, s
 	m.Stored = Blob{Name: name, Size: digest.size, SHA256: hex.EncodeToString(digest.hash.Sum(nil))}
 	data, err := c.commit(ctx, m)
 	if err != nil {
-		c.discard(ctx, c.key(id, name), data)
+		c.discard(ctx, BackupKey(c.name, id, name), data)
 		return Backup{}, err
 	}
 	if err := c.stillThere(ctx, m); err != nil {
@@ -75,13 +75,13 @@ func (c *Cluster) Create(
 // stillThere returns an error and removes the manifest if the data of m is gone: a process that was stopped for longer than the grace
 // has been taken for a killed one, and its data for a leftover. A store that does not answer the question proves nothing.
 func (c *Cluster) stillThere(ctx context.Context, m Manifest) error {
-	key := c.key(m.ID, m.Stored.Name)
+	key := BackupKey(c.name, m.ID, m.Stored.Name)
 	_, err := c.bucket.Stat(ctx, key)
 	if !isAbsent(err) {
 		return nil
 	}
 	return errors.Join(fmt.Errorf("%s: %w: it was removed as a leftover before the backup was complete: take another one, "+
-		"with a longer grace", key, ErrNotFound), c.bucket.Delete(ctx, c.manifestKey(m.ID), storage.DeleteOptions{}))
+		"with a longer grace", key, ErrNotFound), c.bucket.Delete(ctx, ManifestKey(c.name, m.ID), storage.DeleteOptions{}))
 }
 
 // commit stores m, and returns what it has stored or tried to.
@@ -93,7 +93,7 @@ func (c *Cluster) commit(ctx context.Context, m Manifest) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manifest of backup %s: %w", m.ID, err)
 	}
-	if err := c.create(ctx, c.manifestKey(m.ID), bytes.NewReader(data), int64(len(data))); err != nil {
+	if err := c.create(ctx, ManifestKey(c.name, m.ID), bytes.NewReader(data), int64(len(data))); err != nil {
 		return data, fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)
 	}
 	return data, nil
@@ -105,8 +105,8 @@ func (c *Cluster) commit(ctx context.Context, m Manifest) ([]byte, error) {
 func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	id, _, _ := c.splitKey(key)
-	stored, err := c.read(ctx, c.manifestKey(id))
+	id, _, _ := SplitBackupKey(c.name, key)
+	stored, err := c.read(ctx, ManifestKey(c.name, id))
 	if isAbsent(err) || err == nil && !bytes.Equal(stored, manifest) {
 		_ = c.bucket.Delete(ctx, key, storage.DeleteOptions{})
 	}

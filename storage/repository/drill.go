@@ -142,7 +142,7 @@ type proofName struct {
 func (c *Cluster) proofNames(folders []folder) (names []proofName) {
 	for _, f := range folders {
 		for _, o := range f.objects {
-			stamp, isProof := strings.CutPrefix(strings.TrimSuffix(path.Base(o.Key), jsonSuffix), proofPrefix)
+			stamp, isProof := strings.CutPrefix(strings.TrimSuffix(path.Base(o.Key), JSONSuffix), ProofPrefix)
 			if at, err := time.Parse(proofTime, stamp); isProof && err == nil {
 				names = append(names, proofName{f.id, o.Key, at})
 			}

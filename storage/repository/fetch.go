@@ -38,7 +38,7 @@ func (c *Cluster) Fetch(ctx context.Context, b Backup, keys seal.Keys) (Snapshot
 
 // FetchSealed reads the stored object of b as it is, and checks its size and digest as Fetch does.
 func (c *Cluster) FetchSealed(ctx context.Context, b Backup) (io.ReadCloser, error) {
-	r, _, err := c.bucket.Open(ctx, c.key(b.ID, b.Stored.Name), storage.OpenOptions{})
+	r, _, err := c.bucket.Open(ctx, BackupKey(c.name, b.ID, b.Stored.Name), storage.OpenOptions{})
 	if isAbsent(err) {
 		return nil, c.damaged(b, fmt.Errorf("%w: the object is missing, only its manifest is there", ErrDamaged))
 	}
@@ -57,7 +57,7 @@ func (c *Cluster) damaged(b Backup, err error) error {
 	if _, named := errors.AsType[*objectError](err); named { // below the seal
 		return err
 	}
-	return &objectError{key: c.key(b.ID, b.Stored.Name), err: err}
+	return &objectError{key: BackupKey(c.name, b.ID, b.Stored.Name), err: err}
 }
 
 type objectError struct {

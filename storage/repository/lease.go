@@ -36,7 +36,7 @@ type LogEnd struct {
 
 var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
 
-func (c *Cluster) leaseKey(job string) string { return c.name + "/leases/" + job + jsonSuffix }
+func (c *Cluster) leaseKey(job string) string { return c.name + "/leases/" + job + JSONSuffix }
 
 // Leases are the stored leases.
 var Leases = document.Kind[Lease]{Format: 1, Check: Lease.validate}

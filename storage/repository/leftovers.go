@@ -29,7 +29,7 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 	}
 	var leftovers []Leftover
 	for _, f := range folders {
-		if f.has(manifestName) {
+		if f.has(ManifestName) {
 			// A tombstone that cannot be used deletes nothing, and one that cannot be read is read the next time.
 			if deleted, err := c.isDeleted(ctx, f); err != nil || !deleted {
 				continue
@@ -74,7 +74,7 @@ func (c *Cluster) pieces(ctx context.Context) (pieces []Leftover, err error) {
 func (f folder) touched() time.Time {
 	last := f.id.Started()
 	for _, o := range f.objects {
-		last = latest(last, o.ModTime)
+		last = slices.MaxFunc([]time.Time{last, o.ModTime}, time.Time.Compare)
 	}
 	return last
 }
@@ -103,7 +103,7 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 	errs := make([]error, len(all))
 	kept := map[ID]bool{}   // of which something could not be removed
 	for i, l := range all { // a tombstone comes behind all that it stands for
-		id, name, ok := c.splitKey(l.Key)
+		id, name, ok := SplitBackupKey(c.name, l.Key)
 		if !ok && l.piece == nil { // of the log
 			continue
 		}
@@ -116,7 +116,7 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 		}
 	}
 	_ = atOnce(ctx, headReaders, len(all), func(ctx context.Context, i int) error {
-		if _, ok := c.splitLogKey(all[i].Key); ok && all[i].piece == nil {
+		if _, ok := SplitLogKey(c.name, all[i].Key); ok && all[i].piece == nil {
 			errs[i] = c.sweep(ctx, all[i])
 		}
 		return nil

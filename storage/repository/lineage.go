@@ -106,7 +106,7 @@ func (l Lineage) sift() (kept []Segment, misfits []Fault) {
 }
 
 func misfit(s *Segment, err error) Fault {
-	key := (&Cluster{name: s.Cluster}).segmentKey(s.Lineage, s.FirstSeq())
+	key := SegmentKey(s.Cluster, s.Lineage, s.FirstSeq())
 	return Fault{
 		Key: key, Seq: s.FirstSeq(), Upto: s.Seq, First: s.First, Last: s.Last,
 		Err: fmt.Errorf("%s: %w: %w", key, ErrDamaged, err),
@@ -180,7 +180,7 @@ func (l Lineage) Encrypted() Lineage {
 	faults := slices.Clone(l.Faults)
 	for _, s := range l.Segments {
 		if plain(s) {
-			key := (&Cluster{name: s.Cluster}).segmentKey(l.ID, s.FirstSeq())
+			key := SegmentKey(s.Cluster, l.ID, s.FirstSeq())
 			err := fmt.Errorf("%s: %w: not encrypted", key, ErrDamaged)
 			faults = append(faults, Fault{Key: key, Seq: s.FirstSeq(), Upto: s.Seq, First: s.First, Last: s.Last, Err: err})
 		}
@@ -205,7 +205,7 @@ func (l Lineage) Without(seq uint64, why error) Lineage {
 	gone := l.Segments[i]
 	l.Segments = slices.Delete(slices.Clone(l.Segments), i, i+1)
 	l.Faults = append(slices.Clone(l.Faults), Fault{
-		Key: (&Cluster{name: gone.Cluster}).segmentKey(l.ID, gone.FirstSeq()), Seq: gone.FirstSeq(), Upto: gone.Seq, First: gone.First, Last: gone.Last, Err: why,
+		Key: SegmentKey(gone.Cluster, l.ID, gone.FirstSeq()), Seq: gone.FirstSeq(), Upto: gone.Seq, First: gone.First, Last: gone.Last, Err: why,
 	})
 	slices.SortStableFunc(l.Faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
 	return l

@@ -35,7 +35,7 @@ func (c *Cluster) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	if err := c.owns(e.Header); err != nil {
 		return fmt.Errorf("store segment %d of lineage %s: %w", seq, lineage, err)
 	}
-	key := c.segmentKey(lineage, seq)
+	key := SegmentKey(c.name, lineage, seq)
 	err := c.refuseUnsigned(ctx)
 	if err != nil {
 		return fmt.Errorf("store segment %s: %w", key, err)
@@ -75,7 +75,7 @@ type SegmentReader struct {
 // OpenSegment opens a segment of the catalog. One that is gone gives ErrNotFound. One whose header is not the catalog's
 // gives ErrDamaged: it would be another segment than the plan was made for. A wrong key gives seal.ErrWrongKey.
 func (c *Cluster) OpenSegment(ctx context.Context, s Segment, keys seal.Keys) (*SegmentReader, error) {
-	key := c.segmentKey(s.Lineage, s.Seq)
+	key := SegmentKey(c.name, s.Lineage, s.Seq)
 	source, _, err := c.bucket.Open(ctx, key, storage.OpenOptions{})
 	if isAbsent(err) {
 		return nil, missing(key)
@@ -124,7 +124,7 @@ const usualHead = 16 << 10
 // readSegment reads a segment's own header, and holds it against its place and size. What cannot be used gives
 // ErrDamaged. Errors name the key.
 func (c *Cluster) readSegment(ctx context.Context, lineage string, seq uint64) (Segment, error) {
-	key := c.segmentKey(lineage, seq)
+	key := SegmentKey(c.name, lineage, seq)
 	s, err := c.readHead(ctx, key, usualHead)
 	if err != nil {
 		return Segment{}, fmt.Errorf("%s: %w", key, err)

@@ -7,12 +7,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// fold makes one Segment of all but the first of an index's, if each goes on where the one before ends and there has the size
+// Fold makes one Segment of all but the first of an index's, if each goes on where the one before ends and there has the size
 // that the index says. Without that a month of a busy log, a million headers of most of a kilobyte, would be in memory at
 // each look of a service. A fold has the run's bounds, the ends of its chain, its sums, and of its marks about one a minute:
 // what windows and gaps are known by. To be read or replayed it must be unfolded.
-func fold(segments []Segment, there listing) []Segment {
-	stored := !slices.ContainsFunc(segments, func(s Segment) bool { return !there.has(s) })
+func Fold(segments []Segment, there func(Segment) bool) []Segment {
+	stored := !slices.ContainsFunc(segments, func(s Segment) bool { return !there(s) })
 	if len(segments) < 3 || !stored || !unbroken(segments) {
 		return segments
 	}

@@ -258,7 +258,7 @@ func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []Seg
 	if err != nil {
 		return fmt.Errorf("store an index of lineage %s: %w", lineage, err)
 	}
-	key := c.indexKey(lineage, segments[0].Seq)
+	key := IndexKey(c.name, lineage, segments[0].Seq)
 	err = c.create(ctx, key, bytes.NewReader(data), int64(len(data)))
 	if errors.Is(err, storage.ErrExist) {
 		if stored, readErr := c.readUpTo(ctx, key, maxIndex); readErr == nil && bytes.Equal(stored, data) {
@@ -273,7 +273,7 @@ func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []Seg
 
 // readIndex reads the index whose first seq is first. One that cannot be used gives ErrDamaged.
 func (c *Cluster) readIndex(ctx context.Context, lineage string, first uint64) ([]Segment, error) {
-	key := c.indexKey(lineage, first)
+	key := IndexKey(c.name, lineage, first)
 	data, err := c.readUpTo(ctx, key, maxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)

@@ -7,13 +7,6 @@ import (
 	"strings"
 )
 
-const (
-	segmentSuffix = ".seg"
-	indexPrefix   = "index-"
-
-	logTombstonePrefix = "tombstone-"
-)
-
 var lineageName = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // ValidLineage returns an error that wraps ErrName unless id can be a lineage's: 32 lower-case hex digits.
@@ -24,67 +17,71 @@ func ValidLineage(id string) error {
 	return nil
 }
 
-func (c *Cluster) logPrefix() string                   { return c.name + "/log/" }
-func (c *Cluster) lineagePrefix(lineage string) string { return c.logPrefix() + lineage + "/" }
+// LogPrefix returns the prefix of the keys of a cluster's log.
+func LogPrefix(cluster string) string { return cluster + "/log/" }
 
-func (c *Cluster) segmentKey(lineage string, seq uint64) string {
-	return fmt.Sprintf("%s%016x%s", c.lineagePrefix(lineage), seq, segmentSuffix)
+// LineagePrefix returns the prefix of the keys of one lineage.
+func LineagePrefix(cluster, lineage string) string { return LogPrefix(cluster) + lineage + "/" }
+
+// SegmentKey returns the key of a segment.
+func SegmentKey(cluster, lineage string, seq uint64) string {
+	return LogName{lineage, LogSegment, seq}.Key(cluster)
 }
 
-func (c *Cluster) indexKey(lineage string, first uint64) string {
-	return fmt.Sprintf("%s%s%016x%s", c.lineagePrefix(lineage), indexPrefix, first, jsonSuffix)
+// IndexKey returns the key of the index whose first segment is first.
+func IndexKey(cluster, lineage string, first uint64) string {
+	return LogName{lineage, LogIndex, first}.Key(cluster)
 }
 
-func (c *Cluster) logTombstoneKey(lineage string, upto uint64) string {
-	return fmt.Sprintf("%s%s%016x%s", c.lineagePrefix(lineage), logTombstonePrefix, upto, jsonSuffix)
+// LogTombstoneKey returns the key of the tombstone of the segments up to upto.
+func LogTombstoneKey(cluster, lineage string, upto uint64) string {
+	return LogName{lineage, LogTombstoned, upto}.Key(cluster)
 }
 
-// logName is what a key below the cluster's log says.
-type logName struct {
-	lineage string
-	kind    logKind
-	seq     uint64 // of the segment, of the first one in the index, or of the last one that the tombstone is of
+// LogName names an object of a log.
+type LogName struct {
+	Lineage string
+	Kind    LogKind
+	Seq     uint64 // of the segment, of the index's first segment, or of the last segment that is pruned
 }
 
-type logKind int
+// LogKind is a kind of objects of a log.
+type LogKind int
 
+// The kinds of objects of a log.
 const (
-	logSegment logKind = iota
-	logIndex
-	logTombstone
+	LogSegment LogKind = iota
+	LogIndex
+	LogTombstoned
 )
 
-// splitLogKey takes a key below the cluster's log apart. Only names that this package makes are ok.
-func (c *Cluster) splitLogKey(key string) (n logName, ok bool) {
-	lineage, name, ok := strings.Cut(strings.TrimPrefix(key, c.logPrefix()), "/")
-	if !ok || ValidLineage(lineage) != nil {
-		return logName{}, false
-	}
-	n.lineage = lineage
-	digits, isSegment := strings.CutSuffix(name, segmentSuffix)
-	if !isSegment {
-		digits = strings.TrimSuffix(name, jsonSuffix)
-		n.kind = logIndex
-		if strings.HasPrefix(name, logTombstonePrefix) {
-			n.kind = logTombstone
-		}
-		_, digits, _ = strings.Cut(digits, "-")
-	}
-	seq, err := strconv.ParseUint(digits, 16, 64)
-	if err != nil || seq == 0 {
-		return logName{}, false
-	}
-	n.seq = seq
-	return n, c.logKey(n) == key // there is one spelling
+// logAffixes are how a key of each kind begins, before the seq, and ends.
+var logAffixes = [...]struct{ prefix, suffix string }{
+	LogSegment:    {"", ".seg"},
+	LogIndex:      {IndexPrefix, JSONSuffix},
+	LogTombstoned: {TombstonePrefix, JSONSuffix},
 }
 
-// logKey is splitLogKey's other way.
-func (c *Cluster) logKey(n logName) string {
-	switch n.kind {
-	case logIndex:
-		return c.indexKey(n.lineage, n.seq)
-	case logTombstone:
-		return c.logTombstoneKey(n.lineage, n.seq)
+// Key returns the object's key.
+func (n LogName) Key(cluster string) string {
+	affixes := logAffixes[n.Kind]
+	return fmt.Sprintf("%s%s%016x%s", LineagePrefix(cluster, n.Lineage), affixes.prefix, n.Seq, affixes.suffix)
+}
+
+// SplitLogKey returns the name that has the key. It is not ok for a key that no LogName has.
+func SplitLogKey(cluster, key string) (n LogName, ok bool) {
+	lineage, name, ok := strings.Cut(strings.TrimPrefix(key, LogPrefix(cluster)), "/")
+	if !ok || ValidLineage(lineage) != nil {
+		return LogName{}, false
 	}
-	return c.segmentKey(n.lineage, n.seq)
+	for kind, affixes := range logAffixes {
+		digits, begins := strings.CutPrefix(name, affixes.prefix)
+		digits, ends := strings.CutSuffix(digits, affixes.suffix)
+		seq, err := strconv.ParseUint(digits, 16, 64)
+		n = LogName{lineage, LogKind(kind), seq}
+		if begins && ends && err == nil && seq > 0 && n.Key(cluster) == key { // there is one spelling
+			return n, true
+		}
+	}
+	return LogName{}, false
 }

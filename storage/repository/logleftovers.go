@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 )
@@ -26,20 +27,20 @@ func (c *Cluster) logLeftovers(ctx context.Context) ([]Leftover, error) {
 			return nil, fmt.Errorf("list what was pruned of the log of cluster %s: %w", c.name, err)
 		}
 		leftovers = append(leftovers, some...)
-		after = c.logPrefix() + lineage + "0" // "0" follows "/": past every key of this lineage, before those of any other
+		after = LogPrefix(c.name) + lineage + "0" // "0" follows "/": past every key of this lineage, before those of any other
 	}
 }
 
 // nextLineage is the first one behind that key, "" if there is none.
 func (c *Cluster) nextLineage(ctx context.Context, after string) (string, error) {
-	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix(), After: after}) {
+	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: LogPrefix(c.name), After: after}) {
 		if _, unlisted := c.unlistedLineage(err); unlisted {
 			continue
 		}
 		if err != nil {
 			return "", err
 		}
-		lineage, _, ok := strings.Cut(strings.TrimPrefix(object.Key, c.logPrefix()), "/")
+		lineage, _, ok := strings.Cut(strings.TrimPrefix(object.Key, LogPrefix(c.name)), "/")
 		if ok && ValidLineage(lineage) == nil {
 			return lineage, nil
 		}
@@ -48,12 +49,12 @@ func (c *Cluster) nextLineage(ctx context.Context, after string) (string, error)
 }
 
 // listLogNames lists the objects of a lineage whose names begin so, until use says that it has enough.
-func (c *Cluster) listLogNames(ctx context.Context, lineage, prefix string, use func(logName, storage.Object) (more bool)) error {
-	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.lineagePrefix(lineage) + prefix}) {
+func (c *Cluster) listLogNames(ctx context.Context, lineage, prefix string, use func(LogName, storage.Object) (more bool)) error {
+	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: LineagePrefix(c.name, lineage) + prefix}) {
 		if err != nil {
 			return err
 		}
-		if name, ok := c.splitLogKey(object.Key); ok && !use(name, object) {
+		if name, ok := SplitLogKey(c.name, object.Key); ok && !use(name, object) {
 			break
 		}
 	}
@@ -74,17 +75,17 @@ func (c *Cluster) lineageLeftovers(ctx context.Context, lineage string) ([]Lefto
 	var leftovers []Leftover
 	highest := cuts[len(cuts)-1]
 	var lowest, next uint64 // seqs: of the lowest segment that is there, and of the first one behind what was pruned
-	err = c.listLogNames(ctx, lineage, "", func(n logName, o storage.Object) bool {
-		if n.kind != logSegment || n.seq > highest.upto {
-			if n.kind == logSegment {
-				next = n.seq
+	err = c.listLogNames(ctx, lineage, "", func(n LogName, o storage.Object) bool {
+		if n.Kind != LogSegment || n.Seq > highest.upto {
+			if n.Kind == LogSegment {
+				next = n.Seq
 			}
 			return false
 		}
 		if lowest == 0 {
-			lowest = n.seq
+			lowest = n.Seq
 		}
-		leftovers = append(leftovers, leftSince(firstCut(cuts, n.seq), o))
+		leftovers = append(leftovers, leftSince(firstCut(cuts, n.Seq), o))
 		return true
 	})
 	if err != nil {
@@ -105,13 +106,13 @@ func firstCut(cuts []cut, seq uint64) cut {
 }
 
 func leftSince(cut cut, o storage.Object) Leftover {
-	return Leftover{Key: o.Key, Size: o.Size, Since: latest(o.ModTime, cut.object.ModTime)}
+	return Leftover{Key: o.Key, Size: o.Size, Since: slices.MaxFunc([]time.Time{o.ModTime, cut.object.ModTime}, time.Time.Compare)}
 }
 
 // cuts are the tombstones of a lineage that count, ascending.
 func (c *Cluster) cuts(ctx context.Context, lineage string) (cuts []cut, err error) {
-	err = c.listLogNames(ctx, lineage, logTombstonePrefix, func(n logName, o storage.Object) bool {
-		cuts = append(cuts, cut{n.seq, o})
+	err = c.listLogNames(ctx, lineage, TombstonePrefix, func(n LogName, o storage.Object) bool {
+		cuts = append(cuts, cut{n.Seq, o})
 		return true
 	})
 	var failed error
@@ -130,12 +131,12 @@ func (c *Cluster) cuts(ctx context.Context, lineage string) (cuts []cut, err err
 func (c *Cluster) indexLeftovers(ctx context.Context, lineage string, cuts []cut, all bool) (leftovers []Leftover, err error) {
 	highest := cuts[len(cuts)-1]
 	var before storage.Object
-	err = c.listLogNames(ctx, lineage, indexPrefix, func(n logName, o storage.Object) bool {
-		if n.seq > highest.upto+1 {
+	err = c.listLogNames(ctx, lineage, IndexPrefix, func(n LogName, o storage.Object) bool {
+		if n.Seq > highest.upto+1 {
 			return false
 		}
 		if before.Key != "" {
-			leftovers = append(leftovers, leftSince(firstCut(cuts, n.seq-1), before))
+			leftovers = append(leftovers, leftSince(firstCut(cuts, n.Seq-1), before))
 		}
 		before = o
 		return true

@@ -89,7 +89,7 @@ func (c *Cluster) logFolders(ctx context.Context) ([]logFolder, error) {
 func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
 	held := 0 // what takes more than the four bytes of a segment that follows another
-	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.logPrefix()}) {
+	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: LogPrefix(c.name)}) {
 		if f, ok := c.unlistedLineage(err); ok {
 			folders = append(folders, f)
 			continue
@@ -97,27 +97,27 @@ func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
 		}
-		name, ok := c.splitLogKey(object.Key)
+		name, ok := SplitLogKey(c.name, object.Key)
 		if !ok {
 			continue // a stranger's file
 		}
-		if len(folders) == 0 || folders[len(folders)-1].lineage != name.lineage {
-			folders = append(folders, logFolder{lineage: name.lineage})
+		if len(folders) == 0 || folders[len(folders)-1].lineage != name.Lineage {
+			folders = append(folders, logFolder{lineage: name.Lineage})
 		}
 		f := &folders[len(folders)-1]
-		if name.kind != logSegment || !f.segments.endsBefore(name.seq) {
+		if name.Kind != LogSegment || !f.segments.endsBefore(name.Seq) {
 			held++
 		}
 		if held > maxListed {
-			return nil, errTooMany(c.logPrefix())
+			return nil, errTooMany(LogPrefix(c.name))
 		}
-		switch name.kind {
-		case logIndex:
-			f.indexes = append(f.indexes, name.seq)
-		case logTombstone:
-			f.tombstones = append(f.tombstones, name.seq)
-		case logSegment:
-			f.segments.add(name.seq, object.Size)
+		switch name.Kind {
+		case LogIndex:
+			f.indexes = append(f.indexes, name.Seq)
+		case LogTombstoned:
+			f.tombstones = append(f.tombstones, name.Seq)
+		case LogSegment:
+			f.segments.add(name.Seq, object.Size)
 		}
 	}
 	return folders, nil
@@ -129,7 +129,7 @@ func (c *Cluster) unlistedLineage(err error) (f logFolder, ok bool) {
 	if !ok {
 		return logFolder{}, false
 	}
-	id, below := strings.CutPrefix(strings.TrimSuffix(u.Prefix, "/"), c.logPrefix())
+	id, below := strings.CutPrefix(strings.TrimSuffix(u.Prefix, "/"), LogPrefix(c.name))
 	fault := Fault{Key: u.Prefix, Err: fmt.Errorf("%s: %w", u.Prefix, readError(err))}
 	return logFolder{lineage: id, ignored: []Fault{fault}}, below && ValidLineage(id) == nil
 }
@@ -267,7 +267,7 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	err := atOnce(ctx, readers, len(firsts), func(ctx context.Context, n int) error {
 		i, _ := slices.BinarySearch(l.folder.indexes, firsts[n])
 		l.indexes[i] = nil
-		key, folds := l.c.indexKey(l.folder.lineage, firsts[n]), !l.details && !l.doubted[firsts[n]]
+		key, folds := IndexKey(l.c.name, l.folder.lineage, firsts[n]), !l.details && !l.doubted[firsts[n]]
 		if folds {
 			kept, ok := l.c.headers.fold(key, l.folder.segments, l.folder.nextIndex(i))
 			if ok {
@@ -285,7 +285,7 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 		}
 		if folds && len(segments) > 0 {
 			last := segments[len(segments)-1].Seq
-			segments = fold(l.folder.upToNext(segments, i), l.folder.segments)
+			segments = Fold(l.folder.upToNext(segments, i), l.folder.segments.has)
 			l.c.headers.rememberFold(key, segments, l.folder.segments, last)
 		}
 		l.folder.shorten(segments)
@@ -322,7 +322,7 @@ func (l *lineageLoad) refuseIndexes(errs []error) {
 	for i, err := range errs {
 		if err != nil {
 			err = fmt.Errorf("%w: delete this index; until then the log is read from its segments, which only takes longer", err)
-			l.refused = append(l.refused, Fault{Key: l.c.indexKey(l.folder.lineage, l.folder.indexes[i]), Err: err})
+			l.refused = append(l.refused, Fault{Key: IndexKey(l.c.name, l.folder.lineage, l.folder.indexes[i]), Err: err})
 		}
 	}
 }
@@ -390,7 +390,7 @@ func (l *lineageLoad) readHeaders(ctx context.Context) error {
 
 // readHeader fills s. Only what says nothing about the segment, such as a store that is away, is an error.
 func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
-	key := l.c.segmentKey(l.folder.lineage, s.seq)
+	key := SegmentKey(l.c.name, l.folder.lineage, s.seq)
 	if known, ok := l.c.headers.get(key, s.size); ok { // one that is not listed is asked for in any case
 		s.segment = &known
 		return nil
@@ -401,7 +401,7 @@ func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
 		s.segment = &read
 		l.c.headers.remember(key, read)
 	case isAbsent(err):
-		s.err = missing(l.c.segmentKey(l.folder.lineage, s.seq))
+		s.err = missing(SegmentKey(l.c.name, l.folder.lineage, s.seq))
 	case errors.Is(err, ErrDamaged):
 		s.err = err
 	default:
@@ -468,7 +468,7 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 
 // missing says what is known of a run that is missing.
 func (l *lineageLoad) missing(run Fault) Fault {
-	run.Key = l.c.segmentKey(l.folder.lineage, run.Seq)
+	run.Key = SegmentKey(l.c.name, l.folder.lineage, run.Seq)
 	run.Err = missing(run.Key)
 	if run.Upto > run.Seq {
 		run.Err = fmt.Errorf("%w, and so are the ones behind it to seq %d", run.Err, run.Upto)
@@ -489,7 +489,7 @@ func (l *lineageLoad) lineageWith(faults []Fault) Lineage {
 			lineage.Segments = append(lineage.Segments, *s.segment)
 			continue
 		}
-		fault := Fault{Key: l.c.segmentKey(l.folder.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
+		fault := Fault{Key: SegmentKey(l.c.name, l.folder.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
 		if known := l.known[s.seq]; known != nil {
 			fault.First, fault.Last = known.First, known.Last
 		}

@@ -85,7 +85,7 @@ func (c *Cluster) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 		}
 	}
 	if tail.Broken == nil {
-		tail.Broken = fmt.Errorf("%s: every segment is %w, only indexes are there", c.lineagePrefix(f.lineage), ErrNotFound)
+		tail.Broken = fmt.Errorf("%s: every segment is %w, only indexes are there", LineagePrefix(c.name, f.lineage), ErrNotFound)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (c *Cluster) checkEnd(ctx context.Context, f logFolder, indexed uint64, tai
 		tail.Last = next
 		return c.checkEnd(ctx, f, indexed, tail)
 	case isAbsent(err):
-		tail.Broken = missing(c.segmentKey(f.lineage, tail.Last.Seq+1))
+		tail.Broken = missing(SegmentKey(c.name, f.lineage, tail.Last.Seq+1))
 	case errors.Is(err, ErrDamaged):
 		tail.Broken = err
 	default:

@@ -43,7 +43,7 @@ func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
 		data, err = LogTombstones.Encode(t)
 	}
 	if err == nil {
-		err = c.createSigned(ctx, c.logTombstoneKey(t.Lineage, t.Upto), data)
+		err = c.createSigned(ctx, LogTombstoneKey(c.name, t.Lineage, t.Upto), data)
 	}
 	if errors.Is(err, storage.ErrExist) {
 		err = c.checkLogTombstone(ctx, t.Lineage, t.Upto)
@@ -57,7 +57,7 @@ func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
 // checkLogTombstone says why a tombstone does not count, if it does not. The error names it; it matches ErrDamaged if that
 // is for what it is, and storage.ErrNotExist if it is gone.
 func (c *Cluster) checkLogTombstone(ctx context.Context, lineage string, upto uint64) error {
-	key := c.logTombstoneKey(lineage, upto)
+	key := LogTombstoneKey(c.name, lineage, upto)
 	data, err := c.readSigned(ctx, key)
 	var t LogTombstone
 	if err == nil {
@@ -89,7 +89,7 @@ func (c *Cluster) leaveOutPruned(ctx context.Context, f *logFolder) error {
 		if !errors.Is(err, ErrDamaged) {
 			return err
 		}
-		f.ignored = append(f.ignored, Fault{Key: c.logTombstoneKey(f.lineage, upto), Err: err})
+		f.ignored = append(f.ignored, Fault{Key: LogTombstoneKey(c.name, f.lineage, upto), Err: err})
 	}
 	f.segments = f.segments.after(f.pruned)
 	return nil

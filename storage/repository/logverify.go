@@ -86,7 +86,7 @@ func (v *verifying) readOne(ctx context.Context, s Segment) error {
 	defer v.mu.Unlock()
 	v.done += s.Size
 	v.with.Report.Say(storage.Event{
-		Stage: "read", Message: "reading the log", Object: v.c.segmentKey(s.Lineage, s.Seq), Done: v.done, Total: v.total,
+		Stage: "read", Message: "reading the log", Object: SegmentKey(v.c.name, s.Lineage, s.Seq), Done: v.done, Total: v.total,
 	})
 	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) || errors.Is(err, seal.ErrWrongKey) {
 		v.bad[s.Seq], err = err, nil
@@ -116,13 +116,13 @@ func (c *Cluster) verifySegment(ctx context.Context, s Segment, with LogReader) 
 		return unread
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.segmentKey(s.Lineage, s.Seq), err)
+		return fmt.Errorf("%s: %w", SegmentKey(c.name, s.Lineage, s.Seq), err)
 	}
 	return nil
 }
 
 func (c *Cluster) checkSegment(ctx context.Context, s Segment) error {
-	key := c.segmentKey(s.Lineage, s.Seq)
+	key := SegmentKey(c.name, s.Lineage, s.Seq)
 	source, _, err := c.bucket.Open(ctx, key, storage.OpenOptions{})
 	if isAbsent(err) {
 		return missing(key)

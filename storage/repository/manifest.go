@@ -140,7 +140,7 @@ func (m Manifest) Validate() error {
 	if err := m.Stored.validate(); err != nil {
 		return fmt.Errorf("stored: %w", err)
 	}
-	if m.Stored.Name != snapshotName+m.Seal.Extension() {
+	if m.Stored.Name != SnapshotName+m.Seal.Extension() {
 		return fmt.Errorf("stored: name %q does not fit the seal", m.Stored.Name)
 	}
 	return m.Seal.Validate()

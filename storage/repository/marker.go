@@ -36,10 +36,10 @@ const markerPrefix = "repository"
 // begin without signatures, and get another key later.
 func (c *Cluster) markerKey(public []string) string {
 	if len(public) == 0 {
-		return c.name + "/" + markerPrefix + jsonSuffix
+		return c.name + "/" + markerPrefix + JSONSuffix
 	}
 	sum := sha256.Sum256([]byte(public[0]))
-	return c.name + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + jsonSuffix
+	return c.name + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + JSONSuffix
 }
 
 // ids returns the ids of the markers that count: of those that trusted keys have signed or, where none is named, of all.
@@ -56,7 +56,7 @@ func (c *Cluster) ids(ctx context.Context) (ids map[string]bool, err error) {
 			return nil, fmt.Errorf("find the marker of cluster %s: %w", c.name, err)
 		}
 		signer, known := signers[o.Key]
-		if len(signers) > 0 && !known || !strings.HasSuffix(o.Key, jsonSuffix) {
+		if len(signers) > 0 && !known || !strings.HasSuffix(o.Key, JSONSuffix) {
 			continue
 		}
 		m, err := c.readMarker(ctx, o.Key, signer)

@@ -105,23 +105,31 @@ func (id ID) parts() (started time.Time, revision int64, err error) {
 	return started, revision, err
 }
 
+// The names of a backup's objects.
 const (
-	snapshotName = "snapshot.db"
-	manifestName = "manifest.json"
-	proofPrefix  = "proof-"
-	jsonSuffix   = ".json"
-
-	tombstonePrefix = "tombstone-"
+	SnapshotName    = "snapshot.db" // before the extensions of its seal
+	ManifestName    = "manifest.json"
+	ProofPrefix     = "proof-"
+	TombstonePrefix = "tombstone-"
+	IndexPrefix     = "index-" // of the log
+	JSONSuffix      = ".json"
 )
 
-func (c *Cluster) backupsPrefix() string      { return c.name + "/backups/" }
-func (c *Cluster) folder(id ID) string        { return c.backupsPrefix() + string(id) + "/" }
-func (c *Cluster) manifestKey(id ID) string   { return c.folder(id) + manifestName }
-func (c *Cluster) key(id ID, n string) string { return c.folder(id) + n }
+// BackupsPrefix returns the prefix of the keys of all backups of a cluster.
+func BackupsPrefix(cluster string) string { return cluster + "/backups/" }
 
-// splitKey takes a key below the cluster's backups apart.
-func (c *Cluster) splitKey(key string) (id ID, name string, ok bool) {
-	rest, ok := strings.CutPrefix(key, c.backupsPrefix())
+// Folder returns the prefix of the keys of one backup's objects.
+func Folder(cluster string, id ID) string { return BackupsPrefix(cluster) + string(id) + "/" }
+
+// BackupKey returns the key of one of a backup's objects.
+func BackupKey(cluster string, id ID, name string) string { return Folder(cluster, id) + name }
+
+// ManifestKey returns the key of a backup's manifest.
+func ManifestKey(cluster string, id ID) string { return BackupKey(cluster, id, ManifestName) }
+
+// SplitBackupKey returns the parts of a BackupKey. It is not ok for any other key.
+func SplitBackupKey(cluster, key string) (id ID, name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, BackupsPrefix(cluster))
 	if !ok {
 		return "", "", false
 	}

@@ -68,7 +68,7 @@ func (c *Cluster) Pin(ctx context.Context, p Pin) (Pin, error) {
 	p.Format, p.ID = Pins.Format, hex.EncodeToString(id)
 	data, err := Pins.Encode(p)
 	if err == nil {
-		err = c.createSigned(ctx, c.key(p.Backup, pinPrefix+p.ID+jsonSuffix), data)
+		err = c.createSigned(ctx, BackupKey(c.name, p.Backup, pinPrefix+p.ID+JSONSuffix), data)
 	}
 	if err != nil {
 		return Pin{}, fmt.Errorf("pin backup %s: %w", p.Backup, err)
@@ -82,7 +82,7 @@ func (c *Cluster) pinnable(ctx context.Context, id ID) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("pin backup %s: %w", id, err)
-	case !f.has(manifestName):
+	case !f.has(ManifestName):
 		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.name, ErrNotFound)
 	case len(f.tombstones()) > 0:
 		return fmt.Errorf("backup %s of cluster %s is %w: it has been deleted, and its objects go soon", id, c.name, ErrNotFound)
@@ -96,7 +96,7 @@ func (c *Cluster) Unpin(ctx context.Context, u Unpin) ([]Pin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unpin backup %s: %w", u.Backup, err)
 	}
-	if !f.has(manifestName) {
+	if !f.has(ManifestName) {
 		return nil, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", u.Backup, c.name, ErrNotFound)
 	}
 	pins, _, err := c.loadPins(ctx, f)
@@ -121,7 +121,7 @@ func (c *Cluster) lift(ctx context.Context, u Unpin, p Pin) error {
 	if err != nil {
 		return err
 	}
-	key := c.key(u.Backup, unpinPrefix+p.ID+jsonSuffix)
+	key := BackupKey(c.name, u.Backup, unpinPrefix+p.ID+JSONSuffix)
 	err = c.createSigned(ctx, key, data)
 	if errors.Is(err, storage.ErrExist) { // and yet the pin holds
 		return fmt.Errorf("%s is there and counts for nothing: remove it, and try again: %w", key, err)
@@ -177,12 +177,12 @@ func (p Pin) ended(now time.Time) bool { return !p.Until.IsZero() && !now.Before
 // pinOf is the pin's id in a key with that prefix before it.
 func pinOf(key, prefix string) (id string, ok bool) {
 	name, ok := strings.CutPrefix(path.Base(key), prefix)
-	id, isJSON := strings.CutSuffix(name, jsonSuffix)
+	id, isJSON := strings.CutSuffix(name, JSONSuffix)
 	return id, ok && isJSON && pinID.MatchString(id)
 }
 
 func (c *Cluster) readPin(ctx context.Context, backup ID, id string) (Pin, error) {
-	key := c.key(backup, pinPrefix+id+jsonSuffix)
+	key := BackupKey(c.name, backup, pinPrefix+id+JSONSuffix)
 	data, err := c.readSigned(ctx, key)
 	var p Pin
 	if err == nil {
@@ -200,11 +200,11 @@ func (c *Cluster) readPin(ctx context.Context, backup ID, id string) (Pin, error
 // isLifted reads what lifts a pin, if it is there. What is damaged, or not signed by one whose tombstones count, lifts
 // nothing: the error says so and matches ErrDamaged.
 func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, error) {
-	name := unpinPrefix + id + jsonSuffix
+	name := unpinPrefix + id + JSONSuffix
 	if !f.has(name) {
 		return false, nil
 	}
-	key := c.key(f.id, name)
+	key := BackupKey(c.name, f.id, name)
 	data, err := c.readSigned(ctx, key)
 	if isAbsent(err) {
 		return false, nil

@@ -102,7 +102,7 @@ func (c *Cluster) Append(ctx context.Context, p Proof) error {
 		return fmt.Errorf("proof of backup %s: %w", p.Backup, err)
 	}
 	for stamp := p.Time.UTC(); ; stamp = stamp.Add(time.Millisecond) { // two proofs of one millisecond both stay
-		key := c.key(p.Backup, proofPrefix+stamp.Format(proofTime)+jsonSuffix)
+		key := BackupKey(c.name, p.Backup, ProofPrefix+stamp.Format(proofTime)+JSONSuffix)
 		err = c.create(ctx, key, bytes.NewReader(data), int64(len(data)))
 		if !errors.Is(err, storage.ErrExist) {
 			break

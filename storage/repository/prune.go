@@ -72,7 +72,7 @@ type pruning struct {
 
 func (p *pruning) log(ctx context.Context, t LogTombstone) error {
 	if !p.o.DryRun {
-		p.report.Say(storage.Event{Stage: "prune", Object: p.c.logTombstoneKey(t.Lineage, t.Upto), Message: t.Reason})
+		p.report.Say(storage.Event{Stage: "prune", Object: LogTombstoneKey(p.c.name, t.Lineage, t.Upto), Message: t.Reason})
 		if err := p.c.DeleteLog(ctx, t); err != nil {
 			return err
 		}
@@ -94,13 +94,13 @@ func (p *pruning) backup(ctx context.Context, t Tombstone) error {
 		p.result.Deleted = append(p.result.Deleted, t.Backup)
 		return nil
 	}
-	p.report.Say(storage.Event{Stage: "prune", Object: p.c.folder(t.Backup), Message: t.Reason})
+	p.report.Say(storage.Event{Stage: "prune", Object: Folder(p.c.name, t.Backup), Message: t.Reason})
 	switch err := p.c.Delete(ctx, t); {
 	case errors.Is(err, ErrNotFound): // somebody else was first
 	case errors.Is(err, ErrPinned):
 		p.result.Pinned = append(p.result.Pinned, t.Backup)
 	case errors.Is(err, storage.ErrLocked): // by a hold that has no date
-		p.result.Locked = append(p.result.Locked, Locked{Key: p.c.manifestKey(t.Backup)})
+		p.result.Locked = append(p.result.Locked, Locked{Key: ManifestKey(p.c.name, t.Backup)})
 	case err != nil:
 		return err
 	default:
@@ -118,7 +118,7 @@ func (c *Cluster) lockOf(ctx context.Context, id ID, now time.Time) (*Locked, er
 	var last *Locked
 	for _, listed := range f.objects {
 		name := path.Base(listed.Key)
-		if name != manifestName && !strings.HasPrefix(name, snapshotName) {
+		if name != ManifestName && !strings.HasPrefix(name, SnapshotName) {
 			continue
 		}
 		o, err := c.bucket.Stat(ctx, listed.Key)

@@ -76,7 +76,7 @@ func (s *Survey) count(folders []folder) {
 	}
 	for _, f := range folders {
 		for _, object := range f.objects {
-			if strings.HasPrefix(path.Base(object.Key), snapshotName) {
+			if strings.HasPrefix(path.Base(object.Key), SnapshotName) {
 				s.Bytes += object.Size
 			}
 		}
@@ -176,7 +176,7 @@ type unreadProof struct {
 func (c *Cluster) unreadProofs(folders []folder) (unread []unreadProof) {
 	for _, f := range folders {
 		for _, object := range f.objects {
-			if strings.HasPrefix(path.Base(object.Key), proofPrefix) {
+			if strings.HasPrefix(path.Base(object.Key), ProofPrefix) {
 				unread = append(unread, unreadProof{f.id, object})
 			}
 		}

@@ -42,7 +42,7 @@ var (
 	Unsuspends  = document.Kind[Unsuspend]{Format: 1}
 )
 
-func (c *Cluster) suspensionKey() string { return c.name + "/suspension" + jsonSuffix }
+func (c *Cluster) suspensionKey() string { return c.name + "/suspension" + JSONSuffix }
 
 // Suspension is the last word, the zero one if there is none. One that is damaged or not trusted counts for nothing, since
 // it would keep backups from being taken: the error says so and matches ErrDamaged.
@@ -73,7 +73,7 @@ func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
 	return s, nil
 }
 
-func (c *Cluster) unsuspendKey(id string) string { return c.name + "/unsuspend-" + id + jsonSuffix }
+func (c *Cluster) unsuspendKey(id string) string { return c.name + "/unsuspend-" + id + JSONSuffix }
 
 // hasEnded reports whether an Unsuspend that counts ends the suspension.
 func (c *Cluster) hasEnded(ctx context.Context, id string) (bool, error) {

@@ -51,7 +51,7 @@ func (c *Cluster) Delete(ctx context.Context, t Tombstone) error {
 	} else if err != nil {
 		return err
 	}
-	if err := c.bucket.Delete(ctx, c.manifestKey(t.Backup), storage.DeleteOptions{}); err != nil {
+	if err := c.bucket.Delete(ctx, ManifestKey(c.name, t.Backup), storage.DeleteOptions{}); err != nil {
 		return fmt.Errorf("backup %s is deleted, and its objects are still there: %w", t.Backup, err)
 	}
 	return nil
@@ -69,7 +69,7 @@ func (c *Cluster) bury(ctx context.Context, t Tombstone) (key string, err error)
 	}
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
-	key = c.key(t.Backup, tombstonePrefix+hex.EncodeToString(id)+jsonSuffix)
+	key = BackupKey(c.name, t.Backup, TombstonePrefix+hex.EncodeToString(id)+JSONSuffix)
 	return key, c.createSigned(ctx, key, data)
 }
 
@@ -78,7 +78,7 @@ func (c *Cluster) deletable(ctx context.Context, id ID) error {
 	if err != nil {
 		return fmt.Errorf("delete backup %s: %w", id, err)
 	}
-	if !f.has(manifestName) {
+	if !f.has(ManifestName) {
 		return fmt.Errorf("backup %s of cluster %s is %w", id, c.name, ErrNotFound)
 	}
 	pins, _, err := c.loadPins(ctx, f)
@@ -102,8 +102,8 @@ func (f folder) tombstones() (keys []string) {
 }
 
 func isTombstone(name string) bool {
-	id, ok := strings.CutPrefix(name, tombstonePrefix)
-	id, isJSON := strings.CutSuffix(id, jsonSuffix)
+	id, ok := strings.CutPrefix(name, TombstonePrefix)
+	id, isJSON := strings.CutSuffix(id, JSONSuffix)
 	return ok && isJSON && pinID.MatchString(id)
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"github.com/etcd-dr/etcd-dr/storage"
 )
 
 // index returns the seq under which the index is stored that s was folded of: fold leaves the first of an index alone.
@@ -89,7 +91,7 @@ func (c Catalog) Unfold(ctx context.Context, lineage string, seq uint64) (Catalo
 	if i < 0 || c.Lineages[at].Segments[i].Folded == 0 {
 		return c, nil
 	}
-	segments, err := c.from.Unfold(ctx, c.Lineages[at].Segments[i])
+	segments, err := c.Headers(ctx, c.Lineages[at].Segments[i])
 	if err != nil {
 		return c, err
 	}
@@ -99,9 +101,9 @@ func (c Catalog) Unfold(ctx context.Context, lineage string, seq uint64) (Catalo
 	return c, nil
 }
 
-// withExactWindows unfolds the segments with which the windows begin, so that they count no segment too many. Where that is not
+// WithExactWindows unfolds the segments with which the windows begin, so that they count no segment too many. Where that is not
 // to be had any more, as while they are pruned, they count some more.
-func (c Catalog) withExactWindows(ctx context.Context) (Catalog, error) {
+func (c Catalog) WithExactWindows(ctx context.Context) (Catalog, error) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
 			bases := c.Bases(s)
@@ -114,7 +116,7 @@ func (c Catalog) withExactWindows(ctx context.Context) (Catalog, error) {
 			switch {
 			case err == nil:
 				c = exact
-			case !errors.Is(err, ErrDamaged) && !isAbsent(err):
+			case !errors.Is(err, ErrDamaged) && !errors.Is(err, storage.ErrNotExist):
 				return c, err
 			}
 		}

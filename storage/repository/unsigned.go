@@ -50,10 +50,10 @@ func (c *Cluster) newestIsSigned(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for _, f := range slices.Backward(folders) {
-		if !f.has(manifestName) {
+		if !f.has(ManifestName) {
 			continue
 		}
-		data, err := c.read(ctx, c.manifestKey(f.id))
+		data, err := c.read(ctx, ManifestKey(c.name, f.id))
 		if isAbsent(err) || errors.Is(err, ErrDamaged) {
 			continue
 		}
