@@ -18,6 +18,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -40,7 +41,7 @@ type Request struct {
 	MaxStream      time.Duration // until the member has sent everything; above zero
 	Spool          string        // a directory: take the stream at full speed into a sealed file there, then upload
 	Plain          bool          // without recipients, also where the backups before are encrypted
-	Labels         repository.Labels
+	Labels         catalog.Labels
 	Version        string        // of dr, for the manifest
 	Require        Require       // of several stores
 	Patience       time.Duration // how long a store may keep others waiting; 0: one of several as long as is sensible, a single one for ever
@@ -51,7 +52,7 @@ type Request struct {
 
 // Result is a stored backup.
 type Result struct {
-	repository.Backup
+	catalog.Backup
 	Stores []Outcome // in the order in which they were named
 	Swept  []repository.Leftover
 }
@@ -132,7 +133,7 @@ type run struct {
 	started time.Time
 
 	status   *pb.StatusResponse
-	manifest repository.Manifest
+	manifest catalog.Manifest
 }
 
 // gather writes down what must be known before the stream begins: the revision asked for now is in a snapshot that is
@@ -141,7 +142,7 @@ func (r *run) gather(ctx context.Context) (err error) {
 	if r.status, err = r.member.Now(ctx); err != nil {
 		return r.blame(ctx, err)
 	}
-	r.manifest = repository.Manifest{
+	r.manifest = catalog.Manifest{
 		Started: r.started, DRVersion: r.request.Version, Labels: r.request.Labels,
 		ClusterID: fmt.Sprintf("%x", r.cluster.ID), Members: r.cluster.Members, Member: r.self(), EtcdVersion: r.status.Version,
 		Revision: r.status.Header.Revision, RaftIndex: r.status.RaftAppliedIndex, RaftTerm: r.status.RaftTerm,
@@ -155,13 +156,13 @@ func (r *run) gather(ctx context.Context) (err error) {
 	return r.compareWithLast()
 }
 
-func (r *run) self() repository.Member {
+func (r *run) self() catalog.Member {
 	for _, m := range r.cluster.Members {
 		if m.ID == r.member.ID() {
 			return m
 		}
 	}
-	return repository.Member{ID: r.member.ID()}
+	return catalog.Member{ID: r.member.ID()}
 }
 
 // gatherKind asks what a restore would like to know. It can all be read from the database too, so what cannot be
@@ -207,7 +208,7 @@ func (r *run) gatherHash(ctx context.Context) {
 // compareWithLast looks at the newest backup under this name: another cluster id may be a restored cluster, or the
 // wrong one.
 func (r *run) compareWithLast() error {
-	var exposed atomic.Pointer[repository.Backup] // is encrypted, unlike this one
+	var exposed atomic.Pointer[catalog.Backup] // is encrypted, unlike this one
 	err := r.to.ask(func(one *store) error {
 		catalog, err := one.Cluster.Load(one.ctx, repository.LoadOptions{Newest: 1})
 		if err != nil {
@@ -231,12 +232,12 @@ func (r *run) compareWithLast() error {
 }
 
 // complete fills the manifest in with what only the end of the stream tells.
-func (r *run) complete(ctx context.Context, plain repository.Blob) (repository.Manifest, error) {
+func (r *run) complete(ctx context.Context, plain catalog.Blob) (catalog.Manifest, error) {
 	r.manifest.Plain, r.manifest.Finished = plain, time.Now().UTC()
 	if r.request.CompareMembers {
 		diverged, err := r.compareMembers(ctx)
 		if err != nil {
-			return repository.Manifest{}, err
+			return catalog.Manifest{}, err
 		}
 		r.manifest.Diverged = diverged
 	}

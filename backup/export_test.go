@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -16,9 +16,9 @@ import (
 // that it can run in virtual time.
 func RunOfStream(ctx context.Context, snapshot []byte, to []Store, r Request, report storage.Report) (Result, error) {
 	run := &run{request: r, report: report, started: time.Now().UTC()}
-	run.manifest = repository.Manifest{
+	run.manifest = catalog.Manifest{
 		Started: run.started, Finished: run.started, ClusterID: "9", EtcdVersion: "3.6.16", Revision: 7,
-		Plain: repository.Blob{Size: int64(len(snapshot)), SHA256: fmt.Sprintf("%x", sha256.Sum256(snapshot))},
+		Plain: catalog.Blob{Size: int64(len(snapshot)), SHA256: fmt.Sprintf("%x", sha256.Sum256(snapshot))},
 	}
 	run.to = newStores(ctx, to, r, run.warn)
 	defer run.to.close()
@@ -35,7 +35,7 @@ func RunOfStream(ctx context.Context, snapshot []byte, to []Store, r Request, re
 	}
 	defer sealed.Close()
 	s := &spread{stores: run.to, id: id, seal: r.To.Seal()}
-	if err := s.run(sealed, func() (repository.Manifest, error) { return run.manifest, nil }); err != nil {
+	if err := s.run(sealed, func() (catalog.Manifest, error) { return run.manifest, nil }); err != nil {
 		return Result{}, err
 	}
 	return run.result(ctx)

@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -109,7 +109,7 @@ func TestRunOnABrokenStore(t *testing.T) {
 }
 
 // wantFailed allows for a lost answer: what was stored cannot be told from what was not, and is whole or unlisted.
-func wantFailed(t *testing.T, to *repository.Cluster, err error, before repository.ID, answerLost bool) {
+func wantFailed(t *testing.T, to *repository.Cluster, err error, before catalog.ID, answerLost bool) {
 	t.Helper()
 	if !errors.Is(err, errStore) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("error %v", err)

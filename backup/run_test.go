@@ -22,6 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -121,24 +122,24 @@ func mustRun(t *testing.T, cfg cluster.Config, to *repository.Cluster, r backup.
 	return result
 }
 
-func listed(t *testing.T, c *repository.Cluster) []repository.ID {
+func listed(t *testing.T, c *repository.Cluster) []catalog.ID {
 	t.Helper()
-	catalog, err := c.Load(context.WithoutCancel(t.Context()), repository.LoadOptions{})
+	cat, err := c.Load(context.WithoutCancel(t.Context()), repository.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range catalog.Damaged {
+	for _, d := range cat.Damaged {
 		t.Errorf("damaged: %v", d.Err)
 	}
-	var ids []repository.ID
-	for _, b := range catalog.Backups {
+	var ids []catalog.ID
+	for _, b := range cat.Backups {
 		ids = append(ids, b.ID)
 	}
 	return ids
 }
 
 // wantNothing fails if to lists more than before or holds anything half done.
-func wantNothing(t *testing.T, to *repository.Cluster, before ...repository.ID) {
+func wantNothing(t *testing.T, to *repository.Cluster, before ...catalog.ID) {
 	t.Helper()
 	if got := listed(t, to); !slices.Equal(got, before) {
 		t.Errorf("listed: %v, before: %v", got, before)
@@ -150,7 +151,7 @@ func wantNothing(t *testing.T, to *repository.Cluster, before ...repository.ID) 
 }
 
 // fetched is the snapshot of b as a restore would get it.
-func fetched(t *testing.T, c *repository.Cluster, b repository.Backup, keys seal.Keys) []byte {
+func fetched(t *testing.T, c *repository.Cluster, b catalog.Backup, keys seal.Keys) []byte {
 	t.Helper()
 	snapshot, err := c.Fetch(t.Context(), b, keys)
 	if err != nil {
@@ -208,7 +209,7 @@ func TestRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			to := open(t, bucket)
 			r, keys := request(t)
-			r.Labels = repository.Labels{"why": "before the upgrade"}
+			r.Labels = catalog.Labels{"why": "before the upgrade"}
 			began, l := time.Now().UTC(), &listener{}
 			result := mustRun(t, at(etcd.URL), to, r, l)
 			l.wantWarnings(t, "EncryptionConfiguration")
@@ -219,12 +220,12 @@ func TestRun(t *testing.T) {
 				t.Errorf("started %s, finished %s", m.Started, m.Finished)
 			}
 			id := fmt.Sprintf("%x", uint64(etcd.Server.MemberID()))
-			self := repository.Member{
+			self := catalog.Member{
 				ID: id, Name: "m1", ClientURLs: []string{etcd.URL}, PeerURLs: []string{etcd.Config().AdvertisePeerUrls[0].String()},
 			}
-			want := repository.Manifest{
-				Format: repository.Manifests.Format, Cluster: "prod", DRVersion: "test", EtcdVersion: "3.7.3",
-				ClusterID: fmt.Sprintf("%x", uint64(etcd.Server.Cluster().ID())), Member: self, Members: []repository.Member{self},
+			want := catalog.Manifest{
+				Format: catalog.Manifests.Format, Cluster: "prod", DRVersion: "test", EtcdVersion: "3.7.3",
+				ClusterID: fmt.Sprintf("%x", uint64(etcd.Server.Cluster().ID())), Member: self, Members: []catalog.Member{self},
 				Seal: r.To.Seal(), Kubernetes: true, KubernetesEncrypted: true, Labels: r.Labels,
 
 				ID: m.ID, Started: m.Started, Finished: m.Finished, Revision: m.Revision, RevisionMax: m.RevisionMax,
@@ -258,7 +259,7 @@ func writeAlways(t *testing.T, client *clientv3.Client) (stop func()) {
 }
 
 // wantTrue holds the manifest against the database and the live server.
-func wantTrue(t *testing.T, client *clientv3.Client, url string, m repository.Manifest, f facts) {
+func wantTrue(t *testing.T, client *clientv3.Client, url string, m catalog.Manifest, f facts) {
 	t.Helper()
 	if m.Revision > f.revision || m.Revision < 3 || m.RevisionMax < f.revision {
 		t.Errorf("revision %d to %d, the snapshot is at %d", m.Revision, m.RevisionMax, f.revision)
@@ -276,13 +277,13 @@ func wantTrue(t *testing.T, client *clientv3.Client, url string, m repository.Ma
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := repository.HashKV{Revision: m.Revision, CompactRevision: live.CompactRevision, Hash: live.Hash}
+	want := catalog.HashKV{Revision: m.Revision, CompactRevision: live.CompactRevision, Hash: live.Hash}
 	if *m.HashKV != want {
 		t.Errorf("HashKV %+v, the server says %+v", *m.HashKV, want)
 	}
 }
 
-func wantSealed(t *testing.T, to *repository.Cluster, b repository.Backup) {
+func wantSealed(t *testing.T, to *repository.Cluster, b catalog.Backup) {
 	t.Helper()
 	sealed, err := to.FetchSealed(t.Context(), b)
 	if err != nil {
@@ -460,7 +461,7 @@ func TestRunWithALearner(t *testing.T) {
 	for _, from := range []string{"any", "leader", etcd.URL} {
 		r.From = from
 		result := mustRun(t, at(learner.URL, etcd.URL), to, r, l)
-		isLearner := func(m repository.Member) bool { return m.Name == "m2" && m.Learner }
+		isLearner := func(m catalog.Member) bool { return m.Name == "m2" && m.Learner }
 		if result.Member.Name != "m1" || len(result.Members) != 2 || !slices.ContainsFunc(result.Members, isLearner) {
 			t.Errorf("--from %s: read from %+v of %+v", from, result.Member, result.Members)
 		}
@@ -524,7 +525,7 @@ func TestRunNamesEveryBackupAnew(t *testing.T) {
 	// Something stands under the names of this second and of the next few.
 	now := time.Now()
 	for i := range 10 {
-		key := "prod/backups/" + string(repository.NewID(now.Add(time.Duration(i)*time.Second), 7)) + "/snapshot.db.zst"
+		key := "prod/backups/" + string(catalog.NewID(now.Add(time.Duration(i)*time.Second), 7)) + "/snapshot.db.zst"
 		if _, err := bucket.Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -540,7 +541,7 @@ func TestRunNamesEveryBackupAnew(t *testing.T) {
 		runs.Go(func() { results[i], errs[i] = backup.Run(t.Context(), at(url), only(to), r, nil) })
 	}
 	runs.Wait()
-	want := []repository.ID{first.ID}
+	want := []catalog.ID{first.ID}
 	for i, err := range errs {
 		if err != nil && !errors.Is(err, storage.ErrExist) {
 			t.Error(err)
@@ -564,7 +565,7 @@ func TestRunSweeps(t *testing.T) {
 	}
 	to := open(t, bucket)
 	yesterday := time.Now().Add(-25 * time.Hour)
-	lie := func(id repository.ID, name string, at time.Time) string {
+	lie := func(id catalog.ID, name string, at time.Time) string {
 		path := filepath.Join(dir, "prod", "backups", string(id), name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -577,13 +578,13 @@ func TestRunSweeps(t *testing.T) {
 		}
 		return path
 	}
-	old, young := repository.NewID(yesterday, 1), repository.NewID(time.Now(), 1)
+	old, young := catalog.NewID(yesterday, 1), catalog.NewID(time.Now(), 1)
 	gone := []string{
 		lie(old, "snapshot.db.zst", yesterday), lie(old, ".dr-tmp-0123456789abcdef-snapshot.db.zst", yesterday),
 	}
 	kept := []string{
 		lie(young, "snapshot.db.zst", time.Now()), lie(young, ".dr-tmp-0123456789abcdef-snapshot.db.zst", time.Now()),
-		lie(repository.NewID(yesterday, 2), "snapshot.db.zst", time.Now()), // began long ago and still writes
+		lie(catalog.NewID(yesterday, 2), "snapshot.db.zst", time.Now()), // began long ago and still writes
 	}
 	r, _ := request(t)
 	r.Grace = 24 * time.Hour

@@ -4,25 +4,25 @@ import (
 	"io"
 	"sync"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // spread is one sealed stream on its way to all stores.
 type spread struct {
 	*stores
-	id    repository.ID
+	id    catalog.ID
 	seal  seal.Seal
 	about int64 // bytes
 
 	decided  chan struct{} // closed when every store has the data or is left out
-	manifest repository.Manifest
+	manifest catalog.Manifest
 	refused  error // why there is none
 }
 
 // run reads sealed once and gives every store the same bytes. When each has them, or is left out, it asks for the manifest,
 // once, and gives that to every store. An error is sealed's or manifest's own; what befell the stores, they know.
-func (s *spread) run(sealed io.Reader, manifest func() (repository.Manifest, error)) error {
+func (s *spread) run(sealed io.Reader, manifest func() (catalog.Manifest, error)) error {
 	s.decided = make(chan struct{})
 	left := s.left()
 	for _, one := range left {
@@ -44,13 +44,13 @@ func (s *spread) run(sealed io.Reader, manifest func() (repository.Manifest, err
 // create is what one store does.
 func (s *spread) create(one *store) {
 	defer close(one.ended)
-	backup, err := one.Cluster.Create(one.ctx, s.id, s.seal, s.about, one.out, func() (repository.Manifest, error) {
+	backup, err := one.Cluster.Create(one.ctx, s.id, s.seal, s.about, one.out, func() (catalog.Manifest, error) {
 		close(one.stored)
 		select {
 		case <-s.decided:
 			return s.manifest, s.refused
 		case <-one.ctx.Done():
-			return repository.Manifest{}, one.ctx.Err()
+			return catalog.Manifest{}, one.ctx.Err()
 		}
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *spread) await(left []*store, there func(*store) <-chan struct{}) {
 }
 
 // decide asks for the manifest, unless there are not the stores for one.
-func (s *spread) decide(manifest func() (repository.Manifest, error)) (err error) {
+func (s *spread) decide(manifest func() (catalog.Manifest, error)) (err error) {
 	if s.refused = s.failed(); s.refused == nil {
 		s.manifest, err = manifest()
 	}

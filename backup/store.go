@@ -9,7 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -48,7 +48,7 @@ func (r *run) store(ctx context.Context) error {
 	}
 	about := max(snapshot.SnapshotSize(), r.status.DbSize)
 	s := &spread{stores: r.to, id: id, seal: r.request.To.Seal(), about: about}
-	return s.run(source, func() (repository.Manifest, error) { return r.complete(ctx, snapshot.Blob()) })
+	return s.run(source, func() (catalog.Manifest, error) { return r.complete(ctx, snapshot.Blob()) })
 }
 
 // bound asks what the snapshot cannot be beyond: its content was fixed before its first message came. Without an answer

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -75,7 +76,7 @@ type store struct {
 	ended  chan struct{} // closed when it has the backup, or never will
 
 	err    error // why it is left out; under stores.mu
-	backup *repository.Backup
+	backup *catalog.Backup
 }
 
 // newStores prepares to, until close.
@@ -186,7 +187,7 @@ func (s *stores) ask(what func(one *store) error) error {
 }
 
 // freeID is a name for a backup that is free in all stores.
-func (s *stores) freeID(started time.Time, revision int64) (repository.ID, error) {
+func (s *stores) freeID(started time.Time, revision int64) (catalog.ID, error) {
 	for at := started; ; {
 		ids := sync.Map{} // by store
 		err := s.ask(func(one *store) error {
@@ -197,12 +198,12 @@ func (s *stores) freeID(started time.Time, revision int64) (repository.ID, error
 		if err != nil {
 			return "", err
 		}
-		var latest repository.ID
+		var latest catalog.ID
 		same := true
 		for _, one := range s.left() {
 			id, _ := ids.Load(one)
 			same = same && (latest == "" || latest == id)
-			latest = max(latest, id.(repository.ID))
+			latest = max(latest, id.(catalog.ID))
 		}
 		if same {
 			return latest, nil
@@ -212,8 +213,8 @@ func (s *stores) freeID(started time.Time, revision int64) (repository.ID, error
 }
 
 // outcome is what became of it all: the backup, if at least one store has it, and what each store says.
-func (s *stores) outcome() (*repository.Backup, []Outcome, error) {
-	var backup *repository.Backup
+func (s *stores) outcome() (*catalog.Backup, []Outcome, error) {
+	var backup *catalog.Backup
 	var outcomes []Outcome
 	var missing []string
 	var errs error

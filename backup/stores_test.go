@@ -12,16 +12,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
@@ -248,7 +246,7 @@ func TestRunIntoSeveralNamesAlike(t *testing.T) {
 	in := memories(3)
 	begun := time.Now()
 	for second := range 6 {
-		id := repository.NewID(begun.Add(time.Duration(second)*time.Second), 7)
+		id := catalog.NewID(begun.Add(time.Duration(second)*time.Second), 7)
 		key := "prod/backups/" + string(id) + "/snapshot.db.zst"
 		if _, err := in[second%2].Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{}); err != nil {
 			t.Fatal(err)
@@ -263,7 +261,7 @@ func TestRunIntoSeveralNamesAlike(t *testing.T) {
 		t.Errorf("begun %s, named %s", begun, result.ID)
 	}
 	for _, b := range in {
-		if got := listed(t, open(t, b)); !slices.Equal(got, []repository.ID{result.ID}) {
+		if got := listed(t, open(t, b)); !slices.Equal(got, []catalog.ID{result.ID}) {
 			t.Errorf("listed %v, want %s", got, result.ID)
 		}
 	}
@@ -398,7 +396,7 @@ func TestTwoRunsIntoSeveral(t *testing.T) {
 			runs.Go(func() { results[i], errs[i] = backup.Run(t.Context(), at(url), seen.stores(t), r, nil) })
 		}
 		runs.Wait()
-		var want []repository.ID
+		var want []catalog.ID
 		for i, err := range errs {
 			switch {
 			case err == nil:

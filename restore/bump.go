@@ -11,7 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -39,7 +39,7 @@ const (
 	maxBump = 1<<61 - 1
 )
 
-func (p *Plan) setBump(c repository.Catalog, t Target, l Layout) error {
+func (p *Plan) setBump(c catalog.Catalog, t Target, l Layout) error {
 	known := max(l.Known, newestRevision(c), p.mostOf(t.Disks))
 	if l.Bump != "0" && known > maxBump {
 		return fmt.Errorf("%w: revision %d is known, and there is no room above it: --bump-revision 0 continues where revisions ended",
@@ -70,10 +70,10 @@ func (p *Plan) setBump(c repository.Catalog, t Target, l Layout) error {
 
 // autoBump also lifts the revisions of a Kubernetes cluster that is restored to before Kubernetes was there: its API servers
 // have seen newer ones all the same.
-func (p *Plan) autoBump(c repository.Catalog, known int64) Bump {
+func (p *Plan) autoBump(c catalog.Catalog, known int64) Bump {
 	b := Bump{To: known + kubernetesBump, Known: known}
 	switch {
-	case slices.ContainsFunc(c.Backups, func(b repository.Backup) bool { return b.Kubernetes }):
+	case slices.ContainsFunc(c.Backups, func(b catalog.Backup) bool { return b.Kubernetes }):
 		b.Reason = "the key space is Kubernetes': API servers, controllers and kubelets must see that their caches are void"
 		return b
 	case p.File != "":
@@ -128,7 +128,7 @@ func (p Plan) LiveRevision(ctx context.Context) int64 {
 }
 
 // newestRevision returns the newest revision of the key space that c names, of whatever history; 0 if it names none.
-func newestRevision(c repository.Catalog) (newest int64) {
+func newestRevision(c catalog.Catalog) (newest int64) {
 	for _, b := range c.Backups {
 		newest = max(newest, b.HighestRevision())
 	}
@@ -140,7 +140,7 @@ func newestRevision(c repository.Catalog) (newest int64) {
 	return newest
 }
 
-func newestOf(s repository.Segment) (newest int64) {
+func newestOf(s catalog.Segment) (newest int64) {
 	if s.Source == segment.Watch {
 		newest = int64(s.Last)
 	}

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -22,7 +22,7 @@ const million1000 = 1_000_000_000
 
 // twice is a Kubernetes cluster that was restored once: its first history ended at revision 400, and its second began a
 // bump above that, and ended at revision 1000000500.
-func twice() repository.Catalog {
+func twice() catalog.Catalog {
 	c := restored(evenCatalog(30, 1, 150), true)
 	l := c.Lineages[1]
 	for i := range l.Segments {
@@ -37,7 +37,7 @@ func twice() repository.Catalog {
 	return c
 }
 
-func before(c repository.Catalog) repository.Catalog {
+func before(c catalog.Catalog) catalog.Catalog {
 	for i := range c.Backups {
 		c.Backups[i].Kubernetes = false
 	}
@@ -53,7 +53,7 @@ func TestPlanBump(t *testing.T) {
 	hashed := twice()
 	hashed.Lineages[1].Segments[1].Hashes = []segment.Hash{{Position: 20, Revision: million1000 + 800}}
 	for name, test := range map[string]struct {
-		catalog repository.Catalog
+		catalog catalog.Catalog
 		target  restore.Target
 		bump    string
 		live    int64
@@ -78,7 +78,7 @@ func TestPlanBump(t *testing.T) {
 		"a newer live one":    {twice(), old, "auto", 3 * million1000, restore.Bump{To: 4 * million1000, Known: 3 * million1000}, "Kubernetes"},
 		"an older live one":   {twice(), old, "auto", 700, restore.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
 		"before Kubernetes":   {before(twice()), old, "auto", 0, restore.Bump{To: 2*million1000 + 500, Known: million1000 + 500, Auto: true}, "--bump-revision"},
-		"a file, a live one":  {repository.Catalog{}, file, "auto", 3 * million1000, restore.Bump{By: million1000, Known: 3 * million1000, Auto: true}, "--bump-revision"},
+		"a file, a live one":  {catalog.Catalog{}, file, "auto", 3 * million1000, restore.Bump{By: million1000, Known: 3 * million1000, Auto: true}, "--bump-revision"},
 		"enough is asked for": {twice(), old, "1000000349", 0, restore.Bump{To: million1000 + 502, Known: million1000 + 500}, "as asked for"},
 		"more than enough":    {twice(), restore.Target{}, "2", 0, restore.Bump{To: million1000 + 502, Known: million1000 + 500}, "as asked for"},
 	} {
@@ -95,7 +95,7 @@ func TestPlanBump(t *testing.T) {
 	}
 }
 
-func planBump(c repository.Catalog, target restore.Target, bump string, live int64) (restore.Plan, error) {
+func planBump(c catalog.Catalog, target restore.Target, bump string, live int64) (restore.Plan, error) {
 	members := []restore.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}
 	return restore.NewPlan(c, target, restore.Layout{Members: members, Token: "t", Bump: bump, Known: live}, now)
 }
@@ -132,11 +132,11 @@ func TestRunTargetRemembersRevisions(t *testing.T) {
 	c := evenCatalog(3, 1)
 	newest := backupAt(second(2000), 900)
 	newest.Kubernetes = true
-	c.Backups = append([]repository.Backup{newest}, c.Backups...)
+	c.Backups = append([]catalog.Backup{newest}, c.Backups...)
 	plan, _, err := restore.RunTarget(t.Context(), c, restore.Target{Best: true}, restore.Layout{Token: "t"}, now,
 		func(_ context.Context, p restore.Plan) (restore.Result, error) {
 			if p.Backup.ID == newest.ID {
-				return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, repository.ErrDamaged)
+				return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, catalog.ErrDamaged)
 			}
 			return restore.Result{}, nil
 		})
@@ -187,7 +187,7 @@ func TestRunBumpsAFileAboveALiveCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	for bump, want := range map[string]int64{"auto": 4 * million1000, "4000000000": 4*million1000 + kubernetes.revision, "1000": 0} {
-		p, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: file}, restore.Layout{
+		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: file}, restore.Layout{
 			Members: []restore.Member{memberAt("m1", servers.FreeURLs(t, 1)[0])}, Token: "t", Bump: bump, Known: 3 * million1000, Into: one(t, "m1"),
 		}, now)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // guard turns a panic on this goroutine into an error. bbolt and etcd's packages panic on what they cannot read; what
@@ -31,7 +31,7 @@ func Blame(stage, words string) error {
 	}
 	switch stage {
 	case "check", "prove", "replay", "build", "boot":
-		return fmt.Errorf("the database is %w, at stage %s: %s", repository.ErrDamaged, stage, words)
+		return fmt.Errorf("the database is %w, at stage %s: %s", catalog.ErrDamaged, stage, words)
 	}
 	return fmt.Errorf("at stage %s: %w", stage, errors.New(words))
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // A machine that ran short of something is not taken for a damaged backup, and a stage that does not read the database
@@ -27,7 +27,7 @@ func TestBlame(t *testing.T) {
 		{"prove", "runtime: out of memory: cannot allocate 4194304-byte block", false, syscall.ENOMEM},
 	} {
 		err := restore.Blame(test.stage, test.words)
-		if errors.Is(err, repository.ErrDamaged) != test.damaged || test.is != nil && !errors.Is(err, test.is) {
+		if errors.Is(err, catalog.ErrDamaged) != test.damaged || test.is != nil && !errors.Is(err, test.is) {
 			t.Errorf("%s: %q gives %v", test.stage, test.words, err)
 		}
 		if !strings.Contains(err.Error(), "stage "+test.stage) || strings.Contains(err.Error(), "\n") {

@@ -14,16 +14,16 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -43,7 +43,7 @@ type database struct {
 	bytes    []byte
 	revision int64
 	keys     int64
-	hash     repository.HashKV
+	hash     catalog.HashKV
 }
 
 // snapshot is the database as etcd sends it: with its digest at the end.
@@ -121,7 +121,7 @@ func (d *database) fill(store mvcc.KV, c content) error {
 	<-compacted
 	store.Commit()
 	hash, _, err := store.HashStorage().HashByRev(d.revision)
-	d.hash = repository.HashKV{Revision: d.revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}
+	d.hash = catalog.HashKV{Revision: d.revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}
 	return err
 }
 
@@ -132,10 +132,10 @@ var started = time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
 // deadURL is a client URL at which nobody answers.
 const deadURL = "http://127.0.0.1:1"
 
-func threeMembers() []repository.Member {
-	var members []repository.Member
+func threeMembers() []catalog.Member {
+	var members []catalog.Member
 	for i := range 3 {
-		members = append(members, repository.Member{
+		members = append(members, catalog.Member{
 			ID: fmt.Sprintf("%x", i+10), Name: fmt.Sprintf("m%d", i+1),
 			PeerURLs: []string{fmt.Sprintf("http://127.0.0.1:%d", 2380+i)}, ClientURLs: []string{deadURL},
 		})
@@ -147,13 +147,13 @@ func threeMembers() []repository.Member {
 type stored struct {
 	dir     string
 	cluster *repository.Cluster
-	backup  repository.Backup
+	backup  catalog.Backup
 	keys    seal.Keys
 	to      seal.Recipients
 }
 
 // store seals d into a new file repository; change may alter the manifest.
-func store(t testing.TB, d database, change func(*repository.Manifest)) stored {
+func store(t testing.TB, d database, change func(*catalog.Manifest)) stored {
 	t.Helper()
 	return sealed(t, d, stored{}, change)
 }
@@ -182,7 +182,7 @@ func newKey(t testing.TB) (seal.Keys, seal.Recipients) {
 	return keys, to
 }
 
-func sealed(t testing.TB, d database, s stored, change func(*repository.Manifest)) stored {
+func sealed(t testing.TB, d database, s stored, change func(*catalog.Manifest)) stored {
 	t.Helper()
 	s.dir = t.TempDir()
 	bucket, err := file.Open(s.dir)
@@ -201,23 +201,23 @@ func sealed(t testing.TB, d database, s stored, change func(*repository.Manifest
 	if change != nil {
 		change(&manifest)
 	}
-	s.backup, err = s.cluster.Create(t.Context(), repository.NewID(started, d.revision), s.to.Seal(), 0, source,
-		func() (repository.Manifest, error) { return manifest, nil })
+	s.backup, err = s.cluster.Create(t.Context(), catalog.NewID(started, d.revision), s.to.Seal(), 0, source,
+		func() (catalog.Manifest, error) { return manifest, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func manifestOf(d database) repository.Manifest {
+func manifestOf(d database) catalog.Manifest {
 	plain := d.snapshot()
 	sum := sha256.Sum256(plain)
 	members := threeMembers()
-	return repository.Manifest{
+	return catalog.Manifest{
 		Started: started, Finished: started.Add(2 * time.Second), DRVersion: "test",
 		ClusterID: "cafe", Member: members[0], Members: members, EtcdVersion: "3.7.3",
 		Revision: d.revision, HashKV: &d.hash,
-		Plain: repository.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(sum[:])},
+		Plain: catalog.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(sum[:])},
 	}
 }
 
@@ -225,7 +225,7 @@ func (s stored) source() restore.Source {
 	return restore.NewSource("file://"+s.dir, stores.Options{}, clusterName, sign.Trust{}, s.keys)
 }
 
-func (s stored) catalog(t testing.TB) repository.Catalog {
+func (s stored) catalog(t testing.TB) catalog.Catalog {
 	t.Helper()
 	catalog, err := s.cluster.Load(t.Context(), repository.LoadOptions{Proofs: true, Log: true})
 	if err != nil {

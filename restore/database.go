@@ -11,18 +11,17 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // facts are what the database says of itself.
@@ -39,7 +38,7 @@ type facts struct {
 func (r *run) check(context.Context) error {
 	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
-		return fmt.Errorf("the database is %w, at stage check: %w", repository.ErrDamaged, err)
+		return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
 	}
 	defer db.Close()
 	return db.View(func(tx *bolt.Tx) error {
@@ -47,10 +46,10 @@ func (r *run) check(context.Context) error {
 			return err
 		}
 		if err := checkSmall(tx); err != nil {
-			return fmt.Errorf("the database is %w, at stage check: %w", repository.ErrDamaged, err)
+			return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
 		}
 		if r.facts, err = readFacts(tx); err != nil {
-			return fmt.Errorf("the database is %w, at stage check: %w", repository.ErrDamaged, err)
+			return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
 		}
 		if err := r.checkAlarms(); err != nil {
 			return &ObstacleError{Obstacle{Base: true}, err}
@@ -69,7 +68,7 @@ func checkPages(tx *bolt.Tx) error {
 		}
 	}
 	if count > 0 {
-		return fmt.Errorf("the database is %w, at stage check: %d findings, the first: %w", repository.ErrDamaged, count, first)
+		return fmt.Errorf("the database is %w, at stage check: %d findings, the first: %w", catalog.ErrDamaged, count, first)
 	}
 	return nil
 }
@@ -157,7 +156,7 @@ func loadRest(be backend.Backend) {
 func (r *run) proveStore(ctx context.Context, store mvcc.KV) error {
 	var err error
 	if r.facts.keys, r.facts.kubernetes, err = replay.CountKeys(ctx, store); err != nil {
-		return fmt.Errorf("the database is %w, at stage prove: %w", repository.ErrDamaged, err)
+		return fmt.Errorf("the database is %w, at stage prove: %w", catalog.ErrDamaged, err)
 	}
 	r.facts.revision = store.Rev()
 	r.result.Revision, r.result.Keys = r.facts.revision, r.facts.keys
@@ -177,10 +176,10 @@ func (r *run) compareHash(store mvcc.KV) error {
 	switch {
 	case errors.Is(err, mvcc.ErrFutureRev):
 		return fmt.Errorf("backup %s is %w, at stage prove: its key space ends at revision %d, before %d that its manifest promises",
-			r.plan.Backup.ID, repository.ErrDamaged, r.facts.revision, want.Revision)
+			r.plan.Backup.ID, catalog.ErrDamaged, r.facts.revision, want.Revision)
 	case err == nil && got.CompactRevision < want.CompactRevision:
 		return fmt.Errorf("backup %s is %w, at stage prove: it was compacted up to revision %d, and the member had been up to %d before",
-			r.plan.Backup.ID, repository.ErrDamaged, got.CompactRevision, want.CompactRevision)
+			r.plan.Backup.ID, catalog.ErrDamaged, got.CompactRevision, want.CompactRevision)
 	case errors.Is(err, mvcc.ErrCompacted) || err == nil && got.CompactRevision != want.CompactRevision:
 		r.result.HashKV = "not compared: the cluster compacted between the hash and the snapshot"
 		r.say("prove", storage.Warning, "HashKV %s", r.result.HashKV)
@@ -189,7 +188,7 @@ func (r *run) compareHash(store mvcc.KV) error {
 		return fmt.Errorf("hash the key space: %w", err)
 	case got.Hash != want.Hash:
 		return fmt.Errorf("backup %s is %w, at stage prove: HashKV at revision %d is %08x, the member said %08x",
-			r.plan.Backup.ID, repository.ErrDamaged, want.Revision, got.Hash, want.Hash)
+			r.plan.Backup.ID, catalog.ErrDamaged, want.Revision, got.Hash, want.Hash)
 	}
 	r.result.HashKV = fmt.Sprintf("key space proven at revision %d", want.Revision)
 	return nil

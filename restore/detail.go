@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // Detail returns c with the segments unfolded in which t lies, and those with which the way to it begins: NewPlan is exact then.
 // In the catalog of a long log most segments stand for hundreds.
-func Detail(ctx context.Context, c repository.Catalog, t Target) (repository.Catalog, error) {
+func Detail(ctx context.Context, c catalog.Catalog, t Target) (catalog.Catalog, error) {
 	if t.Backup != "" || t.File != "" {
 		return c, nil
 	}
@@ -27,7 +27,7 @@ func Detail(ctx context.Context, c repository.Catalog, t Target) (repository.Cat
 }
 
 // unfold returns c with the segments unfolded in which t may lie.
-func (t Target) unfold(ctx context.Context, c repository.Catalog) (repository.Catalog, error) {
+func (t Target) unfold(ctx context.Context, c catalog.Catalog) (catalog.Catalog, error) {
 	for _, l := range slices.Clone(c.Lineages) {
 		if t.Lineage != "" && l.ID != t.Lineage {
 			continue
@@ -50,7 +50,7 @@ func (t Target) unfold(ctx context.Context, c repository.Catalog) (repository.Ca
 }
 
 // mayLieIn reports whether t is between the first and the last place that s knows.
-func (t Target) mayLieIn(s repository.Segment) bool {
+func (t Target) mayLieIn(s catalog.Segment) bool {
 	switch {
 	case t.Revision > 0 && s.Source == segment.Watch:
 		return s.First <= uint64(t.Revision) && uint64(t.Revision) <= s.Last
@@ -70,9 +70,9 @@ func between(marks []segment.Mark, before, after func(segment.Mark) bool) bool {
 }
 
 // folded reports whether the first segment of log stands for others in c too.
-func folded(c repository.Catalog, log Log) bool {
-	return slices.ContainsFunc(c.Lineages, func(l repository.Lineage) bool {
-		return l.ID == log.Lineage && slices.ContainsFunc(l.Segments, func(s repository.Segment) bool {
+func folded(c catalog.Catalog, log Log) bool {
+	return slices.ContainsFunc(c.Lineages, func(l catalog.Lineage) bool {
+		return l.ID == log.Lineage && slices.ContainsFunc(l.Segments, func(s catalog.Segment) bool {
 			return s.Folded > 0 && s.FirstSeq() == log.First
 		})
 	})

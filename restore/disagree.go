@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -89,8 +89,8 @@ const noticed = time.Hour
 
 // noteDisagreement notes that the members were known to hold different data when the log was written, or soon after: its marks are
 // one member's.
-func (p *Plan) noteDisagreement(c repository.Catalog, base repository.Backup, log Log) {
-	i := slices.IndexFunc(c.Lineages, func(l repository.Lineage) bool { return l.ID == log.Lineage })
+func (p *Plan) noteDisagreement(c catalog.Catalog, base catalog.Backup, log Log) {
+	i := slices.IndexFunc(c.Lineages, func(l catalog.Lineage) bool { return l.ID == log.Lineage })
 	segments := c.Lineages[i].Segments
 	if difference := log.disagreement(base, segments); difference != "" {
 		p.note("%s: the replay is compared with both, and may be refused there", difference)
@@ -111,7 +111,7 @@ func (p *Plan) noteDisagreement(c repository.Catalog, base repository.Backup, lo
 
 // disagreement returns how the revisions contradict each other that several members reported in base and of the log, "" if they do
 // not. Between two positions each request makes one revision at most.
-func (l Log) disagreement(base repository.Backup, segments []repository.Segment) string {
+func (l Log) disagreement(base catalog.Backup, segments []catalog.Segment) string {
 	var before known
 	for _, s := range segments {
 		if l.Source == segment.Watch || s.Seq < l.First || s.FirstSeq() > l.Last {
@@ -137,7 +137,7 @@ func (l Log) disagreement(base repository.Backup, segments []repository.Segment)
 
 // contradicts reports whether base, whose position and revision lie between bounds, cannot be of a history in which m holds. The
 // position of a base may be one too high (etcd 3.4).
-func contradicts(base repository.Backup, m segment.Mark) bool {
+func contradicts(base catalog.Backup, m segment.Mark) bool {
 	switch {
 	case base.RevisionMax == 0:
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/readahead"
 
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // How far the unsealing runs ahead of the disk.
@@ -57,7 +57,7 @@ func (r *run) open(ctx context.Context) (io.ReadCloser, int64, error) {
 	if r.plan.Backup == nil {
 		f, err := os.Open(r.plan.file())
 		if err != nil {
-			return nil, 0, fmt.Errorf("%w: %w", repository.ErrNotFound, err)
+			return nil, 0, fmt.Errorf("%w: %w", catalog.ErrNotFound, err)
 		}
 		info, err := f.Stat()
 		if err != nil {
@@ -107,7 +107,7 @@ func (r *run) checkFile(f *os.File, size int64) error {
 			return nil
 		}
 		return fmt.Errorf("%w: %s has no digest at its end: it was cut off, or copied out of a data dir; --skip-hash-check takes it as it is",
-			repository.ErrDamaged, r.plan.File)
+			catalog.ErrDamaged, r.plan.File)
 	}
 	want := make([]byte, sha256.Size)
 	if _, err := f.ReadAt(want, size-sha256.Size); err != nil {
@@ -118,7 +118,7 @@ func (r *run) checkFile(f *os.File, size int64) error {
 		return err
 	}
 	if !r.plan.SkipHashCheck && !bytes.Equal(want, digest.Sum(nil)) {
-		return fmt.Errorf("%w: %s does not match the digest at its end", repository.ErrDamaged, r.plan.File)
+		return fmt.Errorf("%w: %s does not match the digest at its end", catalog.ErrDamaged, r.plan.File)
 	}
 	return r.trim(f, size)
 }

@@ -13,7 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 func withDigest(data []byte) []byte {
@@ -61,7 +61,7 @@ func filePlan(t *testing.T, data []byte, skip bool) restore.Plan {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: path, SkipHashCheck: skip},
+	p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: path, SkipHashCheck: skip},
 		restore.Layout{Members: []restore.Member{memberAt("m1", "http://127.0.0.1:2380")}, Token: "t",
 			Into: one(t, "m1")}, now)
 	if err != nil {
@@ -116,7 +116,7 @@ func TestFromFile(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), test.words) ||
+			if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), test.words) ||
 				strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one line of ErrDamaged with %q", err, test.words)
 			}
@@ -131,7 +131,7 @@ func TestFromAFileThatIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := restore.Run(t.Context(), p, nil, stored{}.keys, nil)
-	if !errors.Is(err, repository.ErrNotFound) || !strings.Contains(err.Error(), p.File) {
+	if !errors.Is(err, catalog.ErrNotFound) || !strings.Contains(err.Error(), p.File) {
 		t.Errorf("error %v", err)
 	}
 	wantNothing(t, p.Into)

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -47,8 +47,8 @@ func (h *history) made(revision int64) (uint64, bool) {
 // past is what happened in all histories of a cluster, and what a repository has of it.
 type past struct {
 	histories []*history // oldest first
-	catalog   repository.Catalog
-	of        map[repository.ID]taken // what each backup holds
+	catalog   catalog.Catalog
+	of        map[catalog.ID]taken // what each backup holds
 }
 
 // taken is where a backup really is.
@@ -66,7 +66,7 @@ func (p *past) history(id string) *history {
 func lineageNumber(n int) string { return fmt.Sprintf("%032x", 0xa0+n) }
 
 func drawPast(t *rapid.T) *past {
-	p := &past{catalog: repository.Catalog{Cluster: clusterName}, of: map[repository.ID]taken{}}
+	p := &past{catalog: catalog.Catalog{Cluster: clusterName}, of: map[catalog.ID]taken{}}
 	begun, revision := started, int64(100)
 	for n := range rapid.IntRange(0, 3).Draw(t, "histories") {
 		h := drawHistory(t, lineageNumber(n), revision, begun)
@@ -79,8 +79,8 @@ func drawPast(t *rapid.T) *past {
 		begun = begun.Add(12 * step)                                                            // no backup may fit the other history by its time
 		revision = h.states[rapid.IntRange(0, len(h.states)-1).Draw(t, "restored to")].revision // the next one goes on from here
 	}
-	slices.SortFunc(p.catalog.Backups, func(a, b repository.Backup) int { return b.Started.Compare(a.Started) })
-	slices.SortFunc(p.catalog.Damaged, func(a, b repository.Damage) int { return cmp.Compare(b.ID, a.ID) })
+	slices.SortFunc(p.catalog.Backups, func(a, b catalog.Backup) int { return b.Started.Compare(a.Started) })
+	slices.SortFunc(p.catalog.Damaged, func(a, b catalog.Damage) int { return cmp.Compare(b.ID, a.ID) })
 	return p
 }
 
@@ -99,9 +99,9 @@ func drawHistory(t *rapid.T, id string, revision int64, begun time.Time) *histor
 }
 
 // drawLog is h as an archiver stored it, with gaps that it knows of and segments that have got lost since.
-func (p *past) drawLog(t *rapid.T, h *history) repository.Lineage {
-	l := repository.Lineage{ID: h.id}
-	var before *repository.Segment
+func (p *past) drawLog(t *rapid.T, h *history) catalog.Lineage {
+	l := catalog.Lineage{ID: h.id}
+	var before *catalog.Segment
 	var mark segment.Mark
 	for from, seq := h.first+1, uint64(1); from <= h.last(); seq++ {
 		s := p.segment(h, seq, from, min(h.last(), from+rapid.Uint64Range(0, 5).Draw(t, "length")))
@@ -119,8 +119,8 @@ func (p *past) drawLog(t *rapid.T, h *history) repository.Lineage {
 			from += rapid.Uint64Range(1, 4).Draw(t, "lost")
 			l.Segments = append(l.Segments, s)
 		case fate == 1 && seq > 1: // the first says what came before: without it a backup of that fits by all its numbers
-			l.Faults = append(l.Faults, repository.Fault{
-				Key: "key", Seq: seq, Upto: seq, First: s.First, Last: s.Last, Err: fmt.Errorf("key: %w", repository.ErrNotFound),
+			l.Faults = append(l.Faults, catalog.Fault{
+				Key: "key", Seq: seq, Upto: seq, First: s.First, Last: s.Last, Err: fmt.Errorf("key: %w", catalog.ErrNotFound),
 			})
 		default:
 			l.Segments = append(l.Segments, s)
@@ -129,8 +129,8 @@ func (p *past) drawLog(t *rapid.T, h *history) repository.Lineage {
 	return l
 }
 
-func (p *past) segment(h *history, seq, first, last uint64) repository.Segment {
-	s := repository.Segment{Digest: fmt.Sprintf("%s%032x", h.id, seq), Size: int64(1000 + seq)}
+func (p *past) segment(h *history, seq, first, last uint64) catalog.Segment {
+	s := catalog.Segment{Digest: fmt.Sprintf("%s%032x", h.id, seq), Size: int64(1000 + seq)}
 	s.Cluster, s.ClusterID, s.Lineage, s.Seq = clusterName, "cafe", h.id, seq
 	s.Source, s.First, s.Last, s.Written = h.source, first, last, h.at(last).since.Add(step-time.Minute)
 	s.End = segment.End{Position: last, Term: 2}
@@ -145,7 +145,7 @@ func (p *past) segment(h *history, seq, first, last uint64) repository.Segment {
 }
 
 // drawMarks gives s up to two marks: the member was asked at some moment, and had the state of that moment.
-func drawMarks(t *rapid.T, h *history, s *repository.Segment, last segment.Mark) segment.Mark {
+func drawMarks(t *rapid.T, h *history, s *catalog.Segment, last segment.Mark) segment.Mark {
 	positions := rapid.SliceOfN(rapid.Uint64Range(s.First-1, s.Last), 0, 2).Draw(t, "marks")
 	slices.Sort(positions)
 	for i, position := range positions {
@@ -191,22 +191,22 @@ func (p *past) drawBackup(t *rapid.T, h *history) {
 		b.RaftIndex, b.RaftIndexMax = other, other+upper-index
 	}
 	b.Revision, b.RevisionMax = h.at(index).revision, h.at(upper).revision
-	b.ID = repository.NewID(b.Started, b.Revision)
+	b.ID = catalog.NewID(b.Started, b.Revision)
 	b.Plain.Size = rapid.Int64Range(1, 4).Draw(t, "GiB") << 30
 	p.of[b.ID] = taken{h, real}
 	switch rapid.IntRange(0, 7).Draw(t, "state") {
 	case 0:
 		p.catalog.Damaged = append(p.catalog.Damaged,
-			repository.Damage{ID: b.ID, Err: fmt.Errorf("%s: %w: cut off", b.ID, repository.ErrDamaged)})
+			catalog.Damage{ID: b.ID, Err: fmt.Errorf("%s: %w: cut off", b.ID, catalog.ErrDamaged)})
 		return
 	case 1:
-		b.Proofs = []repository.Proof{{Backup: b.ID, Verdict: repository.Failed, Finding: "page 7 is bad"}}
+		b.Proofs = []catalog.Proof{{Backup: b.ID, Verdict: catalog.Failed, Finding: "page 7 is bad"}}
 	}
 	p.catalog.Backups = append(p.catalog.Backups, b)
 }
 
 // all are the stretches of the log, oldest first.
-func (p *past) all() (stretches []repository.Stretch) {
+func (p *past) all() (stretches []catalog.Stretch) {
 	for _, l := range p.catalog.Lineages {
 		stretches = append(stretches, l.Stretches()...)
 	}

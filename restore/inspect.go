@@ -13,17 +13,16 @@ import (
 	"os"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Inspection is what a plain snapshot file holds, in the terms of etcdutl snapshot status.
@@ -88,7 +87,7 @@ func (i *Inspection) readDigest() error {
 		return err
 	}
 	if i.Digest = bytes.Equal(want, digest.Sum(nil)); !i.Digest {
-		return fmt.Errorf("%w: %s does not match the digest at its end", repository.ErrDamaged, i.File)
+		return fmt.Errorf("%w: %s does not match the digest at its end", catalog.ErrDamaged, i.File)
 	}
 	return nil
 }
@@ -101,7 +100,7 @@ func (i *Inspection) readDatabase() error {
 	case errors.Is(err, fs.ErrPermission):
 		return err
 	case err != nil:
-		return fmt.Errorf("%s is %w: %w", i.File, repository.ErrDamaged, err)
+		return fmt.Errorf("%s is %w: %w", i.File, catalog.ErrDamaged, err)
 	}
 	defer db.Close()
 	return db.View(func(tx *bolt.Tx) error {
@@ -113,7 +112,7 @@ func (i *Inspection) readDatabase() error {
 			err = i.readBuckets(tx)
 		}
 		if err != nil {
-			return fmt.Errorf("%s is %w: %w", i.File, repository.ErrDamaged, err)
+			return fmt.Errorf("%s is %w: %w", i.File, catalog.ErrDamaged, err)
 		}
 		i.Size, i.Index, i.Revision = tx.Size(), facts.index, facts.latest.Main
 		if v := schema.ReadStorageVersionFromSnapshot(tx); v != nil {

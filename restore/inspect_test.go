@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Inspect reports what etcdutl does, and reads what etcdctl saved as well as a copy of a member's database.
@@ -50,7 +50,7 @@ func TestInspect(t *testing.T) {
 	for name, file := range map[string]string{
 		"cut off": write("cut.db", cut), "flipped": write("flipped.db", flipped), "garbage": write("garbage", make([]byte, 5000)),
 	} {
-		if _, err := restore.Inspect(t.Context(), file, nil); !errors.Is(err, repository.ErrDamaged) {
+		if _, err := restore.Inspect(t.Context(), file, nil); !errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Layout is how the restored cluster shall look.
@@ -106,7 +106,7 @@ func validPeerURL(text string) error {
 	return err
 }
 
-func (p *Plan) setMembers(c repository.Catalog, l Layout) error {
+func (p *Plan) setMembers(c catalog.Catalog, l Layout) error {
 	p.Members = slices.Clone(l.Members)
 	if len(p.Members) == 0 {
 		p.Members = voters(p.Old.Members)
@@ -139,13 +139,13 @@ func (l Layout) onlyMember(file string) []Member {
 }
 
 // noteMembers notes what a person should know of members that nobody has chosen. A restored membership has voters only.
-func (p *Plan) noteMembers(c repository.Catalog) {
+func (p *Plan) noteMembers(c catalog.Catalog) {
 	for _, m := range p.Old.Members {
 		if m.Learner {
 			p.note("learner %s is left out: add it again when the cluster runs", m.Name)
 		}
 	}
-	if i := slices.IndexFunc(c.Backups, func(b repository.Backup) bool { return b.ID == p.Old.Backup }); i >= 0 {
+	if i := slices.IndexFunc(c.Backups, func(b catalog.Backup) bool { return b.ID == p.Old.Backup }); i >= 0 {
 		p.noteLaterMembers(c, c.Backups[i])
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 func memberAt(name string, urls ...string) restore.Member {
@@ -18,30 +18,30 @@ func memberAt(name string, urls ...string) restore.Member {
 // Each refusal has the sentinel from which dr takes its exit code, and says what to do.
 func TestPlanRefuses(t *testing.T) {
 	backup := fixedBackup()
-	damaged := repository.Damage{ID: "20261122T000000Z-0000000000001000", Err: repository.ErrDamaged}
-	corrupt := changed(backup, func(b *repository.Backup) { b.Alarms = []string{"CORRUPT"} })
+	damaged := catalog.Damage{ID: "20261122T000000Z-0000000000001000", Err: catalog.ErrDamaged}
+	corrupt := changed(backup, func(b *catalog.Backup) { b.Alarms = []string{"CORRUPT"} })
 	a, b := memberAt("a", "http://h:1"), memberAt("b", "http://h:2")
 	members := func(m ...restore.Member) restore.Layout { return restore.Layout{Members: m} }
 	const named = "--initial-cluster"
 	into := func(i restore.Into) restore.Layout { return restore.Layout{Members: []restore.Member{a, b}, Into: i} }
 	for name, test := range map[string]struct {
-		catalog repository.Catalog
+		catalog catalog.Catalog
 		target  restore.Target
 		layout  restore.Layout
 		is      error // nil: ErrLayout
 		cure    string
 	}{
-		"no backup": {catalog: catalogOf(), is: repository.ErrNotFound, cure: "dr backup"},
+		"no backup": {catalog: catalogOf(), is: catalog.ErrNotFound, cure: "dr backup"},
 		"unknown id": {target: restore.Target{Backup: "20200101T000000Z-0000000000000001"},
-			is: repository.ErrNotFound, cure: "dr list"},
+			is: catalog.ErrNotFound, cure: "dr list"},
 		"newest is damaged": {
-			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backup},
-				Damaged: []repository.Damage{damaged}},
-			is: repository.ErrDamaged, cure: string(backup.ID) + ", ask for it by name",
+			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backup},
+				Damaged: []catalog.Damage{damaged}},
+			is: catalog.ErrDamaged, cure: string(backup.ID) + ", ask for it by name",
 		},
 		"damaged, by name": {
-			catalog: repository.Catalog{Damaged: []repository.Damage{damaged}}, target: restore.Target{Backup: damaged.ID},
-			is: repository.ErrDamaged, cure: "damaged",
+			catalog: catalog.Catalog{Damaged: []catalog.Damage{damaged}}, target: restore.Target{Backup: damaged.ID},
+			is: catalog.ErrDamaged, cure: "damaged",
 		},
 		"corrupt":              {catalog: catalogOf(corrupt), is: restore.ErrRefused, cure: "--allow-corrupt"},
 		"a file, no members":   {target: restore.Target{File: "/x"}, cure: named},
@@ -90,13 +90,13 @@ func TestPlanRefuses(t *testing.T) {
 			cure:   "--name",
 		},
 		"a member that never started": {
-			catalog: catalogOf(changed(backup, func(b *repository.Backup) {
-				b.Members = append([]repository.Member{{ID: "9", PeerURLs: []string{"http://h:9"}}}, b.Members...)
+			catalog: catalogOf(changed(backup, func(b *catalog.Backup) {
+				b.Members = append([]catalog.Member{{ID: "9", PeerURLs: []string{"http://h:9"}}}, b.Members...)
 			})),
 			cure: named,
 		},
 		"only learners": {
-			catalog: catalogOf(changed(backup, func(b *repository.Backup) { b.Members = b.Members[3:] })),
+			catalog: catalogOf(changed(backup, func(b *catalog.Backup) { b.Members = b.Members[3:] })),
 			cure:    named,
 		},
 	} {
@@ -131,7 +131,7 @@ func TestPlanHidesCredentials(t *testing.T) {
 }
 
 func TestPlanAllowsCorruptIfAsked(t *testing.T) {
-	corrupt := changed(fixedBackup(), func(b *repository.Backup) { b.Alarms = []string{"CORRUPT"} })
+	corrupt := changed(fixedBackup(), func(b *catalog.Backup) { b.Alarms = []string{"CORRUPT"} })
 	p, err := restore.NewPlan(catalogOf(corrupt), restore.Target{}, restore.Layout{Token: "t", AllowCorrupt: true}, now)
 	if err != nil || !p.AllowCorrupt {
 		t.Errorf("plan %+v, error %v", p, err)
@@ -145,7 +145,7 @@ func TestPlanOwnURLs(t *testing.T) {
 		"they are the members": {OwnURLs: []string{"http://h:2", "http://h:1"}},
 	} {
 		l.Token, l.Into = "t", restore.Into{Name: "a", DataDir: "/d"}
-		p, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: "/x"}, l, now)
+		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: "/x"}, l, now)
 		if err != nil || !cmp.Equal(p.Members, []restore.Member{two}) {
 			t.Errorf("%s: members %v, error %v", name, p.Members, err)
 		}

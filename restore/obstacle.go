@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -32,7 +32,7 @@ func (e *ObstacleError) Unwrap() error { return e.err }
 
 // asObstacle blames the backup for damage that nothing else is blamed for.
 func asObstacle(p Plan, err error) error {
-	if _, known := errors.AsType[*ObstacleError](err); known || p.File != "" || !errors.Is(err, repository.ErrDamaged) {
+	if _, known := errors.AsType[*ObstacleError](err); known || p.File != "" || !errors.Is(err, catalog.ErrDamaged) {
 		return err
 	}
 	return &ObstacleError{Obstacle{Base: true}, err}
@@ -49,7 +49,7 @@ func obstacleOf(err error) (o Obstacle, ok bool) {
 }
 
 // around is c without what stood in the way of p, and t as it can still be hoped for.
-func (o Obstacle) around(c repository.Catalog, t Target, p Plan, why error) (repository.Catalog, Target, error) {
+func (o Obstacle) around(c catalog.Catalog, t Target, p Plan, why error) (catalog.Catalog, Target, error) {
 	switch {
 	case o.Base && p.Backup == nil:
 		t.Disks = t.Disks.without(p.Salvage.Database.File, why)
@@ -59,10 +59,10 @@ func (o Obstacle) around(c repository.Catalog, t Target, p Plan, why error) (rep
 		return t.beforeUnknown(c, o.Reached)
 	case o.Base:
 		sealed := errors.Is(why, seal.ErrWrongKey) // then all that are for the same keys are
-		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool {
+		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool {
 			return b.ID == p.Backup.ID || sealed && slices.Equal(b.Seal.Recipients, p.Backup.Seal.Recipients)
 		})
-		c.Damaged = append(slices.Clone(c.Damaged), repository.Damage{ID: p.Backup.ID, Err: why})
+		c.Damaged = append(slices.Clone(c.Damaged), catalog.Damage{ID: p.Backup.ID, Err: why})
 	case o.Segment > 0:
 		c.Lineages = slices.Clone(c.Lineages)
 		for i, l := range c.Lineages {
@@ -84,7 +84,7 @@ func (o Obstacle) around(c repository.Catalog, t Target, p Plan, why error) (rep
 }
 
 // endingAt is l with a mark of what only a replay could tell: the revision at the end of one of its segments.
-func endingAt(l repository.Lineage, seq uint64, revision int64) repository.Lineage {
+func endingAt(l catalog.Lineage, seq uint64, revision int64) catalog.Lineage {
 	l.Segments = slices.Clone(l.Segments)
 	for i, s := range l.Segments {
 		if s.Seq != seq {
@@ -100,9 +100,9 @@ func endingAt(l repository.Lineage, seq uint64, revision int64) repository.Linea
 }
 
 // aroundMark goes on from a backup behind the last mark that held. If there is none, that mark is the nearest point.
-func (o Obstacle) aroundMark(c repository.Catalog, t Target, p Plan) (repository.Catalog, Target, error) {
+func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catalog, Target, error) {
 	behind, same := c, t
-	behind.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool {
+	behind.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool {
 		begin, _ := b.Span(p.Log.Source)
 		return begin <= o.Marked
 	})
@@ -127,7 +127,7 @@ func (o Obstacle) aroundMark(c repository.Catalog, t Target, p Plan) (repository
 }
 
 // notBeyond is b with its bounds cut off at a position of the log.
-func notBeyond(b repository.Backup, log segment.Source, position uint64) repository.Backup {
+func notBeyond(b catalog.Backup, log segment.Source, position uint64) catalog.Backup {
 	if log == segment.Watch {
 		b.RevisionMax = min(b.RevisionMax, int64(position))
 		return b
@@ -143,7 +143,7 @@ const maxDetours = 8
 // backup and more of the log. If there is none, the error says what the nearest point is; with t.Best that one is
 // restored. run is Spawn, or whatever runs a plan. The plan that was run last is returned in any case.
 func RunTarget(
-	ctx context.Context, c repository.Catalog, t Target, l Layout, now time.Time, run func(context.Context, Plan) (Result, error),
+	ctx context.Context, c catalog.Catalog, t Target, l Layout, now time.Time, run func(context.Context, Plan) (Result, error),
 ) (Plan, Result, error) {
 	c, err := Detail(ctx, c, t)
 	if err != nil {

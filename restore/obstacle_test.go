@@ -12,21 +12,20 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // evenLog is a history with ten positions a segment and one a second, each a revision, from revision 100 on. A mark
 // stands at the end of each segment.
-func evenLog(id string, from time.Time, segments int) repository.Lineage {
-	l := repository.Lineage{ID: id}
+func evenLog(id string, from time.Time, segments int) catalog.Lineage {
+	l := catalog.Lineage{ID: id}
 	for seq := uint64(1); seq <= uint64(segments); seq++ {
-		s := repository.Segment{Digest: fmt.Sprintf("%s%032x", id, seq), Size: 1000}
+		s := catalog.Segment{Digest: fmt.Sprintf("%s%032x", id, seq), Size: 1000}
 		s.Cluster, s.ClusterID, s.Lineage, s.Seq = clusterName, "cafe", id, seq
 		s.Source, s.First, s.Last, s.Requests = segment.WAL, seq*10-9, seq*10, 10
 		if seq > 1 {
@@ -44,7 +43,7 @@ func evenLog(id string, from time.Time, segments int) repository.Lineage {
 }
 
 // backupAt is a backup of an evenLog that began at from.
-func backupAt(from time.Time, position uint64) repository.Backup {
+func backupAt(from time.Time, position uint64) catalog.Backup {
 	b := fixedBackup()
 	b.Auth, b.Kubernetes, b.KubernetesEncrypted, b.Alarms, b.NoQuorum, b.Diverged = false, false, false, nil, false, ""
 	b.Members = b.Members[:3]
@@ -52,15 +51,15 @@ func backupAt(from time.Time, position uint64) repository.Backup {
 	b.Finished = b.Started.Add(100 * time.Millisecond)
 	b.RaftTerm, b.RaftIndex, b.RaftIndexMax = 2, position, position
 	b.Revision, b.RevisionMax = int64(position)+100, int64(position)+100
-	b.ID = repository.NewID(b.Started, b.Revision)
+	b.ID = catalog.NewID(b.Started, b.Revision)
 	return b
 }
 
 func second(n float64) time.Time { return started.Add(time.Duration(n * float64(time.Second))) }
 
 // evenCatalog has one log of some segments, and backups at some positions.
-func evenCatalog(segments int, backups ...uint64) repository.Catalog {
-	c := repository.Catalog{Cluster: clusterName, Signed: true, Lineages: []repository.Lineage{evenLog(lineageNumber(0), started, segments)}}
+func evenCatalog(segments int, backups ...uint64) catalog.Catalog {
+	c := catalog.Catalog{Cluster: clusterName, Signed: true, Lineages: []catalog.Lineage{evenLog(lineageNumber(0), started, segments)}}
 	for _, position := range backups {
 		c.Backups = append(c.Backups, backupAt(started, position))
 	}
@@ -69,26 +68,26 @@ func evenCatalog(segments int, backups ...uint64) repository.Catalog {
 }
 
 // damage makes the newest backup of c a damaged one.
-func damage(c repository.Catalog) repository.Catalog {
-	c.Damaged = []repository.Damage{{ID: c.Backups[0].ID, Err: fmt.Errorf("%s: %w", c.Backups[0].ID, repository.ErrDamaged)}}
+func damage(c catalog.Catalog) catalog.Catalog {
+	c.Damaged = []catalog.Damage{{ID: c.Backups[0].ID, Err: fmt.Errorf("%s: %w", c.Backups[0].ID, catalog.ErrDamaged)}}
 	c.Backups = c.Backups[1:]
 	return c
 }
 
-func without(c repository.Catalog, seq uint64) repository.Catalog {
+func without(c catalog.Catalog, seq uint64) catalog.Catalog {
 	c.Lineages = slices.Clone(c.Lineages)
-	c.Lineages[0] = c.Lineages[0].Without(seq, fmt.Errorf("segment %d is %w", seq, repository.ErrNotFound))
+	c.Lineages[0] = c.Lineages[0].Without(seq, fmt.Errorf("segment %d is %w", seq, catalog.ErrNotFound))
 	return c
 }
 
 // restored is c with a second history that went on from second 1000, and a backup at its beginning.
-func restored(c repository.Catalog, withBackup bool) repository.Catalog {
+func restored(c catalog.Catalog, withBackup bool) catalog.Catalog {
 	l := evenLog(lineageNumber(1), second(1000), 2)
 	l.Segments[0].After = &segment.After{Lineage: lineageNumber(0), Seq: 1, Position: 10, Time: second(1000)}
 	l.Segments[0].Reason = "another history"
 	c.Lineages = append(slices.Clone(c.Lineages), l)
 	if withBackup {
-		c.Backups = append([]repository.Backup{backupAt(second(1000), 1)}, c.Backups...)
+		c.Backups = append([]catalog.Backup{backupAt(second(1000), 1)}, c.Backups...)
 	}
 	return c
 }
@@ -130,7 +129,7 @@ func way(p restore.Plan) string {
 
 func TestPlanOf(t *testing.T) {
 	for name, test := range map[string]struct {
-		catalog repository.Catalog
+		catalog catalog.Catalog
 		target  restore.Target
 		way     string // "": an error, with
 		words   string // in it
@@ -186,7 +185,7 @@ func TestPlanOf(t *testing.T) {
 			if test.way == "" && (err == nil || !strings.Contains(err.Error(), test.words)) {
 				t.Fatalf("got error %v, want %q", err, test.words)
 			}
-			if test.way == "" && !errors.Is(err, repository.ErrNotFound) && !errors.Is(err, repository.ErrDamaged) {
+			if test.way == "" && !errors.Is(err, catalog.ErrNotFound) && !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("error %v", err)
 			}
 			test.target.Best = true
@@ -229,7 +228,7 @@ func (r *runs) run(_ context.Context, p restore.Plan) (restore.Result, error) {
 		r.ways[len(r.ways)-1] += fmt.Sprintf(" up to %d", p.Log.Position)
 	}
 	if o := r.find(p); o != nil {
-		return restore.Result{}, restore.NewObstacle(*o, fmt.Errorf("%w: found by the run", repository.ErrDamaged))
+		return restore.Result{}, restore.NewObstacle(*o, fmt.Errorf("%w: found by the run", catalog.ErrDamaged))
 	}
 	return restore.Result{PlanID: p.ID}, nil
 }
@@ -259,7 +258,7 @@ func TestRunTargetGoesAround(t *testing.T) {
 		return nil
 	}
 	for name, test := range map[string]struct {
-		catalog repository.Catalog
+		catalog catalog.Catalog
 		target  restore.Target
 		find    func(restore.Plan) *restore.Obstacle
 		ways    []string
@@ -328,7 +327,7 @@ func TestRunTargetGoesAround(t *testing.T) {
 			if test.words == "" && (err != nil || result.PlanID != p.ID || !hasNote(p, test.note)) {
 				t.Errorf("got %v, notes %q, want %q", err, p.Notes, test.note)
 			}
-			if test.words != "" && (err == nil || !strings.Contains(err.Error(), test.words) || !errors.Is(err, repository.ErrDamaged)) {
+			if test.words != "" && (err == nil || !strings.Contains(err.Error(), test.words) || !errors.Is(err, catalog.ErrDamaged)) {
 				t.Errorf("got error %v, want %q", err, test.words)
 			}
 		})
@@ -336,7 +335,7 @@ func TestRunTargetGoesAround(t *testing.T) {
 }
 
 // withCheap makes the backup at a position so small that the way from it is the shortest.
-func withCheap(c repository.Catalog, position uint64) repository.Catalog {
+func withCheap(c catalog.Catalog, position uint64) catalog.Catalog {
 	for i := range c.Backups {
 		if c.Backups[i].RaftIndex != position {
 			c.Backups[i].Plain.Size = 1 << 30
@@ -487,7 +486,7 @@ func TestWindowsKnowTheMostRevision(t *testing.T) {
 
 // After a change of keys a restore has the new one alone: a backup that it does not open is passed by.
 func TestRunTargetPassesByWhatNoKeyOpens(t *testing.T) {
-	sealedFor := func(recipient string, c repository.Catalog, positions ...uint64) repository.Catalog {
+	sealedFor := func(recipient string, c catalog.Catalog, positions ...uint64) catalog.Catalog {
 		for i := range c.Backups {
 			if slices.Contains(positions, c.Backups[i].RaftIndex) {
 				c.Backups[i].Seal.Recipients = []string{recipient}
@@ -496,7 +495,7 @@ func TestRunTargetPassesByWhatNoKeyOpens(t *testing.T) {
 		return c
 	}
 	for name, test := range map[string]struct {
-		catalog repository.Catalog
+		catalog catalog.Catalog
 		ways    []string
 		err     error
 	}{
@@ -518,7 +517,7 @@ func TestRunTargetPassesByWhatNoKeyOpens(t *testing.T) {
 				}
 				return restore.Result{}, nil
 			})
-		if !slices.Equal(ways, test.ways) || !errors.Is(err, test.err) || errors.Is(err, repository.ErrNotFound) {
+		if !slices.Equal(ways, test.ways) || !errors.Is(err, test.err) || errors.Is(err, catalog.ErrNotFound) {
 			t.Errorf("%s: %q, %v", name, ways, err)
 		}
 	}
@@ -529,7 +528,7 @@ func TestAnAlarmInTheBaseIsAnObstacle(t *testing.T) {
 	s := store(t, databaseWith(t, content{prefix: "key/", alarms: []pb.AlarmType{pb.AlarmType_CORRUPT}}), nil)
 	_, err := restore.Spawn(t.Context(), s.plan(t, restore.Layout{Into: one(t, "m1")}), s.source(), nil)
 	obstacle, ok := errors.AsType[*restore.ObstacleError](err)
-	if !ok || !obstacle.Obstacle.Base || !errors.Is(err, restore.ErrRefused) || errors.Is(err, repository.ErrDamaged) {
+	if !ok || !obstacle.Obstacle.Base || !errors.Is(err, restore.ErrRefused) || errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("error %v", err)
 	}
 }

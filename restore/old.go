@@ -12,15 +12,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Old is the cluster that is replaced: none of its members may run any more.
 type Old struct {
-	Backup     repository.ID       `json:"backup,omitempty"`  // whose manifest names Members: the newest of that history up to the target
-	Members    []repository.Member `json:"members,omitempty"` // none where neither a manifest nor a disk names them
-	ClusterIDs []string            `json:"clusterIDs,omitempty"`
-	ClientURLs []string            `json:"clientURLs,omitempty"` // that are asked before anything is restored
+	Backup     catalog.ID       `json:"backup,omitempty"`  // whose manifest names Members: the newest of that history up to the target
+	Members    []catalog.Member `json:"members,omitempty"` // none where neither a manifest nor a disk names them
+	ClusterIDs []string         `json:"clusterIDs,omitempty"`
+	ClientURLs []string         `json:"clientURLs,omitempty"` // that are asked before anything is restored
 }
 
 const (
@@ -29,7 +29,7 @@ const (
 )
 
 // setOld finds who the members were, and where one of them, or of a cluster that was restored since, may still answer.
-func (p *Plan) setOld(c repository.Catalog, r route) {
+func (p *Plan) setOld(c catalog.Catalog, r route) {
 	p.Old.ClusterIDs = knownClusterIDs(c)
 	switch {
 	case r.members.ID != "":
@@ -44,7 +44,7 @@ func (p *Plan) setOld(c repository.Catalog, r route) {
 
 // setAsked lists the URLs to ask: client URLs of the old members first, then those of the new members' hosts, then those
 // in all other manifests, newest first.
-func (p *Plan) setAsked(c repository.Catalog) {
+func (p *Plan) setAsked(c catalog.Catalog) {
 	known := clientURLs(p.Old.Members)
 	var others []string
 	for _, b := range c.Backups {
@@ -64,7 +64,7 @@ func (p *Plan) setAsked(c repository.Catalog) {
 	p.Old.ClientURLs = all
 }
 
-func clientURLs(members []repository.Member) (urls []string) {
+func clientURLs(members []catalog.Member) (urls []string) {
 	for _, m := range members {
 		urls = append(urls, m.ClientURLs...)
 	}
@@ -102,7 +102,7 @@ func hostOf(text string) string {
 }
 
 // noteLaterMembers notes that a backup from after the target names other members.
-func (p *Plan) noteLaterMembers(c repository.Catalog, named repository.Backup) {
+func (p *Plan) noteLaterMembers(c catalog.Catalog, named catalog.Backup) {
 	for _, b := range c.Backups { // newest first
 		if !b.Started.After(named.Started) {
 			return
@@ -117,13 +117,13 @@ func (p *Plan) noteLaterMembers(c repository.Catalog, named repository.Backup) {
 	}
 }
 
-func sameVoters(a, b []repository.Member) bool {
+func sameVoters(a, b []catalog.Member) bool {
 	return slices.EqualFunc(sorted(voters(a)), sorted(voters(b)), func(a, b Member) bool {
 		return a.Name == b.Name && slices.Equal(slices.Sorted(slices.Values(a.PeerURLs)), slices.Sorted(slices.Values(b.PeerURLs)))
 	})
 }
 
-func voters(members []repository.Member) (all []Member) {
+func voters(members []catalog.Member) (all []Member) {
 	for _, m := range members {
 		if !m.Learner {
 			all = append(all, Member{Name: m.Name, PeerURLs: m.PeerURLs})
@@ -161,12 +161,12 @@ func (r *run) ask(ctx context.Context) error {
 // isStranger reports whether an etcd that answers is surely not of the old cluster: its cluster id is in no backup, and none
 // of its members is one of the old or the new ones. A server that does not name its cluster may be the old one.
 func (p Plan) isStranger(a cluster.Answer) bool {
-	ids := func(id string) bool { return repository.SameClusterID(id, a.ClusterID) }
+	ids := func(id string) bool { return catalog.SameClusterID(id, a.ClusterID) }
 	if a.ClusterID == "" || slices.ContainsFunc(p.Old.ClusterIDs, ids) {
 		return false
 	}
 	ours := slices.Concat(p.Members, voters(p.Old.Members))
-	return !slices.ContainsFunc(a.Members, func(m repository.Member) bool {
+	return !slices.ContainsFunc(a.Members, func(m catalog.Member) bool {
 		return slices.ContainsFunc(ours, func(our Member) bool { return our.Name == m.Name && overlap(our.PeerURLs, m.PeerURLs) })
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -52,7 +52,7 @@ func TestOldClusterIsAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := store(t, plainDatabase(t), func(m *repository.Manifest) {
+			s := store(t, plainDatabase(t), func(m *catalog.Manifest) {
 				m.ClusterID = test.id
 				m.Members[1].ClientURLs = []string{deadURL, test.url}
 			})
@@ -83,13 +83,13 @@ func TestClusterThatWasRestoredIsNotAStranger(t *testing.T) {
 	alive := "http://" + living.Clients[0].Addr().String()
 	id := fmt.Sprintf("%x", uint64(living.Server.Cluster().ID()))
 	d := plainDatabase(t)
-	s := store(t, d, func(m *repository.Manifest) { m.Members[2].ClientURLs = []string{alive} })
+	s := store(t, d, func(m *catalog.Manifest) { m.Members[2].ClientURLs = []string{alive} })
 	since := s.backup
-	since.ID, since.ClusterID, since.Started = repository.NewID(since.Started, 1), id, since.Started.Add(-1)
+	since.ID, since.ClusterID, since.Started = catalog.NewID(since.Started, 1), id, since.Started.Add(-1)
 	unknown := since
 	unknown.ClusterID = since.ClusterID[1:]
 	for name, test := range map[string]struct {
-		other   repository.Backup
+		other   catalog.Backup
 		members []restore.Member
 		refused bool
 	}{
@@ -126,15 +126,15 @@ func TestClusterThatWasRestoredIsNotAStranger(t *testing.T) {
 // Every URL that any backup names is asked, and on hosts of which none is known etcd's own port; each once, and not too many.
 func TestAskedURLs(t *testing.T) {
 	backup := fixedBackup()
-	other := changed(backup, func(b *repository.Backup) {
-		b.ID, b.Members = "20261120T000000Z-0000000000000001", []repository.Member{{Name: "x", ClientURLs: []string{deadURL, "https://10.0.0.9:4001"}}}
+	other := changed(backup, func(b *catalog.Backup) {
+		b.ID, b.Members = "20261120T000000Z-0000000000000001", []catalog.Member{{Name: "x", ClientURLs: []string{deadURL, "https://10.0.0.9:4001"}}}
 	})
 	members := []restore.Member{memberAt("a", "https://10.0.0.1:2380"), memberAt("b", "https://10.0.0.9:2380"), memberAt("c", "http://[fd00::2]:2380")}
 	layout := restore.Layout{Members: members}
 	guesses := []string{"http://10.0.0.1:2379", "https://10.0.0.1:2379"}
 	six := []string{"http://[fd00::2]:2379", "https://[fd00::2]:2379"}
 	for name, test := range map[string]struct {
-		catalog repository.Catalog
+		catalog catalog.Catalog
 		target  restore.Target
 		layout  restore.Layout
 		want    []string
@@ -149,7 +149,7 @@ func TestAskedURLs(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
-	many := changed(other, func(b *repository.Backup) {
+	many := changed(other, func(b *catalog.Backup) {
 		for i := range 100 {
 			b.Members[0].ClientURLs = append(b.Members[0].ClientURLs, fmt.Sprintf("http://10.1.0.%d:2379", i))
 		}
@@ -165,7 +165,7 @@ func TestMembersAreThoseOfTheNewestBackupUpToTheTarget(t *testing.T) {
 	c := evenCatalog(10, 5, 52)
 	newest := &c.Backups[0]
 	newest.Plain.Size *= 100000 // so that the older one is the base
-	newest.Members = []repository.Member{{ID: "e", Name: "new1", PeerURLs: []string{"https://10.1.0.1:2380"}, ClientURLs: []string{"https://10.1.0.1:2379"}}}
+	newest.Members = []catalog.Member{{ID: "e", Name: "new1", PeerURLs: []string{"https://10.1.0.1:2380"}, ClientURLs: []string{"https://10.1.0.1:2379"}}}
 	for name, test := range map[string]struct {
 		target restore.Target
 		want   string

@@ -6,27 +6,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // noteOrigin notes whatever makes it doubtful that base is a backup of the operator's own cluster. An attacker who may write
 // to the repository can store a backup of another cluster there, and encrypt it: recipients are public.
-func (p *Plan) noteOrigin(c repository.Catalog, base repository.Backup) {
+func (p *Plan) noteOrigin(c catalog.Catalog, base catalog.Backup) {
 	if !c.Signed {
 		p.note("unsigned: --trust was not given, so anybody who may write to the repository can have stored this backup")
 	}
-	if b, ok := lastOther(c, base, func(b repository.Backup) bool { return b.ClusterID == base.ClusterID }); ok {
+	if b, ok := lastOther(c, base, func(b catalog.Backup) bool { return b.ClusterID == base.ClusterID }); ok {
 		p.note("another cluster: this backup is of cluster id %s, backup %s (%s) of %s: expected only after a restore, or for a new cluster",
 			base.ClusterID, b.ID, b.Started.UTC().Format(time.RFC3339), b.ClusterID)
 	}
-	if b, ok := lastOther(c, base, func(b repository.Backup) bool { return readers(b) == readers(base) }); ok {
+	if b, ok := lastOther(c, base, func(b catalog.Backup) bool { return readers(b) == readers(base) }); ok {
 		p.note("another encryption: this backup is %s, backup %s (%s) is %s: expected only if the recipients were changed",
 			readers(base), b.ID, b.Started.UTC().Format(time.RFC3339), readers(b))
 	}
 }
 
 // lastOther returns the newest backup before base that is not like it; if base is the oldest, the oldest after it.
-func lastOther(c repository.Catalog, base repository.Backup, like func(repository.Backup) bool) (other repository.Backup, found bool) {
+func lastOther(c catalog.Catalog, base catalog.Backup, like func(catalog.Backup) bool) (other catalog.Backup, found bool) {
 	for _, b := range c.Backups { // newest first
 		if like(b) {
 			continue
@@ -40,7 +40,7 @@ func lastOther(c repository.Catalog, base repository.Backup, like func(repositor
 }
 
 // readers describes who can read b.
-func readers(b repository.Backup) string {
+func readers(b catalog.Backup) string {
 	if b.Seal.Encryption == "" {
 		return "not encrypted"
 	}

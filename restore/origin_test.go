@@ -8,43 +8,43 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // later is fixedBackup an hour or more later, changed.
-func later(hours int, change func(b *repository.Backup)) repository.Backup {
-	return changed(fixedBackup(), func(b *repository.Backup) {
+func later(hours int, change func(b *catalog.Backup)) catalog.Backup {
+	return changed(fixedBackup(), func(b *catalog.Backup) {
 		b.Started, b.Finished = b.Started.Add(time.Duration(hours)*time.Hour), b.Finished.Add(time.Duration(hours)*time.Hour)
-		b.ID = repository.NewID(b.Started, b.Revision)
+		b.ID = catalog.NewID(b.Started, b.Revision)
 		change(b)
 	})
 }
 
-func notEncrypted(b *repository.Backup) {
+func notEncrypted(b *catalog.Backup) {
 	b.Seal, b.Stored.Name = seal.Seal{Compression: "zstd"}, "snapshot.db.zst"
 }
 
-func noChange(*repository.Backup) {}
+func noChange(*catalog.Backup) {}
 
 // An attacker who may write to the repository can store a newer backup there. Whatever is other in it than in the backups
 // before stands in the plan.
 func TestPlanNotesDoubtfulOrigin(t *testing.T) {
-	otherCluster := func(b *repository.Backup) { b.ClusterID = "f00d" }
+	otherCluster := func(b *catalog.Backup) { b.ClusterID = "f00d" }
 	for name, test := range map[string]struct {
-		backups []repository.Backup // newest first
+		backups []catalog.Backup // newest first
 		signed  bool
 		notes   []string // prefixes
 	}{
-		"signed, like those before": {[]repository.Backup{later(1, noChange), fixedBackup()}, true, nil},
-		"unsigned":                  {[]repository.Backup{later(1, noChange), fixedBackup()}, false, []string{"unsigned: --trust was not given"}},
-		"another cluster": {[]repository.Backup{later(1, otherCluster), fixedBackup()}, true,
+		"signed, like those before": {[]catalog.Backup{later(1, noChange), fixedBackup()}, true, nil},
+		"unsigned":                  {[]catalog.Backup{later(1, noChange), fixedBackup()}, false, []string{"unsigned: --trust was not given"}},
+		"another cluster": {[]catalog.Backup{later(1, otherCluster), fixedBackup()}, true,
 			[]string{"another cluster: this backup is of cluster id f00d"}},
-		"two of another cluster": {[]repository.Backup{later(2, otherCluster), later(1, otherCluster), fixedBackup()}, true,
+		"two of another cluster": {[]catalog.Backup{later(2, otherCluster), later(1, otherCluster), fixedBackup()}, true,
 			[]string{"another cluster: this backup is of cluster id f00d, backup " + string(fixedBackup().ID)}},
-		"not encrypted any more": {[]repository.Backup{later(1, notEncrypted), fixedBackup()}, true,
+		"not encrypted any more": {[]catalog.Backup{later(1, notEncrypted), fixedBackup()}, true,
 			[]string{"another encryption: this backup is not encrypted"}},
-		"other recipients": {[]repository.Backup{later(1, func(b *repository.Backup) { b.Seal.Recipients = []string{"age1other"} }), fixedBackup()}, true,
+		"other recipients": {[]catalog.Backup{later(1, func(b *catalog.Backup) { b.Seal.Recipients = []string{"age1other"} }), fixedBackup()}, true,
 			[]string{"another encryption: this backup is encrypted for age1other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,9 +68,9 @@ func TestPlanNotesDoubtfulOrigin(t *testing.T) {
 // With a key at hand a backup that is not encrypted is taken only if it is asked for.
 func TestPlainBackupIsRefusedWithAKey(t *testing.T) {
 	plain, sealed := later(1, notEncrypted), fixedBackup()
-	catalog := catalogOf(plain, sealed)
-	plan := func(target restore.Target) (repository.ID, error) {
-		p, err := restore.NewPlan(catalog, target, restore.Layout{Token: "t"}, now)
+	cat := catalogOf(plain, sealed)
+	plan := func(target restore.Target) (catalog.ID, error) {
+		p, err := restore.NewPlan(cat, target, restore.Layout{Token: "t"}, now)
 		if err != nil {
 			return "", err
 		}
@@ -84,7 +84,7 @@ func TestPlainBackupIsRefusedWithAKey(t *testing.T) {
 			t.Errorf("%s: error %v, want a refusal that names %s and the flag", name, err, plain.ID)
 		}
 	}
-	for p, want := range map[restore.Plain]repository.ID{restore.PlainTaken: plain.ID, restore.PlainSkipped: sealed.ID} {
+	for p, want := range map[restore.Plain]catalog.ID{restore.PlainTaken: plain.ID, restore.PlainSkipped: sealed.ID} {
 		got, err := plan(restore.Target{Plain: p})
 		if got != want || err != nil {
 			t.Errorf("%v: backup %s, %v, want %s", p, got, err, want)
@@ -101,20 +101,20 @@ func TestPlainSegmentsAreRefusedWithAKey(t *testing.T) {
 	base := backupAt(started, 30)
 	base.Seal = fixedBackup().Seal
 	log := evenLog(lineageNumber(0), started, 4)
-	catalog := catalogOf(base)
-	catalog.Lineages = []repository.Lineage{log}
-	p, err := restore.NewPlan(catalog, restore.Target{}, restore.Layout{Token: "t"}, now)
+	cat := catalogOf(base)
+	cat.Lineages = []catalog.Lineage{log}
+	p, err := restore.NewPlan(cat, restore.Target{}, restore.Layout{Token: "t"}, now)
 	if err != nil || p.Log == nil {
 		t.Fatalf("log %v, %v", p.Log, err)
 	}
 	if err := p.RefusePlain(); !errors.Is(err, restore.ErrRefused) {
 		t.Errorf("the log of plan %+v is plain, and the error is %v", p.Log, err)
 	}
-	_, err = restore.NewPlan(catalog, restore.Target{Plain: restore.PlainRefused}, restore.Layout{Token: "t"}, now)
+	_, err = restore.NewPlan(cat, restore.Target{Plain: restore.PlainRefused}, restore.Layout{Token: "t"}, now)
 	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "segments of lineage") {
 		t.Errorf("error %v, want a refusal that names the log", err)
 	}
-	p, err = restore.NewPlan(catalog, restore.Target{Plain: restore.PlainSkipped}, restore.Layout{Token: "t"}, now)
+	p, err = restore.NewPlan(cat, restore.Target{Plain: restore.PlainSkipped}, restore.Layout{Token: "t"}, now)
 	if err != nil || p.Log != nil || p.Backup.ID != base.ID {
 		t.Errorf("without the plain segments: %+v, %v, want the backup alone", p.Log, err)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Plain says what becomes of backups and segments that are not encrypted.
@@ -18,8 +18,8 @@ const (
 )
 
 // encrypted returns c without the backups and segments that are not encrypted.
-func encrypted(c repository.Catalog) repository.Catalog {
-	c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool { return b.Seal.Encryption == "" })
+func encrypted(c catalog.Catalog) catalog.Catalog {
+	c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool { return b.Seal.Encryption == "" })
 	c.Lineages = slices.Clone(c.Lineages)
 	for i, l := range c.Lineages {
 		c.Lineages[i] = l.Encrypted()

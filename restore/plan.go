@@ -18,7 +18,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Errors of this package, to be matched with errors.Is.
@@ -34,8 +34,8 @@ const PlanFormat = 1
 
 // Target is what the user wants back. The zero value is the latest point that is known, by the log or the newest backup.
 type Target struct {
-	Backup repository.ID // this backup, and nothing of the log
-	File   string        // a plain snapshot.db instead of a backup
+	Backup catalog.ID // this backup, and nothing of the log
+	File   string     // a plain snapshot.db instead of a backup
 	// SkipHashCheck takes a File without the digest at its end, such as a copy of member/snap/db.
 	SkipHashCheck bool
 	FileDigest    string // of File, as FileDigest returns it; "": not checked
@@ -56,15 +56,15 @@ type Plan struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"` // digest of everything but Into
 
-	Cluster       string             `json:"cluster,omitempty"` // in the repository
-	Backup        *repository.Backup `json:"backup,omitempty"`
-	Log           *Log               `json:"log,omitempty"`        // what is replayed onto the backup
-	Reach         *Reach             `json:"reach,omitempty"`      // what the target means
-	Estimate      float64            `json:"estimate,omitempty"`   // seconds that it takes, about
-	File          string             `json:"file,omitempty"`       // instead of cluster, backup and log
-	FileDigest    string             `json:"fileDigest,omitempty"` // of File; "": not checked
-	SkipHashCheck bool               `json:"skipHashCheck,omitempty"`
-	Salvage       *Salvage           `json:"salvage,omitempty"` // from disks: the base, or what is replayed behind the log, or both
+	Cluster       string          `json:"cluster,omitempty"` // in the repository
+	Backup        *catalog.Backup `json:"backup,omitempty"`
+	Log           *Log            `json:"log,omitempty"`        // what is replayed onto the backup
+	Reach         *Reach          `json:"reach,omitempty"`      // what the target means
+	Estimate      float64         `json:"estimate,omitempty"`   // seconds that it takes, about
+	File          string          `json:"file,omitempty"`       // instead of cluster, backup and log
+	FileDigest    string          `json:"fileDigest,omitempty"` // of File; "": not checked
+	SkipHashCheck bool            `json:"skipHashCheck,omitempty"`
+	Salvage       *Salvage        `json:"salvage,omitempty"` // from disks: the base, or what is replayed behind the log, or both
 
 	Old     Old      `json:"old"`
 	Members []Member `json:"members"`
@@ -96,7 +96,7 @@ type Into struct {
 
 // NewPlan plans without any I/O or clock: the same input gives the same plan. Errors match ErrLayout, ErrRefused or
 // the catalog's, and name the cure.
-func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
+func NewPlan(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	p := Plan{
 		Format: PlanFormat, File: t.File, FileDigest: t.FileDigest, SkipHashCheck: t.SkipHashCheck,
 		KeepAlarms: l.KeepAlarms, AllowCorrupt: l.AllowCorrupt, OldIsDead: l.OldIsDead,
@@ -137,7 +137,7 @@ func NewPlan(c repository.Catalog, t Target, l Layout, now time.Time) (Plan, err
 	return p.Place(l.Into)
 }
 
-func (p *Plan) setRoute(c repository.Catalog, r route, now time.Time) {
+func (p *Plan) setRoute(c catalog.Catalog, r route, now time.Time) {
 	p.Notes = r.notes
 	if r.salvage == nil {
 		p.noteLoss(r, now)
@@ -182,7 +182,7 @@ func (p Plan) Place(into Into) (Plan, error) {
 	return p, p.Validate()
 }
 
-func (p *Plan) noteBackup(b repository.Backup) {
+func (p *Plan) noteBackup(b catalog.Backup) {
 	if b.NoQuorum {
 		p.note("the backup was taken without a quorum: writes that its member had not got are missing")
 	}

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
@@ -23,29 +23,29 @@ import (
 var now = started.Add(90 * time.Minute)
 
 // fixedBackup has a value in every field of its manifest.
-func fixedBackup() repository.Backup {
-	members := append(threeMembers(), repository.Member{ID: "d", Name: "m4",
+func fixedBackup() catalog.Backup {
+	members := append(threeMembers(), catalog.Member{ID: "d", Name: "m4",
 		PeerURLs: []string{"http://127.0.0.1:2383"}, Learner: true})
 	digest := strings.Repeat("ab", 32)
-	return repository.Backup{Manifest: repository.Manifest{
-		Format: repository.Manifests.Format, ID: repository.NewID(started, 4711), Cluster: clusterName,
+	return catalog.Backup{Manifest: catalog.Manifest{
+		Format: catalog.Manifests.Format, ID: catalog.NewID(started, 4711), Cluster: clusterName,
 		Started: started, Finished: started.Add(2 * time.Second), DRVersion: "v1",
 		ClusterID: "cafe", Member: members[0], Members: members, EtcdVersion: "3.7.3",
 		Revision: 4711, RaftIndex: 5000, RaftTerm: 3,
-		HashKV: &repository.HashKV{Revision: 4711, CompactRevision: 4000, Hash: 0xbeef},
-		Plain:  repository.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
-		Stored: repository.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
+		HashKV: &catalog.HashKV{Revision: 4711, CompactRevision: 4000, Hash: 0xbeef},
+		Plain:  catalog.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
+		Stored: catalog.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
 		Seal:   seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqqq"}},
 		Auth:   true, Kubernetes: true, KubernetesEncrypted: true, Alarms: []string{"NOSPACE"}, NoQuorum: true,
-		Diverged: "m3 has another hash", Labels: repository.Labels{"env": "prod <&> ä", "a": "b"},
+		Diverged: "m3 has another hash", Labels: catalog.Labels{"env": "prod <&> ä", "a": "b"},
 	}}
 }
 
-func catalogOf(backups ...repository.Backup) repository.Catalog {
-	return repository.Catalog{Cluster: clusterName, Backups: backups, Signed: true}
+func catalogOf(backups ...catalog.Backup) catalog.Catalog {
+	return catalog.Catalog{Cluster: clusterName, Backups: backups, Signed: true}
 }
 
-func changed(b repository.Backup, change func(*repository.Backup)) repository.Backup {
+func changed(b catalog.Backup, change func(*catalog.Backup)) catalog.Backup {
 	change(&b)
 	return b
 }
@@ -87,7 +87,7 @@ func TestPlanGolden(t *testing.T) {
 
 func TestPlanIsPure(t *testing.T) {
 	backup := fixedBackup()
-	backup.Proofs = []repository.Proof{{Backup: backup.ID, Level: repository.Opened, Verdict: repository.Failed,
+	backup.Proofs = []catalog.Proof{{Backup: backup.ID, Level: catalog.Opened, Verdict: catalog.Failed,
 		Finding: "bad", Time: now}}
 	catalog := catalogOf(backup)
 	layout := restore.Layout{
@@ -114,35 +114,35 @@ func TestPlanIsPure(t *testing.T) {
 
 // Every note is one that a person has to have read before the restore, so each must come, and only where it holds.
 func TestPlanNotes(t *testing.T) {
-	plain := changed(fixedBackup(), func(b *repository.Backup) {
+	plain := changed(fixedBackup(), func(b *catalog.Backup) {
 		b.Auth, b.Kubernetes, b.KubernetesEncrypted, b.Alarms, b.NoQuorum, b.Diverged = false, false, false, nil, false, ""
 		b.Members = b.Members[:3]
 	})
 	for name, test := range map[string]struct {
-		backup repository.Backup
+		backup catalog.Backup
 		layout restore.Layout
 		note   string // "" for none beside the age
 	}{
 		"nothing": {backup: plain},
-		"no quorum": {changed(plain, func(b *repository.Backup) { b.NoQuorum = true }), restore.Layout{},
+		"no quorum": {changed(plain, func(b *catalog.Backup) { b.NoQuorum = true }), restore.Layout{},
 			"without a quorum"},
-		"diverged": {changed(plain, func(b *repository.Backup) { b.Diverged = "m3 differs" }), restore.Layout{},
+		"diverged": {changed(plain, func(b *catalog.Backup) { b.Diverged = "m3 differs" }), restore.Layout{},
 			"m3 differs"},
-		"users": {changed(plain, func(b *repository.Backup) { b.Auth = true }), restore.Layout{}, "passwords"},
-		"encrypted": {changed(plain, func(b *repository.Backup) { b.KubernetesEncrypted = true }), restore.Layout{},
+		"users": {changed(plain, func(b *catalog.Backup) { b.Auth = true }), restore.Layout{}, "passwords"},
+		"encrypted": {changed(plain, func(b *catalog.Backup) { b.KubernetesEncrypted = true }), restore.Layout{},
 			"EncryptionConfiguration"},
-		"alarm": {changed(plain, func(b *repository.Backup) { b.Alarms = []string{"NOSPACE"} }), restore.Layout{},
+		"alarm": {changed(plain, func(b *catalog.Backup) { b.Alarms = []string{"NOSPACE"} }), restore.Layout{},
 			"NOSPACE is cleared"},
-		"kept alarm": {changed(plain, func(b *repository.Backup) { b.Alarms = []string{"NOSPACE"} }),
+		"kept alarm": {changed(plain, func(b *catalog.Backup) { b.Alarms = []string{"NOSPACE"} }),
 			restore.Layout{KeepAlarms: true}, "NOSPACE stays raised"},
-		"learner": {changed(plain, func(b *repository.Backup) { b.Members = fixedBackup().Members }),
+		"learner": {changed(plain, func(b *catalog.Backup) { b.Members = fixedBackup().Members }),
 			restore.Layout{}, "learner m4 is left out"},
-		"failed verify": {changed(plain, func(b *repository.Backup) {
-			b.Proofs = []repository.Proof{{Level: repository.Opened, Verdict: repository.Failed,
+		"failed verify": {changed(plain, func(b *catalog.Backup) {
+			b.Proofs = []catalog.Proof{{Level: catalog.Opened, Verdict: catalog.Failed,
 				Finding: "page 7 is bad"}}
 		}), restore.Layout{}, "verify of this backup failed: page 7 is bad"},
-		"passed verify": {backup: changed(plain, func(b *repository.Backup) {
-			b.Proofs = []repository.Proof{{Level: repository.Opened, Verdict: repository.Passed}}
+		"passed verify": {backup: changed(plain, func(b *catalog.Backup) {
+			b.Proofs = []catalog.Proof{{Level: catalog.Opened, Verdict: catalog.Passed}}
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,13 +173,13 @@ func TestPlanNotes(t *testing.T) {
 }
 
 func TestPlanPicks(t *testing.T) {
-	older := changed(fixedBackup(), func(b *repository.Backup) {
+	older := changed(fixedBackup(), func(b *catalog.Backup) {
 		b.Started, b.Revision = started.Add(-time.Hour), 4000
-		b.ID = repository.NewID(b.Started, b.Revision)
+		b.ID = catalog.NewID(b.Started, b.Revision)
 	})
-	catalog := catalogOf(fixedBackup(), older)
-	for id, want := range map[repository.ID]repository.ID{"": fixedBackup().ID, older.ID: older.ID} {
-		p, err := restore.NewPlan(catalog, restore.Target{Backup: id}, restore.Layout{Token: "t"}, now)
+	cat := catalogOf(fixedBackup(), older)
+	for id, want := range map[catalog.ID]catalog.ID{"": fixedBackup().ID, older.ID: older.ID} {
+		p, err := restore.NewPlan(cat, restore.Target{Backup: id}, restore.Layout{Token: "t"}, now)
 		if err != nil || p.Backup.ID != want {
 			t.Errorf("asked for %q: got %v, %v, want %s", id, p.Backup, err, want)
 		}
@@ -192,7 +192,7 @@ func TestPlanDecodesToItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofFile, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: "/x.db", SkipHashCheck: true},
+	ofFile, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: "/x.db", SkipHashCheck: true},
 		restore.Layout{Members: []restore.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}, Token: "t"}, now)
 	if err != nil {
 		t.Fatal(err)

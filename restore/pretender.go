@@ -3,13 +3,13 @@ package restore
 import (
 	"fmt"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // ChooseError is returned for a restore without a target if the newest history may be that of an empty cluster: the operator has to
 // choose. It matches repository.ErrNotFound.
 type ChooseError struct {
-	change repository.Change
+	change catalog.Change
 	newest string // flags that restore the newest history
 	before string // and the one before
 }
@@ -20,13 +20,13 @@ func (e *ChooseError) Error() string {
 }
 
 // Is makes it match repository.ErrNotFound.
-func (e *ChooseError) Is(target error) bool { return target == repository.ErrNotFound }
+func (e *ChooseError) Is(target error) bool { return target == catalog.ErrNotFound }
 
 // CheckNewest returns a ChooseError if no restore by dr began the history of the newest backups in c, and that history is of the
 // same cluster begun anew, or of another cluster that is far smaller. Members that lost their data form an empty cluster, whose
 // backups must not pass for the newest state.
-func CheckNewest(c repository.Catalog) error {
-	change, ok := repository.NewChange(c.Cluster, c.Backups)
+func CheckNewest(c catalog.Catalog) error {
+	change, ok := catalog.NewChange(c.Cluster, c.Backups)
 	if !ok || !change.BeganAnew() && !change.Newest.FarSmaller(change.Before) {
 		return nil
 	}
@@ -34,7 +34,7 @@ func CheckNewest(c repository.Catalog) error {
 }
 
 // flagsFor returns what restores the end of b's history.
-func flagsFor(c repository.Catalog, b repository.Backup) string {
+func flagsFor(c catalog.Catalog, b catalog.Backup) string {
 	for _, s := range stretches(c, "") {
 		if s.has(b) {
 			return fmt.Sprintf("--lineage %s (to the end of its log, revision %d)", s.Lineage, s.End().Revision)

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // emptied is evenCatalog, after which members that lost their data formed an empty cluster of the same id, with a log and a
 // backup.
-func emptied() (c repository.Catalog, before, after repository.Backup) {
+func emptied() (c catalog.Catalog, before, after catalog.Backup) {
 	c = evenCatalog(10, 5, 52)
 	before = c.Backups[0]
 	from := started.Add(time.Hour)
@@ -24,8 +24,8 @@ func emptied() (c repository.Catalog, before, after repository.Backup) {
 	}
 	after = backupAt(from, 12)
 	after.Revision, after.RevisionMax, after.Plain.Size = 12, 12, before.Plain.Size/10
-	after.ID = repository.NewID(after.Started, after.Revision)
-	c.Backups = append([]repository.Backup{after}, c.Backups...)
+	after.ID = catalog.NewID(after.Started, after.Revision)
+	c.Backups = append([]catalog.Backup{after}, c.Backups...)
 	c.Lineages = append(c.Lineages, log)
 	return c, before, after
 }
@@ -33,7 +33,7 @@ func emptied() (c repository.Catalog, before, after repository.Backup) {
 // Within seconds of a loss a supervisor makes an empty cluster of empty data dirs. It must not pass for the newest state.
 func TestEmptyClusterIsNotTheNewestState(t *testing.T) {
 	c, before, after := emptied()
-	plan := func(c repository.Catalog, target restore.Target) (string, error) {
+	plan := func(c catalog.Catalog, target restore.Target) (string, error) {
 		p, err := restore.NewPlan(c, target, restore.Layout{}, now.Add(time.Hour))
 		if err != nil {
 			return "", err
@@ -41,7 +41,7 @@ func TestEmptyClusterIsNotTheNewestState(t *testing.T) {
 		return string(p.Backup.ID), nil
 	}
 	_, err := plan(c, restore.Target{})
-	if !errors.Is(err, repository.ErrNotFound) {
+	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Fatalf("error %v, want that a person has to choose", err)
 	}
 	for _, want := range []string{string(before.ID), string(after.ID), "--lineage " + lineageNumber(0), "--lineage " + lineageNumber(1), "revision 200"} {
@@ -50,7 +50,7 @@ func TestEmptyClusterIsNotTheNewestState(t *testing.T) {
 		}
 	}
 	_, best := plan(c, restore.Target{Best: true})
-	if !errors.Is(best, repository.ErrNotFound) {
+	if !errors.Is(best, catalog.ErrNotFound) {
 		t.Errorf("with --best: error %v", best)
 	}
 	for name, target := range map[string]restore.Target{
@@ -70,17 +70,17 @@ func TestEmptyClusterIsNotTheNewestState(t *testing.T) {
 	small, _, _ := emptied()
 	small.Backups[0].Plain.Size = before.Plain.Size - 1
 	_, err = plan(small, restore.Target{})
-	if !errors.Is(err, repository.ErrNotFound) {
+	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("nearly as large as before: error %v, want that a person has to choose", err)
 	}
 	confirmed, _, _ := emptied()
-	confirmed.Backups[0].Pins = []repository.Pin{{Confirms: true}}
+	confirmed.Backups[0].Pins = []catalog.Pin{{Confirms: true}}
 	base, err := plan(confirmed, restore.Target{})
 	if err != nil || base != string(after.ID) {
 		t.Errorf("confirmed: base %s, error %v", base, err)
 	}
 	restored, _, _ := emptied()
-	restored.Backups[0].ClusterID = "abc" + repository.RestoreMark(clusterName)
+	restored.Backups[0].ClusterID = "abc" + catalog.RestoreMark(clusterName)
 	restored.Lineages = restored.Lineages[:1]
 	base, err = plan(restored, restore.Target{})
 	if err != nil || base != string(after.ID) {

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -47,7 +47,7 @@ func (r *run) replay(ctx context.Context) error { return r.replayWatched(ctx, ni
 // replayWatched is replay with somebody who watches, or nobody.
 func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	log := Log{Source: segment.WAL} // as a disk's is
-	var segments iter.Seq2[repository.Segment, error] = noSegments
+	var segments iter.Seq2[catalog.Segment, error] = noSegments
 	if r.plan.Log != nil {
 		var err error
 		log = *r.plan.Log
@@ -64,7 +64,7 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	}
 	if stop.Revision > 0 && at.Revision != stop.Revision {
 		return &ObstacleError{Obstacle{Ended: at.Revision},
-			fmt.Errorf("revision %d is %w: the log ends at revision %d", stop.Revision, repository.ErrNotFound, at.Revision)}
+			fmt.Errorf("revision %d is %w: the log ends at revision %d", stop.Revision, catalog.ErrNotFound, at.Revision)}
 	}
 	r.result.Replayed = &Replayed{
 		Lineage: log.Lineage, Source: log.Source, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
@@ -74,7 +74,7 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	return r.lookAgain(at)
 }
 
-func noSegments(func(repository.Segment, error) bool) {}
+func noSegments(func(catalog.Segment, error) bool) {}
 
 func oneAfterTheOther(all ...iter.Seq2[segment.Record, error]) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
@@ -115,7 +115,7 @@ func provenText(at replay.At) string {
 }
 
 // segments yields the plan's, and holds the last one against it first: a log that has changed since is another plan's.
-func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[repository.Segment, error], error) {
+func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[catalog.Segment, error], error) {
 	lineage, err := r.cluster.LoadLineage(ctx, log.Lineage)
 	if err != nil {
 		return nil, err
@@ -136,11 +136,11 @@ func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[repository.Segme
 	}
 	return nil, &ObstacleError{
 		Obstacle{Segment: firstFault(lineage, log)},
-		fmt.Errorf("segments %d to %d of lineage %s are %w without a gap any more", log.First, log.Last, log.Lineage, repository.ErrNotFound),
+		fmt.Errorf("segments %d to %d of lineage %s are %w without a gap any more", log.First, log.Last, log.Lineage, catalog.ErrNotFound),
 	}
 }
 
-func firstFault(l repository.Lineage, log Log) uint64 {
+func firstFault(l catalog.Lineage, log Log) uint64 {
 	for _, f := range l.Faults {
 		if f.Upto >= log.First && f.Seq <= log.Last {
 			return max(f.Seq, log.First)
@@ -154,7 +154,7 @@ const segmentsAhead = 2
 
 // records are those of the segments, one after the other. A segment's records come only after all of it has been
 // checked.
-func (r *run) records(ctx context.Context, segments iter.Seq2[repository.Segment, error]) iter.Seq2[segment.Record, error] {
+func (r *run) records(ctx context.Context, segments iter.Seq2[catalog.Segment, error]) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -188,7 +188,7 @@ type fetched struct {
 }
 
 // fetchAhead yields the segments in order while later ones are on their way. The queue is closed when all have ended.
-func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[repository.Segment, error]) <-chan chan fetched {
+func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[catalog.Segment, error]) <-chan chan fetched {
 	queue := make(chan chan fetched, segmentsAhead-1)
 	go func() {
 		defer close(queue)
@@ -216,7 +216,7 @@ func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[repository.Segm
 const maxArena = 64 << 20
 
 // fetchSegment reads one segment to its end.
-func (r *run) fetchSegment(ctx context.Context, s repository.Segment) ([]segment.Record, error) {
+func (r *run) fetchSegment(ctx context.Context, s catalog.Segment) ([]segment.Record, error) {
 	opened, err := r.cluster.OpenSegment(ctx, s, r.keys)
 	if err != nil {
 		return nil, badSegment(s, err)
@@ -237,8 +237,8 @@ func (r *run) fetchSegment(ctx context.Context, s repository.Segment) ([]segment
 }
 
 // badSegment tells a segment that cannot be used from a store that cannot be reached.
-func badSegment(s repository.Segment, err error) error {
-	if errors.Is(err, storage.ErrDamaged) || errors.Is(err, repository.ErrNotFound) {
+func badSegment(s catalog.Segment, err error) error {
+	if errors.Is(err, storage.ErrDamaged) || errors.Is(err, catalog.ErrNotFound) {
 		return &ObstacleError{Obstacle{Segment: s.Seq}, err}
 	}
 	return err
@@ -247,26 +247,26 @@ func badSegment(s repository.Segment, err error) error {
 // explain makes an obstacle of what stands in the way of a target.
 func (r *run) explain(err error) error {
 	if m, ok := errors.AsType[*replay.MismatchError](err); ok {
-		return &ObstacleError{Obstacle{Marked: m.Last.Position, Base: m.Last.Marked == 0}, fmt.Errorf("%w: %w", repository.ErrDamaged, err)}
+		return &ObstacleError{Obstacle{Marked: m.Last.Position, Base: m.Last.Marked == 0}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
 	}
 	if bad, ok := errors.AsType[*replay.RecordError](err); ok {
-		return &ObstacleError{Obstacle{Marked: bad.After, Reached: bad.Revision}, fmt.Errorf("%w: %w", repository.ErrDamaged, err)}
+		return &ObstacleError{Obstacle{Marked: bad.After, Reached: bad.Revision}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
 	}
 	if errors.Is(err, salvage.ErrChanged) {
 		return fmt.Errorf("%w: %w: make the plan anew", ErrRefused, err)
 	}
 	if errors.Is(err, replay.ErrForeign) || errors.Is(err, replay.ErrPast) || errors.Is(err, salvage.ErrForeign) {
-		return &ObstacleError{Obstacle{Base: true}, fmt.Errorf("%s: %w: %w", r.name(), repository.ErrDamaged, err)}
+		return &ObstacleError{Obstacle{Base: true}, fmt.Errorf("%s: %w: %w", r.name(), catalog.ErrDamaged, err)}
 	}
 	return err
 }
 
 // CheckSegment reports whether a replay could apply the records of s, as far as that shows without a database. An error matches
 // repository.ErrDamaged, or is that of the records.
-func CheckSegment(ctx context.Context, s repository.Segment, records iter.Seq2[segment.Record, error]) error {
+func CheckSegment(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error {
 	err := replay.Check(ctx, replay.Log{Source: s.Source, Records: records})
 	if bad, ok := errors.AsType[*replay.RecordError](err); ok {
-		return fmt.Errorf("%w: the log can be replayed up to position %d and no further: %w", repository.ErrDamaged, bad.After, err)
+		return fmt.Errorf("%w: the log can be replayed up to position %d and no further: %w", catalog.ErrDamaged, bad.After, err)
 	}
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -37,7 +37,7 @@ type Reach struct {
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 	// Newest is the newest point that the repository knows of, to be compared with this one.
-	Newest repository.Point `json:"newest"`
+	Newest catalog.Point `json:"newest"`
 }
 
 // UnreachableError says why a target cannot be reached, and what can. It matches repository.ErrNotFound.
@@ -48,7 +48,7 @@ type UnreachableError struct {
 }
 
 func (e *UnreachableError) Error() string {
-	text := fmt.Sprintf("what was asked for is %v: %s", repository.ErrNotFound, e.Why)
+	text := fmt.Sprintf("what was asked for is %v: %s", catalog.ErrNotFound, e.Why)
 	if e.Nearest != "" {
 		text += fmt.Sprintf("; the nearest that can be restored is %s: ask for that, or say --best", e.Nearest)
 	}
@@ -59,13 +59,13 @@ func (e *UnreachableError) Error() string {
 }
 
 // Is makes it match repository.ErrNotFound.
-func (e *UnreachableError) Is(target error) bool { return target == repository.ErrNotFound }
+func (e *UnreachableError) Is(target error) bool { return target == catalog.ErrNotFound }
 
 // route is a way to a target: a base, and what is replayed onto it. Without a base's ID a disk's database is the base.
 type route struct {
-	base repository.Backup
+	base catalog.Backup
 	// members is the newest backup of the same history up to the target: who the members were. Without an ID no backup is.
-	members repository.Backup
+	members catalog.Backup
 	log     *Log
 	reach   Reach
 	notes   []string
@@ -75,13 +75,13 @@ type route struct {
 
 // stretch is a run of the log with the backups that it goes on from.
 type stretch struct {
-	repository.Stretch
-	bases    []repository.Backup // newest first
-	doubtful []repository.Backup // newest first; for points that no base leads to
+	catalog.Stretch
+	bases    []catalog.Backup // newest first
+	doubtful []catalog.Backup // newest first; for points that no base leads to
 }
 
 // stretches are those that can be replayed, oldest first.
-func stretches(c repository.Catalog, lineage string) (usable []stretch) {
+func stretches(c catalog.Catalog, lineage string) (usable []stretch) {
 	for _, l := range c.Lineages {
 		if lineage != "" && l.ID != lineage {
 			continue
@@ -97,7 +97,7 @@ func stretches(c repository.Catalog, lineage string) (usable []stretch) {
 
 // findRoute finds the shortest way to t. Where there is none it is the way to the nearest point with t.Best, else an
 // error that names it.
-func findRoute(c repository.Catalog, t Target) (route, error) {
+func findRoute(c catalog.Catalog, t Target) (route, error) {
 	if t.Plain == PlainSkipped {
 		c = encrypted(c)
 	}
@@ -108,13 +108,13 @@ func findRoute(c repository.Catalog, t Target) (route, error) {
 	return r, err
 }
 
-func (t Target) routeIn(c repository.Catalog) (route, error) {
+func (t Target) routeIn(c catalog.Catalog) (route, error) {
 	if t.Backup != "" {
 		return backupAlone(c, t.Backup)
 	}
 	way := t.way
 	if t.Disks != nil {
-		way = func(c repository.Catalog) (route, error) { return salvaged(c, t) }
+		way = func(c catalog.Catalog) (route, error) { return salvaged(c, t) }
 	}
 	r, err := way(c)
 	if unreachable, ok := errors.AsType[*UnreachableError](err); ok {
@@ -127,7 +127,7 @@ func (t Target) routeIn(c repository.Catalog) (route, error) {
 	return r, nil
 }
 
-func (t Target) way(c repository.Catalog) (route, error) {
+func (t Target) way(c catalog.Catalog) (route, error) {
 	usable := stretches(c, t.Lineage)
 	if t.Lineage != "" && len(usable) == 0 {
 		return route{}, &UnreachableError{Why: fmt.Sprintf("lineage %s is not in the log, or has no backup that it goes on from", t.Lineage)}
@@ -147,7 +147,7 @@ func (t Target) way(c repository.Catalog) (route, error) {
 	return latestBackup(c, t, "")
 }
 
-func backupAlone(c repository.Catalog, id repository.ID) (route, error) {
+func backupAlone(c catalog.Catalog, id catalog.ID) (route, error) {
 	b, err := c.Find(id)
 	if err != nil {
 		return route{}, err
@@ -158,16 +158,16 @@ func backupAlone(c repository.Catalog, id repository.ID) (route, error) {
 }
 
 // alone is the way to a backup, without any log.
-func alone(b repository.Backup) route {
+func alone(b catalog.Backup) route {
 	return route{base: b, members: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}
 }
 
 // newest is the newest point of which the repository knows, whether it can be reached or not.
-func newest(c repository.Catalog) repository.Point {
-	var p repository.Point
+func newest(c catalog.Catalog) catalog.Point {
+	var p catalog.Point
 	if len(c.Backups) > 0 {
 		b := c.Backups[0]
-		p = repository.Point{Position: b.RaftIndex, Revision: b.Revision, Time: b.Started}
+		p = catalog.Point{Position: b.RaftIndex, Revision: b.Revision, Time: b.Started}
 	}
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
@@ -181,7 +181,7 @@ func newest(c repository.Catalog) repository.Point {
 
 // onto returns the way from the best of the bases that lie at or before the point, through the first upTo segments of s. Only where
 // there is none it begins with a doubtful backup.
-func (s stretch) onto(upTo int, allowed func(repository.Backup) bool) (route, bool) {
+func (s stretch) onto(upTo int, allowed func(catalog.Backup) bool) (route, bool) {
 	r, ok := s.from(s.bases, upTo, allowed)
 	if !ok {
 		r, ok = s.from(s.doubtful, upTo, allowed)
@@ -190,10 +190,10 @@ func (s stretch) onto(upTo int, allowed func(repository.Backup) bool) (route, bo
 }
 
 // from returns the cheapest way from one of the bases, newest first, that are allowed.
-func (s stretch) from(bases []repository.Backup, upTo int, allowed func(repository.Backup) bool) (route, bool) {
+func (s stretch) from(bases []catalog.Backup, upTo int, allowed func(catalog.Backup) bool) (route, bool) {
 	var best route
 	var bestCost time.Duration
-	var members repository.Backup
+	var members catalog.Backup
 	for _, b := range bases {
 		if !allowed(b) {
 			continue
@@ -211,17 +211,17 @@ func (s stretch) from(bases []repository.Backup, upTo int, allowed func(reposito
 }
 
 // has reports whether s goes on from b.
-func (s stretch) has(b repository.Backup) bool {
-	return s.hasBase(func(base repository.Backup) bool { return base.ID == b.ID })
+func (s stretch) has(b catalog.Backup) bool {
+	return s.hasBase(func(base catalog.Backup) bool { return base.ID == b.ID })
 }
 
 // hasBase reports whether s goes on from a backup, maybe a doubtful one, that is allowed.
-func (s stretch) hasBase(allowed func(repository.Backup) bool) bool {
+func (s stretch) hasBase(allowed func(catalog.Backup) bool) bool {
 	return slices.ContainsFunc(s.bases, allowed) || slices.ContainsFunc(s.doubtful, allowed)
 }
 
 // log names the segments behind b. The backup's index is a lower bound, and in servers of 3.4 once one too high.
-func (s stretch) log(b repository.Backup, upTo int) *Log {
+func (s stretch) log(b catalog.Backup, upTo int) *Log {
 	begin, _ := b.Span(s.Source())
 	from := min(max(s.ForPosition(max(begin, s.First())), 1), upTo) - 1
 	last := s.Segments[upTo-1]
@@ -287,7 +287,7 @@ func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // nextPoint is the first point behind a target that is out of reach, in words: a backup, for whatever can be restored begins with
 // one. "" if there is none.
-func nextPoint(c repository.Catalog, t Target) string {
+func nextPoint(c catalog.Catalog, t Target) string {
 	bases := c.Backups
 	if t.Lineage != "" {
 		bases = nil
@@ -295,7 +295,7 @@ func nextPoint(c repository.Catalog, t Target) string {
 			bases = append(bases, s.bases...)
 		}
 	}
-	var next *repository.Backup
+	var next *catalog.Backup
 	for i, b := range bases {
 		behind := t.Revision > 0 && b.Revision > t.Revision || !t.Time.IsZero() && b.Started.After(t.Time)
 		if behind && b.Usable() == nil && (next == nil || b.Started.Before(next.Started)) {

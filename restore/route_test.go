@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -115,7 +115,7 @@ func (p *past) wantWhole(t *rapid.T, plan restore.Plan) taken {
 }
 
 // segments are the plan's, which must be one unbroken run.
-func (p *past) segments(t *rapid.T, log restore.Log) (segments []repository.Segment) {
+func (p *past) segments(t *rapid.T, log restore.Log) (segments []catalog.Segment) {
 	for _, s := range p.all() {
 		for _, one := range s.Segments {
 			if one.Lineage == log.Lineage && one.Seq >= log.First && one.Seq <= log.Last {
@@ -184,7 +184,7 @@ func (p *past) wantNothingNearer(t *rapid.T, plan restore.Plan, target restore.T
 		}
 		for _, one := range s.Segments {
 			for _, m := range one.Marks {
-				has := func(b repository.Backup) bool {
+				has := func(b catalog.Backup) bool {
 					_, end := b.Span(s.Source())
 					return end <= m.Position
 				}
@@ -244,12 +244,12 @@ func (p *past) wantNoCheaperBase(t *rapid.T, plan restore.Plan) {
 func (p *past) wantNearest(t *rapid.T, target restore.Target, err error) {
 	var unreachable *restore.UnreachableError
 	if !errors.As(err, &unreachable) {
-		if !errors.Is(err, repository.ErrNotFound) && !errors.Is(err, repository.ErrDamaged) || target.Revision > 0 {
+		if !errors.Is(err, catalog.ErrNotFound) && !errors.Is(err, catalog.ErrDamaged) || target.Revision > 0 {
 			t.Fatalf("error %v", err)
 		}
 		return
 	}
-	if !errors.Is(err, repository.ErrNotFound) {
+	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Fatalf("error %v is no ErrNotFound", err)
 	}
 	if target.Best && unreachable.Nearest != "" {
@@ -311,17 +311,17 @@ func TestLogOfAClusterAtRest(t *testing.T) {
 	p := &past{histories: []*history{h}}
 	s := p.segment(h, 1, 101, 101)
 	s.Marks = []segment.Mark{{Position: 101, Revision: 101, Interval: segment.Interval{NotBefore: h.states[1].since, NotAfter: h.states[1].since}}}
-	taken := func(revision int64, at time.Time) repository.Backup {
-		return changed(fixedBackup(), func(b *repository.Backup) {
-			b.ID, b.Started, b.Finished = repository.NewID(at, revision), at, at.Add(time.Second)
+	taken := func(revision int64, at time.Time) catalog.Backup {
+		return changed(fixedBackup(), func(b *catalog.Backup) {
+			b.ID, b.Started, b.Finished = catalog.NewID(at, revision), at, at.Add(time.Second)
 			b.Revision, b.RevisionMax, b.Alarms, b.NoQuorum, b.Diverged = revision, revision, nil, false, ""
 		})
 	}
 	late := taken(101, s.Written.Add(5*time.Minute))
 	late.Plain.Size <<= 10 // it costs more than to replay
-	catalog := catalogOf(late, taken(100, started.Add(time.Minute)))
-	catalog.Lineages = []repository.Lineage{{ID: h.id, Segments: []repository.Segment{s}}}
-	plan, err := restore.NewPlan(catalog, restore.Target{}, restore.Layout{Token: "t"}, now)
+	cat := catalogOf(late, taken(100, started.Add(time.Minute)))
+	cat.Lineages = []catalog.Lineage{{ID: h.id, Segments: []catalog.Segment{s}}}
+	plan, err := restore.NewPlan(cat, restore.Target{}, restore.Layout{Token: "t"}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,8 +331,8 @@ func TestLogOfAClusterAtRest(t *testing.T) {
 	if hasNote(plan, "newest known point") {
 		t.Errorf("nothing is left out, and the plan says %q", plan.Notes)
 	}
-	catalog.Backups[0].NoQuorum = true
-	plan, err = restore.NewPlan(catalog, restore.Target{}, restore.Layout{Token: "t"}, now)
+	cat.Backups[0].NoQuorum = true
+	plan, err = restore.NewPlan(cat, restore.Target{}, restore.Layout{Token: "t"}, now)
 	if err != nil || plan.Log == nil || !plan.Reach.NotBefore.Before(late.Started) {
 		t.Errorf("a member that was alone knows nothing of what others were told, and the plan says %+v, %v", plan.Reach, err)
 	}
@@ -351,21 +351,21 @@ func TestDoubtfulBackupLeadsWhereNoGoodOneDoes(t *testing.T) {
 		at := h.at(n).since
 		s.Marks = append(s.Marks, segment.Mark{Position: n, Revision: int64(n), Interval: segment.Interval{NotBefore: at, NotAfter: at}})
 	}
-	taken := func(revision int64, diverged string) repository.Backup {
-		return changed(fixedBackup(), func(b *repository.Backup) {
+	taken := func(revision int64, diverged string) catalog.Backup {
+		return changed(fixedBackup(), func(b *catalog.Backup) {
 			b.Started = h.at(uint64(revision)).since.Add(time.Second)
-			b.ID, b.Finished = repository.NewID(b.Started, revision), b.Started.Add(time.Second)
+			b.ID, b.Finished = catalog.NewID(b.Started, revision), b.Started.Add(time.Second)
 			b.Revision, b.RevisionMax, b.Alarms, b.NoQuorum, b.Diverged = revision, revision, nil, false, diverged
 		})
 	}
 	good, doubtful := taken(103, ""), taken(100, "m3 differs")
 	good.Plain.Size <<= 10 // it costs more than to replay
 	good.Revision = 102    // or 103: it is after the mark of 102, if not by its number
-	catalog := catalogOf(good, doubtful)
-	catalog.Lineages = []repository.Lineage{{ID: h.id, Segments: []repository.Segment{s}}}
+	cat := catalogOf(good, doubtful)
+	cat.Lineages = []catalog.Lineage{{ID: h.id, Segments: []catalog.Segment{s}}}
 	for name, test := range map[string]struct {
 		target   restore.Target
-		base     repository.ID
+		base     catalog.ID
 		revision int64
 	}{
 		"revision before the good one":      {restore.Target{Revision: 102}, doubtful.ID, 102},
@@ -379,7 +379,7 @@ func TestDoubtfulBackupLeadsWhereNoGoodOneDoes(t *testing.T) {
 		"all":                               {restore.Target{}, good.ID, 104},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := restore.NewPlan(catalog, test.target, restore.Layout{Token: "t"}, now)
+			plan, err := restore.NewPlan(cat, test.target, restore.Layout{Token: "t"}, now)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -24,7 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -285,7 +285,7 @@ func TestScratchBootsWhatWasRestored(t *testing.T) {
 func TestRunBumps(t *testing.T) {
 	t.Parallel()
 	kubernetes := databaseWith(t, content{prefix: "/registry/pods/"})
-	isKubernetes := func(m *repository.Manifest) { m.Kubernetes = true }
+	isKubernetes := func(m *catalog.Manifest) { m.Kubernetes = true }
 	file := filepath.Join(t.TempDir(), "snapshot.db")
 	if err := os.WriteFile(file, kubernetes.snapshot(), 0o600); err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestRunBumps(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		database database
-		change   func(*repository.Manifest)
+		change   func(*catalog.Manifest)
 		file     string
 		bump     string
 		by       int64
@@ -438,24 +438,24 @@ func TestRunHashKV(t *testing.T) {
 	t.Parallel()
 	d := plainDatabase(t)
 	for name, test := range map[string]struct {
-		hash *repository.HashKV
+		hash *catalog.HashKV
 		says string // of the result
 		is   error
 		with string // of the error
 	}{
 		"equal":        {hash: &d.hash, says: fmt.Sprintf("proven at revision %d", d.revision)},
 		"not recorded": {says: "no HashKV was recorded"},
-		"another": {hash: &repository.HashKV{Revision: d.revision, CompactRevision: compactsAt,
-			Hash: ^d.hash.Hash}, is: repository.ErrDamaged, with: "the member said"},
-		"of the future": {hash: &repository.HashKV{Revision: d.revision + 1, CompactRevision: compactsAt},
-			is: repository.ErrDamaged, with: "ends at revision"},
-		"compacted since": {hash: &repository.HashKV{Revision: compactsAt - 1, CompactRevision: -1},
+		"another": {hash: &catalog.HashKV{Revision: d.revision, CompactRevision: compactsAt,
+			Hash: ^d.hash.Hash}, is: catalog.ErrDamaged, with: "the member said"},
+		"of the future": {hash: &catalog.HashKV{Revision: d.revision + 1, CompactRevision: compactsAt},
+			is: catalog.ErrDamaged, with: "ends at revision"},
+		"compacted since": {hash: &catalog.HashKV{Revision: compactsAt - 1, CompactRevision: -1},
 			says: "not compared: the cluster compacted"},
-		"compacted other": {hash: &repository.HashKV{Revision: d.revision, CompactRevision: 3},
+		"compacted other": {hash: &catalog.HashKV{Revision: d.revision, CompactRevision: 3},
 			says: "not compared: the cluster compacted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := store(t, d, func(m *repository.Manifest) { m.HashKV = test.hash })
+			s := store(t, d, func(m *catalog.Manifest) { m.HashKV = test.hash })
 			p := s.plan(t, restore.Layout{Into: one(t, "m1")})
 			var events []storage.Event
 			r, err := restore.Run(t.Context(), p, s.cluster, s.keys,
@@ -494,7 +494,7 @@ func TestWrongKey(t *testing.T) {
 		}
 		s.keys = keys
 		_, err = restore.Spawn(t.Context(), p, s.source(), nil)
-		if !errors.Is(err, seal.ErrWrongKey) || errors.Is(err, repository.ErrDamaged) {
+		if !errors.Is(err, seal.ErrWrongKey) || errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("%s, in a child: error %v", name, err)
 		}
 		wantNothing(t, p.Into)
@@ -515,7 +515,7 @@ func TestDamagedObject(t *testing.T) {
 		data[at] ^= 1
 		p := s.plan(t, restore.Layout{Into: one(t, "m1")})
 		_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-		if !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), s.backup.Stored.Name) {
+		if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), s.backup.Stored.Name) {
 			t.Errorf("byte %d: error %v", at, err)
 		}
 		wantNothing(t, p.Into)
@@ -524,7 +524,7 @@ func TestDamagedObject(t *testing.T) {
 
 // etcd does not start if it is told to listen on a name.
 func TestCommandListensOnAddresses(t *testing.T) {
-	s := store(t, plainDatabase(t), func(m *repository.Manifest) {
+	s := store(t, plainDatabase(t), func(m *catalog.Manifest) {
 		m.Members[0].PeerURLs, m.Members[0].ClientURLs = []string{"https://etcd-0.etcd.ns.svc:2380"}, []string{"https://etcd-0.local:2379"}
 	})
 	p := s.plan(t, restore.Layout{

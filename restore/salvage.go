@@ -8,19 +8,19 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // Salvage is what a plan takes from data dirs of members that do not run any more.
 type Salvage struct {
-	ClusterID string              `json:"clusterID"` // of the old cluster, in hex
-	Members   []repository.Member `json:"members"`   // of the old cluster, as far as they are known
-	Majority  bool                `json:"majority"`  // the logs of more than half of the voters are here, whole
-	Disks     []Remains           `json:"disks"`
-	Database  *DiskDatabase       `json:"database,omitempty"` // the base; absent if a backup is
-	Log       *DiskLog            `json:"log,omitempty"`      // what is replayed last; absent if nothing is
-	Left      Part                `json:"left"`               // on the disks behind that, and not taken
+	ClusterID string           `json:"clusterID"` // of the old cluster, in hex
+	Members   []catalog.Member `json:"members"`   // of the old cluster, as far as they are known
+	Majority  bool             `json:"majority"`  // the logs of more than half of the voters are here, whole
+	Disks     []Remains        `json:"disks"`
+	Database  *DiskDatabase    `json:"database,omitempty"` // the base; absent if a backup is
+	Log       *DiskLog         `json:"log,omitempty"`      // what is replayed last; absent if nothing is
+	Left      Part             `json:"left"`               // on the disks behind that, and not taken
 	// Disagree is how the members' key spaces contradict each other, in words; "" if nothing shows that they do.
 	Disagree string `json:"disagree,omitempty"`
 }
@@ -85,13 +85,13 @@ type Disks struct {
 	Base    string // the data dir whose database is the base, whatever the archive has; "": the furthest
 	Version string // of the old servers, such as 3.5.12; "": the newest of the minor version that the disks name
 
-	backup   *repository.Backup   // who the members were, where no disk tells
-	archived []repository.Lineage // of the same cluster
+	backup   *catalog.Backup   // who the members were, where no disk tells
+	archived []catalog.Lineage // of the same cluster
 }
 
 // Survey looks at data dirs, for a plan with c: see salvage.Survey. Of every place where a segment ends it notes what stands
 // there on the disks.
-func Survey(ctx context.Context, c repository.Catalog, dirs []string, report storage.Report) ([]salvage.Disk, error) {
+func Survey(ctx context.Context, c catalog.Catalog, dirs []string, report storage.Report) ([]salvage.Disk, error) {
 	ends := map[uint64]bool{}
 	for _, l := range c.Lineages {
 		for _, s := range l.Segments {
@@ -102,7 +102,7 @@ func Survey(ctx context.Context, c repository.Catalog, dirs []string, report sto
 }
 
 // salvaged is the way to a target with the disks: from them alone, or behind the archive's end.
-func salvaged(c repository.Catalog, t Target) (route, error) {
+func salvaged(c catalog.Catalog, t Target) (route, error) {
 	c.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), notOfDisks)
 	disks := *t.Disks
 	if len(c.Backups) > 0 {
@@ -129,7 +129,7 @@ func salvaged(c repository.Catalog, t Target) (route, error) {
 }
 
 // notOfDisks: what a watch has seen is counted in revisions, and no disk's log goes on from one.
-func notOfDisks(l repository.Lineage) bool {
+func notOfDisks(l catalog.Lineage) bool {
 	return len(l.Segments) > 0 && l.Segments[0].Source == segment.Watch
 }
 
@@ -142,7 +142,7 @@ func (d *Disks) end() (position uint64) {
 }
 
 // refuse finds what must not be mixed.
-func (d *Disks) refuse(c repository.Catalog) error {
+func (d *Disks) refuse(c catalog.Catalog) error {
 	for i, a := range d.Found {
 		if a.Member != "" && d.strange(a) {
 			return fmt.Errorf("%w: in %s the log is that of member %s, and the database does not know it: it is another cluster's",
@@ -154,7 +154,7 @@ func (d *Disks) refuse(c repository.Catalog) error {
 			}
 		}
 		for _, id := range clusterIDs(c) {
-			if a.Cluster != "" && !repository.SameClusterID(a.Cluster, id) {
+			if a.Cluster != "" && !catalog.SameClusterID(a.Cluster, id) {
 				return fmt.Errorf("%w: %s is of the cluster with the id %s, the repository's is %s: leave the one or the other out",
 					ErrRefused, a.Dir, a.Cluster, id)
 			}
@@ -169,7 +169,7 @@ func (d *Disks) strange(a salvage.Disk) bool {
 		joinsLater := slices.ContainsFunc(a.Log.Changes, func(c salvage.Change) bool {
 			return c.Member == a.Member && c.Position > db.Index
 		})
-		known := slices.ContainsFunc(db.Members, func(m repository.Member) bool { return m.ID == a.Member })
+		known := slices.ContainsFunc(db.Members, func(m catalog.Member) bool { return m.ID == a.Member })
 		return db.Damage == "" && len(db.Members) > 0 && !known && !joinsLater && !slices.Contains(db.Removed, a.Member)
 	})
 }
@@ -201,7 +201,7 @@ func acquainted(a, b salvage.Disk) bool {
 	return slices.ContainsFunc(ids(a), func(id string) bool { return id != "" && slices.Contains(of, id) })
 }
 
-func clusterIDs(c repository.Catalog) (ids []string) {
+func clusterIDs(c catalog.Catalog) (ids []string) {
 	for _, b := range c.Backups {
 		ids = append(ids, b.ClusterID)
 	}
@@ -305,7 +305,7 @@ func (d *Disks) committed() (position uint64) {
 }
 
 // members are those that the database which is furthest knows.
-func (d *Disks) members() (members []repository.Member, at uint64) {
+func (d *Disks) members() (members []catalog.Member, at uint64) {
 	for _, disk := range d.Found {
 		for _, db := range disk.Databases {
 			if db.Damage == "" && len(db.Members) > 0 && (members == nil || db.Index > at) {
@@ -321,7 +321,7 @@ func (d *Disks) members() (members []repository.Member, at uint64) {
 
 // majority says that the logs of more than half of the voters are here, read to their ends. Where the log goes on with
 // changes of the membership nobody knows which of them were committed, so it must be so before and after each.
-func (d *Disks) majority(known []repository.Member, at uint64, l salvage.Log) bool {
+func (d *Disks) majority(known []catalog.Member, at uint64, l salvage.Log) bool {
 	voters := map[string]bool{}
 	for _, m := range known {
 		voters[m.ID] = !m.Learner

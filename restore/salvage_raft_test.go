@@ -10,7 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // raft is a cluster as raft lets it behave: each member's log is the list of its entries' terms.
@@ -122,14 +122,14 @@ func TestSalvageLosesNothingThatWasCommitted(t *testing.T) {
 		if len(disks) == 0 {
 			return
 		}
-		p, err := restore.NewPlan(repository.Catalog{}, restore.Target{Disks: &restore.Disks{Found: disks}}, restore.Layout{Token: "t"}, now)
+		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{Disks: &restore.Disks{Found: disks}}, restore.Layout{Token: "t"}, now)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		upTo, commit, log := p.Salvage.Database.Index, p.Salvage.Database.Index, []uint64(nil)
 		if l := p.Salvage.Log; l != nil {
 			upTo, commit = l.UpTo, l.Commit
-			log = r.logs[slices.IndexFunc(threeMembers(), func(m repository.Member) bool { return strings.HasSuffix(l.Dir, m.Name[1:]) })]
+			log = r.logs[slices.IndexFunc(threeMembers(), func(m catalog.Member) bool { return strings.HasSuffix(l.Dir, m.Name[1:]) })]
 		}
 		if commit > r.commits {
 			rt.Fatalf("up to %d is called certain, committed was %d", commit, r.commits)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -86,12 +86,12 @@ func salvageWay(p restore.Plan) string {
 }
 
 func TestSalvagePlanOf(t *testing.T) {
-	none := repository.Catalog{}
+	none := catalog.Catalog{}
 	changesTo := func(changes ...salvage.Change) func(*salvage.Disk) {
 		return func(d *salvage.Disk) { d.Log.Changes = changes }
 	}
 	for name, c := range map[string]struct {
-		catalog repository.Catalog
+		catalog catalog.Catalog
 		target  restore.Target
 		disks   []salvage.Disk
 		want    string // of the way, or of the error
@@ -164,7 +164,7 @@ func TestSalvagePlanOf(t *testing.T) {
 			want:  "/disk1 at 50", note: "gone",
 		},
 		"no database": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase)}, want: "a page is bad", err: repository.ErrDamaged,
+			disks: []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase)}, want: "a page is bad", err: catalog.ErrDamaged,
 		},
 		"a voter was added": {
 			disks: []salvage.Disk{
@@ -187,10 +187,10 @@ func TestSalvagePlanOf(t *testing.T) {
 			target: restore.Target{Revision: 150}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "/disk1 at 50",
 		},
 		"to a revision before all": {
-			target: restore.Target{Revision: 120}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "past it already", err: repository.ErrNotFound,
+			target: restore.Target{Revision: 120}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "past it already", err: catalog.ErrNotFound,
 		},
 		"to a revision that cannot be": {
-			target: restore.Target{Revision: 171}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "170 at most", err: repository.ErrNotFound,
+			target: restore.Target{Revision: 171}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "170 at most", err: catalog.ErrNotFound,
 		},
 		"to the best there is": {
 			target: restore.Target{Revision: 171, Best: true}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
@@ -226,28 +226,28 @@ func TestSalvagePlanOf(t *testing.T) {
 		},
 		"another history behind the archive": {
 			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70, inTerm(3, 25))},
-			want: "another history", err: repository.ErrNotFound,
+			want: "another history", err: catalog.ErrNotFound,
 		},
 		"purged behind the archive": {
 			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70, begins(40))},
-			want: "do not go on from the archive's end", err: repository.ErrNotFound,
+			want: "do not go on from the archive's end", err: catalog.ErrNotFound,
 		},
 		"purged behind the archive, the best there is": {
 			catalog: evenCatalog(3, 5), target: restore.Target{Best: true}, disks: []salvage.Disk{diskOf(1, 50, 80, 70, begins(40))},
 			want: "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left", note: settled,
 		},
 		"a backup without a log": {
-			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backupAt(started, 30)}},
+			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 30)}},
 			disks:   []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase)},
 			want:    "backup at 30, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left",
 		},
 
 		"a backup that is ahead of the disks": {
-			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backupAt(started, 90)}},
+			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 90)}},
 			disks:   []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "backup at 90", note: "nothing of them is needed",
 		},
 		"a backup without a log, to a revision before the databases": {
-			catalog: repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{backupAt(started, 30)}},
+			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 30)}},
 			target:  restore.Target{Revision: 140}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
 			want: "backup at 30, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left, revision 140",
 		},
@@ -312,11 +312,11 @@ func TestSalvageGoesAroundADatabase(t *testing.T) {
 	var ways []string
 	run := func(base string) (restore.Plan, error) {
 		ways = nil
-		p, _, err := restore.RunTarget(t.Context(), repository.Catalog{}, target, restore.Layout{Token: "t"}, now,
+		p, _, err := restore.RunTarget(t.Context(), catalog.Catalog{}, target, restore.Layout{Token: "t"}, now,
 			func(_ context.Context, p restore.Plan) (restore.Result, error) {
 				ways = append(ways, salvageWay(p))
 				if strings.HasPrefix(p.Salvage.Database.File, base) {
-					return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, fmt.Errorf("%w: a page", repository.ErrDamaged))
+					return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, fmt.Errorf("%w: a page", catalog.ErrDamaged))
 				}
 				return restore.Result{}, nil
 			})
@@ -326,7 +326,7 @@ func TestSalvageGoesAroundADatabase(t *testing.T) {
 	if err != nil || len(ways) != 2 || !strings.HasPrefix(ways[1], "/disk2 at 40, log of /disk1 from 41 to 80") || !hasNote(p, "another way") {
 		t.Errorf("got %q, %v, notes %q", ways, err, p.Notes)
 	}
-	if _, err := run("/"); !errors.Is(err, repository.ErrDamaged) || len(ways) != 2 {
+	if _, err := run("/"); !errors.Is(err, catalog.ErrDamaged) || len(ways) != 2 {
 		t.Errorf("with all damaged: %q, %v", ways, err)
 	}
 	if target.Disks.Found[0].Databases[0].Damage != "" {
@@ -340,17 +340,17 @@ func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
 	run := func(best bool) (restore.Plan, error) {
 		ways = nil
 		target := restore.Target{Best: best, Disks: &restore.Disks{Found: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
-		p, _, err := restore.RunTarget(t.Context(), repository.Catalog{}, target, restore.Layout{Token: "t"}, now,
+		p, _, err := restore.RunTarget(t.Context(), catalog.Catalog{}, target, restore.Layout{Token: "t"}, now,
 			func(_ context.Context, p restore.Plan) (restore.Result, error) {
 				ways = append(ways, salvageWay(p))
 				if p.Salvage.Log.Revision == 0 {
-					return restore.Result{}, restore.NewObstacle(restore.Obstacle{Marked: 65, Reached: 163}, fmt.Errorf("%w: not known", repository.ErrDamaged))
+					return restore.Result{}, restore.NewObstacle(restore.Obstacle{Marked: 65, Reached: 163}, fmt.Errorf("%w: not known", catalog.ErrDamaged))
 				}
 				return restore.Result{}, nil
 			})
 		return p, err
 	}
-	if _, err := run(false); !errors.Is(err, repository.ErrNotFound) || len(ways) != 1 || !strings.Contains(err.Error(), "nearest that can be restored is revision 163") {
+	if _, err := run(false); !errors.Is(err, catalog.ErrNotFound) || len(ways) != 1 || !strings.Contains(err.Error(), "nearest that can be restored is revision 163") {
 		t.Errorf("got %q, %v", ways, err)
 	}
 	p, err := run(true)
@@ -370,13 +370,13 @@ func TestSalvageOfMembersInStep(t *testing.T) {
 		"the log between is gone":         {diskOf(1, 20, 80, 80, begins(70)), diskOf(2, 80, 80, 80, begins(70))},
 		"a damaged database says nothing": {diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80, at(7), badDatabase)},
 	} {
-		p, err := restore.NewPlan(repository.Catalog{}, restore.Target{Disks: &restore.Disks{Found: disks}}, restore.Layout{Token: "t"}, now)
+		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{Disks: &restore.Disks{Found: disks}}, restore.Layout{Token: "t"}, now)
 		if err != nil || p.Salvage.Disagree != "" {
 			t.Errorf("%s: %v, %q", name, err, p.Salvage.Disagree)
 		}
 	}
 	apart := []salvage.Disk{diskOf(1, 50, 80, 80, quiet), diskOf(2, 80, 80, 80, quiet, at(161))}
-	p, err := restore.NewPlan(repository.Catalog{}, restore.Target{Disks: &restore.Disks{Found: apart}}, restore.Layout{Token: "t"}, now)
+	p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{Disks: &restore.Disks{Found: apart}}, restore.Layout{Token: "t"}, now)
 	if err != nil || p.Salvage.Disagree == "" {
 		t.Errorf("more revisions than requests: %v, %q", err, p.Salvage.Disagree)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -138,7 +138,7 @@ func (d Disks) without(file string, why error) *Disks {
 }
 
 // endOfDisks is what can still be hoped for when everything has been replayed, and the revision was not reached.
-func (t Target) endOfDisks(c repository.Catalog, ended int64) (repository.Catalog, Target, error) {
+func (t Target) endOfDisks(c catalog.Catalog, ended int64) (catalog.Catalog, Target, error) {
 	if !t.Best {
 		return c, t, &UnreachableError{
 			Why: fmt.Sprintf("the disks' logs end before revision %d", t.Revision), Nearest: fmt.Sprintf("revision %d, their end", ended),
@@ -149,7 +149,7 @@ func (t Target) endOfDisks(c repository.Catalog, ended int64) (repository.Catalo
 }
 
 // beforeUnknown ends at the revision behind which a log has something that cannot be applied.
-func (t Target) beforeUnknown(c repository.Catalog, reached int64) (repository.Catalog, Target, error) {
+func (t Target) beforeUnknown(c catalog.Catalog, reached int64) (catalog.Catalog, Target, error) {
 	if !t.Best {
 		return c, t, &UnreachableError{
 			Why: "what follows in the log cannot be replayed", Nearest: fmt.Sprintf("revision %d", reached),

@@ -7,13 +7,13 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // withoutArchive goes on from a database on a disk; where none can be used, from the newest backup that a disk's log
 // continues.
-func withoutArchive(c repository.Catalog, t Target) (route, error) {
+func withoutArchive(c catalog.Catalog, t Target) (route, error) {
 	r, err := fromDisks(t)
 	if err == nil {
 		return r, nil
@@ -54,7 +54,7 @@ func fromDisks(t Target) (route, error) {
 			}
 		}
 		return route{}, fmt.Errorf("what is left is %w: none of the disks has a database that can be used, and a base must come from a backup (--repo): %s",
-			repository.ErrDamaged, d.findings())
+			catalog.ErrDamaged, d.findings())
 	}
 	if most := best.salvage.mostRevision(); t.Revision > most {
 		why := fmt.Sprintf("revision %d is behind the end of the disks' logs, which reach revision %d at most", t.Revision, most)
@@ -128,7 +128,7 @@ func countPart(l salvage.Log, from, to uint64) Part {
 }
 
 // behindArchive goes on where the archive ends. A target within the archive needs no disk.
-func behindArchive(c repository.Catalog, t Target) (route, error) {
+func behindArchive(c catalog.Catalog, t Target) (route, error) {
 	usable := stretches(c, t.Lineage)
 	if !t.Time.IsZero() || t.Position > 0 || t.archived(usable) {
 		return t.archiveAlone(c, "this lies within the archive: nothing of the disks is needed")
@@ -148,7 +148,7 @@ func behindArchive(c repository.Catalog, t Target) (route, error) {
 	}
 	log.Version = t.Disks.Version // the archive knows better than the disks
 	all := len(last.Segments)
-	r, ok := last.onto(all, func(b repository.Backup) bool { return t.Revision == 0 || b.HighestRevision() <= t.Revision })
+	r, ok := last.onto(all, func(b catalog.Backup) bool { return t.Revision == 0 || b.HighestRevision() <= t.Revision })
 	if !ok {
 		return t.archiveAlone(c, "")
 	}
@@ -165,7 +165,7 @@ func (t Target) archived(usable []stretch) bool {
 	})
 }
 
-func (t Target) archiveAlone(c repository.Catalog, note string) (route, error) {
+func (t Target) archiveAlone(c catalog.Catalog, note string) (route, error) {
 	t.Disks = nil
 	r, err := t.way(c)
 	if err == nil && note != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -70,9 +71,9 @@ func (s Source) keys() (keys seal.Keys, err error) {
 
 // Kinds are the errors whose identity survives the way out of a child of this package and those above it.
 var Kinds = child.Kinds{
-	"damaged": repository.ErrDamaged, "notFound": repository.ErrNotFound, "wrongKey": seal.ErrWrongKey,
+	"damaged": catalog.ErrDamaged, "notFound": catalog.ErrNotFound, "wrongKey": seal.ErrWrongKey,
 	"layout": ErrLayout, "refused": ErrRefused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
-	"name": repository.ErrName, "url": stores.ErrURL, "notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
+	"name": catalog.ErrName, "url": stores.ErrURL, "notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
 	"noBucket": storage.ErrNoBucket, "untrusted": sign.ErrUntrusted, "unsupported": storage.ErrUnsupported,
 	"unreadable": storage.ErrUnreadable, "noAnswer": storage.ErrNoAnswer,
 }

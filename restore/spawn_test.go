@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 func TestSpawnGivesWhatRunGives(t *testing.T) {
@@ -81,7 +81,7 @@ func TestSpawnOutlivesItsChild(t *testing.T) {
 			t.Setenv(accident, test.accident)
 			p := s.plan(t, restore.Layout{Into: all(t)})
 			_, err := restore.Spawn(t.Context(), p, s.source(), nil)
-			if err == nil || errors.Is(err, repository.ErrDamaged) != test.damaged ||
+			if err == nil || errors.Is(err, catalog.ErrDamaged) != test.damaged ||
 				!strings.Contains(err.Error(), test.words) {
 				t.Errorf("error %v, want damaged: %v, with %q", err, test.damaged, test.words)
 			}

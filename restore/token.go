@@ -10,14 +10,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // cut is everything that members of one restored cluster must have in common. Runs of the same cut get the same token, and so
 // form one cluster; any difference gives another token, and etcd refuses to connect the members.
 type cut struct {
 	Cluster    string
-	Backup     repository.ID
+	Backup     catalog.ID
 	Plain      string // digest of the backup's database
 	File       string // digest of a plain file
 	Log        *Log
@@ -32,7 +32,7 @@ type cut struct {
 }
 
 // setToken takes the caller's token, or derives one from the cut.
-func (p *Plan) setToken(c repository.Catalog, l Layout) error {
+func (p *Plan) setToken(c catalog.Catalog, l Layout) error {
 	p.Token = l.Token
 	if p.Token != "" {
 		return nil
@@ -48,7 +48,7 @@ func (p *Plan) setToken(c repository.Catalog, l Layout) error {
 	if err != nil {
 		return err
 	}
-	p.Token = deriveToken(sha256.Sum256(data), repository.RestoreMark(c.Cluster), p.Members)
+	p.Token = deriveToken(sha256.Sum256(data), catalog.RestoreMark(c.Cluster), p.Members)
 	if l.Salt == "" && len(p.Members) > 1 && l.Into.Name != "" {
 		p.note("the token %s is derived from what is restored and from the members: each host's restore must print the same one, else they form no cluster",
 			p.Token)
@@ -69,7 +69,7 @@ func deriveToken(seed [sha256.Size]byte, mark string, members []Member) string {
 }
 
 // knownClusterIDs returns the ids of all clusters of which c holds anything, sorted.
-func knownClusterIDs(c repository.Catalog) []string {
+func knownClusterIDs(c catalog.Catalog) []string {
 	ids := clusterIDs(c)
 	for i, id := range ids {
 		ids[i] = strings.ToLower(strings.TrimLeft(id, "0"))

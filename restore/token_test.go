@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -39,7 +39,7 @@ func TestRestoresOfOneMemberEachFormOneCluster(t *testing.T) {
 	var launched []*embed.Etcd
 	for i, name := range names {
 		into := one(t, name)
-		p, err := restore.NewPlan(repository.Catalog{}, restore.Target{File: file, FileDigest: digest},
+		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: file, FileDigest: digest},
 			restore.Layout{Members: members, Into: into}, now)
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +66,7 @@ func TestRestoreOfAnotherFileThanPlannedIsRefused(t *testing.T) {
 	wantNothing(t, p.Into)
 }
 
-func tokenOf(t *testing.T, c repository.Catalog, target restore.Target, l restore.Layout) string {
+func tokenOf(t *testing.T, c catalog.Catalog, target restore.Target, l restore.Layout) string {
 	t.Helper()
 	p, err := restore.NewPlan(c, target, l, now)
 	if err != nil {
@@ -78,12 +78,12 @@ func tokenOf(t *testing.T, c repository.Catalog, target restore.Target, l restor
 // The token is the same wherever members may form one cluster, and another one wherever they must not.
 func TestTokenIsDerived(t *testing.T) {
 	backup := fixedBackup()
-	older := changed(backup, func(b *repository.Backup) { b.ID, b.Started = "20261120T000000Z-0000000000000001", b.Started.Add(-1) })
-	catalog := catalogOf(backup, older)
-	token := tokenOf(t, catalog, restore.Target{}, restore.Layout{})
-	since := changed(backup, func(b *repository.Backup) { b.ID, b.ClusterID = "20261123T000000Z-0000000000000001", "abc" })
+	older := changed(backup, func(b *catalog.Backup) { b.ID, b.Started = "20261120T000000Z-0000000000000001", b.Started.Add(-1) })
+	cat := catalogOf(backup, older)
+	token := tokenOf(t, cat, restore.Target{}, restore.Layout{})
+	since := changed(backup, func(b *catalog.Backup) { b.ID, b.ClusterID = "20261123T000000Z-0000000000000001", "abc" })
 	for name, test := range map[string]struct {
-		catalog repository.Catalog
+		catalog catalog.Catalog
 		target  restore.Target
 		layout  restore.Layout
 		same    bool
@@ -96,12 +96,12 @@ func TestTokenIsDerived(t *testing.T) {
 		"alarms are kept":             {layout: restore.Layout{KeepAlarms: true}},
 		"a fresh one":                 {layout: restore.Layout{Salt: "random"}},
 		"a cluster restored before":   {catalog: catalogOf(since, backup, older), target: restore.Target{Backup: backup.ID}},
-		"the same cluster, backed up": {catalog: catalogOf(backup, older, changed(older, func(b *repository.Backup) { b.ID = "20261119T000000Z-0000000000000001" })), same: true},
-		"another name in the storage": {catalog: repository.Catalog{Cluster: "other", Backups: catalog.Backups}},
+		"the same cluster, backed up": {catalog: catalogOf(backup, older, changed(older, func(b *catalog.Backup) { b.ID = "20261119T000000Z-0000000000000001" })), same: true},
+		"another name in the storage": {catalog: catalog.Catalog{Cluster: "other", Backups: cat.Backups}},
 		"a plain file":                {target: restore.Target{File: "/x"}, layout: restore.Layout{Members: []restore.Member{memberAt("a", "http://h:1")}}},
 	} {
 		if test.catalog.Cluster == "" {
-			test.catalog = catalog
+			test.catalog = cat
 		}
 		got := tokenOf(t, test.catalog, test.target, test.layout)
 		if same := got == token; same != test.same {
@@ -110,7 +110,7 @@ func TestTokenIsDerived(t *testing.T) {
 	}
 	file := func(digest string) string {
 		l := restore.Layout{Members: []restore.Member{memberAt("a", "http://h:1")}}
-		return tokenOf(t, catalog, restore.Target{File: "/x", FileDigest: digest}, l)
+		return tokenOf(t, cat, restore.Target{File: "/x", FileDigest: digest}, l)
 	}
 	first, again := file("1"), file("1")
 	if first == file("2") || first != again {
@@ -132,7 +132,7 @@ func TestTokenMarksTheClusterID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id := cluster.ID().String(); !repository.IsRestored(clusterName, id) || repository.IsRestored("another", id) {
-		t.Errorf("cluster id %s, mark %s", id, repository.RestoreMark(clusterName))
+	if id := cluster.ID().String(); !catalog.IsRestored(clusterName, id) || catalog.IsRestored("another", id) {
+		t.Errorf("cluster id %s, mark %s", id, catalog.RestoreMark(clusterName))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -14,17 +15,17 @@ func (r *run) trusted(ctx context.Context) error {
 	if r.plan.Backup == nil || r.cluster.Policy().Trust.None() {
 		return nil
 	}
-	catalog, err := r.cluster.Load(ctx, repository.LoadOptions{Only: r.plan.Backup.ID})
+	cat, err := r.cluster.Load(ctx, repository.LoadOptions{Only: r.plan.Backup.ID})
 	if err != nil {
 		return err
 	}
-	signed, err := catalog.Find(r.plan.Backup.ID)
-	if errors.Is(err, repository.ErrNotFound) {
+	signed, err := cat.Find(r.plan.Backup.ID)
+	if errors.Is(err, catalog.ErrNotFound) {
 		return &ObstacleError{Obstacle{Base: true}, err}
 	}
 	if err == nil && (signed.Stored != r.plan.Backup.Stored || signed.Plain != r.plan.Backup.Plain || signed.Seal.Encryption != r.plan.Backup.Seal.Encryption) {
 		err = fmt.Errorf("%w: backup %s in the plan is not the one that is signed: make the plan anew, with --trust",
-			repository.ErrDamaged, signed.ID)
+			catalog.ErrDamaged, signed.ID)
 	}
 	return err
 }

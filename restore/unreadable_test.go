@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	testdb "github.com/etcd-dr/etcd-dr/test/database"
 )
 
@@ -23,7 +23,7 @@ func TestAValueThatCannotBeReadDoesNotHang(t *testing.T) {
 	s := store(t, unreadable(t), nil)
 	p := s.plan(t, restore.Layout{Into: all(t)})
 	_, err := restore.Spawn(t.Context(), p, s.source(), nil)
-	if !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), "stage prove") {
+	if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "stage prove") {
 		t.Errorf("error %v", err)
 	}
 	wantNothing(t, p.Into)

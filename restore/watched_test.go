@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -211,7 +211,7 @@ func TestVerifyFindsWhatCannotBeReplayed(t *testing.T) {
 			continue
 		}
 		words := fmt.Sprintf("the log can be replayed up to position %d and no further", d.revision+13)
-		if f := l.Faults[0]; f.Seq != 2 || !errors.Is(f.Err, repository.ErrDamaged) || !strings.Contains(f.Err.Error(), words) || !strings.HasPrefix(f.Err.Error(), f.Key) {
+		if f := l.Faults[0]; f.Seq != 2 || !errors.Is(f.Err, catalog.ErrDamaged) || !strings.Contains(f.Err.Error(), words) || !strings.HasPrefix(f.Err.Error(), f.Key) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

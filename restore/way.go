@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // toRevision ends right after the request that made the revision. After a restore the same revision may be there in two
 // histories: the newer one counts, unless a lineage was named.
-func toRevision(c repository.Catalog, t Target, usable []stretch) (route, error) {
+func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	var r route
 	histories := map[string]bool{}
 	for _, s := range usable {
@@ -26,7 +26,7 @@ func toRevision(c repository.Catalog, t Target, usable []stretch) (route, error)
 	if len(histories) > 0 {
 		return r, nil
 	}
-	exact := func(b repository.Backup) bool { // one that was taken of a cluster at rest
+	exact := func(b catalog.Backup) bool { // one that was taken of a cluster at rest
 		return b.Revision == t.Revision && b.RevisionMax == t.Revision && b.Usable() == nil
 	}
 	if b, ok := loneBackup(c, t, exact); ok {
@@ -43,7 +43,7 @@ func (s stretch) toRevision(n int64) (route, bool) {
 		return route{}, false
 	}
 	upTo = max(1, upTo) // a mark may stand right before the first segment
-	r, ok := s.onto(upTo, func(b repository.Backup) bool { return b.HighestRevision() <= n })
+	r, ok := s.onto(upTo, func(b catalog.Backup) bool { return b.HighestRevision() <= n })
 	if !ok {
 		return route{}, false
 	}
@@ -91,13 +91,13 @@ func (s stretch) written(upTo int) time.Time {
 }
 
 // nearestRevision is the last point before a revision that is not there.
-func nearestRevision(c repository.Catalog, t Target, usable []stretch) (route, error) {
+func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	known := newest(c).Revision
 	why := fmt.Sprintf("revision %d is in no backup and no segment of the log that has a backup before it", t.Revision)
 	if t.Revision > known {
 		why = fmt.Sprintf("revision %d is in the future: the newest known is %d", t.Revision, known)
 	}
-	before := func(b repository.Backup) bool { return b.HighestRevision() <= t.Revision }
+	before := func(b catalog.Backup) bool { return b.HighestRevision() <= t.Revision }
 	for _, s := range slices.Backward(usable) {
 		if s.hasBase(before) { // it was searched, so it ends before
 			return t.nearest(c, s, s.toEnd(), before, why)
@@ -110,8 +110,8 @@ func nearestRevision(c repository.Catalog, t Target, usable []stretch) (route, e
 }
 
 // oldestWords returns the end of an error that names the oldest point that can be restored; "" if there is none.
-func (t Target) oldestWords(c repository.Catalog, usable []stretch) string {
-	var backups []repository.Backup
+func (t Target) oldestWords(c catalog.Catalog, usable []stretch) string {
+	var backups []catalog.Backup
 	if t.Lineage == "" {
 		backups = slices.Clone(c.Backups)
 	}
@@ -121,13 +121,13 @@ func (t Target) oldestWords(c repository.Catalog, usable []stretch) string {
 	if len(backups) == 0 {
 		return ""
 	}
-	oldest := slices.MinFunc(backups, func(a, b repository.Backup) int { return a.Started.Compare(b.Started) })
+	oldest := slices.MinFunc(backups, func(a, b catalog.Backup) int { return a.Started.Compare(b.Started) })
 	return fmt.Sprintf("; the oldest that can be restored is revision %d at %s", oldest.HighestRevision(), text(oldest.Finished))
 }
 
 // toTime ends at the last state that was surely not later than the time.
-func toTime(c repository.Catalog, t Target, usable []stretch) (route, error) {
-	by := func(b repository.Backup) bool { return !b.Finished.After(t.Time) }
+func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
+	by := func(b catalog.Backup) bool { return !b.Finished.After(t.Time) }
 	for i, s := range slices.Backward(usable) {
 		r, goesOn, ok := s.toTime(t.Time)
 		if !ok {
@@ -157,8 +157,8 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	if marked {
 		r, ok = s.toMark(mark)
 	}
-	by := func(b repository.Backup) bool { return !b.Finished.After(t) }
-	doubtful := slices.ContainsFunc(s.doubtful, func(b repository.Backup) bool { return b.ID == r.base.ID })
+	by := func(b catalog.Backup) bool { return !b.Finished.After(t) }
+	doubtful := slices.ContainsFunc(s.doubtful, func(b catalog.Backup) bool { return b.ID == r.base.ID })
 	if i := slices.IndexFunc(s.bases, by); i >= 0 && (!ok || doubtful || s.begins(s.bases[i]) > mark.Position) {
 		r, ok = alone(s.bases[i]), true
 	}
@@ -193,7 +193,7 @@ func (r *route) noteEarly(t time.Time, next segment.Mark) {
 }
 
 func (s stretch) toMark(m segment.Mark) (route, bool) {
-	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b repository.Backup) bool { return s.ends(b) <= m.Position })
+	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b catalog.Backup) bool { return s.ends(b) <= m.Position })
 	if !ok {
 		return route{}, false
 	}
@@ -225,7 +225,7 @@ func toPosition(t Target, usable []stretch) (route, error) {
 
 func (s stretch) toPosition(p uint64) (route, bool) {
 	upTo := max(1, s.ForPosition(p))
-	r, ok := s.onto(upTo, func(b repository.Backup) bool { return s.ends(b) <= p })
+	r, ok := s.onto(upTo, func(b catalog.Backup) bool { return s.ends(b) <= p })
 	if !ok {
 		return route{}, false
 	}
@@ -238,18 +238,18 @@ func (s stretch) toPosition(p uint64) (route, bool) {
 }
 
 // begins and ends bound the position of a backup's snapshot in s.
-func (s stretch) begins(b repository.Backup) uint64 {
+func (s stretch) begins(b catalog.Backup) uint64 {
 	position, _ := b.Span(s.Source())
 	return position
 }
 
-func (s stretch) ends(b repository.Backup) uint64 {
+func (s stretch) ends(b catalog.Backup) uint64 {
 	_, position := b.Span(s.Source())
 	return position
 }
 
 // toLatest is the end of the log or, where that ends before it, the newest backup.
-func toLatest(c repository.Catalog, t Target, usable []stretch) (route, error) {
+func toLatest(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	last := usable[len(usable)-1]
 	r := last.toEnd()
 	if youngerBackup(c, last) && t.Lineage == "" {
@@ -264,7 +264,7 @@ func toLatest(c repository.Catalog, t Target, usable []stretch) (route, error) {
 // toEnd replays everything.
 func (s stretch) toEnd() route {
 	all := len(s.Segments)
-	r, _ := s.onto(all, func(repository.Backup) bool { return true }) // a stretch has a base
+	r, _ := s.onto(all, func(catalog.Backup) bool { return true }) // a stretch has a base
 	r.reach = Reach{Position: s.Last(), Revision: s.RevisionAt(s.Last()), NotAfter: s.written(all)}
 	if mark, ok := s.LastMark(); ok {
 		r.reach.NotBefore = mark.NotBefore
@@ -287,7 +287,7 @@ func (s stretch) toEnd() route {
 
 // latestBackup is the newest one; note says why it goes without the log. If a newer one is damaged it is passed over only
 // if the best there is was asked for.
-func latestBackup(c repository.Catalog, t Target, note string) (route, error) {
+func latestBackup(c catalog.Catalog, t Target, note string) (route, error) {
 	b, err := c.Latest()
 	if err != nil && (!t.Best || len(c.Backups) == 0) {
 		return route{}, err
@@ -306,7 +306,7 @@ func latestBackup(c repository.Catalog, t Target, note string) (route, error) {
 }
 
 // youngerBackup reports whether the newest backup was taken behind the end of s.
-func youngerBackup(c repository.Catalog, s stretch) bool {
+func youngerBackup(c catalog.Catalog, s stretch) bool {
 	b := c.Backups[0]
 	c.Backups = c.Backups[:1]
 	if len(c.Bases(s.Stretch)) > 0 {
@@ -323,29 +323,29 @@ func (s stretch) surely() time.Time {
 
 // loneBackup is the newest of those that are allowed, without the log. One with something against it is taken only where
 // there is no other. What history a backup is of nobody can tell, so there is none in a lineage.
-func loneBackup(c repository.Catalog, t Target, allowed func(repository.Backup) bool) (repository.Backup, bool) {
+func loneBackup(c catalog.Catalog, t Target, allowed func(catalog.Backup) bool) (catalog.Backup, bool) {
 	if t.Lineage != "" {
-		return repository.Backup{}, false
+		return catalog.Backup{}, false
 	}
-	i := slices.IndexFunc(c.Backups, func(b repository.Backup) bool { return allowed(b) && b.Usable() == nil })
+	i := slices.IndexFunc(c.Backups, func(b catalog.Backup) bool { return allowed(b) && b.Usable() == nil })
 	if i < 0 {
 		i = slices.IndexFunc(c.Backups, allowed)
 	}
 	if i < 0 {
-		return repository.Backup{}, false
+		return catalog.Backup{}, false
 	}
 	return c.Backups[i], true
 }
 
 // beyond says what is known to have been behind the last usable stretch, and cannot be restored; "" if nothing is.
-func beyond(c repository.Catalog, last stretch, lineage string) string {
+func beyond(c catalog.Catalog, last stretch, lineage string) string {
 	end := last.End()
 	for _, d := range c.Damaged {
 		if d.ID.Started().After(last.surely()) && lineage == "" {
 			return fmt.Sprintf("a newer backup is damaged: %v", d.Err)
 		}
 	}
-	at := slices.IndexFunc(c.Lineages, func(l repository.Lineage) bool { return l.ID == last.Lineage })
+	at := slices.IndexFunc(c.Lineages, func(l catalog.Lineage) bool { return l.ID == last.Lineage })
 	if lineage == "" && at < len(c.Lineages)-1 {
 		return fmt.Sprintf("a newer history, lineage %s, cannot be restored: it has no backup that its log goes on from", c.Lineages[at+1].ID)
 	}
@@ -359,7 +359,7 @@ func beyond(c repository.Catalog, last stretch, lineage string) string {
 }
 
 // nearest settles for r, which ends in s, or for a backup alone that was taken later.
-func (t Target) nearest(c repository.Catalog, s stretch, r route, allowed func(repository.Backup) bool, why string) (route, error) {
+func (t Target) nearest(c catalog.Catalog, s stretch, r route, allowed func(catalog.Backup) bool, why string) (route, error) {
 	if b, ok := loneBackup(c, t, allowed); ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {
 		r = alone(b)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -145,7 +146,7 @@ func (a *archiving) snapshot(ctx context.Context, why string) error {
 	if err != nil {
 		return err
 	}
-	enough := func(b repository.Backup) bool { return b.ID != before.ID && b.Revision >= need }
+	enough := func(b catalog.Backup) bool { return b.ID != before.ID && b.Revision >= need }
 	for {
 		there, err := a.turn(ctx, stores, why, enough)
 		if there || err != nil {
@@ -161,7 +162,7 @@ func (a *archiving) snapshot(ctx context.Context, why string) error {
 
 // turn takes a backup, unless what is there is enough, another has the lease, or somebody has suspended the cluster. there reports whether there is one now.
 func (a *archiving) turn(
-	ctx context.Context, stores []backup.Store, why string, enough func(repository.Backup) bool,
+	ctx context.Context, stores []backup.Store, why string, enough func(catalog.Backup) bool,
 ) (there bool, err error) {
 	word, err := lastWord(ctx, stores, a.spec.Backup.Require)
 	if err != nil || word.last.Suspended {
@@ -191,12 +192,12 @@ func (a *archiving) turn(
 }
 
 // newestIn is the newest backup of c, the zero one if there is none.
-func newestIn(ctx context.Context, c *repository.Cluster) (repository.Backup, error) {
-	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
-	if err != nil || len(catalog.Backups) == 0 {
-		return repository.Backup{}, err
+func newestIn(ctx context.Context, c *repository.Cluster) (catalog.Backup, error) {
+	cat, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
+	if err != nil || len(cat.Backups) == 0 {
+		return catalog.Backup{}, err
 	}
-	return catalog.Backups[0], nil
+	return cat.Backups[0], nil
 }
 
 // backup takes one, which is a job of the cluster as the schedule's are.
@@ -217,7 +218,7 @@ func (a *archiving) take(ctx context.Context, stores []backup.Store, why string)
 	spec := a.spec
 	labels := maps.Clone(spec.Backup.Labels)
 	if labels == nil {
-		labels = repository.Labels{}
+		labels = catalog.Labels{}
 	}
 	labels[LabelArchive] = why
 	spec.Backup.Labels = labels

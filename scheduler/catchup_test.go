@@ -10,11 +10,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // ids are the backups of a cluster in one of w's stores.
-func (w *world) ids(t *testing.T, store, cluster string) (ids []repository.ID) {
+func (w *world) ids(t *testing.T, store, cluster string) (ids []catalog.ID) {
 	t.Helper()
 	c, err := repository.Open(w.stores[store], cluster)
 	if err != nil {

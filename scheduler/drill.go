@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -173,7 +174,7 @@ func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) e
 	}
 	if newest.Time.After(since) {
 		if !t.asked.IsZero() {
-			d.ended(t.outcome(), []repository.Proof{newest}, nil)
+			d.ended(t.outcome(), []catalog.Proof{newest}, nil)
 		}
 		return nil
 	}
@@ -195,7 +196,7 @@ func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) e
 }
 
 // ended says how a drill went, and remembers that there was one.
-func (d *driller) ended(o Outcome, proofs []repository.Proof, err error) {
+func (d *driller) ended(o Outcome, proofs []catalog.Proof, err error) {
 	o.Ended = time.Now().UTC()
 	o.Verdict, o.Message = judge(proofs, err)
 	for _, p := range proofs {
@@ -219,18 +220,18 @@ func (d *driller) settle(again bool) {
 }
 
 // judge is passed only if all was, and nothing stood in the way. What failed goes before what could not run.
-func judge(proofs []repository.Proof, err error) (Verdict, string) {
+func judge(proofs []catalog.Proof, err error) (Verdict, string) {
 	verdict, message := Succeeded, ""
 	for _, p := range proofs {
 		switch {
-		case p.Verdict == repository.Failed && verdict != Failed:
+		case p.Verdict == catalog.Failed && verdict != Failed:
 			verdict, message = Failed, p.Finding
-		case p.Verdict != repository.Passed && verdict == Succeeded:
+		case p.Verdict != catalog.Passed && verdict == Succeeded:
 			verdict, message = NotRun, p.Finding
 		}
 	}
 	switch {
-	case verdict != Failed && errors.Is(err, repository.ErrDamaged):
+	case verdict != Failed && errors.Is(err, catalog.ErrDamaged):
 		return Failed, err.Error()
 	case verdict == Succeeded && err != nil:
 		return NotRun, err.Error()
@@ -287,7 +288,7 @@ func (d *driller) lookAnew(ctx context.Context) error {
 }
 
 // look reads when the last drill was. One that was not run is tried again: here there may be what it lacked.
-func (d *driller) look(ctx context.Context, in backup.Store) (repository.Proof, error) {
+func (d *driller) look(ctx context.Context, in backup.Store) (catalog.Proof, error) {
 	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(condition.ClockAllowance))
 	if err != nil {
 		return newest, fmt.Errorf("repository %s: %w", in.Repository, err)
@@ -297,6 +298,6 @@ func (d *driller) look(ctx context.Context, in backup.Store) (repository.Proof, 
 		return newest, nil
 	}
 	d.last = newest.Time
-	d.settle(newest.Verdict == repository.NotRun)
+	d.settle(newest.Verdict == catalog.NotRun)
 	return newest, nil
 }

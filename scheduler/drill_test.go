@@ -15,16 +15,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // drills are how those of a world go, and went.
 type drills struct {
 	took    time.Duration
-	verdict func(by string) repository.Verdict // nil: they pass
-	err     error                              // beside the proofs
-	silent  bool                               // they leave no proof
-	ahead   time.Duration                      // of the clock that the next one is run by
+	verdict func(by string) catalog.Verdict // nil: they pass
+	err     error                           // beside the proofs
+	silent  bool                            // they leave no proof
+	ahead   time.Duration                   // of the clock that the next one is run by
 	running int
 	ran     []drilled
 }
@@ -40,7 +41,7 @@ type drilled struct {
 }
 
 // drill appends a proof to the newest backup when its time has passed, as verify.Drill would.
-func (w *world) drill(ctx context.Context, by string, s scheduler.Spec, in backup.Store, seed uint64) (proofs []repository.Proof, err error) {
+func (w *world) drill(ctx context.Context, by string, s scheduler.Spec, in backup.Store, seed uint64) (proofs []catalog.Proof, err error) {
 	began := time.Now()
 	w.set(func() {
 		if w.drills.running++; w.drills.running > 1 {
@@ -73,24 +74,24 @@ func (w *world) drillTook() time.Duration {
 	return w.drills.took
 }
 
-func (w *world) proven(ctx context.Context, by string, in backup.Store, id repository.ID, began time.Time) ([]repository.Proof, error) {
+func (w *world) proven(ctx context.Context, by string, in backup.Store, id catalog.ID, began time.Time) ([]catalog.Proof, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.drills.silent {
 		return nil, w.drills.err
 	}
-	p := repository.Proof{
-		Format: repository.Proofs.Format, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Time: began.Add(w.drills.ahead).UTC(), By: by,
-		Drill: &repository.Drill{Target: "the newest backup", RTO: 2},
+	p := catalog.Proof{
+		Format: catalog.Proofs.Format, Backup: id, Level: catalog.Booted, Verdict: catalog.Passed, Time: began.Add(w.drills.ahead).UTC(), By: by,
+		Drill: &catalog.Drill{Target: "the newest backup", RTO: 2},
 	}
 	w.drills.ahead = 0
 	if w.drills.verdict != nil {
 		p.Verdict = w.drills.verdict(by)
 	}
-	if p.Verdict != repository.Passed {
+	if p.Verdict != catalog.Passed {
 		p.Finding = "as the test wants it"
 	}
-	return []repository.Proof{p}, errors.Join(w.drills.err, in.Cluster.Append(ctx, p))
+	return []catalog.Proof{p}, errors.Join(w.drills.err, in.Cluster.Append(ctx, p))
 }
 
 // drilledAt are when the drills of cluster began.
@@ -261,7 +262,7 @@ func TestDrillsKeepNothingWaiting(t *testing.T) {
 // What failed is not tried again before the next slot, after a restart neither: it would only fail again.
 func TestDrillsThatFail(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.drills.verdict, w.drills.err = func(string) repository.Verdict { return repository.Failed }, repository.ErrDamaged
+		w.drills.verdict, w.drills.err = func(string) catalog.Verdict { return catalog.Failed }, catalog.ErrDamaged
 		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@daily"))
 		s := w.start("a", c)
 		w.pass(at(0, "12h"))
@@ -276,7 +277,7 @@ func TestDrillsThatFail(t *testing.T) {
 // What could not be run is tried again after longer and longer, at the next slot at the latest, and is never green.
 func TestDrillsThatAreNotRun(t *testing.T) {
 	for name, breaks := range map[string]func(*drills){
-		"with a proof":      func(d *drills) { d.verdict = func(string) repository.Verdict { return repository.NotRun } },
+		"with a proof":      func(d *drills) { d.verdict = func(string) catalog.Verdict { return catalog.NotRun } },
 		"without any":       func(d *drills) { d.silent = true },
 		"with an error":     func(d *drills) { d.silent, d.err = true, errTest },
 		"passed, unkept":    func(d *drills) { d.err = errTest },
@@ -313,11 +314,11 @@ func TestDrillsThatAreNotRun(t *testing.T) {
 // Where one host lacks what a drill needs, another may have it.
 func TestDrillsThatOnlyAnotherCanRun(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.drills.verdict = func(by string) repository.Verdict {
+		w.drills.verdict = func(by string) catalog.Verdict {
 			if by == "a" {
-				return repository.NotRun
+				return catalog.NotRun
 			}
-			return repository.Passed
+			return catalog.Passed
 		}
 		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@daily"))
 		w.start("a", c)
@@ -336,7 +337,7 @@ func TestDrillsThatOnlyAnotherCanRun(t *testing.T) {
 // Of several that all lack it, none makes the others try more often.
 func TestDrillsThatNobodyCanRun(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.drills.verdict = func(string) repository.Verdict { return repository.NotRun }
+		w.drills.verdict = func(string) catalog.Verdict { return catalog.NotRun }
 		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@weekly"))
 		w.start("a", c)
 		w.start("b", c)
@@ -393,7 +394,7 @@ func TestTriggerDrill(t *testing.T) {
 		w.pass(time.Hour)
 		w.wantDrills("prod", time.Hour)
 		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Succeeded, "show me", "")
-		w.set(func() { w.drills.verdict = func(string) repository.Verdict { return repository.NotRun } })
+		w.set(func() { w.drills.verdict = func(string) catalog.Verdict { return catalog.NotRun } })
 		s.trigger(t, "prod", scheduler.JobDrill, "again")
 		w.pass(at(1, "0h"))
 		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.NotRun, "again", "as the test wants it")

@@ -6,7 +6,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/stores/address"
 )
 
@@ -57,7 +57,7 @@ func (s Spec) drillDue(standing Standing, jobs condition.Jobs) time.Time {
 // jobsOf leaves out drills from the future: a clock that was wrong has been set right since.
 func jobsOf(status Status, now time.Time) condition.Jobs {
 	j := condition.Jobs{Failures: status.Failures, Problem: status.Problem, Queued: status.State == Queued, Unpruned: status.Unpruned}
-	verdicts := map[Verdict]repository.Verdict{Succeeded: repository.Passed, Failed: repository.Failed, NotRun: repository.NotRun}
+	verdicts := map[Verdict]catalog.Verdict{Succeeded: catalog.Passed, Failed: catalog.Failed, NotRun: catalog.NotRun}
 	for _, o := range status.Jobs {
 		if o.Job == JobDrill && !o.Ended.IsZero() && !o.Began.After(now.Add(condition.ClockAllowance)) {
 			j.Drills = append(j.Drills, condition.Drill{

@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 func TestFacts(t *testing.T) {
@@ -41,7 +41,7 @@ func TestFacts(t *testing.T) {
 			{Standing: standings[1], URL: "(an unusable repository URL)", Locked: true},
 		},
 		Jobs: condition.Jobs{Failures: 2, Problem: "away", Unpruned: "locked", Drills: []condition.Drill{
-			{Repository: "main", Time: now.Add(-time.Hour), Verdict: repository.NotRun, Finding: "no room"},
+			{Repository: "main", Time: now.Add(-time.Hour), Verdict: catalog.NotRun, Finding: "no room"},
 		}},
 		Log: &condition.Log{
 			Problem: "the store is away", Known: true, Lag: time.Minute, Purges: true, Headroom: 90 * time.Second, Spool: 5, SpoolMax: 10,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -73,7 +74,7 @@ func newestAfter(ctx context.Context, c *repository.Cluster, known Last, now tim
 }
 
 // before returns a name that comes right before id, and after all others that do.
-func before(id repository.ID) repository.ID {
+func before(id catalog.ID) catalog.ID {
 	if id == "" {
 		return ""
 	}
@@ -81,7 +82,7 @@ func before(id repository.ID) repository.ID {
 }
 
 // newestOf returns the newest backup of catalog that counts, which is known wherever that is listed.
-func newestOf(catalog repository.Catalog, known Last, now time.Time) (last Last, found bool) {
+func newestOf(catalog catalog.Catalog, known Last, now time.Time) (last Last, found bool) {
 	for _, b := range catalog.Backups {
 		if b.ID == known.ID {
 			return known, true
@@ -98,6 +99,6 @@ func newestOf(catalog repository.Catalog, known Last, now time.Time) (last Last,
 	return Last{}, false
 }
 
-func lastOf(b repository.Backup) Last {
+func lastOf(b catalog.Backup) Last {
 	return Last{ID: b.ID, Started: b.Started, Revision: b.HighestRevision()}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -184,7 +185,7 @@ func (o *observer) lookedNow() {
 // before.
 func (o *observer) read(ctx context.Context, spec Spec) {
 	o.forget(spec)
-	last, newest := o.board.get().Last, make([]repository.ID, len(spec.Repositories))
+	last, newest := o.board.get().Last, make([]catalog.ID, len(spec.Repositories))
 	standings := make([]Standing, len(spec.Repositories))
 	var reading sync.WaitGroup
 	for i, r := range spec.Repositories {
@@ -230,7 +231,7 @@ func (o *observer) before(repository string) Standing {
 // backup that is listed, whatever is wrong with it.
 func (s *Service) stand(
 	ctx context.Context, spec Spec, in Repository, seen *repository.Seen,
-) (standing Standing, newest repository.ID, err error) {
+) (standing Standing, newest catalog.ID, err error) {
 	c, err := repository.OpenWith(s.bucket(in), spec.Cluster, in.Policy)
 	if err != nil {
 		return Standing{}, "", err

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -223,7 +224,7 @@ func TestServiceMissesADrill(t *testing.T) {
 		spec.Timeout = 48 * time.Hour
 		spec.Drill = scheduler.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
 		s := w.start("a", configOf(spec), func(s *scheduler.Service) {
-			s.Drill = func(ctx context.Context, _ scheduler.Spec, _ backup.Store, _ uint64, _ storage.Report) ([]repository.Proof, error) {
+			s.Drill = func(ctx context.Context, _ scheduler.Spec, _ backup.Store, _ uint64, _ storage.Report) ([]catalog.Proof, error) {
 				<-ctx.Done() // it hangs
 				return nil, context.Cause(ctx)
 			}
@@ -240,9 +241,9 @@ func TestServiceMissesADrill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		proof := repository.Proof{
-			Backup: s.status(t, "prod").Last.ID, Level: repository.Booted, Verdict: repository.Failed, Finding: "a segment is missing",
-			Time: time.Now(), Drill: &repository.Drill{Target: "latest"},
+		proof := catalog.Proof{
+			Backup: s.status(t, "prod").Last.ID, Level: catalog.Booted, Verdict: catalog.Failed, Finding: "a segment is missing",
+			Time: time.Now(), Drill: &catalog.Drill{Target: "latest"},
 		}
 		if err := c.Append(t.Context(), proof); err != nil {
 			t.Fatal(err)

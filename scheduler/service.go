@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -32,7 +33,7 @@ type Service struct {
 	Copy func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (repository.CopyResult, error)
 	// Drill restores from one repository what the Spec's Drill says, as verify.Drill does; seed draws the random point. nil:
 	// none is ever run.
-	Drill func(ctx context.Context, s Spec, in backup.Store, seed uint64, report storage.Report) ([]repository.Proof, error)
+	Drill func(ctx context.Context, s Spec, in backup.Store, seed uint64, report storage.Report) ([]catalog.Proof, error)
 	// Revision asks a cluster for its revision; for Triggers, and Archive.
 	Revision func(ctx context.Context, s Spec) (int64, error)
 	// Check says what is wrong with a cluster itself, as cluster.Check does. nil: nobody asks it.

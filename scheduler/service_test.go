@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -53,7 +54,7 @@ type taken struct {
 	at      time.Duration // since the world began
 	by      string        // service
 	cluster string
-	labels  repository.Labels
+	labels  catalog.Labels
 }
 
 func newWorld(t *testing.T) *world {
@@ -119,17 +120,17 @@ func (w *world) backup(ctx context.Context, by string, s scheduler.Spec, to []ba
 }
 
 func create(
-	ctx context.Context, c *repository.Cluster, started time.Time, revision int64, position uint64, labels repository.Labels,
-) (repository.Backup, error) {
+	ctx context.Context, c *repository.Cluster, started time.Time, revision int64, position uint64, labels catalog.Labels,
+) (catalog.Backup, error) {
 	id, err := c.FreeID(ctx, started, revision)
 	if err != nil {
-		return repository.Backup{}, err
+		return catalog.Backup{}, err
 	}
 	sum := sha256.Sum256([]byte("plain"))
-	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), func() (repository.Manifest, error) {
-		return repository.Manifest{
+	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), func() (catalog.Manifest, error) {
+		return catalog.Manifest{
 			Started: started, Finished: started.Add(time.Second), Revision: revision, RaftIndex: position, Labels: labels, ClusterID: "cdf818194e3a8c32",
-			Plain: repository.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(sum[:])},
+			Plain: catalog.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(sum[:])},
 		}, nil
 	})
 }
@@ -204,7 +205,7 @@ func (w *world) start(name string, c scheduler.Config, change ...func(*scheduler
 		},
 		Drill: func(
 			ctx context.Context, spec scheduler.Spec, in backup.Store, seed uint64, _ storage.Report,
-		) ([]repository.Proof, error) {
+		) ([]catalog.Proof, error) {
 			return w.drill(ctx, name, spec, in, seed)
 		},
 		Revision: func(context.Context, scheduler.Spec) (int64, error) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // State is what a service does for a cluster.
@@ -77,15 +77,15 @@ const (
 
 // Outcome is how a job went, or that it runs.
 type Outcome struct {
-	Job        Job           `json:"job"`
-	Repository string        `json:"repository,omitempty"` // of those that work in one
-	Reason     string        `json:"reason"`               // why it was done
-	Began      time.Time     `json:"began,omitzero"`       // absent: it waits for its turn
-	Ended      time.Time     `json:"ended,omitzero"`       // absent: it runs
-	Verdict    Verdict       `json:"verdict,omitempty"`    // absent: it runs
-	Backup     repository.ID `json:"backup,omitempty"`     // that came of it, or that was drilled
-	Message    string        `json:"message,omitempty"`    // why it failed or was not run
-	RTO        float64       `json:"rtoSeconds,omitempty"`
+	Job        Job        `json:"job"`
+	Repository string     `json:"repository,omitempty"` // of those that work in one
+	Reason     string     `json:"reason"`               // why it was done
+	Began      time.Time  `json:"began,omitzero"`       // absent: it waits for its turn
+	Ended      time.Time  `json:"ended,omitzero"`       // absent: it runs
+	Verdict    Verdict    `json:"verdict,omitempty"`    // absent: it runs
+	Backup     catalog.ID `json:"backup,omitempty"`     // that came of it, or that was drilled
+	Message    string     `json:"message,omitempty"`    // why it failed or was not run
+	RTO        float64    `json:"rtoSeconds,omitempty"`
 }
 
 // Count is how many jobs have ended in one way.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -74,7 +75,7 @@ func lastWord(ctx context.Context, stores []backup.Store, require backup.Require
 	words, damaged := make([]repository.Suspension, len(stores)), make([]error, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
 		words[n], err = store.Cluster.Suspension(ctx)
-		if errors.Is(err, repository.ErrDamaged) {
+		if errors.Is(err, catalog.ErrDamaged) {
 			damaged[n], err = fmt.Errorf("repository %s: %w", store.Repository, err), nil
 		}
 		return err

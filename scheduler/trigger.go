@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -30,7 +31,7 @@ func (w *worker) triggered(ctx context.Context) (string, error) {
 	}
 	var text string
 	ended := w.lane.reads.take(ctx, readTime, func(ctx context.Context) {
-		var catalog repository.Catalog
+		var catalog catalog.Catalog
 		if catalog, err = stores[0].Cluster.Load(ctx, repository.LoadOptions{Newest: 1, Log: true}); err == nil {
 			text = t.inLog(catalog, w.last)
 		}
@@ -39,7 +40,7 @@ func (w *worker) triggered(ctx context.Context) (string, error) {
 }
 
 // inLog looks at the log of a catalog that holds only the newest backup.
-func (t Triggers) inLog(c repository.Catalog, last Last) string {
+func (t Triggers) inLog(c catalog.Catalog, last Last) string {
 	var bytes int64
 	for _, window := range c.Windows() {
 		bytes += window.Bytes

@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -310,7 +311,7 @@ func (w *worker) backup(jobs context.Context, stores []backup.Store, t task) (ba
 	spec := w.spec
 	labels := maps.Clone(spec.Backup.Labels)
 	if labels == nil {
-		labels = repository.Labels{}
+		labels = catalog.Labels{}
 	}
 	labels[t.label] = t.value
 	spec.Backup.Labels, spec.Backup.Patience = labels, spec.Backup.DefaultPatience() // one that hangs keeps other clusters waiting

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -18,20 +19,20 @@ import (
 type ledger struct {
 	good   []entry // newest first, those of late
 	spans  map[string][]entry
-	pinned map[repository.ID]time.Time // until when
-	proven repository.ID               // the newest that was
-	future []repository.ID             // that say so
+	pinned map[catalog.ID]time.Time // until when
+	proven catalog.ID               // the newest that was
+	future []catalog.ID             // that say so
 }
 
 type entry struct {
-	id       repository.ID
+	id       catalog.ID
 	started  time.Time
 	finished time.Time
 	span     string
 }
 
 func newLedger() *ledger {
-	return &ledger{spans: map[string][]entry{}, pinned: map[repository.ID]time.Time{}}
+	return &ledger{spans: map[string][]entry{}, pinned: map[catalog.ID]time.Time{}}
 }
 
 // spansOf are the hours and so on that the policy of the year counts, by the rule's name.
@@ -52,7 +53,7 @@ type recorder struct {
 }
 
 // record notes a backup that is stored. Each of the lists has the newest first, and no more than the policy counts.
-func (r *recorder) record(b repository.Backup, good bool) {
+func (r *recorder) record(b catalog.Backup, good bool) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	if b.Started.After(time.Now().Add(time.Hour)) {
@@ -130,22 +131,22 @@ func (s *subject) wantFew(repository string, there int) {
 }
 
 // listed are the backups with a manifest and without a tombstone.
-func (s *subject) listed(store string) map[repository.ID]bool {
-	listed := map[repository.ID]bool{}
+func (s *subject) listed(store string) map[catalog.ID]bool {
+	listed := map[catalog.ID]bool{}
 	for _, key := range s.f.stores[store].keys(s.spec.Cluster + "/backups/") {
 		id, name, _ := strings.Cut(strings.TrimPrefix(key, s.spec.Cluster+"/backups/"), "/")
 		switch {
 		case name == "manifest.json":
-			listed[repository.ID(id)] = true
+			listed[catalog.ID(id)] = true
 		case strings.HasPrefix(name, "tombstone-"): // it comes after the manifest
-			delete(listed, repository.ID(id))
+			delete(listed, catalog.ID(id))
 		}
 	}
 	return listed
 }
 
 // remains returns what the store still has of a backup, and of those that are listed.
-func (s *subject) remains(store string, id repository.ID) string {
+func (s *subject) remains(store string, id catalog.ID) string {
 	var text strings.Builder
 	bucket := s.f.stores[store].below
 	for _, key := range s.f.stores[store].keys(s.spec.Cluster + "/backups/") {
@@ -186,7 +187,7 @@ func (s *subject) prove() {
 		if len(l.good) == 0 {
 			return
 		}
-		p := repository.Proof{Backup: l.good[0].id, Level: repository.Opened, Verdict: repository.Passed, Time: time.Now(), By: "test"}
+		p := catalog.Proof{Backup: l.good[0].id, Level: catalog.Opened, Verdict: catalog.Passed, Time: time.Now(), By: "test"}
 		if err := c.Append(context.Background(), p); err != nil {
 			s.f.errorf("%v", err)
 		}
@@ -199,7 +200,7 @@ func (s *subject) pin(until time.Time) {
 		if len(l.good) == 0 || len(l.pinned) > 1 {
 			return
 		}
-		_, err := c.Pin(context.Background(), repository.Pin{Backup: l.good[0].id, Time: time.Now()})
+		_, err := c.Pin(context.Background(), catalog.Pin{Backup: l.good[0].id, Time: time.Now()})
 		if err != nil {
 			s.f.errorf("%v", err)
 		}
@@ -211,7 +212,7 @@ func (s *subject) tidy() {
 	s.each(func(c *repository.Cluster, l *ledger) {
 		for _, id := range l.future {
 			err := c.Delete(context.Background(), repository.Tombstone{Backup: id, Reason: "a wrong clock", Time: time.Now()})
-			if err != nil && !errors.Is(err, repository.ErrNotFound) {
+			if err != nil && !errors.Is(err, catalog.ErrNotFound) {
 				s.f.errorf("%v", err)
 			}
 		}
@@ -221,7 +222,7 @@ func (s *subject) tidy() {
 				continue
 			}
 			delete(l.pinned, id)
-			if _, err := c.Unpin(context.Background(), repository.Unpin{Backup: id, Time: time.Now()}); err != nil {
+			if _, err := c.Unpin(context.Background(), catalog.Unpin{Backup: id, Time: time.Now()}); err != nil {
 				s.f.errorf("%v", err)
 			}
 		}

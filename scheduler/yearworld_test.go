@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -127,13 +128,13 @@ func (f *fleet) stored(in *depot, key string, content []byte) {
 	if !strings.HasSuffix(rest, "/manifest.json") {
 		return
 	}
-	m, err := repository.Manifests.Decode(content)
+	m, err := catalog.Manifests.Decode(content)
 	if err != nil {
 		f.errorf("%s: %v", key, err)
 		return
 	}
 	good := len(m.Alarms) == 0 && m.Plain.Size == usualSize && time.Until(m.Started) < time.Hour
-	f.subjects[cluster].ledger(in.url).record(repository.Backup{Manifest: m}, good)
+	f.subjects[cluster].ledger(in.url).record(catalog.Backup{Manifest: m}, good)
 }
 
 func (v view) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
@@ -270,7 +271,7 @@ func (s *subject) backup(ctx context.Context, by *server, spec scheduler.Spec, t
 	var reached []string
 	var missing error
 	for i, store := range to {
-		var one repository.Backup
+		var one catalog.Backup
 		failed := errTest
 		if !plan.partial || i == 0 {
 			one, failed = s.store(ctx, store.Cluster, began, spec.Backup.Labels, plan)
@@ -303,7 +304,7 @@ func (s *subject) left() {
 	s.partial++
 }
 
-func slotOf(labels repository.Labels) time.Time {
+func slotOf(labels catalog.Labels) time.Time {
 	slot, err := time.Parse(time.RFC3339, labels[scheduler.LabelSlot])
 	if err != nil {
 		panic(err)
@@ -313,17 +314,17 @@ func slotOf(labels repository.Labels) time.Time {
 
 // store creates one, as backup.Run does, out of what is nothing to open.
 func (s *subject) store(
-	ctx context.Context, c *repository.Cluster, began time.Time, labels repository.Labels, p plan,
-) (repository.Backup, error) {
+	ctx context.Context, c *repository.Cluster, began time.Time, labels catalog.Labels, p plan,
+) (catalog.Backup, error) {
 	started := began.Add(p.ahead)
 	id, err := c.FreeID(ctx, started, 1000)
 	if err != nil {
-		return repository.Backup{}, err
+		return catalog.Backup{}, err
 	}
-	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), func() (repository.Manifest, error) {
-		m := repository.Manifest{
+	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), func() (catalog.Manifest, error) {
+		m := catalog.Manifest{
 			Started: started, Finished: started.Add(p.took), Revision: 1000, RaftIndex: 5, Labels: labels, ClusterID: "cdf818194e3a8c32",
-			Plain: repository.Blob{Name: "snapshot.db", Size: p.size, SHA256: plainSum},
+			Plain: catalog.Blob{Name: "snapshot.db", Size: p.size, SHA256: plainSum},
 		}
 		if p.corrupt {
 			m.Alarms = []string{"CORRUPT"}

@@ -3,9 +3,9 @@ package document_test
 import (
 	"errors"
 
-	taking "github.com/etcd-dr/etcd-dr/backup"
-
 	"github.com/etcd-dr/etcd-dr/api/document"
+	taking "github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -23,7 +23,7 @@ func copyOf() document.Copy {
 // taken is a backup that one of two repositories has.
 func taken() document.Taken {
 	return document.NewTaken(taking.Result{
-		Backup: repository.Backup{Manifest: manifest()},
+		Backup: catalog.Backup{Manifest: manifest()},
 		Stores: []taking.Outcome{{Repository: "file:///var/backups/etcd"}, {Repository: "s3://bucket/etcd", Err: errors.New("it is away")}},
 	})
 }

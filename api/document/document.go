@@ -8,7 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Line is one line of what a verb that takes its time prints: events and items as they come, then a result or an error.
@@ -38,19 +38,19 @@ type List struct {
 
 // Backup is one backup in List, and dr show.
 type Backup struct {
-	repository.Manifest
-	Proven    repository.Level   `json:"proven"` // the highest rung passed, "" if a later verify failed
-	ProvenAt  time.Time          `json:"provenAt"`
-	Decrypted bool               `json:"decrypted"` // a key has been shown to open it, or none is needed
-	Proofs    []repository.Proof `json:"proofs"`
-	Pins      []repository.Pin   `json:"pins"` // that keep it from being pruned
+	catalog.Manifest
+	Proven    catalog.Level   `json:"proven"` // the highest rung passed, "" if a later verify failed
+	ProvenAt  time.Time       `json:"provenAt"`
+	Decrypted bool            `json:"decrypted"` // a key has been shown to open it, or none is needed
+	Proofs    []catalog.Proof `json:"proofs"`
+	Pins      []catalog.Pin   `json:"pins"` // that keep it from being pruned
 }
 
 // Damage is a backup that cannot be used.
 type Damage struct {
-	Cluster string        `json:"cluster"`
-	ID      repository.ID `json:"id"`
-	Message string        `json:"message"`
+	Cluster string     `json:"cluster"`
+	ID      catalog.ID `json:"id"`
+	Message string     `json:"message"`
 }
 
 // Leftovers is dr list --leftovers.
@@ -68,16 +68,16 @@ type Leftover struct {
 
 // Verify is dr verify.
 type Verify struct {
-	Proofs []repository.Proof `json:"proofs"`
+	Proofs []catalog.Proof `json:"proofs"`
 }
 
 // Fetch is dr fetch.
 type Fetch struct {
-	Backup repository.ID `json:"backup"`
-	File   string        `json:"file"`
-	Size   int64         `json:"size"` // bytes
-	SHA256 string        `json:"sha256"`
-	Key    string        `json:"key,omitempty"` // fingerprint of the key that opened it
+	Backup catalog.ID `json:"backup"`
+	File   string     `json:"file"`
+	Size   int64      `json:"size"` // bytes
+	SHA256 string     `json:"sha256"`
+	Key    string     `json:"key,omitempty"` // fingerprint of the key that opened it
 }
 
 // Inspection is dr status FILE.
@@ -97,15 +97,15 @@ type Version struct {
 }
 
 // NewBackup is b as a document.
-func NewBackup(b repository.Backup) Backup {
+func NewBackup(b catalog.Backup) Backup {
 	proven, at := b.Best()
 	proofs := b.Proofs
 	if proofs == nil {
-		proofs = []repository.Proof{}
+		proofs = []catalog.Proof{}
 	}
 	pins := b.Pins
 	if pins == nil {
-		pins = []repository.Pin{}
+		pins = []catalog.Pin{}
 	}
 	return Backup{Manifest: b.Manifest, Proven: proven, ProvenAt: at, Decrypted: b.Decrypted(), Proofs: proofs, Pins: pins}
 }
@@ -116,7 +116,7 @@ func NewList() List {
 }
 
 // Add puts a cluster's catalog into l.
-func (l *List) Add(c repository.Catalog) {
+func (l *List) Add(c catalog.Catalog) {
 	for _, b := range c.Backups {
 		l.Backups = append(l.Backups, NewBackup(b))
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -28,42 +28,42 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 var at = time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
 
-const id = repository.ID("20261121T092433Z-0000000000001267")
+const id = catalog.ID("20261121T092433Z-0000000000001267")
 
-func member() repository.Member {
-	return repository.Member{
+func member() catalog.Member {
+	return catalog.Member{
 		ID: "8e9e05c52164694d", Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}, ClientURLs: []string{"https://10.0.0.1:2379"}, Learner: true,
 	}
 }
 
 // manifest has a value in every field.
-func manifest() repository.Manifest {
+func manifest() catalog.Manifest {
 	digest := strings.Repeat("ab", 32)
-	return repository.Manifest{
-		Format: repository.Manifests.Format, ID: id, Cluster: "prod", Started: at, Finished: at.Add(2 * time.Second), DRVersion: "v1",
-		ClusterID: "cafe", Member: member(), Members: []repository.Member{member()}, EtcdVersion: "3.7.3",
+	return catalog.Manifest{
+		Format: catalog.Manifests.Format, ID: id, Cluster: "prod", Started: at, Finished: at.Add(2 * time.Second), DRVersion: "v1",
+		ClusterID: "cafe", Member: member(), Members: []catalog.Member{member()}, EtcdVersion: "3.7.3",
 		Revision: 4711, RevisionMax: 4712, RaftIndex: 5000, RaftIndexMax: 5002, RaftTerm: 3,
-		HashKV: &repository.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879},
-		Plain:  repository.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
-		Stored: repository.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
+		HashKV: &catalog.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879},
+		Plain:  catalog.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
+		Stored: catalog.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
 		Seal:   seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq"}},
 		Auth:   true, Kubernetes: true, KubernetesEncrypted: true, Alarms: []string{"NOSPACE"}, NoQuorum: true,
-		Compared: true, Diverged: "m3 has another hash", Labels: repository.Labels{"env": "prod"},
+		Compared: true, Diverged: "m3 has another hash", Labels: catalog.Labels{"env": "prod"},
 	}
 }
 
 const lineage = "0123456789abcdef0123456789abcdef"
 
 func window() document.Window {
-	return document.Window{Cluster: "prod", Window: repository.Window{
+	return document.Window{Cluster: "prod", Window: catalog.Window{
 		Lineage: lineage, Source: segment.WAL, Base: id, Doubt: "it failed its last check", Segments: 3, Bytes: 7000,
-		From: repository.Point{Position: 5002, Revision: 4712, Time: at}, To: repository.Point{Position: 6000, Revision: 5500, Time: at.Add(time.Hour)},
+		From: catalog.Point{Position: 5002, Revision: 4712, Time: at}, To: catalog.Point{Position: 6000, Revision: 5500, Time: at.Add(time.Hour)},
 	}}
 }
 
 func gap() document.Gap {
 	return document.Gap{
-		Kind:    repository.GapRecorded,
+		Kind:    catalog.GapRecorded,
 		Cluster: "prod", Lineage: lineage, NextLineage: lineage, From: 6001, To: 6010, Positions: 10, Since: at, Until: at.Add(time.Minute),
 		Seconds: 60, Reason: "the member's log was purged",
 	}
@@ -86,17 +86,17 @@ func status() archive.Status {
 	}
 }
 
-func proof() repository.Proof {
-	return repository.Proof{
-		Format: repository.Proofs.Format, Backup: id, Level: repository.Booted, Verdict: repository.Passed, Finding: "no fault found",
+func proof() catalog.Proof {
+	return catalog.Proof{
+		Format: catalog.Proofs.Format, Backup: id, Level: catalog.Booted, Verdict: catalog.Passed, Finding: "no fault found",
 		Time: at.Add(time.Hour), Seconds: 1.5, Key: "age1qqqqqqqqqqqq", HashKV: "key space proven at revision 4711",
 		Revision: 4711, Keys: 19, By: "host, dr v1",
 	}
 }
 
 func backup() document.Backup {
-	return document.NewBackup(repository.Backup{
-		Manifest: manifest(), Proofs: []repository.Proof{proof()}, Pins: []repository.Pin{pin()},
+	return document.NewBackup(catalog.Backup{
+		Manifest: manifest(), Proofs: []catalog.Proof{proof()}, Pins: []catalog.Pin{pin()},
 	})
 }
 
@@ -108,10 +108,10 @@ func goldens() map[string]any {
 		"event": document.Line{Event: &storage.Event{
 			Time: at, Stage: "fetch", Level: storage.Warning, Message: "slow", Cluster: "prod", Object: "snapshot.db.zst.age", Done: 5, Total: 9,
 		}},
-		"result":      document.Line{Result: document.Verify{Proofs: []repository.Proof{proof()}}},
+		"result":      document.Line{Result: document.Verify{Proofs: []catalog.Proof{proof()}}},
 		"error":       document.Line{Error: &document.Error{Message: "refused: it is not empty", ExitCode: 6}},
 		"backup":      backup(),
-		"backup-bare": document.NewBackup(repository.Backup{Manifest: bare}),
+		"backup-bare": document.NewBackup(catalog.Backup{Manifest: bare}),
 		"list": document.List{
 			Backups: []document.Backup{backup()}, Damaged: []document.Damage{{Cluster: "prod", ID: id,
 				Message: "damaged: it is cut off"}},
@@ -123,13 +123,13 @@ func goldens() map[string]any {
 			Missing: []document.Fault{fault("is not in the repository")}, Damaged: []document.Fault{fault("damaged")},
 			Gaps: []document.Gap{gap()}, Windows: []document.Window{window()},
 		},
-		"archive-verify-clean": document.NewArchiveVerify(repository.Catalog{Cluster: "prod"}, "headers", time.Time{}),
+		"archive-verify-clean": document.NewArchiveVerify(catalog.Catalog{Cluster: "prod"}, "headers", time.Time{}),
 		"archive-status":       document.NewArchiveStatus(status(), at.Add(3*time.Second)),
 		"archive-status-bare":  document.NewArchiveStatus(archive.Status{State: archive.Starting, Cluster: "prod", Source: segment.Watch}, at),
 		"leftovers": document.Leftovers{Leftovers: []document.Leftover{{Cluster: "prod", Key: "prod/backups/x",
 			Size: 7, Since: at}}},
-		"drill":  document.NewDrill("prod", 7, []repository.Proof{drilled(repository.Failed)}, nil),
-		"verify": document.Verify{Proofs: []repository.Proof{proof()}},
+		"drill":  document.NewDrill("prod", 7, []catalog.Proof{drilled(catalog.Failed)}, nil),
+		"verify": document.Verify{Proofs: []catalog.Proof{proof()}},
 		"fetch": document.Fetch{Backup: id, File: "/tmp/snapshot.db", Size: 20512,
 			SHA256: strings.Repeat("ab", 32), Key: "age1qqqqqqqqqqqq"},
 		"inspection": document.Inspection{File: "/tmp/snapshot.db", Hash: "7ef846e7", Revision: 4711, Keys: 300, Size: 20480, Index: 4720,
@@ -152,7 +152,7 @@ func goldens() map[string]any {
 		},
 		"copy":    copyOf(),
 		"prune":   pruned(),
-		"pins":    document.Pins{Backup: id, Pins: []repository.Pin{pin()}, Lifted: []repository.Pin{pin()}},
+		"pins":    document.Pins{Backup: id, Pins: []catalog.Pin{pin()}, Lifted: []catalog.Pin{pin()}},
 		"taken":   taken(),
 		"version": document.Version{Version: "v1", Go: "go1.26.0", Etcd: "3.7.3"},
 		"check":   checkDocument(),
@@ -167,7 +167,7 @@ func goldens() map[string]any {
 func salvage() *restore.Salvage {
 	end := segment.End{Position: 5122, Term: 3, Digest: strings.Repeat("ef", 32)}
 	return &restore.Salvage{
-		ClusterID: "cafe", Members: []repository.Member{member()}, Majority: true,
+		ClusterID: "cafe", Members: []catalog.Member{member()}, Majority: true,
 		Disks: []restore.Remains{{
 			Dir: "/mnt/m1", Member: "8e9e05c52164694d", Name: "m1", Database: 5100, Revision: 4801, First: 1, Commit: 5119, Last: 5122, Term: 3,
 			Findings: []string{"the last record of its log is half written"},
@@ -182,7 +182,7 @@ func salvage() *restore.Salvage {
 }
 
 func plan() document.Plan {
-	b := repository.Backup{Manifest: manifest()}
+	b := catalog.Backup{Manifest: manifest()}
 	return document.Plan{
 		Format: 1, ID: "0123456789abcdef", Cluster: "prod", Backup: &b,
 		Members: []restore.Member{{Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}}, Token: "token",
@@ -194,7 +194,7 @@ func plan() document.Plan {
 		},
 		Reach: &restore.Reach{
 			Position: 5090, Revision: 4801, NotBefore: at.Add(time.Minute), NotAfter: at.Add(2 * time.Minute),
-			Newest: repository.Point{Position: 6000, Revision: 5500, Time: at.Add(time.Hour)},
+			Newest: catalog.Point{Position: 6000, Revision: 5500, Time: at.Add(time.Hour)},
 		},
 		Estimate: 1.5,
 		Notes:    []string{"learner m4 is left out"}, Into: restore.Into{OutputDir: "/o", Name: "m1", DataDir: "/d"},
@@ -295,17 +295,17 @@ func TestDocumentedFieldsArePresent(t *testing.T) {
 
 func TestListOfACatalog(t *testing.T) {
 	var l document.List
-	l.Add(repository.Catalog{
-		Cluster: "prod", Backups: []repository.Backup{{Manifest: manifest()},
-			{Manifest: manifest(), Proofs: []repository.Proof{proof()}}},
-		Damaged: []repository.Damage{{ID: id, Err: errors.New("it is cut off")}},
+	l.Add(catalog.Catalog{
+		Cluster: "prod", Backups: []catalog.Backup{{Manifest: manifest()},
+			{Manifest: manifest(), Proofs: []catalog.Proof{proof()}}},
+		Damaged: []catalog.Damage{{ID: id, Err: errors.New("it is cut off")}},
 	})
-	l.Add(repository.Catalog{Cluster: "test"})
-	if len(l.Backups) != 2 || l.Backups[0].Proven != repository.Stored ||
+	l.Add(catalog.Catalog{Cluster: "test"})
+	if len(l.Backups) != 2 || l.Backups[0].Proven != catalog.Stored ||
 		!l.Backups[0].ProvenAt.Equal(at.Add(2*time.Second)) || l.Backups[0].Decrypted {
 		t.Errorf("backups %+v", l.Backups)
 	}
-	if l.Backups[1].Proven != repository.Booted || !l.Backups[1].Decrypted {
+	if l.Backups[1].Proven != catalog.Booted || !l.Backups[1].Decrypted {
 		t.Errorf("the proven one is %+v", l.Backups[1])
 	}
 	if want := (document.Damage{Cluster: "prod", ID: id, Message: "it is cut off"}); len(l.Damaged) != 1 ||
@@ -316,7 +316,7 @@ func TestListOfACatalog(t *testing.T) {
 
 // jq's .proofs[] fails on null.
 func TestBackupWithoutProofsHasAnEmptyList(t *testing.T) {
-	if data := encode(t, document.NewBackup(repository.Backup{Manifest: manifest()})); !bytes.Contains(data,
+	if data := encode(t, document.NewBackup(catalog.Backup{Manifest: manifest()})); !bytes.Contains(data,
 		[]byte(`"proofs": []`)) {
 		t.Errorf("document %s", data)
 	}

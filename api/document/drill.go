@@ -4,30 +4,30 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Drill is dr drill.
 type Drill struct {
-	Cluster string             `json:"cluster"`
-	Seed    uint64             `json:"seed"`    // draws the random point
-	Verdict repository.Verdict `json:"verdict"` // the worst; not run also if a proof could not be kept
-	Proofs  []repository.Proof `json:"proofs"`  // one a point; each is appended to its backup
+	Cluster string          `json:"cluster"`
+	Seed    uint64          `json:"seed"`    // draws the random point
+	Verdict catalog.Verdict `json:"verdict"` // the worst; not run also if a proof could not be kept
+	Proofs  []catalog.Proof `json:"proofs"`  // one a point; each is appended to its backup
 }
 
 // NewDrill is what a drill found as a document. err is what the drill returned beside the proofs: what could not even be
 // begun counts too.
-func NewDrill(cluster string, seed uint64, proofs []repository.Proof, err error) Drill {
-	d := Drill{Cluster: cluster, Seed: seed, Verdict: repository.Passed, Proofs: []repository.Proof{}}
+func NewDrill(cluster string, seed uint64, proofs []catalog.Proof, err error) Drill {
+	d := Drill{Cluster: cluster, Seed: seed, Verdict: catalog.Passed, Proofs: []catalog.Proof{}}
 	d.Proofs = append(d.Proofs, proofs...)
-	has := func(v repository.Verdict) bool {
-		return slices.ContainsFunc(proofs, func(p repository.Proof) bool { return p.Verdict == v })
+	has := func(v catalog.Verdict) bool {
+		return slices.ContainsFunc(proofs, func(p catalog.Proof) bool { return p.Verdict == v })
 	}
 	switch {
-	case has(repository.Failed) || errors.Is(err, repository.ErrDamaged):
-		d.Verdict = repository.Failed
-	case has(repository.NotRun) || err != nil || len(proofs) == 0:
-		d.Verdict = repository.NotRun
+	case has(catalog.Failed) || errors.Is(err, catalog.ErrDamaged):
+		d.Verdict = catalog.Failed
+	case has(catalog.NotRun) || err != nil || len(proofs) == 0:
+		d.Verdict = catalog.NotRun
 	}
 	return d
 }

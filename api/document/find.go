@@ -9,7 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Key is a key, and the Kubernetes object that it stands for, if it stands for one.
@@ -118,11 +118,11 @@ type Extract struct {
 
 // At is the point that values were read at.
 type At struct {
-	Revision  int64         `json:"revision"`
-	Backup    repository.ID `json:"backup"`
-	Lineage   string        `json:"lineage,omitempty"` // of the log that was replayed onto it
-	NotBefore time.Time     `json:"notBefore,omitzero"`
-	NotAfter  time.Time     `json:"notAfter,omitzero"`
+	Revision  int64      `json:"revision"`
+	Backup    catalog.ID `json:"backup"`
+	Lineage   string     `json:"lineage,omitempty"` // of the log that was replayed onto it
+	NotBefore time.Time  `json:"notBefore,omitzero"`
+	NotAfter  time.Time  `json:"notAfter,omitzero"`
 }
 
 // Different is one line of dr diff.

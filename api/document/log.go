@@ -6,28 +6,28 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Window is a recovery window: any point between From and To can be restored.
 type Window struct {
 	Cluster string `json:"cluster"`
-	repository.Window
+	catalog.Window
 }
 
 // Gap is a part of the log that is in no segment, or where one history ends and another begins.
 type Gap struct {
-	Kind        repository.GapKind `json:"kind"` // lost, recorded or restored
-	Cluster     string             `json:"cluster"`
-	Lineage     string             `json:"lineage"`
-	NextLineage string             `json:"nextLineage,omitempty"` // Lineage itself for a gap within
-	From        uint64             `json:"from,omitempty"`        // positions, both inclusive; absent where they are not known
-	To          uint64             `json:"to,omitempty"`
-	Positions   uint64             `json:"positions"` // how many
-	Since       time.Time          `json:"since"`
-	Until       time.Time          `json:"until,omitzero"` // absent if nothing follows
-	Seconds     float64            `json:"seconds"`        // its width in time, 0 if nothing follows
-	Reason      string             `json:"reason"`
+	Kind        catalog.GapKind `json:"kind"` // lost, recorded or restored
+	Cluster     string          `json:"cluster"`
+	Lineage     string          `json:"lineage"`
+	NextLineage string          `json:"nextLineage,omitempty"` // Lineage itself for a gap within
+	From        uint64          `json:"from,omitempty"`        // positions, both inclusive; absent where they are not known
+	To          uint64          `json:"to,omitempty"`
+	Positions   uint64          `json:"positions"` // how many
+	Since       time.Time       `json:"since"`
+	Until       time.Time       `json:"until,omitzero"` // absent if nothing follows
+	Seconds     float64         `json:"seconds"`        // its width in time, 0 if nothing follows
+	Reason      string          `json:"reason"`
 }
 
 // ArchiveVerify is dr archive verify.
@@ -72,7 +72,7 @@ func NewArchiveStatus(s archive.Status, now time.Time) ArchiveStatus {
 
 // NewArchiveVerify judges the log of c, of which was read what depth says. Gaps that had ended before since do not count;
 // the zero Time leaves out nothing.
-func NewArchiveVerify(c repository.Catalog, depth string, since time.Time) ArchiveVerify {
+func NewArchiveVerify(c catalog.Catalog, depth string, since time.Time) ArchiveVerify {
 	d := ArchiveVerify{
 		Cluster: c.Cluster, Verdict: "passed", Depth: depth, Since: since,
 		Missing: []Fault{}, Damaged: []Fault{}, Gaps: Gaps(c), Windows: Windows(c),
@@ -86,7 +86,7 @@ func NewArchiveVerify(c repository.Catalog, depth string, since time.Time) Archi
 		}
 		for _, f := range l.Faults {
 			fault := Fault{f.Key, l.ID, f.Seq, f.Upto, f.Err.Error()}
-			if errors.Is(f.Err, repository.ErrNotFound) {
+			if errors.Is(f.Err, catalog.ErrNotFound) {
 				d.Missing = append(d.Missing, fault)
 			} else {
 				d.Damaged = append(d.Damaged, fault)
@@ -105,9 +105,9 @@ func NewArchiveVerify(c repository.Catalog, depth string, since time.Time) Archi
 func (d ArchiveVerify) Holes() (lost, recorded int) {
 	for _, g := range d.Gaps {
 		switch g.Kind {
-		case repository.GapLost:
+		case catalog.GapLost:
 			lost++
-		case repository.GapRecorded:
+		case catalog.GapRecorded:
 			recorded++
 		}
 	}
@@ -115,7 +115,7 @@ func (d ArchiveVerify) Holes() (lost, recorded int) {
 }
 
 // Windows are the recovery windows of c.
-func Windows(c repository.Catalog) []Window {
+func Windows(c catalog.Catalog) []Window {
 	windows := []Window{}
 	for _, w := range c.Windows() {
 		windows = append(windows, Window{c.Cluster, w})
@@ -124,7 +124,7 @@ func Windows(c repository.Catalog) []Window {
 }
 
 // Gaps are the holes in the log of c.
-func Gaps(c repository.Catalog) []Gap {
+func Gaps(c catalog.Catalog) []Gap {
 	gaps := []Gap{}
 	for _, g := range c.Gaps() {
 		d := Gap{

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -27,12 +28,12 @@ type Prune struct {
 
 // PrunedBackup is what becomes of one backup.
 type PrunedBackup struct {
-	ID      repository.ID `json:"id"`
-	Started time.Time     `json:"started"`
-	Size    int64         `json:"size"` // bytes, as stored
-	Keep    bool          `json:"keep"`
-	Reasons []string      `json:"reasons"`         // all that keep it, or the one why it goes
-	Doubt   string        `json:"doubt,omitempty"` // why it counts for nothing where there are good ones
+	ID      catalog.ID `json:"id"`
+	Started time.Time  `json:"started"`
+	Size    int64      `json:"size"` // bytes, as stored
+	Keep    bool       `json:"keep"`
+	Reasons []string   `json:"reasons"`         // all that keep it, or the one why it goes
+	Doubt   string     `json:"doubt,omitempty"` // why it counts for nothing where there are good ones
 }
 
 // PrunedLog is what goes from the front of a lineage.
@@ -52,13 +53,13 @@ type LockedObject struct {
 
 // Pins is dr pin and dr unpin.
 type Pins struct {
-	Backup repository.ID    `json:"backup"`
-	Pins   []repository.Pin `json:"pins"`   // that hold now
-	Lifted []repository.Pin `json:"lifted"` // by this call
+	Backup catalog.ID    `json:"backup"`
+	Pins   []catalog.Pin `json:"pins"`   // that hold now
+	Lifted []catalog.Pin `json:"lifted"` // by this call
 }
 
 // NewPrune is what a policy makes of c, and what came of it.
-func NewPrune(c repository.Catalog, d retention.Decisions, r repository.PruneResult, dryRun bool) Prune {
+func NewPrune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, dryRun bool) Prune {
 	p := Prune{
 		Cluster: c.Cluster, DryRun: dryRun, Backups: []PrunedBackup{}, Log: []PrunedLog{}, Damaged: []Damage{}, Untrusted: []Damage{},
 		Locked: []LockedObject{}, Swept: len(r.Swept), Kept: d.Kept, Removed: d.Removed, Over: d.Over,
@@ -92,8 +93,8 @@ func NewPrune(c repository.Catalog, d retention.Decisions, r repository.PruneRes
 }
 
 // staying are the backups that were to go and stay.
-func staying(r repository.PruneResult) map[repository.ID]string {
-	stays := map[repository.ID]string{}
+func staying(r repository.PruneResult) map[catalog.ID]string {
+	stays := map[catalog.ID]string{}
 	for _, id := range r.Pinned {
 		stays[id] = "pinned meanwhile"
 	}

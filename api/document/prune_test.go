@@ -7,21 +7,22 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-func pin() repository.Pin {
-	return repository.Pin{
-		Format: repository.Pins.Format, Backup: id, ID: "0123456789abcdef", Reason: "before 1.34", Time: at.Add(time.Hour), By: "host, dr v1",
+func pin() catalog.Pin {
+	return catalog.Pin{
+		Format: catalog.Pins.Format, Backup: id, ID: "0123456789abcdef", Reason: "before 1.34", Time: at.Add(time.Hour), By: "host, dr v1",
 	}
 }
 
 // pruned is a prune of three backups, of which one stays though no rule keeps it.
 func pruned() document.Prune {
 	decision := func(n int, keep bool, reason, doubt string) retention.Decision {
-		d := retention.Decision{Backup: repository.Backup{Manifest: manifest()}, Keep: keep, Reasons: []string{reason}, Doubt: doubt}
+		d := retention.Decision{Backup: catalog.Backup{Manifest: manifest()}, Keep: keep, Reasons: []string{reason}, Doubt: doubt}
 		d.Started = at.AddDate(0, 0, -n)
-		d.ID = repository.NewID(d.Started, 4711)
+		d.ID = catalog.NewID(d.Started, 4711)
 		return d
 	}
 	d := retention.Decisions{
@@ -36,12 +37,12 @@ func pruned() document.Prune {
 		Locked: []repository.Locked{
 			{Key: "prod/backups/x/manifest.json", Backup: d.Backups[1].ID, Until: at.AddDate(0, 1, 0)}, {Key: "prod/log/x/0000000000000001.seg"},
 		},
-		Pinned: []repository.ID{d.Backups[2].ID},
+		Pinned: []catalog.ID{d.Backups[2].ID},
 		Swept:  []repository.Leftover{{Key: "prod/backups/y/snapshot.db.zst", Size: 7000}, {Key: "prod/backups/y/tombstone.json", Size: 500}},
 	}
-	c := repository.Catalog{
-		Cluster: "prod", Damaged: []repository.Damage{{ID: id, Err: errors.New("damaged: it is cut off")}},
-		Untrusted: []repository.Damage{{ID: id, Err: errors.New("damaged: not signed by a trusted key")}},
+	c := catalog.Catalog{
+		Cluster: "prod", Damaged: []catalog.Damage{{ID: id, Err: errors.New("damaged: it is cut off")}},
+		Untrusted: []catalog.Damage{{ID: id, Err: errors.New("damaged: not signed by a trusted key")}},
 	}
 	return document.NewPrune(c, d, r, true)
 }

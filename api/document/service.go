@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Problem is why the service did not do what it was asked over HTTP.
@@ -28,7 +28,7 @@ type Recovery struct {
 
 // Drills are the drills that were made of one cluster's backups.
 type Drills struct {
-	Drills []repository.Proof `json:"drills"` // newest first
+	Drills []catalog.Proof `json:"drills"` // newest first
 }
 
 // Jobs is what a service does for all of its clusters.
@@ -98,8 +98,8 @@ func illness(s scheduler.Status) int {
 }
 
 // NewDrills finds the drills of c.
-func NewDrills(c repository.Catalog) Drills {
-	d := Drills{Drills: []repository.Proof{}}
+func NewDrills(c catalog.Catalog) Drills {
+	d := Drills{Drills: []catalog.Proof{}}
 	for _, b := range c.Backups {
 		for _, p := range b.Proofs {
 			if p.Drill != nil {
@@ -107,7 +107,7 @@ func NewDrills(c repository.Catalog) Drills {
 			}
 		}
 	}
-	slices.SortStableFunc(d.Drills, func(a, b repository.Proof) int { return b.Time.Compare(a.Time) })
+	slices.SortStableFunc(d.Drills, func(a, b catalog.Proof) int { return b.Time.Compare(a.Time) })
 	return d
 }
 

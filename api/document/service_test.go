@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
@@ -23,13 +24,13 @@ func outcome() scheduler.Outcome {
 
 func serviceDocuments() map[string]any {
 	drill, w := proof(), window()
-	drill.Drill = &repository.Drill{Target: "backup " + string(id), RTO: 2.5}
+	drill.Drill = &catalog.Drill{Target: "backup " + string(id), RTO: 2.5}
 	running := outcome()
 	running.Ended, running.Verdict, running.Backup, running.Message, running.RTO = time.Time{}, "", "", "", 0
 	return map[string]any{
 		"problem":  document.Problem{Message: "nobody is logged in", Cure: "send a token"},
 		"recovery": document.Recovery{Windows: []document.Window{w}, Gaps: []document.Gap{gap()}},
-		"drills":   document.Drills{Drills: []repository.Proof{drill}},
+		"drills":   document.Drills{Drills: []catalog.Proof{drill}},
 		"jobs": document.Jobs{
 			Running: []document.ClusterJob{{Cluster: "prod", Outcome: running}},
 			Queued:  []document.ClusterJob{{Cluster: "test", Outcome: scheduler.Outcome{Job: scheduler.JobBackup, Reason: "there is none yet"}}},

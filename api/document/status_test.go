@@ -7,17 +7,17 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 func standing() condition.Standing {
 	w := window().Window
-	p := drilled(repository.Failed)
+	p := drilled(catalog.Failed)
 	return condition.Standing{
 		Repository: "main", At: at, Problem: "access denied", Backups: 9, Damaged: 1, Bytes: 9000, Oldest: at.Add(-time.Hour),
 		Good: &condition.Good{
 			Last: condition.Last{ID: id, Started: at, Revision: 4711}, Size: 2000, Stored: 1000, Encrypted: true,
-			Proven: repository.Hashed, ProvenAt: at.Add(time.Minute),
+			Proven: catalog.Hashed, ProvenAt: at.Add(time.Minute),
 		},
 		Doubt: "it is cut off", Diverged: "backup …: m3 has another hash", Future: id, Due: at.Add(time.Hour), Changed: "the cluster began anew", UsualSize: 2100, Keys: 300, UsualKeys: 310,
 		Verified: at, Decrypted: at, Drilled: at, Drill: &p, FailedDrill: &p, Window: &w, Gaps: 2, Gap: "the member had compacted it", LogDamaged: 1, LogDoubt: "index-0000000000000001.json: damaged",

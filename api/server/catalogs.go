@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -29,7 +30,7 @@ type catalogs struct {
 }
 
 type keptCatalog struct {
-	catalog repository.Catalog
+	catalog catalog.Catalog
 	err     error
 	until   time.Time
 }
@@ -39,10 +40,10 @@ func newCatalogs(s *scheduler.Service) *catalogs {
 }
 
 // load is the catalog of a cluster with its log and proofs; name is the repository's, "" the cluster's first.
-func (c *catalogs) load(ctx context.Context, cluster, name string) (scheduler.Repository, repository.Catalog, error) {
+func (c *catalogs) load(ctx context.Context, cluster, name string) (scheduler.Repository, catalog.Catalog, error) {
 	place, store, err := c.scheduler.Store(ctx, cluster, name)
 	if err != nil {
-		return place, repository.Catalog{}, err
+		return place, catalog.Catalog{}, err
 	}
 	key := catalogKey(cluster, place)
 	if k, ok := c.get(key); ok {
@@ -63,7 +64,7 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (scheduler.Re
 		c.put(key, k)
 		return k.catalog, k.err
 	})
-	catalog, _ := loaded.(repository.Catalog)
+	catalog, _ := loaded.(catalog.Catalog)
 	return place, catalog, err
 }
 

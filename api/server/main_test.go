@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -44,7 +45,7 @@ type site struct {
 	cluster *repository.Cluster // prod's part of main
 	service *scheduler.Service
 	handler http.Handler
-	ids     []repository.ID // oldest first
+	ids     []catalog.ID // oldest first
 }
 
 // inSite runs test while a service looks after prod, in the repositories main and offsite, and after test, in gone, which is
@@ -118,11 +119,11 @@ func (s *site) fill() {
 	for i, ago := range []time.Duration{2 * time.Hour, time.Hour} {
 		b := s.back(now.Add(-ago), int64(10+10*i))
 		s.ids = append(s.ids, b.ID)
-		p := repository.Proof{
-			Backup: b.ID, Level: repository.Hashed, Verdict: repository.Passed, Finding: "no fault found", Time: now.Add(-ago).Add(time.Minute), By: "host, dr v1",
+		p := catalog.Proof{
+			Backup: b.ID, Level: catalog.Hashed, Verdict: catalog.Passed, Finding: "no fault found", Time: now.Add(-ago).Add(time.Minute), By: "host, dr v1",
 		}
 		if i == 1 {
-			p.Level, p.Drill = repository.Booted, &repository.Drill{Target: "backup " + string(b.ID), RTO: 3}
+			p.Level, p.Drill = catalog.Booted, &catalog.Drill{Target: "backup " + string(b.ID), RTO: 3}
 		}
 		if err := s.cluster.Append(s.t.Context(), p); err != nil {
 			s.t.Fatal(err)
@@ -132,16 +133,16 @@ func (s *site) fill() {
 }
 
 // back stores a small backup.
-func (s *site) back(started time.Time, revision int64) repository.Backup {
+func (s *site) back(started time.Time, revision int64) catalog.Backup {
 	s.t.Helper()
 	sum := sha256.Sum256([]byte("plain"))
-	b, err := s.cluster.Create(s.t.Context(), repository.NewID(started, revision), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
-		func() (repository.Manifest, error) {
-			member := repository.Member{ID: "8e9e05c52164694d", Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}
-			return repository.Manifest{
+	b, err := s.cluster.Create(s.t.Context(), catalog.NewID(started, revision), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
+		func() (catalog.Manifest, error) {
+			member := catalog.Member{ID: "8e9e05c52164694d", Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}
+			return catalog.Manifest{
 				Started: started, Finished: started.Add(time.Second), Revision: revision, RaftIndex: uint64(revision), RaftTerm: 2,
-				ClusterID: "cdf818194e3a8c32", Member: member, Members: []repository.Member{member}, EtcdVersion: "3.7.3",
-				Plain: repository.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(sum[:])},
+				ClusterID: "cdf818194e3a8c32", Member: member, Members: []catalog.Member{member}, EtcdVersion: "3.7.3",
+				Plain: catalog.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(sum[:])},
 			}, nil
 		})
 	if err != nil {

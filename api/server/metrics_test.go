@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // fullStatus is a status in which everything is known.
@@ -41,8 +41,8 @@ func fullStatus() document.ServeStatus {
 			Standings: []scheduler.Standing{{
 				Repository: "main", At: at, Backups: 9, Bytes: 9000, Due: at.Add(time.Minute), Verified: at.Add(2 * time.Minute), Drilled: at.Add(3 * time.Minute), Gaps: 2,
 				Good:   &scheduler.Good{Last: scheduler.Last{Started: at.Add(500 * time.Millisecond)}, Size: 500, Stored: 50},
-				Drill:  &repository.Proof{Time: at.Add(4 * time.Minute), Drill: &repository.Drill{RTO: 2.5}},
-				Window: &repository.Window{From: repository.Point{Time: at.Add(5 * time.Minute)}, To: repository.Point{Time: at.Add(6 * time.Minute)}},
+				Drill:  &catalog.Proof{Time: at.Add(4 * time.Minute), Drill: &catalog.Drill{RTO: 2.5}},
+				Window: &catalog.Window{From: catalog.Point{Time: at.Add(5 * time.Minute)}, To: catalog.Point{Time: at.Add(6 * time.Minute)}},
 			}},
 			Conditions: []condition.Condition{
 				{Name: condition.LogGap, Severity: condition.Critical, Repository: "main"},
@@ -165,8 +165,8 @@ func TestServiceRPO(t *testing.T) {
 	good := func(ago time.Duration) *scheduler.Good {
 		return &scheduler.Good{Last: scheduler.Last{Started: now.Add(-ago)}}
 	}
-	window := func(ago time.Duration) *repository.Window {
-		return &repository.Window{To: repository.Point{Time: now.Add(-ago)}}
+	window := func(ago time.Duration) *catalog.Window {
+		return &catalog.Window{To: catalog.Point{Time: now.Add(-ago)}}
 	}
 	working, standby, unknown := agentStatus(), agentStatus(), agentStatus()
 	standby.State, unknown.ConfirmedAt = archive.Standby, time.Time{}

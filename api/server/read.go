@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -90,7 +91,7 @@ func (a *api) cluster(r *http.Request) (any, error) {
 func (a *api) jobs(*http.Request) (any, error) { return document.NewJobs(a.Status().Clusters), nil }
 
 // catalog is that of the repository that the query names.
-func (a *api) catalog(r *http.Request) (scheduler.Repository, repository.Catalog, error) {
+func (a *api) catalog(r *http.Request) (scheduler.Repository, catalog.Catalog, error) {
 	return a.catalogs.load(r.Context(), r.PathValue("cluster"), r.URL.Query().Get("repository"))
 }
 
@@ -142,7 +143,7 @@ func (a *api) retention(r *http.Request) (any, error) {
 }
 
 // everything is what no retention makes of c.
-func everything(c repository.Catalog) (d retention.Decisions) {
+func everything(c catalog.Catalog) (d retention.Decisions) {
 	for _, b := range c.Backups {
 		d.Backups = append(d.Backups, retention.Decision{Backup: b, Keep: true, Reasons: []string{"no retention is configured"}})
 		d.Kept += b.Stored.Size
@@ -207,7 +208,7 @@ func targetOf(q url.Values) (t restore.Target, newest bool, err error) {
 		}
 	}
 	if text := q.Get("backup"); q.Has("backup") && text != "latest" {
-		if t.Backup, err = repository.ParseID(text); err != nil {
+		if t.Backup, err = catalog.ParseID(text); err != nil {
 			return t, false, bad("backup", "an id, as dr list shows it, or latest")
 		}
 	}

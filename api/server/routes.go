@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // route is one thing that can be asked for. The table of all of them is what is served, and what openapi.json says.
@@ -96,7 +96,7 @@ func refuse(w http.ResponseWriter, err error) {
 			problem.Message = "what was asked for cannot be reached: " + unreachable.Why
 			problem.Cure = "the nearest that can be restored is " + unreachable.Nearest
 		}
-	case errors.Is(err, scheduler.ErrUnknown), errors.Is(err, repository.ErrNotFound):
+	case errors.Is(err, scheduler.ErrUnknown), errors.Is(err, catalog.ErrNotFound):
 		status = http.StatusNotFound
 	case errors.Is(err, restore.ErrRefused), errors.Is(err, restore.ErrLayout), errors.Is(err, retention.ErrPolicy),
 		errors.Is(err, scheduler.ErrSuspended), errors.Is(err, scheduler.ErrNotPossible):

@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -135,11 +136,11 @@ func (a *api) pin(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer a.catalogs.forget(c.Name(), place)
-	p, err := c.Pin(r.Context(), repository.Pin{Backup: b.ID, Reason: asked.Reason, Until: asked.Until.UTC(), Time: time.Now().UTC(), By: a.by(r)})
+	p, err := c.Pin(r.Context(), catalog.Pin{Backup: b.ID, Reason: asked.Reason, Until: asked.Until.UTC(), Time: time.Now().UTC(), By: a.by(r)})
 	if err != nil {
 		return nil, err
 	}
-	return document.Pins{Backup: b.ID, Pins: append(slices.Clone(b.Pins), p), Lifted: []repository.Pin{}}, nil
+	return document.Pins{Backup: b.ID, Pins: append(slices.Clone(b.Pins), p), Lifted: []catalog.Pin{}}, nil
 }
 
 func (a *api) unpin(r *http.Request) (any, error) {
@@ -151,16 +152,16 @@ func (a *api) unpin(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer a.catalogs.forget(c.Name(), place)
-	lifted, err := c.Unpin(r.Context(), repository.Unpin{Backup: b.ID, Time: time.Now().UTC(), By: a.by(r)})
+	lifted, err := c.Unpin(r.Context(), catalog.Unpin{Backup: b.ID, Time: time.Now().UTC(), By: a.by(r)})
 	if err != nil {
 		return nil, err
 	}
-	return document.Pins{Backup: b.ID, Pins: []repository.Pin{}, Lifted: append([]repository.Pin{}, lifted...)}, nil
+	return document.Pins{Backup: b.ID, Pins: []catalog.Pin{}, Lifted: append([]catalog.Pin{}, lifted...)}, nil
 }
 
 // toPin is the backup that the path names, as it is now.
-func (a *api) toPin(r *http.Request) (place scheduler.Repository, c *repository.Cluster, b repository.Backup, err error) {
-	id, err := repository.ParseID(r.PathValue("backup"))
+func (a *api) toPin(r *http.Request) (place scheduler.Repository, c *repository.Cluster, b catalog.Backup, err error) {
+	id, err := catalog.ParseID(r.PathValue("backup"))
 	if err != nil {
 		return place, nil, b, fail(http.StatusBadRequest, "%v", err)
 	}

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup"
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -129,7 +130,7 @@ func numbered(prefix string, n int) (keys []string) {
 }
 
 // stored is the whole log, which must be one unbroken stretch, and its requests.
-func stored(t *testing.T, c *repository.Cluster) (repository.Stretch, []segment.Record) {
+func stored(t *testing.T, c *repository.Cluster) (catalog.Stretch, []segment.Record) {
 	t.Helper()
 	catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
 	if err != nil {
@@ -142,7 +143,7 @@ func stored(t *testing.T, c *repository.Cluster) (repository.Stretch, []segment.
 	return s, requests(t, c, s)
 }
 
-func requests(t *testing.T, c *repository.Cluster, s repository.Stretch) (all []segment.Record) {
+func requests(t *testing.T, c *repository.Cluster, s catalog.Stretch) (all []segment.Record) {
 	t.Helper()
 	for _, one := range s.Segments {
 		r, err := c.OpenSegment(t.Context(), one, seal.Keys{})

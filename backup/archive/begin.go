@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -49,7 +50,7 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 }
 
 // refuseExposing returns an error if the log would be stored without encryption behind last, which is encrypted.
-func (c Config) refuseExposing(last repository.Segment) error {
+func (c Config) refuseExposing(last catalog.Segment) error {
 	if c.Plain || last.Seal.Encryption == "" || c.To.Seal().Encryption != "" {
 		return nil
 	}
@@ -58,7 +59,7 @@ func (c Config) refuseExposing(last repository.Segment) error {
 }
 
 // standOn takes s for what is stored last.
-func (w *work) standOn(s repository.Segment) {
+func (w *work) standOn(s catalog.Segment) {
 	w.stored = s.End
 	w.reached(s)
 	if n := len(s.Marks); n > 0 {
@@ -67,7 +68,7 @@ func (w *work) standOn(s repository.Segment) {
 }
 
 // reached lets the lease report s, for the agents that stand by.
-func (w *work) reached(s repository.Segment) {
+func (w *work) reached(s catalog.Segment) {
 	if s.Seq > 0 {
 		w.logEnd.Store(&repository.LogEnd{Lineage: s.Lineage, Seq: s.Seq})
 	}
@@ -91,7 +92,7 @@ func (a *archiver) mustBeginAnew(from source, tail repository.Tail) (why string,
 	switch {
 	case tail.Broken != nil:
 		return fmt.Sprintf("the log before cannot be continued: %v", tail.Broken), after
-	case !repository.SameClusterID(last.ClusterID, from.clusterID()):
+	case !catalog.SameClusterID(last.ClusterID, from.clusterID()):
 		return fmt.Sprintf("the cluster is another one: %s, before it was %s", from.clusterID(), last.ClusterID), after
 	case last.Source != a.config.Source:
 		return fmt.Sprintf("the log before was read from %s, this one is from %s", last.Source, a.config.Source), after
@@ -171,7 +172,7 @@ func (w *work) needBase(ctx context.Context) error {
 	}
 	for _, b := range c.Backups { // the log will reach it with the next segment
 		begin, _ := b.Span(w.config.Source)
-		if repository.SameClusterID(b.ClusterID, w.source.clusterID()) && begin > w.stored.Position &&
+		if catalog.SameClusterID(b.ClusterID, w.source.clusterID()) && begin > w.stored.Position &&
 			b.Started.After(w.lastMark.NotBefore) && b.Usable() == nil {
 			w.based.Store(true)
 			w.snapshots.Go(func() { w.watchHistory(ctx) })
@@ -211,7 +212,7 @@ func (w *work) loadUnindexed(ctx context.Context, tail repository.Tail) error {
 		return nil
 	}
 	segments, err := w.to.Segments(ctx, tail.Lineage, tail.Unindexed)
-	if errors.Is(err, repository.ErrDamaged) || errors.Is(err, storage.ErrNotExist) {
+	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, storage.ErrNotExist) {
 		w.warn("segments before the next index stay without one: %v", err)
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -33,7 +34,7 @@ func (w *work) changedHistory(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	change, changed := repository.NewChange(w.to.Name(), slices.Concat(s.Backups, s.Past))
+	change, changed := catalog.NewChange(w.to.Name(), slices.Concat(s.Backups, s.Past))
 	if !changed {
 		return "", nil
 	}

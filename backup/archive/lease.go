@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -63,7 +64,7 @@ func (a *archiver) releaseStored(ctx context.Context, from source, end *reposito
 		return
 	}
 	a.released = *end
-	if last := segments[0]; last.Source == a.config.Source && repository.SameClusterID(last.ClusterID, from.clusterID()) {
+	if last := segments[0]; last.Source == a.config.Source && catalog.SameClusterID(last.ClusterID, from.clusterID()) {
 		from.release(last.Last)
 	} else {
 		from.release(math.MaxUint64) // a takeover begins a new lineage, with what is in the directory then

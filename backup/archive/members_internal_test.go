@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // A difference holds, in its first words, until members were seen equal in the same respect. Revisions that are equal say nothing of
 // hashes, and a comparison that is not complete nothing at all.
 func TestADifferenceHoldsUntilMembersWereSeenEqual(t *testing.T) {
 	unequal, equal, unknown := cluster.Agreement{Difference: "later words"}, cluster.Agreement{Equal: true}, cluster.Agreement{}
-	three := []repository.Member{{ID: "1"}, {ID: "2"}, {ID: "3"}}
+	three := []catalog.Member{{ID: "1"}, {ID: "2"}, {ID: "3"}}
 	for name, test := range map[string]struct {
 		see  func(*members)
 		want string // behind a difference of revisions, of hashes, and the alarm

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // waiting is a segment that was cut and is not stored yet.
 type waiting struct {
-	repository.Segment
+	catalog.Segment
 	encoded  *segment.Encoded // nil: it is in the spool
 	stranded bool             // it is of the log before another agent began anew: see storeStranded
 }
@@ -30,7 +31,7 @@ func (w *work) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.queue = append(w.queue, waiting{Segment: repository.SegmentOf(e), encoded: &e})
+	w.queue = append(w.queue, waiting{Segment: catalog.SegmentOf(e), encoded: &e})
 	w.cutUpTo(w.queue[len(w.queue)-1].Segment)
 	if len(w.queue) > 1 {
 		w.spoolQueue()
@@ -39,7 +40,7 @@ func (w *work) send(ctx context.Context) error {
 }
 
 // cutUpTo takes s for the last one that was cut.
-func (w *work) cutUpTo(s repository.Segment) {
+func (w *work) cutUpTo(s catalog.Segment) {
 	if n := len(s.Marks); n > 0 {
 		w.lastMark = s.Marks[n-1]
 	}

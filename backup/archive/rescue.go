@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -48,7 +49,7 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 
 // storeStranded stores a segment of the spool that does not continue the newest lineage: it may still continue its own, whose
 // next name is free. An error that matches isTaken reports that it can never be stored.
-func (a *archiver) storeStranded(ctx context.Context, s repository.Segment) error {
+func (a *archiver) storeStranded(ctx context.Context, s catalog.Segment) error {
 	there, err := a.to.Segments(ctx, s.Lineage, []uint64{s.Seq})
 	switch {
 	case err == nil && there[0].Digest == s.Digest:
@@ -73,13 +74,13 @@ func (a *archiver) storeStranded(ctx context.Context, s repository.Segment) erro
 
 // checkPrevious returns errUseless if another segment is stored than the one that s continues. One that is missing, as after a
 // prune, takes nothing from s.
-func (a *archiver) checkPrevious(ctx context.Context, s repository.Segment) error {
+func (a *archiver) checkPrevious(ctx context.Context, s catalog.Segment) error {
 	if s.Seq == 1 {
 		return nil
 	}
 	before, err := a.to.Segments(ctx, s.Lineage, []uint64{s.Seq - 1})
 	switch {
-	case errors.Is(err, storage.ErrNotExist), errors.Is(err, repository.ErrDamaged):
+	case errors.Is(err, storage.ErrNotExist), errors.Is(err, catalog.ErrDamaged):
 		return nil
 	case err != nil:
 		return err
@@ -90,7 +91,7 @@ func (a *archiver) checkPrevious(ctx context.Context, s repository.Segment) erro
 }
 
 // rescued removes s from the spool: it is stored, or can never be for the reason in outcome.
-func (a *archiver) rescued(s repository.Segment, outcome error) {
+func (a *archiver) rescued(s catalog.Segment, outcome error) {
 	if outcome != nil {
 		a.removeUseless(s, outcome)
 		return
@@ -106,7 +107,7 @@ func (a *archiver) rescued(s repository.Segment, outcome error) {
 }
 
 // removeUseless removes s from the spool, and reports what is lost with it.
-func (a *archiver) removeUseless(s repository.Segment, why error) {
+func (a *archiver) removeUseless(s catalog.Segment, why error) {
 	a.warn("segment %d of lineage %s, with revisions %d to %d, is removed from the spool, for it can never be stored: %v",
 		s.Seq, s.Lineage, s.First, s.Last, why)
 	if err := a.spool.remove(s); err != nil {
@@ -115,7 +116,7 @@ func (a *archiver) removeUseless(s repository.Segment, why error) {
 	a.board.set(func(b *Status) { b.Spool = a.spool.status() })
 }
 
-func (a *archiver) storeSpooled(ctx context.Context, s repository.Segment) error {
+func (a *archiver) storeSpooled(ctx context.Context, s catalog.Segment) error {
 	e, err := a.spool.get(s.Header)
 	if err == nil {
 		err = a.storeOnce(ctx, e)
@@ -140,5 +141,5 @@ func (a *archiver) storeOnce(ctx context.Context, e segment.Encoded) error {
 
 // isTaken reports whether the segment can never be stored: something stands under its name, whole or not, or before it.
 func isTaken(err error) bool {
-	return errors.Is(err, repository.ErrTaken) || errors.Is(err, repository.ErrDamaged) || errors.Is(err, errUseless)
+	return errors.Is(err, catalog.ErrTaken) || errors.Is(err, catalog.ErrDamaged) || errors.Is(err, errUseless)
 }

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -125,7 +126,7 @@ func (s *spool) get(h segment.Header) (segment.Encoded, error) {
 }
 
 // remove lets go of a segment that is stored.
-func (s *spool) remove(spooled repository.Segment) error {
+func (s *spool) remove(spooled catalog.Segment) error {
 	if err := os.Remove(s.path(spooled.Header)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove segment %d from the spool: %w", spooled.Seq, err)
 	}
@@ -136,7 +137,7 @@ func (s *spool) remove(spooled repository.Segment) error {
 
 // sort returns the segments that continue the log behind tail, in order, and those that do not: another agent has begun a new
 // lineage, or has stored what they hold, or something else in its place. Only what is no segment is removed.
-func (s *spool) sort(tail repository.Tail) (following, stranded []repository.Segment, err error) {
+func (s *spool) sort(tail repository.Tail) (following, stranded []catalog.Segment, err error) {
 	if s.dir == "" {
 		return nil, nil, nil
 	}
@@ -149,7 +150,7 @@ func (s *spool) sort(tail repository.Tail) (following, stranded []repository.Seg
 		s.bytes += one.Size
 	}
 	for {
-		i := slices.IndexFunc(stranded, func(one repository.Segment) bool { return continues(tail, one) })
+		i := slices.IndexFunc(stranded, func(one catalog.Segment) bool { return continues(tail, one) })
 		if i < 0 {
 			return following, stranded, nil
 		}
@@ -161,7 +162,7 @@ func (s *spool) sort(tail repository.Tail) (following, stranded []repository.Seg
 }
 
 // continues reports whether s may be stored next.
-func continues(tail repository.Tail, s repository.Segment) bool {
+func continues(tail repository.Tail, s catalog.Segment) bool {
 	if s.Seq > 1 {
 		return s.Lineage == tail.Lineage && s.Seq == tail.Last.Seq+1 && s.Previous == tail.Last.Digest
 	}
@@ -173,12 +174,12 @@ func continues(tail repository.Tail, s repository.Segment) bool {
 
 // list reads the headers, by name: those of one lineage in order. What is none is removed, for a crash leaves halves; what
 // cannot be read now is not.
-func (s *spool) list() ([]repository.Segment, error) {
+func (s *spool) list() ([]catalog.Segment, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the spool: %w", err)
 	}
-	var found []repository.Segment
+	var found []catalog.Segment
 	for _, entry := range entries {
 		path := filepath.Join(s.dir, entry.Name())
 		if strings.HasSuffix(path, spoolSuffix+".part") {
@@ -210,16 +211,16 @@ func (s *spool) discard(path string, why error) error {
 	return os.Remove(path)
 }
 
-func readSpooled(path string) (repository.Segment, error) {
+func readSpooled(path string) (catalog.Segment, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return repository.Segment{}, err
+		return catalog.Segment{}, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return repository.Segment{}, err
+		return catalog.Segment{}, err
 	}
 	h, digest, err := segment.ReadHeader(f)
-	return repository.Segment{Header: h, Digest: digest, Size: info.Size()}, err
+	return catalog.Segment{Header: h, Digest: digest, Size: info.Size()}, err
 }

@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -83,7 +84,7 @@ func TestSpoolFollowsTheChain(t *testing.T) {
 		if err := s.put(e); err != nil {
 			t.Fatal(err)
 		}
-		w.cutUpTo(repository.SegmentOf(e))
+		w.cutUpTo(catalog.SegmentOf(e))
 	}
 	for name, content := range map[string]string{"half.seg.part": "x", "junk.seg": "no segment"} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600); err != nil {

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -63,13 +63,13 @@ type Headroom struct {
 }
 
 // stored counts a segment that is in the repository now.
-func (s *Status) stored(one repository.Segment, now time.Time) {
+func (s *Status) stored(one catalog.Segment, now time.Time) {
 	s.Durable, s.DurableAt = one.Last, now.UTC()
 	s.counted(one)
 }
 
 // counted counts a segment without moving the end of the log.
-func (s *Status) counted(one repository.Segment) {
+func (s *Status) counted(one catalog.Segment) {
 	s.StoredSegments++
 	s.StoredRequests += int64(one.Requests)
 	s.StoredBytes += one.Size

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -34,7 +34,7 @@ func (w *work) header(p pending) segment.Header {
 }
 
 // store puts s into the repository, however long that takes; once tries it once.
-func (w *work) store(ctx context.Context, s repository.Segment, once func(context.Context) error) error {
+func (w *work) store(ctx context.Context, s catalog.Segment, once func(context.Context) error) error {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := once(ctx)
 		if err == nil || isTaken(err) || ctx.Err() != nil {
@@ -104,7 +104,7 @@ func (w *work) settleStranded(ctx context.Context, outcome error) error {
 }
 
 // dequeue takes out the segment that was on its way.
-func (w *work) dequeue() (repository.Segment, error) {
+func (w *work) dequeue() (catalog.Segment, error) {
 	first := w.queue[0]
 	w.queue = w.queue[1:]
 	if first.encoded != nil {

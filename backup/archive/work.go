@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -23,7 +23,7 @@ type work struct {
 	next      segment.Header // of the next segment, as far as it is known: lineage, seq, previous, reason, after
 	stored    segment.End    // everything up to here is
 	lastMark  segment.Mark   // the newest that was cut
-	unindexed []repository.Segment
+	unindexed []catalog.Segment
 
 	pending  pending
 	awaiting confirmations

@@ -11,7 +11,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Errors of this package, to be matched with errors.Is.
@@ -25,10 +25,10 @@ var (
 // Cluster is a live cluster as its answering members showed it at one moment.
 type Cluster struct {
 	ID      uint64
-	Servers []*Server           // those that answer, in the order of their member ids
-	Silent  []Silence           // endpoints and members that do not
-	Members []repository.Member // all, as one answering member knows them
-	Quorum  bool                // a linearizable read went through
+	Servers []*Server        // those that answer, in the order of their member ids
+	Silent  []Silence        // endpoints and members that do not
+	Members []catalog.Member // all, as one answering member knows them
+	Quorum  bool             // a linearizable read went through
 }
 
 // Silence is an endpoint that does not answer, and why.

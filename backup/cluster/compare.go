@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 const (
@@ -54,8 +54,8 @@ func (c *Cluster) Compare(
 // hashAll returns one hash a server; the zero value for one that gave none, and why in errs.
 func (c *Cluster) hashAll(
 	ctx context.Context, revision, most int64, report storage.Report,
-) (hashes []repository.HashKV, errs []error) {
-	hashes = make([]repository.HashKV, len(c.Servers))
+) (hashes []catalog.HashKV, errs []error) {
+	hashes = make([]catalog.HashKV, len(c.Servers))
 	for i, s := range c.Servers {
 		report.Say(storage.Event{Stage: "compare", Object: s.Endpoint, Message: "hashing the key space"})
 		var err error
@@ -67,33 +67,33 @@ func (c *Cluster) hashAll(
 }
 
 // hashAt waits for a member that is a little behind.
-func hashAt(ctx context.Context, s *Server, revision, most int64) (repository.HashKV, error) {
+func hashAt(ctx context.Context, s *Server, revision, most int64) (catalog.HashKV, error) {
 	for end := time.Now().Add(catchUp); ; {
 		hash, err := s.hashNow(ctx, revision, most)
 		if err == nil || !errors.Is(err, ErrFuture) || time.Now().After(end) {
 			return hash, err
 		}
 		if err := pause(ctx, catchUpPause); err != nil {
-			return repository.HashKV{}, err
+			return catalog.HashKV{}, err
 		}
 	}
 }
 
 // hashNow is HashKVUpTo by the member's status now.
-func (s *Server) hashNow(ctx context.Context, revision, most int64) (repository.HashKV, error) {
+func (s *Server) hashNow(ctx context.Context, revision, most int64) (catalog.HashKV, error) {
 	now, err := s.Now(ctx)
 	if err != nil {
-		return repository.HashKV{}, fmt.Errorf("hash the key space of %s: %w", s.Endpoint, err)
+		return catalog.HashKV{}, fmt.Errorf("hash the key space of %s: %w", s.Endpoint, err)
 	}
 	return s.HashKVUpTo(ctx, revision, now, most)
 }
 
 // comparable reports whether no compaction came in between, neither up to an older revision nor past the hashed one.
-func comparable(hashes []repository.HashKV, errs []error) bool {
+func comparable(hashes []catalog.HashKV, errs []error) bool {
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, ErrCompacted) }) {
 		return false
 	}
-	var first repository.HashKV
+	var first catalog.HashKV
 	for _, h := range hashes {
 		if first.Revision == 0 {
 			first = h
@@ -105,7 +105,7 @@ func comparable(hashes []repository.HashKV, errs []error) bool {
 	return true
 }
 
-func describe(servers []*Server, hashes []repository.HashKV) string {
+func describe(servers []*Server, hashes []catalog.HashKV) string {
 	var parts []string
 	var revision int64
 	seen := map[uint32]bool{}

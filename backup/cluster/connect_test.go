@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -43,7 +43,7 @@ func TestConnect(t *testing.T) {
 		if c.ID != id || !c.Quorum || c.Leader() != c.Servers[0] {
 			t.Errorf("got %+v", c)
 		}
-		want := []repository.Member{{
+		want := []catalog.Member{{
 			ID: c.Servers[0].ID(), Name: "m1", ClientURLs: []string{url},
 			PeerURLs: []string{etcd.Config().AdvertisePeerUrls[0].String()},
 		}}

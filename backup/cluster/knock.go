@@ -10,23 +10,22 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Answer is what a client URL gave to somebody without credentials.
 type Answer struct {
 	URL       string
 	Alive     bool
-	ClusterID string              // in hex; "" if it did not say
-	Members   []repository.Member // of its cluster; only with ClusterID
-	Revision  int64               // of its key space; 0 if it did not say
+	ClusterID string           // in hex; "" if it did not say
+	Members   []catalog.Member // of its cluster; only with ClusterID
+	Revision  int64            // of its key space; 0 if it did not say
 }
 
 // knockTimeout is for one URL; all are asked at once.

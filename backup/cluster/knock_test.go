@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -30,7 +30,7 @@ func TestKnock(t *testing.T) {
 	defer webTLS.Close()
 	id := fmt.Sprintf("%x", uint64(etcd.Server.Cluster().ID()))
 	self := etcd.Server.Cluster().Members()[0]
-	members := []repository.Member{{
+	members := []catalog.Member{{
 		ID: self.ID.String(), Name: self.Name, PeerURLs: self.PeerURLs, ClientURLs: self.ClientURLs,
 	}}
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // place is a position of the log and the revision of a member's key space right after it.
@@ -54,7 +54,7 @@ func (c *Cluster) CompareRevisions(ctx context.Context) Agreement {
 
 // complete reports whether each member that has ever been started answers.
 func (c *Cluster) complete() bool {
-	missing := slices.ContainsFunc(c.Members, func(m repository.Member) bool { return len(m.ClientURLs) > 0 && !c.answered(m.ID) })
+	missing := slices.ContainsFunc(c.Members, func(m catalog.Member) bool { return len(m.ClientURLs) > 0 && !c.answered(m.ID) })
 	return len(c.Silent) == 0 && len(c.Members) > 0 && !missing
 }
 

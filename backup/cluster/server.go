@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Server is one member that answers.
@@ -123,7 +122,7 @@ func (s *Server) ID() string { return memberID(s.MemberID) }
 
 func memberID(id uint64) string { return fmt.Sprintf("%x", id) }
 
-func (s *Server) members(ctx context.Context) ([]repository.Member, error) {
+func (s *Server) members(ctx context.Context) ([]catalog.Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	answer, err := s.client.MemberList(ctx, clientv3.WithSerializable())
@@ -133,10 +132,10 @@ func (s *Server) members(ctx context.Context) ([]repository.Member, error) {
 	return membersOf(answer.Members), nil
 }
 
-func membersOf(list []*pb.Member) []repository.Member {
-	members := make([]repository.Member, len(list))
+func membersOf(list []*pb.Member) []catalog.Member {
+	members := make([]catalog.Member, len(list))
 	for i, m := range list {
-		members[i] = repository.Member{
+		members[i] = catalog.Member{
 			ID: memberID(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
 		}
 	}
@@ -198,7 +197,7 @@ const hashTimeout = 5 * time.Minute
 // HashKV asks the member to hash its key space at revision; 0 means its newest. It stalls the member's writes while it
 // works, for about 160 ms a warm GB. ErrFuture: the member has not got that far. ErrCompacted: it has gone further and
 // forgotten.
-func (s *Server) HashKV(ctx context.Context, revision int64) (repository.HashKV, error) {
+func (s *Server) HashKV(ctx context.Context, revision int64) (catalog.HashKV, error) {
 	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
 	defer cancel()
 	answer, err := s.remote.HashKV(ctx, &pb.HashKVRequest{Revision: revision})
@@ -209,9 +208,9 @@ func (s *Server) HashKV(ctx context.Context, revision int64) (repository.HashKV,
 		case rpctypes.ErrCompacted:
 			err = ErrCompacted
 		}
-		return repository.HashKV{}, fmt.Errorf("hash the key space of %s at revision %d: %w", s.Endpoint, revision, explain(err))
+		return catalog.HashKV{}, fmt.Errorf("hash the key space of %s at revision %d: %w", s.Endpoint, revision, explain(err))
 	}
-	return repository.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
+	return catalog.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
 
 // HashMax is the default of the flag --hash-max. At 60 bytes for the smallest key these are a million keys, which a member
@@ -220,9 +219,9 @@ const HashMax = 64 << 20
 
 // HashKVUpTo is HashKV unless the member's database, whose status now is, has more than most bytes in use (0: HashMax): then
 // the error matches ErrTooLarge. Hashing stalls writes, so there is always a limit.
-func (s *Server) HashKVUpTo(ctx context.Context, revision int64, now *pb.StatusResponse, most int64) (repository.HashKV, error) {
+func (s *Server) HashKVUpTo(ctx context.Context, revision int64, now *pb.StatusResponse, most int64) (catalog.HashKV, error) {
 	if most = cmp.Or(most, HashMax); now.DbSizeInUse > most {
-		return repository.HashKV{}, fmt.Errorf("%w: %s in use, --hash-max is %s",
+		return catalog.HashKV{}, fmt.Errorf("%w: %s in use, --hash-max is %s",
 			ErrTooLarge, humanize.IBytes(uint64(now.DbSizeInUse)), humanize.IBytes(uint64(most)))
 	}
 	return s.HashKV(ctx, revision)

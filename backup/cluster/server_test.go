@@ -6,14 +6,13 @@ import (
 	"slices"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 func TestServerTellsKubernetes(t *testing.T) {
@@ -65,7 +64,7 @@ func TestServerHashKV(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := server.HashKV(t.Context(), revision)
-	if err != nil || got != (repository.HashKV{Revision: revision, CompactRevision: 5, Hash: want.Hash}) {
+	if err != nil || got != (catalog.HashKV{Revision: revision, CompactRevision: 5, Hash: want.Hash}) {
 		t.Errorf("got %+v, %v; want hash %d", got, err, want.Hash)
 	}
 	older, err := server.HashKV(t.Context(), revision-1)

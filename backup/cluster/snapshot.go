@@ -13,7 +13,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Errors of a snapshot stream, to be matched with errors.Is.
@@ -109,8 +109,8 @@ func (s *Snapshot) receive() ([]byte, error) {
 }
 
 // Blob describes the whole stream, once it has ended with io.EOF.
-func (s *Snapshot) Blob() repository.Blob {
-	return repository.Blob{Name: "snapshot.db", Size: s.size, SHA256: hex.EncodeToString(s.digest.whole())}
+func (s *Snapshot) Blob() catalog.Blob {
+	return catalog.Blob{Name: "snapshot.db", Size: s.size, SHA256: hex.EncodeToString(s.digest.whole())}
 }
 
 // Close ends the stream. It may be called at any time, and more than once.

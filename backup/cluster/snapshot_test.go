@@ -15,17 +15,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/snapshot"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // openFake opens the snapshot of a fake member that sends what send sends.
@@ -48,9 +47,9 @@ func mustOpen(t *testing.T, send func(pb.Maintenance_SnapshotServer) error) *clu
 	return s
 }
 
-func blobOf(data []byte) repository.Blob {
+func blobOf(data []byte) catalog.Blob {
 	sum := sha256.Sum256(data)
-	return repository.Blob{Name: "snapshot.db", Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
+	return catalog.Blob{Name: "snapshot.db", Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
 }
 
 // What comes out is, to the byte, the file that etcdctl snapshot save writes.

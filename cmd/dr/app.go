@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -92,10 +93,10 @@ func (a *app) outputFlag(cmd *cobra.Command) {
 func (a *app) open(ctx context.Context) (*repository.Cluster, error) { return a.openIn(ctx, a.bucket) }
 
 // load reads the catalog of the cluster that the flags name, and says what in it counts for nothing.
-func (a *app) load(ctx context.Context, o repository.LoadOptions) (repository.Catalog, error) {
+func (a *app) load(ctx context.Context, o repository.LoadOptions) (catalog.Catalog, error) {
 	c, err := a.open(ctx)
 	if err != nil {
-		return repository.Catalog{}, err
+		return catalog.Catalog{}, err
 	}
 	catalog, err := c.Load(ctx, o)
 	a.warnUntrusted(catalog)
@@ -216,9 +217,9 @@ func noArgs(_ *cobra.Command, args []string) error {
 }
 
 // parseID reads an ID argument; "latest" and nothing are "".
-func parseID(args []string) (repository.ID, error) {
+func parseID(args []string) (catalog.ID, error) {
 	if len(args) == 0 || args[0] == "latest" {
 		return "", nil
 	}
-	return repository.ParseID(args[0])
+	return catalog.ParseID(args[0])
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -133,7 +134,7 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 	return func(ctx context.Context, why string) error {
 		_, err := backup.Run(ctx, config.Etcd, []backup.Store{{Cluster: c}}, backup.Request{
 			From: "leader", To: config.To, HashMax: config.HashMax, Plain: config.Plain, MaxStream: maxStream, Grace: grace, Version: config.Version,
-			Labels: repository.Labels{scheduler.LabelArchive: why},
+			Labels: catalog.Labels{scheduler.LabelArchive: why},
 		}, report)
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -52,27 +53,27 @@ with --since those that you know of do not count any more, and a check that runs
 		if err != nil {
 			return err
 		}
-		catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Log: true})
+		cat, err := c.Load(cmd.Context(), repository.LoadOptions{Log: true})
 		if err != nil {
 			return err
 		}
-		if len(catalog.Lineages) == 0 {
-			return fmt.Errorf("a log of cluster %s is %w: dr archive makes one", c.Name(), repository.ErrNotFound)
+		if len(cat.Lineages) == 0 {
+			return fmt.Errorf("a log of cluster %s is %w: dr archive makes one", c.Name(), catalog.ErrNotFound)
 		}
-		catalog = catalog.Since(since)
+		cat = cat.Since(since)
 		depth := "headers"
 		if !headers {
-			if depth, err = a.readLog(cmd.Context(), c, &catalog, with); err != nil {
+			if depth, err = a.readLog(cmd.Context(), c, &cat, with); err != nil {
 				return err
 			}
 		}
-		return a.printArchiveVerify(document.NewArchiveVerify(catalog, depth, since))
+		return a.printArchiveVerify(document.NewArchiveVerify(cat, depth, since))
 	}
 	return cmd
 }
 
 // readLog reads every segment, and puts what it finds into the catalog.
-func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *repository.Catalog, keys seal.Keys) (depth string, err error) {
+func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *catalog.Catalog, keys seal.Keys) (depth string, err error) {
 	report, done := a.progress()
 	defer done()
 	with := repository.LogReader{Keys: keys, Report: report, Check: restore.CheckSegment}
@@ -121,10 +122,10 @@ func logFault(d document.ArchiveVerify) error {
 	log := fmt.Sprintf("the log of cluster %s%s", d.Cluster, sinceWords(d.Since))
 	lost, recorded := d.Holes()
 	if len(d.Missing)+len(d.Damaged) == 0 {
-		return fmt.Errorf("%s has gaps (%d recorded, %d lost): what was written there is %w", log, recorded, lost, repository.ErrNotFound)
+		return fmt.Errorf("%s has gaps (%d recorded, %d lost): what was written there is %w", log, recorded, lost, catalog.ErrNotFound)
 	}
 	return fmt.Errorf("%s has %d missing and %d damaged runs of segments, and gaps (%d recorded, %d lost): %w",
-		log, len(d.Missing), len(d.Damaged), recorded, lost, repository.ErrDamaged)
+		log, len(d.Missing), len(d.Damaged), recorded, lost, catalog.ErrDamaged)
 }
 
 func sinceWords(t time.Time) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
@@ -196,7 +196,7 @@ func (b *byteSize) Set(text string) error {
 // Type implements pflag.Value.
 func (b *byteSize) Type() string { return "bytes" }
 
-func hashText(m repository.Manifest) string {
+func hashText(m catalog.Manifest) string {
 	switch {
 	case m.HashKV != nil:
 		return fmt.Sprintf(", HashKV %08x", m.HashKV.Hash)
@@ -206,7 +206,7 @@ func hashText(m repository.Manifest) string {
 	return ", no HashKV"
 }
 
-func sealText(b repository.Backup) string {
+func sealText(b catalog.Backup) string {
 	if b.Seal.Encryption == "" {
 		return "NOT ENCRYPTED"
 	}
@@ -214,7 +214,7 @@ func sealText(b repository.Backup) string {
 }
 
 // marks are what should make a person look twice.
-func marks(b repository.Backup) []string {
+func marks(b catalog.Backup) []string {
 	var m []string
 	if b.NoQuorum {
 		m = append(m, "no-quorum")

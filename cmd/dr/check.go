@@ -12,8 +12,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
@@ -85,7 +85,7 @@ func (a *app) checkOptions(lock string, store *storeFlags) (o check.Options, err
 	}
 	o.Trust = policy.Trusted()
 	if a.cluster != "" {
-		if err := repository.ValidCluster(a.cluster); err != nil {
+		if err := catalog.ValidCluster(a.cluster); err != nil {
 			return o, err
 		}
 		o.Clusters = []string{a.cluster}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -111,7 +112,7 @@ func copyCluster(
 	}
 	result, err := repository.Copy(ctx, from, target, o, report)
 	if err == nil && result.Objects+result.Present+result.LeftOut+len(result.Faults) == 0 {
-		return fmt.Errorf("anything of cluster %s is %w: dr list shows what is there", from.Name(), repository.ErrNotFound), nil
+		return fmt.Errorf("anything of cluster %s is %w: dr list shows what is there", from.Name(), catalog.ErrNotFound), nil
 	}
 	doc.Add(from.Name(), result)
 	if n := len(result.Faults); n > 0 {
@@ -123,7 +124,7 @@ func copyCluster(
 // faultOf makes every fault a finding, by its exit code: one that differs may be damaged at either side.
 func faultOf(f repository.CopyFault) error {
 	if errors.Is(f.Err, repository.ErrDiffers) {
-		return fmt.Errorf("%w (%w)", f.Err, repository.ErrDamaged)
+		return fmt.Errorf("%w (%w)", f.Err, catalog.ErrDamaged)
 	}
 	return f.Err
 }

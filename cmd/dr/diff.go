@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -92,7 +93,7 @@ func parsePoint(text string, now time.Time) (t restore.Target, err error) {
 			return t, nil
 		}
 	}
-	if t.Backup, err = repository.ParseID(text); err == nil {
+	if t.Backup, err = catalog.ParseID(text); err == nil {
 		return t, nil
 	}
 	if t.Time, err = when.Parse(text, now); err == nil {

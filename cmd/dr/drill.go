@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/restore/when"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // errNotRun: nothing was found out, whatever kept it. It hides that in the exit code: a key that is missing where drills run
@@ -100,8 +100,8 @@ func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
 		return err
 	}
 	doc := document.NewDrill(a.cluster, request.Seed, proofs, err)
-	notRun := func(p repository.Proof) bool { return p.Verdict == repository.NotRun }
-	if doc.Verdict == repository.NotRun && slices.ContainsFunc(proofs, notRun) {
+	notRun := func(p catalog.Proof) bool { return p.Verdict == catalog.NotRun }
+	if doc.Verdict == catalog.NotRun && slices.ContainsFunc(proofs, notRun) {
 		err = fmt.Errorf("%w: %w", errNotRun, err)
 	}
 	return errors.Join(a.printDrill(doc), err)
@@ -211,7 +211,7 @@ func (a *app) printDrill(d document.Drill) error {
 	return nil
 }
 
-func heldText(a repository.Assertion) string {
+func heldText(a catalog.Assertion) string {
 	if a.Held {
 		return "holds"
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -55,10 +56,10 @@ func exitCode(ctx context.Context, err error) int {
 		return exitRefused
 	case is(errNotRun):
 		return exitOther
-	case is(errWanting, repository.ErrDamaged, repository.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged,
+	case is(errWanting, catalog.ErrDamaged, catalog.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged,
 		verify.ErrAssertion):
 		return exitFinding
-	case is(errUsage, restore.ErrLayout, repository.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig,
+	case is(errUsage, restore.ErrLayout, catalog.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig,
 		retention.ErrPolicy, config.ErrConfig):
 		return exitUsage
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 func (a *app) extract() *cobra.Command {
@@ -202,7 +202,7 @@ func (x *extraction) finish(at find.At) error {
 		}})
 	}
 	if x.keys == 0 {
-		return fmt.Errorf("what was asked for is %w: no such key at revision %d", repository.ErrNotFound, at.Revision)
+		return fmt.Errorf("what was asked for is %w: no such key at revision %d", catalog.ErrNotFound, at.Revision)
 	}
 	if x.dir != "" {
 		x.printf("%d keys as of revision %d, %s, are in %s\n", x.keys, at.Revision, size(x.bytes), x.dir)
@@ -210,7 +210,7 @@ func (x *extraction) finish(at find.At) error {
 	if x.unreadable > 0 && x.form == "yaml" {
 		if errors.Is(x.why, kubernetes.ErrEncrypted) {
 			return fmt.Errorf("the plain text of %d of %d values is %w: %w; the API server of a restored cluster decrypts them",
-				x.unreadable, x.keys, repository.ErrNotFound, x.why)
+				x.unreadable, x.keys, catalog.ErrNotFound, x.why)
 		}
 		return fmt.Errorf("%d of %d objects could not be read: %w; -o raw has their bytes", x.unreadable, x.keys, x.why)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -71,7 +72,7 @@ func (a *app) fetch() *cobra.Command {
 
 // fetchTo writes beside the file and renames, so that a file of that name is always a whole one.
 func fetchTo(
-	ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys, to string, report storage.Report,
+	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, to string, report storage.Report,
 ) (document.Fetch, error) {
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return document.Fetch{}, usagef("%s exists already: choose another name", to)

@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -63,7 +64,7 @@ func (a *app) archiveFlags(cmd *cobra.Command, f *archiveFlags) {
 }
 
 // archiveOf is what a catalog and the flags describe.
-func (a *app) archiveOf(f *archiveFlags, catalog repository.Catalog) (find.Archive, error) {
+func (a *app) archiveOf(f *archiveFlags, catalog catalog.Catalog) (find.Archive, error) {
 	keys, err := f.keys.load()
 	if err != nil {
 		return find.Archive{}, err

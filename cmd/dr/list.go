@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -72,7 +73,7 @@ func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 		clusters = append(clusters, c)
 	}
 	if len(clusters) == 0 {
-		return nil, fmt.Errorf("a backup is %w %s: it is empty", repository.ErrNotFound, stores.Shown(a.repo))
+		return nil, fmt.Errorf("a backup is %w %s: it is empty", catalog.ErrNotFound, stores.Shown(a.repo))
 	}
 	return clusters, nil
 }
@@ -83,26 +84,26 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 	var damaged, nothing error
 	now := time.Now()
 	for _, c := range clusters {
-		catalog, err := c.Load(ctx, repository.LoadOptions{Newest: newest, Proofs: true, Log: newest == 0})
+		cat, err := c.Load(ctx, repository.LoadOptions{Newest: newest, Proofs: true, Log: newest == 0})
 		if err != nil {
 			return err
 		}
-		if _, err := catalog.Latest(); errors.Is(err, repository.ErrNotFound) {
+		if _, err := cat.Latest(); errors.Is(err, catalog.ErrNotFound) {
 			nothing = err // of this one: it may be another program's folder
 		}
-		list.Add(catalog)
-		for _, b := range catalog.Backups {
+		list.Add(cat)
+		for _, b := range cat.Backups {
 			rows = append(rows, listRow(b, now))
 		}
-		for _, d := range catalog.Damaged {
+		for _, d := range cat.Damaged {
 			rows = append(rows, []string{c.Name(), string(d.ID), "-", "-", "-", "-", "-", "DAMAGED", ""})
 			damaged = errors.Join(damaged, d.Err)
 		}
-		for _, d := range catalog.Untrusted {
+		for _, d := range cat.Untrusted {
 			rows = append(rows, []string{c.Name(), string(d.ID), "-", "-", "-", "-", "-", "NOT TRUSTED", ""})
 			damaged = errors.Join(damaged, d.Err)
 		}
-		for _, d := range catalog.Ignored {
+		for _, d := range cat.Ignored {
 			damaged = errors.Join(damaged, d.Err)
 		}
 	}
@@ -156,7 +157,7 @@ func toRevision(w document.Window) string {
 }
 
 func gapPositions(g document.Gap) string {
-	if g.Positions == 0 || g.Kind == repository.GapRestored {
+	if g.Positions == 0 || g.Kind == catalog.GapRestored {
 		return "another history"
 	}
 	return fmt.Sprintf("%d to %d (%d)", g.From, g.To, g.Positions)
@@ -169,14 +170,14 @@ func gapTimes(g document.Gap) string {
 	return fmt.Sprintf("%s, %s", moment(g.Since), seconds(g.Seconds))
 }
 
-func listRow(b repository.Backup, now time.Time) []string {
+func listRow(b catalog.Backup, now time.Time) []string {
 	return []string{
 		b.Cluster, string(b.ID), age(b.Started, now), fmt.Sprint(b.Revision), size(b.Plain.Size), size(b.Stored.Size),
 		b.EtcdVersion, provenText(b, now), strings.Join(marks(b), ", "),
 	}
 }
 
-func provenText(b repository.Backup, now time.Time) string {
+func provenText(b catalog.Backup, now time.Time) string {
 	level, at := b.Best()
 	text := fmt.Sprintf("%s, %s", level, age(at, now))
 	if level == "" {
@@ -214,7 +215,7 @@ func (a *app) listLeftovers(ctx context.Context, clusters []*repository.Cluster)
 }
 
 // warnUntrusted says what counts for nothing, for a person who may not know that somebody else writes there.
-func (a *app) warnUntrusted(c repository.Catalog) {
+func (a *app) warnUntrusted(c catalog.Catalog) {
 	for _, d := range slices.Concat(c.Untrusted, c.Ignored) {
 		a.warnf("WARNING: passed over: %v", d.Err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // namespaced collects the objects of a namespace and prints what brings it back.
@@ -91,7 +91,7 @@ func (x *namespaced) check(at find.At) error {
 	i := slices.IndexFunc(x.objects, func(o kubernetes.Object) bool { return o.String() == "Namespace "+x.name })
 	if i < 0 {
 		return fmt.Errorf("namespace %s is %w at revision %d: dr find --namespace %s shows when it was",
-			x.name, repository.ErrNotFound, at.Revision, x.name)
+			x.name, catalog.ErrNotFound, at.Revision, x.name)
 	}
 	if x.objects[i].Deleting() {
 		return fmt.Errorf("%w: namespace %s was being deleted at revision %d: objects may be missing; "+

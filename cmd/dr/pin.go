@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -33,7 +34,7 @@ the right one, although no restore by dr began its history. Keep the pin for as 
 	cmd.Flags().BoolVar(&confirm, "confirm", false, "confirm that the backup's history is the cluster's own (condition ClusterChanged)")
 	a.pinFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p := repository.Pin{Reason: reason, Time: time.Now().UTC(), By: identity(), Confirms: confirm}
+		p := catalog.Pin{Reason: reason, Time: time.Now().UTC(), By: identity(), Confirms: confirm}
 		var err error
 		p.Until, err = pinEnd(until, span, p.Time)
 		if err != nil {
@@ -51,7 +52,7 @@ the right one, although no restore by dr began its history. Keep the pin for as 
 		if err != nil {
 			return err
 		}
-		return a.printPins(document.Pins{Backup: b.ID, Pins: append(slices.Clone(b.Pins), p), Lifted: []repository.Pin{}})
+		return a.printPins(document.Pins{Backup: b.ID, Pins: append(slices.Clone(b.Pins), p), Lifted: []catalog.Pin{}})
 	}
 	return cmd
 }
@@ -90,11 +91,11 @@ func (a *app) unpin() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		lifted, err := c.Unpin(cmd.Context(), repository.Unpin{Backup: b.ID, Time: time.Now().UTC(), By: identity()})
+		lifted, err := c.Unpin(cmd.Context(), catalog.Unpin{Backup: b.ID, Time: time.Now().UTC(), By: identity()})
 		if err != nil {
 			return err
 		}
-		return a.printPins(document.Pins{Backup: b.ID, Pins: []repository.Pin{}, Lifted: append([]repository.Pin{}, lifted...)})
+		return a.printPins(document.Pins{Backup: b.ID, Pins: []catalog.Pin{}, Lifted: append([]catalog.Pin{}, lifted...)})
 	}
 	return cmd
 }
@@ -115,10 +116,10 @@ func theBackup(_ *cobra.Command, args []string) error {
 }
 
 // toPin is the backup that the argument names, as it is now.
-func (a *app) toPin(cmd *cobra.Command, args []string) (*repository.Cluster, repository.Backup, error) {
+func (a *app) toPin(cmd *cobra.Command, args []string) (*repository.Cluster, catalog.Backup, error) {
 	c, err := a.openToRemove(cmd.Context())
 	if err != nil {
-		return nil, repository.Backup{}, err
+		return nil, catalog.Backup{}, err
 	}
 	b, err := a.find(cmd, c, args)
 	return c, b, err
@@ -158,7 +159,7 @@ func (a *app) printPins(d document.Pins) error {
 }
 
 // lastEnd returns when the last of the pins ends, the zero time if one has no end.
-func lastEnd(pins []repository.Pin) (last time.Time) {
+func lastEnd(pins []catalog.Pin) (last time.Time) {
 	for _, p := range pins {
 		if p.Until.IsZero() {
 			return time.Time{}
@@ -170,7 +171,7 @@ func lastEnd(pins []repository.Pin) (last time.Time) {
 	return last
 }
 
-func pinTexts(pins []repository.Pin, now time.Time) (texts []string) {
+func pinTexts(pins []catalog.Pin, now time.Time) (texts []string) {
 	for _, p := range pins {
 		text := p.Reason
 		if text == "" {

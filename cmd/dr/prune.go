@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -64,15 +65,15 @@ func (a *app) runPrune(ctx context.Context, p retention.Policy, o repository.Pru
 	if err != nil {
 		return err
 	}
-	catalog, err := c.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+	cat, err := c.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
 		return err
 	}
-	a.warnUntrusted(catalog)
-	if _, err := catalog.Latest(); errors.Is(err, repository.ErrNotFound) {
+	a.warnUntrusted(cat)
+	if _, err := cat.Latest(); errors.Is(err, catalog.ErrNotFound) {
 		return err
 	}
-	decisions, err := retention.Plan(catalog, p, o.Now)
+	decisions, err := retention.Plan(cat, p, o.Now)
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (a *app) runPrune(ctx context.Context, p retention.Policy, o repository.Pru
 	if err != nil {
 		return err
 	}
-	return a.printPrune(document.NewPrune(catalog, decisions, result, o.DryRun), o)
+	return a.printPrune(document.NewPrune(cat, decisions, result, o.DryRun), o)
 }
 
 // keepFlags are a policy.

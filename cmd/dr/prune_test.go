@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -19,7 +20,7 @@ import (
 )
 
 // filled is a repository with a backup of each of the last days, oldest first; key signs them.
-func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []repository.ID) {
+func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []catalog.ID) {
 	t.Helper()
 	dir := t.TempDir()
 	b, err := file.Open(dir)
@@ -32,14 +33,14 @@ func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []
 	}
 	for n := range days {
 		at := time.Now().UTC().AddDate(0, 0, n-days)
-		id := repository.NewID(at, int64(n+1))
+		id := catalog.NewID(at, int64(n+1))
 		digest := strings.Repeat("ab", 32)
-		m := repository.Manifest{
+		m := catalog.Manifest{
 			Started: at, Finished: at.Add(time.Second), ClusterID: "cafe", EtcdVersion: "3.7.3", Revision: int64(n + 1),
-			Plain: repository.Blob{Name: "snapshot.db", Size: 100, SHA256: digest},
+			Plain: catalog.Blob{Name: "snapshot.db", Size: 100, SHA256: digest},
 		}
 		stored := io.Reader(bytes.NewReader([]byte("sealed")))
-		if _, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, stored, func() (repository.Manifest, error) { return m, nil }); err != nil {
+		if _, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, stored, func() (catalog.Manifest, error) { return m, nil }); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
@@ -48,7 +49,7 @@ func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []
 }
 
 // lineWith is the line of text that has id in it.
-func lineWith(text string, id repository.ID) string {
+func lineWith(text string, id catalog.ID) string {
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, string(id)) {
 			return line
@@ -142,7 +143,7 @@ func TestPruneTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged := filepath.Join(strings.TrimPrefix(env["DR_REPO"], "file://"), "prod", "backups", string(repository.NewID(time.Now(), 99)))
+	forged := filepath.Join(strings.TrimPrefix(env["DR_REPO"], "file://"), "prod", "backups", string(catalog.NewID(time.Now(), 99)))
 	if err := os.Mkdir(forged, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -194,34 +195,34 @@ func (a *app) spawn(ctx context.Context, p restore.Plan, keys seal.Keys, report 
 }
 
 // aim reads what is asked for from the command line, and the catalog in which it is looked for.
-func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (repository.Catalog, error) {
+func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (catalog.Catalog, error) {
 	if err := f.setTarget(cmd, args, time.Now()); err != nil {
-		return repository.Catalog{}, err
+		return catalog.Catalog{}, err
 	}
 	f.target.Plain = f.plain.with(f.keys)
 	if f.markCompacted && !isPositive(f.layout.Bump) {
-		return repository.Catalog{}, usagef("--mark-compacted goes with --bump-revision N: without a bump nothing is marked compacted")
+		return catalog.Catalog{}, usagef("--mark-compacted goes with --bump-revision N: without a bump nothing is marked compacted")
 	}
 	if f.initialCluster != "" {
 		var err error
 		if f.layout.Members, err = restore.ParseMembers(f.initialCluster); err != nil {
-			return repository.Catalog{}, err
+			return catalog.Catalog{}, err
 		}
 	}
 	if err := f.checkSalvage(cmd); err != nil {
-		return repository.Catalog{}, err
+		return catalog.Catalog{}, err
 	}
 	if f.freshToken || f.layout.Into.Name == "" { // one run, or one plan, makes all members: nobody else has to find the same
 		f.layout.Salt = rand.Text()
 	}
-	catalog, err := a.catalog(cmd, f)
+	cat, err := a.catalog(cmd, f)
 	if err == nil && len(f.salvage.dirs) > 0 {
-		err = a.survey(cmd.Context(), f, catalog)
+		err = a.survey(cmd.Context(), f, cat)
 	}
 	if err != nil {
-		return repository.Catalog{}, err
+		return catalog.Catalog{}, err
 	}
-	return restore.Detail(cmd.Context(), catalog, f.target)
+	return restore.Detail(cmd.Context(), cat, f.target)
 }
 
 func isPositive(text string) bool {
@@ -280,16 +281,16 @@ func (f *restoreFlags) absolute() (err error) {
 	return nil
 }
 
-func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (repository.Catalog, error) {
+func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, error) {
 	if f.target.File != "" {
 		var err error
 		if f.target.FileDigest, err = restore.FileDigest(f.target.File, f.target.SkipHashCheck); err != nil {
-			return repository.Catalog{}, usagef("--from-file: %w", err)
+			return catalog.Catalog{}, usagef("--from-file: %w", err)
 		}
-		return repository.Catalog{Cluster: a.cluster}, nil
+		return catalog.Catalog{Cluster: a.cluster}, nil
 	}
 	if len(f.salvage.dirs) > 0 && a.repo == "" {
-		return repository.Catalog{Cluster: a.cluster}, nil
+		return catalog.Catalog{Cluster: a.cluster}, nil
 	}
 	// All backups, also where one is named: a plan notes where it differs from those before it.
 	catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})

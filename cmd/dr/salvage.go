@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // salvageFlags say what disks there are, and how they are to be read.
@@ -58,7 +58,7 @@ func (f *restoreFlags) checkSalvage(cmd *cobra.Command) error {
 }
 
 // survey looks at the disks, as part of the target.
-func (a *app) survey(ctx context.Context, f *restoreFlags, c repository.Catalog) error {
+func (a *app) survey(ctx context.Context, f *restoreFlags, c catalog.Catalog) error {
 	var report storage.Report // a plan that is printed stands alone
 	done := func() {}
 	if !f.dryRun && f.planOut == "" {

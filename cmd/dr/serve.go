@@ -27,6 +27,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -152,7 +153,7 @@ func applyRetention(ctx context.Context, s scheduler.Spec, in backup.Store, repo
 // practise restores the newest backup and a random point of the log, in a child, as dr drill does.
 func practise(
 	ctx context.Context, s scheduler.Spec, in backup.Store, seed uint64, report storage.Report,
-) ([]repository.Proof, error) {
+) ([]catalog.Proof, error) {
 	r := verify.DrillRequest{
 		Aim: verify.Aim{Seed: seed}, Assertions: s.Drill.Assertions, Dir: s.Drill.Dir, By: identity(), Limits: s.Drill.Limits,
 	}

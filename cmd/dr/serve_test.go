@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -31,11 +32,11 @@ func takenAgo(t *testing.T, repo, cluster string, ago time.Duration) {
 		t.Fatal(err)
 	}
 	started, sum := time.Now().Add(-ago), sha256.Sum256(nil)
-	_, err = c.Create(t.Context(), repository.NewID(started, 7), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
-		func() (repository.Manifest, error) {
-			return repository.Manifest{
+	_, err = c.Create(t.Context(), catalog.NewID(started, 7), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
+		func() (catalog.Manifest, error) {
+			return catalog.Manifest{
 				Started: started, Finished: started, Revision: 7, ClusterID: "cdf818194e3a8c32",
-				Plain: repository.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(sum[:])},
+				Plain: catalog.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(sum[:])},
 			}, nil
 		})
 	if err != nil {

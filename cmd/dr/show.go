@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -41,23 +42,23 @@ func (a *app) show() *cobra.Command {
 }
 
 // find is the backup that the argument names, with its proofs.
-func (a *app) find(cmd *cobra.Command, c *repository.Cluster, args []string) (repository.Backup, error) {
+func (a *app) find(cmd *cobra.Command, c *repository.Cluster, args []string) (catalog.Backup, error) {
 	id, err := parseID(args)
 	if err != nil {
-		return repository.Backup{}, err
+		return catalog.Backup{}, err
 	}
-	catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Only: id, Proofs: true})
+	cat, err := c.Load(cmd.Context(), repository.LoadOptions{Only: id, Proofs: true})
 	if err != nil {
-		return repository.Backup{}, err
+		return catalog.Backup{}, err
 	}
-	a.warnUntrusted(catalog)
+	a.warnUntrusted(cat)
 	if id == "" {
-		return catalog.Latest()
+		return cat.Latest()
 	}
-	return catalog.Find(id)
+	return cat.Find(id)
 }
 
-func (a *app) printShow(b repository.Backup) {
+func (a *app) printShow(b catalog.Backup) {
 	now := time.Now()
 	a.printf("backup %s of cluster %s\n", b.ID, b.Cluster)
 	a.facts(
@@ -90,7 +91,7 @@ func (a *app) printShow(b repository.Backup) {
 }
 
 // levelText is how far a proof went: of a drill, what it restored and how long that took.
-func levelText(p repository.Proof) string {
+func levelText(p catalog.Proof) string {
 	switch {
 	case p.Drill == nil:
 		return string(p.Level)
@@ -100,7 +101,7 @@ func levelText(p repository.Proof) string {
 	return fmt.Sprintf("drill: %s, served after %s", p.Drill.Target, seconds(p.Drill.RTO))
 }
 
-func contents(b repository.Backup) []string {
+func contents(b catalog.Backup) []string {
 	var c []string
 	if b.Kubernetes {
 		c = append(c, "a Kubernetes key space")
@@ -114,7 +115,7 @@ func contents(b repository.Backup) []string {
 	return c
 }
 
-func labelText(labels repository.Labels) string {
+func labelText(labels catalog.Labels) string {
 	var parts []string
 	for name, value := range labels {
 		parts = append(parts, name+"="+value)
@@ -123,7 +124,7 @@ func labelText(labels repository.Labels) string {
 	return strings.Join(parts, ", ")
 }
 
-func learner(m repository.Member) string {
+func learner(m catalog.Member) string {
 	if m.Learner {
 		return "learner"
 	}

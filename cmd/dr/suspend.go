@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -57,8 +58,8 @@ func (a *app) word(cmd *cobra.Command, s repository.Suspension) error {
 	if err != nil {
 		return err
 	}
-	catalog, err := c.Load(cmd.Context(), repository.LoadOptions{Newest: 1})
-	if _, none := catalog.Latest(); err == nil && errors.Is(none, repository.ErrNotFound) {
+	cat, err := c.Load(cmd.Context(), repository.LoadOptions{Newest: 1})
+	if _, none := cat.Latest(); err == nil && errors.Is(none, catalog.ErrNotFound) {
 		err = none // a name with a slip of the pen
 	}
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // serviceFlags say where a dr serve is, and who asks.
@@ -147,7 +147,7 @@ func refusedBy(status int, err error) error {
 	case http.StatusBadRequest:
 		return refusal{err, errUsage}
 	case http.StatusNotFound:
-		return refusal{err, repository.ErrNotFound}
+		return refusal{err, catalog.ErrNotFound}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict: // it is suspended, or not configured
 		return refusal{err, backup.ErrRefused}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -43,7 +44,7 @@ Each verify appends a proof to the backup; dr list shows the best one. A backup 
 		if err != nil {
 			return err
 		}
-		rung, err := repository.ParseLevel(level)
+		rung, err := catalog.ParseLevel(level)
 		if err != nil {
 			return usagef("--level: %w", err)
 		}
@@ -65,7 +66,7 @@ Each verify appends a proof to the backup; dr list shows the best one. A backup 
 		a.warnUnsigned()
 		report, done := a.progress()
 		request := verify.Request{Level: rung, Dir: dir, By: identity(), Source: source}
-		doc := document.Verify{Proofs: []repository.Proof{}}
+		doc := document.Verify{Proofs: []catalog.Proof{}}
 		for _, b := range backups {
 			proof, err := verify.Run(cmd.Context(), c, b, with, request, report)
 			doc.Proofs = append(doc.Proofs, proof)
@@ -88,23 +89,23 @@ func (a *app) warnUnsigned() {
 }
 
 // toVerify are the backups to verify; with all, what is damaged beyond that comes as an error beside them.
-func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string, all bool) ([]repository.Backup, error, error) {
+func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string, all bool) ([]catalog.Backup, error, error) {
 	if !all {
 		b, err := a.find(cmd, c, args)
-		return []repository.Backup{b}, nil, err
+		return []catalog.Backup{b}, nil, err
 	}
-	catalog, err := c.Load(cmd.Context(), repository.LoadOptions{})
+	cat, err := c.Load(cmd.Context(), repository.LoadOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := catalog.Latest(); errors.Is(err, repository.ErrNotFound) {
+	if _, err := cat.Latest(); errors.Is(err, catalog.ErrNotFound) {
 		return nil, nil, err
 	}
 	var damaged error
-	for _, d := range slices.Concat(catalog.Damaged, catalog.Untrusted, catalog.Ignored) {
+	for _, d := range slices.Concat(cat.Damaged, cat.Untrusted, cat.Ignored) {
 		damaged = errors.Join(damaged, d.Err)
 	}
-	return catalog.Backups, damaged, nil
+	return cat.Backups, damaged, nil
 }
 
 func (a *app) printVerify(doc document.Verify) error {
@@ -119,8 +120,8 @@ func (a *app) printVerify(doc document.Verify) error {
 	return nil
 }
 
-func verifyText(p repository.Proof) string {
-	if p.Verdict == repository.Passed && p.HashKV != "" {
+func verifyText(p catalog.Proof) string {
+	if p.Verdict == catalog.Passed && p.HashKV != "" {
 		return fmt.Sprintf("%s, %d keys", p.HashKV, p.Keys)
 	}
 	return p.Finding

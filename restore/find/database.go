@@ -9,16 +9,15 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
-
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // database reads a prepared database, read-only. Its pages have been checked.
@@ -116,11 +115,11 @@ func keyOf(value []byte) ([]byte, error) {
 	}
 	number, kind, n := protowire.ConsumeTag(value)
 	if n < 0 || number != keyField || kind != protowire.BytesType {
-		return nil, fmt.Errorf("the database is %w: %w", repository.ErrDamaged, errValue)
+		return nil, fmt.Errorf("the database is %w: %w", catalog.ErrDamaged, errValue)
 	}
 	key, n := protowire.ConsumeBytes(value[n:])
 	if n < 0 {
-		return nil, fmt.Errorf("the database is %w: %w", repository.ErrDamaged, errValue)
+		return nil, fmt.Errorf("the database is %w: %w", catalog.ErrDamaged, errValue)
 	}
 	return key, nil
 }
@@ -128,7 +127,7 @@ func keyOf(value []byte) ([]byte, error) {
 func decodeKV(value []byte) (*mvccpb.KeyValue, error) {
 	kv := &mvccpb.KeyValue{}
 	if err := proto.Unmarshal(value, kv); err != nil {
-		return nil, fmt.Errorf("the database is %w: %w: %w", repository.ErrDamaged, errValue, err)
+		return nil, fmt.Errorf("the database is %w: %w: %w", catalog.ErrDamaged, errValue, err)
 	}
 	return kv, nil
 }

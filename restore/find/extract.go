@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Entry is a key and its value at a point.
@@ -125,7 +125,7 @@ func readValues(ctx context.Context, j job, take func(Entry) error, report stora
 		return take(e)
 	})
 	if _, obstacle := errors.AsType[*restore.ObstacleError](err); obstacle && taken {
-		return end, fmt.Errorf("%w: what came so far is not all: %s", repository.ErrDamaged, err.Error())
+		return end, fmt.Errorf("%w: what came so far is not all: %s", catalog.ErrDamaged, err.Error())
 	}
 	return end, err
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Archive is where to look.
 type Archive struct {
-	Catalog repository.Catalog // with the log
-	Source  restore.Source     // for the child
-	Dir     string             // where the scratch copies go; "": the system's temporary directory
+	Catalog catalog.Catalog // with the log
+	Source  restore.Source  // for the child
+	Dir     string          // where the scratch copies go; "": the system's temporary directory
 }
 
 // Change is one thing that happened to a key.
@@ -80,7 +80,7 @@ func Find(
 	defer func() { _ = scratch.Remove() }()
 	f := &finder{
 		archive: a, keys: keys, window: w, now: now, tell: tell, report: report, dir: scratch.Path,
-		read: map[repository.ID]bool{}, reached: map[string]uint64{}, tracked: newTracked(),
+		read: map[catalog.ID]bool{}, reached: map[string]uint64{}, tracked: newTracked(),
 	}
 	for {
 		legs := slices.DeleteFunc(legsOf(f.archive.Catalog, w), f.done)
@@ -93,7 +93,7 @@ func Find(
 	}
 	if f.legs == 0 {
 		return Summary{}, fmt.Errorf("what could be searched is %w: there is no backup that can be read, or none in the window",
-			repository.ErrNotFound)
+			catalog.ErrNotFound)
 	}
 	if err := f.rest(); err != nil {
 		return Summary{}, err
@@ -111,9 +111,9 @@ type finder struct {
 	report  storage.Report
 	dir     string
 
-	read    map[repository.ID]bool // backups alone that have been looked into
-	reached map[string]uint64      // by lineage: up to this position its log has been
-	legs    int                    // that were read, to their ends or not
+	read    map[catalog.ID]bool // backups alone that have been looked into
+	reached map[string]uint64   // by lineage: up to this position its log has been
+	legs    int                 // that were read, to their ends or not
 
 	at      leg    // that is being read
 	history string // lineage that is known of what was read last
@@ -183,7 +183,7 @@ func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 // isOther reports whether l is of another history than what was read before: then a revision may be there twice.
 func (f *finder) isOther(l leg) bool {
 	known := f.history != "" && l.lineage != ""
-	return known && f.history != l.lineage || !repository.SameClusterID(f.cluster, l.base.ClusterID) ||
+	return known && f.history != l.lineage || !catalog.SameClusterID(f.cluster, l.base.ClusterID) ||
 		!known && l.base.HighestRevision() < f.seen
 }
 
@@ -238,7 +238,7 @@ func (f *finder) goAround(l leg, o *restore.ObstacleError) {
 		bad = l.segmentBehind(o.Obstacle.Marked)
 	}
 	if o.Obstacle.Base || !l.has(bad) {
-		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b repository.Backup) bool { return b.ID == l.base.ID })
+		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool { return b.ID == l.base.ID })
 		f.report.Say(storage.Event{Stage: "find", Level: storage.Warning, Message: "passed over: " + o.Error()})
 		return
 	}
@@ -254,7 +254,7 @@ func (f *finder) goAround(l leg, o *restore.ObstacleError) {
 
 // has reports whether a segment is one of the leg's.
 func (l leg) has(seq uint64) bool {
-	return l.stretch != nil && slices.ContainsFunc(l.stretch.Segments, func(s repository.Segment) bool { return s.Seq == seq })
+	return l.stretch != nil && slices.ContainsFunc(l.stretch.Segments, func(s catalog.Segment) bool { return s.Seq == seq })
 }
 
 // segmentBehind is the seq of the first segment that reaches behind a position.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -26,28 +26,28 @@ func (w Window) holds(c Change) bool {
 }
 
 // beginsBehind reports whether the window begins surely behind what b holds.
-func (w Window) beginsBehind(b repository.Backup) bool {
+func (w Window) beginsBehind(b catalog.Backup) bool {
 	return (!w.From.IsZero() || w.FromRevision > 0) &&
 		(w.From.IsZero() || !b.Finished.After(w.From)) && (w.FromRevision == 0 || b.HighestRevision() < w.FromRevision)
 }
 
 // endsBefore reports whether what comes behind b is surely from after the window.
-func (w Window) endsBefore(b repository.Backup) bool {
+func (w Window) endsBefore(b catalog.Backup) bool {
 	return !w.To.IsZero() && b.Started.After(w.To) || w.ToRevision > 0 && b.Revision > w.ToRevision
 }
 
 // leg is a part of the archive that can be read in one go: a backup, and the log that goes on from it.
 type leg struct {
-	base    repository.Backup
-	lineage string              // of which history it is; "": of a backup without a log nobody can tell
-	stretch *repository.Stretch // nil: the backup alone
+	base    catalog.Backup
+	lineage string           // of which history it is; "": of a backup without a log nobody can tell
+	stretch *catalog.Stretch // nil: the backup alone
 }
 
 // legsOf are those that together show all that the archive has of the window, oldest first. Each costs a fetch and a
 // replay, so a backup that the log passes by is none.
-func legsOf(c repository.Catalog, w Window) []leg {
+func legsOf(c catalog.Catalog, w Window) []leg {
 	var legs []leg
-	passed := map[repository.ID]bool{}
+	passed := map[catalog.ID]bool{}
 	for _, l := range basedLegs(c) {
 		for _, b := range l.bases {
 			passed[b.ID] = true
@@ -71,13 +71,13 @@ func legsOf(c repository.Catalog, w Window) []leg {
 // basedLeg is a part of the log with the backups that it can go on from, newest first.
 type basedLeg struct {
 	leg
-	bases []repository.Backup
+	bases []catalog.Backup
 }
 
 // basedLegs are all parts of the log that go on from some backup, oldest history first. A backup from about the time of a
 // restore may fit the histories before and behind it by all its numbers. It is then of the first that had not ended when
 // it was begun; only where a part has no other does it get those too, and the replay's marks decide.
-func basedLegs(c repository.Catalog) []basedLeg {
+func basedLegs(c catalog.Catalog) []basedLeg {
 	var legs []basedLeg
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
@@ -86,7 +86,7 @@ func basedLegs(c repository.Catalog) []basedLeg {
 			}
 		}
 	}
-	owner := map[repository.ID]int{}
+	owner := map[catalog.ID]int{}
 	for i, l := range legs {
 		for _, b := range l.bases {
 			if before, known := owner[b.ID]; !known || b.Started.After(legs[before].ends()) {
@@ -95,7 +95,7 @@ func basedLegs(c repository.Catalog) []basedLeg {
 		}
 	}
 	for i, l := range legs {
-		own := slices.DeleteFunc(slices.Clone(l.bases), func(b repository.Backup) bool { return owner[b.ID] != i })
+		own := slices.DeleteFunc(slices.Clone(l.bases), func(b catalog.Backup) bool { return owner[b.ID] != i })
 		if len(own) > 0 {
 			legs[i].bases = own
 		}
@@ -112,7 +112,7 @@ func (l leg) ends() time.Time {
 }
 
 // first is the base to begin with: the newest from before the window or, where there is none, the oldest.
-func (w Window) first(newestFirst []repository.Backup) repository.Backup {
+func (w Window) first(newestFirst []catalog.Backup) catalog.Backup {
 	for _, b := range newestFirst {
 		if w.beginsBehind(b) {
 			return b
@@ -159,16 +159,16 @@ func scratchLayout(dir string) restore.Layout {
 
 // plan is the way through the leg, up to the end of the window.
 func (l leg) plan(w Window, dir string, now time.Time) (restore.Plan, error) {
-	catalog := repository.Catalog{Cluster: l.base.Cluster, Backups: []repository.Backup{l.base}}
+	cat := catalog.Catalog{Cluster: l.base.Cluster, Backups: []catalog.Backup{l.base}}
 	target := restore.Target{Backup: l.base.ID}
 	if l.stretch != nil {
-		catalog.Lineages = []repository.Lineage{{ID: l.stretch.Lineage, Segments: l.stretch.Segments}}
+		cat.Lineages = []catalog.Lineage{{ID: l.stretch.Lineage, Segments: l.stretch.Segments}}
 		target = restore.Target{Lineage: l.stretch.Lineage, Best: true}
 		if end, ok := l.end(w); ok {
 			target.Position = end
 		}
 	}
-	plan, err := restore.NewPlan(catalog, target, scratchLayout(dir), now)
+	plan, err := restore.NewPlan(cat, target, scratchLayout(dir), now)
 	if err != nil {
 		return restore.Plan{}, fmt.Errorf("read on from backup %s: %w", l.base.ID, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // ChildVerb is the verb under which a child serves this package: see Serve.
@@ -65,7 +65,7 @@ func spawn(ctx context.Context, j job, report storage.Report, take func(json.Raw
 	var e ended
 	if err := child.RunItems(ctx, ChildVerb, j, &e, restore.Kinds, report, take); err != nil {
 		err = restore.Died(err)
-		if errors.Is(err, repository.ErrDamaged) {
+		if errors.Is(err, catalog.ErrDamaged) {
 			return e, restore.Obstructed(restore.Obstacle{Base: true}, err)
 		}
 		return e, err

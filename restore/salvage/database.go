@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Database is what a look at a few pages of a database tells. Whether all of it is whole shows only when it is opened.
@@ -26,7 +26,7 @@ type Database struct {
 	Term     uint64 // of the entry there; 0: not known, as in etcd 3.4
 	Revision int64  // the newest in the key space
 	Version  string // of the cluster, such as 3.5.0: major and minor count; "" if it does not say
-	Members  []repository.Member
+	Members  []catalog.Member
 	Removed  []string // ids of former members, in hex
 	Damage   string   // why it cannot be used; "" as far as the look tells
 }
@@ -130,7 +130,7 @@ func (d *Database) readMembers(t *tree) error {
 		if err := json.Unmarshal(value, &m); err != nil {
 			return fmt.Errorf("a member cannot be read: %w", err)
 		}
-		d.Members = append(d.Members, repository.Member{
+		d.Members = append(d.Members, catalog.Member{
 			ID: m.ID.String(), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
 		})
 		return nil

@@ -17,7 +17,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // ErrNoMember: a directory is no member's data dir.
@@ -76,7 +76,7 @@ func survey(ctx context.Context, dir string, ends map[uint64]bool) (d Disk, err 
 }
 
 // Self is the member as its databases know it.
-func (d Disk) Self() (repository.Member, bool) {
+func (d Disk) Self() (catalog.Member, bool) {
 	for _, db := range d.Databases {
 		for _, m := range db.Members {
 			if m.ID == d.Member {
@@ -84,5 +84,5 @@ func (d Disk) Self() (repository.Member, bool) {
 			}
 		}
 	}
-	return repository.Member{}, false
+	return catalog.Member{}, false
 }

@@ -14,16 +14,15 @@ import (
 	"path/filepath"
 	"time"
 
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
-
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Member is the single member that a data dir must have been restored for, to be booted here.
@@ -149,12 +148,12 @@ func (s *Server) Close() {
 }
 
 // HashKV hashes the key space at revision. It goes past the API: users may be enabled, and their passwords unknown.
-func (s *Server) HashKV(revision int64) (repository.HashKV, error) {
+func (s *Server) HashKV(revision int64) (catalog.HashKV, error) {
 	hash, _, err := s.etcd.Server.KV().HashStorage().HashByRev(revision)
 	if err != nil {
-		return repository.HashKV{}, fmt.Errorf("hash the scratch server's key space: %w", err)
+		return catalog.HashKV{}, fmt.Errorf("hash the scratch server's key space: %w", err)
 	}
-	return repository.HashKV{Revision: revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}, nil
+	return catalog.HashKV{Revision: revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}, nil
 }
 
 // Count is the key space's revision and the number of keys in it.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Aim says what to drill.
@@ -24,13 +24,13 @@ type Aim struct {
 // exercise is one restore of a drill.
 type exercise struct {
 	plan   restore.Plan
-	drill  repository.Drill    // what is known of it beforehand
-	hashes []repository.HashKV // that the member told of itself up to there, newest first
+	drill  catalog.Drill    // what is known of it beforehand
+	hashes []catalog.HashKV // that the member told of itself up to there, newest first
 }
 
 // plan returns what a drill is to restore: the same repository, aim and now give the same exercises. What cannot be planned is an
 // error next to them. c must have been loaded with proofs and log.
-func (a Aim) plan(ctx context.Context, c repository.Catalog, now time.Time) (exercises []exercise, all error) {
+func (a Aim) plan(ctx context.Context, c catalog.Catalog, now time.Time) (exercises []exercise, all error) {
 	points, all := a.points(c)
 	if len(a.Targets) == 0 && !a.Alone {
 		all = errors.Join(all, cutOff(c))
@@ -57,7 +57,7 @@ type point struct {
 	seed   uint64 // that drew it
 }
 
-func (a Aim) points(c repository.Catalog) (points []point, err error) {
+func (a Aim) points(c catalog.Catalog) (points []point, err error) {
 	for _, t := range a.Targets {
 		points = append(points, point{target: t, words: wordsOf(t)})
 	}
@@ -76,7 +76,7 @@ func (a Aim) points(c repository.Catalog) (points []point, err error) {
 
 // cutOff is an error if the log goes on behind segments that are gone, and no backup came since: a point is drawn before them,
 // where all restores as if nothing were missing.
-func cutOff(c repository.Catalog) error {
+func cutOff(c catalog.Catalog) error {
 	if len(c.Lineages) == 0 {
 		return nil
 	}
@@ -89,13 +89,13 @@ func cutOff(c repository.Catalog) error {
 				continue
 			}
 		}
-		return fmt.Errorf("drill the log: %w: from %s on it cannot be restored: %w", repository.ErrDamaged, f.Key, f.Err)
+		return fmt.Errorf("drill the log: %w: from %s on it cannot be restored: %w", catalog.ErrDamaged, f.Key, f.Err)
 	}
 	return nil
 }
 
 // draw takes any position of the newest window, each as likely as the others.
-func (a Aim) draw(windows []repository.Window) (point, bool) {
+func (a Aim) draw(windows []catalog.Window) (point, bool) {
 	if len(windows) == 0 {
 		return point{}, false
 	}
@@ -120,8 +120,8 @@ func wordsOf(t restore.Target) string {
 	return "the newest point"
 }
 
-func newExercise(c repository.Catalog, plan restore.Plan, p point) exercise {
-	e := exercise{plan: plan, drill: repository.Drill{Target: p.words, Seed: p.seed}, hashes: memberHash(*plan.Backup)}
+func newExercise(c catalog.Catalog, plan restore.Plan, p point) exercise {
+	e := exercise{plan: plan, drill: catalog.Drill{Target: p.words, Seed: p.seed}, hashes: memberHash(*plan.Backup)}
 	if plan.Log == nil {
 		return e
 	}
@@ -136,14 +136,14 @@ func newExercise(c repository.Catalog, plan restore.Plan, p point) exercise {
 }
 
 // hashesOf are those in the plan's segments before its end, newest first.
-func hashesOf(l repository.Lineage, log restore.Log) (hashes []repository.HashKV) {
+func hashesOf(l catalog.Lineage, log restore.Log) (hashes []catalog.HashKV) {
 	for _, s := range l.Segments {
 		if s.Seq < log.First || s.FirstSeq() > log.Last {
 			continue
 		}
 		for _, h := range s.Hashes {
 			if (log.Position == 0 || h.Position <= log.Position) && (log.Revision == 0 || h.Revision <= log.Revision) {
-				hashes = append(hashes, repository.HashKV{Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash})
+				hashes = append(hashes, catalog.HashKV{Revision: h.Revision, CompactRevision: h.CompactRevision, Hash: h.Hash})
 			}
 		}
 	}

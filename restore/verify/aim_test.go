@@ -12,7 +12,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
@@ -20,13 +20,13 @@ import (
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // archive is a backup at position 100, and a log of a watch behind it, each segment of so many revisions with a hash at its end.
-func archive(f fixture, lengths ...uint64) repository.Catalog {
+func archive(f fixture, lengths ...uint64) catalog.Catalog {
 	b := f.backup
-	l := repository.Lineage{ID: lineage}
+	l := catalog.Lineage{ID: lineage}
 	first := uint64(b.Revision) + 1
 	for i, length := range lengths {
 		last := first + length - 1
-		s := repository.Segment{Digest: fmt.Sprintf("%064x", i+1), Size: 1000}
+		s := catalog.Segment{Digest: fmt.Sprintf("%064x", i+1), Size: 1000}
 		s.Cluster, s.ClusterID, s.Lineage, s.Seq, s.Source = clusterName, "cafe", lineage, uint64(i+1), segment.Watch
 		s.First, s.Last, s.Requests, s.Written = first, last, int(length), b.Finished.Add(time.Duration(i+1)*time.Minute)
 		if i > 0 {
@@ -37,7 +37,7 @@ func archive(f fixture, lengths ...uint64) repository.Catalog {
 		l.Segments = append(l.Segments, s)
 		first = last + 1
 	}
-	return repository.Catalog{Cluster: clusterName, Backups: []repository.Backup{b}, Lineages: []repository.Lineage{l}}
+	return catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{b}, Lineages: []catalog.Lineage{l}}
 }
 
 // Whatever the seed: the point lies in the window, the same seed draws it again, and the hashes are those up to it.
@@ -59,11 +59,11 @@ func TestRandomPointIsOneOfTheWindow(t *testing.T) {
 		if at := e.Plan.Log.Position; at < w.From.Position || at > w.To.Position || e.Drill.Position != at || e.Drill.Seed != aim.Seed {
 			t.Errorf("position %d, drill %+v, window %+v", at, e.Drill, w)
 		}
-		var want []repository.HashKV
+		var want []catalog.HashKV
 		for _, s := range c.Lineages[0].Segments {
 			if s.Last <= e.Plan.Log.Position {
 				h := s.Hashes[0]
-				want = append([]repository.HashKV{{Revision: h.Revision, CompactRevision: -1, Hash: h.Hash}}, want...)
+				want = append([]catalog.HashKV{{Revision: h.Revision, CompactRevision: -1, Hash: h.Hash}}, want...)
 			}
 		}
 		if diff := cmp.Diff(append(want, *f.backup.HashKV), e.Hashes); diff != "" {
@@ -96,7 +96,7 @@ func TestNamedTargets(t *testing.T) {
 		{Backup: f.backup.ID}, {Revision: revision + 4}, {Time: f.backup.Finished.Add(90 * time.Second)}, {}, {Revision: revision + 99},
 	}}
 	all, err := verify.PlanDrill(aim, c, noon)
-	if !errors.Is(err, repository.ErrNotFound) || !strings.Contains(err.Error(), fmt.Sprintf("drill revision %d: ", revision+99)) {
+	if !errors.Is(err, catalog.ErrNotFound) || !strings.Contains(err.Error(), fmt.Sprintf("drill revision %d: ", revision+99)) {
 		t.Errorf("error %v", err)
 	}
 	var words []string
@@ -117,13 +117,13 @@ func TestNamedTargets(t *testing.T) {
 // What cannot be drilled does not stand in the way of what can.
 func TestDamagedNewestBackupIsAnError(t *testing.T) {
 	c := archive(store(t, good(t)), 10)
-	newer := repository.NewID(noon, 9999)
-	c.Damaged = []repository.Damage{{ID: newer, Err: fmt.Errorf("backup %s: %w", newer, repository.ErrDamaged)}}
+	newer := catalog.NewID(noon, 9999)
+	c.Damaged = []catalog.Damage{{ID: newer, Err: fmt.Errorf("backup %s: %w", newer, catalog.ErrDamaged)}}
 	all, err := verify.PlanDrill(verify.Aim{}, c, noon)
-	if !errors.Is(err, repository.ErrDamaged) || len(all) != 1 || all[0].Plan.Log == nil {
+	if !errors.Is(err, catalog.ErrDamaged) || len(all) != 1 || all[0].Plan.Log == nil {
 		t.Errorf("planned %+v, %v", all, err)
 	}
-	if all, err := verify.PlanDrill(verify.Aim{}, repository.Catalog{Cluster: clusterName}, noon); !errors.Is(err, repository.ErrNotFound) || len(all) > 0 {
+	if all, err := verify.PlanDrill(verify.Aim{}, catalog.Catalog{Cluster: clusterName}, noon); !errors.Is(err, catalog.ErrNotFound) || len(all) > 0 {
 		t.Errorf("of nothing: %+v, %v", all, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // ErrAssertion: what was restored is whole, and does not hold what was expected of it.
@@ -54,20 +54,20 @@ func (a Assertion) bounds() (key, end []byte) {
 }
 
 // evaluate asks the server for all of them, so that a person hears of each that does not hold.
-func evaluate(ctx context.Context, server *scratch.Server, all []Assertion) (results []repository.Assertion, err error) {
+func evaluate(ctx context.Context, server *scratch.Server, all []Assertion) (results []catalog.Assertion, err error) {
 	for _, a := range all {
 		key, end := a.bounds()
 		_, found, err := server.CountRange(ctx, key, end)
 		if err != nil {
 			return nil, fmt.Errorf("evaluate %s: %w", a.Text, err)
 		}
-		results = append(results, repository.Assertion{Text: a.Text, Held: found >= a.Least, Found: found})
+		results = append(results, catalog.Assertion{Text: a.Text, Held: found >= a.Least, Found: found})
 	}
 	return results, nil
 }
 
 // unmet says what does not hold, nil if all do.
-func unmet(results []repository.Assertion) error {
+func unmet(results []catalog.Assertion) error {
 	var words []string
 	for _, a := range results {
 		if !a.Held {

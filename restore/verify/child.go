@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // ChildVerb is the verb under which a child serves this package: see Serve.
@@ -21,25 +21,25 @@ const ChildVerb = "verify"
 
 // job is what a child does: a restore for scratch, up to a rung.
 type job struct {
-	Plan       restore.Plan        `json:"plan"`
-	Level      repository.Level    `json:"level"`
-	Source     restore.Source      `json:"source"`
-	Dir        string              `json:"dir"`              // of its own
-	Hashes     []repository.HashKV `json:"hashes,omitempty"` // of the member, up to the plan's end, newest first
-	Assertions []Assertion         `json:"assertions,omitempty"`
-	Limits     child.Limits        `json:"limits,omitzero"`
+	Plan       restore.Plan     `json:"plan"`
+	Level      catalog.Level    `json:"level"`
+	Source     restore.Source   `json:"source"`
+	Dir        string           `json:"dir"`              // of its own
+	Hashes     []catalog.HashKV `json:"hashes,omitempty"` // of the member, up to the plan's end, newest first
+	Assertions []Assertion      `json:"assertions,omitempty"`
+	Limits     child.Limits     `json:"limits,omitzero"`
 }
 
 // found is what a child, or whoever needs none, saw.
 type found struct {
-	Key        string                 `json:"key,omitempty"`
-	HashKV     string                 `json:"hashKV,omitempty"`
-	Revision   int64                  `json:"revision,omitempty"`
-	Keys       int64                  `json:"keys,omitempty"`
-	Replayed   *restore.Replayed      `json:"replayed,omitempty"`
-	RTO        float64                `json:"rtoSeconds,omitempty"` // until the server served
-	Steps      []repository.Step      `json:"steps,omitempty"`
-	Assertions []repository.Assertion `json:"assertions,omitempty"`
+	Key        string              `json:"key,omitempty"`
+	HashKV     string              `json:"hashKV,omitempty"`
+	Revision   int64               `json:"revision,omitempty"`
+	Keys       int64               `json:"keys,omitempty"`
+	Replayed   *restore.Replayed   `json:"replayed,omitempty"`
+	RTO        float64             `json:"rtoSeconds,omitempty"` // until the server served
+	Steps      []catalog.Step      `json:"steps,omitempty"`
+	Assertions []catalog.Assertion `json:"assertions,omitempty"`
 
 	Obstacle   *restore.Obstacle `json:"obstacle,omitempty"` // in the way of a target behind the backup
 	Why        string            `json:"why,omitempty"`
@@ -47,7 +47,7 @@ type found struct {
 	sealedOnly bool
 }
 
-func (f found) tell(p *repository.Proof) {
+func (f found) tell(p *catalog.Proof) {
 	p.Key, p.HashKV, p.Revision, p.Keys = f.Key, f.HashKV, f.Revision, f.Keys
 }
 
@@ -104,7 +104,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 		return nil, err
 	}
 	f := foundIn(restored)
-	if j.Level == repository.Booted {
+	if j.Level == catalog.Booted {
 		err = f.boot(ctx, j, begin, report)
 	}
 	return f, err
@@ -116,7 +116,7 @@ func foundIn(r restore.Result) found {
 		f.HashKV = r.Replayed.Proven
 	}
 	for _, p := range r.Phases {
-		f.Steps = append(f.Steps, repository.Step{Stage: p.Stage, Seconds: p.Seconds})
+		f.Steps = append(f.Steps, catalog.Step{Stage: p.Stage, Seconds: p.Seconds})
 	}
 	return f
 }
@@ -126,7 +126,7 @@ func (f *found) step(stage, message string, report storage.Report, do func() err
 	report.Say(storage.Event{Stage: stage, Message: message})
 	begin := time.Now()
 	err := do()
-	f.Steps = append(f.Steps, repository.Step{Stage: stage, Seconds: time.Since(begin).Seconds()})
+	f.Steps = append(f.Steps, catalog.Step{Stage: stage, Seconds: time.Since(begin).Seconds()})
 	return err
 }
 
@@ -156,7 +156,7 @@ func (f *found) boot(ctx context.Context, j job, begin time.Time, report storage
 }
 
 // compare holds what the server serves against what was restored, and against what the member said.
-func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []repository.HashKV) error {
+func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []catalog.HashKV) error {
 	revision, keys, err := server.Count(ctx)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []re
 	}
 	if revision != f.Revision || keys != f.Keys {
 		return fmt.Errorf("%w: the server has %d keys at revision %d, the database %d at %d",
-			repository.ErrDamaged, keys, revision, f.Keys, f.Revision)
+			catalog.ErrDamaged, keys, revision, f.Keys, f.Revision)
 	}
 	for _, want := range hashes {
 		got, err := server.HashKV(want.Revision)
@@ -178,7 +178,7 @@ func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []re
 		}
 		if got.Hash != want.Hash {
 			return fmt.Errorf("%w: the booted server's HashKV at revision %d is %08x, the member said %08x",
-				repository.ErrDamaged, got.Revision, got.Hash, want.Hash)
+				catalog.ErrDamaged, got.Revision, got.Hash, want.Hash)
 		}
 		f.HashKV = fmt.Sprintf("key space proven at revision %d, on a booted server", got.Revision)
 		return nil

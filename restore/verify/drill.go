@@ -9,6 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -28,7 +29,7 @@ type DrillRequest struct {
 // person asked, for the plan's words.
 func Drill(
 	ctx context.Context, c *repository.Cluster, r DrillRequest, now time.Time, report storage.Report,
-) (proofs []repository.Proof, all error) {
+) (proofs []catalog.Proof, all error) {
 	catalog, err := c.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
 		return nil, err
@@ -46,24 +47,24 @@ func Drill(
 
 func (e exercise) run(
 	ctx context.Context, c *repository.Cluster, r DrillRequest, report storage.Report,
-) (repository.Proof, error) {
+) (catalog.Proof, error) {
 	begin := time.Now()
 	report.Say(storage.Event{Stage: "drill", Object: string(e.plan.Backup.ID), Message: "restoring " + e.drill.Target})
-	j := job{Plan: e.plan, Level: repository.Booted, Source: r.Source, Hashes: e.hashes, Assertions: r.Assertions, Limits: r.Limits}
+	j := job{Plan: e.plan, Level: catalog.Booted, Source: r.Source, Hashes: e.hashes, Assertions: r.Assertions, Limits: r.Limits}
 	found, err := inChild(ctx, j, r.Dir, report)
 	blames := blame(e.plan, found, err)
 	err = errors.Join(restore.Died(err), found.obstacle(), unmet(found.Assertions)) // one of them at most
 	if marked := e.plan.Backup.Marked(); err == nil && marked != nil {
-		blames, err = repository.BlameBackup, fmt.Errorf("%w: %w", repository.ErrDamaged, marked)
+		blames, err = catalog.BlameBackup, fmt.Errorf("%w: %w", catalog.ErrDamaged, marked)
 	}
-	proof := repository.Proof{
-		Format: repository.Proofs.Format, Backup: e.plan.Backup.ID, Level: repository.Booted, Time: begin.UTC(), By: r.By,
+	proof := catalog.Proof{
+		Format: catalog.Proofs.Format, Backup: e.plan.Backup.ID, Level: catalog.Booted, Time: begin.UTC(), By: r.By,
 		Seconds: time.Since(begin).Seconds(), Drill: &e.drill,
 	}
 	found.tell(&proof)
 	found.tellDrill(proof.Drill)
-	proof.Verdict, proof.Finding = judge(repository.Booted, found, err)
-	if proof.Verdict == repository.Failed {
+	proof.Verdict, proof.Finding = judge(catalog.Booted, found, err)
+	if proof.Verdict == catalog.Failed {
 		proof.Drill.Blames = blames
 	}
 	if ctx.Err() != nil {
@@ -75,7 +76,7 @@ func (e exercise) run(
 	return proof, errors.Join(err, keep(ctx, c, proof, report))
 }
 
-func (f found) tellDrill(d *repository.Drill) {
+func (f found) tellDrill(d *catalog.Drill) {
 	d.RTO, d.Steps, d.Assertions = f.RTO, f.Steps, f.Assertions
 	if f.Replayed != nil {
 		d.Position, d.Requests, d.Replay = f.Replayed.Position, f.Replayed.Requests, f.Replayed.Proven
@@ -89,13 +90,13 @@ func (f found) obstacle() error {
 
 // blame says where a fault lies, if err is one: with a backup alone there is nothing else, and a child that dies before
 // anything is replayed has seen nothing else.
-func blame(p restore.Plan, f found, err error) repository.Blame {
+func blame(p restore.Plan, f found, err error) catalog.Blame {
 	dead, died := errors.AsType[*child.DiedError](err)
 	switch {
 	case err == nil && f.Obstacle == nil:
-		return repository.BlameAssertion
+		return catalog.BlameAssertion
 	case p.Log == nil, f.Obstacle != nil && f.Obstacle.Base, died && (dead.Stage == "check" || dead.Stage == "prove"):
-		return repository.BlameBackup
+		return catalog.BlameBackup
 	}
-	return repository.BlameLog
+	return catalog.BlameLog
 }

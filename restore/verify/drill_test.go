@@ -11,15 +11,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -74,9 +73,9 @@ func puts(t testing.TB, seq, first uint64, change func(uint64, *pb.InternalRaftR
 func asItIs(uint64, *pb.InternalRaftRequest) {}
 
 // drill drills, and checks what holds whatever comes out: the returned proofs are stored, and no scratch copy is left.
-func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]repository.Proof, error) {
+func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]catalog.Proof, error) {
 	t.Helper()
-	r := verify.DrillRequest{Aim: aim, Source: f.request(repository.Booted).Source, Dir: f.scratch, By: "host, dr test"}
+	r := verify.DrillRequest{Aim: aim, Source: f.request(catalog.Booted).Source, Dir: f.scratch, By: "host, dr test"}
 	for _, text := range assertions {
 		a, err := verify.ParseAssertion(text)
 		if err != nil {
@@ -94,7 +93,7 @@ func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]re
 }
 
 // one is drill for a single point.
-func (f fixture) one(t testing.TB, target restore.Target, assertions ...string) (repository.Proof, error) {
+func (f fixture) one(t testing.TB, target restore.Target, assertions ...string) (catalog.Proof, error) {
 	t.Helper()
 	proofs, err := f.drill(t, verify.Aim{Targets: []restore.Target{target}}, assertions...)
 	if len(proofs) != 1 {
@@ -112,11 +111,11 @@ func TestDrillOfABackup(t *testing.T) {
 	}
 	p := proofs[0]
 	want := fmt.Sprintf("key space proven at revision %d, on a booted server", d.hash.Revision)
-	if p.Verdict != repository.Passed || p.Level != repository.Booted || p.HashKV != want || p.Keys != keyCount || p.Drill.RTO <= 0 ||
+	if p.Verdict != catalog.Passed || p.Level != catalog.Booted || p.HashKV != want || p.Keys != keyCount || p.Drill.RTO <= 0 ||
 		p.Drill.RTO > p.Seconds || p.Drill.Blames != "" {
 		t.Errorf("proof %+v, %+v", p, p.Drill)
 	}
-	found := []repository.Assertion{
+	found := []catalog.Assertion{
 		{Text: "key=key-0000", Held: true, Found: 1}, {Text: "prefix=key-:200", Held: true, Found: keyCount}, {Text: "prefix=:1", Held: true, Found: keyCount},
 	}
 	if diff := cmp.Diff(found, p.Drill.Assertions); diff != "" {
@@ -154,7 +153,7 @@ func TestDrillFindsAWrongLog(t *testing.T) {
 		}
 	})
 	p, err := f.one(t, restore.Target{})
-	if !errors.Is(err, repository.ErrDamaged) || p.Verdict != repository.Failed || p.Drill.Blames != repository.BlameLog {
+	if !errors.Is(err, catalog.ErrDamaged) || p.Verdict != catalog.Failed || p.Drill.Blames != catalog.BlameLog {
 		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
 	}
 	f.wantBlamed(t, false)
@@ -178,7 +177,7 @@ func TestDrillFindsABadBackup(t *testing.T) {
 			f.log(t, asItIs)
 		}
 		p, err := f.one(t, target)
-		if !errors.Is(err, repository.ErrDamaged) || p.Verdict != repository.Failed || p.Drill.Blames != repository.BlameBackup {
+		if !errors.Is(err, catalog.ErrDamaged) || p.Verdict != catalog.Failed || p.Drill.Blames != catalog.BlameBackup {
 			t.Errorf("%s: proof %+v, %+v, error %v", what, p, p.Drill, err)
 		}
 		f.wantBlamed(t, true)
@@ -187,13 +186,13 @@ func TestDrillFindsABadBackup(t *testing.T) {
 
 // All of it restores, and is not what the cluster held: its members did not hold the same.
 func TestDrillFindsADivergedMember(t *testing.T) {
-	for what, mark := range map[string]func(*repository.Manifest){
-		"members had diverged": func(m *repository.Manifest) { m.Diverged = "two hold another hash" },
-		"alarm CORRUPT":        func(m *repository.Manifest) { m.Alarms = []string{"CORRUPT"} },
+	for what, mark := range map[string]func(*catalog.Manifest){
+		"members had diverged": func(m *catalog.Manifest) { m.Diverged = "two hold another hash" },
+		"alarm CORRUPT":        func(m *catalog.Manifest) { m.Alarms = []string{"CORRUPT"} },
 	} {
 		f := store(t, good(t), mark)
 		p, err := f.one(t, restore.Target{Backup: f.backup.ID})
-		if !errors.Is(err, repository.ErrDamaged) || p.Verdict != repository.Failed || p.Drill.Blames != repository.BlameBackup ||
+		if !errors.Is(err, catalog.ErrDamaged) || p.Verdict != catalog.Failed || p.Drill.Blames != catalog.BlameBackup ||
 			!strings.Contains(p.Finding, what) {
 			t.Errorf("%s: proof %+v, %+v, error %v", what, p, p.Drill, err)
 		}
@@ -203,7 +202,7 @@ func TestDrillFindsADivergedMember(t *testing.T) {
 func TestDrillOfAnAssertionThatDoesNotHold(t *testing.T) {
 	f := store(t, good(t))
 	p, err := f.one(t, restore.Target{}, "key=absent", "key=key-0000", "prefix=key-:201")
-	if !errors.Is(err, verify.ErrAssertion) || p.Verdict != repository.Failed || p.Drill.Blames != repository.BlameAssertion || p.Drill.RTO <= 0 ||
+	if !errors.Is(err, verify.ErrAssertion) || p.Verdict != catalog.Failed || p.Drill.Blames != catalog.BlameAssertion || p.Drill.RTO <= 0 ||
 		p.Finding != "an assertion does not hold: key=absent, found 0; prefix=key-:201, found 200" {
 		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
 	}
@@ -214,7 +213,7 @@ func TestDrillWithoutAKey(t *testing.T) {
 	f := store(t, good(t))
 	f.keys, _ = newKey(t)
 	p, err := f.one(t, restore.Target{})
-	if err == nil || p.Verdict != repository.NotRun || p.Drill.Blames != "" {
+	if err == nil || p.Verdict != catalog.NotRun || p.Drill.Blames != "" {
 		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
 	}
 }
@@ -223,16 +222,16 @@ func TestDrillWithoutAKey(t *testing.T) {
 func TestDrillOfADeadChild(t *testing.T) {
 	f := store(t, good(t))
 	f.log(t, asItIs)
-	for what, want := range map[string]repository.Blame{
+	for what, want := range map[string]catalog.Blame{
 		"kill prove": "", "kill replay": "", "kill boot": "", "panic fetch": "",
-		"panic check": repository.BlameBackup, "panic replay": repository.BlameLog, "panic boot": repository.BlameLog,
+		"panic check": catalog.BlameBackup, "panic replay": catalog.BlameLog, "panic boot": catalog.BlameLog,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv(accident, what)
 			p, err := f.one(t, restore.Target{})
-			verdict := repository.Failed
+			verdict := catalog.Failed
 			if want == "" {
-				verdict = repository.NotRun
+				verdict = catalog.NotRun
 			}
 			_, stage, _ := strings.Cut(what, " ")
 			if err == nil || p.Verdict != verdict || p.Drill.Blames != want || !strings.Contains(p.Finding, "at stage "+stage) {
@@ -244,7 +243,7 @@ func TestDrillOfADeadChild(t *testing.T) {
 
 func TestDrillInterruptedLeavesNoProof(t *testing.T) {
 	f := store(t, good(t))
-	r := verify.DrillRequest{Source: f.request(repository.Booted).Source, Dir: f.scratch}
+	r := verify.DrillRequest{Source: f.request(catalog.Booted).Source, Dir: f.scratch}
 	for _, stage := range []string{"drill", "fetch", "boot", "compare"} {
 		stop := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -266,9 +265,9 @@ func TestDrillInterruptedLeavesNoProof(t *testing.T) {
 // A child under limits does the same.
 func TestDrillWithLimits(t *testing.T) {
 	f := store(t, good(t))
-	r := verify.DrillRequest{Source: f.request(repository.Booted).Source, Dir: f.scratch, Limits: child.Limits{Memory: 256 << 20, Nice: 3}}
+	r := verify.DrillRequest{Source: f.request(catalog.Booted).Source, Dir: f.scratch, Limits: child.Limits{Memory: 256 << 20, Nice: 3}}
 	proofs, err := verify.Drill(t.Context(), f.cluster, r, time.Now(), nil)
-	if err != nil || len(proofs) != 1 || proofs[0].Verdict != repository.Passed {
+	if err != nil || len(proofs) != 1 || proofs[0].Verdict != catalog.Passed {
 		t.Errorf("proofs %+v, error %v", proofs, err)
 	}
 }

@@ -5,18 +5,18 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Exercise is what a test of a drill's plan looks at.
 type Exercise struct {
 	Plan   restore.Plan
-	Drill  repository.Drill
-	Hashes []repository.HashKV
+	Drill  catalog.Drill
+	Hashes []catalog.HashKV
 }
 
 // PlanDrill is the pure part of Drill.
-func PlanDrill(a Aim, c repository.Catalog, now time.Time) ([]Exercise, error) {
+func PlanDrill(a Aim, c catalog.Catalog, now time.Time) ([]Exercise, error) {
 	planned, err := a.plan(context.Background(), c, now)
 	var exercises []Exercise
 	for _, e := range planned {

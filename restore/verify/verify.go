@@ -12,13 +12,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // Request says what to prove and with what.
 type Request struct {
-	Level  repository.Level
+	Level  catalog.Level
 	Source restore.Source // for the child that opens the database
 	Dir    string         // where the scratch copy goes; "": the system's temporary directory
 	By     string         // host and version of dr, for the proof
@@ -28,10 +29,10 @@ type Request struct {
 // not be proven; the proof is valid in any case. A proof that could not be stored is an error too, unless the repository is
 // one as of a time that has passed.
 func Run(
-	ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys, r Request, report storage.Report,
-) (repository.Proof, error) {
+	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, r Request, report storage.Report,
+) (catalog.Proof, error) {
 	begin := time.Now()
-	proof := repository.Proof{Format: repository.Proofs.Format, Backup: b.ID, Level: r.Level, Time: begin.UTC(), By: r.By}
+	proof := catalog.Proof{Format: catalog.Proofs.Format, Backup: b.ID, Level: r.Level, Time: begin.UTC(), By: r.By}
 	found, err := climb(ctx, c, b, keys, r, report)
 	found.tell(&proof)
 	proof.Seconds = time.Since(begin).Seconds()
@@ -43,7 +44,7 @@ func Run(
 }
 
 // keep appends p. A view of the past takes nothing in.
-func keep(ctx context.Context, c *repository.Cluster, p repository.Proof, report storage.Report) error {
+func keep(ctx context.Context, c *repository.Cluster, p catalog.Proof, report storage.Report) error {
 	err := c.Append(ctx, p)
 	if errors.Is(err, storage.ErrUnsupported) {
 		report.Say(storage.Event{Stage: "verify", Level: storage.Warning, Message: fmt.Sprintf("the proof is not kept: %v", err)})
@@ -54,25 +55,25 @@ func keep(ctx context.Context, c *repository.Cluster, p repository.Proof, report
 
 // judge tells a bad backup from one that could not be looked at: a wrong key, an absent disk or a network that is down
 // says nothing about the backup.
-func judge(level repository.Level, f found, err error) (repository.Verdict, string) {
+func judge(level catalog.Level, f found, err error) (catalog.Verdict, string) {
 	switch {
-	case err == nil && level == repository.Hashed && f.sealedOnly:
-		return repository.Passed, "the sealed bytes are whole; without a key nobody knows whether they open"
+	case err == nil && level == catalog.Hashed && f.sealedOnly:
+		return catalog.Passed, "the sealed bytes are whole; without a key nobody knows whether they open"
 	case err == nil:
-		return repository.Passed, "no fault found"
-	case errors.Is(err, repository.ErrDamaged), errors.Is(err, ErrAssertion):
-		return repository.Failed, err.Error()
+		return catalog.Passed, "no fault found"
+	case errors.Is(err, catalog.ErrDamaged), errors.Is(err, ErrAssertion):
+		return catalog.Failed, err.Error()
 	}
-	return repository.NotRun, err.Error()
+	return catalog.NotRun, err.Error()
 }
 
 func climb(
-	ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys, r Request, report storage.Report,
+	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, r Request, report storage.Report,
 ) (found, error) {
 	switch r.Level {
-	case repository.Stored:
+	case catalog.Stored:
 		return found{}, nil // the catalog has held the manifest against the listing
-	case repository.Hashed:
+	case catalog.Hashed:
 		return hashed(ctx, c, b, keys, report)
 	}
 	plan, err := scratchPlan(b)
@@ -84,20 +85,20 @@ func climb(
 }
 
 // scratchPlan is b alone, for a member that only the scratch server will be.
-func scratchPlan(b repository.Backup) (restore.Plan, error) {
-	catalog := repository.Catalog{Cluster: b.Cluster, Backups: []repository.Backup{b}}
+func scratchPlan(b catalog.Backup) (restore.Plan, error) {
+	catalog := catalog.Catalog{Cluster: b.Cluster, Backups: []catalog.Backup{b}}
 	return restore.NewPlan(catalog, restore.Target{Backup: b.ID}, scratchLayout(), time.Now())
 }
 
-func memberHash(b repository.Backup) []repository.HashKV {
+func memberHash(b catalog.Backup) []catalog.HashKV {
 	if b.HashKV == nil {
 		return nil
 	}
-	return []repository.HashKV{*b.HashKV}
+	return []catalog.HashKV{*b.HashKV}
 }
 
 func hashed(
-	ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys, report storage.Report,
+	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, report storage.Report,
 ) (found, error) {
 	if b.Seal.Encryption != "" && keys.None() {
 		sealed, err := c.FetchSealed(ctx, b)
@@ -117,6 +118,6 @@ func hashed(
 	return found{Key: snapshot.Key}, err
 }
 
-func fetching(b repository.Backup, size int64) storage.Event {
+func fetching(b catalog.Backup, size int64) storage.Event {
 	return storage.Event{Stage: "fetch", Message: "fetching the backup", Object: string(b.ID), Total: size}
 }

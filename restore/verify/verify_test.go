@@ -22,6 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -38,7 +39,7 @@ const (
 // database is what a member would send, without the digest, and its hash.
 type database struct {
 	bytes []byte
-	hash  repository.HashKV
+	hash  catalog.HashKV
 }
 
 var generated = sync.OnceValues(generate)
@@ -57,7 +58,7 @@ func generate() (database, error) {
 		}
 		store.Commit()
 		hash, revision, err := store.HashStorage().HashByRev(0)
-		d.hash = repository.HashKV{Revision: revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}
+		d.hash = catalog.HashKV{Revision: revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}
 		return err
 	})
 	if err != nil {
@@ -80,13 +81,13 @@ func good(t testing.TB) database {
 type fixture struct {
 	dir, scratch string
 	cluster      *repository.Cluster
-	backup       repository.Backup
+	backup       catalog.Backup
 	keys         seal.Keys
 	to           seal.Recipients
 }
 
 // store puts d, with right digests whatever is in it, into a new repository. marks are put on its manifest.
-func store(t testing.TB, d database, marks ...func(*repository.Manifest)) fixture {
+func store(t testing.TB, d database, marks ...func(*catalog.Manifest)) fixture {
 	t.Helper()
 	f := fixture{dir: t.TempDir(), scratch: t.TempDir()}
 	keys, to := newKey(t)
@@ -107,14 +108,14 @@ func store(t testing.TB, d database, marks ...func(*repository.Manifest)) fixtur
 	defer sealed.Close()
 	digest := sha256.Sum256(plain)
 	started := time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
-	member := repository.Member{ID: "a", Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"},
+	member := catalog.Member{ID: "a", Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"},
 		ClientURLs: []string{"http://127.0.0.1:1"}}
-	f.backup, err = f.cluster.Create(t.Context(), repository.NewID(started, d.hash.Revision), to.Seal(), 0, sealed,
-		func() (repository.Manifest, error) {
-			m := repository.Manifest{
-				Started: started, Finished: started, DRVersion: "test", ClusterID: "cafe", Member: member, Members: []repository.Member{member},
+	f.backup, err = f.cluster.Create(t.Context(), catalog.NewID(started, d.hash.Revision), to.Seal(), 0, sealed,
+		func() (catalog.Manifest, error) {
+			m := catalog.Manifest{
+				Started: started, Finished: started, DRVersion: "test", ClusterID: "cafe", Member: member, Members: []catalog.Member{member},
 				EtcdVersion: "3.7.3", Revision: d.hash.Revision, HashKV: &d.hash,
-				Plain: repository.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(digest[:])},
+				Plain: catalog.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(digest[:])},
 			}
 			for _, mark := range marks {
 				mark(&m)
@@ -144,13 +145,13 @@ func newKey(t testing.TB) (seal.Keys, seal.Recipients) {
 	return keys, to
 }
 
-func (f fixture) request(level repository.Level) verify.Request {
+func (f fixture) request(level catalog.Level) verify.Request {
 	return verify.Request{Level: level, Source: restore.NewSource("file://"+f.dir, stores.Options{}, clusterName, sign.Trust{}, f.keys),
 		Dir: f.scratch, By: "host, dr test"}
 }
 
 // run verifies and checks what holds whatever comes out: one proof more, the returned one, and no scratch copy left.
-func (f fixture) run(t testing.TB, level repository.Level) (repository.Proof, error) {
+func (f fixture) run(t testing.TB, level catalog.Level) (catalog.Proof, error) {
 	t.Helper()
 	before := f.proofs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // pages in a circle must not hold it for ever
@@ -171,7 +172,7 @@ func (f fixture) run(t testing.TB, level repository.Level) (repository.Proof, er
 	return proof, err
 }
 
-func (f fixture) proofs(t testing.TB) []repository.Proof {
+func (f fixture) proofs(t testing.TB) []catalog.Proof {
 	t.Helper()
 	catalog, err := f.cluster.Load(t.Context(), repository.LoadOptions{Proofs: true})
 	if err != nil || len(catalog.Backups) != 1 {
@@ -191,22 +192,22 @@ func (f fixture) wantNoScratch(t testing.TB) {
 func TestEveryRungPasses(t *testing.T) {
 	d := good(t)
 	f := store(t, d)
-	for _, level := range repository.Levels {
+	for _, level := range catalog.Levels {
 		proof, err := f.run(t, level)
-		if err != nil || proof.Verdict != repository.Passed || proof.Finding != "no fault found" {
+		if err != nil || proof.Verdict != catalog.Passed || proof.Finding != "no fault found" {
 			t.Errorf("%s: proof %+v, error %v", level, proof, err)
 		}
-		if opened := proof.Key != ""; opened != (level != repository.Stored) {
+		if opened := proof.Key != ""; opened != (level != catalog.Stored) {
 			t.Errorf("%s: the key is %q", level, proof.Key)
 		}
-		if level.Rank() < repository.Opened.Rank() {
+		if level.Rank() < catalog.Opened.Rank() {
 			if proof.HashKV != "" || proof.Revision != 0 || proof.Keys != 0 {
 				t.Errorf("%s: proof %+v claims what nobody looked at", level, proof)
 			}
 			continue
 		}
 		want := fmt.Sprintf("key space proven at revision %d", d.hash.Revision)
-		if level == repository.Booted {
+		if level == catalog.Booted {
 			want += ", on a booted server"
 		}
 		if proof.HashKV != want || proof.Revision != d.hash.Revision || proof.Keys != keyCount {
@@ -223,8 +224,8 @@ func TestEveryRungPasses(t *testing.T) {
 func TestHashedWithoutAKeySaysWhatItCannotKnow(t *testing.T) {
 	f := store(t, good(t))
 	f.keys = seal.Keys{}
-	proof, err := f.run(t, repository.Hashed)
-	if err != nil || proof.Verdict != repository.Passed || !strings.Contains(proof.Finding, "without a key") ||
+	proof, err := f.run(t, catalog.Hashed)
+	if err != nil || proof.Verdict != catalog.Passed || !strings.Contains(proof.Finding, "without a key") ||
 		proof.Key != "" {
 		t.Errorf("proof %+v, error %v", proof, err)
 	}
@@ -234,14 +235,14 @@ func TestAnotherHashFails(t *testing.T) {
 	d := good(t)
 	d.hash.Hash++
 	f := store(t, d)
-	for _, level := range []repository.Level{repository.Opened, repository.Booted} {
+	for _, level := range []catalog.Level{catalog.Opened, catalog.Booted} {
 		proof, err := f.run(t, level)
-		if !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed ||
+		if !errors.Is(err, catalog.ErrDamaged) || proof.Verdict != catalog.Failed ||
 			!strings.Contains(proof.Finding, "HashKV at revision") {
 			t.Errorf("%s: proof %+v, error %v", level, proof, err)
 		}
 	}
-	if proof, err := f.run(t, repository.Hashed); err != nil || proof.Verdict != repository.Passed {
+	if proof, err := f.run(t, catalog.Hashed); err != nil || proof.Verdict != catalog.Passed {
 		t.Errorf("hashed: proof %+v, error %v", proof, err)
 	}
 }
@@ -257,16 +258,16 @@ func TestDamagedObjectFails(t *testing.T) {
 	if err := os.WriteFile(object, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, level := range []repository.Level{repository.Hashed, repository.Opened, repository.Booted} {
+	for _, level := range []catalog.Level{catalog.Hashed, catalog.Opened, catalog.Booted} {
 		proof, err := f.run(t, level)
-		if !errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.Failed ||
+		if !errors.Is(err, catalog.ErrDamaged) || proof.Verdict != catalog.Failed ||
 			!strings.Contains(proof.Finding, f.backup.Stored.Name) {
 			t.Errorf("%s: proof %+v, error %v", level, proof, err)
 		}
 	}
 	f.keys = seal.Keys{} // the sealed bytes have a digest too
-	if proof, err := f.run(t, repository.Hashed); !errors.Is(err, repository.ErrDamaged) ||
-		proof.Verdict != repository.Failed {
+	if proof, err := f.run(t, catalog.Hashed); !errors.Is(err, catalog.ErrDamaged) ||
+		proof.Verdict != catalog.Failed {
 		t.Errorf("hashed, without a key: proof %+v, error %v", proof, err)
 	}
 }
@@ -282,11 +283,11 @@ func TestRandomPagesAreFoundOrFree(t *testing.T) {
 		d := good(t)
 		d.bytes = withNoise(d.bytes, seed)
 		f := store(t, d)
-		proof, err := f.run(t, repository.Opened)
+		proof, err := f.run(t, catalog.Opened)
 		switch proof.Verdict {
-		case repository.Failed:
+		case catalog.Failed:
 			failed++
-			if !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), "damaged") ||
+			if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "damaged") ||
 				strings.Contains(err.Error(), "\n") {
 				t.Errorf("seed %d: error %v", seed, err)
 			}
@@ -294,7 +295,7 @@ func TestRandomPagesAreFoundOrFree(t *testing.T) {
 				!strings.Contains(proof.Finding, "its key space ends") {
 				t.Errorf("seed %d: finding %q names no stage", seed, proof.Finding)
 			}
-		case repository.Passed: // the pages were free ones
+		case catalog.Passed: // the pages were free ones
 			passed++
 			if err != nil || proof.HashKV != fmt.Sprintf("key space proven at revision %d", d.hash.Revision) ||
 				proof.Keys != keyCount {
@@ -327,29 +328,29 @@ func withNoise(data []byte, seed uint64) []byte {
 func TestWrongKeyIsNoVerdict(t *testing.T) {
 	f := store(t, good(t))
 	f.keys, _ = newKey(t)
-	for _, level := range []repository.Level{repository.Hashed, repository.Opened, repository.Booted} {
+	for _, level := range []catalog.Level{catalog.Hashed, catalog.Opened, catalog.Booted} {
 		proof, err := f.run(t, level)
-		if !errors.Is(err, seal.ErrWrongKey) || proof.Verdict != repository.NotRun || proof.Key != "" {
+		if !errors.Is(err, seal.ErrWrongKey) || proof.Verdict != catalog.NotRun || proof.Key != "" {
 			t.Errorf("%s: proof %+v, error %v", level, proof, err)
 		}
 	}
 	f.keys = seal.Keys{}
-	if proof, err := f.run(t, repository.Opened); !errors.Is(err, seal.ErrWrongKey) ||
-		proof.Verdict != repository.NotRun {
+	if proof, err := f.run(t, catalog.Opened); !errors.Is(err, seal.ErrWrongKey) ||
+		proof.Verdict != catalog.NotRun {
 		t.Errorf("without a key: proof %+v, error %v", proof, err)
 	}
 }
 
 func TestNoScratchDirectoryIsNoVerdict(t *testing.T) {
 	f := store(t, good(t))
-	r := f.request(repository.Opened)
+	r := f.request(catalog.Opened)
 	r.Dir = filepath.Join(f.scratch, "absent")
 	proof, err := verify.Run(t.Context(), f.cluster, f.backup, f.keys, r, nil)
-	if err == nil || errors.Is(err, repository.ErrDamaged) || proof.Verdict != repository.NotRun ||
+	if err == nil || errors.Is(err, catalog.ErrDamaged) || proof.Verdict != catalog.NotRun ||
 		!strings.Contains(err.Error(), r.Dir) {
 		t.Errorf("proof %+v, error %v", proof, err)
 	}
-	if proofs := f.proofs(t); len(proofs) != 1 || proofs[0].Verdict != repository.NotRun {
+	if proofs := f.proofs(t); len(proofs) != 1 || proofs[0].Verdict != catalog.NotRun {
 		t.Errorf("proofs %+v", proofs)
 	}
 	f.wantNoScratch(t)
@@ -359,13 +360,13 @@ func TestNoScratchDirectoryIsNoVerdict(t *testing.T) {
 // Neither can remove its scratch copy.
 func TestDeadChildLeavesNothing(t *testing.T) {
 	f := store(t, good(t))
-	for what, verdict := range map[string]repository.Verdict{
-		"kill prove": repository.NotRun, "kill build": repository.NotRun, "panic fetch": repository.NotRun,
-		"panic check": repository.Failed, "panic boot": repository.Failed,
+	for what, verdict := range map[string]catalog.Verdict{
+		"kill prove": catalog.NotRun, "kill build": catalog.NotRun, "panic fetch": catalog.NotRun,
+		"panic check": catalog.Failed, "panic boot": catalog.Failed,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv(accident, what)
-			proof, err := f.run(t, repository.Booted)
+			proof, err := f.run(t, catalog.Booted)
 			_, stage, _ := strings.Cut(what, " ")
 			if err == nil || proof.Verdict != verdict || !strings.Contains(proof.Finding, "at stage "+stage) {
 				t.Errorf("proof %+v, error %v", proof, err)
@@ -377,8 +378,8 @@ func TestDeadChildLeavesNothing(t *testing.T) {
 // What an interrupted run has not seen is no finding.
 func TestInterruptedLeavesNoProof(t *testing.T) {
 	f := store(t, good(t))
-	for level, stages := range map[repository.Level][]string{
-		repository.Hashed: {"fetch"}, repository.Booted: {"ask", "fetch", "check", "prove", "build", "rename", "boot"},
+	for level, stages := range map[catalog.Level][]string{
+		catalog.Hashed: {"fetch"}, catalog.Booted: {"ask", "fetch", "check", "prove", "build", "rename", "boot"},
 	} {
 		for _, stage := range stages {
 			stop := errors.New("enough")
@@ -406,8 +407,8 @@ func TestProofThatCannotBeStoredIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := verify.Run(t.Context(), c, f.backup, f.keys, f.request(repository.Hashed), nil)
-	if !errors.Is(err, gone) || proof.Verdict != repository.Passed {
+	proof, err := verify.Run(t.Context(), c, f.backup, f.keys, f.request(catalog.Hashed), nil)
+	if !errors.Is(err, gone) || proof.Verdict != catalog.Passed {
 		t.Errorf("proof %+v, error %v", proof, err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // Facts are what is known of one cluster. What nobody has looked at is zero, and nothing is wrong with it.
@@ -53,7 +53,7 @@ type Jobs struct {
 type Drill struct {
 	Repository string
 	Time       time.Time
-	Verdict    repository.Verdict
+	Verdict    catalog.Verdict
 	Finding    string
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // Judge says what is wrong, the worst first: critical before warning, then as Names has them. The order of what it is
@@ -249,20 +249,20 @@ func (j *judgement) drill(r Repository) {
 			last = d
 		}
 	}
-	if last.Verdict == repository.Failed {
+	if last.Verdict == catalog.Failed {
 		failed = last
 	}
 	cure := j.drillCommand(r)
-	if failed.Verdict == repository.Failed {
+	if failed.Verdict == catalog.Failed {
 		j.add(DrillFailed, wrong{Critical, r.Repository, cure}, "the drill of %s failed: %s", clock(failed.Time), failed.Finding)
 	}
-	if last.Verdict == repository.NotRun {
+	if last.Verdict == catalog.NotRun {
 		j.add(DrillNotRun, wrong{Warning, r.Repository, cure}, "the drill of %s could not run: %s", clock(last.Time), last.Finding)
 	}
 }
 
 // drillOf returns the drill in a repository that p proves, the zero Drill if p is nil.
-func drillOf(in string, p *repository.Proof) Drill {
+func drillOf(in string, p *catalog.Proof) Drill {
 	if p == nil {
 		return Drill{}
 	}

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
@@ -35,11 +35,11 @@ func well() condition.Facts {
 				Repository: name, At: now, Backups: 9, Bytes: 9000, Oldest: now.Add(-9 * day), Due: now.Add(30 * time.Minute),
 				Good: &condition.Good{
 					Last: condition.Last{ID: "20261121T083000Z-0000000000001267", Started: now.Add(-30 * time.Minute), Revision: 4711},
-					Size: 1000, Stored: 400, Encrypted: true, Proven: repository.Stored, ProvenAt: now.Add(-29 * time.Minute),
+					Size: 1000, Stored: 400, Encrypted: true, Proven: catalog.Stored, ProvenAt: now.Add(-29 * time.Minute),
 				},
 				UsualSize: 1000, Keys: 100, UsualKeys: 100, Verified: now.Add(-day), Decrypted: now.Add(-day), Drilled: now.Add(-day),
-				Drill:  &repository.Proof{Verdict: repository.Passed, Time: now.Add(-day), Drill: &repository.Drill{}},
-				Window: &repository.Window{To: repository.Point{Position: 9000, Revision: 4720, Time: now.Add(-time.Minute)}},
+				Drill:  &catalog.Proof{Verdict: catalog.Passed, Time: now.Add(-day), Drill: &catalog.Drill{}},
+				Window: &catalog.Window{To: catalog.Point{Position: 9000, Revision: 4720, Time: now.Add(-time.Minute)}},
 			},
 		})
 	}
@@ -126,16 +126,16 @@ var faults = []fault{
 	{condition.NeverProven, warning, "none of 9 backups", "dr drill", main(func(r *condition.Repository) { r.Verified = time.Time{} })},
 	{condition.NeverDecrypted, warning, "no key", "--identity KEY", main(func(r *condition.Repository) { r.Decrypted = time.Time{} })},
 	{condition.DrillFailed, critical, "a segment is missing", "dr drill", main(func(r *condition.Repository) {
-		r.Drill.Verdict, r.Drill.Finding = repository.Failed, "a segment is missing"
+		r.Drill.Verdict, r.Drill.Finding = catalog.Failed, "a segment is missing"
 	})},
 	{condition.DrillFailed, critical, "key=/a", "dr drill", main(func(r *condition.Repository) {
-		r.FailedDrill = &repository.Proof{Verdict: repository.Failed, Finding: "key=/a is missing", Time: now.Add(-2 * day)}
+		r.FailedDrill = &catalog.Proof{Verdict: catalog.Failed, Finding: "key=/a is missing", Time: now.Add(-2 * day)}
 	})},
 	{condition.DrillFailed, critical, "it broke", "dr drill", func(f *condition.Facts) {
-		f.Jobs.Drills = append(f.Jobs.Drills, condition.Drill{Repository: "main", Time: now, Verdict: repository.Failed, Finding: "it broke"})
+		f.Jobs.Drills = append(f.Jobs.Drills, condition.Drill{Repository: "main", Time: now, Verdict: catalog.Failed, Finding: "it broke"})
 	}},
 	{condition.DrillNotRun, warning, "no identity", "dr drill", main(func(r *condition.Repository) {
-		r.Drill.Verdict, r.Drill.Finding = repository.NotRun, "no identity"
+		r.Drill.Verdict, r.Drill.Finding = catalog.NotRun, "no identity"
 	})},
 	{condition.DrillNotRun, warning, "due 7h0m ago", "dr drill", func(f *condition.Facts) { f.Agreed.Drill = now.Add(-7 * time.Hour) }},
 	{condition.RepositoryAway, warning, "access denied", "dr check --repo 's3://main'", main(away)},
@@ -147,7 +147,7 @@ var faults = []fault{
 	{condition.NotLocked, warning, "can delete", "dr check --lock", main(func(r *condition.Repository) { r.Locked = false })},
 	{condition.LogGap, critical, "compacted", "dr backup", main(func(r *condition.Repository) { r.Gap = "compacted" })},
 	{condition.LogStopped, critical, "revision 4711", "dr archive", main(func(r *condition.Repository) {
-		r.Window.To = repository.Point{Revision: 4000, Time: now.Add(-time.Hour)}
+		r.Window.To = catalog.Point{Revision: 4000, Time: now.Add(-time.Hour)}
 	})},
 	{condition.LogStopped, critical, "nothing of it that restores", "dr serve", func(f *condition.Facts) {
 		f.Log, f.Repositories[0].Logged, f.Repositories[0].Window = nil, true, nil
@@ -253,14 +253,14 @@ func TestLimits(t *testing.T) {
 		"young":     func(f *condition.Facts) { f.Since = now.Add(-6 * day); both(young)(f) },
 		"drill":     func(f *condition.Facts) { f.Agreed.Drill = now.Add(-6 * time.Hour) },
 		"drill before": func(f *condition.Facts) {
-			f.Jobs.Drills = []condition.Drill{{Repository: "main", Time: now.Add(-2 * day), Verdict: repository.Failed}}
+			f.Jobs.Drills = []condition.Drill{{Repository: "main", Time: now.Add(-2 * day), Verdict: catalog.Failed}}
 		},
 		"drill elsewhere": func(f *condition.Facts) {
-			f.Jobs.Drills = []condition.Drill{{Repository: "gone", Time: now, Verdict: repository.Failed}}
+			f.Jobs.Drills = []condition.Drill{{Repository: "gone", Time: now, Verdict: catalog.Failed}}
 		},
 		"log":         func(f *condition.Facts) { f.Log.Lag, f.Log.Headroom = 5*time.Minute, time.Hour },
 		"log unknown": func(f *condition.Facts) { f.Log, f.Since = &condition.Log{}, now.Add(-5*time.Minute) },
-		"log at rest": both(func(r *condition.Repository) { r.Window.To = repository.Point{Revision: 4711, Time: now.Add(-day)} }),
+		"log at rest": both(func(r *condition.Repository) { r.Window.To = catalog.Point{Revision: 4711, Time: now.Add(-day)} }),
 		"certificate": certificate(14),
 		"not run":     line("HashKV equal", ""),
 		"accepted": func(f *condition.Facts) {
@@ -332,11 +332,11 @@ func happen(f *condition.Facts, i int) {
 			defer func() { r.Good, r.Due = nil, time.Time{} }()
 		}
 		if r.Drill == nil {
-			r.Drill = &repository.Proof{}
+			r.Drill = &catalog.Proof{}
 			defer func() { r.Drill = nil }()
 		}
 		if r.Window == nil {
-			r.Window = &repository.Window{}
+			r.Window = &catalog.Window{}
 			defer func() { r.Window = nil }()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -23,9 +24,9 @@ type Standing struct {
 	Doubt   string    `json:"doubt,omitempty"` // what is known against one of those that were read, the newest of them
 	// Diverged is how the members had diverged when a backup was taken or the newest segment of the log was cut, in words; absent if
 	// no newer backup compared them and found them equal.
-	Diverged string        `json:"diverged,omitempty"`
-	Future   repository.ID `json:"future,omitempty"` // the newest, if it says that it was taken in the future
-	Due      time.Time     `json:"due,omitzero"`     // when the one after Good is or was due; absent without a schedule
+	Diverged string     `json:"diverged,omitempty"`
+	Future   catalog.ID `json:"future,omitempty"` // the newest, if it says that it was taken in the future
+	Due      time.Time  `json:"due,omitzero"`     // when the one after Good is or was due; absent without a schedule
 
 	Changed string `json:"changed,omitempty"` // the newest backups are of another history, and no restore by dr began it; in words
 
@@ -33,16 +34,16 @@ type Standing struct {
 	Keys      int64 `json:"keys,omitempty"`      // when they were last counted, by a verify or a drill
 	UsualKeys int64 `json:"usualKeys,omitempty"` // the median of those before; absent: there are too few
 
-	Verified  time.Time         `json:"verified,omitzero"`  // when any backup last passed more than stored
-	Decrypted time.Time         `json:"decrypted,omitzero"` // when a key was last shown to open one
-	Drilled   time.Time         `json:"drilled,omitzero"`   // when a drill last passed
-	Drill     *repository.Proof `json:"drill,omitempty"`    // the newest, however it went
+	Verified  time.Time      `json:"verified,omitzero"`  // when any backup last passed more than stored
+	Decrypted time.Time      `json:"decrypted,omitzero"` // when a key was last shown to open one
+	Drilled   time.Time      `json:"drilled,omitzero"`   // when a drill last passed
+	Drill     *catalog.Proof `json:"drill,omitempty"`    // the newest, however it went
 	// FailedDrill is the newest that failed and that no later one covers (repository.Proof.CoveredBy).
-	FailedDrill *repository.Proof `json:"failedDrill,omitempty"`
+	FailedDrill *catalog.Proof `json:"failedDrill,omitempty"`
 
-	Window *repository.Window `json:"window,omitempty"` // the newest
-	Gaps   int                `json:"gaps"`
-	Gap    string             `json:"gap,omitempty"` // the newest that no good backup has come after, in words
+	Window *catalog.Window `json:"window,omitempty"` // the newest
+	Gaps   int             `json:"gaps"`
+	Gap    string          `json:"gap,omitempty"` // the newest that no good backup has come after, in words
 	// LogDamaged is how many indexes and tombstones of the log, and folders of it, cannot be used; LogDoubt is why the first of them.
 	LogDamaged int    `json:"logDamaged,omitempty"`
 	LogDoubt   string `json:"logDoubt,omitempty"`
@@ -50,19 +51,19 @@ type Standing struct {
 
 // Last is a backup that is known to be in the repositories.
 type Last struct {
-	ID       repository.ID `json:"id"`
-	Started  time.Time     `json:"started"`
-	Revision int64         `json:"revision"` // the key space's is not beyond it
+	ID       catalog.ID `json:"id"`
+	Started  time.Time  `json:"started"`
+	Revision int64      `json:"revision"` // the key space's is not beyond it
 }
 
 // Good is a backup that nothing is known against.
 type Good struct {
 	Last
-	Size      int64            `json:"size"`   // bytes of the database
-	Stored    int64            `json:"stored"` // bytes in the repository
-	Encrypted bool             `json:"encrypted"`
-	Proven    repository.Level `json:"proven"`
-	ProvenAt  time.Time        `json:"provenAt"`
+	Size      int64         `json:"size"`   // bytes of the database
+	Stored    int64         `json:"stored"` // bytes in the repository
+	Encrypted bool          `json:"encrypted"`
+	Proven    catalog.Level `json:"proven"`
+	ProvenAt  time.Time     `json:"provenAt"`
 }
 
 // ClockAllowance is by how much the clocks of those who take backups may differ. One from further in the future was taken
@@ -73,7 +74,7 @@ const ClockAllowance = 10 * time.Minute
 // they say what is asked of them. drills asks for the newest drill too. Damage in older backups is not seen: a Newest of 0
 // reads them all.
 func Survey(drills bool, now time.Time) repository.SurveyOptions {
-	return repository.SurveyOptions{Newest: newest, Enough: func(latest []repository.Proof) bool {
+	return repository.SurveyOptions{Newest: newest, Enough: func(latest []catalog.Proof) bool {
 		var s Standing
 		s.proven(latest, now)
 		drilled := s.FailedDrill != nil || countDrills(latest) >= plentyDrills
@@ -89,7 +90,7 @@ const (
 	plentyDrills = 8 // a failed drill that so many later ones did not repeat is forgotten
 )
 
-func countDrills(proofs []repository.Proof) (n int) {
+func countDrills(proofs []catalog.Proof) (n int) {
 	for _, p := range proofs {
 		if p.Drill != nil {
 			n++
@@ -119,7 +120,7 @@ func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time,
 }
 
 // backups finds the newest good one, and what those before it had.
-func (d *Standing) backups(all []repository.Backup, now time.Time) {
+func (d *Standing) backups(all []catalog.Backup, now time.Time) {
 	var sizes []int64
 	for _, b := range all {
 		if b.Started.After(now.Add(ClockAllowance)) {
@@ -141,8 +142,8 @@ func (d *Standing) backups(all []repository.Backup, now time.Time) {
 
 // changed compares the histories, of which Past has what the newest backups do not show.
 func (d *Standing) changed(s repository.Survey, now time.Time) {
-	past := slices.DeleteFunc(slices.Concat(s.Backups, s.Past), func(b repository.Backup) bool { return b.Started.After(now.Add(ClockAllowance)) })
-	change, ok := repository.NewChange(s.Cluster, past)
+	past := slices.DeleteFunc(slices.Concat(s.Backups, s.Past), func(b catalog.Backup) bool { return b.Started.After(now.Add(ClockAllowance)) })
+	change, ok := catalog.NewChange(s.Cluster, past)
 	if ok {
 		d.Changed = change.String()
 	}
@@ -150,7 +151,7 @@ func (d *Standing) changed(s repository.Survey, now time.Time) {
 
 // diverged returns what the newest comparison of the members found: that of a backup, or of the agent that cut the log's newest
 // segment.
-func diverged(c repository.Catalog) string {
+func diverged(c catalog.Catalog) string {
 	log := newestSegment(c)
 	for _, b := range c.Backups { // newest first
 		if log.Diverged != "" && log.Written.After(b.Started) {
@@ -170,7 +171,7 @@ func diverged(c repository.Catalog) string {
 }
 
 // newestSegment returns the segment of any history that was written last, the zero Segment if there is none.
-func newestSegment(c repository.Catalog) (newest repository.Segment) {
+func newestSegment(c catalog.Catalog) (newest catalog.Segment) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Segments {
 			if s.Written.After(newest.Written) {
@@ -181,7 +182,7 @@ func newestSegment(c repository.Catalog) (newest repository.Segment) {
 	return newest
 }
 
-func good(b repository.Backup) *Good {
+func good(b catalog.Backup) *Good {
 	level, at := b.Best()
 	return &Good{
 		Last: Last{b.ID, b.Started, b.HighestRevision()}, Size: b.Plain.Size, Stored: b.Stored.Size,
@@ -190,14 +191,14 @@ func good(b repository.Backup) *Good {
 }
 
 // proven looks at the proofs, newest first. One from the future would hide all that are found until then, and counts for nothing.
-func (d *Standing) proven(latest []repository.Proof, now time.Time) {
-	var later []repository.Proof // drills
+func (d *Standing) proven(latest []catalog.Proof, now time.Time) {
+	var later []catalog.Proof // drills
 	for _, p := range latest {
 		if p.Time.After(now.Add(ClockAllowance)) {
 			continue
 		}
-		passed := p.Verdict == repository.Passed
-		if passed && p.Level != repository.Stored {
+		passed := p.Verdict == catalog.Passed
+		if passed && p.Level != catalog.Stored {
 			first(&d.Verified, p.Time)
 		}
 		if p.Key != "" {
@@ -212,7 +213,7 @@ func (d *Standing) proven(latest []repository.Proof, now time.Time) {
 		if d.Drill == nil {
 			d.Drill = &p
 		}
-		if d.FailedDrill == nil && p.Verdict == repository.Failed && !slices.ContainsFunc(later, p.CoveredBy) {
+		if d.FailedDrill == nil && p.Verdict == catalog.Failed && !slices.ContainsFunc(later, p.CoveredBy) {
 			d.FailedDrill = &p
 		}
 		later = append(later, p)
@@ -227,9 +228,9 @@ func first(at *time.Time, t time.Time) {
 
 // counted compares the numbers of keys that were ever counted, one a backup, the newest backup first.
 func (d *Standing) counted(s repository.Survey) {
-	byBackup := map[repository.ID]int64{}
+	byBackup := map[catalog.ID]int64{}
 	for _, p := range slices.Backward(s.Latest) {
-		if p.Verdict == repository.Passed && p.Keys > 0 && (p.Drill == nil || p.Drill.Requests == 0) {
+		if p.Verdict == catalog.Passed && p.Keys > 0 && (p.Drill == nil || p.Drill.Requests == 0) {
 			byBackup[p.Backup] = p.Keys
 		}
 	}
@@ -242,11 +243,11 @@ func (d *Standing) counted(s repository.Survey) {
 	}
 }
 
-func newestIDs(of map[repository.ID]int64) (ids []repository.ID) {
+func newestIDs(of map[catalog.ID]int64) (ids []catalog.ID) {
 	for id := range of {
 		ids = append(ids, id)
 	}
-	slices.SortFunc(ids, func(a, b repository.ID) int { return cmp.Compare(b, a) })
+	slices.SortFunc(ids, func(a, b catalog.ID) int { return cmp.Compare(b, a) })
 	return ids
 }
 
@@ -259,7 +260,7 @@ func median(of []int64) int64 {
 	return of[(len(of)-1)/2]
 }
 
-func (d *Standing) log(c repository.Catalog) {
+func (d *Standing) log(c catalog.Catalog) {
 	if windows := c.Windows(); len(windows) > 0 {
 		d.Window = &windows[len(windows)-1]
 	}

@@ -14,19 +14,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // taken is a backup of some hours ago.
-func taken(hours int, size int64) repository.Backup {
-	b := repository.Backup{Manifest: repository.Manifest{
+func taken(hours int, size int64) catalog.Backup {
+	b := catalog.Backup{Manifest: catalog.Manifest{
 		Started: now.Add(-time.Duration(hours) * time.Hour), Revision: 4000, RevisionMax: 4000 + size,
-		Plain: repository.Blob{Size: size}, Stored: repository.Blob{Size: size / 2},
+		Plain: catalog.Blob{Size: size}, Stored: catalog.Blob{Size: size / 2},
 	}}
 	b.Finished = b.Started.Add(time.Second)
-	b.ID = repository.NewID(b.Started, b.Revision)
+	b.ID = catalog.NewID(b.Started, b.Revision)
 	return b
 }
 
@@ -42,24 +43,24 @@ func TestStanding(t *testing.T) {
 	best := taken(2, 1000)
 	best.Seal = seal.Seal{Encryption: "age"}
 	future := taken(-2, 800)
-	drill := repository.Proof{
-		Backup: best.ID, Level: repository.Booted, Verdict: repository.NotRun, Time: now.Add(-time.Hour), Drill: &repository.Drill{},
+	drill := catalog.Proof{
+		Backup: best.ID, Level: catalog.Booted, Verdict: catalog.NotRun, Time: now.Add(-time.Hour), Drill: &catalog.Drill{},
 	}
-	drilled := repository.Proof{
-		Backup: best.ID, Level: repository.Booted, Verdict: repository.Passed, Time: now.Add(-3 * time.Hour), Key: "age1", Drill: &repository.Drill{},
+	drilled := catalog.Proof{
+		Backup: best.ID, Level: catalog.Booted, Verdict: catalog.Passed, Time: now.Add(-3 * time.Hour), Key: "age1", Drill: &catalog.Drill{},
 	}
 	got := standing(repository.Survey{
-		Catalog: repository.Catalog{
-			Backups: []repository.Backup{future, corrupt, best, taken(3, 2000), taken(4, 4000), taken(5, 3000)},
-			Damaged: []repository.Damage{{Err: errors.New("it is cut off")}}, Untrusted: []repository.Damage{{Err: errors.New("forged")}},
+		Catalog: catalog.Catalog{
+			Backups: []catalog.Backup{future, corrupt, best, taken(3, 2000), taken(4, 4000), taken(5, 3000)},
+			Damaged: []catalog.Damage{{Err: errors.New("it is cut off")}}, Untrusted: []catalog.Damage{{Err: errors.New("forged")}},
 		},
-		Kept: 77, Bytes: 7000, Oldest: now.Add(-day), Latest: []repository.Proof{drill, drilled},
+		Kept: 77, Bytes: 7000, Oldest: now.Add(-day), Latest: []catalog.Proof{drill, drilled},
 	})
 	want := condition.Standing{
 		Repository: "main", At: now, Backups: 77, Damaged: 2, Bytes: 7000, Oldest: now.Add(-day), Doubt: "it is cut off", Future: future.ID,
 		Good: &condition.Good{
 			Last: condition.Last{ID: best.ID, Started: best.Started, Revision: 5000}, Size: 1000, Stored: 500, Encrypted: true,
-			Proven: repository.Stored, ProvenAt: best.Finished,
+			Proven: catalog.Stored, ProvenAt: best.Finished,
 		},
 		Due: now.Add(-time.Hour), UsualSize: 3000, Verified: drilled.Time, Decrypted: drilled.Time, Drilled: drilled.Time, Drill: &drill,
 	}
@@ -70,18 +71,18 @@ func TestStanding(t *testing.T) {
 
 // Keys are compared between backups, however often each was counted.
 func TestStandingCountsKeys(t *testing.T) {
-	var latest []repository.Proof
+	var latest []catalog.Proof
 	for i, keys := range []int64{50, 50, 100, 300, 200} {
-		latest = append(latest, repository.Proof{
-			Backup: taken(i, 1).ID, Level: repository.Opened, Verdict: repository.Passed, Time: now.Add(-time.Duration(i) * time.Hour), Keys: keys,
+		latest = append(latest, catalog.Proof{
+			Backup: taken(i, 1).ID, Level: catalog.Opened, Verdict: catalog.Passed, Time: now.Add(-time.Duration(i) * time.Hour), Keys: keys,
 		})
 	}
 	latest[1].Backup = latest[0].Backup
 	replayed := latest[0]
-	replayed.Keys, replayed.Drill, replayed.Time = 9999, &repository.Drill{Requests: 5}, now
+	replayed.Keys, replayed.Drill, replayed.Time = 9999, &catalog.Drill{Requests: 5}, now
 	failed := latest[0]
-	failed.Keys, failed.Verdict = 1, repository.Failed
-	got := standing(repository.Survey{Latest: slices.Concat([]repository.Proof{replayed, failed}, latest)})
+	failed.Keys, failed.Verdict = 1, catalog.Failed
+	got := standing(repository.Survey{Latest: slices.Concat([]catalog.Proof{replayed, failed}, latest)})
 	if got.Keys != 50 || got.UsualKeys != 200 {
 		t.Errorf("%d keys, usually %d", got.Keys, got.UsualKeys)
 	}
@@ -92,54 +93,54 @@ func TestStandingCountsKeys(t *testing.T) {
 
 // A drill that a wrong clock has dated, or somebody has forged, hides none that has failed since.
 func TestStandingFutureProof(t *testing.T) {
-	failed := repository.Proof{Level: repository.Booted, Verdict: repository.Failed, Time: now.Add(-time.Hour), Drill: &repository.Drill{}}
-	future := repository.Proof{Level: repository.Booted, Verdict: repository.Passed, Time: now.Add(day), Key: "age1", Drill: &repository.Drill{}}
-	got := standing(repository.Survey{Latest: []repository.Proof{future, failed}})
-	if got.Drill == nil || got.Drill.Verdict != repository.Failed || !got.Verified.IsZero() || !got.Drilled.IsZero() || !got.Decrypted.IsZero() {
+	failed := catalog.Proof{Level: catalog.Booted, Verdict: catalog.Failed, Time: now.Add(-time.Hour), Drill: &catalog.Drill{}}
+	future := catalog.Proof{Level: catalog.Booted, Verdict: catalog.Passed, Time: now.Add(day), Key: "age1", Drill: &catalog.Drill{}}
+	got := standing(repository.Survey{Latest: []catalog.Proof{future, failed}})
+	if got.Drill == nil || got.Drill.Verdict != catalog.Failed || !got.Verified.IsZero() || !got.Drilled.IsZero() || !got.Decrypted.IsZero() {
 		t.Errorf("%+v", got)
 	}
 }
 
 // A drill that passes ends the failure of an earlier one only if it tried what had failed.
 func TestStandingFailedDrill(t *testing.T) {
-	older, newer := repository.NewID(now.Add(-5*day), 5), repository.NewID(now.Add(-time.Hour), 9)
-	proof := func(backup repository.ID, ago time.Duration, d repository.Drill) repository.Proof {
-		return repository.Proof{Backup: backup, Level: repository.Booted, Verdict: repository.Passed, Time: now.Add(-ago), Drill: &d}
+	older, newer := catalog.NewID(now.Add(-5*day), 5), catalog.NewID(now.Add(-time.Hour), 9)
+	proof := func(backup catalog.ID, ago time.Duration, d catalog.Drill) catalog.Proof {
+		return catalog.Proof{Backup: backup, Level: catalog.Booted, Verdict: catalog.Passed, Time: now.Add(-ago), Drill: &d}
 	}
-	failed := func(d repository.Drill) repository.Proof {
+	failed := func(d catalog.Drill) catalog.Proof {
 		p := proof(older, 2*day, d)
-		p.Verdict = repository.Failed
+		p.Verdict = catalog.Failed
 		return p
 	}
-	asserts := func(held bool, texts ...string) (all []repository.Assertion) {
+	asserts := func(held bool, texts ...string) (all []catalog.Assertion) {
 		for _, text := range texts {
-			all = append(all, repository.Assertion{Text: text, Held: held})
+			all = append(all, catalog.Assertion{Text: text, Held: held})
 		}
 		return all
 	}
-	expected := failed(repository.Drill{Blames: repository.BlameAssertion, Assertions: asserts(false, "key=/a", "key=/b")})
-	log := failed(repository.Drill{Blames: repository.BlameLog, Lineage: "l", Position: 50, Requests: 9})
-	backup := failed(repository.Drill{Blames: repository.BlameBackup})
-	notRun := proof(newer, time.Hour, repository.Drill{Assertions: asserts(true, "key=/a", "key=/b")})
-	notRun.Verdict = repository.NotRun
+	expected := failed(catalog.Drill{Blames: catalog.BlameAssertion, Assertions: asserts(false, "key=/a", "key=/b")})
+	log := failed(catalog.Drill{Blames: catalog.BlameLog, Lineage: "l", Position: 50, Requests: 9})
+	backup := failed(catalog.Drill{Blames: catalog.BlameBackup})
+	notRun := proof(newer, time.Hour, catalog.Drill{Assertions: asserts(true, "key=/a", "key=/b")})
+	notRun.Verdict = catalog.NotRun
 	for name, test := range map[string]struct {
-		failed, later repository.Proof
+		failed, later catalog.Proof
 		covered       bool
 	}{
-		"no assertions":          {expected, proof(newer, time.Hour, repository.Drill{}), false},
-		"one assertion of two":   {expected, proof(newer, time.Hour, repository.Drill{Assertions: asserts(true, "key=/a")}), false},
-		"both assertions":        {expected, proof(newer, time.Hour, repository.Drill{Assertions: asserts(true, "key=/b", "key=/a")}), true},
+		"no assertions":          {expected, proof(newer, time.Hour, catalog.Drill{}), false},
+		"one assertion of two":   {expected, proof(newer, time.Hour, catalog.Drill{Assertions: asserts(true, "key=/a")}), false},
+		"both assertions":        {expected, proof(newer, time.Hour, catalog.Drill{Assertions: asserts(true, "key=/b", "key=/a")}), true},
 		"not run":                {expected, notRun, false},
-		"without the log":        {log, proof(newer, time.Hour, repository.Drill{}), false},
-		"a shorter log":          {log, proof(older, time.Hour, repository.Drill{Lineage: "l", Position: 49, Requests: 8}), false},
-		"the same log":           {log, proof(older, time.Hour, repository.Drill{Lineage: "l", Position: 50, Requests: 9}), true},
-		"the log after a backup": {log, proof(newer, time.Hour, repository.Drill{Lineage: "l", Position: 90, Requests: 3}), true},
-		"an older backup":        {backup, proof(repository.NewID(now.Add(-9*day), 1), time.Hour, repository.Drill{}), false},
-		"the same backup":        {backup, proof(older, time.Hour, repository.Drill{}), true},
-		"a newer backup":         {backup, proof(newer, time.Hour, repository.Drill{}), true},
+		"without the log":        {log, proof(newer, time.Hour, catalog.Drill{}), false},
+		"a shorter log":          {log, proof(older, time.Hour, catalog.Drill{Lineage: "l", Position: 49, Requests: 8}), false},
+		"the same log":           {log, proof(older, time.Hour, catalog.Drill{Lineage: "l", Position: 50, Requests: 9}), true},
+		"the log after a backup": {log, proof(newer, time.Hour, catalog.Drill{Lineage: "l", Position: 90, Requests: 3}), true},
+		"an older backup":        {backup, proof(catalog.NewID(now.Add(-9*day), 1), time.Hour, catalog.Drill{}), false},
+		"the same backup":        {backup, proof(older, time.Hour, catalog.Drill{}), true},
+		"a newer backup":         {backup, proof(newer, time.Hour, catalog.Drill{}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := standing(repository.Survey{Latest: []repository.Proof{test.later, test.failed}})
+			got := standing(repository.Survey{Latest: []catalog.Proof{test.later, test.failed}})
 			if covered := got.FailedDrill == nil; covered != test.covered {
 				t.Errorf("covered: %t, want %t", covered, test.covered)
 			}
@@ -149,29 +150,29 @@ func TestStandingFailedDrill(t *testing.T) {
 
 // What is read ends as soon as it tells, and does not go on for ever where there is nothing to tell.
 func TestSurveyIsEnough(t *testing.T) {
-	verify := repository.Proof{Level: repository.Hashed, Verdict: repository.Passed, Time: now}
-	opened := repository.Proof{Level: repository.Opened, Verdict: repository.Passed, Time: now, Key: "age1"}
-	drill := repository.Proof{Level: repository.Booted, Verdict: repository.Failed, Time: now, Drill: &repository.Drill{}}
+	verify := catalog.Proof{Level: catalog.Hashed, Verdict: catalog.Passed, Time: now}
+	opened := catalog.Proof{Level: catalog.Opened, Verdict: catalog.Passed, Time: now, Key: "age1"}
+	drill := catalog.Proof{Level: catalog.Booted, Verdict: catalog.Failed, Time: now, Drill: &catalog.Drill{}}
 	passed := drill
-	passed.Verdict = repository.Passed
+	passed.Verdict = catalog.Passed
 	future := drill
 	future.Time = now.Add(day)
 	for i, test := range []struct {
-		latest []repository.Proof
+		latest []catalog.Proof
 		drills bool
 		want   bool
 	}{
 		{nil, false, false},
-		{[]repository.Proof{verify}, false, false},
-		{slices.Repeat([]repository.Proof{verify}, 32), false, true},
-		{slices.Repeat([]repository.Proof{verify}, 32), true, false},
-		{[]repository.Proof{opened}, false, true},
-		{[]repository.Proof{opened}, true, false},
-		{[]repository.Proof{opened, drill}, true, true},
-		{[]repository.Proof{opened, passed}, true, false},
-		{append(slices.Repeat([]repository.Proof{passed}, 8), opened), true, true},
-		{[]repository.Proof{drill}, true, false},
-		{[]repository.Proof{future, opened}, true, false},
+		{[]catalog.Proof{verify}, false, false},
+		{slices.Repeat([]catalog.Proof{verify}, 32), false, true},
+		{slices.Repeat([]catalog.Proof{verify}, 32), true, false},
+		{[]catalog.Proof{opened}, false, true},
+		{[]catalog.Proof{opened}, true, false},
+		{[]catalog.Proof{opened, drill}, true, true},
+		{[]catalog.Proof{opened, passed}, true, false},
+		{append(slices.Repeat([]catalog.Proof{passed}, 8), opened), true, true},
+		{[]catalog.Proof{drill}, true, false},
+		{[]catalog.Proof{future, opened}, true, false},
 	} {
 		if got := condition.Survey(test.drills, now).Enough(test.latest); got != test.want {
 			t.Errorf("%d: %v, want %v", i, got, test.want)
@@ -180,10 +181,10 @@ func TestSurveyIsEnough(t *testing.T) {
 }
 
 // lineage is a history of segments of an hour each, ten positions long, that began so many hours ago.
-func lineage(name string, hours ...int) repository.Lineage {
-	l := repository.Lineage{ID: strings.Repeat(name, 32)}
+func lineage(name string, hours ...int) catalog.Lineage {
+	l := catalog.Lineage{ID: strings.Repeat(name, 32)}
 	for i, ago := range hours {
-		var s repository.Segment
+		var s catalog.Segment
 		s.Cluster, s.ClusterID, s.Lineage, s.Seq = "prod", "cdf818194e3a8c32", l.ID, uint64(hours[0]-ago+1)
 		s.First, s.Last, s.Size = 10*s.Seq-9, 10*s.Seq, 100
 		s.Digest, s.Previous = fmt.Sprint(name, s.Seq), fmt.Sprint(name, s.Seq-1)
@@ -200,26 +201,26 @@ func lineage(name string, hours ...int) repository.Lineage {
 // The newest window counts, and of the gaps those that no good backup has come after.
 func TestStandingOfALog(t *testing.T) {
 	before, after := taken(8, 100), taken(1, 100)
-	for _, b := range []*repository.Backup{&before, &after} {
+	for _, b := range []*catalog.Backup{&before, &after} {
 		b.Cluster, b.ClusterID = "prod", "cdf818194e3a8c32"
 	}
 	before.RaftIndex, before.Revision = 10, 10 // each request makes a revision
 	after.RaftIndex, after.Revision = 85, 85
 	whole, torn := lineage("a", 9, 8, 7, 6), lineage("a", 9, 8, 6, 5)
 	for name, test := range map[string]struct {
-		backups []repository.Backup
-		log     repository.Lineage
+		backups []catalog.Backup
+		log     catalog.Lineage
 		gaps    int
 		open    bool
 		to      uint64
 	}{
-		"whole":        {[]repository.Backup{before}, whole, 0, false, 40},
-		"torn":         {[]repository.Backup{before}, torn, 1, true, 20},
-		"torn, mended": {[]repository.Backup{after, before}, torn, 1, false, 20},
+		"whole":        {[]catalog.Backup{before}, whole, 0, false, 40},
+		"torn":         {[]catalog.Backup{before}, torn, 1, true, 20},
+		"torn, mended": {[]catalog.Backup{after, before}, torn, 1, false, 20},
 		"no backup":    {nil, torn, 1, true, 0},
 	} {
-		got := standing(repository.Survey{Catalog: repository.Catalog{
-			Cluster: "prod", Backups: test.backups, Lineages: []repository.Lineage{test.log},
+		got := standing(repository.Survey{Catalog: catalog.Catalog{
+			Cluster: "prod", Backups: test.backups, Lineages: []catalog.Lineage{test.log},
 		}})
 		var to uint64
 		if got.Window != nil {
@@ -234,11 +235,11 @@ func TestStandingOfALog(t *testing.T) {
 // An index or a tombstone of the log that cannot be used is no gap, and not passed over. A segment is a gap.
 func TestStandingOfADamagedIndex(t *testing.T) {
 	l := lineage("a", 9, 8, 7, 6)
-	l.Faults = []repository.Fault{
+	l.Faults = []catalog.Fault{
 		{Key: "index-1", Err: errors.New("index-1: damaged")}, {Key: "tombstone-1", Err: errors.New("tombstone-1: damaged")},
 		{Key: "5", Seq: 5, Upto: 5, Err: errors.New("5: missing")},
 	}
-	got := standing(repository.Survey{Catalog: repository.Catalog{Cluster: "prod", Lineages: []repository.Lineage{l}}})
+	got := standing(repository.Survey{Catalog: catalog.Catalog{Cluster: "prod", Lineages: []catalog.Lineage{l}}})
 	if got.LogDamaged != 2 || got.LogDoubt != "index-1: damaged" || got.Gaps != 1 {
 		t.Errorf("%d objects are damaged: %q; %d gaps", got.LogDamaged, got.LogDoubt, got.Gaps)
 	}
@@ -261,20 +262,20 @@ func TestEachConditionIsDocumented(t *testing.T) {
 
 // The change may lie behind the newest few backups, and one from the future shows nothing.
 func TestStandingOfAChangedCluster(t *testing.T) {
-	other := func(b repository.Backup) repository.Backup {
+	other := func(b catalog.Backup) catalog.Backup {
 		b.ClusterID = "b"
 		return b
 	}
-	newest := []repository.Backup{other(taken(1, 900)), other(taken(2, 900))}
+	newest := []catalog.Backup{other(taken(1, 900)), other(taken(2, 900))}
 	for name, test := range map[string]struct {
-		newest, past []repository.Backup
+		newest, past []catalog.Backup
 		changed      bool
 	}{
-		"the same":          {newest: newest, past: []repository.Backup{other(taken(90, 900))}},
-		"another, long ago": {newest: newest, past: []repository.Backup{taken(90, 900)}, changed: true},
-		"from the future":   {newest: append([]repository.Backup{taken(-2, 900)}, newest...)},
+		"the same":          {newest: newest, past: []catalog.Backup{other(taken(90, 900))}},
+		"another, long ago": {newest: newest, past: []catalog.Backup{taken(90, 900)}, changed: true},
+		"from the future":   {newest: append([]catalog.Backup{taken(-2, 900)}, newest...)},
 	} {
-		got := standing(repository.Survey{Catalog: repository.Catalog{Cluster: "prod", Backups: test.newest}, Past: test.past})
+		got := standing(repository.Survey{Catalog: catalog.Catalog{Cluster: "prod", Backups: test.newest}, Past: test.past})
 		if (got.Changed != "") != test.changed {
 			t.Errorf("%s: changed %q", name, got.Changed)
 		}
@@ -287,21 +288,21 @@ func TestStandingOfADivergedLog(t *testing.T) {
 	equal.Compared, marked.Compared, marked.Diverged = true, true, "m3 has another hash"
 	for name, test := range map[string]struct {
 		newest  string // what its segment has
-		backups []repository.Backup
+		backups []catalog.Backup
 		words   string
 	}{
-		"no difference":         {"", []repository.Backup{before}, ""},
-		"a difference":          {"two hashes", []repository.Backup{before}, "two hashes"},
-		"found equal since":     {"two hashes", []repository.Backup{equal, before}, ""},
-		"found different since": {"two hashes", []repository.Backup{marked, before}, "another hash"},
-		"only an older segment": {"", []repository.Backup{before}, ""},
+		"no difference":         {"", []catalog.Backup{before}, ""},
+		"a difference":          {"two hashes", []catalog.Backup{before}, "two hashes"},
+		"found equal since":     {"two hashes", []catalog.Backup{equal, before}, ""},
+		"found different since": {"two hashes", []catalog.Backup{marked, before}, "another hash"},
+		"only an older segment": {"", []catalog.Backup{before}, ""},
 		"without any backup":    {"two hashes", nil, "two hashes"},
 	} {
-		var older, newest repository.Segment
+		var older, newest catalog.Segment
 		older.Written, older.Diverged = before.Started.Add(time.Minute), "over"
 		newest.Written, newest.Diverged = before.Started.Add(2*time.Minute), test.newest
-		log := repository.Lineage{Segments: []repository.Segment{older, newest}}
-		got := standing(repository.Survey{Catalog: repository.Catalog{Backups: test.backups, Lineages: []repository.Lineage{log}}})
+		log := catalog.Lineage{Segments: []catalog.Segment{older, newest}}
+		got := standing(repository.Survey{Catalog: catalog.Catalog{Backups: test.backups, Lineages: []catalog.Lineage{log}}})
 		if (got.Diverged == "") != (test.words == "") || !strings.Contains(got.Diverged, test.words) {
 			t.Errorf("%s: %q, want %q", name, got.Diverged, test.words)
 		}
@@ -313,15 +314,15 @@ func TestStandingOfDivergedMembers(t *testing.T) {
 	marked, silent, equal := taken(3, 1000), taken(2, 1000), taken(1, 1000)
 	marked.Diverged, marked.Compared, equal.Compared = "m3 has another hash", true, true
 	for name, test := range map[string]struct {
-		backups []repository.Backup
+		backups []catalog.Backup
 		found   bool
 	}{
-		"marked":               {[]repository.Backup{marked}, true},
-		"not compared since":   {[]repository.Backup{silent, marked}, true},
-		"found equal since":    {[]repository.Backup{equal, silent, marked}, false},
-		"found equal, and not": {[]repository.Backup{silent, equal, marked}, false},
+		"marked":               {[]catalog.Backup{marked}, true},
+		"not compared since":   {[]catalog.Backup{silent, marked}, true},
+		"found equal since":    {[]catalog.Backup{equal, silent, marked}, false},
+		"found equal, and not": {[]catalog.Backup{silent, equal, marked}, false},
 	} {
-		got := standing(repository.Survey{Catalog: repository.Catalog{Backups: test.backups}})
+		got := standing(repository.Survey{Catalog: catalog.Catalog{Backups: test.backups}})
 		facts := condition.Facts{Cluster: "prod", Repositories: []condition.Repository{{Standing: got}}}
 		judged := condition.Judge(facts, now)
 		i := slices.IndexFunc(judged, func(c condition.Condition) bool { return c.Name == condition.MembersDiverged })

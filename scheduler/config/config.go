@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -279,7 +280,7 @@ func (i in) secret(file, variable string, below ...string) string {
 // spec is one cluster's.
 func (l *loader) spec(name string, part clusterPart, repositories map[string]opened) scheduler.Spec {
 	in := l.in("clusters", name)
-	if err := repository.ValidCluster(name); err != nil {
+	if err := catalog.ValidCluster(name); err != nil {
 		in.blame(err)
 	}
 	s := scheduler.Spec{Cluster: name, Suspend: part.Suspend, Timeout: time.Duration(part.Backup.Timeout)}

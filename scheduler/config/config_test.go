@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -145,7 +146,7 @@ func TestLoad(t *testing.T) {
 		Repositories: []scheduler.Repository{main, offsite},
 		Backup: backup.Request{
 			From: "follower", NoHash: true, CompareMembers: true, MaxStream: 10 * time.Minute, Spool: "/var/spool/dr", Require: backup.Any,
-			Grace: 48 * time.Hour, Labels: repository.Labels{"site": "fra", "tier": "gold"},
+			Grace: 48 * time.Hour, Labels: catalog.Labels{"site": "fra", "tier": "gold"},
 		},
 		Timeout: 2 * time.Hour, Schedule: "@every 6h", Zone: "Europe/Berlin",
 		Triggers: scheduler.Triggers{Revisions: 100000, Bytes: 1 << 30, Gap: true, Every: time.Minute},
@@ -163,7 +164,7 @@ func TestLoad(t *testing.T) {
 		},
 		Repositories: []scheduler.Repository{main},
 		Backup: backup.Request{
-			From: "leader", MaxStream: 5 * time.Minute, Require: backup.Any, Grace: 24 * time.Hour, Labels: repository.Labels{"site": "fra"},
+			From: "leader", MaxStream: 5 * time.Minute, Require: backup.Any, Grace: 24 * time.Hour, Labels: catalog.Labels{"site": "fra"},
 		},
 		Timeout: 6 * time.Hour, Schedule: "30 2 * * *", Zone: "Europe/Berlin", Triggers: scheduler.Triggers{Every: 5 * time.Minute},
 		Retention: retention.Policy{Daily: 7, Window: 48 * time.Hour, Zone: berlin}, Recipients: []string{recipient[:16]},
@@ -386,7 +387,7 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		for _, s := range c.Specs {
-			if repository.ValidCluster(s.Cluster) != nil || len(s.Repositories) == 0 || s.Etcd.Validate() != nil || s.Timeout <= 0 {
+			if catalog.ValidCluster(s.Cluster) != nil || len(s.Repositories) == 0 || s.Etcd.Validate() != nil || s.Timeout <= 0 {
 				t.Fatalf("%+v", s)
 			}
 		}

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 const day = 24 * 60
 
 // pruneDaily takes a backup a day and prunes after each, and returns what is kept in the end, newest first.
-func pruneDaily(t *testing.T, p retention.Policy, days int, backup func(day int) repository.Backup) (kept []repository.Backup) {
+func pruneDaily(t *testing.T, p retention.Policy, days int, backup func(day int) catalog.Backup) (kept []catalog.Backup) {
 	t.Helper()
 	for d := range days {
 		kept = append(kept, backup(d))
@@ -28,7 +28,7 @@ func pruneDaily(t *testing.T, p retention.Policy, days int, backup func(day int)
 	return kept
 }
 
-func daysOf(backups []repository.Backup) (days []int) {
+func daysOf(backups []catalog.Backup) (days []int) {
 	for _, b := range backups {
 		days = append(days, int(b.Started.Sub(begun).Minutes())/day)
 	}
@@ -37,7 +37,7 @@ func daysOf(backups []repository.Backup) (days []int) {
 
 // A defragmentation, after which nothing is ever verified, must neither stop the rules nor push out what comes after it.
 func TestNewSizeIsLearned(t *testing.T) {
-	shrunk := func(d int) repository.Backup {
+	shrunk := func(d int) catalog.Backup {
 		b := taken(d*day + 1)
 		if d >= 20 {
 			b.Plain.Size, b.Stored.Size = 200+int64(d), 20
@@ -64,7 +64,7 @@ func TestNewSizeIsLearned(t *testing.T) {
 
 // Pruning removes the good backups between small ones that were taken far apart. Those do not take a good one's slot.
 func TestSmallOnesFarApartTeachNothing(t *testing.T) {
-	backups := []repository.Backup{taken(22 * 60)}
+	backups := []catalog.Backup{taken(22 * 60)}
 	for _, hour := range []int{23, 24 + 16, 24 + 17} {
 		small := taken(hour * 60)
 		small.Plain.Size = 100
@@ -87,7 +87,7 @@ func TestSmallOnesFarApartTeachNothing(t *testing.T) {
 
 // One forged size must not make all that comes after it dubious.
 func TestForgedSizeIsForgotten(t *testing.T) {
-	var backups []repository.Backup
+	var backups []catalog.Backup
 	for d := range 10 {
 		backups = append(backups, taken(d*day+1))
 	}
@@ -102,28 +102,28 @@ func TestForgedSizeIsForgotten(t *testing.T) {
 // Members that lost their data form an empty cluster of the same id; wrong endpoints are of another cluster of any size. Neither
 // pushes out anything of the cluster's own until a person confirms it.
 func TestDoubtfulHistoryPushesNothingOut(t *testing.T) {
-	restored := "0123456789abc" + repository.RestoreMark("c")
+	restored := "0123456789abc" + catalog.RestoreMark("c")
 	for name, test := range map[string]struct {
-		change  func(*repository.Backup)
+		change  func(*catalog.Backup)
 		confirm bool
 		pushes  bool // what was there before out
 	}{
-		"an empty cluster":              {change: func(b *repository.Backup) { b.Plain.Size, b.Revision = 100, b.Revision-20*day }},
-		"an empty cluster, confirmed":   {change: func(b *repository.Backup) { b.Plain.Size, b.Revision = 100, b.Revision-20*day }, confirm: true, pushes: true},
-		"another cluster":               {change: func(b *repository.Backup) { b.ClusterID = "abcd" }},
-		"another cluster, confirmed":    {change: func(b *repository.Backup) { b.ClusterID = "abcd" }, confirm: true, pushes: true},
-		"a larger one":                  {change: func(b *repository.Backup) { b.ClusterID, b.Plain.Size = "abcd", 5000 }},
-		"after a restore by dr":         {change: func(b *repository.Backup) { b.ClusterID = restored }, pushes: true},
-		"after a restore of less by dr": {change: func(b *repository.Backup) { b.ClusterID, b.Plain.Size, b.Revision = restored, 100, 1 }, pushes: true},
+		"an empty cluster":              {change: func(b *catalog.Backup) { b.Plain.Size, b.Revision = 100, b.Revision-20*day }},
+		"an empty cluster, confirmed":   {change: func(b *catalog.Backup) { b.Plain.Size, b.Revision = 100, b.Revision-20*day }, confirm: true, pushes: true},
+		"another cluster":               {change: func(b *catalog.Backup) { b.ClusterID = "abcd" }},
+		"another cluster, confirmed":    {change: func(b *catalog.Backup) { b.ClusterID = "abcd" }, confirm: true, pushes: true},
+		"a larger one":                  {change: func(b *catalog.Backup) { b.ClusterID, b.Plain.Size = "abcd", 5000 }},
+		"after a restore by dr":         {change: func(b *catalog.Backup) { b.ClusterID = restored }, pushes: true},
+		"after a restore of less by dr": {change: func(b *catalog.Backup) { b.ClusterID, b.Plain.Size, b.Revision = restored, 100, 1 }, pushes: true},
 	} {
 		for _, policy := range []retention.Policy{{Last: 3}, {Daily: 3, Within: 48 * time.Hour}, {Window: 48 * time.Hour}, {MaxSize: 500}} {
-			kept := daysOf(pruneDaily(t, policy, 60, func(d int) repository.Backup {
+			kept := daysOf(pruneDaily(t, policy, 60, func(d int) catalog.Backup {
 				b := taken(d*day + 1)
 				if d >= 20 {
 					test.change(&b)
 				}
 				if d == 20 && test.confirm {
-					b.Pins = []repository.Pin{{Confirms: true}}
+					b.Pins = []catalog.Pin{{Confirms: true}}
 				}
 				return b
 			}))
@@ -138,7 +138,7 @@ func TestDoubtfulHistoryPushesNothingOut(t *testing.T) {
 
 // Wrong endpoints for some days, among right ones: what they stored stays as one backup, and the right ones go by their rules.
 func TestNewestOfEachClusterStays(t *testing.T) {
-	kept := pruneDaily(t, retention.Policy{Last: 2}, 12, func(d int) repository.Backup {
+	kept := pruneDaily(t, retention.Policy{Last: 2}, 12, func(d int) catalog.Backup {
 		b := taken(d*day + 1)
 		if d >= 3 && d < 6 {
 			b.ClusterID = "abcd"

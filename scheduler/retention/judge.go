@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 
 // judge finds why each candidate, newest first, is not good; doubtful are backups of a history that is not the cluster's own.
 // A backup that is not good is no measure for others.
-func judge(candidates []*candidate, doubtful map[repository.ID]bool, now time.Time) {
+func judge(candidates []*candidate, doubtful map[catalog.ID]bool, now time.Time) {
 	var s sizes
 	for _, c := range slices.Backward(candidates) {
 		c.doubt = doubtOf(c, doubtful, now)
@@ -95,7 +95,7 @@ func similarTo(c *candidate, small []*candidate) []*candidate {
 	return small
 }
 
-func doubtOf(c *candidate, doubtful map[repository.ID]bool, now time.Time) string {
+func doubtOf(c *candidate, doubtful map[catalog.ID]bool, now time.Time) string {
 	if err := c.Usable(); err != nil {
 		return err.Error()
 	}
@@ -111,12 +111,12 @@ func doubtOf(c *candidate, doubtful map[repository.ID]bool, now time.Time) strin
 	return ""
 }
 
-func ofFuture(b repository.Backup, now time.Time) bool {
+func ofFuture(b catalog.Backup, now time.Time) bool {
 	return b.Started.After(now.Add(clockAllowance))
 }
 
 // wasOpened: somebody has looked, and it is whole.
-func wasOpened(b repository.Backup) bool {
+func wasOpened(b catalog.Backup) bool {
 	level, _ := b.Best()
-	return level.Rank() >= repository.Opened.Rank()
+	return level.Rank() >= catalog.Opened.Rank()
 }

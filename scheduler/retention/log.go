@@ -6,12 +6,12 @@ import (
 	"sort"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // stretch is one of the log's, with what it is restored on top of.
 type stretch struct {
-	repository.Stretch
+	catalog.Stretch
 	lineage int          // index in the catalog
 	until   time.Time    // up to when it says what the state was
 	newest  bool         // an archiver may go on behind it
@@ -47,13 +47,13 @@ func (k *keeping) isDoubtful(s *stretch) bool {
 	if len(s.bases) > 0 {
 		return !slices.ContainsFunc(s.bases, func(c *candidate) bool { return !c.doubtful })
 	}
-	own := func(h repository.History) bool {
-		return !h.Doubtful && repository.SameClusterID(h.ClusterID, s.Segments[0].ClusterID)
+	own := func(h catalog.History) bool {
+		return !h.Doubtful && catalog.SameClusterID(h.ClusterID, s.Segments[0].ClusterID)
 	}
-	return slices.ContainsFunc(k.histories, func(h repository.History) bool { return h.Doubtful }) && !slices.ContainsFunc(k.histories, own)
+	return slices.ContainsFunc(k.histories, func(h catalog.History) bool { return h.Doubtful }) && !slices.ContainsFunc(k.histories, own)
 }
 
-func (k *keeping) basesOf(s repository.Stretch) (bases []*candidate) {
+func (k *keeping) basesOf(s catalog.Stretch) (bases []*candidate) {
 	for _, b := range k.catalog.Bases(s) {
 		bases = append(bases, k.find(b.ID))
 	}
@@ -131,7 +131,7 @@ func (k *keeping) oldestUse() (t time.Time) {
 
 // from is how many segments of s, from the first, b does not need. That of its own position stays, which may say when it was
 // reached, and one with a mark before: without it nobody could tell that the backup is of this history.
-func (s *stretch) from(b repository.Backup) int {
+func (s *stretch) from(b catalog.Backup) int {
 	own, _ := b.Span(s.Source())
 	i := max(0, s.ForPosition(own)-1)
 	for i > 0 && own >= s.Segments[i].First && !hasMarkBefore(s.Segments[i], own) {
@@ -140,7 +140,7 @@ func (s *stretch) from(b repository.Backup) int {
 	return i
 }
 
-func hasMarkBefore(s repository.Segment, position uint64) bool {
+func hasMarkBefore(s catalog.Segment, position uint64) bool {
 	return len(s.Marks) > 0 && s.Marks[0].Position < position
 }
 

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
@@ -22,30 +22,30 @@ var begun = time.Date(2026, 3, 27, 5, 0, 0, 0, time.UTC)
 func minute(n int) time.Time { return begun.Add(time.Duration(n) * time.Minute) }
 
 // taken is a good backup of the nth minute.
-func taken(n int) repository.Backup {
-	var b repository.Backup
+func taken(n int) catalog.Backup {
+	var b catalog.Backup
 	b.Started, b.Finished = minute(n), minute(n).Add(30*time.Second)
 	b.Revision, b.RaftIndex, b.RaftTerm = int64(n), uint64(n), 2
-	b.ID = repository.NewID(b.Started, b.Revision)
+	b.ID = catalog.NewID(b.Started, b.Revision)
 	b.Cluster, b.ClusterID = "c", "cdf818194e3a8c32"
 	b.Plain.Size, b.Stored.Size = 1000, 100
 	return b
 }
 
-func catalogOf(backups ...repository.Backup) repository.Catalog {
-	slices.SortFunc(backups, func(a, b repository.Backup) int { return b.Started.Compare(a.Started) })
-	return repository.Catalog{Cluster: "c", Backups: backups}
+func catalogOf(backups ...catalog.Backup) catalog.Catalog {
+	slices.SortFunc(backups, func(a, b catalog.Backup) int { return b.Started.Compare(a.Started) })
+	return catalog.Catalog{Cluster: "c", Backups: backups}
 }
 
-func proof(level repository.Level, verdict repository.Verdict, at time.Time) repository.Proof {
-	return repository.Proof{Level: level, Verdict: verdict, Time: at}
+func proof(level catalog.Level, verdict catalog.Verdict, at time.Time) catalog.Proof {
+	return catalog.Proof{Level: level, Verdict: verdict, Time: at}
 }
 
 // lineageOf is a history of segments of so many minutes each, from a minute on. Those whose index is in lost are missing.
-func lineageOf(n, from, each, segments int, lost ...int) repository.Lineage {
-	l := repository.Lineage{ID: fmt.Sprintf("%032x", n)}
+func lineageOf(n, from, each, segments int, lost ...int) catalog.Lineage {
+	l := catalog.Lineage{ID: fmt.Sprintf("%032x", n)}
 	for i := range segments {
-		var s repository.Segment
+		var s catalog.Segment
 		s.Cluster, s.ClusterID, s.Lineage, s.Seq = "c", "cdf818194e3a8c32", l.ID, uint64(i+1)
 		s.First, s.Last = uint64(from+i*each+1), uint64(from+(i+1)*each)
 		s.Digest, s.Size = fmt.Sprintf("%032x%032x", n, i+1), 10
@@ -68,7 +68,7 @@ func lineageOf(n, from, each, segments int, lost ...int) repository.Lineage {
 
 // world is a cluster's past, and the moment at which somebody prunes.
 type world struct {
-	catalog repository.Catalog
+	catalog catalog.Catalog
 	now     time.Time
 }
 
@@ -97,7 +97,7 @@ func drawWorld(rt *rapid.T) world {
 		}
 	}
 	end = max(end, rapid.IntRange(1, minutes).Draw(rt, "minutes"))
-	var backups []repository.Backup
+	var backups []catalog.Backup
 	for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(1, end), 0, 30, rapid.ID[int]).Draw(rt, "backups") {
 		backups = append(backups, drawBackup(rt, n))
 	}
@@ -108,7 +108,7 @@ func drawWorld(rt *rapid.T) world {
 	return w
 }
 
-func drawBackup(rt *rapid.T, n int) repository.Backup {
+func drawBackup(rt *rapid.T, n int) catalog.Backup {
 	b := taken(n)
 	b.Stored.Size = rapid.Int64Range(1, 200).Draw(rt, "stored")
 	if rapid.Bool().Draw(rt, "upper bound") {
@@ -120,23 +120,23 @@ func drawBackup(rt *rapid.T, n int) repository.Backup {
 	case 1:
 		b.Plain.Size = 400
 	case 2, 3:
-		level := rapid.SampledFrom(repository.Levels).Draw(rt, "level")
-		b.Proofs = []repository.Proof{proof(level, repository.Passed, b.Finished)}
+		level := rapid.SampledFrom(catalog.Levels).Draw(rt, "level")
+		b.Proofs = []catalog.Proof{proof(level, catalog.Passed, b.Finished)}
 	case 4:
-		b.Pins = []repository.Pin{{Backup: b.ID, ID: "0123456789abcdef", Reason: "a test"}}
+		b.Pins = []catalog.Pin{{Backup: b.ID, ID: "0123456789abcdef", Reason: "a test"}}
 	}
 	return b
 }
 
 // spoil makes a backup one that counts for nothing, whatever stands before it.
-func spoil(rt *rapid.T, b *repository.Backup) {
+func spoil(rt *rapid.T, b *catalog.Backup) {
 	switch rapid.IntRange(0, 3).Draw(rt, "spoilt") {
 	case 0:
 		b.Alarms = []string{"CORRUPT"}
 	case 1:
 		b.Diverged = "m3 has another hash"
 	case 2:
-		b.Proofs = append(b.Proofs, proof(repository.Hashed, repository.Failed, b.Finished))
+		b.Proofs = append(b.Proofs, proof(catalog.Hashed, catalog.Failed, b.Finished))
 	case 3:
 		b.Started, b.Finished = minute(10*minutes), minute(10*minutes)
 	}
@@ -168,7 +168,7 @@ func mustZone(name string) *time.Location {
 	return zone
 }
 
-func plan(tb rapid.TB, c repository.Catalog, p retention.Policy, now time.Time) retention.Decisions {
+func plan(tb rapid.TB, c catalog.Catalog, p retention.Policy, now time.Time) retention.Decisions {
 	tb.Helper()
 	d, err := retention.Plan(c, p, now)
 	if err != nil {
@@ -178,8 +178,8 @@ func plan(tb rapid.TB, c repository.Catalog, p retention.Policy, now time.Time) 
 }
 
 // kept are the backups that stay.
-func kept(d retention.Decisions) map[repository.ID]bool {
-	all := map[repository.ID]bool{}
+func kept(d retention.Decisions) map[catalog.ID]bool {
+	all := map[catalog.ID]bool{}
 	for _, b := range d.Backups {
 		if b.Keep {
 			all[b.ID] = true
@@ -198,9 +198,9 @@ func upto(d retention.Decisions) map[string]uint64 {
 }
 
 // after is the catalog as the decisions leave it.
-func after(c repository.Catalog, d retention.Decisions) repository.Catalog {
+func after(c catalog.Catalog, d retention.Decisions) catalog.Catalog {
 	stays, gone := kept(d), upto(d)
-	left := repository.Catalog{Cluster: c.Cluster}
+	left := catalog.Catalog{Cluster: c.Cluster}
 	for _, b := range c.Backups {
 		if stays[b.ID] {
 			left.Backups = append(left.Backups, b)
@@ -208,7 +208,7 @@ func after(c repository.Catalog, d retention.Decisions) repository.Catalog {
 	}
 	for _, l := range c.Lineages {
 		l.Pruned = gone[l.ID]
-		l.Segments = slices.DeleteFunc(slices.Clone(l.Segments), func(s repository.Segment) bool { return s.Seq <= l.Pruned })
+		l.Segments = slices.DeleteFunc(slices.Clone(l.Segments), func(s catalog.Segment) bool { return s.Seq <= l.Pruned })
 		left.Lineages = append(left.Lineages, l)
 	}
 	return left

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // TestNever: whatever the policy, these stay.
@@ -22,7 +22,7 @@ func TestNever(t *testing.T) {
 			rt.Fatalf("%d decisions about %d backups", len(d.Backups), len(w.catalog.Backups))
 		}
 		good := 0
-		proven := map[repository.Level]bool{}
+		proven := map[catalog.Level]bool{}
 		for i, b := range d.Backups {
 			first := b.Doubt == "" && good == 0
 			if b.Doubt == "" {
@@ -30,7 +30,7 @@ func TestNever(t *testing.T) {
 			}
 			level, _ := b.Best()
 			newestProven := b.Doubt == "" && level.Rank() > 0 && !proven[level]
-			for _, l := range repository.Levels {
+			for _, l := range catalog.Levels {
 				proven[l] = proven[l] || b.Doubt == "" && level.Rank() >= l.Rank()
 			}
 			switch {
@@ -88,7 +88,7 @@ func TestWindowIsKept(t *testing.T) {
 			if before.To.Time.Before(begins) || before.Doubt != "" {
 				continue
 			}
-			i := slices.IndexFunc(now, func(n repository.Window) bool { return n.Lineage == before.Lineage && n.To == before.To })
+			i := slices.IndexFunc(now, func(n catalog.Window) bool { return n.Lineage == before.Lineage && n.To == before.To })
 			if i < 0 {
 				rt.Fatalf("the window %+v is gone", before)
 			}
@@ -98,7 +98,7 @@ func TestWindowIsKept(t *testing.T) {
 			some++
 		}
 		for _, b := range w.catalog.Backups {
-			if b.Finished.After(begins) && b.Started.Before(w.now) && !slices.ContainsFunc(left.Backups, func(l repository.Backup) bool { return l.ID == b.ID }) &&
+			if b.Finished.After(begins) && b.Started.Before(w.now) && !slices.ContainsFunc(left.Backups, func(l catalog.Backup) bool { return l.ID == b.ID }) &&
 				p.MaxSize == 0 {
 				rt.Errorf("%s is of the window, and gone", b.ID)
 			}
@@ -111,7 +111,7 @@ func TestWindowIsKept(t *testing.T) {
 
 // TestFuture: what a wrong clock, or a forger, has dated ahead is of no age. It would stay until that comes, in any number.
 func TestFuture(t *testing.T) {
-	var backups []repository.Backup
+	var backups []catalog.Backup
 	for i := range 60 {
 		b := taken(100 + i)
 		if i%2 == 1 {
@@ -226,7 +226,7 @@ func TestJunk(t *testing.T) {
 		if p.MaxSize > 0 {
 			w.catalog.Lineages = nil // junk may be a base where there is no good one, and so make the log longer
 		}
-		good := func(d retention.Decisions) (all []repository.ID) {
+		good := func(d retention.Decisions) (all []catalog.ID) {
 			for _, b := range d.Backups {
 				if b.Doubt == "" && b.Keep {
 					all = append(all, b.ID)
@@ -242,7 +242,7 @@ func TestJunk(t *testing.T) {
 		for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(1, minutes), 1, 20, rapid.ID[int]).Draw(rt, "junk") {
 			b := taken(n)
 			b.Stored.Size, b.Plain.Size = rapid.Int64Range(1, 5000).Draw(rt, "size"), rapid.Int64Range(1, 5000).Draw(rt, "plain")
-			b.ID = repository.NewID(b.Started, 999999)
+			b.ID = catalog.NewID(b.Started, 999999)
 			spoil(rt, &b)
 			w.catalog.Backups = append(w.catalog.Backups, b)
 		}

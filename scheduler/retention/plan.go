@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -20,7 +21,7 @@ type Decisions struct {
 
 // Decision is what becomes of one backup.
 type Decision struct {
-	repository.Backup
+	catalog.Backup
 	Keep    bool
 	Reasons []string // all that keep it, or the one why it goes
 	Doubt   string   // why it counts for nothing where there are others; "" for a good one
@@ -41,7 +42,7 @@ type Cut struct {
 // future, and not far smaller than the good one before it, unless it was proven since or is one of three in a row that no backup
 // of the size before follows; and its history is the cluster's own. The others have slots of their own, so that they push no good one out; of each history that is
 // not the cluster's own the first and the newest stay too.
-func Plan(catalog repository.Catalog, p Policy, now time.Time) (Decisions, error) {
+func Plan(catalog catalog.Catalog, p Policy, now time.Time) (Decisions, error) {
 	if err := p.Validate(); err != nil {
 		return Decisions{}, err
 	}
@@ -73,14 +74,14 @@ type keeping struct {
 	good    []*candidate
 	dubious []*candidate
 	log     []*stretch // oldest first
-	catalog repository.Catalog
+	catalog catalog.Catalog
 
-	histories []repository.History
+	histories []catalog.History
 }
 
 // candidate is a backup that is looked at.
 type candidate struct {
-	repository.Backup
+	catalog.Backup
 	doubt   string
 	reasons []string // why it is kept
 	firm    bool     // no size makes it go
@@ -99,7 +100,7 @@ func (c *candidate) keepFirmly(reason string) {
 
 func (c *candidate) kept() bool { return len(c.reasons) > 0 && !c.dropped }
 
-func newKeeping(catalog repository.Catalog, p Policy, now time.Time) *keeping {
+func newKeeping(catalog catalog.Catalog, p Policy, now time.Time) *keeping {
 	k := &keeping{policy: p, now: now, catalog: catalog}
 	for _, b := range catalog.Backups {
 		k.backups = append(k.backups, &candidate{Backup: b})
@@ -121,9 +122,9 @@ func newKeeping(catalog repository.Catalog, p Policy, now time.Time) *keeping {
 
 // readHistories judges the backups, and finds those that are the newest of a history which is not the cluster's own.
 func (k *keeping) readHistories() {
-	past := slices.DeleteFunc(slices.Clone(k.catalog.Backups), func(b repository.Backup) bool { return ofFuture(b, k.now) })
-	k.histories = repository.Histories(k.catalog.Cluster, past)
-	doubtful := map[repository.ID]bool{}
+	past := slices.DeleteFunc(slices.Clone(k.catalog.Backups), func(b catalog.Backup) bool { return ofFuture(b, k.now) })
+	k.histories = catalog.Histories(k.catalog.Cluster, past)
+	doubtful := map[catalog.ID]bool{}
 	for _, h := range k.histories {
 		for _, b := range h.Backups {
 			doubtful[b.ID] = h.Doubtful

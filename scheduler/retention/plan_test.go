@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // table is what stays, a line each, and how many go.
@@ -56,16 +56,16 @@ func wantGolden(t *testing.T, name, got string) {
 }
 
 // hourly are backups of a whole year, each half past the hour, in UTC. One in a while is bad or pinned.
-func hourly() (backups []repository.Backup, end time.Time) {
+func hourly() (backups []catalog.Backup, end time.Time) {
 	for n := range 365 * 24 {
 		b := taken(60*n + 30)
 		switch {
 		case n%1000 == 999:
 			b.Alarms = []string{"CORRUPT"}
 		case n == 5000:
-			b.Pins = []repository.Pin{{Reason: "before 1.34"}}
+			b.Pins = []catalog.Pin{{Reason: "before 1.34"}}
 		case n == 6000:
-			b.Proofs = []repository.Proof{proof(repository.Booted, repository.Passed, b.Finished)}
+			b.Proofs = []catalog.Proof{proof(catalog.Booted, catalog.Passed, b.Finished)}
 		case n == 8000:
 			b.Plain.Size = 499
 		}
@@ -104,13 +104,13 @@ func TestYearDayByDay(t *testing.T) {
 
 // TestWindowAndSize: a recovery window with its log, beside rules and a size.
 func TestWindowAndSize(t *testing.T) {
-	var backups []repository.Backup
+	var backups []catalog.Backup
 	for n := range 20 {
 		backups = append(backups, taken(12*60*n+30))
 	}
 	backups[3].Diverged = "m3 has another hash"
 	c := catalogOf(backups...)
-	c.Lineages = []repository.Lineage{lineageOf(1, 0, 60, 40), lineageOf(2, 3000, 60, 178, 100)}
+	c.Lineages = []catalog.Lineage{lineageOf(1, 0, 60, 40), lineageOf(2, 3000, 60, 178, 100)}
 	now := minute(12*60*19 + 60)
 	for name, p := range map[string]retention.Policy{
 		"window":          {Window: 3 * 24 * time.Hour},
@@ -142,7 +142,7 @@ func TestPolicyRefused(t *testing.T) {
 func TestFarSmaller(t *testing.T) {
 	big, small, next, later := taken(1), taken(2), taken(3), taken(4)
 	small.Plain.Size, next.Plain.Size, later.Plain.Size = 499, 300, 300
-	doubts := func(backups ...repository.Backup) (all []bool) {
+	doubts := func(backups ...catalog.Backup) (all []bool) {
 		for _, b := range plan(t, catalogOf(backups...), retention.Policy{Last: 1}, minute(9)).Backups {
 			all = append(all, b.Doubt != "")
 		}
@@ -159,7 +159,7 @@ func TestFarSmaller(t *testing.T) {
 	if got := doubts(big, small, next, again, after, tiny); !slices.Equal(got, []bool{true, true, false, true, true, false}) {
 		t.Errorf("in doubt, none of three in a row: %v", got)
 	}
-	small.Proofs = []repository.Proof{proof(repository.Opened, repository.Passed, small.Finished)}
+	small.Proofs = []catalog.Proof{proof(catalog.Opened, catalog.Passed, small.Finished)}
 	if got := doubts(big, small, next, later); !slices.Equal(got, []bool{false, false, false, false}) {
 		t.Errorf("in doubt though it has been opened: %v", got)
 	}
@@ -172,7 +172,7 @@ func TestFarSmaller(t *testing.T) {
 // TestStopped: where backups have stopped, or the clock is years ahead, what is kept for its age stays.
 func TestStopped(t *testing.T) {
 	c := catalogOf(taken(1), taken(600), taken(1200))
-	c.Lineages = []repository.Lineage{lineageOf(1, 0, 60, 22)}
+	c.Lineages = []catalog.Lineage{lineageOf(1, 0, 60, 22)}
 	for _, p := range []retention.Policy{{Within: 24 * time.Hour}, {Window: 24 * time.Hour}} {
 		d := plan(t, c, p, minute(1200).AddDate(30, 0, 0))
 		if len(kept(d)) != 3 || len(d.Log) > 0 {
@@ -183,14 +183,14 @@ func TestStopped(t *testing.T) {
 
 // TestNothingGood: nothing goes while there is nothing good that could stay in its place.
 func TestNothingGood(t *testing.T) {
-	var all []repository.Backup
+	var all []catalog.Backup
 	for n := range 9 {
 		b := taken(600*n + 60)
 		b.Alarms = []string{"CORRUPT"}
 		all = append(all, b)
 	}
 	c := catalogOf(all...)
-	c.Lineages = []repository.Lineage{lineageOf(1, 0, 60, 90)}
+	c.Lineages = []catalog.Lineage{lineageOf(1, 0, 60, 90)}
 	d := plan(t, c, retention.Policy{Last: 1, MaxSize: 1, Window: time.Hour}, minute(5400))
 	if len(kept(d)) != 9 || len(d.Log) > 0 && d.Log[0].Upto > 1 {
 		t.Errorf("what stays is\n%s", table(d, time.UTC))
@@ -200,7 +200,7 @@ func TestNothingGood(t *testing.T) {
 // TestEndOfLogStays: an archiver that has been away goes on behind the last segment, though nobody needs it any more.
 func TestEndOfLogStays(t *testing.T) {
 	c := catalogOf(taken(60), taken(50000))
-	c.Lineages = []repository.Lineage{lineageOf(1, 0, 60, 10), lineageOf(2, 700, 60, 10)}
+	c.Lineages = []catalog.Lineage{lineageOf(1, 0, 60, 10), lineageOf(2, 700, 60, 10)}
 	for _, p := range []retention.Policy{{Last: 1}, {Window: time.Hour}} {
 		got := upto(plan(t, c, p, minute(50010)))
 		if got[c.Lineages[0].ID] != 10 || got[c.Lineages[1].ID] != 9 {
@@ -245,7 +245,7 @@ func TestSpans(t *testing.T) {
 
 func TestRemoval(t *testing.T) {
 	c := catalogOf(taken(1), taken(600), taken(1200))
-	c.Lineages = []repository.Lineage{lineageOf(1, 0, 60, 22)}
+	c.Lineages = []catalog.Lineage{lineageOf(1, 0, 60, 22)}
 	r := plan(t, c, retention.Policy{Last: 1}, minute(1300)).Removal(minute(1300), "host, dr v1")
 	var all []string
 	for _, b := range r.Backups {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -83,7 +84,7 @@ func pruneARepository(rt *rapid.T, b storage.Bucket) {
 }
 
 // summary is what a person would see of c.
-func summary(c repository.Catalog) []string {
+func summary(c catalog.Catalog) []string {
 	var all []string
 	for _, b := range c.Backups {
 		all = append(all, string(b.ID))
@@ -102,18 +103,18 @@ func summary(c repository.Catalog) []string {
 }
 
 // load reads what a pruning reads: segments that are folded into one.
-func load(rt *rapid.T, c *repository.Cluster) repository.Catalog {
+func load(rt *rapid.T, c *repository.Cluster) catalog.Catalog {
 	rt.Helper()
 	return loadWith(rt, c, repository.LoadOptions{Proofs: true, Log: true})
 }
 
 // detailed reads each segment for itself.
-func detailed(rt *rapid.T, c *repository.Cluster) repository.Catalog {
+func detailed(rt *rapid.T, c *repository.Cluster) catalog.Catalog {
 	rt.Helper()
 	return loadWith(rt, c, repository.LoadOptions{Proofs: true, Log: true, Details: true})
 }
 
-func loadWith(rt *rapid.T, c *repository.Cluster, o repository.LoadOptions) repository.Catalog {
+func loadWith(rt *rapid.T, c *repository.Cluster, o repository.LoadOptions) catalog.Catalog {
 	rt.Helper()
 	catalog, err := c.Load(context.Background(), o)
 	if err != nil {
@@ -123,14 +124,14 @@ func loadWith(rt *rapid.T, c *repository.Cluster, o repository.LoadOptions) repo
 }
 
 // store writes a catalog whose segments have no bodies yet.
-func store(rt *rapid.T, c *repository.Cluster, catalog repository.Catalog) {
+func store(rt *rapid.T, c *repository.Cluster, cat catalog.Catalog) {
 	rt.Helper()
-	for _, b := range catalog.Backups {
+	for _, b := range cat.Backups {
 		m := b.Manifest
 		m.EtcdVersion, m.Plain.Name, m.Plain.SHA256 = "3.7.3", "snapshot.db", strings.Repeat("ab", 32)
 		id := m.ID
 		sealed := bytes.NewReader(make([]byte, m.Stored.Size))
-		_, err := c.Create(context.Background(), id, seal.Recipients{}.Seal(), 0, sealed, func() (repository.Manifest, error) { return m, nil })
+		_, err := c.Create(context.Background(), id, seal.Recipients{}.Seal(), 0, sealed, func() (catalog.Manifest, error) { return m, nil })
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -146,15 +147,15 @@ func store(rt *rapid.T, c *repository.Cluster, catalog repository.Catalog) {
 			}
 		}
 	}
-	for _, l := range catalog.Lineages {
+	for _, l := range cat.Lineages {
 		storeLineage(rt, c, l)
 	}
 }
 
 // storeLineage stores the segments with real bodies and digests, and an index of those at the beginning that have no hole.
-func storeLineage(rt *rapid.T, c *repository.Cluster, l repository.Lineage) {
+func storeLineage(rt *rapid.T, c *repository.Cluster, l catalog.Lineage) {
 	rt.Helper()
-	var indexed []repository.Segment
+	var indexed []catalog.Segment
 	previous, seq := "", uint64(0)
 	for _, s := range l.Segments {
 		h := s.Header
@@ -173,7 +174,7 @@ func storeLineage(rt *rapid.T, c *repository.Cluster, l repository.Lineage) {
 			rt.Fatal(err)
 		}
 		if previous = e.Digest; seq == uint64(len(indexed)+1) {
-			indexed = append(indexed, repository.SegmentOf(e))
+			indexed = append(indexed, catalog.SegmentOf(e))
 		}
 	}
 	for n := 0; n+7 <= len(indexed); n += 7 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // applyRules keeps what the policy asks for. Good and dubious backups never share a slot.
@@ -26,19 +26,19 @@ func (k *keeping) applyRules() {
 type slotRule struct {
 	name string
 	n    int
-	slot func(b repository.Backup, zone *time.Location) string
+	slot func(b catalog.Backup, zone *time.Location) string
 }
 
 func (k *keeping) slotRules() []slotRule {
 	p := k.policy
-	by := func(layout string) func(repository.Backup, *time.Location) string {
-		return func(b repository.Backup, zone *time.Location) string { return b.Started.In(zone).Format(layout) }
+	by := func(layout string) func(catalog.Backup, *time.Location) string {
+		return func(b catalog.Backup, zone *time.Location) string { return b.Started.In(zone).Format(layout) }
 	}
 	return []slotRule{
-		{"last", p.Last, func(b repository.Backup, _ *time.Location) string { return string(b.ID) }},
+		{"last", p.Last, func(b catalog.Backup, _ *time.Location) string { return string(b.ID) }},
 		{"hourly", p.Hourly, by("2006-01-02T15Z0700")}, // in autumn one hour comes twice
 		{"daily", p.Daily, by("2006-01-02")},
-		{"weekly", p.Weekly, func(b repository.Backup, zone *time.Location) string {
+		{"weekly", p.Weekly, func(b catalog.Backup, zone *time.Location) string {
 			year, week := b.Started.In(zone).ISOWeek()
 			return fmt.Sprintf("%d-W%02d", year, week)
 		}},
@@ -174,18 +174,18 @@ func (k *keeping) keepEachHistory() {
 			continue
 		}
 		k.find(h.Backups[len(h.Backups)-1].ID).keepFirmly("the first of cluster id " + h.ClusterID)
-		i := slices.IndexFunc(h.Backups, func(b repository.Backup) bool { return b.Usable() == nil })
+		i := slices.IndexFunc(h.Backups, func(b catalog.Backup) bool { return b.Usable() == nil })
 		if i >= 0 {
 			k.find(h.Backups[i].ID).keepFirmly("the newest of cluster id " + h.ClusterID)
 		}
 	}
 }
 
-func (k *keeping) find(id repository.ID) *candidate {
+func (k *keeping) find(id catalog.ID) *candidate {
 	return k.backups[slices.IndexFunc(k.backups, func(c *candidate) bool { return c.ID == id })]
 }
 
-func pinText(p repository.Pin) string {
+func pinText(p catalog.Pin) string {
 	text := "pinned"
 	if !p.Until.IsZero() {
 		text += " until " + p.Until.Format(time.RFC3339)
@@ -199,13 +199,13 @@ func pinText(p repository.Pin) string {
 // keepLastProven keeps the newest that was proven to each rung: good ones, or any if no good one was.
 func (k *keeping) keepLastProven() {
 	var higher *candidate
-	for i := len(repository.Levels) - 1; i > repository.Stored.Rank(); i-- {
+	for i := len(catalog.Levels) - 1; i > catalog.Stored.Rank(); i-- {
 		c := newestProven(k.good, i)
 		if c == nil {
 			c = newestProven(k.dubious, i)
 		}
 		if c != nil && c != higher {
-			c.keepFirmly("the last proven: " + string(repository.Levels[i]))
+			c.keepFirmly("the last proven: " + string(catalog.Levels[i]))
 			higher = c
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -46,20 +47,20 @@ func (p *probe) cluster(ctx context.Context, name string) []Line {
 	if err != nil {
 		return []Line{failed(err).named(newestBackup)}
 	}
-	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
+	cat, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
 	if err != nil {
 		return []Line{failed(err).named(newestBackup)}
 	}
 	if l, ok := p.unreadable(ctx, c); ok {
 		return []Line{l}
 	}
-	if len(catalog.Untrusted) > 0 {
+	if len(cat.Untrusted) > 0 {
 		return []Line{wanting("find out who has written it, or add the key that has signed it with --trust",
-			"%s", oneLine(catalog.Untrusted[0].Err)).named(signature)}
+			"%s", oneLine(cat.Untrusted[0].Err)).named(signature)}
 	}
-	b, err := catalog.Latest()
+	b, err := cat.Latest()
 	switch {
-	case errors.Is(err, repository.ErrNotFound):
+	case errors.Is(err, catalog.ErrNotFound):
 		return []Line{note("take one with dr backup", "there is none").named(newestBackup)}
 	case err != nil:
 		return []Line{wanting("take another one with dr backup, and look at this one with dr verify",
@@ -99,7 +100,7 @@ func (p *probe) unreadable(ctx context.Context, c *repository.Cluster) (Line, bo
 		"%d cannot be read, the first: %s", len(found), oneLine(found[0])).named(readable), true
 }
 
-func encrypted(b repository.Backup) Line {
+func encrypted(b catalog.Backup) Line {
 	if b.Seal.Encryption == "" {
 		return note("take backups with --recipient",
 			"OFF: the newest backup is not encrypted, whoever can read the store can read every secret in etcd")
@@ -109,7 +110,7 @@ func encrypted(b repository.Backup) Line {
 
 // signed reads the manifest once more: the catalog has held it against the trusted keys, if there are any, and forgotten
 // its signature.
-func (p *probe) signed(ctx context.Context, b repository.Backup) Line {
+func (p *probe) signed(ctx context.Context, b catalog.Backup) Line {
 	if !p.o.Trust.None() {
 		return ok("the newest backup is signed by a trusted key")
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -23,17 +24,17 @@ var (
 )
 
 // back puts a backup of a cluster into b; nothing here opens it.
-func back(t *testing.T, b storage.Bucket, cluster string, s seal.Seal, key sign.Key) repository.ID {
+func back(t *testing.T, b storage.Bucket, cluster string, s seal.Seal, key sign.Key) catalog.ID {
 	t.Helper()
 	c, err := repository.OpenWith(b, cluster, repository.Policy{Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := repository.NewID(time.Now(), 7)
-	_, err = c.Create(t.Context(), id, s, 0, strings.NewReader("sealed"), func() (repository.Manifest, error) {
-		return repository.Manifest{
+	id := catalog.NewID(time.Now(), 7)
+	_, err = c.Create(t.Context(), id, s, 0, strings.NewReader("sealed"), func() (catalog.Manifest, error) {
+		return catalog.Manifest{
 			Started: time.Now().UTC(), Finished: time.Now().UTC(), Revision: 7,
-			Plain: repository.Blob{Name: "snapshot.db", Size: 20512, SHA256: strings.Repeat("ab", 32)},
+			Plain: catalog.Blob{Name: "snapshot.db", Size: 20512, SHA256: strings.Repeat("ab", 32)},
 		}, nil
 	})
 	if err != nil {

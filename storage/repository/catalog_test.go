@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -29,7 +30,7 @@ func TestLoadOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []repository.ID{idAt(2), idAt(3), idAt(4), idAt(0), idAt(1), idAt(5)}
+	want := []catalog.ID{idAt(2), idAt(3), idAt(4), idAt(0), idAt(1), idAt(5)}
 	wantIDs(t, load(t, c, repository.LoadOptions{}), want, nil)
 	if latest, err := load(t, c, repository.LoadOptions{}).Latest(); err != nil || latest.ID != idAt(2) {
 		t.Errorf("latest %s, %v", latest.ID, err)
@@ -41,12 +42,12 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 	c := openCluster(t, b, "c")
 	for i := range 10 {
 		create(t, c, idAt(i))
-		appendProof(t, c, proofOf(idAt(i), repository.Hashed, repository.Passed, i))
+		appendProof(t, c, proofOf(idAt(i), catalog.Hashed, catalog.Passed, i))
 	}
-	newest := []repository.ID{idAt(9), idAt(8), idAt(7)}
+	newest := []catalog.ID{idAt(9), idAt(8), idAt(7)}
 	for _, o := range []struct {
 		repository.LoadOptions
-		want  []repository.ID
+		want  []catalog.ID
 		reads int
 	}{
 		{repository.LoadOptions{Newest: 3}, newest, 3},
@@ -54,10 +55,10 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 		{repository.LoadOptions{Newest: 1}, newest[:1], 1},
 		{repository.LoadOptions{Newest: 5, After: idAt(6)}, newest, 3},
 		{repository.LoadOptions{Newest: 1, After: idAt(8)}, newest[:1], 1},
-		{repository.LoadOptions{After: repository.NewID(idAt(7).Started().Add(-time.Second), 1)}, newest, 3},
+		{repository.LoadOptions{After: catalog.NewID(idAt(7).Started().Add(-time.Second), 1)}, newest, 3},
 		{repository.LoadOptions{After: idAt(9)}, nil, 0},
-		{repository.LoadOptions{Only: idAt(4)}, []repository.ID{idAt(4)}, 1},
-		{repository.LoadOptions{Only: idAt(4), Newest: 2, Proofs: true}, []repository.ID{idAt(4)}, 2},
+		{repository.LoadOptions{Only: idAt(4)}, []catalog.ID{idAt(4)}, 1},
+		{repository.LoadOptions{Only: idAt(4), Newest: 2, Proofs: true}, []catalog.ID{idAt(4)}, 2},
 		{repository.LoadOptions{Only: idAt(40)}, nil, 0},
 		{repository.LoadOptions{Only: "../x"}, nil, 0},
 		{repository.LoadOptions{Only: idAt(4)[:10]}, nil, 0},
@@ -96,10 +97,10 @@ func TestStrangers(t *testing.T) {
 			put(t, b, key, good)
 		}
 		opens := faults.Calls(storage.VerbOpen)
-		catalog := load(t, c, repository.LoadOptions{Proofs: true})
-		wantIDs(t, catalog, []repository.ID{idAt(0)}, nil)
-		if reads := faults.Calls(storage.VerbOpen) - opens; reads != 1 || len(catalog.Backups[0].Proofs) > 0 {
-			t.Errorf("%d reads, proofs %v", reads, catalog.Backups[0].Proofs)
+		cat := load(t, c, repository.LoadOptions{Proofs: true})
+		wantIDs(t, cat, []catalog.ID{idAt(0)}, nil)
+		if reads := faults.Calls(storage.VerbOpen) - opens; reads != 1 || len(cat.Backups[0].Proofs) > 0 {
+			t.Errorf("%d reads, proofs %v", reads, cat.Backups[0].Proofs)
 		}
 		if swept, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour)); len(swept) > 0 || err != nil {
 			t.Errorf("swept %+v, %v", swept, err)
@@ -161,14 +162,14 @@ func TestLoadDamaged(t *testing.T) {
 					create(t, c, idAt(i))
 				}
 				spoil.do(t, b, folder("c", idAt(1)))
-				catalog := load(t, c, repository.LoadOptions{Proofs: true})
-				wantIDs(t, catalog, []repository.ID{idAt(2), idAt(0)}, []repository.ID{idAt(1)})
-				if len(catalog.Damaged) == 0 {
+				cat := load(t, c, repository.LoadOptions{Proofs: true})
+				wantIDs(t, cat, []catalog.ID{idAt(2), idAt(0)}, []catalog.ID{idAt(1)})
+				if len(cat.Damaged) == 0 {
 					return
 				}
-				wantDamaged(t, "Load", catalog.Damaged[0].Err, folder("c", idAt(1))+spoil.blamed)
+				wantDamaged(t, "Load", cat.Damaged[0].Err, folder("c", idAt(1))+spoil.blamed)
 				only := load(t, c, repository.LoadOptions{Only: idAt(1)})
-				wantIDs(t, only, nil, []repository.ID{idAt(1)})
+				wantIDs(t, only, nil, []catalog.ID{idAt(1)})
 			})
 		})
 	}
@@ -181,16 +182,16 @@ func TestMovedWhole(t *testing.T) {
 		from := folder("c", idAt(0))
 		for _, to := range []struct {
 			cluster string
-			id      repository.ID
+			id      catalog.ID
 		}{{"c", idAt(9)}, {"d", idAt(0)}, {"C", idAt(0)}} {
 			for _, name := range []string{plainName, "manifest.json"} {
 				put(t, b, folder(to.cluster, to.id)+name, get(t, b, from+name))
 			}
-			catalog := load(t, openCluster(t, b, to.cluster), repository.LoadOptions{})
-			if got := damagedIDs(catalog); !slices.Equal(got, []repository.ID{to.id}) {
+			cat := load(t, openCluster(t, b, to.cluster), repository.LoadOptions{})
+			if got := damagedIDs(cat); !slices.Equal(got, []catalog.ID{to.id}) {
 				t.Fatalf("damaged are %q", got)
 			}
-			err := catalog.Damaged[0].Err
+			err := cat.Damaged[0].Err
 			wantDamaged(t, "Load", err, folder(to.cluster, to.id)+"manifest.json")
 			if text := err.Error(); !strings.Contains(text, string(idAt(0))) || !strings.Contains(text, "cluster c ") {
 				t.Errorf("%v does not say where it belongs", err)
@@ -214,7 +215,7 @@ func TestLoadStoreFails(t *testing.T) {
 		c := openCluster(t, b, "c")
 		for i := range 3 {
 			create(t, c, idAt(i))
-			appendProof(t, c, proofOf(idAt(i), repository.Hashed, repository.Passed, i))
+			appendProof(t, c, proofOf(idAt(i), catalog.Hashed, catalog.Passed, i))
 		}
 		arm(b)
 		catalog, err := c.Load(t.Context(), repository.LoadOptions{Proofs: true})
@@ -265,7 +266,7 @@ func TestLatest(t *testing.T) {
 		}
 	}
 	_, err := load(t, openCluster(t, mem.New(), "c"), repository.LoadOptions{}).Latest()
-	wantError(t, "Latest of nothing", err, repository.ErrNotFound)
+	wantError(t, "Latest of nothing", err, catalog.ErrNotFound)
 }
 
 func TestFind(t *testing.T) {
@@ -275,14 +276,14 @@ func TestFind(t *testing.T) {
 		create(t, c, idAt(i))
 	}
 	remove(t, b, folder("c", idAt(1))+plainName)
-	catalog := load(t, c, repository.LoadOptions{})
-	if got, err := catalog.Find(idAt(0)); err != nil || got.ID != idAt(0) {
+	cat := load(t, c, repository.LoadOptions{})
+	if got, err := cat.Find(idAt(0)); err != nil || got.ID != idAt(0) {
 		t.Errorf("%s, %v", got.ID, err)
 	}
-	_, err := catalog.Find(idAt(1))
+	_, err := cat.Find(idAt(1))
 	wantDamaged(t, "Find", err, folder("c", idAt(1))+plainName)
-	_, err = catalog.Find(idAt(5))
-	wantError(t, "Find", err, repository.ErrNotFound)
+	_, err = cat.Find(idAt(5))
+	wantError(t, "Find", err, catalog.ErrNotFound)
 	if err != nil && !strings.Contains(err.Error(), string(idAt(5))) {
 		t.Errorf("%v does not name it", err)
 	}
@@ -291,7 +292,7 @@ func TestFind(t *testing.T) {
 func TestManyBackups(t *testing.T) {
 	b := mem.New()
 	c := openCluster(t, b, "c")
-	var want []repository.ID
+	var want []catalog.ID
 	for i := range 100 {
 		create(t, c, idAt(i))
 		want = append(want, idAt(99-i))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // ErrDiffers: another object stands under the name of one that was to be copied. Nothing is ever overwritten.
@@ -55,7 +56,7 @@ type CopyFault struct {
 func Copy(ctx context.Context, from, to *Cluster, o CopyOptions, report storage.Report) (CopyResult, error) {
 	if from.name != to.name {
 		return CopyResult{}, fmt.Errorf("%w: cluster %s cannot be copied to cluster %s: a backup says whose it is",
-			ErrName, from.name, to.name)
+			catalog.ErrName, from.name, to.name)
 	}
 	report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.name})
 	source, err := from.copySource(ctx, o)
@@ -80,12 +81,12 @@ type copySide struct {
 	folders []folder            // of backups, ascending
 	sizes   map[string]int64    // of every object of backups and log
 	indexes map[string][]uint64 // of the log, by lineage: their first seqs, ascending
-	deleted map[ID]bool         // by a tombstone that counts
+	deleted map[catalog.ID]bool // by a tombstone that counts
 	ignored []CopyFault         // tombstones that do not
-	pinned  map[ID]bool         // of the target
+	pinned  map[catalog.ID]bool // of the target
 	pruned  map[string]uint64   // of the target, by lineage: the seqs up to which they are
 
-	catalog Catalog           // of the source
+	catalog catalog.Catalog   // of the source
 	headers map[string]string // of the target: the digests of its segments' headers, by key
 }
 
@@ -105,7 +106,7 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 	if err != nil {
 		return copySide{}, err
 	}
-	s.pinned = map[ID]bool{}
+	s.pinned = map[catalog.ID]bool{}
 	for _, f := range s.folders {
 		pins, _, err := c.loadPins(ctx, f)
 		if err != nil {
@@ -124,7 +125,7 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 	for _, l := range lineages {
 		s.pruned[l.ID] = l.Pruned
 		for _, segment := range l.Segments {
-			s.headers[SegmentKey(c.name, l.ID, segment.Seq)] = segment.Digest
+			s.headers[catalog.SegmentKey(c.name, l.ID, segment.Seq)] = segment.Digest
 		}
 	}
 	return s, nil
@@ -132,7 +133,7 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 
 // copySide lists.
 func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err error) {
-	s = copySide{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[ID]bool{}}
+	s = copySide{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[catalog.ID]bool{}}
 	if s.folders, err = c.folders(ctx, LoadOptions{}); err != nil {
 		return s, err
 	}
@@ -141,7 +142,7 @@ func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err 
 			s.sizes[o.Key] = o.Size
 		}
 		deleted, err := c.isDeleted(ctx, f)
-		if err != nil && !errors.Is(err, ErrDamaged) {
+		if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 			return s, err
 		}
 		if err != nil {
@@ -152,7 +153,7 @@ func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err 
 	if o.BackupsOnly {
 		return s, nil
 	}
-	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: LogPrefix(c.name)}) {
+	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(c.name)}) {
 		if _, unlisted := c.unlistedLineage(err); unlisted { // a fault of its lineage
 			continue
 		}
@@ -160,7 +161,7 @@ func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err 
 			return s, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
 		}
 		s.sizes[o.Key] = o.Size
-		if name, ok := SplitLogKey(c.name, o.Key); ok && name.Kind == LogIndex {
+		if name, ok := catalog.SplitLogKey(c.name, o.Key); ok && name.Kind == catalog.LogIndex {
 			s.indexes[name.Lineage] = append(s.indexes[name.Lineage], name.Seq)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -29,8 +30,8 @@ func fullRepository(tb testing.TB, b storage.Bucket, p repository.Policy) *repos
 	for n := range 4 {
 		create(tb, c, idAt(n))
 	}
-	appendProof(tb, c, proofOf(idAt(0), repository.Hashed, repository.Passed, 1))
-	appendProof(tb, c, proofOf(idAt(0), repository.Opened, repository.Passed, 2))
+	appendProof(tb, c, proofOf(idAt(0), catalog.Hashed, catalog.Passed, 1))
+	appendProof(tb, c, proofOf(idAt(0), catalog.Opened, catalog.Passed, 2))
 	gone := repository.Tombstone{Backup: idAt(2), Reason: "too old", Time: noon, By: "test"}
 	if err := c.Delete(tb.Context(), gone); err != nil {
 		tb.Fatal(err)
@@ -133,14 +134,14 @@ func TestCopy(t *testing.T) {
 			t.Errorf("%d of %d bytes reported (-want +got):\n%s", done, total, diff)
 		}
 		proven := repository.LoadOptions{Proofs: true}
-		if diff := cmp.Diff(load(t, from, proven), load(t, to, proven), cmpopts.IgnoreUnexported(repository.Catalog{})); diff != "" {
+		if diff := cmp.Diff(load(t, from, proven), load(t, to, proven), cmpopts.IgnoreUnexported(catalog.Catalog{})); diff != "" {
 			t.Errorf("the catalogs differ:\n%s", diff)
 		}
 		again := mustCopy(t, from, to, repository.CopyOptions{})
 		if diff := cmp.Diff(repository.CopyResult{Present: want.Objects, LeftOut: 1}, again); diff != "" {
 			t.Errorf("the second time (-want +got):\n%s", diff)
 		}
-		appendProof(t, from, proofOf(idAt(1), repository.Hashed, repository.Failed, 3))
+		appendProof(t, from, proofOf(idAt(1), catalog.Hashed, catalog.Failed, 3))
 		if more := mustCopy(t, from, to, repository.CopyOptions{}); more.Objects != 1 || more.Present != want.Objects {
 			t.Errorf("a new proof: %+v", more)
 		}
@@ -151,7 +152,7 @@ func TestCopy(t *testing.T) {
 func TestCopyRefusesAnotherName(t *testing.T) {
 	b := mem.New()
 	_, err := repository.Copy(t.Context(), openCluster(t, b, "c"), openCluster(t, b, "d"), repository.CopyOptions{}, nil)
-	wantError(t, "c to d", err, repository.ErrName)
+	wantError(t, "c to d", err, catalog.ErrName)
 }
 
 // TestCopyInterrupted ends a copy at each call to either store, before the call has an effect, in the middle of its
@@ -251,7 +252,7 @@ func TestCopyDamaged(t *testing.T) {
 			if diff := cmp.Diff(want, contents(t, target)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", what, diff)
 			}
-			if len(result.Faults) != 1 || !errors.Is(result.Faults[0].Err, repository.ErrDamaged) ||
+			if len(result.Faults) != 1 || !errors.Is(result.Faults[0].Err, catalog.ErrDamaged) ||
 				!strings.Contains(result.Faults[0].Err.Error(), key) {
 				t.Errorf("%s: faults %+v", what, result.Faults)
 			}
@@ -351,7 +352,7 @@ func TestCopyTrusted(t *testing.T) {
 
 	forger := openForger(t, source)
 	create(t, forger, idAt(20))
-	appendProof(t, forger, proofOf(idAt(1), repository.Booted, repository.Passed, 5))
+	appendProof(t, forger, proofOf(idAt(1), catalog.Booted, catalog.Passed, 5))
 	proof := slices.IndexFunc(keys(t, source), func(k string) bool {
 		return want[k] == "" && strings.Contains(k, "proof-")
 	})

@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // copyPlan is what a copy is going to do, in this order.
 type copyPlan struct {
-	deletions []ID         // at the target
+	deletions []catalog.ID // at the target
 	backups   []copyBackup // newest first: those that somebody needs soonest
 	log       []copyLineage
 	result    CopyResult // what is known before anything is copied
@@ -25,7 +27,7 @@ type copyObject struct {
 }
 
 type copyBackup struct {
-	backup   Backup
+	backup   catalog.Backup
 	data     copyObject
 	proofs   []copyObject
 	manifest copyObject
@@ -40,7 +42,7 @@ type copyLineage struct {
 
 type copySegment struct {
 	copyObject
-	segment Segment
+	segment catalog.Segment
 }
 
 type copyIndex struct {
@@ -52,19 +54,19 @@ type copyIndex struct {
 type copyPlanner struct {
 	source, target copySide
 	since          time.Time
-	bases          map[ID]bool // what segments need that are kept
+	bases          map[catalog.ID]bool // what segments need that are kept
 	plan           copyPlan
 }
 
 // planCopy is pure: what the source has and the target has not.
 func planCopy(source, target copySide, o CopyOptions) copyPlan {
-	p := copyPlanner{source: source, target: target, since: o.Since, bases: map[ID]bool{}}
+	p := copyPlanner{source: source, target: target, since: o.Since, bases: map[catalog.ID]bool{}}
 	p.plan.result.Faults = slices.Clone(source.ignored)
 	for _, f := range target.ignored {
 		p.fault(f.Key, f.Err)
 	}
 	for _, d := range slices.Concat(source.catalog.Damaged, source.catalog.Untrusted) {
-		p.fault(ManifestKey(source.c.name, d.ID), d.Err)
+		p.fault(catalog.ManifestKey(source.c.name, d.ID), d.Err)
 	}
 	if !o.BackupsOnly {
 		for _, l := range source.catalog.Lineages { // before the backups, as it names its bases
@@ -100,8 +102,8 @@ func (p *copyPlanner) object(key string) (o copyObject, ok bool) {
 func differs(key, how string) error { return fmt.Errorf("%s: %w: %s", key, ErrDiffers, how) }
 
 // deletion deletes one at the target if that is asked for, and it is there and not pinned.
-func (p *copyPlanner) deletion(id ID, asked bool) {
-	_, there := p.target.sizes[ManifestKey(p.target.c.name, id)]
+func (p *copyPlanner) deletion(id catalog.ID, asked bool) {
+	_, there := p.target.sizes[catalog.ManifestKey(p.target.c.name, id)]
 	switch {
 	case p.target.deleted[id]:
 		p.plan.result.Present++
@@ -112,7 +114,7 @@ func (p *copyPlanner) deletion(id ID, asked bool) {
 	}
 }
 
-func (p *copyPlanner) backup(b Backup) {
+func (p *copyPlanner) backup(b catalog.Backup) {
 	if p.source.deleted[b.ID] { // since the catalog was read
 		return
 	}
@@ -120,24 +122,24 @@ func (p *copyPlanner) backup(b Backup) {
 		p.plan.result.LeftOut++
 		return
 	}
-	manifest, ok := p.object(ManifestKey(p.source.c.name, b.ID))
+	manifest, ok := p.object(catalog.ManifestKey(p.source.c.name, b.ID))
 	if !ok {
 		return
 	}
-	data, ok := p.object(BackupKey(p.source.c.name, b.ID, b.Stored.Name))
+	data, ok := p.object(catalog.BackupKey(p.source.c.name, b.ID, b.Stored.Name))
 	if !ok {
 		return
 	}
 	p.plan.backups = append(p.plan.backups, copyBackup{backup: b, data: data, manifest: manifest, proofs: p.proofs(b.ID)})
 }
 
-func (p *copyPlanner) proofs(id ID) (proofs []copyObject) {
-	i, found := slices.BinarySearchFunc(p.source.folders, id, func(f folder, id ID) int { return cmp.Compare(f.id, id) })
+func (p *copyPlanner) proofs(id catalog.ID) (proofs []copyObject) {
+	i, found := slices.BinarySearchFunc(p.source.folders, id, func(f folder, id catalog.ID) int { return cmp.Compare(f.id, id) })
 	if !found {
 		return nil
 	}
 	for _, listed := range p.source.folders[i].objects {
-		if !strings.HasPrefix(path.Base(listed.Key), ProofPrefix) {
+		if !strings.HasPrefix(path.Base(listed.Key), catalog.ProofPrefix) {
 			continue
 		}
 		if o, ok := p.object(listed.Key); ok {
@@ -147,7 +149,7 @@ func (p *copyPlanner) proofs(id ID) (proofs []copyObject) {
 	return proofs
 }
 
-func (p *copyPlanner) lineage(l Lineage) {
+func (p *copyPlanner) lineage(l catalog.Lineage) {
 	stretches := l.Stretches() // of what fits: the rest is among the faults
 	work := copyLineage{id: l.ID}
 	var lowest uint64 // seq that is kept
@@ -173,8 +175,8 @@ func (p *copyPlanner) lineage(l Lineage) {
 		}
 	}
 	for _, first := range p.source.indexes[l.ID] {
-		key := IndexKey(p.source.c.name, l.ID, first)
-		if p.since.IsZero() && slices.ContainsFunc(l.Faults, func(f Fault) bool { return f.Key == key }) {
+		key := catalog.IndexKey(p.source.c.name, l.ID, first)
+		if p.since.IsZero() && slices.ContainsFunc(l.Faults, func(f catalog.Fault) bool { return f.Key == key }) {
 			continue // it is one of the faults above
 		}
 		if o, ok := p.object(key); ok {
@@ -185,8 +187,8 @@ func (p *copyPlanner) lineage(l Lineage) {
 }
 
 // segment compares one by its size and its header's digest.
-func (p *copyPlanner) segment(s Segment) (copyObject, bool) {
-	o, ok := p.object(SegmentKey(p.source.c.name, s.Lineage, s.Seq))
+func (p *copyPlanner) segment(s catalog.Segment) (copyObject, bool) {
+	o, ok := p.object(catalog.SegmentKey(p.source.c.name, s.Lineage, s.Seq))
 	if ok && o.there && p.target.headers[o.key] != s.Digest {
 		p.fault(o.key, differs(o.key, "its header is not the source's"))
 		return o, false
@@ -196,29 +198,21 @@ func (p *copyPlanner) segment(s Segment) (copyObject, bool) {
 
 // keptFrom is how many segments of s are left out, from the first. Those that began since then are kept, and what it takes
 // to replay them: the newest base before them, and the segments between.
-func (p *copyPlanner) keptFrom(s Stretch) int {
+func (p *copyPlanner) keptFrom(s catalog.Stretch) int {
 	if p.since.IsZero() {
 		return 0
 	}
-	kept := slices.IndexFunc(s.Segments, func(s Segment) bool { return !s.began().Before(p.since) })
+	kept := slices.IndexFunc(s.Segments, func(s catalog.Segment) bool { return !s.Began().Before(p.since) })
 	if kept < 0 {
 		return len(s.Segments)
 	}
 	for _, b := range p.source.catalog.Bases(s) { // newest first
 		if begin, end := b.Span(s.Source()); end < s.Segments[kept].First {
 			p.bases[b.ID] = true
-			return min(kept, s.holding(begin+1))
+			return min(kept, s.Holding(begin+1))
 		}
 	}
 	return kept
-}
-
-// began is a time that was before its requests, as far as it says one.
-func (s Segment) began() time.Time {
-	if len(s.Marks) > 0 {
-		return s.Marks[0].NotBefore
-	}
-	return s.Written
 }
 
 // bytes are those that are not at the target yet.

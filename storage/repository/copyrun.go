@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -43,10 +44,10 @@ func (c *copying) run(ctx context.Context, plan copyPlan) error {
 }
 
 // delete deletes a backup at the target.
-func (c *copying) delete(ctx context.Context, id ID) error {
+func (c *copying) delete(ctx context.Context, id catalog.ID) error {
 	err := c.to.Delete(ctx, Tombstone{Backup: id, Reason: "deleted at the repository that it was copied from", Time: time.Now().UTC(), By: c.by})
 	switch {
-	case errors.Is(err, ErrNotFound), errors.Is(err, ErrPinned): // meanwhile
+	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, ErrPinned): // meanwhile
 		c.result.LeftOut++
 		return nil
 	case err != nil && !errors.Is(err, storage.ErrLocked): // its objects stay until the lock has ended
@@ -66,13 +67,13 @@ func (c *copying) deletedMeanwhile(ctx context.Context, b copyBackup) (bool, err
 }
 
 // isGone reports whether the backup is listed no more.
-func (c *Cluster) isGone(ctx context.Context, id ID) (bool, error) {
+func (c *Cluster) isGone(ctx context.Context, id catalog.ID) (bool, error) {
 	f, err := c.folderOf(ctx, id)
-	if err != nil || !f.has(ManifestName) {
+	if err != nil || !f.has(catalog.ManifestName) {
 		return err == nil, err
 	}
 	deleted, err := c.isDeleted(ctx, f)
-	if errors.Is(err, ErrDamaged) {
+	if errors.Is(err, catalog.ErrDamaged) {
 		err = nil
 	}
 	return deleted, err
@@ -94,7 +95,7 @@ func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (boo
 
 // settle makes an error a fault if it is about that object alone.
 func (c *copying) settle(key string, err error) error {
-	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrDiffers) || errors.Is(err, ErrNotFound) {
+	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, ErrDiffers) || errors.Is(err, catalog.ErrNotFound) {
 		c.result.Faults = append(c.result.Faults, CopyFault{key, err})
 		return nil
 	}
@@ -113,7 +114,7 @@ func (c *copying) backup(ctx context.Context, b copyBackup) error {
 		}
 	}
 	key, err := c.parts(ctx, b)
-	if !errors.Is(err, ErrNotFound) {
+	if !errors.Is(err, catalog.ErrNotFound) {
 		return c.settle(key, err)
 	}
 	gone, e := c.deletedMeanwhile(ctx, b)
@@ -140,7 +141,7 @@ func (c *copying) parts(ctx context.Context, b copyBackup) (key string, err erro
 	}
 	for _, o := range b.proofs {
 		err := c.document(ctx, o, b.isProof)
-		if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrDiffers) {
+		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !errors.Is(err, ErrDiffers) {
 			return o.key, err
 		}
 		if err := c.settle(o.key, err); err != nil {
@@ -166,7 +167,7 @@ func (c *copying) stillThere(ctx context.Context, b copyBackup) error {
 	}
 	c.result.Backups--
 	return errors.Join(fmt.Errorf("%s: it was removed as a leftover while it was copied, and is %w at the target: repeat the copy",
-		b.data.key, ErrNotFound), c.to.bucket.Delete(ctx, b.manifest.key, storage.DeleteOptions{}))
+		b.data.key, catalog.ErrNotFound), c.to.bucket.Delete(ctx, b.manifest.key, storage.DeleteOptions{}))
 }
 
 // data copies the sealed snapshot.
@@ -186,7 +187,7 @@ func (c *copying) data(ctx context.Context, b copyBackup) error {
 		}
 	}
 	err := drain(c.to.FetchSealed(ctx, b.backup))
-	if errors.Is(err, ErrDamaged) {
+	if errors.Is(err, catalog.ErrDamaged) {
 		return differs(b.data.key, "it is not what the source's manifest says")
 	}
 	if err == nil {
@@ -208,7 +209,7 @@ func drain(r io.ReadCloser, err error) error {
 func (c *copying) document(ctx context.Context, o copyObject, decode func([]byte) error) error {
 	data, err := c.from.readSigned(ctx, o.key)
 	if isAbsent(err) {
-		return fmt.Errorf("%s: it was listed, and is %w", o.key, ErrNotFound)
+		return fmt.Errorf("%s: it was listed, and is %w", o.key, catalog.ErrNotFound)
 	}
 	if err == nil {
 		err = decode(data)
@@ -222,17 +223,17 @@ func (c *copying) document(ctx context.Context, o copyObject, decode func([]byte
 // isManifest accepts what describes the data that is copied: the object might have been replaced since the catalog was
 // read.
 func (b copyBackup) isManifest(data []byte) error {
-	m, err := Manifests.Decode(data)
+	m, err := catalog.Manifests.Decode(data)
 	if err == nil && (m.ID != b.backup.ID || m.Cluster != b.backup.Cluster || m.Stored != b.backup.Stored) {
-		err = fmt.Errorf("%w: it has been replaced while the backup was copied", ErrDamaged)
+		err = fmt.Errorf("%w: it has been replaced while the backup was copied", catalog.ErrDamaged)
 	}
 	return err
 }
 
 func (b copyBackup) isProof(data []byte) error {
-	p, err := Proofs.Decode(data)
+	p, err := catalog.Proofs.Decode(data)
 	if err == nil && p.Backup != b.backup.ID {
-		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", ErrDamaged, p.Backup)
+		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", catalog.ErrDamaged, p.Backup)
 	}
 	return err
 }
@@ -245,11 +246,11 @@ func (c *copying) small(ctx context.Context, o copyObject, data []byte) error {
 		}
 	}
 	stored, err := c.to.readUpTo(ctx, o.key, max(int64(len(data)), document.MaxSize))
-	if errors.Is(err, ErrDamaged) || err == nil && !bytes.Equal(stored, data) {
+	if errors.Is(err, catalog.ErrDamaged) || err == nil && !bytes.Equal(stored, data) {
 		return differs(o.key, "its bytes are not the source's")
 	}
 	if isAbsent(err) {
-		return fmt.Errorf("%s: it was listed at the target, and is %w", o.key, ErrNotFound)
+		return fmt.Errorf("%s: it was listed at the target, and is %w", o.key, catalog.ErrNotFound)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.key, err)
@@ -279,7 +280,7 @@ func (c *copying) lineage(ctx context.Context, l copyLineage) error {
 
 // settleLog is settle for an object of the log, which may have been pruned meanwhile.
 func (c *copying) settleLog(ctx context.Context, lineage string, seq uint64, key string, err error) error {
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, catalog.ErrNotFound) {
 		pruned, e := c.isPruned(ctx, lineage, seq)
 		if e != nil {
 			return e
@@ -315,7 +316,7 @@ func (c *copying) segment(ctx context.Context, s copySegment) error {
 		return err
 	}
 	stored, err := c.to.readSegment(ctx, s.segment.Lineage, s.segment.Seq)
-	if errors.Is(err, ErrDamaged) || err == nil && stored.Digest != s.segment.Digest {
+	if errors.Is(err, catalog.ErrDamaged) || err == nil && stored.Digest != s.segment.Digest {
 		return differs(s.key, "its header is not the source's")
 	}
 	if err == nil {
@@ -328,7 +329,7 @@ func (c *copying) segment(ctx context.Context, s copySegment) error {
 func isSegment(r io.Reader, s copySegment) error {
 	_, digest, err := segment.Check(r)
 	if err == nil && digest != s.segment.Digest { // which has the signature in it, too
-		err = fmt.Errorf("%w: its header is another one than the catalog's", ErrDamaged)
+		err = fmt.Errorf("%w: its header is another one than the catalog's", catalog.ErrDamaged)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.key, err)
@@ -353,7 +354,7 @@ func (c *copying) index(ctx context.Context, lineage string, x copyIndex, held m
 		return fmt.Errorf("%s: %w", x.key, err)
 	}
 	parsed, err := parseIndex(data)
-	var segments []Segment
+	var segments []catalog.Segment
 	if err == nil {
 		segments, err = parsed.segments(ctx, c.from.decodeHeader)
 	}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -21,11 +22,11 @@ import (
 func TestCopySince(t *testing.T) {
 	source := mem.New()
 	from := openCluster(t, source, "c")
-	var ids []repository.ID
+	var ids []catalog.ID
 	for n, position := range []uint64{5, 25, 45} { // in segments 1, 3 and 5
 		m := manifestOf(content, at(10*n+1))
 		m.RaftIndex, m.RaftIndexMax, m.RaftTerm = position, position, 2
-		id := repository.NewID(m.Started, 1000)
+		id := catalog.NewID(m.Started, 1000)
 		if _, err := tryCreate(t, from, id, m); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +46,7 @@ func TestCopySince(t *testing.T) {
 	storeIndex(t, from, stored[4:])
 	for _, test := range []struct {
 		since    time.Time
-		backups  []repository.ID // ascending
+		backups  []catalog.ID // ascending
 		segments []string
 		indexes  []uint64
 	}{
@@ -101,7 +102,7 @@ func TestCopyOfAnyLog(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(rt, "backup") == 0 {
 				m := manifestOf(content, at(n+1))
 				m.RaftIndex, m.RaftIndexMax, m.RaftTerm = e.Header.Last-3, e.Header.Last-1, 2
-				if _, err := tryCreate(t, from, repository.NewID(m.Started, int64(n+1)), m); err != nil {
+				if _, err := tryCreate(t, from, catalog.NewID(m.Started, int64(n+1)), m); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -116,7 +117,7 @@ func TestCopyOfAnyLog(t *testing.T) {
 				t.Errorf("%s is not the source's", key)
 			}
 		}
-		windows := map[uint64]repository.Window{} // by their ends
+		windows := map[uint64]catalog.Window{} // by their ends
 		for _, w := range got.Windows() {
 			windows[w.To.Position] = w
 		}

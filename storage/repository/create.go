@@ -12,16 +12,17 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // FreeID names a backup that begins at now; if there is already something under that name, it is the next second's.
-func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ID, error) {
+func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (catalog.ID, error) {
 	for ; ; now = now.Add(time.Second) {
-		id := NewID(now, revision)
+		id := catalog.NewID(now, revision)
 		taken := false
-		for _, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: Folder(c.name, id)}) {
+		for _, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: catalog.Folder(c.name, id)}) {
 			if err != nil {
 				return "", fmt.Errorf("name a backup of cluster %s: %w", c.name, err)
 			}
@@ -39,61 +40,61 @@ func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ID
 // anything fails, what was stored is taken away again; where even that fails it stays behind as a leftover.
 // about is how many bytes will come, as far as anybody knows, and 0 where nobody does.
 func (c *Cluster) Create(
-	ctx context.Context, id ID, s seal.Seal, about int64, sealed io.Reader, manifest func() (Manifest, error),
-) (Backup, error) {
+	ctx context.Context, id catalog.ID, s seal.Seal, about int64, sealed io.Reader, manifest func() (catalog.Manifest, error),
+) (catalog.Backup, error) {
 	err := c.refuseUnsigned(ctx)
 	if err == nil {
 		err = c.checkMarked(ctx)
 	}
 	if err != nil {
-		return Backup{}, fmt.Errorf("store backup %s: %w", id, err)
+		return catalog.Backup{}, fmt.Errorf("store backup %s: %w", id, err)
 	}
-	name := SnapshotName + s.Extension()
+	name := catalog.SnapshotName + s.Extension()
 	digest := &digester{Reader: sealed, hash: sha256.New()}
-	if err := c.create(ctx, BackupKey(c.name, id, name), digest, about); err != nil {
-		return Backup{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
+	if err := c.create(ctx, catalog.BackupKey(c.name, id, name), digest, about); err != nil {
+		return catalog.Backup{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
 	}
 	m, err := manifest()
 	if err != nil {
-		c.discard(ctx, BackupKey(c.name, id, name), nil)
-		return Backup{}, err
+		c.discard(ctx, catalog.BackupKey(c.name, id, name), nil)
+		return catalog.Backup{}, err
 	}
-	m.Format, m.ID, m.Cluster, m.Seal = Manifests.Format, id, c.name, s
-	m.Stored = Blob{Name: name, Size: digest.size, SHA256: hex.EncodeToString(digest.hash.Sum(nil))}
+	m.Format, m.ID, m.Cluster, m.Seal = catalog.Manifests.Format, id, c.name, s
+	m.Stored = catalog.Blob{Name: name, Size: digest.size, SHA256: hex.EncodeToString(digest.hash.Sum(nil))}
 	data, err := c.commit(ctx, m)
 	if err != nil {
-		c.discard(ctx, BackupKey(c.name, id, name), data)
-		return Backup{}, err
+		c.discard(ctx, catalog.BackupKey(c.name, id, name), data)
+		return catalog.Backup{}, err
 	}
 	if err := c.stillThere(ctx, m); err != nil {
-		return Backup{}, err
+		return catalog.Backup{}, err
 	}
 	c.markStored(ctx)
-	return Backup{Manifest: m}, nil
+	return catalog.Backup{Manifest: m}, nil
 }
 
 // stillThere returns an error and removes the manifest if the data of m is gone: a process that was stopped for longer than the grace
 // has been taken for a killed one, and its data for a leftover. A store that does not answer the question proves nothing.
-func (c *Cluster) stillThere(ctx context.Context, m Manifest) error {
-	key := BackupKey(c.name, m.ID, m.Stored.Name)
+func (c *Cluster) stillThere(ctx context.Context, m catalog.Manifest) error {
+	key := catalog.BackupKey(c.name, m.ID, m.Stored.Name)
 	_, err := c.bucket.Stat(ctx, key)
 	if !isAbsent(err) {
 		return nil
 	}
 	return errors.Join(fmt.Errorf("%s: %w: it was removed as a leftover before the backup was complete: take another one, "+
-		"with a longer grace", key, ErrNotFound), c.bucket.Delete(ctx, ManifestKey(c.name, m.ID), storage.DeleteOptions{}))
+		"with a longer grace", key, catalog.ErrNotFound), c.bucket.Delete(ctx, catalog.ManifestKey(c.name, m.ID), storage.DeleteOptions{}))
 }
 
 // commit stores m, and returns what it has stored or tried to.
-func (c *Cluster) commit(ctx context.Context, m Manifest) ([]byte, error) {
-	data, err := Manifests.Encode(m)
+func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error) {
+	data, err := catalog.Manifests.Encode(m)
 	if err == nil {
 		data, err = document.Sign(data, c.policy.Key)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("manifest of backup %s: %w", m.ID, err)
 	}
-	if err := c.create(ctx, ManifestKey(c.name, m.ID), bytes.NewReader(data), int64(len(data))); err != nil {
+	if err := c.create(ctx, catalog.ManifestKey(c.name, m.ID), bytes.NewReader(data), int64(len(data))); err != nil {
 		return data, fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)
 	}
 	return data, nil
@@ -105,8 +106,8 @@ func (c *Cluster) commit(ctx context.Context, m Manifest) ([]byte, error) {
 func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	id, _, _ := SplitBackupKey(c.name, key)
-	stored, err := c.read(ctx, ManifestKey(c.name, id))
+	id, _, _ := catalog.SplitBackupKey(c.name, key)
+	stored, err := c.read(ctx, catalog.ManifestKey(c.name, id))
 	if isAbsent(err) || err == nil && !bytes.Equal(stored, manifest) {
 		_ = c.bucket.Delete(ctx, key, storage.DeleteOptions{})
 	}

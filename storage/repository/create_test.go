@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -42,7 +43,7 @@ func TestCreateLoadFetch(t *testing.T) {
 	})
 }
 
-func wantSealedAsStored(t *testing.T, bucket storage.Bucket, c *repository.Cluster, b repository.Backup) {
+func wantSealedAsStored(t *testing.T, bucket storage.Bucket, c *repository.Cluster, b catalog.Backup) {
 	t.Helper()
 	r, err := c.FetchSealed(t.Context(), b)
 	if err != nil {
@@ -78,7 +79,7 @@ func TestNothingBeforeTheManifest(t *testing.T) {
 	eachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := openCluster(t, b, "c")
 		_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}),
-			func() (repository.Manifest, error) {
+			func() (catalog.Manifest, error) {
 				if got := keys(t, b); !slices.Equal(got, []string{folder("c", idAt(0)) + plainName}) {
 					t.Errorf("there is %q", got)
 				}
@@ -90,7 +91,7 @@ func TestNothingBeforeTheManifest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(0)}, nil)
+		wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(0)}, nil)
 	})
 }
 
@@ -115,9 +116,9 @@ func TestCreateBrokenSource(t *testing.T) {
 		for _, at := range []int{0, 1, 1000, len(data) - 1, len(data)} {
 			for _, want := range []error{errTest, io.ErrUnexpectedEOF, fmt.Errorf("vetoed: %w", io.EOF)} {
 				_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, &source{data[:at], want},
-					func() (repository.Manifest, error) {
+					func() (catalog.Manifest, error) {
 						t.Error("asked for the manifest of a broken stream")
-						return repository.Manifest{}, nil
+						return catalog.Manifest{}, nil
 					})
 				wantError(t, fmt.Sprintf("%v at %d", want, at), err, want)
 				wantNothing(t, fmt.Sprintf("%v at %d", want, at), b)
@@ -147,7 +148,7 @@ func TestCreateManifestRefused(t *testing.T) {
 	eachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := openCluster(t, b, "c")
 		_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}),
-			func() (repository.Manifest, error) { return repository.Manifest{}, errTest })
+			func() (catalog.Manifest, error) { return catalog.Manifest{}, errTest })
 		wantError(t, "callback", err, errTest)
 		wantNothing(t, "a callback that failed", b)
 
@@ -165,7 +166,7 @@ func TestCreateManifestTooLong(t *testing.T) {
 	b := mem.New()
 	c := openCluster(t, b, "c")
 	m := manifestOf(content, noon)
-	m.Labels = repository.Labels{"essay": strings.Repeat("x", 1<<20)}
+	m.Labels = catalog.Labels{"essay": strings.Repeat("x", 1<<20)}
 	if _, err := tryCreate(t, c, idAt(0), m); err == nil || !strings.Contains(err.Error(), "label") {
 		t.Errorf("got %v", err)
 	}
@@ -174,13 +175,13 @@ func TestCreateManifestTooLong(t *testing.T) {
 	if _, err := tryCreate(t, c, idAt(0), m); err != nil {
 		t.Fatal(err)
 	}
-	wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(0)}, nil)
+	wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(0)}, nil)
 }
 
 func TestCreateEmptyStream(t *testing.T) {
 	b := mem.New()
 	_, err := openCluster(t, b, "c").Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, strings.NewReader(""),
-		func() (repository.Manifest, error) { return manifestOf(content, noon), nil })
+		func() (catalog.Manifest, error) { return manifestOf(content, noon), nil })
 	if err == nil {
 		t.Error("a backup without a byte is one")
 	}
@@ -252,7 +253,7 @@ func TestCreateCancelled(t *testing.T) {
 	eachStore(t, func(t *testing.T, b storage.Bucket) {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := openCluster(t, b, "c").Create(ctx, idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}),
-			func() (repository.Manifest, error) {
+			func() (catalog.Manifest, error) {
 				cancel()
 				return manifestOf(content, noon), nil
 			})
@@ -281,7 +282,7 @@ func TestCreateTakenByAnotherSeal(t *testing.T) {
 		before := keys(t, b)
 		for what, cause := range map[string]error{"late": nil, "no manifest": errTest} {
 			_, err := c.Create(t.Context(), idAt(0), to.Seal(), 0, sealed(t, content, to),
-				func() (repository.Manifest, error) { return manifestOf(content, noon), cause })
+				func() (catalog.Manifest, error) { return manifestOf(content, noon), cause })
 			if cause == nil {
 				cause = storage.ErrExist
 			}
@@ -302,7 +303,7 @@ func TestCreateRace(t *testing.T) {
 		for i := range errs {
 			all.Go(func() {
 				m := manifestOf(content, noon)
-				m.Labels = repository.Labels{"runner": fmt.Sprint(i)}
+				m.Labels = catalog.Labels{"runner": fmt.Sprint(i)}
 				_, errs[i] = tryCreate(t, c, idAt(0), m)
 			})
 		}
@@ -332,7 +333,7 @@ func TestFreeID(t *testing.T) {
 		c := openCluster(t, faults, "c")
 		for i := range 4 {
 			id, err := c.FreeID(t.Context(), noon.Add(500*time.Millisecond), 7)
-			if want := repository.NewID(noon.Add(time.Duration(i)*time.Second), 7); err != nil || id != want {
+			if want := catalog.NewID(noon.Add(time.Duration(i)*time.Second), 7); err != nil || id != want {
 				t.Fatalf("%d: %q, %v, want %q", i, id, err, want)
 			}
 			if i%2 == 0 {
@@ -341,7 +342,7 @@ func TestFreeID(t *testing.T) {
 				put(t, b, folder("c", id)+plainName, content)
 			}
 		}
-		if id, err := c.FreeID(t.Context(), noon, 8); err != nil || id != repository.NewID(noon, 8) {
+		if id, err := c.FreeID(t.Context(), noon, 8); err != nil || id != catalog.NewID(noon, 8) {
 			t.Errorf("at another revision: %q, %v", id, err)
 		}
 		faults.On(storage.VerbList).Fail(errTest)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -21,29 +22,29 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // fullManifest has every field set, with what JSON likes to escape.
-func fullManifest() repository.Manifest {
+func fullManifest() catalog.Manifest {
 	m := manifestOf(content, noon)
-	m.Format, m.ID, m.Cluster = repository.Manifests.Format, idAt(0), "prod-eu.1"
+	m.Format, m.ID, m.Cluster = catalog.Manifests.Format, idAt(0), "prod-eu.1"
 	m.Finished = noon.Add(3*time.Second + 141592653)
-	m.Member = repository.Member{
+	m.Member = catalog.Member{
 		ID: "8e9e05c52164694d", Name: "etcd-0 <&> ü", PeerURLs: []string{"https://10.0.0.1:2380"},
 		ClientURLs: []string{"https://10.0.0.1:2379", "https://etcd-0:2379"},
 	}
-	m.Members = []repository.Member{m.Member, {ID: "91bc3c398fb3c146", Learner: true}}
+	m.Members = []catalog.Member{m.Member, {ID: "91bc3c398fb3c146", Learner: true}}
 	m.RaftIndex, m.RaftTerm = 1<<63+1, 7
 	m.RaftIndexMax, m.RevisionMax = 1<<63+3, 1002
-	m.HashKV = &repository.HashKV{Revision: 1000, CompactRevision: -1, Hash: 4294967295}
+	m.HashKV = &catalog.HashKV{Revision: 1000, CompactRevision: -1, Hash: 4294967295}
 	m.Seal = seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq", "age1zzzzzzzzzzzz"}}
-	m.Stored = repository.Blob{Name: "snapshot.db.zst.age", Size: 1 << 40, SHA256: strings.Repeat("0123456789abcdef", 4)}
+	m.Stored = catalog.Blob{Name: "snapshot.db.zst.age", Size: 1 << 40, SHA256: strings.Repeat("0123456789abcdef", 4)}
 	m.Auth, m.Kubernetes, m.KubernetesEncrypted, m.NoQuorum = true, true, true, true
 	m.Alarms, m.Diverged = []string{"NOSPACE", "CORRUPT"}, "member b has another hash"
-	m.Labels = repository.Labels{"ticket": "OPS-1 \"quoted\"\n", "by": "me"}
+	m.Labels = catalog.Labels{"ticket": "OPS-1 \"quoted\"\n", "by": "me"}
 	return m
 }
 
-func fullProof() repository.Proof {
-	return repository.Proof{
-		Format: repository.Proofs.Format, Backup: idAt(0), Level: repository.Opened, Verdict: repository.Passed,
+func fullProof() catalog.Proof {
+	return catalog.Proof{
+		Format: catalog.Proofs.Format, Backup: idAt(0), Level: catalog.Opened, Verdict: catalog.Passed,
 		Finding: "every page is whole", Time: noon.Add(123456789), Seconds: 1.25, Key: "age1qqqqqqqqqqqq", HashKV: "equal",
 		Revision: 1000, Keys: 42, By: "host v0.1.0",
 	}
@@ -55,15 +56,15 @@ func fullTombstone() repository.Tombstone {
 	}
 }
 
-func fullPin() repository.Pin {
-	return repository.Pin{
-		Format: repository.Pins.Format, Backup: idAt(0), ID: "0123456789abcdef", Reason: "before \"1.34\"", Time: noon.Add(1), By: "host, dr v0.1.0",
+func fullPin() catalog.Pin {
+	return catalog.Pin{
+		Format: catalog.Pins.Format, Backup: idAt(0), ID: "0123456789abcdef", Reason: "before \"1.34\"", Time: noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
-func fullUnpin() repository.Unpin {
-	return repository.Unpin{
-		Format: repository.Pins.Format, Backup: idAt(0), Lifts: "0123456789abcdef", Time: noon.Add(1), By: "host, dr v0.1.0",
+func fullUnpin() catalog.Unpin {
+	return catalog.Unpin{
+		Format: catalog.Pins.Format, Backup: idAt(0), Lifts: "0123456789abcdef", Time: noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
@@ -80,18 +81,18 @@ func fullSuspension() repository.Suspension {
 	}
 }
 
-func encodedManifest(tb testing.TB, m repository.Manifest) []byte {
+func encodedManifest(tb testing.TB, m catalog.Manifest) []byte {
 	tb.Helper()
-	p, err := repository.Manifests.Encode(m)
+	p, err := catalog.Manifests.Encode(m)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return p
 }
 
-func encodedProof(tb testing.TB, p repository.Proof) []byte {
+func encodedProof(tb testing.TB, p catalog.Proof) []byte {
 	tb.Helper()
-	data, err := repository.Proofs.Encode(p)
+	data, err := catalog.Proofs.Encode(p)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -141,19 +142,19 @@ func TestGolden(t *testing.T) {
 func decode(name string, data []byte) (any, error) {
 	switch name {
 	case "proof.json":
-		return repository.Proofs.Decode(data)
+		return catalog.Proofs.Decode(data)
 	case "tombstone.json":
 		return repository.Tombstones.Decode(data)
 	case "pin.json":
-		return repository.Pins.Decode(data)
+		return catalog.Pins.Decode(data)
 	case "unpin.json":
-		return repository.Unpins.Decode(data)
+		return catalog.Unpins.Decode(data)
 	case "log-tombstone.json":
 		return repository.LogTombstones.Decode(data)
 	case "suspension.json":
 		return repository.Suspensions.Decode(data)
 	}
-	return repository.Manifests.Decode(data)
+	return catalog.Manifests.Decode(data)
 }
 
 // documents are one of each kind.
@@ -166,9 +167,9 @@ func documents(tb testing.TB) map[string][]byte {
 	}
 	data, err := repository.Tombstones.Encode(fullTombstone())
 	add("tombstone.json", data, err)
-	data, err = repository.Pins.Encode(fullPin())
+	data, err = catalog.Pins.Encode(fullPin())
 	add("pin.json", data, err)
-	data, err = repository.Unpins.Encode(fullUnpin())
+	data, err = catalog.Unpins.Encode(fullUnpin())
 	add("unpin.json", data, err)
 	data, err = repository.LogTombstones.Encode(fullLogTombstone())
 	add("log-tombstone.json", data, err)
@@ -181,7 +182,7 @@ func TestDocumentFlippedBytes(t *testing.T) {
 	for name, document := range documents(t) {
 		for at := range document {
 			for _, mask := range []byte{0x01, 0x20, 0x80} {
-				if _, err := decode(name, flip(at, mask)(slices.Clone(document))); !errors.Is(err, repository.ErrDamaged) {
+				if _, err := decode(name, flip(at, mask)(slices.Clone(document))); !errors.Is(err, catalog.ErrDamaged) {
 					t.Errorf("%s: byte %d ^ %#x: %v", name, at, mask, err)
 				}
 			}
@@ -192,17 +193,17 @@ func TestDocumentFlippedBytes(t *testing.T) {
 func TestDocumentCutOrLonger(t *testing.T) {
 	for name, document := range documents(t) {
 		for size := range document {
-			if _, err := decode(name, document[:size]); !errors.Is(err, repository.ErrDamaged) {
+			if _, err := decode(name, document[:size]); !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%s: cut to %d bytes: %v", name, size, err)
 			}
-			if _, err := decode(name, document[size+1:]); !errors.Is(err, repository.ErrDamaged) {
+			if _, err := decode(name, document[size+1:]); !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%s: without its first %d bytes: %v", name, size+1, err)
 			}
 		}
 		for _, longer := range [][]byte{
 			append(slices.Clone(document), '\n'), slices.Concat(document, document), append([]byte{'\n'}, document...),
 		} {
-			if _, err := decode(name, longer); !errors.Is(err, repository.ErrDamaged) {
+			if _, err := decode(name, longer); !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%s with %d bytes more: %v", name, len(longer)-len(document), err)
 			}
 		}
@@ -224,15 +225,15 @@ func TestDocumentRefused(t *testing.T) {
 			"empty":           framed("{\n,\n"),
 			"null":            framed("null,\n"),
 		} {
-			if _, err := decode(name, changed); !errors.Is(err, repository.ErrDamaged) {
+			if _, err := decode(name, changed); !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%s: %s: %v", name, what, err)
 			}
 		}
 	}
-	if _, err := decode("manifest.json", documents(t)["proof.json"]); !errors.Is(err, repository.ErrDamaged) {
+	if _, err := decode("manifest.json", documents(t)["proof.json"]); !errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("a proof as a manifest: %v", err)
 	}
-	if _, err := decode("proof.json", documents(t)["manifest.json"]); !errors.Is(err, repository.ErrDamaged) {
+	if _, err := decode("proof.json", documents(t)["manifest.json"]); !errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("a manifest as a proof: %v", err)
 	}
 }
@@ -242,14 +243,14 @@ func TestProofRefused(t *testing.T) {
 	for what, changed := range map[string][]byte{
 		"level": rewritten(t, document, `"opened"`, `"blessed"`), "verdict": rewritten(t, document, `"passed"`, `"maybe"`),
 	} {
-		if _, err := repository.Proofs.Decode(changed); !errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), what) {
+		if _, err := catalog.Proofs.Decode(changed); !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), what) {
 			t.Errorf("another %s: %v", what, err)
 		}
 	}
-	for _, v := range []repository.Verdict{repository.Passed, repository.Failed, repository.NotRun} {
+	for _, v := range []catalog.Verdict{catalog.Passed, catalog.Failed, catalog.NotRun} {
 		p := fullProof()
 		p.Verdict = v
-		if got, err := repository.Proofs.Decode(encodedProof(t, p)); err != nil || got != p {
+		if got, err := catalog.Proofs.Decode(encodedProof(t, p)); err != nil || got != p {
 			t.Errorf("%s: %+v, %v", v, got, err)
 		}
 	}
@@ -257,34 +258,34 @@ func TestProofRefused(t *testing.T) {
 
 // TestManifestInvalid: such a manifest is neither written nor believed.
 func TestManifestInvalid(t *testing.T) {
-	for what, spoil := range map[string]func(m *repository.Manifest){
-		"no id":                  func(m *repository.Manifest) { m.ID = "" },
-		"odd id":                 func(m *repository.Manifest) { m.ID = "../x" },
-		"odd cluster":            func(m *repository.Manifest) { m.Cluster = ".." },
-		"no cluster":             func(m *repository.Manifest) { m.Cluster = "" },
-		"revision 0":             func(m *repository.Manifest) { m.Revision = 0 },
-		"revisionMax below":      func(m *repository.Manifest) { m.RevisionMax = m.Revision - 1 },
-		"raftIndexMax below":     func(m *repository.Manifest) { m.RaftIndexMax = m.RaftIndex - 1 },
-		"no start":               func(m *repository.Manifest) { m.Started = time.Time{} },
-		"end before the start":   func(m *repository.Manifest) { m.Finished = m.Started.Add(-1) },
-		"no end":                 func(m *repository.Manifest) { m.Finished = time.Time{} },
-		"plain without size":     func(m *repository.Manifest) { m.Plain.Size = 0 },
-		"plain below zero":       func(m *repository.Manifest) { m.Plain.Size = -1 },
-		"stored without size":    func(m *repository.Manifest) { m.Stored.Size = 0 },
-		"plain without digest":   func(m *repository.Manifest) { m.Plain.SHA256 = "" },
-		"stored, short digest":   func(m *repository.Manifest) { m.Stored.SHA256 = "abcd" },
-		"stored, no hex":         func(m *repository.Manifest) { m.Stored.SHA256 = strings.Repeat("xy", 32) },
-		"other name":             func(m *repository.Manifest) { m.Stored.Name = "snapshot.db" },
-		"name of another folder": func(m *repository.Manifest) { m.Stored.Name = "../x/snapshot.db.zst.age" },
-		"name of another seal":   func(m *repository.Manifest) { m.Stored.Name = "snapshot.db.zst" },
-		"unknown compression":    func(m *repository.Manifest) { m.Seal.Compression = "lz4" },
-		"a member's name":        func(m *repository.Manifest) { m.Members[0].Name = "ev\x1b[2Jil" },
-		"a label":                func(m *repository.Manifest) { m.Labels = repository.Labels{"why": "\x1b]0;owned\a"} },
-		"unknown encryption":     func(m *repository.Manifest) { m.Seal.Encryption = "rot13" },
+	for what, spoil := range map[string]func(m *catalog.Manifest){
+		"no id":                  func(m *catalog.Manifest) { m.ID = "" },
+		"odd id":                 func(m *catalog.Manifest) { m.ID = "../x" },
+		"odd cluster":            func(m *catalog.Manifest) { m.Cluster = ".." },
+		"no cluster":             func(m *catalog.Manifest) { m.Cluster = "" },
+		"revision 0":             func(m *catalog.Manifest) { m.Revision = 0 },
+		"revisionMax below":      func(m *catalog.Manifest) { m.RevisionMax = m.Revision - 1 },
+		"raftIndexMax below":     func(m *catalog.Manifest) { m.RaftIndexMax = m.RaftIndex - 1 },
+		"no start":               func(m *catalog.Manifest) { m.Started = time.Time{} },
+		"end before the start":   func(m *catalog.Manifest) { m.Finished = m.Started.Add(-1) },
+		"no end":                 func(m *catalog.Manifest) { m.Finished = time.Time{} },
+		"plain without size":     func(m *catalog.Manifest) { m.Plain.Size = 0 },
+		"plain below zero":       func(m *catalog.Manifest) { m.Plain.Size = -1 },
+		"stored without size":    func(m *catalog.Manifest) { m.Stored.Size = 0 },
+		"plain without digest":   func(m *catalog.Manifest) { m.Plain.SHA256 = "" },
+		"stored, short digest":   func(m *catalog.Manifest) { m.Stored.SHA256 = "abcd" },
+		"stored, no hex":         func(m *catalog.Manifest) { m.Stored.SHA256 = strings.Repeat("xy", 32) },
+		"other name":             func(m *catalog.Manifest) { m.Stored.Name = "snapshot.db" },
+		"name of another folder": func(m *catalog.Manifest) { m.Stored.Name = "../x/snapshot.db.zst.age" },
+		"name of another seal":   func(m *catalog.Manifest) { m.Stored.Name = "snapshot.db.zst" },
+		"unknown compression":    func(m *catalog.Manifest) { m.Seal.Compression = "lz4" },
+		"a member's name":        func(m *catalog.Manifest) { m.Members[0].Name = "ev\x1b[2Jil" },
+		"a label":                func(m *catalog.Manifest) { m.Labels = catalog.Labels{"why": "\x1b]0;owned\a"} },
+		"unknown encryption":     func(m *catalog.Manifest) { m.Seal.Encryption = "rot13" },
 	} {
 		m := fullManifest()
 		spoil(&m)
-		if _, err := repository.Manifests.Encode(m); err == nil || m.Validate() == nil {
+		if _, err := catalog.Manifests.Encode(m); err == nil || m.Validate() == nil {
 			t.Errorf("%s: it can be written", what)
 		}
 	}
@@ -294,7 +295,7 @@ func TestManifestInvalid(t *testing.T) {
 		`"cluster": "prod-eu.1"`:                  `"cluster": ".."`,
 		`snapshot.db.zst.age`:                     `../snapshot.db.zst.age`,
 	} {
-		if _, err := repository.Manifests.Decode(rewritten(t, good, old, new)); !errors.Is(err, repository.ErrDamaged) {
+		if _, err := catalog.Manifests.Decode(rewritten(t, good, old, new)); !errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("%s: %v", new, err)
 		}
 	}
@@ -306,7 +307,7 @@ func fuzzed[T any](t *testing.T, data []byte, decode func([]byte) (T, error), en
 	for _, document := range [][]byte{data, framed(string(data))} {
 		v, err := decode(document)
 		if err != nil {
-			if !errors.Is(err, repository.ErrDamaged) {
+			if !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%v is no damage", err)
 			}
 			continue
@@ -329,36 +330,36 @@ func FuzzDecodeManifest(f *testing.F) {
 	small := manifestOf(content, noon)
 	small.Format, small.ID, small.Cluster, small.Stored, small.Seal = 1, idAt(1), "c", small.Plain, seal.Recipients{}.Seal()
 	small.Stored.Name = plainName
-	for _, m := range []repository.Manifest{fullManifest(), small} {
+	for _, m := range []catalog.Manifest{fullManifest(), small} {
 		document := encodedManifest(f, m)
 		f.Add(document)
 		f.Add([]byte(body(document)))
 		f.Add(bytes.ReplaceAll([]byte(body(document)), []byte("Z\""), []byte("+00:00\"")))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, repository.Manifests.Decode, repository.Manifests.Encode)
+		fuzzed(t, data, catalog.Manifests.Decode, catalog.Manifests.Encode)
 	})
 }
 
 func FuzzDecodeProof(f *testing.F) {
-	for _, p := range []repository.Proof{fullProof(), {Format: 1, Level: repository.Stored, Verdict: repository.NotRun}} {
+	for _, p := range []catalog.Proof{fullProof(), {Format: 1, Level: catalog.Stored, Verdict: catalog.NotRun}} {
 		document := encodedProof(f, p)
 		f.Add(document)
 		f.Add([]byte(body(document)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, repository.Proofs.Decode, repository.Proofs.Encode)
+		fuzzed(t, data, catalog.Proofs.Decode, catalog.Proofs.Encode)
 	})
 }
 
 func TestLevels(t *testing.T) {
-	for rank, level := range repository.Levels {
-		if got, err := repository.ParseLevel(string(level)); got != level || err != nil || level.Rank() != rank {
+	for rank, level := range catalog.Levels {
+		if got, err := catalog.ParseLevel(string(level)); got != level || err != nil || level.Rank() != rank {
 			t.Errorf("%s: %s, %v, rank %d", level, got, err, level.Rank())
 		}
 	}
 	for _, text := range []string{"", "Stored", "stored ", "proven"} {
-		if got, err := repository.ParseLevel(text); err == nil || got != "" || repository.Level(text).Rank() != -1 {
+		if got, err := catalog.ParseLevel(text); err == nil || got != "" || catalog.Level(text).Rank() != -1 {
 			t.Errorf("%q is level %q", text, got)
 		}
 	}

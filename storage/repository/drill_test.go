@@ -5,15 +5,16 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
 // drillOf is what a drill found n hours past noon.
-func drillOf(id repository.ID, v repository.Verdict, n int) repository.Proof {
-	p := proofOf(id, repository.Booted, v, n)
-	p.Drill = &repository.Drill{Target: "the newest backup"}
+func drillOf(id catalog.ID, v catalog.Verdict, n int) catalog.Proof {
+	p := proofOf(id, catalog.Booted, v, n)
+	p.Drill = &catalog.Drill{Target: "the newest backup"}
 	return p
 }
 
@@ -33,14 +34,14 @@ func TestLastDrill(t *testing.T) {
 		wantLastDrill(t, "of no backup", c, -1)
 		create(t, c, idAt(0))
 		create(t, c, idAt(1))
-		appendProof(t, c, proofOf(idAt(0), repository.Booted, repository.Passed, 1))
+		appendProof(t, c, proofOf(idAt(0), catalog.Booted, catalog.Passed, 1))
 		wantLastDrill(t, "verified alone", c, -1)
-		for n, v := range []repository.Verdict{repository.Passed, repository.Failed, repository.NotRun, repository.Passed} {
+		for n, v := range []catalog.Verdict{catalog.Passed, catalog.Failed, catalog.NotRun, catalog.Passed} {
 			appendProof(t, c, drillOf(idAt(1-n%2), v, 2+n))
 			wantLastDrill(t, "with a later one", c, 2+n)
 		}
-		appendProof(t, c, drillOf(idAt(1), repository.Passed, 3))
-		appendProof(t, c, proofOf(idAt(1), repository.Hashed, repository.Passed, 9))
+		appendProof(t, c, drillOf(idAt(1), catalog.Passed, 3))
+		appendProof(t, c, proofOf(idAt(1), catalog.Hashed, catalog.Passed, 9))
 		wantLastDrill(t, "with an older one and a verify", c, 5)
 		if err := c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Reason: "test", Time: noon, By: "test"}); err != nil {
 			t.Fatal(err)
@@ -57,17 +58,17 @@ func TestLastDrillBelievesWhatIsInside(t *testing.T) {
 	policy.Key = owner.key
 	c := openWith(t, b, policy)
 	create(t, c, idAt(0))
-	appendProof(t, c, drillOf(idAt(0), repository.Passed, 1))
-	appendProof(t, c, drillOf(idAt(0), repository.Passed, 2))
+	appendProof(t, c, drillOf(idAt(0), catalog.Passed, 1))
+	appendProof(t, c, drillOf(idAt(0), catalog.Passed, 2))
 	name := func(stamp string) string { return folder("c", idAt(0)) + "proof-" + stamp + ".json" }
 	old := read(t, b, name(noon.Add(time.Hour).Format("20060102T150405.000Z")))
 	write(t, b, name("20261123T000000.000Z"), old)
 	write(t, b, name("20261123T000001.000Z"), noise(100))
 	write(t, b, name("20261123T000002.000Z"), nil)
 	write(t, b, name("tomorrow"), old)
-	appendProof(t, openForger(t, b), drillOf(idAt(0), repository.Passed, 5)) // by somebody without a key
+	appendProof(t, openForger(t, b), drillOf(idAt(0), catalog.Passed, 5)) // by somebody without a key
 	wantLastDrill(t, "among junk", c, 2)
-	appendProof(t, c, drillOf(idAt(0), repository.Passed, 101))
+	appendProof(t, c, drillOf(idAt(0), catalog.Passed, 101))
 	wantLastDrill(t, "with one from the future", c, 2)
 }
 
@@ -77,7 +78,7 @@ func TestLastDrillIsCheap(t *testing.T) {
 	c := openCluster(t, b, "c")
 	for n := range 50 {
 		create(t, c, idAt(n))
-		appendProof(t, c, drillOf(idAt(n), repository.Passed, n))
+		appendProof(t, c, drillOf(idAt(n), catalog.Passed, n))
 	}
 	lists, reads := b.Calls(storage.VerbList), b.Calls(storage.VerbOpen)
 	wantLastDrill(t, "of fifty", c, 49)

@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -22,7 +23,7 @@ type Snapshot struct {
 // Fetch reads the snapshot of b, unsealed. The stream ends with io.EOF only if every byte, sealed and plain, has the
 // digest that the manifest says; else it ends with an error that matches ErrDamaged and names the object, or with the
 // store's own. A wrong key gives seal.ErrWrongKey.
-func (c *Cluster) Fetch(ctx context.Context, b Backup, keys seal.Keys) (Snapshot, error) {
+func (c *Cluster) Fetch(ctx context.Context, b catalog.Backup, keys seal.Keys) (Snapshot, error) {
 	sealed, err := c.FetchSealed(ctx, b)
 	if err != nil {
 		return Snapshot{}, err
@@ -37,10 +38,10 @@ func (c *Cluster) Fetch(ctx context.Context, b Backup, keys seal.Keys) (Snapshot
 }
 
 // FetchSealed reads the stored object of b as it is, and checks its size and digest as Fetch does.
-func (c *Cluster) FetchSealed(ctx context.Context, b Backup) (io.ReadCloser, error) {
-	r, _, err := c.bucket.Open(ctx, BackupKey(c.name, b.ID, b.Stored.Name), storage.OpenOptions{})
+func (c *Cluster) FetchSealed(ctx context.Context, b catalog.Backup) (io.ReadCloser, error) {
+	r, _, err := c.bucket.Open(ctx, catalog.BackupKey(c.name, b.ID, b.Stored.Name), storage.OpenOptions{})
 	if isAbsent(err) {
-		return nil, c.damaged(b, fmt.Errorf("%w: the object is missing, only its manifest is there", ErrDamaged))
+		return nil, c.damaged(b, fmt.Errorf("%w: the object is missing, only its manifest is there", catalog.ErrDamaged))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("fetch backup %s: %w", b.ID, err)
@@ -53,11 +54,11 @@ func (c *Cluster) FetchSealed(ctx context.Context, b Backup) (io.ReadCloser, err
 }
 
 // damaged names the object in err, and makes what the seal found match this package's ErrDamaged.
-func (c *Cluster) damaged(b Backup, err error) error {
+func (c *Cluster) damaged(b catalog.Backup, err error) error {
 	if _, named := errors.AsType[*objectError](err); named { // below the seal
 		return err
 	}
-	return &objectError{key: BackupKey(c.name, b.ID, b.Stored.Name), err: err}
+	return &objectError{key: catalog.BackupKey(c.name, b.ID, b.Stored.Name), err: err}
 }
 
 type objectError struct {
@@ -68,7 +69,7 @@ type objectError struct {
 func (e *objectError) Error() string { return e.key + ": " + e.err.Error() }
 func (e *objectError) Unwrap() error { return e.err }
 func (e *objectError) Is(target error) bool {
-	return target == ErrDamaged && errors.Is(e.err, seal.ErrDamaged)
+	return target == catalog.ErrDamaged && errors.Is(e.err, seal.ErrDamaged)
 }
 
 // fetched is the chain of one Fetch.
@@ -102,7 +103,7 @@ func (f *fetched) Close() error {
 // checked passes a stream on and turns its end into an error unless size and digest are as wanted.
 type checked struct {
 	r       io.Reader
-	want    Blob
+	want    catalog.Blob
 	hash    hash.Hash
 	size    int64
 	explain func(error) error
@@ -116,13 +117,13 @@ func (c *checked) Read(p []byte) (int, error) {
 		return n, c.explain(err)
 	}
 	if c.size > c.want.Size {
-		return n, c.explain(fmt.Errorf("%w: %s has more than the %d bytes that its manifest says", ErrDamaged, c.want.Name, c.want.Size))
+		return n, c.explain(fmt.Errorf("%w: %s has more than the %d bytes that its manifest says", catalog.ErrDamaged, c.want.Name, c.want.Size))
 	}
 	if err == io.EOF && c.size < c.want.Size {
-		return n, c.explain(fmt.Errorf("%w: %s has %d bytes, its manifest says %d", ErrDamaged, c.want.Name, c.size, c.want.Size))
+		return n, c.explain(fmt.Errorf("%w: %s has %d bytes, its manifest says %d", catalog.ErrDamaged, c.want.Name, c.size, c.want.Size))
 	}
 	if err == io.EOF && hex.EncodeToString(c.hash.Sum(nil)) != c.want.SHA256 {
-		return n, c.explain(fmt.Errorf("%w: the sha256 of %s is not what its manifest says", ErrDamaged, c.want.Name))
+		return n, c.explain(fmt.Errorf("%w: the sha256 of %s is not what its manifest says", catalog.ErrDamaged, c.want.Name))
 	}
 	return n, err
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -21,7 +22,7 @@ import (
 type sample struct {
 	b      *storagetest.Faults
 	c      *repository.Cluster
-	backup repository.Backup
+	backup catalog.Backup
 	keys   seal.Keys
 	key    string // of the object
 	stored []byte
@@ -50,7 +51,7 @@ func TestFetchFlippedBytes(t *testing.T) {
 				put(t, s.b, s.key, flip(at, mask)(slices.Clone(s.stored)))
 				what := fmt.Sprintf("%s: byte %d of %d ^ %#x", name, at, len(s.stored), mask)
 				_, err := fetch(t, s.c, s.backup, s.keys)
-				if !errors.Is(err, repository.ErrDamaged) {
+				if !errors.Is(err, catalog.ErrDamaged) {
 					t.Errorf("%s: %v", what, err)
 				}
 				if err != nil && strings.Count(err.Error(), s.key) != 1 {
@@ -123,12 +124,12 @@ func TestFetchMissing(t *testing.T) {
 
 // TestFetchManifestLies: the manifest is well formed, and the data is not what it says.
 func TestFetchManifestLies(t *testing.T) {
-	for what, lie := range map[string]func(m *repository.Manifest){
-		"plain digest": func(m *repository.Manifest) { m.Plain.SHA256 = strings.Repeat("0", 64) },
-		"plain longer": func(m *repository.Manifest) { m.Plain.Size++ },
-		"plain less":   func(m *repository.Manifest) { m.Plain.Size-- },
-		"plain one":    func(m *repository.Manifest) { m.Plain.Size = 1 },
-		"digest":       func(m *repository.Manifest) { m.Stored.SHA256 = strings.Repeat("0", 64) },
+	for what, lie := range map[string]func(m *catalog.Manifest){
+		"plain digest": func(m *catalog.Manifest) { m.Plain.SHA256 = strings.Repeat("0", 64) },
+		"plain longer": func(m *catalog.Manifest) { m.Plain.Size++ },
+		"plain less":   func(m *catalog.Manifest) { m.Plain.Size-- },
+		"plain one":    func(m *catalog.Manifest) { m.Plain.Size = 1 },
+		"digest":       func(m *catalog.Manifest) { m.Stored.SHA256 = strings.Repeat("0", 64) },
 	} {
 		for name, s := range samples(t, content) {
 			m := s.backup.Manifest
@@ -150,7 +151,7 @@ func TestFetchKeys(t *testing.T) {
 	for name, keys := range map[string]seal.Keys{"wrong": wrong, "none": {}} {
 		_, err := fetch(t, s.c, s.backup, keys)
 		wantError(t, name, err, seal.ErrWrongKey)
-		if errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), s.backup.Seal.Recipients[0]) ||
+		if errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), s.backup.Seal.Recipients[0]) ||
 			strings.Count(err.Error(), s.key) != 1 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -181,7 +182,7 @@ func TestFetchStoreFails(t *testing.T) {
 				s.b.On(storage.VerbOpen).Cut(at, want)
 				_, err := fetch(t, s.c, s.backup, s.keys)
 				wantError(t, what, err, want)
-				if errors.Is(err, repository.ErrDamaged) {
+				if errors.Is(err, catalog.ErrDamaged) {
 					t.Errorf("%s: %v is called damage", what, err)
 				}
 			}
@@ -189,7 +190,7 @@ func TestFetchStoreFails(t *testing.T) {
 		s.b.On(storage.VerbOpen).Fail(errTest)
 		_, err := fetch(t, s.c, s.backup, s.keys)
 		wantError(t, name, err, errTest)
-		if errors.Is(err, repository.ErrDamaged) || !strings.Contains(err.Error(), string(idAt(0))) {
+		if errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), string(idAt(0))) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -242,7 +243,7 @@ func TestFetchEndStays(t *testing.T) {
 			t.Fatal(err)
 		}
 		snapshot.Close()
-		if _, err := io.Copy(io.Discard, snapshot); err == nil || errors.Is(err, repository.ErrDamaged) {
+		if _, err := io.Copy(io.Discard, snapshot); err == nil || errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("%s: after Close: %v", name, err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Headers remembers the headers of segments that no index has yet, and what indexes were folded into, so that a process which reads
@@ -22,7 +24,7 @@ type Headers struct {
 
 // keptFold is what an index was folded into.
 type keptFold struct {
-	segments []Segment
+	segments []catalog.Segment
 	listed   uint64 // listing.sum of its segments
 	last     uint64 // the last seq of the index, which reaches beyond segments where the next one begins earlier
 }
@@ -34,7 +36,7 @@ const maxFolds = 16384
 var foldsKept atomic.Int64
 
 type keptHeader struct {
-	segment Segment
+	segment catalog.Segment
 	until   time.Time
 }
 
@@ -50,9 +52,9 @@ func (c *Cluster) Remembering(h *Headers) *Cluster {
 }
 
 // get returns the segment under key, if it is remembered with that size.
-func (h *Headers) get(key string, size int64) (Segment, bool) {
+func (h *Headers) get(key string, size int64) (catalog.Segment, bool) {
 	if h == nil || size == 0 {
-		return Segment{}, false
+		return catalog.Segment{}, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,14 +63,14 @@ func (h *Headers) get(key string, size int64) (Segment, bool) {
 		kept, ok = h.earlier[key]
 	}
 	if !ok || kept.segment.Size != size || time.Now().After(kept.until) {
-		return Segment{}, false
+		return catalog.Segment{}, false
 	}
 	h.put(key, kept)
 	return kept.segment, true
 }
 
 // remember keeps s, as it was read just now.
-func (h *Headers) remember(key string, s Segment) {
+func (h *Headers) remember(key string, s catalog.Segment) {
 	if h == nil {
 		return
 	}
@@ -87,7 +89,7 @@ func (h *Headers) put(key string, kept keptHeader) {
 
 // fold returns what the index under key was folded into, if its segments are listed as they were then. next is where the next
 // index begins, 0 if there is none.
-func (h *Headers) fold(key string, there listing, next uint64) ([]Segment, bool) {
+func (h *Headers) fold(key string, there listing, next uint64) ([]catalog.Segment, bool) {
 	if h == nil {
 		return nil, false
 	}
@@ -107,7 +109,7 @@ func (h *Headers) fold(key string, there listing, next uint64) ([]Segment, bool)
 }
 
 // rememberFold keeps what an index up to last was folded into.
-func (h *Headers) rememberFold(key string, segments []Segment, there listing, last uint64) {
+func (h *Headers) rememberFold(key string, segments []catalog.Segment, there listing, last uint64) {
 	if h == nil || len(segments) == 0 || segments[len(segments)-1].Folded == 0 {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -22,7 +23,7 @@ func TestEachHeaderIsReadOnce(t *testing.T) {
 		c := openCluster(t, b, "c")
 		storeSegments(t, c, segments[:20]...)
 		var headers repository.Headers
-		reads := func(what string, want int) repository.Lineage {
+		reads := func(what string, want int) catalog.Lineage {
 			t.Helper()
 			before := b.Calls(storage.VerbOpen)
 			l := loadLog(t, openCluster(t, b, "c").Remembering(&headers), 1)[0]
@@ -57,7 +58,7 @@ func TestEachIndexIsReadOnce(t *testing.T) {
 		storeIndex(t, c, segmentsOf(all[:20]))
 		storeIndex(t, c, segmentsOf(all[20:40]))
 		var headers repository.Headers
-		reads := func(what string, want int) repository.Lineage {
+		reads := func(what string, want int) catalog.Lineage {
 			t.Helper()
 			before := b.Calls(storage.VerbOpen)
 			l := load(t, openCluster(t, b, "c").Remembering(&headers), repository.LoadOptions{Log: true}).Lineages[0]

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -13,19 +14,19 @@ import (
 
 // series makes backups of words, an hour apart: a letter for the cluster id (r, s: restored by dr), the revision, the size, and
 // "!" for a pin that confirms.
-func series(text string) (backups []repository.Backup) {
+func series(text string) (backups []catalog.Backup) {
 	for i, word := range strings.Fields(text) {
-		var b repository.Backup
+		var b catalog.Backup
 		var cluster rune
 		confirmed := strings.HasSuffix(word, "!")
 		fmt.Sscanf(strings.TrimSuffix(word, "!"), "%c%d/%d", &cluster, &b.Revision, &b.Plain.Size)
 		b.Started = noon.Add(time.Duration(i) * time.Hour)
-		b.ID, b.ClusterID = repository.NewID(b.Started, b.Revision), fmt.Sprintf("%xfff", cluster)
+		b.ID, b.ClusterID = catalog.NewID(b.Started, b.Revision), fmt.Sprintf("%xfff", cluster)
 		if strings.ContainsRune("rs", cluster) {
-			b.ClusterID = fmt.Sprintf("%x%s", cluster, repository.RestoreMark("prod"))
+			b.ClusterID = fmt.Sprintf("%x%s", cluster, catalog.RestoreMark("prod"))
 		}
 		if confirmed {
-			b.Pins = []repository.Pin{{Confirms: true}}
+			b.Pins = []catalog.Pin{{Confirms: true}}
 		}
 		backups = append(backups, b)
 	}
@@ -59,14 +60,14 @@ func TestHistories(t *testing.T) {
 	} {
 		backups := series(test.backups)
 		var doubts []string
-		for _, h := range repository.Histories("prod", backups) {
+		for _, h := range catalog.Histories("prod", backups) {
 			text := fmt.Sprint(h.Backups[len(h.Backups)-1].Revision)
 			if h.Doubtful {
 				text += "?"
 			}
 			doubts = append(doubts, text)
 		}
-		change, changed := repository.NewChange("prod", backups)
+		change, changed := catalog.NewChange("prod", backups)
 		if got := strings.Join(doubts, " "); got != test.doubts || changed != test.changed {
 			t.Errorf("%s: histories %s, changed %v (%v), want %s, %v", name, got, changed, change, test.doubts, test.changed)
 		}
@@ -77,11 +78,11 @@ func TestHistories(t *testing.T) {
 func TestSurveyFindsHistories(t *testing.T) {
 	c := openCluster(t, storagetest.Faulty(mem.New()), "prod")
 	big, small := noise(4000), noise(100)
-	var all []repository.ID
+	var all []catalog.ID
 	for n := range 40 {
-		id, m := repository.NewID(idAt(n).Started(), int64(1000+n)), manifestOf(big, idAt(n).Started())
+		id, m := catalog.NewID(idAt(n).Started(), int64(1000+n)), manifestOf(big, idAt(n).Started())
 		if n >= 20 {
-			id = repository.NewID(idAt(n).Started(), int64(980+2*n-38)) // it soon overtakes
+			id = catalog.NewID(idAt(n).Started(), int64(980+2*n-38)) // it soon overtakes
 			m = manifestOf(small, idAt(n).Started())
 		}
 		m.Revision = id.Revision()
@@ -91,18 +92,18 @@ func TestSurveyFindsHistories(t *testing.T) {
 		}
 		all = append(all, id)
 	}
-	changeOf := func() (repository.Change, bool) {
+	changeOf := func() (catalog.Change, bool) {
 		s := survey(t, c, repository.SurveyOptions{Newest: 4})
 		if len(s.Past) > 6 {
 			t.Errorf("%d backups of the past are read", len(s.Past))
 		}
-		return repository.NewChange("prod", append(s.Backups, s.Past...))
+		return catalog.NewChange("prod", append(s.Backups, s.Past...))
 	}
 	change, ok := changeOf()
 	if !ok || change.Before.ID != all[19] || change.Newest.ID != all[39] {
 		t.Errorf("changed %v: %v", ok, change)
 	}
-	_, err := c.Pin(t.Context(), repository.Pin{Backup: all[30], Confirms: true, Time: noon})
+	_, err := c.Pin(t.Context(), catalog.Pin{Backup: all[30], Confirms: true, Time: noon})
 	if err != nil {
 		t.Fatal(err)
 	}

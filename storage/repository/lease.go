@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
@@ -36,7 +37,7 @@ type LogEnd struct {
 
 var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
 
-func (c *Cluster) leaseKey(job string) string { return c.name + "/leases/" + job + JSONSuffix }
+func (c *Cluster) leaseKey(job string) string { return c.name + "/leases/" + job + catalog.JSONSuffix }
 
 // Leases are the stored leases.
 var Leases = document.Kind[Lease]{Format: 1, Check: Lease.validate}
@@ -45,7 +46,7 @@ func (l Lease) validate() error {
 	if !jobName.MatchString(l.Job) || l.Holder == "" {
 		return fmt.Errorf("job %q and holder %q are none of dr's", l.Job, l.Holder)
 	}
-	if l.LogEnd != nil && ValidLineage(l.LogEnd.Lineage) != nil {
+	if l.LogEnd != nil && catalog.ValidLineage(l.LogEnd.Lineage) != nil {
 		return fmt.Errorf("the log that it names is no lineage: %q", l.LogEnd.Lineage)
 	}
 	return nil
@@ -69,14 +70,14 @@ func (c *Cluster) AcquireLease(
 ) (l Lease, held bool, err error) {
 	if !jobName.MatchString(job) || holder == "" {
 		return Lease{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
-			ErrName, job, holder)
+			catalog.ErrName, job, holder)
 	}
 	err = c.checkMarked(ctx)
 	if err != nil {
 		return Lease{}, false, err
 	}
 	old, err := c.readLease(ctx, job)
-	if err != nil && !errors.Is(err, ErrDamaged) {
+	if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 		return Lease{}, false, err
 	}
 	if old.live(now) && old.Holder != holder {
@@ -89,7 +90,7 @@ func (c *Cluster) AcquireLease(
 // LiveLease returns the lease on job that is held now, the zero Lease if none is.
 func (c *Cluster) LiveLease(ctx context.Context, job string, now time.Time) (Lease, error) {
 	stored, err := c.readLease(ctx, job)
-	if errors.Is(err, ErrDamaged) { // AcquireLease takes it
+	if errors.Is(err, catalog.ErrDamaged) { // AcquireLease takes it
 		return Lease{}, nil
 	}
 	if err != nil || !stored.live(now) {
@@ -143,7 +144,7 @@ func (c *Cluster) extend(ctx context.Context, l Lease, ttl time.Duration, now ti
 // caller who has just written it must not take it for another's.
 func (c *Cluster) readLease(ctx context.Context, job string) (Lease, error) {
 	data, err := c.read(ctx, c.leaseKey(job))
-	if isAbsent(err) || errors.Is(err, ErrDamaged) && !storage.Unreadable(err) {
+	if isAbsent(err) || errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err) {
 		return Lease{}, nil
 	}
 	if err != nil {

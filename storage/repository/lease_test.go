@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -117,10 +118,10 @@ func TestLeaseRefused(t *testing.T) {
 	c := openCluster(t, b, "c")
 	for _, job := range []string{"", "../x", "a/b", "A", "a b"} {
 		_, _, err := c.AcquireLease(t.Context(), job, "a", ttl, noon)
-		wantError(t, job, err, repository.ErrName)
+		wantError(t, job, err, catalog.ErrName)
 	}
 	_, _, err := c.AcquireLease(t.Context(), "archive", "", ttl, noon)
-	wantError(t, "nobody", err, repository.ErrName)
+	wantError(t, "nobody", err, catalog.ErrName)
 	if _, _, err = c.AcquireLease(t.Context(), "archive", "a", repository.MaxLease+1, noon); err == nil {
 		t.Error("a lease that nobody would believe")
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Leftover is what a killed or a deleted backup left: data without a manifest or with a tombstone, or a store's unfinished
@@ -29,7 +30,7 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 	}
 	var leftovers []Leftover
 	for _, f := range folders {
-		if f.has(ManifestName) {
+		if f.has(catalog.ManifestName) {
 			// A tombstone that cannot be used deletes nothing, and one that cannot be read is read the next time.
 			if deleted, err := c.isDeleted(ctx, f); err != nil || !deleted {
 				continue
@@ -101,9 +102,9 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 		all = slices.DeleteFunc(all, func(l Leftover) bool { return now.Add(-ahead).Sub(l.Since) < grace })
 	}
 	errs := make([]error, len(all))
-	kept := map[ID]bool{}   // of which something could not be removed
-	for i, l := range all { // a tombstone comes behind all that it stands for
-		id, name, ok := SplitBackupKey(c.name, l.Key)
+	kept := map[catalog.ID]bool{} // of which something could not be removed
+	for i, l := range all {       // a tombstone comes behind all that it stands for
+		id, name, ok := catalog.SplitBackupKey(c.name, l.Key)
 		if !ok && l.piece == nil { // of the log
 			continue
 		}
@@ -116,7 +117,7 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 		}
 	}
 	_ = atOnce(ctx, headReaders, len(all), func(ctx context.Context, i int) error {
-		if _, ok := SplitLogKey(c.name, all[i].Key); ok && all[i].piece == nil {
+		if _, ok := catalog.SplitLogKey(c.name, all[i].Key); ok && all[i].piece == nil {
 			errs[i] = c.sweep(ctx, all[i])
 		}
 		return nil
@@ -164,11 +165,4 @@ func (c *Cluster) sweep(ctx context.Context, l Leftover) error {
 	}
 	sweeper, _ := storage.AsSweeper(c.bucket)
 	return sweeper.Sweep(ctx, *l.piece)
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

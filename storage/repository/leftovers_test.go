@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -62,7 +63,7 @@ func TestSweepGrace(t *testing.T) {
 		wantSwept(t, c, all[0].Since.Add(grace-1))
 		wantSwept(t, c, all[0].Since.Add(grace), key)
 		wantSwept(t, c, all[0].Since.Add(10*grace))
-		wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(0)}, nil)
+		wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(0)}, nil)
 		latest, err := load(t, c, repository.LoadOptions{}).Latest()
 		if err != nil {
 			t.Fatal(err)
@@ -74,9 +75,9 @@ func TestSweepGrace(t *testing.T) {
 // TestLeftoverSince: the later one of the time in the name and the store's.
 func TestLeftoverSince(t *testing.T) {
 	b := mem.New()
-	old := repository.NewID(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), 1)
-	future := repository.NewID(time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), 1)
-	for _, id := range []repository.ID{old, future} {
+	old := catalog.NewID(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), 1)
+	future := catalog.NewID(time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), 1)
+	for _, id := range []catalog.ID{old, future} {
 		put(t, b, folder("c", id)+plainName, content)
 	}
 	stat, err := b.Stat(t.Context(), folder("c", old)+plainName)
@@ -95,7 +96,7 @@ func TestSweepAll(t *testing.T) {
 		c := openCluster(t, b, "c")
 		for i := range 4 {
 			create(t, c, idAt(i))
-			appendProof(t, c, proofOf(idAt(i), repository.Hashed, repository.Passed, 1))
+			appendProof(t, c, proofOf(idAt(i), catalog.Hashed, catalog.Passed, 1))
 		}
 		var want []string
 		for _, i := range []int{1, 3} {
@@ -110,9 +111,9 @@ func TestSweepAll(t *testing.T) {
 			t.Errorf("leftovers %q, want %q", got, want)
 		}
 		wantSwept(t, c, time.Now().Add(2*grace), want...)
-		catalog := load(t, c, repository.LoadOptions{Proofs: true})
-		wantIDs(t, catalog, []repository.ID{idAt(2), idAt(0)}, nil)
-		if len(keys(t, b)) != 8 || len(catalog.Backups[0].Proofs) != 1 { // with the marker, and the object that the store's time was read of
+		cat := load(t, c, repository.LoadOptions{Proofs: true})
+		wantIDs(t, cat, []catalog.ID{idAt(2), idAt(0)}, nil)
+		if len(keys(t, b)) != 8 || len(cat.Backups[0].Proofs) != 1 { // with the marker, and the object that the store's time was read of
 			t.Errorf("left is %q", keys(t, b))
 		}
 	})
@@ -162,7 +163,7 @@ func TestSweepPieces(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, other)); err != nil {
 		t.Errorf("another cluster's: %v", err)
 	}
-	wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(2)}, nil)
+	wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(2)}, nil)
 }
 
 // behind is a store whose clock is behind this host's, which is the same as a host whose clock is ahead.
@@ -192,7 +193,7 @@ func (b behind) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stora
 func TestSweepByTheStoresClock(t *testing.T) {
 	b := behind{mem.New(), 2 * grace}
 	c := openCluster(t, b, "c")
-	id := repository.NewID(time.Now().Add(-b.by), 1)
+	id := catalog.NewID(time.Now().Add(-b.by), 1)
 	put(t, b, folder("c", id)+plainName, content)
 	wantSwept(t, c, time.Now())
 	wantSwept(t, c, time.Now().Add(grace+time.Hour), folder("c", id)+plainName)
@@ -224,7 +225,7 @@ func TestSweepLeavesTheRunning(t *testing.T) {
 			wantSwept(t, other, time.Now().Add(grace-time.Hour))
 		}
 		stream := &asking{sealed(t, content, seal.Recipients{}), sweep}
-		backup, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, stream, func() (repository.Manifest, error) {
+		backup, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, stream, func() (catalog.Manifest, error) {
 			sweep()
 			return manifestOf(content, noon), nil
 		})
@@ -245,7 +246,7 @@ func TestSweptUnderABackup(t *testing.T) {
 		}
 	}}
 	_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, stream,
-		func() (repository.Manifest, error) { return manifestOf(content, noon), nil })
+		func() (catalog.Manifest, error) { return manifestOf(content, noon), nil })
 	if err == nil {
 		t.Error("a backup whose data was swept is one")
 	}

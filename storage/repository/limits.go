@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
@@ -49,5 +50,5 @@ func (a *allowance) giveBack(size int64) {
 
 // notRead is why a document is not read.
 func notRead(key string) error {
-	return fmt.Errorf("%s: %w: not read: the documents of this cluster before it have more than %d MiB", key, ErrDamaged, maxDocuments>>20)
+	return fmt.Errorf("%s: %w: not read: the documents of this cluster before it have more than %d MiB", key, catalog.ErrDamaged, maxDocuments>>20)
 }

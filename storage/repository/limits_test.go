@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -45,21 +46,21 @@ func (f *flooded) List(_ context.Context, o storage.ListOptions) iter.Seq2[stora
 	}
 }
 
-func floodID(n int) repository.ID {
-	return repository.NewID(noon.Add(time.Duration(n)*time.Second), 1000)
+func floodID(n int) catalog.ID {
+	return catalog.NewID(noon.Add(time.Duration(n)*time.Second), 1000)
 }
 
 func (f *flooded) Open(_ context.Context, key string, _ storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
 	if !strings.HasSuffix(key, "/manifest.json") {
 		return nil, storage.Object{}, storage.ErrNotExist
 	}
-	id := repository.ID(strings.Split(key, "/")[2])
+	id := catalog.ID(strings.Split(key, "/")[2])
 	m := manifestOf(content, id.Started())
-	m.Format, m.ID, m.Cluster = repository.Manifests.Format, id, "c"
+	m.Format, m.ID, m.Cluster = catalog.Manifests.Format, id, "c"
 	m.Seal = seal.Recipients{}.Seal()
-	m.Stored = repository.Blob{Name: "snapshot.db.zst", Size: 10, SHA256: m.Plain.SHA256}
+	m.Stored = catalog.Blob{Name: "snapshot.db.zst", Size: 10, SHA256: m.Plain.SHA256}
 	m.Labels = map[string]string{"junk": strings.Repeat("x", 120<<10)}
-	data, err := repository.Manifests.Encode(m)
+	data, err := catalog.Manifests.Encode(m)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.opened++; f.opened%250 == 1 {

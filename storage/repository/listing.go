@@ -5,6 +5,8 @@ import (
 	"iter"
 	"math"
 	"slices"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // listed is a segment in a listing.
@@ -45,7 +47,7 @@ func (l listing) endsBefore(seq uint64) bool {
 }
 
 // has reports whether s is listed with its size.
-func (l listing) has(s Segment) bool {
+func (l listing) has(s catalog.Segment) bool {
 	i, found := slices.BinarySearchFunc(l.runs, s.Seq, func(r listedRun, seq uint64) int { return cmp.Compare(r.first, seq) })
 	if !found {
 		i--

@@ -9,6 +9,7 @@ import (
 	"iter"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -16,16 +17,16 @@ import (
 
 // TakenError says that another archiver has stored a segment under the same name. It matches ErrTaken.
 type TakenError struct {
-	Segment Segment // what is stored: the loser goes on from it
+	Segment catalog.Segment // what is stored: the loser goes on from it
 }
 
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("segment %d of lineage %s: %v: it was stored by %s, go on behind it",
-		e.Segment.Seq, e.Segment.Lineage, ErrTaken, e.Segment.Writer)
+		e.Segment.Seq, e.Segment.Lineage, catalog.ErrTaken, e.Segment.Writer)
 }
 
 // Is makes it match ErrTaken.
-func (e *TakenError) Is(target error) bool { return target == ErrTaken }
+func (e *TakenError) Is(target error) bool { return target == catalog.ErrTaken }
 
 // StoreSegment stores e under the name that its lineage and seq give it. The name is the fence: of several archivers one
 // wins, the others get a *TakenError. It may be repeated: nil says that e is stored, now or by an earlier call whose
@@ -35,7 +36,7 @@ func (c *Cluster) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	if err := c.owns(e.Header); err != nil {
 		return fmt.Errorf("store segment %d of lineage %s: %w", seq, lineage, err)
 	}
-	key := SegmentKey(c.name, lineage, seq)
+	key := catalog.SegmentKey(c.name, lineage, seq)
 	err := c.refuseUnsigned(ctx)
 	if err != nil {
 		return fmt.Errorf("store segment %s: %w", key, err)
@@ -62,7 +63,7 @@ func (c *Cluster) owns(h segment.Header) error {
 	if h.Cluster != c.name {
 		return fmt.Errorf("it is of cluster %q, not of %q", h.Cluster, c.name)
 	}
-	return ValidLineage(h.Lineage)
+	return catalog.ValidLineage(h.Lineage)
 }
 
 // SegmentReader reads one stored segment. Its errors name the object.
@@ -74,8 +75,8 @@ type SegmentReader struct {
 
 // OpenSegment opens a segment of the catalog. One that is gone gives ErrNotFound. One whose header is not the catalog's
 // gives ErrDamaged: it would be another segment than the plan was made for. A wrong key gives seal.ErrWrongKey.
-func (c *Cluster) OpenSegment(ctx context.Context, s Segment, keys seal.Keys) (*SegmentReader, error) {
-	key := SegmentKey(c.name, s.Lineage, s.Seq)
+func (c *Cluster) OpenSegment(ctx context.Context, s catalog.Segment, keys seal.Keys) (*SegmentReader, error) {
+	key := catalog.SegmentKey(c.name, s.Lineage, s.Seq)
 	source, _, err := c.bucket.Open(ctx, key, storage.OpenOptions{})
 	if isAbsent(err) {
 		return nil, missing(key)
@@ -91,7 +92,7 @@ func (c *Cluster) OpenSegment(ctx context.Context, s Segment, keys seal.Keys) (*
 	opened := &SegmentReader{r, key, source}
 	if r.Digest != s.Digest {
 		opened.Close()
-		return nil, fmt.Errorf("%s: %w: its header is another one than the catalog's", key, ErrDamaged)
+		return nil, fmt.Errorf("%s: %w: its header is another one than the catalog's", key, catalog.ErrDamaged)
 	}
 	return opened, nil
 }
@@ -116,35 +117,35 @@ func (r *SegmentReader) Close() error {
 	return r.source.Close()
 }
 
-func missing(key string) error { return fmt.Errorf("%s: the segment is %w", key, ErrNotFound) }
+func missing(key string) error { return fmt.Errorf("%s: the segment is %w", key, catalog.ErrNotFound) }
 
 // usualHead holds a header and what frames it; a longer one costs a second request.
 const usualHead = 16 << 10
 
 // readSegment reads a segment's own header, and holds it against its place and size. What cannot be used gives
 // ErrDamaged. Errors name the key.
-func (c *Cluster) readSegment(ctx context.Context, lineage string, seq uint64) (Segment, error) {
-	key := SegmentKey(c.name, lineage, seq)
+func (c *Cluster) readSegment(ctx context.Context, lineage string, seq uint64) (catalog.Segment, error) {
+	key := catalog.SegmentKey(c.name, lineage, seq)
 	s, err := c.readHead(ctx, key, usualHead)
 	if err != nil {
-		return Segment{}, fmt.Errorf("%s: %w", key, err)
+		return catalog.Segment{}, fmt.Errorf("%s: %w", key, err)
 	}
 	if s.Cluster != c.name || s.Lineage != lineage || s.Seq != seq {
-		return Segment{}, fmt.Errorf("%s: %w: it is segment %d of lineage %s of cluster %s and was moved here",
-			key, ErrDamaged, s.Seq, s.Lineage, s.Cluster)
+		return catalog.Segment{}, fmt.Errorf("%s: %w: it is segment %d of lineage %s of cluster %s and was moved here",
+			key, catalog.ErrDamaged, s.Seq, s.Lineage, s.Cluster)
 	}
 	return s, nil
 }
 
-func (c *Cluster) readHead(ctx context.Context, key string, length int64) (Segment, error) {
+func (c *Cluster) readHead(ctx context.Context, key string, length int64) (catalog.Segment, error) {
 	r, object, err := c.bucket.Open(ctx, key, storage.OpenOptions{Length: length})
 	if err != nil {
-		return Segment{}, readError(err)
+		return catalog.Segment{}, readError(err)
 	}
 	defer r.Close()
 	head := make([]byte, min(length, object.Size))
 	if _, err := io.ReadFull(r, head); err != nil {
-		return Segment{}, readError(err)
+		return catalog.Segment{}, readError(err)
 	}
 	rest := bytes.NewReader(head)
 	h, digest, err := c.readHeader(rest)
@@ -152,12 +153,12 @@ func (c *Cluster) readHead(ctx context.Context, key string, length int64) (Segme
 		return c.readHead(ctx, key, int64(segment.PrefixSize+document.MaxSize))
 	}
 	if err != nil {
-		return Segment{}, err
+		return catalog.Segment{}, err
 	}
 	if want := int64(len(head)-rest.Len()) + h.Stored.Size; object.Size != want {
-		return Segment{}, fmt.Errorf("%w: it has %d bytes, its header says %d", ErrDamaged, object.Size, want)
+		return catalog.Segment{}, fmt.Errorf("%w: it has %d bytes, its header says %d", catalog.ErrDamaged, object.Size, want)
 	}
-	return Segment{Header: h, Digest: digest, Size: object.Size}, nil
+	return catalog.Segment{Header: h, Digest: digest, Size: object.Size}, nil
 }
 
 // readHeader is segment.ReadHeader for a header that is trusted.
@@ -178,8 +179,8 @@ func (c *Cluster) decodeHeader(doc []byte) (h segment.Header, digest string, err
 
 // Segments reads the headers of some segments of a lineage, in the order of seqs: what an index is made of after a
 // restart. One that is missing gives storage.ErrNotExist, one that cannot be used ErrDamaged.
-func (c *Cluster) Segments(ctx context.Context, lineage string, seqs []uint64) ([]Segment, error) {
-	segments := make([]Segment, len(seqs))
+func (c *Cluster) Segments(ctx context.Context, lineage string, seqs []uint64) ([]catalog.Segment, error) {
+	segments := make([]catalog.Segment, len(seqs))
 	err := atOnce(ctx, headReaders, len(seqs), func(ctx context.Context, i int) (err error) {
 		segments[i], err = c.readSegment(ctx, lineage, seqs[i])
 		return err

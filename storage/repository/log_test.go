@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -97,7 +98,7 @@ func FuzzLogKey(f *testing.F) {
 		} else {
 			_, _ = fmt.Sscanf(name, "%016x.seg", &seq)
 		}
-		ours := seq > 0 && repository.ValidLineage(lineage) == nil &&
+		ours := seq > 0 && catalog.ValidLineage(lineage) == nil &&
 			("c/log/"+text == segmentKey("c", lineage, seq) || "c/log/"+text == indexKey("c", lineage, seq))
 		if ours != (len(lineages) == 1) {
 			t.Fatalf("%q: lineages %+v", text, lineages)
@@ -137,12 +138,12 @@ func TestStoreSegmentTaken(t *testing.T) {
 		won := winner.next()
 		storeSegments(t, c, won)
 		err := c.StoreSegment(t.Context(), loser.next())
-		wantError(t, "taken", err, repository.ErrTaken)
+		wantError(t, "taken", err, catalog.ErrTaken)
 		taken, ok := errors.AsType[*repository.TakenError](err)
 		if !ok {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(repository.SegmentOf(won), taken.Segment); diff != "" {
+		if diff := cmp.Diff(catalog.SegmentOf(won), taken.Segment); diff != "" {
 			t.Errorf("the winner is another one:\n%s", diff)
 		}
 		loser.header, loser.digest = taken.Segment.Header, taken.Segment.Digest
@@ -160,7 +161,7 @@ func TestStoreSegmentRefused(t *testing.T) {
 	}
 	e := newWriter(t, "c", lineageID(1)).next()
 	e.Header.Lineage = "../../other"
-	wantError(t, "odd lineage", c.StoreSegment(t.Context(), e), repository.ErrName)
+	wantError(t, "odd lineage", c.StoreSegment(t.Context(), e), catalog.ErrName)
 	if got := keys(t, b); len(got) > 0 {
 		t.Errorf("keys %q", got)
 	}
@@ -214,7 +215,7 @@ func TestStoreSegmentConcurrently(t *testing.T) {
 }
 
 // readAll reads a segment's requests.
-func readAll(tb testing.TB, c *repository.Cluster, s repository.Segment, keys seal.Keys) (texts []string, err error) {
+func readAll(tb testing.TB, c *repository.Cluster, s catalog.Segment, keys seal.Keys) (texts []string, err error) {
 	tb.Helper()
 	r, err := c.OpenSegment(tb.Context(), s, keys)
 	if err != nil {
@@ -237,8 +238,8 @@ func TestOpenSegment(t *testing.T) {
 		c := openCluster(t, b, "c")
 		all := newWriter(t, "c", lineageID(1)).some(2)
 		storeSegments(t, c, all...)
-		catalog := loadLog(t, c, 1)[0].Segments
-		if got, err := readAll(t, c, catalog[1], seal.Keys{}); err != nil || !slices.Equal(got, []string{"20=w"}) {
+		cat := loadLog(t, c, 1)[0].Segments
+		if got, err := readAll(t, c, cat[1], seal.Keys{}); err != nil || !slices.Equal(got, []string{"20=w"}) {
 			t.Errorf("records %q, %v", got, err)
 		}
 		key := segmentKey("c", lineageID(1), 2)
@@ -250,12 +251,12 @@ func TestOpenSegment(t *testing.T) {
 			"longer": append(slices.Clone(all[1].Bytes), 0), "empty": {},
 		} {
 			put(t, b, key, data)
-			_, err := readAll(t, c, catalog[1], seal.Keys{})
+			_, err := readAll(t, c, cat[1], seal.Keys{})
 			wantDamaged(t, what, err, key)
 		}
 		remove(t, b, key)
-		_, err := readAll(t, c, catalog[1], seal.Keys{})
-		if wantError(t, "gone", err, repository.ErrNotFound); !strings.Contains(fmt.Sprint(err), key) {
+		_, err := readAll(t, c, cat[1], seal.Keys{})
+		if wantError(t, "gone", err, catalog.ErrNotFound); !strings.Contains(fmt.Sprint(err), key) {
 			t.Errorf("%v does not name %s", err, key)
 		}
 	})
@@ -270,7 +271,7 @@ func TestOpenSegmentStoreFails(t *testing.T) {
 	for _, n := range []int{0, 5, 100, int(s.Size) - 3} {
 		b.On(storage.VerbOpen).Cut(n, errTest)
 		_, err := readAll(t, c, s, seal.Keys{})
-		if wantError(t, "cut stream", err, errTest); errors.Is(err, repository.ErrDamaged) {
+		if wantError(t, "cut stream", err, errTest); errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("after %d bytes: %v", n, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -23,7 +24,7 @@ func longLog(tb testing.TB, dir string, n int) {
 	body := first.Bytes[len(first.Bytes)-int(first.Header.Stored.Size):]
 	c := openCluster(tb, openFile(tb, dir), "c")
 	storeSegments(tb, c, first)
-	all := []repository.Segment{repository.SegmentOf(first)}
+	all := []catalog.Segment{catalog.SegmentOf(first)}
 	for len(all) < n {
 		s := follower(tb, all[len(all)-1], first.Bytes[:12], body, dir)
 		all = append(all, s)
@@ -41,7 +42,7 @@ func longLog(tb testing.TB, dir string, n int) {
 }
 
 // follower writes the segment behind s, with the same body.
-func follower(tb testing.TB, s repository.Segment, prefix, body []byte, dir string) repository.Segment {
+func follower(tb testing.TB, s catalog.Segment, prefix, body []byte, dir string) catalog.Segment {
 	tb.Helper()
 	h := s.Header
 	h.Seq, h.Previous, h.First, h.Last = h.Seq+1, s.Digest, h.Last+1, h.Last+1000
@@ -71,7 +72,7 @@ func follower(tb testing.TB, s repository.Segment, prefix, body []byte, dir stri
 	if _, err := hex.DecodeString(digest); err != nil {
 		tb.Fatal(err)
 	}
-	return repository.Segment{Header: h, Digest: digest, Size: int64(len(bytes))}
+	return catalog.Segment{Header: h, Digest: digest, Size: int64(len(bytes))}
 }
 
 // BenchmarkLoadLog is what a listing of a log of 20,000 segments costs, windows and gaps included.
@@ -84,7 +85,7 @@ func BenchmarkLoadLog(b *testing.B) {
 	}
 }
 
-func wantLongLog(tb testing.TB, catalog repository.Catalog, n int) {
+func wantLongLog(tb testing.TB, catalog catalog.Catalog, n int) {
 	tb.Helper()
 	windows := catalog.Windows()
 	if len(windows) != 1 || windows[0].Segments != n || len(catalog.Gaps()) != 0 {

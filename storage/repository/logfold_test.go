@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -23,7 +24,7 @@ type folding struct {
 	b       *storagetest.Faults
 	c       *repository.Cluster
 	w       *writer
-	indexed []repository.Segment // of the lineage that is being written, since its last index
+	indexed []catalog.Segment // of the lineage that is being written, since its last index
 	second  int
 	backups int
 }
@@ -47,16 +48,16 @@ func (f *folding) write(edit func(h *segment.Header)) {
 		}
 	})
 	storeSegments(f.t, f.c, e)
-	f.indexed = append(f.indexed, repository.SegmentOf(e))
+	f.indexed = append(f.indexed, catalog.SegmentOf(e))
 	if len(f.indexed) == 20 {
 		storeIndex(f.t, f.c, f.indexed)
 		if f.indexed = nil; f.rng.IntN(4) == 0 { // an agent that took over says the last ones again
-			f.indexed = append(f.indexed, repository.SegmentOf(e))
+			f.indexed = append(f.indexed, catalog.SegmentOf(e))
 		}
 	}
 	if f.rng.IntN(15) == 0 {
 		f.backups++
-		id := repository.NewID(at(f.second), int64(1000+f.backups))
+		id := catalog.NewID(at(f.second), int64(1000+f.backups))
 		m := manifestOf(content, at(f.second))
 		m.RaftIndex, m.RaftIndexMax, m.RaftTerm = e.Header.Last, 0, e.Header.End.Term
 		if _, err := tryCreate(f.t, f.c, id, m); err != nil {
@@ -121,9 +122,9 @@ func (f *folding) wrong() map[string]func() {
 			remove(f.t, f.b, indexKey("c", lineageID(1), 21))
 			w := newWriter(f.t, "c", lineageID(1))
 			w.name, w.header, w.digest = "v", all[19].Header, all[19].Digest
-			var twins []repository.Segment
+			var twins []catalog.Segment
 			for _, s := range all[20:40] {
-				twins = append(twins, repository.SegmentOf(w.next(func(h *segment.Header) { h.Written, h.Marks = s.Written, s.Marks })))
+				twins = append(twins, catalog.SegmentOf(w.next(func(h *segment.Header) { h.Written, h.Marks = s.Written, s.Marks })))
 			}
 			storeIndex(f.t, f.c, twins)
 		},
@@ -176,10 +177,10 @@ func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 }
 
 // sameSegments: what is folded stands for the segments that there are, with the same faults.
-func sameSegments(t *testing.T, c *repository.Cluster, whole, catalog repository.Catalog) {
+func sameSegments(t *testing.T, c *repository.Cluster, whole, cat catalog.Catalog) {
 	t.Helper()
-	for i, l := range catalog.Lineages {
-		var unfolded []repository.Segment
+	for i, l := range cat.Lineages {
+		var unfolded []catalog.Segment
 		for s, err := range c.Unfolded(t.Context(), l.Segments, 1, math.MaxUint64) {
 			if err != nil {
 				t.Fatal(err)
@@ -196,7 +197,7 @@ func sameSegments(t *testing.T, c *repository.Cluster, whole, catalog repository
 }
 
 // sameWindows: the windows are the same, but for an index more that they count, and a minute at their beginning.
-func sameWindows(t *testing.T, what string, whole, folded []repository.Window) {
+func sameWindows(t *testing.T, what string, whole, folded []catalog.Window) {
 	t.Helper()
 	if len(whole) != len(folded) {
 		t.Fatalf("%s: %d windows, folded %d", what, len(whole), len(folded))

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -48,7 +49,7 @@ type index struct {
 }
 
 // EncodeIndex is the stored form of an index of segments, whose seqs must be consecutive.
-func EncodeIndex(segments []Segment) ([]byte, error) {
+func EncodeIndex(segments []catalog.Segment) ([]byte, error) {
 	if len(segments) == 0 {
 		return nil, errors.New("an index of no segments")
 	}
@@ -65,7 +66,7 @@ func EncodeIndex(segments []Segment) ([]byte, error) {
 	})
 }
 
-func packHeaders(segments []Segment) ([]byte, error) {
+func packHeaders(segments []catalog.Segment) ([]byte, error) {
 	var documents bytes.Buffer
 	for _, s := range segments {
 		doc, err := document.Encode(s.Header)
@@ -93,7 +94,7 @@ func packHeaders(segments []Segment) ([]byte, error) {
 
 // DecodeIndex reads what EncodeIndex wrote. Anything else gives an error that matches ErrDamaged. The Size of each
 // segment is what its header says.
-func DecodeIndex(data []byte) ([]Segment, error) {
+func DecodeIndex(data []byte) ([]catalog.Segment, error) {
 	x, err := parseIndex(data)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func parseIndex(data []byte) (x index, err error) {
 		return index{}, err
 	}
 	if x.First == 0 || x.Last < x.First {
-		return index{}, fmt.Errorf("%w: it cannot hold the headers of segments %d to %d", ErrDamaged, x.First, x.Last)
+		return index{}, fmt.Errorf("%w: it cannot hold the headers of segments %d to %d", catalog.ErrDamaged, x.First, x.Last)
 	}
 	return x, nil
 }
@@ -117,10 +118,10 @@ type headerDecoder func(doc []byte) (h segment.Header, digest string, err error)
 
 // segments unpacks x one header at a time and stops at the first that decode refuses or that is out of order: anyone may
 // have written the index, only its headers are signed. Errors match ErrDamaged, or are ctx's.
-func (x index) segments(ctx context.Context, decode headerDecoder) ([]Segment, error) {
+func (x index) segments(ctx context.Context, decode headerDecoder) ([]catalog.Segment, error) {
 	size, err := x.unpackedSize()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
 	}
 	err = unpacking.Acquire(ctx, size+unpackOverhead)
 	if err != nil {
@@ -135,7 +136,7 @@ func (x index) segments(ctx context.Context, decode headerDecoder) ([]Segment, e
 	defer dec.Close()
 	segments, err := x.readHeaders(io.LimitReader(dec, size+1), decode) // a byte too many is a header too many
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
 	}
 	return segments, nil
 }
@@ -161,7 +162,7 @@ func headersLimit(n uint64) int64 {
 }
 
 // readHeaders reads the headers of x from r, which has them unpacked.
-func (x index) readHeaders(r io.Reader, decode headerDecoder) (segments []Segment, err error) {
+func (x index) readHeaders(r io.Reader, decode headerDecoder) (segments []catalog.Segment, err error) {
 	documents := bufio.NewScanner(r)
 	documents.Buffer(nil, document.MaxSize+1)
 	documents.Split(splitDocument)
@@ -171,8 +172,8 @@ func (x index) readHeaders(r io.Reader, decode headerDecoder) (segments []Segmen
 		if err != nil {
 			return nil, err
 		}
-		s := Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}
-		err = s.checkPlace(x.Cluster, x.Lineage, x.First+uint64(len(segments)))
+		s := catalog.Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}
+		err = s.CheckPlace(x.Cluster, x.Lineage, x.First+uint64(len(segments)))
 		if err != nil {
 			return nil, err
 		}
@@ -205,7 +206,7 @@ func splitDocument(data []byte, atEOF bool) (advance int, token []byte, err erro
 
 // shareText keeps what h says as the one before it does but once in memory: that is most of what it says, and a week of a busy
 // log has 300,000 headers.
-func shareText(h *segment.Header, before Segment) {
+func shareText(h *segment.Header, before catalog.Segment) {
 	for _, text := range []struct {
 		here  *string
 		there string
@@ -225,9 +226,9 @@ func shareText(h *segment.Header, before Segment) {
 }
 
 // inOrder returns an error unless segments are the consecutive ones of a lineage from first on.
-func inOrder(cluster, lineage string, first uint64, segments []Segment) error {
+func inOrder(cluster, lineage string, first uint64, segments []catalog.Segment) error {
 	for i, s := range segments {
-		err := s.checkPlace(cluster, lineage, first+uint64(i))
+		err := s.CheckPlace(cluster, lineage, first+uint64(i))
 		if err != nil {
 			return err
 		}
@@ -235,19 +236,10 @@ func inOrder(cluster, lineage string, first uint64, segments []Segment) error {
 	return nil
 }
 
-// checkPlace returns an error unless s is that segment.
-func (s Segment) checkPlace(cluster, lineage string, seq uint64) error {
-	if s.Cluster != cluster || s.Lineage != lineage || s.Seq != seq {
-		return fmt.Errorf("expected the header of segment %d of lineage %s of cluster %s, got %d of %s of %s",
-			seq, lineage, cluster, s.Seq, s.Lineage, s.Cluster)
-	}
-	return nil
-}
-
 // StoreIndex stores an index of segments of a lineage, whose seqs must be consecutive and which must all be stored. It
 // may be repeated. If there is another index from the same first seq it gives storage.ErrExist, and all is well: that
 // one serves as far as it reaches.
-func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []Segment) error {
+func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []catalog.Segment) error {
 	data, err := EncodeIndex(segments)
 	if err == nil {
 		err = c.owns(segments[0].Header)
@@ -258,7 +250,7 @@ func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []Seg
 	if err != nil {
 		return fmt.Errorf("store an index of lineage %s: %w", lineage, err)
 	}
-	key := IndexKey(c.name, lineage, segments[0].Seq)
+	key := catalog.IndexKey(c.name, lineage, segments[0].Seq)
 	err = c.create(ctx, key, bytes.NewReader(data), int64(len(data)))
 	if errors.Is(err, storage.ErrExist) {
 		if stored, readErr := c.readUpTo(ctx, key, maxIndex); readErr == nil && bytes.Equal(stored, data) {
@@ -272,17 +264,17 @@ func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []Seg
 }
 
 // readIndex reads the index whose first seq is first. One that cannot be used gives ErrDamaged.
-func (c *Cluster) readIndex(ctx context.Context, lineage string, first uint64) ([]Segment, error) {
-	key := IndexKey(c.name, lineage, first)
+func (c *Cluster) readIndex(ctx context.Context, lineage string, first uint64) ([]catalog.Segment, error) {
+	key := catalog.IndexKey(c.name, lineage, first)
 	data, err := c.readUpTo(ctx, key, maxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	x, err := parseIndex(data)
 	if err == nil && (x.Cluster != c.name || x.Lineage != lineage || x.First != first) {
-		err = fmt.Errorf("%w: it begins with segment %d of lineage %s of cluster %s and was moved here", ErrDamaged, x.First, x.Lineage, x.Cluster)
+		err = fmt.Errorf("%w: it begins with segment %d of lineage %s of cluster %s and was moved here", catalog.ErrDamaged, x.First, x.Lineage, x.Cluster)
 	}
-	var segments []Segment
+	var segments []catalog.Segment
 	if err == nil {
 		segments, err = x.segments(ctx, c.decodeHeader)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -20,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
-func encodedIndex(tb testing.TB, segments []repository.Segment) []byte {
+func encodedIndex(tb testing.TB, segments []catalog.Segment) []byte {
 	tb.Helper()
 	data, err := repository.EncodeIndex(segments)
 	if err != nil {
@@ -96,7 +97,7 @@ func TestIndexRefused(t *testing.T) {
 	foreign := segmentsOf(newWriter(t, "other", lineageID(1)).some(4))
 	edited := slices.Clone(all)
 	edited[1].Writer = "x"
-	for what, segments := range map[string][]repository.Segment{
+	for what, segments := range map[string][]catalog.Segment{
 		"none": nil, "a hole": {all[0], all[2]}, "twice": {all[0], all[0]}, "backwards": {all[1], all[0]},
 		"another lineage": other, "another lineage's": {all[0], other[1]}, "another cluster": foreign,
 		"another cluster's": {all[0], foreign[1]}, "not as stored": edited,
@@ -111,11 +112,11 @@ func TestIndexRefused(t *testing.T) {
 		"lineage": {lineageID(1), lineageID(2)}, "headers": {`"headers": "`, `"headers": "AAAA`}, "format": {`"format": 1`, `"format": 2`},
 	} {
 		_, err := repository.DecodeIndex(rewritten(t, good, change[0], change[1]))
-		wantError(t, what, err, repository.ErrDamaged)
+		wantError(t, what, err, catalog.ErrDamaged)
 	}
 	for what, headers := range map[string]string{"nothing": "", "spaces": strings.Repeat(" ", 200<<20)} {
 		_, err := repository.DecodeIndex(packed(t, headers))
-		wantError(t, what, err, repository.ErrDamaged)
+		wantError(t, what, err, catalog.ErrDamaged)
 	}
 }
 
@@ -204,7 +205,7 @@ func FuzzDecodeIndex(f *testing.F) {
 		for _, document := range [][]byte{data, framed(string(data))} {
 			segments, err := repository.DecodeIndex(document)
 			if err != nil {
-				wantError(t, "decode", err, repository.ErrDamaged)
+				wantError(t, "decode", err, catalog.ErrDamaged)
 				continue
 			}
 			again, err := repository.EncodeIndex(segments)

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -151,7 +152,7 @@ func packStream(t *testing.T, content []byte) []byte {
 }
 
 // wantRefusedIndexes fails unless each of keys is one fault.
-func wantRefusedIndexes(t *testing.T, lineages []repository.Lineage, keys []string) {
+func wantRefusedIndexes(t *testing.T, lineages []catalog.Lineage, keys []string) {
 	t.Helper()
 	count := map[string]int{}
 	for _, l := range lineages {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // logLeftovers lists what was pruned of the log and is still there. It lists no segment beyond: a log has millions.
@@ -27,21 +28,21 @@ func (c *Cluster) logLeftovers(ctx context.Context) ([]Leftover, error) {
 			return nil, fmt.Errorf("list what was pruned of the log of cluster %s: %w", c.name, err)
 		}
 		leftovers = append(leftovers, some...)
-		after = LogPrefix(c.name) + lineage + "0" // "0" follows "/": past every key of this lineage, before those of any other
+		after = catalog.LogPrefix(c.name) + lineage + "0" // "0" follows "/": past every key of this lineage, before those of any other
 	}
 }
 
 // nextLineage is the first one behind that key, "" if there is none.
 func (c *Cluster) nextLineage(ctx context.Context, after string) (string, error) {
-	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: LogPrefix(c.name), After: after}) {
+	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(c.name), After: after}) {
 		if _, unlisted := c.unlistedLineage(err); unlisted {
 			continue
 		}
 		if err != nil {
 			return "", err
 		}
-		lineage, _, ok := strings.Cut(strings.TrimPrefix(object.Key, LogPrefix(c.name)), "/")
-		if ok && ValidLineage(lineage) == nil {
+		lineage, _, ok := strings.Cut(strings.TrimPrefix(object.Key, catalog.LogPrefix(c.name)), "/")
+		if ok && catalog.ValidLineage(lineage) == nil {
 			return lineage, nil
 		}
 	}
@@ -49,12 +50,12 @@ func (c *Cluster) nextLineage(ctx context.Context, after string) (string, error)
 }
 
 // listLogNames lists the objects of a lineage whose names begin so, until use says that it has enough.
-func (c *Cluster) listLogNames(ctx context.Context, lineage, prefix string, use func(LogName, storage.Object) (more bool)) error {
-	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: LineagePrefix(c.name, lineage) + prefix}) {
+func (c *Cluster) listLogNames(ctx context.Context, lineage, prefix string, use func(catalog.LogName, storage.Object) (more bool)) error {
+	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: catalog.LineagePrefix(c.name, lineage) + prefix}) {
 		if err != nil {
 			return err
 		}
-		if name, ok := SplitLogKey(c.name, object.Key); ok && !use(name, object) {
+		if name, ok := catalog.SplitLogKey(c.name, object.Key); ok && !use(name, object) {
 			break
 		}
 	}
@@ -75,9 +76,9 @@ func (c *Cluster) lineageLeftovers(ctx context.Context, lineage string) ([]Lefto
 	var leftovers []Leftover
 	highest := cuts[len(cuts)-1]
 	var lowest, next uint64 // seqs: of the lowest segment that is there, and of the first one behind what was pruned
-	err = c.listLogNames(ctx, lineage, "", func(n LogName, o storage.Object) bool {
-		if n.Kind != LogSegment || n.Seq > highest.upto {
-			if n.Kind == LogSegment {
+	err = c.listLogNames(ctx, lineage, "", func(n catalog.LogName, o storage.Object) bool {
+		if n.Kind != catalog.LogSegment || n.Seq > highest.upto {
+			if n.Kind == catalog.LogSegment {
 				next = n.Seq
 			}
 			return false
@@ -111,14 +112,14 @@ func leftSince(cut cut, o storage.Object) Leftover {
 
 // cuts are the tombstones of a lineage that count, ascending.
 func (c *Cluster) cuts(ctx context.Context, lineage string) (cuts []cut, err error) {
-	err = c.listLogNames(ctx, lineage, TombstonePrefix, func(n LogName, o storage.Object) bool {
+	err = c.listLogNames(ctx, lineage, catalog.TombstonePrefix, func(n catalog.LogName, o storage.Object) bool {
 		cuts = append(cuts, cut{n.Seq, o})
 		return true
 	})
 	var failed error
 	cuts = slices.DeleteFunc(cuts, func(cut cut) bool {
 		err := c.checkLogTombstone(ctx, lineage, cut.upto)
-		if err != nil && !isAbsent(err) && !errors.Is(err, ErrDamaged) {
+		if err != nil && !isAbsent(err) && !errors.Is(err, catalog.ErrDamaged) {
 			failed = err
 		}
 		return err != nil
@@ -131,7 +132,7 @@ func (c *Cluster) cuts(ctx context.Context, lineage string) (cuts []cut, err err
 func (c *Cluster) indexLeftovers(ctx context.Context, lineage string, cuts []cut, all bool) (leftovers []Leftover, err error) {
 	highest := cuts[len(cuts)-1]
 	var before storage.Object
-	err = c.listLogNames(ctx, lineage, IndexPrefix, func(n LogName, o storage.Object) bool {
+	err = c.listLogNames(ctx, lineage, catalog.IndexPrefix, func(n catalog.LogName, o storage.Object) bool {
 		if n.Seq > highest.upto+1 {
 			return false
 		}

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -39,13 +39,13 @@ type logFolder struct {
 	segments listing  // without those that are pruned
 	indexes  []uint64 // their first seqs, ascending
 
-	tombstones []uint64 // the seqs that they go up to, ascending
-	pruned     uint64   // the highest of them that counts
-	ignored    []Fault  // tombstones above it, and what cannot be listed
+	tombstones []uint64        // the seqs that they go up to, ascending
+	pruned     uint64          // the highest of them that counts
+	ignored    []catalog.Fault // tombstones above it, and what cannot be listed
 }
 
 // upToNext is what the i-th index says without what the next one says too: two agents may have made one each.
-func (f logFolder) upToNext(segments []Segment, i int) []Segment {
+func (f logFolder) upToNext(segments []catalog.Segment, i int) []catalog.Segment {
 	if i+1 == len(f.indexes) || len(segments) == 0 {
 		return segments
 	}
@@ -62,12 +62,12 @@ func (f logFolder) nextIndex(i int) uint64 {
 
 // shorten leaves of each segment that is not listed with its size only the bounds, for the report that it is missing. A header
 // then takes memory for long only if its segment takes as much of the store.
-func (f logFolder) shorten(segments []Segment) {
+func (f logFolder) shorten(segments []catalog.Segment) {
 	for i := range segments {
 		s := &segments[i]
 		if s.Folded == 0 && !f.segments.has(*s) {
 			bounds := segment.Header{Cluster: s.Cluster, Lineage: s.Lineage, Seq: s.Seq, First: s.First, Last: s.Last}
-			*s = Segment{Header: bounds, Digest: s.Digest, Size: s.Size}
+			*s = catalog.Segment{Header: bounds, Digest: s.Digest, Size: s.Size}
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (c *Cluster) logFolders(ctx context.Context) ([]logFolder, error) {
 func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
 	held := 0 // what takes more than the four bytes of a segment that follows another
-	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: LogPrefix(c.name)}) {
+	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(c.name)}) {
 		if f, ok := c.unlistedLineage(err); ok {
 			folders = append(folders, f)
 			continue
@@ -97,7 +97,7 @@ func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
 		}
-		name, ok := SplitLogKey(c.name, object.Key)
+		name, ok := catalog.SplitLogKey(c.name, object.Key)
 		if !ok {
 			continue // a stranger's file
 		}
@@ -105,18 +105,18 @@ func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 			folders = append(folders, logFolder{lineage: name.Lineage})
 		}
 		f := &folders[len(folders)-1]
-		if name.Kind != LogSegment || !f.segments.endsBefore(name.Seq) {
+		if name.Kind != catalog.LogSegment || !f.segments.endsBefore(name.Seq) {
 			held++
 		}
 		if held > maxListed {
-			return nil, errTooMany(LogPrefix(c.name))
+			return nil, errTooMany(catalog.LogPrefix(c.name))
 		}
 		switch name.Kind {
-		case LogIndex:
+		case catalog.LogIndex:
 			f.indexes = append(f.indexes, name.Seq)
-		case LogTombstoned:
+		case catalog.LogTombstoned:
 			f.tombstones = append(f.tombstones, name.Seq)
-		case LogSegment:
+		case catalog.LogSegment:
 			f.segments.add(name.Seq, object.Size)
 		}
 	}
@@ -129,9 +129,9 @@ func (c *Cluster) unlistedLineage(err error) (f logFolder, ok bool) {
 	if !ok {
 		return logFolder{}, false
 	}
-	id, below := strings.CutPrefix(strings.TrimSuffix(u.Prefix, "/"), LogPrefix(c.name))
-	fault := Fault{Key: u.Prefix, Err: fmt.Errorf("%s: %w", u.Prefix, readError(err))}
-	return logFolder{lineage: id, ignored: []Fault{fault}}, below && ValidLineage(id) == nil
+	id, below := strings.CutPrefix(strings.TrimSuffix(u.Prefix, "/"), catalog.LogPrefix(c.name))
+	fault := catalog.Fault{Key: u.Prefix, Err: fmt.Errorf("%s: %w", u.Prefix, readError(err))}
+	return logFolder{lineage: id, ignored: []catalog.Fault{fault}}, below && catalog.ValidLineage(id) == nil
 }
 
 // lineagesAtOnce bounds the memory for indexes, of which each lineage has up to readers in hand.
@@ -139,12 +139,12 @@ const lineagesAtOnce = 4
 
 // loadLog reads the log: a listing, the indexes, and the headers of segments that are in none. With details no Segment stands
 // for others.
-func (c *Cluster) loadLog(ctx context.Context, details bool) ([]Lineage, error) {
+func (c *Cluster) loadLog(ctx context.Context, details bool) ([]catalog.Lineage, error) {
 	folders, err := c.logFolders(ctx)
 	if err != nil {
 		return nil, err
 	}
-	lineages := make([]Lineage, len(folders))
+	lineages := make([]catalog.Lineage, len(folders))
 	err = atOnce(ctx, lineagesAtOnce, len(folders), func(ctx context.Context, i int) (err error) {
 		lineages[i], err = c.loadLineage(ctx, folders[i], details)
 		return err
@@ -156,42 +156,42 @@ func (c *Cluster) loadLog(ctx context.Context, details bool) ([]Lineage, error) 
 }
 
 // LoadLineage reads one lineage of the log, as Load does. One that is not there gives ErrNotFound.
-func (c *Cluster) LoadLineage(ctx context.Context, id string) (Lineage, error) {
-	if err := ValidLineage(id); err != nil {
-		return Lineage{}, err
+func (c *Cluster) LoadLineage(ctx context.Context, id string) (catalog.Lineage, error) {
+	if err := catalog.ValidLineage(id); err != nil {
+		return catalog.Lineage{}, err
 	}
 	folders, err := c.logFolders(ctx)
 	if err != nil {
-		return Lineage{}, err
+		return catalog.Lineage{}, err
 	}
 	for _, f := range folders {
 		if f.lineage == id {
 			return c.loadLineage(ctx, f, false)
 		}
 	}
-	return Lineage{}, fmt.Errorf("lineage %s of cluster %s is %w", id, c.name, ErrNotFound)
+	return catalog.Lineage{}, fmt.Errorf("lineage %s of cluster %s is %w", id, c.name, catalog.ErrNotFound)
 }
 
 // lineageLoad is the work on one lineage.
 type lineageLoad struct {
 	c       *Cluster
 	folder  logFolder
-	details bool            // nothing is folded
-	doubted map[uint64]bool // the indexes, by their first seq, that are not folded: whether what they list is whole is in doubt
-	indexes [][]Segment     // in the order of folder.indexes; nil where one cannot be used
+	details bool                // nothing is folded
+	doubted map[uint64]bool     // the indexes, by their first seq, that are not folded: whether what they list is whole is in doubt
+	indexes [][]catalog.Segment // in the order of folder.indexes; nil where one cannot be used
 
-	known   map[uint64]*Segment // what the indexes say; nil where they contradict each other
-	runs    map[uint64]*Segment // what was folded of them, by the first seq
-	slots   []slot              // ascending by seq
-	refused []Fault             // the indexes that cannot be used, ascending by their first seq
+	known   map[uint64]*catalog.Segment // what the indexes say; nil where they contradict each other
+	runs    map[uint64]*catalog.Segment // what was folded of them, by the first seq
+	slots   []slot                      // ascending by seq
+	refused []catalog.Fault             // the indexes that cannot be used, ascending by their first seq
 }
 
 // slot is one segment of the listing.
 type slot struct {
 	listed
-	segment *Segment // nil: not read yet, or it cannot be used
-	indexed bool     // the segment is what an index says
-	err     error    // why it cannot be used
+	segment *catalog.Segment // nil: not read yet, or it cannot be used
+	indexed bool             // the segment is what an index says
+	err     error            // why it cannot be used
 }
 
 // first is the first seq that s has.
@@ -202,17 +202,17 @@ func (s slot) first() uint64 {
 	return s.seq
 }
 
-func (c *Cluster) loadLineage(ctx context.Context, f logFolder, details bool) (Lineage, error) {
-	l := lineageLoad{c: c, folder: f, details: details, doubted: map[uint64]bool{}, indexes: make([][]Segment, len(f.indexes))}
+func (c *Cluster) loadLineage(ctx context.Context, f logFolder, details bool) (catalog.Lineage, error) {
+	l := lineageLoad{c: c, folder: f, details: details, doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, len(f.indexes))}
 	unread := f.indexes
 	for {
 		err := l.readIndexes(ctx, unread)
 		if err != nil {
-			return Lineage{}, err
+			return catalog.Lineage{}, err
 		}
 		lineage, err := l.lineage(ctx)
 		if err != nil {
-			return Lineage{}, err
+			return catalog.Lineage{}, err
 		}
 		unread = l.doubtRuns(lineage) // of which segments it is true is to be reported
 		if len(unread) == 0 {
@@ -222,29 +222,29 @@ func (c *Cluster) loadLineage(ctx context.Context, f logFolder, details bool) (L
 }
 
 // lineage makes a Lineage of what the indexes list and of the headers of all other segments.
-func (l *lineageLoad) lineage(ctx context.Context) (Lineage, error) {
+func (l *lineageLoad) lineage(ctx context.Context) (catalog.Lineage, error) {
 	l.learn()
 	l.lay()
 	l.believeIndexes()
 	for again := true; again; again = l.doubtIndexes() {
 		err := l.readHeaders(ctx)
 		if err != nil {
-			return Lineage{}, err
+			return catalog.Lineage{}, err
 		}
 	}
 	missing, err := l.findMissing(ctx)
 	if err != nil {
-		return Lineage{}, err
+		return catalog.Lineage{}, err
 	}
-	return l.lineageWith(slices.Concat(l.folder.ignored, l.refused, missing)).withMisfits(), nil
+	return l.lineageWith(slices.Concat(l.folder.ignored, l.refused, missing)).WithMisfits(), nil
 }
 
 // doubtRuns returns the indexes that were folded into what does not fit. They are not folded again.
-func (l *lineageLoad) doubtRuns(lineage Lineage) (indexes []uint64) {
-	doubt := func(run *Segment) {
-		if run.Folded > 0 && !l.doubted[run.index()] {
-			l.doubted[run.index()] = true
-			indexes = append(indexes, run.index())
+func (l *lineageLoad) doubtRuns(lineage catalog.Lineage) (indexes []uint64) {
+	doubt := func(run *catalog.Segment) {
+		if run.Folded > 0 && !l.doubted[run.IndexSeq()] {
+			l.doubted[run.IndexSeq()] = true
+			indexes = append(indexes, run.IndexSeq())
 		}
 	}
 	for i := 1; i < len(l.slots); i++ {
@@ -254,7 +254,7 @@ func (l *lineageLoad) doubtRuns(lineage Lineage) (indexes []uint64) {
 		}
 	}
 	for _, f := range lineage.Faults {
-		if run := l.runs[f.Seq]; run != nil && errors.Is(f.Err, ErrDamaged) {
+		if run := l.runs[f.Seq]; run != nil && errors.Is(f.Err, catalog.ErrDamaged) {
 			doubt(run)
 		}
 	}
@@ -267,7 +267,7 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	err := atOnce(ctx, readers, len(firsts), func(ctx context.Context, n int) error {
 		i, _ := slices.BinarySearch(l.folder.indexes, firsts[n])
 		l.indexes[i] = nil
-		key, folds := IndexKey(l.c.name, l.folder.lineage, firsts[n]), !l.details && !l.doubted[firsts[n]]
+		key, folds := catalog.IndexKey(l.c.name, l.folder.lineage, firsts[n]), !l.details && !l.doubted[firsts[n]]
 		if folds {
 			kept, ok := l.c.headers.fold(key, l.folder.segments, l.folder.nextIndex(i))
 			if ok {
@@ -276,7 +276,7 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 			}
 		}
 		segments, err := l.c.readIndex(ctx, l.folder.lineage, firsts[n])
-		if errors.Is(err, ErrDamaged) {
+		if errors.Is(err, catalog.ErrDamaged) {
 			refused[i] = err
 			return nil
 		}
@@ -285,7 +285,7 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 		}
 		if folds && len(segments) > 0 {
 			last := segments[len(segments)-1].Seq
-			segments = Fold(l.folder.upToNext(segments, i), l.folder.segments.has)
+			segments = catalog.Fold(l.folder.upToNext(segments, i), l.folder.segments.has)
 			l.c.headers.rememberFold(key, segments, l.folder.segments, last)
 		}
 		l.folder.shorten(segments)
@@ -298,7 +298,7 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 
 // learn fills known and runs from the indexes.
 func (l *lineageLoad) learn() {
-	l.known, l.runs, l.slots = map[uint64]*Segment{}, map[uint64]*Segment{}, nil
+	l.known, l.runs, l.slots = map[uint64]*catalog.Segment{}, map[uint64]*catalog.Segment{}, nil
 	for _, segments := range l.indexes {
 		for i := range segments {
 			s := &segments[i]
@@ -322,7 +322,7 @@ func (l *lineageLoad) refuseIndexes(errs []error) {
 	for i, err := range errs {
 		if err != nil {
 			err = fmt.Errorf("%w: delete this index; until then the log is read from its segments, which only takes longer", err)
-			l.refused = append(l.refused, Fault{Key: IndexKey(l.c.name, l.folder.lineage, l.folder.indexes[i]), Err: err})
+			l.refused = append(l.refused, catalog.Fault{Key: catalog.IndexKey(l.c.name, l.folder.lineage, l.folder.indexes[i]), Err: err})
 		}
 	}
 }
@@ -390,7 +390,7 @@ func (l *lineageLoad) readHeaders(ctx context.Context) error {
 
 // readHeader fills s. Only what says nothing about the segment, such as a store that is away, is an error.
 func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
-	key := SegmentKey(l.c.name, l.folder.lineage, s.seq)
+	key := catalog.SegmentKey(l.c.name, l.folder.lineage, s.seq)
 	if known, ok := l.c.headers.get(key, s.size); ok { // one that is not listed is asked for in any case
 		s.segment = &known
 		return nil
@@ -401,8 +401,8 @@ func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
 		s.segment = &read
 		l.c.headers.remember(key, read)
 	case isAbsent(err):
-		s.err = missing(SegmentKey(l.c.name, l.folder.lineage, s.seq))
-	case errors.Is(err, ErrDamaged):
+		s.err = missing(catalog.SegmentKey(l.c.name, l.folder.lineage, s.seq))
+	case errors.Is(err, catalog.ErrDamaged):
 		s.err = err
 	default:
 		return err
@@ -412,8 +412,8 @@ func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
 
 // findMissing returns the runs of seqs that should be there and are not. A listing may miss what was stored while it
 // ran, so they are asked for by name before they are called missing.
-func (l *lineageLoad) findMissing(ctx context.Context) ([]Fault, error) {
-	var runs []Fault
+func (l *lineageLoad) findMissing(ctx context.Context) ([]catalog.Fault, error) {
+	var runs []catalog.Fault
 	var late []slot
 	for _, run := range l.holes() {
 		for ; run.Seq <= run.Upto; run.Seq++ {
@@ -421,7 +421,7 @@ func (l *lineageLoad) findMissing(ctx context.Context) ([]Fault, error) {
 			if err := l.readHeader(ctx, &s); err != nil {
 				return nil, err
 			}
-			if errors.Is(s.err, ErrNotFound) {
+			if errors.Is(s.err, catalog.ErrNotFound) {
 				break
 			}
 			late = append(late, s)
@@ -436,18 +436,18 @@ func (l *lineageLoad) findMissing(ctx context.Context) ([]Fault, error) {
 }
 
 // holes are the seqs between the first and the last that were listed or are known from an index, and were not listed.
-func (l *lineageLoad) holes() []Fault {
-	var holes []Fault
+func (l *lineageLoad) holes() []catalog.Fault {
+	var holes []catalog.Fault
 	first, last := l.bounds()
 	next := first
 	for _, s := range l.slots {
 		if s.first() > next {
-			holes = append(holes, Fault{Seq: next, Upto: s.first() - 1})
+			holes = append(holes, catalog.Fault{Seq: next, Upto: s.first() - 1})
 		}
 		next = s.seq + 1
 	}
 	if next <= last && next != 0 {
-		holes = append(holes, Fault{Seq: next, Upto: last})
+		holes = append(holes, catalog.Fault{Seq: next, Upto: last})
 	}
 	return holes
 }
@@ -467,8 +467,8 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 }
 
 // missing says what is known of a run that is missing.
-func (l *lineageLoad) missing(run Fault) Fault {
-	run.Key = SegmentKey(l.c.name, l.folder.lineage, run.Seq)
+func (l *lineageLoad) missing(run catalog.Fault) catalog.Fault {
+	run.Key = catalog.SegmentKey(l.c.name, l.folder.lineage, run.Seq)
 	run.Err = missing(run.Key)
 	if run.Upto > run.Seq {
 		run.Err = fmt.Errorf("%w, and so are the ones behind it to seq %d", run.Err, run.Upto)
@@ -482,14 +482,14 @@ func (l *lineageLoad) missing(run Fault) Fault {
 	return run
 }
 
-func (l *lineageLoad) lineageWith(faults []Fault) Lineage {
-	lineage := Lineage{ID: l.folder.lineage, Pruned: l.folder.pruned, Segments: make([]Segment, 0, len(l.slots)), Faults: faults}
+func (l *lineageLoad) lineageWith(faults []catalog.Fault) catalog.Lineage {
+	lineage := catalog.Lineage{ID: l.folder.lineage, Pruned: l.folder.pruned, Segments: make([]catalog.Segment, 0, len(l.slots)), Faults: faults}
 	for _, s := range l.slots {
 		if s.segment != nil {
 			lineage.Segments = append(lineage.Segments, *s.segment)
 			continue
 		}
-		fault := Fault{Key: SegmentKey(l.c.name, l.folder.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
+		fault := catalog.Fault{Key: catalog.SegmentKey(l.c.name, l.folder.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
 		if known := l.known[s.seq]; known != nil {
 			fault.First, fault.Last = known.First, known.Last
 		}
@@ -500,18 +500,18 @@ func (l *lineageLoad) lineageWith(faults []Fault) Lineage {
 
 // inHistory sorts lineages, oldest first by when their first segment was written; clocks may differ, but none stands
 // before the one that it comes after.
-func inHistory(lineages []Lineage) []Lineage {
-	slices.SortStableFunc(lineages, func(a, b Lineage) int {
-		return cmp.Or(a.begun().Compare(b.begun()), cmp.Compare(a.ID, b.ID))
+func inHistory(lineages []catalog.Lineage) []catalog.Lineage {
+	slices.SortStableFunc(lineages, func(a, b catalog.Lineage) int {
+		return cmp.Or(a.Begun().Compare(b.Begun()), cmp.Compare(a.ID, b.ID))
 	})
 	waiting := map[string]bool{}
 	for _, l := range lineages {
 		waiting[l.ID] = true
 	}
-	sorted := make([]Lineage, 0, len(lineages))
+	sorted := make([]catalog.Lineage, 0, len(lineages))
 	for len(lineages) > 0 {
-		next := max(0, slices.IndexFunc(lineages, func(l Lineage) bool { // in a circle, which nobody writes, any will do
-			after := l.after()
+		next := max(0, slices.IndexFunc(lineages, func(l catalog.Lineage) bool { // in a circle, which nobody writes, any will do
+			after := l.After()
 			return after == nil || !waiting[after.Lineage]
 		}))
 		sorted = append(sorted, lineages[next])
@@ -519,12 +519,4 @@ func inHistory(lineages []Lineage) []Lineage {
 		lineages = slices.Delete(lineages, next, next+1)
 	}
 	return sorted
-}
-
-// begun is when its first segment was written, zero if none can be read.
-func (l Lineage) begun() time.Time {
-	if len(l.Segments) == 0 {
-		return time.Time{}
-	}
-	return l.Segments[0].Written
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -223,17 +224,17 @@ func TestLogTail(t *testing.T) {
 		t.Errorf("%d reads, want the first header, the last one and an index", reads)
 	}
 	changeSegment(t, b, id, 9, func(p []byte) []byte { return p[:20] })
-	wantTail(t, "last damaged", c, id, 8, []uint64{7, 8, 9}, repository.ErrDamaged)
+	wantTail(t, "last damaged", c, id, 8, []uint64{7, 8, 9}, catalog.ErrDamaged)
 	for seq := uint64(6); seq <= 9; seq++ {
 		remove(t, b, segmentKey("c", id, seq))
 	}
-	wantTail(t, "last gone", c, id, 5, nil, repository.ErrNotFound)
+	wantTail(t, "last gone", c, id, 5, nil, catalog.ErrNotFound)
 	put(t, b, indexKey("c", id, 3), nil)
 	wantTail(t, "index damaged", c, id, 5, []uint64{4, 5}, nil)
 	for seq := uint64(1); seq <= 5; seq++ {
 		remove(t, b, segmentKey("c", id, seq))
 	}
-	wantTail(t, "all gone", c, id, 0, nil, repository.ErrNotFound)
+	wantTail(t, "all gone", c, id, 0, nil, catalog.ErrNotFound)
 }
 
 // TestLogNewestLineage: by what the headers say, not by names, the store's clock or the archivers' clocks alone.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -97,15 +98,15 @@ func storeSegments(tb testing.TB, c *repository.Cluster, segments ...segment.Enc
 	}
 }
 
-func segmentsOf(all []segment.Encoded) []repository.Segment {
-	var segments []repository.Segment
+func segmentsOf(all []segment.Encoded) []catalog.Segment {
+	var segments []catalog.Segment
 	for _, e := range all {
-		segments = append(segments, repository.SegmentOf(e))
+		segments = append(segments, catalog.SegmentOf(e))
 	}
 	return segments
 }
 
-func storeIndex(tb testing.TB, c *repository.Cluster, segments []repository.Segment) {
+func storeIndex(tb testing.TB, c *repository.Cluster, segments []catalog.Segment) {
 	tb.Helper()
 	if err := c.StoreIndex(tb.Context(), segments[0].Lineage, segments); err != nil {
 		tb.Fatal(err)
@@ -113,7 +114,7 @@ func storeIndex(tb testing.TB, c *repository.Cluster, segments []repository.Segm
 }
 
 // loadLog loads all details of the log, which must have as many lineages as are wanted.
-func loadLog(tb testing.TB, c *repository.Cluster, want int) []repository.Lineage {
+func loadLog(tb testing.TB, c *repository.Cluster, want int) []catalog.Lineage {
 	tb.Helper()
 	catalog := load(tb, c, repository.LoadOptions{Log: true, Details: true})
 	if len(catalog.Lineages) != want {
@@ -123,14 +124,14 @@ func loadLog(tb testing.TB, c *repository.Cluster, want int) []repository.Lineag
 }
 
 // count returns how many segments those of l stand for.
-func count(l repository.Lineage) (n int) {
+func count(l catalog.Lineage) (n int) {
 	for _, s := range l.Segments {
 		n += s.Count()
 	}
 	return n
 }
 
-func seqsOf(segments []repository.Segment) []uint64 {
+func seqsOf(segments []catalog.Segment) []uint64 {
 	var seqs []uint64
 	for _, s := range segments {
 		seqs = append(seqs, s.Seq)
@@ -139,7 +140,7 @@ func seqsOf(segments []repository.Segment) []uint64 {
 }
 
 // spans are the seqs of stretches, as "1-4 6-9".
-func spans(stretches []repository.Stretch) string {
+func spans(stretches []catalog.Stretch) string {
 	var all []string
 	for _, s := range stretches {
 		all = append(all, fmt.Sprintf("%d-%d", s.Segments[0].Seq, s.Segments[len(s.Segments)-1].Seq))
@@ -148,7 +149,7 @@ func spans(stretches []repository.Stretch) string {
 }
 
 // faultsOf are the seqs of faults and what they are, as "5 missing 7-9 damaged".
-func faultsOf(tb testing.TB, l repository.Lineage) string {
+func faultsOf(tb testing.TB, l catalog.Lineage) string {
 	tb.Helper()
 	var all []string
 	for _, f := range l.Faults {
@@ -156,7 +157,7 @@ func faultsOf(tb testing.TB, l repository.Lineage) string {
 		if isMissing(f) {
 			what = "missing"
 		} else {
-			wantError(tb, "fault", f.Err, repository.ErrDamaged)
+			wantError(tb, "fault", f.Err, catalog.ErrDamaged)
 		}
 		if !strings.Contains(f.Err.Error(), f.Key) {
 			tb.Errorf("%v does not name %s", f.Err, f.Key)
@@ -171,7 +172,7 @@ func faultsOf(tb testing.TB, l repository.Lineage) string {
 }
 
 // wantLineage fails unless l has these stretches and faults.
-func wantLineage(tb testing.TB, what string, l repository.Lineage, stretches, faults string) {
+func wantLineage(tb testing.TB, what string, l catalog.Lineage, stretches, faults string) {
 	tb.Helper()
 	if got := spans(l.Stretches()); got != stretches {
 		tb.Errorf("%s: stretches %q, want %q", what, got, stretches)
@@ -186,4 +187,4 @@ func changeSegment(tb testing.TB, b storage.Bucket, lineage string, seq uint64, 
 	change(tb, b, segmentKey("c", lineage, seq), how)
 }
 
-func isMissing(f repository.Fault) bool { return errors.Is(f.Err, repository.ErrNotFound) }
+func isMissing(f catalog.Fault) bool { return errors.Is(f.Err, catalog.ErrNotFound) }

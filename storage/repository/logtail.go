@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Tail is where the log ends, for an archiver that wants to go on from there.
 type Tail struct {
-	Lineage string  // the newest one; "": there is no log yet
-	Last    Segment // its last one whose header can be read; Seq 0 if none can
+	Lineage string          // the newest one; "": there is no log yet
+	Last    catalog.Segment // its last one whose header can be read; Seq 0 if none can
 	// Unindexed are the seqs that the newest index does not reach, ascending.
 	Unindexed []uint64
 	// Broken is why the lineage cannot be continued behind Last: what stood there is missing or damaged, so that a new
@@ -46,16 +48,16 @@ func (c *Cluster) logTail(ctx context.Context) (Tail, error) {
 
 // newest reads the first header of each lineage.
 func (c *Cluster) newest(ctx context.Context, folders []logFolder) (logFolder, error) {
-	begins := make([]Lineage, len(folders))
+	begins := make([]catalog.Lineage, len(folders))
 	err := atOnce(ctx, headReaders, len(folders), func(ctx context.Context, i int) error {
 		begins[i].ID = folders[i].lineage
 		for s := range folders[i].segments.all() {
 			first, err := c.readSegment(ctx, folders[i].lineage, s.seq)
 			if err == nil {
-				begins[i].Segments = []Segment{first}
+				begins[i].Segments = []catalog.Segment{first}
 				return nil
 			}
-			if !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+			if !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
 				return err
 			}
 		}
@@ -77,7 +79,7 @@ func (c *Cluster) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 			tail.Last = last
 			return nil
 		}
-		if !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+		if !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
 			return err
 		}
 		if tail.Broken == nil {
@@ -85,7 +87,7 @@ func (c *Cluster) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 		}
 	}
 	if tail.Broken == nil {
-		tail.Broken = fmt.Errorf("%s: every segment is %w, only indexes are there", LineagePrefix(c.name, f.lineage), ErrNotFound)
+		tail.Broken = fmt.Errorf("%s: every segment is %w, only indexes are there", catalog.LineagePrefix(c.name, f.lineage), catalog.ErrNotFound)
 	}
 	return nil
 }
@@ -97,7 +99,7 @@ func (c *Cluster) findUnindexed(ctx context.Context, f logFolder, tail *Tail) er
 	if n := len(f.indexes); n > 0 {
 		indexed = f.indexes[n-1]
 		segments, err := c.readIndex(ctx, f.lineage, indexed)
-		if err != nil && !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
 			return err
 		}
 		if err == nil {
@@ -122,8 +124,8 @@ func (c *Cluster) checkEnd(ctx context.Context, f logFolder, indexed uint64, tai
 		tail.Last = next
 		return c.checkEnd(ctx, f, indexed, tail)
 	case isAbsent(err):
-		tail.Broken = missing(SegmentKey(c.name, f.lineage, tail.Last.Seq+1))
-	case errors.Is(err, ErrDamaged):
+		tail.Broken = missing(catalog.SegmentKey(c.name, f.lineage, tail.Last.Seq+1))
+	case errors.Is(err, catalog.ErrDamaged):
 		tail.Broken = err
 	default:
 		return err

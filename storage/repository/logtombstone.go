@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
@@ -27,13 +28,13 @@ type LogTombstone struct {
 // LogTombstones are the stored tombstones of the log.
 var LogTombstones = document.Kind[LogTombstone]{Format: 1, Check: LogTombstone.validate}
 
-func (t LogTombstone) validate() error { return ValidLineage(t.Lineage) }
+func (t LogTombstone) validate() error { return catalog.ValidLineage(t.Lineage) }
 
 // DeleteLog takes the segments of a lineage up to t.Upto out of the log, by a tombstone. Their objects go with the
 // leftovers, after their grace. It may be repeated.
 func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
 	t.Format, t.Cluster = LogTombstones.Format, c.name
-	if err := ValidLineage(t.Lineage); err != nil || t.Upto == 0 {
+	if err := catalog.ValidLineage(t.Lineage); err != nil || t.Upto == 0 {
 		return errors.Join(fmt.Errorf("prune the log up to seq %d: nothing is pruned", t.Upto), err)
 	}
 	var data []byte
@@ -43,7 +44,7 @@ func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
 		data, err = LogTombstones.Encode(t)
 	}
 	if err == nil {
-		err = c.createSigned(ctx, LogTombstoneKey(c.name, t.Lineage, t.Upto), data)
+		err = c.createSigned(ctx, catalog.LogTombstoneKey(c.name, t.Lineage, t.Upto), data)
 	}
 	if errors.Is(err, storage.ErrExist) {
 		err = c.checkLogTombstone(ctx, t.Lineage, t.Upto)
@@ -57,14 +58,14 @@ func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
 // checkLogTombstone says why a tombstone does not count, if it does not. The error names it; it matches ErrDamaged if that
 // is for what it is, and storage.ErrNotExist if it is gone.
 func (c *Cluster) checkLogTombstone(ctx context.Context, lineage string, upto uint64) error {
-	key := LogTombstoneKey(c.name, lineage, upto)
+	key := catalog.LogTombstoneKey(c.name, lineage, upto)
 	data, err := c.readSigned(ctx, key)
 	var t LogTombstone
 	if err == nil {
 		t, err = LogTombstones.Decode(data)
 	}
 	if err == nil && (t.Cluster != c.name || t.Lineage != lineage || t.Upto != upto) {
-		err = fmt.Errorf("%w: it is of lineage %s of cluster %s up to segment %d, and was moved here", ErrDamaged, t.Lineage, t.Cluster, t.Upto)
+		err = fmt.Errorf("%w: it is of lineage %s of cluster %s up to segment %d, and was moved here", catalog.ErrDamaged, t.Lineage, t.Cluster, t.Upto)
 	}
 	if err == nil {
 		err = c.isHere(ctx, t.Repository)
@@ -86,10 +87,10 @@ func (c *Cluster) leaveOutPruned(ctx context.Context, f *logFolder) error {
 		if isAbsent(err) {
 			continue
 		}
-		if !errors.Is(err, ErrDamaged) {
+		if !errors.Is(err, catalog.ErrDamaged) {
 			return err
 		}
-		f.ignored = append(f.ignored, Fault{Key: LogTombstoneKey(c.name, f.lineage, upto), Err: err})
+		f.ignored = append(f.ignored, catalog.Fault{Key: catalog.LogTombstoneKey(c.name, f.lineage, upto), Err: err})
 	}
 	f.segments = f.segments.after(f.pruned)
 	return nil

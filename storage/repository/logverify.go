@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -23,22 +24,22 @@ type LogReader struct {
 	Report storage.Report
 	// Check gets the records of each segment that is opened. An error that matches ErrDamaged is a fault of that segment; any
 	// other ends the reading. It is called from several goroutines.
-	Check func(ctx context.Context, s Segment, records iter.Seq2[segment.Record, error]) error
+	Check func(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error
 }
 
 // VerifyLineage reads every segment of l to its end: without a key it holds the stored bytes against their digests, with
 // one it opens and decodes them too. What is missing, damaged or does not open is a fault of the returned lineage, and in
 // none of its stretches.
-func (c *Cluster) VerifyLineage(ctx context.Context, l Lineage, with LogReader) (Lineage, error) {
+func (c *Cluster) VerifyLineage(ctx context.Context, l catalog.Lineage, with LogReader) (catalog.Lineage, error) {
 	v := verifying{c: c, with: with, bad: map[uint64]error{}}
 	for _, s := range l.Segments {
 		v.total += s.Size
 	}
-	var whole []Segment // l's, unfolded where one is bad
+	var whole []catalog.Segment // l's, unfolded where one is bad
 	for some := range slices.Chunk(l.Segments, verifiedAtOnce) {
 		left, err := v.read(ctx, some)
 		if err != nil {
-			return Lineage{}, fmt.Errorf("verify lineage %s of cluster %s: %w", l.ID, c.name, err)
+			return catalog.Lineage{}, fmt.Errorf("verify lineage %s of cluster %s: %w", l.ID, c.name, err)
 		}
 		whole = append(whole, left...)
 	}
@@ -63,8 +64,8 @@ type verifying struct {
 }
 
 // read reads what some segments stand for. It returns them as they are, or unfolded if one is bad.
-func (v *verifying) read(ctx context.Context, some []Segment) ([]Segment, error) {
-	var segments []Segment
+func (v *verifying) read(ctx context.Context, some []catalog.Segment) ([]catalog.Segment, error) {
+	var segments []catalog.Segment
 	for _, s := range some {
 		unfolded, err := v.c.Unfold(ctx, s)
 		if err != nil {
@@ -80,21 +81,21 @@ func (v *verifying) read(ctx context.Context, some []Segment) ([]Segment, error)
 	return some, err
 }
 
-func (v *verifying) readOne(ctx context.Context, s Segment) error {
+func (v *verifying) readOne(ctx context.Context, s catalog.Segment) error {
 	err := v.c.verifySegment(ctx, s, v.with)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.done += s.Size
 	v.with.Report.Say(storage.Event{
-		Stage: "read", Message: "reading the log", Object: SegmentKey(v.c.name, s.Lineage, s.Seq), Done: v.done, Total: v.total,
+		Stage: "read", Message: "reading the log", Object: catalog.SegmentKey(v.c.name, s.Lineage, s.Seq), Done: v.done, Total: v.total,
 	})
-	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) || errors.Is(err, seal.ErrWrongKey) {
+	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, catalog.ErrNotFound) || errors.Is(err, seal.ErrWrongKey) {
 		v.bad[s.Seq], err = err, nil
 	}
 	return err
 }
 
-func (c *Cluster) verifySegment(ctx context.Context, s Segment, with LogReader) error {
+func (c *Cluster) verifySegment(ctx context.Context, s catalog.Segment, with LogReader) error {
 	if with.Keys.None() && s.Seal.Encryption != "" {
 		return c.checkSegment(ctx, s)
 	}
@@ -116,13 +117,13 @@ func (c *Cluster) verifySegment(ctx context.Context, s Segment, with LogReader) 
 		return unread
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", SegmentKey(c.name, s.Lineage, s.Seq), err)
+		return fmt.Errorf("%s: %w", catalog.SegmentKey(c.name, s.Lineage, s.Seq), err)
 	}
 	return nil
 }
 
-func (c *Cluster) checkSegment(ctx context.Context, s Segment) error {
-	key := SegmentKey(c.name, s.Lineage, s.Seq)
+func (c *Cluster) checkSegment(ctx context.Context, s catalog.Segment) error {
+	key := catalog.SegmentKey(c.name, s.Lineage, s.Seq)
 	source, _, err := c.bucket.Open(ctx, key, storage.OpenOptions{})
 	if isAbsent(err) {
 		return missing(key)
@@ -136,7 +137,7 @@ func (c *Cluster) checkSegment(ctx context.Context, s Segment) error {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	if digest != s.Digest {
-		return fmt.Errorf("%s: %w: its header is another one than the catalog's", key, ErrDamaged)
+		return fmt.Errorf("%s: %w: its header is another one than the catalog's", key, catalog.ErrDamaged)
 	}
 	return nil
 }

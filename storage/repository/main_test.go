@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -51,12 +52,12 @@ func openCluster(tb testing.TB, b storage.Bucket, name string) *repository.Clust
 }
 
 // idAt names the backup that began n minutes past noon.
-func idAt(n int) repository.ID {
-	return repository.NewID(noon.Add(time.Duration(n)*time.Minute), int64(1000+n))
+func idAt(n int) catalog.ID {
+	return catalog.NewID(noon.Add(time.Duration(n)*time.Minute), int64(1000+n))
 }
 
 // folder is where a backup of cluster is kept, as it is documented.
-func folder(cluster string, id repository.ID) string { return cluster + "/backups/" + string(id) + "/" }
+func folder(cluster string, id catalog.ID) string { return cluster + "/backups/" + string(id) + "/" }
 
 const plainName = "snapshot.db.zst" // the data of a backup that is not encrypted
 
@@ -71,12 +72,12 @@ func noise(n int) []byte {
 var content = noise(100)
 
 // manifestOf is what a backup of plain says of itself, before Create fills in the rest.
-func manifestOf(plain []byte, started time.Time) repository.Manifest {
+func manifestOf(plain []byte, started time.Time) catalog.Manifest {
 	sum := sha256.Sum256(plain)
-	return repository.Manifest{
+	return catalog.Manifest{
 		Started: started, Finished: started.Add(2 * time.Second), DRVersion: "v0.1.0",
 		ClusterID: "cdf818194e3a8c32", EtcdVersion: "3.7.3", Revision: 1000,
-		Plain: repository.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(sum[:])},
+		Plain: catalog.Blob{Name: "snapshot.db", Size: int64(len(plain)), SHA256: hex.EncodeToString(sum[:])},
 	}
 }
 
@@ -94,14 +95,14 @@ func sealed(tb testing.TB, plain []byte, to seal.Recipients) io.Reader {
 	return bytes.NewReader(p)
 }
 
-func tryCreate(tb testing.TB, c *repository.Cluster, id repository.ID, m repository.Manifest) (repository.Backup, error) {
+func tryCreate(tb testing.TB, c *repository.Cluster, id catalog.ID, m catalog.Manifest) (catalog.Backup, error) {
 	tb.Helper()
 	return c.Create(tb.Context(), id, seal.Recipients{}.Seal(), 0, sealed(tb, content, seal.Recipients{}),
-		func() (repository.Manifest, error) { return m, nil })
+		func() (catalog.Manifest, error) { return m, nil })
 }
 
 // create stores a small backup that began when its name says.
-func create(tb testing.TB, c *repository.Cluster, id repository.ID) repository.Backup {
+func create(tb testing.TB, c *repository.Cluster, id catalog.ID) catalog.Backup {
 	tb.Helper()
 	b, err := tryCreate(tb, c, id, manifestOf(content, id.Started()))
 	if err != nil {
@@ -112,18 +113,18 @@ func create(tb testing.TB, c *repository.Cluster, id repository.ID) repository.B
 
 // createSealed stores plain for to.
 func createSealed(
-	tb testing.TB, c *repository.Cluster, id repository.ID, plain []byte, to seal.Recipients,
-) repository.Backup {
+	tb testing.TB, c *repository.Cluster, id catalog.ID, plain []byte, to seal.Recipients,
+) catalog.Backup {
 	tb.Helper()
 	b, err := c.Create(tb.Context(), id, to.Seal(), 0, sealed(tb, plain, to),
-		func() (repository.Manifest, error) { return manifestOf(plain, id.Started()), nil })
+		func() (catalog.Manifest, error) { return manifestOf(plain, id.Started()), nil })
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return b
 }
 
-func load(tb testing.TB, c *repository.Cluster, o repository.LoadOptions) repository.Catalog {
+func load(tb testing.TB, c *repository.Cluster, o repository.LoadOptions) catalog.Catalog {
 	tb.Helper()
 	catalog, err := c.Load(tb.Context(), o)
 	if err != nil {
@@ -132,24 +133,24 @@ func load(tb testing.TB, c *repository.Cluster, o repository.LoadOptions) reposi
 	return catalog
 }
 
-func ids(catalog repository.Catalog) []repository.ID {
-	var all []repository.ID
-	for _, b := range catalog.Backups {
+func ids(cat catalog.Catalog) []catalog.ID {
+	var all []catalog.ID
+	for _, b := range cat.Backups {
 		all = append(all, b.ID)
 	}
 	return all
 }
 
-func damagedIDs(catalog repository.Catalog) []repository.ID {
-	var all []repository.ID
-	for _, d := range catalog.Damaged {
+func damagedIDs(cat catalog.Catalog) []catalog.ID {
+	var all []catalog.ID
+	for _, d := range cat.Damaged {
 		all = append(all, d.ID)
 	}
 	return all
 }
 
 // wantIDs fails unless the catalog has just these, whole and damaged ones, in this order.
-func wantIDs(tb testing.TB, catalog repository.Catalog, whole, damaged []repository.ID) {
+func wantIDs(tb testing.TB, catalog catalog.Catalog, whole, damaged []catalog.ID) {
 	tb.Helper()
 	if got := ids(catalog); !slices.Equal(got, whole) {
 		tb.Errorf("backups %q, want %q", got, whole)
@@ -162,7 +163,7 @@ func wantIDs(tb testing.TB, catalog repository.Catalog, whole, damaged []reposit
 // wantDamaged fails unless err is one of damage that names key, and names it once.
 func wantDamaged(tb testing.TB, what string, err error, key string) {
 	tb.Helper()
-	wantError(tb, what, err, repository.ErrDamaged)
+	wantError(tb, what, err, catalog.ErrDamaged)
 	if err != nil && strings.Count(err.Error(), key) != 1 {
 		tb.Errorf("%s: %v: want %s named once", what, err, key)
 	}
@@ -241,7 +242,7 @@ func wantNothing(tb testing.TB, what string, b storage.Bucket) {
 }
 
 // fetch reads a backup to its end; the error is nil for io.EOF.
-func fetch(tb testing.TB, c *repository.Cluster, b repository.Backup, keys seal.Keys) ([]byte, error) {
+func fetch(tb testing.TB, c *repository.Cluster, b catalog.Backup, keys seal.Keys) ([]byte, error) {
 	tb.Helper()
 	s, err := c.Fetch(tb.Context(), b, keys)
 	if err != nil {
@@ -251,7 +252,7 @@ func fetch(tb testing.TB, c *repository.Cluster, b repository.Backup, keys seal.
 	return p, errors.Join(err, s.Close())
 }
 
-func wantContent(tb testing.TB, c *repository.Cluster, b repository.Backup) {
+func wantContent(tb testing.TB, c *repository.Cluster, b catalog.Backup) {
 	tb.Helper()
 	if p, err := fetch(tb, c, b, seal.Keys{}); err != nil || !bytes.Equal(p, content) {
 		tb.Errorf("backup %s: %d bytes, %v", b.ID, len(p), err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
@@ -36,10 +37,10 @@ const markerPrefix = "repository"
 // begin without signatures, and get another key later.
 func (c *Cluster) markerKey(public []string) string {
 	if len(public) == 0 {
-		return c.name + "/" + markerPrefix + JSONSuffix
+		return c.name + "/" + markerPrefix + catalog.JSONSuffix
 	}
 	sum := sha256.Sum256([]byte(public[0]))
-	return c.name + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + JSONSuffix
+	return c.name + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + catalog.JSONSuffix
 }
 
 // ids returns the ids of the markers that count: of those that trusted keys have signed or, where none is named, of all.
@@ -56,13 +57,13 @@ func (c *Cluster) ids(ctx context.Context) (ids map[string]bool, err error) {
 			return nil, fmt.Errorf("find the marker of cluster %s: %w", c.name, err)
 		}
 		signer, known := signers[o.Key]
-		if len(signers) > 0 && !known || !strings.HasSuffix(o.Key, JSONSuffix) {
+		if len(signers) > 0 && !known || !strings.HasSuffix(o.Key, catalog.JSONSuffix) {
 			continue
 		}
 		m, err := c.readMarker(ctx, o.Key, signer)
 		if err == nil {
 			ids[m.Repository] = true
-		} else if !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+		} else if !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
 			return nil, err
 		}
 	}
@@ -78,7 +79,7 @@ func (c *Cluster) readMarker(ctx context.Context, key string, signer sign.Trust)
 		m, err = Markers.Decode(data)
 	}
 	if err == nil && (m.Cluster != c.name || m.Repository == "") {
-		err = fmt.Errorf("%w: it is the marker of cluster %s and was moved here", ErrDamaged, m.Cluster)
+		err = fmt.Errorf("%w: it is the marker of cluster %s and was moved here", catalog.ErrDamaged, m.Cluster)
 	}
 	if err != nil {
 		return Marker{}, fmt.Errorf("%s: %w", key, err)
@@ -102,7 +103,7 @@ func (c *Cluster) mark(ctx context.Context) (id string, err error) {
 	if errors.Is(err, storage.ErrExist) { // another process was first
 		m, err = c.readMarker(ctx, key, own)
 	}
-	if errors.Is(err, ErrDamaged) {
+	if errors.Is(err, catalog.ErrDamaged) {
 		err = fmt.Errorf("%w: remove it: the next backup or deletion makes another", err)
 	}
 	if err != nil {
@@ -183,7 +184,7 @@ func (c *Cluster) isHere(ctx context.Context, id string) error {
 		return err
 	}
 	if !ids[id] {
-		return fmt.Errorf("%w: it was written for another repository, and was moved here", ErrDamaged)
+		return fmt.Errorf("%w: it was written for another repository, and was moved here", catalog.ErrDamaged)
 	}
 	c.marker.Lock()
 	c.marker.known = ids

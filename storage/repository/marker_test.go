@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -45,7 +46,7 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 	}
 	c := openWith(t, offsite, p)
 	after := load(t, c, repository.LoadOptions{Log: true})
-	wantIDs(t, after, []repository.ID{idAt(1), idAt(0)}, nil)
+	wantIDs(t, after, []catalog.ID{idAt(1), idAt(0)}, nil)
 	wantLineage(t, "the log", after.Lineages[0], "1-6", "0 damaged")
 	if len(after.Ignored) != 2 {
 		t.Errorf("ignored %+v, want the two tombstones", after.Ignored)
@@ -69,7 +70,7 @@ func TestPinBeatsATombstone(t *testing.T) {
 	wantError(t, "Delete", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}), storage.ErrLocked)
 	wantIDs(t, load(t, c, repository.LoadOptions{}), nil, nil)
 	put(t, b, folder("c", idAt(0))+"pin-0123456789abcdef.json", encodedPin(t, idAt(0)))
-	wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(0)}, nil)
+	wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(0)}, nil)
 	if left, err := c.Leftovers(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("leftovers %+v, %v", left, err)
 	}
@@ -114,17 +115,17 @@ func TestPinAndTwoPrunes(t *testing.T) {
 			return nil
 		}
 		// The second prune has looked twice, and is about to remove the manifest. Now the pin comes, and the first prune sees it.
-		_, pinned = plain.Pin(t.Context(), repository.Pin{Backup: idAt(0), Time: noon})
+		_, pinned = plain.Pin(t.Context(), catalog.Pin{Backup: idAt(0), Time: noon})
 		_ = plain.Delete(t.Context(), gone)
 		return nil
 	}}, repository.Policy{})
 	_ = second.Delete(t.Context(), gone)
-	catalog := load(t, plain, repository.LoadOptions{})
-	if pinned == nil && len(catalog.Backups) == 0 {
+	cat := load(t, plain, repository.LoadOptions{})
+	if pinned == nil && len(cat.Backups) == 0 {
 		t.Error("the pin was acknowledged, and the backup is gone")
 	}
-	_, err := plain.Pin(t.Context(), repository.Pin{Backup: idAt(0), Time: noon})
-	if err == nil && len(catalog.Backups) == 0 {
+	_, err := plain.Pin(t.Context(), catalog.Pin{Backup: idAt(0), Time: noon})
+	if err == nil && len(cat.Backups) == 0 {
 		t.Error("what is gone can be pinned")
 	}
 }
@@ -133,14 +134,14 @@ func TestPinAndTwoPrunes(t *testing.T) {
 func TestCreateNoticesThatItsDataIsGone(t *testing.T) {
 	b := mem.New()
 	c := openCluster(t, b, "c")
-	_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}), func() (repository.Manifest, error) {
+	_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}), func() (catalog.Manifest, error) {
 		swept, err := openCluster(t, b, "c").Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)) // by a prune meanwhile
 		if err != nil || len(swept) != 1 {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 		return manifestOf(content, noon), nil
 	})
-	wantError(t, "Create", err, repository.ErrNotFound)
+	wantError(t, "Create", err, catalog.ErrNotFound)
 	wantNothing(t, "a backup that lost its data", b)
 }
 
@@ -159,9 +160,9 @@ func TestCopyDeletions(t *testing.T) {
 		}
 	}
 	mustCopy(t, from, to, repository.CopyOptions{})
-	wantIDs(t, load(t, to, repository.LoadOptions{}), []repository.ID{idAt(2), idAt(1), idAt(0)}, nil)
+	wantIDs(t, load(t, to, repository.LoadOptions{}), []catalog.ID{idAt(2), idAt(1), idAt(0)}, nil)
 	result := mustCopy(t, from, to, repository.CopyOptions{Deletions: true, By: "test"})
-	wantIDs(t, load(t, to, repository.LoadOptions{}), []repository.ID{idAt(2), idAt(1)}, nil)
+	wantIDs(t, load(t, to, repository.LoadOptions{}), []catalog.ID{idAt(2), idAt(1)}, nil)
 	if result.Deleted != 1 || len(result.Faults) > 0 {
 		t.Errorf("%+v", result)
 	}
@@ -241,7 +242,7 @@ func TestJunkForAMarker(t *testing.T) {
 	c := openCluster(t, b, "c")
 	create(t, c, idAt(0))
 	create(t, c, idAt(1))
-	wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(1), idAt(0)}, nil)
+	wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(1), idAt(0)}, nil)
 }
 
 // An agent that may write segments alone stores them all the same, and does not ask for the marker with each.

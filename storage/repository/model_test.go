@@ -12,6 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -21,7 +22,7 @@ type model struct {
 	t       *testing.T
 	b       *mem.Bucket
 	c       *repository.Cluster
-	backups map[repository.ID]*modelled
+	backups map[catalog.ID]*modelled
 	runs    int
 }
 
@@ -30,14 +31,14 @@ type modelled struct {
 	revision int64
 	blamed   string // the object that was damaged first as Load looks at them; "" for a whole backup
 	gone     bool   // it has lost its manifest
-	proofs   []repository.Proof
+	proofs   []catalog.Proof
 }
 
 // TestModel: whatever happens in whatever order, Load says what is there.
 func TestModel(t *testing.T) {
 	names := slices.Sorted(maps.Keys(spoils))
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{t: t, b: mem.New(), backups: map[repository.ID]*modelled{}}
+		m := &model{t: t, b: mem.New(), backups: map[catalog.ID]*modelled{}}
 		m.c = openCluster(t, m.b, "c")
 		neighbour := openCluster(t, m.b, "c0")
 		rt.Repeat(map[string]func(*rapid.T){
@@ -55,14 +56,14 @@ func TestModel(t *testing.T) {
 	})
 }
 
-func drawID(rt *rapid.T) repository.ID { return idAt(rapid.IntRange(0, 9).Draw(rt, "id")) }
+func drawID(rt *rapid.T) catalog.ID { return idAt(rapid.IntRange(0, 9).Draw(rt, "id")) }
 
 func (m *model) create(rt *rapid.T) {
 	id, at := drawID(rt), rapid.IntRange(0, 3).Draw(rt, "started")
 	started, revision := noon.Add(time.Duration(at)*time.Minute), rapid.Int64Range(1, 3).Draw(rt, "revision")
 	manifest := manifestOf(content, started)
 	m.runs++
-	manifest.Revision, manifest.Labels = revision, repository.Labels{"run": fmt.Sprint(m.runs)}
+	manifest.Revision, manifest.Labels = revision, catalog.Labels{"run": fmt.Sprint(m.runs)}
 	taken := false
 	for _, key := range keys(m.t, m.b) {
 		taken = taken || key == folder("c", id)+plainName || key == folder("c", id)+"manifest.json"
@@ -77,7 +78,7 @@ func (m *model) create(rt *rapid.T) {
 }
 
 // proofsLeft are those that a backup of the same name has left.
-func (m *model) proofsLeft(id repository.ID) []repository.Proof {
+func (m *model) proofsLeft(id catalog.ID) []catalog.Proof {
 	if old := m.backups[id]; old != nil {
 		return old.proofs
 	}
@@ -85,8 +86,8 @@ func (m *model) proofsLeft(id repository.ID) []repository.Proof {
 }
 
 // any draws a backup for which ok holds.
-func (m *model) any(rt *rapid.T, ok func(b *modelled) bool) (repository.ID, *modelled) {
-	var all []repository.ID
+func (m *model) any(rt *rapid.T, ok func(b *modelled) bool) (catalog.ID, *modelled) {
+	var all []catalog.ID
 	for id, b := range m.backups {
 		if ok(b) {
 			all = append(all, id)
@@ -116,12 +117,12 @@ func (m *model) removeManifest(rt *rapid.T) {
 
 func (m *model) append(rt *rapid.T) {
 	id, b := m.any(rt, func(*modelled) bool { return true })
-	p := proofOf(id, rapid.SampledFrom(repository.Levels).Draw(rt, "level"), repository.Passed,
+	p := proofOf(id, rapid.SampledFrom(catalog.Levels).Draw(rt, "level"), catalog.Passed,
 		rapid.IntRange(0, 2).Draw(rt, "hour"))
 	p.Keys = int64(len(b.proofs))
 	appendProof(m.t, m.c, p)
 	b.proofs = append(b.proofs, p)
-	slices.SortStableFunc(b.proofs, func(a, b repository.Proof) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(b.proofs, func(a, b catalog.Proof) int { return a.Time.Compare(b.Time) })
 }
 
 // spoilProof cuts the oldest one by name, which is the oldest by time too.
@@ -158,7 +159,7 @@ func (m *model) check(rt *rapid.T) {
 }
 
 // summary is what is compared: the order, and the proofs.
-func summary(c repository.Catalog) []string {
+func summary(c catalog.Catalog) []string {
 	var lines []string
 	for _, b := range c.Backups {
 		lines = append(lines, line(b.ID, b.Proofs))
@@ -169,7 +170,7 @@ func summary(c repository.Catalog) []string {
 	return lines
 }
 
-func line(id repository.ID, proofs []repository.Proof) string {
+func line(id catalog.ID, proofs []catalog.Proof) string {
 	text := string(id)
 	for _, p := range proofs {
 		text += fmt.Sprintf(" %s@%s#%d", p.Level, p.Time.Format("15h"), p.Keys)
@@ -179,7 +180,7 @@ func line(id repository.ID, proofs []repository.Proof) string {
 
 // expect is the catalog that o asks for, and the keys of the damaged objects.
 func (m *model) expect(o repository.LoadOptions) (lines, blamed []string) {
-	var good, bad []repository.ID
+	var good, bad []catalog.ID
 	for _, id := range m.chosen(o) {
 		if m.backups[id].blamed == "" {
 			good = append(good, id)
@@ -187,7 +188,7 @@ func (m *model) expect(o repository.LoadOptions) (lines, blamed []string) {
 			bad = append(bad, id)
 		}
 	}
-	slices.SortFunc(good, func(x, y repository.ID) int {
+	slices.SortFunc(good, func(x, y catalog.ID) int {
 		a, b := m.backups[x], m.backups[y]
 		return cmp.Or(b.started.Compare(a.started), cmp.Compare(b.revision, a.revision), cmp.Compare(y, x))
 	})
@@ -206,8 +207,8 @@ func (m *model) expect(o repository.LoadOptions) (lines, blamed []string) {
 }
 
 // chosen are the backups that Load reads, newest first by name.
-func (m *model) chosen(o repository.LoadOptions) []repository.ID {
-	var all []repository.ID
+func (m *model) chosen(o repository.LoadOptions) []catalog.ID {
+	var all []catalog.ID
 	for id, b := range m.backups {
 		if !b.gone && (o.Only == "" || o.Only == id) {
 			all = append(all, id)

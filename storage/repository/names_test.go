@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -27,7 +28,7 @@ var invalidClusters = []string{
 
 func TestClusterNames(t *testing.T) {
 	for _, name := range validClusters {
-		if err := repository.ValidCluster(name); err != nil {
+		if err := catalog.ValidCluster(name); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 		if c := openCluster(t, mem.New(), name); c.Name() != name {
@@ -35,10 +36,10 @@ func TestClusterNames(t *testing.T) {
 		}
 	}
 	for _, name := range invalidClusters {
-		if err := repository.ValidCluster(name); !errors.Is(err, repository.ErrName) {
+		if err := catalog.ValidCluster(name); !errors.Is(err, catalog.ErrName) {
 			t.Errorf("%q: %v", name, err)
 		}
-		if _, err := repository.Open(mem.New(), name); !errors.Is(err, repository.ErrName) {
+		if _, err := repository.Open(mem.New(), name); !errors.Is(err, catalog.ErrName) {
 			t.Errorf("Open %q: %v", name, err)
 		}
 	}
@@ -50,7 +51,7 @@ func FuzzClusterName(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if repository.ValidCluster(name) != nil {
+		if catalog.ValidCluster(name) != nil {
 			return
 		}
 		b := mem.New()
@@ -81,16 +82,16 @@ func TestParseID(t *testing.T) {
 	for _, text := range []string{
 		"20261121T092433Z-000000000000abcd", "20240229T235959Z-0000000000000001", "00010101T000000Z-7fffffffffffffff",
 	} {
-		if id, err := repository.ParseID(text); err != nil || string(id) != text {
+		if id, err := catalog.ParseID(text); err != nil || string(id) != text {
 			t.Errorf("%q: %q, %v", text, id, err)
 		}
 	}
 	for _, text := range invalidIDs {
-		if id, err := repository.ParseID(text); !errors.Is(err, repository.ErrName) || id != "" {
+		if id, err := catalog.ParseID(text); !errors.Is(err, catalog.ErrName) || id != "" {
 			t.Errorf("%q: %q, %v", text, id, err)
 		}
 	}
-	if got := repository.ID("x").Started(); !got.IsZero() {
+	if got := catalog.ID("x").Started(); !got.IsZero() {
 		t.Errorf("a name without a time has begun at %v", got)
 	}
 }
@@ -106,10 +107,10 @@ func TestIDsSort(t *testing.T) {
 			}
 		}
 		one, two := draw("one"), draw("two")
-		id := func(b backup) repository.ID {
+		id := func(b backup) catalog.ID {
 			zone := time.FixedZone("", rapid.IntRange(-12, 14).Draw(t, "zone")*3600)
-			id := repository.NewID(time.Unix(b.second, 999).In(zone), b.revision)
-			if parsed, err := repository.ParseID(string(id)); err != nil || parsed != id || id.Started().Unix() != b.second {
+			id := catalog.NewID(time.Unix(b.second, 999).In(zone), b.revision)
+			if parsed, err := catalog.ParseID(string(id)); err != nil || parsed != id || id.Started().Unix() != b.second {
 				t.Fatalf("%q of %+v: %q, %v, started %v", id, b, parsed, err, id.Started())
 			}
 			return id
@@ -128,13 +129,13 @@ func FuzzParseID(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		id, err := repository.ParseID(text)
+		id, err := catalog.ParseID(text)
 		if err != nil {
 			return
 		}
 		_, hex, _ := strings.Cut(text, "-")
 		revision, err := strconv.ParseInt(hex, 16, 64)
-		if err != nil || revision < 0 || repository.NewID(id.Started(), revision) != id || string(id) != text {
+		if err != nil || revision < 0 || catalog.NewID(id.Started(), revision) != id || string(id) != text {
 			t.Errorf("%q is %q of %v, %d, %v", text, id, id.Started(), revision, err)
 		}
 		for _, key := range []string{folder("c", id) + "manifest.json", folder("c", id) + plainName} {
@@ -205,10 +206,10 @@ func TestNeighbours(t *testing.T) {
 		}
 		for i, name := range names {
 			c := openCluster(t, b, name)
-			catalog := load(t, c, repository.LoadOptions{Proofs: true})
-			wantIDs(t, catalog, []repository.ID{idAt(i)}, nil)
-			if catalog.Cluster != name {
-				t.Errorf("the catalog of %s is of %s", name, catalog.Cluster)
+			cat := load(t, c, repository.LoadOptions{Proofs: true})
+			wantIDs(t, cat, []catalog.ID{idAt(i)}, nil)
+			if cat.Cluster != name {
+				t.Errorf("the catalog of %s is of %s", name, cat.Cluster)
 			}
 			left, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour))
 			if want := folder(name, idAt(100+i)) + plainName; err != nil || len(left) != 1 || left[0].Key != want {

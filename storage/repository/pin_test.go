@@ -9,22 +9,23 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-func pin(tb testing.TB, c *repository.Cluster, id repository.ID, reason string) repository.Pin {
+func pin(tb testing.TB, c *repository.Cluster, id catalog.ID, reason string) catalog.Pin {
 	tb.Helper()
-	p, err := c.Pin(tb.Context(), repository.Pin{Backup: id, Reason: reason, Time: noon, By: "test"})
+	p, err := c.Pin(tb.Context(), catalog.Pin{Backup: id, Reason: reason, Time: noon, By: "test"})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return p
 }
 
-func unpin(tb testing.TB, c *repository.Cluster, id repository.ID) int {
+func unpin(tb testing.TB, c *repository.Cluster, id catalog.ID) int {
 	tb.Helper()
-	lifted, err := c.Unpin(tb.Context(), repository.Unpin{Backup: id, Time: noon, By: "test"})
+	lifted, err := c.Unpin(tb.Context(), catalog.Unpin{Backup: id, Time: noon, By: "test"})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func TestPin(t *testing.T) {
 				t.Error("a pinned backup has a tombstone")
 			}
 			result, err := c.Prune(t.Context(), repository.Removal{Backups: []repository.Tombstone{gone}}, pruneOptions(0), nil)
-			if err != nil || !slices.Equal(result.Pinned, []repository.ID{idAt(0)}) || len(result.Deleted) > 0 {
+			if err != nil || !slices.Equal(result.Pinned, []catalog.ID{idAt(0)}) || len(result.Deleted) > 0 {
 				t.Errorf("%+v, %v", result, err)
 			}
 			if n := unpin(t, c, idAt(0)); n != 2 || len(pinsOf(t, c)) > 0 {
@@ -87,16 +88,16 @@ func TestPinNothing(t *testing.T) {
 	b := mem.New()
 	c := openCluster(t, b, "c")
 	create(t, c, idAt(0))
-	_, err := c.Pin(t.Context(), repository.Pin{Backup: idAt(1)})
-	wantError(t, "Pin of nothing", err, repository.ErrNotFound)
-	_, err = c.Unpin(t.Context(), repository.Unpin{Backup: idAt(1)})
-	wantError(t, "Unpin of nothing", err, repository.ErrNotFound)
+	_, err := c.Pin(t.Context(), catalog.Pin{Backup: idAt(1)})
+	wantError(t, "Pin of nothing", err, catalog.ErrNotFound)
+	_, err = c.Unpin(t.Context(), catalog.Unpin{Backup: idAt(1)})
+	wantError(t, "Unpin of nothing", err, catalog.ErrNotFound)
 	b2 := mem.New()
 	locked := openWith(t, b2, repository.Policy{Lock: repository.Lock{For: time.Hour}})
 	create(t, locked, idAt(0))
 	wantError(t, "Delete", locked.Delete(t.Context(), repository.Tombstone{Backup: idAt(0)}), storage.ErrLocked)
-	_, err = locked.Pin(t.Context(), repository.Pin{Backup: idAt(0)})
-	wantError(t, "Pin of what is deleted", err, repository.ErrNotFound)
+	_, err = locked.Pin(t.Context(), catalog.Pin{Backup: idAt(0)})
+	wantError(t, "Pin of what is deleted", err, catalog.ErrNotFound)
 }
 
 // TestPinRace: of one who pins and one who deletes at the same time at least one sees the other, and then nothing is lost
@@ -107,8 +108,8 @@ func TestPinRace(t *testing.T) {
 	other := openCluster(t, b, "c")
 	create(t, other, idAt(0))
 	between := &onPut{Bucket: b, text: "/tombstone-", do: func() {
-		_, err := other.Pin(t.Context(), repository.Pin{Backup: idAt(0)})
-		wantError(t, "Pin beside a tombstone", err, repository.ErrNotFound)
+		_, err := other.Pin(t.Context(), catalog.Pin{Backup: idAt(0)})
+		wantError(t, "Pin beside a tombstone", err, catalog.ErrNotFound)
 	}}
 	if err := openCluster(t, between, "c").Delete(t.Context(), gone); err != nil {
 		t.Fatal(err)
@@ -121,7 +122,7 @@ func TestPinRace(t *testing.T) {
 		put(t, b, folder("c", idAt(0))+"pin-0123456789abcdef.json", encodedPin(t, idAt(0)))
 	}}
 	wantError(t, "Delete beside a pin", openCluster(t, between, "c").Delete(t.Context(), gone), repository.ErrPinned)
-	wantIDs(t, load(t, other, repository.LoadOptions{}), []repository.ID{idAt(0)}, nil)
+	wantIDs(t, load(t, other, repository.LoadOptions{}), []catalog.ID{idAt(0)}, nil)
 	if hasTombstone(t, b) {
 		t.Error("the tombstone of a pinned backup stays")
 	}
@@ -132,9 +133,9 @@ func hasTombstone(tb testing.TB, b storage.Bucket) bool {
 	return slices.ContainsFunc(keys(tb, b), func(key string) bool { return strings.Contains(key, "/tombstone-") })
 }
 
-func encodedPin(tb testing.TB, id repository.ID) []byte {
+func encodedPin(tb testing.TB, id catalog.ID) []byte {
 	tb.Helper()
-	p, err := repository.Pins.Encode(repository.Pin{Format: repository.Pins.Format, Backup: id, ID: "0123456789abcdef", Time: noon})
+	p, err := catalog.Pins.Encode(catalog.Pin{Format: catalog.Pins.Format, Backup: id, ID: "0123456789abcdef", Time: noon})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -164,11 +165,11 @@ func TestForgedPins(t *testing.T) {
 		t.Errorf("ignored %+v", ignored)
 	}
 	for _, d := range ignored {
-		if d.ID != idAt(0) || !errors.Is(d.Err, repository.ErrDamaged) || !strings.Contains(d.Err.Error(), "pin-") {
+		if d.ID != idAt(0) || !errors.Is(d.Err, catalog.ErrDamaged) || !strings.Contains(d.Err.Error(), "pin-") {
 			t.Errorf("ignored %+v", d)
 		}
 	}
-	_, err := c.Unpin(t.Context(), repository.Unpin{Backup: idAt(0)}) // the forged one is in its way
+	_, err := c.Unpin(t.Context(), catalog.Unpin{Backup: idAt(0)}) // the forged one is in its way
 	wantError(t, "Unpin", err, storage.ErrExist)
 	unpinKey := folder("c", idAt(0)) + "unpin-" + mine.ID + ".json"
 	write(t, b, unpinKey, read(t, b, folder("c", idAt(0))+"pin-"+mine.ID+".json"))
@@ -204,7 +205,7 @@ func TestPinEnds(t *testing.T) {
 		c := openCluster(t, mem.New(), "c")
 		for n := range 2 {
 			create(t, c, idAt(n))
-			_, err := c.Pin(t.Context(), repository.Pin{Backup: idAt(n), Time: time.Now(), Until: time.Now().Add(90 * 24 * time.Hour)})
+			_, err := c.Pin(t.Context(), catalog.Pin{Backup: idAt(n), Time: time.Now(), Until: time.Now().Add(90 * 24 * time.Hour)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,27 +10,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
 // proofOf is what a verify found n hours past noon.
-func proofOf(id repository.ID, l repository.Level, v repository.Verdict, n int) repository.Proof {
-	return repository.Proof{
-		Format: repository.Proofs.Format, Backup: id, Level: l, Verdict: v, Finding: "as expected",
+func proofOf(id catalog.ID, l catalog.Level, v catalog.Verdict, n int) catalog.Proof {
+	return catalog.Proof{
+		Format: catalog.Proofs.Format, Backup: id, Level: l, Verdict: v, Finding: "as expected",
 		Time: noon.Add(time.Duration(n) * time.Hour), Seconds: 0.5, By: "host v0.1.0",
 	}
 }
 
-func appendProof(tb testing.TB, c *repository.Cluster, p repository.Proof) {
+func appendProof(tb testing.TB, c *repository.Cluster, p catalog.Proof) {
 	tb.Helper()
 	if err := c.Append(tb.Context(), p); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-func proofsOf(tb testing.TB, c *repository.Cluster, id repository.ID) []repository.Proof {
+func proofsOf(tb testing.TB, c *repository.Cluster, id catalog.ID) []catalog.Proof {
 	tb.Helper()
 	b, err := load(tb, c, repository.LoadOptions{Proofs: true}).Find(id)
 	if err != nil {
@@ -45,15 +46,15 @@ func TestAppend(t *testing.T) {
 		c := openCluster(t, b, "c")
 		create(t, c, idAt(0))
 		create(t, c, idAt(1))
-		var want []repository.Proof
+		var want []catalog.Proof
 		for i, at := range []time.Duration{0, 0, 100, time.Millisecond, time.Hour, -time.Hour, 200, time.Hour} {
-			p := proofOf(idAt(0), repository.Opened, repository.Passed, 0)
+			p := proofOf(idAt(0), catalog.Opened, catalog.Passed, 0)
 			p.Time, p.Keys = noon.Add(at).In(time.FixedZone("", 3600)), int64(i)
 			appendProof(t, c, p)
 			p.Time = p.Time.UTC()
 			want = append(want, p)
 		}
-		slices.SortStableFunc(want, func(a, b repository.Proof) int { return a.Time.Compare(b.Time) })
+		slices.SortStableFunc(want, func(a, b catalog.Proof) int { return a.Time.Compare(b.Time) })
 		if diff := cmp.Diff(want, proofsOf(t, c, idAt(0))); diff != "" {
 			t.Error(diff)
 		}
@@ -77,12 +78,12 @@ func TestAppendFails(t *testing.T) {
 	c := openCluster(t, b, "c")
 	create(t, c, idAt(0))
 	b.On(storage.VerbPut).Fail(errTest)
-	err := c.Append(t.Context(), proofOf(idAt(0), repository.Hashed, repository.Passed, 0))
+	err := c.Append(t.Context(), proofOf(idAt(0), catalog.Hashed, catalog.Passed, 0))
 	if wantError(t, "Append", err, errTest); err != nil && !strings.Contains(err.Error(), string(idAt(0))) {
 		t.Errorf("%v does not name the backup", err)
 	}
-	for _, id := range []repository.ID{"", "../../d/backups/x"} {
-		if err := c.Append(t.Context(), proofOf(id, repository.Hashed, repository.Passed, 0)); err == nil {
+	for _, id := range []catalog.ID{"", "../../d/backups/x"} {
+		if err := c.Append(t.Context(), proofOf(id, catalog.Hashed, catalog.Passed, 0)); err == nil {
 			t.Errorf("a proof of %q was stored", id)
 		}
 	}
@@ -96,10 +97,10 @@ func TestDamagedProofs(t *testing.T) {
 	b := mem.New()
 	c := openCluster(t, b, "c")
 	create(t, c, idAt(0))
-	good := proofOf(idAt(0), repository.Hashed, repository.Passed, 1)
+	good := proofOf(idAt(0), catalog.Hashed, catalog.Passed, 1)
 	appendProof(t, c, good)
-	document := encodedProof(t, proofOf(idAt(0), repository.Hashed, repository.Failed, 2))
-	other := encodedProof(t, proofOf(idAt(1), repository.Hashed, repository.Failed, 2))
+	document := encodedProof(t, proofOf(idAt(0), catalog.Hashed, catalog.Failed, 2))
+	other := encodedProof(t, proofOf(idAt(1), catalog.Hashed, catalog.Failed, 2))
 	for name, p := range map[string][]byte{
 		"flipped":           flip(30, 1)(slices.Clone(document)),
 		"cut":               document[:len(document)-1],
@@ -111,7 +112,7 @@ func TestDamagedProofs(t *testing.T) {
 		"another backup's":  other,
 	} {
 		put(t, b, folder("c", idAt(0))+"proof-20261121T150000.000Z.json", p)
-		if diff := cmp.Diff([]repository.Proof{good}, proofsOf(t, c, idAt(0))); diff != "" {
+		if diff := cmp.Diff([]catalog.Proof{good}, proofsOf(t, c, idAt(0))); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -123,18 +124,18 @@ func TestDamagedProofs(t *testing.T) {
 
 // step is one proof of a history, an hour after the one before.
 type step struct {
-	level   repository.Level
-	verdict repository.Verdict
+	level   catalog.Level
+	verdict catalog.Verdict
 }
 
 func TestBest(t *testing.T) {
 	const (
-		stored, hashed, opened, booted = repository.Stored, repository.Hashed, repository.Opened, repository.Booted
-		passed, failed, notRun         = repository.Passed, repository.Failed, repository.NotRun
+		stored, hashed, opened, booted = catalog.Stored, catalog.Hashed, catalog.Opened, catalog.Booted
+		passed, failed, notRun         = catalog.Passed, catalog.Failed, catalog.NotRun
 	)
 	for name, c := range map[string]struct {
 		steps  []step
-		best   repository.Level
+		best   catalog.Level
 		at     int // hours past noon; -1: the backup's own end
 		failed int // which step says that it is bad; -1: none
 	}{
@@ -160,7 +161,7 @@ func TestBest(t *testing.T) {
 		"failed above a failure below it": {[]step{{hashed, passed}, {stored, failed}, {opened, failed}}, "", 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := repository.Backup{Manifest: manifestOf(content, noon)}
+			b := catalog.Backup{Manifest: manifestOf(content, noon)}
 			for i, s := range c.steps {
 				b.Proofs = append(b.Proofs, proofOf(idAt(0), s.level, s.verdict, i))
 			}
@@ -181,55 +182,55 @@ func TestBest(t *testing.T) {
 
 // TestDrills: one that fails for something else than the backup's own bytes takes nothing away from it, and hides nothing.
 func TestDrills(t *testing.T) {
-	drill := func(v repository.Verdict, blames repository.Blame, n int) repository.Proof {
-		p := proofOf(idAt(0), repository.Booted, v, n)
-		p.Drill = &repository.Drill{Target: "the newest backup", Blames: blames}
+	drill := func(v catalog.Verdict, blames catalog.Blame, n int) catalog.Proof {
+		p := proofOf(idAt(0), catalog.Booted, v, n)
+		p.Drill = &catalog.Drill{Target: "the newest backup", Blames: blames}
 		return p
 	}
-	verify := proofOf(idAt(0), repository.Booted, repository.Passed, 0)
-	bad := proofOf(idAt(0), repository.Hashed, repository.Failed, 0)
+	verify := proofOf(idAt(0), catalog.Booted, catalog.Passed, 0)
+	bad := proofOf(idAt(0), catalog.Hashed, catalog.Failed, 0)
 	for name, c := range map[string]struct {
-		proofs []repository.Proof
-		best   repository.Level
+		proofs []catalog.Proof
+		best   catalog.Level
 		failed bool
 	}{
-		"passed":                  {[]repository.Proof{drill(repository.Passed, "", 1)}, repository.Booted, false},
-		"not run":                 {[]repository.Proof{verify, drill(repository.NotRun, "", 1)}, repository.Booted, false},
-		"the backup":              {[]repository.Proof{verify, drill(repository.Failed, repository.BlameBackup, 1)}, "", true},
-		"the log":                 {[]repository.Proof{verify, drill(repository.Failed, repository.BlameLog, 1)}, repository.Booted, false},
-		"an assertion":            {[]repository.Proof{verify, drill(repository.Failed, repository.BlameAssertion, 1)}, repository.Booted, false},
-		"the log of a bad backup": {[]repository.Proof{bad, drill(repository.Failed, repository.BlameLog, 1)}, repository.Stored, true},
+		"passed":                  {[]catalog.Proof{drill(catalog.Passed, "", 1)}, catalog.Booted, false},
+		"not run":                 {[]catalog.Proof{verify, drill(catalog.NotRun, "", 1)}, catalog.Booted, false},
+		"the backup":              {[]catalog.Proof{verify, drill(catalog.Failed, catalog.BlameBackup, 1)}, "", true},
+		"the log":                 {[]catalog.Proof{verify, drill(catalog.Failed, catalog.BlameLog, 1)}, catalog.Booted, false},
+		"an assertion":            {[]catalog.Proof{verify, drill(catalog.Failed, catalog.BlameAssertion, 1)}, catalog.Booted, false},
+		"the log of a bad backup": {[]catalog.Proof{bad, drill(catalog.Failed, catalog.BlameLog, 1)}, catalog.Stored, true},
 	} {
-		b := repository.Backup{Manifest: manifestOf(content, noon), Proofs: c.proofs}
+		b := catalog.Backup{Manifest: manifestOf(content, noon), Proofs: c.proofs}
 		if best, _ := b.Best(); best != c.best {
 			t.Errorf("%s: the best is %q", name, best)
 		}
-		if p, failed := b.Failed(); failed != c.failed || failed && p.Verdict != repository.Failed {
+		if p, failed := b.Failed(); failed != c.failed || failed && p.Verdict != catalog.Failed {
 			t.Errorf("%s: failed is %v, %+v", name, failed, p)
 		}
 		if p, ok := b.LastDrill(); !ok || p.Drill == nil {
 			t.Errorf("%s: the last drill is %+v", name, p)
 		}
 	}
-	if p, ok := (repository.Backup{Proofs: []repository.Proof{verify, bad}}).LastDrill(); ok {
+	if p, ok := (catalog.Backup{Proofs: []catalog.Proof{verify, bad}}).LastDrill(); ok {
 		t.Errorf("a verify counts as drill: %+v", p)
 	}
 }
 
 func TestDecrypted(t *testing.T) {
-	without, with := proofOf(idAt(0), repository.Hashed, repository.Passed, 1), fullProof()
+	without, with := proofOf(idAt(0), catalog.Hashed, catalog.Passed, 1), fullProof()
 	for name, c := range map[string]struct {
 		encryption string
-		proofs     []repository.Proof
+		proofs     []catalog.Proof
 		want       bool
 	}{
 		"not encrypted":      {"", nil, true},
 		"no proof":           {"age", nil, false},
-		"only its bytes":     {"age", []repository.Proof{without}, false},
-		"opened with a key":  {"age", []repository.Proof{with}, true},
-		"opened once before": {"age", []repository.Proof{with, without}, true},
+		"only its bytes":     {"age", []catalog.Proof{without}, false},
+		"opened with a key":  {"age", []catalog.Proof{with}, true},
+		"opened once before": {"age", []catalog.Proof{with, without}, true},
 	} {
-		b := repository.Backup{Manifest: fullManifest(), Proofs: c.proofs}
+		b := catalog.Backup{Manifest: fullManifest(), Proofs: c.proofs}
 		if b.Seal.Encryption = c.encryption; b.Decrypted() != c.want {
 			t.Errorf("%s: %v", name, b.Decrypted())
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Removal is what is to go, as retention decides.
@@ -27,18 +28,18 @@ type PruneOptions struct {
 
 // PruneResult is what came of a Prune; with DryRun what would.
 type PruneResult struct {
-	Deleted []ID           // backups that are listed no more
+	Deleted []catalog.ID   // backups that are listed no more
 	Log     []LogTombstone // by which the log was pruned
 	Swept   []Leftover     // objects that were removed at last
 	Locked  []Locked       // objects that stay
-	Pinned  []ID           // backups that stay since they have been pinned meanwhile
+	Pinned  []catalog.ID   // backups that stay since they have been pinned meanwhile
 }
 
 // Locked is an object that nobody may remove yet.
 type Locked struct {
 	Key    string
-	Backup ID        // that it keeps in the catalog; "" where it is only data of something deleted
-	Until  time.Time // zero if the store does not say
+	Backup catalog.ID // that it keeps in the catalog; "" where it is only data of something deleted
+	Until  time.Time  // zero if the store does not say
 }
 
 // Prune removes what r names: first by tombstones, so that nothing is listed that is half there, then the objects of all
@@ -72,7 +73,7 @@ type pruning struct {
 
 func (p *pruning) log(ctx context.Context, t LogTombstone) error {
 	if !p.o.DryRun {
-		p.report.Say(storage.Event{Stage: "prune", Object: LogTombstoneKey(p.c.name, t.Lineage, t.Upto), Message: t.Reason})
+		p.report.Say(storage.Event{Stage: "prune", Object: catalog.LogTombstoneKey(p.c.name, t.Lineage, t.Upto), Message: t.Reason})
 		if err := p.c.DeleteLog(ctx, t); err != nil {
 			return err
 		}
@@ -94,13 +95,13 @@ func (p *pruning) backup(ctx context.Context, t Tombstone) error {
 		p.result.Deleted = append(p.result.Deleted, t.Backup)
 		return nil
 	}
-	p.report.Say(storage.Event{Stage: "prune", Object: Folder(p.c.name, t.Backup), Message: t.Reason})
+	p.report.Say(storage.Event{Stage: "prune", Object: catalog.Folder(p.c.name, t.Backup), Message: t.Reason})
 	switch err := p.c.Delete(ctx, t); {
-	case errors.Is(err, ErrNotFound): // somebody else was first
+	case errors.Is(err, catalog.ErrNotFound): // somebody else was first
 	case errors.Is(err, ErrPinned):
 		p.result.Pinned = append(p.result.Pinned, t.Backup)
 	case errors.Is(err, storage.ErrLocked): // by a hold that has no date
-		p.result.Locked = append(p.result.Locked, Locked{Key: ManifestKey(p.c.name, t.Backup)})
+		p.result.Locked = append(p.result.Locked, Locked{Key: catalog.ManifestKey(p.c.name, t.Backup)})
 	case err != nil:
 		return err
 	default:
@@ -110,7 +111,7 @@ func (p *pruning) backup(ctx context.Context, t Tombstone) error {
 }
 
 // lockOf is the lock of a backup's data or manifest that ends last, nil if neither is locked.
-func (c *Cluster) lockOf(ctx context.Context, id ID, now time.Time) (*Locked, error) {
+func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Locked, error) {
 	f, err := c.folderOf(ctx, id)
 	if err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func (c *Cluster) lockOf(ctx context.Context, id ID, now time.Time) (*Locked, er
 	var last *Locked
 	for _, listed := range f.objects {
 		name := path.Base(listed.Key)
-		if name != ManifestName && !strings.HasPrefix(name, SnapshotName) {
+		if name != catalog.ManifestName && !strings.HasPrefix(name, catalog.SnapshotName) {
 			continue
 		}
 		o, err := c.bucket.Stat(ctx, listed.Key)

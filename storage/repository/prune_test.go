@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -27,7 +28,7 @@ func fill(tb testing.TB, c *repository.Cluster) {
 	tb.Helper()
 	for i := range 5 {
 		create(tb, c, idAt(i))
-		appendProof(tb, c, proofOf(idAt(i), repository.Hashed, repository.Passed, 1))
+		appendProof(tb, c, proofOf(idAt(i), catalog.Hashed, catalog.Passed, 1))
 	}
 	w := newWriter(tb, c.Name(), lineageID(0))
 	w.key = c.Policy().Key
@@ -79,13 +80,13 @@ func logTombstoneKey(lineage string, upto uint64) string {
 func wantPruned(tb testing.TB, b storage.Bucket) {
 	tb.Helper()
 	c := openCluster(tb, b, "c")
-	catalog := load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
-	wantIDs(tb, catalog, []repository.ID{idAt(4), idAt(3)}, nil)
-	if len(catalog.Lineages) != 2 || catalog.Lineages[0].Pruned != 25 {
-		tb.Fatalf("lineages %+v", catalog.Lineages)
+	cat := load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
+	wantIDs(tb, cat, []catalog.ID{idAt(4), idAt(3)}, nil)
+	if len(cat.Lineages) != 2 || cat.Lineages[0].Pruned != 25 {
+		tb.Fatalf("lineages %+v", cat.Lineages)
 	}
-	wantLineage(tb, "pruned", catalog.Lineages[0], "26-40", "")
-	wantLineage(tb, "the other", catalog.Lineages[1], "1-1", "")
+	wantLineage(tb, "pruned", cat.Lineages[0], "26-40", "")
+	wantLineage(tb, "the other", cat.Lineages[1], "1-1", "")
 }
 
 // TestPrune: what is removed is listed no more at once, goes when its grace has ended, and is no damage at any time.
@@ -103,7 +104,7 @@ func TestPrune(t *testing.T) {
 			t.Fatalf("a dry run: %+v, %v, %d objects", result, err, len(keys(t, b)))
 		}
 		result, err = c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
-		if err != nil || !slices.Equal(result.Deleted, []repository.ID{idAt(0), idAt(1), idAt(2)}) || len(result.Log) != 1 ||
+		if err != nil || !slices.Equal(result.Deleted, []catalog.ID{idAt(0), idAt(1), idAt(2)}) || len(result.Log) != 1 ||
 			len(result.Swept)+len(result.Locked)+len(result.Pinned) > 0 {
 			t.Fatalf("%+v, %v", result, err)
 		}
@@ -449,7 +450,7 @@ func TestCopyAndPruned(t *testing.T) {
 	from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
 	fill(t, from)
 	mustCopy(t, from, to, repository.CopyOptions{})
-	if _, err := to.Pin(t.Context(), repository.Pin{Backup: idAt(0), Time: noon}); err != nil {
+	if _, err := to.Pin(t.Context(), catalog.Pin{Backup: idAt(0), Time: noon}); err != nil {
 		t.Fatal(err)
 	}
 	if err := from.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -70,7 +71,7 @@ func crowd(t *testing.T, owner, attacker signer) *mem.Bucket {
 	for _, name := range []string{"c0", "c1"} {
 		fill(t, openCluster(t, b, name))
 	}
-	if _, err := openWith(t, b, policy).Pin(t.Context(), repository.Pin{Backup: idAt(0), Time: noon}); err != nil {
+	if _, err := openWith(t, b, policy).Pin(t.Context(), catalog.Pin{Backup: idAt(0), Time: noon}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"manifest.json", plainName} {

@@ -1,3 +1,17 @@
+// Package repository is what etcd-dr keeps in a bucket, for many clusters:
+//
+//	<cluster>/backups/<id>/snapshot.db.zst[.age]   the sealed snapshot
+//	<cluster>/backups/<id>/manifest.json           written last, create-only: with it the backup exists
+//	<cluster>/backups/<id>/proof-<time>.json       what a verify found; appended, never rewritten
+//	<cluster>/backups/<id>/pin-<pin>.json          it is to stay, until unpin-<pin>.json says otherwise
+//	<cluster>/backups/<id>/tombstone-<16 hex>.json it is deleted, unless it is pinned; what is left goes later
+//	<cluster>/log/<lineage>/<seq, 16 hex>.seg      one piece of the log; create-only: the name is the fence
+//	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  the headers of many again, so that a year lists fast
+//	<cluster>/log/<lineage>/tombstone-<seq, 16 hex>.json    the segments up to that one are pruned; what is left goes later
+//	<cluster>/leases/<job>.json                    who works now; rewritten, and only avoids double work
+//	<cluster>/suspension.json                      whether services may start anything; rewritten, the last word counts
+//	<cluster>/unsuspend-<id>.json                  that suspension has ended for good
+//	<cluster>/repository[-<key>].json              the random id that all of it carries which deletes or suspends
 package repository
 
 import (
@@ -12,6 +26,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
@@ -66,7 +81,7 @@ func Open(bucket storage.Bucket, name string) (*Cluster, error) {
 
 // OpenWith is Open with a policy.
 func OpenWith(bucket storage.Bucket, name string, p Policy) (*Cluster, error) {
-	if err := ValidCluster(name); err != nil {
+	if err := catalog.ValidCluster(name); err != nil {
 		return nil, err
 	}
 	p.Trust = p.Trusted()
@@ -88,7 +103,7 @@ func Clusters(ctx context.Context, bucket storage.Bucket) ([]string, error) {
 			slices.Sort(names) // in the listing "a-b/" stands before "a/"
 			return names, err
 		}
-		if ValidCluster(name) == nil {
+		if catalog.ValidCluster(name) == nil {
 			names = append(names, name)
 		}
 		after = name + "0" // "0" follows "/": past every key of this cluster, before those of any other
@@ -157,7 +172,7 @@ func (c *Cluster) readUpTo(ctx context.Context, key string, limit int64) ([]byte
 	}
 	defer r.Close()
 	if object.Size > limit {
-		return nil, fmt.Errorf("%w: it has %d bytes, more than any document of dr", ErrDamaged, object.Size)
+		return nil, fmt.Errorf("%w: it has %d bytes, more than any document of dr", catalog.ErrDamaged, object.Size)
 	}
 	var data bytes.Buffer
 	data.Grow(int(max(0, object.Size)) + bytes.MinRead)
@@ -169,7 +184,7 @@ func (c *Cluster) readUpTo(ctx context.Context, key string, limit int64) ([]byte
 // objects need not meet it: one object that is archived, or of another owner, must not take the others away.
 func readError(err error) error {
 	if storage.Unreadable(err) {
-		return fmt.Errorf("%w: it cannot be read: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: it cannot be read: %w", catalog.ErrDamaged, err)
 	}
 	return err
 }

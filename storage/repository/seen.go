@@ -4,28 +4,29 @@ import (
 	"slices"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Seen is what a Survey has read of backups and their proofs, so that the next one reads only what is new, or stands otherwise
 // in the listing. Under a Policy that trusts other keys it does not hold. The zero Seen is nothing.
 type Seen struct {
-	backups map[ID]seenBackup
+	backups map[catalog.ID]seenBackup
 	proofs  map[string]seenProof // by key
 }
 
 type seenBackup struct {
 	listed []storage.Object
-	backup Backup
+	backup catalog.Backup
 }
 
 type seenProof struct {
 	listed storage.Object
-	proof  Proof
+	proof  catalog.Proof
 	ok     bool // it proves something
 }
 
 // backup is what was read of f, if all that is listed there was listed then.
-func (s Seen) backup(f folder) (Backup, bool) {
+func (s Seen) backup(f folder) (catalog.Backup, bool) {
 	known, ok := s.backups[f.id]
 	return known.backup, ok && slices.EqualFunc(known.listed, f.objects, sameObject)
 }
@@ -42,7 +43,7 @@ func (s Seen) proof(u unreadProof) (p seenProof, known bool) {
 
 // seeBackups remembers those that were found whole.
 func (s *Seen) seeBackups(folders []folder, loads []backupLoad) {
-	s.backups = make(map[ID]seenBackup, len(folders))
+	s.backups = make(map[catalog.ID]seenBackup, len(folders))
 	for i, l := range loads {
 		if l.err == nil && len(l.ignored) == 0 {
 			s.backups[folders[i].id] = seenBackup{folders[i].objects, l.backup}

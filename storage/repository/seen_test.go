@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -20,7 +21,7 @@ import (
 
 // told compares what two surveys say, and not what they have seen.
 func told(a, b repository.Survey) string {
-	return cmp.Diff(a, b, cmpopts.IgnoreFields(repository.Survey{}, "Seen"), cmpopts.IgnoreUnexported(repository.Catalog{}),
+	return cmp.Diff(a, b, cmpopts.IgnoreFields(repository.Survey{}, "Seen"), cmpopts.IgnoreUnexported(catalog.Catalog{}),
 		cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) }))
 }
 
@@ -53,7 +54,7 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 			t.Fatal(err)
 		}
 	}
-	o := repository.SurveyOptions{Newest: 3, Enough: func(latest []repository.Proof) bool { return len(latest) >= 7 }}
+	o := repository.SurveyOptions{Newest: 3, Enough: func(latest []catalog.Proof) bool { return len(latest) >= 7 }}
 	look := func(what string, want int) {
 		t.Helper()
 		before := b.Calls(storage.VerbOpen)
@@ -90,8 +91,8 @@ func TestSurveySeesAnotherVersionOfTheSameMoment(t *testing.T) {
 	})
 }
 
-func provenAt(id repository.ID, n int) repository.Proof {
-	return repository.Proof{Backup: id, Level: repository.Opened, Verdict: repository.Passed, Time: noon.Add(time.Duration(n) * time.Hour)}
+func provenAt(id catalog.ID, n int) catalog.Proof {
+	return catalog.Proof{Backup: id, Level: catalog.Opened, Verdict: catalog.Passed, Time: noon.Add(time.Duration(n) * time.Hour)}
 }
 
 // Whatever happens between two surveys, the second says the same with what the first has seen as without it.
@@ -108,7 +109,7 @@ func TestSurveySeenIsAsReadAnew(t *testing.T) {
 			taken := 0
 			for range 40 {
 				happen(t, b, c, random, &taken)
-				o := repository.SurveyOptions{Newest: 4, Enough: func(latest []repository.Proof) bool { return len(latest) > 3 }}
+				o := repository.SurveyOptions{Newest: 4, Enough: func(latest []catalog.Proof) bool { return len(latest) > 3 }}
 				anew := survey(t, c, o)
 				o.Seen = seen
 				s := survey(t, c, o)
@@ -141,9 +142,9 @@ func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.
 	case 0:
 		_ = c.Append(t.Context(), provenAt(id, random.IntN(1000))) // one that is there already is refused
 	case 1:
-		_, _ = c.Pin(t.Context(), repository.Pin{Backup: id, Time: noon, Reason: "held"}) // so is one of what is gone
+		_, _ = c.Pin(t.Context(), catalog.Pin{Backup: id, Time: noon, Reason: "held"}) // so is one of what is gone
 	case 2:
-		_, _ = c.Unpin(t.Context(), repository.Unpin{Backup: id, Time: noon})
+		_, _ = c.Unpin(t.Context(), catalog.Unpin{Backup: id, Time: noon})
 	case 3:
 		_ = c.Delete(t.Context(), repository.Tombstone{Backup: id, Time: noon})
 	case 4:
@@ -154,8 +155,8 @@ func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.
 		put(t, b, snapshot, noise(random.IntN(40)))
 	case 7: // a proof that another takes the place of
 		p := provenAt(id, random.IntN(10))
-		p.Format = repository.Proofs.Format
-		document, err := repository.Proofs.Encode(p)
+		p.Format = catalog.Proofs.Format
+		document, err := catalog.Proofs.Encode(p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,24 +11,25 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Survey is how a cluster stands in the repository, seen without reading all that is there.
 type Survey struct {
-	Catalog           // the newest backups with their proofs, those that the newest window may begin with, and the log
-	Kept    int       // backups, whether they were read or not
-	Bytes   int64     // of them, as stored
-	Oldest  time.Time // when the oldest of them began, by its name; zero if there is none
-	Latest  []Proof   // of whichever backup, newest first
-	Past    []Backup  // older ones that show which histories there are, see Histories; newest first
-	Seen    Seen      // for the next survey
+	catalog.Catalog                  // the newest backups with their proofs, those that the newest window may begin with, and the log
+	Kept            int              // backups, whether they were read or not
+	Bytes           int64            // of them, as stored
+	Oldest          time.Time        // when the oldest of them began, by its name; zero if there is none
+	Latest          []catalog.Proof  // of whichever backup, newest first
+	Past            []catalog.Backup // older ones that show which histories there are, see Histories; newest first
+	Seen            Seen             // for the next survey
 }
 
 // SurveyOptions say how much to read.
 type SurveyOptions struct {
-	Newest int                       // backups; 0: all
-	Enough func(latest []Proof) bool // no older proofs need be read; nil: those of the backups that are read will do
-	Seen   Seen                      // by an earlier survey under the same Policy
+	Newest int                               // backups; 0: all
+	Enough func(latest []catalog.Proof) bool // no older proofs need be read; nil: those of the backups that are read will do
+	Seen   Seen                              // by an earlier survey under the same Policy
 }
 
 const (
@@ -76,7 +77,7 @@ func (s *Survey) count(folders []folder) {
 	}
 	for _, f := range folders {
 		for _, object := range f.objects {
-			if strings.HasPrefix(path.Base(object.Key), SnapshotName) {
+			if strings.HasPrefix(path.Base(object.Key), catalog.SnapshotName) {
 				s.Bytes += object.Size
 			}
 		}
@@ -85,14 +86,14 @@ func (s *Survey) count(folders []folder) {
 
 // beginnings takes out of folders, newest first, those that the newest stretches may begin with: the first that began after
 // them, or before by a clock that is not theirs.
-func beginnings(folders []folder, lineages []Lineage) (bases, rest []folder) {
-	var stretches []Stretch
+func beginnings(folders []folder, lineages []catalog.Lineage) (bases, rest []folder) {
+	var stretches []catalog.Stretch
 	for _, l := range lineages {
 		stretches = append(stretches, l.Stretches()...)
 	}
-	wanted := map[ID]bool{}
+	wanted := map[catalog.ID]bool{}
 	for _, s := range stretches[max(0, len(stretches)-stretchesTried):] {
-		left, since := basesTried, s.Segments[0].begins().Add(-clockAllowance)
+		left, since := basesTried, s.Segments[0].Begins().Add(-catalog.ClockAllowance)
 		for _, f := range slices.Backward(folders) {
 			if left > 0 && !f.id.Started().Before(since) {
 				wanted[f.id] = true
@@ -118,7 +119,7 @@ const mostLandmarks = 64
 // landmarks returns those of others that show, with the newest, which histories there are: the oldest, those that are pinned,
 // and both sides of each place where the revisions in the names of all folders, newest first, fall.
 func landmarks(folders, others []folder) (past []folder) {
-	unread := map[ID]bool{}
+	unread := map[catalog.ID]bool{}
 	for _, f := range others {
 		unread[f.id] = true
 	}
@@ -168,7 +169,7 @@ func (s *Survey) prove(ctx context.Context, c *Cluster, others []folder, o Surve
 
 // unreadProof is one of a backup that was not read.
 type unreadProof struct {
-	of     ID
+	of     catalog.ID
 	listed storage.Object
 }
 
@@ -176,7 +177,7 @@ type unreadProof struct {
 func (c *Cluster) unreadProofs(folders []folder) (unread []unreadProof) {
 	for _, f := range folders {
 		for _, object := range f.objects {
-			if strings.HasPrefix(path.Base(object.Key), ProofPrefix) {
+			if strings.HasPrefix(path.Base(object.Key), catalog.ProofPrefix) {
 				unread = append(unread, unreadProof{f.id, object})
 			}
 		}
@@ -198,7 +199,7 @@ func (c *Cluster) readProofs(ctx context.Context, batch []unreadProof, seen Seen
 		}
 		r.listed = u.listed
 		r.proof, r.ok, err = c.readProof(ctx, u.of, u.listed.Key)
-		if isAbsent(err) || errors.Is(err, ErrDamaged) { // pruned since it was listed, or of no use
+		if isAbsent(err) || errors.Is(err, catalog.ErrDamaged) { // pruned since it was listed, or of no use
 			return nil
 		}
 		return err
@@ -206,6 +207,6 @@ func (c *Cluster) readProofs(ctx context.Context, batch []unreadProof, seen Seen
 	return read, err
 }
 
-func newestFirst(proofs []Proof) {
-	slices.SortStableFunc(proofs, func(a, b Proof) int { return b.Time.Compare(a.Time) })
+func newestFirst(proofs []catalog.Proof) {
+	slices.SortStableFunc(proofs, func(a, b catalog.Proof) int { return b.Time.Compare(a.Time) })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -16,11 +17,11 @@ import (
 )
 
 // surveyed is a repository with thirty backups, one a minute, ten positions apart, and a log from the tenth of them on.
-func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []repository.ID) {
+func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []catalog.ID) {
 	t.Helper()
 	b := storagetest.Faulty(mem.New())
 	c := openCluster(t, b, "prod")
-	var ids []repository.ID
+	var ids []catalog.ID
 	for n := range 30 {
 		m := manifestOf(content, idAt(n).Started())
 		m.RaftIndex = uint64(10 * n)
@@ -75,14 +76,14 @@ func TestSurveyReadsFew(t *testing.T) {
 	if diff := cmp.Diff(want, s.Windows()); diff != "" {
 		t.Errorf("windows (-all +few):\n%s", diff)
 	}
-	if all := survey(t, c, repository.SurveyOptions{}); cmp.Diff(whole, all.Catalog, cmpopts.IgnoreUnexported(repository.Catalog{})) != "" {
+	if all := survey(t, c, repository.SurveyOptions{}); cmp.Diff(whole, all.Catalog, cmpopts.IgnoreUnexported(catalog.Catalog{})) != "" {
 		t.Errorf("a survey of all has %d backups", len(all.Backups))
 	}
 }
 
 func TestSurveyOfNothing(t *testing.T) {
 	s := survey(t, openCluster(t, mem.New(), "prod"), repository.SurveyOptions{Newest: 3})
-	if diff := told(repository.Survey{Catalog: repository.Catalog{Cluster: "prod", Lineages: []repository.Lineage{}}}, s); diff != "" {
+	if diff := told(repository.Survey{Catalog: catalog.Catalog{Cluster: "prod", Lineages: []catalog.Lineage{}}}, s); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -91,7 +92,7 @@ func TestSurveyOfNothing(t *testing.T) {
 func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 	b, c, all := surveyed(t)
 	for n := range 20 { // the older the backup, the newer its proof
-		p := repository.Proof{Backup: all[n], Level: repository.Opened, Verdict: repository.Passed, Time: noon.Add(-time.Duration(n) * time.Hour)}
+		p := catalog.Proof{Backup: all[n], Level: catalog.Opened, Verdict: catalog.Passed, Time: noon.Add(-time.Duration(n) * time.Hour)}
 		if err := c.Append(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,7 @@ func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 	if err := c.Delete(t.Context(), repository.Tombstone{Backup: all[1], Time: noon}); err != nil {
 		t.Fatal(err)
 	}
-	of := func(enough func([]repository.Proof) bool) (backups []repository.ID) {
+	of := func(enough func([]catalog.Proof) bool) (backups []catalog.ID) {
 		for _, p := range survey(t, c, repository.SurveyOptions{Newest: 2, Enough: enough}).Latest {
 			backups = append(backups, p.Backup)
 		}
@@ -109,11 +110,11 @@ func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 	if got := of(nil); len(got) != 8 { // of the backups that are read since the window may begin with them
 		t.Errorf("without more asked for the proofs are those of %v", got)
 	}
-	never := of(func([]repository.Proof) bool { return false })
+	never := of(func([]catalog.Proof) bool { return false })
 	if want := slices.Concat(all[:1], all[2:20]); !slices.Equal(never, want) {
 		t.Errorf("all proofs are of %v, want %v", never, want)
 	}
-	got := of(func(latest []repository.Proof) bool { return latest[0].Backup == all[0] })
+	got := of(func(latest []catalog.Proof) bool { return latest[0].Backup == all[0] })
 	if len(got) != 8+7 || got[0] != all[0] {
 		t.Errorf("the first batch has the proofs of %v", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
@@ -42,7 +43,7 @@ var (
 	Unsuspends  = document.Kind[Unsuspend]{Format: 1}
 )
 
-func (c *Cluster) suspensionKey() string { return c.name + "/suspension" + JSONSuffix }
+func (c *Cluster) suspensionKey() string { return c.name + "/suspension" + catalog.JSONSuffix }
 
 // Suspension is the last word, the zero one if there is none. One that is damaged or not trusted counts for nothing, since
 // it would keep backups from being taken: the error says so and matches ErrDamaged.
@@ -55,7 +56,7 @@ func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
 		s, err = Suspensions.Decode(data)
 	}
 	if err == nil && s.Cluster != c.name {
-		err = fmt.Errorf("%w: it belongs to cluster %s and was moved here", ErrDamaged, s.Cluster)
+		err = fmt.Errorf("%w: it belongs to cluster %s and was moved here", catalog.ErrDamaged, s.Cluster)
 	}
 	if err == nil {
 		err = c.isHere(ctx, s.Repository)
@@ -73,7 +74,9 @@ func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
 	return s, nil
 }
 
-func (c *Cluster) unsuspendKey(id string) string { return c.name + "/unsuspend-" + id + JSONSuffix }
+func (c *Cluster) unsuspendKey(id string) string {
+	return c.name + "/unsuspend-" + id + catalog.JSONSuffix
+}
 
 // hasEnded reports whether an Unsuspend that counts ends the suspension.
 func (c *Cluster) hasEnded(ctx context.Context, id string) (bool, error) {
@@ -85,7 +88,7 @@ func (c *Cluster) hasEnded(ctx context.Context, id string) (bool, error) {
 	if err == nil {
 		err = c.isHere(ctx, u.Repository)
 	}
-	if isAbsent(err) || errors.Is(err, ErrDamaged) {
+	if isAbsent(err) || errors.Is(err, catalog.ErrDamaged) {
 		return false, nil
 	}
 	if err != nil {
@@ -114,7 +117,7 @@ func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension
 		return Suspension{}, err
 	}
 	old, err := c.Suspension(ctx)
-	if err != nil && !errors.Is(err, ErrDamaged) {
+	if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 		return Suspension{}, err
 	}
 	id := make([]byte, 8)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -69,15 +70,15 @@ func TestSuspensionRefused(t *testing.T) {
 	say(t, openCluster(t, b, "c"), word(true, 0)) // by somebody without a key
 	_, err := c.Suspension(t.Context())
 	wantError(t, "not signed", err, sign.ErrUntrusted)
-	wantError(t, "not signed", err, repository.ErrDamaged)
+	wantError(t, "not signed", err, catalog.ErrDamaged)
 	wantWord(t, "signed", c, say(t, c, word(true, 1)))
 
 	write(t, b, "c2/suspension.json", read(t, b, "c/suspension.json"))
 	_, err = openCluster(t, b, "c2").Suspension(t.Context())
-	wantError(t, "moved", err, repository.ErrDamaged)
+	wantError(t, "moved", err, catalog.ErrDamaged)
 	write(t, b, "c/suspension.json", noise(100))
 	_, err = c.Suspension(t.Context())
-	wantError(t, "noise", err, repository.ErrDamaged)
+	wantError(t, "noise", err, catalog.ErrDamaged)
 	wantWord(t, "anew", c, say(t, c, word(true, 2)))
 
 	for _, verb := range []storage.Verb{storage.VerbOpen, storage.VerbPut} {

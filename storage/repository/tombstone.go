@@ -11,25 +11,26 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
 // Tombstone says that a backup is deleted. It is an object of its own, so that a backup whose objects are locked can be
 // deleted too: it is listed no more, and its objects go when their lock has ended.
 type Tombstone struct {
-	Format     int       `json:"format"`
-	Repository string    `json:"repository"` // the Marker's id
-	Backup     ID        `json:"backup"`
-	Reason     string    `json:"reason"` // one plain sentence
-	Time       time.Time `json:"time"`
-	By         string    `json:"by"` // host and version of dr
+	Format     int        `json:"format"`
+	Repository string     `json:"repository"` // the Marker's id
+	Backup     catalog.ID `json:"backup"`
+	Reason     string     `json:"reason"` // one plain sentence
+	Time       time.Time  `json:"time"`
+	By         string     `json:"by"` // host and version of dr
 }
 
 // Tombstones are the stored tombstones.
 var Tombstones = document.Kind[Tombstone]{Format: 1, Check: Tombstone.validate}
 
 func (t Tombstone) validate() error {
-	_, err := ParseID(string(t.Backup))
+	_, err := catalog.ParseID(string(t.Backup))
 	return err
 }
 
@@ -51,7 +52,7 @@ func (c *Cluster) Delete(ctx context.Context, t Tombstone) error {
 	} else if err != nil {
 		return err
 	}
-	if err := c.bucket.Delete(ctx, ManifestKey(c.name, t.Backup), storage.DeleteOptions{}); err != nil {
+	if err := c.bucket.Delete(ctx, catalog.ManifestKey(c.name, t.Backup), storage.DeleteOptions{}); err != nil {
 		return fmt.Errorf("backup %s is deleted, and its objects are still there: %w", t.Backup, err)
 	}
 	return nil
@@ -69,17 +70,17 @@ func (c *Cluster) bury(ctx context.Context, t Tombstone) (key string, err error)
 	}
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
-	key = BackupKey(c.name, t.Backup, TombstonePrefix+hex.EncodeToString(id)+JSONSuffix)
+	key = catalog.BackupKey(c.name, t.Backup, catalog.TombstonePrefix+hex.EncodeToString(id)+catalog.JSONSuffix)
 	return key, c.createSigned(ctx, key, data)
 }
 
-func (c *Cluster) deletable(ctx context.Context, id ID) error {
+func (c *Cluster) deletable(ctx context.Context, id catalog.ID) error {
 	f, err := c.folderOf(ctx, id)
 	if err != nil {
 		return fmt.Errorf("delete backup %s: %w", id, err)
 	}
-	if !f.has(ManifestName) {
-		return fmt.Errorf("backup %s of cluster %s is %w", id, c.name, ErrNotFound)
+	if !f.has(catalog.ManifestName) {
+		return fmt.Errorf("backup %s of cluster %s is %w", id, c.name, catalog.ErrNotFound)
 	}
 	pins, _, err := c.loadPins(ctx, f)
 	if err != nil {
@@ -102,8 +103,8 @@ func (f folder) tombstones() (keys []string) {
 }
 
 func isTombstone(name string) bool {
-	id, ok := strings.CutPrefix(name, TombstonePrefix)
-	id, isJSON := strings.CutSuffix(id, JSONSuffix)
+	id, ok := strings.CutPrefix(name, catalog.TombstonePrefix)
+	id, isJSON := strings.CutSuffix(id, catalog.JSONSuffix)
 	return ok && isJSON && pinID.MatchString(id)
 }
 
@@ -117,7 +118,7 @@ func (c *Cluster) isDeleted(ctx context.Context, f folder) (bool, error) {
 		switch {
 		case err == nil:
 			counts = true
-		case errors.Is(err, ErrDamaged):
+		case errors.Is(err, catalog.ErrDamaged):
 			ignored = errors.Join(ignored, err)
 		case !isAbsent(err):
 			return false, err
@@ -130,14 +131,14 @@ func (c *Cluster) isDeleted(ctx context.Context, f folder) (bool, error) {
 	return len(pins) == 0, err
 }
 
-func (c *Cluster) checkTombstone(ctx context.Context, id ID, key string) error {
+func (c *Cluster) checkTombstone(ctx context.Context, id catalog.ID, key string) error {
 	data, err := c.readSigned(ctx, key)
 	var t Tombstone
 	if err == nil {
 		t, err = Tombstones.Decode(data)
 	}
 	if err == nil && t.Backup != id {
-		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", ErrDamaged, t.Backup)
+		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", catalog.ErrDamaged, t.Backup)
 	}
 	if err == nil {
 		err = c.isHere(ctx, t.Repository)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -105,10 +106,10 @@ func write(tb testing.TB, b storage.Bucket, key string, p []byte) {
 	}
 }
 
-func untrustedIDs(tb testing.TB, c repository.Catalog) (all []repository.ID) {
+func untrustedIDs(tb testing.TB, c catalog.Catalog) (all []catalog.ID) {
 	tb.Helper()
 	for _, d := range c.Untrusted {
-		if !errors.Is(d.Err, sign.ErrUntrusted) || !errors.Is(d.Err, repository.ErrDamaged) {
+		if !errors.Is(d.Err, sign.ErrUntrusted) || !errors.Is(d.Err, catalog.ErrDamaged) {
 			tb.Errorf("%s is untrusted with the error %v", d.ID, d.Err)
 		}
 		all = append(all, d.ID)
@@ -134,25 +135,25 @@ func TestForgedBackups(t *testing.T) {
 	}
 	write(t, b, altered, forged)
 
-	catalog := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{})
-	wantIDs(t, catalog, []repository.ID{idAt(0)}, nil)
-	if got, want := untrustedIDs(t, catalog), []repository.ID{idAt(4), idAt(3), idAt(2), idAt(1)}; !slices.Equal(got, want) {
+	cat := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{})
+	wantIDs(t, cat, []catalog.ID{idAt(0)}, nil)
+	if got, want := untrustedIDs(t, cat), []catalog.ID{idAt(4), idAt(3), idAt(2), idAt(1)}; !slices.Equal(got, want) {
 		t.Errorf("untrusted %q, want %q", got, want)
 	}
-	if newest, err := catalog.Latest(); err != nil || newest.ID != idAt(0) {
+	if newest, err := cat.Latest(); err != nil || newest.ID != idAt(0) {
 		t.Errorf("the newest is %s, error %v", newest.ID, err)
 	}
-	if _, err := catalog.Find(idAt(3)); !errors.Is(err, sign.ErrUntrusted) {
+	if _, err := cat.Find(idAt(3)); !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("one that is not trusted is found, with the error %v", err)
 	}
 	both := load(t, openWith(t, b, trust(t, attacker.public, owner.public)), repository.LoadOptions{})
-	wantIDs(t, both, []repository.ID{idAt(2), idAt(0)}, nil)
+	wantIDs(t, both, []catalog.ID{idAt(2), idAt(0)}, nil)
 	nobody := load(t, openWith(t, b, trust(t, newSigner(t).public)), repository.LoadOptions{})
 	if _, err := nobody.Latest(); !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("no backup is trusted, and the newest one gives the error %v", err)
 	}
 	wantIDs(t, load(t, openCluster(t, b, "c"), repository.LoadOptions{}),
-		[]repository.ID{idAt(3), idAt(2), idAt(1), idAt(0)}, []repository.ID{idAt(4)})
+		[]catalog.ID{idAt(3), idAt(2), idAt(1), idAt(0)}, []catalog.ID{idAt(4)})
 }
 
 // A document that was signed for one place counts at no other.
@@ -162,9 +163,9 @@ func TestSignedBackupMoved(t *testing.T) {
 	for _, name := range []string{"manifest.json", plainName} {
 		write(t, b, folder("c", idAt(5))+name, read(t, b, folder("c", idAt(0))+name))
 	}
-	catalog := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{})
-	wantIDs(t, catalog, []repository.ID{idAt(0)}, nil)
-	if got := untrustedIDs(t, catalog); !slices.Equal(got, []repository.ID{idAt(5)}) {
+	cat := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{})
+	wantIDs(t, cat, []catalog.ID{idAt(0)}, nil)
+	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{idAt(5)}) {
 		t.Errorf("untrusted %q", got)
 	}
 }
@@ -174,7 +175,7 @@ func TestJunkHidesNothing(t *testing.T) {
 	b, owner := mem.New(), newSigner(t)
 	mine := openWith(t, b, repository.Policy{Key: owner.key})
 	create(t, mine, idAt(0))
-	proof := repository.Proof{Backup: idAt(0), Level: repository.Opened, Verdict: repository.Passed, Time: noon}
+	proof := catalog.Proof{Backup: idAt(0), Level: catalog.Opened, Verdict: catalog.Passed, Time: noon}
 	if err := mine.Append(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
@@ -186,11 +187,11 @@ func TestJunkHidesNothing(t *testing.T) {
 		nil, []byte("junk"), make([]byte, 2<<20), signedProof, read(t, b, folder("c", idAt(0))+"manifest.json"),
 	} {
 		write(t, b, folder("c", idAt(5))+"manifest.json", junk)
-		catalog := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{})
-		if newest, err := catalog.Latest(); err != nil || newest.ID != idAt(0) {
+		cat := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{})
+		if newest, err := cat.Latest(); err != nil || newest.ID != idAt(0) {
 			t.Errorf("junk %d: the newest is %s, error %v", i, newest.ID, err)
 		}
-		if got := untrustedIDs(t, catalog); !slices.Equal(got, []repository.ID{idAt(5)}) {
+		if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{idAt(5)}) {
 			t.Errorf("junk %d: untrusted %q", i, got)
 		}
 	}
@@ -209,7 +210,7 @@ func TestForgedTombstoneAndASigner(t *testing.T) {
 	if swept, err := mine.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
-	wantIDs(t, load(t, mine, repository.LoadOptions{}), []repository.ID{idAt(0)}, nil)
+	wantIDs(t, load(t, mine, repository.LoadOptions{}), []catalog.ID{idAt(0)}, nil)
 }
 
 // A tombstone stays for as long as anything that it stands for, or the backup would be back.
@@ -231,16 +232,16 @@ func TestForgedProofs(t *testing.T) {
 	b, owner := mem.New(), newSigner(t)
 	mine := openWith(t, b, repository.Policy{Key: owner.key})
 	create(t, mine, idAt(0))
-	proof := repository.Proof{Backup: idAt(0), Level: repository.Opened, Verdict: repository.Passed, Time: noon}
+	proof := catalog.Proof{Backup: idAt(0), Level: catalog.Opened, Verdict: catalog.Passed, Time: noon}
 	if err := mine.Append(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
-	proof.Verdict, proof.Time = repository.Failed, noon.Add(time.Hour)
+	proof.Verdict, proof.Time = catalog.Failed, noon.Add(time.Hour)
 	if err := openForger(t, b).Append(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
 	got := load(t, openWith(t, b, trust(t, owner.public)), repository.LoadOptions{Proofs: true}).Backups[0]
-	if level, _ := got.Best(); level != repository.Opened || len(got.Proofs) != 1 {
+	if level, _ := got.Best(); level != catalog.Opened || len(got.Proofs) != 1 {
 		t.Errorf("proven %s by %d proofs, want the one that is signed", level, len(got.Proofs))
 	}
 }
@@ -253,9 +254,9 @@ func TestDelete(t *testing.T) {
 		if err := c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Reason: "a test", Time: noon}); err != nil {
 			t.Fatal(err)
 		}
-		wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(1)}, nil)
+		wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(1)}, nil)
 		err := c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon})
-		if !errors.Is(err, repository.ErrNotFound) {
+		if !errors.Is(err, catalog.ErrNotFound) {
 			t.Errorf("deleted twice: error %v", err)
 		}
 		if swept, err := c.Sweep(t.Context(), time.Hour, time.Now()); err != nil || len(swept) != 0 {
@@ -267,7 +268,7 @@ func TestDelete(t *testing.T) {
 		for o := range b.List(t.Context(), storage.ListOptions{Prefix: folder("c", idAt(0))}) {
 			t.Errorf("%s is left", o.Key)
 		}
-		wantIDs(t, load(t, c, repository.LoadOptions{}), []repository.ID{idAt(1)}, nil)
+		wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(1)}, nil)
 	})
 }
 
@@ -291,10 +292,10 @@ func TestDeleteLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, b, folder("c", idAt(0))+tombstoneName, forged)
-	catalog := load(t, c, repository.LoadOptions{})
-	wantIDs(t, catalog, []repository.ID{idAt(0)}, nil)
-	if len(catalog.Ignored) != 1 || !errors.Is(catalog.Ignored[0].Err, sign.ErrUntrusted) {
-		t.Errorf("the forged tombstone is reported as %+v", catalog.Ignored)
+	cat := load(t, c, repository.LoadOptions{})
+	wantIDs(t, cat, []catalog.ID{idAt(0)}, nil)
+	if len(cat.Ignored) != 1 || !errors.Is(cat.Ignored[0].Err, sign.ErrUntrusted) {
+		t.Errorf("the forged tombstone is reported as %+v", cat.Ignored)
 	}
 	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
@@ -383,12 +384,12 @@ func TestSigningKeyIsTrusted(t *testing.T) {
 	create(t, mine, idAt(0))
 	create(t, openForger(t, b), idAt(1))
 	storeSegments(t, openForger(t, b), newWriter(t, "c", lineageID(1)).some(1)...)
-	catalog := load(t, mine, repository.LoadOptions{Log: true})
-	wantIDs(t, catalog, []repository.ID{idAt(0)}, nil)
-	if got := untrustedIDs(t, catalog); !slices.Equal(got, []repository.ID{idAt(1)}) {
+	cat := load(t, mine, repository.LoadOptions{Log: true})
+	wantIDs(t, cat, []catalog.ID{idAt(0)}, nil)
+	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{idAt(1)}) {
 		t.Errorf("untrusted %q", got)
 	}
-	wantLineage(t, "a forged log", catalog.Lineages[0], "", "1 damaged")
+	wantLineage(t, "a forged log", cat.Lineages[0], "", "1 damaged")
 }
 
 // Without the key nothing is added to a repository that is signed: it would count for nothing, and hide that.
@@ -401,8 +402,8 @@ func TestUnsignedWriteIsRefused(t *testing.T) {
 	c = openCluster(t, b, "c")
 	_, err := tryCreate(t, c, idAt(2), manifestOf(content, noon))
 	wantError(t, "a backup", err, repository.ErrUnsigned)
-	wantError(t, "a proof", c.Append(t.Context(), proofOf(idAt(1), repository.Opened, repository.Passed, 1)), repository.ErrUnsigned)
-	_, err = c.Pin(t.Context(), repository.Pin{Backup: idAt(1), Time: noon})
+	wantError(t, "a proof", c.Append(t.Context(), proofOf(idAt(1), catalog.Opened, catalog.Passed, 1)), repository.ErrUnsigned)
+	_, err = c.Pin(t.Context(), catalog.Pin{Backup: idAt(1), Time: noon})
 	wantError(t, "a pin", err, repository.ErrUnsigned)
 	wantError(t, "a tombstone", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(1), Time: noon}), repository.ErrUnsigned)
 	wantError(t, "a segment", c.StoreSegment(t.Context(), newWriter(t, "c", lineageID(1)).next()), repository.ErrUnsigned)

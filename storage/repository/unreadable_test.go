@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -55,7 +56,7 @@ func (u unlisted) List(ctx context.Context, o storage.ListOptions) iter.Seq2[sto
 }
 
 // named are the keys and IDs of all that the catalog reports as unusable.
-func named(c repository.Catalog) string {
+func named(c catalog.Catalog) string {
 	var all []string
 	for _, d := range slices.Concat(c.Damaged, c.Untrusted, c.Ignored) {
 		all = append(all, d.Err.Error())
@@ -71,15 +72,15 @@ func named(c repository.Catalog) string {
 // wantOnlyDamaged reads a cluster in all ways, and fails unless the first backup is found and, if key is not "", it is named.
 func wantOnlyDamaged(t *testing.T, c *repository.Cluster, key string) {
 	t.Helper()
-	catalog := load(t, c, repository.LoadOptions{Proofs: true, Log: true})
-	if !slices.Contains(ids(catalog), idAt(0)) {
+	cat := load(t, c, repository.LoadOptions{Proofs: true, Log: true})
+	if !slices.Contains(ids(cat), idAt(0)) {
 		t.Errorf("backup %s is not listed", idAt(0))
 	}
-	if !strings.Contains(named(catalog), key) {
-		t.Errorf("%s is not named in %q", key, named(catalog))
+	if !strings.Contains(named(cat), key) {
+		t.Errorf("%s is not named in %q", key, named(cat))
 	}
 	_, newest := c.Load(t.Context(), repository.LoadOptions{Newest: 1})
-	_, survey := c.Survey(t.Context(), repository.SurveyOptions{Newest: 6, Enough: func([]repository.Proof) bool { return false }})
+	_, survey := c.Survey(t.Context(), repository.SurveyOptions{Newest: 6, Enough: func([]catalog.Proof) bool { return false }})
 	_, tail := c.LogTail(t.Context())
 	_, leftovers := c.Leftovers(t.Context())
 	_, _, drill := c.LastDrill(t.Context(), noon.Add(time.Hour))
@@ -131,7 +132,7 @@ func TestUnreadableOrders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := c.Suspension(t.Context()); s.Suspended || !errors.Is(err, repository.ErrDamaged) {
+	if s, err := c.Suspension(t.Context()); s.Suspended || !errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("%+v, %v, want damage", s, err)
 	}
 	write(t, b, "c/leases/backup.json", []byte("of another user"))

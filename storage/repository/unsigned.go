@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
@@ -50,11 +51,11 @@ func (c *Cluster) newestIsSigned(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for _, f := range slices.Backward(folders) {
-		if !f.has(ManifestName) {
+		if !f.has(catalog.ManifestName) {
 			continue
 		}
-		data, err := c.read(ctx, ManifestKey(c.name, f.id))
-		if isAbsent(err) || errors.Is(err, ErrDamaged) {
+		data, err := c.read(ctx, catalog.ManifestKey(c.name, f.id))
+		if isAbsent(err) || errors.Is(err, catalog.ErrDamaged) {
 			continue
 		}
 		return document.Signature(data) != "", err

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -16,7 +16,7 @@ import (
 type past struct {
 	id       string
 	begun    time.Time
-	segments []repository.Segment
+	segments []catalog.Segment
 }
 
 // digestNumber is the digest of a header that nobody encodes.
@@ -28,7 +28,7 @@ func drawPast(rt *rapid.T, n int, begun time.Time, before *past) *past {
 	position, term, now := rapid.Uint64Range(0, 30).Draw(rt, "position"), uint64(2), begun
 	var mark segment.Mark
 	for seq := range uint64(rapid.IntRange(1, 10).Draw(rt, "segments")) {
-		s := repository.Segment{Digest: digestNumber(p.id, seq+1), Size: 1000 + int64(seq)}
+		s := catalog.Segment{Digest: digestNumber(p.id, seq+1), Size: 1000 + int64(seq)}
 		s.Cluster, s.ClusterID, s.Lineage, s.Seq = "c", "cdf818194e3a8c32", p.id, seq+1
 		s.First = position + 1
 		if seq > 0 {
@@ -105,11 +105,11 @@ func (p *past) termAt(position uint64) uint64 {
 }
 
 // drawBackup takes one of the cluster at some moment of p.
-func (p *past) drawBackup(rt *rapid.T, n int) repository.Backup {
+func (p *past) drawBackup(rt *rapid.T, n int) catalog.Backup {
 	lowest, highest := p.segments[0].First-1, p.segments[len(p.segments)-1].Last
 	position := rapid.Uint64Range(max(1, lowest), max(1, highest)).Draw(rt, "index")
 	from, _ := p.during(position)
-	var b repository.Backup
+	var b catalog.Backup
 	b.ID, b.Cluster, b.ClusterID = idAt(n), "c", "0cdf818194e3a8c32"
 	b.Started, b.Finished = from, from.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "took"))*time.Second)
 	b.RaftIndex, b.RaftTerm, b.Revision = position, p.termAt(position), int64(position)+100
@@ -123,7 +123,7 @@ func (p *past) drawBackup(rt *rapid.T, n int) repository.Backup {
 	case 1:
 		b.Alarms = []string{"CORRUPT"}
 	case 2:
-		b.Proofs = []repository.Proof{proofOf(b.ID, repository.Opened, repository.Failed, 1)}
+		b.Proofs = []catalog.Proof{proofOf(b.ID, catalog.Opened, catalog.Failed, 1)}
 	}
 	return b
 }
@@ -131,13 +131,13 @@ func (p *past) drawBackup(rt *rapid.T, n int) repository.Backup {
 // world is some histories of one cluster, all with one cluster id, and backups of them.
 type world struct {
 	pasts   []*past
-	backups []repository.Backup
-	of      map[repository.ID]string // their lineages
-	catalog repository.Catalog       // what is left of it all
+	backups []catalog.Backup
+	of      map[catalog.ID]string // their lineages
+	catalog catalog.Catalog       // what is left of it all
 }
 
 func drawWorld(rt *rapid.T) *world {
-	w := &world{of: map[repository.ID]string{}}
+	w := &world{of: map[catalog.ID]string{}}
 	begun := noon
 	var before *past
 	for i := range rapid.IntRange(1, 3).Draw(rt, "lineages") {
@@ -150,16 +150,16 @@ func drawWorld(rt *rapid.T) *world {
 		b := p.drawBackup(rt, i)
 		w.backups, w.of[b.ID] = append(w.backups, b), p.id
 	}
-	slices.SortStableFunc(w.backups, func(a, b repository.Backup) int { return b.Started.Compare(a.Started) })
-	w.catalog = repository.Catalog{Cluster: "c", Backups: w.backups}
+	slices.SortStableFunc(w.backups, func(a, b catalog.Backup) int { return b.Started.Compare(a.Started) })
+	w.catalog = catalog.Catalog{Cluster: "c", Backups: w.backups}
 	for _, p := range w.pasts {
-		w.catalog.Lineages = append(w.catalog.Lineages, repository.Lineage{ID: p.id, Segments: w.spoil(rt, p)})
+		w.catalog.Lineages = append(w.catalog.Lineages, catalog.Lineage{ID: p.id, Segments: w.spoil(rt, p)})
 	}
 	return w
 }
 
 // spoil removes, doubles, swaps and mixes some segments.
-func (w *world) spoil(rt *rapid.T, p *past) []repository.Segment {
+func (w *world) spoil(rt *rapid.T, p *past) []catalog.Segment {
 	all := slices.Clone(p.segments)
 	for range rapid.IntRange(0, 3).Draw(rt, "spoils") {
 		i, j := rapid.IntRange(0, len(all)-1).Draw(rt, "i"), rapid.IntRange(0, len(all)-1).Draw(rt, "j")
@@ -190,8 +190,8 @@ func (w *world) spoil(rt *rapid.T, p *past) []repository.Segment {
 }
 
 // genuine are the segments as they were written.
-func (p *past) genuine(s repository.Segment) bool {
-	return slices.ContainsFunc(p.segments, func(g repository.Segment) bool { return g.Digest == s.Digest })
+func (p *past) genuine(s catalog.Segment) bool {
+	return slices.ContainsFunc(p.segments, func(g catalog.Segment) bool { return g.Digest == s.Digest })
 }
 
 // TestStretches: each is a run of the lineage's own segments without a hole, and none could be longer.
@@ -218,7 +218,7 @@ func TestStretches(t *testing.T) {
 	})
 }
 
-func wantUnbroken(rt *rapid.T, lineage string, s repository.Stretch) {
+func wantUnbroken(rt *rapid.T, lineage string, s catalog.Stretch) {
 	for i, b := range s.Segments {
 		if b.Lineage != lineage || s.Lineage != lineage || b.ClusterID != s.Segments[0].ClusterID {
 			rt.Fatalf("segment %d of lineage %s, cluster %s is in a stretch of %s", b.Seq, b.Lineage, b.ClusterID, lineage)
@@ -236,7 +236,7 @@ func wantUnbroken(rt *rapid.T, lineage string, s repository.Stretch) {
 func TestStretchesOfHoles(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPast(rt, 0, noon, nil)
-		var left []repository.Segment
+		var left []catalog.Segment
 		var want [][]uint64
 		for i, s := range p.segments {
 			if rapid.IntRange(0, 3).Draw(rt, "lost") == 0 {
@@ -248,7 +248,7 @@ func TestStretchesOfHoles(t *testing.T) {
 			left = append(left, s)
 			want[len(want)-1] = append(want[len(want)-1], s.Seq)
 		}
-		got := repository.Lineage{ID: p.id, Segments: left}.Stretches()
+		got := catalog.Lineage{ID: p.id, Segments: left}.Stretches()
 		if len(got) != len(want) {
 			rt.Fatalf("%d stretches, want %v", len(got), want)
 		}
@@ -284,7 +284,7 @@ func TestWindows(t *testing.T) {
 
 // wantCovered fails unless the window is a part of one stretch from before position on. A base of another history can
 // only be right before a stretch whose beginning is gone: there nothing says when the cluster was there.
-func wantCovered(rt *rapid.T, c repository.Catalog, window repository.Window, position uint64, foreign bool) {
+func wantCovered(rt *rapid.T, c catalog.Catalog, window catalog.Window, position uint64, foreign bool) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
 			if l.ID != window.Lineage || s.Last() != window.To.Position {
@@ -314,13 +314,13 @@ func TestWindowIsOver(t *testing.T) {
 	w := newWriter(t, "c", lineageID(1))
 	late, unmarked := func(h *segment.Header) { h.Marks[0].NotAfter = at(60) }, func(h *segment.Header) { h.Marks = nil }
 	segments := segmentsOf(append(w.some(3), w.next(late), w.next(), w.next(unmarked)))
-	backup := func(id repository.ID, position uint64, started, finished int) repository.Backup {
+	backup := func(id catalog.ID, position uint64, started, finished int) catalog.Backup {
 		m := manifestOf(content, at(started))
 		m.ID, m.Cluster, m.Finished, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = id, "c", at(finished), position, position, 2
-		return repository.Backup{Manifest: m}
+		return catalog.Backup{Manifest: m}
 	}
-	c := repository.Catalog{Cluster: "c", Lineages: []repository.Lineage{{ID: lineageID(1), Segments: slices.Delete(segments, 4, 5)}}}
-	c.Backups = []repository.Backup{backup("next", 52, 8, 9), backup("slow", 51, 7, 30), backup("first", 5, 1, 2)}
+	c := catalog.Catalog{Cluster: "c", Lineages: []catalog.Lineage{{ID: lineageID(1), Segments: slices.Delete(segments, 4, 5)}}}
+	c.Backups = []catalog.Backup{backup("next", 52, 8, 9), backup("slow", 51, 7, 30), backup("first", 5, 1, 2)}
 	windows := c.Windows()
 	if len(windows) != 2 || windows[0].Base != "first" || windows[1].Base != "slow" {
 		t.Fatalf("windows %+v", windows)
@@ -351,7 +351,7 @@ func TestBases(t *testing.T) {
 					continue // what somebody has made up may not fit to anything
 				}
 				got := w.catalog.Bases(s)
-				foreign := slices.IndexFunc(got, func(b repository.Backup) bool { return w.of[b.ID] != l.ID })
+				foreign := slices.IndexFunc(got, func(b catalog.Backup) bool { return w.of[b.ID] != l.ID })
 				if foreign < 0 {
 					usable, doubtful := w.basesOf(l.ID, s)
 					wantBases(rt, got, usable, doubtful)
@@ -366,7 +366,7 @@ func TestBases(t *testing.T) {
 }
 
 // basesOf are the backups of the history that lie in s, newest first.
-func (w *world) basesOf(lineage string, s repository.Stretch) (usable, doubtful []repository.ID) {
+func (w *world) basesOf(lineage string, s catalog.Stretch) (usable, doubtful []catalog.ID) {
 	for _, b := range w.backups {
 		switch {
 		case w.of[b.ID] != lineage || b.RaftIndex < s.First()-1 || max(b.RaftIndex, b.RaftIndexMax) > s.Last():
@@ -379,12 +379,12 @@ func (w *world) basesOf(lineage string, s repository.Stretch) (usable, doubtful 
 	return usable, doubtful
 }
 
-func wantBases(rt *rapid.T, bases []repository.Backup, usable, doubtful []repository.ID) {
+func wantBases(rt *rapid.T, bases []catalog.Backup, usable, doubtful []catalog.ID) {
 	want := usable
 	if len(usable) == 0 {
 		want = doubtful
 	}
-	if got := ids(repository.Catalog{Backups: bases}); !slices.Equal(got, want) {
+	if got := ids(catalog.Catalog{Backups: bases}); !slices.Equal(got, want) {
 		rt.Fatalf("bases %q, want %q", got, want)
 	}
 }
@@ -392,36 +392,36 @@ func wantBases(rt *rapid.T, bases []repository.Backup, usable, doubtful []reposi
 // TestBaseRefused: what is not of the stretch's history, one thing at a time.
 func TestBaseRefused(t *testing.T) {
 	all := segmentsOf(newWriter(t, "c", lineageID(1)).some(9)) // positions 1 to 90, of seconds 1 to 9, terms 2 and 3
-	s := repository.Lineage{ID: lineageID(1), Segments: all}.Stretches()[0]
-	good := func() repository.Backup {
+	s := catalog.Lineage{ID: lineageID(1), Segments: all}.Stretches()[0]
+	good := func() catalog.Backup {
 		m := manifestOf(content, at(4))
 		m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = "c", 35, 37, 2
-		return repository.Backup{Manifest: m}
+		return catalog.Backup{Manifest: m}
 	}
 	for what, test := range map[string]struct {
-		edit func(b *repository.Backup)
+		edit func(b *catalog.Backup)
 		fits bool
 	}{
-		"as it is":           {func(b *repository.Backup) {}, true},
-		"no upper bound":     {func(b *repository.Backup) { b.RaftIndexMax = 0 }, true},
-		"right before":       {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax = 0, 0 }, false}, // 0 is not known
-		"at the end":         {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax, b.RaftTerm = 90, 90, 3 }, true},
-		"beyond the end":     {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax = 88, 91 }, false},
-		"term not known":     {func(b *repository.Backup) { b.RaftTerm = 0 }, true},
-		"term of later":      {func(b *repository.Backup) { b.RaftTerm = 4 }, false},
-		"term of before":     {func(b *repository.Backup) { b.RaftTerm = 1 }, false},
-		"another cluster id": {func(b *repository.Backup) { b.ClusterID = "cdf818194e3a8c33" }, false},
-		"another name":       {func(b *repository.Backup) { b.Cluster = "c1" }, false},
-		"a bit early":        {func(b *repository.Backup) { b.Started = at(3).Add(-5 * time.Minute) }, true},
-		"too early":          {func(b *repository.Backup) { b.Started = at(3).Add(-5*time.Minute - 1) }, false},
-		"a bit late":         {func(b *repository.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8) }, true},
-		"too late":           {func(b *repository.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8 + 1) }, false},
-		"early, first ones":  {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(-600*time.Hour) }, true},
-		"late, first ones":   {func(b *repository.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(6*time.Minute) }, false},
+		"as it is":           {func(b *catalog.Backup) {}, true},
+		"no upper bound":     {func(b *catalog.Backup) { b.RaftIndexMax = 0 }, true},
+		"right before":       {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax = 0, 0 }, false}, // 0 is not known
+		"at the end":         {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax, b.RaftTerm = 90, 90, 3 }, true},
+		"beyond the end":     {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax = 88, 91 }, false},
+		"term not known":     {func(b *catalog.Backup) { b.RaftTerm = 0 }, true},
+		"term of later":      {func(b *catalog.Backup) { b.RaftTerm = 4 }, false},
+		"term of before":     {func(b *catalog.Backup) { b.RaftTerm = 1 }, false},
+		"another cluster id": {func(b *catalog.Backup) { b.ClusterID = "cdf818194e3a8c33" }, false},
+		"another name":       {func(b *catalog.Backup) { b.Cluster = "c1" }, false},
+		"a bit early":        {func(b *catalog.Backup) { b.Started = at(3).Add(-5 * time.Minute) }, true},
+		"too early":          {func(b *catalog.Backup) { b.Started = at(3).Add(-5*time.Minute - 1) }, false},
+		"a bit late":         {func(b *catalog.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8) }, true},
+		"too late":           {func(b *catalog.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8 + 1) }, false},
+		"early, first ones":  {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(-600*time.Hour) }, true},
+		"late, first ones":   {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(6*time.Minute) }, false},
 	} {
 		b := good()
 		test.edit(&b)
-		c := repository.Catalog{Backups: []repository.Backup{b}}
+		c := catalog.Catalog{Backups: []catalog.Backup{b}}
 		if got := len(c.Bases(s)) == 1; got != test.fits {
 			t.Errorf("%s: a base %v", what, got)
 		}
@@ -433,14 +433,14 @@ func TestBaseRefused(t *testing.T) {
 func TestBasesFromBeforeTheAgent(t *testing.T) {
 	w := newWriter(t, "c", lineageID(1))
 	unmarked := func(h *segment.Header) { h.Marks = nil }
-	begins := repository.Lineage{ID: lineageID(1), Segments: segmentsOf([]segment.Encoded{w.next(unmarked), w.next(unmarked), w.next(), w.next()})}
-	after := func(l repository.Lineage) repository.Lineage {
+	begins := catalog.Lineage{ID: lineageID(1), Segments: segmentsOf([]segment.Encoded{w.next(unmarked), w.next(unmarked), w.next(), w.next()})}
+	after := func(l catalog.Lineage) catalog.Lineage {
 		l.Segments = slices.Clone(l.Segments)
 		l.Segments[0].After = &segment.After{Lineage: lineageID(0), Seq: 1, Position: 3, Time: at(0)}
 		return l
 	}
 	for what, test := range map[string]struct {
-		lineage  repository.Lineage
+		lineage  catalog.Lineage
 		started  time.Time
 		revision int64
 		fits     bool
@@ -452,13 +452,13 @@ func TestBasesFromBeforeTheAgent(t *testing.T) {
 		"after the history before":             {after(begins), at(0).Add(time.Second), 1012, true},
 		"from long before the history's start": {after(begins), at(1).Add(-24 * time.Hour), 1012, false},
 		"of a part whose beginning is gone": {
-			repository.Lineage{ID: begins.ID, Segments: begins.Segments[1:]}, at(1).Add(-24 * time.Hour), 1012, false,
+			catalog.Lineage{ID: begins.ID, Segments: begins.Segments[1:]}, at(1).Add(-24 * time.Hour), 1012, false,
 		},
 	} {
 		m := manifestOf(content, test.started)
 		m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = "c", 12, 12, 2
 		m.Revision, m.RevisionMax = test.revision, test.revision
-		c := repository.Catalog{Backups: []repository.Backup{{Manifest: m}}, Lineages: []repository.Lineage{test.lineage}}
+		c := catalog.Catalog{Backups: []catalog.Backup{{Manifest: m}}, Lineages: []catalog.Lineage{test.lineage}}
 		if got := len(c.Windows()) == 1; got != test.fits {
 			t.Errorf("%s: a base %v", what, got)
 		}
@@ -468,8 +468,8 @@ func TestBasesFromBeforeTheAgent(t *testing.T) {
 // TestBaseOfTheNearerHistory: after a restore in place, a history has the same cluster id, positions and terms as the one
 // before, a few seconds later.
 func TestBaseOfTheNearerHistory(t *testing.T) {
-	first := repository.Lineage{ID: lineageID(1), Segments: segmentsOf(newWriter(t, "c", lineageID(1)).some(9))}
-	second := repository.Lineage{ID: lineageID(2)}
+	first := catalog.Lineage{ID: lineageID(1), Segments: segmentsOf(newWriter(t, "c", lineageID(1)).some(9))}
+	second := catalog.Lineage{ID: lineageID(2)}
 	const later = 30 * time.Second
 	for _, s := range first.Segments {
 		s.Lineage, s.Written = second.ID, s.Written.Add(later)
@@ -481,18 +481,18 @@ func TestBaseOfTheNearerHistory(t *testing.T) {
 	}
 	for name, skew := range map[string]time.Duration{"clocks agree": 0, "10 s late": 10 * time.Second, "10 s early": -10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
-			backup := func(id repository.ID, taken time.Time) repository.Backup {
+			backup := func(id catalog.ID, taken time.Time) catalog.Backup {
 				m := manifestOf(content, taken.Add(skew))
 				m.ID, m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = id, "c", 35, 37, 2
-				return repository.Backup{Manifest: m}
+				return catalog.Backup{Manifest: m}
 			}
 			of1, of2 := backup("first", at(4)), backup("second", at(4).Add(later))
-			c := repository.Catalog{
-				Cluster: "c", Backups: []repository.Backup{of2, of1}, Lineages: []repository.Lineage{first, second},
+			c := catalog.Catalog{
+				Cluster: "c", Backups: []catalog.Backup{of2, of1}, Lineages: []catalog.Lineage{first, second},
 			}
 			for _, l := range c.Lineages {
-				want := map[string]repository.ID{first.ID: of1.ID, second.ID: of2.ID}[l.ID]
-				if got := ids(repository.Catalog{Backups: c.Bases(l.Stretches()[0])}); !slices.Equal(got, []repository.ID{want}) {
+				want := map[string]catalog.ID{first.ID: of1.ID, second.ID: of2.ID}[l.ID]
+				if got := ids(catalog.Catalog{Backups: c.Bases(l.Stretches()[0])}); !slices.Equal(got, []catalog.ID{want}) {
 					t.Errorf("bases of lineage %s: %q, want %q", l.ID, got, want)
 				}
 			}
@@ -506,7 +506,7 @@ func TestGaps(t *testing.T) {
 		w := drawWorld(rt)
 		gaps := w.catalog.Gaps()
 		for i, l := range w.catalog.Lineages {
-			within := slices.DeleteFunc(slices.Clone(gaps), func(g repository.Gap) bool { return g.Lineage != l.ID || g.NextLineage != l.ID })
+			within := slices.DeleteFunc(slices.Clone(gaps), func(g catalog.Gap) bool { return g.Lineage != l.ID || g.NextLineage != l.ID })
 			stretches := l.Stretches()
 			if len(stretches) != len(within)+1 && len(stretches) > 0 {
 				rt.Fatalf("%d stretches and %d gaps", len(stretches), len(within))
@@ -518,7 +518,7 @@ func TestGaps(t *testing.T) {
 					rt.Fatalf("gap %+v between %d and %d", g, a.Last(), b.First())
 				}
 			}
-			next := slices.IndexFunc(gaps, func(g repository.Gap) bool { return g.NextLineage == l.ID && g.Lineage != l.ID })
+			next := slices.IndexFunc(gaps, func(g catalog.Gap) bool { return g.NextLineage == l.ID && g.Lineage != l.ID })
 			first := l.Segments[0]
 			if begins := first.Lineage == l.ID && first.After != nil; begins != (next >= 0) {
 				rt.Fatalf("lineage %d comes after another %v, gap %d", i, begins, next)
@@ -544,15 +544,15 @@ func TestGapReasons(t *testing.T) {
 		h.After = &segment.After{Lineage: lineageID(1), Seq: 7, Position: 90, Time: at(7)}
 	})
 	segments := slices.Delete(segmentsOf(all), 5, 6)
-	c := repository.Catalog{Lineages: []repository.Lineage{
-		{ID: lineageID(1), Segments: segments, Faults: []repository.Fault{{Seq: 6, Upto: 6, Err: errTest}}},
-		{ID: lineageID(2), Segments: []repository.Segment{repository.SegmentOf(begun)}},
+	c := catalog.Catalog{Lineages: []catalog.Lineage{
+		{ID: lineageID(1), Segments: segments, Faults: []catalog.Fault{{Seq: 6, Upto: 6, Err: errTest}}},
+		{ID: lineageID(2), Segments: []catalog.Segment{catalog.SegmentOf(begun)}},
 	}}
 	half := func(second int) time.Time { return at(second).Add(time.Second / 2) }
-	want := []repository.Gap{
-		{Kind: repository.GapRecorded, Lineage: lineageID(1), NextLineage: lineageID(1), From: 31, To: 50, Since: half(3), Until: half(4), Reason: "the member's log was purged"},
-		{Kind: repository.GapLost, Lineage: lineageID(1), NextLineage: lineageID(1), From: 71, To: 80, Since: half(5), Until: half(7), Reason: errTest.Error()},
-		{Kind: repository.GapRecorded, Lineage: lineageID(1), NextLineage: lineageID(2), From: 91, To: 100, Since: half(7), Until: half(60), Reason: "another history"},
+	want := []catalog.Gap{
+		{Kind: catalog.GapRecorded, Lineage: lineageID(1), NextLineage: lineageID(1), From: 31, To: 50, Since: half(3), Until: half(4), Reason: "the member's log was purged"},
+		{Kind: catalog.GapLost, Lineage: lineageID(1), NextLineage: lineageID(1), From: 71, To: 80, Since: half(5), Until: half(7), Reason: errTest.Error()},
+		{Kind: catalog.GapRecorded, Lineage: lineageID(1), NextLineage: lineageID(2), From: 91, To: 100, Since: half(7), Until: half(60), Reason: "another history"},
 	}
 	if got := c.Gaps(); !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -563,7 +563,7 @@ func TestGapReasons(t *testing.T) {
 func TestStretchSearch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPast(rt, 0, noon, nil)
-		for _, s := range (repository.Lineage{ID: p.id, Segments: p.segments}).Stretches() {
+		for _, s := range (catalog.Lineage{ID: p.id, Segments: p.segments}).Stretches() {
 			var marks []segment.Mark
 			for _, s := range s.Segments {
 				marks = append(marks, s.Marks...)
@@ -579,7 +579,7 @@ func TestStretchSearch(t *testing.T) {
 	})
 }
 
-func wantAtTime(rt *rapid.T, s repository.Stretch, marks []segment.Mark) {
+func wantAtTime(rt *rapid.T, s catalog.Stretch, marks []segment.Mark) {
 	when := noon.Add(time.Duration(rapid.IntRange(-10, 700).Draw(rt, "when")) * time.Second)
 	if len(marks) > 0 && rapid.Bool().Draw(rt, "sharp") {
 		when = rapid.SampledFrom(marks).Draw(rt, "mark").NotAfter
@@ -594,7 +594,7 @@ func wantAtTime(rt *rapid.T, s repository.Stretch, marks []segment.Mark) {
 	}
 }
 
-func wantForRevision(rt *rapid.T, s repository.Stretch, marks []segment.Mark) {
+func wantForRevision(rt *rapid.T, s catalog.Stretch, marks []segment.Mark) {
 	revision := rapid.Int64Range(1, int64(s.Last())+110).Draw(rt, "revision")
 	n, known := s.ForRevision(revision)
 	at := slices.IndexFunc(marks, func(m segment.Mark) bool { return m.Revision >= revision })

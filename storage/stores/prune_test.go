@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
@@ -29,13 +30,13 @@ func TestPruneLocked(t *testing.T) {
 	}
 	free, locked := open(0), open(time.Hour)
 	began := time.Now().UTC().Add(-time.Hour)
-	ids := []repository.ID{
+	ids := []catalog.ID{
 		take(t, free, began), take(t, locked, began.Add(time.Minute)), take(t, free, began.Add(2*time.Minute)), take(t, free, began.Add(3*time.Minute)),
 	}
-	if _, err := locked.Pin(t.Context(), repository.Pin{Backup: ids[2], Time: began}); err != nil {
+	if _, err := locked.Pin(t.Context(), catalog.Pin{Backup: ids[2], Time: began}); err != nil {
 		t.Fatal(err)
 	}
-	killed := "prod/backups/" + string(repository.NewID(began.Add(-time.Minute), 1)) + "/snapshot.db.zst"
+	killed := "prod/backups/" + string(catalog.NewID(began.Add(-time.Minute), 1)) + "/snapshot.db.zst"
 	until := time.Now().Add(time.Hour)
 	if _, err := b.Put(t.Context(), killed, strings.NewReader("x"), storage.PutOptions{RetainUntil: until}); err != nil {
 		t.Fatal(err)
@@ -49,7 +50,7 @@ func TestPruneLocked(t *testing.T) {
 	if err != nil || !slices.Equal(result.Deleted, ids[:1]) || !slices.Equal(result.Pinned, ids[2:3]) || len(result.Locked) != 2 {
 		t.Fatalf("%+v, %v", result, err)
 	}
-	for i, backup := range []repository.ID{ids[1], ""} {
+	for i, backup := range []catalog.ID{ids[1], ""} {
 		if l := result.Locked[i]; l.Backup != backup || l.Until.Sub(until).Abs() > time.Minute {
 			t.Errorf("locked %+v, want one of backup %q until %s", l, backup, until)
 		}
@@ -58,7 +59,7 @@ func TestPruneLocked(t *testing.T) {
 		t.Errorf("locked %+v, want %s", result.Locked[1], killed)
 	}
 	wantListed(t, free, ids[3], ids[2], ids[1])
-	if lifted, err := locked.Unpin(t.Context(), repository.Unpin{Backup: ids[2], Time: began}); err != nil || len(lifted) != 1 {
+	if lifted, err := locked.Unpin(t.Context(), catalog.Unpin{Backup: ids[2], Time: began}); err != nil || len(lifted) != 1 {
 		t.Fatalf("%+v, %v", lifted, err)
 	}
 	result, err = free.Prune(t.Context(), r, o, nil)
@@ -72,29 +73,29 @@ func TestPruneLocked(t *testing.T) {
 }
 
 // take stores a small backup and returns its id.
-func take(t *testing.T, c *repository.Cluster, at time.Time) repository.ID {
+func take(t *testing.T, c *repository.Cluster, at time.Time) catalog.ID {
 	t.Helper()
-	id := repository.NewID(at, 7)
-	m := repository.Manifest{
+	id := catalog.NewID(at, 7)
+	m := catalog.Manifest{
 		Started: at, Finished: at, ClusterID: "cafe", EtcdVersion: "3.7.3", Revision: 7,
-		Plain: repository.Blob{Name: "snapshot.db", Size: 100, SHA256: strings.Repeat("ab", 32)},
+		Plain: catalog.Blob{Name: "snapshot.db", Size: 100, SHA256: strings.Repeat("ab", 32)},
 	}
 	_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, bytes.NewReader([]byte("sealed")),
-		func() (repository.Manifest, error) { return m, nil })
+		func() (catalog.Manifest, error) { return m, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return id
 }
 
-func wantListed(t *testing.T, c *repository.Cluster, want ...repository.ID) {
+func wantListed(t *testing.T, c *repository.Cluster, want ...catalog.ID) {
 	t.Helper()
-	catalog, err := c.Load(t.Context(), repository.LoadOptions{})
+	cat, err := c.Load(t.Context(), repository.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []repository.ID
-	for _, b := range catalog.Backups {
+	var got []catalog.ID
+	for _, b := range cat.Backups {
 		got = append(got, b.ID)
 	}
 	if !slices.Equal(got, want) {

@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -99,16 +100,16 @@ func (f *fleet) fill(ctx context.Context) error {
 func clusterName(n int) string { return fmt.Sprintf("cluster-%04d", n) }
 
 // emulated stores what is no snapshot, as if a member had sent it.
-func emulated(ctx context.Context, c *repository.Cluster, started time.Time, labels repository.Labels) (repository.Backup, error) {
+func emulated(ctx context.Context, c *repository.Cluster, started time.Time, labels catalog.Labels) (catalog.Backup, error) {
 	id, err := c.FreeID(ctx, started, 1000)
 	if err != nil {
-		return repository.Backup{}, err
+		return catalog.Backup{}, err
 	}
 	sum := sha256.Sum256(nil)
-	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, bytes.NewReader([]byte("sealed")), func() (repository.Manifest, error) {
-		return repository.Manifest{
+	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, bytes.NewReader([]byte("sealed")), func() (catalog.Manifest, error) {
+		return catalog.Manifest{
 			Started: started, Finished: started.Add(time.Second), Revision: 1000, RaftIndex: 1000, ClusterID: "cdf818194e3a8c32",
-			Labels: labels, Plain: repository.Blob{Name: "snapshot.db", Size: 1000, SHA256: hex.EncodeToString(sum[:])},
+			Labels: labels, Plain: catalog.Blob{Name: "snapshot.db", Size: 1000, SHA256: hex.EncodeToString(sum[:])},
 		}, nil
 	})
 }

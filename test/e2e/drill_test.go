@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -77,7 +77,7 @@ func TestDrillEveryVersion(t *testing.T) {
 func (j job) drillsPass(t *testing.T) {
 	t.Helper()
 	d := j.drill(t, 0, "--seed", "7", "--nice", "5", "--memory-limit", "1GiB")
-	if d.Verdict != repository.Passed || d.Seed != 7 || len(d.Proofs) != 2 {
+	if d.Verdict != catalog.Passed || d.Seed != 7 || len(d.Proofs) != 2 {
 		t.Fatalf("the drill %+v", d)
 	}
 	alone, random := d.Proofs[0], d.Proofs[1]
@@ -97,7 +97,7 @@ func (j job) drillsPass(t *testing.T) {
 	}
 }
 
-func stagesOf(p repository.Proof) string {
+func stagesOf(p catalog.Proof) string {
 	var stages []string
 	for _, s := range p.Drill.Steps {
 		stages = append(stages, s.Stage)
@@ -114,7 +114,7 @@ func (j job) drillsAssert(t *testing.T) {
 	}
 	d = j.drill(t, 3, "latest", "--assert", "key=key/0/0", "--assert", "prefix=last/:1")
 	p := d.Proofs[0]
-	if d.Verdict != repository.Failed || p.Drill.Blames != repository.BlameAssertion || p.Finding != "an assertion does not hold: prefix=last/:1, found 0" ||
+	if d.Verdict != catalog.Failed || p.Drill.Blames != catalog.BlameAssertion || p.Finding != "an assertion does not hold: prefix=last/:1, found 0" ||
 		!p.Drill.Assertions[0].Held || p.Drill.Assertions[1].Held || p.Drill.RTO <= 0 {
 		t.Errorf("of what is not there yet: %+v, %+v", p, p.Drill)
 	}
@@ -125,7 +125,7 @@ func (j job) drillsNeedAKey(t *testing.T) {
 	t.Helper()
 	j.env = slices.DeleteFunc(slices.Clone(j.env), func(v string) bool { return strings.HasPrefix(v, "DR_IDENTITY=") })
 	d := j.drill(t, 1)
-	if d.Verdict != repository.NotRun || len(d.Proofs) != 2 || d.Proofs[0].Verdict != repository.NotRun || d.Proofs[1].Drill.RTO != 0 {
+	if d.Verdict != catalog.NotRun || len(d.Proofs) != 2 || d.Proofs[0].Verdict != catalog.NotRun || d.Proofs[1].Drill.RTO != 0 {
 		t.Errorf("without a key: %+v", d)
 	}
 }
@@ -173,7 +173,7 @@ func TestDrillKilledLeavesNothing(t *testing.T) {
 func (j job) drillsShow(t *testing.T) {
 	t.Helper()
 	list, _ := j.list(t)
-	if b := list.Backups[0]; b.Proven != repository.Booted || len(b.Proofs) < 4 {
+	if b := list.Backups[0]; b.Proven != catalog.Booted || len(b.Proofs) < 4 {
 		t.Errorf("listed is %s, %+v", b.Proven, b.Proofs)
 	}
 	out := command.Must(t, j.env, "list")
@@ -206,14 +206,14 @@ func TestDrillFindsADamagedSegment(t *testing.T) {
 		t.Fatalf("the drill %+v", d)
 	}
 	p := d.Proofs[0]
-	if d.Verdict != repository.Failed || p.Drill.Blames != repository.BlameLog || !strings.Contains(p.Finding, "damaged") || p.Drill.RTO != 0 {
+	if d.Verdict != catalog.Failed || p.Drill.Blames != catalog.BlameLog || !strings.Contains(p.Finding, "damaged") || p.Drill.RTO != 0 {
 		t.Errorf("proof %+v, %+v", p, p.Drill)
 	}
 	list, _ := j.list(t)
-	if b := list.Backups[0]; b.Proven != repository.Stored {
+	if b := list.Backups[0]; b.Proven != catalog.Stored {
 		t.Errorf("the backup itself is %q", b.Proven)
 	}
-	if d := j.drill(t, 0, "latest"); d.Verdict != repository.Passed {
+	if d := j.drill(t, 0, "latest"); d.Verdict != catalog.Passed {
 		t.Errorf("the backup alone: %+v", d)
 	}
 }
@@ -237,14 +237,14 @@ func TestDrillFindsALostSegment(t *testing.T) {
 	if err := os.Remove(filepath.Join(j.repo, lost)); err != nil {
 		t.Fatal(err)
 	}
-	if d := j.drill(t, 3); d.Verdict != repository.Failed || d.Proofs[0].Verdict != repository.Passed {
+	if d := j.drill(t, 3); d.Verdict != catalog.Failed || d.Proofs[0].Verdict != catalog.Passed {
 		t.Errorf("the drill %+v", d)
 	}
 	j.drill(t, 3, "--to", "latest")
 	if out := command.Run(t, j.env, "drill"); !strings.Contains(out.Stderr, filepath.Base(lost)) {
 		t.Errorf("the drill does not name %s:\n%s", lost, out.Stderr)
 	}
-	if d := j.drill(t, 0, "latest"); d.Verdict != repository.Passed {
+	if d := j.drill(t, 0, "latest"); d.Verdict != catalog.Passed {
 		t.Errorf("the backup alone: %+v", d)
 	}
 }
@@ -266,7 +266,7 @@ func TestDrillFindsADamagedBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := j.drill(t, 3)
-	if d.Verdict != repository.Failed || d.Proofs[0].Drill.Blames != repository.BlameBackup || d.Proofs[0].Drill.RTO != 0 {
+	if d.Verdict != catalog.Failed || d.Proofs[0].Drill.Blames != catalog.BlameBackup || d.Proofs[0].Drill.RTO != 0 {
 		t.Errorf("the drill %+v", d)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // fakeService answers as dr serve does, with a fleet in which much is wrong: nothing else makes all of that within seconds.
@@ -117,15 +117,15 @@ func (f *fakeService) clusters() []scheduler.Status {
 
 func (f *fakeService) well(name string, age time.Duration) scheduler.Status {
 	started := f.ago(age + 5*time.Minute)
-	last := scheduler.Last{ID: repository.NewID(started, 88123), Started: started, Revision: 88123}
+	last := scheduler.Last{ID: catalog.NewID(started, 88123), Started: started, Revision: 88123}
 	return scheduler.Status{
 		Cluster: name, State: scheduler.Idle, Next: f.now.Add(55*time.Minute - age/2), Last: &last, Conditions: []condition.Condition{},
 		Jobs: []scheduler.Outcome{},
 		Standings: []scheduler.Standing{{
 			Repository: "main", At: f.ago(time.Minute), Backups: 31, Bytes: 912 << 20,
 			Verified: f.ago(9 * time.Hour), Drilled: f.ago(40 * time.Hour),
-			Good:  &scheduler.Good{Last: last, Size: 120 << 20, Stored: 31 << 20, Proven: repository.Booted, ProvenAt: f.ago(9 * time.Hour)},
-			Drill: &repository.Proof{Verdict: repository.Passed, Time: f.ago(40 * time.Hour), Drill: &repository.Drill{RTO: 41}},
+			Good:  &scheduler.Good{Last: last, Size: 120 << 20, Stored: 31 << 20, Proven: catalog.Booted, ProvenAt: f.ago(9 * time.Hour)},
+			Drill: &catalog.Proof{Verdict: catalog.Passed, Time: f.ago(40 * time.Hour), Drill: &catalog.Drill{RTO: 41}},
 		}},
 	}
 }
@@ -171,32 +171,32 @@ func (f *fakeService) backups() document.List {
 	for i := range 30 {
 		started := f.ago(197*time.Minute + time.Duration(i)*time.Hour)
 		b := document.Backup{
-			Manifest: repository.Manifest{
-				ID: repository.NewID(started, int64(90000-i*1000)), Cluster: "prod", Started: started, Revision: int64(90000 - i*1000),
-				Plain: repository.Blob{Size: 120 << 20}, Stored: repository.Blob{Size: 31 << 20},
+			Manifest: catalog.Manifest{
+				ID: catalog.NewID(started, int64(90000-i*1000)), Cluster: "prod", Started: started, Revision: int64(90000 - i*1000),
+				Plain: catalog.Blob{Size: 120 << 20}, Stored: catalog.Blob{Size: 31 << 20},
 			},
-			Proven: []repository.Level{repository.Stored, repository.Hashed, repository.Opened}[i%3], ProvenAt: started.Add(time.Minute),
-			Proofs: []repository.Proof{}, Pins: []repository.Pin{},
+			Proven: []catalog.Level{catalog.Stored, catalog.Hashed, catalog.Opened}[i%3], ProvenAt: started.Add(time.Minute),
+			Proofs: []catalog.Proof{}, Pins: []catalog.Pin{},
 		}
 		switch {
 		case i%9 == 4:
-			b.Proven = repository.Booted
+			b.Proven = catalog.Booted
 		case i == 7:
 			b.Proven = ""
 		case i == 12:
-			b.Pins = append(b.Pins, repository.Pin{Reason: "before 1.34" + f.tail})
+			b.Pins = append(b.Pins, catalog.Pin{Reason: "before 1.34" + f.tail})
 		}
 		d.Backups = append(d.Backups, b)
 	}
-	cut := repository.NewID(f.ago(50*time.Hour), 4)
+	cut := catalog.NewID(f.ago(50*time.Hour), 4)
 	d.Damaged = append(d.Damaged, document.Damage{Cluster: "prod", ID: cut, Message: "damaged: it is cut off"})
 	return d
 }
 
 func (f *fakeService) windows() document.Recovery {
 	window := func(from, to time.Duration, revision int64) document.Window {
-		return document.Window{Cluster: "prod", Window: repository.Window{
-			From: repository.Point{Time: f.ago(from), Revision: revision}, To: repository.Point{Time: f.ago(to), Revision: revision + 9000},
+		return document.Window{Cluster: "prod", Window: catalog.Window{
+			From: catalog.Point{Time: f.ago(from), Revision: revision}, To: catalog.Point{Time: f.ago(to), Revision: revision + 9000},
 		}}
 	}
 	gap := func(since, until time.Duration, reason string) document.Gap {
@@ -212,13 +212,13 @@ func (f *fakeService) windows() document.Recovery {
 	}
 }
 
-func (f *fakeService) proofs() []repository.Proof {
-	proof := func(ago time.Duration, v repository.Verdict, finding string) repository.Proof {
-		return repository.Proof{Level: repository.Booted, Verdict: v, Finding: finding, Time: f.ago(ago), Drill: &repository.Drill{RTO: 41}}
+func (f *fakeService) proofs() []catalog.Proof {
+	proof := func(ago time.Duration, v catalog.Verdict, finding string) catalog.Proof {
+		return catalog.Proof{Level: catalog.Booted, Verdict: v, Finding: finding, Time: f.ago(ago), Drill: &catalog.Drill{RTO: 41}}
 	}
-	return []repository.Proof{
-		proof(20*time.Hour, repository.Failed, "prefix /registry/pods/ has 99 keys, at least 100 are wanted"),
-		proof(26*time.Hour, repository.Passed, "no fault found"), proof(30*time.Hour, repository.NotRun, "no identity"),
+	return []catalog.Proof{
+		proof(20*time.Hour, catalog.Failed, "prefix /registry/pods/ has 99 keys, at least 100 are wanted"),
+		proof(26*time.Hour, catalog.Passed, "no fault found"), proof(30*time.Hour, catalog.NotRun, "no identity"),
 	}
 }
 
@@ -253,7 +253,7 @@ func (f *fakeService) plan(r *http.Request) any {
 		Lost:     document.Lost{Message: "what was written after then is lost", Since: lost, Seconds: f.now.Sub(lost).Seconds()},
 		Estimate: 41,
 	}
-	way.Plan.Backup = &repository.Backup{Manifest: b.Manifest}
+	way.Plan.Backup = &catalog.Backup{Manifest: b.Manifest}
 	way.Plan.Log = &restore.Log{Requests: 81234, Bytes: 9 << 20}
 	way.Plan.Reach = &restore.Reach{Revision: b.Revision + 620}
 	way.Plan.Notes = []string{"the backup was taken without a quorum" + f.tail}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -48,7 +48,7 @@ func TestServeWhileLeadersDie(t *testing.T) {
 	if out.Code != 0 || len(list.Damaged) > 0 {
 		t.Errorf("dr list ends with %d: %+v", out.Code, list.Damaged)
 	}
-	var listed []repository.ID
+	var listed []catalog.ID
 	slots := map[string]bool{}
 	for _, b := range slices.Backward(list.Backups) {
 		if slot := b.Labels["schedule"]; slots[slot] {
@@ -100,7 +100,7 @@ clusters:
 
 // told reads what the service has said: which backups it has stored, and how many have failed. One that was begun has to
 // end before the next one begins.
-func (s *serving) told(t *testing.T) (stored []repository.ID, failed int) {
+func (s *serving) told(t *testing.T) (stored []catalog.ID, failed int) {
 	t.Helper()
 	said, err := os.ReadFile(s.log)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *serving) told(t *testing.T) (stored []repository.ID, failed int) {
 			}
 			running = true
 		case strings.HasPrefix(message, "backup "):
-			stored = append(stored, repository.ID(strings.Fields(message)[1]))
+			stored = append(stored, catalog.ID(strings.Fields(message)[1]))
 			running = false
 		case strings.HasPrefix(message, "no backup: "):
 			failed++

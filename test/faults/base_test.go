@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -33,7 +33,7 @@ func (r repo) list(t testing.TB) document.List {
 	t.Helper()
 	var l document.List
 	o := run(t, r.flags("list")...)
-	if o.code == 3 && strings.Contains(o.stderr, repository.ErrNotFound.Error()) {
+	if o.code == 3 && strings.Contains(o.stderr, catalog.ErrNotFound.Error()) {
 		return l
 	}
 	o.good(t, &l)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -65,8 +66,8 @@ func bucket(t *testing.T, url string) storage.Bucket {
 
 func backupsOf(cluster string) string { return cluster + "/backups/" }
 
-func backupID(n int) repository.ID {
-	return repository.NewID(began.Add(time.Duration(n)*10*time.Minute), int64(1000+n))
+func backupID(n int) catalog.ID {
+	return catalog.NewID(began.Add(time.Duration(n)*10*time.Minute), int64(1000+n))
 }
 
 func fillCluster(t *testing.T, b storage.Bucket, name string) {
@@ -80,8 +81,8 @@ func fillCluster(t *testing.T, b storage.Bucket, name string) {
 		storeBackup(t, c, backupID(n), random, 1<<20+n)
 	}
 	storeLog(t, c, random)
-	proof := repository.Proof{
-		Backup: backupID(2), Level: repository.Hashed, Verdict: repository.Passed, Finding: "no fault found",
+	proof := catalog.Proof{
+		Backup: backupID(2), Level: catalog.Hashed, Verdict: catalog.Passed, Finding: "no fault found",
 		Time: began, By: "test",
 	}
 	if err := c.Append(t.Context(), proof); err != nil {
@@ -96,7 +97,7 @@ func fillCluster(t *testing.T, b storage.Bucket, name string) {
 }
 
 // storeBackup makes one that began when its name says, right behind the segment of that minute.
-func storeBackup(t *testing.T, c *repository.Cluster, id repository.ID, random io.Reader, size int) {
+func storeBackup(t *testing.T, c *repository.Cluster, id catalog.ID, random io.Reader, size int) {
 	t.Helper()
 	plain := make([]byte, size)
 	if _, err := io.ReadFull(random, plain); err != nil {
@@ -108,13 +109,13 @@ func storeBackup(t *testing.T, c *repository.Cluster, id repository.ID, random i
 	}
 	sum := sha256.Sum256(plain)
 	minute := uint64(id.Started().Sub(began) / time.Minute)
-	m := repository.Manifest{
+	m := catalog.Manifest{
 		Started: id.Started(), Finished: id.Started().Add(time.Second), ClusterID: "cdf818194e3a8c32", EtcdVersion: "3.7.3",
 		Revision: 1000, RaftIndex: 10*minute + 5, RaftIndexMax: 10*minute + 5, RaftTerm: 2,
-		Plain: repository.Blob{Name: "snapshot.db", Size: int64(size), SHA256: hex.EncodeToString(sum[:])},
+		Plain: catalog.Blob{Name: "snapshot.db", Size: int64(size), SHA256: hex.EncodeToString(sum[:])},
 	}
 	_, err = c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, bytes.NewReader(sealed),
-		func() (repository.Manifest, error) { return m, nil })
+		func() (catalog.Manifest, error) { return m, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func storeBackup(t *testing.T, c *repository.Cluster, id repository.ID, random i
 // storeLog makes a segment a minute, and indexes of all but the last few.
 func storeLog(t *testing.T, c *repository.Cluster, random io.Reader) {
 	t.Helper()
-	var all []repository.Segment
+	var all []catalog.Segment
 	previous, lineage := "", strings.Repeat("a", 32)
 	for n := range uint64(copiedSegments) {
 		data := make([]byte, 20<<10)
@@ -145,7 +146,7 @@ func storeLog(t *testing.T, c *repository.Cluster, random io.Reader) {
 			t.Fatal(err)
 		}
 		previous = e.Digest
-		if all = append(all, repository.SegmentOf(e)); len(all) == 25 {
+		if all = append(all, catalog.SegmentOf(e)); len(all) == 25 {
 			if err := c.StoreIndex(t.Context(), lineage, all); err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -132,7 +133,7 @@ func changeObject(t *testing.T, b *base, keys seal.Keys, at int, changed []byte)
 	foundDamage(t, "sealed object", at, err, b.objectKey)
 }
 
-func readAll(ctx context.Context, c *repository.Cluster, b repository.Backup, keys seal.Keys) error {
+func readAll(ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys) error {
 	snapshot, err := c.Fetch(ctx, b, keys)
 	if err != nil {
 		return err
@@ -146,7 +147,7 @@ func readAll(ctx context.Context, c *repository.Cluster, b repository.Backup, ke
 // not pass for a wrong key: that would send a person to look for another one, and verify would not mark the backup.
 func foundDamage(t *testing.T, what string, at int, err error, key string) {
 	t.Helper()
-	if !errors.Is(err, repository.ErrDamaged) || errors.Is(err, seal.ErrWrongKey) {
+	if !errors.Is(err, catalog.ErrDamaged) || errors.Is(err, seal.ErrWrongKey) {
 		t.Errorf("byte %d of the %s: got %v, want damage", at, what, err)
 		return
 	}
@@ -207,13 +208,13 @@ func damagedObject(t *testing.T, b *base, object []byte) {
 }
 
 // failedProof fails the test unless the newest proof of a backup says that it is bad.
-func failedProof(t *testing.T, r repo, id repository.ID) {
+func failedProof(t *testing.T, r repo, id catalog.ID) {
 	t.Helper()
 	for _, b := range r.list(t).Backups {
 		if b.ID != id {
 			continue
 		}
-		if len(b.Proofs) == 0 || b.Proofs[len(b.Proofs)-1].Verdict != repository.Failed {
+		if len(b.Proofs) == 0 || b.Proofs[len(b.Proofs)-1].Verdict != catalog.Failed {
 			t.Errorf("no verify of %s has failed; its proofs are %+v", id, b.Proofs)
 		}
 		return
@@ -295,7 +296,7 @@ func TestDamageOfTheNewestIsNotPassedOver(t *testing.T) {
 	}
 	b := needBase(t)
 	r := b.with(t, t.TempDir(), "", nil)
-	newer := repository.NewID(b.backup.Started.Add(time.Hour), b.backup.Revision)
+	newer := catalog.NewID(b.backup.Started.Add(time.Hour), b.backup.Revision)
 	folder := filepath.Join(string(r), clusterName, "backups", string(newer))
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
@@ -319,7 +320,7 @@ func TestWrongKeyAndNoKey(t *testing.T) {
 		run(t, r.flags("verify", append(flags, "--scratch-dir", scratch)...)...).bad(t, 3, b.objectKey, b.key.recipient[:16])
 		nothingIn(t, scratch)
 		// That says nothing about the backup.
-		if b := r.list(t).Backups[0]; len(b.Proofs) != 1 || b.Proofs[0].Verdict != repository.NotRun {
+		if b := r.list(t).Backups[0]; len(b.Proofs) != 1 || b.Proofs[0].Verdict != catalog.NotRun {
 			t.Errorf("%s: the proofs are %+v", name, b.Proofs)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -138,7 +138,7 @@ func killBackups(t *testing.T, total int) {
 	l := newLarge(t)
 	r := repo(filepath.Join(t.TempDir(), "repo"))
 	args := backupArgs(r, l.key, l.server.Endpoints())
-	verified := map[repository.ID]bool{}
+	verified := map[catalog.ID]bool{}
 	for k := newKills(t, backupStages, total); k.more(t); {
 		k.strike(t, dr, args...)
 		noProcess(t)
@@ -171,13 +171,13 @@ func killBackups(t *testing.T, total int) {
 func settle(t *testing.T, r repo) {
 	t.Helper()
 	for _, key := range r.leftovers(t) {
-		id := repository.ID(filepath.Base(filepath.Dir(key)))
+		id := catalog.ID(filepath.Base(filepath.Dir(key)))
 		time.Sleep(time.Until(id.Started()))
 	}
 }
 
 // verifyNew reads every backup that is listed and was not before.
-func verifyNew(t *testing.T, r repo, key keyPair, verified map[repository.ID]bool) {
+func verifyNew(t *testing.T, r repo, key keyPair, verified map[catalog.ID]bool) {
 	t.Helper()
 	list := r.list(t)
 	for _, d := range list.Damaged {
@@ -373,7 +373,7 @@ func TestRunningBackupIsNoLeftover(t *testing.T) {
 	if n := len(r.list(t).Backups); n != 2 {
 		t.Errorf("%d backups are listed, want 2", n)
 	}
-	verifyNew(t, r, l.key, map[repository.ID]bool{})
+	verifyNew(t, r, l.key, map[catalog.ID]bool{})
 	onlyBackups(t, r)
 }
 
@@ -402,7 +402,7 @@ func TestTwoBackupsAtOnce(t *testing.T) {
 			second.good(t, nil)
 		}
 	}
-	verifyNew(t, r, l.key, map[repository.ID]bool{})
+	verifyNew(t, r, l.key, map[catalog.ID]bool{})
 	onlyBackups(t, r)
 }
 
@@ -449,7 +449,7 @@ func TestInterruptedBackup(t *testing.T) {
 		p.signal(t, syscall.SIGINT)
 		o := p.wait(t)
 		if o.code == 0 { // it came too late
-			verifyNew(t, r, l.key, map[repository.ID]bool{})
+			verifyNew(t, r, l.key, map[catalog.ID]bool{})
 			continue
 		}
 		o.bad(t, 130, "interrupted")

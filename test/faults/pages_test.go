@@ -16,6 +16,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -202,7 +203,7 @@ func uncompact(tx *bolt.Tx) {
 }
 
 // store makes a backup of a database as dr backup would, and gives it the manifest of the good one.
-func (p *pages) store(t *testing.T, database []byte) repository.ID {
+func (p *pages) store(t *testing.T, database []byte) catalog.ID {
 	t.Helper()
 	sum := sha256.Sum256(database)
 	snapshot := append(bytes.Clone(database), sum[:]...)
@@ -212,10 +213,10 @@ func (p *pages) store(t *testing.T, database []byte) repository.ID {
 		t.Fatal(err)
 	}
 	defer sealed.Close()
-	id := repository.NewID(p.backup.Started.Add(time.Duration(p.trials)*time.Second), p.backup.Revision)
+	id := catalog.NewID(p.backup.Started.Add(time.Duration(p.trials)*time.Second), p.backup.Revision)
 	manifest := p.backup.Manifest
-	manifest.Plain = repository.Blob{Name: "snapshot.db", Size: int64(len(snapshot)), SHA256: hex.EncodeToString(whole[:])}
-	_, err = p.cluster.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, sealed, func() (repository.Manifest, error) { return manifest, nil })
+	manifest.Plain = catalog.Blob{Name: "snapshot.db", Size: int64(len(snapshot)), SHA256: hex.EncodeToString(whole[:])}
+	_, err = p.cluster.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, sealed, func() (catalog.Manifest, error) { return manifest, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func (p *pages) restore(t *testing.T, seed uint64, database []byte, args []strin
 }
 
 // verify must find what the restore has found, in the same stage, and append it.
-func (p *pages) verify(t *testing.T, seed uint64, id repository.ID, level, stage string) {
+func (p *pages) verify(t *testing.T, seed uint64, id catalog.ID, level, stage string) {
 	t.Helper()
 	scratch := t.TempDir()
 	o := run(t, p.repo.flags("verify", string(id), "--level", level, "--scratch-dir", scratch)...)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
@@ -34,7 +35,7 @@ const (
 )
 
 // storeBackups stores what nobody opens, one a minute, and returns the newest last.
-func storeBackups(t *testing.T, b storage.Bucket, cluster string, p repository.Policy) (ids []repository.ID) {
+func storeBackups(t *testing.T, b storage.Bucket, cluster string, p repository.Policy) (ids []catalog.ID) {
 	t.Helper()
 	c, err := repository.OpenWith(b, cluster, p)
 	if err != nil {
@@ -43,12 +44,12 @@ func storeBackups(t *testing.T, b storage.Bucket, cluster string, p repository.P
 	sum := sha256.Sum256(nil)
 	for i := range prunedOf {
 		started := time.Now().UTC().Add(time.Duration(i-prunedOf) * time.Minute)
-		id := repository.NewID(started, int64(1000+i))
+		id := catalog.NewID(started, int64(1000+i))
 		data := bytes.NewReader([]byte(cluster + " sealed"))
-		_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, data, func() (repository.Manifest, error) {
-			return repository.Manifest{
+		_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, data, func() (catalog.Manifest, error) {
+			return catalog.Manifest{
 				Started: started, Finished: started.Add(time.Second), Revision: int64(1000 + i), ClusterID: "cdf818194e3a8c32",
-				Plain: repository.Blob{Name: "snapshot.db", Size: 1000, SHA256: hex.EncodeToString(sum[:])},
+				Plain: catalog.Blob{Name: "snapshot.db", Size: 1000, SHA256: hex.EncodeToString(sum[:])},
 			}, nil
 		})
 		if err != nil {
@@ -81,7 +82,7 @@ func (d *deadly) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // listedBy is what dr list shows.
-func listedBy(t *testing.T, url, cluster string) (ids []repository.ID) {
+func listedBy(t *testing.T, url, cluster string) (ids []catalog.ID) {
 	t.Helper()
 	var d document.List
 	run(t, "list", "--repo", url, "--cluster", cluster).good(t, &d)

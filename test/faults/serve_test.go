@@ -16,6 +16,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -145,7 +146,7 @@ func killServices(t *testing.T, total int) {
 		if after := s.repo.list(t).Backups; len(after) != 1 || len(before) == 1 && after[0].ID != before[0].ID {
 			t.Errorf("there were %d backups when it was killed, then %d", len(before), len(after))
 		}
-		verifyNew(t, s.repo, key, map[repository.ID]bool{})
+		verifyNew(t, s.repo, key, map[catalog.ID]bool{})
 		if after := s.repo.leftovers(t); !slices.Equal(after, pieces) {
 			t.Errorf("the leftovers were %q, and are %q before their time", pieces, after)
 		}
@@ -265,7 +266,7 @@ func killPrunes(t *testing.T, total int) {
 			}
 		}
 		s.noSlotTwice(t)
-		verifyNew(t, s.repo, key, map[repository.ID]bool{})
+		verifyNew(t, s.repo, key, map[catalog.ID]bool{})
 	}
 	if hits == 0 {
 		t.Error("no kill was in the middle of a prune")
@@ -274,7 +275,7 @@ func killPrunes(t *testing.T, total int) {
 }
 
 // listed are the backups, the newest first.
-func (s served) listed(t *testing.T) (ids []repository.ID) {
+func (s served) listed(t *testing.T) (ids []catalog.ID) {
 	t.Helper()
 	for _, b := range s.repo.list(t).Backups {
 		ids = append(ids, b.ID)
@@ -285,7 +286,7 @@ func (s served) listed(t *testing.T) (ids []repository.ID) {
 // noSlotTwice fails the test if two backups were taken for one moment of the schedule.
 func (s served) noSlotTwice(t *testing.T) {
 	t.Helper()
-	slots := map[string]repository.ID{}
+	slots := map[string]catalog.ID{}
 	for _, b := range s.repo.list(t).Backups {
 		slot := b.Labels[scheduler.LabelSlot]
 		if other, twice := slots[slot]; twice {
@@ -296,7 +297,7 @@ func (s served) noSlotTwice(t *testing.T) {
 }
 
 // addOld adds n backups of hours past, which nobody can restore, and returns them, the newest first.
-func (r repo) addOld(t *testing.T, server *servers.Cluster, n int) (ids []repository.ID) {
+func (r repo) addOld(t *testing.T, server *servers.Cluster, n int) (ids []catalog.ID) {
 	t.Helper()
 	members, err := server.Client(t).MemberList(t.Context())
 	if err != nil {
@@ -307,15 +308,15 @@ func (r repo) addOld(t *testing.T, server *servers.Cluster, n int) (ids []reposi
 		t.Fatal(err)
 	}
 	for hours := range n {
-		m := repository.Manifest{
+		m := catalog.Manifest{
 			Started: time.Now().Add(-time.Duration(hours+1) * time.Hour).UTC(), Revision: int64(1 + n - hours),
 			ClusterID: fmt.Sprintf("%x", members.Header.ClusterId),
-			Plain:     repository.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(make([]byte, 32))},
+			Plain:     catalog.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(make([]byte, 32))},
 		}
 		m.Finished = m.Started
-		id := repository.NewID(m.Started, m.Revision)
+		id := catalog.NewID(m.Started, m.Revision)
 		_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
-			func() (repository.Manifest, error) { return m, nil })
+			func() (catalog.Manifest, error) { return m, nil })
 		if err != nil {
 			t.Fatal(err)
 		}

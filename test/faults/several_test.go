@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -72,7 +72,7 @@ func TestTwoBackupsAtOnceIntoS3(t *testing.T) {
 	args := []string{
 		"backup", "--repo", url, "--cluster", clusterName, "--recipient", key.recipient, "--endpoints", server.Endpoints()[0],
 	}
-	taken := map[repository.ID]string{} // with the digest of its stored bytes
+	taken := map[catalog.ID]string{} // with the digest of its stored bytes
 	for range 4 {
 		processes := []*process{start(t, args...), start(t, args...)}
 		stored := 0
@@ -99,7 +99,7 @@ func TestTwoBackupsAtOnceIntoS3(t *testing.T) {
 }
 
 // wantTaken fails unless just these are listed, and whole.
-func wantTaken(t *testing.T, url string, key keyPair, taken map[repository.ID]string) {
+func wantTaken(t *testing.T, url string, key keyPair, taken map[catalog.ID]string) {
 	t.Helper()
 	var list document.List
 	flags := []string{"--repo", url, "--cluster", clusterName}

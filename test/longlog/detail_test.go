@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/longlog"
 )
@@ -21,7 +22,7 @@ func TestPlanOfALongLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load := func(o repository.LoadOptions) repository.Catalog {
+	load := func(o repository.LoadOptions) catalog.Catalog {
 		catalog, err := c.Load(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +47,7 @@ func TestPlanOfALongLog(t *testing.T) {
 }
 
 // targets are the newest point, and some before, in and after w.
-func targets(w repository.Window) []restore.Target {
+func targets(w catalog.Window) []restore.Target {
 	random := rand.New(rand.NewPCG(1, 0))
 	all := []restore.Target{{}}
 	for range rounds() {
@@ -67,7 +68,7 @@ func rounds() int {
 	return 12
 }
 
-func plan(c repository.Catalog, t restore.Target) string {
+func plan(c catalog.Catalog, t restore.Target) string {
 	now := longlog.Begin.Add(30 * 24 * time.Hour)
 	p, err := restore.NewPlan(c, t, restore.Layout{Token: "t"}, now)
 	text, _ := p.Encode() // of plain fields: cannot fail

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -59,8 +60,8 @@ func New(tb testing.TB, n int) *Log {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var unindexed []repository.Segment
-	var last repository.Segment
+	var unindexed []catalog.Segment
+	var last catalog.Segment
 	for i := range n {
 		e := next(tb, last, i == 0 || i >= n-Tail-Index)
 		last = e.segment
@@ -89,12 +90,12 @@ func fatal(tb testing.TB, err error) {
 
 // made is a segment; encoded is nil where only its header was made.
 type made struct {
-	segment repository.Segment
+	segment catalog.Segment
 	encoded *segment.Encoded
 }
 
 // next makes the segment after last.
-func next(tb testing.TB, last repository.Segment, whole bool) made {
+func next(tb testing.TB, last catalog.Segment, whole bool) made {
 	tb.Helper()
 	h := segment.Header{
 		Cluster: Cluster, Lineage: Lineage, Seq: last.Seq + 1, Previous: last.Digest, First: last.Last + 1, Last: last.Last + Requests,
@@ -115,7 +116,7 @@ func next(tb testing.TB, last repository.Segment, whole bool) made {
 	if whole {
 		e, err := segment.Encode(h, requests(h), seal.Recipients{})
 		fatal(tb, err)
-		return made{repository.SegmentOf(e), &e}
+		return made{catalog.SegmentOf(e), &e}
 	}
 	h.Format, h.Requests, h.Seal = segment.Format, Requests, last.Seal
 	h.Plain = segment.Blob{Size: 4000 + int64(h.Seq%97), SHA256: last.Digest}
@@ -124,7 +125,7 @@ func next(tb testing.TB, last repository.Segment, whole bool) made {
 	fatal(tb, err)
 	h, digest, err := segment.DecodeHeader(doc)
 	fatal(tb, err)
-	return made{repository.Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}, nil}
+	return made{catalog.Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}, nil}
 }
 
 func requests(h segment.Header) (all []segment.Record) {
@@ -135,21 +136,21 @@ func requests(h segment.Header) (all []segment.Record) {
 }
 
 // storeBackup stores one that was taken in the middle of s.
-func storeBackup(tb testing.TB, c *repository.Cluster, s repository.Segment) {
+func storeBackup(tb testing.TB, c *repository.Cluster, s catalog.Segment) {
 	tb.Helper()
 	content := []byte("snapshot")
 	stream, err := seal.New(bytes.NewReader(content), seal.Recipients{})
 	fatal(tb, err)
 	defer stream.Close()
 	at := s.First + Requests/2
-	m := repository.Manifest{
+	m := catalog.Manifest{
 		Started: s.Written.Add(-Flush / 2), Finished: s.Written, DRVersion: "v0.2.0", ClusterID: s.ClusterID, EtcdVersion: "3.7.3",
 		Revision: int64(at), RevisionMax: int64(at), RaftIndex: at, RaftIndexMax: at, RaftTerm: 2,
-		Plain:   repository.Blob{Name: "snapshot.db", Size: 8, SHA256: strings.Repeat("a", 64)},
-		Members: []repository.Member{{ID: s.Member, Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"}}},
+		Plain:   catalog.Blob{Name: "snapshot.db", Size: 8, SHA256: strings.Repeat("a", 64)},
+		Members: []catalog.Member{{ID: s.Member, Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"}}},
 	}
-	_, err = c.Create(tb.Context(), repository.NewID(m.Started, m.Revision), seal.Recipients{}.Seal(), 0, stream,
-		func() (repository.Manifest, error) { return m, nil })
+	_, err = c.Create(tb.Context(), catalog.NewID(m.Started, m.Revision), seal.Recipients{}.Seal(), 0, stream,
+		func() (catalog.Manifest, error) { return m, nil })
 	fatal(tb, err)
 }
 

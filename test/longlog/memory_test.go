@@ -7,6 +7,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/longlog"
 )
@@ -46,7 +47,7 @@ func TestMemoryOfALongLog(t *testing.T) {
 
 // readings are all ways in which a log is read, by who reads it.
 func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
-	load := func(t *testing.T, c *repository.Cluster, o repository.LoadOptions) repository.Catalog {
+	load := func(t *testing.T, c *repository.Cluster, o repository.LoadOptions) catalog.Catalog {
 		catalog, err := c.Load(t.Context(), o)
 		if err != nil || len(catalog.Windows()) != 1 || len(catalog.Gaps()) != 0 {
 			t.Fatalf("windows %+v, gaps %+v, error %v", catalog.Windows(), catalog.Gaps(), err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/database"
 )
 
@@ -24,13 +24,13 @@ func dated(d time.Duration) step {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := repository.Manifests.Decode(data)
+		m, err := catalog.Manifests.Decode(data)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Started, m.Finished = m.Started.Add(d), m.Finished.Add(d)
-		m.ID = repository.NewID(m.Started, m.Revision)
-		if data, err = repository.Manifests.Encode(m); err != nil {
+		m.ID = catalog.NewID(m.Started, m.Revision)
+		if data, err = catalog.Manifests.Encode(m); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Rename(old, filepath.Join(folder, string(m.ID))); err != nil {

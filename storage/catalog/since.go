@@ -1,4 +1,4 @@
-package repository
+package catalog
 
 import (
 	"slices"
@@ -31,8 +31,8 @@ func (l Lineage) reaching(t time.Time) int {
 // be what has just been lost.
 func (c Catalog) followed(id string, t time.Time) bool {
 	return slices.ContainsFunc(c.Lineages, func(l Lineage) bool {
-		after := l.after()
-		return after != nil && after.Lineage == id && l.begun().Before(t)
+		after := l.After()
+		return after != nil && after.Lineage == id && l.Begun().Before(t)
 	})
 }
 

@@ -8,52 +8,19 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// Catalog is what the repository holds of one cluster, as a value.
-type Catalog struct {
-	Cluster string
-	Backups []Backup // newest first, by the times in their manifests
-	Damaged []Damage // what looks like a backup and is none, newest first by name
-	// Untrusted is what no trusted key has signed, newest first by name: it may be forged, and counts for nothing.
-	Untrusted []Damage
-	// Ignored are tombstones that are damaged or not trusted, and so delete nothing, pins and what lifts them likewise, and
-	// proofs that cannot be read.
-	Ignored []Damage
-
-	Lineages []Lineage // of the log, oldest first by their headers; only if it was asked for
-
-	Signed bool // a trusted key has signed the backups and the segments
-
-	// Headers reads the segments that a folded one stands for, for Unfold. It is nil in a catalog that was not loaded.
-	Headers func(ctx context.Context, folded Segment) ([]Segment, error) `json:"-"`
-}
-
-// Backup is one snapshot with its manifest, proofs and pins.
-type Backup struct {
-	Manifest
-	Proofs []Proof `json:"proofs,omitempty"` // oldest first
-	Pins   []Pin   `json:"pins,omitempty"`   // that hold, oldest first
-}
-
-// Damage is a backup that cannot be used, and why. Err matches ErrDamaged, and sign.ErrUntrusted where that is why, and
-// names the object.
-type Damage struct {
-	ID  ID
-	Err error
-}
-
 // LoadOptions say how much of a catalog to read.
 type LoadOptions struct {
-	Newest int  // that many backups, by name; 0: all
-	Only   ID   // this one alone; "": as Newest says
-	After  ID   // only what comes after it, by name, whether it is there or not; "": from the first one on
-	Proofs bool // read the proofs and the pins too
+	Newest int        // that many backups, by name; 0: all
+	Only   catalog.ID // this one alone; "": as Newest says
+	After  catalog.ID // only what comes after it, by name, whether it is there or not; "": from the first one on
+	Proofs bool       // read the proofs and the pins too
 	// Log reads the log too; windows are found only for the backups that are read. What an index lists is one Segment, see
 	// Segment.Folded, so that memory does not grow with each segment.
 	Log     bool
@@ -64,17 +31,17 @@ const readers = 8 // requests at once; a manifest takes one round trip
 
 // Load reads the catalog: one listing, then the manifests, newest first and only as many as o asks for; and the log's
 // headers if o asks for them.
-func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
+func (c *Cluster) Load(ctx context.Context, o LoadOptions) (catalog.Catalog, error) {
 	folders, ignored, err := c.kept(ctx, o)
 	if err != nil {
-		return Catalog{}, err
+		return catalog.Catalog{}, err
 	}
 	if o.Newest > 0 && len(folders) > o.Newest {
 		folders = folders[:o.Newest]
 	}
 	loads, err := c.loadBackups(ctx, folders, o.Proofs, Seen{})
 	if err != nil {
-		return Catalog{}, err
+		return catalog.Catalog{}, err
 	}
 	if o.Only == "" && len(folders) > 0 && loads[0].err == nil && loads[0].unsigned {
 		c.allowUnsigned()
@@ -92,11 +59,11 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (Catalog, error) {
 }
 
 // kept lists the backups that no tombstone deletes, newest first by their names: all, but as o.Only and o.After say.
-func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ignored []Damage, err error) {
+func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ignored []catalog.Damage, err error) {
 	if folders, err = c.folders(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(ManifestName) && f.unlisted == nil })
+	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(catalog.ManifestName) && f.unlisted == nil })
 	folders, ignored, err = c.withoutDeleted(ctx, folders)
 	slices.Reverse(folders)
 	return folders, ignored, err
@@ -114,7 +81,7 @@ func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool
 		f := folders[i]
 		f.allowed = allowed
 		loads[i] = c.loadBackup(ctx, f, proofs)
-		if err := loads[i].err; err != nil && !errors.Is(err, ErrDamaged) && !isAbsent(err) {
+		if err := loads[i].err; err != nil && !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
 			return err
 		}
 		return nil
@@ -126,14 +93,14 @@ func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool
 }
 
 // withoutDeleted leaves out what a tombstone deletes.
-func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []folder, ignored []Damage, err error) {
+func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []folder, ignored []catalog.Damage, err error) {
 	if !slices.ContainsFunc(folders, func(f folder) bool { return len(f.tombstones()) > 0 }) {
 		return folders, nil, nil // as most often; a service asks that of many clusters
 	}
 	deleted, errs := make([]bool, len(folders)), make([]error, len(folders))
 	err = atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
 		deleted[i], errs[i] = c.isDeleted(ctx, folders[i])
-		if errs[i] != nil && !errors.Is(errs[i], ErrDamaged) {
+		if errs[i] != nil && !errors.Is(errs[i], catalog.ErrDamaged) {
 			return errs[i]
 		}
 		return nil
@@ -143,7 +110,7 @@ func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []
 	}
 	for i, f := range folders {
 		if errs[i] != nil {
-			ignored = append(ignored, Damage{f.id, errs[i]})
+			ignored = append(ignored, catalog.Damage{ID: f.id, Err: errs[i]})
 		}
 		if !deleted[i] {
 			left = append(left, f)
@@ -154,43 +121,43 @@ func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []
 
 // backupLoad is what came of reading one backup.
 type backupLoad struct {
-	backup   Backup
+	backup   catalog.Backup
 	unsigned bool // its manifest has no signature, of whatever key
 	err      error
 	ignored  []error // pins that do not hold, what lifts none, and proofs that cannot be read
 }
 
-func (c *Cluster) catalog(folders []folder, loads []backupLoad) Catalog {
-	catalog := Catalog{Cluster: c.name, Signed: !c.policy.Trust.None(), Headers: c.Unfold}
+func (c *Cluster) catalog(folders []folder, loads []backupLoad) catalog.Catalog {
+	cat := catalog.Catalog{Cluster: c.name, Signed: !c.policy.Trust.None(), Headers: c.Unfold}
 	for i, f := range folders {
 		switch err := loads[i].err; {
 		case isAbsent(err): // deleted since it was listed
 			continue
 		case errors.Is(err, sign.ErrUntrusted):
-			catalog.Untrusted = append(catalog.Untrusted, Damage{f.id, err})
+			cat.Untrusted = append(cat.Untrusted, catalog.Damage{ID: f.id, Err: err})
 			continue
 		case err != nil:
-			catalog.Damaged = append(catalog.Damaged, Damage{f.id, err})
+			cat.Damaged = append(cat.Damaged, catalog.Damage{ID: f.id, Err: err})
 			continue
 		}
 		for _, err := range loads[i].ignored {
-			catalog.Ignored = append(catalog.Ignored, Damage{f.id, err})
+			cat.Ignored = append(cat.Ignored, catalog.Damage{ID: f.id, Err: err})
 		}
-		catalog.Backups = append(catalog.Backups, loads[i].backup)
+		cat.Backups = append(cat.Backups, loads[i].backup)
 	}
-	slices.SortStableFunc(catalog.Backups, func(a, b Backup) int {
+	slices.SortStableFunc(cat.Backups, func(a, b catalog.Backup) int {
 		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Revision, a.Revision), cmp.Compare(b.ID, a.ID))
 	})
-	return catalog
+	return cat
 }
 
 // loadBackup reads one manifest and holds it against the listing.
 func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l backupLoad) {
 	if f.unlisted != nil {
-		l.err = fmt.Errorf("%s: %w", Folder(c.name, f.id), c.untrusted(readError(f.unlisted)))
+		l.err = fmt.Errorf("%s: %w", catalog.Folder(c.name, f.id), c.untrusted(readError(f.unlisted)))
 		return l
 	}
-	manifest, _ := f.object(ManifestName)
+	manifest, _ := f.object(catalog.ManifestName)
 	if !f.allowed.take(manifest.Size) {
 		l.err = notRead(manifest.Key)
 		return l
@@ -213,44 +180,44 @@ func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l back
 
 // loadManifest reads the manifest that is the folder's own. Where only what is signed counts, anything else there is not
 // trusted, however it came about: it would otherwise stand for damage, which stops whoever wants the newest.
-func (c *Cluster) loadManifest(ctx context.Context, id ID) (m Manifest, unsigned bool, err error) {
-	data, err := c.readSigned(ctx, ManifestKey(c.name, id))
+func (c *Cluster) loadManifest(ctx context.Context, id catalog.ID) (m catalog.Manifest, unsigned bool, err error) {
+	data, err := c.readSigned(ctx, catalog.ManifestKey(c.name, id))
 	if err == nil {
-		m, err = Manifests.Decode(data)
+		m, err = catalog.Manifests.Decode(data)
 	}
 	if err == nil && (m.ID != id || m.Cluster != c.name) {
-		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", ErrDamaged, m.ID, m.Cluster)
+		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", catalog.ErrDamaged, m.ID, m.Cluster)
 	}
 	if err != nil {
-		return Manifest{}, false, fmt.Errorf("%s: %w", ManifestKey(c.name, id), c.untrusted(err))
+		return catalog.Manifest{}, false, fmt.Errorf("%s: %w", catalog.ManifestKey(c.name, id), c.untrusted(err))
 	}
 	return m, document.Signature(data) == "", nil
 }
 
 // untrusted makes damage match sign.ErrUntrusted where only what is signed counts.
 func (c *Cluster) untrusted(err error) error {
-	if errors.Is(err, ErrDamaged) && !c.policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
+	if errors.Is(err, catalog.ErrDamaged) && !c.policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
 		return fmt.Errorf("%w: %w", sign.ErrUntrusted, err)
 	}
 	return err
 }
 
-func (c *Cluster) checkStored(f folder, m Manifest) error {
+func (c *Cluster) checkStored(f folder, m catalog.Manifest) error {
 	object, ok := f.object(m.Stored.Name)
 	if !ok {
-		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", BackupKey(c.name, f.id, m.Stored.Name), ErrDamaged)
+		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", catalog.BackupKey(c.name, f.id, m.Stored.Name), catalog.ErrDamaged)
 	}
 	if object.Size != m.Stored.Size {
-		return fmt.Errorf("%s: %w: it has %d bytes, its manifest says %d", object.Key, ErrDamaged, object.Size, m.Stored.Size)
+		return fmt.Errorf("%s: %w: it has %d bytes, its manifest says %d", object.Key, catalog.ErrDamaged, object.Size, m.Stored.Size)
 	}
 	return nil
 }
 
 // loadProofs reads the proofs of one backup. One that is damaged or not trusted proves nothing and is left out: it takes
 // nothing away from the backup either. One that cannot be read is named in ignored.
-func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []Proof, ignored []error, err error) {
+func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []catalog.Proof, ignored []error, err error) {
 	for _, object := range f.objects {
-		if !strings.HasPrefix(path.Base(object.Key), ProofPrefix) {
+		if !strings.HasPrefix(path.Base(object.Key), catalog.ProofPrefix) {
 			continue
 		}
 		if !f.allowed.take(object.Size) {
@@ -262,7 +229,7 @@ func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []Proof, ign
 			f.allowed.giveBack(object.Size)
 		}
 		switch {
-		case errors.Is(err, ErrDamaged):
+		case errors.Is(err, catalog.ErrDamaged):
 			ignored = append(ignored, err)
 		case err != nil:
 			return nil, nil, err
@@ -270,95 +237,26 @@ func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []Proof, ign
 			proofs = append(proofs, p)
 		}
 	}
-	slices.SortStableFunc(proofs, func(a, b Proof) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(proofs, func(a, b catalog.Proof) int { return a.Time.Compare(b.Time) })
 	return proofs, ignored, nil
 }
 
 // readProof is not ok where what stands there proves nothing. What cannot be read gives ErrDamaged.
-func (c *Cluster) readProof(ctx context.Context, id ID, key string) (p Proof, ok bool, err error) {
+func (c *Cluster) readProof(ctx context.Context, id catalog.ID, key string) (p catalog.Proof, ok bool, err error) {
 	data, err := c.readSigned(ctx, key)
 	switch {
-	case errors.Is(err, ErrDamaged) && !storage.Unreadable(err):
-		return Proof{}, false, nil
+	case errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err):
+		return catalog.Proof{}, false, nil
 	case err != nil:
-		return Proof{}, false, fmt.Errorf("%s: %w", key, err)
+		return catalog.Proof{}, false, fmt.Errorf("%s: %w", key, err)
 	}
-	p, err = Proofs.Decode(data)
+	p, err = catalog.Proofs.Decode(data)
 	return p, err == nil && p.Backup == id, nil
-}
-
-// Find returns the backup called id. An absent one gives ErrNotFound, a damaged one ErrDamaged.
-func (c Catalog) Find(id ID) (Backup, error) {
-	for _, b := range c.Backups {
-		if b.ID == id {
-			return b, nil
-		}
-	}
-	for _, d := range slices.Concat(c.Damaged, c.Untrusted) {
-		if d.ID == id {
-			return Backup{}, d.Err
-		}
-	}
-	return Backup{}, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.Cluster, ErrNotFound)
-}
-
-// Latest returns the newest backup. If a newer one is damaged it gives ErrDamaged: whether to go back further is for a
-// person to say. What is not trusted is passed over, or whoever can write there could hide every backup behind a forged
-// one. An empty catalog gives ErrNotFound.
-func (c Catalog) Latest() (Backup, error) {
-	if len(c.Backups) == 0 && len(c.Damaged) == 0 && len(c.Untrusted) > 0 {
-		return Backup{}, fmt.Errorf("no backup of cluster %s is trusted: %w", c.Cluster, c.Untrusted[0].Err)
-	}
-	if len(c.Backups) == 0 && len(c.Damaged) == 0 {
-		return Backup{}, fmt.Errorf("a backup of cluster %s is %w: check --repo and --cluster, or take one with dr backup",
-			c.Cluster, ErrNotFound)
-	}
-	if len(c.Backups) == 0 {
-		return Backup{}, fmt.Errorf("every backup of cluster %s is damaged: %w", c.Cluster, c.Damaged[0].Err)
-	}
-	newest := c.Backups[0]
-	for _, d := range c.Damaged {
-		if d.ID > newest.ID {
-			return Backup{}, fmt.Errorf("the newest backup of cluster %s cannot be used: %w; the newest whole one is %s, ask for it by name",
-				c.Cluster, d.Err, newest.ID)
-		}
-	}
-	return newest, nil
-}
-
-// Best is the highest rung that a backup has passed, and when. A later failure at or below that rung takes it away.
-// Without any proof it is Stored, as of the backup's own end.
-func (b Backup) Best() (Level, time.Time) {
-	level, at := Stored, b.Finished
-	for _, p := range b.Proofs {
-		switch {
-		case p.Verdict == Passed && p.Level.Rank() >= level.Rank():
-			level, at = p.Level, p.Time
-		case p.condemns() && p.Level.Rank() <= level.Rank():
-			level, at = "", p.Time
-		}
-	}
-	return level, at
-}
-
-// Failed is the newest proof, if it says that the backup is bad.
-func (b Backup) Failed() (Proof, bool) {
-	for _, p := range slices.Backward(b.Proofs) {
-		if !p.spares() {
-			return p, p.condemns()
-		}
-	}
-	return Proof{}, false
-}
-
-// Decrypted reports whether a key has ever been shown to open the backup, or none is needed.
-func (b Backup) Decrypted() bool {
-	return b.Seal.Encryption == "" || slices.ContainsFunc(b.Proofs, func(p Proof) bool { return p.Key != "" })
 }
 
 // folder is what the listing shows of one backup.
 type folder struct {
-	id       ID
+	id       catalog.ID
 	objects  []storage.Object
 	unlisted error      // why its objects cannot be listed; nil: they are
 	allowed  *allowance // for its documents
@@ -381,12 +279,12 @@ func (f folder) object(name string) (storage.Object, bool) {
 
 // folders lists the backups' folders in the order of their names: all, but as o.Only and o.After say.
 func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) {
-	list := storage.ListOptions{Prefix: BackupsPrefix(c.name)}
+	list := storage.ListOptions{Prefix: catalog.BackupsPrefix(c.name)}
 	if o.Only != "" {
-		list.Prefix = Folder(c.name, o.Only)
+		list.Prefix = catalog.Folder(c.name, o.Only)
 	}
 	if o.After != "" {
-		list.After = BackupsPrefix(c.name) + string(o.After) + string('/'+1) // behind all that is in its folder
+		list.After = catalog.BackupsPrefix(c.name) + string(o.After) + string('/'+1) // behind all that is in its folder
 	}
 	var folders []folder
 	listed := 0
@@ -400,7 +298,7 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 			return nil, fmt.Errorf("list the backups of cluster %s: %w", c.name, err)
 		}
 		if dir := object.Key[:strings.LastIndexByte(object.Key, '/')+1]; dir != last {
-			id, _, ok := SplitBackupKey(c.name, object.Key)
+			id, _, ok := catalog.SplitBackupKey(c.name, object.Key)
 			last, known = dir, ok
 			if n := len(folders); ok && (n == 0 || folders[n-1].id != id) {
 				folders = append(folders, folder{id: id, objects: make([]storage.Object, 0, 2)}) // most have no more
@@ -408,7 +306,7 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 		}
 		if known { // else it is a stranger's file
 			if listed++; listed > maxListed {
-				return nil, errTooMany(BackupsPrefix(c.name))
+				return nil, errTooMany(catalog.BackupsPrefix(c.name))
 			}
 			newest := &folders[len(folders)-1]
 			newest.objects = append(newest.objects, object)
@@ -423,7 +321,7 @@ func (c *Cluster) unlisted(err error) (f folder, ok bool) {
 	if !ok {
 		return folder{}, false
 	}
-	id, _, ok := SplitBackupKey(c.name, u.Prefix+ManifestName)
+	id, _, ok := catalog.SplitBackupKey(c.name, u.Prefix+catalog.ManifestName)
 	return folder{id: id, unlisted: err}, ok
 }
 

@@ -1,4 +1,4 @@
-package repository
+package catalog
 
 import (
 	"cmp"
@@ -164,7 +164,7 @@ func goesBack(a, b segment.Mark) bool {
 }
 
 // withMisfits adds what sift finds to l's faults.
-func (l Lineage) withMisfits() Lineage {
+func (l Lineage) WithMisfits() Lineage {
 	_, misfits := l.sift()
 	l.Faults = slices.Concat(l.Faults, misfits)
 	slices.SortStableFunc(l.Faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -209,4 +209,46 @@ func (l Lineage) Without(seq uint64, why error) Lineage {
 	})
 	slices.SortStableFunc(l.Faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
 	return l
+}
+
+// checkPlace returns an error unless s is that segment.
+func (s Segment) CheckPlace(cluster, lineage string, seq uint64) error {
+	if s.Cluster != cluster || s.Lineage != lineage || s.Seq != seq {
+		return fmt.Errorf("expected the header of segment %d of lineage %s of cluster %s, got %d of %s of %s",
+			seq, lineage, cluster, s.Seq, s.Lineage, s.Cluster)
+	}
+	return nil
+}
+
+// begun is when its first segment was written, zero if none can be read.
+func (l Lineage) Begun() time.Time {
+	if len(l.Segments) == 0 {
+		return time.Time{}
+	}
+	return l.Segments[0].Written
+}
+
+// index returns the seq under which the index is stored that s was folded of: fold leaves the first of an index alone.
+func (s Segment) IndexSeq() uint64 { return s.FirstSeq() - 1 }
+
+// isOf reports whether s was folded of segments: the digest of the last one's header names all before.
+func (s Segment) IsFoldOf(segments []Segment) bool {
+	first, last := segments[0], segments[len(segments)-1]
+	if first.Previous != s.Previous || last.Digest != s.Digest {
+		return false
+	}
+	for i := 1; i < len(segments); i++ {
+		if segments[i].Previous != segments[i-1].Digest {
+			return false
+		}
+	}
+	return true
+}
+
+// began is a time that was before its requests, as far as it says one.
+func (s Segment) Began() time.Time {
+	if len(s.Marks) > 0 {
+		return s.Marks[0].NotBefore
+	}
+	return s.Written
 }

@@ -1,20 +1,9 @@
-// Package repository is what etcd-dr keeps in a bucket, for many clusters:
-//
-//	<cluster>/backups/<id>/snapshot.db.zst[.age]   the sealed snapshot
-//	<cluster>/backups/<id>/manifest.json           written last, create-only: with it the backup exists
-//	<cluster>/backups/<id>/proof-<time>.json       what a verify found; appended, never rewritten
-//	<cluster>/backups/<id>/pin-<pin>.json          it is to stay, until unpin-<pin>.json says otherwise
-//	<cluster>/backups/<id>/tombstone-<16 hex>.json it is deleted, unless it is pinned; what is left goes later
-//	<cluster>/log/<lineage>/<seq, 16 hex>.seg      one piece of the log; create-only: the name is the fence
-//	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  the headers of many again, so that a year lists fast
-//	<cluster>/log/<lineage>/tombstone-<seq, 16 hex>.json    the segments up to that one are pruned; what is left goes later
-//	<cluster>/leases/<job>.json                    who works now; rewritten, and only avoids double work
-//	<cluster>/suspension.json                      whether services may start anything; rewritten, the last word counts
-//	<cluster>/unsuspend-<id>.json                  that suspension has ended for good
-//	<cluster>/repository[-<key>].json              the random id that all of it carries which deletes or suspends
+// Package catalog holds the types that describe the contents of a repository (backups, their proofs and pins, the log and its
+// lineages) and the pure functions on them: which keys objects have, which backups are bases of which part of the log, and
+// which windows of time and gaps result. It does no I/O; packages repository and log read and write what it describes.
 //
 // It holds revisions, positions and bytes, and knows nothing of etcd's requests.
-package repository
+package catalog
 
 import (
 	"errors"

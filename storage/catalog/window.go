@@ -1,4 +1,4 @@
-package repository
+package catalog
 
 import (
 	"cmp"
@@ -57,7 +57,7 @@ type Gap struct {
 }
 
 // clockAllowance is by how much the clocks of those who take backups and of those who archive may differ.
-const clockAllowance = 5 * time.Minute
+const ClockAllowance = 5 * time.Minute
 
 // Usable says why b should be a base only where there is no other; nil if nothing is known against it.
 func (b Backup) Usable() error {
@@ -143,7 +143,7 @@ func (b Backup) fitsTerm(s Stretch) bool {
 	if s.Source() == segment.Watch {
 		return true
 	}
-	at := s.holding(b.RaftIndex)
+	at := s.Holding(b.RaftIndex)
 	tooLow := at > 0 && s.Segments[at-1].Last < b.RaftIndex && b.RaftTerm < s.Segments[at-1].End.Term
 	tooHigh := b.RaftTerm > s.Segments[len(s.Segments)-1].End.Term
 	return b.RaftTerm == 0 || !tooLow && !tooHigh
@@ -168,7 +168,7 @@ func (b Backup) fitsRevision(s Stretch) bool {
 }
 
 // fitsTime: its index was asked for after the position before it was there, and before the one behind it was.
-func (b Backup) fitsTime(s Stretch) bool { return b.outside(s) <= clockAllowance }
+func (b Backup) fitsTime(s Stretch) bool { return b.outside(s) <= ClockAllowance }
 
 // outside returns how far b.Started lies outside of the interval that its place in s implies; 0 if it lies inside.
 func (b Backup) outside(s Stretch) time.Duration {
@@ -277,7 +277,7 @@ func window(s Stretch, base Backup) Window {
 		w.Doubt = err.Error()
 	}
 	begin, _ := base.Span(s.Source())
-	for _, segment := range s.Segments[s.holding(begin+1):] {
+	for _, segment := range s.Segments[s.Holding(begin+1):] {
 		w.Segments += segment.Count()
 		w.Bytes += segment.Size
 		w.Diverged = cmp.Or(segment.Diverged, w.Diverged)
@@ -328,7 +328,7 @@ func (c Catalog) Gaps() []Gap {
 }
 
 // after is where the lineage before l ended, nil if there was none or nothing tells.
-func (l Lineage) after() *segment.After {
+func (l Lineage) After() *segment.After {
 	if len(l.Segments) == 0 || l.Segments[0].Lineage != l.ID {
 		return nil
 	}
@@ -337,13 +337,13 @@ func (l Lineage) after() *segment.After {
 
 // gapBefore is the gap between l and the lineage that it comes after. The older one may have gone on for a while.
 func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
-	after := l.after()
+	after := l.After()
 	if after == nil {
 		return Gap{}, false
 	}
 	first := l.Segments[0]
 	g := Gap{
-		Kind: GapRecorded, Lineage: after.Lineage, NextLineage: l.ID, Since: after.Time, Until: first.begins(), Reason: first.Reason,
+		Kind: GapRecorded, Lineage: after.Lineage, NextLineage: l.ID, Since: after.Time, Until: first.Begins(), Reason: first.Reason,
 	}
 	end := after.Position
 	if i := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == after.Lineage }); i >= 0 {
@@ -373,7 +373,7 @@ func (l Lineage) gapBetween(a, b Stretch) Gap {
 	first := b.Segments[0]
 	g := Gap{
 		Kind: GapLost, Lineage: l.ID, NextLineage: l.ID, From: a.Last() + 1, To: b.First() - 1,
-		Since: a.until(), Until: latest(a.until(), first.begins()), Reason: l.why(a, first.FirstSeq()),
+		Since: a.until(), Until: latest(a.until(), first.Begins()), Reason: l.why(a, first.FirstSeq()),
 	}
 	if g.Reason == "" {
 		g.Kind, g.Reason = GapRecorded, first.Reason
@@ -415,7 +415,7 @@ func (l Lineage) why(a Stretch, seq uint64) string {
 }
 
 // begins is when the state was surely in s: its first mark, or when it was written if it has none.
-func (s Segment) begins() time.Time {
+func (s Segment) Begins() time.Time {
 	if len(s.Marks) > 0 {
 		return s.Marks[0].NotAfter
 	}
@@ -428,4 +428,11 @@ func (s Stretch) until() time.Time {
 		return m.NotAfter
 	}
 	return s.Segments[len(s.Segments)-1].Written
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

@@ -1,4 +1,4 @@
-package repository
+package catalog
 
 import (
 	"iter"
@@ -25,7 +25,7 @@ func (s Stretch) ForPosition(p uint64) int {
 	if p < s.First() {
 		return 0
 	}
-	return min(s.holding(p)+1, len(s.Segments))
+	return min(s.Holding(p)+1, len(s.Segments))
 }
 
 // ForRevision is how many of its segments, from the first, are enough to reach revision n of the key space. It is not
@@ -114,13 +114,13 @@ func (s Stretch) marks() iter.Seq[segment.Mark] {
 }
 
 // holding is the index of the segment that has position p, or of the first one behind p.
-func (s Stretch) holding(p uint64) int {
+func (s Stretch) Holding(p uint64) int {
 	return sort.Search(len(s.Segments), func(i int) bool { return s.Segments[i].Last >= p })
 }
 
 // markBefore is the last mark at a position before p.
 func (s Stretch) markBefore(p uint64) (segment.Mark, bool) {
-	for i := min(s.holding(p), len(s.Segments)-1); i >= 0; i-- {
+	for i := min(s.Holding(p), len(s.Segments)-1); i >= 0; i-- {
 		for _, m := range slices.Backward(s.Segments[i].Marks) {
 			if m.Position < p {
 				return m, true
@@ -132,7 +132,7 @@ func (s Stretch) markBefore(p uint64) (segment.Mark, bool) {
 
 // markFrom is the first mark at position p or behind it.
 func (s Stretch) markFrom(p uint64) (segment.Mark, bool) {
-	for i := s.holding(p); i < len(s.Segments); i++ {
+	for i := s.Holding(p); i < len(s.Segments); i++ {
 		for _, m := range s.Segments[i].Marks {
 			if m.Position >= p {
 				return m, true
