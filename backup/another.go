@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 )
 
-// memberError is an error of the member that is read: of neither a store nor the caller. Another member may do better.
+// memberError is an error of the member that is read, not of a store or the caller. Another member may succeed.
 type memberError struct {
 	id  uint64
 	err error
@@ -18,7 +18,7 @@ type memberError struct {
 func (e *memberError) Error() string { return e.err.Error() }
 func (e *memberError) Unwrap() error { return e.err }
 
-// blame returns err, which the member gave, as a memberError, unless it was ctx that ended.
+// blame returns err, which came from the member, as a memberError. If ctx has ended, it returns err unchanged.
 func (r *run) blame(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -26,14 +26,14 @@ func (r *run) blame(ctx context.Context, err error) error {
 	return &memberError{r.member.MemberID, err}
 }
 
-// blaming passes a member's stream on, and blames the member for the stream's errors.
-type blaming struct {
+// memberStream passes on a member's stream and returns its errors as memberErrors.
+type memberStream struct {
 	run  *run
 	ctx  context.Context // the stream's
 	from io.Reader
 }
 
-func (b *blaming) Read(p []byte) (int, error) {
+func (b *memberStream) Read(p []byte) (int, error) {
 	n, err := b.from.Read(p)
 	if err != nil && err != io.EOF {
 		err = b.run.blame(b.ctx, err)
@@ -41,7 +41,7 @@ func (b *blaming) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// errNoOther: besides the member that failed there is none to read.
+// errNoOther means that no member is left to read besides the one that failed.
 var errNoOther = errors.New("no other member can be read")
 
 // mayChoose reports whether r leaves the choice of the member to Run.
@@ -49,7 +49,7 @@ func (r Request) mayChoose() bool {
 	return slices.Contains([]string{"leader", "follower", "any"}, r.From)
 }
 
-// connect asks the cluster's members, all but the one that failed.
+// connect connects to the cluster's members, except the one that failed.
 func (r Request) connect(ctx context.Context, cfg cluster.Config) (*cluster.Cluster, error) {
 	c, err := cluster.Connect(ctx, cfg)
 	switch {
@@ -62,7 +62,7 @@ func (r Request) connect(ctx context.Context, cfg cluster.Config) (*cluster.Clus
 	return c, err
 }
 
-// choose picks the member to read.
+// choose returns the member to read.
 func (r Request) choose(c *cluster.Cluster) (*cluster.Server, error) {
 	member, err := choose(c, r.From)
 	if err != nil && r.failed != nil {

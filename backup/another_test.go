@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
-// dies sends half of a database and then breaks off, as the connection to a killed member does.
+// dies sends half of a database and then fails, like the connection to a killed member.
 func dies(s pb.Maintenance_SnapshotServer) error {
 	data := database(4 << 20)
 	err := send(s, data[:len(data)/2])
@@ -28,8 +28,8 @@ func dies(s pb.Maintenance_SnapshotServer) error {
 	return status.Error(codes.Unavailable, "error reading from server: EOF")
 }
 
-// A member that dies in the middle of its stream costs a second stream, not the backup: the next healthy member delivers
-// it, and its manifest names that one.
+// TestRunContinuesWithAnotherMember checks that after a member's failure the next healthy member is read in a second
+// stream, and that the manifest names it.
 func TestRunContinuesWithAnotherMember(t *testing.T) {
 	needsQuiet(t)
 	for name, breaks := range map[string]func(*fakeMember){
@@ -85,7 +85,8 @@ func TestRunContinuesWithAnotherMember(t *testing.T) {
 	wantEnded(t)
 }
 
-// One other member is tried, none if the caller named the member or there is no other, and nothing half stored stays.
+// TestRunWithoutAnotherMember checks that only one other member is tried, that none is tried if the caller named the
+// member or there is no other, and that nothing incomplete stays.
 func TestRunWithoutAnotherMember(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -133,7 +134,8 @@ func TestRunWithoutAnotherMember(t *testing.T) {
 	}
 }
 
-// What a store or the caller's time limit breaks is not tried with another member.
+// TestRunBlamesNoMemberForAStore checks that no other member is tried after the error of a store or the end of the
+// caller's time.
 func TestRunBlamesNoMemberForAStore(t *testing.T) {
 	fakes, urls := three(t)
 	faults := storagetest.Faulty(mem.New())

@@ -1,10 +1,9 @@
 // Package backup takes one backup: it chooses a member, streams its snapshot through the seal into one repository or
-// several, and writes down what is known of it.
+// several, and writes the manifest.
 //
 //	member ── Snapshot stream ──► digest checked as it passes ──► seal ──► each repository: object, then manifest
 //
-// Nothing of the snapshot touches the local disk unless a spool is asked for, and memory stays bounded whatever the
-// database's size.
+// The snapshot never touches the local disk unless a spool is requested, and memory does not grow with the database.
 package backup
 
 import (
@@ -25,45 +24,45 @@ import (
 
 // Errors of Run, to be matched with errors.Is.
 var (
-	// ErrRefused: what was asked for would give a backup that nobody should rely on.
+	// ErrRefused means that the request would produce a backup that is not safe to rely on.
 	ErrRefused = errors.New("refused")
-	// ErrDiverged: the backup is stored and marked, but the members hold different key spaces.
+	// ErrDiverged means that the members have different key spaces. The backup is stored and marked.
 	ErrDiverged = errors.New("the members have diverged")
 )
 
-// Request says what to back up and how.
+// Request configures one backup.
 type Request struct {
 	From           string // leader, follower, any, or one of the endpoints
-	NoHash         bool   // spare the member the HashKV
-	HashMax        int64  // bytes in use up to which the member is asked for it; 0: cluster.HashMax
-	CompareMembers bool   // hash all members, one at a time, and mark the backup where they differ
+	NoHash         bool   // do not ask the member for its HashKV
+	HashMax        int64  // largest database, in bytes in use, for which the member is asked for its HashKV; 0: cluster.HashMax
+	CompareMembers bool   // hash all members, one at a time, and mark the backup if they differ
 	To             seal.Recipients
 	MaxStream      time.Duration // until the member has sent everything; above zero
-	Spool          string        // a directory: take the stream at full speed into a sealed file there, then upload
-	Plain          bool          // without recipients, also where the backups before are encrypted
+	Spool          string        // a directory: write the stream at full speed to a sealed file there, then upload
+	Plain          bool          // allow no recipients even if the newest backup is encrypted
 	Labels         catalog.Labels
 	Version        string        // of dr, for the manifest
-	Require        Require       // of several stores
-	Patience       time.Duration // how long a store may keep others waiting; 0: one of several as long as is sensible, a single one for ever
+	Require        Require       // how many of several stores must take the backup
+	Patience       time.Duration // how long a store may keep the others waiting; 0: DefaultPatience with several stores, no limit with one
 	Grace          time.Duration // leftovers that are older are removed after a successful backup
 
-	failed *memberError // the member that was read before, in vain; nil at first
+	failed *memberError // the member that has already failed; nil at first
 }
 
 // Result is a stored backup.
 type Result struct {
 	catalog.Backup
-	Stores []Outcome // in the order in which they were named
+	Stores []Outcome // in the order of Run's argument
 	Swept  []repository.Leftover
 }
 
-// maxGap is how long a stream may stay without a byte before it counts as stalled.
+// maxGap is how long a stream may deliver no byte before it counts as stalled.
 const maxGap = 30 * time.Second
 
-// Run takes one backup of the cluster at cfg and stores it, the same bytes under the same name, in every one of to. If the
-// member fails on the way, the next healthy one is read, once, unless r.From names an endpoint. With ErrDiverged or
-// ErrPartial the result is valid: the backup is stored, where the result says so. With any other error nothing is listed
-// that was not before.
+// Run takes one backup of the cluster at cfg and stores it, the same bytes under the same name, in every store in to.
+// If the member fails meanwhile, Run reads the next healthy one, once, unless r.From names an endpoint. With
+// ErrDiverged or ErrPartial the result is valid: the backup is in the stores that Result lists. After any other error
+// no store lists a new backup.
 func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request, report storage.Report) (Result, error) {
 	if len(to) == 0 {
 		return Result{}, fmt.Errorf("%w: no repository for the backup", ErrRefused)
@@ -96,7 +95,7 @@ func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request, rep
 	if r.failed != nil {
 		warn(report, "%v: reading from another member", r.failed)
 	}
-	warnOf(c, member, r.From, report)
+	warnAbout(c, member, r.From, report)
 	run := &run{request: r, cluster: c, member: member, report: report, started: time.Now().UTC()}
 	run.to = newStores(ctx, to, r, run.warn)
 	defer run.to.close()
@@ -109,7 +108,7 @@ func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request, rep
 	return run.result(ctx)
 }
 
-// result says what there is now.
+// result returns the stored backup, if there is one, after removing old leftovers.
 func (r *run) result(ctx context.Context) (Result, error) {
 	backup, outcomes, err := r.to.outcome()
 	if backup == nil {
@@ -123,7 +122,7 @@ func (r *run) result(ctx context.Context) (Result, error) {
 	return result, err
 }
 
-// run is one backup on its way.
+// run is one backup in progress.
 type run struct {
 	request Request
 	cluster *cluster.Cluster
@@ -136,8 +135,8 @@ type run struct {
 	manifest catalog.Manifest
 }
 
-// gather writes down what must be known before the stream begins: the revision asked for now is in a snapshot that is
-// opened later, and so is the key space that HashKV hashes.
+// gather collects the facts that must be known before the stream begins. The revision read now is contained in a
+// snapshot that is opened later, and so is the key space that HashKV hashes.
 func (r *run) gather(ctx context.Context) (err error) {
 	if r.status, err = r.member.Now(ctx); err != nil {
 		return r.blame(ctx, err)
@@ -165,15 +164,15 @@ func (r *run) self() catalog.Member {
 	return catalog.Member{ID: r.member.ID()}
 }
 
-// gatherKind asks what a restore would like to know. It can all be read from the database too, so what cannot be
-// asked now is no reason to have no backup.
+// gatherKind collects facts that help a restore. They can also be read from the database, so a failure here only causes
+// a warning.
 func (r *run) gatherKind(ctx context.Context) {
 	var err error
 	if r.manifest.Kubernetes, r.manifest.KubernetesEncrypted, err = r.member.Kubernetes(ctx); err != nil {
-		r.warn("cannot tell whether the key space is Kubernetes': %v", err)
+		r.warn("cannot find out whether the key space is Kubernetes': %v", err)
 	}
 	if r.manifest.Auth, err = r.member.AuthEnabled(ctx); err != nil {
-		r.warn("cannot tell whether users are enabled: %v", err)
+		r.warn("cannot find out whether users are enabled: %v", err)
 	}
 	if r.manifest.KubernetesEncrypted {
 		r.warn("Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup, keep them elsewhere")
@@ -205,11 +204,12 @@ func (r *run) gatherHash(ctx context.Context) {
 	r.manifest.HashKV = &hash
 }
 
-// compareWithLast looks at the newest backup under this name: another cluster id may be a restored cluster, or the
-// wrong one.
+// compareWithLast compares the cluster with the newest backup under this name. Another cluster id means that the
+// cluster was restored, or that it is the wrong one. It returns ErrRefused if that backup is encrypted and this one
+// would not be.
 func (r *run) compareWithLast() error {
-	var exposed atomic.Pointer[catalog.Backup] // is encrypted, unlike this one
-	err := r.to.ask(func(one *store) error {
+	var exposed atomic.Pointer[catalog.Backup] // an encrypted newest backup
+	err := r.to.each(func(one *store) error {
 		catalog, err := one.Cluster.Load(one.ctx, repository.LoadOptions{Newest: 1})
 		if err != nil {
 			return err
@@ -218,8 +218,8 @@ func (r *run) compareWithLast() error {
 			exposed.Store(&catalog.Backups[0])
 		}
 		if len(catalog.Backups) == 1 && catalog.Backups[0].ClusterID != r.manifest.ClusterID {
-			r.warn("%v", r.to.named(one, fmt.Errorf(
-				"the newest backup of %s is of cluster %s, this cluster is %s: right after a restore, else look twice at --cluster and --endpoints",
+			r.warn("%v", r.to.withName(one, fmt.Errorf(
+				"the newest backup of %s is of cluster %s, this cluster is %s: expected right after a restore; otherwise check --cluster and --endpoints",
 				catalog.Cluster, catalog.Backups[0].ClusterID, r.manifest.ClusterID)))
 		}
 		return nil
@@ -231,7 +231,7 @@ func (r *run) compareWithLast() error {
 	return err
 }
 
-// complete fills the manifest in with what only the end of the stream tells.
+// complete adds the facts to the manifest that are known only at the end of the stream, and returns it.
 func (r *run) complete(ctx context.Context, plain catalog.Blob) (catalog.Manifest, error) {
 	r.manifest.Plain, r.manifest.Finished = plain, time.Now().UTC()
 	if r.request.CompareMembers {
@@ -245,9 +245,10 @@ func (r *run) complete(ctx context.Context, plain catalog.Blob) (catalog.Manifes
 	return r.manifest, nil
 }
 
-// sweep removes old leftovers where the backup is. A backup that is stored stays a success whatever comes of that.
+// sweep removes old leftovers from the stores that have the backup. Its errors are only warnings, because the backup is
+// stored.
 func (r *run) sweep(ctx context.Context) (all []repository.Leftover) {
-	for _, one := range r.to.left() {
+	for _, one := range r.to.remaining() {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
 		if r.to.patience > 0 {
 			ctx, cancel = context.WithTimeout(ctx, r.to.patience)
@@ -255,10 +256,10 @@ func (r *run) sweep(ctx context.Context) (all []repository.Leftover) {
 		swept, err := one.Cluster.Sweep(ctx, r.request.Grace, time.Now())
 		cancel()
 		if err != nil {
-			r.warn("leftovers of killed backups stay: %v", r.to.named(one, err))
+			r.warn("leftovers of killed backups stay: %v", r.to.withName(one, err))
 		}
 		for _, l := range swept {
-			r.report.Say(storage.Event{Stage: "commit", Level: storage.Note, Object: l.Key, Message: "removed what a killed backup left"})
+			r.report.Say(storage.Event{Stage: "commit", Level: storage.Note, Object: l.Key, Message: "removed an object of a killed backup"})
 		}
 		all = append(all, swept...)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// choose picks the member to read. A learner is never picked: it may lag without bound and votes for nothing.
+// choose returns the member to read. It never returns a learner, which may lag without bound and does not vote.
 func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 	voters := slices.DeleteFunc(slices.Clone(c.Servers), func(s *cluster.Server) bool { return s.Status.IsLearner })
 	slices.SortStableFunc(voters, byProgress)
@@ -25,7 +25,7 @@ func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 		}
 	case "any":
 	default:
-		return named(c, from)
+		return memberAt(c, from)
 	}
 	if len(voters) == 0 {
 		return nil, fmt.Errorf("%w: only learners answer, and a learner may lag without bound: name a voting member in --endpoints",
@@ -34,7 +34,7 @@ func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 	return voters[0], nil
 }
 
-// byProgress puts the members first that are not cut off, then those that have got furthest.
+// byProgress sorts members that reach the leader first, then by how far they are.
 func byProgress(a, b *cluster.Server) int {
 	return cmp.Or(
 		-cmp.Compare(number(a.Reaches), number(b.Reaches)),
@@ -50,7 +50,7 @@ func number(b bool) int {
 	return 0
 }
 
-func named(c *cluster.Cluster, endpoint string) (*cluster.Server, error) {
+func memberAt(c *cluster.Cluster, endpoint string) (*cluster.Server, error) {
 	for _, s := range c.Servers {
 		if s.Endpoint != endpoint && !slices.Contains(s.Aliases, endpoint) {
 			continue
@@ -69,14 +69,14 @@ func named(c *cluster.Cluster, endpoint string) (*cluster.Server, error) {
 		cluster.ErrConfig, endpoint)
 }
 
-// warnOf says what is not as it should be with the cluster or the choice.
-func warnOf(c *cluster.Cluster, chosen *cluster.Server, from string, report storage.Report) {
+// warnAbout warns about silent members, a missing quorum, and a choice that is not the requested one.
+func warnAbout(c *cluster.Cluster, chosen *cluster.Server, from string, report storage.Report) {
 	for _, s := range c.Silent {
 		warn(report, "%s does not answer: %v", s.Endpoint, s.Err)
 	}
 	switch {
 	case !c.Quorum:
-		warn(report, "the cluster has no quorum: the backup is what %s has, and is marked no-quorum", chosen.Endpoint)
+		warn(report, "the cluster has no quorum: the backup has the data of %s and is marked no-quorum", chosen.Endpoint)
 	case !chosen.Reaches:
 		warn(report, "%s is cut off from the cluster: the backup may be old", chosen.Endpoint)
 	case from == "leader" && c.Leader() == nil:

@@ -11,7 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Who says what of itself: the leader's id, how far it has got, and whether it is a learner.
+// member returns a server with this status: its id, the leader's id, its applied index, and whether it reaches the
+// leader.
 func member(id, leader, applied uint64, reaches bool) *cluster.Server {
 	return &cluster.Server{
 		Endpoint: endpointOf(id), MemberID: id, Reaches: reaches,
@@ -132,7 +133,7 @@ func TestWarnOf(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			warnOf(test.cluster, test.chosen, test.from, func(e storage.Event) {
+			warnAbout(test.cluster, test.chosen, test.from, func(e storage.Event) {
 				if e.Level == storage.Warning {
 					got = append(got, e.Message)
 				}

@@ -6,9 +6,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 )
 
-// compareMembers says how the members' key spaces differ; "" if they do not. Members that could not be compared are
-// warned of. Only the end of ctx is an error: the snapshot is here and whole by now, and must not be lost because a
-// member went away.
+// compareMembers returns how the members' key spaces differ, or "" if they do not. It warns of members that could not
+// be compared. It returns an error only if ctx has ended: the snapshot is complete at this point and must not be lost
+// because a member has failed.
 func (r *run) compareMembers(ctx context.Context) (string, error) {
 	difference, skipped, err := r.cluster.Compare(ctx, r.member, cluster.Unlimited, r.report)
 	if ctx.Err() != nil {

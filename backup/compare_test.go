@@ -30,7 +30,7 @@ func failingHash(text string) answer {
 	return func(int64) (*pb.HashKVResponse, error) { return nil, status.Error(codes.Unknown, text) }
 }
 
-// first gives some answers and then the others.
+// first returns some for the first n calls and then others.
 func first(n int64, some, others answer) answer {
 	return func(call int64) (*pb.HashKVResponse, error) {
 		if call <= n {
@@ -44,7 +44,7 @@ func refusing(err error) answer {
 	return func(int64) (*pb.HashKVResponse, error) { return nil, err }
 }
 
-// three are one cluster's members, and their client URLs; the first leads.
+// three starts one cluster's members and returns their client URLs; the first leads.
 func three(t *testing.T) (fakes [3]*fakeMember, urls []string) {
 	t.Helper()
 	for i := range fakes {
@@ -120,12 +120,13 @@ func TestCompareMembers(t *testing.T) {
 	}
 }
 
-// The snapshot is here and whole: that the member goes away now takes nothing from it.
+// TestCompareMembersAfterTheMemberWent checks that a member which fails after the snapshot is complete does not end the
+// backup.
 func TestCompareMembersAfterTheMemberWent(t *testing.T) {
 	t.Parallel()
 	fakes, urls := three(t)
 	fakes[0].status = func(call int64) error {
-		if call <= 3 { // Connect's, the one before the stream and the one when it has begun
+		if call <= 3 { // Connect's, the one before the stream and the one at its beginning
 			return nil
 		}
 		return status.Error(codes.Unavailable, "gone")
@@ -137,7 +138,7 @@ func TestCompareMembersAfterTheMemberWent(t *testing.T) {
 	l.wantWarnings(t, "could not be compared: ask "+urls[0])
 }
 
-// The end of the user's patience is no divergence, and no reason to wait for members.
+// TestCompareMembersCancelled checks that the end of ctx is no divergence, and that Run does not wait for members then.
 func TestCompareMembersCancelled(t *testing.T) {
 	t.Parallel()
 	for name, never := range map[string]answer{

@@ -18,10 +18,10 @@ func put(t *testing.T, client *clientv3.Client, key, value string) {
 	}
 }
 
-// at is a configuration with short timeouts.
+// at returns a configuration with short timeouts.
 func at(endpoints ...string) cluster.Config {
 	return cluster.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, CommandTimeout: 5 * time.Second}
 }
 
-// only is c as the one place for a backup.
+// only returns c as the only place for a backup.
 func only(c *repository.Cluster) []backup.Store { return []backup.Store{{Cluster: c}} }

@@ -12,8 +12,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// RunOfStream is what Run does with its stores, without a member: snapshot is what that would send. It needs no network, so
-// that it can run in virtual time.
+// RunOfStream is the part of Run that uses the stores, without a member: snapshot is the data that a member would send.
+// It needs no network, so that it can run in virtual time.
 func RunOfStream(ctx context.Context, snapshot []byte, to []Store, r Request, report storage.Report) (Result, error) {
 	run := &run{request: r, report: report, started: time.Now().UTC()}
 	run.manifest = catalog.Manifest{

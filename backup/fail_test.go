@@ -29,7 +29,7 @@ import (
 
 var errStore = errors.New("the store is on strike")
 
-// stacks are the goroutines that a Run may leave behind: those of its connections, its stream and its seal.
+// stacks returns the goroutines that a Run could leave: those of its connections, its stream and its seal.
 func stacks() (running []string) {
 	marks := []string{"transport.(*http2Client)", "storage/seal.", "backup/cluster.", "zstd.(*Encoder)", "dr/backup."}
 	buf := make([]byte, 8<<20)
@@ -41,7 +41,7 @@ func stacks() (running []string) {
 	return running
 }
 
-// wantEnded fails if a Run's goroutines do not end soon. Nothing else may run beside such a test.
+// wantEnded fails if a Run's goroutines do not end soon. No other test may run in parallel.
 func wantEnded(t *testing.T) {
 	t.Helper()
 	var left []string
@@ -53,7 +53,7 @@ func wantEnded(t *testing.T) {
 	t.Errorf("%d goroutines are left, the first:\n%s", len(left), left[0])
 }
 
-// needsQuiet fails if there is anything that wantEnded would take for this test's.
+// needsQuiet fails if a goroutine exists that wantEnded would attribute to this test.
 func needsQuiet(t *testing.T) {
 	t.Helper()
 	if left := stacks(); len(left) > 0 {
@@ -61,7 +61,8 @@ func needsQuiet(t *testing.T) {
 	}
 }
 
-// A store that breaks at any call, before it or in the answer, leaves nothing that is listed and is not whole.
+// TestRunOnABrokenStore checks that a store that fails in any call, before or after its effect, lists no incomplete
+// backup.
 func TestRunOnABrokenStore(t *testing.T) {
 	needsQuiet(t)
 	fake := &fakeMember{clusterID: 9, memberID: 1}
@@ -108,7 +109,7 @@ func TestRunOnABrokenStore(t *testing.T) {
 	}
 }
 
-// wantFailed allows for a lost answer: what was stored cannot be told from what was not, and is whole or unlisted.
+// wantFailed fails unless err is the store's. After a lost answer the backup may be stored; then it is complete.
 func wantFailed(t *testing.T, to *repository.Cluster, err error, before catalog.ID, answerLost bool) {
 	t.Helper()
 	if !errors.Is(err, errStore) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -123,7 +124,7 @@ func wantFailed(t *testing.T, to *repository.Cluster, err error, before catalog.
 	}
 }
 
-// Whenever the user ends a Run, there is either the whole backup and no error, or neither.
+// TestRunCancelled checks that a cancelled Run returns no error with a complete backup, or an error without one.
 func TestRunCancelled(t *testing.T) {
 	needsQuiet(t)
 	fakes, urls := three(t)
@@ -148,7 +149,7 @@ func TestRunCancelled(t *testing.T) {
 			} else {
 				cancelled++
 				wantNothing(t, to)
-				if !errors.Is(err, enough) && !errors.Is(err, context.Canceled) { // a store knows the latter alone
+				if !errors.Is(err, enough) && !errors.Is(err, context.Canceled) { // a store sees only the latter
 					t.Errorf("ended at event %d: %v", event, err)
 				}
 			}
@@ -177,7 +178,7 @@ func wantEmpty(t *testing.T, dir string) {
 	}
 }
 
-// What the member sends wrong is never stored.
+// TestRunOnABadStream checks that wrong data from the member is never stored.
 func TestRunOnABadStream(t *testing.T) {
 	needsQuiet(t)
 	data := database(1 << 18)
@@ -236,11 +237,12 @@ func TestRunOnABadStream(t *testing.T) {
 	wantEnded(t)
 }
 
-// A slow store must not make the member wait: past --max-stream the stream is cut, and the way out is named.
+// TestRunOnASlowStore checks that a slow store does not hold the member: after --max-stream the stream is ended, and
+// the error names the remedy.
 func TestRunOnASlowStore(t *testing.T) {
 	t.Parallel()
 	const maxStream, delay = 5 * time.Second, 6 * time.Second
-	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(4 << 20)} // more than waits in buffers on the way
+	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(4 << 20)} // more than the buffers on the way hold
 	cfg := at(fake.serve(t))
 	slow := func() *storagetest.Faults {
 		f := storagetest.Faulty(mem.New())
@@ -284,7 +286,7 @@ func TestRunOnASlowStore(t *testing.T) {
 	})
 }
 
-// watched shows each key before it is put.
+// watched calls before with each key before it is put.
 type watched struct {
 	storage.Bucket
 	before func(key string)
@@ -295,12 +297,12 @@ func (w *watched) Put(ctx context.Context, key string, r io.Reader, o storage.Pu
 	return w.Bucket.Put(ctx, key, r, o)
 }
 
-// wantSealedSpool looks at the one nameless file below dir that this process has open.
+// wantSealedSpool checks the unlinked file below dir that this process has open.
 func wantSealedSpool(t *testing.T, dir string) {
 	t.Helper()
 	wantEmpty(t, dir)
 	if runtime.GOOS != "linux" {
-		return // elsewhere a process is not shown its open files
+		return // other systems do not show a process its open files
 	}
 	const open = "/proc/self/fd"
 	entries, err := os.ReadDir(open)
@@ -324,7 +326,7 @@ func wantSealedSpool(t *testing.T, dir string) {
 	}
 }
 
-// With a spool the store is not what the stream waits for.
+// TestRunOnASlowMember checks the error with a spool, where the stream does not wait for the store.
 func TestRunOnASlowMember(t *testing.T) {
 	t.Parallel()
 	hang := func(s pb.Maintenance_SnapshotServer) error {
@@ -352,7 +354,8 @@ func TestRunOnASlowMember(t *testing.T) {
 	}
 }
 
-// A store that fails ends the stream at once, not when the member sends more or the time for it is over.
+// TestRunDoesNotWaitForTheMember checks that a failed store ends the stream at once, not at the member's next message
+// or the end of its time.
 func TestRunDoesNotWaitForTheMember(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1, snapshot: func(s pb.Maintenance_SnapshotServer) error {

@@ -16,8 +16,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// fakeMember is a server that answers as a test tells it to, for what a real one never does. The zero value with ids
-// is a healthy leader of a small database.
+// fakeMember is a server with answers that a real one never gives. The zero value with ids is a healthy leader of a
+// small database.
 type fakeMember struct {
 	pb.UnimplementedMaintenanceServer
 	pb.UnimplementedClusterServer
@@ -26,14 +26,14 @@ type fakeMember struct {
 
 	clusterID, memberID uint64
 	members             []*pb.Member
-	database            []byte                                    // with its digest; small if it is nil
+	database            []byte                                    // with its digest; nil: small
 	snapshot            func(pb.Maintenance_SnapshotServer) error // in place of sending the database
 	inUse               int64                                     // bytes of the database that it reports
-	cutOff              bool                                      // no linearizable read goes through
+	cutOff              bool                                      // linearizable reads fail
 	status              func(call int64) error                    // of the nth Status
 	hashKV              func(call int64) (*pb.HashKVResponse, error)
 
-	statuses, hashes, open atomic.Int64 // calls so far, and streams that are being sent
+	statuses, hashes, open atomic.Int64 // calls so far, and open streams
 }
 
 func (f *fakeMember) header() *pb.ResponseHeader {
@@ -110,8 +110,8 @@ func (f *fakeMember) serve(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-// database is what a server sends for a database of that many bytes: content and digest. A multiple of 512 is a
-// possible size. The content does not compress.
+// database returns the data that a server sends for a database of size bytes: content and digest. A multiple of 512 is
+// a possible size. The content does not compress.
 func database(size int) []byte {
 	random := rand.NewChaCha8([32]byte{1})
 	content := make([]byte, size)

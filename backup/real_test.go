@@ -34,7 +34,7 @@ func start(t *testing.T, o servers.Options) *servers.Cluster {
 	return servers.Start(t, o)
 }
 
-// reach is how dr would be told to reach c: by the certificate of root where there is one.
+// reach returns the configuration for c, with root's certificate if there is one.
 func reach(c *servers.Cluster, endpoints ...string) cluster.Config {
 	if len(endpoints) == 0 {
 		endpoints = c.Endpoints()
@@ -58,7 +58,7 @@ func TestRealWithoutQuorum(t *testing.T) {
 			if _, err := pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), raise); err != nil {
 				t.Fatal(err)
 			}
-			left := c.Leader(t) // which has it all
+			left := c.Leader(t) // it has the whole log
 			dead := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return i == left })
 			for _, i := range dead {
 				c.Kill(t, i)
@@ -74,7 +74,7 @@ func TestRealWithoutQuorum(t *testing.T) {
 				t.Errorf("HashKV %+v, Kubernetes %t, etcd %s, revision %d", m.HashKV, m.Kubernetes, m.EtcdVersion, m.Revision)
 			}
 			f := factsOf(t, fetched(t, to, m.Backup, keys))
-			// 3.4 writes its index down with keys alone, so that it lags behind an alarm.
+			// 3.4 stores its index only together with keys, so that it lags after an alarm.
 			if f.revision < m.Revision || f.index < m.RaftIndex && o.Version != "3.4" {
 				t.Errorf("the snapshot is at %+v, the manifest says %d, %d", f, m.Revision, m.RaftIndex)
 			}
@@ -87,7 +87,7 @@ func TestRealWithoutQuorum(t *testing.T) {
 	}
 }
 
-// wantNoLogin: etcd checks no password without a quorum, which only a certificate gets around.
+// wantNoLogin accounts for etcd, which checks no password without a quorum; a certificate still works.
 func wantNoLogin(t *testing.T, c *servers.Cluster) {
 	t.Helper()
 	cfg := reach(c)
@@ -142,7 +142,7 @@ func TestRealCompareMembers(t *testing.T) {
 	}
 	l.wantWarnings(t)
 
-	// A member that hangs in the middle of it all: its connection stays, and nothing comes.
+	// A member that hangs in the middle: its connection stays and delivers nothing.
 	l = &listener{}
 	result, err := during(t, l, reach(c), r, func() { c.Pause(t, victim) })
 	if err != nil || result.Diverged != "" {
@@ -169,7 +169,7 @@ func TestRealCompareMembers(t *testing.T) {
 	wantBothHashes(t, c, result)
 }
 
-// wantBothHashes fails unless the mark has what each member says.
+// wantBothHashes fails unless the mark has the hash of each member.
 func wantBothHashes(t *testing.T, c *servers.Cluster, result backup.Result) {
 	t.Helper()
 	client, different := c.Client(t), map[string]bool{}
@@ -189,7 +189,7 @@ func wantBothHashes(t *testing.T, c *servers.Cluster, result backup.Result) {
 	}
 }
 
-// during runs a backup that stands still in the middle of the stream while act is done.
+// during runs a backup that pauses in the middle of the stream while act runs.
 func during(
 	t *testing.T, l *listener, cfg cluster.Config, r backup.Request, act func(),
 ) (result backup.Result, err error) {
@@ -246,7 +246,7 @@ func TestRealServersThatChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// fillBig writes that many values of 1 MiB that do not compress.
+// fillBig writes count values of 1 MiB that do not compress.
 func fillBig(t *testing.T, client *clientv3.Client, count int) {
 	t.Helper()
 	random, value := rand.NewChaCha8([32]byte{}), make([]byte, 1<<20)

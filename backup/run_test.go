@@ -31,7 +31,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// listener collects what a Run says.
+// listener collects the events of a Run.
 type listener struct {
 	mu     sync.Mutex
 	events []storage.Event
@@ -73,7 +73,7 @@ func (l *listener) wantWarnings(t *testing.T, words ...string) {
 	}
 }
 
-// request is what most tests ask for. The keys open what it seals.
+// request returns the usual request and the keys that open its backups.
 func request(t *testing.T) (backup.Request, seal.Keys) {
 	t.Helper()
 	identity, recipient, err := seal.Generate()
@@ -138,7 +138,7 @@ func listed(t *testing.T, c *repository.Cluster) []catalog.ID {
 	return ids
 }
 
-// wantNothing fails if to lists more than before or holds anything half done.
+// wantNothing fails if to lists more than before or contains anything incomplete.
 func wantNothing(t *testing.T, to *repository.Cluster, before ...catalog.ID) {
 	t.Helper()
 	if got := listed(t, to); !slices.Equal(got, before) {
@@ -150,7 +150,7 @@ func wantNothing(t *testing.T, to *repository.Cluster, before ...catalog.ID) {
 	}
 }
 
-// fetched is the snapshot of b as a restore would get it.
+// fetched returns the snapshot of b as a restore would read it.
 func fetched(t *testing.T, c *repository.Cluster, b catalog.Backup, keys seal.Keys) []byte {
 	t.Helper()
 	snapshot, err := c.Fetch(t.Context(), b, keys)
@@ -165,7 +165,7 @@ func fetched(t *testing.T, c *repository.Cluster, b catalog.Backup, keys seal.Ke
 	return data
 }
 
-// facts are what a snapshot says of itself.
+// facts are read from a snapshot's database.
 type facts struct {
 	revision    int64
 	index, term uint64
@@ -243,7 +243,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// writeAlways writes until the function that it returns is called.
+// writeAlways writes until the caller calls stop.
 func writeAlways(t *testing.T, client *clientv3.Client) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
@@ -258,7 +258,7 @@ func writeAlways(t *testing.T, client *clientv3.Client) (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// wantTrue holds the manifest against the database and the live server.
+// wantTrue compares the manifest with the database and the live server.
 func wantTrue(t *testing.T, client *clientv3.Client, url string, m catalog.Manifest, f facts) {
 	t.Helper()
 	if m.Revision > f.revision || m.Revision < 3 || m.RevisionMax < f.revision {
@@ -332,13 +332,13 @@ func TestRunWithoutHashAndSeal(t *testing.T) {
 	if result.Seal.Encryption != "" || string(fetched(t, to, result.Backup, seal.Keys{})) != string(database(4096)) {
 		t.Errorf("seal %+v", result.Seal)
 	}
-	// A nil report is no report.
+	// A nil report is valid.
 	if _, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r, nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// What cannot be asked is no reason to have no backup.
+// TestRunWarnsOfAMissingHash checks that a failing HashKV does not prevent the backup.
 func TestRunWarnsOfAMissingHash(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1, hashKV: failingHash("etcdserver: mvcc: database is busy")}
@@ -350,7 +350,8 @@ func TestRunWarnsOfAMissingHash(t *testing.T) {
 	l.wantWarnings(t, "no HashKV")
 }
 
-// Hashing a large key space would stall the member's writes: by default it is not asked, and the manifest gives the reason.
+// TestRunDoesNotHashALargeKeySpace checks that by default a large key space is not hashed, which would stall the
+// member's writes, and that the manifest has the reason.
 func TestRunDoesNotHashALargeKeySpace(t *testing.T) {
 	t.Parallel()
 	for most, hashes := range map[int64]int64{0: 0, cluster.HashMax: 0, cluster.HashMax + 1: 1} {
@@ -384,7 +385,7 @@ func TestRunMarksAlarms(t *testing.T) {
 	t.Parallel()
 	etcd := embedded.Start(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = 64 << 10 })
 	client := etcd.Client(t)
-	for { // until the quota is used up, and the alarm raised
+	for { // until the quota is used up and the alarm raised
 		if _, err := client.Put(t.Context(), "key", strings.Repeat("x", 20_000)); err != nil {
 			break
 		}
@@ -453,7 +454,7 @@ func TestRunWithALearner(t *testing.T) {
 		}
 	}
 	r.From = "any"
-	// A learner does not tell who else there is.
+	// A learner does not return the list of members.
 	if _, err := backup.Run(t.Context(), at(learner.URL), only(to), r, l.report); !errors.Is(err, backup.ErrRefused) {
 		t.Errorf("a learner alone: %v", err)
 	}
@@ -473,7 +474,8 @@ func TestRunWithALearner(t *testing.T) {
 	l.wantWarnings(t)
 }
 
-// Right after a restore this is as it should be; else somebody backs the wrong cluster up under this name.
+// TestRunWarnsOfAnotherCluster checks the warning about another cluster id. Right after a restore that is normal;
+// otherwise the operator is backing up the wrong cluster.
 func TestRunWarnsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	first, second := &fakeMember{clusterID: 0x9a, memberID: 1}, &fakeMember{clusterID: 0xbc, memberID: 1}
@@ -493,7 +495,8 @@ func TestRunWarnsOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// A recipient that is not set, by a typo or an unset variable, must not give every secret away next to encrypted backups.
+// TestRunRefusesPlainNextToEncrypted checks that a missing recipient, by a typing error or an unset variable, does not
+// store every secret next to encrypted backups.
 func TestRunRefusesPlainNextToEncrypted(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1}
@@ -522,7 +525,7 @@ func TestRunNamesEveryBackupAnew(t *testing.T) {
 	url, bucket := fake.serve(t), mem.New()
 	to := open(t, bucket)
 	r, _ := request(t)
-	// Something stands under the names of this second and of the next few.
+	// The names of this second and of the next few are taken.
 	now := time.Now()
 	for i := range 10 {
 		key := "prod/backups/" + string(catalog.NewID(now.Add(time.Duration(i)*time.Second), 7)) + "/snapshot.db.zst"
@@ -534,7 +537,7 @@ func TestRunNamesEveryBackupAnew(t *testing.T) {
 	if first.ID.Started().Before(now.Add(9 * time.Second).Truncate(time.Second)) {
 		t.Errorf("began at %s, named %s", now, first.ID)
 	}
-	// Several at once: each is whole, or has failed and left the others alone.
+	// Of several concurrent runs each succeeds with a complete backup, or fails without affecting the others.
 	var runs sync.WaitGroup
 	results, errs := make([]backup.Result, 4), make([]error, 4)
 	for i := range results {

@@ -8,40 +8,41 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// spread is one sealed stream on its way to all stores.
+// spread is one sealed stream that goes to all stores.
 type spread struct {
 	*stores
 	id    catalog.ID
 	seal  seal.Seal
 	about int64 // bytes
 
-	decided  chan struct{} // closed when every store has the data or is left out
+	decided  chan struct{} // closed when every store has the data or is excluded
 	manifest catalog.Manifest
-	refused  error // why there is none
+	refused  error // why there is no manifest
 }
 
-// run reads sealed once and gives every store the same bytes. When each has them, or is left out, it asks for the manifest,
-// once, and gives that to every store. An error is sealed's or manifest's own; what befell the stores, they know.
+// run reads sealed once and writes the same bytes to every store. When each store has all of them or is excluded, run
+// calls manifest once, and every store writes the result. It returns the error of sealed or manifest; the errors of
+// stores are recorded with them.
 func (s *spread) run(sealed io.Reader, manifest func() (catalog.Manifest, error)) error {
 	s.decided = make(chan struct{})
-	left := s.left()
+	left := s.remaining()
 	for _, one := range left {
 		go s.create(one)
 	}
 	err := s.feed(sealed)
 	if err == nil {
-		s.await(left, func(one *store) <-chan struct{} { return one.stored })
-		err = s.decide(manifest)
+		s.waitFor(left, func(one *store) <-chan struct{} { return one.stored })
+		err = s.finishManifest(manifest)
 	}
-	s.settle(err)
-	s.await(left, func(one *store) <-chan struct{} { return one.ended })
-	for _, one := range left { // those that were left out need a moment to end
+	s.release(err)
+	s.waitFor(left, func(one *store) <-chan struct{} { return one.ended })
+	for _, one := range left { // excluded stores need a moment to end
 		<-one.ended
 	}
 	return err
 }
 
-// create is what one store does.
+// create stores the backup in one store.
 func (s *spread) create(one *store) {
 	defer close(one.ended)
 	backup, err := one.Cluster.Create(one.ctx, s.id, s.seal, s.about, one.out, func() (catalog.Manifest, error) {
@@ -54,7 +55,7 @@ func (s *spread) create(one *store) {
 		}
 	})
 	if err != nil {
-		s.leave(one, err)
+		s.exclude(one, err)
 		one.out.CloseWithError(err) // or feed would wait for it
 		return
 	}
@@ -63,7 +64,7 @@ func (s *spread) create(one *store) {
 	s.mu.Unlock()
 }
 
-// feed gives the stream to all stores, as fast as the slowest takes it.
+// feed copies the stream to all stores, at the speed of the slowest.
 func (s *spread) feed(sealed io.Reader) error {
 	buffer := make([]byte, 256<<10)
 	for s.failed() == nil {
@@ -84,21 +85,21 @@ func (s *spread) feed(sealed io.Reader) error {
 
 func (s *spread) write(p []byte) {
 	var written sync.WaitGroup
-	for _, one := range s.left() {
+	for _, one := range s.remaining() {
 		written.Go(func() {
-			defer s.hurry(one)()
-			_, _ = one.in.Write(p) // why it fails, create knows
+			defer s.limitWait(one)()
+			_, _ = one.in.Write(p) // create records the error
 		})
 	}
 	written.Wait()
 }
 
-// await waits until each store has got there, or is left out.
-func (s *spread) await(left []*store, there func(*store) <-chan struct{}) {
+// waitFor waits until each store has reached the state, or is excluded.
+func (s *spread) waitFor(left []*store, there func(*store) <-chan struct{}) {
 	var waiting sync.WaitGroup
 	for _, one := range left {
 		waiting.Go(func() {
-			defer s.hurry(one)()
+			defer s.limitWait(one)()
 			select {
 			case <-there(one):
 			case <-one.ended:
@@ -109,18 +110,18 @@ func (s *spread) await(left []*store, there func(*store) <-chan struct{}) {
 	waiting.Wait()
 }
 
-// decide asks for the manifest, unless there are not the stores for one.
-func (s *spread) decide(manifest func() (catalog.Manifest, error)) (err error) {
+// finishManifest calls manifest, unless too few stores are left.
+func (s *spread) finishManifest(manifest func() (catalog.Manifest, error)) (err error) {
 	if s.refused = s.failed(); s.refused == nil {
 		s.manifest, err = manifest()
 	}
 	return err
 }
 
-// settle tells the stores to go on, or with an error, which is none of theirs, to give up.
-func (s *spread) settle(err error) {
+// release lets the stores continue, or makes them stop with err, which is not their fault.
+func (s *spread) release(err error) {
 	s.mu.Lock()
-	s.alone, s.blameless = true, err != nil
+	s.independent, s.blameless = true, err != nil
 	s.mu.Unlock()
 	if err != nil {
 		s.refused = err

@@ -15,8 +15,8 @@ import (
 
 var errSlow = errors.New("the stream did not end in time")
 
-// store streams the snapshot into the stores. The clock runs against the member's part only: a reader that is slow
-// keeps a read transaction open in the member, and pages cannot be reused meanwhile.
+// store streams the snapshot into the stores. The time limit covers the member's part only: a slow reader keeps a read
+// transaction open in the member, which cannot reuse pages meanwhile.
 func (r *run) store(ctx context.Context) error {
 	id, err := r.to.freeID(r.started, r.manifest.Revision)
 	if err != nil {
@@ -30,7 +30,7 @@ func (r *run) store(ctx context.Context) error {
 	}
 	defer snapshot.Close()
 	r.bound(ctx)
-	sealed, err := seal.New(&blaming{run: r, ctx: streamCtx, from: r.follow(snapshot)}, r.request.To)
+	sealed, err := seal.New(&memberStream{run: r, ctx: streamCtx, from: r.follow(snapshot)}, r.request.To)
 	if err != nil {
 		return err
 	}
@@ -51,12 +51,12 @@ func (r *run) store(ctx context.Context) error {
 	return s.run(source, func() (catalog.Manifest, error) { return r.complete(ctx, snapshot.Blob()) })
 }
 
-// bound asks what the snapshot cannot be beyond: its content was fixed before its first message came. Without an answer
-// the backup is as good, and only less exact a base for the log.
+// bound records an upper bound of the snapshot's revision: its content was fixed before its first message arrived.
+// Without it the backup is complete, but a less exact base for the log.
 func (r *run) bound(ctx context.Context) {
 	now, err := r.member.Now(ctx)
 	if err != nil {
-		r.warn("the snapshot's revision is known from below only: %v", err)
+		r.warn("the snapshot's revision has no known upper bound: %v", err)
 		return
 	}
 	r.manifest.RevisionMax, r.manifest.RaftIndexMax = now.Header.Revision, now.RaftIndex
@@ -70,8 +70,8 @@ func (r *run) tooSlow() error {
 	return fmt.Errorf("%w: %s allowed by --max-stream: %s", errSlow, r.request.MaxStream, cure)
 }
 
-// fill writes the sealed stream to a nameless file in dir and rewinds it. It holds no plain byte, and vanishes with
-// this process.
+// fill writes the sealed stream to an unlinked file in dir and rewinds it. The file contains no plain byte, and
+// disappears with this process.
 func fill(dir string, sealed io.Reader) (*os.File, error) {
 	spool, err := os.CreateTemp(dir, "dr-spool-*")
 	if err != nil {

@@ -15,33 +15,34 @@ import (
 
 // Store is one place for a backup.
 type Store struct {
-	Repository string // how it is named to people, never with a secret in it; may be empty where there is only one
+	Repository string // its name for people, without secrets; may be empty if there is only one
 	Cluster    *repository.Cluster
 }
 
-// Outcome says how one store fared.
+// Outcome is the result of one store.
 type Outcome struct {
 	Repository string // as in Store
-	Err        error  // why the backup is not there, nil if it is
+	Err        error  // why the backup is missing there; nil if it is stored
 }
 
-// Require says how many of several stores must take a backup.
+// Require selects how many of several stores must take a backup.
 type Require string
 
-// What can be required. With All, and the zero Require, nothing is listed anywhere unless every store has the data. With
-// Any a store that fails or hangs is left out, and the others go on.
+// The values of Require. With All and "", no store lists the backup unless every store has the data. With Any, a store
+// that fails or hangs is excluded and the others continue.
 const (
 	All Require = "all"
 	Any Require = "any"
 )
 
-// ErrPartial: the backup is stored and listed, but not in every repository.
+// ErrPartial means that the backup is stored and listed, but not in every repository.
 var ErrPartial = errors.New("not every repository has the backup")
 
-var errStuck = errors.New("it has not taken or answered anything for too long")
+var errStuck = errors.New("it has accepted or answered nothing for too long")
 
-// DefaultPatience is how long a store may keep others waiting where Patience does not say. A spool waits for stores on slow lines, which
-// take nothing until one of a few large parts is through; the member's stream must not be used up by one of them.
+// DefaultPatience returns r.Patience, or its default. With a spool the default is long, for stores on slow lines, which
+// accept nothing until one of a few large parts is sent. Without one a store must not use up the time of the member's
+// stream.
 func (r Request) DefaultPatience() time.Duration {
 	switch {
 	case r.Patience > 0:
@@ -52,34 +53,35 @@ func (r Request) DefaultPatience() time.Duration {
 	return min(2*time.Minute, r.MaxStream/2)
 }
 
-// stores are those of one Run.
+// stores are the stores of one Run.
 type stores struct {
 	all      []*store
 	any      bool
-	patience time.Duration // 0 for a single store, unless the request says it
+	patience time.Duration // 0 for a single store, unless the request sets it
 	warn     func(format string, args ...any)
 
 	mu    sync.Mutex
-	first error // why the first one was left out
-	// alone says that what befalls one store is no matter of the others any more, or no fault of its own.
-	alone, blameless bool
+	first error // of the store that was excluded first
+	// independent means that one store's failure no longer ends the others; blameless, that a failure is not the
+	// store's own.
+	independent, blameless bool
 }
 
 // store is one of them.
 type store struct {
 	Store
-	ctx    context.Context // of all that it is asked; it ends when the store is left out
+	ctx    context.Context // of all its calls; it ends when the store is excluded
 	end    context.CancelFunc
-	in     *io.PipeWriter // the stream on its way to the store
+	in     *io.PipeWriter // the stream to the store
 	out    *io.PipeReader
-	stored chan struct{} // closed when it has all of the stream
+	stored chan struct{} // closed when it has the whole stream
 	ended  chan struct{} // closed when it has the backup, or never will
 
-	err    error // why it is left out; under stores.mu
+	err    error // why it is excluded; guarded by stores.mu, like backup
 	backup *catalog.Backup
 }
 
-// newStores prepares to, until close.
+// newStores prepares the stores in to. The caller must call close.
 func newStores(ctx context.Context, to []Store, r Request, warn func(format string, args ...any)) *stores {
 	s := &stores{any: r.Require == Any, warn: warn}
 	if len(to) > 1 || r.Patience > 0 {
@@ -100,8 +102,8 @@ func (s *stores) close() {
 	}
 }
 
-// left are the stores that are not left out.
-func (s *stores) left() (left []*store) {
+// remaining returns the stores that are not excluded.
+func (s *stores) remaining() (left []*store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, one := range s.all {
@@ -112,8 +114,8 @@ func (s *stores) left() (left []*store) {
 	return left
 }
 
-// leave leaves a store out: what it is doing ends. Where all are required, so does what the others do.
-func (s *stores) leave(one *store, err error) {
+// exclude excludes a store and ends its calls. If all stores are required, it ends the others' calls too.
+func (s *stores) exclude(one *store, err error) {
 	s.mu.Lock()
 	if one.err != nil || one.backup != nil {
 		s.mu.Unlock()
@@ -121,32 +123,32 @@ func (s *stores) leave(one *store, err error) {
 	}
 	one.err = err
 	if s.first == nil {
-		s.first = s.named(one, err)
+		s.first = s.withName(one, err)
 	}
-	alone, warn := s.any || s.alone, s.any && len(s.all) > 1 && !s.blameless
+	independent, warn := s.any || s.independent, s.any && len(s.all) > 1 && !s.blameless
 	s.mu.Unlock()
 	if warn {
-		s.warn("%v: it is left out", s.named(one, err))
+		s.warn("%v: this repository is left out", s.withName(one, err))
 	}
 	for _, other := range s.all {
-		if other == one || !alone {
+		if other == one || !independent {
 			other.end()
 			other.in.CloseWithError(err)
 		}
 	}
 }
 
-// named says which one it was, where there are several.
-func (s *stores) named(one *store, err error) error {
+// withName returns err with the store's name, if there are several.
+func (s *stores) withName(one *store, err error) error {
 	if len(s.all) == 1 || one.Repository == "" {
 		return err
 	}
 	return fmt.Errorf("repository %s: %w", one.Repository, err)
 }
 
-// failed says why there can be no backup any more, nil if there can.
+// failed returns the reason why there can be no backup any more, or nil.
 func (s *stores) failed() error {
-	left := s.left()
+	left := s.remaining()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(left) == len(s.all) || s.any && len(left) > 0 {
@@ -157,28 +159,28 @@ func (s *stores) failed() error {
 	}
 	var errs error
 	for _, one := range s.all {
-		errs = errors.Join(errs, s.named(one, one.err))
+		errs = errors.Join(errs, s.withName(one, one.err))
 	}
 	return fmt.Errorf("no repository is left: %w", errs)
 }
 
-// hurry leaves one out unless done is called before patience has ended.
-func (s *stores) hurry(one *store) (done func()) {
+// limitWait excludes the store unless done is called within patience.
+func (s *stores) limitWait(one *store) (done func()) {
 	if s.patience == 0 {
 		return func() {}
 	}
-	timer := time.AfterFunc(s.patience, func() { s.leave(one, fmt.Errorf("%w (%s)", errStuck, s.patience)) })
+	timer := time.AfterFunc(s.patience, func() { s.exclude(one, fmt.Errorf("%w (%s)", errStuck, s.patience)) })
 	return func() { timer.Stop() }
 }
 
-// ask asks all that are left at once, and leaves those out that fail.
-func (s *stores) ask(what func(one *store) error) error {
+// each calls do for all remaining stores at once, and excludes those for which it fails.
+func (s *stores) each(do func(one *store) error) error {
 	var asked sync.WaitGroup
-	for _, one := range s.left() {
+	for _, one := range s.remaining() {
 		asked.Go(func() {
-			defer s.hurry(one)()
-			if err := what(one); err != nil {
-				s.leave(one, err)
+			defer s.limitWait(one)()
+			if err := do(one); err != nil {
+				s.exclude(one, err)
 			}
 		})
 	}
@@ -186,11 +188,11 @@ func (s *stores) ask(what func(one *store) error) error {
 	return s.failed()
 }
 
-// freeID is a name for a backup that is free in all stores.
+// freeID returns a backup's name that is free in all stores.
 func (s *stores) freeID(started time.Time, revision int64) (catalog.ID, error) {
 	for at := started; ; {
 		ids := sync.Map{} // by store
-		err := s.ask(func(one *store) error {
+		err := s.each(func(one *store) error {
 			id, err := one.Cluster.FreeID(one.ctx, at, revision)
 			ids.Store(one, id)
 			return err
@@ -200,7 +202,7 @@ func (s *stores) freeID(started time.Time, revision int64) (catalog.ID, error) {
 		}
 		var latest catalog.ID
 		same := true
-		for _, one := range s.left() {
+		for _, one := range s.remaining() {
 			id, _ := ids.Load(one)
 			same = same && (latest == "" || latest == id)
 			latest = max(latest, id.(catalog.ID))
@@ -212,7 +214,7 @@ func (s *stores) freeID(started time.Time, revision int64) (catalog.ID, error) {
 	}
 }
 
-// outcome is what became of it all: the backup, if at least one store has it, and what each store says.
+// outcome returns the backup, if at least one store has it, and the result of each store.
 func (s *stores) outcome() (*catalog.Backup, []Outcome, error) {
 	var backup *catalog.Backup
 	var outcomes []Outcome
@@ -227,7 +229,7 @@ func (s *stores) outcome() (*catalog.Backup, []Outcome, error) {
 		}
 		outcomes = append(outcomes, Outcome{one.Repository, one.err})
 		missing = append(missing, one.Repository)
-		errs = errors.Join(errs, s.named(one, one.err))
+		errs = errors.Join(errs, s.withName(one, one.err))
 	}
 	s.mu.Unlock()
 	if backup == nil {

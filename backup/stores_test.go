@@ -34,7 +34,7 @@ func (p places) stores(t *testing.T) (to []backup.Store) {
 	return to
 }
 
-// nameOf is longer than a letter, so that it is found in a message only if it is meant.
+// nameOf returns a name longer than a letter, so that it occurs in a message only on purpose.
 func nameOf(i int) string { return "mem://" + string(rune('a'+i)) }
 
 func memories(n int) (p places) {
@@ -44,7 +44,7 @@ func memories(n int) (p places) {
 	return p
 }
 
-// objects are what stands in a bucket, with its bytes, but for the marker: each repository has its own.
+// objects returns the objects in a bucket with their bytes, except the marker, which each repository has its own of.
 func objects(t *testing.T, b storage.Bucket) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -69,7 +69,7 @@ func objects(t *testing.T, b storage.Bucket) map[string]string {
 	return all
 }
 
-// wantOutcomes fails unless just these stores, by number, lack the backup.
+// wantOutcomes fails unless exactly these stores, by number, lack the backup.
 func wantOutcomes(t *testing.T, what string, r backup.Result, n int, without ...int) {
 	t.Helper()
 	if len(r.Stores) != n {
@@ -121,8 +121,8 @@ func TestRunIntoNone(t *testing.T) {
 	}
 }
 
-// One of three stores breaks at any call. With all nothing is listed anywhere unless every store has the data; with any
-// the others have the backup, and the broken one is named.
+// TestRunIntoSeveralOneBroken breaks one of three stores at any call. With All no store lists the backup unless every
+// store has the data. With Any the others have the backup, and the result names the broken one.
 func TestRunIntoSeveralOneBroken(t *testing.T) {
 	needsQuiet(t)
 	fake := &fakeMember{clusterID: 9, memberID: 1}
@@ -239,7 +239,8 @@ func TestRunWithAnyAndNoneLeft(t *testing.T) {
 	}
 }
 
-// With a name that is taken in one store only, and in another one for the seconds after, all use the first that is free.
+// TestRunIntoSeveralNamesAlike checks that all stores use the first name that is free everywhere, if one store has
+// taken the first name and another one those of the next seconds.
 func TestRunIntoSeveralNamesAlike(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1}
@@ -267,7 +268,7 @@ func TestRunIntoSeveralNamesAlike(t *testing.T) {
 	}
 }
 
-// gated holds a Put back when it has read all of its source.
+// gated stops a Put when it has read its whole source.
 type gated struct {
 	storage.Bucket
 	reached chan struct{}
@@ -284,7 +285,7 @@ func (g *gated) Put(ctx context.Context, key string, r io.Reader, o storage.PutO
 	return obj, err
 }
 
-// No manifest is written before the last store has all of the data.
+// TestRunIntoSeveralListsAtTheEnd checks that no manifest is written before the last store has all of the data.
 func TestRunIntoSeveralListsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1}
@@ -300,7 +301,7 @@ func TestRunIntoSeveralListsAtTheEnd(t *testing.T) {
 			ended <- err
 		}()
 		<-gate.reached
-		time.Sleep(50 * time.Millisecond) // what would be written too early would be by now
+		time.Sleep(50 * time.Millisecond) // long enough for a manifest that is written too early
 		for _, b := range in {
 			if got := listed(t, open(t, b)); len(got) > 0 {
 				t.Errorf("%s: listed %v", require, got)
@@ -318,7 +319,7 @@ func TestRunIntoSeveralListsAtTheEnd(t *testing.T) {
 	}
 }
 
-// What the member does wrong is no store's fault.
+// TestRunIntoSeveralOfABadStream checks that no store is blamed for the member's error.
 func TestRunIntoSeveralOfABadStream(t *testing.T) {
 	t.Parallel()
 	data := database(1 << 20)
@@ -345,7 +346,7 @@ func TestRunIntoSeveralOfABadStream(t *testing.T) {
 	}
 }
 
-// Whenever the user ends it, there is the backup in every store, or nothing in any.
+// TestRunIntoSeveralCancelled checks that a cancelled Run leaves the backup in every store or in none.
 func TestRunIntoSeveralCancelled(t *testing.T) {
 	needsQuiet(t)
 	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(1 << 20)}
@@ -380,8 +381,8 @@ func TestRunIntoSeveralCancelled(t *testing.T) {
 	}
 }
 
-// Two at once into the same stores: what is listed is whole and the same everywhere, and a run that says it has stored a
-// backup has.
+// TestTwoRunsIntoSeveral runs two backups at once into the same stores. Every listed backup is complete and equal
+// everywhere, and a run that reports success has stored one.
 func TestTwoRunsIntoSeveral(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1}

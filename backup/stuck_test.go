@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
-// hanging is a Bucket whose nth Put takes some bytes and then nothing more, until its ctx ends.
+// hanging is a Bucket whose nth Put reads some bytes and then hangs until its ctx ends.
 type hanging struct {
 	storage.Bucket
 	mu    sync.Mutex
@@ -38,7 +38,8 @@ func (h *hanging) Put(ctx context.Context, key string, r io.Reader, o storage.Pu
 	return storage.Object{}, ctx.Err()
 }
 
-// A store that hangs, at any stage, is left out with any; with all it ends the backup.
+// TestRunIntoSeveralOneStuck checks that a store that hangs, at any stage, is excluded with Any and ends the backup
+// with All.
 func TestRunIntoSeveralOneStuck(t *testing.T) {
 	for name, stuck := range map[string]func(storage.Bucket) storage.Bucket{
 		"asked for backups": func(b storage.Bucket) storage.Bucket { return delayed(b, storage.VerbList, 1) },
@@ -109,7 +110,7 @@ func (s slowReader) Read(p []byte) (int, error) {
 	return s.r.Read(p[:min(len(p), 4<<10)])
 }
 
-// A slow store is waited for, however long it takes in all.
+// TestRunIntoSeveralOneSlow checks that a slow store is never excluded.
 func TestRunIntoSeveralOneSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := memories(3)

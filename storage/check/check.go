@@ -1,8 +1,8 @@
-// Package check tries out, on the user's own bucket, what a backup and a restore will rely on, and says what is wanting
-// and what to do about it.
+// Package check tests, on the user's own bucket, the properties of a store on which a backup and a restore rely. Each
+// result that is not good comes with a remedy.
 //
-// All that it writes stands below a folder of its own, ".dr-check-<random>/", which no listing of clusters shows, and is
-// removed at the end.
+// Run writes only below a folder of its own, ".dr-check-<random>/", which no listing of clusters shows, and removes it
+// at the end.
 package check
 
 import (
@@ -21,59 +21,59 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// Verdict is what a check came to.
+// Verdict is the result of a check.
 type Verdict string
 
 // The verdicts of a Line.
 const (
 	OK      Verdict = "ok"
-	Note    Verdict = "note"    // as it is, it may be meant so, and a person should know
-	Wanting Verdict = "wanting" // it will fail when it is needed
-	NotRun  Verdict = "not run" // Seen says why
-	Unknown Verdict = "unknown" // it could not be found out
+	Note    Verdict = "note"    // possibly intended, but the operator should know
+	Wanting Verdict = "wanting" // a backup or restore will fail
+	NotRun  Verdict = "not run" // Seen has the reason
+	Unknown Verdict = "unknown" // the check could not find out
 )
 
-// Line is one check and what came of it.
+// Line is one check and its result.
 type Line struct {
 	Name    string  `json:"name"`
-	Of      string  `json:"of,omitempty"` // the cluster it is about; "" for the store or the live cluster
+	Of      string  `json:"of,omitempty"` // the cluster; "" for the store or the live cluster
 	Verdict Verdict `json:"verdict"`
-	Seen    string  `json:"seen"`           // one plain sentence, no secret in it
-	Cure    string  `json:"cure,omitempty"` // what to do; "" where nothing is to be done
+	Seen    string  `json:"seen"`           // one plain sentence without secrets
+	Cure    string  `json:"cure,omitempty"` // the remedy; "" if none is needed
 
-	Ends time.Time `json:"ends,omitzero"` // of a certificate: when it does
+	Ends time.Time `json:"ends,omitzero"` // of a certificate: its expiry
 }
 
-// named gives a Line its name: what finds it does not know it.
+// named returns l with the name. The functions that return a Line do not know the name of their check.
 func (l Line) named(name string) Line {
 	l.Name = name
 	return l
 }
 
-// Options say what to try beyond what always is.
+// Options select additional checks.
 type Options struct {
-	// Lock is tried if For is not zero. One object then stays in the bucket until its lock ends, so it should be short;
-	// less than a few seconds may end before it was tried.
+	// Lock is tested if For is not zero. One object then stays in the bucket until its lock ends, so For should be
+	// short. A lock of less than a few seconds may end before it was tested.
 	Lock repository.Lock
-	// Clusters are those whose newest backup is looked at; nil: all in the bucket.
+	// Clusters are the clusters whose newest backup is checked; nil: all in the bucket.
 	Clusters []string
-	Trust    sign.Trust // whose signatures count, as in repository.Policy
-	// Large is how many bytes an object has that the stores send in several parts, 0: a little over 8 MiB, which is what
-	// they hold in a part. It is held in memory.
+	Trust    sign.Trust // the trusted keys, as in repository.Policy
+	// Large is the size in bytes of an object that the stores receive in several parts; 0: slightly over 8 MiB, their
+	// part size. The object is kept in memory.
 	Large int
-	// AsOf shows the bucket as it was; nil: storage.AsOf, which cannot look through storage.WithPrefix.
+	// AsOf returns the bucket as it was at t; nil: storage.AsOf, which does not work through storage.WithPrefix.
 	AsOf func(ctx context.Context, t time.Time) (storage.Bucket, error)
 }
 
 const (
-	// folder begins the name of what a check writes in. No cluster's name begins with a dot.
+	// folder is the prefix of the folder that a check writes to. No cluster's name begins with a dot.
 	folder = ".dr-check-"
-	// defaultLarge is a part of 8 MiB, and one more.
+	// defaultLarge is a part of 8 MiB, and a little more.
 	defaultLarge = 8<<20 + 64<<10
 	small        = 1000 // bytes of the other objects
 )
 
-// step is one check of the store. It is not run unless all that it needs came out well.
+// step is one check of the store. It runs only if all checks that it needs have succeeded.
 type step struct {
 	name  string
 	needs []string
@@ -104,8 +104,8 @@ var steps = []step{
 	{"leftovers", []string{reachable}, (*probe).leftovers},
 }
 
-// Run checks bucket, the root of a repository, and what it holds of clusters. Every check has its line, in the same
-// order each time. When ctx ends, those that are left are not run, and what was written is removed all the same.
+// Run checks bucket, the root of a repository, and the clusters in it. It returns a line for every check, always in the
+// same order. When ctx ends, the remaining checks are not run, but the objects of this run are still removed.
 func Run(ctx context.Context, bucket storage.Bucket, o Options, report storage.Report) []Line {
 	if o.Large == 0 {
 		o.Large = defaultLarge
@@ -135,7 +135,7 @@ func (s step) line(ctx context.Context, p *probe, before []Line) Line {
 		}
 	}
 	l := s.run(p, ctx)
-	if ctx.Err() != nil { // whatever it says, it may say so for that alone
+	if ctx.Err() != nil { // the end of ctx may be the cause of any result
 		l = notRun("interrupted")
 	}
 	return l.named(s.name)
@@ -161,7 +161,7 @@ func wanting(cure, format string, args ...any) Line {
 	return Line{Verdict: Wanting, Seen: fmt.Sprintf(format, args...), Cure: cure}
 }
 
-// failed is for a call that should have succeeded.
+// failed returns the line for a call that should have succeeded.
 func failed(err error) Line { return wanting(cureOf(err), "%s", oneLine(err)) }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
@@ -171,35 +171,35 @@ func cureOf(err error) string {
 	case errors.Is(err, storage.ErrNoBucket):
 		return "create the bucket, or correct its name in the repository's URL"
 	case errors.Is(err, storage.ErrDenied):
-		return "give these credentials the right that is named, or use others"
+		return "give these credentials the right in the message, or use others"
 	case errors.Is(err, storage.ErrNotExist):
-		return "what was stored is not to be seen: do not keep backups in this store"
+		return "a stored object is missing: do not keep backups in this store"
 	case errors.Is(err, storage.ErrUnsupported), errors.Is(err, storage.ErrKey):
 		return "use a store that can do this"
 	}
-	return "look at the network and at the store itself, and check again"
+	return "check the network and the store itself, and run the check again"
 }
 
 // probe is one run of the checks.
 type probe struct {
 	root   storage.Bucket // the repository's
-	bucket storage.Bucket // what is below the check's own folder
-	dir    string         // that folder
+	bucket storage.Bucket // the check's own folder
+	dir    string         // the name of that folder
 	o      Options
-	noise  []byte         // contents are cut from it
-	large  storage.Object // one in several parts, once there is one
+	noise  []byte         // the source of all contents
+	large  storage.Object // an object in several parts, once there is one; zero before
 
 	mu   sync.Mutex
-	made []storage.Object // each version that was stored
+	made []storage.Object // every stored version; guarded by mu
 }
 
 func newProbe(root storage.Bucket, o Options) *probe {
 	dir := folder + strings.ToLower(rand.Text()[:12]) + "/"
 	p := &probe{root: root, bucket: storage.WithPrefix(root, dir), dir: dir, o: o, noise: make([]byte, o.Large+small)}
-	// Never fails. A store that keeps one copy of equal contents must not pass for that.
+	// Never fails. The content differs in each run, so that a store that deduplicates passes only if it really stores.
 	mathrand.NewChaCha8(sha256.Sum256([]byte(dir))).Read(p.noise)
 	return p
 }
 
-// content is n bytes, others for each seed from 0 to 99.
+// content returns n bytes, which differ for each seed from 0 to 99.
 func (p *probe) content(seed, n int) []byte { return p.noise[seed : seed+n] }

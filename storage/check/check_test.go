@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
-// minute locks for a minute, which costs nothing in a bubble.
+// minute locks for a minute, which passes at once in a bubble.
 var minute = check.Options{Large: large, Lock: repository.Lock{For: time.Minute}}
 
 func TestMem(t *testing.T) {
@@ -51,7 +51,8 @@ func TestFile(t *testing.T) {
 	wantLeft(t, b)
 }
 
-// TestBelowAPrefix: all is written below the repository's own root, and AsOf, which cannot look through it, may be given.
+// TestBelowAPrefix checks that Run writes below the repository's own root, and that a caller may provide AsOf for a
+// bucket with a prefix.
 func TestBelowAPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()
@@ -68,7 +69,7 @@ func TestBelowAPrefix(t *testing.T) {
 	})
 }
 
-// needCreate are the lines that are not run where nothing can be created.
+// needCreate returns the lines that are not run if nothing can be created.
 func needCreate() map[string]check.Verdict {
 	not := map[string]check.Verdict{}
 	for _, name := range all[2:13] {
@@ -87,7 +88,7 @@ func only(name string) map[string]check.Verdict {
 	return map[string]check.Verdict{name: check.Wanting}
 }
 
-// failing has a verb that always fails.
+// failing returns a function that makes a method always fail.
 func failing(verb storage.Verb, err error) func(b *mem.Bucket) storage.Bucket {
 	return func(b *mem.Bucket) storage.Bucket {
 		f := storagetest.Faulty(b)
@@ -96,7 +97,7 @@ func failing(verb storage.Verb, err error) func(b *mem.Bucket) storage.Bucket {
 	}
 }
 
-// TestLies: every line is seen to fail, by a store that lies in that way alone.
+// TestLies checks that every line can fail, each with a store that misbehaves in exactly one way.
 func TestLies(t *testing.T) {
 	type verdicts = map[string]check.Verdict
 	replaced := verdicts{"replaces in one step": check.Wanting, "pinned reads": check.NotRun, "versioning": check.NotRun}
@@ -142,7 +143,7 @@ func TestLies(t *testing.T) {
 		{"its locks do not hold", func(b *mem.Bucket) storage.Bucket { return fakeUnlocked{b} },
 			only("lock holds"), map[string]string{"lock holds": "was deleted"}},
 		{"it forgets locks", func(b *mem.Bucket) storage.Bucket { return fakeUnlocking{b} },
-			only("lock holds"), map[string]string{"lock holds": "the lock was to last"}},
+			only("lock holds"), map[string]string{"lock holds": "the lock should last"}},
 		{"it has no locks", func(b *mem.Bucket) storage.Bucket { return fakeLockless{b} },
 			only("lock holds"), map[string]string{"lock holds": "no locks"}},
 		{"its clock is slow", func(b *mem.Bucket) storage.Bucket { return fakeClock{b, -90 * time.Second} },
@@ -180,7 +181,7 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestSmallSkewIsFine: stores count seconds, and networks take their time.
+// TestSmallSkewIsFine allows for stores with times in seconds, and slow networks.
 func TestSmallSkewIsFine(t *testing.T) {
 	for _, by := range []time.Duration{-59 * time.Second, 59 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -190,7 +191,7 @@ func TestSmallSkewIsFine(t *testing.T) {
 	}
 }
 
-// TestAppendOnly: a bucket in which these credentials may only add is a good one.
+// TestAppendOnly checks that a bucket in which the credentials may only create objects is good.
 func TestAppendOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := check.Run(t.Context(), failing(storage.VerbDelete, storage.ErrDenied)(mem.New()), check.Options{Large: large}, nil)
@@ -200,11 +201,11 @@ func TestAppendOnly(t *testing.T) {
 		if anyWanting(lines) {
 			t.Error("something is wanting")
 		}
-		wantSaid(t, line(t, lines, "cleaned up"), "stays in .dr-check-")
+		wantSaid(t, line(t, lines, "cleaned up"), "stay in .dr-check-")
 	})
 }
 
-// TestLockThatCannotBeTried: a refusal for want of a right says nothing of the lock.
+// TestLockThatCannotBeTried checks that a refusal for a missing right does not count as a lock.
 func TestLockThatCannotBeTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := check.Run(t.Context(), failing(storage.VerbDelete, storage.ErrDenied)(mem.New()), minute, nil)
@@ -231,7 +232,7 @@ func TestOldPieces(t *testing.T) {
 	}
 }
 
-// TestFormerChecks: what a killed check has left is removed when it is a day old.
+// TestFormerChecks checks that the objects of a killed check are removed when they are a day old.
 func TestFormerChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()
@@ -265,7 +266,7 @@ func TestFormerChecks(t *testing.T) {
 	})
 }
 
-// TestInterrupted: whenever it is interrupted, every line is there and nothing else is.
+// TestInterrupted interrupts Run before each check, and expects every line and no object.
 func TestInterrupted(t *testing.T) {
 	names := len(check.Run(t.Context(), openFile(t), check.Options{Large: large}, nil))
 	for n := 1; n <= names; n++ {
@@ -293,7 +294,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestInterruptedAnywhere cancels while requests are on their way.
+// TestInterruptedAnywhere cancels during requests.
 func TestInterruptedAnywhere(t *testing.T) {
 	for n := 1; n < 40; n += 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -312,7 +313,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 	}
 }
 
-// TestNoClusterOfItsOwn: what a check writes is not taken for a cluster's.
+// TestNoClusterOfItsOwn checks that the objects of a check do not look like a cluster's.
 func TestNoClusterOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()

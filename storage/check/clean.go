@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// cleanTime is how long cleaning up may take, also when ctx has ended.
+	// cleanTime bounds the clean-up, which also runs after ctx has ended.
 	cleanTime = time.Minute
-	// abandoned is the age of what a check that was killed has left.
+	// abandoned is the age from which the objects of other runs count as left by a killed check.
 	abandoned = 24 * time.Hour
 )
 
-// cleaning is what came of it.
+// cleaning is the result of the clean-up.
 type cleaning struct {
 	removed, locked int
 	denied, other   error
 }
 
-// cleanUp removes what this check has made, and what checks that were killed have left. reached says that the store
-// answers at all.
+// cleanUp removes the objects of this run, and those of killed checks. reached reports whether the store answers at
+// all.
 func (p *probe) cleanUp(ctx context.Context, reached bool) Line {
 	if !reached {
 		return notRun("nothing was written")
@@ -35,9 +35,9 @@ func (p *probe) cleanUp(ctx context.Context, reached bool) Line {
 	for _, obj := range p.made {
 		c.remove(ctx, p.bucket, obj.Key, obj.Version)
 	}
-	// What a Put has stored without saying so.
+	// Objects that a failed Put has stored.
 	for obj, err := range p.bucket.List(ctx, storage.ListOptions{}) {
-		c.take(err)
+		c.record(err)
 		if err == nil {
 			c.remove(ctx, p.bucket, obj.Key, "")
 		}
@@ -51,15 +51,15 @@ func (p *probe) cleanUp(ctx context.Context, reached bool) Line {
 
 func (c *cleaning) remove(ctx context.Context, b storage.Bucket, key, version string) {
 	err := b.Delete(ctx, key, storage.DeleteOptions{Version: version})
-	if version != "" && errors.Is(err, storage.ErrDenied) { // to hide it may be allowed
+	if version != "" && errors.Is(err, storage.ErrDenied) { // hiding it may be allowed
 		err = b.Delete(ctx, key, storage.DeleteOptions{})
 	}
-	if c.take(err); err == nil {
+	if c.record(err); err == nil {
 		c.removed++
 	}
 }
 
-func (c *cleaning) take(err error) {
+func (c *cleaning) record(err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, storage.ErrLocked):
@@ -79,11 +79,11 @@ func (c *cleaning) sweep(ctx context.Context, root storage.Bucket, prefix string
 	}
 	for piece, err := range sweeper.Leftovers(ctx, prefix) {
 		if err != nil {
-			c.take(err)
+			c.record(err)
 			return
 		}
 		if time.Since(piece.ModTime) >= age {
-			c.take(sweeper.Sweep(ctx, piece))
+			c.record(sweeper.Sweep(ctx, piece))
 		}
 	}
 }
@@ -92,7 +92,7 @@ func (c *cleaning) removeAbandoned(ctx context.Context, root storage.Bucket, min
 	var old []string
 	for obj, err := range root.List(ctx, storage.ListOptions{Prefix: folder}) {
 		if err != nil {
-			c.take(err)
+			c.record(err)
 			return
 		}
 		if !strings.HasPrefix(obj.Key, mine) && time.Since(obj.ModTime) >= abandoned {
@@ -105,16 +105,16 @@ func (c *cleaning) removeAbandoned(ctx context.Context, root storage.Bucket, min
 }
 
 func (c *cleaning) line(dir string, former int) Line {
-	later := "a check that may, more than a day later, removes them"
+	later := "a check with that right, more than a day later, removes them"
 	switch {
 	case c.other != nil:
 		return unknown(later, "something may be left in %s: %s", dir, oneLine(c.other))
 	case c.denied != nil:
-		return note(later, "what was written stays in %s: %s", dir, oneLine(c.denied))
+		return note(later, "the objects of this check stay in %s: %s", dir, oneLine(c.denied))
 	}
 	seen := "nothing is left"
 	if c.locked > 0 {
-		seen = fmt.Sprintf("what is locked stays in %s, until a check more than a day later", dir)
+		seen = fmt.Sprintf("locked objects stay in %s, until a check more than a day later", dir)
 	}
 	if former > 0 {
 		seen += fmt.Sprintf("; %d objects of former checks were removed", former)

@@ -13,9 +13,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 )
 
-// Each fake is a store in memory that lies in one way.
+// Each fake is a store in memory that misbehaves in one way.
 
-// fakeOverwriting takes no notice of IfAbsent.
+// fakeOverwriting ignores IfAbsent.
 type fakeOverwriting struct{ *mem.Bucket }
 
 func (f fakeOverwriting) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
@@ -23,7 +23,7 @@ func (f fakeOverwriting) Put(ctx context.Context, key string, r io.Reader, o sto
 	return f.Bucket.Put(ctx, key, r, o)
 }
 
-// fakeLooking looks whether the key is taken before an upload of some size, and not when it ends.
+// fakeLooking checks for the key before an upload of some size, and not at its end.
 type fakeLooking struct {
 	*mem.Bucket
 	above int
@@ -44,7 +44,7 @@ func (f fakeLooking) Put(ctx context.Context, key string, r io.Reader, o storage
 	return f.Bucket.Put(ctx, key, bytes.NewReader(content), o)
 }
 
-// fakeTearing shows half of what replaces an object before all of it.
+// fakeTearing shows half of the new object before the whole.
 type fakeTearing struct{ *mem.Bucket }
 
 func (f fakeTearing) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
@@ -60,7 +60,7 @@ func (f fakeTearing) Put(ctx context.Context, key string, r io.Reader, o storage
 	return f.Bucket.Put(ctx, key, bytes.NewReader(content), o)
 }
 
-// fakeAbsent deletes what is to be replaced first.
+// fakeAbsent deletes the old object before it stores the new one.
 type fakeAbsent struct{ *mem.Bucket }
 
 func (f fakeAbsent) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
@@ -73,7 +73,7 @@ func (f fakeAbsent) Put(ctx context.Context, key string, r io.Reader, o storage.
 	return f.Bucket.Put(ctx, key, r, o)
 }
 
-// fakeWhole sends the whole object, whatever range is asked for.
+// fakeWhole sends the whole object for every range.
 type fakeWhole struct{ *mem.Bucket }
 
 func (f fakeWhole) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
@@ -92,7 +92,7 @@ func (f fakeForgiving) Open(ctx context.Context, key string, o storage.OpenOptio
 	return f.Bucket.Open(ctx, key, o)
 }
 
-// fakeUnpinned sends the newest version, whatever is asked for.
+// fakeUnpinned sends the newest version for every version.
 type fakeUnpinned struct{ *mem.Bucket }
 
 func (f fakeUnpinned) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
@@ -120,7 +120,7 @@ func (f fakeFlipping) Open(ctx context.Context, key string, o storage.OpenOption
 	return io.NopCloser(bytes.NewReader(content)), obj, r.Close()
 }
 
-// fakeLate lists an object only when it is a minute old.
+// fakeLate lists an object only after a minute.
 type fakeLate struct{ *mem.Bucket }
 
 func (f fakeLate) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
@@ -160,7 +160,7 @@ func (f fakeCollating) List(ctx context.Context, o storage.ListOptions) iter.Seq
 	}
 }
 
-// fakeKeeping says that it has deleted, and has not.
+// fakeKeeping reports a deletion and does not delete.
 type fakeKeeping struct{ *mem.Bucket }
 
 func (f fakeKeeping) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
@@ -170,7 +170,7 @@ func (f fakeKeeping) Delete(ctx context.Context, key string, o storage.DeleteOpt
 	return nil
 }
 
-// fakePublishing stores what has come when an upload breaks.
+// fakePublishing stores the bytes received when an upload breaks.
 type fakePublishing struct{ *mem.Bucket }
 
 func (f fakePublishing) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
@@ -182,11 +182,11 @@ func (f fakePublishing) Put(ctx context.Context, key string, r io.Reader, o stor
 	return obj, err
 }
 
-// fakeSweeper has pieces of uploads, and removes none of its own accord.
+// fakeSweeper has pieces of uploads, and never removes any by itself.
 type fakeSweeper struct {
 	*mem.Bucket
 	pieces map[string]storage.Object
-	broken bool // each upload that breaks leaves one
+	broken bool // each broken upload leaves one
 }
 
 func (f fakeSweeper) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
@@ -212,7 +212,7 @@ func (f fakeSweeper) Sweep(_ context.Context, piece storage.Object) error {
 	return nil
 }
 
-// fakeUnlocked tells of locks, and has a client that refuses to delete what has one: the store itself deletes all.
+// fakeUnlocked reports locks, and its client refuses to delete a locked object, but the store itself deletes it.
 type fakeUnlocked struct{ *mem.Bucket }
 
 func (f fakeUnlocked) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
@@ -238,7 +238,7 @@ func (f fakeUnlocked) Delete(ctx context.Context, key string, o storage.DeleteOp
 	return f.Bucket.Delete(ctx, key, o)
 }
 
-// fakeUnlocking forgets locks.
+// fakeUnlocking drops locks.
 type fakeUnlocking struct{ *mem.Bucket }
 
 func (f fakeUnlocking) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
@@ -256,7 +256,7 @@ func (f fakeLockless) Put(ctx context.Context, key string, r io.Reader, o storag
 	return f.Bucket.Put(ctx, key, r, o)
 }
 
-// fakeClock is off.
+// fakeClock has a wrong clock.
 type fakeClock struct {
 	*mem.Bucket
 	by time.Duration
@@ -282,7 +282,7 @@ func (f fakeClock) Versions(ctx context.Context, o storage.ListOptions) iter.Seq
 	}
 }
 
-// fakeNewest could keep versions, and does not.
+// fakeNewest has the method for versions, and keeps none.
 type fakeNewest struct{ *mem.Bucket }
 
 func (f fakeNewest) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
@@ -294,7 +294,7 @@ func (f fakeNewest) Put(ctx context.Context, key string, r io.Reader, o storage.
 	return obj, err
 }
 
-// fakeForgetful tells of a version that was replaced when it was replaced, and not when it was stored.
+// fakeForgetful reports a replaced version with the time of its replacement.
 type fakeForgetful struct{ *mem.Bucket }
 
 func (f fakeForgetful) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
@@ -310,7 +310,7 @@ func (f fakeForgetful) Versions(ctx context.Context, o storage.ListOptions) iter
 	}
 }
 
-// fakeConfused takes one version for another when it is asked for the past.
+// fakeConfused returns another version of the past.
 type fakeConfused struct{ *mem.Bucket }
 
 func (f fakeConfused) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
@@ -328,5 +328,5 @@ func (f fakeConfused) Versions(ctx context.Context, o storage.ListOptions) iter.
 	}
 }
 
-// fakeHiding has no versions to be seen.
+// fakeHiding has no method for versions.
 type fakeHiding struct{ storage.Bucket }

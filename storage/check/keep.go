@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// maxSkew is how far the store's clock may be off: locks and leases are counted by it.
+	// maxSkew is the largest acceptable difference between the clocks: locks and leases depend on them.
 	maxSkew = time.Minute
-	// tick is more than the step of any store's times.
+	// tick is longer than the time resolution of every store.
 	tick = 1200 * time.Millisecond
-	// oldPiece is the age at which a piece of an upload is no longer one that still runs. Backups have the same grace.
+	// oldPiece is the age at which a piece of an upload no longer belongs to a running Put. Backups have the same
+	// grace.
 	oldPiece = 24 * time.Hour
 )
 
@@ -24,11 +25,11 @@ func (p *probe) canDelete(ctx context.Context) Line {
 	if _, err := p.put(ctx, key, bytes.NewReader(p.content(0, small)), createOnly); err != nil {
 		return failed(err)
 	}
-	for range 2 { // the second time it is not there any more, which is no error
+	for range 2 { // the second time the object is missing, which is no error
 		err := p.bucket.Delete(ctx, key, storage.DeleteOptions{})
 		if errors.Is(err, storage.ErrDenied) || errors.Is(err, storage.ErrLocked) {
-			return note("right where backups must stay; whoever prunes needs other credentials",
-				"nothing can be deleted, so that old backups stay, and what this check has written: %s", oneLine(err))
+			return note("right if backups must stay; pruning needs other credentials",
+				"these credentials cannot delete: old backups and this check's objects stay: %s", oneLine(err))
 		}
 		if err != nil {
 			return failed(err)
@@ -44,14 +45,14 @@ func (p *probe) canDelete(ctx context.Context) Line {
 	case slices.Contains(all, key):
 		return wanting(anotherStore, "an object that was deleted is still listed")
 	}
-	return ok("an object was deleted, and is gone at once")
+	return ok("an object was deleted and disappeared at once")
 }
 
-// lockHolds does not ask the store whether there is a lock: only what it refuses counts.
+// lockHolds tries to delete a locked object. It does not rely on the lock that the store reports.
 func (p *probe) lockHolds(ctx context.Context) Line {
 	const key = "locked"
 	if p.o.Lock.For <= 0 {
-		return notRun("it was not asked for: --lock 1m leaves one object in the store for a minute")
+		return notRun("not requested: --lock 1m leaves one object in the store for a minute")
 	}
 	until := time.Now().Add(p.o.Lock.For).Truncate(time.Second).Add(time.Second)
 	content := p.content(0, small)
@@ -69,7 +70,7 @@ func (p *probe) lockHolds(ctx context.Context) Line {
 		return failed(err)
 	}
 	if there.RetainUntil.Before(until) {
-		return wanting(anotherStore, "the lock was to last until %s, the store says %s", stamp(until), stamp(there.RetainUntil))
+		return wanting(anotherStore, "the lock should last until %s, the store reports %s", stamp(until), stamp(there.RetainUntil))
 	}
 	if l := p.tryToDelete(ctx, key, obj.Version, until); l.Verdict != OK {
 		return l
@@ -80,7 +81,7 @@ func (p *probe) lockHolds(ctx context.Context) Line {
 	return ok("the store has refused to delete it; %s%s stays until %s", p.dir, key, stamp(until))
 }
 
-const lockCure = "do not rely on locks in this store: whoever has these credentials can delete backups"
+const lockCure = "do not rely on locks in this store: anyone with these credentials can delete backups"
 
 func (p *probe) tryToDelete(ctx context.Context, key, version string, until time.Time) Line {
 	for _, o := range []storage.DeleteOptions{{}, {Version: version, SkipLockCheck: true}} {
@@ -107,15 +108,15 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 const expire = "let the store remove unfinished uploads after 7 days (a lifecycle rule)"
 
 const (
-	switchOn = "switch the bucket's versioning on: then --as-of reads what somebody has deleted or overwritten"
+	switchOn = "switch the bucket's versioning on: then --as-of reads deleted and overwritten objects"
 	noAsOf   = "do not rely on --as-of in this store"
 )
 
-// versioning replaces an object and looks for the one before.
+// versioning replaces an object and reads the one before.
 func (p *probe) versioning(ctx context.Context) Line {
 	const key = "versions"
 	if _, err := p.asOf(ctx, time.Now()); errors.Is(err, storage.ErrUnsupported) {
-		return note("use a store with versions, if somebody may delete or overwrite backups", "the store keeps no versions")
+		return note("use a store with versions, which protects backups from deletion and overwriting", "the store keeps no versions")
 	}
 	if _, err := p.put(ctx, key, bytes.NewReader(p.content(1, small)), storage.PutOptions{}); err != nil {
 		return failed(err)
@@ -141,7 +142,7 @@ func (p *probe) versioning(ctx context.Context) Line {
 	switch {
 	case errors.Is(err, storage.ErrNotExist):
 		if p.same(ctx, key, storage.OpenOptions{Version: first.Version}, p.content(1, small)) == nil {
-			return wanting(noAsOf, "it keeps the version that was replaced, and tells a wrong time of it")
+			return wanting(noAsOf, "it keeps the replaced version, but with a wrong time")
 		}
 		return note(switchOn, "an object that is replaced or deleted is gone")
 	case errors.Is(err, storage.ErrDenied):
@@ -149,10 +150,10 @@ func (p *probe) versioning(ctx context.Context) Line {
 	case err != nil:
 		return wanting(noAsOf, "as it was before it was replaced: %s", oneLine(err))
 	}
-	return ok("an object that was replaced is read as of before")
+	return ok("--as-of reads a replaced object as it was before")
 }
 
-// asOf is the check's own folder at t.
+// asOf returns the check's own folder as it was at t.
 func (p *probe) asOf(ctx context.Context, t time.Time) (past storage.Bucket, err error) {
 	if p.o.AsOf != nil {
 		past, err = p.o.AsOf(ctx, t)
@@ -176,7 +177,7 @@ func (p *probe) clockSkew(ctx context.Context) Line {
 	if err != nil {
 		return failed(err)
 	}
-	skew := outside(obj.ModTime, before.Add(-tick), after) // a store that counts seconds drops what is behind them
+	skew := outside(obj.ModTime, before.Add(-tick), after) // a store with times in seconds rounds down
 	if skew.Abs() > maxSkew {
 		return wanting("set both clocks by NTP: locks and leases are counted by them",
 			"the store's clock is %s from this host's", skew.Round(time.Second))
@@ -185,7 +186,7 @@ func (p *probe) clockSkew(ctx context.Context) Line {
 	return ok("the store's clock and this host's differ by %v at most", atMost)
 }
 
-// outside is how far t is before from (below zero) or behind to.
+// outside returns how far t is before from (negative) or after to.
 func outside(t, from, to time.Time) time.Duration {
 	switch {
 	case t.Before(from):
@@ -196,7 +197,7 @@ func outside(t, from, to time.Time) time.Duration {
 	return 0
 }
 
-// leftovers counts what killed uploads have left anywhere in the repository.
+// leftovers counts the pieces of killed uploads in the whole repository.
 func (p *probe) leftovers(ctx context.Context) Line {
 	sweeper, sweeps := storage.AsSweeper(p.root)
 	if !sweeps {

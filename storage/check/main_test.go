@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(objectstores.Main(m)) }
 
-// large is enough for stores that know no parts.
+// large is enough for stores without parts.
 const large = 200 << 10
 
 func openFile(t *testing.T) storage.Bucket {
@@ -36,7 +36,7 @@ func put(t *testing.T, b storage.Bucket, key string) {
 	}
 }
 
-// verdicts are those of every line, by name.
+// verdicts returns the verdict of every line by name.
 func verdicts(t *testing.T, lines []check.Line) map[string]check.Verdict {
 	t.Helper()
 	found := map[string]check.Verdict{}
@@ -59,14 +59,14 @@ func verdicts(t *testing.T, lines []check.Line) map[string]check.Verdict {
 	return found
 }
 
-// all are the names of the lines that every run has.
+// all has the names of the lines of every run.
 var all = []string{
 	"reachable", "can create", "cannot overwrite", "replaces in one step", "checksum", "can read ranges", "pinned reads",
 	"lists in order", "can delete", "broken upload leaves nothing", "lock holds", "versioning", "clock skew", "leftovers",
 	"cleaned up",
 }
 
-// wantVerdicts fails unless every line is ok but those of except.
+// wantVerdicts fails unless every line is ok except those in except.
 func wantVerdicts(t *testing.T, lines []check.Line, except map[string]check.Verdict) {
 	t.Helper()
 	want := map[string]check.Verdict{}
@@ -85,7 +85,7 @@ func wantVerdicts(t *testing.T, lines []check.Line, except map[string]check.Verd
 	}
 }
 
-// line finds a line by its name.
+// line returns the line with that name.
 func line(t *testing.T, lines []check.Line, name string) check.Line {
 	t.Helper()
 	i := slices.IndexFunc(lines, func(l check.Line) bool { return l.Name == name })
@@ -95,7 +95,7 @@ func line(t *testing.T, lines []check.Line, name string) check.Line {
 	return lines[i]
 }
 
-// wantSaid fails unless a line says all of words.
+// wantSaid fails unless the line contains all words.
 func wantSaid(t *testing.T, l check.Line, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -105,7 +105,7 @@ func wantSaid(t *testing.T, l check.Line, words ...string) {
 	}
 }
 
-// left are the objects of b, with the versions that it keeps, and the pieces of uploads.
+// left returns the objects of b, with all versions, and the pieces of uploads.
 func left(t *testing.T, b storage.Bucket) []string {
 	t.Helper()
 	var found []string

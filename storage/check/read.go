@@ -20,7 +20,7 @@ func (p *probe) read(ctx context.Context, key string, o storage.OpenOptions) ([]
 	return io.ReadAll(r)
 }
 
-// same fails unless what is read is want.
+// same returns an error unless the content of key is want.
 func (p *probe) same(ctx context.Context, key string, o storage.OpenOptions, want []byte) error {
 	got, err := p.read(ctx, key, o)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *probe) checksum(ctx context.Context) Line {
 	return ok("%d and %d bytes came back as they went", small, p.o.Large)
 }
 
-// readsRanges reads a small object and, where there is one, the seam of a large one.
+// readsRanges reads ranges of a small object and, if there is one, across the parts of a large one.
 func (p *probe) readsRanges(ctx context.Context) Line {
 	const key = "ranges"
 	content := p.content(0, small)
@@ -84,7 +84,7 @@ func (p *probe) readsRanges(ctx context.Context) Line {
 		return wanting(anotherStore, "a range that begins past the end gives no error of its kind, but: %v", err)
 	}
 	if p.large.Size == 0 {
-		return ok("offset, length and past the end; not in an object in parts, as there is none")
+		return ok("offset, length and past the end; not tested in an object in parts")
 	}
 	o := storage.OpenOptions{Offset: int64(p.o.Large) / 2, Length: int64(p.o.Large) / 2}
 	if err := p.same(ctx, p.large.Key, o, cut(p.content(6, p.o.Large), o)); err != nil {
@@ -93,7 +93,7 @@ func (p *probe) readsRanges(ctx context.Context) Line {
 	return ok("offset, length and past the end, also in an object in parts")
 }
 
-// cut is what o asks for.
+// cut returns the range of content that o selects.
 func cut(content []byte, o storage.OpenOptions) []byte {
 	content = content[o.Offset:]
 	if o.Length > 0 {
@@ -121,14 +121,14 @@ func (p *probe) pinnedReads(ctx context.Context) Line {
 	err = p.same(ctx, key, storage.OpenOptions{Version: first.Version}, p.content(7, small))
 	switch {
 	case err == nil:
-		return ok("a version that was replaced is still read by its name")
+		return ok("a replaced version can still be read by its name")
 	case errors.Is(err, storage.ErrNotExist):
-		return ok("a version that was replaced is refused, and not mixed up with the new one")
+		return ok("a replaced version is refused, and not confused with the new one")
 	}
 	return wanting(anotherStore, "a version that was replaced: %s", oneLine(err))
 }
 
-// lists puts keys out of order, and wants to see each at once.
+// lists puts keys out of order, and expects each in the listing at once.
 func (p *probe) lists(ctx context.Context) Line {
 	names := []string{"list/2", "list/10", "list/1", "list/a b", "list/B", "list/-", "list/%41"}
 	for _, key := range names {
@@ -156,7 +156,7 @@ func (p *probe) lists(ctx context.Context) Line {
 	return ok("in byte order, and at once")
 }
 
-// chosen are those of the sorted names that o asks for.
+// chosen returns those of the sorted names that o selects.
 func chosen(names []string, o storage.ListOptions) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return !bytes.HasPrefix([]byte(name), []byte(o.Prefix)) || name <= o.After

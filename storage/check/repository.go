@@ -20,7 +20,7 @@ const (
 	signature    = "signature"
 )
 
-// repository looks at the newest backup of each cluster.
+// repository checks the newest backup of each cluster.
 func (p *probe) repository(ctx context.Context) []Line {
 	if ctx.Err() != nil {
 		return nil
@@ -55,7 +55,7 @@ func (p *probe) cluster(ctx context.Context, name string) []Line {
 		return []Line{l}
 	}
 	if len(cat.Untrusted) > 0 {
-		return []Line{wanting("find out who has written it, or add the key that has signed it with --trust",
+		return []Line{wanting("find out how it got there, or add the key that signed it with --trust",
 			"%s", oneLine(cat.Untrusted[0].Err)).named(signature)}
 	}
 	b, err := cat.Latest()
@@ -63,7 +63,7 @@ func (p *probe) cluster(ctx context.Context, name string) []Line {
 	case errors.Is(err, catalog.ErrNotFound):
 		return []Line{note("take one with dr backup", "there is none").named(newestBackup)}
 	case err != nil:
-		return []Line{wanting("take another one with dr backup, and look at this one with dr verify",
+		return []Line{wanting("take another one with dr backup, and check this one with dr verify",
 			"%s", oneLine(err)).named(newestBackup)}
 	}
 	age := time.Since(b.Started).Truncate(time.Second)
@@ -74,10 +74,11 @@ func (p *probe) cluster(ctx context.Context, name string) []Line {
 	}
 }
 
-// surveyed is how many of the newest backups are looked through for objects that cannot be read.
+// surveyed is the number of newest backups that are checked for unreadable objects.
 const surveyed = 32
 
-// unreadable is a Line if the store does not return some object, whatever the object is: nothing else is worth a look then.
+// unreadable returns a Line and true if the store does not return some object of the cluster. The other checks are
+// pointless then.
 func (p *probe) unreadable(ctx context.Context, c *repository.Cluster) (Line, bool) {
 	s, err := c.Survey(ctx, repository.SurveyOptions{Newest: surveyed})
 	if err != nil {
@@ -96,20 +97,20 @@ func (p *probe) unreadable(ctx context.Context, c *repository.Cluster) (Line, bo
 	if len(found) == 0 {
 		return Line{}, false
 	}
-	return wanting("let these credentials read it; in a directory, give all to its owner: chown -R --reference=DIRECTORY DIRECTORY",
+	return wanting("give these credentials the right to read it; in a directory, give everything to its owner: chown -R --reference=DIRECTORY DIRECTORY",
 		"%d cannot be read, the first: %s", len(found), oneLine(found[0])).named(readable), true
 }
 
 func encrypted(b catalog.Backup) Line {
 	if b.Seal.Encryption == "" {
 		return note("take backups with --recipient",
-			"OFF: the newest backup is not encrypted, whoever can read the store can read every secret in etcd")
+			"OFF: the newest backup is not encrypted: anyone who can read the store can read every secret in etcd")
 	}
 	return ok("on: the newest backup is encrypted for %d recipients", len(b.Seal.Recipients))
 }
 
-// signed reads the manifest once more: the catalog has held it against the trusted keys, if there are any, and forgotten
-// its signature.
+// signed reads the manifest again: the catalog has checked its signature, if there are trusted keys, but does not keep
+// it.
 func (p *probe) signed(ctx context.Context, b catalog.Backup) Line {
 	if !p.o.Trust.None() {
 		return ok("the newest backup is signed by a trusted key")
@@ -126,7 +127,7 @@ func (p *probe) signed(ctx context.Context, b catalog.Backup) Line {
 		return failed(err)
 	case document.Signature(data) == "":
 		return note("sign with --sign-key, and read with --trust",
-			"the newest backup is unsigned: whoever can write to the store can forge one")
+			"the newest backup is unsigned: anyone who can write to the store can forge one")
 	}
-	return ok("the newest backup is signed; by whom is known with --trust")
+	return ok("the newest backup is signed; --trust checks by which key")
 }

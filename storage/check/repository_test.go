@@ -23,7 +23,7 @@ var (
 	hidden = seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq"}}
 )
 
-// back puts a backup of a cluster into b; nothing here opens it.
+// back puts a backup of a cluster into b, with content that cannot be restored.
 func back(t *testing.T, b storage.Bucket, cluster string, s seal.Seal, key sign.Key) catalog.ID {
 	t.Helper()
 	c, err := repository.OpenWith(b, cluster, repository.Policy{Key: key})
@@ -60,7 +60,7 @@ func pair(t *testing.T) (sign.Key, sign.Trust) {
 	return key, trust
 }
 
-// of is the line of a cluster; the zero one if there is none.
+// of returns the line of a cluster, or the zero Line.
 func of(lines []check.Line, cluster, name string) check.Line {
 	for _, l := range lines {
 		if l.Of == cluster && l.Name == name {
@@ -120,7 +120,7 @@ func TestDamagedBackup(t *testing.T) {
 	})
 }
 
-// refusing does not return the objects whose names end so.
+// refusing does not return the objects whose names have the suffix.
 type refusing struct {
 	storage.Bucket
 	suffix string
@@ -133,7 +133,7 @@ func (r refusing) Open(ctx context.Context, key string, o storage.OpenOptions) (
 	return r.Bucket.Open(ctx, key, o)
 }
 
-// TestUnreadableObject: any object of a cluster that the store does not return is named, not only the newest manifest.
+// TestUnreadableObject checks that any unreadable object of a cluster is reported, not only the newest manifest.
 func TestUnreadableObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()

@@ -42,7 +42,7 @@ func (s store) run(t *testing.T, except map[string]check.Verdict) []check.Line {
 	return lines
 }
 
-// wantOnlyLocked fails unless the locked object is all that is shown, and no piece of an upload is left.
+// wantOnlyLocked fails unless only the locked object is left, and no piece of an upload.
 func (s store) wantOnlyLocked(t *testing.T) {
 	t.Helper()
 	if got := left(t, s.b); len(got) != 1 || !strings.HasSuffix(got[0], "/locked") {
@@ -50,7 +50,8 @@ func (s store) wantOnlyLocked(t *testing.T) {
 	}
 }
 
-// TestS3WithLocks: versitygw stamps a version that is replaced with the time of that, so that --as-of would not find it.
+// TestS3WithLocks accounts for versitygw, which dates a replaced version by its replacement, so that --as-of does not
+// find it.
 func TestS3WithLocks(t *testing.T) {
 	server := objectstores.S3(t)
 	s := openURL(t, server.URL(server.Bucket(t, objectstores.Versioned, objectstores.Locks), "some/where"), server.Env())
@@ -76,7 +77,7 @@ func TestS3WithoutVersions(t *testing.T) {
 	wantLeft(t, s.b)
 }
 
-// TestS3AppendOnly: who may not delete is told, and finds nothing wanting.
+// TestS3AppendOnly checks that a caller without the right to delete gets notes and no failures.
 func TestS3AppendOnly(t *testing.T) {
 	server := objectstores.S3(t)
 	bucket := server.Bucket(t)
@@ -114,7 +115,7 @@ func TestGCS(t *testing.T) {
 	s.wantOnlyLocked(t)
 }
 
-// TestGCSAppendOnly: to overwrite is to delete there.
+// TestGCSAppendOnly accounts for GCS, where overwriting needs the right to delete.
 func TestGCSAppendOnly(t *testing.T) {
 	server := objectstores.GCS(t)
 	bucket := server.Bucket(t)
@@ -127,7 +128,7 @@ func TestGCSAppendOnly(t *testing.T) {
 	})
 }
 
-// TestAzure: Azurite has neither locks nor versions.
+// TestAzure accounts for Azurite, which has neither locks nor versions.
 func TestAzure(t *testing.T) {
 	server := objectstores.Azure(t)
 	s := openURL(t, server.URL(server.Bucket(t), "some/where"), server.Env())

@@ -18,7 +18,7 @@ const (
 	honourIfNone = "use a store that honours create-only (If-None-Match: *): without it two agents overwrite each other"
 )
 
-// put stores, and remembers what is to be removed.
+// put stores an object and records it for the clean-up.
 func (p *probe) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	obj, err := p.bucket.Put(ctx, key, r, o)
 	if err == nil {
@@ -31,7 +31,7 @@ func (p *probe) put(ctx context.Context, key string, r io.Reader, o storage.PutO
 
 func (p *probe) reachable(ctx context.Context) Line {
 	var took []time.Duration
-	for range 3 { // the first one has to connect and to log in
+	for range 3 { // the first one has to connect and to authenticate
 		start := time.Now()
 		if _, err := keys(ctx, p.bucket, storage.ListOptions{}); err != nil {
 			return failed(err)
@@ -55,7 +55,7 @@ func (p *probe) canCreate(ctx context.Context) Line {
 	case err != nil:
 		return failed(err)
 	case there.Size != small || there.Version != obj.Version:
-		return wanting(anotherStore, "%d bytes were stored, and shown are %d of another version", small, there.Size)
+		return wanting(anotherStore, "%d bytes were stored, but the store reports %d of another version", small, there.Size)
 	}
 	return ok("an object of %d bytes was created", small)
 }
@@ -77,7 +77,7 @@ func (p *probe) cannotOverwrite(ctx context.Context) Line {
 	return ok("refused for a key that is taken, of %d at once all but one, and for an object in parts", racers)
 }
 
-// refusal judges a create-only Put over something.
+// refusal returns an error unless err is the refusal of a create-only Put.
 func refusal(err error, what string) error {
 	switch {
 	case err == nil:
@@ -88,8 +88,8 @@ func refusal(err error, what string) error {
 	return fmt.Errorf("a create-only upload over %s was not refused as such, but: %s", what, oneLine(err))
 }
 
-// overtaken creates an object of some size and has another one take its key first, when the upload has begun: stores look
-// for the key before, and only this way the condition of the upload itself is seen to hold.
+// overtaken starts to create an object of some size and lets another Put take its key meanwhile. Some stores check the
+// key only before the upload; this tests the condition of the upload itself.
 func (p *probe) overtaken(ctx context.Context, key string, size int) error {
 	first := p.content(2, small)
 	overtake := func() error {
@@ -135,7 +135,7 @@ func (p *probe) race(ctx context.Context) error {
 		case err == nil:
 			winners = append(winners, i)
 		case !errors.Is(err, storage.ErrExist):
-			return fmt.Errorf("one of %d create-only uploads at once was refused as if it was alone: %s", racers, oneLine(err))
+			return fmt.Errorf("one of %d concurrent create-only uploads failed with another error than \"exists\": %s", racers, oneLine(err))
 		}
 	}
 	if len(winners) != 1 {
@@ -146,12 +146,12 @@ func (p *probe) race(ctx context.Context) error {
 
 const (
 	letterSize = 32 << 10
-	breath     = time.Millisecond // of a reader, which would else starve the writer
+	breath     = time.Millisecond // the pause of a reader, which would otherwise starve the writer
 )
 
 func letters(letter byte) []byte { return bytes.Repeat([]byte{letter}, letterSize) }
 
-// replaces puts one content after the other under a key that is read all the time.
+// replaces replaces an object several times while another goroutine reads it.
 func (p *probe) replaces(ctx context.Context) Line {
 	const key = "replaced"
 	if _, err := p.put(ctx, key, bytes.NewReader(letters('a')), storage.PutOptions{}); err != nil {
@@ -172,12 +172,12 @@ func (p *probe) replaces(ctx context.Context) Line {
 	case err != nil:
 		return failed(err)
 	case torn != nil:
-		return wanting(anotherStore, "while it was replaced, a reader saw: %s", oneLine(torn))
+		return wanting(anotherStore, "during a replacement a reader saw: %s", oneLine(torn))
 	}
 	return ok("a reader saw the old object or the new one, never less")
 }
 
-// replace puts a few contents, each of which must be read at once.
+// replace puts a few contents, each of which must be readable at once.
 func (p *probe) replace(ctx context.Context, key string) error {
 	for letter := byte('b'); letter <= 'f'; letter++ {
 		if _, err := p.put(ctx, key, bytes.NewReader(letters(letter)), storage.PutOptions{}); err != nil {
@@ -190,7 +190,7 @@ func (p *probe) replace(ctx context.Context, key string) error {
 	return nil
 }
 
-// watch reads key until ctx ends, and tells if it ever is anything but letters of one kind.
+// watch reads key until ctx ends. It returns an error if the content ever is not a whole one.
 func (p *probe) watch(ctx context.Context, key string) error {
 	for {
 		got, err := p.read(ctx, key, storage.OpenOptions{})
@@ -200,7 +200,7 @@ func (p *probe) watch(ctx context.Context, key string) error {
 		case err != nil:
 			return err
 		case len(got) != letterSize || !bytes.Equal(got, letters(got[0])):
-			return fmt.Errorf("%d bytes that are no content of it", len(got))
+			return fmt.Errorf("%d bytes of no content that was stored", len(got))
 		}
 		time.Sleep(breath)
 	}
@@ -208,7 +208,7 @@ func (p *probe) watch(ctx context.Context, key string) error {
 
 var errBroken = errors.New("the source was broken on purpose")
 
-// brokenUpload breaks uploads when some parts have gone up.
+// brokenUpload interrupts uploads after some parts have been sent.
 func (p *probe) brokenUpload(ctx context.Context) Line {
 	cutOff := io.MultiReader(bytes.NewReader(p.content(4, p.o.Large)), &hooked{hook: func() error { return errBroken }})
 	if l := p.broken(ctx, "broken", cutOff); l.Verdict != OK {
@@ -224,15 +224,15 @@ func (p *probe) brokenUpload(ctx context.Context) Line {
 	return p.broken(cancelled, "cancelled", left)
 }
 
-// broken puts what must not be stored. ctx may be cancelled by it.
+// broken puts a source that fails, after which nothing may be stored. The source may cancel ctx.
 func (p *probe) broken(ctx context.Context, key string, r io.Reader) Line {
 	_, err := p.put(ctx, key, r, storage.PutOptions{})
 	ctx = context.WithoutCancel(ctx)
 	if err == nil {
-		return wanting(anotherStore, "an upload that was broken off has stored an object")
+		return wanting(anotherStore, "an interrupted upload has stored an object")
 	}
 	if _, err := p.bucket.Stat(ctx, key); !errors.Is(err, storage.ErrNotExist) {
-		return wanting(anotherStore, "an upload that was broken off has left something under its key (error: %v)", err)
+		return wanting(anotherStore, "an interrupted upload has left something under its key (error: %v)", err)
 	}
 	sweeper, sweeps := storage.AsSweeper(p.bucket)
 	if !sweeps {
@@ -242,7 +242,7 @@ func (p *probe) broken(ctx context.Context, key string, r io.Reader) Line {
 		if err != nil {
 			return unknown(cureOf(err), "no object was left; pieces could not be listed: %s", oneLine(err))
 		}
-		return wanting(expire, "an upload that was broken off has left %d bytes in %s, which are paid for", piece.Size, piece.Key)
+		return wanting(expire, "an interrupted upload has left %d bytes in %s, which cost money", piece.Size, piece.Key)
 	}
 	return ok("neither a broken nor a cancelled one has left an object or pieces of one")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// asOf: what a store with versions was is still to be seen, whoever has replaced or deleted it since.
+// asOf checks that a store with versions still shows its past after objects were replaced and deleted.
 func (s suite) asOf(t *testing.T) {
 	tests := map[string]func(*testing.T, storage.Bucket){
 		"replaced and deleted": s.asOfDeleted,
@@ -24,7 +24,7 @@ func (s suite) asOf(t *testing.T) {
 	s.each(t, tests)
 }
 
-// past is b as of at. A store that keeps no versions, or that hides behind other keys, has none: the test is skipped.
+// past returns b as of at. It skips the test if the store keeps no versions or is below a decorator that changes keys.
 func past(t *testing.T, b storage.Bucket, at time.Time) storage.Bucket {
 	t.Helper()
 	p, err := storage.AsOf(b, at)
@@ -37,7 +37,7 @@ func past(t *testing.T, b storage.Bucket, at time.Time) storage.Bucket {
 	return p
 }
 
-// tick waits until the store's clock shows another time.
+// tick waits until the store's clock has advanced.
 func (s suite) tick() { time.Sleep(max(s.o.Tick, time.Millisecond) * 5 / 4) }
 
 func (s suite) asOfDeleted(t *testing.T, b storage.Bucket) {
@@ -62,7 +62,7 @@ func (s suite) asOfDeleted(t *testing.T, b storage.Bucket) {
 	wantKeys(t, late, storage.ListOptions{}, "b/kept")
 }
 
-// wantPast fails unless obj with content p is what b shows, among the others of asOfDeleted.
+// wantPast fails unless b shows obj with content p, next to the other objects of asOfDeleted.
 func wantPast(t *testing.T, b storage.Bucket, obj storage.Object, p []byte) {
 	t.Helper()
 	wantSame(t, b, obj, p)
@@ -76,7 +76,7 @@ func wantPast(t *testing.T, b storage.Bucket, obj storage.Object, p []byte) {
 	wantError(t, "Stat of a malformed key", err, storage.ErrKey)
 }
 
-// asOfCameBack: between two lives of a key there was none.
+// asOfCameBack checks that a key is missing between its two lives.
 func (s suite) asOfCameBack(t *testing.T, b storage.Bucket) {
 	past(t, b, time.Now())
 	put(t, b, "key", content(1, 10))
@@ -94,7 +94,8 @@ func (s suite) asOfCameBack(t *testing.T, b storage.Bucket) {
 	wantSame(t, past(t, b, second.ModTime), second, content(2, 20))
 }
 
-// asOfNewestRemoved: the version before one that was removed for ever is the newest again, or none is.
+// asOfNewestRemoved removes the newest version for ever. The version before it is the newest again, or with NoReturn
+// none is.
 func (s suite) asOfNewestRemoved(t *testing.T, b storage.Bucket) {
 	past(t, b, time.Now())
 	put(t, b, "key", content(1, 10))

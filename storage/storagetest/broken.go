@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// broken is the heart of the suite: whatever goes wrong with a source, nothing of it is ever visible.
+// broken checks the central promise: after any failure of a source, nothing of it is ever visible.
 func (s suite) broken(t *testing.T) {
 	for _, part := range s.o.PartSizes {
 		for _, c := range brokenSources(part) {
@@ -20,7 +20,7 @@ func (s suite) broken(t *testing.T) {
 	}
 }
 
-// brokenSource is one way to break. make may use cancel, which ends the context of the Put.
+// brokenSource is one way to fail. make may use cancel, which ends the context of the Put.
 type brokenSource struct {
 	name string
 	make func(ctx context.Context, cancel context.CancelFunc) io.Reader
@@ -32,8 +32,8 @@ func brokenSources(part int) []brokenSource {
 	for _, n := range []int{0, 1, part / 2, part - 1, part, part + 1, part + part/2, 2 * part} {
 		all = append(all, brokenAt(n, errBroken))
 	}
-	// Errors that a careless copy takes for an end: io.ReadFull gives the first one for a short last part, and
-	// errors.Is finds the end in the second.
+	// Errors that a careless copy takes for the end: io.ReadFull returns the first one for a short last part, and
+	// errors.Is finds io.EOF in the second.
 	for _, n := range []int{0, part / 2, part, part + 1} {
 		all = append(all, brokenAt(n, io.ErrUnexpectedEOF), brokenAt(n, fmt.Errorf("%w: no digest", io.EOF)))
 	}
@@ -56,7 +56,7 @@ func brokenAt(n int, err error) brokenSource {
 	}
 }
 
-// together makes the error come with the last bytes.
+// together returns a source whose error comes with the last bytes.
 func together(c brokenSource) brokenSource {
 	return brokenSource{
 		name: c.name + " together with the last bytes",
@@ -69,7 +69,7 @@ func together(c brokenSource) brokenSource {
 	}
 }
 
-// cancelled are sources whose Put is cancelled after n bytes.
+// cancelled returns sources whose Put is cancelled after n bytes.
 func cancelled(n, part int) []brokenSource {
 	return []brokenSource{{
 		name: fmt.Sprintf("cancelled after %d and the source goes on", n),

@@ -11,14 +11,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Faults is a Bucket that fails where a test tells it to, and is otherwise the one below it:
+// Faults is a Bucket that fails as a test demands, and otherwise passes calls to the one below it:
 //
 //	b := storagetest.Faulty(mem.New())
 //	b.On(storage.VerbStat).Fail(err)            // the next Stat fails
 //	b.On(storage.VerbPut).Nth(3).FailLate(err)  // the third Put from now on is done, but its answer is lost
 //	b.On(storage.VerbOpen).Times(2).Cut(10, err) // the streams of the next two Opens end with err after ten bytes
 //
-// A call with several faults has them all; the first error counts.
+// If several faults apply to a call, all take effect; the first error is returned.
 type Faults struct {
 	b storage.Bucket
 
@@ -27,21 +27,21 @@ type Faults struct {
 	calls map[storage.Verb]int
 }
 
-// Faulty puts faults before b; none are armed yet.
+// Faulty returns b with the ability to fail; no faults are armed yet.
 func Faulty(b storage.Bucket) *Faults {
 	return &Faults{b: b, calls: map[storage.Verb]int{}}
 }
 
-// Fault is what happens to some calls of one verb. Its methods set it up and return it.
+// Fault makes some calls of one method fail. Its methods configure it and return it.
 type Fault struct {
 	f     *Faults
 	verb  storage.Verb
-	skip  int // calls before the first one that is hit
-	times int // calls that are hit; below 0 all
+	skip  int // calls before the first affected one
+	times int // affected calls; below 0 all
 	do    actions
 }
 
-// actions are what happens to one call.
+// actions are the effects on one call.
 type actions struct {
 	delay     time.Duration
 	err, late error
@@ -49,7 +49,7 @@ type actions struct {
 	cutAfter  int
 }
 
-// On arms a fault for the next call of verb. It does nothing until it is told what, by Fail, FailLate, Cut or Delay.
+// On arms a fault for the next call of verb. It has no effect until Fail, FailLate, Cut or Delay sets one.
 func (f *Faults) On(verb storage.Verb) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,7 +58,7 @@ func (f *Faults) On(verb storage.Verb) *Fault {
 	return fault
 }
 
-// Calls is how many calls of verb there have been.
+// Calls returns the number of calls of verb so far.
 func (f *Faults) Calls(verb storage.Verb) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,13 +72,13 @@ func (t *Fault) set(change func()) *Fault {
 	return t
 }
 
-// Nth hits the nth call from now on, where 1 is the next, in place of the next.
+// Nth affects the nth call from now on in place of the next, which is number 1.
 func (t *Fault) Nth(n int) *Fault { return t.set(func() { t.skip = n - 1 }) }
 
-// Times hits n calls in a row in place of one.
+// Times affects n consecutive calls in place of one.
 func (t *Fault) Times(n int) *Fault { return t.set(func() { t.times = n }) }
 
-// Always hits all calls from the first one on.
+// Always affects all calls from the first one on.
 func (t *Fault) Always() *Fault { return t.Times(-1) }
 
 // Delay makes the call wait first, or until its ctx ends.
@@ -90,27 +90,27 @@ func (t *Fault) Fail(err error) *Fault { return t.set(func() { t.do.err = err })
 // FailLate makes the call fail after it has taken effect: List after its last object.
 func (t *Fault) FailLate(err error) *Fault { return t.set(func() { t.do.late = err }) }
 
-// Cut breaks the stream of an Open, the source of a Put or the sequence of a List after n bytes or objects. It does
-// nothing to a stream that ends earlier, nor to a sequence that has no more than n objects.
+// Cut breaks the stream of an Open, the source of a Put or the sequence of a List after n bytes or objects. It has no
+// effect on a stream that ends earlier, nor on a sequence with at most n objects.
 func (t *Fault) Cut(n int, err error) *Fault {
 	return t.set(func() { t.do.cutAfter, t.do.cut = n, err })
 }
 
-// call counts a call, waits, and returns what is to happen to it.
+// call counts a call, waits, and returns its effects.
 func (f *Faults) call(ctx context.Context, verb storage.Verb) actions {
-	do := f.take(verb)
+	do := f.effects(verb)
 	if do.delay > 0 {
 		timer := time.NewTimer(do.delay)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-		case <-ctx.Done(): // the Bucket below will say so
+		case <-ctx.Done(): // the Bucket below returns the error
 		}
 	}
 	return do
 }
 
-func (f *Faults) take(verb storage.Verb) actions {
+func (f *Faults) effects(verb storage.Verb) actions {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls[verb]++

@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// ordered are keys in byte order, which is not the order of a walk through directories.
+// ordered has keys in byte order, which differs from the order of a walk through directories.
 var ordered = []string{
 	"a b/x", "a!", "a-b", "a-b.c/d", "a.b", "a/-", "a/b", "a/c/d", "a/c0", "a/d/e/f", "a0/x/y", "a00", "b", "cluster1/x",
 	"cluster10/x", "cluster1x", "ü/x",
@@ -46,7 +46,7 @@ func listEveryPrefix(t *testing.T, b storage.Bucket) {
 	for _, key := range ordered {
 		for n := range len(key) + 1 {
 			prefix := key[:n]
-			if !utf8.ValidString(prefix) { // no store takes half a rune
+			if !utf8.ValidString(prefix) { // no store accepts half a rune
 				continue
 			}
 			wantKeys(t, b, storage.ListOptions{Prefix: prefix}, expect(prefix, "")...)
@@ -91,7 +91,7 @@ func listStops(t *testing.T, b storage.Bucket) {
 		}
 	}
 	seq := b.List(t.Context(), storage.ListOptions{})
-	for range 2 { // a sequence can be gone through again
+	for range 2 { // a sequence can be ranged over twice
 		n := 0
 		for range seq {
 			n++
@@ -113,7 +113,7 @@ func listSizes(t *testing.T, b storage.Bucket) {
 	}
 }
 
-// listWhileWriting: what does not change is seen once, whatever happens around it.
+// listWhileWriting checks that List yields unchanged objects once while others appear and disappear.
 func listWhileWriting(t *testing.T, b storage.Bucket) {
 	var keys []string
 	for i := range 20 {
@@ -138,7 +138,7 @@ func listWhileWriting(t *testing.T, b storage.Bucket) {
 	writer.Wait()
 }
 
-// comeAndGo fails by being cancelled, so its errors say nothing.
+// comeAndGo puts and deletes objects until it is cancelled. Its errors come from that, so it ignores them.
 func comeAndGo(ctx context.Context, b storage.Bucket) {
 	for i := 0; ctx.Err() == nil; i++ {
 		key := fmt.Sprintf("d%d/passing", 10+i%20)
@@ -149,7 +149,7 @@ func comeAndGo(ctx context.Context, b storage.Bucket) {
 	}
 }
 
-// listMany goes past the first page of stores that have pages of a thousand or less.
+// listMany lists more than one page of stores whose pages have a thousand keys or fewer.
 func listMany(t *testing.T, b storage.Bucket) {
 	var keys []string
 	for i := range 1100 {

@@ -82,7 +82,7 @@ func (s suite) openCancelled(t *testing.T, b storage.Bucket) {
 
 func (s suite) openClosedEarly(t *testing.T, b storage.Bucket) {
 	put(t, b, "key", content(1, s.o.PartSizes[0]))
-	for range 50 { // connections or files that are not given back would pile up
+	for range 50 { // connections or files that are not closed would pile up
 		r, _, err := b.Open(t.Context(), "key", storage.OpenOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func (s suite) version(t *testing.T) {
 	})
 }
 
-// versionDiffers: contents of one size in quick succession, as a store that numbers by time would confuse them.
+// versionDiffers puts contents of one size in quick succession, which a store that numbers by time would confuse.
 func versionDiffers(t *testing.T, b storage.Bucket) {
 	seen := map[string]bool{}
 	for seed := range 20 {
@@ -144,7 +144,8 @@ func (s suite) versionReplaced(t *testing.T, b storage.Bucket) {
 	wantError(t, "Open of a version that is gone", err, storage.ErrNotExist)
 }
 
-// versionReplacedWhileRead: a stream may break when its object is replaced, but never goes over to the new one.
+// versionReplacedWhileRead checks that a stream may break when its object is replaced, but never continues with the new
+// one.
 func (s suite) versionReplacedWhileRead(t *testing.T, b storage.Bucket) {
 	p := content(1, 2*s.o.PartSizes[0])
 	put(t, b, "key", p)

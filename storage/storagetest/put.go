@@ -91,7 +91,8 @@ func putIfAbsent(t *testing.T, b storage.Bucket) {
 	}
 }
 
-// putIfAbsentReadsNothing: a stream that cannot be stored must not be taken from a busy member first.
+// putIfAbsentReadsNothing checks that Put does not read a source that it cannot store, such as the stream of a busy
+// member.
 func putIfAbsentReadsNothing(t *testing.T, b storage.Bucket) {
 	put(t, b, "key", nil)
 	src := &owned{r: bytes.NewReader(content(1, 100))}
@@ -187,7 +188,7 @@ func raceIfAbsent(t *testing.T, b storage.Bucket, size int) {
 	wantNoLeftovers(t, b)
 }
 
-// raceReplace: a reader sees the old object or the new one, never a mixture and never none.
+// raceReplace checks that a reader sees the old object or the new one, never a mixture and never none.
 func raceReplace(t *testing.T, b storage.Bucket) {
 	const size, writers = 10_000, 4
 	put(t, b, "dir/key", content(0, size))
@@ -222,7 +223,7 @@ func replaceOrCheck(ctx context.Context, b storage.Bucket, i, writers, size int)
 	return fmt.Errorf("%d bytes that nobody has written", len(p))
 }
 
-// raceNeighbours: keys that share a prefix come and go without harm to each other.
+// raceNeighbours checks that creating and deleting keys with a common prefix does not affect the others.
 func raceNeighbours(t *testing.T, b storage.Bucket) {
 	errs := atOnce(4, func(i int) error {
 		key := fmt.Sprintf("a/b/%d", i)

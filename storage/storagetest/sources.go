@@ -8,7 +8,7 @@ import (
 
 var errBroken = errors.New("the source is broken")
 
-// source yields data and then err, by a Read of its own or together with the last bytes.
+// source yields data and then err, in a Read of its own or together with the last bytes.
 type source struct {
 	data     []byte
 	err      error
@@ -28,7 +28,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, s.err
 }
 
-// passing calls hook once, when at bytes have passed, and goes on.
+// passing calls hook once, after at bytes, and continues.
 type passing struct {
 	r    io.Reader
 	at   int
@@ -48,7 +48,7 @@ func (s *passing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endless yields more than any Put may read ahead, and breaks to get a Put that goes on regardless to its end.
+// endless yields more than any Put may read ahead, and then fails, so that a Put that ignores its cancellation ends.
 type endless struct{ left int }
 
 func (s *endless) Read(p []byte) (int, error) {
@@ -60,11 +60,11 @@ func (s *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// stuck yields data, tells that it is stuck, and hangs until ctx ends.
+// stuck yields data, closes at, and hangs until ctx ends.
 type stuck struct {
 	ctx  context.Context
 	data []byte
-	at   chan struct{} // closed once data is gone
+	at   chan struct{} // closed after data
 }
 
 func newStuck(ctx context.Context, data []byte) *stuck {
@@ -82,7 +82,7 @@ func (s *stuck) Read(p []byte) (int, error) {
 	return 0, s.ctx.Err()
 }
 
-// idle returns 0, nil before each read that yields something.
+// idle returns 0, nil before each read that yields bytes.
 type idle struct {
 	r    io.Reader
 	busy bool
@@ -96,7 +96,7 @@ func (s *idle) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-// owned counts how often it was closed and read.
+// owned counts its Reads and Closes.
 type owned struct {
 	r             io.Reader
 	reads, closes int

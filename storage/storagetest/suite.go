@@ -1,7 +1,7 @@
-// Package storagetest checks what storage.Bucket promises, and breaks stores on purpose.
+// Package storagetest checks the promises of storage.Bucket, and breaks stores on purpose.
 //
-// Run is the one suite for every store, every decorator and every stack of them. Faulty is a decorator that fails where
-// a test tells it to.
+// Run is the one suite for every store, every decorator and every stack of decorators. Faulty is a decorator that fails
+// as a test demands.
 package storagetest
 
 import (
@@ -18,26 +18,27 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Options say what a store lacks and where it may break. The zero value is a store with everything.
+// Options name the features that a store lacks, and the sizes at which it may break. The zero value is a store with
+// every feature.
 type Options struct {
-	// PartSizes are the sizes at which the store cuts an upload; sources are made to break at and around them. Without
-	// any, 5 MiB and 8 MiB.
+	// PartSizes are the sizes at which the store cuts an upload; sources break at and around them. Empty: 5 MiB and 8
+	// MiB.
 	PartSizes []int
-	// NoVersions: what is replaced or deleted is gone.
+	// NoVersions: a replaced or deleted object is gone.
 	NoVersions bool
-	// NoLocks: RetainUntil gives storage.ErrUnsupported.
+	// NoLocks: RetainUntil causes storage.ErrUnsupported.
 	NoLocks bool
-	// NoNesting: "a" and "a/b" cannot both be keys; the second one gives storage.ErrUnsupported.
+	// NoNesting: "a" and "a/b" cannot both be keys; the second one causes storage.ErrUnsupported.
 	NoNesting bool
-	// Tick is the smallest step of the store's times; 0 for a millisecond or less.
+	// Tick is the time resolution of the store; 0 for a millisecond or less.
 	Tick time.Duration
-	// NoReturn: when the newest version is removed for ever, the one before stays an old one, and the key is absent.
+	// NoReturn: when the newest version is removed for ever, the one before stays an old one, and the key is missing.
 	NoReturn bool
-	// NoBackslash: a key with a backslash gives storage.ErrKey.
+	// NoBackslash: a key with a backslash causes storage.ErrKey.
 	NoBackslash bool
 }
 
-// Run checks one kind of Bucket. open makes an empty one; it is called for each test.
+// Run checks one kind of Bucket. open returns an empty one; it is called for each test.
 func Run(t *testing.T, open func(t *testing.T) storage.Bucket, o Options) {
 	if len(o.PartSizes) == 0 {
 		o.PartSizes = []int{5 << 20, 8 << 20}
@@ -74,20 +75,20 @@ func (s suite) each(t *testing.T, tests map[string]func(t *testing.T, b storage.
 	}
 }
 
-// noise is what all contents are cut from: to make some for each test would take most of the suite's time.
+// noise is the source of all contents: to generate new ones for each test would take most of the suite's time.
 var noise struct {
 	sync.Mutex
 	p []byte
 }
 
-// content is n random bytes, others for each seed. They are shared: not to be written to.
+// content returns n random bytes, which depend on seed. They are shared, so callers must not modify them.
 func content(seed, n int) []byte {
 	noise.Lock()
 	defer noise.Unlock()
 	from := 101 * seed
 	if from+n > len(noise.p) {
 		noise.p = make([]byte, 2*(from+n))
-		rand.NewChaCha8([32]byte{}).Read(noise.p) // never fails, and begins with what it has given before
+		rand.NewChaCha8([32]byte{}).Read(noise.p) // never fails, and begins with the same bytes each time
 	}
 	return noise.p[from : from+n : from+n]
 }
@@ -174,7 +175,7 @@ func wantError(t *testing.T, what string, err, want error) {
 	}
 }
 
-// wantAbsent fails if any verb shows key.
+// wantAbsent fails if any method shows key.
 func wantAbsent(t *testing.T, b storage.Bucket, key string) {
 	t.Helper()
 	_, err := b.Stat(t.Context(), key)
@@ -186,7 +187,7 @@ func wantAbsent(t *testing.T, b storage.Bucket, key string) {
 	}
 }
 
-// wantSame fails unless obj, with content p, is what every verb shows.
+// wantSame fails unless every method shows obj with content p.
 func wantSame(t *testing.T, b storage.Bucket, obj storage.Object, p []byte) {
 	t.Helper()
 	if got := stat(t, b, obj.Key); got.Key != obj.Key || got.Version != obj.Version || got.Size != int64(len(p)) {

@@ -16,19 +16,19 @@ func (s suite) sweep(t *testing.T) {
 	})
 }
 
-// running starts a Put of key that hangs after some parts, and waits until its pieces can be seen. finish cancels it.
+// running starts a Put of key that hangs after some parts, and waits until its pieces are visible. finish cancels it.
 func (s suite) running(t *testing.T, b storage.Bucket, sweeper storage.Sweeper, key string) (finish func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	src := newStuck(ctx, content(1, 3*s.o.PartSizes[len(s.o.PartSizes)-1]))
 	var put sync.WaitGroup
 	put.Go(func() {
-		// It fails as cancelled, or because its pieces were taken away.
+		// It fails because it is cancelled or because its pieces were removed.
 		if _, err := b.Put(ctx, key, src, storage.PutOptions{}); err == nil {
 			t.Error("a cancelled Put has succeeded")
 		}
 	})
 	<-src.at
-	// The parts before the one that hangs may still be on their way.
+	// The parts before the hanging one may still be in flight.
 	for tries := 0; len(pieces(t, sweeper, key)) == 0; tries++ {
 		if tries == 1000 {
 			t.Fatalf("no pieces of the running Put of %q", key)
@@ -56,7 +56,8 @@ func pieces(t *testing.T, sweeper storage.Sweeper, prefix string) []storage.Obje
 	return all
 }
 
-// sweepRunning: pieces are found by the prefix of their key, are no objects, and can be taken away under the Put.
+// sweepRunning checks that the pieces of a running Put are found by the prefix of their key, are no objects, and can be
+// removed.
 func (s suite) sweepRunning(t *testing.T, b storage.Bucket) {
 	sweeper, ok := storage.AsSweeper(b)
 	if !ok {
@@ -75,7 +76,7 @@ func (s suite) sweepRunning(t *testing.T, b storage.Bucket) {
 		}
 	}
 	wantAbsent(t, b, "cluster10/a/key")
-	// A part that is on its way brings its upload back. There are three, so it ends.
+	// A part in flight recreates its upload. There are three, so the loop ends.
 	for tries := 0; ; tries++ {
 		left := pieces(t, sweeper, "")
 		if len(left) == 0 {
