@@ -12,22 +12,22 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/check"
 )
 
-// CheckOptions say what to check of a cluster.
+// CheckOptions configure Check.
 type CheckOptions struct {
-	NoHash bool      // do not compare the members' key spaces: each hash stalls its member's writes, see HashKV
-	Quick  bool      // do not begin a snapshot to see that it may be: for who takes them anyway
-	Now    time.Time // what certificates' ends are held against
+	NoHash bool      // do not compare the members' hashes: each stalls its member's writes, see HashKV
+	Quick  bool      // do not open a snapshot: for callers that take backups anyway
+	Now    time.Time // the time with which the ends of certificates are compared
 }
 
-// checked is a cluster while it is checked.
+// checked is the state of one Check.
 type checked struct {
-	*Cluster // nil if nobody answers
+	*Cluster // nil if no member answers
 	cfg      Config
 	o        CheckOptions
 	report   storage.Report
 }
 
-// checkSteps are the checks of a cluster, those first that need nobody's answer.
+// checkSteps are the checks of a cluster. Offline ones need no answer.
 var checkSteps = []struct {
 	name    string
 	offline bool
@@ -45,8 +45,8 @@ var checkSteps = []struct {
 	{"HashKV equal", false, (*checked).equal},
 }
 
-// Check says what would stand in the way of a backup of the cluster, one line a check, in the same order each time. It
-// changes nothing.
+// Check returns the problems that would affect a backup of the cluster, one line for each check, always in the same
+// order. It changes nothing.
 func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Report) []check.Line {
 	const answers = "endpoints answer"
 	report.Say(storage.Event{Stage: "check", Message: "checking", Object: answers})
@@ -80,7 +80,8 @@ func named(name string, l check.Line) check.Line {
 	return l
 }
 
-// answers judges what Connect has found. Members that have never been started have no URL to be silent at.
+// answers returns the line about Connect's result. Members that have never been started have no URL and so are not in
+// c.Silent.
 func (c *checked) answers(err error) check.Line {
 	const cure = "start these members, or correct --endpoints, --cacert, --cert and --key"
 	if err != nil {
@@ -101,11 +102,11 @@ func (c *checked) answers(err error) check.Line {
 	return found(check.OK, "", "%d of %d members", len(c.Servers), len(c.Members))
 }
 
-// quorum says "no quorum" where there is none, and noAlarms the alarms' names: scheduler/condition goes by these words.
+// quorum reports "no quorum" and noAlarms the names of the alarms: scheduler/condition searches for these words.
 func (c *checked) quorum(context.Context) check.Line {
-	const cure = "bring members back until a majority runs; until then dr backup marks what it takes as no-quorum"
+	const cure = "bring members back until a majority runs; until then dr backup marks its backups as no-quorum"
 	if !c.Quorum {
-		return found(check.Wanting, cure, "no linearizable read goes through: there is no quorum")
+		return found(check.Wanting, cure, "linearizable reads fail: there is no quorum")
 	}
 	voters := 0
 	for _, m := range c.Members {
@@ -140,15 +141,16 @@ func (c *checked) noAlarms(ctx context.Context) check.Line {
 func (c *checked) oneVersion(context.Context) check.Line {
 	all := c.versions()
 	if len(all) > 1 {
-		return found(check.Wanting, "end the upgrade: a mixed cluster is for hours, not for days", "%s", strings.Join(all, " and "))
+		return found(check.Wanting, "finish the upgrade: a cluster should run mixed versions for hours, not for days", "%s", strings.Join(all, " and "))
 	}
 	return found(check.OK, "", "%s", all[0])
 }
 
-// fullAt is the part of the quota from which on a database should not grow.
+// fullAt is the part of the quota above which size warns.
 const fullAt = 0.8
 
-// size looks at each member's own database: they are defragmented one by one. Servers before 3.6 do not tell their quota.
+// size checks each member's own database, because members are defragmented one by one. Servers before 3.6 do not report
+// their quota.
 func (c *checked) size(context.Context) check.Line {
 	var largest, quota int64
 	var part float64
@@ -161,7 +163,7 @@ func (c *checked) size(context.Context) check.Line {
 	}
 	switch {
 	case quota == 0:
-		return found(check.Unknown, "", "%d bytes; the servers do not tell their quota, as 3.6 and later do", largest)
+		return found(check.Unknown, "", "%d bytes; these servers do not report their quota, which 3.6 and later do", largest)
 	case part > fullAt:
 		return found(check.Wanting, "compact and defragment, or raise --quota-backend-bytes",
 			"%d bytes, %.0f%% of the quota: at 100%% etcd takes no more writes", largest, 100*part)
@@ -169,7 +171,7 @@ func (c *checked) size(context.Context) check.Line {
 	return found(check.OK, "", "%d bytes, %.0f%% of the quota", largest, 100*part)
 }
 
-// inStep waits for members that are a little behind: a position is far behind or not only in time.
+// inStep gives members that lag a little time to catch up: at any moment some member lags.
 func (c *checked) inStep(ctx context.Context) check.Line {
 	var goal uint64
 	for _, s := range c.Servers {
@@ -190,7 +192,7 @@ func (c *checked) inStep(ctx context.Context) check.Line {
 	}
 	switch {
 	case len(late) > 0:
-		return found(check.Wanting, "look at these members' disk and network", "%s", strings.Join(late, "; "))
+		return found(check.Wanting, "check these members' disk and network", "%s", strings.Join(late, "; "))
 	case len(learners) > 0:
 		return found(check.Note, "promote it when it has caught up: a learner votes for nothing and is never backed up",
 			"%s is a learner", strings.Join(learners, " and "))
@@ -198,7 +200,7 @@ func (c *checked) inStep(ctx context.Context) check.Line {
 	return found(check.OK, "", "all have applied entry %d", goal)
 }
 
-// behind is how many entries the member lacks to goal when catchUp is over.
+// behind returns the number of entries that the member lacks to goal, after waiting for up to catchUp.
 func (s *Server) behind(ctx context.Context, goal uint64) (uint64, error) {
 	for end := time.Now().Add(catchUp); ; {
 		status, err := s.Now(ctx)
@@ -230,10 +232,10 @@ func (c *checked) users(ctx context.Context) check.Line {
 	case enabled:
 		return found(check.OK, "", "on")
 	case c.cfg.Cert != "" && c.cfg.encrypts(s.Endpoint):
-		return found(check.OK, "", "off: whoever has a client certificate may read and write all")
+		return found(check.OK, "", "off: any client certificate may read and write everything")
 	}
 	return found(check.Note, "enable users (etcdctl auth enable), or demand client certificates",
-		"off: whoever reaches the clients' port may read and write all")
+		"off: any client that reaches the port may read and write everything")
 }
 
 // firstMessage is how long a member may take to send the first bytes of a snapshot.
@@ -241,7 +243,7 @@ const firstMessage = 30 * time.Second
 
 func (c *checked) snapshots(ctx context.Context) check.Line {
 	if c.o.Quick {
-		return found(check.NotRun, "", "backups show it")
+		return found(check.NotRun, "", "each backup tests this")
 	}
 	s := c.asked()
 	if s == nil {
@@ -255,8 +257,8 @@ func (c *checked) snapshots(ctx context.Context) check.Line {
 	return found(check.OK, "", "%s has begun to send one", s.Endpoint)
 }
 
-// asked is the member to ask: the leader, as for a backup, or a voting member that is not cut off, or any voting one; nil
-// if there is none.
+// asked returns the member for a check: the leader, as for a backup, or else a voting member that is not cut off, or
+// else any voting member, or nil.
 func (c *checked) asked() *Server {
 	voters := c.voters()
 	if leader := c.Leader(); leader != nil {
@@ -276,7 +278,7 @@ func (c *checked) voters() []*Server {
 }
 
 func (c *checked) equal(ctx context.Context) check.Line {
-	const cure = "the members hold different data: before anything else find out which is right, and replace the other"
+	const cure = "the members have different data: find out which is right and replace the other before any other step"
 	from := c.asked()
 	few := len(c.Servers) < 2 || from == nil
 	if few && !c.o.NoHash {

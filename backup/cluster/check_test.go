@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// longAgo is when the tests' certificates, which last for a day, still had more than a month.
+// longAgo returns a time at which the tests' certificates, which last for a day, had more than a month left.
 func longAgo() time.Time { return time.Now().Add(-40 * 24 * time.Hour) }
 
 func checkCluster(t *testing.T, cfg cluster.Config, o cluster.CheckOptions) []check.Line {
@@ -41,7 +41,7 @@ func checkCluster(t *testing.T, cfg cluster.Config, o cluster.CheckOptions) []ch
 	return lines
 }
 
-// wantLines fails unless every line is ok but those of except.
+// wantLines fails unless every line is ok except those in except.
 func wantLines(t *testing.T, lines []check.Line, except map[string]check.Verdict) {
 	t.Helper()
 	for _, l := range lines {
@@ -94,7 +94,7 @@ func TestCheckOverTLS(t *testing.T) {
 		wantSaid(t, lines, "client certificate", words)
 	}
 
-	// A certificate that nobody trusts is read all the same: that it has run out may be why nobody can connect.
+	// An untrusted certificate is read too: its expiry may be the reason why clients cannot connect.
 	cfg.CACert = servers.NewCertificates(t).CA
 	lines = checkCluster(t, cfg, cluster.CheckOptions{Now: time.Now()})
 	wantSaid(t, lines, "endpoints answer", "unknown authority", "--cacert")
@@ -116,7 +116,8 @@ func TestCheckAlarmAndQuota(t *testing.T) {
 	t.Parallel()
 	url, _ := startEtcd(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = 1 << 20 })
 	client := clientOf(t, url, nil)
-	// The member refuses first, and raises the alarm a little later. Right after its start it may refuse for other reasons.
+	// The member refuses first, and raises the alarm a little later. Directly after its start it may refuse for other
+	// reasons.
 	for end := time.Now().Add(30 * time.Second); ; {
 		_, _ = client.Put(t.Context(), "key", strings.Repeat("x", 40_000))
 		alarms, err := client.AlarmList(t.Context())
@@ -198,7 +199,7 @@ func TestCheckClientCertificateFile(t *testing.T) {
 	}
 }
 
-// TestCheckFakeMembers: members of two versions, one a learner, one never started.
+// TestCheckFakeMembers checks a cluster with two versions, a learner, and a member that was never started.
 func TestCheckFakeMembers(t *testing.T) {
 	t.Parallel()
 	first, second := twoMembers()
@@ -211,12 +212,12 @@ func TestCheckFakeMembers(t *testing.T) {
 	wantSaid(t, lines, "endpoints answer", "member 3 has never been started")
 	wantSaid(t, lines, "one version", "3.6.1 and 3.7.3")
 	wantSaid(t, lines, "members in step", urls[1]+" is a learner")
-	wantSaid(t, lines, "database size", "do not tell")
+	wantSaid(t, lines, "database size", "do not report")
 	wantSaid(t, lines, "HashKV equal", "--no-hash")
 	wantSaid(t, lines, "quorum and leader", "1 of 2 voting members answer")
 }
 
-// TestCheckFakeDivergence: two members with other hashes, one of them behind.
+// TestCheckFakeDivergence checks two members with different hashes, one of which lags.
 func TestCheckFakeDivergence(t *testing.T) {
 	t.Parallel()
 	first, second := twoMembers()
@@ -228,7 +229,8 @@ func TestCheckFakeDivergence(t *testing.T) {
 	wantSaid(t, lines, "members in step", urls[1]+" is 20 entries behind")
 }
 
-// Members at one position of the log with different revisions have diverged: no hash is needed to see that.
+// TestCheckFakeRevisions checks that members with different revisions at one position of the log count as diverged,
+// without a hash.
 func TestCheckFakeRevisions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -261,7 +263,8 @@ func TestCheckFakeRevisions(t *testing.T) {
 	}
 }
 
-// Members agree only if each of them answers and all were seen at one position; a member that is not there may differ.
+// TestAgreementOfRevisions checks that members agree only if all of them answer and were seen at one position; a
+// missing member may differ.
 func TestAgreementOfRevisions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -294,7 +297,8 @@ func TestAgreementOfRevisions(t *testing.T) {
 	}
 }
 
-// Hashes are compared within the limit alone: a member that has more in use is not asked. Nor are members of different versions.
+// TestHashesAreComparedWithinTheLimit checks that members with more bytes in use are not asked for a hash, nor are
+// members of different versions.
 func TestHashesAreComparedWithinTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -328,7 +332,7 @@ func TestHashesAreComparedWithinTheLimit(t *testing.T) {
 	}
 }
 
-// TestCheckThree: a real cluster, whole, with one member dead, and with two.
+// TestCheckThree checks a real cluster with all members, with one dead, and with two dead.
 func TestCheckThree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real servers do not run with -short")
@@ -366,7 +370,7 @@ func TestCheckThree(t *testing.T) {
 	wantSaid(t, lines, "can take snapshots", "has begun to send one")
 }
 
-// wantQuorum waits until the rest has found a leader.
+// wantQuorum waits until the other members have found a leader.
 func wantQuorum(t *testing.T, c *servers.Cluster, cfg cluster.Config) {
 	t.Helper()
 	cfg.Endpoints = []string{c.Members[1].ClientURL}

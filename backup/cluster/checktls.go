@@ -21,8 +21,8 @@ const soon = 30 * 24 * time.Hour
 
 const renew = "renew it: from that day on no client can connect"
 
-// serverCertificates looks at what each endpoint shows, also one that nobody can connect to: an expired certificate may be
-// why.
+// serverCertificates checks the certificate of each endpoint, even of one that cannot be connected to: an expired
+// certificate may be the reason.
 func (c *checked) serverCertificates(ctx context.Context) check.Line {
 	var first, from = time.Time{}, ""
 	var plain, unread []string
@@ -45,7 +45,7 @@ func (c *checked) serverCertificates(ctx context.Context) check.Line {
 		return found(check.Unknown, "", "not read: %s", strings.Join(unread, "; "))
 	case len(plain) > 0:
 		return found(check.Note, "use TLS: a snapshot holds every secret in etcd",
-			"no TLS at %s: who is on the way can read all", strings.Join(plain, ", "))
+			"no TLS at %s: anyone on the network path can read everything", strings.Join(plain, ", "))
 	}
 	return ending(first, found(check.OK, "", "the first one, of %s, %s", from, ends(first, c.o.Now)))
 }
@@ -55,7 +55,7 @@ func ending(end time.Time, l check.Line) check.Line {
 	return l
 }
 
-// endpoints are those given and, where somebody has answered, those of the members beside them.
+// endpoints returns the configured endpoints and, if a member answers, those of the other members.
 func (c *checked) endpoints() []string {
 	all := slices.Clone(c.cfg.Endpoints)
 	if c.Cluster == nil {
@@ -77,8 +77,8 @@ func ends(end, now time.Time) string {
 	return fmt.Sprintf("runs out on %s, in %d days", day, end.Sub(now)/(24*time.Hour))
 }
 
-// expiry is the first end of a certificate that endpoint shows. The chain is not verified here, nothing is said to the
-// server but who asks, and its refusal is no error once it has shown itself.
+// expiry returns the first end in the certificate chain that endpoint presents. It does not verify the chain, and sends
+// nothing but the client certificate. An error after the server has presented its chain is ignored.
 func (c Config) expiry(ctx context.Context, endpoint string) (time.Time, error) {
 	conf, err := c.client(endpoint)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c Config) expiry(ctx context.Context, endpoint string) (time.Time, error) 
 	return firstEnd(chain), nil
 }
 
-// dialed is what to dial for an endpoint. A bare one has etcd's own form: host and port.
+// dialed returns the network and address of an endpoint. One without a scheme is a host and port, as in etcd.
 func dialed(endpoint string) (network, address string) {
 	scheme, rest, ok := strings.Cut(endpoint, "://")
 	switch {
@@ -145,7 +145,7 @@ func (c *checked) clientCertificate(context.Context) check.Line {
 	return ending(end, found(check.OK, "", "%s %s", c.cfg.Cert, ends(end, c.o.Now)))
 }
 
-// readChain reads every certificate of a PEM file.
+// readChain returns all certificates in a PEM file.
 func readChain(file string) ([]*x509.Certificate, error) {
 	rest, err := os.ReadFile(file)
 	if err != nil {
@@ -167,7 +167,7 @@ func readChain(file string) ([]*x509.Certificate, error) {
 		chain = append(chain, cert)
 	}
 	if len(chain) == 0 {
-		return nil, errors.New(file + " holds no certificate")
+		return nil, errors.New(file + " contains no certificate")
 	}
 	return chain, nil
 }

@@ -16,32 +16,32 @@ import (
 
 // Errors of this package, to be matched with errors.Is.
 var (
-	// ErrSilent: no member answers.
+	// ErrSilent means that no member answers.
 	ErrSilent = errors.New("no member of the cluster answers")
-	// ErrMixed: the endpoints belong to more than one cluster.
+	// ErrMixed means that the endpoints belong to more than one cluster.
 	ErrMixed = errors.New("the endpoints belong to different clusters")
 )
 
-// Cluster is a live cluster as its answering members showed it at one moment.
+// Cluster is the state of a live cluster at one moment, as its answering members reported it.
 type Cluster struct {
 	ID      uint64
 	Servers []*Server        // those that answer, in the order of their member ids
-	Silent  []Silence        // endpoints and members that do not
-	Members []catalog.Member // all, as one answering member knows them
-	Quorum  bool             // a linearizable read went through
+	Silent  []Silence        // endpoints and members that do not answer
+	Members []catalog.Member // all, according to one answering member
+	Quorum  bool             // a linearizable read succeeded
 }
 
-// Silence is an endpoint that does not answer, and why.
+// Silence is an endpoint that does not answer, and the reason.
 type Silence struct {
 	Endpoint string
 	Err      error
 }
 
-// Connect asks every endpoint, and every other member they know of, at once. Dead ones are tolerated as long as one
-// answers. Close it when done.
+// Connect connects to every endpoint, and to every other member that they know, at once. It succeeds if at least one
+// answers. The caller must call Close.
 func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{}
-	c.ask(ctx, cfg, cfg.Endpoints)
+	c.connectAll(ctx, cfg, cfg.Endpoints)
 	if len(c.Servers) == 0 {
 		return nil, c.allSilent(ctx)
 	}
@@ -53,7 +53,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.Close()
 		return nil, err
 	}
-	c.ask(ctx, cfg, c.otherURLs(cfg))
+	c.connectAll(ctx, cfg, c.otherURLs(cfg))
 	c.dropStrangers()
 	c.probeQuorum(ctx)
 	return c, nil
@@ -66,7 +66,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// Leader is the member that the others call leader, or nil if it does not answer or there is none.
+// Leader returns the member that is the leader, or nil if it does not answer or there is none.
 func (c *Cluster) Leader() *Server {
 	for _, s := range c.Servers {
 		if s.Reaches && s.Status.Leader == s.MemberID {
@@ -76,9 +76,8 @@ func (c *Cluster) Leader() *Server {
 	return nil
 }
 
-// ask connects to the endpoints side by side and keeps who answers. Several endpoints of one member count once, but
-// each may be used to name it.
-func (c *Cluster) ask(ctx context.Context, cfg Config, endpoints []string) {
+// connectAll connects to the endpoints concurrently. Several endpoints of one member become one Server with Aliases.
+func (c *Cluster) connectAll(ctx context.Context, cfg Config, endpoints []string) {
 	servers, errs := make([]*Server, len(endpoints)), make([]error, len(endpoints))
 	var wg sync.WaitGroup
 	for i, endpoint := range endpoints {
@@ -104,7 +103,7 @@ func (c *Cluster) ask(ctx context.Context, cfg Config, endpoints []string) {
 }
 
 func (c *Cluster) allSilent(ctx context.Context) error {
-	if cause := context.Cause(ctx); cause != nil { // nobody was given the time to answer
+	if cause := context.Cause(ctx); cause != nil { // the members had no time to answer
 		return fmt.Errorf("connect to the cluster: %w", cause)
 	}
 	var why []string
@@ -125,8 +124,8 @@ func (c *Cluster) identify() error {
 	return nil
 }
 
-// listMembers asks without linearizability: it must work without a quorum. Learners do not tell; where only they
-// answer, the list stays empty.
+// listMembers requests the member list without linearizability, because it must work without a quorum. Learners do not
+// return the list; if only they answer, it stays empty.
 func (c *Cluster) listMembers(ctx context.Context) (err error) {
 	for _, s := range c.Servers {
 		if s.Status.IsLearner {
@@ -142,8 +141,8 @@ func (c *Cluster) listMembers(ctx context.Context) (err error) {
 	return nil
 }
 
-// otherURLs are the client URLs of the members that have not answered yet. Where the given endpoints are encrypted, a
-// member's plain URL is left alone: credentials must not travel there.
+// otherURLs returns the client URLs of the members that have not answered yet. If a configured endpoint is encrypted,
+// it omits plain URLs: credentials must not be sent there.
 func (c *Cluster) otherURLs(cfg Config) []string {
 	given, secure := cfg.Endpoints, slices.ContainsFunc(cfg.Endpoints, cfg.encrypts)
 	var urls []string
@@ -164,7 +163,7 @@ func (c *Cluster) answered(memberID string) bool {
 	return slices.ContainsFunc(c.Servers, func(s *Server) bool { return s.ID() == memberID })
 }
 
-// Drop ends the connection to a member, which then is none of the Servers any more.
+// Drop closes the connection to a member and removes it from Servers.
 func (c *Cluster) Drop(memberID uint64) {
 	c.Servers = slices.DeleteFunc(c.Servers, func(s *Server) bool {
 		if s.MemberID != memberID {
@@ -175,8 +174,8 @@ func (c *Cluster) Drop(memberID uint64) {
 	})
 }
 
-// dropStrangers forgets who answered under a member's URL but belongs to another cluster: a default of 127.0.0.1 in
-// a remote member's URLs leads to whatever runs on this machine.
+// dropStrangers drops servers that answer under a member's URL but belong to another cluster. A remote member with the
+// default URL 127.0.0.1 leads to a server on this machine.
 func (c *Cluster) dropStrangers() {
 	c.Servers = slices.DeleteFunc(c.Servers, func(s *Server) bool {
 		stranger := s.Status.Header.ClusterId != c.ID
@@ -188,8 +187,8 @@ func (c *Cluster) dropStrangers() {
 	})
 }
 
-// probeQuorum finds the members through which a linearizable read goes: Status alone may still name a leader that is
-// gone. Learners serve none.
+// probeQuorum sets Reaches of the members through which a linearizable read succeeds, and Quorum: Status alone may
+// still name a leader that has failed. Learners serve no such reads.
 func (c *Cluster) probeQuorum(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range c.Servers {
@@ -203,8 +202,8 @@ func (c *Cluster) probeQuorum(ctx context.Context) {
 	}
 }
 
-// Alarms are the names of the alarms raised by any member, sorted. Without a quorum they are those that the answering
-// members report of themselves.
+// Alarms returns the names of the alarms raised by any member, sorted. Without a quorum it returns those that the
+// answering members report about themselves.
 func (c *Cluster) Alarms(ctx context.Context) ([]string, error) {
 	var names []string
 	for _, s := range c.Servers {

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	compareRounds = 5                      // a compaction between two members' hashes spoils a round
-	comparePause  = time.Second            // between rounds: compactions take that long to reach all
+	compareRounds = 5                      // a compaction between two members' hashes makes a round useless
+	comparePause  = time.Second            // between rounds: a compaction takes that long to reach all members
 	catchUp       = 10 * time.Second       // for a member to reach the revision
-	catchUpPause  = 100 * time.Millisecond // between asking it
+	catchUpPause  = 100 * time.Millisecond // between two requests to it
 )
 
-// ErrIncomparable: compactions keep coming between the hashes of the members.
+// ErrIncomparable means that a compaction happened between the members' hashes in every round.
 var ErrIncomparable = errors.New("compactions keep coming in between")
 
-// Unlimited is a limit for Compare that every key space is below.
+// Unlimited is a limit for Compare that no key space exceeds.
 const Unlimited = math.MaxInt64
 
-// Compare hashes the key space on every answering member, one at a time, at the revision that from has now, and returns how
-// they differ; "" if they do not. Each hash stalls its member's writes, see HashKVUpTo for the limit, most. skipped has the reasons
-// why members that answered could not be compared.
+// Compare hashes the key space on every answering member, one at a time, at the current revision of from. It returns
+// how the hashes differ, or "" if they do not. Each hash stalls its member's writes; see HashKVUpTo for the limit most.
+// skipped has the reasons why answering members could not be compared.
 func (c *Cluster) Compare(
 	ctx context.Context, from *Server, most int64, report storage.Report,
 ) (difference string, skipped []error, err error) {
@@ -51,7 +51,7 @@ func (c *Cluster) Compare(
 	return "", nil, ErrIncomparable
 }
 
-// hashAll returns one hash a server; the zero value for one that gave none, and why in errs.
+// hashAll returns one hash for each server. A server that returned none has the zero value, and a reason in errs.
 func (c *Cluster) hashAll(
 	ctx context.Context, revision, most int64, report storage.Report,
 ) (hashes []catalog.HashKV, errs []error) {
@@ -66,7 +66,7 @@ func (c *Cluster) hashAll(
 	return hashes, errs
 }
 
-// hashAt waits for a member that is a little behind.
+// hashAt waits for a member that lags a little.
 func hashAt(ctx context.Context, s *Server, revision, most int64) (catalog.HashKV, error) {
 	for end := time.Now().Add(catchUp); ; {
 		hash, err := s.hashNow(ctx, revision, most)
@@ -79,7 +79,7 @@ func hashAt(ctx context.Context, s *Server, revision, most int64) (catalog.HashK
 	}
 }
 
-// hashNow is HashKVUpTo by the member's status now.
+// hashNow is HashKVUpTo with the member's current status.
 func (s *Server) hashNow(ctx context.Context, revision, most int64) (catalog.HashKV, error) {
 	now, err := s.Now(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Server) hashNow(ctx context.Context, revision, most int64) (catalog.Has
 	return s.HashKVUpTo(ctx, revision, now, most)
 }
 
-// comparable reports whether no compaction came in between, neither up to an older revision nor past the hashed one.
+// comparable reports whether no compaction happened meanwhile, neither up to an older revision nor past the hashed one.
 func comparable(hashes []catalog.HashKV, errs []error) bool {
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, ErrCompacted) }) {
 		return false
@@ -122,11 +122,11 @@ func describe(servers []*Server, hashes []catalog.HashKV) string {
 	return fmt.Sprintf("HashKV at revision %d: %s", revision, strings.Join(parts, ", "))
 }
 
-// CompareHashes is Compare from the member that leads, for members of one version. Where not all could be compared, err has the
+// CompareHashes is Compare from the leader, for members of one version. If not all could be compared, err has the
 // reasons.
 //
-// Of different versions the hashes may differ for a while though the members agree: until 3.4.34 and 3.5.16 a compaction also deleted
-// the tombstones of its own revision.
+// With different versions the hashes of equal key spaces may differ for a while: until 3.4.34 and 3.5.16 a compaction
+// also deleted the tombstones of its own revision.
 func (c *Cluster) CompareHashes(ctx context.Context, most int64) (a Agreement, err error) {
 	leader, versions := c.Leader(), c.versions()
 	switch {

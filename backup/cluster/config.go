@@ -1,5 +1,5 @@
-// Package cluster sees a live etcd cluster through its clients' port: who answers, who leads, what a member says of
-// itself, and its snapshot as a stream.
+// Package cluster accesses a live etcd cluster through its clients' port: the members that answer, their status, and a
+// member's snapshot as a stream. Connect returns a Cluster.
 package cluster
 
 import (
@@ -16,22 +16,22 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Config says how to reach a cluster, as etcdctl's flags of the same names do.
+// Config configures the access to a cluster, like etcdctl's flags of the same names.
 type Config struct {
 	Endpoints          []string
 	CACert, Cert, Key  string // files; the server's certificate is verified against CACert, or the system's roots
-	ServerName         string // the name that every server's certificate must be good for; "": its own
-	InsecureSkipVerify bool   // do not verify it: for a test, or for the night when the CA is gone too
+	ServerName         string // the name for which every server's certificate must be valid; "": its own
+	InsecureSkipVerify bool   // do not verify it: for a test, or for a night when the CA is lost too
 	User, Password     string
 	DialTimeout        time.Duration // to connect to one endpoint and log in
 	CommandTimeout     time.Duration // for one answer
 }
 
-// ErrConfig: the configuration cannot be used as written.
+// ErrConfig means that the configuration is not usable as written.
 var ErrConfig = errors.New("bad etcd client configuration")
 
-// Validate finds what can be found without asking anybody: no endpoint, a malformed one, an unreadable key file. Its
-// errors match ErrConfig.
+// Validate returns the errors that can be found without a request: no endpoint, a malformed one, an unreadable key
+// file. They match ErrConfig.
 func (c Config) Validate() error {
 	if len(c.Endpoints) == 0 {
 		return fmt.Errorf("%w: no endpoint: name one or more with --endpoints or ETCDCTL_ENDPOINTS", ErrConfig)
@@ -47,7 +47,7 @@ func (c Config) Validate() error {
 	if c.Password != "" && c.User == "" {
 		return fmt.Errorf("%w: a password without --user", ErrConfig)
 	}
-	if c.User != "" && c.Password == "" { // etcd's client would then not log in at all, and say nothing
+	if c.User != "" && c.Password == "" { // etcd's client would then silently skip the login
 		return fmt.Errorf("%w: the password of user %s is empty: use --password-file or ETCDCTL_PASSWORD", ErrConfig, c.User)
 	}
 	_, err := c.client(c.Endpoints[0])
@@ -56,7 +56,7 @@ func (c Config) Validate() error {
 
 func validEndpoint(endpoint string) error {
 	if strings.Contains(endpoint, "@") { // before any error that quotes the endpoint
-		return fmt.Errorf("%w: an endpoint holds a user or password: use --user", ErrConfig)
+		return fmt.Errorf("%w: an endpoint contains a user or password: use --user", ErrConfig)
 	}
 	host := endpoint
 	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
@@ -71,8 +71,8 @@ func validEndpoint(endpoint string) error {
 	return nil
 }
 
-// encrypts reports whether etcd's client speaks TLS to endpoint: without a scheme it does if it has anything to verify
-// or show.
+// encrypts reports whether etcd's client uses TLS for endpoint. Without a scheme it does if the configuration has a CA,
+// a certificate or InsecureSkipVerify.
 func (c Config) encrypts(endpoint string) bool {
 	scheme, _, ok := strings.Cut(endpoint, "://")
 	if ok && scheme != "unix" {
@@ -81,17 +81,17 @@ func (c Config) encrypts(endpoint string) bool {
 	return c.CACert != "" || c.Cert != "" || c.InsecureSkipVerify
 }
 
-// client is the configuration for one endpoint. One client an endpoint, so that each answer is known to be that
-// member's own.
+// client returns the configuration for one endpoint. Each endpoint has its own client, so that each answer is known to
+// come from that member.
 func (c Config) client(endpoint string) (clientv3.Config, error) {
 	cfg := clientv3.Config{
 		Endpoints:   []string{endpoint},
 		DialTimeout: c.DialTimeout,
-		// A member whose machine vanished sends no reset: without these a broken stream would hang.
+		// A vanished machine sends no reset: without these a broken stream would hang.
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 10 * time.Second,
-		// Few tries: a dead endpoint then says why at once, instead of being tried until the deadline hides the reason.
-		// The second is for a login that ran out while a long stream or upload left it unused.
+		// Few tries, so that a failing endpoint returns its reason at once, and not the deadline after many tries. The
+		// second one is for a login that expired while a long stream or upload left it unused.
 		MaxUnaryRetries: 2,
 		Username:        c.User,
 		Password:        c.Password,
@@ -102,7 +102,8 @@ func (c Config) client(endpoint string) (clientv3.Config, error) {
 	return cfg, err
 }
 
-// tls returns the client's side of TLS as the files are now; nil, which is with the system's roots, where nothing is set.
+// tls returns the client's TLS configuration with the current files. It returns nil, which means the system's roots, if
+// no TLS option is set.
 func (c Config) tls() (*tls.Config, error) {
 	if c.CACert == "" && c.Cert == "" && c.ServerName == "" && !c.InsecureSkipVerify {
 		return nil, nil
@@ -114,8 +115,8 @@ func (c Config) tls() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: --cacert, --cert, --key: %w", ErrConfig, err)
 	}
-	if c.CACert != "" && cfg.RootCAs.Equal(x509.NewCertPool()) { // every server would be refused, whoever it is
-		return nil, fmt.Errorf("%w: --cacert: %s holds no certificate", ErrConfig, c.CACert)
+	if c.CACert != "" && cfg.RootCAs.Equal(x509.NewCertPool()) { // every server would be refused
+		return nil, fmt.Errorf("%w: --cacert: %s contains no certificate", ErrConfig, c.CACert)
 	}
 	return cfg, nil
 }

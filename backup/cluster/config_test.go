@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// secret stands wherever a test puts a password: no error may ever hold it.
+// secret is the password in all tests: no error may ever contain it.
 const secret = "pa55-w0rd"
 
 func wantConfigError(t *testing.T, err error, words ...string) {
@@ -37,7 +37,7 @@ func writeFile(t *testing.T, content string) string {
 func TestValidateEndpoints(t *testing.T) {
 	for _, test := range []struct {
 		endpoint string
-		want     string // a word of the error; "": it is a good one
+		want     string // a word of the error; "": the configuration is valid
 	}{
 		{"https://10.0.0.1:2379", ""},
 		{"http://etcd-0.etcd:2379", ""},

@@ -115,7 +115,7 @@ func wantSilent(t *testing.T, c *cluster.Cluster, endpoint, word string) {
 	t.Errorf("%s is not among the silent: %v", endpoint, c.Silent)
 }
 
-// twoMembers are one cluster whose members know each other under the given client URLs.
+// twoMembers returns one cluster's members, which know each other under the given client URLs.
 func twoMembers(urlsOfSecond ...string) (first, second *fakeMember) {
 	members := []*pb.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2", ClientURLs: urlsOfSecond}}
 	first = &fakeMember{clusterID: 9, memberID: 1, members: members}
@@ -137,7 +137,8 @@ func TestConnectFindsTheOtherMembers(t *testing.T) {
 	}
 }
 
-// The default client URL of a member is localhost: what answers there may be anybody.
+// TestConnectDropsStrangers checks a server of another cluster at a member's URL: the default URL of a member is
+// localhost.
 func TestConnectDropsStrangers(t *testing.T) {
 	t.Parallel()
 	stranger := &fakeMember{clusterID: 8, memberID: 2}
@@ -241,7 +242,8 @@ func TestConnectOverTLS(t *testing.T) {
 	}
 }
 
-// An agent keeps its connection for months. When the CA is replaced it is made again with the files as they are then.
+// TestConnectedWhileTheCAIsReplaced checks that a connection, which an agent keeps for months, is re-established with
+// the current files after the CA was replaced.
 func TestConnectedWhileTheCAIsReplaced(t *testing.T) {
 	t.Parallel()
 	files, others := servers.NewCertificates(t), servers.NewCertificates(t)
@@ -270,7 +272,8 @@ func TestConnectedWhileTheCAIsReplaced(t *testing.T) {
 	}
 }
 
-// A server that is refused for its certificate and then answers no more is named by the certificate, not by the deadline.
+// TestConnectNamesTheLastHandshake checks that the error names a refused certificate, and not the deadline, if the
+// server stops answering after the refusal.
 func TestConnectNamesTheLastHandshake(t *testing.T) {
 	t.Parallel()
 	files, others := servers.NewCertificates(t), servers.NewCertificates(t)
@@ -294,7 +297,7 @@ func TestConnectTLSToPlain(t *testing.T) {
 	wantWords(t, err, "first record does not look like a TLS handshake", "use http:// in --endpoints")
 }
 
-// ranOut makes a client certificate that is good no more.
+// ranOut returns the files of an expired client certificate.
 func ranOut(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -321,7 +324,7 @@ func ranOut(t *testing.T) (certFile, keyFile string) {
 	return write("old.crt", "CERTIFICATE", cert), write("old.key", "PRIVATE KEY", der)
 }
 
-// Servers before 3.6 refuse maintenance calls without a code.
+// TestPermissionDeniedByAnOldServer plays servers before 3.6, which refuse maintenance calls without a code.
 func TestPermissionDeniedByAnOldServer(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1, snapshot: func(pb.Maintenance_SnapshotServer) error {
@@ -373,7 +376,7 @@ func TestConnectWithUsers(t *testing.T) {
 		_, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
 		wantWords(t, err, "permission denied", "role root")
 	})
-	// A login runs out while a long stream or upload keeps a client from being used.
+	// A login expires while a long stream or upload leaves a client unused.
 	t.Run("token that ran out", func(t *testing.T) {
 		c := connect(t, as("root", rootPassword))
 		time.Sleep(3 * time.Second)
@@ -383,7 +386,8 @@ func TestConnectWithUsers(t *testing.T) {
 	})
 }
 
-// Servers before 3.7 tell anybody their status, and refuse the rest.
+// TestConnectAsNobodyToAnOldServer plays servers before 3.7, which return their status without a login and refuse the
+// rest.
 func TestConnectAsNobodyToAnOldServer(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1, refusal: rpctypes.ErrGRPCUserEmpty}
@@ -396,7 +400,8 @@ func TestConnectAsNobodyToAnOldServer(t *testing.T) {
 	wantWords(t, err, "users enabled", "--user")
 }
 
-// Without a quorum etcd checks no password. It says so in as many ways as it has versions.
+// TestConnectWithALoginThatNobodyChecks plays etcd without a quorum, which checks no password and reports that in a
+// different way in each version.
 func TestConnectWithALoginThatNobodyChecks(t *testing.T) {
 	t.Parallel()
 	for name, login := range map[string]func(context.Context) error{
@@ -415,7 +420,7 @@ func TestConnectWithALoginThatNobodyChecks(t *testing.T) {
 	}
 }
 
-// Users are not enabled: credentials are then superfluous, not wrong.
+// TestConnectLogsInWhereNoUsersAre checks that credentials are no error if users are not enabled.
 func TestConnectLogsInWhereNoUsersAre(t *testing.T) {
 	t.Parallel()
 	url, _ := startEtcd(t, nil)

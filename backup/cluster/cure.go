@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// reasons are parts of the errors that Go's TLS and gRPC give for a connection, and the cure of each.
+// reasons maps parts of the errors of Go's TLS and gRPC to remedies.
 var reasons = []struct{ of, cure string }{
 	{"certificate signed by unknown authority", "give the CA of the server's certificate with --cacert"},
 	{"certificate has expired or is not yet valid", "renew the server's certificate, or set this machine's clock"},
@@ -23,11 +23,11 @@ var reasons = []struct{ of, cure string }{
 	{"error reading server preface", "the server seems to want TLS: use https:// in --endpoints, and --cacert"},
 }
 
-// hungUp are the errors of a client on which a TLS server hung up. It says why, but what it has not read yet may turn that
-// into a broken connection.
+// hungUp has parts of a client's error when a TLS server closes the connection. The server sends a reason, but unread
+// data may turn it into a broken connection.
 var hungUp = []string{"remote error: tls", "broken pipe", "connection reset"}
 
-// withCure adds to the error of a connection to endpoint what the caller can do about it.
+// withCure adds the remedy to the error of a connection to endpoint.
 func (c Config) withCure(endpoint string, err error) error {
 	text := err.Error()
 	for _, part := range hungUp {
@@ -43,7 +43,7 @@ func (c Config) withCure(endpoint string, err error) error {
 	return err
 }
 
-// certificateCure returns the cure where a server may not have liked the client's certificate.
+// certificateCure returns the remedy for a server that may have refused the client's certificate.
 func (c Config) certificateCure(now time.Time) string {
 	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 	if err == nil {
@@ -56,7 +56,7 @@ func (c Config) certificateCure(now time.Time) string {
 	return "if it wants a client certificate, give one of its CA with --cert and --key"
 }
 
-// asCoded returns err with the code that etcd has for it: maintenance calls of servers before 3.6 leave that out.
+// asCoded returns err with etcd's code for it, which maintenance calls of servers before 3.6 omit.
 func asCoded(err error) error {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unknown {

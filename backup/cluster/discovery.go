@@ -8,16 +8,16 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 )
 
-// discovery finds the endpoints by SRV records of DNS, as etcdctl's flags of the same names do.
+// discovery finds the endpoints by SRV records of DNS, like etcdctl's flags of the same names.
 type discovery struct {
 	domain, name string
-	insecure     bool // believe the records: take http:// from them, and verify each server by its own name
+	insecure     bool // trust the records: use http:// from them, and verify each server by its own name
 }
 
-// lookup asks DNS for the records. Tests have their own.
+// lookup queries DNS for the records. Tests replace it.
 var lookup = srv.GetClient
 
-// discover fills c with the endpoints that DNS names. Errors match ErrConfig.
+// discover sets the endpoints of c from DNS. Errors match ErrConfig.
 func (d discovery) discover(c *Config) error {
 	found, err := lookup("etcd-client", d.domain, d.name)
 	if err != nil {

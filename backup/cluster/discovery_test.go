@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 )
 
-// DNS names the members as it does for etcdctl.
+// TestDiscovery checks that DNS names the members as for etcdctl.
 func TestDiscovery(t *testing.T) {
 	both := []string{"https://m1.example.com:2379", "http://m2.example.com:2379"}
 	for _, test := range []struct {

@@ -15,14 +15,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// startEtcd runs a real server of this very process on loopback, and returns its client URL. change may be nil.
+// startEtcd starts a real server in this process on loopback, and returns its client URL. change may be nil.
 func startEtcd(t *testing.T, change func(*embed.Config)) (string, *embedded.Server) {
 	t.Helper()
 	s := embedded.Start(t, change)
 	return s.URL, s
 }
 
-// overTLS has the server's clients speak TLS and show a certificate of the same authority.
+// overTLS makes the server's clients use TLS and present a certificate of the same authority.
 func overTLS(t *testing.T, files *servers.Certificates) func(*embed.Config) {
 	return func(cfg *embed.Config) {
 		embedded.Listen(t, cfg, append(servers.FreeTLSURLs(t, 1), servers.FreeURLs(t, 1)...))
@@ -32,7 +32,7 @@ func overTLS(t *testing.T, files *servers.Certificates) func(*embed.Config) {
 	}
 }
 
-// clientOf reaches a server in the tests' own way, not in that of the code under test.
+// clientOf returns an etcd client that does not use the code under test.
 func clientOf(t *testing.T, url string, change func(*clientv3.Config)) *clientv3.Client {
 	t.Helper()
 	cfg := clientv3.Config{Endpoints: []string{url}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()}
@@ -49,7 +49,7 @@ func clientOf(t *testing.T, url string, change func(*clientv3.Config)) *clientv3
 
 const rootPassword = "s3cret-root"
 
-// enableUsers makes root, who may do all, and alice, who may read and write below /app/.
+// enableUsers creates root with all rights, and alice, who may read and write below /app/.
 func enableUsers(t *testing.T, client *clientv3.Client) {
 	t.Helper()
 	ctx := t.Context()
@@ -72,7 +72,7 @@ func enableUsers(t *testing.T, client *clientv3.Client) {
 	}
 }
 
-// at is a configuration with short timeouts.
+// at returns a configuration with short timeouts.
 func at(endpoints ...string) cluster.Config {
 	return cluster.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, CommandTimeout: 5 * time.Second}
 }
@@ -101,7 +101,7 @@ func refused(t *testing.T, ctx context.Context, cfg cluster.Config) error {
 	return err
 }
 
-// wantWords fails unless err says all of words.
+// wantWords fails unless err contains all words.
 func wantWords(t *testing.T, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {

@@ -5,12 +5,12 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 )
 
-// ServerOf is a server without a network, so that it can run in virtual time: remote answers its calls.
+// ServerOf returns a server without a network, so that it can run in virtual time: remote answers its calls.
 func ServerOf(remote pb.MaintenanceClient) *Server {
 	return &Server{Endpoint: "http://127.0.0.1:2379", remote: remote}
 }
 
-// SetLookup puts another DNS in the place of the real one until undo is called.
+// SetLookup replaces DNS until undo is called.
 func SetLookup(dns func(service, domain, name string) (*srv.SRVClients, error)) (undo func()) {
 	real := lookup
 	lookup = dns

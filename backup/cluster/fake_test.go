@@ -18,7 +18,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// fakeMember is a server that answers as a test tells it to, for what a real one never does.
+// fakeMember is a server with answers that a real one never gives.
 type fakeMember struct {
 	pb.UnimplementedMaintenanceServer
 	pb.UnimplementedClusterServer
@@ -118,7 +118,8 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// greetsOnce returns the address of a TLS server that takes part in one handshake and then accepts and never answers.
+// greetsOnce returns the address of a TLS server that makes one handshake and then accepts connections without
+// answering.
 func greetsOnce(t *testing.T, certificate tls.Certificate) (address string) {
 	t.Helper()
 	listener := listen(t)
@@ -139,7 +140,7 @@ func greetsOnce(t *testing.T, certificate tls.Certificate) (address string) {
 	return listener.Addr().String()
 }
 
-// silent answers nothing and counts who comes.
+// silent never answers, and counts the connections.
 func silent(t *testing.T) (address string, visits func() int) {
 	t.Helper()
 	listener := listen(t)
@@ -161,8 +162,8 @@ func silent(t *testing.T) (address string, visits func() int) {
 	return listener.Addr().String(), func() int { return len(come) }
 }
 
-// database is what a server sends for a database of that many bytes: content and digest. A multiple of 512 is a
-// possible size.
+// database returns the data that a server sends for a database of size bytes: content and digest. A multiple of 512 is
+// a possible size.
 func database(size int) []byte {
 	random := rand.NewChaCha8([32]byte{byte(size)})
 	content := make([]byte, size)

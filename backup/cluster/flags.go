@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags are etcdctl's flags for reaching a cluster, and its ETCDCTL_* variables.
+// Flags are etcdctl's flags for the access to a cluster, and its ETCDCTL_* variables.
 type Flags struct {
 	config       Config
 	passwordFile string
@@ -27,7 +27,7 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	set.StringVarP(&f.discovery.domain, "discovery-srv", "d", "", "find the members by this domain's SRV records, instead of --endpoints")
 	set.StringVar(&f.discovery.name, "discovery-srv-name", "", "suffix of the records' service name")
 	set.BoolVar(&f.discovery.insecure, "insecure-discovery", true,
-		"believe the SRV records; if false, only https:// counts, and certificates are verified for the domain")
+		"trust the SRV records; if false, use only https:// endpoints and verify certificates for the domain")
 	set.StringVar(&c.CACert, "cacert", "", "CA bundle that the servers' certificates are verified against")
 	set.StringVar(&c.Cert, "cert", "", "client certificate")
 	set.StringVar(&c.Key, "key", "", "client certificate's key")
@@ -39,15 +39,15 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	return f
 }
 
-// Config is what the flags say, completed by getenv (os.Getenv) and, for a password that nothing else gives, by
-// prompt. A flag goes before its variable. Errors match ErrConfig.
+// Config returns the configuration from the flags, from getenv (os.Getenv) for flags that are not set, and from prompt
+// for a missing password. Errors match ErrConfig.
 func (f *Flags) Config(getenv func(string) string, prompt func(question string) (string, error)) (Config, error) {
 	if strings.Contains(f.config.User, ":") {
 		return Config{}, fmt.Errorf(
 			"%w: --user takes the name alone: a password in the command line can be read by every process of this machine; use --password-file",
 			ErrConfig)
 	}
-	named := f.set.Changed("endpoints") // by the flag, which goes before a domain in a variable
+	named := f.set.Changed("endpoints") // by the flag, which precedes a domain in a variable
 	if named && f.set.Changed("discovery-srv") {
 		return Config{}, fmt.Errorf("%w: --endpoints and --discovery-srv both name the members: use one", ErrConfig)
 	}
@@ -82,7 +82,7 @@ func (f *Flags) fromEnv(getenv func(string) string) (err error) {
 			continue
 		}
 		if e := f.set.Set(name, value); e != nil && err == nil {
-			// Its cause alone: e quotes the value, and an endpoint may hold a password.
+			// Only the cause: e quotes the value, and an endpoint may contain a password.
 			err = fmt.Errorf("%w: %s: %w", ErrConfig, variable, errors.Unwrap(e))
 		}
 	}
@@ -90,7 +90,7 @@ func (f *Flags) fromEnv(getenv func(string) string) (err error) {
 }
 
 func (f *Flags) password(c *Config, getenv func(string) string, prompt func(string) (string, error)) (err error) {
-	name, password, both := strings.Cut(c.User, ":") // only ETCDCTL_USER may hold both, as etcdctl has it
+	name, password, both := strings.Cut(c.User, ":") // as in etcdctl, only ETCDCTL_USER may contain both
 	c.User = name
 	if f.passwordFile != "" {
 		content, err := os.ReadFile(f.passwordFile)

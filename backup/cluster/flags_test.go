@@ -14,7 +14,7 @@ import (
 
 var errNoTerminal = errors.New("there is no terminal to ask on")
 
-// parse is what dr does with its command line and environment. Nobody sits at the prompt unless prompt is given.
+// parse parses a command line and an environment as dr does. The prompt fails unless prompt is given.
 func parse(
 	t *testing.T, args []string, env map[string]string, prompt func(string) (string, error),
 ) (cluster.Config, error) {

@@ -12,18 +12,18 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// A watch brings each revision in a packet of its own. Whoever reads them as they come is woken for each, several times
-// over, which costs five times as much as the rest. So they are gathered for a moment.
+// A watch delivers each revision in a packet of its own. Waking the reader for each packet, several times over, costs
+// five times as much CPU as the rest. So a gathering connection collects packets for a moment before each read.
 const (
 	gatherTime  = 50 * time.Millisecond
-	gatherBytes = 128 << 10 // then at once
-	// windowBytes is what the member may send meanwhile.
+	gatherBytes = 128 << 10 // this much is read without waiting
+	// windowBytes is how much the member may send meanwhile.
 	windowBytes = 4 << 20
-	// settleTime is more than it takes to bring what was gathered to whom it is for.
-	settleTime = 5 * time.Millisecond
+	// passTime is longer than gathered data needs to reach its reader.
+	passTime = 5 * time.Millisecond
 )
 
-// gathered has a client with these credentials read its connections so.
+// gathered returns dial options for a client whose connections gather.
 func gathered(c credentials.TransportCredentials) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(gatherCredentials{c}),
@@ -31,7 +31,7 @@ func gathered(c credentials.TransportCredentials) []grpc.DialOption {
 	}
 }
 
-// gatherCredentials are the place where a connection can be had before anything reads it, however it was dialled.
+// gatherCredentials wraps each new connection before its first read, independently of the dialer.
 type gatherCredentials struct {
 	credentials.TransportCredentials
 }
@@ -44,11 +44,11 @@ func (g gatherCredentials) Clone() credentials.TransportCredentials {
 	return gatherCredentials{g.TransportCredentials.Clone()}
 }
 
-// gathering is a connection that waits a moment for more before it reads again.
+// gathering is a connection that waits a moment for more data before it reads again.
 type gathering struct {
 	net.Conn
 	r       *bufio.Reader
-	drained bool // the last read took all that there was
+	drained bool // the last read took all available data
 }
 
 func gather(conn net.Conn) *gathering {
@@ -68,7 +68,7 @@ func (g *gathering) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next looks again and again for what is too little to be woken for.
+// next reads again after each timeout: too little data does not wake the reader.
 func (g *gathering) next(p []byte) (int, error) {
 	for {
 		if err := g.SetReadDeadline(time.Now().Add(gatherTime)); err != nil {

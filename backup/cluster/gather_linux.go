@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitForMany has the kernel call a connection readable only when so many bytes are there: else Go's runtime is woken for
-// each packet even while nobody reads. Where that cannot be had it costs CPU, and nothing else.
+// waitForMany makes the kernel report a connection as readable only when that many bytes have arrived. Without this,
+// each packet wakes Go's runtime even if no goroutine reads. A failure only costs CPU.
 func waitForMany(conn net.Conn, bytes int) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

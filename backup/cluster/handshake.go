@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// handshakes are TLS credentials that read their files at each handshake, since connections are made again for months and
-// certificates last for weeks. They remember why the last handshake failed: gRPC keeps that from its callers once their deadline
-// has passed.
+// handshakes are TLS credentials that read their files before each handshake, because a connection is re-established
+// for months and a certificate lasts for weeks. They record the last handshake's error: gRPC does not return it once
+// the caller's deadline has passed.
 type handshakes struct {
 	credentials.TransportCredentials
 	reread func() (*tls.Config, error)
@@ -20,7 +20,7 @@ type handshakes struct {
 
 type failure struct {
 	mu  sync.Mutex
-	err error // nil after a handshake that succeeded
+	err error // nil after a successful handshake
 }
 
 func newHandshakes(cfg *tls.Config, reread func() (*tls.Config, error)) handshakes {
@@ -31,11 +31,11 @@ func newHandshakes(cfg *tls.Config, reread func() (*tls.Config, error)) handshak
 func (h handshakes) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	current := h.TransportCredentials
 	cfg, err := h.reread()
-	if err == nil { // else what was read before still counts
+	if err == nil { // otherwise the files read before remain in use
 		current = credentials.NewTLS(cfg)
 	}
 	secure, info, err := current.ClientHandshake(ctx, authority, conn)
-	if ctx.Err() == nil { // else the caller gave up, which is no reason
+	if ctx.Err() == nil { // otherwise the caller gave up, and err is not the server's
 		h.last.mu.Lock()
 		h.last.err = err
 		h.last.mu.Unlock()
@@ -43,12 +43,12 @@ func (h handshakes) ClientHandshake(ctx context.Context, authority string, conn 
 	return secure, info, err
 }
 
-// Clone implements credentials.TransportCredentials. The copy reports to the same place.
+// Clone implements credentials.TransportCredentials. The copy records errors in the same place.
 func (h handshakes) Clone() credentials.TransportCredentials {
 	return handshakes{h.TransportCredentials.Clone(), h.reread, h.last}
 }
 
-// err returns why the last handshake failed, nil if it did not.
+// err returns the error of the last handshake, or nil.
 func (h handshakes) err() error {
 	if h.last == nil {
 		return nil

@@ -16,19 +16,19 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// allKeys is where the key space begins and, as the end of a range, that it has no end.
+// allKeys is the start of the key space and, as the end of a range, means no end.
 var allKeys = []byte{0}
 
-// Watch is one stream of etcd's, on a connection of its own: what is read there waits a moment.
+// Watch is one watch stream on its own gathering connection.
 type Watch struct {
 	client *clientv3.Client
 	stream pb.Watch_WatchClient
-	waited bool // the last answer was waited for
+	waited bool // the last answer did not arrive at once
 }
 
-// Watch asks for what changes in the whole key space from a revision on, until ctx ends. It is etcd's own stream and not
-// its client's watcher: that one puts the fragments of an answer together, and of a member that has much to tell an answer
-// may take 1.5 GB. The stream ends with an error when the member has no leader.
+// Watch requests all changes of the key space from a revision on, until ctx ends. It uses etcd's stream without its
+// client's watcher, which joins the fragments of an answer: with much to send, an answer may need 1.5 GB. The stream
+// ends with an error when the member has no leader.
 func (s *Server) Watch(ctx context.Context, from int64) (*Watch, error) {
 	conf, err := s.config.client(s.Endpoint)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Server) Watch(ctx context.Context, from int64) (*Watch, error) {
 
 func watch(ctx context.Context, client *clientv3.Client, from int64) (pb.Watch_WatchClient, error) {
 	stream, err := pb.NewWatchClient(client.ActiveConnection()).Watch(
-		clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(math.MaxInt32)) // as etcd's client: one value may be as large as the server lets it
+		clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(math.MaxInt32)) // as in etcd's client: a value may be as large as the server allows
 	if err != nil {
 		return nil, err
 	}
@@ -62,17 +62,17 @@ func watch(ctx context.Context, client *clientv3.Client, from int64) (pb.Watch_W
 	}}})
 }
 
-// Recv waits for the next answer. Behind one that was waited for come those that were gathered with it: it lets all of them
-// come in, or it would be woken for each.
+// Recv returns the next answer. After an answer that it waited for, it pauses until all data gathered with that answer
+// has arrived, so that the goroutine does not wake up for each.
 func (w *Watch) Recv() (*pb.WatchResponse, error) {
 	if w.waited {
-		time.Sleep(settleTime)
+		time.Sleep(passTime)
 	}
 	asked := time.Now()
 	answer, err := w.stream.Recv()
-	w.waited = time.Since(asked) >= settleTime
+	w.waited = time.Since(asked) >= passTime
 	if err != nil {
-		return nil, fmt.Errorf("the watch broke off: %w", explain(err))
+		return nil, fmt.Errorf("the watch ended: %w", explain(err))
 	}
 	return answer, nil
 }
@@ -80,8 +80,8 @@ func (w *Watch) Recv() (*pb.WatchResponse, error) {
 // Close ends the watch.
 func (w *Watch) Close() { w.client.Close() }
 
-// Revision is the key space's, as the leader confirms it: all that any client had been told was written before the call
-// is in it. ErrCutOff: no leader answers.
+// Revision returns the key space's revision, confirmed by the leader: it includes every write that was acknowledged to
+// a client before the call. Without a leader the error matches ErrCutOff.
 func (s *Server) Revision(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -95,7 +95,7 @@ func (s *Server) Revision(ctx context.Context) (int64, error) {
 	return answer.Header.Revision, nil
 }
 
-// Holds says whether the member still has the key space as it was at a revision.
+// Holds reports whether the member still has the key space as it was at a revision.
 func (s *Server) Holds(ctx context.Context, revision int64) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -109,7 +109,7 @@ func (s *Server) Holds(ctx context.Context, revision int64) (bool, error) {
 	return true, nil
 }
 
-// LeaseTTL is how many seconds a lease was granted for. ok is false if there is no such lease any more.
+// LeaseTTL returns the TTL in seconds for which a lease was granted. ok is false if the lease no longer exists.
 func (s *Server) LeaseTTL(ctx context.Context, id int64) (seconds int64, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

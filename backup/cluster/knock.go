@@ -19,20 +19,20 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Answer is what a client URL gave to somebody without credentials.
+// Answer is the answer of a client URL to a client without credentials.
 type Answer struct {
 	URL       string
 	Alive     bool
-	ClusterID string           // in hex; "" if it did not say
+	ClusterID string           // in hex; "" if it did not report it
 	Members   []catalog.Member // of its cluster; only with ClusterID
-	Revision  int64            // of its key space; 0 if it did not say
+	Revision  int64            // of its key space; 0 if it did not report it
 }
 
-// knockTimeout is for one URL; all are asked at once.
+// knockTimeout is for one URL; all are tried at once.
 const knockTimeout = 2 * time.Second
 
-// Knock asks client URLs, without credentials, whether anybody is there. It is for URLs of a cluster that ought to be
-// dead: a server that demands a certificate, or users, counts as alive.
+// Knock checks whether servers answer at the client URLs of a cluster that should be dead. It sends no credentials: a
+// server that demands a certificate or a user counts as alive.
 func Knock(ctx context.Context, urls []string) []Answer {
 	answers := make([]Answer, len(urls))
 	var wg sync.WaitGroup
@@ -57,13 +57,13 @@ func knock(ctx context.Context, text string) Answer {
 	case "https":
 		answer.Alive = speaksTLS(ctx, u.Host)
 	case "http":
-		answer.askEtcd(ctx, u.Host)
+		answer.queryEtcd(ctx, u.Host)
 	}
 	return answer
 }
 
-// speaksTLS reports whether a TLS server answers, or hangs. Who it is does not matter here and nothing is told to it,
-// so its certificate is not verified: one that has run out must count as alive too.
+// speaksTLS reports whether a TLS server answers or hangs. It does not verify the certificate, because a server with an
+// expired one counts as alive too, and it sends nothing.
 func speaksTLS(ctx context.Context, host string) bool {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
 	if err != nil {
@@ -71,14 +71,14 @@ func speaksTLS(ctx context.Context, host string) bool {
 	}
 	defer conn.Close()
 	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
-	alert, _ := errors.AsType[*net.OpError](err) // crypto/tls wraps the other side's alert so
+	alert, _ := errors.AsType[*net.OpError](err) // crypto/tls wraps the other side's alert in one
 	return err == nil || ctx.Err() != nil || alert != nil && alert.Op == "remote error"
 }
 
-// askEtcd fills a in from an etcd server. Something that takes the connection and hangs, as a stopped process does, counts
-// as alive.
-func (a *Answer) askEtcd(ctx context.Context, host string) {
-	// No proxy: one that cannot reach a living cluster would make it look dead.
+// queryEtcd sets the fields of a from an etcd server's answers. A process that accepts the connection and hangs, such
+// as a stopped one, counts as alive.
+func (a *Answer) queryEtcd(ctx context.Context, host string) {
+	// No proxy: one that cannot reach a live cluster would make it look dead.
 	conn, err := grpc.NewClient(
 		"passthrough:///"+host, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
@@ -94,7 +94,7 @@ func (a *Answer) askEtcd(ctx context.Context, host string) {
 	case codes.DeadlineExceeded:
 		a.Alive = listens(host)
 		return
-	default: // it refuses, so it lives
+	default: // it refuses, so it is alive
 		a.Alive = true
 	}
 	answer, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{})

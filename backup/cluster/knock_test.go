@@ -65,7 +65,7 @@ func TestKnock(t *testing.T) {
 	answers := cluster.Knock(t.Context(), urls)
 	for i, want := range wants {
 		got := answers[i]
-		if want.ClusterID == "?" { // versions differ in whether they tell
+		if want.ClusterID == "?" { // versions differ in whether they report it
 			got.ClusterID, got.Members, got.Revision = "?", nil, 0
 		}
 		if diff := cmp.Diff(want.Answer, got); diff != "" {
@@ -74,7 +74,7 @@ func TestKnock(t *testing.T) {
 	}
 }
 
-// refusingTLS answers every handshake with an alert: a server, though not one for us.
+// refusingTLS returns the address of a server that answers every handshake with an alert.
 func refusingTLS(t *testing.T) string {
 	t.Helper()
 	files := servers.NewCertificates(t)
@@ -90,14 +90,14 @@ func refusingTLS(t *testing.T) string {
 			if err != nil {
 				return
 			}
-			_ = conn.(*tls.Conn).Handshake() // the refusal is what the test is about
+			_ = conn.(*tls.Conn).Handshake() // the refusal is the purpose of the test
 			conn.Close()
 		}
 	}()
 	return listener.Addr().String()
 }
 
-// saying greets everybody and then listens to nothing; without a greeting it hangs up.
+// saying sends a banner to every client and then reads nothing; without a banner it closes the connection.
 func saying(t *testing.T, banner string) string {
 	t.Helper()
 	listener := listen(t)
@@ -118,8 +118,9 @@ func saying(t *testing.T, banner string) string {
 	return listener.Addr().String()
 }
 
-// A proxy that cannot reach an old cluster must not make it look dead. Proxies are read from the environment once in a
-// process, and never used for loopback addresses, hence the child and 0.0.0.0, which leads to loopback too.
+// TestKnockAsksNoProxy checks that a proxy that cannot reach an old cluster does not make it look dead. A process reads
+// its proxies from the environment once, and never uses them for loopback addresses, so the test needs a child and
+// 0.0.0.0, which is loopback too.
 func TestKnockAsksNoProxy(t *testing.T) {
 	const mark = "ETCD_DR_KNOCK_AT"
 	if url := os.Getenv(mark); url != "" {

@@ -14,8 +14,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// NewestRevision returns the newest revision that any of the servers behind client URLs reports to a client without
-// credentials; 0 if none does. All are asked at once, and no certificate is verified: nothing is sent to them.
+// NewestRevision returns the newest revision that a server at one of the client URLs reports to a client without
+// credentials, or 0. It queries all at once and verifies no certificate, because it sends no secret.
 func NewestRevision(ctx context.Context, urls []string) int64 {
 	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func NewestRevision(ctx context.Context, urls []string) int64 {
 	return slices.Max(revisions)
 }
 
-// revisionAt returns 0 if the server does not report its revision.
+// revisionAt returns the server's revision, or 0 if the server does not report it.
 func revisionAt(ctx context.Context, text string) int64 {
 	u, err := url.Parse(text)
 	if err != nil {

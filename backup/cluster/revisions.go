@@ -10,24 +10,25 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// place is a position of the log and the revision of a member's key space right after it.
+// place is a position of the log and the revision of a member's key space directly after it.
 type place struct {
 	server   *Server
 	position uint64
 	revision int64
 }
 
-// placeTries is how often the members are asked for their places: busy ones are rarely still.
+// placeTries is how often each member's place is requested: a busy member rarely has one.
 const placeTries = 3
 
-// Agreement is how the key spaces of the members compare.
+// Agreement is the result of comparing the members' key spaces.
 type Agreement struct {
 	Difference string // in words; "" if none was found
-	Equal      bool   // every member answers and was compared, and all hold the same
+	Equal      bool   // every member answers and was compared, and all are equal
 }
 
-// CompareRevisions compares the revisions of the members that answer: at one position of the log all have the same. It costs a few
-// calls of Status, and finds members that have not applied the same requests; a difference at equal revisions only Compare finds.
+// CompareRevisions compares the revisions of the answering members, which are equal at one position of the log. It
+// needs a few calls of Status, and finds members that have applied different requests. Only Compare finds different key
+// spaces at equal revisions.
 func (c *Cluster) CompareRevisions(ctx context.Context) Agreement {
 	var all []place
 	for range placeTries {
@@ -38,7 +39,7 @@ func (c *Cluster) CompareRevisions(ctx context.Context) Agreement {
 	for i, a := range all {
 		together := map[*Server]bool{}
 		for _, b := range all[i:] {
-			// After a place each request makes one revision at most.
+			// After a place each request adds at most one revision.
 			if b.revision < a.revision || b.revision > a.revision+int64(b.position-a.position) {
 				return Agreement{Difference: fmt.Sprintf("%s is at revision %d at position %d of the log, %s at revision %d at position %d",
 					a.server.ID(), a.revision, a.position, b.server.ID(), b.revision, b.position)}
@@ -52,13 +53,13 @@ func (c *Cluster) CompareRevisions(ctx context.Context) Agreement {
 	return Agreement{Equal: equal && c.complete()}
 }
 
-// complete reports whether each member that has ever been started answers.
+// complete reports whether every member that has ever been started answers.
 func (c *Cluster) complete() bool {
 	missing := slices.ContainsFunc(c.Members, func(m catalog.Member) bool { return len(m.ClientURLs) > 0 && !c.answered(m.ID) })
 	return len(c.Silent) == 0 && len(c.Members) > 0 && !missing
 }
 
-// places asks all members at the same time: of a cluster with few writes they are then most often at one position.
+// places queries all members at the same time: with few writes they are then usually at the same position.
 func (c *Cluster) places(ctx context.Context) []place {
 	found := make([]place, len(c.Servers))
 	var asking sync.WaitGroup
@@ -69,9 +70,9 @@ func (c *Cluster) places(ctx context.Context) []place {
 	return slices.DeleteFunc(found, func(p place) bool { return p.server == nil })
 }
 
-// place takes two Status calls. A server reads its revision first, then what is committed, then what is applied
-// (etcdserver/api/v3rpc, Status): so if the second call's committed index is the first's applied one, the second's revision is
-// exactly that after this index. ok is false if it is not, or if the member does not answer.
+// place uses two Status calls. A server reads its revision first, then the committed index, then the applied index
+// (etcdserver/api/v3rpc, Status). So if the second call's committed index equals the first call's applied index, the
+// second call's revision is exactly the one after this index. ok is false if they differ or the member does not answer.
 func (s *Server) place(ctx context.Context) (p place, ok bool) {
 	first, err := s.Now(ctx)
 	if err != nil {

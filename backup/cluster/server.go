@@ -22,10 +22,10 @@ import (
 // Server is one member that answers.
 type Server struct {
 	Endpoint string
-	Aliases  []string // further endpoints that lead to it
+	Aliases  []string // further endpoints of the same member
 	MemberID uint64
 	Status   *pb.StatusResponse // as of Connect
-	Reaches  bool               // a linearizable read went through it: it is not cut off
+	Reaches  bool               // a linearizable read through it succeeded, so it is not cut off
 
 	config   Config
 	client   *clientv3.Client
@@ -68,35 +68,35 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 	return s, nil
 }
 
-// loginFailed finds out why. etcd's client tries to log in until its time is over and then forgets what stood in the
-// way, so the same is tried without a login.
+// loginFailed returns the reason of a failed login. etcd's client retries until its time is over and then drops the
+// reason, so loginFailed connects again without a login.
 func (c Config) loginFailed(ctx context.Context, endpoint string, err error) error {
-	// Where the server's clock runs out first, it is the server that says so, and 3.4 without a code.
+	// If the server's deadline passes first, the error is the server's, and 3.4's has no code.
 	late := strings.Contains(err.Error(), context.DeadlineExceeded.Error()) || errors.Is(err, rpctypes.ErrTimeout)
 	if c.User == "" || !late {
 		return c.withCure(endpoint, explain(err))
 	}
 	c.User, c.Password = "", ""
 	s, obstacle := connect(ctx, c, endpoint)
-	if obstacle != nil && !errors.Is(obstacle, errUsers) { // newer servers tell nobody how they are
+	if obstacle != nil && !errors.Is(obstacle, errUsers) { // newer servers refuse their status without a login
 		return obstacle
 	}
 	if s != nil {
 		s.client.Close()
 	}
-	return fmt.Errorf("it answers, but nobody can log in: without a quorum etcd checks no password; "+
+	return fmt.Errorf("it answers, but rejects every login: without a quorum etcd checks no password; "+
 		"use a client certificate (--cert, --key) whose CN is a user with the role root: %w", err)
 }
 
-// statusFailed explains why a member's status could not be read.
+// statusFailed returns the error with its remedy if a member's status could not be read.
 func (c Config) statusFailed(endpoint string, err error) error {
 	return c.withCure(endpoint, explain(err))
 }
 
-// errUsers: nobody is logged in where users are enabled.
+// errUsers means that a request has no login and users are enabled.
 var errUsers = errors.New("etcd has users enabled: give --user, or a client certificate whose CN is one")
 
-// explain names the cure of the errors that a wrong login gives, and shortens gRPC's.
+// explain returns err with the remedy if a login is wrong, and shortens gRPC's errors.
 func explain(err error) error {
 	err = asCoded(err)
 	switch {
@@ -114,10 +114,10 @@ func explain(err error) error {
 	return err
 }
 
-// plain takes gRPC's wrapping off the reason.
+// plain removes gRPC's wrapping from a reason.
 var plain = strings.NewReplacer("connection error: desc = \"transport: ", "", "Error while dialing: ", "", "\"", "")
 
-// ID is the member's id as etcdctl prints it.
+// ID returns the member's id as etcdctl prints it.
 func (s *Server) ID() string { return memberID(s.MemberID) }
 
 func memberID(id uint64) string { return fmt.Sprintf("%x", id) }
@@ -142,8 +142,8 @@ func membersOf(list []*pb.Member) []catalog.Member {
 	return members
 }
 
-// Confirm asks for a read that the leader confirms. If it returns nil, this member has committed all that any client had
-// been told was written before the call. Learners never confirm.
+// Confirm makes a read that the leader confirms. If it returns nil, this member has committed every write that was
+// acknowledged to a client before the call. Learners never confirm.
 func (s *Server) Confirm(ctx context.Context) error {
 	if answered, _ := s.linearizable(ctx); answered {
 		return nil
@@ -154,7 +154,7 @@ func (s *Server) Confirm(ctx context.Context) error {
 	return fmt.Errorf("%w: no leader confirms a read through %s", ErrCutOff, s.Endpoint)
 }
 
-// ErrCutOff: the member answers, but is cut off from its leader.
+// ErrCutOff means that the member answers, but does not reach its leader.
 var ErrCutOff = errors.New("the member is cut off")
 
 // linearizable reports whether a linearizable read gets an answer from this member. A refusal is an answer too.
@@ -180,7 +180,7 @@ func (s *Server) alarms(ctx context.Context) ([]string, error) {
 	return sorted(names), nil
 }
 
-// Now asks the member for its status again.
+// Now returns the member's current status.
 func (s *Server) Now(ctx context.Context) (*pb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -191,12 +191,12 @@ func (s *Server) Now(ctx context.Context) (*pb.StatusResponse, error) {
 	return answer, nil
 }
 
-// hashTimeout bounds one HashKV: the member reads its whole database, from disk if need be.
+// hashTimeout bounds one HashKV: the member reads its whole database, possibly from disk.
 const hashTimeout = 5 * time.Minute
 
-// HashKV asks the member to hash its key space at revision; 0 means its newest. It stalls the member's writes while it
-// works, for about 160 ms a warm GB. ErrFuture: the member has not got that far. ErrCompacted: it has gone further and
-// forgotten.
+// HashKV returns the member's hash of its key space at revision; 0 means the newest one. It stalls the member's writes
+// meanwhile, for about 160 ms per cached GB. The error matches ErrFuture if the member has not reached the revision,
+// and ErrCompacted if it has compacted it.
 func (s *Server) HashKV(ctx context.Context, revision int64) (catalog.HashKV, error) {
 	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
 	defer cancel()
@@ -213,11 +213,11 @@ func (s *Server) HashKV(ctx context.Context, revision int64) (catalog.HashKV, er
 	return catalog.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
 
-// HashMax is the default of the flag --hash-max. At 60 bytes for the smallest key these are a million keys, which a member
-// hashes in less than a second; of Kubernetes' objects, of a kilobyte and more, it hashes as much in a tenth of that.
+// HashMax is the default of the flag --hash-max. With the smallest keys, of 60 bytes, that is a million keys, which a
+// member hashes in less than a second. With Kubernetes' objects of a kilobyte and more it takes a tenth of that.
 const HashMax = 64 << 20
 
-// HashKVUpTo is HashKV unless the member's database, whose status now is, has more than most bytes in use (0: HashMax): then
+// HashKVUpTo is HashKV with a limit of bytes in use, most (0: HashMax). If the database with the status now is larger,
 // the error matches ErrTooLarge. Hashing stalls writes, so there is always a limit.
 func (s *Server) HashKVUpTo(ctx context.Context, revision int64, now *pb.StatusResponse, most int64) (catalog.HashKV, error) {
 	if most = cmp.Or(most, HashMax); now.DbSizeInUse > most {
@@ -229,16 +229,16 @@ func (s *Server) HashKVUpTo(ctx context.Context, revision int64, now *pb.StatusR
 
 // Errors of HashKV, to be matched with errors.Is.
 var (
-	// ErrTooLarge: hashing would stall the member's writes for too long.
+	// ErrTooLarge means that hashing would stall the member's writes for too long.
 	ErrTooLarge = errors.New("the key space is too large to be hashed without stalling the member")
-	// ErrFuture: the member has not reached that revision yet.
+	// ErrFuture means that the member has not reached that revision yet.
 	ErrFuture = errors.New("the member has not reached this revision yet")
-	// ErrCompacted: a compaction has removed that revision.
+	// ErrCompacted means that a compaction has removed that revision.
 	ErrCompacted = errors.New("this revision is compacted")
 )
 
-// AuthEnabled asks whether users are enabled. It needs a quorum. Servers before 3.5 only tell somebody who tries to log
-// in.
+// AuthEnabled reports whether users are enabled. It needs a quorum. Servers before 3.5 reveal it only in the answer to
+// a login.
 func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -247,7 +247,7 @@ func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
 		return answer.Enabled, nil
 	}
 	if status.Code(err) == codes.Unimplemented {
-		_, err = s.client.Authenticate(ctx, "", "") // nobody: refused before anything is proposed to the cluster
+		_, err = s.client.Authenticate(ctx, "", "") // refused before anything is proposed to the cluster
 		if errors.Is(err, rpctypes.ErrAuthNotEnabled) {
 			return false, nil
 		}
@@ -265,8 +265,8 @@ const (
 	encryptedPrefix = "k8s:enc:"
 )
 
-// Kubernetes reports whether the key space is a Kubernetes API server's, and whether that encrypts its Secrets. It
-// reads without a quorum, and no more than one Secret, which it forgets.
+// Kubernetes reports whether the key space is a Kubernetes API server's, and whether its Secrets are encrypted. It
+// reads without a quorum. It reads at most one Secret and does not keep it.
 func (s *Server) Kubernetes(ctx context.Context) (kubernetes, encrypted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

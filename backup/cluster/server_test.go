@@ -58,7 +58,7 @@ func TestServerHashKV(t *testing.T) {
 	if _, err := client.Compact(t.Context(), 5, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
-	// The client of this version hashes the newest revision alone, and there is nothing newer.
+	// The client of this version can hash only the newest revision, which this is.
 	want, err := client.HashKV(t.Context(), url, revision)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestAlarms(t *testing.T) {
 		clusterID: 9, memberID: 1, errors: raised, refusal: status.Error(codes.Unavailable, "etcdserver: request timed out"),
 	}
 	cfg := at("http://" + cutOff.serve(t))
-	cfg.CommandTimeout /= 10 // nobody will answer
+	cfg.CommandTimeout /= 10 // no member will answer
 	c := connect(t, cfg)
 	if c.Quorum || c.Leader() != nil {
 		t.Errorf("a member without a leader: %+v", c)

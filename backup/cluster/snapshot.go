@@ -18,39 +18,39 @@ import (
 
 // Errors of a snapshot stream, to be matched with errors.Is.
 var (
-	// ErrDigest: the SHA-256 that etcd sends behind the database does not match it, or is missing.
+	// ErrDigest means that the SHA-256 that etcd sends after the database does not match it, or is missing.
 	ErrDigest = errors.New("the snapshot does not match the digest that etcd sent with it")
-	// ErrStalled: bytes stopped coming.
+	// ErrStalled means that no bytes arrive any more.
 	ErrStalled = errors.New("the snapshot stream stalled")
 )
 
-// Snapshot is a member's database as it streams in: the file and, behind it, its SHA-256, as etcdctl snapshot save
-// stores them. It ends with io.EOF only if that digest is right. It is not safe for concurrent use.
+// Snapshot is a member's database as a stream: the file followed by its SHA-256, in the format of etcdctl snapshot
+// save. It ends with io.EOF only if the digest is right. It is not safe for concurrent use.
 type Snapshot struct {
-	ctx     context.Context // the stream's own ends with any error of the server, which it would then hide
+	ctx     context.Context // the stream's own context ends with any error of the server, and would hide it
 	from    string
 	stream  pb.Maintenance_SnapshotClient
 	cancel  context.CancelCauseFunc
 	unlink  func() bool // from the caller's context
 	stall   *time.Timer
 	maxGap  time.Duration
-	total   int64 // of the whole, by the first message; 0 from servers that do not say
+	total   int64 // of the whole, from the first message; 0 from servers that do not send it
 	size    int64
 	rest    []byte
 	digest  trailer
 	endedBy error
 }
 
-// SnapshotSize is how many bytes the stream will have, digest included, as the server said with its first message; 0
-// if it did not.
+// SnapshotSize returns the number of bytes that the stream will have, including the digest, as announced in the
+// server's first message; 0 if the server did not announce it.
 func (s *Snapshot) SnapshotSize() int64 { return s.total }
 
-// Snapshot opens the stream. The database is that of the moment when the first message was sent. If no byte comes for
-// maxGap, the stream ends with ErrStalled: a server that failed may send empty messages for ever, so messages do not
-// count. The time in which nobody reads does not count either: that is the reader's fault. Cancelling ctx ends the
-// stream; Close it in any case.
+// Snapshot opens the stream. The database is the one of the moment when the first message was sent. If no byte arrives
+// for maxGap, the stream ends with ErrStalled. Only bytes count, not messages, because a failed server may send empty
+// messages for ever. The time between Reads does not count, because it is the reader's. Cancelling ctx ends the stream;
+// the caller must call Close in any case.
 func (s *Server) Snapshot(ctx context.Context, maxGap time.Duration) (*Snapshot, error) {
-	// A deadline of ctx is kept from the server: it would end the stream a moment before it is known here why.
+	// The server does not get the deadline of ctx: it would end the stream a moment before the reason is known here.
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	snapshot := &Snapshot{ctx: own, from: s.Endpoint, cancel: cancel, maxGap: maxGap, digest: trailer{hash: sha256.New()}}
 	snapshot.unlink = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -108,7 +108,7 @@ func (s *Snapshot) receive() ([]byte, error) {
 	return message.Blob, nil
 }
 
-// Blob describes the whole stream, once it has ended with io.EOF.
+// Blob returns the size and digest of the whole stream, once it has ended with io.EOF.
 func (s *Snapshot) Blob() catalog.Blob {
 	return catalog.Blob{Name: "snapshot.db", Size: s.size, SHA256: hex.EncodeToString(s.digest.whole())}
 }
@@ -121,7 +121,7 @@ func (s *Snapshot) Close() error {
 	return nil
 }
 
-// reason puts that of a cancelled call in the place of gRPC's "canceled".
+// reason returns the cause of a cancelled call in place of gRPC's "canceled".
 func reason(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -129,7 +129,7 @@ func reason(ctx context.Context, err error) error {
 	return explain(err)
 }
 
-// trailer hashes a stream whose last 32 bytes are the SHA-256 of what stands before them. It lags those bytes behind.
+// trailer hashes a stream whose last 32 bytes are the SHA-256 of the bytes before them. Its hash lags by these bytes.
 type trailer struct {
 	hash hash.Hash
 	tail []byte // the last bytes seen, at most 32, not yet hashed
@@ -151,8 +151,8 @@ func (t *trailer) write(p []byte) {
 	}
 }
 
-// check returns io.EOF if the stream was whole. A database is a multiple of 512 bytes long, so a stream that was cut
-// before its digest shows that too (etcdutl/snapshot, hasChecksum).
+// check returns io.EOF if the stream was complete. The size of a database is a multiple of 512, so a stream that ended
+// before its digest is detected too (etcdutl/snapshot, hasChecksum).
 func (t *trailer) check() error {
 	if t.size%512 != sha256.Size {
 		return fmt.Errorf("%w: it ended after %d bytes, before its digest", ErrDigest, t.size)
@@ -163,7 +163,7 @@ func (t *trailer) check() error {
 	return io.EOF
 }
 
-// whole is the digest of everything, trailer included. After it nothing more may be written.
+// whole returns the digest of everything, including the trailer. No write may follow.
 func (t *trailer) whole() []byte {
 	t.hash.Write(t.tail)
 	t.tail = nil

@@ -27,7 +27,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// openFake opens the snapshot of a fake member that sends what send sends.
+// openFake opens the snapshot of a fake member that runs send.
 func openFake(
 	t *testing.T, ctx context.Context, maxGap time.Duration, send func(pb.Maintenance_SnapshotServer) error,
 ) (*cluster.Snapshot, error) {
@@ -52,7 +52,7 @@ func blobOf(data []byte) catalog.Blob {
 	return catalog.Blob{Name: "snapshot.db", Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
 }
 
-// What comes out is, to the byte, the file that etcdctl snapshot save writes.
+// TestSnapshotIsEtcdctlsFile checks that the stream equals the file that etcdctl snapshot save writes, byte for byte.
 func TestSnapshotIsEtcdctlsFile(t *testing.T) {
 	t.Parallel()
 	data := database(1 << 20)
@@ -100,7 +100,7 @@ func TestSnapshotOfARealServer(t *testing.T) {
 	if s.SnapshotSize() != int64(len(got)) || len(got) < 200_000 {
 		t.Errorf("it said %d bytes, and sent %d", s.SnapshotSize(), len(got))
 	}
-	for range 2 { // it may be asked for more than once
+	for range 2 { // Blob may be called more than once
 		if s.Blob() != blobOf(got) {
 			t.Errorf("blob %+v, want %+v", s.Blob(), blobOf(got))
 		}
@@ -277,7 +277,7 @@ func TestSnapshotStalls(t *testing.T) {
 	}
 }
 
-// paced is a fake of a server that sends a message every so often.
+// paced is a fake of a server that sends a message at a fixed interval.
 type paced struct {
 	pb.MaintenanceClient
 	data  []byte
@@ -309,7 +309,7 @@ func (p *pacedStream) Recv() (*pb.SnapshotResponse, error) {
 	return message, nil
 }
 
-// A server may take almost as long as is allowed for each message, and no longer.
+// TestSnapshotOfASlowServer checks that a server may take almost maxGap for each message, and no longer.
 func TestSnapshotOfASlowServer(t *testing.T) {
 	for every, want := range map[time.Duration]error{1900 * time.Millisecond: nil, 2100 * time.Millisecond: cluster.ErrStalled} {
 		synctest.Test(t, func(t *testing.T) {
@@ -325,7 +325,8 @@ func TestSnapshotOfASlowServer(t *testing.T) {
 	}
 }
 
-// Whoever stores the stream may be slow for a while. That is not the member's fault, and another limit's matter.
+// TestSnapshotForASlowReader checks that a slow consumer of the stream does not end it: that time is not the member's,
+// and has another limit.
 func TestSnapshotForASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := cluster.ServerOf(&paced{data: database(4096), every: time.Millisecond}).Snapshot(t.Context(), time.Second)
@@ -370,7 +371,7 @@ func TestSnapshotCancelled(t *testing.T) {
 			if !errors.Is(err, reason) {
 				t.Errorf("error %v, want the cause", err)
 			}
-			<-gone // the member is told
+			<-gone // the member sees the end
 		})
 	}
 	t.Run("at a deadline", func(t *testing.T) {
