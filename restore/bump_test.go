@@ -133,13 +133,12 @@ func TestRunTargetRemembersRevisions(t *testing.T) {
 	newest := backupAt(second(2000), 900)
 	newest.Kubernetes = true
 	c.Backups = append([]catalog.Backup{newest}, c.Backups...)
-	plan, _, err := restore.RunTarget(t.Context(), c, restore.Target{Best: true}, restore.Layout{Token: "t"}, now,
-		func(_ context.Context, p restore.Plan) (restore.Result, error) {
-			if p.Backup.ID == newest.ID {
-				return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, catalog.ErrDamaged)
-			}
-			return restore.Result{}, nil
-		})
+	plan, _, err := restore.RunTarget(t.Context(), attempt(c, restore.Target{Best: true}, func(_ context.Context, p restore.Plan) (restore.Result, error) {
+		if p.Backup.ID == newest.ID {
+			return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, catalog.ErrDamaged)
+		}
+		return restore.Result{}, nil
+	}))
 	if err != nil || plan.Backup.ID == newest.ID || plan.Bump.Known != 1000 || plan.Bump.To != million1000+1000 {
 		t.Errorf("plan of %s, bump %+v, %v", plan.Backup.ID, plan.Bump, err)
 	}

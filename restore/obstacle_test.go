@@ -233,6 +233,13 @@ func (r *runs) run(_ context.Context, p restore.Plan) (restore.Result, error) {
 	return restore.Result{PlanID: p.ID}, nil
 }
 
+// attempt is one at a target in a catalog in which nothing is folded.
+func attempt(c catalog.Catalog, t restore.Target, run func(context.Context, restore.Plan) (restore.Result, error)) restore.Attempt {
+	return restore.Attempt{
+		Request: restore.Request{Catalog: c, Target: t, Layout: restore.Layout{Token: "t"}, Now: now}, Run: run,
+	}
+}
+
 func TestRunTargetGoesAround(t *testing.T) {
 	bad := func(positions ...uint64) func(restore.Plan) *restore.Obstacle {
 		return func(p restore.Plan) *restore.Obstacle {
@@ -320,7 +327,7 @@ func TestRunTargetGoesAround(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &runs{find: test.find}
-			p, result, err := restore.RunTarget(t.Context(), test.catalog, test.target, restore.Layout{Token: "t"}, now, r.run)
+			p, result, err := restore.RunTarget(t.Context(), attempt(test.catalog, test.target, r.run))
 			if !slices.Equal(r.ways, test.ways) {
 				t.Errorf("it took %q, want %q (error %v)", r.ways, test.ways, err)
 			}
@@ -354,7 +361,7 @@ func TestRunTargetKnowsHowFarTheBaseWas(t *testing.T) {
 		}
 		return nil
 	}}
-	_, _, err := restore.RunTarget(t.Context(), c, restore.Target{Best: true}, restore.Layout{Token: "t"}, now, r.run)
+	_, _, err := restore.RunTarget(t.Context(), attempt(c, restore.Target{Best: true}, r.run))
 	if want := []string{"backup at 9, segments 1 to 3", "backup at 9, segments 1 to 1 up to 10"}; err != nil || !slices.Equal(r.ways, want) {
 		t.Errorf("got %q, %v, want %q", r.ways, err, want)
 	}
@@ -380,7 +387,7 @@ func TestRunTargetEnds(t *testing.T) {
 		"marks": func(p restore.Plan) *restore.Obstacle { return &restore.Obstacle{Marked: p.Backup.RaftIndex + 1} },
 	} {
 		r := &runs{find: find}
-		_, _, err := restore.RunTarget(t.Context(), evenCatalog(9, positions...), restore.Target{Best: true}, restore.Layout{Token: "t"}, now, r.run)
+		_, _, err := restore.RunTarget(t.Context(), attempt(evenCatalog(9, positions...), restore.Target{Best: true}, r.run))
 		if err == nil || len(r.ways) > 9 {
 			t.Errorf("%s: %d runs, %v", name, len(r.ways), err)
 		}
@@ -391,12 +398,12 @@ func TestRunTargetEnds(t *testing.T) {
 func TestRunTargetStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &runs{find: func(restore.Plan) *restore.Obstacle { cancel(); return &restore.Obstacle{Base: true} }}
-	if _, _, err := restore.RunTarget(ctx, evenCatalog(3, 5, 12), restore.Target{}, restore.Layout{Token: "t"}, now, r.run); err == nil || len(r.ways) != 1 {
+	if _, _, err := restore.RunTarget(ctx, attempt(evenCatalog(3, 5, 12), restore.Target{}, r.run)); err == nil || len(r.ways) != 1 {
 		t.Errorf("canceled: %q, %v", r.ways, err)
 	}
 	away, count := errors.New("the store is away"), 0
-	_, _, err := restore.RunTarget(t.Context(), evenCatalog(3, 5, 12), restore.Target{}, restore.Layout{Token: "t"}, now,
-		func(context.Context, restore.Plan) (restore.Result, error) { count++; return restore.Result{}, away })
+	fail := func(context.Context, restore.Plan) (restore.Result, error) { count++; return restore.Result{}, away }
+	_, _, err := restore.RunTarget(t.Context(), attempt(evenCatalog(3, 5, 12), restore.Target{}, fail))
 	if !errors.Is(err, away) || count != 1 {
 		t.Errorf("away: %d runs, %v", count, err)
 	}
@@ -413,12 +420,12 @@ func TestRunTargetBehindTheEnd(t *testing.T) {
 		return nil
 	}
 	r := &runs{find: find}
-	_, _, err := restore.RunTarget(t.Context(), c, restore.Target{Revision: 129}, restore.Layout{Token: "t"}, now, r.run)
+	_, _, err := restore.RunTarget(t.Context(), attempt(c, restore.Target{Revision: 129}, r.run))
 	if err == nil || len(r.ways) != 1 || !strings.Contains(err.Error(), "revision 127") || !strings.Contains(err.Error(), "--best") {
 		t.Errorf("without --best: %q, %v", r.ways, err)
 	}
 	r = &runs{find: find}
-	plan, _, err := restore.RunTarget(t.Context(), c, restore.Target{Revision: 129, Best: true}, restore.Layout{Token: "t"}, now, r.run)
+	plan, _, err := restore.RunTarget(t.Context(), attempt(c, restore.Target{Revision: 129, Best: true}, r.run))
 	if err != nil || len(r.ways) != 2 || plan.Log.Revision != 0 || plan.Log.Last != 3 {
 		t.Errorf("with --best: %q, %v, %+v", r.ways, err, plan.Log)
 	}
@@ -509,14 +516,13 @@ func TestRunTargetPassesByWhatNoKeyOpens(t *testing.T) {
 		},
 	} {
 		var ways []string
-		_, _, err := restore.RunTarget(t.Context(), test.catalog, restore.Target{}, restore.Layout{Token: "t"}, now,
-			func(_ context.Context, p restore.Plan) (restore.Result, error) {
-				ways = append(ways, way(p))
-				if p.Backup.Seal.Recipients[0] == "old" {
-					return restore.Result{}, fmt.Errorf("backup %s: %w", p.Backup.ID, seal.ErrWrongKey)
-				}
-				return restore.Result{}, nil
-			})
+		_, _, err := restore.RunTarget(t.Context(), attempt(test.catalog, restore.Target{}, func(_ context.Context, p restore.Plan) (restore.Result, error) {
+			ways = append(ways, way(p))
+			if p.Backup.Seal.Recipients[0] == "old" {
+				return restore.Result{}, fmt.Errorf("backup %s: %w", p.Backup.ID, seal.ErrWrongKey)
+			}
+			return restore.Result{}, nil
+		}))
 		if !slices.Equal(ways, test.ways) || !errors.Is(err, test.err) || errors.Is(err, catalog.ErrNotFound) {
 			t.Errorf("%s: %q, %v", name, ways, err)
 		}

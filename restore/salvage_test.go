@@ -312,14 +312,13 @@ func TestSalvageGoesAroundADatabase(t *testing.T) {
 	var ways []string
 	run := func(base string) (restore.Plan, error) {
 		ways = nil
-		p, _, err := restore.RunTarget(t.Context(), catalog.Catalog{}, target, restore.Layout{Token: "t"}, now,
-			func(_ context.Context, p restore.Plan) (restore.Result, error) {
-				ways = append(ways, salvageWay(p))
-				if strings.HasPrefix(p.Salvage.Database.File, base) {
-					return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, fmt.Errorf("%w: a page", catalog.ErrDamaged))
-				}
-				return restore.Result{}, nil
-			})
+		p, _, err := restore.RunTarget(t.Context(), attempt(catalog.Catalog{}, target, func(_ context.Context, p restore.Plan) (restore.Result, error) {
+			ways = append(ways, salvageWay(p))
+			if strings.HasPrefix(p.Salvage.Database.File, base) {
+				return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, fmt.Errorf("%w: a page", catalog.ErrDamaged))
+			}
+			return restore.Result{}, nil
+		}))
 		return p, err
 	}
 	p, err := run("/disk1")
@@ -340,14 +339,13 @@ func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
 	run := func(best bool) (restore.Plan, error) {
 		ways = nil
 		target := restore.Target{Best: best, Disks: &restore.Disks{Found: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
-		p, _, err := restore.RunTarget(t.Context(), catalog.Catalog{}, target, restore.Layout{Token: "t"}, now,
-			func(_ context.Context, p restore.Plan) (restore.Result, error) {
-				ways = append(ways, salvageWay(p))
-				if p.Salvage.Log.Revision == 0 {
-					return restore.Result{}, restore.NewObstacle(restore.Obstacle{Marked: 65, Reached: 163}, fmt.Errorf("%w: not known", catalog.ErrDamaged))
-				}
-				return restore.Result{}, nil
-			})
+		p, _, err := restore.RunTarget(t.Context(), attempt(catalog.Catalog{}, target, func(_ context.Context, p restore.Plan) (restore.Result, error) {
+			ways = append(ways, salvageWay(p))
+			if p.Salvage.Log.Revision == 0 {
+				return restore.Result{}, restore.NewObstacle(restore.Obstacle{Marked: 65, Reached: 163}, fmt.Errorf("%w: not known", catalog.ErrDamaged))
+			}
+			return restore.Result{}, nil
+		}))
 		return p, err
 	}
 	if _, err := run(false); !errors.Is(err, catalog.ErrNotFound) || len(ways) != 1 || !strings.Contains(err.Error(), "nearest that can be restored is revision 163") {

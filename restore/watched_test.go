@@ -131,10 +131,11 @@ func (s stored) wantReplayed(t *testing.T, target restore.Target, want restore.R
 // runTarget restores a target from what is stored, as dr restore does but for the child.
 func (s stored) runTarget(t *testing.T, target restore.Target) (restore.Result, error) {
 	t.Helper()
-	l := restore.Layout{Token: "token", Into: all(t)}
-	_, r, err := restore.RunTarget(t.Context(), s.catalog(t), target, l, started.Add(time.Hour), func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+	a := attempt(s.catalog(t), target, func(ctx context.Context, p restore.Plan) (restore.Result, error) {
 		return restore.Run(ctx, p, s.cluster, s.keys, nil)
 	})
+	a.Layout, a.Now, a.Unfold = restore.Layout{Token: "token", Into: all(t)}, started.Add(time.Hour), s.cluster.Unfold
+	_, r, err := restore.RunTarget(t.Context(), a)
 	return r, err
 }
 

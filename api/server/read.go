@@ -173,7 +173,11 @@ func (a *api) plan(r *http.Request) (any, error) {
 		}
 		target.Backup = b.ID
 	}
-	catalog, err = restore.Detail(r.Context(), catalog, target)
+	_, store, err := a.Scheduler.Store(r.Context(), r.PathValue("cluster"), place.Name)
+	if err != nil {
+		return nil, err
+	}
+	catalog, err = restore.Detail(r.Context(), catalog, target, store.Cluster.Unfold)
 	if err != nil {
 		return nil, err
 	}

@@ -103,6 +103,15 @@ func (a *app) load(ctx context.Context, o repository.LoadOptions) (catalog.Catal
 	return catalog, err
 }
 
+// unfold reads the segments that a folded one of the cluster's catalog stands for.
+func (a *app) unfold(ctx context.Context, folded catalog.Segment) ([]catalog.Segment, error) {
+	c, err := a.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Unfold(ctx, folded)
+}
+
 // create is open for a verb that may write the first backup.
 func (a *app) create(ctx context.Context) (*repository.Cluster, error) {
 	return a.openIn(ctx, func(ctx context.Context) (storage.Bucket, error) {

@@ -70,7 +70,7 @@ func (a *app) archiveOf(f *archiveFlags, catalog catalog.Catalog) (find.Archive,
 		return find.Archive{}, err
 	}
 	source, err := a.source(a.cluster, keys)
-	return find.Archive{Catalog: catalog, Source: source, Dir: f.dir}, err
+	return find.Archive{Catalog: catalog, Unfold: a.unfold, Source: source, Dir: f.dir}, err
 }
 
 func (a *app) search() *cobra.Command {

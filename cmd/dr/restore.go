@@ -139,10 +139,13 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		return err
 	}
 	report, done := a.progress()
-	plan, result, err := restore.RunTarget(cmd.Context(), catalog, f.target, f.layout, now,
-		func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+	plan, result, err := restore.RunTarget(cmd.Context(), restore.Attempt{
+		Request: restore.Request{Catalog: catalog, Target: f.target, Layout: f.layout, Now: now},
+		Unfold:  a.unfold,
+		Run: func(ctx context.Context, p restore.Plan) (restore.Result, error) {
 			return a.spawn(ctx, p, keys, report)
-		})
+		},
+	})
 	done()
 	if err != nil {
 		return err
@@ -222,7 +225,7 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (catalog.C
 	if err != nil {
 		return catalog.Catalog{}, err
 	}
-	return restore.Detail(cmd.Context(), cat, f.target)
+	return restore.Detail(cmd.Context(), cat, f.target, a.unfold)
 }
 
 func isPositive(text string) bool {

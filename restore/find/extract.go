@@ -70,11 +70,13 @@ type keptAt struct {
 }
 
 func (r *reader) read(ctx context.Context, t restore.Target, take func(Entry) error) (At, error) {
-	plan, result, err := restore.RunTarget(ctx, r.archive.Catalog, t, scratchLayout(filepath.Join(r.dir, "member")), r.now,
-		func(ctx context.Context, p restore.Plan) (restore.Result, error) {
-			revision, err := r.run(ctx, p, take)
-			return restore.Result{Revision: revision}, err
-		})
+	run := func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+		revision, err := r.run(ctx, p, take)
+		return restore.Result{Revision: revision}, err
+	}
+	layout := scratchLayout(filepath.Join(r.dir, "member"))
+	request := restore.Request{Catalog: r.archive.Catalog, Target: t, Layout: layout, Now: r.now}
+	plan, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Unfold: r.archive.Unfold, Run: run})
 	return At{plan, result.Revision}, err
 }
 

@@ -25,6 +25,7 @@ import (
 // Archive is where to look.
 type Archive struct {
 	Catalog catalog.Catalog // with the log
+	Unfold  restore.Unfold  // reads folded segments of Catalog; nil: there are none
 	Source  restore.Source  // for the child
 	Dir     string          // where the scratch copies go; "": the system's temporary directory
 }

@@ -29,14 +29,14 @@ type exercise struct {
 }
 
 // plan returns what a drill is to restore: the same repository, aim and now give the same exercises. What cannot be planned is an
-// error next to them. c must have been loaded with proofs and log.
-func (a Aim) plan(ctx context.Context, c catalog.Catalog, now time.Time) (exercises []exercise, all error) {
+// error next to them. c must have been loaded with proofs and log; unfold reads its folded segments.
+func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold, now time.Time) (exercises []exercise, all error) {
 	points, all := a.points(c)
 	if len(a.Targets) == 0 && !a.Alone {
 		all = errors.Join(all, cutOff(c))
 	}
 	for _, p := range points {
-		detailed, err := restore.Detail(ctx, c, p.target)
+		detailed, err := restore.Detail(ctx, c, p.target, unfold)
 		var plan restore.Plan
 		if err == nil {
 			plan, err = restore.NewPlan(detailed, p.target, scratchLayout(), now)

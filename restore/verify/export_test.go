@@ -17,7 +17,7 @@ type Exercise struct {
 
 // PlanDrill is the pure part of Drill.
 func PlanDrill(a Aim, c catalog.Catalog, now time.Time) ([]Exercise, error) {
-	planned, err := a.plan(context.Background(), c, now)
+	planned, err := a.plan(context.Background(), c, nil, now)
 	var exercises []Exercise
 	for _, e := range planned {
 		exercises = append(exercises, Exercise{e.plan, e.drill, e.hashes})

@@ -1,37 +1,43 @@
 package catalog
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Unfold returns c with the segment of that lineage and seq standing for itself alone, and so do those that it was folded with.
-func (c Catalog) Unfold(ctx context.Context, lineage string, seq uint64) (Catalog, error) {
-	at := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == lineage })
+// FoldOf returns the segment of a lineage that stands for the one called seq and for others; false if that one stands for itself,
+// or is not there.
+func (c Catalog) FoldOf(lineage string, seq uint64) (folded Segment, ok bool) {
+	for _, l := range c.Lineages {
+		if l.ID != lineage {
+			continue
+		}
+		if i := l.holding(seq); i >= 0 {
+			return l.Segments[i], l.Segments[i].Folded > 0
+		}
+	}
+	return Segment{}, false
+}
+
+// Unfold returns c with the segments that folded stands for in its place.
+func (c Catalog) Unfold(folded Segment, segments []Segment) Catalog {
+	at := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == folded.Lineage })
 	if at < 0 {
-		return c, nil
+		return c
 	}
-	i := c.Lineages[at].holding(seq)
-	if i < 0 || c.Lineages[at].Segments[i].Folded == 0 {
-		return c, nil
-	}
-	segments, err := c.Headers(ctx, c.Lineages[at].Segments[i])
-	if err != nil {
-		return c, err
+	i := c.Lineages[at].holding(folded.Seq)
+	if i < 0 {
+		return c
 	}
 	c.Lineages = slices.Clone(c.Lineages)
 	l := &c.Lineages[at]
 	l.Segments = slices.Concat(l.Segments[:i], segments, l.Segments[i+1:])
-	return c, nil
+	return c
 }
 
-// WithExactWindows unfolds the segments with which the windows begin, so that they count no segment too many. Where that is not
-// to be had any more, as while they are pruned, they count some more.
-func (c Catalog) WithExactWindows(ctx context.Context) (Catalog, error) {
+// WindowFolds returns the folded segments with which windows begin. Until they are unfolded, these windows count some segments
+// too many.
+func (c Catalog) WindowFolds() (folds []Segment) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
 			bases := c.Bases(s)
@@ -40,16 +46,12 @@ func (c Catalog) WithExactWindows(ctx context.Context) (Catalog, error) {
 			}
 			begin, _ := s.oldest(bases).Span(s.Source())
 			i := min(s.Holding(begin+1), len(s.Segments)-1)
-			exact, err := c.Unfold(ctx, l.ID, s.Segments[i].Seq)
-			switch {
-			case err == nil:
-				c = exact
-			case !errors.Is(err, ErrDamaged) && !errors.Is(err, storage.ErrNotExist):
-				return c, err
+			if s.Segments[i].Folded > 0 {
+				folds = append(folds, s.Segments[i])
 			}
 		}
 	}
-	return c, nil
+	return folds
 }
 
 // Catalog is what the repository holds of one cluster, as a value.
@@ -66,9 +68,6 @@ type Catalog struct {
 	Lineages []Lineage // of the log, oldest first by their headers; only if it was asked for
 
 	Signed bool // a trusted key has signed the backups and the segments
-
-	// Headers reads the segments that a folded one stands for, for Unfold. It is nil in a catalog that was not loaded.
-	Headers func(ctx context.Context, folded Segment) ([]Segment, error) `json:"-"`
 }
 
 // Damage is a backup that cannot be used, and why. Err matches ErrDamaged, and sign.ErrUntrusted where that is why, and

@@ -55,7 +55,22 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (catalog.Catalog, err
 	if err != nil {
 		return catalog, err
 	}
-	return catalog.WithExactWindows(ctx)
+	return c.withExactWindows(ctx, catalog)
+}
+
+// withExactWindows unfolds the segments with which the windows of cat begin, so that they count no segment too many. It leaves out
+// folds that cannot be read any more, as while they are pruned.
+func (c *Cluster) withExactWindows(ctx context.Context, cat catalog.Catalog) (catalog.Catalog, error) {
+	for _, folded := range cat.WindowFolds() {
+		segments, err := c.Unfold(ctx, folded)
+		switch {
+		case err == nil:
+			cat = cat.Unfold(folded, segments)
+		case !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err):
+			return cat, err
+		}
+	}
+	return cat, nil
 }
 
 // kept lists the backups that no tombstone deletes, newest first by their names: all, but as o.Only and o.After say.
@@ -128,7 +143,7 @@ type backupLoad struct {
 }
 
 func (c *Cluster) catalog(folders []folder, loads []backupLoad) catalog.Catalog {
-	cat := catalog.Catalog{Cluster: c.name, Signed: !c.policy.Trust.None(), Headers: c.Unfold}
+	cat := catalog.Catalog{Cluster: c.name, Signed: !c.policy.Trust.None()}
 	for i, f := range folders {
 		switch err := loads[i].err; {
 		case isAbsent(err): // deleted since it was listed

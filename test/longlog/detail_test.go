@@ -35,7 +35,7 @@ func TestPlanOfALongLog(t *testing.T) {
 		t.Fatalf("%d segments of %d are left: nothing was folded", n, l.Segments)
 	}
 	for _, target := range targets(all.Windows()[0]) {
-		detailed, err := restore.Detail(t.Context(), folded, target)
+		detailed, err := restore.Detail(t.Context(), folded, target, c.Unfold)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,10 @@ func TestObstacleInALongLog(t *testing.T) {
 			}
 			return restore.Result{}, restore.Told(&restore.Obstacle{Segment: bad}, "it is damaged", nil)
 		}
-		p, _, err := restore.RunTarget(t.Context(), catalog, restore.Target{Best: true}, restore.Layout{Token: "t"}, longlog.Begin, run)
+		request := restore.Request{
+			Catalog: catalog, Target: restore.Target{Best: true}, Layout: restore.Layout{Token: "t"}, Now: longlog.Begin,
+		}
+		p, _, err := restore.RunTarget(t.Context(), restore.Attempt{Request: request, Unfold: c.Unfold, Run: run})
 		if err != nil || p.Log.Last != bad-1 {
 			t.Errorf("details %t: the log is replayed up to segment %d, want %d; error %v", details, p.Log.Last, bad-1, err)
 		}

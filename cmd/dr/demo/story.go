@@ -134,7 +134,8 @@ func (t *telling) restoreAll(ctx context.Context) ([]string, error) {
 	}
 	t.token = "dr-" + strings.ToLower(rand.Text()[:20])
 	layout := restore.Layout{Token: t.token, Into: restore.Into{OutputDir: t.path("restored")}}
-	_, result, err := restore.RunTarget(ctx, catalog, restore.Target{}, layout, time.Now(), t.spawn)
+	request := restore.Request{Catalog: catalog, Layout: layout, Now: time.Now()}
+	_, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Run: t.spawn})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,185 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// Obstacle is something that the catalog showed and that a run could not use.
+type Obstacle struct {
+	Base     bool   `json:"base,omitempty"`     // the backup, or the disk's database
+	WrongKey bool   `json:"wrongKey,omitempty"` // with Base: it is encrypted, and no given key opens it
+	Segment  uint64 `json:"segment,omitempty"`  // seq of a segment of the plan's lineage
+	Ended    int64  `json:"ended,omitempty"`    // the plan's segments end at this revision, before the target
+	Marked   uint64 `json:"marked,omitempty"`   // the replay is right up to this position, and no further
+	Reached  int64  `json:"reached,omitempty"`  // the revision at Marked, if the next request cannot be applied
+}
+
+// Blocked is a plan whose run met an obstacle.
+type Blocked struct {
+	Plan     Plan
+	Obstacle Obstacle
+	Err      error // of the run
+}
+
+// Request is everything that a plan depends on.
+type Request struct {
+	Catalog catalog.Catalog
+	Target  Target
+	Layout  Layout
+	Now     time.Time
+}
+
+// Around returns a plan for r that leaves out what blocked earlier ones, in their order. Without any it is NewPlan's. If no way
+// is left, the error names the nearest point.
+func Around(r Request, met ...Blocked) (Plan, error) {
+	c, t := r.Catalog, r.Target
+	r.Layout.Known = max(r.Layout.Known, newestRevision(c)) // also of what is left out
+	var notes []string
+	for _, b := range met {
+		asked := t
+		var err error
+		c, t, err = b.without(c, t)
+		if err != nil {
+			return Plan{}, err
+		}
+		notes = append(notes, b.note(asked, t))
+	}
+	p, err := NewPlan(c, t, r.Layout, r.Now)
+	if err != nil || len(notes) == 0 {
+		return p, err
+	}
+	p.addNotes(notes)
+	return p, nil
+}
+
+// note describes the detour that led from one target to the next.
+func (b Blocked) note(asked, t Target) string {
+	how := "another way was taken"
+	if t.Position != asked.Position || t.Revision != asked.Revision {
+		how = "not what was asked for, and the nearest that there is"
+	}
+	return fmt.Sprintf("%s: %v", how, b.Err)
+}
+
+// fold returns the folded segment that the obstacle is a part of; false if there is none.
+func (b Blocked) fold(c catalog.Catalog) (catalog.Segment, bool) {
+	if b.Obstacle.Segment == 0 || b.Plan.Log == nil {
+		return catalog.Segment{}, false
+	}
+	return c.FoldOf(b.Plan.Log.Lineage, b.Obstacle.Segment)
+}
+
+// without returns c without the obstacle, and the target that is still reachable. The error says that there is none.
+func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, error) {
+	o, p, why := b.Obstacle, b.Plan, b.Err
+	switch {
+	case o.Base && p.Backup == nil:
+		t.Disks = t.Disks.without(p.Salvage.Database.File, why)
+	case o.Ended > 0 && p.Salvage != nil:
+		return t.endOfDisks(c, o.Ended)
+	case o.Reached > 0 && p.Salvage != nil:
+		return t.beforeUnknown(c, o.Reached)
+	case o.Base:
+		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool {
+			return b.ID == p.Backup.ID || o.WrongKey && slices.Equal(b.Seal.Recipients, p.Backup.Seal.Recipients)
+		})
+		c.Damaged = append(slices.Clone(c.Damaged), catalog.Damage{ID: p.Backup.ID, Err: why})
+	case o.Segment > 0:
+		c.Lineages = slices.Clone(c.Lineages)
+		for i, l := range c.Lineages {
+			if l.ID == p.Log.Lineage {
+				c.Lineages[i] = l.Without(o.Segment, why)
+			}
+		}
+	case o.Ended > 0:
+		c.Lineages = slices.Clone(c.Lineages)
+		for i, l := range c.Lineages {
+			if l.ID == p.Log.Lineage {
+				c.Lineages[i] = endingAt(l, p.Log.Last, o.Ended)
+			}
+		}
+	default:
+		return o.aroundMark(c, t, p)
+	}
+	return c, t, nil
+}
+
+// endingAt is l with a mark of what only a replay could tell: the revision at the end of one of its segments.
+func endingAt(l catalog.Lineage, seq uint64, revision int64) catalog.Lineage {
+	l.Segments = slices.Clone(l.Segments)
+	for i, s := range l.Segments {
+		if s.Seq != seq {
+			continue
+		}
+		mark := segment.Mark{Position: s.Last, Revision: revision, Interval: segment.Interval{NotBefore: s.Written, NotAfter: s.Written}}
+		if n := len(s.Marks); n > 0 {
+			mark.Interval = s.Marks[n-1].Interval
+		}
+		l.Segments[i].Marks = append(slices.Clone(s.Marks), mark)
+	}
+	return l
+}
+
+// aroundMark goes on from a backup behind the last mark that held. If there is none, that mark is the nearest point.
+func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catalog, Target, error) {
+	behind, same := c, t
+	behind.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool {
+		begin, _ := b.Span(p.Log.Source)
+		return begin <= o.Marked
+	})
+	same.Lineage, same.Best = p.Log.Lineage, false
+	if _, err := findRoute(behind, same); err == nil {
+		same.Best = t.Best
+		return behind, same, nil
+	}
+	c.Backups = slices.Clone(c.Backups)
+	for i, b := range c.Backups {
+		if b.ID == p.Backup.ID { // the run got there from it, so it is not beyond
+			c.Backups[i] = notBeyond(b, p.Log.Source, o.Marked)
+		}
+	}
+	held := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best, Plain: t.Plain}
+	r, err := findRoute(c, held)
+	if err == nil && !t.Best {
+		why := fmt.Sprintf("the log can be replayed up to position %d and no further", o.Marked)
+		err = &UnreachableError{Why: why, Nearest: r.words()}
+	}
+	return c, held, err
+}
+
+// notBeyond is b with its bounds cut off at a position of the log.
+func notBeyond(b catalog.Backup, log segment.Source, position uint64) catalog.Backup {
+	if log == segment.Watch {
+		b.RevisionMax = min(b.RevisionMax, int64(position))
+		return b
+	}
+	b.RaftIndexMax = min(b.RaftIndexMax, position)
+	return b
+}
+
+// sameWay reports whether p leads through the same backup and log as q.
+func (p Plan) sameWay(q Plan) bool {
+	return same(p.Log, q.Log) && p.base() == q.base() && same(p.diskLog(), q.diskLog())
+}
+
+func same[T comparable](a, b *T) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+// base names what p begins with.
+func (p Plan) base() string {
+	if p.Backup != nil {
+		return string(p.Backup.ID)
+	}
+	return p.file()
+}
+
+func (p *Plan) addNotes(notes []string) {
+	p.Notes = append(p.Notes, notes...)
+	p.ID = p.digest()
+}
