@@ -20,7 +20,7 @@ import (
 var plain = []string{
 	"storage", "storage/s3", "storage/azure", "storage/gcs", "storage/file", "storage/mem",
 	"storage/transport", "storage/stores", "storage/stores/address", "storage/seal", "storage/sign", "storage/document", "storage/segment",
-	"storage/check", "storage/storagetest", "backup", "backup/cluster",
+	"storage/check", "storage/storagetest", "backup", "backup/cluster", "backup/wal", "backup/watch",
 }
 
 // usage is a group of words and how often it may and must occur, per thousand words of comment.

@@ -13,7 +13,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// leftOut are the requests that leave the database as it is, and those about the membership, which a restore writes anew.
+// leftOut has the requests that do not change the database, and those about the membership, which a restore writes
+// anew.
 var leftOut = map[protoreflect.Name]bool{
 	"range":          true,
 	"authenticate":   true,
@@ -29,7 +30,7 @@ var leftOut = map[protoreflect.Name]bool{
 	"downgrade_version_test":  true,
 }
 
-// The fields of an InternalRaftRequest that are no requests, and those that need a closer look.
+// The fields of an InternalRaftRequest that are not requests, and those with special rules.
 const (
 	fieldID       = 1
 	fieldV2       = 2 // etcd before 3.6
@@ -40,8 +41,8 @@ const (
 
 var raftRequest = (&pb.InternalRaftRequest{}).ProtoReflect().Descriptor()
 
-// classify says of a committed entry if it is a request that changes the database. An entry that this version does not
-// understand to the last field is an error: what a newer server writes must not be lost silently.
+// classify reports whether a committed entry is a request that changes the database. It returns an error unless this
+// version knows every field of the entry: a newer server's request must not be lost silently.
 func classify(it item) (request bool, err error) {
 	switch it.kind {
 	case raftpb.EntryConfChange, raftpb.EntryConfChangeV2:
@@ -49,7 +50,7 @@ func classify(it item) (request bool, err error) {
 	case raftpb.EntryNormal:
 		request, err = changes(it.data)
 	default:
-		err = fmt.Errorf("raft has no such type of entry: %d", it.kind)
+		err = fmt.Errorf("unknown type of raft entry: %d", it.kind)
 	}
 	if err != nil {
 		err = fmt.Errorf("%w at position %d: %w; a newer version of dr may know it", ErrUnknown, it.index, err)
@@ -57,7 +58,8 @@ func classify(it item) (request bool, err error) {
 	return request, err
 }
 
-// changes says that data is one known request, and that it changes the database.
+// changes reports whether data is a request that changes the database. It returns an error unless data is exactly one
+// known request.
 func changes(data []byte) (bool, error) {
 	if len(data) == 0 { // each leader begins its term with one
 		return false, nil
@@ -72,7 +74,7 @@ func changes(data []byte) (bool, error) {
 			return checkField(raftRequest, number, kind, value)
 		}
 		if name != "" {
-			return fmt.Errorf("field %d is a second request beside %s", number, name)
+			return fmt.Errorf("field %d is a second request next to %s", number, name)
 		}
 		if number == fieldV2 {
 			name = "v2"
@@ -88,7 +90,7 @@ func changes(data []byte) (bool, error) {
 	case err != nil:
 		return false, err
 	case name == "":
-		return false, errors.New("it holds no request")
+		return false, errors.New("it contains no request")
 	case name == "alarm":
 		var alarm pb.AlarmRequest
 		err := proto.Unmarshal(body, &alarm)
@@ -97,7 +99,7 @@ func changes(data []byte) (bool, error) {
 	return name != "v2" && !leftOut[name], nil
 }
 
-// checkField finds fields that the message of a descriptor has not got, at any depth.
+// checkField returns an error if a field, at any depth, is not in the message's descriptor.
 func checkField(in protoreflect.MessageDescriptor, number protowire.Number, kind protowire.Type, value []byte) error {
 	field := in.Fields().ByNumber(number)
 	if field == nil {
@@ -116,7 +118,7 @@ func checkField(in protoreflect.MessageDescriptor, number protowire.Number, kind
 	})
 }
 
-// wireType is how proto3 writes a field of a kind.
+// wireType returns the wire type of a field in proto3.
 func wireType(k protoreflect.Kind) protowire.Type {
 	switch k {
 	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind:
@@ -130,17 +132,17 @@ func wireType(k protoreflect.Kind) protowire.Type {
 	}
 }
 
-// eachField calls do for each field of a message. The value of what has a length is without it.
+// eachField calls do for each field of a message. The value of a field with a length does not include the length.
 func eachField(message []byte, do func(number protowire.Number, kind protowire.Type, value []byte) error) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {
-			return fmt.Errorf("it is no message: %w", protowire.ParseError(n))
+			return fmt.Errorf("it is not a protobuf message: %w", protowire.ParseError(n))
 		}
 		message = message[n:]
 		n = protowire.ConsumeFieldValue(number, kind, message)
 		if n < 0 {
-			return fmt.Errorf("it is no message, at field %d: %w", number, protowire.ParseError(n))
+			return fmt.Errorf("it is not a protobuf message, at field %d: %w", number, protowire.ParseError(n))
 		}
 		value := message[:n]
 		if kind == protowire.BytesType {
@@ -154,8 +156,8 @@ func eachField(message []byte, do func(number protowire.Number, kind protowire.T
 	return nil
 }
 
-// HoldsPassword says that a request holds a user's password in plain text, as servers before 3.5 write it into their log.
-// Newer ones write its hash. It is for requests that Take returned.
+// HoldsPassword reports whether a request contains a user's password in plain text, as the log of servers before 3.5
+// does. Newer ones write its hash. data must be a request from Take.
 func HoldsPassword(data []byte) bool {
 	const password = 2 // in both
 	found := false
@@ -170,20 +172,20 @@ func HoldsPassword(data []byte) bool {
 			return eachField(value, scan)
 		}
 		return nil
-	}) // what Take returned can be read
+	}) // requests from Take are well-formed
 	return found
 }
 
-// v2Request is what is left of etcd's first interface: servers before 3.6 still tell each other their names and the
-// cluster's version by it. Later libraries have no type for it (3.5: api/etcdserverpb/etcdserver.proto, Request).
+// v2Request is a request of etcd's first interface. Servers before 3.6 still publish their names and the cluster's
+// version with it. Later libraries have no type for it (3.5: api/etcdserverpb/etcdserver.proto, Request).
 type v2Request struct {
 	method, path string
 }
 
-// attributesPath is where a member's name and client URLs are (3.5: etcdserver/api/membership/store.go).
+// attributesPath is the path of a member's name and client URLs (3.5: etcdserver/api/membership/store.go).
 var attributesPath = regexp.MustCompile(`^/0/members/[0-9a-f]+/attributes$`)
 
-// check accepts what is about the membership. Anything else changes data of which a snapshot knows nothing.
+// check accepts requests about the membership. All others change data that a snapshot does not contain.
 func (r v2Request) check() error {
 	if r.method == "PUT" && (r.path == "/0/version" || attributesPath.MatchString(r.path)) {
 		return nil
@@ -191,8 +193,8 @@ func (r v2Request) check() error {
 	return fmt.Errorf("v2 request %s %s: data of etcd's v2 interface cannot be archived", r.method, r.path)
 }
 
-// parseV2 tells a bare v2 request from an InternalRaftRequest: it always has the fields 2 and 3, method and path, and the
-// other one never both.
+// parseV2 parses a bare v2 request, and reports false for an InternalRaftRequest: a v2 request always has the fields 2
+// and 3, method and path, and the other one never has both.
 func parseV2(data []byte) (r v2Request, ok bool) {
 	const method, path, value, previous, last = 2, 3, 4, 6, 17
 	var hasMethod, hasPath bool

@@ -23,7 +23,7 @@ func marshal(t *testing.T, m proto.Message) []byte {
 	return data
 }
 
-// v2 is a request of etcd's first interface as 3.4 and 3.5 marshal it: every field is there.
+// v2 returns a request of etcd's first interface as 3.4 and 3.5 marshal it, with every field.
 func v2(method, path string) []byte {
 	data := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)
 	for number, text := range map[protowire.Number]string{2: method, 3: path, 4: "value", 6: ""} {
@@ -83,8 +83,8 @@ func TestWhichEntriesAreRequests(t *testing.T) {
 		"two requests":        {data: marshal(t, &pb.InternalRaftRequest{Put: &pb.PutRequest{}, Txn: txn}), fails: "second request"},
 		"twice the same":      {data: append(putData[:len(putData):len(putData)], field(nil, 4, nil)...), fails: "second request"},
 		"no request":          {data: marshal(t, &pb.InternalRaftRequest{ID: 4}), fails: "no request"},
-		"no message":          {data: []byte{0xff}, fails: "no message"},
-		"unknown type":        {data: putData, kind: 7, fails: "type of entry"},
+		"no message":          {data: []byte{0xff}, fails: "not a protobuf message"},
+		"unknown type":        {data: putData, kind: 7, fails: "type of raft entry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := fresh(t)

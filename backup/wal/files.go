@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// file is one file of the log. It stays open from the moment it was seen: when etcd purges it, nothing is lost.
+// file is one file of the log. It stays open from its discovery on, so that its content survives etcd's purge.
 type file struct {
 	*os.File
 	seq      uint64 // etcd numbers its files without a gap
-	index    uint64 // the entry that was to be written next when it was begun
+	index    uint64 // the next entry when the file was begun
 	offset   int64  // everything before it has been read
 	last     uint64 // the highest entry that was read from it
-	complete bool   // read to its end, and nothing more will come
+	complete bool   // read to its end, and final
 	linked   bool   // still in the directory
 }
 
-// parseName reads a name as etcd writes it (storage/wal/util.go, walName).
+// parseName parses a file name in etcd's format (storage/wal/util.go, walName).
 func parseName(name string) (seq, index uint64, ok bool) {
 	stem, isLog := strings.CutSuffix(name, ".wal")
 	first, second, isPair := strings.Cut(stem, "-")
@@ -31,12 +31,12 @@ func parseName(name string) (seq, index uint64, ok bool) {
 	return seq, index, isLog && isPair && err == nil && err2 == nil
 }
 
-// Hold opens the files that are new, and nothing else. Read does it too; whoever does not read, because what was taken
-// cannot be stored at the moment, calls Hold at least every few seconds, or etcd purges files that were never seen.
+// Hold opens new files without reading them. Read calls it too. While a caller cannot read, because the store is
+// unreachable, it must call Hold at least every few seconds, or etcd purges files that were never opened.
 func (l *Log) Hold() error {
 	now := time.Now()
 	dir, err := os.Stat(l.dir)
-	if err == nil && l.looked.still(dir) {
+	if err == nil && l.listing.isCurrent(dir) {
 		return nil
 	}
 	found, err := os.ReadDir(l.dir)
@@ -46,7 +46,7 @@ func (l *Log) Hold() error {
 	var logs []fs.DirEntry
 	for _, entry := range found {
 		if _, _, ok := parseName(entry.Name()); ok {
-			logs = append(logs, entry) // in order, for ReadDir sorts by name
+			logs = append(logs, entry) // in order, because ReadDir sorts by name
 		}
 	}
 	if len(logs) == 0 {
@@ -56,33 +56,34 @@ func (l *Log) Hold() error {
 		return err
 	}
 	for _, entry := range logs {
-		if err := l.hold(entry.Name()); err != nil {
+		if err := l.openFile(entry.Name()); err != nil {
 			return err
 		}
 	}
-	l.looked = looked{dir, now}
+	l.listing = listing{dir, now}
 	return nil
 }
 
-// looked is what a directory was when its files were listed. To list them anew at every look costs more than to read what
-// was written.
-type looked struct {
+// listing records the directory at its last listing. To list the files in every poll costs more than to read the new
+// records.
+type listing struct {
 	dir fs.FileInfo // from before the listing
 	at  time.Time
 }
 
-// coarse is how long a directory may change without another time of change: file systems count in ticks of the clock.
+// coarse is an upper bound for the time in which a directory can change twice with one modification time: file systems
+// use ticks of the clock.
 const coarse = 2 * time.Second
 
-// still says that dir is the same directory, with the same files. One that had just changed may have changed once more
-// within the same tick.
-func (l looked) still(dir fs.FileInfo) bool {
+// isCurrent reports whether dir is the same directory with the same files. A directory that had just changed at the
+// listing may have changed again within the same tick, and so is not current.
+func (l listing) isCurrent(dir fs.FileInfo) bool {
 	return l.dir != nil && os.SameFile(l.dir, dir) && l.dir.ModTime().Equal(dir.ModTime()) &&
 		l.at.Sub(dir.ModTime()) > coarse
 }
 
-// hold opens one file unless it is known or older than those that are.
-func (l *Log) hold(name string) error {
+// openFile opens one file, unless it is known or older than the known ones.
+func (l *Log) openFile(name string) error {
 	seq, index, _ := parseName(name)
 	if n := len(l.files); n > 0 && seq <= l.files[n-1].seq {
 		return nil
@@ -98,8 +99,8 @@ func (l *Log) hold(name string) error {
 	return nil
 }
 
-// checkReplaced notes which files are still in the directory. The newest one can have gone only for newer ones, or
-// because somebody put another member's data there.
+// checkReplaced updates which files are still in the directory. It returns ErrForked if the newest file is missing
+// without a newer one, or has become another file: then another member's data dir is in its place.
 func (l *Log) checkReplaced(logs []fs.DirEntry) error {
 	if len(l.files) == 0 {
 		return nil
@@ -121,10 +122,10 @@ func (l *Log) checkReplaced(logs []fs.DirEntry) error {
 	if err != nil || same {
 		return err
 	}
-	return fmt.Errorf("%w: %s is not the file that it was, the data dir was replaced", ErrForked, newest.Name())
+	return fmt.Errorf("%w: %s is another file than before: the data dir was replaced", ErrForked, newest.Name())
 }
 
-// isStill says that path names this very file.
+// isStill reports whether path names this very file.
 func (f *file) isStill(path string) (bool, error) {
 	now, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,19 +141,19 @@ func (f *file) isStill(path string) (bool, error) {
 	return os.SameFile(now, opened), nil
 }
 
-// start lets go of the files that end before the position to begin at. A file's name says which entry was to come when
-// it was begun. The last version of an entry is in the newest file that was begun for it or for one before it, or in a
+// start closes the files that end before the position to begin at. A file's name contains the entry that was next when
+// it was begun. The last version of an entry is in the newest file that was begun at or before that entry, or in a
 // newer one.
 func (l *Log) start() {
 	if l.started {
 		return
 	}
 	l.started = true
-	l.letGo(l.history.anchor.Position)
+	l.closeBefore(l.history.anchor.Position)
 }
 
-// letGo lets go of the files that end before the entry behind position.
-func (l *Log) letGo(position uint64) {
+// closeBefore closes the files that end before the entry after position.
+func (l *Log) closeBefore(position uint64) {
 	from := 0
 	for i, f := range l.files {
 		if f.index <= position {
@@ -160,42 +161,43 @@ func (l *Log) letGo(position uint64) {
 		}
 	}
 	for _, f := range l.files[:from] {
-		f.Close() // only read
+		f.Close() // opened for reading
 	}
 	l.files = l.files[from:]
 }
 
-// Release closes the files in which nothing is behind stored, up to which everything is stored. Before the first Read these
-// files are chosen by their names.
+// Release closes the files that end at or before stored, the position up to which everything is stored. Before the
+// first Read it chooses the files by their names.
 func (l *Log) Release(stored uint64) {
 	if !l.started {
-		l.letGo(stored)
+		l.closeBefore(stored)
 		return
 	}
 	for len(l.files) > 1 && l.at > 0 && l.files[0].complete && l.files[0].last <= stored {
-		l.files[0].Close() // only read
+		l.files[0].Close() // opened for reading
 		l.files = l.files[1:]
 		l.at--
 	}
 }
 
-// segmentBytes is how much etcd writes to a file before it begins another (storage/wal, SegmentSizeBytes).
+// segmentBytes is the size at which etcd begins another file (storage/wal, SegmentSizeBytes).
 const segmentBytes = 64 * 1000 * 1000
 
-// Backlog is how much of the log is not stored yet, as Release was told, and what keeps it from being lost.
+// Backlog describes the part of the log that is not stored yet, as far as Release was called for.
 type Backlog struct {
-	Files         int   // of which something is not stored, the newest included
+	Files         int   // with content that is not stored, including the newest file
 	Unread        int64 // bytes of complete files that have not been read yet
 	Held          int64 // bytes of entries in memory, not taken yet
-	UnlinkedBytes int64 // of files that etcd has purged and that live only because they are open
-	Read          int64 // bytes that were read since Open: how fast it grows is the member's pace
-	Room          int64 // bytes that fit into the newest file until etcd begins another
+	UnlinkedBytes int64 // bytes of files that etcd has purged and that exist only because they are open
+	Read          int64 // bytes read since Open; their rate is the member's write rate
+	Room          int64 // bytes until etcd begins another file
 	purged        bool
 }
 
-// UntilPurge is how many bytes the member writes until it purges the oldest file that is not stored in full, where it
-// keeps as many files as maxWALs says (etcd's --max-wals, 5 by default). 0: it may have purged it already, and if this
-// process ended now that part of the log would be lost. ok is false if it never purges.
+// UntilPurge returns how many bytes the member may write before it purges the oldest file that is not completely
+// stored. maxWALs is the number of files that it keeps (etcd's --max-wals, 5 by default). 0 means that the file may be
+// purged already: if this process ended now, that part of the log would be lost. ok is false if the member never
+// purges.
 func (b Backlog) UntilPurge(maxWALs int) (bytes int64, ok bool) {
 	if maxWALs == 0 {
 		return 0, false
@@ -206,7 +208,7 @@ func (b Backlog) UntilPurge(maxWALs int) (bytes int64, ok bool) {
 	return b.Room + int64(maxWALs-b.Files)*segmentBytes, true
 }
 
-// Backlog is as of the last Read or Hold.
+// Backlog returns the backlog as of the last Read or Hold.
 func (l *Log) Backlog() Backlog {
 	b := Backlog{Files: len(l.files), Held: l.history.bytes, Read: l.read}
 	for i, f := range l.files {

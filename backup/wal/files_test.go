@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// logFiles are the paths of a log's files, in order.
+// logFiles returns the paths of a log's files, in order.
 func logFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
@@ -37,12 +37,12 @@ func logBytes(t *testing.T, dir string) []byte {
 	return all
 }
 
-// big are puts of 4 KiB: 16 of them fill a file.
+// big returns puts of 4 KiB: 16 of them fill a file.
 func big(first, last uint64) []*raftpb.Entry {
 	return puts(first, last, 2, strings.Repeat("x", 4<<10))
 }
 
-// saveEach writes entries one by one, as a member does: a file is cut between two of them.
+// saveEach writes entries one by one, as a member does: a new file begins between two of them.
 func (j *journal) saveEach(entries []*raftpb.Entry) {
 	j.t.Helper()
 	for _, e := range entries {
@@ -61,7 +61,7 @@ func TestFilesAreReadOneAfterTheOther(t *testing.T) {
 		t.Fatalf("%d files", n)
 	}
 	mustTake(t, l, entries[10:]...)
-	// Who goes on behind an end reads only what it needs.
+	// A log that continues after an end reads only the files that it needs.
 	late := opened(t, j.dir, endOf(entries[79]))
 	mustTake(t, late, entries[80:]...)
 	if all := int64(len(logBytes(t, j.dir))); late.Backlog().Read > all/2 {
@@ -93,7 +93,7 @@ func TestPurgedFilesAreReadWhileTheyAreOpen(t *testing.T) {
 		t.Error("a member that keeps all its files purges some")
 	}
 	mustTake(t, late, entries[1:]...)
-	// Who comes now does not find them.
+	// A log that is opened now does not find them.
 	first := opened(t, j.dir, segment.End{})
 	readAll(t, first)
 	got, _, err := takeAll(t, first)
@@ -101,7 +101,7 @@ func TestPurgedFilesAreReadWhileTheyAreOpen(t *testing.T) {
 	wantGap(t, opened(t, j.dir, endOf(entries[9])), 11, got[0].Position-1)
 }
 
-// Files came and went while nobody looked.
+// TestMissingFilesAreAGap purges files between two reads.
 func TestMissingFilesAreAGap(t *testing.T) {
 	j := fresh(t)
 	entries := big(1, 100)
@@ -163,7 +163,7 @@ func TestAReplacedDataDirIsAnotherHistory(t *testing.T) {
 	}
 }
 
-// written finds where the records of the last file end.
+// written returns where the last record of the last file begins and ends.
 func written(t *testing.T, data []byte) (last, end int) {
 	t.Helper()
 	for at := 0; ; {
@@ -176,7 +176,8 @@ func written(t *testing.T, data []byte) (last, end int) {
 	}
 }
 
-// A record that is not whole yet is waited for, wherever it ends, and read when it is.
+// TestATornTailIsWaitedFor checks that an incomplete record, cut at any byte, is no error, and is read once it is
+// complete.
 func TestATornTailIsWaitedFor(t *testing.T) {
 	j := fresh(t)
 	entries := big(1, 6)
@@ -202,8 +203,8 @@ func TestATornTailIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A flipped byte in what a newer file follows, or behind which the member has gone on, is damage; in the last record it
-// may be that it is being written.
+// TestAFlippedByteIsDamage checks that a flipped byte is damage if a newer file or newer records follow. The last
+// record may just be incomplete.
 func TestAFlippedByteIsDamage(t *testing.T) {
 	j := fresh(t)
 	entries := big(1, 40)
@@ -255,8 +256,8 @@ func TestOpenWhatIsNoLog(t *testing.T) {
 	}
 }
 
-// An agent that stands by opens files and reads none. What is stored is let go of all the same; the rest is whole when it is
-// read at last.
+// TestReleaseBeforeAnythingIsRead checks a standby agent, which opens files and reads none: Release closes the stored
+// files, and the rest is complete when it is read.
 func TestReleaseBeforeAnythingIsRead(t *testing.T) {
 	j := fresh(t)
 	entries := big(1, 600)

@@ -12,29 +12,30 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// history is the raft log as far as it has been read and not been taken. It is pure: what records say goes in, what is
-// committed comes out.
+// history is the raft log as far as it has been read and not been taken. It is pure: records go in, and committed
+// entries come out.
 //
-// A member that led and was cut off has entries on its disk that nobody else has. They may lie below its commit index
-// later on, when it was given a snapshot: that replaces its log and leaves no trace in it but a record. So
-//   - an entry i discards all that is held from i on,
-//   - a snapshot (S, T) whose entry S is not held with term T discards all that is not known to be committed, and what
-//     lies below is a hole: an item that is missing,
-//   - a commit index counts only together with the term of whoever says it (see vouch).
+// A leader that was cut off has entries on its disk that no other member has. They may later lie below its commit
+// index, after it has received a snapshot: that replaces its log and leaves only a record in it. So
+//   - an entry i discards everything held from i on,
+//   - a snapshot (S, T) whose entry S is not held with term T discards everything that is not known to be committed,
 //
-// Holes never leave. What is above one does, for whoever asks for it.
+// and leaves a hole below: an item that is missing,
+//   - a commit index counts only together with the term of its source (see acceptCommit).
+//
+// Holes never leave. The entries above a hole do if the caller asks for them.
 type history struct {
-	held   []item // ascending, without gaps: what is not there is an item that is missing
-	floor  item   // the last that has left; its data is not kept
-	commit uint64 // all up to here is committed
+	held   []item // ascending, without gaps: missing entries are an item too
+	floor  item   // the last item that has left, without its data
+	commit uint64 // everything up to here is committed
 	loose  bool   // the next entry may have any index: nothing was read, or files are missing
 	bytes  int64  // of data held
 
-	anchor segment.End // zero, or what the entry there must be; what lies before it is not needed
-	err    error       // a committed entry turned out to be another one
+	anchor segment.End // zero, or the expected entry at its position; entries before it are not needed
+	err    error       // a committed entry differs from the expected one
 }
 
-// item is an entry, or a stretch of entries that ends at index and is missing; then the term at index is 0 if not known.
+// item is an entry, or a run of missing entries that ends at index. The term of a missing entry is 0 if unknown.
 type item struct {
 	index, term uint64
 	kind        raftpb.EntryType
@@ -42,47 +43,47 @@ type item struct {
 	missing     bool
 }
 
-// word is a commit index with the term of whoever said it, which is not lower than that of any leader he had heard of
-// when he learnt of the commit.
-type word struct {
+// claim is a commit index with the term of its source. The term is not lower than that of any leader the source had
+// heard of when it learned of the commit.
+type claim struct {
 	index, term uint64
 }
 
-// errFalls and errSkips are damage that no checksum sees.
+// errTermFalls and errEntriesMissing are damage that no checksum detects.
 var (
-	errFalls = errors.New("terms fall along the log")
-	errSkips = errors.New("entries are missing")
+	errTermFalls      = errors.New("terms decrease along the log")
+	errEntriesMissing = errors.New("entries are missing")
 )
 
-// add takes in an entry that was read.
+// add adds an entry that was read.
 func (h *history) add(e *raftpb.Entry) error {
 	i := e.GetIndex()
 	if i <= h.commit {
-		return fmt.Errorf("%w: entry %d is written again, and up to %d all was committed", ErrForked, i, h.commit)
+		return fmt.Errorf("%w: entry %d is written again, but everything up to %d was committed", ErrForked, i, h.commit)
 	}
-	// A snapshot that came in and was lost in a crash has no effect: the log goes on below it.
+	// A snapshot that arrived and was lost in a crash has no effect: the log continues below it.
 	mayJump := h.dropFrom(i) || h.loose
 	last := h.last()
 	if i > last.index+1 {
 		if !mayJump {
-			return fmt.Errorf("entry %d follows entry %d: %w", i, last.index, errSkips)
+			return fmt.Errorf("entry %d follows entry %d: %w", i, last.index, errEntriesMissing)
 		}
 		h.held = append(h.held, item{index: i - 1, missing: true})
 	}
 	if e.GetTerm() < last.term {
-		return fmt.Errorf("entry %d of term %d follows entry %d of term %d: %w", i, e.GetTerm(), last.index, last.term, errFalls)
+		return fmt.Errorf("entry %d of term %d follows entry %d of term %d: %w", i, e.GetTerm(), last.index, last.term, errTermFalls)
 	}
 	h.loose = false
 	h.held = append(h.held, item{index: i, term: e.GetTerm(), kind: e.GetType(), data: e.GetData()})
 	h.bytes += int64(len(e.GetData()))
 	if i == h.anchor.Position {
-		h.meet()
+		h.matchAnchor()
 	}
 	return nil
 }
 
-// snapshot takes in a snapshot record. A member's own snapshot is of entries that it holds. So is one that lies in a hole
-// already: if it replaced the log, the next entry is the one behind it and discards what is wrong.
+// snapshot adds a snapshot record. A member's own snapshot covers entries that it holds. A snapshot within a hole
+// changes nothing either: if it replaced the log, the next entry is the one after it and discards the wrong ones.
 func (h *history) snapshot(index, term uint64) {
 	if index <= h.commit {
 		return
@@ -97,53 +98,55 @@ func (h *history) snapshot(index, term uint64) {
 	h.held = append(h.held, item{index: index, term: term, missing: true})
 }
 
-// jump says that files are missing: anything may have happened in them to what is not committed.
-func (h *history) jump() {
+// skipFiles handles missing files: they may have changed every entry that is not committed.
+func (h *history) skipFiles() {
 	h.dropFrom(h.commit + 1)
 	h.loose = true
 }
 
-// vouch takes in a commit index that the member wrote to its log or told, and returns whether all up to it is known to
-// be committed.
+// acceptCommit processes a commit index that the member wrote to its log or reported. It returns whether all entries up
+// to it are known to be committed.
 //
-// It counts only if the entry held there has the very term of whoever says it. Let t be the term of the entry that is
-// committed at this index; the term of the word is t or later. If the entry held has the word's term and that were later
-// than t, its leader would have had the committed one in its place. So the terms are equal, one leader wrote both, and
-// raft's log matching makes everything below equal too. Neither the order in which a snapshot, a commit index and the
-// entries reach the disk (it differs between versions of etcd) nor a stale entry below the commit can deceive it. Nothing
-// waits for long: a leader commits an entry of its own term first.
-func (h *history) vouch(w word) bool {
-	if w.index <= h.commit {
+// A claim counts only if the entry held at its index has exactly the claim's term. Proof: let t be the term of the
+// entry committed at this index; the claim's term is t or later. Suppose that the held entry has the claim's term and
+// that this is later than t. Then its leader would have had the committed entry at this index, which is a
+// contradiction. So the terms are equal, one leader wrote both entries, and by raft's log matching property everything
+// below is equal too. This holds whatever the order in which a snapshot, a commit index and the entries reach the disk
+// (it differs between versions of etcd), and with stale entries below the commit index. The delay is short: a leader
+// first commits an entry of its own term.
+func (h *history) acceptCommit(c claim) bool {
+	if c.index <= h.commit {
 		return true
 	}
-	it, ok := h.find(w.index)
-	if !ok || it.index != w.index || it.term != w.term || it.term == 0 {
+	it, ok := h.find(c.index)
+	if !ok || it.index != c.index || it.term != c.term || it.term == 0 {
 		return false
 	}
-	h.commit = w.index
-	h.settle()
+	h.commit = c.index
+	h.checkAnchor()
 	return true
 }
 
-// expect makes an entry the one that the log must go on from.
-func (h *history) expect(end segment.End) {
+// setAnchor sets the entry after which the log must continue.
+func (h *history) setAnchor(end segment.End) {
 	h.anchor = end
-	h.meet()
-	h.settle()
+	h.matchAnchor()
+	h.checkAnchor()
 }
 
-// meet finds out if the entry at the anchor is the one that was committed elsewhere. If not it may be stale, and is judged
-// once it is known to be committed.
-func (h *history) meet() {
+// matchAnchor commits the entry at the anchor if it is the expected one, which was committed elsewhere. A different
+// entry may be stale; checkAnchor compares it once it is known to be committed.
+func (h *history) matchAnchor() {
 	it, ok := h.find(h.anchor.Position)
 	if ok && !it.missing && it.end() == h.anchor {
 		h.commit = max(h.commit, h.anchor.Position)
-		h.settle()
+		h.checkAnchor()
 	}
 }
 
-// settle lets go of what is committed and lies before the anchor, and judges the anchor when its time has come.
-func (h *history) settle() {
+// checkAnchor drops committed entries before the anchor. Once the entry at the anchor is committed, it drops that too,
+// or sets err if the entry differs from the expected one.
+func (h *history) checkAnchor() {
 	at := h.anchor.Position
 	if at == 0 || h.err != nil {
 		return
@@ -164,7 +167,7 @@ func (h *history) settle() {
 	h.anchor = segment.End{}
 }
 
-// find returns the item that holds index or, if that is missing, the stretch that it lies in.
+// find returns the item at index or, if that entry is missing, the run that contains it.
 func (h *history) find(index uint64) (item, bool) {
 	k := sort.Search(len(h.held), func(k int) bool { return h.held[k].index >= index })
 	if k == len(h.held) || index <= h.floor.index {
@@ -180,7 +183,7 @@ func (h *history) last() item {
 	return h.floor
 }
 
-// dropFrom discards what is held from index on, and says whether a hole was among it.
+// dropFrom discards the items from index on, and reports whether one of them was a hole.
 func (h *history) dropFrom(index uint64) (hole bool) {
 	n := len(h.held)
 	for ; n > 0 && h.held[n-1].index >= index; n-- {
@@ -192,14 +195,14 @@ func (h *history) dropFrom(index uint64) (hole bool) {
 	return hole
 }
 
-// dropTo lets everything up to index go.
+// dropTo removes everything up to index.
 func (h *history) dropTo(index uint64) {
 	for len(h.held) > 0 && h.held[0].index <= index {
 		h.pop()
 	}
 }
 
-// pop lets the first item go.
+// pop removes and returns the first item.
 func (h *history) pop() item {
 	it := h.held[0]
 	h.held[0] = item{} // or the slice would keep the data alive

@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// smallSegment is how large the files are that these tests write: etcd's own of 64 MB only cost time.
+// smallSegment is the size of the files in these tests: etcd's own 64 MB only cost time.
 const smallSegment = 64 << 10
 
 func TestMain(m *testing.M) {
@@ -29,14 +29,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tb is what *testing.T and *rapid.T have in common.
+// tb is the common part of *testing.T and *rapid.T.
 type tb interface {
 	Helper()
 	Fatalf(format string, args ...any)
 	Errorf(format string, args ...any)
 }
 
-// journal is a member's log as etcd's own package writes it.
+// journal is a member's log, written with etcd's own package.
 type journal struct {
 	t   tb
 	dir string // the data dir
@@ -56,7 +56,7 @@ func newJournal(t tb, dir string) *journal {
 	return &journal{t, dir, w}
 }
 
-// fresh is a journal for one test.
+// fresh returns a journal for one test.
 func fresh(t *testing.T) *journal {
 	t.Helper()
 	j := newJournal(t, t.TempDir())
@@ -64,7 +64,7 @@ func fresh(t *testing.T) *journal {
 	return j
 }
 
-// save writes entries and then a HardState, as one Ready of raft. A commit of 0 leaves that out.
+// save writes entries and then a HardState, as one Ready of raft. A commit of 0 omits the HardState.
 func (j *journal) save(term, commit uint64, entries ...*raftpb.Entry) {
 	j.t.Helper()
 	state := &raftpb.HardState{}
@@ -72,7 +72,7 @@ func (j *journal) save(term, commit uint64, entries ...*raftpb.Entry) {
 		state = &raftpb.HardState{Term: &term, Vote: proto.Uint64(memberID), Commit: &commit}
 	}
 	ok(j.t, j.Save(state, entries))
-	ok(j.t, j.Sync()) // a commit index alone stays in a buffer otherwise
+	ok(j.t, j.Sync()) // otherwise a commit index alone stays in a buffer
 }
 
 func (j *journal) snapshot(index, term uint64) {
@@ -80,7 +80,7 @@ func (j *journal) snapshot(index, term uint64) {
 	ok(j.t, j.SaveSnapshot(&walpb.Snapshot{Index: &index, Term: &term, ConfState: &raftpb.ConfState{}}))
 }
 
-// put is an entry with a put of its own.
+// put returns an entry with a put whose value depends on who.
 func put(index, term uint64, who string) *raftpb.Entry {
 	data, err := proto.Marshal(&pb.InternalRaftRequest{
 		Header: &pb.RequestHeader{ID: index},
@@ -96,7 +96,7 @@ func entry(index, term uint64, data []byte) *raftpb.Entry {
 	return &raftpb.Entry{Index: &index, Term: &term, Type: raftpb.EntryNormal.Enum(), Data: data}
 }
 
-// puts are entries from first to last.
+// puts returns entries from first to last.
 func puts(first, last, term uint64, who string) []*raftpb.Entry {
 	var all []*raftpb.Entry
 	for i := first; i <= last; i++ {
@@ -124,7 +124,7 @@ func open(t tb, dir string, after segment.End) *wal.Log {
 	return l
 }
 
-// opened is a log for one test.
+// opened returns a log for one test.
 func opened(t *testing.T, dir string, after segment.End) *wal.Log {
 	t.Helper()
 	l := open(t, dir, after)
@@ -143,7 +143,7 @@ func readAll(t tb, l *wal.Log) {
 	}
 }
 
-// takeAll takes what is committed, until there is no more or an error. Batches must follow each other.
+// takeAll takes committed entries until there are no more, or an error. Batches must follow each other.
 func takeAll(t tb, l *wal.Log) (requests []segment.Record, end segment.End, err error) {
 	t.Helper()
 	for {
@@ -163,7 +163,7 @@ func takeAll(t tb, l *wal.Log) (requests []segment.Record, end segment.End, err 
 	}
 }
 
-// mustTake reads and takes all, and holds it against what should have come.
+// mustTake reads and takes everything, and compares it with want.
 func mustTake(t tb, l *wal.Log, want ...*raftpb.Entry) segment.End {
 	t.Helper()
 	readAll(t, l)

@@ -13,23 +13,23 @@ import (
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
-// member is one member of a cluster as raft lets it behave, with a journal. truth is what the cluster committed.
+// member models one member of a cluster under raft's rules, with a journal. truth is the cluster's committed log.
 type member struct {
 	*journal
 	rt    *rapid.T
 	truth []*raftpb.Entry // at index-1
-	log   []*raftpb.Entry // its own, behind base
-	base  uint64          // what it got in a snapshot
+	log   []*raftpb.Entry // its own, after base
+	base  uint64          // the index of the snapshot that it received
 	term  uint64
 	known uint64 // its commit index
-	wrote uint64 // the newest that is in the journal
+	wrote uint64 // the newest entry in the journal
 
 	gotSnapshot bool
 }
 
 func (m *member) last() uint64 { return m.base + uint64(len(m.log)) }
 
-// step does one of the eight things, numbered from 0, that can happen to a member; with any other number nothing does.
+// step executes one of the eight events of a member, numbered from 0; any other number does nothing.
 func (m *member) step(n int) {
 	switch n {
 	case 0, 1:
@@ -49,7 +49,7 @@ func (m *member) draw(from, to int, what string) int {
 	return rapid.IntRange(from, to).Draw(m.rt, what)
 }
 
-// grow has the cluster commit some entries, now and then under a new leader.
+// grow makes the cluster commit some entries, sometimes under a new leader.
 func (m *member) grow(n int, newTerm bool) {
 	term := m.term
 	if newTerm {
@@ -63,7 +63,7 @@ func (m *member) grow(n int, newTerm bool) {
 	}
 }
 
-// agree is the highest index up to which its log is that of the cluster.
+// agree returns the highest index up to which its log is the cluster's.
 func (m *member) agree() uint64 {
 	i := m.base
 	for k, e := range m.log {
@@ -75,7 +75,7 @@ func (m *member) agree() uint64 {
 	return i
 }
 
-// replicate brings it entries of the cluster, over whatever it has there.
+// replicate sends it entries of the cluster, which replace those it has there.
 func (m *member) replicate() {
 	from := m.agree()
 	to := min(from+uint64(m.draw(1, 8, "entries")), uint64(len(m.truth)))
@@ -97,7 +97,7 @@ func (m *member) write(upTo uint64, entries []*raftpb.Entry) {
 	m.save(m.term, commit, entries...)
 }
 
-// cutOff has it lead alone, with entries that nobody else gets. The others elect another leader.
+// cutOff makes it lead alone, with entries that no other member gets. The others elect another leader.
 func (m *member) cutOff() {
 	from := m.agree()
 	if from != uint64(len(m.truth)) || m.last() != from {
@@ -113,7 +113,7 @@ func (m *member) cutOff() {
 	m.grow(m.draw(1, 12, "others"), true)
 }
 
-// receive gives it a snapshot, whose record and commit index come in either order.
+// receive gives it a snapshot, whose record and commit index arrive in either order.
 func (m *member) receive() {
 	if uint64(len(m.truth)) <= max(m.known, m.agree()) {
 		return
@@ -127,7 +127,7 @@ func (m *member) receive() {
 		m.save(m.term, s)
 	}
 	m.snapshot(s, term)
-	if order == 2 { // it dies, and goes on as if nothing had come
+	if order == 2 { // it crashes, and continues without the snapshot
 		return
 	}
 	m.save(m.term, s)
@@ -141,8 +141,8 @@ func (m *member) ownSnapshot() {
 	}
 }
 
-// Whatever happens to a member: what comes out of its log is what the cluster committed, in order, and what does not is
-// called a gap.
+// TestAnyHistory checks, for random histories of a member, that Take returns the entries that the cluster committed, in
+// order, or a gap.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "")
@@ -162,7 +162,7 @@ func TestAnyHistory(t *testing.T) {
 				next, anywhere = m.follow(l, next, anywhere)
 			}
 		}
-		// In the end it catches up, and all comes out.
+		// In the end it catches up, and every entry comes out.
 		m.grow(3, true)
 		for m.agree() < uint64(len(m.truth)) {
 			m.replicate()
@@ -177,7 +177,7 @@ func TestAnyHistory(t *testing.T) {
 	})
 }
 
-// follow takes what there is, from next on or from anywhere behind, and holds it against the truth.
+// follow takes everything, from next on or from anywhere after it, and compares it with the truth.
 func (m *member) follow(l *wal.Log, next uint64, anywhere bool) (uint64, bool) {
 	readAll(m.rt, l)
 	for {

@@ -27,7 +27,7 @@ func start(t *testing.T, o servers.Options) *servers.Cluster {
 	return servers.Start(t, o)
 }
 
-// everyVersion runs a test on all servers that are served.
+// everyVersion runs a test on all versions of servers.
 func everyVersion(t *testing.T, test func(t *testing.T, version string)) {
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) { test(t, version) })
@@ -44,7 +44,7 @@ type reader struct {
 
 	mu       sync.Mutex
 	requests map[uint64]segment.Record
-	covered  uint64 // the last position that came
+	covered  uint64 // the last position so far
 	gaps     []wal.GapError
 	err      error
 
@@ -82,7 +82,7 @@ func (r *reader) run(ctx context.Context) {
 	}
 }
 
-// confirm asks the member for its word. It may be down or cut off.
+// confirm asks the member for its status. The member may be down or cut off.
 func (r *reader) confirm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -135,7 +135,7 @@ func (r *reader) take() error {
 	}
 }
 
-// end stops reading; what came may be looked at afterwards.
+// end stops reading. The results may be read afterwards.
 func (r *reader) end() {
 	r.stop()
 	<-r.done
@@ -144,7 +144,7 @@ func (r *reader) end() {
 	}
 }
 
-// waitFor waits until everything up to position came.
+// waitFor waits until everything up to position has arrived.
 func (r *reader) waitFor(t *testing.T, position uint64) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -160,8 +160,8 @@ func (r *reader) waitFor(t *testing.T, position uint64) {
 	}
 }
 
-// Three members' logs are read while they are written, while leaders change and members are killed and start again. They
-// are equal position by position, and what etcd itself reads afterwards.
+// TestRealThreeMembers reads three members' logs while they are written, leaders change, and members are killed and
+// restarted. They must be equal position by position, and equal to the entries that etcd itself reads afterwards.
 func TestRealThreeMembers(t *testing.T) {
 	everyVersion(t, func(t *testing.T, version string) {
 		c := start(t, servers.Options{Version: version, Members: 3, Auth: true})
@@ -177,8 +177,8 @@ func TestRealThreeMembers(t *testing.T) {
 			killed := int(seed)
 			c.Kill(t, killed)
 			c.Leader(t)
-			// Members of 3.4 forget their tokens when they end, and etcd's client, told that its token is unknown, asks for
-			// a new one with the old one, again and again: so there is a new client each time.
+			// Members of 3.4 forget their tokens when they end. etcd's client then requests a new one with the unknown
+			// old one, again and again. So there is a new client each time.
 			servers.Fill(t, c.Client(t), 3+seed, servers.FillOptions{Keys: 50})
 			c.Restart(t, killed)
 		}
@@ -214,7 +214,7 @@ func TestRealThreeMembers(t *testing.T) {
 	})
 }
 
-// alarms raises an alarm, asks for all and takes it back.
+// alarms raises an alarm, lists all alarms and clears it.
 func alarms(t *testing.T, client *clientv3.Client) {
 	t.Helper()
 	maintenance := pb.NewMaintenanceClient(client.ActiveConnection())
@@ -224,8 +224,8 @@ func alarms(t *testing.T, client *clientv3.Client) {
 	}
 }
 
-// A leader is cut off with writes that nobody acknowledged, and then gets a snapshot from the new one. One of the others
-// is away for as long, and gets one too.
+// TestRealCutOffLeader cuts off a leader with writes that were never acknowledged, and then gives it a snapshot from
+// the new leader. One of the others is down for as long, and gets a snapshot too.
 func TestRealCutOffLeader(t *testing.T) {
 	everyVersion(t, func(t *testing.T, version string) {
 		c := start(t, servers.Options{
@@ -238,7 +238,7 @@ func TestRealCutOffLeader(t *testing.T) {
 		servers.Fill(t, c.Client(t), 1, servers.FillOptions{Keys: 100})
 		old := c.Leader(t)
 		others := []int{(old + 1) % 3, (old + 2) % 3}
-		// Were they only paused, the writes would wait for them in their sockets.
+		// If they were only paused, the writes would wait in their sockets.
 		for _, i := range others {
 			c.Kill(t, i)
 		}
@@ -282,7 +282,7 @@ func TestRealCutOffLeader(t *testing.T) {
 	})
 }
 
-// unacknowledged sends writes that the leader can only write to its own log, and waits until they are there.
+// unacknowledged sends writes that the leader can only write to its own log, and waits until it has.
 func unacknowledged(t *testing.T, c *servers.Cluster, leader int) {
 	t.Helper()
 	client := c.Client(t, servers.At(c.Members[leader]))
@@ -311,7 +311,7 @@ func toMembers(c *servers.Cluster, numbers []int) servers.ClientOption {
 	}
 }
 
-// putMany writes n keys, some at a time.
+// putMany writes n keys, several at a time.
 func putMany(t *testing.T, client *clientv3.Client, n int) {
 	t.Helper()
 	const writers = 200

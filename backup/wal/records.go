@@ -15,8 +15,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// readFile reads on in f until budget is used up or no record follows, and says which. A decoder is made each time: it
-// sees the file's size once, and etcd changes it.
+// readFile reads the next records of f until budget is used up or none follows, and reports the latter. It makes a new
+// decoder each time, because a decoder reads the file's size once and etcd changes it.
 func (l *Log) readFile(f *file, newest bool, budget int64) (ended bool, err error) {
 	decoder, err := f.decoder(l.crc)
 	if err != nil {
@@ -25,14 +25,14 @@ func (l *Log) readFile(f *file, newest bool, budget int64) (ended bool, err erro
 	var record walpb.Record
 	for begin := f.offset; f.offset-begin < budget; {
 		switch err := decoder.Decode(&record); {
-		case errors.Is(err, io.EOF): // the end of the file, or a length of zero: nothing has been written there
+		case errors.Is(err, io.EOF): // the end of the file, or a length of zero, which means unwritten space
 			return true, nil
 		case err != nil && newest && f.mayBeUnfinished(l.crc):
 			return true, nil
 		case err != nil:
 			return false, f.damaged(f.offset, err)
 		}
-		if err := l.take(f, decoder, &record); err != nil {
+		if err := l.applyRecord(f, decoder, &record); err != nil {
 			return false, err
 		}
 		l.crc = decoder.LastCRC()
@@ -41,8 +41,8 @@ func (l *Log) readFile(f *file, newest bool, budget int64) (ended bool, err erro
 	return false, nil
 }
 
-// take takes in one record.
-func (l *Log) take(f *file, decoder wal.Decoder, record *walpb.Record) error {
+// applyRecord adds one record to the log.
+func (l *Log) applyRecord(f *file, decoder wal.Decoder, record *walpb.Record) error {
 	var err error
 	switch record.GetType() {
 	case wal.EntryType:
@@ -54,7 +54,7 @@ func (l *Log) take(f *file, decoder wal.Decoder, record *walpb.Record) error {
 	case wal.StateType:
 		var s raftpb.HardState
 		if err = proto.Unmarshal(record.Data, &s); err == nil {
-			l.history.vouch(word{s.GetCommit(), s.GetTerm()})
+			l.history.acceptCommit(claim{s.GetCommit(), s.GetTerm()})
 		}
 	case wal.SnapshotType:
 		var s walpb.Snapshot
@@ -77,7 +77,7 @@ func (l *Log) take(f *file, decoder wal.Decoder, record *walpb.Record) error {
 	return f.damaged(f.offset, err)
 }
 
-// checkIDs compares with what the first file says: all files of a member say the same.
+// checkIDs compares a file's metadata with the first file's: all files of a member have the same.
 func (l *Log) checkIDs(data []byte) error {
 	var m pb.Metadata
 	if err := proto.Unmarshal(data, &m); err != nil {
@@ -113,7 +113,7 @@ func (l *Log) readIDs(f *file) error {
 	return nil
 }
 
-// decoder decodes what follows f.offset.
+// decoder returns a decoder of the file from f.offset on.
 func (f *file) decoder(crc uint32) (wal.Decoder, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -121,14 +121,14 @@ func (f *file) decoder(crc uint32) (wal.Decoder, error) {
 	}
 	rest := info.Size() - f.offset
 	if rest < 0 {
-		return nil, f.damaged(info.Size(), errors.New("it ends before what was read of it"))
+		return nil, f.damaged(info.Size(), errors.New("it has become shorter than the part already read"))
 	}
 	d := wal.NewDecoder(part{io.NewSectionReader(f.File, f.offset, rest), info, rest})
 	d.UpdateCRC(crc)
 	return d, nil
 }
 
-// part is the rest of a file, which says its own size: the decoder believes no length beyond it.
+// part is the rest of a file with its own size: the decoder refuses lengths beyond it.
 type part struct {
 	io.Reader
 	whole fs.FileInfo
@@ -144,14 +144,15 @@ type sized struct {
 
 func (s sized) Size() int64 { return s.size }
 
-// sectorBytes is what a disk writes in one piece (storage/wal/decoder.go, minSectorSize).
+// sectorBytes is the unit in which a disk writes (storage/wal/decoder.go, minSectorSize).
 const sectorBytes = 512
 
-// mayBeUnfinished says of the newest file, in which the next record cannot be decoded, that it may yet become whole. It is
-// damaged only if the member has gone on behind it, for it writes in order; then it must be whole when it is read once
-// more. A record that lacks a sector was torn by a crash, and the member cuts it off when it starts.
+// mayBeUnfinished reports whether the newest file, whose next record cannot be decoded, may still become intact. The
+// record is damaged only if the member has written after it, because it writes in order; then the record must be
+// complete when it is read again. A record that lacks a sector was torn by a crash, and the member removes it when it
+// starts.
 //
-// So a record whose length is damaged is found out only when the next file begins.
+// So a record with a damaged length is detected only when the next file begins.
 func (f *file) mayBeUnfinished(crc uint32) bool {
 	record, ok := f.frame()
 	if !ok || record.next == 0 {
@@ -165,15 +166,15 @@ func (f *file) mayBeUnfinished(crc uint32) bool {
 	return !ok || record.torn
 }
 
-// frame is what stands at an offset of a file: how long is the record, without its own length, is it torn, and what length
-// does the one behind it have.
+// frame describes a record: its size without its length field, whether it is torn, and the length field of the record
+// after it.
 type frame struct {
 	size int64
 	torn bool
 	next uint64
 }
 
-// frame reads the record at f.offset and the length that follows it; ok is false if they are not in the file.
+// frame reads the record at f.offset and the length that follows it. ok is false if the file ends before.
 func (f *file) frame() (r frame, ok bool) {
 	var length [8]byte
 	if _, err := f.ReadAt(length[:], f.offset); err != nil {
@@ -191,7 +192,7 @@ func (f *file) frame() (r frame, ok bool) {
 	return frame{size: int64(len(body)), torn: lacksSector(body, f.offset+8), next: binary.LittleEndian.Uint64(data[len(body):])}, true
 }
 
-// frameSize reads a length as etcd writes it (storage/wal/encoder.go, encodeFrameSize).
+// frameSize decodes a length field (storage/wal/encoder.go, encodeFrameSize).
 func frameSize(length uint64) (size, padding int64) {
 	size = int64(length &^ (0xff << 56))
 	if length>>63 == 1 {
@@ -200,7 +201,7 @@ func frameSize(length uint64) (size, padding int64) {
 	return size, padding
 }
 
-// lacksSector says that one of the sectors that data lies in is all zeros.
+// lacksSector reports whether one of the sectors of data is all zeros.
 func lacksSector(data []byte, offset int64) bool {
 	for len(data) > 0 {
 		n := min(int64(len(data)), sectorBytes-offset%sectorBytes)

@@ -32,7 +32,7 @@ func TestOnlyCommittedEntriesLeave(t *testing.T) {
 		t.Error("entry 10 is committed, 11 was not read")
 	}
 	mustTake(t, l, one[9])
-	l.Confirm(12, 2) // the member's word came before its log was read
+	l.Confirm(12, 2) // the member's report came before its log was read
 	two := puts(11, 13, 2, "a")
 	j.save(2, 0, two...)
 	mustTake(t, l, two[:2]...)
@@ -43,19 +43,19 @@ func TestAnEntryDiscardsWhatIsHeldFromThereOn(t *testing.T) {
 	l := opened(t, j.dir, segment.End{})
 	j.save(2, 5, puts(1, 10, 2, "a")...)
 	readAll(t, l)
-	j.save(3, 0, puts(6, 8, 3, "b")...) // 9 and 10 are gone
+	j.save(3, 0, puts(6, 8, 3, "b")...) // 9 and 10 are discarded
 	readAll(t, l)
 	if l.Confirm(10, 2) || l.Confirm(8, 2) {
 		t.Error("discarded entries were confirmed")
 	}
-	// Figure 8 of the raft paper: what replaces an entry may be of an older term.
+	// Figure 8 of the raft paper: the replacement of an entry may be of an older term.
 	j.save(4, 0, puts(6, 6, 2, "a")...)
 	j.save(4, 8, puts(7, 8, 4, "b")...)
 	mustTake(t, l, slices.Concat(puts(1, 5, 2, "a"), puts(6, 6, 2, "a"), puts(7, 8, 4, "b"))...)
 }
 
-// A leader was cut off with 40 writes that nobody else had, and then got a snapshot. In which order the snapshot's record
-// and the commit index are written differs between versions of etcd.
+// TestCutOffLeaderThatGetsASnapshot has a leader that was cut off with 40 writes of its own, and then received a
+// snapshot. The order of the snapshot's record and the commit index differs between versions of etcd.
 func TestCutOffLeaderThatGetsASnapshot(t *testing.T) {
 	for name, c := range map[string]struct {
 		snapshot  uint64
@@ -91,7 +91,7 @@ func TestCutOffLeaderThatGetsASnapshot(t *testing.T) {
 			same(t, got, common)
 			for _, l := range []*wal.Log{live, late} {
 				wantGap(t, l, 101, c.snapshot)
-				wantGap(t, l, 101, c.snapshot) // until told to go on
+				wantGap(t, l, 101, c.snapshot) // until Resume or Skip
 				l.Resume(c.snapshot + 1)
 				mustTake(t, l, later...)
 			}
@@ -111,8 +111,8 @@ func TestAMembersOwnSnapshotLeavesNoHole(t *testing.T) {
 	mustTake(t, l, entries[10:]...)
 }
 
-// A member that dies between the snapshot's record and its commit index ignores the record when it starts again, and goes
-// on in its old log.
+// TestASnapshotThatWasLostInACrash has a member that dies between the snapshot's record and its commit index. When it
+// starts again, it ignores the record and continues with its old log.
 func TestASnapshotThatWasLostInACrash(t *testing.T) {
 	j := fresh(t)
 	l := opened(t, j.dir, segment.End{})
@@ -224,7 +224,7 @@ func TestGoOnBehindAnEnd(t *testing.T) {
 				if err == nil {
 					got, _, err = takeAll(t, l)
 				}
-				// A log that was read before it was told cannot know that what was replaced had been stored.
+				// A log that was read before Skip cannot know that the replaced entries had been stored.
 				if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
 					t.Fatalf("got %v, want %v", err, c.err)
 				}
@@ -242,7 +242,7 @@ func TestGapBeforeTheLogBegins(t *testing.T) {
 	l := opened(t, j.dir, segment.End{})
 	mustTake(t, l, entries...)
 	wantGap(t, opened(t, j.dir, endOf(put(60, 2, "a"))), 61, 100)
-	// Nothing is missing but the proof.
+	// Only the proof is missing.
 	l = opened(t, j.dir, endOf(put(100, 2, "a")))
 	wantGap(t, l, 101, 100)
 	l.Resume(101)
@@ -261,7 +261,7 @@ func TestSkipWhatAnotherHasStored(t *testing.T) {
 	ok(t, l.Skip(endOf(entries[0])))
 	ok(t, l.Skip(endOf(entries[19])))
 	mustTake(t, l, entries[20:30]...)
-	ok(t, l.Skip(endOf(entries[39]))) // to come
+	ok(t, l.Skip(endOf(entries[39]))) // not read yet
 	mustTake(t, l)
 	j.save(2, 50, entries[30:]...)
 	mustTake(t, l, entries[40:]...)

@@ -14,31 +14,31 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Stopped is the log of a member that does not run any more, and whose disk may be all that is left of it. It is read
-// once, to its end: all of raft's log as it stood last, what is known to be committed and what came behind.
+// Stopped is the log of a member that does not run any more, and whose disk may be the only one left. It is read once,
+// to its end: the whole raft log in its last state, with the entries known to be committed and those after them.
 type Stopped struct {
 	log    *Log
 	damage error
 	torn   bool
 }
 
-// Entry is one entry of a raft log or, where entries are missing, all that are missing up to Position.
+// Entry is one entry of a raft log, or a run of missing entries up to Position.
 type Entry struct {
-	Position, Term uint64 // the term is 0 where it is not known
+	Position, Term uint64 // Term is 0 if unknown
 	Kind           raftpb.EntryType
 	Data           []byte
 	Request        bool // it changes the database
-	Committed      bool // for sure; else it may have been, and nobody had told this member's disk
+	Committed      bool // certainly; otherwise the entry may be committed without this member's disk knowing it
 	Missing        bool
 }
 
-// End is the place right behind e.
+// End identifies e as the last entry of a history.
 func (e Entry) End() segment.End {
 	return item{index: e.Position, term: e.Term, data: e.Data}.end()
 }
 
-// OpenStopped opens the log of the member whose data dir is dir, without a lock. It begins with the file in which the
-// entry behind after was first written, so that damage before it does not matter; with 0 it begins where the log does.
+// OpenStopped opens the log of the member with the data dir dir, without a lock. It begins with the file in which the
+// entry after after was first written, so that damage before it does not matter. With 0 it begins with the oldest file.
 func OpenStopped(dir string, after uint64) (*Stopped, error) {
 	l := &Log{dir: filepath.Join(dir, "member", "wal"), next: 1, anywhere: true, started: true}
 	l.history.loose = true
@@ -55,49 +55,50 @@ func OpenStopped(dir string, after uint64) (*Stopped, error) {
 		l.Close()
 		return nil, err
 	}
-	l.letGo(after)
+	l.closeBefore(after)
 	return &Stopped{log: l}, nil
 }
 
-// IDs are those of the cluster and of the member whose log it is.
+// IDs returns the cluster's and the member's id.
 func (s *Stopped) IDs() (cluster, member uint64) { return s.log.IDs() }
 
-// Close lets go of all files.
+// Close closes all files.
 func (s *Stopped) Close() error { return s.log.Close() }
 
-// Damage says why Entries ended before the log did, nil if it did not. It is for when Entries is done.
+// Damage returns why Entries ended before the end of the log, or nil. It is valid once Entries has ended.
 func (s *Stopped) Damage() error { return s.damage }
 
-// Torn says that the last record is half written, as a crash leaves it: nobody was ever told that it was kept.
+// Torn reports whether the last record is incomplete, as after a crash: its write was never acknowledged.
 func (s *Stopped) Torn() bool { return s.torn }
 
-// Entries yields the log in order, up to its end or to where it cannot be read. An error ends it that is no damage of the
-// log. Memory is bounded by what is not known to be committed.
+// Entries yields the log in order, up to its end or to the first damage, which Damage returns. Another error ends the
+// sequence. Memory is bounded by the entries that are not known to be committed.
 func (s *Stopped) Entries(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for more := true; more && s.damage == nil; {
 			var err error
 			if more, err = s.log.Read(); errors.Is(err, storage.ErrDamaged) || errors.Is(err, ErrForked) {
-				s.damage, err = err, nil // what was read before it is good
+				s.damage, err = err, nil // the entries before it are good
 			}
 			if err = errors.Join(err, ctx.Err()); err != nil {
 				yield(Entry{}, err)
 				return
 			}
-			if !s.give(yield, true) {
+			if !s.yieldReady(yield, true) {
 				return
 			}
 		}
 		if s.damage == nil {
-			s.torn, s.damage = s.log.behind()
+			s.torn, s.damage = s.log.checkTail()
 		}
 		s.log.history.commit = s.log.history.last().index
-		s.give(yield, false)
+		s.yieldReady(yield, false)
 	}
 }
 
-// give yields what counts as committed. An entry that this version does not know ends it: nothing may follow.
-func (s *Stopped) give(yield func(Entry, error) bool, committed bool) bool {
+// yieldReady yields the entries up to the commit index. An entry of an unknown kind ends it, because no later entry may
+// be used.
+func (s *Stopped) yieldReady(yield func(Entry, error) bool, committed bool) bool {
 	h := &s.log.history
 	for h.ready() {
 		it := h.pop()
@@ -116,11 +117,11 @@ func (s *Stopped) give(yield func(Entry, error) bool, committed bool) bool {
 	return true
 }
 
-// behind looks at what follows the last record that could be read. A member that runs may be about to finish it; of one
-// that does not run it tells whether the log ends there. etcd fills its files with zeros in advance, and cuts what was torn
-// off when it starts, so what follows the end is zeros, or one record that lacks what the disk had not written yet. Anything
-// else had been written, perhaps told to clients, and is gone.
-func (l *Log) behind() (torn bool, err error) {
+// checkTail checks the bytes after the last readable record, to find out whether the log ends there. A running member
+// may be about to finish a record, but a stopped one is not. etcd fills its files with zeros in advance, and removes a
+// torn record when it starts. So the end is followed by zeros, or by one record that lacks sectors. Anything else had
+// been written, was perhaps acknowledged to clients, and is lost.
+func (l *Log) checkTail() (torn bool, err error) {
 	f := l.files[len(l.files)-1]
 	info, err := f.Stat()
 	if err != nil {
@@ -141,10 +142,10 @@ func (l *Log) behind() (torn bool, err error) {
 	case zero && (torn || record == 0):
 		return torn, nil
 	}
-	return false, f.damaged(f.offset, errors.New("what follows cannot be read"))
+	return false, f.damaged(f.offset, errors.New("the rest is unreadable"))
 }
 
-// onlyZeros reads r to its end.
+// onlyZeros reads r to its end and reports whether all bytes are zero.
 func onlyZeros(r io.Reader) (bool, error) {
 	buffer := make([]byte, 1<<20)
 	for {

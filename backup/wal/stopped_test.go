@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// rest is all that a stopped member's log yields.
+// rest returns all entries of a stopped member's log.
 func rest(t tb, dir string, after uint64) (entries []wal.Entry, s *wal.Stopped) {
 	t.Helper()
 	s, err := wal.OpenStopped(dir, after)
@@ -26,7 +26,7 @@ func rest(t tb, dir string, after uint64) (entries []wal.Entry, s *wal.Stopped) 
 	return entries, s
 }
 
-// wantRest checks that what came is want, of which so many are committed.
+// wantRest fails unless got is want, and the first entries, as many as committed, are committed.
 func wantRest(t tb, got []wal.Entry, committed int, want ...*raftpb.Entry) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -68,7 +68,8 @@ func TestStoppedLogWithASnapshotFromAnother(t *testing.T) {
 	wantRest(t, got[21:], 5, behind...)
 }
 
-// Only what was never whole may be missing without a word: everything else had been written, and perhaps acknowledged.
+// TestStoppedLogThatCannotBeReadToItsEnd checks that only an incomplete record may be missing without an error: all
+// others had been written, and perhaps acknowledged.
 func TestStoppedLogThatCannotBeReadToItsEnd(t *testing.T) {
 	j := fresh(t)
 	entries := big(1, 40)
@@ -119,7 +120,7 @@ func TestStoppedLogThatCannotBeReadToItsEnd(t *testing.T) {
 	}
 }
 
-// Damage in front of the database's place does not matter.
+// TestStoppedLogIsReadFromBehindItsDamage checks that damage before the database's position does not matter.
 func TestStoppedLogIsReadFromBehindItsDamage(t *testing.T) {
 	j := fresh(t)
 	entries := big(1, 40)
@@ -139,7 +140,8 @@ func TestStoppedLogIsReadFromBehindItsDamage(t *testing.T) {
 	}
 }
 
-// Whatever has happened to a member: behind the last hole its log is raft's, and what counts as committed was.
+// TestAnyStoppedHistory checks, for random histories of a member, that its log after the last hole is raft's, and that
+// entries marked as committed were.
 func TestAnyStoppedHistory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "")
@@ -148,7 +150,7 @@ func TestAnyStoppedHistory(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			m.step(m.draw(0, 7, "step"))
 		}
-		m.grow(1, true) // so that a snapshot which was lost in a crash is not the last word
+		m.grow(1, true) // so that a snapshot which was lost in a crash is not the last record
 		m.replicate()
 		m.cutOff()
 		ok(rt, m.Close())

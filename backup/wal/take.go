@@ -6,11 +6,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Take returns the committed entries that were not taken yet, up to about maxBytes of them and at least one; if there is
-// none, an empty batch. It fails with
-//   - *GapError if the next position is not to be had from this log. The same error comes until Resume or Skip.
-//   - ErrForked if the entry that the log was to go on from is another one.
-//   - ErrUnknown if the next entry is no request that this version knows.
+// Take returns the committed entries that were not taken yet, up to about maxBytes of them and at least one. If there
+// is none, it returns an empty batch. It returns
+//   - *GapError if the log does not have the next position. The error repeats until Resume or Skip.
+//   - ErrForked if the log does not continue after the expected entry.
+//   - ErrUnknown if the next entry is not a request that this version knows.
 func (l *Log) Take(maxBytes int) (segment.Batch, error) {
 	h := &l.history
 	if l.err == nil {
@@ -43,7 +43,7 @@ func (l *Log) Take(maxBytes int) (segment.Batch, error) {
 	return b, nil
 }
 
-// seek drops what lies before the next position, and reports it if that is not to be had.
+// seek drops the entries before the next position, and returns an error if the next position is missing.
 func (l *Log) seek() error {
 	h := &l.history
 	for h.ready() {
@@ -64,7 +64,7 @@ func (l *Log) seek() error {
 	return nil
 }
 
-// ready says that the first item is committed, and not one of those before the anchor.
+// ready reports whether the first item is committed and not before the anchor.
 func (h *history) ready() bool {
 	return len(h.held) > 0 && h.held[0].index <= h.commit && h.commit >= h.anchor.Position
 }
@@ -81,9 +81,9 @@ func add(b *segment.Batch, it item, request bool) {
 	}
 }
 
-// Skip makes the log go on behind to, up to where another archiver has stored it. The entry there must be the same, or
-// ErrForked comes: from Skip if it is held, else from Read or Take once it is read. What was taken already stays taken.
-// After the zero End nothing is expected.
+// Skip makes the log continue after to, the last entry that another archiver has stored. The entry there must be the
+// same; otherwise Skip returns ErrForked if it holds the entry, and else Read or Take does once it is read. Skip does
+// not return entries that were taken. After the zero End it expects no particular entry.
 func (l *Log) Skip(to segment.End) error {
 	if l.err != nil || to.Position == 0 {
 		return l.err
@@ -96,12 +96,12 @@ func (l *Log) Skip(to segment.End) error {
 		return l.err
 	}
 	l.next, l.anywhere = to.Position+1, false
-	l.history.expect(to)
+	l.history.setAnchor(to)
 	l.err = l.history.err
 	return l.err
 }
 
-// Resume goes on, after a *GapError, at the first position from from on that is held.
+// Resume continues, after a *GapError, at the first position from from on that the log has.
 func (l *Log) Resume(from uint64) {
 	l.history.anchor = segment.End{}
 	l.next, l.anywhere = max(l.next, from), true

@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// applied is what a member has applied, once it has applied all that the cluster had committed.
+// applied returns a member's applied index, once the member has applied everything that the cluster had committed.
 func applied(t *testing.T, c *servers.Cluster, i int) uint64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -39,7 +39,7 @@ func applied(t *testing.T, c *servers.Cluster, i int) uint64 {
 	return s.RaftAppliedIndex
 }
 
-// onDisk is what etcd itself reads from the log of a member that does not run, up to its commit.
+// onDisk returns the entries that etcd itself reads from the log of a stopped member, up to its commit index.
 func onDisk(t *testing.T, dir string) map[uint64]*raftpb.Entry {
 	t.Helper()
 	w, err := etcdwal.OpenForRead(zap.NewNop(), filepath.Join(dir, "member", "wal"), &walpb.Snapshot{})
@@ -56,14 +56,14 @@ func onDisk(t *testing.T, dir string) map[uint64]*raftpb.Entry {
 	return all
 }
 
-// compare holds requests against entries: each is one of them, and of those up to last none that changes the database is
-// left out.
+// compare fails unless each request is one of the entries, and every entry up to last that changes the database is a
+// request.
 func compare(t *testing.T, name string, requests map[uint64]segment.Record, entries map[uint64]*raftpb.Entry, last uint64) {
 	t.Helper()
 	for position, r := range requests {
 		e := entries[position]
 		if e == nil && position > last {
-			continue // committed, and the disk did not know yet
+			continue // committed, but the disk did not know it yet
 		}
 		if e == nil || e.GetTerm() != r.Term || string(e.GetData()) != string(r.Data) {
 			t.Errorf("%s: request %d of term %d is not the entry %v", name, position, r.Term, e)
@@ -76,7 +76,7 @@ func compare(t *testing.T, name string, requests map[uint64]segment.Record, entr
 	}
 }
 
-// changesTheDatabase is written without the package's own rules.
+// changesTheDatabase does not use the package's own rules.
 func changesTheDatabase(e *raftpb.Entry) bool {
 	var r pb.InternalRaftRequest
 	if e.GetType() != raftpb.EntryNormal || proto.Unmarshal(e.GetData(), &r) != nil {

@@ -1,12 +1,13 @@
-// Package wal reads the write-ahead log of an etcd member from its disk, read-only, while the member writes it.
+// Package wal reads the write-ahead log of an etcd member from its disk, read-only, while the member writes it. Open
+// returns a Log for a running member, OpenStopped one for the disk of a dead member.
 //
 //	member/wal/*.wal ── Read ──► entries held ── HardState, Confirm ──► committed ── Take ──► requests
 //
-// Such a log is a journal of edits to a raft log and not the log itself: entries are written that never get committed,
-// are overwritten, and are replaced by a snapshot that came from another member. History says how it is read. Only
-// entries that are known to be committed leave, in order and without a hole.
+// Such a log is a journal of edits to a raft log and not the log itself: entries in it may never be committed, may be
+// overwritten, and may be replaced by another member's snapshot. The type history has the rules. Only entries that are
+// known to be committed leave, in order and without a hole.
 //
-// No file is ever locked or written: etcd takes locks on its files when it starts, and would not start.
+// No file is ever locked or written: etcd locks its files when it starts, and would fail.
 package wal
 
 import (
@@ -18,49 +19,49 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Errors of a Log, to be matched with errors.Is. What was read is damaged where storage.ErrDamaged says so.
+// Errors of a Log, to be matched with errors.Is. Damaged files cause storage.ErrDamaged.
 var (
-	// ErrForked: what is in the log does not continue what was read or stored before. It is another history, for example
-	// after etcd's --force-new-cluster or after a restore.
+	// ErrForked means that the log does not continue the entries read or stored before. It has another history, for
+	// example after etcd's --force-new-cluster or after a restore.
 	ErrForked = errors.New("the member's log is another history")
-	// ErrUnknown: a committed entry is no request that this version knows. It must not be left out.
+	// ErrUnknown means that a committed entry is not a request that this version knows. It must not be omitted.
 	ErrUnknown = errors.New("entry of an unknown kind")
 )
 
-// GapError says that the positions From to To, both inclusive, are not to be had from this log: they were purged, or the
-// member got them in a snapshot. To is From-1 if only the entry is missing that would prove that From continues what came
-// before.
+// GapError means that this log does not have the positions From to To, both inclusive: they were purged, or the member
+// received them in a snapshot. To is From-1 if only the entry is missing that would prove that From continues the
+// stored ones.
 type GapError struct {
 	From, To uint64
 }
 
 func (e *GapError) Error() string {
-	return fmt.Sprintf("the member's log has not got the entries %d to %d: take them from another member's, or begin anew with a snapshot",
+	return fmt.Sprintf("the member's log lacks the entries %d to %d: read them from another member's log, or start over with a snapshot",
 		e.From, e.To)
 }
 
-// Log is a member's log that is being read. Its methods are for one goroutine at a time.
+// Log reads a member's log. Its methods are for one goroutine at a time.
 type Log struct {
 	dir     string
-	files   []*file // in order, without those that are stored in full
-	at      int     // the one that is being read
-	started bool    // files that are not needed have been let go of
-	crc     uint32  // of all records up to here; 0: not known
+	files   []*file // in order, without those that are completely stored
+	at      int     // the file being read
+	started bool    // the files that are not needed have been closed
+	crc     uint32  // of all records up to here; 0: unknown
 	read    int64   // bytes, in total
-	looked  looked  // at the directory
+	listing listing // the last listing of the directory
 
 	cluster, member uint64
 
 	history  history
-	told     word        // the newest of Confirm
-	next     uint64      // the position to take next, or where that begins to be looked for
-	anywhere bool        // the first position from next on that is held will do
+	reported claim       // from the last Confirm
+	next     uint64      // the next position to take, or with anywhere the lowest
+	anywhere bool        // the first position from next on that the log has will do
 	end      segment.End // of the entry that was taken last
-	err      error       // what nothing mends
+	err      error       // permanent
 }
 
-// Open opens the log of the member whose data dir is dir. The member need not run. It goes on behind after, whose entry
-// must be there and the same; after the zero End it begins at the oldest entry that is held.
+// Open opens the log of the member with the data dir dir. The member need not run. The log continues after after, whose
+// entry must exist and be the same. After the zero End it begins with the oldest entry.
 func Open(dir string, after segment.End) (*Log, error) {
 	l := &Log{dir: filepath.Join(dir, "member", "wal"), next: 1, anywhere: true}
 	l.history.loose = true
@@ -74,7 +75,7 @@ func Open(dir string, after segment.End) (*Log, error) {
 	return l, l.Skip(after)
 }
 
-// Close lets go of all files.
+// Close closes all files.
 func (l *Log) Close() error {
 	var errs []error
 	for _, f := range l.files {
@@ -84,16 +85,16 @@ func (l *Log) Close() error {
 	return errors.Join(errs...)
 }
 
-// IDs are those of the cluster and of the member whose log it is.
+// IDs returns the cluster's and the member's id.
 func (l *Log) IDs() (cluster, member uint64) { return l.cluster, l.member }
 
-// readAtOnce bounds what one Read takes in: 4 MiB, or a single record if that is larger.
+// readAtOnce bounds the bytes of one Read: 4 MiB, or a single record if that is larger.
 const readAtOnce = 4 << 20
 
-// Read takes in what was written since, or a part of it; more says that there is more. Whoever takes in between keeps
-// memory bounded, however far behind this log is.
+// Read reads new records, or a part of them; more reports that there are more. If the caller takes after each Read,
+// memory stays bounded however far this log lags.
 //
-// An error that matches storage.ErrDamaged or ErrForked comes again with every call.
+// An error that matches storage.ErrDamaged or ErrForked repeats in every call.
 func (l *Log) Read() (more bool, err error) {
 	if l.err != nil {
 		return false, l.err
@@ -103,15 +104,15 @@ func (l *Log) Read() (more bool, err error) {
 	}
 	l.start()
 	more, l.err = l.readFiles(readAtOnce)
-	l.history.vouch(l.told)
+	l.history.acceptCommit(l.reported)
 	if l.err == nil {
 		l.err = l.history.err
 	}
 	return more, l.err
 }
 
-// readFiles reads up to budget bytes, from one file into the next. A file that a newer one follows is complete: etcd cuts
-// it off and syncs it before it gives the newer one its name.
+// readFiles reads up to budget bytes, across files. A file that is followed by a newer one is complete: etcd truncates
+// and syncs it before it gives the newer one its name.
 func (l *Log) readFiles(budget int64) (more bool, err error) {
 	for {
 		f, newest := l.files[l.at], l.at == len(l.files)-1
@@ -129,23 +130,23 @@ func (l *Log) readFiles(budget int64) (more bool, err error) {
 		l.at++
 		if l.files[l.at].seq != f.seq+1 {
 			l.crc = 0
-			l.history.jump()
+			l.history.skipFiles()
 		}
 	}
 }
 
-// Confirm takes the member's word: applied is the RaftAppliedIndex of one Status, term the RaftTerm of a second that was
-// asked for later. It returns whether the entries up to applied are known to be committed. If they have not been read yet,
-// the word holds for when they are.
+// Confirm passes on the member's report: applied is the RaftAppliedIndex of one Status, term the RaftTerm of a later
+// one. It returns whether the entries up to applied are known to be committed. If they have not been read yet, the
+// report applies once they are.
 //
-// The order matters: a member that applies an entry has its term at least, and has it before. So if the entry that is held
-// at applied has a term as high as what the member said later, it is the one that was applied.
+// The order matters: a member that applies an entry has at least the entry's term, and has it before. So if the held
+// entry at applied has a term as high as the one reported later, it is the entry that was applied.
 func (l *Log) Confirm(applied, term uint64) bool {
-	l.told = word{applied, term}
-	return l.history.vouch(l.told)
+	l.reported = claim{applied, term}
+	return l.history.acceptCommit(l.reported)
 }
 
-// damaged says where.
+// damaged returns an error that matches storage.ErrDamaged, with the place.
 func (f *file) damaged(offset int64, cause error) error {
 	return fmt.Errorf("read %s at offset %d: %w: %w", f.Name(), offset, storage.ErrDamaged, cause)
 }

@@ -10,16 +10,16 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// assembly puts together what belongs to one revision. A member sends it in one answer or in several fragments of one.
+// assembly collects the events of one revision, which a member sends in one answer or in several fragments of one.
 type assembly struct {
-	next   int64           // the revision that is being put together, or comes next
-	events []*mvccpb.Event // of it
+	next   int64           // the revision being collected, or the next one
+	events []*mvccpb.Event // of that revision
 }
 
-// errProgress: the member says that nothing is missing up to a revision, and something is.
-var errProgress = errors.New("the watch lags behind what the member says that it has sent")
+// errProgress means that the member reports progress past a revision that it has not sent.
+var errProgress = errors.New("the watch lacks revisions that the member reports as sent")
 
-// add takes in an answer and returns the revisions that are whole now. They are good even if there is an error.
+// add adds an answer and returns the revisions that are complete now. They are valid even with an error.
 func (a *assembly) add(answer *pb.WatchResponse) (whole []change, err error) {
 	for _, event := range answer.Events {
 		revision := event.Kv.GetModRevision()
@@ -32,7 +32,7 @@ func (a *assembly) add(answer *pb.WatchResponse) (whole []change, err error) {
 			return whole, &JumpError{From: a.next, To: revision - 1}
 		}
 		if revision < a.next {
-			return whole, fmt.Errorf("the watch has told revision %d again, behind revision %d", revision, a.next-1)
+			return whole, fmt.Errorf("the watch has sent revision %d again, after revision %d", revision, a.next-1)
 		}
 		a.events = append(a.events, event)
 	}
@@ -48,7 +48,7 @@ func (a *assembly) add(answer *pb.WatchResponse) (whole []change, err error) {
 	return whole, nil
 }
 
-// close ends a revision: no more of it comes.
+// close ends a revision: no more of its events will come.
 func (a *assembly) close(whole []change) ([]change, error) {
 	c, err := newChange(a.next, a.events)
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *assembly) close(whole []change) ([]change, error) {
 	return append(whole, c), nil
 }
 
-// newChange writes events as the request that would cause them: one put, one deletion, or a transaction of several.
+// newChange encodes events as the request that would cause them: one put, one deletion, or a transaction of several.
 func newChange(revision int64, events []*mvccpb.Event) (change, error) {
 	c := change{revision: revision}
 	for _, e := range events {
@@ -68,7 +68,7 @@ func newChange(revision int64, events []*mvccpb.Event) (change, error) {
 	}
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(request(events))
 	if err != nil {
-		return change{}, fmt.Errorf("write revision %d down: %w", revision, err)
+		return change{}, fmt.Errorf("encode revision %d: %w", revision, err)
 	}
 	c.data = data
 	return c, nil

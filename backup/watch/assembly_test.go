@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// eventsOf makes a revision of n events.
+// eventsOf returns a revision with n events.
 func eventsOf(revision int64, n int) (events []*mvccpb.Event) {
 	for i := range n {
 		e := &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%d/%d", revision, i), ModRevision: revision}}
@@ -27,7 +27,8 @@ func eventsOf(revision int64, n int) (events []*mvccpb.Event) {
 	return events
 }
 
-// However a member cuts revisions into answers and fragments, they come out whole, in order and the same.
+// TestAssembly checks that revisions come out complete, in order and unchanged, however a member cuts them into answers
+// and fragments.
 func TestAssembly(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -106,7 +107,8 @@ func TestAssemblyRefuses(t *testing.T) {
 	}
 }
 
-// One event is a request of its own, several are a transaction in their order; each lease is named.
+// TestNewChange checks that one event becomes a request, that several become a transaction in their order, and that
+// each lease is listed.
 func TestNewChange(t *testing.T) {
 	leased := eventsOf(7, 1)
 	leased[0].Kv.Lease = 42

@@ -15,16 +15,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 )
 
-// A watch shows that a key has a lease, and not for how long that was granted. So it is asked for, and if the lease has
+// A watch shows the lease of a key, but not its TTL. So the TTL is requested from the member and, if the lease has
 // ended by then, guessed.
 const (
 	guessedTTL = 60 // seconds
-	askers     = 16 // at once
-	// maxLeases bounds what is remembered. Beyond that it is asked for again.
+	askers     = 16 // concurrent requests
+	// maxLeases bounds the cache. Beyond it, TTLs are requested again.
 	maxLeases = 100_000
 )
 
-// Leases remembers what leases were granted for.
+// Leases caches the TTLs of leases.
 type Leases struct {
 	server *cluster.Server
 	known  map[int64]lease
@@ -36,11 +36,11 @@ type lease struct {
 	asked   time.Time
 }
 
-// NewLeases asks s.
+// NewLeases returns an empty cache of the TTLs that s reports.
 func NewLeases(s *cluster.Server) *Leases { return &Leases{server: s, known: map[int64]lease{}} }
 
-// grants are those that a batch needs, each of which is written down once: a batch is never in two segments, and whoever
-// begins with a segment must find them in it.
+// grants are the lease grants that a batch needs, by lease id. Each is stored once per batch: a batch is never in two
+// segments, and a reader that begins with a segment must find them in it.
 type grants map[int64]grant
 
 type grant struct {
@@ -48,15 +48,15 @@ type grant struct {
 	guessed bool
 }
 
-// of finds the leases of the changes.
-func (l *Leases) of(ctx context.Context, changes []change) (grants, error) {
+// grantsFor returns the grants of the leases that the changes use.
+func (l *Leases) grantsFor(ctx context.Context, changes []change) (grants, error) {
 	wanted := map[int64]bool{}
 	for _, c := range changes {
 		for _, id := range c.leases {
 			wanted[id] = true
 		}
 	}
-	if err := l.ask(ctx, wanted); err != nil {
+	if err := l.query(ctx, wanted); err != nil {
 		return nil, err
 	}
 	found := make(grants, len(wanted))
@@ -64,16 +64,15 @@ func (l *Leases) of(ctx context.Context, changes []change) (grants, error) {
 		known := l.known[id]
 		data, err := proto.Marshal(&pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: id, TTL: known.seconds}})
 		if err != nil {
-			return nil, fmt.Errorf("write lease %x down: %w", id, err)
+			return nil, fmt.Errorf("encode lease %x: %w", id, err)
 		}
 		found[id] = grant{data, known.guessed}
 	}
 	return found, nil
 }
 
-// ask asks for the leases that are not known. After the time for which one was granted it may have ended, and another
-// one may have its id.
-func (l *Leases) ask(ctx context.Context, wanted map[int64]bool) error {
+// query requests the leases that are not cached. After its TTL a lease may have ended, and another one may have its id.
+func (l *Leases) query(ctx context.Context, wanted map[int64]bool) error {
 	if len(l.known) > maxLeases {
 		clear(l.known)
 	}
@@ -91,7 +90,7 @@ func (l *Leases) ask(ctx context.Context, wanted map[int64]bool) error {
 	for i, id := range ids {
 		last := l.known[id].seconds
 		asking.Go(func() (err error) {
-			answers[i], err = l.askFor(ctx, id, last)
+			answers[i], err = l.queryLease(ctx, id, last)
 			return err
 		})
 	}
@@ -104,7 +103,7 @@ func (l *Leases) ask(ctx context.Context, wanted map[int64]bool) error {
 	return nil
 }
 
-func (l *Leases) askFor(ctx context.Context, id, last int64) (lease, error) {
+func (l *Leases) queryLease(ctx context.Context, id, last int64) (lease, error) {
 	seconds, ok, err := l.server.LeaseTTL(ctx, id)
 	if err != nil {
 		return lease{}, err
@@ -118,8 +117,8 @@ func (l *Leases) askFor(ctx context.Context, id, last int64) (lease, error) {
 	return lease{seconds: seconds, guessed: !ok, asked: time.Now()}, nil
 }
 
-// take gives a grant out once.
-func (g grants) take(id int64) (grant, bool) {
+// pop returns a grant and removes it, and reports whether there was one.
+func (g grants) pop(id int64) (grant, bool) {
 	found, ok := g[id]
 	delete(g, id)
 	return found, ok

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/embedded"
 )
 
-// rig is a server, a client that writes, and the member as dr sees it.
+// rig is a server, a client that writes, and the member as dr accesses it.
 type rig struct {
 	t      *testing.T
 	client *clientv3.Client
@@ -68,7 +68,7 @@ func (r rig) follow(end segment.End) (*watch.Stream, error) {
 	return s, err
 }
 
-// until takes everything up to a revision; each batch must go on where the one before ended.
+// until takes everything up to a revision; each batch must continue where the one before ended.
 func (r rig) until(s *watch.Stream, revision int64, maxBytes int) (all segment.Batch) {
 	r.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); all.Last < uint64(revision); {
@@ -91,7 +91,7 @@ func (r rig) until(s *watch.Stream, revision int64, maxBytes int) (all segment.B
 	return all
 }
 
-// fails waits for the error with which the stream ends.
+// fails returns the error with which the stream ends.
 func (r rig) fails(s *watch.Stream) error {
 	r.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -103,7 +103,7 @@ func (r rig) fails(s *watch.Stream) error {
 	return nil
 }
 
-// words say what requests are, for comparison: "2 put a", "3 txn 10000".
+// words returns requests as text: "2 put a", "3 txn 10000".
 func words(t *testing.T, requests []segment.Record) (all []string) {
 	t.Helper()
 	for _, record := range requests {
@@ -127,8 +127,8 @@ func words(t *testing.T, requests []segment.Record) (all []string) {
 	return all
 }
 
-// Every revision comes, whole and in order, with the grants that it needs before it, and a stream that follows another
-// begins right behind it.
+// TestStream checks that every revision arrives complete and in order, after the grants that it needs, and that a
+// stream which follows another begins directly after it.
 func TestStream(t *testing.T) {
 	r := newRig(t)
 	for id, ttl := range map[clientv3.LeaseID]int64{7: 100, 8: 200, 9: 300} {
@@ -167,7 +167,8 @@ func grant(r rig, id clientv3.LeaseID, ttl int64) error {
 	return err
 }
 
-// A lease that has ended before anybody could ask is granted for a guessed time, and counted.
+// TestStreamGuessesLeases checks that a lease which ended before its TTL could be requested is granted with a guessed
+// TTL, and counted.
 func TestStreamGuessesLeases(t *testing.T) {
 	r := newRig(t)
 	if err := grant(r, 7, 500); err != nil {
@@ -183,7 +184,7 @@ func TestStreamGuessesLeases(t *testing.T) {
 	}
 }
 
-// What is not taken stays with the member, however much there is, and is all there later.
+// TestStreamWaitsToBeTaken checks that changes that are not taken stay with the member, and all arrive later.
 func TestStreamWaitsToBeTaken(t *testing.T) {
 	r := newRig(t)
 	large := strings.Repeat("x", 1<<20)
@@ -202,7 +203,7 @@ func TestStreamWaitsToBeTaken(t *testing.T) {
 	}
 }
 
-// Another history behind the same revision, one that is shorter, and one that nobody can know.
+// TestFollowRefuses tries another history with the same revision, a shorter one, and a compacted one.
 func TestFollowRefuses(t *testing.T) {
 	r := newRig(t)
 	for i := range 9 {
@@ -240,7 +241,7 @@ func TestFollowRefuses(t *testing.T) {
 	}
 }
 
-// What has come in before the stream broke can still be taken.
+// TestStreamEnds checks that revisions that arrived before the stream broke can still be taken.
 func TestStreamEnds(t *testing.T) {
 	r := newRig(t)
 	s := r.from(2)

@@ -1,9 +1,9 @@
-// Package watch reads what changes in a cluster's key space, as a client sees it.
+// Package watch reads the changes of a cluster's key space, as a client sees them. Follow and From return a Stream.
 //
 //	member ── answers, in fragments ──► events ── by revision, whole ──► Take ──► changes, with the leases that they need
 //
-// A position is a revision. Every revision is there, in order, with all that it changed. What a watch does not show is
-// not there: users and roles, leases without keys, alarms.
+// A position is a revision. Every revision is present, in order, with all of its changes. Users, roles, leases without
+// keys and alarms are missing, because a watch does not show them.
 package watch
 
 import (
@@ -23,32 +23,32 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// ErrForked: the key space is not the one that was watched before. Its revision went back, or what made the last
-// revision is something else.
+// ErrForked means that the key space is not the one that was watched before: its revision is lower, or the last
+// revision has other changes.
 var ErrForked = errors.New("the key space is another history")
 
-// GapError says that the revisions From to To, both inclusive, are not to be had any more: they were compacted. To itself,
-// to which the cluster has compacted, is still there, but servers before 3.4.34 and 3.5.16 have dropped its deletions.
+// GapError means that the revisions From to To, both inclusive, are lost: they were compacted. To, the cluster's
+// compact revision, still exists, but servers before 3.4.34 and 3.5.16 have dropped its deletions.
 type GapError struct {
 	From, To int64
 }
 
 func (e *GapError) Error() string {
-	return fmt.Sprintf("the cluster has compacted the revisions %d to %d before they could be read: begin anew with a snapshot", e.From, e.To)
+	return fmt.Sprintf("the cluster has compacted the revisions %d to %d before they could be read: start over with a snapshot", e.From, e.To)
 }
 
-// JumpError says that the member has left out the revisions From to To, both inclusive, and has not compacted them.
-// Servers before 3.4.36 and 3.5.18 may do so; asked again, they tell.
+// JumpError means that the member has omitted the revisions From to To, both inclusive, and has not compacted them.
+// Servers before 3.4.36 and 3.5.18 may do so; a new watch gets them.
 type JumpError struct {
 	From, To int64
 }
 
 func (e *JumpError) Error() string {
-	return fmt.Sprintf("the watch has left out the revisions %d to %d", e.From, e.To)
+	return fmt.Sprintf("the watch has omitted the revisions %d to %d", e.From, e.To)
 }
 
-// held is how many bytes of changes wait at most to be taken, besides the one that came last. Behind that the stream is
-// not read: the member then keeps what it has to tell in its own key space, and not in memory.
+// held is the largest number of bytes of changes that wait to be taken, besides the newest one. Beyond it the stream is
+// not read: the member then keeps the changes in its own key space, and not in memory.
 const held = 8 << 20
 
 // Stream is one watch. Its methods are for one goroutine at a time.
@@ -60,25 +60,25 @@ type Stream struct {
 	full    chan struct{}
 	arrived chan struct{}
 
-	anchor segment.End // of the revision before the first one that is wanted; none: nothing is known of it
-	whole  assembly    // of the reading goroutine
+	anchor segment.End // of the revision before the first one wanted; zero: unknown
+	whole  assembly    // used only by the reading goroutine
 
 	mu      sync.Mutex
-	heard   time.Time // when the last answer came
+	heard   time.Time // when the last answer arrived
 	ready   []change
 	reached int64 // complete up to this revision
-	err     error // of the reading goroutine, when it has ended
+	err     error // of the reading goroutine, after its end
 }
 
-// change is all that made one revision.
+// change is one complete revision.
 type change struct {
 	revision int64
 	data     []byte // an InternalRaftRequest
 	leases   []int64
 }
 
-// Follow goes on behind a revision, which must be there and be the same: else Take says ErrForked, or GapError if nobody
-// can know any more.
+// Follow returns a Stream that continues after a revision, which must exist and be the same. Otherwise Take returns
+// ErrForked, or GapError if the revision is compacted.
 func Follow(ctx context.Context, s *cluster.Server, leases *Leases, after segment.End) (*Stream, error) {
 	now, err := s.Revision(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func Follow(ctx context.Context, s *cluster.Server, leases *Leases, after segmen
 	return open(ctx, s, leases, after, int64(after.Position))
 }
 
-// From begins with a revision, of which nothing is known before.
+// From returns a Stream that begins with a revision, without an expectation about the one before.
 func From(ctx context.Context, s *cluster.Server, leases *Leases, revision int64) (*Stream, error) {
 	return open(ctx, s, leases, segment.End{}, revision)
 }
@@ -125,17 +125,17 @@ func (s *Stream) Close() {
 	s.reading.Wait()
 }
 
-// Full gets a value when the stream waits for what it holds to be taken.
+// Full returns a channel that receives a value when the stream waits for Take to make room.
 func (s *Stream) Full() <-chan struct{} { return s.full }
 
-// Heard is when the member last told anything, be it a part of a revision; the zero Time if it has not.
+// Heard returns when the member's last answer arrived, even if it was a part of a revision; the zero Time if none has.
 func (s *Stream) Heard() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.heard
 }
 
-// Reached waits until everything up to a revision has come in, or the time is over, or the stream has ended.
+// Reached waits until everything up to a revision has arrived, patience is over, or the stream has ended.
 func (s *Stream) Reached(ctx context.Context, revision int64, patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -148,7 +148,7 @@ func (s *Stream) Reached(ctx context.Context, revision int64, patience time.Dura
 		}
 		select {
 		case <-s.arrived:
-		case <-s.full: // what has come in must be taken first
+		case <-s.full: // the caller must take changes first
 			signal(s.full)
 			return
 		case <-timer.C:
@@ -159,22 +159,22 @@ func (s *Stream) Reached(ctx context.Context, revision int64, patience time.Dura
 	}
 }
 
-// Take returns the revisions that have come in and were not taken yet, up to about maxBytes of them and at least one; if
-// there is none, an empty batch, or the error with which the stream has ended: *GapError, *JumpError, ErrForked, or what
-// broke the connection.
+// Take returns the revisions that have arrived and were not taken yet, up to about maxBytes of them and at least one.
+// If there is none, it returns an empty batch, or the error that ended the stream: *GapError, *JumpError, ErrForked, or
+// an error of the connection.
 func (s *Stream) Take(ctx context.Context, maxBytes int) (segment.Batch, error) {
 	changes, err := s.pop(maxBytes)
 	if len(changes) == 0 {
 		return segment.Batch{}, err
 	}
-	grants, err := s.leases.of(ctx, changes)
+	grants, err := s.leases.grantsFor(ctx, changes)
 	if err != nil {
 		return segment.Batch{}, err
 	}
 	b := segment.Batch{First: uint64(changes[0].revision)}
 	for _, c := range changes {
 		for _, id := range c.leases {
-			if grant, ok := grants.take(id); ok {
+			if grant, ok := grants.pop(id); ok {
 				b.Requests = append(b.Requests, record(c.revision, grant.data))
 				b.GuessedLeases += grant.guesses()
 			}
@@ -209,15 +209,15 @@ func (s *Stream) pop(maxBytes int) ([]change, error) {
 	}
 	changes := s.ready[:n:n]
 	if s.ready = s.ready[n:]; len(s.ready) == 0 {
-		s.ready = nil // and with it what was taken
+		s.ready = nil // releases the taken changes
 	}
 	return changes, nil
 }
 
-// weight is what c takes of the room: each has a fixed part beside its data, and none takes more than there is.
+// weight returns the room that c needs: its data and a fixed part, at most the whole room.
 func (c change) weight() int64 { return min(int64(len(c.data))+100, held) }
 
-// read ends with an error.
+// read reads answers until an error, which it returns.
 func (s *Stream) read(ctx context.Context, answers *cluster.Watch) error {
 	for {
 		answer, err := answers.Recv()
@@ -227,7 +227,7 @@ func (s *Stream) read(ctx context.Context, answers *cluster.Watch) error {
 		s.mu.Lock()
 		s.heard = time.Now()
 		s.mu.Unlock()
-		if err := s.refused(answer); err != nil {
+		if err := s.endReason(answer); err != nil {
 			return err
 		}
 		changes, err := s.whole.add(answer)
@@ -242,8 +242,8 @@ func (s *Stream) read(ctx context.Context, answers *cluster.Watch) error {
 	}
 }
 
-// refused is why the member ends the watch, if it does.
-func (s *Stream) refused(a *pb.WatchResponse) error {
+// endReason returns the error if the answer ends the watch.
+func (s *Stream) endReason(a *pb.WatchResponse) error {
 	switch next := s.whole.next; {
 	case a.CompactRevision > 0 && s.anchor.Position > 0:
 		return &GapError{From: next + 1, To: a.CompactRevision}
@@ -255,11 +255,11 @@ func (s *Stream) refused(a *pb.WatchResponse) error {
 	return nil
 }
 
-// put makes a change ready to be taken, when there is room for it.
+// put makes a change available to Take, once there is room for it.
 func (s *Stream) put(ctx context.Context, c change) error {
 	if s.anchor.Position > 0 {
 		if c.end() != s.anchor {
-			return fmt.Errorf("%w: revision %d is not what was stored", ErrForked, c.revision)
+			return fmt.Errorf("%w: revision %d differs from the stored one", ErrForked, c.revision)
 		}
 		s.anchor = segment.End{}
 		return nil
