@@ -18,14 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// SegmentSize is how many bytes of requests of a log go to the repository at once.
-const SegmentSize = 8 << 20
-
 // hashEvery is how often a member is asked for its HashKV, which a restore of the log compares.
 const hashEvery = time.Hour
-
-// LabelArchive is the label of backups that says why a log needed them.
-const LabelArchive = "archive"
 
 // archiving is the archiving of one cluster's log, in a goroutine of its own beside the worker's: it goes on while a backup
 // is taken, or waits for its turn.
@@ -100,7 +94,7 @@ func (a *archiving) run(ctx context.Context) {
 		if time.Since(began) > longestUnarchived {
 			tries = 1
 		}
-		wait := backoff(tries, longestUnarchived, a.spec.Cluster)
+		wait := Backoff(tries, longestUnarchived, a.spec.Cluster)
 		a.set(func(s *archive.Status) { s.State, s.Problem = archive.Waiting, err.Error() })
 		a.warn("the log is not archived: %v; the next try is at %s", err, time.Now().Add(wait).UTC().Format(time.RFC3339))
 		select {
@@ -119,7 +113,7 @@ func (a *archiving) try(ctx context.Context) error {
 		return err
 	}
 	c := archive.Config{
-		Source: segment.Watch, Etcd: a.spec.Etcd, To: a.spec.Backup.To, Plain: a.spec.Backup.Plain,
+		Source: segment.Watch, Etcd: ClusterConfig(a.spec.Etcd), To: a.spec.Backup.To, Plain: a.spec.Backup.Plain,
 		Flush: a.spec.Archive.Flush, SegmentSize: SegmentSize, Lease: a.lease, HashEvery: hashEvery, HashMax: a.spec.Backup.HashMax,
 		Spool: a.spec.Archive.Spool, SpoolMax: a.spec.Archive.SpoolMax, Host: a.service.Host,
 		Snapshot: a.snapshot,

@@ -55,7 +55,7 @@ func (a *asks) next(now time.Time) (one ask, again time.Time) {
 		if !one.after.After(now) {
 			return one, time.Time{}
 		}
-		again = earlier(again, one.after)
+		again = Earlier(again, one.after)
 	}
 	return ask{}, again
 }
@@ -91,12 +91,4 @@ func (a *asks) drop(job Job) {
 		}
 	}
 	a.wanted = left
-}
-
-// earlier is the earlier of two times, of which the zero one is never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

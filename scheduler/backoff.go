@@ -5,18 +5,26 @@ import (
 	"time"
 )
 
-// How long to wait after a try that failed.
-const (
-	firstWait      = 15 * time.Second
-	lastBackupWait = 30 * time.Minute
-	lastDrillWait  = 12 * time.Hour // each try that cannot run leaves a proof of that
-	mostDoublings  = 20             // 15 s, doubled so often, is past any last wait
-)
+// FirstWait is how long Backoff waits after a first failure.
+const FirstWait = 15 * time.Second
 
-// backoff is how long to wait after the nth try in a row that failed, from 1: twice as long each time, up to last, and off
-// by up to a fifth, as seed decides, so that what failed together does not come back together.
-func backoff(n int, last time.Duration, seed string) time.Duration {
-	wait := min(last, firstWait<<min(max(n-1, 0), mostDoublings))
+const mostDoublings = 20 // FirstWait doubled so often exceeds every longest wait
+
+// Backoff returns how long to wait after the nth failure in a row, counted from 1. The wait doubles each time up to
+// longest, and is shorter by up to a fifth, which seed determines: clusters that failed together do not retry together.
+func Backoff(n int, longest time.Duration, seed string) time.Duration {
+	wait := min(longest, FirstWait<<min(max(n-1, 0), mostDoublings))
 	fifth := uint64(wait / 5)
-	return wait - time.Duration(hash(fmt.Sprint(seed, "/", n))%fifth)
+	return wait - time.Duration(Hash(fmt.Sprint(seed, "/", n))%fifth)
+}
+
+// Retry returns when to try again after the nth failure in a row, and how many failures count from then on. A slot of s
+// that comes first ends the waiting, and with it the row.
+func (s Schedule) Retry(n int, longest time.Duration, seed string, now time.Time) (again time.Time, failures int) {
+	again = now.Add(Backoff(n, longest, seed))
+	slot := s.Next(now)
+	if slot.IsZero() || slot.After(again) {
+		return again, n
+	}
+	return now.Add(slot.Sub(now)), 0 // keeps the monotonic clock of now: the wall clock may be set back
 }

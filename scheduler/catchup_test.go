@@ -33,7 +33,7 @@ func (w *world) ids(t *testing.T, store, cluster string) (ids []catalog.ID) {
 
 func anywhere(t *testing.T, cron string, repositories ...string) scheduler.Spec {
 	spec := specOf(t, "prod", cron, repositories...)
-	spec.Backup.Require, spec.Observe = backup.Any, 10*time.Minute
+	spec.Backup.Require, spec.Observe = scheduler.Any, 10*time.Minute
 	return spec
 }
 

@@ -61,7 +61,7 @@ func (s *Service) possible(spec Spec, job Job) error {
 	switch {
 	case job == JobBackup:
 		return nil
-	case job == JobPrune && (s.Prune == nil || !spec.prunes()):
+	case job == JobPrune && (s.Prune == nil || !spec.Prunes()):
 		return errors.New("everything is kept: say under retention what need not be")
 	case job == JobDrill && (s.Drill == nil || spec.Drill.None()):
 		return errors.New("no drill is configured: say under drill how")

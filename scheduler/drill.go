@@ -35,9 +35,6 @@ func (d *driller) take(o order) {
 	d.order = o
 }
 
-// None reports whether nothing is said of drills, so that none can be run.
-func (d Drill) None() bool { return d.Repository == "" }
-
 // turn drills if somebody asks for it, or if a drill is due, and says when to look again.
 func (d *driller) turn(ctx context.Context) time.Time {
 	if why := cmp.Or(d.unconfigured(), d.suspended()); why != "" {
@@ -53,7 +50,7 @@ func (d *driller) turn(ctx context.Context) time.Time {
 	case d.spec.Drill.Schedule.None():
 		return d.idle(again)
 	case now.Before(d.notBefore):
-		return earlier(d.notBefore, again)
+		return Earlier(d.notBefore, again)
 	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
 		d.known, d.last = false, time.Time{}
 		if err := d.lookFirst(ctx); err != nil {
@@ -61,7 +58,7 @@ func (d *driller) turn(ctx context.Context) time.Time {
 			return d.retry()
 		}
 	}
-	return earlier(d.begin(ctx, now), again)
+	return Earlier(d.begin(ctx, now), again)
 }
 
 // idle is when to look again where no drill is due: a thousand clusters without a schedule need not be asked each minute.
@@ -84,10 +81,7 @@ func (d *driller) begin(ctx context.Context, now time.Time) time.Time {
 	if !d.known { // there is nothing to drill yet
 		return time.Time{}
 	}
-	at := now
-	if !d.last.IsZero() {
-		at = d.spec.Drill.Schedule.Next(d.last)
-	}
+	at := d.spec.Drill.NextDrill(d.last, now)
 	why := cause{text: "the schedule's of " + at.UTC().Format(time.RFC3339)}
 	switch {
 	case d.last.IsZero():
@@ -129,7 +123,7 @@ func (d *driller) attempt(ctx context.Context, t task) time.Time {
 	if why := d.suspended(); why != "" {
 		return d.skip(t, why)
 	}
-	held, theirs, err := acquire(ctx, []backup.Store{in}, backup.All, holding(JobDrill, d.holder, d.lease))
+	held, theirs, err := acquire(ctx, []backup.Store{in}, All, holding(JobDrill, d.holder, d.lease))
 	switch {
 	case err != nil:
 		return d.notRun(ctx, t, err)
@@ -149,7 +143,7 @@ func (d *driller) attempt(ctx context.Context, t task) time.Time {
 func (d *driller) store(ctx context.Context) (backup.Store, error) {
 	stores, err := d.stores()
 	if err == nil {
-		_, err = d.recall(ctx, stores, backup.Any)
+		_, err = d.recall(ctx, stores, Any)
 	}
 	if err != nil {
 		return backup.Store{}, err
@@ -166,7 +160,7 @@ func (d *driller) store(ctx context.Context) (backup.Store, error) {
 func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) error {
 	since := d.last
 	if !t.asked.IsZero() {
-		since = later(since, t.asked) // one that was known before may be by a clock that is ahead
+		since = Later(since, t.asked) // one that was known before may be by a clock that is ahead
 	}
 	newest, err := d.look(ctx, in)
 	if err != nil {
@@ -187,10 +181,10 @@ func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) e
 	o := t.outcome()
 	d.board.begin(o)
 	d.say(storage.Note, "a drill: %s", t.text)
-	seed := hash(fmt.Sprint(d.spec.Cluster, o.Began.UnixNano())) & math.MaxUint32 // short enough to be said again
+	seed := Hash(fmt.Sprint(d.spec.Cluster, o.Began.UnixNano())) & math.MaxUint32 // short enough to be said again
 	proofs, err := d.service.Drill(jobs, d.spec, in, seed, d.pass)
 	if d.ended(o, proofs, err); !d.again {
-		d.last = later(d.last, t.due) // the clock may have been set back: a slot is done once all the same
+		d.last = Later(d.last, t.due) // the clock may have been set back: a slot is done once all the same
 	}
 	return nil
 }
@@ -200,12 +194,12 @@ func (d *driller) ended(o Outcome, proofs []catalog.Proof, err error) {
 	o.Ended = time.Now().UTC()
 	o.Verdict, o.Message = judge(proofs, err)
 	for _, p := range proofs {
-		d.last, o.RTO, o.Backup = later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
+		d.last, o.RTO, o.Backup = Later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
 	}
 	d.board.end(o)
 	d.say(storage.Note, "the drill: %s", strings.TrimSpace(fmt.Sprint(o.Verdict, " ", o.Message)))
 	if o.Verdict != NotRun {
-		d.last = later(d.last, o.Began)
+		d.last = Later(d.last, o.Began)
 	}
 	d.settle(o.Verdict == NotRun)
 }
@@ -252,6 +246,9 @@ func (d *driller) notRun(ctx context.Context, t task, err error) time.Time {
 	return d.retry()
 }
 
+// longestDrillWait bounds the wait after a drill that was not run: each try leaves a proof of that.
+const longestDrillWait = 12 * time.Hour
+
 // retry is when to try again: after longer and longer, but at the next slot at the latest; never without a schedule.
 func (d *driller) retry() time.Time {
 	if d.spec.Drill.Schedule.None() {
@@ -259,10 +256,7 @@ func (d *driller) retry() time.Time {
 	}
 	now := time.Now()
 	d.tries++
-	d.notBefore = now.Add(backoff(d.tries, lastDrillWait, d.spec.Cluster))
-	if slot := d.spec.Drill.Schedule.Next(now); !slot.IsZero() && !slot.After(d.notBefore) {
-		d.notBefore, d.tries = now.Add(slot.Sub(now)), 0 // as in worker.failed
-	}
+	d.notBefore, d.tries = d.spec.Drill.Schedule.Retry(d.tries, longestDrillWait, d.spec.Cluster, now)
 	d.next(d.notBefore)
 	return d.notBefore
 }

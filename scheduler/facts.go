@@ -12,7 +12,7 @@ import (
 
 // Facts are what conditions are judged by: how the cluster of s stands, and what the service that looks after it says of its
 // jobs and its log; the zero Status where none does. The cluster's own checks are the caller's to add.
-func (s Spec) Facts(standings []Standing, status Status, now time.Time) condition.Facts {
+func Facts(s Spec, standings []Standing, status Status, now time.Time) condition.Facts {
 	f := condition.Facts{
 		Cluster: s.Cluster, Limits: s.Conditions, Jobs: jobsOf(status, now), Log: logOf(status.Archive, now),
 		Agreed: condition.Agreed{
@@ -30,7 +30,7 @@ func (s Spec) Facts(standings []Standing, status Status, now time.Time) conditio
 			}
 		}
 		if standing.Repository == s.Drill.Repository {
-			f.Agreed.Drill = s.drillDue(standing, f.Jobs)
+			f.Agreed.Drill = drillDue(s, standing, f.Jobs)
 		}
 	}
 	return f
@@ -40,13 +40,13 @@ func (s Spec) Facts(standings []Standing, status Status, now time.Time) conditio
 func lockable(url string) bool { return !strings.HasPrefix(url, "file:") }
 
 // drillDue is when the drill after the last one is or was due; the first one after there was something to drill.
-func (s Spec) drillDue(standing Standing, jobs condition.Jobs) time.Time {
+func drillDue(s Spec, standing Standing, jobs condition.Jobs) time.Time {
 	last := standing.Oldest
 	if standing.Drill != nil {
 		last = standing.Drill.Time
 	}
 	for _, d := range jobs.Drills {
-		last = later(last, d.Time)
+		last = Later(last, d.Time)
 	}
 	if last.IsZero() {
 		return last

@@ -48,12 +48,12 @@ func TestFacts(t *testing.T) {
 			Diverged: "two hashes",
 		},
 	}
-	if diff := cmp.Diff(want, spec.Facts(standings, status, now)); diff != "" {
+	if diff := cmp.Diff(want, scheduler.Facts(spec, standings, status, now)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	status.Archive.State = archive.Standby
 	spec.Drill = scheduler.Drill{}
-	if got := spec.Facts(standings, status, now); got.Log != nil || !got.Agreed.Drill.IsZero() {
+	if got := scheduler.Facts(spec, standings, status, now); got.Log != nil || !got.Agreed.Drill.IsZero() {
 		t.Errorf("where another service archives, and nothing is drilled: %+v", got)
 	}
 }

@@ -53,7 +53,7 @@ func (o *observer) facts(now time.Time) condition.Facts {
 	o.service.mu.Lock()
 	status.Archive = o.service.archiveOf(ordered.spec.Cluster)
 	o.service.mu.Unlock()
-	facts := ordered.spec.Facts(o.standings, status, now)
+	facts := Facts(ordered.spec, o.standings, status, now)
 	facts.Since, facts.Checks, facts.Fault = o.since, o.lines, ordered.fault
 	return facts
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
@@ -189,7 +188,7 @@ func TestASlowStoreMakesNoBackupLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				spec := specOf(t, "prod", "15 * * * *", "offsite", "main")
-				spec.Backup.Require = backup.Any
+				spec.Backup.Require = scheduler.Any
 				on := &atomic.Bool{}
 				defer w.recover(on)
 				w.start("a", configOf(spec), w.opening(trouble, on))

@@ -17,7 +17,7 @@ const deeper = 32
 // lookAt finds the newest backup that the stores hold: where all of them must take one, the newest that each has. It costs
 // one listing and one read a store; a listing of known and what is newer alone, where known is not the zero Last.
 func lookAt(
-	ctx context.Context, stores []backup.Store, require backup.Require, known Last, now time.Time,
+	ctx context.Context, stores []backup.Store, require Require, known Last, now time.Time,
 ) (seen sight, err error) {
 	found := make([]Last, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
@@ -35,7 +35,7 @@ func lookAt(
 			continue
 		}
 		seen.newest[store.Repository] = found[n]
-		if later := found[n].Started.After(seen.last.Started); first || later == (require == backup.Any) {
+		if later := found[n].Started.After(seen.last.Started); first || later == (require == Any) {
 			seen.last = found[n]
 		}
 		first = false

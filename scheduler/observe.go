@@ -90,7 +90,7 @@ func (o *observer) ordered() order {
 // run looks again and again until ctx ends. If that is because nobody looks after the cluster any more, service goes on.
 func (o *observer) run(ctx, service context.Context) {
 	o.since = time.Now()
-	wait := time.Second + part(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // those that began together do not look together
+	wait := time.Second + Spread(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // those that began together do not look together
 	for rest(ctx, o.nudges, wait) == nil {
 		if rest(ctx, nil, observeGather) != nil {
 			break

@@ -10,45 +10,44 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// ErrSchedule: a schedule cannot be used as written.
+// ErrSchedule reports a schedule that cannot be used.
 var ErrSchedule = errors.New("bad schedule")
 
-// Schedule says when something is to happen. Its moments are absolute: whoever has the same Schedule finds the same
-// moments, whatever happened before. The zero Schedule has none.
+// Schedule is a set of moments. They are absolute: every process with the same Schedule computes the same moments,
+// independent of past runs. The zero Schedule has none.
 //
-// What a zone's clocks skip in spring happens once, at the first instant behind the gap; what they show twice in autumn
-// happens once, the first time. A schedule that says every hour ("15 * * * *") goes on through the second time too:
-// backups of every hour must not be two hours apart.
+// A time that clocks skip in spring counts once, at the first instant after the gap. A time that they show twice in autumn
+// counts once, the first time, unless the schedule runs every hour ("15 * * * *"): hourly backups must not be two hours apart.
 type Schedule struct {
 	text string
 	zone *time.Location
-	late time.Duration // by how much this one comes after what text says
+	late time.Duration // the jitter: how long after text's moments this Schedule's are
 
-	every  time.Duration // above zero: of @every
-	fields *cron.SpecSchedule
+	every  time.Duration      // above 0 for @every
+	fields *cron.SpecSchedule // nil for @every
 }
 
-// everyHour are the bits of all hours.
+// everyHour has the bits of all hours set.
 const everyHour = 1<<24 - 1
 
 var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// ParseSchedule reads five fields of cron, in zone's time, or @hourly, @daily, @weekly, @monthly, @yearly or @every with
-// a duration in whole seconds, which counts from Monday, midnight UTC. Every moment is put off by a part of jitter that
-// seed, a cluster's name, decides, so that many clusters do not begin at once. Errors match ErrSchedule.
+// ParseSchedule parses five cron fields in zone's time, or @hourly, @daily, @weekly, @monthly, @yearly, or @every with a
+// duration in whole seconds, which counts from a Monday at midnight UTC. Every moment is delayed by a part of jitter that
+// seed, usually the cluster's name, determines: many clusters do not start at once. Errors match ErrSchedule.
 func ParseSchedule(text string, zone *time.Location, jitter time.Duration, seed string) (Schedule, error) {
 	text = strings.TrimSpace(text)
-	if strings.Contains(text, "TZ=") { // cron's parser would take it, and one without anything behind it ends the process
-		return Schedule{}, fmt.Errorf("%w %q: the zone stands beside it, as zone: Europe/Berlin", ErrSchedule, text)
+	if strings.Contains(text, "TZ=") { // cron's parser accepts it, and panics if nothing follows
+		return Schedule{}, fmt.Errorf("%w %q: set the time zone next to it, as in zone: Europe/Berlin", ErrSchedule, text)
 	}
 	if jitter < 0 {
-		return Schedule{}, fmt.Errorf("%w: jitter %s is below zero", ErrSchedule, jitter)
+		return Schedule{}, fmt.Errorf("%w: jitter %s is negative", ErrSchedule, jitter)
 	}
 	parsed, err := parser.Parse(text)
 	if err != nil {
 		return Schedule{}, fmt.Errorf("%w %q: %w: use a form like \"30 2 * * *\", @daily or \"@every 6h\"", ErrSchedule, text, err)
 	}
-	s := Schedule{text: text, zone: zone, late: part(jitter, seed)}
+	s := Schedule{text: text, zone: zone, late: Spread(jitter, seed)}
 	switch parsed := parsed.(type) {
 	case *cron.SpecSchedule:
 		parsed.Location = time.UTC
@@ -59,22 +58,22 @@ func ParseSchedule(text string, zone *time.Location, jitter time.Duration, seed 
 		}
 	}
 	if s.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return Schedule{}, fmt.Errorf("%w %q: that never comes", ErrSchedule, text)
+		return Schedule{}, fmt.Errorf("%w %q: it has no moment within five years", ErrSchedule, text)
 	}
 	return s, nil
 }
 
-// part is how much of jitter seed's moments are put off by, in whole seconds: no whole jitter, so that what is put off
-// by one period stays in it.
-func part(jitter time.Duration, seed string) time.Duration {
-	seconds := uint64(jitter / time.Second)
+// Spread returns a duration in whole seconds, at least 0 and less than limit, that seed determines.
+func Spread(limit time.Duration, seed string) time.Duration {
+	seconds := uint64(limit / time.Second)
 	if seconds == 0 {
 		return 0
 	}
-	return time.Duration(hash(seed)%seconds) * time.Second
+	return time.Duration(Hash(seed)%seconds) * time.Second
 }
 
-func hash(seed string) uint64 {
+// Hash returns a number that seed determines.
+func Hash(seed string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(seed))
 	x := h.Sum64() // FNV's upper bits hardly differ between short names
@@ -86,16 +85,16 @@ func hash(seed string) uint64 {
 // None reports whether s is the zero Schedule.
 func (s Schedule) None() bool { return s.text == "" }
 
-// String is the schedule as it was written.
+// String returns the text that s was parsed from.
 func (s Schedule) String() string { return s.text }
 
-// Zone is whose time the schedule is in; nil for the zero Schedule.
+// Zone returns the time zone of s, nil for the zero Schedule.
 func (s Schedule) Zone() *time.Location { return s.zone }
 
-// Late is by how much this one's moments come after what is written, for the jitter.
+// Late returns how long the jitter delays each moment.
 func (s Schedule) Late() time.Duration { return s.late }
 
-// Next is the first moment after t, in s's zone; the zero Time if none comes within five years.
+// Next returns the first moment after t, in s's zone, or the zero Time if there is none within five years.
 func (s Schedule) Next(t time.Time) time.Time {
 	var next time.Time
 	switch t = t.Add(-s.late); {
@@ -113,8 +112,7 @@ func (s Schedule) Next(t time.Time) time.Time {
 	return next.Add(s.late).In(s.zone)
 }
 
-// next asks cron for what a clock on the wall shows next. The instants of these are in the same order, so the first that
-// lies after t is the next.
+// next iterates over the wall times that match. Their instants are in the same order, so the first after t is the result.
 func (s Schedule) next(t time.Time) time.Time {
 	for wall := onTheWall(t.In(s.zone)); ; {
 		if wall = s.fields.Next(wall); wall.IsZero() {
@@ -126,7 +124,7 @@ func (s Schedule) next(t time.Time) time.Time {
 	}
 }
 
-// nextHourly is next that does not pass over what the clock shows for the second time.
+// nextHourly is next, but also counts the wall times that clocks show a second time.
 func (s Schedule) nextHourly(t time.Time) time.Time {
 	t = t.In(s.zone)
 	if at, ok := shownWithin(s.fields.Next(onTheWall(t)), t); ok {
@@ -140,29 +138,29 @@ func (s Schedule) nextHourly(t time.Time) time.Time {
 	return next
 }
 
-// onTheWall is what a clock in t's zone shows, as a time without any zone's jumps.
+// onTheWall returns the wall time at t, as the same time in UTC.
 func onTheWall(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
 
-// shownAt is when the clock shows wall, if it goes as it does at t.
+// shownAt returns the instant of wall, by the UTC offset that holds at t.
 func shownAt(wall, t time.Time) time.Time {
 	_, offset := t.Zone()
 	return wall.Add(-time.Duration(offset) * time.Second).In(t.Location())
 }
 
-// shownWithin is shownAt, if the clock does go like that until then.
+// shownWithin returns shownAt, and reports whether the offset still holds at that instant.
 func shownWithin(wall, t time.Time) (at time.Time, ok bool) {
 	_, end := t.ZoneBounds()
 	at = shownAt(wall, t)
 	return at, !wall.IsZero() && (end.IsZero() || at.Before(end))
 }
 
-// furthest is more than any zone is away from UTC.
+// furthest exceeds every zone's offset from UTC.
 const furthest = 26 * time.Hour
 
-// firstShown is the first instant at which a clock in zone shows wall, or has just jumped over it.
+// firstShown returns the first instant at which clocks in zone show wall, or at which they have just skipped it.
 func firstShown(wall time.Time, zone *time.Location) time.Time {
 	for at := wall.Add(-furthest).In(zone); ; {
 		start, end := at.ZoneBounds()

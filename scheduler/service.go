@@ -1,3 +1,9 @@
+// Package scheduler runs the jobs of many clusters when they are due: backups, pruning, copies to a repository that missed
+// backups, drills, and the backups that an archived log needs.
+//
+// It keeps no state. It reads from the repositories which jobs were done, so a service on an empty machine continues where
+// the last one ended. Several services may share one configuration: a lease selects the one that runs a job, and the stored
+// result stops the others from repeating it.
 package scheduler
 
 import (

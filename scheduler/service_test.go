@@ -268,7 +268,7 @@ func specOf(t *testing.T, cluster, cron string, repositories ...string) schedule
 	if cron != "" {
 		s.Schedule = schedule(t, cron, "UTC")
 	}
-	s.Backup.Require = backup.All
+	s.Backup.Require = scheduler.All
 	for _, r := range repositories {
 		s.Repositories = append(s.Repositories, scheduler.Repository{Name: r, URL: r})
 	}
@@ -649,7 +649,7 @@ func TestServiceSeveralRepositories(t *testing.T) {
 func TestServiceAnyRepository(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := specOf(t, "prod", "@daily", "main", "offsite")
-		spec.Backup.Require = backup.Any
+		spec.Backup.Require = scheduler.Any
 		w.start("a", configOf(spec))
 		w.pass(time.Minute)
 		w.stores["main"].On(storage.VerbList).Times(-1).Fail(errTest)
@@ -680,7 +680,7 @@ func TestServiceAnyRepositoryOpens(t *testing.T) {
 			t.Errorf("where all are needed: status %+v, taken %v", got, w.taken)
 		}
 		all.end()
-		spec.Backup.Require = backup.Any
+		spec.Backup.Require = scheduler.Any
 		any := w.start("b", configOf(spec), unmounted, func(s *scheduler.Service) {
 			s.Backup = func(ctx context.Context, spec scheduler.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
 				return w.backup(ctx, "b", spec, to[1:])

@@ -1,89 +1,117 @@
-// Package scheduler takes the backups of many clusters when they are due, and prunes what need not be kept.
-//
-//	Spec ──► what the repositories hold ──► due? ──► lease ──► still due? ──► backup ──► prune
-//
-// It keeps no state of its own: what was done is read from the repositories, so a service that is started on an empty
-// machine goes on where the last one ended. Several may run with the same Specs: a lease says which one works, and what
-// it has stored says that it is done.
 package scheduler
 
 import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/restore/child"
-	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Config is all that one service looks after.
+// Config holds the settings of one service.
 type Config struct {
 	Specs       []Spec        // each cluster once
-	Concurrency int           // backups at a time, above zero
+	Concurrency int           // backups at a time, at least 1
 	Lease       time.Duration // how long another service waits before it takes over; from MinLease to repository.MaxLease
-	// Faulty are clusters of which the configuration is wrong as it is written now, and why. One that has a Spec too is looked
-	// after as that says: by what was in force before.
+	// Faulty maps each cluster with an invalid configuration to its fault. If the cluster also has a Spec, that is the last
+	// valid one, which stays in force.
 	Faulty map[string]string
 }
 
-// MinLease is the shortest Config.Lease: a shorter one would end between two of its renewals.
+// MinLease is the shortest Config.Lease: a shorter one would expire between two renewals.
 const MinLease = time.Second
 
-// Spec is what one cluster is to have: what dr.yaml says of it.
+// Spec holds the settings of one cluster.
 type Spec struct {
 	Cluster string
-	// Digest covers all that the Spec was made from, secrets too. Two Specs with one Digest are the same.
+	// Digest covers everything that the Spec was made from, secrets included. Specs with equal digests are equal.
 	Digest string
 
-	Etcd         cluster.Config
+	Etcd         Etcd
 	Repositories []Repository
-	Backup       backup.Request // but for its Version, and the labels that say why
-	Timeout      time.Duration  // of one backup with all that belongs to it
-	Schedule     Schedule       // may be the zero one
+	Backup       Backup
+	Timeout      time.Duration // of one job, from the start of its work
+	Schedule     Schedule      // of backups; may be the zero Schedule
 	Triggers     Triggers
-	Retention    retention.Policy // in each repository without its own; the zero one keeps everything
-	Drill        Drill            // the zero one: never
-	Archive      Archive          // the zero one: this service does not archive the log
-	Observe      time.Duration    // how often the repositories and the cluster are looked at for conditions
-	Conditions   condition.Limits // from where on something is wrong
-	Suspend      bool             // start nothing
+	Retention    retention.Policy // of each repository without its own; the zero Policy keeps everything
+	Drill        Drill            // the zero Drill disables drills
+	Archive      Archive          // the zero Archive disables archiving by the service
+	Observe      time.Duration    // how often conditions are computed; 0: never
+	Conditions   condition.Limits
+	Suspend      bool // start no job
 }
 
-// Drill is how the restore of a cluster is practised.
+// Etcd holds how clients reach a cluster. The fields mean the same as etcdctl's flags.
+type Etcd struct {
+	Endpoints          []string
+	CACert, Cert, Key  string // files
+	InsecureSkipVerify bool
+	User, Password     string
+	DialTimeout        time.Duration // to connect to one endpoint and log in
+	CommandTimeout     time.Duration // for one answer
+}
+
+// Backup holds how a backup is taken and where it must arrive.
+type Backup struct {
+	From           string // leader, follower, any, or one of the endpoints
+	NoHash         bool   // do not ask the member for its HashKV
+	HashMax        int64  // bytes in use up to which the member is asked for it; 0: the default
+	CompareMembers bool   // compare the HashKV of all members
+	To             seal.Recipients
+	MaxStream      time.Duration // for the member's whole snapshot; above 0
+	Spool          string        // folder that holds the sealed snapshot until it is uploaded; "": none
+	Plain          bool          // without recipients, even if earlier backups are encrypted
+	Labels         catalog.Labels
+	Require        Require
+	Grace          time.Duration // age from which leftovers are removed
+}
+
+// Require names how many repositories a job needs.
+type Require string
+
+// The values of Require.
+const (
+	All Require = "all" // each of them
+	Any Require = "any" // at least one; the others catch up later
+)
+
+// Drill holds how the restore of a cluster is practised.
 type Drill struct {
-	Schedule   Schedule           // the zero one: never by itself
-	Repository string             // out of which one
-	Assertions []verify.Assertion // what must be there
-	Keys       seal.Keys          // that open the backups; without any a drill of what is encrypted is not run
-	Dir        string             // where the scratch copies go; "": the system's temporary directory
-	Limits     child.Limits       // of the process that restores and boots
+	Schedule   Schedule  // the zero Schedule: only on request
+	Repository string    // that is restored from
+	Assertions []string  // what the restored data must contain, as verify.ParseAssertion reads it
+	Keys       seal.Keys // that open the backups; without a key, encrypted backups are not drilled
+	Dir        string    // of the scratch copies; "": the system's temporary directory
+	Memory     int64     // bytes that the restoring process aims not to exceed; 0: no limit
+	Nice       int       // of that process, from 0 to 19
 }
 
-// Archive is how a cluster's log is archived from its clients' port (source watch), into its first repository.
+// SegmentSize is the bytes of requests at which an archived log's segment is uploaded.
+const SegmentSize = 8 << 20
+
+// Archive holds how a cluster's log is archived from its client port (source watch) into its first repository.
 type Archive struct {
-	Flush    time.Duration // how long a request waits at most before it is on its way; 0: the log is not archived
-	Spool    string        // the folder in which segments wait while the store is away; "": none
+	Flush    time.Duration // how long a request waits at most before its upload; 0: the log is not archived
+	Spool    string        // folder that holds segments while the store is unreachable; "": none
 	SpoolMax int64         // bytes that it holds at most
 }
 
 // Repository is a place for backups.
 type Repository struct {
-	Name     string // how it is named to people
+	Name     string // unique in the configuration
 	URL      string
-	Pattern  string // from which URL was made by filling in the cluster's name; "": it is the same for all clusters
+	Pattern  string // URL before the cluster's name was filled in; "": URL is the same for all clusters
 	Parallel int    // requests at a time for one large object
 	Limit    int64  // bytes a second; 0: no limit
 	Policy   repository.Policy
-	// Retention takes the place of the clusters' there. The zero one: it has none of its own.
+	// Retention replaces the cluster's in this repository. The zero Policy does not.
 	Retention retention.Policy
 }
 
-// RetentionIn returns what is kept in the repository called name; the zero Policy keeps everything.
+// RetentionIn returns the retention in the named repository. The zero Policy keeps everything.
 func (s Spec) RetentionIn(name string) retention.Policy {
 	for _, r := range s.Repositories {
 		if r.Name == name && r.Retention != (retention.Policy{}) {
@@ -93,28 +121,10 @@ func (s Spec) RetentionIn(name string) retention.Policy {
 	return s.Retention
 }
 
-// prunes reports whether anything is ever removed.
-func (s Spec) prunes() bool {
+// Prunes reports whether any repository has a retention.
+func (s Spec) Prunes() bool {
 	return slices.ContainsFunc(s.Repositories, func(r Repository) bool { return s.RetentionIn(r.Name) != (retention.Policy{}) })
 }
 
-// Triggers are what makes a backup due besides the schedule. The zero Triggers never do.
-type Triggers struct {
-	Revisions int64         // so many since the last backup
-	Bytes     int64         // so many of the archived log since the last backup
-	Gap       bool          // a gap in the archived log that no backup has come after
-	Every     time.Duration // how often it is looked at, and so how often they can make one due
-}
-
-// None reports whether nothing is to be looked at.
-func (t Triggers) None() bool { return t.Revisions == 0 && t.Bytes == 0 && !t.Gap }
-
-// Due is when the next backup is due, if last is the newest: at once where there is none, else at the first moment of the
-// schedule behind it, so that of many that were missed one is caught up. The zero Time is never: so where nothing says when,
-// and drills alone are wanted.
-func (s Spec) Due(last Last, now time.Time) time.Time {
-	if last.Started.IsZero() && !(s.Schedule.None() && s.Triggers.None()) {
-		return now
-	}
-	return s.Schedule.Next(last.Started)
-}
+// None reports whether d disables drills.
+func (d Drill) None() bool { return d.Repository == "" }

@@ -35,8 +35,8 @@ func askAll(
 }
 
 // enough returns failed, unless some have answered and any will do.
-func enough(answered []backup.Store, failed error, require backup.Require) error {
-	if len(answered) > 0 && require == backup.Any {
+func enough(answered []backup.Store, failed error, require Require) error {
+	if len(answered) > 0 && require == Any {
 		return nil
 	}
 	return failed

@@ -70,7 +70,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 	case asked.job != "":
 		return w.queue(ctx, w.wanted(asked))
 	case now.Before(w.notBefore):
-		return earlier(w.notBefore, again)
+		return Earlier(w.notBefore, again)
 	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
 		if err := w.lookFirst(ctx); err != nil {
 			return w.failed(ctx, task{}, err)
@@ -86,7 +86,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 	why, next := w.due(ctx, now)
 	if !why.is() {
 		w.idle(next)
-		return w.catchUp(ctx, earlier(next, again))
+		return w.catchUp(ctx, Earlier(next, again))
 	}
 	return w.queue(ctx, task{job: JobBackup, cause: why})
 }
@@ -99,7 +99,7 @@ func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 		return next
 	}
 	if at.IsZero() || at.After(now) {
-		return earlier(next, at)
+		return Earlier(next, at)
 	}
 	return w.queue(ctx, task{job: JobCopy, cause: cause{text: "a repository lacks backups"}})
 }
@@ -155,12 +155,6 @@ type cause struct {
 
 func (c cause) is() bool { return c.label != "" }
 
-// The labels of backups that say why they were taken.
-const (
-	LabelSlot    = "schedule" // when it was due
-	LabelTrigger = "trigger"  // what made it due
-)
-
 // due says why a backup is due, if one is, or else when to ask again.
 func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 	at := w.nextSlot(now)
@@ -193,10 +187,10 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 // nextSlot returns when the schedule has the next backup due. Every worker asks each minute, so it is computed once for each last.
 func (w *worker) nextSlot(now time.Time) time.Time {
 	if w.last.Started.IsZero() {
-		return w.spec.Due(w.last, now)
+		return w.spec.NextBackup(w.last, now)
 	}
 	if !w.next.started.Equal(w.last.Started) {
-		w.next = slotAfter{w.last.Started, w.spec.Due(w.last, now)}
+		w.next = slotAfter{w.last.Started, w.spec.NextBackup(w.last, now)}
 	}
 	return w.next.at
 }
@@ -262,7 +256,7 @@ func (w *worker) do(ctx, jobs context.Context, stores []backup.Store, t task) er
 	if t.asked.IsZero() && w.last.Started.After(since) {
 		return nil
 	}
-	if !t.asked.IsZero() && w.last.Started.After(later(since, t.asked)) { // one that was known before may be by a clock that is ahead
+	if !t.asked.IsZero() && w.last.Started.After(Later(since, t.asked)) { // one that was known before may be by a clock that is ahead
 		o := t.outcome()
 		o.Ended, o.Verdict, o.Backup, o.Message = o.Began, Succeeded, w.last.ID, "another service took it"
 		w.board.end(o)
@@ -314,7 +308,7 @@ func (w *worker) backup(jobs context.Context, stores []backup.Store, t task) (ba
 		labels = catalog.Labels{}
 	}
 	labels[t.label] = t.value
-	spec.Backup.Labels, spec.Backup.Patience = labels, spec.Backup.DefaultPatience() // one that hangs keeps other clusters waiting
+	spec.Backup.Labels = labels
 	result, err := w.service.Backup(ctx, spec, stores, w.pass)
 	if result.ID == "" || errors.Is(err, backup.ErrPartial) {
 		return result, o, err
@@ -329,7 +323,7 @@ func (w *worker) backup(jobs context.Context, stores []backup.Store, t task) (ba
 func (w *worker) stored(r backup.Result, t task, o Outcome) {
 	last := lastOf(r.Backup)
 	if slot, err := time.Parse(time.RFC3339, t.value); err == nil && t.label == LabelSlot {
-		last.Started = later(last.Started, slot) // the clock may have been set back: a slot is done once all the same
+		last.Started = Later(last.Started, slot) // the clock may have been set back: a slot is done once all the same
 	}
 	w.remember(last)
 	w.tries, w.notBefore = 0, time.Time{}
@@ -374,6 +368,9 @@ func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
 	w.board.set(func(s *Status) { s.Unpruned = unpruned })
 }
 
+// longestBackupWait bounds the wait after a backup that failed.
+const longestBackupWait = 30 * time.Minute
+
 // failed says so, and when to try again: after a while, but at the next slot at the latest. What somebody asked for is not
 // tried again: whoever did looks how it went.
 func (w *worker) failed(ctx context.Context, t task, err error) time.Time {
@@ -393,11 +390,8 @@ func (w *worker) failed(ctx context.Context, t task, err error) time.Time {
 		w.end(t, Failed, err.Error())
 	}
 	w.tries++
-	again := now.Add(backoff(w.tries, lastBackupWait, w.spec.Cluster))
-	if slot := w.spec.Schedule.Next(now); !slot.IsZero() && !slot.After(again) {
-		again, w.tries = now.Add(slot.Sub(now)), 0 // by now's monotonic clock: the one on the wall may be set back
-	}
-	w.notBefore = again
+	again, tries := w.spec.Schedule.Retry(w.tries, longestBackupWait, w.spec.Cluster, now)
+	w.notBefore, w.tries = again, tries
 	w.board.set(func(s *Status) {
 		s.State, s.Problem, s.Next, s.Holder, s.Failures = Failing, err.Error(), again.UTC(), "", s.Failures+1
 	})

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -239,7 +238,7 @@ func (s *subject) double(before, b taking) {
 		return
 	}
 	away := func(name string) bool { return s.f.stores[name].isAway() }
-	if s.spec.Backup.Require == backup.Any && !slices.ContainsFunc(before.in, func(name string) bool { return !away(name) }) {
+	if s.spec.Backup.Require == scheduler.Any && !slices.ContainsFunc(before.in, func(name string) bool { return !away(name) }) {
 		return
 	}
 	i := slices.IndexFunc(s.robbed, func(at time.Time) bool { return at.After(before.began.Add(-robberyLasts)) })
@@ -362,7 +361,7 @@ func (f *fleet) newSubject(i int) *subject {
 	}
 	s := &subject{f: f, slots: r.slots(f.t, f.begin, f.end.AddDate(0, 0, 2), schedule.Late()), ledgers: map[string]*ledger{}}
 	s.spec = scheduler.Spec{Cluster: name, Digest: name, Timeout: time.Hour, Schedule: schedule}
-	s.spec.Backup.Require, s.spec.Backup.Grace = backup.All, 3*time.Hour
+	s.spec.Backup.Require, s.spec.Backup.Grace = scheduler.All, 3*time.Hour
 	s.spec.Retention = retention.Policy{
 		Last: 1, Hourly: 2, Daily: 2, Weekly: 1, Monthly: 1, MinCopies: 5, Window: 90 * time.Minute, Zone: schedule.Zone(),
 	}
@@ -372,7 +371,7 @@ func (f *fleet) newSubject(i int) *subject {
 		names = []string{"main", "offsite"}
 	case 5:
 		names = []string{"offsite", "third"}
-		s.spec.Backup.Require = backup.Any
+		s.spec.Backup.Require = scheduler.Any
 	}
 	for _, name := range names {
 		s.spec.Repositories = append(s.spec.Repositories, scheduler.Repository{Name: name, URL: name})

@@ -286,7 +286,7 @@ func (s *subject) backup(ctx context.Context, by *server, spec scheduler.Spec, t
 	switch {
 	case len(reached) == 0:
 		return backup.Result{}, missing
-	case missing != nil && spec.Backup.Require != backup.Any:
+	case missing != nil && spec.Backup.Require != scheduler.Any:
 		s.left()
 		return r, fmt.Errorf("%w: %w", backup.ErrPartial, missing)
 	}

@@ -103,15 +103,11 @@ func configCluster(s scheduler.Spec, now time.Time) ConfigCluster {
 }
 
 func configDrill(drill scheduler.Drill, now time.Time) *ConfigDrill {
-	d := &ConfigDrill{
+	return &ConfigDrill{
 		Schedule: drill.Schedule.String(), Zone: zone(drill.Schedule), LateSeconds: drill.Schedule.Late().Seconds(), Next: next(drill.Schedule, now),
-		Repository: drill.Repository, Assertions: []string{}, Keys: !drill.Keys.None(), ScratchDir: drill.Dir,
-		MemoryLimit: drill.Limits.Memory, Nice: drill.Limits.Nice,
+		Repository: drill.Repository, Assertions: append([]string{}, drill.Assertions...), Keys: !drill.Keys.None(), ScratchDir: drill.Dir,
+		MemoryLimit: drill.Memory, Nice: drill.Nice,
 	}
-	for _, a := range drill.Assertions {
-		d.Assertions = append(d.Assertions, a.Text)
-	}
-	return d
 }
 
 // next are the first moments of s.

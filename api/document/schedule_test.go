@@ -7,10 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	dr "github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
-	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -66,14 +63,14 @@ func TestConfigCheckExplains(t *testing.T) {
 	}
 	got := document.NewConfigCheck(scheduler.Config{Specs: []scheduler.Spec{{
 		Cluster: "prod", Schedule: schedule, Triggers: scheduler.Triggers{Revisions: 5, Bytes: 1 << 30, Gap: true},
-		Etcd: cluster.Config{Endpoints: []string{"https://10.0.0.1:2379"}}, Backup: dr.Request{From: "leader", Require: dr.Any},
+		Etcd: scheduler.Etcd{Endpoints: []string{"https://10.0.0.1:2379"}}, Backup: scheduler.Backup{From: "leader", Require: scheduler.Any},
 		Repositories: []scheduler.Repository{{Name: "main", URL: "s3://backups/etcd?region=eu-central-1"}},
 		Retention: retention.Policy{
 			Last: 1, Hourly: 2, Daily: 3, Weekly: 4, Monthly: 5, Yearly: 6, Within: 36 * time.Hour, Window: 48 * time.Hour, MaxSize: 1 << 30,
 			MinCopies: 2,
 		},
 		Archive: scheduler.Archive{Flush: 1500 * time.Millisecond, Spool: "/spool", SpoolMax: 1 << 30},
-		Drill:   scheduler.Drill{Schedule: schedule, Repository: "main", Assertions: []verify.Assertion{{Text: "key=/a", Key: "/a", Least: 1}}},
+		Drill:   scheduler.Drill{Schedule: schedule, Repository: "main", Assertions: []string{"key=/a"}},
 	}}}, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)).Clusters[0]
 	want := document.ConfigCluster{
 		Cluster: "prod", Schedule: "30 2 * * *", Zone: "Europe/Berlin",

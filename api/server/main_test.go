@@ -75,7 +75,7 @@ func config(t testing.TB) scheduler.Config {
 	return scheduler.Config{Concurrency: 1, Lease: time.Minute, Specs: []scheduler.Spec{
 		{
 			Cluster: "prod", Digest: "1", Repositories: []scheduler.Repository{main, {Name: "offsite", URL: "mem://offsite"}},
-			Schedule: daily, Retention: retention.Policy{Last: 1}, Timeout: time.Hour, Backup: backup.Request{Require: backup.Any},
+			Schedule: daily, Retention: retention.Policy{Last: 1}, Timeout: time.Hour, Backup: scheduler.Backup{Require: scheduler.Any},
 		},
 		{Cluster: "test", Digest: "2", Repositories: []scheduler.Repository{gone}, Schedule: daily, Timeout: time.Hour},
 	}}

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
@@ -116,9 +117,7 @@ func newService(report storage.Report) *scheduler.Service {
 		Backup: func(
 			ctx context.Context, s scheduler.Spec, to []backup.Store, report storage.Report,
 		) (backup.Result, error) {
-			request := s.Backup
-			request.Version = version()
-			return backup.Run(ctx, s.Etcd, to, request, report)
+			return backup.Run(ctx, scheduler.ClusterConfig(s.Etcd), to, scheduler.BackupRequest(s.Backup, version()), report)
 		},
 		Copy:     scheduler.Copy,
 		Drill:    practise,
@@ -155,7 +154,14 @@ func practise(
 	ctx context.Context, s scheduler.Spec, in backup.Store, seed uint64, report storage.Report,
 ) ([]catalog.Proof, error) {
 	r := verify.DrillRequest{
-		Aim: verify.Aim{Seed: seed}, Assertions: s.Drill.Assertions, Dir: s.Drill.Dir, By: identity(), Limits: s.Drill.Limits,
+		Aim: verify.Aim{Seed: seed}, Dir: s.Drill.Dir, By: identity(), Limits: child.Limits{Memory: s.Drill.Memory, Nice: s.Drill.Nice},
+	}
+	for _, text := range s.Drill.Assertions {
+		assertion, err := verify.ParseAssertion(text)
+		if err != nil {
+			return nil, err
+		}
+		r.Assertions = append(r.Assertions, assertion)
 	}
 	for _, from := range s.Repositories {
 		if from.Name == in.Repository {
@@ -168,7 +174,7 @@ func practise(
 
 // newestRevision asks a cluster for the newest revision that a member knows.
 func newestRevision(ctx context.Context, s scheduler.Spec) (int64, error) {
-	c, err := cluster.Connect(ctx, s.Etcd)
+	c, err := cluster.Connect(ctx, scheduler.ClusterConfig(s.Etcd))
 	if err != nil {
 		return 0, err
 	}

@@ -196,7 +196,7 @@ func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (co
 // facts: where there is no configuration nothing is agreed.
 func (l lookup) facts(standings []condition.Standing, now time.Time) condition.Facts {
 	if len(l.spec.Repositories) > 0 {
-		return l.spec.Facts(standings, scheduler.Status{}, now)
+		return scheduler.Facts(l.spec, standings, scheduler.Status{}, now)
 	}
 	f := condition.Facts{Cluster: l.spec.Cluster, Fault: l.fault}
 	for _, s := range standings {
@@ -207,7 +207,7 @@ func (l lookup) facts(standings []condition.Standing, now time.Time) condition.F
 
 // checkQuick is what a service looks at again and again.
 func checkQuick(ctx context.Context, s scheduler.Spec) []check.Line {
-	return cluster.Check(ctx, s.Etcd, cluster.CheckOptions{NoHash: true, Quick: true, Now: time.Now()}, nil)
+	return cluster.Check(ctx, scheduler.ClusterConfig(s.Etcd), cluster.CheckOptions{NoHash: true, Quick: true, Now: time.Now()}, nil)
 }
 
 // printStatus prints a line a repository, and below each cluster what is wrong.

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
@@ -340,8 +338,8 @@ func (i in) repositories(part clusterPart, all map[string]opened) (used []opened
 	return used
 }
 
-func (i in) etcd(part etcdPart) (cluster.Config, []string) {
-	c := cluster.Config{
+func (i in) etcd(part etcdPart) (scheduler.Etcd, []string) {
+	c := scheduler.Etcd{
 		Endpoints: part.Endpoints, CACert: part.CACert, Cert: part.Cert, Key: part.Key, InsecureSkipVerify: part.InsecureSkipTLSVerify,
 		User: part.User, DialTimeout: time.Duration(part.DialTimeout), CommandTimeout: time.Duration(part.CommandTimeout),
 	}
@@ -356,20 +354,20 @@ func (i in) etcd(part etcdPart) (cluster.Config, []string) {
 	case c.DialTimeout <= 0 || c.CommandTimeout <= 0:
 		i.blame(errors.New("dialTimeout and commandTimeout are above zero"), "etcd")
 	default:
-		if err := c.Validate(); err != nil {
+		if err := scheduler.ClusterConfig(c).Validate(); err != nil {
 			i.blame(err, "etcd")
 		}
 	}
 	return c, []string{c.Password}
 }
 
-func (i in) backup(part clusterPart, repositories []scheduler.Repository) (backup.Request, []string) {
+func (i in) backup(part clusterPart, repositories []scheduler.Repository) (scheduler.Backup, []string) {
 	b := part.Backup
-	r := backup.Request{
+	r := scheduler.Backup{
 		From: b.From, NoHash: b.NoHash, HashMax: int64(b.HashMax), CompareMembers: b.CompareMembers, MaxStream: time.Duration(b.MaxStream), Spool: b.Spool,
-		Plain: b.Plain, Labels: part.Labels, Require: backup.Require(part.Require), Grace: time.Duration(b.Grace),
+		Plain: b.Plain, Labels: part.Labels, Require: scheduler.Require(part.Require), Grace: time.Duration(b.Grace),
 	}
-	if r.Require != backup.All && r.Require != backup.Any {
+	if r.Require != scheduler.All && r.Require != scheduler.Any {
 		i.blame(errors.New("require is all or any"), "require")
 	}
 	if !slices.Contains(append([]string{"leader", "follower", "any"}, part.Etcd.Endpoints...), r.From) {

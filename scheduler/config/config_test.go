@@ -13,8 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
@@ -102,9 +100,9 @@ clusters:
 // described is what of a Spec can be compared.
 type described struct {
 	Cluster      string
-	Etcd         cluster.Config
+	Etcd         scheduler.Etcd
 	Repositories []scheduler.Repository
-	Backup       backup.Request
+	Backup       scheduler.Backup
 	Timeout      time.Duration
 	Schedule     string
 	Zone         string
@@ -120,7 +118,7 @@ func describe(s scheduler.Spec) described {
 		s.Cluster, s.Etcd, s.Repositories, s.Backup, s.Timeout, s.Schedule.String(), s.Schedule.Zone().String(), s.Triggers, s.Retention,
 		s.Archive, s.Suspend, s.Backup.To.Seal().Recipients,
 	}
-	d.Backup.To = backup.Request{}.To
+	d.Backup.To = scheduler.Backup{}.To
 	return d
 }
 
@@ -139,13 +137,13 @@ func TestLoad(t *testing.T) {
 	offsite.Policy.Lock = repository.Lock{For: 12 * time.Hour}
 	want := []described{{
 		Cluster: "prod",
-		Etcd: cluster.Config{
+		Etcd: scheduler.Etcd{
 			Endpoints: []string{"https://10.0.0.1:2379", "https://10.0.0.2:2379"}, InsecureSkipVerify: true, User: "root", Password: "s3cret",
 			DialTimeout: 3 * time.Second, CommandTimeout: 7 * time.Second,
 		},
 		Repositories: []scheduler.Repository{main, offsite},
-		Backup: backup.Request{
-			From: "follower", NoHash: true, CompareMembers: true, MaxStream: 10 * time.Minute, Spool: "/var/spool/dr", Require: backup.Any,
+		Backup: scheduler.Backup{
+			From: "follower", NoHash: true, CompareMembers: true, MaxStream: 10 * time.Minute, Spool: "/var/spool/dr", Require: scheduler.Any,
 			Grace: 48 * time.Hour, Labels: catalog.Labels{"site": "fra", "tier": "gold"},
 		},
 		Timeout: 2 * time.Hour, Schedule: "@every 6h", Zone: "Europe/Berlin",
@@ -158,13 +156,13 @@ func TestLoad(t *testing.T) {
 		Suspend: true, Recipients: []string{recipient[:16]},
 	}, {
 		Cluster: "test",
-		Etcd: cluster.Config{
+		Etcd: scheduler.Etcd{
 			Endpoints: []string{"http://127.0.0.1:2379"}, User: "root", Password: "from the environment",
 			DialTimeout: 3 * time.Second, CommandTimeout: 5 * time.Second,
 		},
 		Repositories: []scheduler.Repository{main},
-		Backup: backup.Request{
-			From: "leader", MaxStream: 5 * time.Minute, Require: backup.Any, Grace: 24 * time.Hour, Labels: catalog.Labels{"site": "fra"},
+		Backup: scheduler.Backup{
+			From: "leader", MaxStream: 5 * time.Minute, Require: scheduler.Any, Grace: 24 * time.Hour, Labels: catalog.Labels{"site": "fra"},
 		},
 		Timeout: 6 * time.Hour, Schedule: "30 2 * * *", Zone: "Europe/Berlin", Triggers: scheduler.Triggers{Every: 5 * time.Minute},
 		Retention: retention.Policy{Daily: 7, Window: 48 * time.Hour, Zone: berlin}, Recipients: []string{recipient[:16]},
@@ -173,8 +171,8 @@ func TestLoad(t *testing.T) {
 	got := []described{describe(c.Specs[0]), describe(c.Specs[1])}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b *time.Location) bool { return a.String() == b.String() }),
 		cmp.Comparer(func(a, b sign.Key) bool { return true }), cmp.Comparer(func(a, b sign.Trust) bool { return a.None() == b.None() }),
-		cmp.Comparer(func(a, b backup.Request) bool {
-			a.To, b.To = backup.Request{}.To, backup.Request{}.To
+		cmp.Comparer(func(a, b scheduler.Backup) bool {
+			a.To, b.To = scheduler.Backup{}.To, scheduler.Backup{}.To
 			return sameRequest(a, b)
 		})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -188,7 +186,7 @@ func TestLoad(t *testing.T) {
 }
 
 // sameRequest compares all but the recipients, which nobody can look into.
-func sameRequest(a, b backup.Request) bool {
+func sameRequest(a, b scheduler.Backup) bool {
 	return cmp.Equal(a.Labels, b.Labels) && a.From == b.From && a.NoHash == b.NoHash && a.CompareMembers == b.CompareMembers &&
 		a.MaxStream == b.MaxStream && a.Spool == b.Spool && a.Require == b.Require && a.Grace == b.Grace
 }
@@ -387,7 +385,7 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		for _, s := range c.Specs {
-			if catalog.ValidCluster(s.Cluster) != nil || len(s.Repositories) == 0 || s.Etcd.Validate() != nil || s.Timeout <= 0 {
+			if catalog.ValidCluster(s.Cluster) != nil || len(s.Repositories) == 0 || scheduler.ClusterConfig(s.Etcd).Validate() != nil || s.Timeout <= 0 {
 				t.Fatalf("%+v", s)
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -32,13 +31,12 @@ func (i in) drill(name string, part clusterPart, repositories []scheduler.Reposi
 	p.Schedule.Zone = cmp.Or(p.Schedule.Zone, part.Schedule.Zone)
 	d.Schedule = i.schedule(name+"/drill", p.Schedule, "drill", "schedule")
 	for _, text := range p.Assert {
-		assertion, err := verify.ParseAssertion(text)
+		_, err := verify.ParseAssertion(text)
 		if err != nil {
 			i.blame(err, "drill", "assert")
 		}
-		d.Assertions = append(d.Assertions, assertion)
 	}
-	d.Limits = child.Limits{Memory: int64(p.MemoryLimit), Nice: p.Nice}
+	d.Assertions, d.Memory, d.Nice = p.Assert, int64(p.MemoryLimit), p.Nice
 	if p.MemoryLimit != 0 && p.MemoryLimit < minMemory {
 		i.blame(errors.New("memoryLimit is at least 64MiB"), "drill", "memoryLimit")
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -37,13 +36,9 @@ func TestLoadDrill(t *testing.T) {
       memoryLimit: 2GiB
       nice: 19
 `)
-	var texts []string
-	for _, a := range d.Assertions {
-		texts = append(texts, a.Text)
-	}
 	identities, passphrases := d.Keys.Secrets()
 	if d.Repository != "offsite" || d.Schedule.String() != "0 4 * * 0" || d.Schedule.Zone().String() != "Europe/Berlin" || d.Dir != "/scratch" ||
-		d.Limits != (child.Limits{Memory: 2 << 30, Nice: 19}) || !slices.Equal(texts, []string{"key=/a", "prefix=/b:10"}) ||
+		d.Memory != 2<<30 || d.Nice != 19 || !slices.Equal(d.Assertions, []string{"key=/a", "prefix=/b:10"}) ||
 		len(identities) != 1 || !slices.Equal(passphrases, []string{"p4ssphrase"}) {
 		t.Errorf("%+v, %d identities", d, len(identities))
 	}
@@ -58,7 +53,7 @@ func TestLoadDrill(t *testing.T) {
 		t.Errorf("drills alone: %+v", d)
 	}
 	defaults := strings.Replace(two, "clusters:", "defaults:\n  drill: {schedule: {cron: '@weekly', zone: UTC}, nice: 5}\nclusters:", 1)
-	if d = drillOf(t, defaults+"    drill: {nice: 6}\n"); d.Schedule.String() != "@weekly" || d.Limits.Nice != 6 {
+	if d = drillOf(t, defaults+"    drill: {nice: 6}\n"); d.Schedule.String() != "@weekly" || d.Nice != 6 {
 		t.Errorf("over defaults: %+v", d)
 	}
 }

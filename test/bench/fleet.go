@@ -118,7 +118,7 @@ func (f *fleet) config() (c scheduler.Config, err error) {
 	c = scheduler.Config{Concurrency: 4, Lease: time.Minute}
 	for n := range f.clusters {
 		s := scheduler.Spec{Cluster: clusterName(n), Digest: clusterName(n), Timeout: time.Hour, Observe: fleetEvery}
-		s.Backup.Require, s.Backup.Grace = backup.All, time.Hour
+		s.Backup.Require, s.Backup.Grace = scheduler.All, time.Hour
 		s.Retention = retention.Policy{Last: f.backups}
 		s.Repositories = []scheduler.Repository{{Name: "main", URL: s.Cluster}}
 		if s.Schedule, err = scheduler.ParseSchedule("@every 10m", time.UTC, fleetEvery, s.Cluster); err != nil {
