@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -25,7 +26,7 @@ const hashEvery = time.Hour
 // is taken, or waits for its turn.
 type archiving struct {
 	service *Service
-	spec    Spec
+	spec    spec.Spec
 	lease   time.Duration
 	holder  string // of the lease on backups
 	stop    context.CancelFunc
@@ -38,7 +39,7 @@ type archiving struct {
 }
 
 // archive has the logs archived that c asks for, and ends what it asks for no more or in another way. s.mu is held.
-func (s *Service) archive(ctx context.Context, c Config, slots *semaphore.Weighted) {
+func (s *Service) archive(ctx context.Context, c spec.Config, slots *semaphore.Weighted) {
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
 		if s.Archive == nil || spec.Suspend || spec.Archive.Flush == 0 {
@@ -63,7 +64,7 @@ func (s *Service) archive(ctx context.Context, c Config, slots *semaphore.Weight
 }
 
 // newArchiving begins when before has ended, if there was one: two would stand in each other's way, in the spool too.
-func (s *Service) newArchiving(ctx context.Context, spec Spec, lease time.Duration, before *archiving) *archiving {
+func (s *Service) newArchiving(ctx context.Context, spec spec.Spec, lease time.Duration, before *archiving) *archiving {
 	ctx, stop := context.WithCancel(ctx)
 	a := &archiving{
 		service: s, spec: spec, lease: lease, holder: s.newHolder(), stop: stop, ended: make(chan struct{}),
@@ -94,7 +95,7 @@ func (a *archiving) run(ctx context.Context) {
 		if time.Since(began) > longestUnarchived {
 			tries = 1
 		}
-		wait := Backoff(tries, longestUnarchived, a.spec.Cluster)
+		wait := spec.Backoff(tries, longestUnarchived, a.spec.Cluster)
 		a.set(func(s *archive.Status) { s.State, s.Problem = archive.Waiting, err.Error() })
 		a.warn("the log is not archived: %v; the next try is at %s", err, time.Now().Add(wait).UTC().Format(time.RFC3339))
 		select {
@@ -114,7 +115,7 @@ func (a *archiving) try(ctx context.Context) error {
 	}
 	c := archive.Config{
 		Source: segment.Watch, Etcd: ClusterConfig(a.spec.Etcd), To: a.spec.Backup.To, Plain: a.spec.Backup.Plain,
-		Flush: a.spec.Archive.Flush, SegmentSize: SegmentSize, Lease: a.lease, HashEvery: hashEvery, HashMax: a.spec.Backup.HashMax,
+		Flush: a.spec.Archive.Flush, SegmentSize: spec.SegmentSize, Lease: a.lease, HashEvery: hashEvery, HashMax: a.spec.Backup.HashMax,
 		Spool: a.spec.Archive.Spool, SpoolMax: a.spec.Archive.SpoolMax, Host: a.service.Host,
 		Snapshot: a.snapshot,
 	}
@@ -209,14 +210,14 @@ func (a *archiving) backup(ctx context.Context, stores []backup.Store, why strin
 
 // take takes a backup, and fails unless it is where the log is. What is wrong with it besides is no reason to take another.
 func (a *archiving) take(ctx context.Context, stores []backup.Store, why string) (backup.Result, error) {
-	spec := a.spec
-	labels := maps.Clone(spec.Backup.Labels)
+	settings := a.spec
+	labels := maps.Clone(settings.Backup.Labels)
 	if labels == nil {
 		labels = catalog.Labels{}
 	}
-	labels[LabelArchive] = why
-	spec.Backup.Labels = labels
-	r, err := a.service.Backup(ctx, spec, stores, a.pass)
+	labels[spec.LabelArchive] = why
+	settings.Backup.Labels = labels
+	r, err := a.service.Backup(ctx, settings, stores, a.pass)
 	there := reached(stores, r)
 	if first := a.spec.Repositories[0].Name; r.ID == "" || len(there) == 0 || there[0].Repository != first {
 		return r, cmp.Or(err, fmt.Errorf("repository %s was left out: the log needs the backup there", first))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -91,15 +92,15 @@ func (f *fakeArchive) wantRuns(t *testing.T, what string, began, ended int, runn
 	}
 }
 
-func archived(t *testing.T, cluster string) scheduler.Spec {
+func archived(t *testing.T, cluster string) spec.Spec {
 	t.Helper()
 	s := specOf(t, cluster, "@every 1h", "main", "offsite")
-	s.Archive = scheduler.Archive{Flush: 2 * time.Second, Spool: "/spool", SpoolMax: 1 << 30}
+	s.Archive = spec.Archive{Flush: 2 * time.Second, Spool: "/spool", SpoolMax: 1 << 30}
 	return s
 }
 
 // archiving starts a service with a fake archive.
-func (w *world) archiving(c scheduler.Config) (*service, *fakeArchive) {
+func (w *world) archiving(c spec.Config) (*service, *fakeArchive) {
 	f := &fakeArchive{}
 	s := w.start("a", c, func(s *scheduler.Service) { s.Archive = f.run })
 	return s, f
@@ -141,18 +142,18 @@ func TestServiceArchives(t *testing.T) {
 
 		suspended := prod
 		suspended.Suspend, suspended.Digest = true, "suspended"
-		c.Specs = []scheduler.Spec{suspended, test}
+		c.Specs = []spec.Spec{suspended, test}
 		s.changes <- c
 		w.pass(time.Minute)
 		f.wantRuns(t, "suspended", 3, 3)
 		if got := s.status(t, "prod").Archive; got != nil {
 			t.Errorf("suspended, its log is %+v", got)
 		}
-		c.Specs = []scheduler.Spec{prod}
+		c.Specs = []spec.Spec{prod}
 		s.changes <- c
 		w.pass(time.Minute)
 		f.wantRuns(t, "back", 4, 3, "prod")
-		c.Specs = []scheduler.Spec{test}
+		c.Specs = []spec.Spec{test}
 		s.changes <- c
 		w.pass(time.Minute)
 		f.wantRuns(t, "taken out", 4, 4)
@@ -226,7 +227,7 @@ func TestServiceArchivesWhenTheStoreIsThere(t *testing.T) {
 		f, away := &fakeArchive{}, true
 		w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
 			s.Archive = f.run
-			s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+			s.Open = func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				if away {
@@ -260,7 +261,7 @@ func TestServiceTakesOneBackupForTheLogAndTheSchedule(t *testing.T) {
 						return f.run(ctx, c, to, observe, report)
 					}
 					open := s.Open
-					s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+					s.Open = func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
 						if slow == "the schedule" && r.Name == "offsite" {
 							time.Sleep(10 * time.Second)
 						}
@@ -289,7 +290,7 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 				time.Sleep(10 * time.Second) // while the schedule's is taken
 				return f.run(ctx, c, to, observe, report)
 			}
-			s.Revision = func(context.Context, scheduler.Spec) (int64, error) {
+			s.Revision = func(context.Context, spec.Spec) (int64, error) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				needed = time.Since(w.begin)
@@ -302,7 +303,7 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 			t.Fatalf("backups at %v, the log needs one from %v", times, needed)
 		}
 		w.set(func() {
-			if label := w.taken[1].labels[scheduler.LabelArchive]; label != "the first of this cluster" {
+			if label := w.taken[1].labels[spec.LabelArchive]; label != "the first of this cluster" {
 				t.Errorf("the log's backup has the labels %v", w.taken[1].labels)
 			}
 		})
@@ -346,7 +347,7 @@ func TestServiceSuspendedArchives(t *testing.T) {
 // A backup that the log needs and that fails is the archiving's to try again; what is stored where the log is counts.
 func TestServiceToldOfTheLogsBackup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.broken = func(scheduler.Spec) error { return errTest }
+		w.broken = func(spec.Spec) error { return errTest }
 		var got error
 		f := func(
 			ctx context.Context, c archive.Config, _ *repository.Cluster, _ func(archive.Status), _ storage.Report,

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"sync"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
 // ask is a job that somebody wants now.
@@ -55,7 +57,7 @@ func (a *asks) next(now time.Time) (one ask, again time.Time) {
 		if !one.after.After(now) {
 			return one, time.Time{}
 		}
-		again = Earlier(again, one.after)
+		again = spec.Earlier(again, one.after)
 	}
 	return ask{}, again
 }

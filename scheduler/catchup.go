@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -24,7 +25,7 @@ type catchup struct {
 const lastCopyWait = 10 * time.Minute
 
 // note remembers which of all miss something, or did not answer.
-func (c *catchup) note(seen sight, all []Repository) {
+func (c *catchup) note(seen sight, all []spec.Repository) {
 	for _, in := range all {
 		newest, answered := seen.newest[in.Name]
 		since, known := c.since[in.Name]
@@ -50,7 +51,7 @@ func (c *catchup) due(now time.Time) time.Time {
 	if len(c.since) == 0 {
 		return time.Time{}
 	}
-	return Later(now, c.after)
+	return spec.Later(now, c.after)
 }
 
 // left is what a backup has not come to.
@@ -59,14 +60,14 @@ func (w *worker) left(r backup.Result, stores []backup.Store) {
 	for _, in := range w.spec.Repositories {
 		if !slices.ContainsFunc(there, func(s backup.Store) bool { return s.Repository == in.Name }) {
 			w.catchup.missed(in.Name, w.catchup.since[in.Name])
-			w.catchup.after = time.Now().Add(FirstWait)
+			w.catchup.after = time.Now().Add(spec.FirstWait)
 		}
 	}
 }
 
 // copies reports whether what one repository misses is copied to it.
 func (w *worker) copies() bool {
-	return w.service.Copy != nil && w.spec.Backup.Require == Any && len(w.spec.Repositories) > 1
+	return w.service.Copy != nil && w.spec.Backup.Require == spec.Any && len(w.spec.Repositories) > 1
 }
 
 // copyMissed copies to each store that misses something, from one that does not.
@@ -81,7 +82,7 @@ func (w *worker) copyMissed(jobs context.Context, seen sight) error {
 			continue
 		}
 		if since.IsZero() { // it is empty, or was seen for the first time
-			since = Earlier(seen.newest[to.Repository].Started, seen.last.Started)
+			since = spec.Earlier(seen.newest[to.Repository].Started, seen.last.Started)
 		}
 		errs = errors.Join(errs, w.copyTo(ctx, seen.stores[from], to, since))
 	}
@@ -128,7 +129,7 @@ func (w *worker) uncopied(ctx context.Context, err error) time.Time {
 		return time.Time{}
 	}
 	w.catchup.tries++
-	w.catchup.after = time.Now().Add(Backoff(w.catchup.tries, lastCopyWait, w.spec.Cluster))
+	w.catchup.after = time.Now().Add(spec.Backoff(w.catchup.tries, lastCopyWait, w.spec.Cluster))
 	w.say(storage.Warning, "not every repository has every backup: %v; the next try is at %s",
 		err, w.catchup.after.UTC().Format(time.RFC3339))
 	return w.catchup.after

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -31,10 +32,10 @@ func (w *world) ids(t *testing.T, store, cluster string) (ids []catalog.ID) {
 	return ids
 }
 
-func anywhere(t *testing.T, cron string, repositories ...string) scheduler.Spec {
-	spec := specOf(t, "prod", cron, repositories...)
-	spec.Backup.Require, spec.Observe = scheduler.Any, 10*time.Minute
-	return spec
+func anywhere(t *testing.T, cron string, repositories ...string) spec.Spec {
+	settings := specOf(t, "prod", cron, repositories...)
+	settings.Backup.Require, settings.Observe = spec.Any, 10*time.Minute
+	return settings
 }
 
 // A repository that is away for a day keeps no backup from the other, and gets what it missed when it is back: also from
@@ -81,7 +82,7 @@ func TestServiceReportsWhatARepositoryLacks(t *testing.T) {
 		broken := &atomic.Bool{}
 		broken.Store(true)
 		s := w.start("a", configOf(anywhere(t, "@daily", "main", "offsite")), func(s *scheduler.Service) {
-			s.Backup = func(ctx context.Context, spec scheduler.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
+			s.Backup = func(ctx context.Context, spec spec.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
 				r, err := w.backup(ctx, "a", spec, to[:1])
 				for _, left := range to[1:] {
 					r.Stores = append(r.Stores, backup.Outcome{Repository: left.Repository, Err: errTest})

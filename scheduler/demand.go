@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
 // Errors of what people ask a Service for, to be matched with errors.Is.
@@ -46,18 +48,18 @@ func (s *Service) Trigger(cluster string, job Job, reason string) error {
 }
 
 // find is the worker of a cluster, and what it was last told.
-func (s *Service) find(cluster string) (*worker, Spec, error) {
+func (s *Service) find(cluster string) (*worker, spec.Spec, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w, ok := s.workers[cluster]
 	if !ok {
-		return nil, Spec{}, fmt.Errorf("cluster %q is %w of this service", cluster, ErrUnknown)
+		return nil, spec.Spec{}, fmt.Errorf("cluster %q is %w of this service", cluster, ErrUnknown)
 	}
 	return w, w.told, nil
 }
 
 // possible is the cure if the Spec does not say how to do a job.
-func (s *Service) possible(spec Spec, job Job) error {
+func (s *Service) possible(spec spec.Spec, job Job) error {
 	switch {
 	case job == JobBackup:
 		return nil

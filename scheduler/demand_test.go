@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -135,7 +136,7 @@ func TestTriggerFails(t *testing.T) {
 		w.pass(time.Hour)
 		tries := 0
 		w.set(func() {
-			w.broken = func(scheduler.Spec) error {
+			w.broken = func(spec.Spec) error {
 				tries++
 				return errTest
 			}
@@ -161,7 +162,7 @@ func TestTriggerFails(t *testing.T) {
 // A backup that fails by itself waits longer and longer, one that is asked for does not; when it succeeds all is well.
 func TestTriggerWhileFailing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.broken = func(scheduler.Spec) error { return errTest }
+		w.broken = func(spec.Spec) error { return errTest }
 		s := w.start("a", configOf(specOf(t, "prod", "@weekly", "main")))
 		w.pass(3 * time.Hour)
 		s.trigger(t, "prod", scheduler.JobBackup, "now")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -50,7 +51,7 @@ func (d *driller) turn(ctx context.Context) time.Time {
 	case d.spec.Drill.Schedule.None():
 		return d.idle(again)
 	case now.Before(d.notBefore):
-		return Earlier(d.notBefore, again)
+		return spec.Earlier(d.notBefore, again)
 	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
 		d.known, d.last = false, time.Time{}
 		if err := d.lookFirst(ctx); err != nil {
@@ -58,7 +59,7 @@ func (d *driller) turn(ctx context.Context) time.Time {
 			return d.retry()
 		}
 	}
-	return Earlier(d.begin(ctx, now), again)
+	return spec.Earlier(d.begin(ctx, now), again)
 }
 
 // idle is when to look again where no drill is due: a thousand clusters without a schedule need not be asked each minute.
@@ -123,7 +124,7 @@ func (d *driller) attempt(ctx context.Context, t task) time.Time {
 	if why := d.suspended(); why != "" {
 		return d.skip(t, why)
 	}
-	held, theirs, err := acquire(ctx, []backup.Store{in}, All, holding(JobDrill, d.holder, d.lease))
+	held, theirs, err := acquire(ctx, []backup.Store{in}, spec.All, holding(JobDrill, d.holder, d.lease))
 	switch {
 	case err != nil:
 		return d.notRun(ctx, t, err)
@@ -143,7 +144,7 @@ func (d *driller) attempt(ctx context.Context, t task) time.Time {
 func (d *driller) store(ctx context.Context) (backup.Store, error) {
 	stores, err := d.stores()
 	if err == nil {
-		_, err = d.recall(ctx, stores, Any)
+		_, err = d.recall(ctx, stores, spec.Any)
 	}
 	if err != nil {
 		return backup.Store{}, err
@@ -160,7 +161,7 @@ func (d *driller) store(ctx context.Context) (backup.Store, error) {
 func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) error {
 	since := d.last
 	if !t.asked.IsZero() {
-		since = Later(since, t.asked) // one that was known before may be by a clock that is ahead
+		since = spec.Later(since, t.asked) // one that was known before may be by a clock that is ahead
 	}
 	newest, err := d.look(ctx, in)
 	if err != nil {
@@ -181,10 +182,10 @@ func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) e
 	o := t.outcome()
 	d.board.begin(o)
 	d.say(storage.Note, "a drill: %s", t.text)
-	seed := Hash(fmt.Sprint(d.spec.Cluster, o.Began.UnixNano())) & math.MaxUint32 // short enough to be said again
+	seed := spec.Hash(fmt.Sprint(d.spec.Cluster, o.Began.UnixNano())) & math.MaxUint32 // short enough to be said again
 	proofs, err := d.service.Drill(jobs, d.spec, in, seed, d.pass)
 	if d.ended(o, proofs, err); !d.again {
-		d.last = Later(d.last, t.due) // the clock may have been set back: a slot is done once all the same
+		d.last = spec.Later(d.last, t.due) // the clock may have been set back: a slot is done once all the same
 	}
 	return nil
 }
@@ -194,12 +195,12 @@ func (d *driller) ended(o Outcome, proofs []catalog.Proof, err error) {
 	o.Ended = time.Now().UTC()
 	o.Verdict, o.Message = judge(proofs, err)
 	for _, p := range proofs {
-		d.last, o.RTO, o.Backup = Later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
+		d.last, o.RTO, o.Backup = spec.Later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
 	}
 	d.board.end(o)
 	d.say(storage.Note, "the drill: %s", strings.TrimSpace(fmt.Sprint(o.Verdict, " ", o.Message)))
 	if o.Verdict != NotRun {
-		d.last = Later(d.last, o.Began)
+		d.last = spec.Later(d.last, o.Began)
 	}
 	d.settle(o.Verdict == NotRun)
 }

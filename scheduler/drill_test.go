@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -41,7 +42,7 @@ type drilled struct {
 }
 
 // drill appends a proof to the newest backup when its time has passed, as verify.Drill would.
-func (w *world) drill(ctx context.Context, by string, s scheduler.Spec, in backup.Store, seed uint64) (proofs []catalog.Proof, err error) {
+func (w *world) drill(ctx context.Context, by string, s spec.Spec, in backup.Store, seed uint64) (proofs []catalog.Proof, err error) {
 	began := time.Now()
 	w.set(func() {
 		if w.drills.running++; w.drills.running > 1 {
@@ -113,7 +114,7 @@ func (w *world) wantDrills(cluster string, want ...time.Duration) {
 	}
 }
 
-func withDrills(t *testing.T, s scheduler.Spec, cron string) scheduler.Spec {
+func withDrills(t *testing.T, s spec.Spec, cron string) spec.Spec {
 	t.Helper()
 	s.Drill.Repository = s.Repositories[0].Name
 	if cron != "" {
@@ -352,7 +353,7 @@ func TestDrillsThatNobodyCanRun(t *testing.T) {
 // Without a backup there is nothing to drill; with the first one there is.
 func TestDrillsWaitForABackup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.broken = func(scheduler.Spec) error { return errTest }
+		w.broken = func(spec.Spec) error { return errTest }
 		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "0 * * * *", "main"), "@weekly")))
 		w.pass(time.Hour)
 		if got := s.status(t, "prod"); len(w.drills.ran) > 0 || got.Counted(scheduler.JobDrill, scheduler.NotRun) > 0 || !got.NextDrill.IsZero() {

@@ -6,13 +6,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/stores/address"
 )
 
 // Facts are what conditions are judged by: how the cluster of s stands, and what the service that looks after it says of its
 // jobs and its log; the zero Status where none does. The cluster's own checks are the caller's to add.
-func Facts(s Spec, standings []Standing, status Status, now time.Time) condition.Facts {
+func Facts(s spec.Spec, standings []Standing, status Status, now time.Time) condition.Facts {
 	f := condition.Facts{
 		Cluster: s.Cluster, Limits: s.Conditions, Jobs: jobsOf(status, now), Log: logOf(status.Archive, now),
 		Agreed: condition.Agreed{
@@ -40,13 +41,13 @@ func Facts(s Spec, standings []Standing, status Status, now time.Time) condition
 func lockable(url string) bool { return !strings.HasPrefix(url, "file:") }
 
 // drillDue is when the drill after the last one is or was due; the first one after there was something to drill.
-func drillDue(s Spec, standing Standing, jobs condition.Jobs) time.Time {
+func drillDue(s spec.Spec, standing Standing, jobs condition.Jobs) time.Time {
 	last := standing.Oldest
 	if standing.Drill != nil {
 		last = standing.Drill.Time
 	}
 	for _, d := range jobs.Drills {
-		last = Later(last, d.Time)
+		last = spec.Later(last, d.Time)
 	}
 	if last.IsZero() {
 		return last

@@ -9,16 +9,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 func TestFacts(t *testing.T) {
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
-	spec := specOf(t, "prod", "@daily", "main", "offsite")
-	spec.Backup.MaxStream, spec.Conditions.Failures = 5*time.Minute, 7
-	spec.Repositories[0].URL, spec.Archive.Flush = "s3://bucket/a", time.Second
-	spec.Repositories[1].Policy.Lock.For = time.Hour
-	spec.Drill = scheduler.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
+	settings := specOf(t, "prod", "@daily", "main", "offsite")
+	settings.Backup.MaxStream, settings.Conditions.Failures = 5*time.Minute, 7
+	settings.Repositories[0].URL, settings.Archive.Flush = "s3://bucket/a", time.Second
+	settings.Repositories[1].Policy.Lock.For = time.Hour
+	settings.Drill = spec.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
 	standings := []scheduler.Standing{{Repository: "main", Oldest: now.Add(-72 * time.Hour)}, {Repository: "offsite"}, {Repository: "gone"}}
 	status := scheduler.Status{
 		Failures: 2, Problem: "away", Unpruned: "locked", Suspension: &scheduler.Suspension{},
@@ -48,12 +49,12 @@ func TestFacts(t *testing.T) {
 			Diverged: "two hashes",
 		},
 	}
-	if diff := cmp.Diff(want, scheduler.Facts(spec, standings, status, now)); diff != "" {
+	if diff := cmp.Diff(want, scheduler.Facts(settings, standings, status, now)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	status.Archive.State = archive.Standby
-	spec.Drill = scheduler.Drill{}
-	if got := scheduler.Facts(spec, standings, status, now); got.Log != nil || !got.Agreed.Drill.IsZero() {
+	settings.Drill = spec.Drill{}
+	if got := scheduler.Facts(settings, standings, status, now); got.Log != nil || !got.Agreed.Drill.IsZero() {
 		t.Errorf("where another service archives, and nothing is drilled: %+v", got)
 	}
 }

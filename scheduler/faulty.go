@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
 // faultyEvery is how often a cluster is looked at that cannot be looked after. Nothing is asked then.
@@ -18,7 +19,7 @@ type faulty struct {
 }
 
 // applyFaulty observes the clusters of c.Faulty that are not wanted, and no others any more. The caller holds s.mu.
-func (s *Service) applyFaulty(ctx context.Context, c Config, wanted map[string]bool) {
+func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[string]bool) {
 	for name, f := range s.faulty {
 		if c.Faulty[name] == "" || wanted[name] {
 			f.stop()
@@ -29,7 +30,7 @@ func (s *Service) applyFaulty(ctx context.Context, c Config, wanted map[string]b
 		if wanted[name] {
 			continue
 		}
-		o := order{spec: Spec{Cluster: name, Observe: faultyEvery}, fault: why}
+		o := order{spec: spec.Spec{Cluster: name, Observe: faultyEvery}, fault: why}
 		if f, known := s.faulty[name]; known {
 			f.observer.give(o)
 			f.observer.board.set(func(s *Status) { s.Problem = why })

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -82,7 +83,7 @@ func (t task) outcome() Outcome {
 
 // wanted is a job that somebody asked for.
 func (h *hand) wanted(one ask) task {
-	t := task{job: one.job, cause: cause{one.reason, LabelTrigger, one.reason}, asked: one.at}
+	t := task{job: one.job, cause: cause{one.reason, spec.LabelTrigger, one.reason}, asked: one.at}
 	if one.job == JobDrill {
 		t.repository = h.spec.Drill.Repository
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
@@ -88,7 +89,7 @@ var troubles = map[string]slowStore{
 // opening makes w's repository offsite one that is in trouble while on says so.
 func (w *world) opening(trouble slowStore, on *atomic.Bool) func(*scheduler.Service) {
 	return func(s *scheduler.Service) {
-		s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+		s.Open = func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
 			b, err := w.open(ctx, r)
 			if strings.HasPrefix(r.URL, "offsite") {
 				own := trouble
@@ -107,18 +108,18 @@ func (w *world) recover(on *atomic.Bool) {
 }
 
 // besideProd returns prod, whose store is healthy, and 200 clusters that share another store; fewer in short tests.
-func besideProd(t *testing.T) []scheduler.Spec {
+func besideProd(t *testing.T) []spec.Spec {
 	t.Helper()
 	others := 200
 	if testing.Short() {
 		others = 60
 	}
 	prod := specOf(t, "prod", "15 * * * *", "main")
-	prod.Observe, prod.Triggers = 10*time.Minute, scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
-	specs := []scheduler.Spec{prod}
+	prod.Observe, prod.Triggers = 10*time.Minute, spec.Triggers{Gap: true, Every: 5 * time.Minute}
+	specs := []spec.Spec{prod}
 	for i := range others {
 		s := specOf(t, fmt.Sprintf("b%03d", i), fmt.Sprintf("%d * * * *", i%60), "offsite")
-		s.Observe, s.Triggers = 20*time.Minute, scheduler.Triggers{Gap: true, Every: 20 * time.Minute}
+		s.Observe, s.Triggers = 20*time.Minute, spec.Triggers{Gap: true, Every: 20 * time.Minute}
 		specs = append(specs, s)
 	}
 	return specs
@@ -187,11 +188,11 @@ func TestASlowStoreMakesNoBackupLate(t *testing.T) {
 	for name, trouble := range troubles {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				spec := specOf(t, "prod", "15 * * * *", "offsite", "main")
-				spec.Backup.Require = scheduler.Any
+				settings := specOf(t, "prod", "15 * * * *", "offsite", "main")
+				settings.Backup.Require = spec.Any
 				on := &atomic.Bool{}
 				defer w.recover(on)
-				w.start("a", configOf(spec), w.opening(trouble, on))
+				w.start("a", configOf(settings), w.opening(trouble, on))
 				w.pass(2 * time.Hour)
 				on.Store(true)
 				w.pass(5 * time.Hour)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
 // How much is done at once. A lane's numbers bound what clusters with the same repositories do, the service's what all do.
@@ -52,7 +54,7 @@ func (t turns) take(ctx context.Context, long time.Duration, do func(context.Con
 
 // lane returns the lane of a cluster's repositories. Clusters that have each a place of their own in one store wait for each other
 // too: it hangs for all of them at once. The caller holds s.mu.
-func (s *Service) lane(repositories []Repository, concurrency int) *lane {
+func (s *Service) lane(repositories []spec.Repository, concurrency int) *lane {
 	urls := []string{}
 	for _, r := range repositories {
 		urls = append(urls, cmp.Or(r.Pattern, r.URL))

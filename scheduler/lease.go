@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -31,7 +32,7 @@ func (all leases) stores() (stores []backup.Store) {
 // acquire takes the lease in one store after the other, in the same order as all other services. theirs is another's that
 // was found: then none is held. Where any store will do, those that do not answer within askTime are left out.
 func acquire(
-	ctx context.Context, stores []backup.Store, require Require, take func(context.Context, *repository.Cluster) (repository.Hold, bool, error),
+	ctx context.Context, stores []backup.Store, require spec.Require, take func(context.Context, *repository.Cluster) (repository.Hold, bool, error),
 ) (all leases, theirs repository.Lease, err error) {
 	var errs error
 	for _, store := range stores {
@@ -48,7 +49,7 @@ func acquire(
 			all = append(all, lease{l, store})
 		}
 	}
-	if len(all) == 0 || require != Any && errs != nil {
+	if len(all) == 0 || require != spec.Any && errs != nil {
 		all.release(ctx)
 		return nil, theirs, errs
 	}

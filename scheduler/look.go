@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -17,7 +18,7 @@ const deeper = 32
 // lookAt finds the newest backup that the stores hold: where all of them must take one, the newest that each has. It costs
 // one listing and one read a store; a listing of known and what is newer alone, where known is not the zero Last.
 func lookAt(
-	ctx context.Context, stores []backup.Store, require Require, known Last, now time.Time,
+	ctx context.Context, stores []backup.Store, require spec.Require, known Last, now time.Time,
 ) (seen sight, err error) {
 	found := make([]Last, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
@@ -35,7 +36,7 @@ func lookAt(
 			continue
 		}
 		seen.newest[store.Repository] = found[n]
-		if later := found[n].Started.After(seen.last.Started); first || later == (require == Any) {
+		if later := found[n].Started.After(seen.last.Started); first || later == (require == spec.Any) {
 			seen.last = found[n]
 		}
 		first = false

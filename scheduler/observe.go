@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
@@ -90,7 +91,7 @@ func (o *observer) ordered() order {
 // run looks again and again until ctx ends. If that is because nobody looks after the cluster any more, service goes on.
 func (o *observer) run(ctx, service context.Context) {
 	o.since = time.Now()
-	wait := time.Second + Spread(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // those that began together do not look together
+	wait := time.Second + spec.Spread(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // those that began together do not look together
 	for rest(ctx, o.nudges, wait) == nil {
 		if rest(ctx, nil, observeGather) != nil {
 			break
@@ -138,7 +139,7 @@ func rest(ctx context.Context, nudges <-chan struct{}, wait time.Duration) error
 }
 
 // look says twice what it has seen: how a repository stands must not wait for a cluster that does not answer.
-func (o *observer) look(ctx context.Context, spec Spec, lane *lane) {
+func (o *observer) look(ctx context.Context, spec spec.Spec, lane *lane) {
 	if len(spec.Repositories) == 0 {
 		o.judge()
 		o.lookedNow()
@@ -183,7 +184,7 @@ func (o *observer) lookedNow() {
 
 // read looks at all repositories at once: one that hangs takes no time from the others. One that does not tell stands as it did
 // before.
-func (o *observer) read(ctx context.Context, spec Spec) {
+func (o *observer) read(ctx context.Context, spec spec.Spec) {
 	o.forget(spec)
 	last, newest := o.board.get().Last, make([]catalog.ID, len(spec.Repositories))
 	standings := make([]Standing, len(spec.Repositories))
@@ -207,7 +208,7 @@ func (o *observer) read(ctx context.Context, spec Spec) {
 }
 
 // forget drops what was read before if it need not hold any more.
-func (o *observer) forget(spec Spec) {
+func (o *observer) forget(spec spec.Spec) {
 	now := time.Now()
 	if o.memory.digest == spec.Digest && now.Sub(o.memory.began) < observeAnew {
 		return
@@ -230,7 +231,7 @@ func (o *observer) before(repository string) Standing {
 // stand reads how a cluster stands in one repository, but for what was seen there, and renews that. newest is the newest
 // backup that is listed, whatever is wrong with it.
 func (s *Service) stand(
-	ctx context.Context, spec Spec, in Repository, seen *repository.Seen,
+	ctx context.Context, spec spec.Spec, in spec.Repository, seen *repository.Seen,
 ) (standing Standing, newest catalog.ID, err error) {
 	c, err := repository.OpenWith(s.bucket(in), spec.Cluster, in.Policy)
 	if err != nil {

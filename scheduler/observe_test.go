@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
@@ -20,7 +21,7 @@ import (
 )
 
 // observed is a cluster that is looked at every ten minutes. What most who try a service do not have is accepted.
-func observed(t *testing.T, cluster, cron string, repositories ...string) scheduler.Spec {
+func observed(t *testing.T, cluster, cron string, repositories ...string) spec.Spec {
 	s := specOf(t, cluster, cron, repositories...)
 	s.Observe, s.Backup.MaxStream = 10*time.Minute, 5*time.Minute
 	s.Conditions.Accept = []condition.Name{condition.NotEncrypted, condition.NotLocked, condition.NotSigned}
@@ -69,7 +70,7 @@ func TestServiceObserves(t *testing.T) {
 		if due := got.Standings[0].Due; !due.Equal(w.begin.Add(time.Hour)) {
 			t.Errorf("the next is due at %s", due)
 		}
-		w.set(func() { w.broken = func(scheduler.Spec) error { return errTest } })
+		w.set(func() { w.broken = func(spec.Spec) error { return errTest } })
 		w.pass(at(0, "1h4m"))
 		if got := names(s.status(t, "prod").Conditions); !slices.Equal(got, []condition.Name{condition.BackupFailing}) {
 			t.Errorf("soon after it is broken: %v", got)
@@ -101,12 +102,12 @@ func TestServiceObserves(t *testing.T) {
 // While a repository has not answered yet nobody knows.
 func TestServiceTellsOnceWhatHolds(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		spec := observed(t, "prod", "0 * * * *", "main")
-		spec.Conditions.Accept = []condition.Name{condition.NotEncrypted}
+		settings := observed(t, "prod", "0 * * * *", "main")
+		settings.Conditions.Accept = []condition.Name{condition.NotEncrypted}
 		told := &watch{}
-		first := w.start("a", configOf(spec), func(s *scheduler.Service) { s.Tell = told.tell })
+		first := w.start("a", configOf(settings), func(s *scheduler.Service) { s.Tell = told.tell })
 		w.pass(time.Minute)
-		w.set(func() { w.broken = func(scheduler.Spec) error { return errTest } })
+		w.set(func() { w.broken = func(spec.Spec) error { return errTest } })
 		w.pass(3 * time.Hour)
 		first.end()
 		if got := told.take(); !slices.Contains(got, "begins BackupLate main") {
@@ -115,7 +116,7 @@ func TestServiceTellsOnceWhatHolds(t *testing.T) {
 		w.set(func() { w.broken = nil })
 		away := w.stores["main"].On(storage.VerbList).Always().Fail(errTest)
 		var current []condition.Current
-		second := w.start("b", configOf(spec), func(s *scheduler.Service) {
+		second := w.start("b", configOf(settings), func(s *scheduler.Service) {
 			s.TellCurrent = func(c condition.Current) { current = append(current, c) }
 		})
 		w.pass(time.Hour)
@@ -162,7 +163,7 @@ func TestServiceObservesAStoreThatIsAway(t *testing.T) {
 func TestServiceObservesAClusterThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(observed(t, "prod", "*/10 * * * *", "main"), observed(t, "test", "@daily", "main")), func(s *scheduler.Service) {
-			s.Check = func(ctx context.Context, spec scheduler.Spec) []check.Line {
+			s.Check = func(ctx context.Context, spec spec.Spec) []check.Line {
 				if spec.Cluster == "prod" {
 					<-ctx.Done()
 				}
@@ -187,7 +188,7 @@ func TestServiceObservesAClusterThatHangs(t *testing.T) {
 // All that is asked of the outside at once is bounded, however many clusters there are.
 func TestServiceObservesFewAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		var specs []scheduler.Spec
+		var specs []spec.Spec
 		for i := range 100 {
 			specs = append(specs, observed(t, fmt.Sprint("c", i), "@daily", "main"))
 		}
@@ -200,7 +201,7 @@ func TestServiceObservesFewAtOnce(t *testing.T) {
 			most, all = max(most, now), all+max(by, 0)
 		}
 		s := w.start("a", configOf(specs...), func(s *scheduler.Service) {
-			s.Check = func(context.Context, scheduler.Spec) []check.Line {
+			s.Check = func(context.Context, spec.Spec) []check.Line {
 				count(1)
 				defer count(-1)
 				time.Sleep(10 * time.Second)
@@ -220,11 +221,11 @@ func TestServiceObservesFewAtOnce(t *testing.T) {
 // A drill that did not come is missed, and its proof ends that.
 func TestServiceMissesADrill(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		spec := observed(t, "prod", "@daily", "main")
-		spec.Timeout = 48 * time.Hour
-		spec.Drill = scheduler.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
-		s := w.start("a", configOf(spec), func(s *scheduler.Service) {
-			s.Drill = func(ctx context.Context, _ scheduler.Spec, _ backup.Store, _ uint64, _ storage.Report) ([]catalog.Proof, error) {
+		settings := observed(t, "prod", "@daily", "main")
+		settings.Timeout = 48 * time.Hour
+		settings.Drill = spec.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
+		s := w.start("a", configOf(settings), func(s *scheduler.Service) {
+			s.Drill = func(ctx context.Context, _ spec.Spec, _ backup.Store, _ uint64, _ storage.Report) ([]catalog.Proof, error) {
 				<-ctx.Done() // it hangs
 				return nil, context.Cause(ctx)
 			}
@@ -264,7 +265,7 @@ func TestServiceIsHealthy(t *testing.T) {
 		if err := s.Healthy(time.Now()); err != nil {
 			t.Error(err)
 		}
-		w.set(func() { w.broken = func(scheduler.Spec) error { return errTest } })
+		w.set(func() { w.broken = func(spec.Spec) error { return errTest } })
 		w.pass(time.Hour)
 		if err := s.Healthy(time.Now()); err == nil || !strings.Contains(err.Error(), "BackupLate") {
 			t.Errorf("while no backup comes: %v", err)
@@ -280,7 +281,7 @@ func TestServiceIsHealthy(t *testing.T) {
 func TestServiceEndsTheConditionsOfAClusterThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := &watch{}
-		w.broken = func(scheduler.Spec) error { return errTest }
+		w.broken = func(spec.Spec) error { return errTest }
 		c := configOf(observed(t, "prod", "0 * * * *", "main"), observed(t, "test", "0 * * * *", "main"))
 		s := w.start("a", c, func(s *scheduler.Service) { s.Tell = told.tell })
 		w.pass(time.Hour)
@@ -337,7 +338,7 @@ func TestServiceObservesItsLog(t *testing.T) {
 // A cluster for which nothing happens is looked at as well, whatever its name: the heartbeat waits for each.
 func TestServiceObservesWhatIsSuspended(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		var specs []scheduler.Spec
+		var specs []spec.Spec
 		for i := range 200 {
 			spec := observed(t, fmt.Sprintf("c%02d", i), "@daily", "main")
 			spec.Suspend = true
@@ -372,7 +373,7 @@ func TestServiceObservesBesideAStoreThatHangs(t *testing.T) {
 func TestServiceObservesNoMore(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := &watch{}
-		w.broken = func(scheduler.Spec) error { return errTest }
+		w.broken = func(spec.Spec) error { return errTest }
 		spec := observed(t, "prod", "@daily", "main")
 		s := w.start("a", configOf(spec), func(s *scheduler.Service) { s.Tell = told.tell })
 		w.pass(30 * time.Minute)

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
@@ -30,20 +31,20 @@ import (
 // Service looks after clusters. Its functions say how, and are called from several goroutines.
 type Service struct {
 	// Open opens a repository's bucket, for writing.
-	Open func(ctx context.Context, r Repository) (storage.Bucket, error)
+	Open func(ctx context.Context, r spec.Repository) (storage.Bucket, error)
 	// Backup takes one backup, as backup.Run does; the Spec's labels say why.
-	Backup func(ctx context.Context, s Spec, to []backup.Store, report storage.Report) (backup.Result, error)
+	Backup func(ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report) (backup.Result, error)
 	// Prune removes from one repository what the Spec's retention does not keep. nil: nothing is ever removed.
-	Prune func(ctx context.Context, s Spec, in backup.Store, report storage.Report) error
+	Prune func(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) error
 	// Copy copies to one repository the backups since then that it lacks and another has. nil: none is copied.
 	Copy func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (repository.CopyResult, error)
 	// Drill restores from one repository what the Spec's Drill says, as verify.Drill does; seed draws the random point. nil:
 	// none is ever run.
-	Drill func(ctx context.Context, s Spec, in backup.Store, seed uint64, report storage.Report) ([]catalog.Proof, error)
+	Drill func(ctx context.Context, s spec.Spec, in backup.Store, seed uint64, report storage.Report) ([]catalog.Proof, error)
 	// Revision asks a cluster for its revision; for Triggers, and Archive.
-	Revision func(ctx context.Context, s Spec) (int64, error)
+	Revision func(ctx context.Context, s spec.Spec) (int64, error)
 	// Check says what is wrong with a cluster itself, as cluster.Check does. nil: nobody asks it.
-	Check func(ctx context.Context, s Spec) []check.Line
+	Check func(ctx context.Context, s spec.Spec) []check.Line
 	// Tell is given each condition that begins or ends, besides Report; it must not block. nil: nobody is told.
 	Tell func(c condition.Change)
 	// TellCurrent is given what holds of each cluster, once after the start; it must not block. nil: nobody is told.
@@ -79,7 +80,7 @@ var errStopped = errors.New("the service was stopped")
 
 // Run looks after the clusters of c, then of what comes from changes, until ctx ends. Then nothing is begun any more, and
 // what is being done has Service.Patience to end. Nothing that fails ends it: Report and Status tell.
-func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
+func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Config) {
 	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	s.began = time.Now()
@@ -110,7 +111,7 @@ func (s *Service) Run(ctx context.Context, c Config, changes <-chan Config) {
 
 // removeAbandoned removes what drills have left that went down with their host: whole databases in plain, which would else stay until
 // the next drill.
-func removeAbandoned(c Config) {
+func removeAbandoned(c spec.Config) {
 	seen := map[string]bool{}
 	for _, spec := range c.Specs {
 		if dir := spec.Drill.Dir; !spec.Drill.None() && !seen[dir] {
@@ -121,7 +122,7 @@ func removeAbandoned(c Config) {
 }
 
 // apply starts a worker for each cluster that is new, tells those of the others, and ends those of clusters that are gone.
-func (s *Service) apply(ctx, jobs context.Context, c Config, slots *semaphore.Weighted) {
+func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semaphore.Weighted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := map[string]bool{}
@@ -181,7 +182,7 @@ func (s *Service) pass(cluster string, e storage.Event) {
 
 // open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections. Nothing is asked
 // yet: whether a repository is needed is for the caller to decide.
-func (s *Service) open(spec Spec) (stores []backup.Store, err error) {
+func (s *Service) open(spec spec.Spec) (stores []backup.Store, err error) {
 	for _, r := range spec.Repositories {
 		c, err := repository.OpenWith(s.bucket(r), spec.Cluster, r.Policy)
 		if err != nil {
@@ -199,7 +200,7 @@ type rememberedHeaders struct {
 }
 
 // headersOf returns what all jobs of the cluster remember of its log in r.
-func (s *Service) headersOf(spec Spec, r Repository) *repository.Headers {
+func (s *Service) headersOf(spec spec.Spec, r spec.Repository) *repository.Headers {
 	key := spec.Cluster + " " + r.Name
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +216,7 @@ func (s *Service) headersOf(spec Spec, r Repository) *repository.Headers {
 }
 
 // bucket returns the bucket of r, which is opened when it is first asked for something.
-func (s *Service) bucket(r Repository) *storage.Guard {
+func (s *Service) bucket(r spec.Repository) *storage.Guard {
 	key := fmt.Sprint(r.URL, " ", r.Parallel, " ", r.Limit)
 	s.mu.Lock()
 	defer s.mu.Unlock()

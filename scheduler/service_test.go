@@ -17,6 +17,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -35,7 +36,7 @@ type world struct {
 
 	mu       sync.Mutex
 	took     time.Duration // by a backup
-	broken   func(s scheduler.Spec) error
+	broken   func(s spec.Spec) error
 	partial  bool          // backups reach the first store alone
 	ahead    time.Duration // of the clock that backups are taken by
 	revision int64
@@ -64,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	}
 }
 
-func (w *world) open(_ context.Context, r scheduler.Repository) (storage.Bucket, error) {
+func (w *world) open(_ context.Context, r spec.Repository) (storage.Bucket, error) {
 	store, own, _ := strings.Cut(r.URL, "/")
 	if own != "" {
 		return storage.WithPrefix(w.stores[store], own), nil
@@ -88,7 +89,7 @@ func (w *world) pass(d time.Duration) {
 }
 
 // backup stores a small one in each store when its time has passed.
-func (w *world) backup(ctx context.Context, by string, s scheduler.Spec, to []backup.Store) (r backup.Result, err error) {
+func (w *world) backup(ctx context.Context, by string, s spec.Spec, to []backup.Store) (r backup.Result, err error) {
 	started := time.Now()
 	took := w.enter(s.Cluster)
 	defer func() { w.leave(s.Cluster, err) }()
@@ -162,7 +163,7 @@ func (w *world) slots(cluster string) (slots []string) {
 	defer w.mu.Unlock()
 	for _, b := range w.taken {
 		if b.cluster == cluster {
-			slots = append(slots, b.labels[scheduler.LabelSlot])
+			slots = append(slots, b.labels[spec.LabelSlot])
 		}
 	}
 	return slots
@@ -183,32 +184,32 @@ func (w *world) times(cluster string) (times []time.Duration) {
 // service is one that runs.
 type service struct {
 	*scheduler.Service
-	changes chan scheduler.Config
+	changes chan spec.Config
 	stop    context.CancelFunc
 	ended   chan struct{}
 	mu      sync.Mutex
 	said    []string
 }
 
-func (w *world) start(name string, c scheduler.Config, change ...func(*scheduler.Service)) *service {
-	s := &service{changes: make(chan scheduler.Config), ended: make(chan struct{})}
+func (w *world) start(name string, c spec.Config, change ...func(*scheduler.Service)) *service {
+	s := &service{changes: make(chan spec.Config), ended: make(chan struct{})}
 	s.Service = &scheduler.Service{
 		Open: w.open, Host: name, Patience: time.Minute,
-		Backup: func(ctx context.Context, spec scheduler.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
+		Backup: func(ctx context.Context, spec spec.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
 			return w.backup(ctx, name, spec, to)
 		},
-		Prune: func(_ context.Context, spec scheduler.Spec, in backup.Store, _ storage.Report) error {
+		Prune: func(_ context.Context, spec spec.Spec, in backup.Store, _ storage.Report) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.pruned = append(w.pruned, spec.Cluster+" in "+in.Repository)
 			return w.unpruned
 		},
 		Drill: func(
-			ctx context.Context, spec scheduler.Spec, in backup.Store, seed uint64, _ storage.Report,
+			ctx context.Context, spec spec.Spec, in backup.Store, seed uint64, _ storage.Report,
 		) ([]catalog.Proof, error) {
 			return w.drill(ctx, name, spec, in, seed)
 		},
-		Revision: func(context.Context, scheduler.Spec) (int64, error) {
+		Revision: func(context.Context, spec.Spec) (int64, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.revision, nil
@@ -262,21 +263,21 @@ func (s *service) status(t *testing.T, cluster string) scheduler.Status {
 	return scheduler.Status{}
 }
 
-func specOf(t *testing.T, cluster, cron string, repositories ...string) scheduler.Spec {
+func specOf(t *testing.T, cluster, cron string, repositories ...string) spec.Spec {
 	t.Helper()
-	s := scheduler.Spec{Cluster: cluster, Digest: fmt.Sprint(cluster, cron, repositories), Timeout: time.Hour}
+	s := spec.Spec{Cluster: cluster, Digest: fmt.Sprint(cluster, cron, repositories), Timeout: time.Hour}
 	if cron != "" {
 		s.Schedule = schedule(t, cron, "UTC")
 	}
-	s.Backup.Require = scheduler.All
+	s.Backup.Require = spec.All
 	for _, r := range repositories {
-		s.Repositories = append(s.Repositories, scheduler.Repository{Name: r, URL: r})
+		s.Repositories = append(s.Repositories, spec.Repository{Name: r, URL: r})
 	}
 	return s
 }
 
-func configOf(specs ...scheduler.Spec) scheduler.Config {
-	return scheduler.Config{Specs: specs, Concurrency: 4, Lease: 30 * time.Second}
+func configOf(specs ...spec.Spec) spec.Config {
+	return spec.Config{Specs: specs, Concurrency: 4, Lease: 30 * time.Second}
 }
 
 // bubble runs test where time passes when nothing else happens.
@@ -321,7 +322,7 @@ func TestServiceTakesWhatIsDue(t *testing.T) {
 // Who starts where nothing is kept knows everything, for one listing and at most two reads a cluster.
 func TestServiceStartsWithNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		var specs []scheduler.Spec
+		var specs []spec.Spec
 		for i := range 100 {
 			specs = append(specs, specOf(t, fmt.Sprintf("c%03d", i), "0 * * * *", "main"))
 		}
@@ -378,7 +379,7 @@ func TestServiceNeverOverlaps(t *testing.T) {
 func TestServiceConcurrency(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = time.Minute
-		var specs []scheduler.Spec
+		var specs []spec.Spec
 		for i := range 10 {
 			specs = append(specs, specOf(t, fmt.Sprintf("c%d", i), "@daily", "main"))
 		}
@@ -505,7 +506,7 @@ func TestServiceTriesAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 0
 		var tries []time.Duration
-		w.broken = func(scheduler.Spec) error {
+		w.broken = func(spec.Spec) error {
 			tries = append(tries, time.Since(w.begin))
 			if len(tries) < 14 {
 				return errTest
@@ -648,13 +649,13 @@ func TestServiceSeveralRepositories(t *testing.T) {
 // Where any repository will do, one that is away keeps nobody waiting.
 func TestServiceAnyRepository(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		spec := specOf(t, "prod", "@daily", "main", "offsite")
-		spec.Backup.Require = scheduler.Any
-		w.start("a", configOf(spec))
+		settings := specOf(t, "prod", "@daily", "main", "offsite")
+		settings.Backup.Require = spec.Any
+		w.start("a", configOf(settings))
 		w.pass(time.Minute)
 		w.stores["main"].On(storage.VerbList).Times(-1).Fail(errTest)
 		w.stores["main"].On(storage.VerbOpen).Times(-1).Fail(errTest)
-		s := w.start("b", configOf(spec))
+		s := w.start("b", configOf(settings))
 		w.pass(time.Minute)
 		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) != 1 {
 			t.Errorf("status %+v, taken %v", got, w.taken)
@@ -665,24 +666,24 @@ func TestServiceAnyRepository(t *testing.T) {
 // One that cannot even be opened, such as a mount that is not there, is one that is away.
 func TestServiceAnyRepositoryOpens(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		spec := specOf(t, "prod", "@daily", "main", "offsite")
+		settings := specOf(t, "prod", "@daily", "main", "offsite")
 		unmounted := func(s *scheduler.Service) {
-			s.Open = func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+			s.Open = func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
 				if r.Name == "main" {
 					return nil, errTest
 				}
 				return w.open(ctx, r)
 			}
 		}
-		all := w.start("a", configOf(spec), unmounted)
+		all := w.start("a", configOf(settings), unmounted)
 		w.pass(time.Minute)
 		if got := all.status(t, "prod"); len(w.taken) != 0 || !strings.Contains(got.Problem, errTest.Error()) {
 			t.Errorf("where all are needed: status %+v, taken %v", got, w.taken)
 		}
 		all.end()
-		spec.Backup.Require = scheduler.Any
-		any := w.start("b", configOf(spec), unmounted, func(s *scheduler.Service) {
-			s.Backup = func(ctx context.Context, spec scheduler.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
+		settings.Backup.Require = spec.Any
+		any := w.start("b", configOf(settings), unmounted, func(s *scheduler.Service) {
+			s.Backup = func(ctx context.Context, spec spec.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
 				return w.backup(ctx, "b", spec, to[1:])
 			}
 		})
@@ -773,9 +774,9 @@ func TestServiceBacksUpWhatIsDamaged(t *testing.T) {
 
 func TestServicePrunes(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		everything, spec := specOf(t, "all", "@daily", "main"), specOf(t, "prod", "@daily", "main", "offsite")
-		spec.Retention.Last = 1
-		s := w.start("a", configOf(everything, spec))
+		everything, settings := specOf(t, "all", "@daily", "main"), specOf(t, "prod", "@daily", "main", "offsite")
+		settings.Retention.Last = 1
+		s := w.start("a", configOf(everything, settings))
 		w.pass(time.Hour)
 		if want := []string{"prod in main", "prod in offsite"}; !slices.Equal(w.pruned, want) {
 			t.Errorf("pruned %q, want %q", w.pruned, want)
@@ -785,7 +786,7 @@ func TestServicePrunes(t *testing.T) {
 		if got := s.status(t, "prod"); got.State != scheduler.Idle || !strings.Contains(got.Unpruned, errTest.Error()) {
 			t.Errorf("status %+v", got)
 		}
-		w.set(func() { w.unpruned, w.broken = nil, func(scheduler.Spec) error { return errTest } })
+		w.set(func() { w.unpruned, w.broken = nil, func(spec.Spec) error { return errTest } })
 		pruned := len(w.pruned)
 		w.pass(at(1, "0h"))
 		if len(w.pruned) != pruned {
@@ -796,9 +797,9 @@ func TestServicePrunes(t *testing.T) {
 
 func TestServiceRevisions(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		spec := specOf(t, "prod", "", "main")
-		spec.Triggers = scheduler.Triggers{Revisions: 100, Every: 5 * time.Minute}
-		s := w.start("a", configOf(spec))
+		settings := specOf(t, "prod", "", "main")
+		settings.Triggers = spec.Triggers{Revisions: 100, Every: 5 * time.Minute}
+		s := w.start("a", configOf(settings))
 		w.pass(time.Hour)
 		w.set(func() { w.revision += 99 })
 		w.pass(time.Hour)
@@ -807,7 +808,7 @@ func TestServiceRevisions(t *testing.T) {
 		if got, want := w.times("prod"), []time.Duration{0, at(0, "2h")}; len(got) != 2 || got[1] < want[1] || got[1] > want[1]+6*time.Minute {
 			t.Errorf("taken at %v, want about %v", got, want)
 		}
-		if why := w.taken[1].labels[scheduler.LabelTrigger]; why != "100 revisions since the last backup" {
+		if why := w.taken[1].labels[spec.LabelTrigger]; why != "100 revisions since the last backup" {
 			t.Errorf("the labels are %v", w.taken[1].labels)
 		}
 		if got := s.status(t, "prod"); got.State != scheduler.Idle {
@@ -828,7 +829,7 @@ func chaos(t *testing.T, w *world, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 6))
 	w.took = time.Duration(random.IntN(120)) * time.Second
 	breaks := rand.New(rand.NewPCG(seed, 7))
-	w.broken = func(scheduler.Spec) error {
+	w.broken = func(spec.Spec) error {
 		if breaks.IntN(3) == 0 {
 			return errTest
 		}

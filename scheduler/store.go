@@ -5,32 +5,33 @@ import (
 	"fmt"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // Spec is what a cluster is to have, as it is in force. Errors match ErrUnknown.
-func (s *Service) Spec(cluster string) (Spec, error) {
+func (s *Service) Spec(cluster string) (spec.Spec, error) {
 	_, spec, err := s.find(cluster)
 	return spec, err
 }
 
 // Store opens the cluster's part of one of its repositories, by name; "" is its first one. Errors match ErrUnknown if the
 // configuration does not have it; others are the store's.
-func (s *Service) Store(ctx context.Context, cluster, name string) (Repository, backup.Store, error) {
-	spec, err := s.Spec(cluster)
+func (s *Service) Store(ctx context.Context, cluster, name string) (spec.Repository, backup.Store, error) {
+	settings, err := s.Spec(cluster)
 	if err != nil {
-		return Repository{}, backup.Store{}, err
+		return spec.Repository{}, backup.Store{}, err
 	}
-	for _, r := range spec.Repositories {
+	for _, r := range settings.Repositories {
 		if name != "" && name != r.Name {
 			continue
 		}
 		bucket := s.bucket(r)
 		if err := bucket.Reach(ctx); err != nil {
-			return Repository{}, backup.Store{}, fmt.Errorf("repository %s: %w", r.Name, err)
+			return spec.Repository{}, backup.Store{}, fmt.Errorf("repository %s: %w", r.Name, err)
 		}
 		c, err := repository.OpenWith(bucket, cluster, r.Policy)
 		return r, backup.Store{Repository: r.Name, Cluster: c}, err
 	}
-	return Repository{}, backup.Store{}, fmt.Errorf("repository %q of cluster %s is %w", name, cluster, ErrUnknown)
+	return spec.Repository{}, backup.Store{}, fmt.Errorf("repository %q of cluster %s is %w", name, cluster, ErrUnknown)
 }

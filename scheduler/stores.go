@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
 // askAll asks all stores at once, each for askTime at most. It returns those that answered, in their order, and why the
@@ -35,8 +36,8 @@ func askAll(
 }
 
 // enough returns failed, unless some have answered and any will do.
-func enough(answered []backup.Store, failed error, require Require) error {
-	if len(answered) > 0 && require == Any {
+func enough(answered []backup.Store, failed error, require spec.Require) error {
+	if len(answered) > 0 && require == spec.Any {
 		return nil
 	}
 	return failed

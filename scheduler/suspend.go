@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -71,7 +72,7 @@ type word struct {
 }
 
 // lastWord reads the suspension in all stores. Where any store will do, those that do not answer are left out.
-func lastWord(ctx context.Context, stores []backup.Store, require Require) (w word, err error) {
+func lastWord(ctx context.Context, stores []backup.Store, require spec.Require) (w word, err error) {
 	words, damaged := make([]repository.Suspension, len(stores)), make([]error, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
 		words[n], err = store.Cluster.Suspension(ctx)
@@ -91,7 +92,7 @@ func lastWord(ctx context.Context, stores []backup.Store, require Require) (w wo
 
 // recall learns whether the cluster is suspended, as the stores have it, and returns the stores that answered: where any of
 // them will do, the others are left out.
-func (h *hand) recall(ctx context.Context, stores []backup.Store, require Require) ([]backup.Store, error) {
+func (h *hand) recall(ctx context.Context, stores []backup.Store, require spec.Require) ([]backup.Store, error) {
 	word, err := lastWord(ctx, stores, require)
 	if word.damaged != nil {
 		h.say(storage.Warning, "a suspension counts for nothing: %v", word.damaged)

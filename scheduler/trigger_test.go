@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -84,7 +84,7 @@ func (w *world) triggered() (reasons []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, b := range w.taken {
-		if why := b.labels[scheduler.LabelTrigger]; why != "" {
+		if why := b.labels[spec.LabelTrigger]; why != "" {
 			reasons = append(reasons, fmt.Sprintf("%v %s", b.at.Truncate(time.Hour), why))
 		}
 	}
@@ -96,9 +96,9 @@ func TestServiceBytes(t *testing.T) {
 		a := w.archive("prod")
 		a.store()
 		one := a.size()
-		spec := specOf(t, "prod", "", "main")
-		spec.Triggers = scheduler.Triggers{Bytes: 5 * one, Every: 5 * time.Minute}
-		w.start("a", configOf(spec))
+		settings := specOf(t, "prod", "", "main")
+		settings.Triggers = spec.Triggers{Bytes: 5 * one, Every: 5 * time.Minute}
+		w.start("a", configOf(settings))
 		w.pass(30 * time.Minute)
 		for range 12 {
 			w.pass(time.Hour)
@@ -114,9 +114,9 @@ func TestServiceBytes(t *testing.T) {
 
 func TestServiceGap(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		spec := specOf(t, "prod", "@weekly", "main")
-		spec.Triggers = scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
-		w.start("a", configOf(spec))
+		settings := specOf(t, "prod", "@weekly", "main")
+		settings.Triggers = spec.Triggers{Gap: true, Every: 5 * time.Minute}
+		w.start("a", configOf(settings))
 		a := w.archive("prod")
 		for range 3 {
 			a.store()
@@ -139,9 +139,9 @@ func TestServiceGap(t *testing.T) {
 // An agent whose clock is ahead records gaps that end in the future. One backup of each is enough.
 func TestServiceGapOfAClockAhead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		spec := specOf(t, "prod", "@weekly", "main")
-		spec.Triggers = scheduler.Triggers{Gap: true, Every: 5 * time.Minute}
-		w.start("a", configOf(spec))
+		settings := specOf(t, "prod", "@weekly", "main")
+		settings.Triggers = spec.Triggers{Gap: true, Every: 5 * time.Minute}
+		w.start("a", configOf(settings))
 		a := w.archive("prod")
 		a.ahead = 6 * time.Hour
 		a.store()

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -21,7 +22,7 @@ import (
 
 // order is what a worker is told.
 type order struct {
-	spec  Spec
+	spec  spec.Spec
 	lane  *lane
 	slots *semaphore.Weighted // of backups at a time
 	lease time.Duration
@@ -35,7 +36,7 @@ type worker struct {
 	driller  *driller
 	observer *observer
 	stop     context.CancelFunc
-	told     Spec // what orders last said; the service's own lock guards it
+	told     spec.Spec // what orders last said; the service's own lock guards it
 
 	deleted   atomic.Bool // last was not in any repository when they were listed
 	known     bool        // last is what the repositories hold, but for what others have stored since
@@ -70,7 +71,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 	case asked.job != "":
 		return w.queue(ctx, w.wanted(asked))
 	case now.Before(w.notBefore):
-		return Earlier(w.notBefore, again)
+		return spec.Earlier(w.notBefore, again)
 	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
 		if err := w.lookFirst(ctx); err != nil {
 			return w.failed(ctx, task{}, err)
@@ -86,7 +87,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 	why, next := w.due(ctx, now)
 	if !why.is() {
 		w.idle(next)
-		return w.catchUp(ctx, Earlier(next, again))
+		return w.catchUp(ctx, spec.Earlier(next, again))
 	}
 	return w.queue(ctx, task{job: JobBackup, cause: why})
 }
@@ -99,7 +100,7 @@ func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 		return next
 	}
 	if at.IsZero() || at.After(now) {
-		return Earlier(next, at)
+		return spec.Earlier(next, at)
 	}
 	return w.queue(ctx, task{job: JobCopy, cause: cause{text: "a repository lacks backups"}})
 }
@@ -161,9 +162,9 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 	if !at.IsZero() && !at.After(now) {
 		slot := at.UTC().Format(time.RFC3339)
 		if w.last.Started.IsZero() {
-			return cause{"there is none yet", LabelSlot, slot}, at
+			return cause{"there is none yet", spec.LabelSlot, slot}, at
 		}
-		return cause{"the schedule's of " + slot, LabelSlot, slot}, at
+		return cause{"the schedule's of " + slot, spec.LabelSlot, slot}, at
 	}
 	if w.spec.Triggers.None() {
 		return cause{}, at
@@ -175,7 +176,7 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 			w.say(storage.Warning, "the triggers could not be looked at: %v", err)
 		}
 		if text != "" {
-			return cause{text, LabelTrigger, text}, now
+			return cause{text, spec.LabelTrigger, text}, now
 		}
 	}
 	if at.IsZero() || w.probe.Before(at) {
@@ -256,7 +257,7 @@ func (w *worker) do(ctx, jobs context.Context, stores []backup.Store, t task) er
 	if t.asked.IsZero() && w.last.Started.After(since) {
 		return nil
 	}
-	if !t.asked.IsZero() && w.last.Started.After(Later(since, t.asked)) { // one that was known before may be by a clock that is ahead
+	if !t.asked.IsZero() && w.last.Started.After(spec.Later(since, t.asked)) { // one that was known before may be by a clock that is ahead
 		o := t.outcome()
 		o.Ended, o.Verdict, o.Backup, o.Message = o.Began, Succeeded, w.last.ID, "another service took it"
 		w.board.end(o)
@@ -322,8 +323,8 @@ func (w *worker) backup(jobs context.Context, stores []backup.Store, t task) (ba
 // stored remembers what the repositories now hold.
 func (w *worker) stored(r backup.Result, t task, o Outcome) {
 	last := lastOf(r.Backup)
-	if slot, err := time.Parse(time.RFC3339, t.value); err == nil && t.label == LabelSlot {
-		last.Started = Later(last.Started, slot) // the clock may have been set back: a slot is done once all the same
+	if slot, err := time.Parse(time.RFC3339, t.value); err == nil && t.label == spec.LabelSlot {
+		last.Started = spec.Later(last.Started, slot) // the clock may have been set back: a slot is done once all the same
 	}
 	w.remember(last)
 	w.tries, w.notBefore = 0, time.Time{}

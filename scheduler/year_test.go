@@ -16,6 +16,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -30,7 +31,7 @@ const robberyLasts = repository.MaxLease + inTime
 // subject is a cluster that is looked after, and what was done for it.
 type subject struct {
 	f     *fleet
-	spec  scheduler.Spec
+	spec  spec.Spec
 	slots []time.Time // of the year
 
 	mu      sync.Mutex
@@ -238,7 +239,7 @@ func (s *subject) double(before, b taking) {
 		return
 	}
 	away := func(name string) bool { return s.f.stores[name].isAway() }
-	if s.spec.Backup.Require == scheduler.Any && !slices.ContainsFunc(before.in, func(name string) bool { return !away(name) }) {
+	if s.spec.Backup.Require == spec.Any && !slices.ContainsFunc(before.in, func(name string) bool { return !away(name) }) {
 		return
 	}
 	i := slices.IndexFunc(s.robbed, func(at time.Time) bool { return at.After(before.began.Add(-robberyLasts)) })
@@ -355,13 +356,13 @@ func newFleet(t *testing.T, seed uint64, n int) *fleet {
 func (f *fleet) newSubject(i int) *subject {
 	r, name := yearRules[i%len(yearRules)], fmt.Sprintf("c%d", i)
 	jitter := time.Duration(i%2) * 3 * time.Minute
-	schedule, err := scheduler.ParseSchedule(r.cron, zone(f.t, r.zone), jitter, name)
+	schedule, err := spec.ParseSchedule(r.cron, zone(f.t, r.zone), jitter, name)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	s := &subject{f: f, slots: r.slots(f.t, f.begin, f.end.AddDate(0, 0, 2), schedule.Late()), ledgers: map[string]*ledger{}}
-	s.spec = scheduler.Spec{Cluster: name, Digest: name, Timeout: time.Hour, Schedule: schedule}
-	s.spec.Backup.Require, s.spec.Backup.Grace = scheduler.All, 3*time.Hour
+	s.spec = spec.Spec{Cluster: name, Digest: name, Timeout: time.Hour, Schedule: schedule}
+	s.spec.Backup.Require, s.spec.Backup.Grace = spec.All, 3*time.Hour
 	s.spec.Retention = retention.Policy{
 		Last: 1, Hourly: 2, Daily: 2, Weekly: 1, Monthly: 1, MinCopies: 5, Window: 90 * time.Minute, Zone: schedule.Zone(),
 	}
@@ -371,17 +372,17 @@ func (f *fleet) newSubject(i int) *subject {
 		names = []string{"main", "offsite"}
 	case 5:
 		names = []string{"offsite", "third"}
-		s.spec.Backup.Require = scheduler.Any
+		s.spec.Backup.Require = spec.Any
 	}
 	for _, name := range names {
-		s.spec.Repositories = append(s.spec.Repositories, scheduler.Repository{Name: name, URL: name})
+		s.spec.Repositories = append(s.spec.Repositories, spec.Repository{Name: name, URL: name})
 		s.ledgers[name] = newLedger()
 	}
 	return s
 }
 
-func (f *fleet) config() scheduler.Config {
-	c := scheduler.Config{Concurrency: max(4, len(f.subjects)/6), Lease: time.Minute} // so that what was missed is caught up in time
+func (f *fleet) config() spec.Config {
+	c := spec.Config{Concurrency: max(4, len(f.subjects)/6), Lease: time.Minute} // so that what was missed is caught up in time
 	for i := range len(f.subjects) {
 		c.Specs = append(c.Specs, f.subjects[fmt.Sprintf("c%d", i)].spec)
 	}
@@ -453,7 +454,7 @@ func aYear(t *testing.T, seed uint64, clusters int) {
 }
 
 // serve starts what is to run: one server always, the other one every fifth week.
-func (f *fleet) serve(c scheduler.Config, quiet bool) {
+func (f *fleet) serve(c spec.Config, quiet bool) {
 	f.served()
 	for _, name := range []string{"a", "b"} {
 		wanted := name == "a" || int(time.Since(f.begin)/(7*24*time.Hour))%5 == 0
@@ -531,4 +532,15 @@ func (f *fleet) look() {
 			s.tidy()
 		}
 	}
+}
+
+// jumped reports whether at is the instant at which the clock jumps over a time.
+func jumped(at time.Time, hour, minute int) (time.Time, bool) {
+	before := at.Add(-time.Nanosecond)
+	_, was := before.Zone()
+	_, is := at.Zone()
+	skipped := time.Date(at.Year(), at.Month(), at.Day(), hour, minute, 0, 0, time.UTC)
+	shownBefore := at.Add(time.Duration(was) * time.Second).UTC()
+	shownAfter := at.Add(time.Duration(is) * time.Second).UTC()
+	return at, !skipped.Before(shownBefore.Truncate(time.Minute)) && skipped.Before(shownAfter)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -211,16 +212,16 @@ func (s *server) freeze(until time.Time) {
 	s.frozen = until
 }
 
-func (f *fleet) start(name string, c scheduler.Config) {
+func (f *fleet) start(name string, c spec.Config) {
 	s := &server{f: f, name: name, began: time.Now(), ended: make(chan struct{})}
 	s.Service = &scheduler.Service{
-		Open: func(_ context.Context, r scheduler.Repository) (storage.Bucket, error) {
+		Open: func(_ context.Context, r spec.Repository) (storage.Bucket, error) {
 			return view{f.stores[r.URL], s}, nil
 		},
-		Backup: func(ctx context.Context, spec scheduler.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
+		Backup: func(ctx context.Context, spec spec.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
 			return f.subjects[spec.Cluster].backup(ctx, s, spec, to)
 		},
-		Prune: func(ctx context.Context, spec scheduler.Spec, in backup.Store, _ storage.Report) error {
+		Prune: func(ctx context.Context, spec spec.Spec, in backup.Store, _ storage.Report) error {
 			return f.subjects[spec.Cluster].prune(ctx, s, spec, in)
 		},
 		Host: name, Patience: time.Minute,
@@ -255,7 +256,7 @@ func (f *fleet) served() {
 }
 
 // backup stores what a member of the subject sent, in each store that is there.
-func (s *subject) backup(ctx context.Context, by *server, spec scheduler.Spec, to []backup.Store) (r backup.Result, err error) {
+func (s *subject) backup(ctx context.Context, by *server, settings spec.Spec, to []backup.Store) (r backup.Result, err error) {
 	began := time.Now()
 	plan := s.plan(began)
 	s.enter(by, plan)
@@ -274,7 +275,7 @@ func (s *subject) backup(ctx context.Context, by *server, spec scheduler.Spec, t
 		var one catalog.Backup
 		failed := errTest
 		if !plan.partial || i == 0 {
-			one, failed = s.store(ctx, store.Cluster, began, spec.Backup.Labels, plan)
+			one, failed = s.store(ctx, store.Cluster, began, settings.Backup.Labels, plan)
 		}
 		if r.Stores = append(r.Stores, backup.Outcome{Repository: store.Repository, Err: failed}); failed != nil {
 			missing = failed
@@ -286,11 +287,11 @@ func (s *subject) backup(ctx context.Context, by *server, spec scheduler.Spec, t
 	switch {
 	case len(reached) == 0:
 		return backup.Result{}, missing
-	case missing != nil && spec.Backup.Require != scheduler.Any:
+	case missing != nil && settings.Backup.Require != spec.Any:
 		s.left()
 		return r, fmt.Errorf("%w: %w", backup.ErrPartial, missing)
 	}
-	s.took(taking{slot: slotOf(spec.Backup.Labels), began: began, started: r.Started, by: by.name, in: reached})
+	s.took(taking{slot: slotOf(settings.Backup.Labels), began: began, started: r.Started, by: by.name, in: reached})
 	if plan.lost {
 		return backup.Result{}, fmt.Errorf("the answer is lost: %w", errTest)
 	}
@@ -305,7 +306,7 @@ func (s *subject) left() {
 }
 
 func slotOf(labels catalog.Labels) time.Time {
-	slot, err := time.Parse(time.RFC3339, labels[scheduler.LabelSlot])
+	slot, err := time.Parse(time.RFC3339, labels[spec.LabelSlot])
 	if err != nil {
 		panic(err)
 	}
@@ -339,7 +340,7 @@ var plainSum = func() string {
 }()
 
 // prune is what dr serve does behind a backup, with the laws looked at before and behind it.
-func (s *subject) prune(ctx context.Context, by *server, spec scheduler.Spec, in backup.Store) error {
+func (s *subject) prune(ctx context.Context, by *server, spec spec.Spec, in backup.Store) error {
 	now := time.Now()
 	catalog, err := in.Cluster.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores/address"
 )
@@ -71,7 +72,7 @@ type ConfigRepository struct {
 const nexts = 3
 
 // NewConfigCheck explains c, as of now.
-func NewConfigCheck(c scheduler.Config, now time.Time) ConfigCheck {
+func NewConfigCheck(c spec.Config, now time.Time) ConfigCheck {
 	d := ConfigCheck{Concurrency: c.Concurrency, LeaseSeconds: c.Lease.Seconds(), Clusters: []ConfigCluster{}}
 	for _, s := range c.Specs {
 		d.Clusters = append(d.Clusters, configCluster(s, now))
@@ -79,7 +80,7 @@ func NewConfigCheck(c scheduler.Config, now time.Time) ConfigCheck {
 	return d
 }
 
-func configCluster(s scheduler.Spec, now time.Time) ConfigCluster {
+func configCluster(s spec.Spec, now time.Time) ConfigCluster {
 	d := ConfigCluster{
 		Cluster: s.Cluster, Suspended: s.Suspend, Schedule: s.Schedule.String(), LateSeconds: s.Schedule.Late().Seconds(),
 		Next: next(s.Schedule, now), Zone: zone(s.Schedule), Triggers: triggers(s.Triggers), Keeps: keeps(s.Retention), Repositories: []ConfigRepository{},
@@ -102,7 +103,7 @@ func configCluster(s scheduler.Spec, now time.Time) ConfigCluster {
 	return d
 }
 
-func configDrill(drill scheduler.Drill, now time.Time) *ConfigDrill {
+func configDrill(drill spec.Drill, now time.Time) *ConfigDrill {
 	return &ConfigDrill{
 		Schedule: drill.Schedule.String(), Zone: zone(drill.Schedule), LateSeconds: drill.Schedule.Late().Seconds(), Next: next(drill.Schedule, now),
 		Repository: drill.Repository, Assertions: append([]string{}, drill.Assertions...), Keys: !drill.Keys.None(), ScratchDir: drill.Dir,
@@ -111,7 +112,7 @@ func configDrill(drill scheduler.Drill, now time.Time) *ConfigDrill {
 }
 
 // next are the first moments of s.
-func next(s scheduler.Schedule, now time.Time) []time.Time {
+func next(s spec.Schedule, now time.Time) []time.Time {
 	moments := []time.Time{}
 	for at := s.Next(now); !at.IsZero() && len(moments) < nexts; at = s.Next(at) {
 		moments = append(moments, at.UTC())
@@ -119,14 +120,14 @@ func next(s scheduler.Schedule, now time.Time) []time.Time {
 	return moments
 }
 
-func zone(s scheduler.Schedule) string {
+func zone(s spec.Schedule) string {
 	if s.None() {
 		return ""
 	}
 	return s.Zone().String()
 }
 
-func triggers(t scheduler.Triggers) []string {
+func triggers(t spec.Triggers) []string {
 	all := []string{}
 	if t.Revisions > 0 {
 		all = append(all, fmt.Sprintf("%d revisions", t.Revisions))

@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -28,7 +29,7 @@ func scheduleDocuments() map[string]any {
 				},
 			}},
 		},
-		"config-check-empty": document.NewConfigCheck(scheduler.Config{Specs: []scheduler.Spec{{Cluster: "prod"}}}, at),
+		"config-check-empty": document.NewConfigCheck(spec.Config{Specs: []spec.Spec{{Cluster: "prod"}}}, at),
 		"serve-status": document.ServeStatus{
 			Config: document.ServeConfig{File: "/etc/etcd-dr/dr.yaml", Since: at, Refused: `bad configuration: dr.yaml:2: unknown key "leese"`},
 			Clusters: []scheduler.Status{{
@@ -57,20 +58,20 @@ func TestConfigCheckExplains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	schedule, err := scheduler.ParseSchedule("30 2 * * *", berlin, 0, "prod")
+	schedule, err := spec.ParseSchedule("30 2 * * *", berlin, 0, "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := document.NewConfigCheck(scheduler.Config{Specs: []scheduler.Spec{{
-		Cluster: "prod", Schedule: schedule, Triggers: scheduler.Triggers{Revisions: 5, Bytes: 1 << 30, Gap: true},
-		Etcd: scheduler.Etcd{Endpoints: []string{"https://10.0.0.1:2379"}}, Backup: scheduler.Backup{From: "leader", Require: scheduler.Any},
-		Repositories: []scheduler.Repository{{Name: "main", URL: "s3://backups/etcd?region=eu-central-1"}},
+	got := document.NewConfigCheck(spec.Config{Specs: []spec.Spec{{
+		Cluster: "prod", Schedule: schedule, Triggers: spec.Triggers{Revisions: 5, Bytes: 1 << 30, Gap: true},
+		Etcd: spec.Etcd{Endpoints: []string{"https://10.0.0.1:2379"}}, Backup: spec.Backup{From: "leader", Require: spec.Any},
+		Repositories: []spec.Repository{{Name: "main", URL: "s3://backups/etcd?region=eu-central-1"}},
 		Retention: retention.Policy{
 			Last: 1, Hourly: 2, Daily: 3, Weekly: 4, Monthly: 5, Yearly: 6, Within: 36 * time.Hour, Window: 48 * time.Hour, MaxSize: 1 << 30,
 			MinCopies: 2,
 		},
-		Archive: scheduler.Archive{Flush: 1500 * time.Millisecond, Spool: "/spool", SpoolMax: 1 << 30},
-		Drill:   scheduler.Drill{Schedule: schedule, Repository: "main", Assertions: []string{"key=/a"}},
+		Archive: spec.Archive{Flush: 1500 * time.Millisecond, Spool: "/spool", SpoolMax: 1 << 30},
+		Drill:   spec.Drill{Schedule: schedule, Repository: "main", Assertions: []string{"key=/a"}},
 	}}}, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)).Clusters[0]
 	want := document.ConfigCluster{
 		Cluster: "prod", Schedule: "30 2 * * *", Zone: "Europe/Berlin",

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -40,7 +41,7 @@ func newCatalogs(s *scheduler.Service) *catalogs {
 }
 
 // load is the catalog of a cluster with its log and proofs; name is the repository's, "" the cluster's first.
-func (c *catalogs) load(ctx context.Context, cluster, name string) (scheduler.Repository, catalog.Catalog, error) {
+func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Repository, catalog.Catalog, error) {
 	place, store, err := c.scheduler.Store(ctx, cluster, name)
 	if err != nil {
 		return place, catalog.Catalog{}, err
@@ -68,7 +69,7 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (scheduler.Re
 	return place, catalog, err
 }
 
-func catalogKey(cluster string, r scheduler.Repository) string {
+func catalogKey(cluster string, r spec.Repository) string {
 	return fmt.Sprint(cluster, " ", r.Name, " ", r.URL, " ", r.Policy.Trusted().Keys())
 }
 
@@ -94,7 +95,7 @@ func (c *catalogs) put(key string, k keptCatalog) {
 }
 
 // forget makes the next load read anew: something was written.
-func (c *catalogs) forget(cluster string, r scheduler.Repository) {
+func (c *catalogs) forget(cluster string, r spec.Repository) {
 	key := catalogKey(cluster, r)
 	c.flights.Forget(key)
 	c.mu.Lock()

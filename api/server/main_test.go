@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -65,19 +66,19 @@ func inSite(t *testing.T, change func(*server.Service), test func(t *testing.T, 
 	})
 }
 
-func config(t testing.TB) scheduler.Config {
+func config(t testing.TB) spec.Config {
 	t.Helper()
-	daily, err := scheduler.ParseSchedule("0 12 * * *", time.UTC, 0, "")
+	daily, err := spec.ParseSchedule("0 12 * * *", time.UTC, 0, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	main, gone := scheduler.Repository{Name: "main", URL: "mem://main"}, scheduler.Repository{Name: "gone", URL: "mem://gone"}
-	return scheduler.Config{Concurrency: 1, Lease: time.Minute, Specs: []scheduler.Spec{
+	main, gone := spec.Repository{Name: "main", URL: "mem://main"}, spec.Repository{Name: "gone", URL: "mem://gone"}
+	return spec.Config{Concurrency: 1, Lease: time.Minute, Specs: []spec.Spec{
 		{
-			Cluster: "prod", Digest: "1", Repositories: []scheduler.Repository{main, {Name: "offsite", URL: "mem://offsite"}},
-			Schedule: daily, Retention: retention.Policy{Last: 1}, Timeout: time.Hour, Backup: scheduler.Backup{Require: scheduler.Any},
+			Cluster: "prod", Digest: "1", Repositories: []spec.Repository{main, {Name: "offsite", URL: "mem://offsite"}},
+			Schedule: daily, Retention: retention.Policy{Last: 1}, Timeout: time.Hour, Backup: spec.Backup{Require: spec.Any},
 		},
-		{Cluster: "test", Digest: "2", Repositories: []scheduler.Repository{gone}, Schedule: daily, Timeout: time.Hour},
+		{Cluster: "test", Digest: "2", Repositories: []spec.Repository{gone}, Schedule: daily, Timeout: time.Hour},
 	}}
 }
 
@@ -86,7 +87,7 @@ func newSite(t testing.TB, change func(*server.Service)) *site {
 	s := &site{t: t, store: storagetest.Faulty(mem.New())}
 	offsite := mem.New()
 	s.service = &scheduler.Service{
-		Open: func(_ context.Context, r scheduler.Repository) (storage.Bucket, error) {
+		Open: func(_ context.Context, r spec.Repository) (storage.Bucket, error) {
 			switch r.Name {
 			case "main":
 				return s.store, nil
@@ -95,7 +96,7 @@ func newSite(t testing.TB, change func(*server.Service)) *site {
 			}
 			return nil, errTest
 		},
-		Backup: func(context.Context, scheduler.Spec, []backup.Store, storage.Report) (backup.Result, error) {
+		Backup: func(context.Context, spec.Spec, []backup.Store, storage.Report) (backup.Result, error) {
 			return backup.Result{}, errTest
 		},
 	}

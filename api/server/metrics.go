@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
 // metrics serves what s says of itself for Prometheus; docs/metrics.md describes each. One that is wrong costs that one.
@@ -260,7 +261,7 @@ func (c serviceCollector) collectInfo(cluster string, put func(*prometheus.Desc,
 }
 
 // fleet returns 8 hex digits that are the same for all services with these repositories.
-func fleet(spec scheduler.Spec) string {
+func fleet(spec spec.Spec) string {
 	var urls []string
 	for _, r := range spec.Repositories {
 		urls = append(urls, r.URL)

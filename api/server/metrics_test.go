@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -67,13 +68,13 @@ func pruned(cluster string) server.Pruned {
 }
 
 // specOf wants the log of prod archived, and nothing else.
-func specOf(cluster string) (scheduler.Spec, error) {
+func specOf(cluster string) (spec.Spec, error) {
 	if cluster != "prod" {
-		return scheduler.Spec{}, scheduler.ErrUnknown
+		return spec.Spec{}, scheduler.ErrUnknown
 	}
-	return scheduler.Spec{
-		Cluster: cluster, Archive: scheduler.Archive{Flush: time.Second},
-		Repositories: []scheduler.Repository{{URL: "s3://b"}, {URL: "s3://a"}},
+	return spec.Spec{
+		Cluster: cluster, Archive: spec.Archive{Flush: time.Second},
+		Repositories: []spec.Repository{{URL: "s3://b"}, {URL: "s3://a"}},
 	}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -91,7 +92,7 @@ func (a *api) cluster(r *http.Request) (any, error) {
 func (a *api) jobs(*http.Request) (any, error) { return document.NewJobs(a.Status().Clusters), nil }
 
 // catalog is that of the repository that the query names.
-func (a *api) catalog(r *http.Request) (scheduler.Repository, catalog.Catalog, error) {
+func (a *api) catalog(r *http.Request) (spec.Repository, catalog.Catalog, error) {
 	return a.catalogs.load(r.Context(), r.PathValue("cluster"), r.URL.Query().Get("repository"))
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
 // Service is a running dr serve, as others see it over HTTP.
@@ -17,7 +18,7 @@ type Service struct {
 	Status    func() document.ServeStatus // the clusters by name
 	Pruned    func() []Pruned             // what the last prunings decided; nil: nobody knows
 	// Spec is what the configuration wants for a cluster; nil: nobody knows. An error means that it wants nothing.
-	Spec    func(cluster string) (scheduler.Spec, error)
+	Spec    func(cluster string) (spec.Spec, error)
 	Version string       // of dr
 	By      string       // host and version of dr, for what it writes
 	Page    http.Handler // at / and below /assets/; nil: there is none

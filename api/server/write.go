@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -160,7 +161,7 @@ func (a *api) unpin(r *http.Request) (any, error) {
 }
 
 // toPin is the backup that the path names, as it is now.
-func (a *api) toPin(r *http.Request) (place scheduler.Repository, c *repository.Cluster, b catalog.Backup, err error) {
+func (a *api) toPin(r *http.Request) (place spec.Repository, c *repository.Cluster, b catalog.Backup, err error) {
 	id, err := catalog.ParseID(r.PathValue("backup"))
 	if err != nil {
 		return place, nil, b, fail(http.StatusBadRequest, "%v", err)

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -59,7 +59,7 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 	flags.StringVar(&config.Spool, "spool", "", "with --source watch: a folder in which segments wait, sealed, while the store is away")
 	flags.StringVar(&spoolMax, "spool-max", "2GiB", "how much the spool holds at most")
 	flags.DurationVar(&config.Flush, "flush", 2*time.Second, "how long a request waits at most before it is on its way to the store")
-	flags.IntVar(&config.SegmentSize, "segment-size", scheduler.SegmentSize, "bytes of requests after which they go at once")
+	flags.IntVar(&config.SegmentSize, "segment-size", spec.SegmentSize, "bytes of requests after which they go at once")
 	flags.DurationVar(&config.Lease, "lease", 10*time.Second, "how long another agent waits before it takes over")
 	flags.DurationVar(&config.HashEvery, "hash-every", time.Hour, "how often to ask the member for its HashKV, which a restore compares, and to compare that of all members; 0: never")
 	flags.Var((*byteSize)(&config.HashMax), "hash-max", hashMaxHelp)
@@ -134,7 +134,7 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 	return func(ctx context.Context, why string) error {
 		_, err := backup.Run(ctx, config.Etcd, []backup.Store{{Cluster: c}}, backup.Request{
 			From: "leader", To: config.To, HashMax: config.HashMax, Plain: config.Plain, MaxStream: maxStream, Grace: grace, Version: config.Version,
-			Labels: catalog.Labels{scheduler.LabelArchive: why},
+			Labels: catalog.Labels{spec.LabelArchive: why},
 		}, report)
 		return err
 	}

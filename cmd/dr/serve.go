@@ -27,6 +27,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -93,14 +94,14 @@ the old one stays in force. On SIGTERM nothing is begun any more, and what runs 
 const cleanUp = 8 * time.Second
 
 // warnPlainOf is warnPlain of one cluster among others.
-func (a *app) warnPlainOf(s scheduler.Spec) {
+func (a *app) warnPlainOf(s spec.Spec) {
 	if s.Backup.To.Seal().Encryption == "" {
 		fmt.Fprintf(a.stderr, "dr: WARNING: cluster %s has no recipients: its backups are NOT ENCRYPTED\n", s.Cluster)
 	}
 }
 
 // warnGraceOf warns of a grace within which a backup may still run: its data would be removed under it.
-func (a *app) warnGraceOf(s scheduler.Spec) {
+func (a *app) warnGraceOf(s spec.Spec) {
 	if s.Backup.Grace < s.Timeout {
 		fmt.Fprintf(a.stderr, "dr: WARNING: cluster %s: backup.grace %s is shorter than backup.timeout %s: "+
 			"a backup that takes longer than the grace fails\n", s.Cluster, s.Backup.Grace, s.Timeout)
@@ -111,11 +112,11 @@ func (a *app) warnGraceOf(s scheduler.Spec) {
 func newService(report storage.Report) *scheduler.Service {
 	host, _ := os.Hostname() // for people only
 	return &scheduler.Service{
-		Open: func(ctx context.Context, r scheduler.Repository) (storage.Bucket, error) {
+		Open: func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
 			return stores.Create(ctx, r.URL, stores.Options{Parallel: r.Parallel, Limit: r.Limit})
 		},
 		Backup: func(
-			ctx context.Context, s scheduler.Spec, to []backup.Store, report storage.Report,
+			ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report,
 		) (backup.Result, error) {
 			return backup.Run(ctx, scheduler.ClusterConfig(s.Etcd), to, scheduler.BackupRequest(s.Backup, version()), report)
 		},
@@ -135,7 +136,7 @@ func newService(report storage.Report) *scheduler.Service {
 }
 
 // applyRetention removes from one repository what the retention does not keep, as dr prune does.
-func applyRetention(ctx context.Context, s scheduler.Spec, in backup.Store, report storage.Report) (document.Prune, error) {
+func applyRetention(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) (document.Prune, error) {
 	now := time.Now().UTC()
 	catalog, err := in.Cluster.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
@@ -151,7 +152,7 @@ func applyRetention(ctx context.Context, s scheduler.Spec, in backup.Store, repo
 
 // practise restores the newest backup and a random point of the log, in a child, as dr drill does.
 func practise(
-	ctx context.Context, s scheduler.Spec, in backup.Store, seed uint64, report storage.Report,
+	ctx context.Context, s spec.Spec, in backup.Store, seed uint64, report storage.Report,
 ) ([]catalog.Proof, error) {
 	r := verify.DrillRequest{
 		Aim: verify.Aim{Seed: seed}, Dir: s.Drill.Dir, By: identity(), Limits: child.Limits{Memory: s.Drill.Memory, Nice: s.Drill.Nice},
@@ -173,7 +174,7 @@ func practise(
 }
 
 // newestRevision asks a cluster for the newest revision that a member knows.
-func newestRevision(ctx context.Context, s scheduler.Spec) (int64, error) {
+func newestRevision(ctx context.Context, s spec.Spec) (int64, error) {
 	c, err := cluster.Connect(ctx, scheduler.ClusterConfig(s.Etcd))
 	if err != nil {
 		return 0, err
@@ -202,7 +203,7 @@ type serving struct {
 }
 
 // prune applies the retention, and remembers for the metrics what came of it.
-func (s *serving) prune(ctx context.Context, spec scheduler.Spec, in backup.Store, report storage.Report) error {
+func (s *serving) prune(ctx context.Context, spec spec.Spec, in backup.Store, report storage.Report) error {
 	d, err := applyRetention(ctx, spec, in, report)
 	if err != nil {
 		return err
@@ -252,7 +253,7 @@ func (s *serving) run(ctx context.Context, door server.Door) error {
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	s.notifier.Use(s.first.Notify)
-	changes := make(chan scheduler.Config)
+	changes := make(chan spec.Config)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { s.notifier.Run(ctx) })

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -79,8 +80,8 @@ one, and what it holds. The file is only read; code 3 if it is damaged.`,
 
 // lookup is one cluster, and where it is kept.
 type lookup struct {
-	spec   scheduler.Spec // the zero one but for its cluster where there is no configuration
-	fault  string         // why what the configuration says of it cannot be used; "": it can
+	spec   spec.Spec // the zero one but for its cluster where there is no configuration
+	fault  string    // why what the configuration says of it cannot be used; "": it can
 	places []place
 }
 
@@ -98,7 +99,7 @@ func (a *app) lookups(ctx context.Context, path string) (all []lookup, unread, e
 	clusters, err := a.clusters(ctx)
 	for _, c := range clusters {
 		open := func(context.Context) (*repository.Cluster, error) { return c, nil }
-		all = append(all, lookup{spec: scheduler.Spec{Cluster: c.Name()}, places: []place{{stores.Shown(a.repo), open}}})
+		all = append(all, lookup{spec: spec.Spec{Cluster: c.Name()}, places: []place{{stores.Shown(a.repo), open}}})
 	}
 	return all, nil, err
 }
@@ -113,7 +114,7 @@ func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
 		case r.Cluster == "":
 			unread = cmp.Or(unread, fmt.Errorf("%w: %w", config.ErrConfig, r.Err))
 		case a.cluster == "" || a.cluster == r.Cluster:
-			all = append(all, lookup{spec: scheduler.Spec{Cluster: r.Cluster}, fault: r.Err.Error()})
+			all = append(all, lookup{spec: spec.Spec{Cluster: r.Cluster}, fault: r.Err.Error()})
 		}
 	}
 	for _, spec := range c.Specs {
@@ -206,7 +207,7 @@ func (l lookup) facts(standings []condition.Standing, now time.Time) condition.F
 }
 
 // checkQuick is what a service looks at again and again.
-func checkQuick(ctx context.Context, s scheduler.Spec) []check.Line {
+func checkQuick(ctx context.Context, s spec.Spec) []check.Line {
 	return cluster.Check(ctx, scheduler.ClusterConfig(s.Etcd), cluster.CheckOptions{NoHash: true, Quick: true, Now: time.Now()}, nil)
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -74,7 +74,7 @@ func TestSuspendSigned(t *testing.T) {
 // Of several repositories the last word counts for dr status too, as it does for services: else no backup would seem late.
 func TestStatusSuspendedInOneRepository(t *testing.T) {
 	now := time.Now()
-	l := lookup{spec: scheduler.Spec{Cluster: "prod"}}
+	l := lookup{spec: spec.Spec{Cluster: "prod"}}
 	for i, suspended := range []bool{true, false} {
 		c, err := repository.Open(mem.New(), "prod")
 		if err != nil {

@@ -8,22 +8,22 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
-	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // Limits of what a spool may hold.
 const (
 	defaultSpool = 2 << 30
-	minSpool     = archive.MinSpool * scheduler.SegmentSize
+	minSpool     = archive.MinSpool * spec.SegmentSize
 )
 
 // archive says nothing of the spool where there is no flush: a cluster can so leave out what the defaults have.
-func (i in) archive(part archivePart, to seal.Recipients) scheduler.Archive {
+func (i in) archive(part archivePart, to seal.Recipients) spec.Archive {
 	if part.Flush == 0 {
-		return scheduler.Archive{}
+		return spec.Archive{}
 	}
-	a := scheduler.Archive{Flush: time.Duration(part.Flush), Spool: part.Spool, SpoolMax: int64(part.SpoolMax)}
+	a := spec.Archive{Flush: time.Duration(part.Flush), Spool: part.Spool, SpoolMax: int64(part.SpoolMax)}
 	if a.Spool != "" && a.SpoolMax == 0 {
 		a.SpoolMax = defaultSpool
 	}

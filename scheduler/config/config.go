@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -31,7 +32,7 @@ var ErrConfig = errors.New("bad configuration")
 
 // Config is what a file says.
 type Config struct {
-	scheduler.Config
+	spec.Config
 	Notify  notify.Config     // whom to tell of conditions
 	Refused []Refused         // is not among the Specs
 	files   map[string]string // that name the clusters
@@ -64,7 +65,7 @@ func Load(path string, getenv func(string) string) (Config, error) {
 
 // refuse takes out of c the clusters that cannot be used as written. That none is left is an error.
 func (l *loader) refuse(c Config) (Config, error) {
-	good := []scheduler.Spec{}
+	good := []spec.Spec{}
 	c.files = map[string]string{}
 	for _, spec := range c.Specs {
 		src := l.sources[spec.Cluster]
@@ -97,13 +98,13 @@ type loader struct {
 	places  map[address.Address]string // the repository at each
 }
 
-func (l *loader) config() scheduler.Config {
-	c := scheduler.Config{Concurrency: l.file.Concurrency, Lease: time.Duration(l.file.Lease)}
+func (l *loader) config() spec.Config {
+	c := spec.Config{Concurrency: l.file.Concurrency, Lease: time.Duration(l.file.Lease)}
 	if c.Concurrency < 1 {
 		l.source.blame(errors.New("concurrency is at least 1"), "concurrency")
 	}
-	if c.Lease < scheduler.MinLease || c.Lease > repository.MaxLease {
-		l.source.blame(fmt.Errorf("lease is from %s to %s", scheduler.MinLease, repository.MaxLease), "lease")
+	if c.Lease < spec.MinLease || c.Lease > repository.MaxLease {
+		l.source.blame(fmt.Errorf("lease is from %s to %s", spec.MinLease, repository.MaxLease), "lease")
 	}
 	repositories := l.repositories()
 	if len(l.file.Clusters) == 0 && len(l.file.Include) == 0 {
@@ -117,7 +118,7 @@ func (l *loader) config() scheduler.Config {
 
 // opened is a repository with what its secrets say.
 type opened struct {
-	scheduler.Repository
+	spec.Repository
 	secrets []string
 }
 
@@ -190,7 +191,7 @@ func (l *loader) repository(name string, part repositoryPart, in in) (r opened) 
 	if part.Limit != 0 && part.Limit < minLimit {
 		in.blame(errors.New("limit is at least 64KiB/s"), "limit")
 	}
-	r.Repository = scheduler.Repository{Name: name, URL: part.URL, Parallel: part.Parallel, Limit: int64(part.Limit)}
+	r.Repository = spec.Repository{Name: name, URL: part.URL, Parallel: part.Parallel, Limit: int64(part.Limit)}
 	r.Retention = in.retention(part.Retention, "UTC")
 	r.Policy.Lock = repository.Lock{For: time.Duration(part.Lock.For), Compliance: part.Lock.Mode == "compliance"}
 	if mode := part.Lock.Mode; mode != "" && (mode != "compliance" && mode != "governance" || part.Lock.For == 0) {
@@ -276,12 +277,12 @@ func (i in) secret(file, variable string, below ...string) string {
 }
 
 // spec is one cluster's.
-func (l *loader) spec(name string, part clusterPart, repositories map[string]opened) scheduler.Spec {
+func (l *loader) spec(name string, part clusterPart, repositories map[string]opened) spec.Spec {
 	in := l.in("clusters", name)
 	if err := catalog.ValidCluster(name); err != nil {
 		in.blame(err)
 	}
-	s := scheduler.Spec{Cluster: name, Suspend: part.Suspend, Timeout: time.Duration(part.Backup.Timeout)}
+	s := spec.Spec{Cluster: name, Suspend: part.Suspend, Timeout: time.Duration(part.Backup.Timeout)}
 	secrets := []string{}
 	for _, r := range in.repositories(part, repositories) {
 		s.Repositories = append(s.Repositories, r.Repository)
@@ -307,7 +308,7 @@ func (l *loader) spec(name string, part clusterPart, repositories map[string]ope
 }
 
 // digest covers all that a Spec is made from.
-func digest(name string, part clusterPart, repositories []scheduler.Repository, secrets []string) string {
+func digest(name string, part clusterPart, repositories []spec.Repository, secrets []string) string {
 	var written []any
 	for _, r := range repositories {
 		written = append(written, r.Name, r.URL, r.Parallel, r.Limit, r.Policy.Lock, fmt.Sprint(r.Retention))
@@ -338,8 +339,8 @@ func (i in) repositories(part clusterPart, all map[string]opened) (used []opened
 	return used
 }
 
-func (i in) etcd(part etcdPart) (scheduler.Etcd, []string) {
-	c := scheduler.Etcd{
+func (i in) etcd(part etcdPart) (spec.Etcd, []string) {
+	c := spec.Etcd{
 		Endpoints: part.Endpoints, CACert: part.CACert, Cert: part.Cert, Key: part.Key, InsecureSkipVerify: part.InsecureSkipTLSVerify,
 		User: part.User, DialTimeout: time.Duration(part.DialTimeout), CommandTimeout: time.Duration(part.CommandTimeout),
 	}
@@ -361,13 +362,13 @@ func (i in) etcd(part etcdPart) (scheduler.Etcd, []string) {
 	return c, []string{c.Password}
 }
 
-func (i in) backup(part clusterPart, repositories []scheduler.Repository) (scheduler.Backup, []string) {
+func (i in) backup(part clusterPart, repositories []spec.Repository) (spec.Backup, []string) {
 	b := part.Backup
-	r := scheduler.Backup{
+	r := spec.Backup{
 		From: b.From, NoHash: b.NoHash, HashMax: int64(b.HashMax), CompareMembers: b.CompareMembers, MaxStream: time.Duration(b.MaxStream), Spool: b.Spool,
-		Plain: b.Plain, Labels: part.Labels, Require: scheduler.Require(part.Require), Grace: time.Duration(b.Grace),
+		Plain: b.Plain, Labels: part.Labels, Require: spec.Require(part.Require), Grace: time.Duration(b.Grace),
 	}
-	if r.Require != scheduler.All && r.Require != scheduler.Any {
+	if r.Require != spec.All && r.Require != spec.Any {
 		i.blame(errors.New("require is all or any"), "require")
 	}
 	if !slices.Contains(append([]string{"leader", "follower", "any"}, part.Etcd.Endpoints...), r.From) {
@@ -376,7 +377,7 @@ func (i in) backup(part clusterPart, repositories []scheduler.Repository) (sched
 	if r.MaxStream <= 0 || r.Grace <= 0 || b.Timeout <= 0 {
 		i.blame(errors.New("maxStream, grace and timeout are above zero"), "backup")
 	}
-	for _, label := range []string{scheduler.LabelSlot, scheduler.LabelTrigger, scheduler.LabelArchive} {
+	for _, label := range []string{spec.LabelSlot, spec.LabelTrigger, spec.LabelArchive} {
 		if _, ok := r.Labels[label]; ok {
 			i.blame(fmt.Errorf("the label %s says why a backup was taken: use another name", label), "labels", label)
 		}
@@ -420,11 +421,11 @@ func (i in) recipients(part clusterPart) (to seal.Recipients, secrets []string) 
 }
 
 // schedule is what a part at a place says.
-func (i in) schedule(seed string, part schedulePart, at ...string) scheduler.Schedule {
+func (i in) schedule(seed string, part schedulePart, at ...string) spec.Schedule {
 	if part.Cron == "" {
-		return scheduler.Schedule{}
+		return spec.Schedule{}
 	}
-	s, err := scheduler.ParseSchedule(part.Cron, i.zone(part.Zone, at...), time.Duration(part.Jitter), seed)
+	s, err := spec.ParseSchedule(part.Cron, i.zone(part.Zone, at...), time.Duration(part.Jitter), seed)
 	if err != nil {
 		i.blame(err, slices.Concat(at, []string{"cron"})...)
 	}
@@ -470,11 +471,11 @@ func (i in) conditions(part conditionsPart) condition.Limits {
 	return l
 }
 
-func (i in) triggers(part triggersPart) scheduler.Triggers {
+func (i in) triggers(part triggersPart) spec.Triggers {
 	if part.Revisions < 0 || part.Every < span(time.Second) {
 		i.blame(errors.New("revisions is not below zero, and every is at least 1s"), "triggers")
 	}
-	return scheduler.Triggers{
+	return spec.Triggers{
 		Revisions: part.Revisions, Bytes: int64(part.Bytes), Gap: part.Gap, Every: time.Duration(part.Every),
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -100,25 +101,25 @@ clusters:
 // described is what of a Spec can be compared.
 type described struct {
 	Cluster      string
-	Etcd         scheduler.Etcd
-	Repositories []scheduler.Repository
-	Backup       scheduler.Backup
+	Etcd         spec.Etcd
+	Repositories []spec.Repository
+	Backup       spec.Backup
 	Timeout      time.Duration
 	Schedule     string
 	Zone         string
-	Triggers     scheduler.Triggers
+	Triggers     spec.Triggers
 	Retention    retention.Policy
-	Archive      scheduler.Archive
+	Archive      spec.Archive
 	Suspend      bool
 	Recipients   []string
 }
 
-func describe(s scheduler.Spec) described {
+func describe(s spec.Spec) described {
 	d := described{
 		s.Cluster, s.Etcd, s.Repositories, s.Backup, s.Timeout, s.Schedule.String(), s.Schedule.Zone().String(), s.Triggers, s.Retention,
 		s.Archive, s.Suspend, s.Backup.To.Seal().Recipients,
 	}
-	d.Backup.To = scheduler.Backup{}.To
+	d.Backup.To = spec.Backup{}.To
 	return d
 }
 
@@ -131,53 +132,53 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	main := scheduler.Repository{Name: "main", URL: "s3://backups/etcd?region=eu-central-1", Parallel: 8}
+	main := spec.Repository{Name: "main", URL: "s3://backups/etcd?region=eu-central-1", Parallel: 8}
 	main.Policy.Lock = repository.Lock{For: 30 * 24 * time.Hour, Compliance: true}
-	offsite := scheduler.Repository{Name: "offsite", URL: "file:///srv/offsite", Parallel: 4, Limit: 20 << 20}
+	offsite := spec.Repository{Name: "offsite", URL: "file:///srv/offsite", Parallel: 4, Limit: 20 << 20}
 	offsite.Policy.Lock = repository.Lock{For: 12 * time.Hour}
 	want := []described{{
 		Cluster: "prod",
-		Etcd: scheduler.Etcd{
+		Etcd: spec.Etcd{
 			Endpoints: []string{"https://10.0.0.1:2379", "https://10.0.0.2:2379"}, InsecureSkipVerify: true, User: "root", Password: "s3cret",
 			DialTimeout: 3 * time.Second, CommandTimeout: 7 * time.Second,
 		},
-		Repositories: []scheduler.Repository{main, offsite},
-		Backup: scheduler.Backup{
-			From: "follower", NoHash: true, CompareMembers: true, MaxStream: 10 * time.Minute, Spool: "/var/spool/dr", Require: scheduler.Any,
+		Repositories: []spec.Repository{main, offsite},
+		Backup: spec.Backup{
+			From: "follower", NoHash: true, CompareMembers: true, MaxStream: 10 * time.Minute, Spool: "/var/spool/dr", Require: spec.Any,
 			Grace: 48 * time.Hour, Labels: catalog.Labels{"site": "fra", "tier": "gold"},
 		},
 		Timeout: 2 * time.Hour, Schedule: "@every 6h", Zone: "Europe/Berlin",
-		Triggers: scheduler.Triggers{Revisions: 100000, Bytes: 1 << 30, Gap: true, Every: time.Minute},
+		Triggers: spec.Triggers{Revisions: 100000, Bytes: 1 << 30, Gap: true, Every: time.Minute},
 		Retention: retention.Policy{
 			Last: 1, Hourly: 2, Daily: 3, Weekly: 4, Monthly: 5, Yearly: 6, Within: 36 * time.Hour, Window: 14 * 24 * time.Hour,
 			MaxSize: 10 << 30, MinCopies: 2, Zone: time.UTC,
 		},
-		Archive: scheduler.Archive{Flush: time.Second, Spool: "/var/spool/dr/log", SpoolMax: 1 << 30},
+		Archive: spec.Archive{Flush: time.Second, Spool: "/var/spool/dr/log", SpoolMax: 1 << 30},
 		Suspend: true, Recipients: []string{recipient[:16]},
 	}, {
 		Cluster: "test",
-		Etcd: scheduler.Etcd{
+		Etcd: spec.Etcd{
 			Endpoints: []string{"http://127.0.0.1:2379"}, User: "root", Password: "from the environment",
 			DialTimeout: 3 * time.Second, CommandTimeout: 5 * time.Second,
 		},
-		Repositories: []scheduler.Repository{main},
-		Backup: scheduler.Backup{
-			From: "leader", MaxStream: 5 * time.Minute, Require: scheduler.Any, Grace: 24 * time.Hour, Labels: catalog.Labels{"site": "fra"},
+		Repositories: []spec.Repository{main},
+		Backup: spec.Backup{
+			From: "leader", MaxStream: 5 * time.Minute, Require: spec.Any, Grace: 24 * time.Hour, Labels: catalog.Labels{"site": "fra"},
 		},
-		Timeout: 6 * time.Hour, Schedule: "30 2 * * *", Zone: "Europe/Berlin", Triggers: scheduler.Triggers{Every: 5 * time.Minute},
+		Timeout: 6 * time.Hour, Schedule: "30 2 * * *", Zone: "Europe/Berlin", Triggers: spec.Triggers{Every: 5 * time.Minute},
 		Retention: retention.Policy{Daily: 7, Window: 48 * time.Hour, Zone: berlin}, Recipients: []string{recipient[:16]},
-		Archive: scheduler.Archive{Flush: 500 * time.Millisecond, Spool: "/var/spool/dr/log", SpoolMax: 2 << 30},
+		Archive: spec.Archive{Flush: 500 * time.Millisecond, Spool: "/var/spool/dr/log", SpoolMax: 2 << 30},
 	}}
 	got := []described{describe(c.Specs[0]), describe(c.Specs[1])}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b *time.Location) bool { return a.String() == b.String() }),
 		cmp.Comparer(func(a, b sign.Key) bool { return true }), cmp.Comparer(func(a, b sign.Trust) bool { return a.None() == b.None() }),
-		cmp.Comparer(func(a, b scheduler.Backup) bool {
-			a.To, b.To = scheduler.Backup{}.To, scheduler.Backup{}.To
+		cmp.Comparer(func(a, b spec.Backup) bool {
+			a.To, b.To = spec.Backup{}.To, spec.Backup{}.To
 			return sameRequest(a, b)
 		})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if off := c.Specs[2].Archive; off != (scheduler.Archive{}) {
+	if off := c.Specs[2].Archive; off != (spec.Archive{}) {
 		t.Errorf("a flush of 0s archives: %+v", off)
 	}
 	if c.Concurrency != 8 || c.Lease != time.Minute || len(c.Specs) != 3 {
@@ -186,7 +187,7 @@ func TestLoad(t *testing.T) {
 }
 
 // sameRequest compares all but the recipients, which nobody can look into.
-func sameRequest(a, b scheduler.Backup) bool {
+func sameRequest(a, b spec.Backup) bool {
 	return cmp.Equal(a.Labels, b.Labels) && a.From == b.From && a.NoHash == b.NoHash && a.CompareMembers == b.CompareMembers &&
 		a.MaxStream == b.MaxStream && a.Spool == b.Spool && a.Require == b.Require && a.Grace == b.Grace
 }
@@ -232,7 +233,7 @@ func TestLoadRefuses(t *testing.T) {
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, lock: {mode: compliance}}\nclusters:", 1):  ":3: a lock has a time",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, lock: {for: 1d, mode: x}}\nclusters:", 1):  ":3: a lock has a time",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKeyFile: DIR/none}\nclusters:", 1):     "no such file",
-		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKeyFile: DIR/password}\nclusters:", 1): "no secret key of minisign",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKeyFile: DIR/password}\nclusters:", 1): "not a minisign secret key",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, trust: [x]}\nclusters:", 1):                ":3: ",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, trust: ["+signer+"]}\nclusters:", 1):       ":3: trust without a signKeyFile",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKey: x}\nclusters:", 1):                "use signKeyFile",
@@ -285,7 +286,7 @@ func TestLoadRefuses(t *testing.T) {
 		with("drill: {memoryLimit: 1MiB}"):                               ":8: memoryLimit is at least 64MiB",
 		with("drill: {nice: 20}"):                                        ":8: nice is from 0 to 19",
 		with("drill: {identityFiles: [DIR/none]}"):                       ":8: open ",
-		with("drill: {identityFiles: [DIR/password]}"):                   "is no age identity",
+		with("drill: {identityFiles: [DIR/password]}"):                   "not an age identity",
 		with("drill: {identity: AGE-SECRET-KEY-1}"):                      "use identityFiles",
 		with("drill: {passphraseEnv: NONE}"):                             "the variable NONE is not set",
 		with("drill: [x]"):                                               ":8: there stands a list where a mapping belongs",

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/restore/verify"
-	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -19,13 +19,13 @@ const (
 )
 
 // drill is the zero one where nothing is said of it, so that nobody takes it for granted that drills are run.
-func (i in) drill(name string, part clusterPart, repositories []scheduler.Repository) (d scheduler.Drill, secrets []string) {
+func (i in) drill(name string, part clusterPart, repositories []spec.Repository) (d spec.Drill, secrets []string) {
 	p := part.Drill
 	if reflect.DeepEqual(p, drillPart{}) || len(repositories) == 0 {
 		return d, nil
 	}
-	d = scheduler.Drill{Repository: cmp.Or(p.Repository, repositories[0].Name), Dir: p.ScratchDir}
-	if !slices.ContainsFunc(repositories, func(r scheduler.Repository) bool { return r.Name == d.Repository }) {
+	d = spec.Drill{Repository: cmp.Or(p.Repository, repositories[0].Name), Dir: p.ScratchDir}
+	if !slices.ContainsFunc(repositories, func(r spec.Repository) bool { return r.Name == d.Repository }) {
 		i.blame(fmt.Errorf("repository %q is none of the cluster's", d.Repository), "drill", "repository")
 	}
 	p.Schedule.Zone = cmp.Or(p.Schedule.Zone, part.Schedule.Zone)

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // drillOf is what a cluster's Spec says of drills, with further lines for the cluster.
-func drillOf(t *testing.T, text string) scheduler.Drill {
+func drillOf(t *testing.T, text string) spec.Drill {
 	t.Helper()
 	c, err := load(t, text, func(name string) string { return map[string]string{"PASS": "p4ssphrase"}[name] })
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
 // Refused is a cluster, or an included file with all its clusters, that cannot be used as written, while the rest can.
@@ -39,18 +39,18 @@ func (c Config) Keeping(before Config) Config {
 	kept.Specs = slices.Clone(c.Specs)
 	kept.files = maps.Clone(c.files)
 	kept.Faulty = maps.Clone(c.Faulty)
-	for _, spec := range before.Specs {
+	for _, settings := range before.Specs {
 		at := slices.IndexFunc(c.Refused, func(r Refused) bool {
-			return r.Cluster == spec.Cluster || r.Cluster == "" && r.File == before.files[spec.Cluster]
+			return r.Cluster == settings.Cluster || r.Cluster == "" && r.File == before.files[settings.Cluster]
 		})
-		there := slices.ContainsFunc(kept.Specs, func(s scheduler.Spec) bool { return s.Cluster == spec.Cluster })
+		there := slices.ContainsFunc(kept.Specs, func(s spec.Spec) bool { return s.Cluster == settings.Cluster })
 		if at >= 0 && !there {
-			kept.Specs = append(kept.Specs, spec)
-			kept.files[spec.Cluster] = before.files[spec.Cluster]
-			kept.Faulty[spec.Cluster] = c.Refused[at].Err.Error()
+			kept.Specs = append(kept.Specs, settings)
+			kept.files[settings.Cluster] = before.files[settings.Cluster]
+			kept.Faulty[settings.Cluster] = c.Refused[at].Err.Error()
 		}
 	}
-	slices.SortFunc(kept.Specs, func(a, b scheduler.Spec) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	slices.SortFunc(kept.Specs, func(a, b spec.Spec) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return kept
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -114,14 +115,14 @@ func emulated(ctx context.Context, c *repository.Cluster, started time.Time, lab
 	})
 }
 
-func (f *fleet) config() (c scheduler.Config, err error) {
-	c = scheduler.Config{Concurrency: 4, Lease: time.Minute}
+func (f *fleet) config() (c spec.Config, err error) {
+	c = spec.Config{Concurrency: 4, Lease: time.Minute}
 	for n := range f.clusters {
-		s := scheduler.Spec{Cluster: clusterName(n), Digest: clusterName(n), Timeout: time.Hour, Observe: fleetEvery}
-		s.Backup.Require, s.Backup.Grace = scheduler.All, time.Hour
+		s := spec.Spec{Cluster: clusterName(n), Digest: clusterName(n), Timeout: time.Hour, Observe: fleetEvery}
+		s.Backup.Require, s.Backup.Grace = spec.All, time.Hour
 		s.Retention = retention.Policy{Last: f.backups}
-		s.Repositories = []scheduler.Repository{{Name: "main", URL: s.Cluster}}
-		if s.Schedule, err = scheduler.ParseSchedule("@every 10m", time.UTC, fleetEvery, s.Cluster); err != nil {
+		s.Repositories = []spec.Repository{{Name: "main", URL: s.Cluster}}
+		if s.Schedule, err = spec.ParseSchedule("@every 10m", time.UTC, fleetEvery, s.Cluster); err != nil {
 			return c, err
 		}
 		c.Specs = append(c.Specs, s)
@@ -131,8 +132,8 @@ func (f *fleet) config() (c scheduler.Config, err error) {
 
 func (f *fleet) service() *scheduler.Service {
 	return &scheduler.Service{
-		Open: func(_ context.Context, r scheduler.Repository) (storage.Bucket, error) { return f.stores[r.URL], nil },
-		Backup: func(ctx context.Context, s scheduler.Spec, to []backup.Store, _ storage.Report) (r backup.Result, err error) {
+		Open: func(_ context.Context, r spec.Repository) (storage.Bucket, error) { return f.stores[r.URL], nil },
+		Backup: func(ctx context.Context, s spec.Spec, to []backup.Store, _ storage.Report) (r backup.Result, err error) {
 			f.taken.Add(1)
 			r.Backup, err = emulated(ctx, to[0].Cluster, time.Now(), s.Backup.Labels)
 			return r, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -288,7 +289,7 @@ func (s served) noSlotTwice(t *testing.T) {
 	t.Helper()
 	slots := map[string]catalog.ID{}
 	for _, b := range s.repo.list(t).Backups {
-		slot := b.Labels[scheduler.LabelSlot]
+		slot := b.Labels[spec.LabelSlot]
 		if other, twice := slots[slot]; twice {
 			t.Errorf("%s and %s are both of %s", other, b.ID, slot)
 		}

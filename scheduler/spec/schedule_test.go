@@ -1,28 +1,17 @@
-package scheduler_test
+package spec_test
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/etcd-dr/etcd-dr/scheduler"
-	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
-
-// TestMain creates the encoder that package seal shares before the first test. If a test created it within its synctest bubble, no
-// other test could use it.
-func TestMain(m *testing.M) {
-	if _, err := seal.Bytes([]byte("x"), seal.Recipients{}); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
 
 func zone(t rapid.TB, name string) *time.Location {
 	t.Helper()
@@ -33,9 +22,9 @@ func zone(t rapid.TB, name string) *time.Location {
 	return z
 }
 
-func schedule(t rapid.TB, text, in string) scheduler.Schedule {
+func schedule(t rapid.TB, text, in string) spec.Schedule {
 	t.Helper()
-	s, err := scheduler.ParseSchedule(text, zone(t, in), 0, "prod")
+	s, err := spec.ParseSchedule(text, zone(t, in), 0, "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +32,7 @@ func schedule(t rapid.TB, text, in string) scheduler.Schedule {
 }
 
 // nexts are the first n moments after from, which is in RFC 3339.
-func nexts(t *testing.T, s scheduler.Schedule, from string, n int) (all []string) {
+func nexts(t *testing.T, s spec.Schedule, from string, n int) (all []string) {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, from)
 	if err != nil {
@@ -104,7 +93,7 @@ func TestNext(t *testing.T) {
 }
 
 func TestNextOfNothing(t *testing.T) {
-	var none scheduler.Schedule
+	var none spec.Schedule
 	if at := none.Next(time.Now()); !none.None() || !at.IsZero() || none.String() != "" {
 		t.Errorf("the zero schedule comes at %v, as %q", at, none)
 	}
@@ -115,11 +104,11 @@ func TestParseScheduleRefuses(t *testing.T) {
 		"", "  ", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "@fortnightly", "@every", "@every x", "@every 0s", "@every -1h",
 		"@every 500ms", "@every 1500ms", "0 0 30 2 *", ", * * * *", "TZ=Europe/Berlin", "CRON_TZ=UTC 0 2 * * *", "TZ=",
 	} {
-		if s, err := scheduler.ParseSchedule(text, time.UTC, 0, ""); !errors.Is(err, scheduler.ErrSchedule) {
+		if s, err := spec.ParseSchedule(text, time.UTC, 0, ""); !errors.Is(err, spec.ErrSchedule) {
 			t.Errorf("%q is %v, %v, want an error that matches ErrSchedule", text, s, err)
 		}
 	}
-	if _, err := scheduler.ParseSchedule("@daily", time.UTC, -1, ""); !errors.Is(err, scheduler.ErrSchedule) {
+	if _, err := spec.ParseSchedule("@daily", time.UTC, -1, ""); !errors.Is(err, spec.ErrSchedule) {
 		t.Errorf("a jitter below zero: %v", err)
 	}
 }
@@ -128,11 +117,11 @@ func TestJitter(t *testing.T) {
 	late := map[time.Duration]int{}
 	for i := range 1000 {
 		name := fmt.Sprintf("cluster-%d", i)
-		s, err := scheduler.ParseSchedule("0 2 * * *", zone(t, "Europe/Berlin"), 10*time.Minute, name)
+		s, err := spec.ParseSchedule("0 2 * * *", zone(t, "Europe/Berlin"), 10*time.Minute, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, _ := scheduler.ParseSchedule("0 2 * * *", time.UTC, 10*time.Minute, name)
+		again, _ := spec.ParseSchedule("0 2 * * *", time.UTC, 10*time.Minute, name)
 		if s.Late() != again.Late() || s.Late() < 0 || s.Late() >= 10*time.Minute {
 			t.Fatalf("%s is late by %v, and by %v", name, s.Late(), again.Late())
 		}
@@ -232,7 +221,7 @@ func TestNextPassesNothingOver(t *testing.T) {
 		text := rapid.SampledFrom([]string{
 			"30 2 * * *", "*/7 * * * *", "0 1-3 * * *", "15 */2 * * 1", "0 0 1 * *", "0 0 * * 0", "@every 7m", "@every 26h", "* 2 * * *",
 		}).Draw(t, "text")
-		s, err := scheduler.ParseSchedule(text, zone(t, rapid.SampledFrom(zones).Draw(t, "zone")),
+		s, err := spec.ParseSchedule(text, zone(t, rapid.SampledFrom(zones).Draw(t, "zone")),
 			time.Duration(rapid.IntRange(0, 3600).Draw(t, "jitter"))*time.Second, rapid.String().Draw(t, "name"))
 		if err != nil {
 			t.Fatal(err)
@@ -255,9 +244,9 @@ func FuzzParseSchedule(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := scheduler.ParseSchedule(text, time.UTC, time.Minute, "prod")
+		s, err := spec.ParseSchedule(text, time.UTC, time.Minute, "prod")
 		if err != nil {
-			if !errors.Is(err, scheduler.ErrSchedule) {
+			if !errors.Is(err, spec.ErrSchedule) {
 				t.Fatalf("%q: %v matches nothing", text, err)
 			}
 			return

@@ -1,4 +1,6 @@
-package scheduler
+// Package spec holds the settings of a service and of its clusters, and decides from them when a job is due. It is pure: it
+// does no I/O and reads no clock.
+package spec
 
 import (
 	"slices"
