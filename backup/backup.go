@@ -61,8 +61,8 @@ const maxGap = 30 * time.Second
 
 // Run takes one backup of the cluster at cfg and stores it, the same bytes under the same name, in every store in to.
 // If the member fails meanwhile, Run reads the next healthy one, once, unless r.From names an endpoint. With
-// ErrDiverged or ErrPartial the result is valid: the backup is in the stores that Result lists. After any other error
-// no store lists a new backup.
+// ErrDiverged or ErrPartial the result is valid: the backup is in each store whose Outcome has no error. After any
+// other error no store lists a new backup.
 func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request, report storage.Report) (Result, error) {
 	if len(to) == 0 {
 		return Result{}, fmt.Errorf("%w: no repository for the backup", ErrRefused)

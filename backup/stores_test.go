@@ -44,7 +44,7 @@ func memories(n int) (p places) {
 	return p
 }
 
-// objects returns the objects in a bucket with their bytes, except the marker, which each repository has its own of.
+// objects returns the objects in a bucket with their bytes, except the marker, which differs between repositories.
 func objects(t *testing.T, b storage.Bucket) map[string]string {
 	t.Helper()
 	all := map[string]string{}

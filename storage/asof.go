@@ -13,17 +13,17 @@ import (
 type Versioned interface {
 	// Versions yields every version of every key that starts with o.Prefix and is greater than o.After, in byte order
 	// of the keys. The versions of one key come in any order.
-	Versions(ctx context.Context, o ListOptions) iter.Seq2[Kept, error]
+	Versions(ctx context.Context, o ListOptions) iter.Seq2[ObjectVersion, error]
 }
 
-// Kept is one version and the interval in which it was the newest version of its key.
-type Kept struct {
+// ObjectVersion is one version and the interval in which it was the newest version of its key.
+type ObjectVersion struct {
 	Object           // ModTime is the start of the interval
 	Until  time.Time // when it was replaced or deleted; zero if it never was or the store does not report it
 }
 
 // at reports whether a reader saw this version at t.
-func (k Kept) at(t time.Time) bool {
+func (k ObjectVersion) at(t time.Time) bool {
 	return !k.ModTime.After(t) && (k.Until.IsZero() || k.Until.After(t))
 }
 

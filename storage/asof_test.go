@@ -76,28 +76,28 @@ func TestAsOfEdges(t *testing.T) {
 // fakeVersions returns a test's versions; its objects cannot be read.
 type fakeVersions struct {
 	storage.Bucket
-	kept  []storage.Kept
+	kept  []storage.ObjectVersion
 	err   error
 	calls int
 }
 
-func (f *fakeVersions) Versions(context.Context, storage.ListOptions) iter.Seq2[storage.Kept, error] {
+func (f *fakeVersions) Versions(context.Context, storage.ListOptions) iter.Seq2[storage.ObjectVersion, error] {
 	f.calls++
-	return func(yield func(storage.Kept, error) bool) {
+	return func(yield func(storage.ObjectVersion, error) bool) {
 		for _, k := range f.kept {
 			if !yield(k, nil) {
 				return
 			}
 		}
 		if f.err != nil {
-			yield(storage.Kept{}, f.err)
+			yield(storage.ObjectVersion{}, f.err)
 		}
 	}
 }
 
-func kept(key, version string, at, until time.Duration) storage.Kept {
+func kept(key, version string, at, until time.Duration) storage.ObjectVersion {
 	start := time.Unix(1000, 0)
-	k := storage.Kept{Object: storage.Object{Key: key, Version: version, ModTime: start.Add(at)}}
+	k := storage.ObjectVersion{Object: storage.Object{Key: key, Version: version, ModTime: start.Add(at)}}
 	if until > 0 {
 		k.Until = start.Add(until)
 	}
@@ -108,7 +108,7 @@ func kept(key, version string, at, until time.Duration) storage.Kept {
 // not report when a version was replaced.
 func TestAsOfWithoutEnds(t *testing.T) {
 	one, two, three := kept("key", "1", 0, 0), kept("key", "2", 10, 0), kept("key", "3", 20, 0)
-	for _, order := range [][]storage.Kept{{one, two, three}, {three, two, one}, {two, three, one}} {
+	for _, order := range [][]storage.ObjectVersion{{one, two, three}, {three, two, one}, {two, three, one}} {
 		past, err := storage.AsOf(&fakeVersions{kept: order}, time.Unix(1000, 15))
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestAsOfWithoutEnds(t *testing.T) {
 
 // TestAsOfListsOnce checks that Open does not list again after a listing.
 func TestAsOfListsOnce(t *testing.T) {
-	f := &fakeVersions{kept: []storage.Kept{kept("a", "1", 0, 0), kept("b", "1", 0, 5), kept("c", "1", 0, 0)}}
+	f := &fakeVersions{kept: []storage.ObjectVersion{kept("a", "1", 0, 0), kept("b", "1", 0, 5), kept("c", "1", 0, 0)}}
 	past, err := storage.AsOf(f, time.Unix(1000, 10))
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Repor
 		defer c.Close()
 	}
 	at := &checked{Cluster: c, cfg: cfg, o: o, report: report}
-	lines := []check.Line{named(answers, at.answers(err))}
+	lines := []check.Line{withName(answers, at.answers(err))}
 	for _, step := range checkSteps {
 		report.Say(storage.Event{Stage: "check", Message: "checking", Object: step.name})
 		l := found(check.NotRun, "", "interrupted")
@@ -66,7 +66,7 @@ func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Repor
 		default:
 			l = step.run(at, ctx)
 		}
-		lines = append(lines, named(step.name, l))
+		lines = append(lines, withName(step.name, l))
 	}
 	return lines
 }
@@ -75,7 +75,7 @@ func found(v check.Verdict, cure, format string, args ...any) check.Line {
 	return check.Line{Verdict: v, Seen: fmt.Sprintf(format, args...), Cure: cure}
 }
 
-func named(name string, l check.Line) check.Line {
+func withName(name string, l check.Line) check.Line {
 	l.Name = name
 	return l
 }
@@ -219,7 +219,7 @@ func (s *Server) behind(ctx context.Context, goal uint64) (uint64, error) {
 }
 
 func (c *checked) users(ctx context.Context) check.Line {
-	s := c.asked()
+	s := c.preferred()
 	if s == nil {
 		return found(check.NotRun, "", "only learners answer")
 	}
@@ -245,7 +245,7 @@ func (c *checked) snapshots(ctx context.Context) check.Line {
 	if c.o.Quick {
 		return found(check.NotRun, "", "each backup tests this")
 	}
-	s := c.asked()
+	s := c.preferred()
 	if s == nil {
 		return found(check.Wanting, "name a voting member in --endpoints", "only learners answer, and they are never backed up")
 	}
@@ -257,9 +257,9 @@ func (c *checked) snapshots(ctx context.Context) check.Line {
 	return found(check.OK, "", "%s has begun to send one", s.Endpoint)
 }
 
-// asked returns the member for a check: the leader, as for a backup, or else a voting member that is not cut off, or
+// preferred returns the member for a check: the leader, as for a backup, or else a voting member that is not cut off, or
 // else any voting member, or nil.
-func (c *checked) asked() *Server {
+func (c *checked) preferred() *Server {
 	voters := c.voters()
 	if leader := c.Leader(); leader != nil {
 		return leader
@@ -279,7 +279,7 @@ func (c *checked) voters() []*Server {
 
 func (c *checked) equal(ctx context.Context) check.Line {
 	const cure = "the members have different data: find out which is right and replace the other before any other step"
-	from := c.asked()
+	from := c.preferred()
 	few := len(c.Servers) < 2 || from == nil
 	if few && !c.o.NoHash {
 		return found(check.NotRun, "", "fewer than two members answer")

@@ -37,8 +37,8 @@ func (e Entry) End() segment.End {
 	return item{index: e.Position, term: e.Term, data: e.Data}.end()
 }
 
-// OpenStopped opens the log of the member with the data dir dir, without a lock. It begins with the file in which the
-// entry after after was first written, so that damage before it does not matter. With 0 it begins with the oldest file.
+// OpenStopped opens the log of the member with the data dir dir, without a lock. It begins with the file in which entry
+// after+1 was first written, so that damage in older files does not matter. With 0 it begins with the oldest file.
 func OpenStopped(dir string, after uint64) (*Stopped, error) {
 	l := &Log{dir: filepath.Join(dir, "member", "wal"), next: 1, anywhere: true, started: true}
 	l.history.loose = true

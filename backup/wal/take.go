@@ -81,9 +81,9 @@ func add(b *segment.Batch, it item, request bool) {
 	}
 }
 
-// Skip makes the log continue after to, the last entry that another archiver has stored. The entry there must be the
-// same; otherwise Skip returns ErrForked if it holds the entry, and else Read or Take does once it is read. Skip does
-// not return entries that were taken. After the zero End it expects no particular entry.
+// Skip makes the log continue with the entry that follows to, the last one that another archiver has stored. The entry
+// named by to must be the same in this log: otherwise Skip returns ErrForked or, if the entry has not been read yet, Read
+// or Take does later. Skip never makes Take repeat an entry. With the zero End it does nothing.
 func (l *Log) Skip(to segment.End) error {
 	if l.err != nil || to.Position == 0 {
 		return l.err

@@ -60,8 +60,9 @@ type Log struct {
 	err      error       // permanent
 }
 
-// Open opens the log of the member with the data dir dir. The member need not run. The log continues after after, whose
-// entry must exist and be the same. After the zero End it begins with the oldest entry.
+// Open opens the log of the member with the data dir dir. The member need not run. The log continues with the entry
+// that follows after, and the entry named by after must exist and be the same. With the zero End the log begins with the
+// oldest entry.
 func Open(dir string, after segment.End) (*Log, error) {
 	l := &Log{dir: filepath.Join(dir, "member", "wal"), next: 1, anywhere: true}
 	l.history.loose = true

@@ -66,7 +66,7 @@ func (b *Bucket) deleteOnly(ctx context.Context, key, named string) error {
 	if err == nil {
 		_, err = client.Delete(ctx, &blob.DeleteOptions{AccessConditions: conditions})
 	}
-	if err = explain(gone(err)); errors.Is(err, storage.ErrNotExist) {
+	if err = explain(versionGone(err)); errors.Is(err, storage.ErrNotExist) {
 		return nil
 	}
 	return err

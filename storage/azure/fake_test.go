@@ -197,7 +197,7 @@ func TestFakeVersions(t *testing.T) {
 			status: http.StatusOK, body: "older", header: map[string]string{"x-ms-version-id": older, "ETag": `"0x1"`},
 		},
 	})
-	var got []storage.Kept
+	var got []storage.ObjectVersion
 	for kept, err := range b.Versions(t.Context(), storage.ListOptions{}) {
 		if err != nil {
 			t.Fatalf("%v, asked were %q", err, f.asked)

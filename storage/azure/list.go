@@ -27,14 +27,14 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 
 // Versions implements storage.Versioned. Azure reports when a version was written and not when it was deleted, so Until
 // is always zero: a blob that was deleted without a successor still counts as existing.
-func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
-	return func(yield func(storage.Kept, error) bool) {
+func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.ObjectVersion, error] {
+	return func(yield func(storage.ObjectVersion, error) bool) {
 		for item, err := range b.items(ctx, o, container.ListBlobsInclude{Metadata: true, Versions: true}) {
 			if err != nil {
-				yield(storage.Kept{}, b.failed("list the versions of", o.Prefix, err))
+				yield(storage.ObjectVersion{}, b.failed("list the versions of", o.Prefix, err))
 				return
 			}
-			if !abandoned(item.Metadata) && !yield(storage.Kept{Object: object(item)}, nil) {
+			if !abandoned(item.Metadata) && !yield(storage.ObjectVersion{Object: object(item)}, nil) {
 				return
 			}
 		}

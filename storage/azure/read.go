@@ -42,7 +42,7 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 		return b.openEnd(ctx, key, o)
 	}
 	if err != nil {
-		return nil, storage.Object{}, gone(err)
+		return nil, storage.Object{}, versionGone(err)
 	}
 	obj := storage.Object{
 		Key:         key,
@@ -96,8 +96,8 @@ func fullSize(length *int64, contentRange *string) (int64, error) {
 	return size, nil
 }
 
-// gone converts the error of a request that is pinned to a version: a changed version is a missing one.
-func gone(err error) error {
+// versionGone converts the error of a request that is pinned to a version: a changed version is a missing one.
+func versionGone(err error) error {
 	if is(err, bloberror.ConditionNotMet) {
 		return fmt.Errorf("%w: this version has been replaced", storage.ErrNotExist)
 	}
@@ -164,5 +164,5 @@ func (b *Bucket) properties(ctx context.Context, key, named string) (blob.GetPro
 	if err == nil && abandoned(p.Metadata) {
 		err = storage.ErrNotExist
 	}
-	return p, explain(gone(err))
+	return p, explain(versionGone(err))
 }

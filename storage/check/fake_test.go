@@ -268,8 +268,8 @@ func (f fakeClock) Stat(ctx context.Context, key string) (storage.Object, error)
 	return obj, err
 }
 
-func (f fakeClock) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
-	return func(yield func(storage.Kept, error) bool) {
+func (f fakeClock) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.ObjectVersion, error] {
+	return func(yield func(storage.ObjectVersion, error) bool) {
 		for kept, err := range f.Bucket.Versions(ctx, o) {
 			kept.ModTime = kept.ModTime.Add(f.by)
 			if !kept.Until.IsZero() {
@@ -297,8 +297,8 @@ func (f fakeNewest) Put(ctx context.Context, key string, r io.Reader, o storage.
 // fakeForgetful reports a replaced version with the time of its replacement.
 type fakeForgetful struct{ *mem.Bucket }
 
-func (f fakeForgetful) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
-	return func(yield func(storage.Kept, error) bool) {
+func (f fakeForgetful) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.ObjectVersion, error] {
+	return func(yield func(storage.ObjectVersion, error) bool) {
 		for kept, err := range f.Bucket.Versions(ctx, o) {
 			if !kept.Until.IsZero() {
 				kept.ModTime = kept.Until
@@ -313,8 +313,8 @@ func (f fakeForgetful) Versions(ctx context.Context, o storage.ListOptions) iter
 // fakeConfused returns another version of the past.
 type fakeConfused struct{ *mem.Bucket }
 
-func (f fakeConfused) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
-	return func(yield func(storage.Kept, error) bool) {
+func (f fakeConfused) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.ObjectVersion, error] {
+	return func(yield func(storage.ObjectVersion, error) bool) {
 		for kept, err := range f.Bucket.Versions(ctx, o) {
 			if err == nil {
 				if newest, serr := f.Stat(ctx, kept.Key); serr == nil {

@@ -52,18 +52,18 @@ func explain(ctx context.Context, err error, right string) error {
 }
 
 func explainAnswer(answer *googleapi.Error, right string) error {
-	said := said(answer)
+	message := serverMessage(answer)
 	switch {
 	case isLock(answer):
-		return fmt.Errorf("%w: %s", storage.ErrLocked, said)
+		return fmt.Errorf("%w: %s", storage.ErrLocked, message)
 	case answer.Code == http.StatusUnauthorized:
 		return fmt.Errorf("%w: the store rejects the credentials (%s): check the file that "+
-			"GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrCredentials, said)
+			"GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrCredentials, message)
 	case answer.Code == http.StatusForbidden:
 		return fmt.Errorf("%w: %s: the account needs the right %s on the bucket (roles/storage.objectAdmin has it)",
-			storage.ErrDenied, said, right)
+			storage.ErrDenied, message, right)
 	}
-	return &failure{fmt.Sprintf("the store answers %d: %s", answer.Code, said), answer}
+	return &failure{fmt.Sprintf("the store answers %d: %s", answer.Code, message), answer}
 }
 
 // isLock distinguishes a lock from a missing right, which has the same status.
@@ -73,7 +73,7 @@ func isLock(answer *googleapi.Error) bool {
 	})
 }
 
-func said(answer *googleapi.Error) string {
+func serverMessage(answer *googleapi.Error) string {
 	if answer.Message != "" {
 		return oneLine(answer.Message)
 	}

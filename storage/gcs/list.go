@@ -36,14 +36,14 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 }
 
 // Versions implements storage.Versioned.
-func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
-	return func(yield func(storage.Kept, error) bool) {
+func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.ObjectVersion, error] {
+	return func(yield func(storage.ObjectVersion, error) bool) {
 		for attrs, err := range b.page(ctx, o, true) {
 			if err != nil {
-				yield(storage.Kept{}, fmt.Errorf("list versions of %q in gs://%s: %w", o.Prefix, b.name, err))
+				yield(storage.ObjectVersion{}, fmt.Errorf("list versions of %q in gs://%s: %w", o.Prefix, b.name, err))
 				return
 			}
-			kept := storage.Kept{Object: object(attrs)}
+			kept := storage.ObjectVersion{Object: object(attrs)}
 			if !attrs.Deleted.IsZero() {
 				kept.Until = attrs.Deleted.UTC()
 			}

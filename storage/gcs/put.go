@@ -217,7 +217,7 @@ func (u *upload) explain(ctx context.Context, err error) error {
 		}
 	case u.o.RetainUntil.IsZero() || isLock(answer):
 	case answer.Code/100 == 4 && strings.Contains(strings.ToLower(answer.Message), "retention"):
-		return fmt.Errorf("%w: %s", noRetention(u.b.name), said(answer))
+		return fmt.Errorf("%w: %s", noRetention(u.b.name), serverMessage(answer))
 	}
 	return explain(ctx, err, toCreate)
 }

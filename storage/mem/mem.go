@@ -41,7 +41,7 @@ type history struct {
 
 // version is one object. Its content never changes, so readers share it.
 type version struct {
-	storage.Kept
+	storage.ObjectVersion
 	content []byte
 }
 
@@ -123,7 +123,7 @@ func (b *Bucket) add(key string, content []byte, retain time.Time) storage.Objec
 		b.names = slices.Insert(b.names, i, key)
 	}
 	h.end(obj.ModTime)
-	h.versions = append(h.versions, version{storage.Kept{Object: obj}, content})
+	h.versions = append(h.versions, version{storage.ObjectVersion{Object: obj}, content})
 	h.hidden = false
 	return obj
 }
@@ -235,25 +235,25 @@ func (b *Bucket) keysAfter(prefix, after string) []string {
 }
 
 // Versions implements storage.Versioned.
-func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
-	return func(yield func(storage.Kept, error) bool) {
+func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.ObjectVersion, error] {
+	return func(yield func(storage.ObjectVersion, error) bool) {
 		for _, kept := range b.kept(o.Prefix, o.After) {
 			if !yield(kept, nil) {
 				return
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			yield(storage.Kept{}, fmt.Errorf("list versions of %q: %w", o.Prefix, err))
+			yield(storage.ObjectVersion{}, fmt.Errorf("list versions of %q: %w", o.Prefix, err))
 		}
 	}
 }
 
-func (b *Bucket) kept(prefix, after string) (kept []storage.Kept) {
+func (b *Bucket) kept(prefix, after string) (kept []storage.ObjectVersion) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, key := range b.keysAfter(prefix, after) {
 		for _, v := range b.keys[key].versions {
-			kept = append(kept, v.Kept)
+			kept = append(kept, v.ObjectVersion)
 		}
 	}
 	return kept

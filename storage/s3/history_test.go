@@ -19,7 +19,7 @@ func TestHistoryProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events, want := drawHistory(t)
 		page := rapid.IntRange(1, 5).Draw(t, "page")
-		var got []storage.Kept
+		var got []storage.ObjectVersion
 		var rest []event
 		for len(events) > 0 {
 			n := min(page, len(events))
@@ -42,7 +42,7 @@ func byKind(page []event) []event {
 }
 
 // drawHistory returns the events of some keys in S3's order, and the history that they mean.
-func drawHistory(t *rapid.T) (events []event, want []storage.Kept) {
+func drawHistory(t *rapid.T) (events []event, want []storage.ObjectVersion) {
 	for k := range rapid.IntRange(0, 4).Draw(t, "keys") {
 		now := time.Unix(1000, 0).UTC()
 		var mine []event
@@ -76,12 +76,12 @@ func drawHistory(t *rapid.T) (events []event, want []storage.Kept) {
 func TestHistoryWithinASecond(t *testing.T) {
 	at := time.Unix(1000, 0).UTC()
 	kept := func(version string, after time.Duration) event {
-		return event{kept: storage.Kept{Object: storage.Object{Key: "key", Version: version, ModTime: at.Add(after)}}}
+		return event{kept: storage.ObjectVersion{Object: storage.Object{Key: "key", Version: version, ModTime: at.Add(after)}}}
 	}
 	marker := kept("", 10*time.Second)
 	marker.deleted, marker.latest = true, true
 	got := history([]event{kept("2", 10*time.Second), kept("1", 0), marker})
-	for i, want := range []storage.Kept{
+	for i, want := range []storage.ObjectVersion{
 		{Object: kept("2", 10*time.Second).kept.Object, Until: at.Add(10 * time.Second)},
 		{Object: kept("1", 0).kept.Object, Until: at.Add(10 * time.Second)},
 	} {

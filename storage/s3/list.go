@@ -36,7 +36,7 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 	}
 }
 
-// listPage returns the keys after after. It asks for each page by the last key of the page before, not by the store's
+// listPage returns a page of keys that begins after the key after. It asks for each page by the last key of the page before, not by the store's
 // token, so that a store which lists out of order causes an error and not an endless listing.
 func (b *Bucket) listPage(
 	ctx context.Context, prefix, after string,
@@ -55,7 +55,7 @@ func (b *Bucket) listPage(
 			return nil, "", false, err
 		}
 		if key <= last || !strings.HasPrefix(key, prefix) {
-			return nil, "", false, fmt.Errorf("the store lists %q behind %q: its listing is out of order", key, last)
+			return nil, "", false, fmt.Errorf("the store lists %q after %q: its listing is out of order", key, last)
 		}
 		last = key
 		page = append(page, storage.Object{Key: key, Size: aws.ToInt64(c.Size), ModTime: aws.ToTime(c.LastModified)})

@@ -19,8 +19,8 @@ import (
 // Versions implements storage.Versioned. S3 reports times in seconds, so an object that was stored and replaced within
 // one second never existed. versitygw reports a replaced version with the time of its replacement, and so the past
 // looks emptier than it was.
-func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Kept, error] {
-	return func(yield func(storage.Kept, error) bool) {
+func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.ObjectVersion, error] {
+	return func(yield func(storage.ObjectVersion, error) bool) {
 		in := &s3.ListObjectVersionsInput{
 			Bucket: &b.name, Prefix: optional(o.Prefix), KeyMarker: optional(o.After), MaxKeys: &b.page,
 			EncodingType: types.EncodingTypeUrl,
@@ -29,7 +29,7 @@ func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[
 		for more := true; more; {
 			page, err := b.versionPage(ctx, in)
 			if err != nil {
-				yield(storage.Kept{}, fmt.Errorf("list versions of %q: %w", o.Prefix, err))
+				yield(storage.ObjectVersion{}, fmt.Errorf("list versions of %q: %w", o.Prefix, err))
 				return
 			}
 			more = in.KeyMarker != nil
@@ -46,7 +46,7 @@ func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[
 
 // event is a version or a deletion.
 type event struct {
-	kept    storage.Kept
+	kept    storage.ObjectVersion
 	deleted bool
 	latest  bool
 }
@@ -68,7 +68,7 @@ func (b *Bucket) versionPage(ctx context.Context, in *s3.ListObjectVersionsInput
 		if aws.ToString(v.VersionId) == nullID && !aws.ToBool(v.IsLatest) {
 			obj.Version = byNull + aws.ToString(v.ETag)
 		}
-		events = append(events, event{kept: storage.Kept{Object: obj}, latest: aws.ToBool(v.IsLatest)})
+		events = append(events, event{kept: storage.ObjectVersion{Object: obj}, latest: aws.ToBool(v.IsLatest)})
 	}
 	for _, d := range out.DeleteMarkers {
 		key, err := decoded(d.Key, out.EncodingType)
@@ -76,7 +76,7 @@ func (b *Bucket) versionPage(ctx context.Context, in *s3.ListObjectVersionsInput
 			return nil, err
 		}
 		obj := storage.Object{Key: key, ModTime: aws.ToTime(d.LastModified)}
-		events = append(events, event{kept: storage.Kept{Object: obj}, deleted: true, latest: aws.ToBool(d.IsLatest)})
+		events = append(events, event{kept: storage.ObjectVersion{Object: obj}, deleted: true, latest: aws.ToBool(d.IsLatest)})
 	}
 	return events, b.nextVersions(in, out)
 }
@@ -112,8 +112,8 @@ func complete(events []event, more bool) (ready, rest []event) {
 
 // history returns the versions, each with the time at which the next version or deletion of its key replaced it. events
 // are sorted by key, and within a key newest first, as S3 lists them.
-func history(events []event) []storage.Kept {
-	var all []storage.Kept
+func history(events []event) []storage.ObjectVersion {
+	var all []storage.ObjectVersion
 	for len(events) > 0 {
 		n := 1
 		for n < len(events) && events[n].kept.Key == events[0].kept.Key {
@@ -125,9 +125,9 @@ func history(events []event) []storage.Kept {
 	return all
 }
 
-func historyOfKey(events []event) []storage.Kept {
+func historyOfKey(events []event) []storage.ObjectVersion {
 	slices.SortStableFunc(events, newestFirst)
-	var all []storage.Kept
+	var all []storage.ObjectVersion
 	var until time.Time
 	for i, e := range events {
 		if i > 0 && !e.deleted && e.kept.Version == events[i-1].kept.Version {

@@ -122,7 +122,7 @@ func listWhileWriting(t *testing.T, b storage.Bucket) {
 	putAll(t, b, keys...)
 	ctx, stop := context.WithCancel(t.Context())
 	var writer sync.WaitGroup
-	writer.Go(func() { comeAndGo(ctx, b) })
+	writer.Go(func() { putAndDelete(ctx, b) })
 	for range 5 {
 		var got []string
 		for _, obj := range listing(t, b, storage.ListOptions{}) {
@@ -138,8 +138,8 @@ func listWhileWriting(t *testing.T, b storage.Bucket) {
 	writer.Wait()
 }
 
-// comeAndGo puts and deletes objects until it is cancelled. Its errors come from that, so it ignores them.
-func comeAndGo(ctx context.Context, b storage.Bucket) {
+// putAndDelete puts and deletes objects until it is cancelled. Its errors come from that, so it ignores them.
+func putAndDelete(ctx context.Context, b storage.Bucket) {
 	for i := 0; ctx.Err() == nil; i++ {
 		key := fmt.Sprintf("d%d/passing", 10+i%20)
 		_, err := b.Put(ctx, key, bytes.NewReader(nil), storage.PutOptions{})

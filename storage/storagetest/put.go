@@ -15,11 +15,11 @@ import (
 
 func (s suite) put(t *testing.T) {
 	s.each(t, map[string]func(*testing.T, storage.Bucket){
-		"replaces":                   putReplaces,
-		"if absent":                  putIfAbsent,
-		"if absent reads nothing":    putIfAbsentReadsNothing,
-		"leaves the source open":     putLeavesOpen,
-		"tells the same as the rest": putTells,
+		"replaces":                     putReplaces,
+		"if absent":                    putIfAbsent,
+		"if absent reads nothing":      putIfAbsentReadsNothing,
+		"leaves the source open":       putLeavesOpen,
+		"reports the same as the rest": putReportsObject,
 	})
 	s.putSizes(t)
 	s.putReaders(t)
@@ -113,7 +113,7 @@ func putLeavesOpen(t *testing.T, b storage.Bucket) {
 	}
 }
 
-func putTells(t *testing.T, b storage.Bucket) {
+func putReportsObject(t *testing.T, b storage.Bucket) {
 	want := put(t, b, "a/key", content(1, 100))
 	if want.Key != "a/key" || want.Size != 100 || want.Version == "" {
 		t.Fatalf("Put = %+v", want)

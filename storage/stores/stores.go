@@ -121,7 +121,7 @@ func openRepository(ctx context.Context, dir string) (*file.Bucket, error) {
 	}
 	if err == nil {
 		for o, listed := range b.List(ctx, storage.ListOptions{}) {
-			if listed != nil || strings.Contains(o.Key, "/") { // if the listing fails, the directory is not empty; the error appears later
+			if listed != nil || strings.Contains(o.Key, "/") { // an error means that something exists; it appears again later
 				return b, nil
 			}
 		}
