@@ -53,7 +53,7 @@ type Request struct {
 type Result struct {
 	catalog.Backup
 	Stores []Outcome // in the order of Run's argument
-	Swept  []repository.Leftover
+	Swept  []catalog.Leftover
 }
 
 // maxGap is how long a stream may deliver no byte before it counts as stalled.
@@ -247,7 +247,7 @@ func (r *run) complete(ctx context.Context, plain catalog.Blob) (catalog.Manifes
 
 // sweep removes old leftovers from the stores that have the backup. Its errors are only warnings, because the backup is
 // stored.
-func (r *run) sweep(ctx context.Context) (all []repository.Leftover) {
+func (r *run) sweep(ctx context.Context) (all []catalog.Leftover) {
 	for _, one := range r.to.remaining() {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
 		if r.to.patience > 0 {

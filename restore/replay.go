@@ -116,7 +116,7 @@ func provenText(at replay.At) string {
 
 // segments yields the plan's, and holds the last one against it first: a log that has changed since is another plan's.
 func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[catalog.Segment, error], error) {
-	lineage, err := r.cluster.LoadLineage(ctx, log.Lineage)
+	lineage, err := r.cluster.Log().LoadLineage(ctx, log.Lineage)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[catalog.Segment,
 		if log.First < s.Segments[0].FirstSeq() || log.Last > s.Segments[len(s.Segments)-1].Seq {
 			continue
 		}
-		for last, err := range r.cluster.Unfolded(ctx, s.Segments, log.Last, log.Last) {
+		for last, err := range r.cluster.Log().Unfolded(ctx, s.Segments, log.Last, log.Last) {
 			if err == nil && last.Digest != log.Digest {
 				err = fmt.Errorf("%w: segment %d of lineage %s is another one by now: make the plan anew", ErrLayout, log.Last, log.Lineage)
 			}
@@ -132,7 +132,7 @@ func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[catalog.Segment,
 				return nil, err
 			}
 		}
-		return r.cluster.Unfolded(ctx, s.Segments, log.First, log.Last), nil
+		return r.cluster.Log().Unfolded(ctx, s.Segments, log.First, log.Last), nil
 	}
 	return nil, &ObstacleError{
 		Obstacle{Segment: firstFault(lineage, log)},
@@ -217,7 +217,7 @@ const maxArena = 64 << 20
 
 // fetchSegment reads one segment to its end.
 func (r *run) fetchSegment(ctx context.Context, s catalog.Segment) ([]segment.Record, error) {
-	opened, err := r.cluster.OpenSegment(ctx, s, r.keys)
+	opened, err := r.cluster.Log().OpenSegment(ctx, s, r.keys)
 	if err != nil {
 		return nil, badSegment(s, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -49,7 +50,7 @@ func (s Source) Open(ctx context.Context) (*repository.Cluster, seal.Keys, error
 	if err != nil {
 		return nil, seal.Keys{}, err
 	}
-	c, err := repository.OpenWith(bucket, s.Cluster, repository.Policy{Trust: trust})
+	c, err := repository.OpenWith(bucket, s.Cluster, records.Policy{Trust: trust})
 	return c, keys, err
 }
 

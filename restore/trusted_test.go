@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
@@ -26,7 +27,7 @@ func TestRunOfAPlanThatIsNotTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := repository.OpenWith(bucket, clusterName, repository.Policy{Trust: trust})
+	c, err := repository.OpenWith(bucket, clusterName, records.Policy{Trust: trust})
 	if err != nil {
 		t.Fatal(err)
 	}

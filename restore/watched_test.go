@@ -15,7 +15,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -43,7 +43,7 @@ func watchedLog(t *testing.T, s stored, d database, change func(seq uint64, r *p
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.cluster.StoreSegment(t.Context(), encoded); err != nil {
+		if err := s.cluster.Log().StoreSegment(t.Context(), encoded); err != nil {
 			t.Fatal(err)
 		}
 		previous = encoded.Digest
@@ -134,7 +134,7 @@ func (s stored) runTarget(t *testing.T, target restore.Target) (restore.Result, 
 	a := attempt(s.catalog(t), target, func(ctx context.Context, p restore.Plan) (restore.Result, error) {
 		return restore.Run(ctx, p, s.cluster, s.keys, nil)
 	})
-	a.Layout, a.Now, a.Unfold = restore.Layout{Token: "token", Into: all(t)}, started.Add(time.Hour), s.cluster.Unfold
+	a.Layout, a.Now, a.Unfold = restore.Layout{Token: "token", Into: all(t)}, started.Add(time.Hour), s.cluster.Log().Unfold
 	_, r, err := restore.RunTarget(t.Context(), a)
 	return r, err
 }
@@ -204,7 +204,7 @@ func TestVerifyFindsWhatCannotBeReplayed(t *testing.T) {
 				test.change(r)
 			}
 		})
-		l, err := s.cluster.VerifyLineage(t.Context(), s.catalog(t).Lineages[0], repository.LogReader{Keys: s.keys, Check: restore.CheckSegment})
+		l, err := s.cluster.Log().Verify(t.Context(), s.catalog(t).Lineages[0], log.Reader{Keys: s.keys, Check: restore.CheckSegment})
 		if err != nil || (len(l.Faults) > 0) != test.fault {
 			t.Fatalf("%s: %+v, %v", name, l.Faults, err)
 		}

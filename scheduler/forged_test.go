@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
@@ -13,11 +14,11 @@ import (
 func TestForgedBackupsStopNoSchedule(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := specOf(t, "prod", "15 * * * *", "main")
-		spec.Repositories[0].Policy = repository.Policy{Key: newKey(t)}
+		spec.Repositories[0].Policy = records.Policy{Key: newKey(t)}
 		w.start("a", configOf(spec))
 		w.pass(2*time.Hour + 14*time.Minute)
 		before := len(w.times("prod"))
-		attacker, err := repository.OpenWith(w.stores["main"], "prod", repository.Policy{Key: newKey(t)})
+		attacker, err := repository.OpenWith(w.stores["main"], "prod", records.Policy{Key: newKey(t)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -196,17 +197,17 @@ func (s *Service) open(spec spec.Spec) (stores []backup.Store, err error) {
 // rememberedHeaders are of one cluster in one repository. They hold for one Spec: another may trust other keys.
 type rememberedHeaders struct {
 	digest  string
-	headers *repository.Headers
+	headers *log.Headers
 }
 
 // headersOf returns what all jobs of the cluster remember of its log in r.
-func (s *Service) headersOf(spec spec.Spec, r spec.Repository) *repository.Headers {
+func (s *Service) headersOf(spec spec.Spec, r spec.Repository) *log.Headers {
 	key := spec.Cluster + " " + r.Name
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, ok := s.headers[key]
 	if !ok || known.digest != spec.Digest {
-		known = rememberedHeaders{spec.Digest, &repository.Headers{}}
+		known = rememberedHeaders{spec.Digest, &log.Headers{}}
 		if s.headers == nil {
 			s.headers = map[string]rememberedHeaders{}
 		}

@@ -47,7 +47,7 @@ func (a *archiver) store() {
 	request := segment.Record{Kind: segment.Request, Position: h.Last, Term: 2, Data: []byte(strings.Repeat("x", 1000))}
 	encoded, err := segment.Encode(h, []segment.Record{request}, seal.Recipients{})
 	if err == nil {
-		err = a.to.StoreSegment(a.w.t.Context(), encoded)
+		err = a.to.Log().StoreSegment(a.w.t.Context(), encoded)
 	}
 	if err != nil {
 		a.w.t.Fatal(err)

@@ -38,7 +38,7 @@ func pruned() document.Prune {
 			{Key: "prod/backups/x/manifest.json", Backup: d.Backups[1].ID, Until: at.AddDate(0, 1, 0)}, {Key: "prod/log/x/0000000000000001.seg"},
 		},
 		Pinned: []catalog.ID{d.Backups[2].ID},
-		Swept:  []repository.Leftover{{Key: "prod/backups/y/snapshot.db.zst", Size: 7000}, {Key: "prod/backups/y/tombstone.json", Size: 500}},
+		Swept:  []catalog.Leftover{{Key: "prod/backups/y/snapshot.db.zst", Size: 7000}, {Key: "prod/backups/y/tombstone.json", Size: 500}},
 	}
 	c := catalog.Catalog{
 		Cluster: "prod", Damaged: []catalog.Damage{{ID: id, Err: errors.New("damaged: it is cut off")}},

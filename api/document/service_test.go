@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
@@ -93,7 +93,7 @@ func TestWayIsACommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := spec.Repository{URL: "s3://backups/it's?region=eu", Policy: repository.Policy{Trust: trust}}
+	r := spec.Repository{URL: "s3://backups/it's?region=eu", Policy: records.Policy{Trust: trust}}
 	way := document.NewWay(restore.Plan{Cluster: "prod"}, restore.Target{Time: at, Best: true}, r, at)
 	want := `dr restore --repo 's3://backups/it'\''s?region=eu' --cluster prod --trust ` + trust.Keys()[0] + ` --to 2026-11-21T09:24:33Z --best --dry-run`
 	if way.Command != want || way.Lost.Message == "" {

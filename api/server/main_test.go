@@ -170,7 +170,7 @@ func (s *site) archive(until time.Time) {
 	}
 	encoded, err := segment.Encode(h, records, seal.Recipients{})
 	if err == nil {
-		err = s.cluster.StoreSegment(s.t.Context(), encoded)
+		err = s.cluster.Log().StoreSegment(s.t.Context(), encoded)
 	}
 	if err != nil {
 		s.t.Fatal(err)

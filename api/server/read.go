@@ -178,7 +178,7 @@ func (a *api) plan(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	catalog, err = restore.Detail(r.Context(), catalog, target, store.Cluster.Unfold)
+	catalog, err = restore.Detail(r.Context(), catalog, target, store.Cluster.Log().Unfold)
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func stored(t *testing.T, c *repository.Cluster) (catalog.Stretch, []segment.Rec
 func requests(t *testing.T, c *repository.Cluster, s catalog.Stretch) (all []segment.Record) {
 	t.Helper()
 	for _, one := range s.Segments {
-		r, err := c.OpenSegment(t.Context(), one, seal.Keys{})
+		r, err := c.Log().OpenSegment(t.Context(), one, seal.Keys{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // begin goes on where the repository ends, or begins anew where it cannot.
 func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
-	tail, err := a.to.LogTail(ctx)
+	tail, err := a.to.Log().Tail(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func (w *work) reached(s catalog.Segment) {
 }
 
 // mustBeginAnew says why the log cannot be continued, "" if it can.
-func (a *archiver) mustBeginAnew(from source, tail repository.Tail) (why string, after *segment.After) {
+func (a *archiver) mustBeginAnew(from source, tail log.Tail) (why string, after *segment.After) {
 	last := tail.Last
 	if tail.Lineage == "" {
 		return "the first of this cluster", nil
@@ -207,11 +208,11 @@ func (w *work) snapshot(ctx context.Context, why string) {
 
 // loadUnindexed reads the headers that no index repeats yet. An index must hold them all, so that one that cannot be read
 // leaves the others to be read one by one too.
-func (w *work) loadUnindexed(ctx context.Context, tail repository.Tail) error {
+func (w *work) loadUnindexed(ctx context.Context, tail log.Tail) error {
 	if len(tail.Unindexed) < 2 {
 		return nil
 	}
-	segments, err := w.to.Segments(ctx, tail.Lineage, tail.Unindexed)
+	segments, err := w.to.Log().Segments(ctx, tail.Lineage, tail.Unindexed)
 	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, storage.ErrNotExist) {
 		w.warn("segments before the next index stay without one: %v", err)
 		return nil

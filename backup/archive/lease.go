@@ -59,7 +59,7 @@ func (a *archiver) releaseStored(ctx context.Context, from source, end *reposito
 	if end == nil || *end == a.released || from.headroom().Files < 2 {
 		return
 	}
-	segments, err := a.to.Segments(ctx, end.Lineage, []uint64{end.Seq})
+	segments, err := a.to.Log().Segments(ctx, end.Lineage, []uint64{end.Seq})
 	if err != nil {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -107,7 +107,7 @@ func (w *work) encoded(one waiting) (segment.Encoded, error) {
 }
 
 // loadSpool queues what an earlier run has left in the spool. tail then is as if that were stored which continues it.
-func (w *work) loadSpool(tail *repository.Tail) error {
+func (w *work) loadSpool(tail *log.Tail) error {
 	following, stranded, err := w.spool.sort(*tail)
 	if err != nil {
 		return err

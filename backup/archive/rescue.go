@@ -9,7 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -23,7 +23,7 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 	if a.spool.segments == 0 {
 		return nil
 	}
-	tail, err := a.to.LogTail(ctx)
+	tail, err := a.to.Log().Tail(ctx)
 	if err != nil {
 		return err
 	}
@@ -50,12 +50,12 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 // storeStranded stores a segment of the spool that does not continue the newest lineage: it may still continue its own, whose
 // next name is free. An error that matches isTaken reports that it can never be stored.
 func (a *archiver) storeStranded(ctx context.Context, s catalog.Segment) error {
-	there, err := a.to.Segments(ctx, s.Lineage, []uint64{s.Seq})
+	there, err := a.to.Log().Segments(ctx, s.Lineage, []uint64{s.Seq})
 	switch {
 	case err == nil && there[0].Digest == s.Digest:
 		return nil
 	case err == nil:
-		return &repository.TakenError{Segment: there[0]}
+		return &log.TakenError{Segment: there[0]}
 	case !errors.Is(err, storage.ErrNotExist):
 		return err
 	}
@@ -78,7 +78,7 @@ func (a *archiver) checkPrevious(ctx context.Context, s catalog.Segment) error {
 	if s.Seq == 1 {
 		return nil
 	}
-	before, err := a.to.Segments(ctx, s.Lineage, []uint64{s.Seq - 1})
+	before, err := a.to.Log().Segments(ctx, s.Lineage, []uint64{s.Seq - 1})
 	switch {
 	case errors.Is(err, storage.ErrNotExist), errors.Is(err, catalog.ErrDamaged):
 		return nil
@@ -136,7 +136,7 @@ func (a *archiver) storeSpooled(ctx context.Context, s catalog.Segment) error {
 func (a *archiver) storeOnce(ctx context.Context, e segment.Encoded) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	return a.to.StoreSegment(ctx, e)
+	return a.to.Log().StoreSegment(ctx, e)
 }
 
 // isTaken reports whether the segment can never be stored: something stands under its name, whole or not, or before it.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -56,7 +56,7 @@ func openSpool(dir, cluster string, most int64, warn func(string, ...any)) (spoo
 		return spool{}, fmt.Errorf("%w: --spool: lock %s: %w", ErrConfig, s.dir, err)
 	}
 	s.lock = lock
-	_, _, err = s.sort(repository.Tail{}) // counts what an earlier run has left
+	_, _, err = s.sort(log.Tail{}) // counts what an earlier run has left
 	return s, err
 }
 
@@ -137,7 +137,7 @@ func (s *spool) remove(spooled catalog.Segment) error {
 
 // sort returns the segments that continue the log behind tail, in order, and those that do not: another agent has begun a new
 // lineage, or has stored what they hold, or something else in its place. Only what is no segment is removed.
-func (s *spool) sort(tail repository.Tail) (following, stranded []catalog.Segment, err error) {
+func (s *spool) sort(tail log.Tail) (following, stranded []catalog.Segment, err error) {
 	if s.dir == "" {
 		return nil, nil, nil
 	}
@@ -162,7 +162,7 @@ func (s *spool) sort(tail repository.Tail) (following, stranded []catalog.Segmen
 }
 
 // continues reports whether s may be stored next.
-func continues(tail repository.Tail, s catalog.Segment) bool {
+func continues(tail log.Tail, s catalog.Segment) bool {
 	if s.Seq > 1 {
 		return s.Lineage == tail.Lineage && s.Seq == tail.Last.Seq+1 && s.Previous == tail.Last.Digest
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -93,14 +94,14 @@ func TestSpoolFollowsTheChain(t *testing.T) {
 	}
 	var warned []string
 	s.warn = func(format string, args ...any) { warned = append(warned, fmt.Sprintf(format, args...)) }
-	following, stranded, err := s.sort(repository.Tail{})
+	following, stranded, err := s.sort(log.Tail{})
 	if err != nil || len(following) != 4 || len(stranded) != 0 || s.segments != 4 {
 		t.Fatalf("%d go on, %d do not, %v", len(following), len(stranded), err)
 	}
 	if left := count(t, s.dir); left != 4 || len(warned) != 2 {
 		t.Errorf("%d files are left, want the 4 segments; reported: %q", left, warned)
 	}
-	stored := repository.Tail{Lineage: following[1].Lineage, Last: following[1]}
+	stored := log.Tail{Lineage: following[1].Lineage, Last: following[1]}
 	following, stranded, err = s.sort(stored)
 	if err != nil || len(following) != 2 || len(stranded) != 2 || count(t, s.dir) != 4 {
 		t.Errorf("behind the second one %d go on, %d do not, %d files, %v", len(following), len(stranded), count(t, s.dir), err)

@@ -158,7 +158,7 @@ func TestASpoolReportsWhatItRemoves(t *testing.T) {
 	s := startSpooling(t)
 	s.stop()
 	c := open(t, s.store)
-	tail, err := c.LogTail(t.Context())
+	tail, err := c.Log().Tail(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestASpoolReportsWhatItRemoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.StoreSegment(t.Context(), e); err != nil {
+	if err := c.Log().StoreSegment(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
 	again := start(t, s.config, c)

@@ -109,7 +109,7 @@ func (a *app) unfold(ctx context.Context, folded catalog.Segment) ([]catalog.Seg
 	if err != nil {
 		return nil, err
 	}
-	return c.Unfold(ctx, folded)
+	return c.Log().Unfold(ctx, folded)
 }
 
 // create is open for a verb that may write the first backup.

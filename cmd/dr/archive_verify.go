@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -76,9 +77,9 @@ with --since those that you know of do not count any more, and a check that runs
 func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *catalog.Catalog, keys seal.Keys) (depth string, err error) {
 	report, done := a.progress()
 	defer done()
-	with := repository.LogReader{Keys: keys, Report: report, Check: restore.CheckSegment}
+	with := log.Reader{Keys: keys, Report: report, Check: restore.CheckSegment}
 	for i, l := range catalog.Lineages {
-		if catalog.Lineages[i], err = c.VerifyLineage(ctx, l, with); err != nil {
+		if catalog.Lineages[i], err = c.Log().Verify(ctx, l, with); err != nil {
 			return "", err
 		}
 	}

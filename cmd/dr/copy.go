@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -88,7 +89,7 @@ func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) 
 	doc := document.Copy{From: stores.Shown(a.repo), To: stores.Shown(to), Clusters: []document.CopiedCluster{}}
 	report, done := a.progress()
 	// What is signed at the target counts as at the source: a forged tombstone there would leave out what it names.
-	there := repository.Policy{Lock: policy.Lock, Trust: policy.Trust, Key: policy.Key}
+	there := records.Policy{Lock: policy.Lock, Trust: policy.Trust, Key: policy.Key}
 	var found error
 	for _, from := range sources {
 		var faults error
@@ -103,7 +104,7 @@ func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) 
 
 // copyCluster copies one, and returns what it has found wrong beside what has ended it.
 func copyCluster(
-	ctx context.Context, from *repository.Cluster, bucket storage.Bucket, there repository.Policy, o repository.CopyOptions,
+	ctx context.Context, from *repository.Cluster, bucket storage.Bucket, there records.Policy, o repository.CopyOptions,
 	doc *document.Copy, report storage.Report,
 ) (found, err error) {
 	target, err := repository.OpenWith(bucket, from.Name(), there)

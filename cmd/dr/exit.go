@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -52,7 +52,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitDone
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case is(restore.ErrRefused, backup.ErrRefused, archive.ErrRefused, repository.ErrUnsigned):
+	case is(restore.ErrRefused, backup.ErrRefused, archive.ErrRefused, records.ErrUnsigned):
 		return exitRefused
 	case is(errNotRun):
 		return exitOther

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -27,7 +28,7 @@ func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := repository.OpenWith(b, "prod", repository.Policy{Key: key})
+	c, err := repository.OpenWith(b, "prod", records.Policy{Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/restore/when"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -129,7 +129,7 @@ const (
 )
 
 // policy says how objects are written, and which are believed.
-func (f *storeFlags) policy() (p repository.Policy, err error) {
+func (f *storeFlags) policy() (p records.Policy, err error) {
 	if p.Lock, err = parseLock(f.lock); err != nil {
 		return p, usagef("--lock %s: %w", f.lock, err)
 	}
@@ -158,7 +158,7 @@ func (f *storeFlags) policy() (p repository.Policy, err error) {
 var errLock = errors.New("use a form like 30d, 12h or 30d:compliance")
 
 // parseLock reads a time and, behind a colon, who may lift the lock.
-func parseLock(text string) (l repository.Lock, err error) {
+func parseLock(text string) (l records.Lock, err error) {
 	if text == "" {
 		return l, nil
 	}

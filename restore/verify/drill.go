@@ -34,7 +34,7 @@ func Drill(
 	if err != nil {
 		return nil, err
 	}
-	exercises, all := r.plan(ctx, catalog, c.Unfold, now)
+	exercises, all := r.plan(ctx, catalog, c.Log().Unfold, now)
 	for _, e := range exercises {
 		proof, err := e.run(ctx, c, r, report)
 		proofs, all = append(proofs, proof), errors.Join(all, err)

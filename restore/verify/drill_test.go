@@ -49,7 +49,7 @@ func (f fixture) log(t testing.TB, change func(position uint64, r *pb.InternalRa
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.cluster.StoreSegment(t.Context(), encoded); err != nil {
+		if err := f.cluster.Log().StoreSegment(t.Context(), encoded); err != nil {
 			t.Fatal(err)
 		}
 		previous = encoded.Digest

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -193,7 +194,7 @@ func (l *loader) repository(name string, part repositoryPart, in in) (r opened) 
 	}
 	r.Repository = spec.Repository{Name: name, URL: part.URL, Parallel: part.Parallel, Limit: int64(part.Limit)}
 	r.Retention = in.retention(part.Retention, "UTC")
-	r.Policy.Lock = repository.Lock{For: time.Duration(part.Lock.For), Compliance: part.Lock.Mode == "compliance"}
+	r.Policy.Lock = records.Lock{For: time.Duration(part.Lock.For), Compliance: part.Lock.Mode == "compliance"}
 	if mode := part.Lock.Mode; mode != "" && (mode != "compliance" && mode != "governance" || part.Lock.For == 0) {
 		in.blame(errors.New("a lock has a time (for: 30d) and may have a mode, governance or compliance"), "lock")
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -133,9 +133,9 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	main := spec.Repository{Name: "main", URL: "s3://backups/etcd?region=eu-central-1", Parallel: 8}
-	main.Policy.Lock = repository.Lock{For: 30 * 24 * time.Hour, Compliance: true}
+	main.Policy.Lock = records.Lock{For: 30 * 24 * time.Hour, Compliance: true}
 	offsite := spec.Repository{Name: "offsite", URL: "file:///srv/offsite", Parallel: 4, Limit: 20 << 20}
-	offsite.Policy.Lock = repository.Lock{For: 12 * time.Hour}
+	offsite.Policy.Lock = records.Lock{For: 12 * time.Hour}
 	want := []described{{
 		Cluster: "prod",
 		Etcd: spec.Etcd{

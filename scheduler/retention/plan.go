@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -61,7 +62,7 @@ func (d Decisions) Removal(now time.Time, by string) (r repository.Removal) {
 		}
 	}
 	for _, c := range d.Log {
-		r.Log = append(r.Log, repository.LogTombstone{Lineage: c.Lineage, Upto: c.Upto, Reason: "pruned: " + c.Reason, Time: now, By: by})
+		r.Log = append(r.Log, log.Tombstone{Lineage: c.Lineage, Upto: c.Upto, Reason: "pruned: " + c.Reason, Time: now, By: by})
 	}
 	return r
 }

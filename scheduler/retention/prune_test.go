@@ -168,7 +168,7 @@ func storeLineage(rt *rapid.T, c *repository.Cluster, l catalog.Lineage) {
 		r := segment.Record{Kind: segment.Request, Position: h.Last, Term: h.End.Term, Data: []byte("x")}
 		e, err := segment.Encode(h, []segment.Record{r}, seal.Recipients{})
 		if err == nil {
-			err = c.StoreSegment(context.Background(), e)
+			err = c.Log().StoreSegment(context.Background(), e)
 		}
 		if err != nil {
 			rt.Fatal(err)
@@ -178,7 +178,7 @@ func storeLineage(rt *rapid.T, c *repository.Cluster, l catalog.Lineage) {
 		}
 	}
 	for n := 0; n+7 <= len(indexed); n += 7 {
-		if err := c.StoreIndex(context.Background(), l.ID, indexed[n:n+7]); err != nil {
+		if err := c.Log().StoreIndex(context.Background(), l.ID, indexed[n:n+7]); err != nil {
 			rt.Fatal(err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
@@ -54,7 +54,7 @@ func (l Line) named(name string) Line {
 type Options struct {
 	// Lock is tested if For is not zero. One object then stays in the bucket until its lock ends, so For should be
 	// short. A lock of less than a few seconds may end before it was tested.
-	Lock repository.Lock
+	Lock records.Lock
 	// Clusters are the clusters whose newest backup is checked; nil: all in the bucket.
 	Clusters []string
 	Trust    sign.Trust // the trusted keys, as in repository.Policy

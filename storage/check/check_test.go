@@ -13,12 +13,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
 // minute locks for a minute, which passes at once in a bubble.
-var minute = check.Options{Large: large, Lock: repository.Lock{For: time.Minute}}
+var minute = check.Options{Large: large, Lock: records.Lock{For: time.Minute}}
 
 func TestMem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -43,7 +44,7 @@ func (p *probe) repository(ctx context.Context) []Line {
 }
 
 func (p *probe) cluster(ctx context.Context, name string) []Line {
-	c, err := repository.OpenWith(p.root, name, repository.Policy{Trust: p.o.Trust})
+	c, err := repository.OpenWith(p.root, name, records.Policy{Trust: p.o.Trust})
 	if err != nil {
 		return []Line{failed(err).named(newestBackup)}
 	}

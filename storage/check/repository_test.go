@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -26,7 +27,7 @@ var (
 // back puts a backup of a cluster into b, with content that cannot be restored.
 func back(t *testing.T, b storage.Bucket, cluster string, s seal.Seal, key sign.Key) catalog.ID {
 	t.Helper()
-	c, err := repository.OpenWith(b, cluster, repository.Policy{Key: key})
+	c, err := repository.OpenWith(b, cluster, records.Policy{Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/check"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
@@ -28,7 +28,7 @@ func openURL(t *testing.T, url string, env []string) store {
 		t.Fatal(err)
 	}
 	return store{url: url, b: b, o: check.Options{
-		Lock: repository.Lock{For: 20 * time.Second},
+		Lock: records.Lock{For: 20 * time.Second},
 		AsOf: func(ctx context.Context, at time.Time) (storage.Bucket, error) {
 			return stores.Open(ctx, url, stores.Options{AsOf: at})
 		},
@@ -83,7 +83,7 @@ func TestS3AppendOnly(t *testing.T) {
 	bucket := server.Bucket(t)
 	server = server.As(t, bucket, objectstores.NoDelete)
 	s := openURL(t, server.URL(bucket, ""), server.Env())
-	s.o.Lock = repository.Lock{}
+	s.o.Lock = records.Lock{}
 	s.run(t, map[string]check.Verdict{
 		"lock holds": check.NotRun, "versioning": check.Note, "can delete": check.Note, "cleaned up": check.Note,
 	})
@@ -121,7 +121,7 @@ func TestGCSAppendOnly(t *testing.T) {
 	bucket := server.Bucket(t)
 	server = server.As(objectstores.NoDelete)
 	s := openURL(t, server.URL(bucket, ""), server.Env(t))
-	s.o.Lock = repository.Lock{}
+	s.o.Lock = records.Lock{}
 	s.run(t, map[string]check.Verdict{
 		"lock holds": check.NotRun, "replaces in one step": check.Note, "pinned reads": check.NotRun,
 		"versioning": check.NotRun, "can delete": check.Note, "cleaned up": check.Note,

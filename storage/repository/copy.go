@@ -54,23 +54,23 @@ type CopyFault struct {
 // ended. Both sides must have the same cluster name, which manifests and headers repeat. What is copied is locked as to's
 // policy says.
 func Copy(ctx context.Context, from, to *Cluster, o CopyOptions, report storage.Report) (CopyResult, error) {
-	if from.name != to.name {
+	if from.store.Cluster != to.store.Cluster {
 		return CopyResult{}, fmt.Errorf("%w: cluster %s cannot be copied to cluster %s: a backup says whose it is",
-			catalog.ErrName, from.name, to.name)
+			catalog.ErrName, from.store.Cluster, to.store.Cluster)
 	}
-	report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.name})
+	report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.store.Cluster})
 	source, err := from.copySource(ctx, o)
 	if err != nil {
-		return CopyResult{}, fmt.Errorf("copy cluster %s: %w", from.name, err)
+		return CopyResult{}, fmt.Errorf("copy cluster %s: %w", from.store.Cluster, err)
 	}
 	target, err := to.copyTarget(ctx, o)
 	if err != nil {
-		return CopyResult{}, fmt.Errorf("copy cluster %s: look at the target: %w", from.name, err)
+		return CopyResult{}, fmt.Errorf("copy cluster %s: look at the target: %w", from.store.Cluster, err)
 	}
 	plan := planCopy(source, target, o)
 	c := &copying{from: from, to: to, by: o.By, report: report, total: plan.bytes(), result: plan.result}
 	if err := c.run(ctx, plan); err != nil {
-		return c.result, fmt.Errorf("copy cluster %s: %w", from.name, err)
+		return c.result, fmt.Errorf("copy cluster %s: %w", from.store.Cluster, err)
 	}
 	return c.result, nil
 }
@@ -117,7 +117,7 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 	if o.BackupsOnly {
 		return s, nil
 	}
-	lineages, err := c.loadLog(ctx, true)
+	lineages, err := c.log.Load(ctx, true)
 	if err != nil {
 		return copySide{}, err
 	}
@@ -125,7 +125,7 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 	for _, l := range lineages {
 		s.pruned[l.ID] = l.Pruned
 		for _, segment := range l.Segments {
-			s.headers[catalog.SegmentKey(c.name, l.ID, segment.Seq)] = segment.Digest
+			s.headers[catalog.SegmentKey(c.store.Cluster, l.ID, segment.Seq)] = segment.Digest
 		}
 	}
 	return s, nil
@@ -153,15 +153,15 @@ func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err 
 	if o.BackupsOnly {
 		return s, nil
 	}
-	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(c.name)}) {
-		if _, unlisted := c.unlistedLineage(err); unlisted { // a fault of its lineage
+	for o, err := range c.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(c.store.Cluster)}) {
+		if _, unlisted := c.log.UnlistedLineage(err); unlisted { // a fault of its lineage
 			continue
 		}
 		if err != nil {
-			return s, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
+			return s, fmt.Errorf("list the log of cluster %s: %w", c.store.Cluster, err)
 		}
 		s.sizes[o.Key] = o.Size
-		if name, ok := catalog.SplitLogKey(c.name, o.Key); ok && name.Kind == catalog.LogIndex {
+		if name, ok := catalog.SplitLogKey(c.store.Cluster, o.Key); ok && name.Kind == catalog.LogIndex {
 			s.indexes[name.Lineage] = append(s.indexes[name.Lineage], name.Seq)
 		}
 	}

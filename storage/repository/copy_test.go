@@ -16,54 +16,56 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // fullRepository has backups with proofs, a deleted one, a killed one, a lease, and a log of two lineages with an index.
-func fullRepository(tb testing.TB, b storage.Bucket, p repository.Policy) *repository.Cluster {
+func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *repository.Cluster {
 	tb.Helper()
-	c := openWith(tb, b, p)
+	c := stored.OpenWith(tb, b, p)
 	for n := range 4 {
-		create(tb, c, idAt(n))
+		stored.Create(tb, c, stored.IdAt(n))
 	}
-	appendProof(tb, c, proofOf(idAt(0), catalog.Hashed, catalog.Passed, 1))
-	appendProof(tb, c, proofOf(idAt(0), catalog.Opened, catalog.Passed, 2))
-	gone := repository.Tombstone{Backup: idAt(2), Reason: "too old", Time: noon, By: "test"}
+	appendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1))
+	appendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Opened, catalog.Passed, 2))
+	gone := repository.Tombstone{Backup: stored.IdAt(2), Reason: "too old", Time: stored.Noon, By: "test"}
 	if err := c.Delete(tb.Context(), gone); err != nil {
 		tb.Fatal(err)
 	}
-	put(tb, b, folder("c", idAt(9))+plainName, content)
-	if _, _, err := c.AcquireLease(tb.Context(), "archive", "me", time.Minute, noon); err != nil {
+	stored.Put(tb, b, stored.Folder("c", stored.IdAt(9))+stored.PlainName, stored.Content)
+	if _, _, err := c.AcquireLease(tb.Context(), "archive", "me", time.Minute, stored.Noon); err != nil {
 		tb.Fatal(err)
 	}
-	first := keyed(newWriter(tb, "c", lineageID(1)), p.Key).some(6)
-	storeSegments(tb, c, first...)
-	storeIndex(tb, c, segmentsOf(first[:4]))
-	second := keyed(newWriter(tb, "c", lineageID(2)), p.Key)
-	storeSegments(tb, c, second.next(func(h *segment.Header) { h.Written = at(100) }), second.next())
+	first := keyed(stored.NewWriter(tb, "c", stored.LineageID(1)), p.Key).Some(6)
+	stored.StoreSegments(tb, c, first...)
+	stored.StoreIndex(tb, c, stored.SegmentsOf(first[:4]))
+	second := keyed(stored.NewWriter(tb, "c", stored.LineageID(2)), p.Key)
+	stored.StoreSegments(tb, c, second.Next(func(h *segment.Header) { h.Written = stored.At(100) }), second.Next())
 	return c
 }
 
-func keyed(w *writer, key sign.Key) *writer {
-	w.key = key
+func keyed(w *stored.Writer, key sign.Key) *stored.Writer {
+	w.Key = key
 	return w
 }
 
 // isCopied tells what a copy of fullRepository leaves behind.
 func isCopied(key string) bool {
-	killed := strings.HasPrefix(key, folder("c", idAt(9)))
-	deleted := strings.HasPrefix(key, folder("c", idAt(2)))
+	killed := strings.HasPrefix(key, stored.Folder("c", stored.IdAt(9)))
+	deleted := strings.HasPrefix(key, stored.Folder("c", stored.IdAt(2)))
 	return !killed && !deleted && !strings.Contains(key, "/leases/") && !strings.HasPrefix(key, "c/repository")
 }
 
 func contents(tb testing.TB, b storage.Bucket) map[string]string {
 	tb.Helper()
 	all := map[string]string{}
-	for _, key := range keys(tb, b) {
-		all[key] = string(get(tb, b, key))
+	for _, key := range stored.Keys(tb, b) {
+		all[key] = string(stored.Get(tb, b, key))
 	}
 	return all
 }
@@ -108,10 +110,10 @@ func wantFaults(tb testing.TB, what string, r repository.CopyResult, want map[st
 }
 
 func TestCopy(t *testing.T) {
-	eachStore(t, func(t *testing.T, source storage.Bucket) {
-		from := fullRepository(t, source, repository.Policy{})
+	stored.EachStore(t, func(t *testing.T, source storage.Bucket) {
+		from := fullRepository(t, source, records.Policy{})
 		target := mem.New()
-		to := openCluster(t, target, "c")
+		to := stored.OpenCluster(t, target, "c")
 		var done, total int64
 		report := func(e storage.Event) {
 			if e.Done < done || e.Stage == "copy" && e.Total == 0 {
@@ -133,14 +135,14 @@ func TestCopy(t *testing.T) {
 			t.Errorf("%d of %d bytes reported (-want +got):\n%s", done, total, diff)
 		}
 		proven := repository.LoadOptions{Proofs: true}
-		if diff := cmp.Diff(load(t, from, proven), load(t, to, proven)); diff != "" {
+		if diff := cmp.Diff(stored.Load(t, from, proven), stored.Load(t, to, proven)); diff != "" {
 			t.Errorf("the catalogs differ:\n%s", diff)
 		}
 		again := mustCopy(t, from, to, repository.CopyOptions{})
 		if diff := cmp.Diff(repository.CopyResult{Present: want.Objects, LeftOut: 1}, again); diff != "" {
 			t.Errorf("the second time (-want +got):\n%s", diff)
 		}
-		appendProof(t, from, proofOf(idAt(1), catalog.Hashed, catalog.Failed, 3))
+		appendProof(t, from, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Failed, 3))
 		if more := mustCopy(t, from, to, repository.CopyOptions{}); more.Objects != 1 || more.Present != want.Objects {
 			t.Errorf("a new proof: %+v", more)
 		}
@@ -150,19 +152,19 @@ func TestCopy(t *testing.T) {
 
 func TestCopyRefusesAnotherName(t *testing.T) {
 	b := mem.New()
-	_, err := repository.Copy(t.Context(), openCluster(t, b, "c"), openCluster(t, b, "d"), repository.CopyOptions{}, nil)
-	wantError(t, "c to d", err, catalog.ErrName)
+	_, err := repository.Copy(t.Context(), stored.OpenCluster(t, b, "c"), stored.OpenCluster(t, b, "d"), repository.CopyOptions{}, nil)
+	stored.WantError(t, "c to d", err, catalog.ErrName)
 }
 
 // TestCopyInterrupted ends a copy at each call to either store, before the call has an effect, in the middle of its
 // stream, and with its answer lost. Nothing that is listed then is not whole, and a repetition ends equal to the source.
 func TestCopyInterrupted(t *testing.T) {
 	source := mem.New()
-	fullRepository(t, source, repository.Policy{})
+	fullRepository(t, source, records.Policy{})
 	breaks := map[string]func(*storagetest.Fault){
-		"before": func(f *storagetest.Fault) { f.Fail(errTest) },
-		"after":  func(f *storagetest.Fault) { f.FailLate(errTest) },
-		"within": func(f *storagetest.Fault) { f.Cut(10, errTest) },
+		"before": func(f *storagetest.Fault) { f.Fail(stored.ErrTest) },
+		"after":  func(f *storagetest.Fault) { f.FailLate(stored.ErrTest) },
+		"within": func(f *storagetest.Fault) { f.Cut(10, stored.ErrTest) },
 	}
 	for name, arm := range breaks {
 		for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbOpen, storage.VerbList} {
@@ -177,15 +179,15 @@ func TestCopyInterrupted(t *testing.T) {
 						faulty = faultyFrom
 					}
 					arm(faulty.On(verb).Nth(call))
-					from, to := openCluster(t, faultyFrom, "c"), openCluster(t, faultyTo, "c")
+					from, to := stored.OpenCluster(t, faultyFrom, "c"), stored.OpenCluster(t, faultyTo, "c")
 					_, err := repository.Copy(t.Context(), from, to, repository.CopyOptions{}, nil)
 					met = faulty.Calls(verb) >= call
 					if err != nil {
 						ended++
-						wantError(t, what, err, errTest)
+						stored.WantError(t, what, err, stored.ErrTest)
 					}
 					wantWholeSoFar(t, what, target)
-					from, to = openCluster(t, source, "c"), openCluster(t, target, "c")
+					from, to = stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 					result := mustCopy(t, from, to, repository.CopyOptions{})
 					wantFaults(t, what, result, nil)
 					wantCopied(t, what, source, target)
@@ -201,17 +203,17 @@ func TestCopyInterrupted(t *testing.T) {
 // wantWholeSoFar reads all that is listed.
 func wantWholeSoFar(t *testing.T, what string, target storage.Bucket) {
 	t.Helper()
-	c := openCluster(t, target, "c")
-	catalog := load(t, c, repository.LoadOptions{Log: true})
+	c := stored.OpenCluster(t, target, "c")
+	catalog := stored.Load(t, c, repository.LoadOptions{Log: true})
 	if len(catalog.Damaged) > 0 {
 		t.Errorf("%s: listed is %v", what, catalog.Damaged[0].Err)
 	}
 	for _, b := range catalog.Backups {
-		wantContent(t, c, b)
+		stored.WantContent(t, c, b)
 	}
 	for _, l := range catalog.Lineages {
 		if len(l.Faults) > 0 || len(l.Stretches()) > 1 {
-			t.Errorf("%s: the log has %s", what, faultsOf(t, l))
+			t.Errorf("%s: the log has %s", what, stored.FaultsOf(t, l))
 		}
 	}
 }
@@ -219,15 +221,15 @@ func wantWholeSoFar(t *testing.T, what string, target storage.Bucket) {
 // TestCopyDamaged breaks each object of the source in turn: it is reported and not copied, and all else is.
 func TestCopyDamaged(t *testing.T) {
 	whole := mem.New()
-	fullRepository(t, whole, repository.Policy{})
+	fullRepository(t, whole, records.Policy{})
 	lost := func(key string) []string { // what cannot be copied either
 		switch {
-		case strings.HasSuffix(key, "manifest.json") || strings.HasSuffix(key, plainName):
+		case strings.HasSuffix(key, "manifest.json") || strings.HasSuffix(key, stored.PlainName):
 			return slices.DeleteFunc(slices.Collect(maps.Keys(copied(t, whole))), func(k string) bool {
 				return !strings.HasPrefix(k, key[:strings.LastIndex(key, "/")])
 			})
-		case strings.HasSuffix(key, ".seg") && key <= segmentKey("c", lineageID(1), 4):
-			return []string{key, indexKey("c", lineageID(1), 1)}
+		case strings.HasSuffix(key, ".seg") && key <= stored.SegmentKey("c", stored.LineageID(1), 4):
+			return []string{key, stored.IndexKey("c", stored.LineageID(1), 1)}
 		}
 		return []string{key}
 	}
@@ -240,14 +242,14 @@ func TestCopyDamaged(t *testing.T) {
 			what := name + " " + key
 			source, target := mem.New(), mem.New()
 			for k, p := range contents(t, whole) {
-				put(t, source, k, []byte(p))
+				stored.Put(t, source, k, []byte(p))
 			}
-			change(t, source, key, damage)
+			stored.Change(t, source, key, damage)
 			want := copied(t, whole)
 			for _, k := range lost(key) {
 				delete(want, k)
 			}
-			result := mustCopy(t, openCluster(t, source, "c"), openCluster(t, target, "c"), repository.CopyOptions{})
+			result := mustCopy(t, stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c"), repository.CopyOptions{})
 			if diff := cmp.Diff(want, contents(t, target)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", what, diff)
 			}
@@ -263,27 +265,27 @@ func TestCopyDamaged(t *testing.T) {
 // what does not need it is copied.
 func TestCopyOntoAnother(t *testing.T) {
 	source := mem.New()
-	from := fullRepository(t, source, repository.Policy{})
+	from := fullRepository(t, source, records.Policy{})
 	for key, good := range copied(t, source) {
 		for name, other := range map[string][]byte{
-			"of another size": []byte(good + "x"), "of the same size": flip(len(good)*2/3, 1)([]byte(good)),
+			"of another size": []byte(good + "x"), "of the same size": stored.Flip(len(good)*2/3, 1)([]byte(good)),
 		} {
 			if strings.Contains(key, "index-") && name == "of the same size" {
 				continue // an index is compared by its size alone
 			}
 			if strings.HasSuffix(key, ".seg") && name == "of the same size" {
-				other = flip(len(good)/3, 1)([]byte(good)) // within its header: bodies are compared by size alone
+				other = stored.Flip(len(good)/3, 1)([]byte(good)) // within its header: bodies are compared by size alone
 			}
 			what := key + " " + name
 			target := mem.New()
-			put(t, target, key, other)
-			result := mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{})
+			stored.Put(t, target, key, other)
+			result := mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{})
 			wantFaults(t, what, result, map[string]error{key: repository.ErrDiffers})
-			if !bytes.Equal(get(t, target, key), other) {
+			if !bytes.Equal(stored.Get(t, target, key), other) {
 				t.Errorf("%s was overwritten", what)
 			}
-			for _, b := range load(t, openCluster(t, target, "c"), repository.LoadOptions{}).Backups {
-				wantContent(t, openCluster(t, target, "c"), b)
+			for _, b := range stored.Load(t, stored.OpenCluster(t, target, "c"), repository.LoadOptions{}).Backups {
+				stored.WantContent(t, stored.OpenCluster(t, target, "c"), b)
 			}
 			want := len(copied(t, source)) - 1
 			if dependents := len(lostWith(t, key, source)); result.Objects != want-dependents {
@@ -298,8 +300,8 @@ func lostWith(t *testing.T, key string, source storage.Bucket) (others []string)
 	t.Helper()
 	for k := range copied(t, source) {
 		sameBackup := strings.HasPrefix(k, key[:strings.LastIndex(key, "/")+1]) && strings.Contains(k, "/backups/")
-		listing := k == indexKey("c", lineageID(1), 1) && key < k && key <= segmentKey("c", lineageID(1), 4) &&
-			strings.HasPrefix(key, "c/log/"+lineageID(1))
+		listing := k == stored.IndexKey("c", stored.LineageID(1), 1) && key < k && key <= stored.SegmentKey("c", stored.LineageID(1), 4) &&
+			strings.HasPrefix(key, "c/log/"+stored.LineageID(1))
 		if k != key && (listing || sameBackup && !strings.Contains(key, "proof-")) {
 			others = append(others, k)
 		}
@@ -310,29 +312,29 @@ func lostWith(t *testing.T, key string, source storage.Bucket) (others []string)
 // TestCopyOntoAnotherData: a killed backup may have left data of the same size, and no manifest that would tell.
 func TestCopyOntoAnotherData(t *testing.T) {
 	source, target := mem.New(), mem.New()
-	from := openCluster(t, source, "c")
-	create(t, from, idAt(0))
-	key := folder("c", idAt(0)) + plainName
-	put(t, target, key, flip(50, 1)(get(t, source, key)))
-	result := mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{})
+	from := stored.OpenCluster(t, source, "c")
+	stored.Create(t, from, stored.IdAt(0))
+	key := stored.Folder("c", stored.IdAt(0)) + stored.PlainName
+	stored.Put(t, target, key, stored.Flip(50, 1)(stored.Get(t, source, key)))
+	result := mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{})
 	wantFaults(t, "copy", result, map[string]error{key: repository.ErrDiffers})
-	wantIDs(t, load(t, openCluster(t, target, "c"), repository.LoadOptions{}), nil, nil)
+	stored.WantIDs(t, stored.Load(t, stored.OpenCluster(t, target, "c"), repository.LoadOptions{}), nil, nil)
 }
 
 // TestCopyDeletedThere: what somebody has deleted at the target does not come back.
 func TestCopyDeletedThere(t *testing.T) {
 	source, target := mem.New(), mem.New()
-	from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
-	create(t, from, idAt(0))
-	create(t, from, idAt(1))
+	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
+	stored.Create(t, from, stored.IdAt(0))
+	stored.Create(t, from, stored.IdAt(1))
 	mustCopy(t, from, to, repository.CopyOptions{})
 	for n, c := range []*repository.Cluster{from, to} { // one of them at both, at two times
-		gone := repository.Tombstone{Backup: idAt(0), Reason: "too old", Time: at(n), By: "test"}
+		gone := repository.Tombstone{Backup: stored.IdAt(0), Reason: "too old", Time: stored.At(n), By: "test"}
 		if err := c.Delete(t.Context(), gone); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := to.Delete(t.Context(), repository.Tombstone{Backup: idAt(1), Time: noon}); err != nil {
+	if err := to.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
 	before := contents(t, target)
@@ -344,35 +346,35 @@ func TestCopyDeletedThere(t *testing.T) {
 
 // TestCopyTrusted: signatures stay valid, and what somebody else has written stays behind.
 func TestCopyTrusted(t *testing.T) {
-	me := newSigner(t)
+	me := stored.NewSigner(t)
 	source, target := mem.New(), mem.New()
-	fullRepository(t, source, repository.Policy{Key: me.key})
+	fullRepository(t, source, records.Policy{Key: me.Key})
 	want := copied(t, source)
 
 	forger := openForger(t, source)
-	create(t, forger, idAt(20))
-	appendProof(t, forger, proofOf(idAt(1), catalog.Booted, catalog.Passed, 5))
-	proof := slices.IndexFunc(keys(t, source), func(k string) bool {
+	stored.Create(t, forger, stored.IdAt(20))
+	appendProof(t, forger, stored.ProofOf(stored.IdAt(1), catalog.Booted, catalog.Passed, 5))
+	proof := slices.IndexFunc(stored.Keys(t, source), func(k string) bool {
 		return want[k] == "" && strings.Contains(k, "proof-")
 	})
-	forgedProof := keys(t, source)[proof]
-	tombstone := folder("c", idAt(1)) + tombstoneName
-	text, err := repository.Tombstones.Encode(repository.Tombstone{Format: 1, Backup: idAt(1), Time: noon})
+	forgedProof := stored.Keys(t, source)[proof]
+	tombstone := stored.Folder("c", stored.IdAt(1)) + tombstoneName
+	text, err := repository.Tombstones.Encode(repository.Tombstone{Format: 1, Backup: stored.IdAt(1), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, source, tombstone, text)
-	storeSegments(t, forger, newWriter(t, "c", lineageID(3)).next())
+	stored.Put(t, source, tombstone, text)
+	stored.StoreSegments(t, forger, stored.NewWriter(t, "c", stored.LineageID(3)).Next())
 
-	result := mustCopy(t, openWith(t, source, trust(t, me.public)), openCluster(t, target, "c"), repository.CopyOptions{})
+	result := mustCopy(t, stored.OpenWith(t, source, stored.Trust(t, me.Public)), stored.OpenCluster(t, target, "c"), repository.CopyOptions{})
 	wantFaults(t, "copy", result, map[string]error{
-		folder("c", idAt(20)) + "manifest.json": sign.ErrUntrusted, forgedProof: sign.ErrUntrusted, tombstone: sign.ErrUntrusted,
-		segmentKey("c", lineageID(3), 1): sign.ErrUntrusted,
+		stored.Folder("c", stored.IdAt(20)) + "manifest.json": sign.ErrUntrusted, forgedProof: sign.ErrUntrusted, tombstone: sign.ErrUntrusted,
+		stored.SegmentKey("c", stored.LineageID(3), 1): sign.ErrUntrusted,
 	})
 	if diff := cmp.Diff(want, contents(t, target)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	trusted := load(t, openWith(t, target, trust(t, me.public)), repository.LoadOptions{Proofs: true, Log: true})
+	trusted := stored.Load(t, stored.OpenWith(t, target, stored.Trust(t, me.Public)), repository.LoadOptions{Proofs: true, Log: true})
 	if len(trusted.Backups) != 3 || len(trusted.Lineages) != 2 || len(trusted.Untrusted)+len(trusted.Ignored) > 0 {
 		t.Errorf("the copy is trusted as %+v", trusted)
 	}
@@ -381,18 +383,18 @@ func TestCopyTrusted(t *testing.T) {
 // TestCopyCancelled leaves what is whole.
 func TestCopyCancelled(t *testing.T) {
 	source, target := mem.New(), mem.New()
-	from := fullRepository(t, source, repository.Policy{})
-	for n := 1; len(keys(t, target)) < len(copied(t, source)); n++ {
+	from := fullRepository(t, source, records.Policy{})
+	for n := 1; len(stored.Keys(t, target)) < len(copied(t, source)); n++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		events := 0
-		_, err := repository.Copy(ctx, from, openCluster(t, target, "c"), repository.CopyOptions{}, func(storage.Event) {
+		_, err := repository.Copy(ctx, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{}, func(storage.Event) {
 			if events++; events == n {
 				cancel()
 			}
 		})
 		cancel()
 		if err != nil {
-			wantError(t, "copy", err, context.Canceled)
+			stored.WantError(t, "copy", err, context.Canceled)
 		}
 		wantWholeSoFar(t, fmt.Sprint("cancelled at event ", n), target)
 	}
@@ -401,17 +403,17 @@ func TestCopyCancelled(t *testing.T) {
 
 // A tombstone that somebody has forged at the target leaves nothing out, and is named.
 func TestCopyPastForgedTombstones(t *testing.T) {
-	owner := newSigner(t)
+	owner := stored.NewSigner(t)
 	source, target := mem.New(), mem.New()
-	create(t, openWith(t, source, repository.Policy{Key: owner.key}), idAt(0))
-	forged, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: idAt(0), Time: noon})
+	stored.Create(t, stored.OpenWith(t, source, records.Policy{Key: owner.Key}), stored.IdAt(0))
+	forged, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := folder("c", idAt(0)) + tombstoneName
+	key := stored.Folder("c", stored.IdAt(0)) + tombstoneName
 	write(t, target, key, forged)
-	policy := trust(t, owner.public)
-	result := mustCopy(t, openWith(t, source, policy), openWith(t, target, policy), repository.CopyOptions{})
+	policy := stored.Trust(t, owner.Public)
+	result := mustCopy(t, stored.OpenWith(t, source, policy), stored.OpenWith(t, target, policy), repository.CopyOptions{})
 	if result.Backups != 1 || result.LeftOut != 0 {
 		t.Errorf("%d backups were copied, %d left out", result.Backups, result.LeftOut)
 	}

@@ -66,7 +66,7 @@ func planCopy(source, target copySide, o CopyOptions) copyPlan {
 		p.fault(f.Key, f.Err)
 	}
 	for _, d := range slices.Concat(source.catalog.Damaged, source.catalog.Untrusted) {
-		p.fault(catalog.ManifestKey(source.c.name, d.ID), d.Err)
+		p.fault(catalog.ManifestKey(source.c.store.Cluster, d.ID), d.Err)
 	}
 	if !o.BackupsOnly {
 		for _, l := range source.catalog.Lineages { // before the backups, as it names its bases
@@ -103,7 +103,7 @@ func differs(key, how string) error { return fmt.Errorf("%s: %w: %s", key, ErrDi
 
 // deletion deletes one at the target if that is asked for, and it is there and not pinned.
 func (p *copyPlanner) deletion(id catalog.ID, asked bool) {
-	_, there := p.target.sizes[catalog.ManifestKey(p.target.c.name, id)]
+	_, there := p.target.sizes[catalog.ManifestKey(p.target.c.store.Cluster, id)]
 	switch {
 	case p.target.deleted[id]:
 		p.plan.result.Present++
@@ -122,11 +122,11 @@ func (p *copyPlanner) backup(b catalog.Backup) {
 		p.plan.result.LeftOut++
 		return
 	}
-	manifest, ok := p.object(catalog.ManifestKey(p.source.c.name, b.ID))
+	manifest, ok := p.object(catalog.ManifestKey(p.source.c.store.Cluster, b.ID))
 	if !ok {
 		return
 	}
-	data, ok := p.object(catalog.BackupKey(p.source.c.name, b.ID, b.Stored.Name))
+	data, ok := p.object(catalog.BackupKey(p.source.c.store.Cluster, b.ID, b.Stored.Name))
 	if !ok {
 		return
 	}
@@ -175,7 +175,7 @@ func (p *copyPlanner) lineage(l catalog.Lineage) {
 		}
 	}
 	for _, first := range p.source.indexes[l.ID] {
-		key := catalog.IndexKey(p.source.c.name, l.ID, first)
+		key := catalog.IndexKey(p.source.c.store.Cluster, l.ID, first)
 		if p.since.IsZero() && slices.ContainsFunc(l.Faults, func(f catalog.Fault) bool { return f.Key == key }) {
 			continue // it is one of the faults above
 		}
@@ -188,7 +188,7 @@ func (p *copyPlanner) lineage(l catalog.Lineage) {
 
 // segment compares one by its size and its header's digest.
 func (p *copyPlanner) segment(s catalog.Segment) (copyObject, bool) {
-	o, ok := p.object(catalog.SegmentKey(p.source.c.name, s.Lineage, s.Seq))
+	o, ok := p.object(catalog.SegmentKey(p.source.c.store.Cluster, s.Lineage, s.Seq))
 	if ok && o.there && p.target.headers[o.key] != s.Digest {
 		p.fault(o.key, differs(o.key, "its header is not the source's"))
 		return o, false

@@ -11,6 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/log"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -82,11 +84,11 @@ func (c *Cluster) isGone(ctx context.Context, id catalog.ID) (bool, error) {
 // isPruned reports whether the segment is pruned at either side by now.
 func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (bool, error) {
 	for _, side := range []*Cluster{c.from, c.to} {
-		cuts, err := side.cuts(ctx, lineage)
+		cuts, err := side.log.Cuts(ctx, lineage)
 		if err != nil {
 			return false, err
 		}
-		if n := len(cuts); n > 0 && cuts[n-1].upto >= seq {
+		if n := len(cuts); n > 0 && cuts[n-1].Upto >= seq {
 			return true, nil
 		}
 	}
@@ -161,13 +163,13 @@ func (c *copying) parts(ctx context.Context, b copyBackup) (key string, err erro
 // stillThere looks whether the data is there now that the manifest is: what an older copy had left might have been removed
 // as a leftover at the last moment. Without it the manifest must go too.
 func (c *copying) stillThere(ctx context.Context, b copyBackup) error {
-	_, err := c.to.bucket.Stat(ctx, b.data.key)
-	if !isAbsent(err) {
+	_, err := c.to.store.Bucket.Stat(ctx, b.data.key)
+	if !records.IsAbsent(err) {
 		return err
 	}
 	c.result.Backups--
 	return errors.Join(fmt.Errorf("%s: it was removed as a leftover while it was copied, and is %w at the target: repeat the copy",
-		b.data.key, catalog.ErrNotFound), c.to.bucket.Delete(ctx, b.manifest.key, storage.DeleteOptions{}))
+		b.data.key, catalog.ErrNotFound), c.to.store.Bucket.Delete(ctx, b.manifest.key, storage.DeleteOptions{}))
 }
 
 // data copies the sealed snapshot.
@@ -179,7 +181,7 @@ func (c *copying) data(ctx context.Context, b copyBackup) error {
 	if !b.data.there {
 		r, err := c.from.FetchSealed(ctx, b.backup)
 		if err != nil {
-			return readError(err)
+			return records.ReadError(err)
 		}
 		defer r.Close()
 		if err := c.create(ctx, b.data, r); !errors.Is(err, storage.ErrExist) {
@@ -207,8 +209,8 @@ func drain(r io.ReadCloser, err error) error {
 
 // document copies a small object that decode accepts, and compares one that is there already.
 func (c *copying) document(ctx context.Context, o copyObject, decode func([]byte) error) error {
-	data, err := c.from.readSigned(ctx, o.key)
-	if isAbsent(err) {
+	data, err := c.from.store.ReadSigned(ctx, o.key)
+	if records.IsAbsent(err) {
 		return fmt.Errorf("%s: it was listed, and is %w", o.key, catalog.ErrNotFound)
 	}
 	if err == nil {
@@ -245,11 +247,11 @@ func (c *copying) small(ctx context.Context, o copyObject, data []byte) error {
 			return err
 		}
 	}
-	stored, err := c.to.readUpTo(ctx, o.key, max(int64(len(data)), document.MaxSize))
+	stored, err := c.to.store.ReadUpTo(ctx, o.key, max(int64(len(data)), document.MaxSize))
 	if errors.Is(err, catalog.ErrDamaged) || err == nil && !bytes.Equal(stored, data) {
 		return differs(o.key, "its bytes are not the source's")
 	}
-	if isAbsent(err) {
+	if records.IsAbsent(err) {
 		return fmt.Errorf("%s: it was listed at the target, and is %w", o.key, catalog.ErrNotFound)
 	}
 	if err != nil {
@@ -298,9 +300,9 @@ func (c *copying) segment(ctx context.Context, s copySegment) error {
 		c.result.Present++
 		return nil
 	}
-	source, _, err := c.from.bucket.Open(ctx, s.key, storage.OpenOptions{})
-	if isAbsent(err) {
-		return missing(s.key)
+	source, _, err := c.from.store.Bucket.Open(ctx, s.key, storage.OpenOptions{})
+	if records.IsAbsent(err) {
+		return log.Missing(s.key)
 	}
 	if err != nil {
 		return fmt.Errorf("open segment %s: %w", s.key, err)
@@ -315,7 +317,7 @@ func (c *copying) segment(ctx context.Context, s copySegment) error {
 	if !errors.Is(err, storage.ErrExist) {
 		return err
 	}
-	stored, err := c.to.readSegment(ctx, s.segment.Lineage, s.segment.Seq)
+	stored, err := c.to.log.ReadSegment(ctx, s.segment.Lineage, s.segment.Seq)
 	if errors.Is(err, catalog.ErrDamaged) || err == nil && stored.Digest != s.segment.Digest {
 		return differs(s.key, "its header is not the source's")
 	}
@@ -346,23 +348,23 @@ func (c *copying) index(ctx context.Context, lineage string, x copyIndex, held m
 	if !held[x.first] {
 		return nil
 	}
-	data, err := c.from.readUpTo(ctx, x.key, maxIndex)
-	if isAbsent(err) {
-		return missing(x.key)
+	data, err := c.from.store.ReadUpTo(ctx, x.key, log.MaxIndex)
+	if records.IsAbsent(err) {
+		return log.Missing(x.key)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", x.key, err)
 	}
-	parsed, err := parseIndex(data)
+	parsed, err := log.ParseIndex(data)
 	var segments []catalog.Segment
 	if err == nil {
-		segments, err = parsed.segments(ctx, c.from.decodeHeader)
+		segments, err = parsed.Segments(ctx, c.from.log.DecodeHeader)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", x.key, err)
 	}
 	for _, s := range segments {
-		if s.Cluster != c.from.name || s.Lineage != lineage || !held[s.Seq] {
+		if s.Cluster != c.from.store.Cluster || s.Lineage != lineage || !held[s.Seq] {
 			return nil
 		}
 	}
@@ -377,7 +379,7 @@ func (c *copying) create(ctx context.Context, o copyObject, r io.Reader) error {
 		e.Done, e.Total = c.done, c.total
 		c.report.Say(e)
 	})
-	err := c.to.create(ctx, o.key, forward.Follow(r, storage.Event{Stage: "copy", Message: "copying", Object: o.key}), o.size)
+	err := c.to.store.Create(ctx, o.key, forward.Follow(r, storage.Event{Stage: "copy", Message: "copying", Object: o.key}), o.size)
 	c.done = begun + o.size // a fault is done with, too
 	if err != nil {
 		return err

@@ -16,34 +16,35 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // TestCopySince keeps what began since then, and what its segments are restored on top of.
 func TestCopySince(t *testing.T) {
 	source := mem.New()
-	from := openCluster(t, source, "c")
+	from := stored.OpenCluster(t, source, "c")
 	var ids []catalog.ID
 	for n, position := range []uint64{5, 25, 45} { // in segments 1, 3 and 5
-		m := manifestOf(content, at(10*n+1))
+		m := stored.ManifestOf(stored.Content, stored.At(10*n+1))
 		m.RaftIndex, m.RaftIndexMax, m.RaftTerm = position, position, 2
 		id := catalog.NewID(m.Started, 1000)
-		if _, err := tryCreate(t, from, id, m); err != nil {
+		if _, err := stored.TryCreate(t, from, id, m); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
 	}
-	w := newWriter(t, "c", lineageID(1))
+	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	var all []string
 	for n := range 8 { // of seconds 0, 5, 10 to 35
-		e := w.next(func(h *segment.Header) {
-			h.Written, h.Marks, h.End.Term = at(5*n+2), []segment.Mark{markAt(h.Last, 5*n)}, 2
+		e := w.Next(func(h *segment.Header) {
+			h.Written, h.Marks, h.End.Term = stored.At(5*n+2), []segment.Mark{stored.MarkAt(h.Last, 5*n)}, 2
 		})
-		storeSegments(t, from, e)
-		all = append(all, segmentKey("c", lineageID(1), uint64(n+1)))
+		stored.StoreSegments(t, from, e)
+		all = append(all, stored.SegmentKey("c", stored.LineageID(1), uint64(n+1)))
 	}
-	stored := load(t, from, repository.LoadOptions{Log: true}).Lineages[0].Segments
-	storeIndex(t, from, stored[:4])
-	storeIndex(t, from, stored[4:])
+	written := stored.Load(t, from, repository.LoadOptions{Log: true}).Lineages[0].Segments
+	stored.StoreIndex(t, from, written[:4])
+	stored.StoreIndex(t, from, written[4:])
 	for _, test := range []struct {
 		since    time.Time
 		backups  []catalog.ID // ascending
@@ -51,38 +52,38 @@ func TestCopySince(t *testing.T) {
 		indexes  []uint64
 	}{
 		{time.Time{}, ids, all, []uint64{1, 5}},
-		{at(0), ids, all, []uint64{1, 5}},
-		{at(9), ids, all, []uint64{1, 5}},       // the segment of second 10 begins at 21: on top of the first backup
-		{at(12), ids[1:], all[2:], []uint64{5}}, // the one of second 15, of 31, on top of the second, which is kept anyway
-		{at(22), ids[2:], all[4:], []uint64{5}}, // 25: of 51, on top of the third
-		{at(30), ids[2:], all[4:], []uint64{5}}, // the third began before
-		{at(36), nil, nil, nil},
+		{stored.At(0), ids, all, []uint64{1, 5}},
+		{stored.At(9), ids, all, []uint64{1, 5}},       // the segment of second 10 begins at 21: on top of the first backup
+		{stored.At(12), ids[1:], all[2:], []uint64{5}}, // the one of second 15, of 31, on top of the second, which is kept anyway
+		{stored.At(22), ids[2:], all[4:], []uint64{5}}, // 25: of 51, on top of the third
+		{stored.At(30), ids[2:], all[4:], []uint64{5}}, // the third began before
+		{stored.At(36), nil, nil, nil},
 	} {
 		target := mem.New()
-		result := mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{Since: test.since})
+		result := mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{Since: test.since})
 		wantFaults(t, test.since.String(), result, nil)
 		var want []string
 		for _, id := range test.backups {
-			want = append(want, folder("c", id)+"manifest.json", folder("c", id)+plainName)
+			want = append(want, stored.Folder("c", id)+"manifest.json", stored.Folder("c", id)+stored.PlainName)
 		}
 		want = append(want, test.segments...)
 		for _, first := range test.indexes {
-			want = append(want, indexKey("c", lineageID(1), first))
+			want = append(want, stored.IndexKey("c", stored.LineageID(1), first))
 		}
-		if diff := cmp.Diff(want, keys(t, target)); diff != "" {
+		if diff := cmp.Diff(want, stored.Keys(t, target)); diff != "" {
 			t.Errorf("since %s (-want +got):\n%s", test.since, diff)
 		}
 		if left := len(ids) + len(all) - len(test.backups) - len(test.segments); result.LeftOut != left {
 			t.Errorf("since %s: %d were left out, want %d", test.since, result.LeftOut, left)
 		}
-		catalog := load(t, openCluster(t, target, "c"), repository.LoadOptions{Log: true})
+		catalog := stored.Load(t, stored.OpenCluster(t, target, "c"), repository.LoadOptions{Log: true})
 		for _, l := range catalog.Lineages {
-			wantLineage(t, test.since.String(), l, fmt.Sprintf("%d-8", 9-len(test.segments)), "")
+			stored.WantLineage(t, test.since.String(), l, fmt.Sprintf("%d-8", 9-len(test.segments)), "")
 		}
 		if windows := catalog.Windows(); len(test.segments) > 0 && len(windows) != 1 {
 			t.Errorf("since %s: windows %+v", test.since, windows)
 		}
-		mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{}) // the rest comes later
+		mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{}) // the rest comes later
 		wantCopied(t, "later", source, target)
 	}
 }
@@ -92,25 +93,25 @@ func TestCopySince(t *testing.T) {
 func TestCopyOfAnyLog(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		source, target := mem.New(), mem.New()
-		from := openCluster(t, source, "c")
-		w := newWriter(t, "c", lineageID(1))
+		from := stored.OpenCluster(t, source, "c")
+		w := stored.NewWriter(t, "c", stored.LineageID(1))
 		for n := range rapid.IntRange(1, 12).Draw(rt, "segments") {
-			e := w.next(func(h *segment.Header) { h.End.Term = 2 })
+			e := w.Next(func(h *segment.Header) { h.End.Term = 2 })
 			if rapid.IntRange(0, 5).Draw(rt, "lost") > 0 {
-				storeSegments(t, from, e)
+				stored.StoreSegments(t, from, e)
 			}
 			if rapid.IntRange(0, 3).Draw(rt, "backup") == 0 {
-				m := manifestOf(content, at(n+1))
+				m := stored.ManifestOf(stored.Content, stored.At(n+1))
 				m.RaftIndex, m.RaftIndexMax, m.RaftTerm = e.Header.Last-3, e.Header.Last-1, 2
-				if _, err := tryCreate(t, from, catalog.NewID(m.Started, int64(n+1)), m); err != nil {
+				if _, err := stored.TryCreate(t, from, catalog.NewID(m.Started, int64(n+1)), m); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		since := at(rapid.IntRange(0, 13).Draw(rt, "since"))
-		mustCopy(t, from, openCluster(t, target, "c"), repository.CopyOptions{Since: since})
-		have := load(t, from, repository.LoadOptions{Log: true})
-		got := load(t, openCluster(t, target, "c"), repository.LoadOptions{Log: true})
+		since := stored.At(rapid.IntRange(0, 13).Draw(rt, "since"))
+		mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{Since: since})
+		have := stored.Load(t, from, repository.LoadOptions{Log: true})
+		got := stored.Load(t, stored.OpenCluster(t, target, "c"), repository.LoadOptions{Log: true})
 		all := copied(t, source)
 		for key, content := range contents(t, target) {
 			if all[key] != content {
@@ -156,11 +157,11 @@ func (w withoutLog) List(ctx context.Context, o storage.ListOptions) iter.Seq2[s
 // Where only backups are copied, as a service does again and again, the log is not read on either side.
 func TestCopyOfBackupsReadsNoLog(t *testing.T) {
 	source, target := withoutLog{mem.New(), t}, withoutLog{mem.New(), t}
-	from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
-	storeSegments(t, from, newWriter(t, "c", lineageID(1)).some(3)...)
-	create(t, from, idAt(0))
-	create(t, from, idAt(1))
-	result, err := repository.Copy(t.Context(), from, to, repository.CopyOptions{Since: idAt(1).Started(), BackupsOnly: true}, nil)
+	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
+	stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)...)
+	stored.Create(t, from, stored.IdAt(0))
+	stored.Create(t, from, stored.IdAt(1))
+	result, err := repository.Copy(t.Context(), from, to, repository.CopyOptions{Since: stored.IdAt(1).Started(), BackupsOnly: true}, nil)
 	if err != nil || result.Backups != 1 || result.Segments != 0 {
 		t.Errorf("%+v, error %v", result, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -22,9 +23,9 @@ func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ca
 	for ; ; now = now.Add(time.Second) {
 		id := catalog.NewID(now, revision)
 		taken := false
-		for _, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: catalog.Folder(c.name, id)}) {
+		for _, err := range c.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.Folder(c.store.Cluster, id)}) {
 			if err != nil {
-				return "", fmt.Errorf("name a backup of cluster %s: %w", c.name, err)
+				return "", fmt.Errorf("name a backup of cluster %s: %w", c.store.Cluster, err)
 			}
 			taken = true
 			break
@@ -42,59 +43,59 @@ func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ca
 func (c *Cluster) Create(
 	ctx context.Context, id catalog.ID, s seal.Seal, about int64, sealed io.Reader, manifest func() (catalog.Manifest, error),
 ) (catalog.Backup, error) {
-	err := c.refuseUnsigned(ctx)
+	err := c.store.RefuseUnsigned(ctx)
 	if err == nil {
-		err = c.checkMarked(ctx)
+		err = c.store.CheckMarker(ctx)
 	}
 	if err != nil {
 		return catalog.Backup{}, fmt.Errorf("store backup %s: %w", id, err)
 	}
 	name := catalog.SnapshotName + s.Extension()
 	digest := &digester{Reader: sealed, hash: sha256.New()}
-	if err := c.create(ctx, catalog.BackupKey(c.name, id, name), digest, about); err != nil {
+	if err := c.store.Create(ctx, catalog.BackupKey(c.store.Cluster, id, name), digest, about); err != nil {
 		return catalog.Backup{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
 	}
 	m, err := manifest()
 	if err != nil {
-		c.discard(ctx, catalog.BackupKey(c.name, id, name), nil)
+		c.discard(ctx, catalog.BackupKey(c.store.Cluster, id, name), nil)
 		return catalog.Backup{}, err
 	}
-	m.Format, m.ID, m.Cluster, m.Seal = catalog.Manifests.Format, id, c.name, s
+	m.Format, m.ID, m.Cluster, m.Seal = catalog.Manifests.Format, id, c.store.Cluster, s
 	m.Stored = catalog.Blob{Name: name, Size: digest.size, SHA256: hex.EncodeToString(digest.hash.Sum(nil))}
 	data, err := c.commit(ctx, m)
 	if err != nil {
-		c.discard(ctx, catalog.BackupKey(c.name, id, name), data)
+		c.discard(ctx, catalog.BackupKey(c.store.Cluster, id, name), data)
 		return catalog.Backup{}, err
 	}
 	if err := c.stillThere(ctx, m); err != nil {
 		return catalog.Backup{}, err
 	}
-	c.markStored(ctx)
+	c.store.EnsureMarker(ctx)
 	return catalog.Backup{Manifest: m}, nil
 }
 
 // stillThere returns an error and removes the manifest if the data of m is gone: a process that was stopped for longer than the grace
 // has been taken for a killed one, and its data for a leftover. A store that does not answer the question proves nothing.
 func (c *Cluster) stillThere(ctx context.Context, m catalog.Manifest) error {
-	key := catalog.BackupKey(c.name, m.ID, m.Stored.Name)
-	_, err := c.bucket.Stat(ctx, key)
-	if !isAbsent(err) {
+	key := catalog.BackupKey(c.store.Cluster, m.ID, m.Stored.Name)
+	_, err := c.store.Bucket.Stat(ctx, key)
+	if !records.IsAbsent(err) {
 		return nil
 	}
 	return errors.Join(fmt.Errorf("%s: %w: it was removed as a leftover before the backup was complete: take another one, "+
-		"with a longer grace", key, catalog.ErrNotFound), c.bucket.Delete(ctx, catalog.ManifestKey(c.name, m.ID), storage.DeleteOptions{}))
+		"with a longer grace", key, catalog.ErrNotFound), c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, m.ID), storage.DeleteOptions{}))
 }
 
 // commit stores m, and returns what it has stored or tried to.
 func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error) {
 	data, err := catalog.Manifests.Encode(m)
 	if err == nil {
-		data, err = document.Sign(data, c.policy.Key)
+		data, err = document.Sign(data, c.store.Policy.Key)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("manifest of backup %s: %w", m.ID, err)
 	}
-	if err := c.create(ctx, catalog.ManifestKey(c.name, m.ID), bytes.NewReader(data), int64(len(data))); err != nil {
+	if err := c.store.Create(ctx, catalog.ManifestKey(c.store.Cluster, m.ID), bytes.NewReader(data), int64(len(data))); err != nil {
 		return data, fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)
 	}
 	return data, nil
@@ -106,10 +107,10 @@ func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error
 func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	id, _, _ := catalog.SplitBackupKey(c.name, key)
-	stored, err := c.read(ctx, catalog.ManifestKey(c.name, id))
-	if isAbsent(err) || err == nil && !bytes.Equal(stored, manifest) {
-		_ = c.bucket.Delete(ctx, key, storage.DeleteOptions{})
+	id, _, _ := catalog.SplitBackupKey(c.store.Cluster, key)
+	stored, err := c.store.Read(ctx, catalog.ManifestKey(c.store.Cluster, id))
+	if records.IsAbsent(err) || err == nil && !bytes.Equal(stored, manifest) {
+		_ = c.store.Bucket.Delete(ctx, key, storage.DeleteOptions{})
 	}
 }
 

@@ -3,7 +3,6 @@ package repository_test
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,20 +11,19 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // fullManifest has every field set, with what JSON likes to escape.
 func fullManifest() catalog.Manifest {
-	m := manifestOf(content, noon)
-	m.Format, m.ID, m.Cluster = catalog.Manifests.Format, idAt(0), "prod-eu.1"
-	m.Finished = noon.Add(3*time.Second + 141592653)
+	m := stored.ManifestOf(stored.Content, stored.Noon)
+	m.Format, m.ID, m.Cluster = catalog.Manifests.Format, stored.IdAt(0), "prod-eu.1"
+	m.Finished = stored.Noon.Add(3*time.Second + 141592653)
 	m.Member = catalog.Member{
 		ID: "8e9e05c52164694d", Name: "etcd-0 <&> ü", PeerURLs: []string{"https://10.0.0.1:2380"},
 		ClientURLs: []string{"https://10.0.0.1:2379", "https://etcd-0:2379"},
@@ -44,40 +42,40 @@ func fullManifest() catalog.Manifest {
 
 func fullProof() catalog.Proof {
 	return catalog.Proof{
-		Format: catalog.Proofs.Format, Backup: idAt(0), Level: catalog.Opened, Verdict: catalog.Passed,
-		Finding: "every page is whole", Time: noon.Add(123456789), Seconds: 1.25, Key: "age1qqqqqqqqqqqq", HashKV: "equal",
+		Format: catalog.Proofs.Format, Backup: stored.IdAt(0), Level: catalog.Opened, Verdict: catalog.Passed,
+		Finding: "every page is whole", Time: stored.Noon.Add(123456789), Seconds: 1.25, Key: "age1qqqqqqqqqqqq", HashKV: "equal",
 		Revision: 1000, Keys: 42, By: "host v0.1.0",
 	}
 }
 
 func fullTombstone() repository.Tombstone {
 	return repository.Tombstone{
-		Format: repository.Tombstones.Format, Backup: idAt(0), Reason: "pruned: no rule keeps it", Time: noon.Add(1), By: "host, dr v0.1.0",
+		Format: repository.Tombstones.Format, Backup: stored.IdAt(0), Reason: "pruned: no rule keeps it", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
 func fullPin() catalog.Pin {
 	return catalog.Pin{
-		Format: catalog.Pins.Format, Backup: idAt(0), ID: "0123456789abcdef", Reason: "before \"1.34\"", Time: noon.Add(1), By: "host, dr v0.1.0",
+		Format: catalog.Pins.Format, Backup: stored.IdAt(0), ID: "0123456789abcdef", Reason: "before \"1.34\"", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
 func fullUnpin() catalog.Unpin {
 	return catalog.Unpin{
-		Format: catalog.Pins.Format, Backup: idAt(0), Lifts: "0123456789abcdef", Time: noon.Add(1), By: "host, dr v0.1.0",
+		Format: catalog.Pins.Format, Backup: stored.IdAt(0), Lifts: "0123456789abcdef", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
-func fullLogTombstone() repository.LogTombstone {
-	return repository.LogTombstone{
-		Format: repository.LogTombstones.Format, Cluster: "c", Lineage: lineageID(0), Upto: 25, Reason: "pruned: it is older", Time: noon.Add(1),
+func fullLogTombstone() log.Tombstone {
+	return log.Tombstone{
+		Format: log.Tombstones.Format, Cluster: "c", Lineage: stored.LineageID(0), Upto: 25, Reason: "pruned: it is older", Time: stored.Noon.Add(1),
 		By: "host, dr v0.1.0",
 	}
 }
 
 func fullSuspension() repository.Suspension {
 	return repository.Suspension{
-		Format: repository.Suspensions.Format, Cluster: "c", Suspended: true, Time: noon.Add(1), By: "host, dr v0.1.0", Reason: "the disks are replaced",
+		Format: repository.Suspensions.Format, Cluster: "c", Suspended: true, Time: stored.Noon.Add(1), By: "host, dr v0.1.0", Reason: "the disks are replaced",
 	}
 }
 
@@ -99,30 +97,10 @@ func encodedProof(tb testing.TB, p catalog.Proof) []byte {
 	return data
 }
 
-func wantGolden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s: backups that exist are written so; -update only for a new format:\n%s", path, diff)
-	}
-}
-
 // TestGolden: what was written once is read for ever.
 func TestGolden(t *testing.T) {
 	for name, data := range documents(t) {
-		wantGolden(t, name, data)
+		stored.WantGolden(t, name, data)
 	}
 	for name, want := range map[string]any{
 		"manifest.json": fullManifest(), "proof.json": fullProof(), "tombstone.json": fullTombstone(), "pin.json": fullPin(),
@@ -150,7 +128,7 @@ func decode(name string, data []byte) (any, error) {
 	case "unpin.json":
 		return catalog.Unpins.Decode(data)
 	case "log-tombstone.json":
-		return repository.LogTombstones.Decode(data)
+		return log.Tombstones.Decode(data)
 	case "suspension.json":
 		return repository.Suspensions.Decode(data)
 	}
@@ -171,7 +149,7 @@ func documents(tb testing.TB) map[string][]byte {
 	add("pin.json", data, err)
 	data, err = catalog.Unpins.Encode(fullUnpin())
 	add("unpin.json", data, err)
-	data, err = repository.LogTombstones.Encode(fullLogTombstone())
+	data, err = log.Tombstones.Encode(fullLogTombstone())
 	add("log-tombstone.json", data, err)
 	data, err = repository.Suspensions.Encode(fullSuspension())
 	add("suspension.json", data, err)
@@ -182,7 +160,7 @@ func TestDocumentFlippedBytes(t *testing.T) {
 	for name, document := range documents(t) {
 		for at := range document {
 			for _, mask := range []byte{0x01, 0x20, 0x80} {
-				if _, err := decode(name, flip(at, mask)(slices.Clone(document))); !errors.Is(err, catalog.ErrDamaged) {
+				if _, err := decode(name, stored.Flip(at, mask)(slices.Clone(document))); !errors.Is(err, catalog.ErrDamaged) {
 					t.Errorf("%s: byte %d ^ %#x: %v", name, at, mask, err)
 				}
 			}
@@ -214,16 +192,16 @@ func TestDocumentCutOrLonger(t *testing.T) {
 func TestDocumentRefused(t *testing.T) {
 	for name, document := range documents(t) {
 		for what, changed := range map[string][]byte{
-			"unknown field":   rewritten(t, document, "  \"format\": 1,\n", "  \"format\": 1,\n  \"tomorrow\": true,\n"),
-			"unknown nested":  rewritten(t, encodedManifest(t, fullManifest()), "    \"name\": ", "    \"x\": 1,\n    \"name\": "),
-			"newer format":    rewritten(t, document, "\"format\": 1", "\"format\": 2"),
-			"no format":       rewritten(t, document, "  \"format\": 1,\n", ""),
-			"no JSON":         rewritten(t, document, "{\n", "[\n"),
-			"another type":    rewritten(t, document, "\"format\": 1", "\"format\": \"1\""),
-			"more than a doc": framed(strings.TrimSuffix(body(document), ",\n") + "\n}\n{\n  \"format\": 1,\n"),
-			"nothing":         framed(""),
-			"empty":           framed("{\n,\n"),
-			"null":            framed("null,\n"),
+			"unknown field":   stored.Rewritten(t, document, "  \"format\": 1,\n", "  \"format\": 1,\n  \"tomorrow\": true,\n"),
+			"unknown nested":  stored.Rewritten(t, encodedManifest(t, fullManifest()), "    \"name\": ", "    \"x\": 1,\n    \"name\": "),
+			"newer format":    stored.Rewritten(t, document, "\"format\": 1", "\"format\": 2"),
+			"no format":       stored.Rewritten(t, document, "  \"format\": 1,\n", ""),
+			"no JSON":         stored.Rewritten(t, document, "{\n", "[\n"),
+			"another type":    stored.Rewritten(t, document, "\"format\": 1", "\"format\": \"1\""),
+			"more than a doc": stored.Framed(strings.TrimSuffix(stored.Body(document), ",\n") + "\n}\n{\n  \"format\": 1,\n"),
+			"nothing":         stored.Framed(""),
+			"empty":           stored.Framed("{\n,\n"),
+			"null":            stored.Framed("null,\n"),
 		} {
 			if _, err := decode(name, changed); !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%s: %s: %v", name, what, err)
@@ -241,7 +219,7 @@ func TestDocumentRefused(t *testing.T) {
 func TestProofRefused(t *testing.T) {
 	document := encodedProof(t, fullProof())
 	for what, changed := range map[string][]byte{
-		"level": rewritten(t, document, `"opened"`, `"blessed"`), "verdict": rewritten(t, document, `"passed"`, `"maybe"`),
+		"level": stored.Rewritten(t, document, `"opened"`, `"blessed"`), "verdict": stored.Rewritten(t, document, `"passed"`, `"maybe"`),
 	} {
 		if _, err := catalog.Proofs.Decode(changed); !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), what) {
 			t.Errorf("another %s: %v", what, err)
@@ -295,49 +273,24 @@ func TestManifestInvalid(t *testing.T) {
 		`"cluster": "prod-eu.1"`:                  `"cluster": ".."`,
 		`snapshot.db.zst.age`:                     `../snapshot.db.zst.age`,
 	} {
-		if _, err := catalog.Manifests.Decode(rewritten(t, good, old, new)); !errors.Is(err, catalog.ErrDamaged) {
+		if _, err := catalog.Manifests.Decode(stored.Rewritten(t, good, old, new)); !errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("%s: %v", new, err)
 		}
 	}
 }
 
-// fuzzed is what may be said of any bytes: read as they are, and as a document with the right digest, they are damaged
-// or come out equal when they are written again.
-func fuzzed[T any](t *testing.T, data []byte, decode func([]byte) (T, error), encode func(T) ([]byte, error)) {
-	for _, document := range [][]byte{data, framed(string(data))} {
-		v, err := decode(document)
-		if err != nil {
-			if !errors.Is(err, catalog.ErrDamaged) {
-				t.Errorf("%v is no damage", err)
-			}
-			continue
-		}
-		again, err := encode(v)
-		if err != nil {
-			if len(document) < 1<<16 { // a very long one may become too long
-				t.Errorf("what was read cannot be written: %v", err)
-			}
-			continue
-		}
-		w, err := decode(again)
-		if diff := cmp.Diff(v, w, cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Errorf("%v\n%s", err, diff)
-		}
-	}
-}
-
 func FuzzDecodeManifest(f *testing.F) {
-	small := manifestOf(content, noon)
-	small.Format, small.ID, small.Cluster, small.Stored, small.Seal = 1, idAt(1), "c", small.Plain, seal.Recipients{}.Seal()
-	small.Stored.Name = plainName
+	small := stored.ManifestOf(stored.Content, stored.Noon)
+	small.Format, small.ID, small.Cluster, small.Stored, small.Seal = 1, stored.IdAt(1), "c", small.Plain, seal.Recipients{}.Seal()
+	small.Stored.Name = stored.PlainName
 	for _, m := range []catalog.Manifest{fullManifest(), small} {
 		document := encodedManifest(f, m)
 		f.Add(document)
-		f.Add([]byte(body(document)))
-		f.Add(bytes.ReplaceAll([]byte(body(document)), []byte("Z\""), []byte("+00:00\"")))
+		f.Add([]byte(stored.Body(document)))
+		f.Add(bytes.ReplaceAll([]byte(stored.Body(document)), []byte("Z\""), []byte("+00:00\"")))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, catalog.Manifests.Decode, catalog.Manifests.Encode)
+		stored.Fuzzed(t, data, catalog.Manifests.Decode, catalog.Manifests.Encode)
 	})
 }
 
@@ -345,10 +298,10 @@ func FuzzDecodeProof(f *testing.F) {
 	for _, p := range []catalog.Proof{fullProof(), {Format: 1, Level: catalog.Stored, Verdict: catalog.NotRun}} {
 		document := encodedProof(f, p)
 		f.Add(document)
-		f.Add([]byte(body(document)))
+		f.Add([]byte(stored.Body(document)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, catalog.Proofs.Decode, catalog.Proofs.Encode)
+		stored.Fuzzed(t, data, catalog.Proofs.Decode, catalog.Proofs.Encode)
 	})
 }
 

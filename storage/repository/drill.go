@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // LastDrill is the newest proof that came from a drill, whatever it found and of whichever backup, a deleted one too; not ok
@@ -27,7 +28,7 @@ func (c *Cluster) LastDrill(ctx context.Context, until time.Time) (last catalog.
 			break
 		}
 		p, counts, err := c.readProof(ctx, n.backup, n.key)
-		if err != nil && !isAbsent(err) && !errors.Is(err, catalog.ErrDamaged) {
+		if err != nil && !records.IsAbsent(err) && !errors.Is(err, catalog.ErrDamaged) {
 			return catalog.Proof{}, false, err
 		}
 		if counts && p.Drill != nil && !p.Time.After(until) && (!ok || p.Time.After(last.Time)) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -39,8 +40,8 @@ func (c *Cluster) Fetch(ctx context.Context, b catalog.Backup, keys seal.Keys) (
 
 // FetchSealed reads the stored object of b as it is, and checks its size and digest as Fetch does.
 func (c *Cluster) FetchSealed(ctx context.Context, b catalog.Backup) (io.ReadCloser, error) {
-	r, _, err := c.bucket.Open(ctx, catalog.BackupKey(c.name, b.ID, b.Stored.Name), storage.OpenOptions{})
-	if isAbsent(err) {
+	r, _, err := c.store.Bucket.Open(ctx, catalog.BackupKey(c.store.Cluster, b.ID, b.Stored.Name), storage.OpenOptions{})
+	if records.IsAbsent(err) {
 		return nil, c.damaged(b, fmt.Errorf("%w: the object is missing, only its manifest is there", catalog.ErrDamaged))
 	}
 	if err != nil {
@@ -58,7 +59,7 @@ func (c *Cluster) damaged(b catalog.Backup, err error) error {
 	if _, named := errors.AsType[*objectError](err); named { // below the seal
 		return err
 	}
-	return &objectError{key: catalog.BackupKey(c.name, b.ID, b.Stored.Name), err: err}
+	return &objectError{key: catalog.BackupKey(c.store.Cluster, b.ID, b.Stored.Name), err: err}
 }
 
 type objectError struct {

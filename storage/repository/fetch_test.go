@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // sample is one small backup and what opens it.
@@ -32,25 +33,25 @@ type sample struct {
 func samples(t *testing.T, plain []byte) map[string]sample {
 	t.Helper()
 	all := map[string]sample{}
-	keys, to := pair(t)
+	keys, to := stored.Pair(t)
 	for name, to := range map[string]seal.Recipients{"plain": {}, "encrypted": to} {
 		s := sample{b: storagetest.Faulty(mem.New()), keys: keys}
-		s.c = openCluster(t, s.b, "c")
-		s.backup = createSealed(t, s.c, idAt(0), plain, to)
-		s.key = folder("c", idAt(0)) + s.backup.Stored.Name
-		s.stored = get(t, s.b, s.key)
+		s.c = stored.OpenCluster(t, s.b, "c")
+		s.backup = stored.CreateSealed(t, s.c, stored.IdAt(0), plain, to)
+		s.key = stored.Folder("c", stored.IdAt(0)) + s.backup.Stored.Name
+		s.stored = stored.Get(t, s.b, s.key)
 		all[name] = s
 	}
 	return all
 }
 
 func TestFetchFlippedBytes(t *testing.T) {
-	for name, s := range samples(t, content) {
+	for name, s := range samples(t, stored.Content) {
 		for at := range s.stored {
 			for _, mask := range []byte{0x01, 0x20, 0x80} {
-				put(t, s.b, s.key, flip(at, mask)(slices.Clone(s.stored)))
+				stored.Put(t, s.b, s.key, stored.Flip(at, mask)(slices.Clone(s.stored)))
 				what := fmt.Sprintf("%s: byte %d of %d ^ %#x", name, at, len(s.stored), mask)
-				_, err := fetch(t, s.c, s.backup, s.keys)
+				_, err := stored.Fetch(t, s.c, s.backup, s.keys)
 				if !errors.Is(err, catalog.ErrDamaged) {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -72,25 +73,25 @@ func wantSealedDamaged(t *testing.T, what string, s sample) {
 	defer r.Close()
 	for range 2 { // it stays damaged
 		_, err = io.Copy(io.Discard, r)
-		wantDamaged(t, what+", sealed", err, s.key)
+		stored.WantDamaged(t, what+", sealed", err, s.key)
 	}
 }
 
 func TestFetchCutOrLonger(t *testing.T) {
-	for name, s := range samples(t, content) {
+	for name, s := range samples(t, stored.Content) {
 		var changed [][]byte
 		for size := range s.stored {
 			changed = append(changed, s.stored[:size])
 		}
 		skippable := []byte{0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 'x'} // a frame of zstd that decoders pass over
-		for _, more := range [][]byte{{0}, noise(1000), s.stored, skippable} {
+		for _, more := range [][]byte{{0}, stored.Noise(1000), s.stored, skippable} {
 			changed = append(changed, slices.Concat(s.stored, more))
 		}
 		for _, p := range changed {
-			put(t, s.b, s.key, p)
+			stored.Put(t, s.b, s.key, p)
 			what := fmt.Sprintf("%s: %d bytes of %d", name, len(p), len(s.stored))
-			_, err := fetch(t, s.c, s.backup, s.keys)
-			wantDamaged(t, what, err, s.key)
+			_, err := stored.Fetch(t, s.c, s.backup, s.keys)
+			stored.WantDamaged(t, what, err, s.key)
 			wantSealedDamaged(t, what, s)
 		}
 	}
@@ -98,27 +99,27 @@ func TestFetchCutOrLonger(t *testing.T) {
 
 // TestFetchOtherContent: a whole, well sealed object of the same size, which is another backup's.
 func TestFetchOtherContent(t *testing.T) {
-	for name, s := range samples(t, content) {
-		other := slices.Clone(content)
+	for name, s := range samples(t, stored.Content) {
+		other := slices.Clone(stored.Content)
 		other[0] ^= 1
 		for _, s2 := range samples(t, other) {
 			if len(s2.stored) != len(s.stored) {
 				continue
 			}
-			put(t, s.b, s.key, s2.stored)
-			_, err := fetch(t, s.c, s.backup, s.keys.And(s2.keys))
-			wantDamaged(t, name, err, s.key)
+			stored.Put(t, s.b, s.key, s2.stored)
+			_, err := stored.Fetch(t, s.c, s.backup, s.keys.And(s2.keys))
+			stored.WantDamaged(t, name, err, s.key)
 		}
 	}
 }
 
 func TestFetchMissing(t *testing.T) {
-	for name, s := range samples(t, content) {
-		remove(t, s.b, s.key)
-		_, err := fetch(t, s.c, s.backup, s.keys)
-		wantDamaged(t, name, err, s.key)
+	for name, s := range samples(t, stored.Content) {
+		stored.Remove(t, s.b, s.key)
+		_, err := stored.Fetch(t, s.c, s.backup, s.keys)
+		stored.WantDamaged(t, name, err, s.key)
 		_, err = s.c.FetchSealed(t.Context(), s.backup)
-		wantDamaged(t, name, err, s.key)
+		stored.WantDamaged(t, name, err, s.key)
 	}
 }
 
@@ -131,32 +132,32 @@ func TestFetchManifestLies(t *testing.T) {
 		"plain one":    func(m *catalog.Manifest) { m.Plain.Size = 1 },
 		"digest":       func(m *catalog.Manifest) { m.Stored.SHA256 = strings.Repeat("0", 64) },
 	} {
-		for name, s := range samples(t, content) {
+		for name, s := range samples(t, stored.Content) {
 			m := s.backup.Manifest
 			lie(&m)
-			put(t, s.b, folder("c", idAt(0))+"manifest.json", encodedManifest(t, m))
-			b, err := load(t, s.c, repository.LoadOptions{}).Find(idAt(0))
+			stored.Put(t, s.b, stored.Folder("c", stored.IdAt(0))+"manifest.json", encodedManifest(t, m))
+			b, err := stored.Load(t, s.c, repository.LoadOptions{}).Find(stored.IdAt(0))
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = fetch(t, s.c, b, s.keys)
-			wantDamaged(t, name+": "+what, err, s.key)
+			_, err = stored.Fetch(t, s.c, b, s.keys)
+			stored.WantDamaged(t, name+": "+what, err, s.key)
 		}
 	}
 }
 
 func TestFetchKeys(t *testing.T) {
-	s := samples(t, content)["encrypted"]
-	wrong, _ := pair(t)
+	s := samples(t, stored.Content)["encrypted"]
+	wrong, _ := stored.Pair(t)
 	for name, keys := range map[string]seal.Keys{"wrong": wrong, "none": {}} {
-		_, err := fetch(t, s.c, s.backup, keys)
-		wantError(t, name, err, seal.ErrWrongKey)
+		_, err := stored.Fetch(t, s.c, s.backup, keys)
+		stored.WantError(t, name, err, seal.ErrWrongKey)
 		if errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), s.backup.Seal.Recipients[0]) ||
 			strings.Count(err.Error(), s.key) != 1 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, s := range samples(t, content) {
+	for name, s := range samples(t, stored.Content) {
 		snapshot, err := s.c.Fetch(t.Context(), s.backup, wrong.And(s.keys))
 		if err != nil {
 			t.Fatal(err)
@@ -174,30 +175,30 @@ func TestFetchKeys(t *testing.T) {
 
 // TestFetchStoreFails: the store's error is the store's, wherever the stream breaks, also where decoders see an end.
 func TestFetchStoreFails(t *testing.T) {
-	for name, s := range samples(t, noise(200_000)) {
+	for name, s := range samples(t, stored.Noise(200_000)) {
 		size := len(s.stored)
 		for _, at := range []int{0, 1, 100, 250, size / 2, size - 1, size} {
-			for _, want := range []error{errTest, io.ErrUnexpectedEOF} {
+			for _, want := range []error{stored.ErrTest, io.ErrUnexpectedEOF} {
 				what := fmt.Sprintf("%s: %v at %d of %d", name, want, at, size)
 				s.b.On(storage.VerbOpen).Cut(at, want)
-				_, err := fetch(t, s.c, s.backup, s.keys)
-				wantError(t, what, err, want)
+				_, err := stored.Fetch(t, s.c, s.backup, s.keys)
+				stored.WantError(t, what, err, want)
 				if errors.Is(err, catalog.ErrDamaged) {
 					t.Errorf("%s: %v is called damage", what, err)
 				}
 			}
 		}
-		s.b.On(storage.VerbOpen).Fail(errTest)
-		_, err := fetch(t, s.c, s.backup, s.keys)
-		wantError(t, name, err, errTest)
-		if errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), string(idAt(0))) {
+		s.b.On(storage.VerbOpen).Fail(stored.ErrTest)
+		_, err := stored.Fetch(t, s.c, s.backup, s.keys)
+		stored.WantError(t, name, err, stored.ErrTest)
+		if errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), string(stored.IdAt(0))) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 func TestFetchCancelled(t *testing.T) {
-	for name, s := range samples(t, noise(5<<20)) {
+	for name, s := range samples(t, stored.Noise(5<<20)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		snapshot, err := s.c.Fetch(ctx, s.backup, s.keys)
 		if err != nil {
@@ -208,7 +209,7 @@ func TestFetchCancelled(t *testing.T) {
 		}
 		cancel()
 		_, err = io.Copy(io.Discard, snapshot)
-		wantError(t, name, err, context.Canceled)
+		stored.WantError(t, name, err, context.Canceled)
 		if err := snapshot.Close(); err != nil {
 			t.Error(err)
 		}
@@ -217,10 +218,10 @@ func TestFetchCancelled(t *testing.T) {
 
 // TestFetchEndStays: a stream that has ended, well or not, ends the same way again; one that was closed early is not whole.
 func TestFetchEndStays(t *testing.T) {
-	for name, s := range samples(t, content) {
+	for name, s := range samples(t, stored.Content) {
 		for _, damage := range []bool{false, true} {
 			if damage {
-				put(t, s.b, s.key, flip(len(s.stored)-1, 1)(slices.Clone(s.stored)))
+				stored.Put(t, s.b, s.key, stored.Flip(len(s.stored)-1, 1)(slices.Clone(s.stored)))
 			}
 			snapshot, err := s.c.Fetch(t.Context(), s.backup, s.keys)
 			if err != nil {
@@ -237,7 +238,7 @@ func TestFetchEndStays(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		put(t, s.b, s.key, s.stored)
+		stored.Put(t, s.b, s.key, s.stored)
 		snapshot, err := s.c.Fetch(t.Context(), s.backup, s.keys)
 		if err != nil {
 			t.Fatal(err)
@@ -251,17 +252,17 @@ func TestFetchEndStays(t *testing.T) {
 
 // TestFetchClosesTheStore: once, also where Fetch itself fails.
 func TestFetchClosesTheStore(t *testing.T) {
-	wrong, _ := pair(t)
-	for name, s := range samples(t, content) {
+	wrong, _ := stored.Pair(t)
+	for name, s := range samples(t, stored.Content) {
 		open := 0
 		b := closeCounter{s.b, &open}
-		c := openCluster(t, b, "c")
+		c := stored.OpenCluster(t, b, "c")
 		for _, keys := range []seal.Keys{s.keys, wrong, {}} {
-			if p, err := fetch(t, c, s.backup, keys); err == nil && !bytes.Equal(p, content) {
+			if p, err := stored.Fetch(t, c, s.backup, keys); err == nil && !bytes.Equal(p, stored.Content) {
 				t.Errorf("%s: %d bytes", name, len(p))
 			}
 		}
-		load(t, c, repository.LoadOptions{Proofs: true})
+		stored.Load(t, c, repository.LoadOptions{Proofs: true})
 		if open != 0 {
 			t.Errorf("%s: %d streams are still open", name, open)
 		}

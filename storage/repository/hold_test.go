@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 func hold(tb testing.TB, c *repository.Cluster, holder string) (repository.Hold, bool) {
@@ -44,7 +45,7 @@ func kept(tb testing.TB, h repository.Hold, renewed func(time.Time)) (stop func(
 // TestHold: one that is kept lasts as long as it is, and is free at once when it is given back.
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := openCluster(t, mem.New(), "c")
+		c := stored.OpenCluster(t, mem.New(), "c")
 		a, held := hold(t, c, "a")
 		wantLease(t, "first", a.Lease, held, "a", 1, true)
 		var last atomic.Value
@@ -74,10 +75,10 @@ func TestHold(t *testing.T) {
 func TestHoldRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()
-		c := openCluster(t, b, "c")
+		c := stored.OpenCluster(t, b, "c")
 		go func() {
 			time.Sleep(time.Millisecond)
-			remove(t, b, leaseKey) // b read before a has written
+			stored.Remove(t, b, leaseKey) // b read before a has written
 			acquire(t, c, "b", time.Now())
 		}()
 		h, held := hold(t, c, "a")
@@ -88,11 +89,11 @@ func TestHoldRace(t *testing.T) {
 // TestHoldCancelled: who gives up while it looks has given it back.
 func TestHoldCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := openCluster(t, mem.New(), "c")
+		c := stored.OpenCluster(t, mem.New(), "c")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, held, err := c.Hold(ctx, "archive", "a", ttl)
-		if wantError(t, "cancelled", err, context.DeadlineExceeded); held {
+		if stored.WantError(t, "cancelled", err, context.DeadlineExceeded); held {
 			t.Error("held by who has given up")
 		}
 		wantHolder(t, c, "")
@@ -102,13 +103,13 @@ func TestHoldCancelled(t *testing.T) {
 // TestHoldLost: whoever has lost it is told, and does not give back what is another's.
 func TestHoldLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := openCluster(t, mem.New(), "c")
+		c := stored.OpenCluster(t, mem.New(), "c")
 		h, _ := hold(t, c, "a")
 		ended := make(chan error, 1)
 		go func() { ended <- h.Keep(t.Context(), nil) }()
 		time.Sleep(time.Second)
 		acquire(t, c, "b", time.Now().Add(ttl)) // by a clock that is ahead
-		wantError(t, "taken", <-ended, repository.ErrLost)
+		stored.WantError(t, "taken", <-ended, repository.ErrLost)
 		wantHolder(t, c, "b")
 	})
 }
@@ -117,11 +118,11 @@ func TestHoldLost(t *testing.T) {
 func TestHoldWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := storagetest.Faulty(mem.New())
-		c := openCluster(t, b, "c")
+		c := stored.OpenCluster(t, b, "c")
 		h, _ := hold(t, c, "a")
 		var renewals atomic.Int64
 		stop := kept(t, h, func(time.Time) { renewals.Add(1) })
-		b.On(storage.VerbOpen).Times(6).Fail(errTest)
+		b.On(storage.VerbOpen).Times(6).Fail(stored.ErrTest)
 		time.Sleep(2*ttl + time.Second)
 		if wantHolder(t, c, ""); renewals.Load() > 0 {
 			t.Errorf("%d renewals while the store was away", renewals.Load())
@@ -130,8 +131,8 @@ func TestHoldWhileTheStoreIsAway(t *testing.T) {
 		if wantHolder(t, c, "a"); renewals.Load() == 0 {
 			t.Error("no renewal when the store was back")
 		}
-		b.On(storage.VerbOpen).Fail(errTest)
-		if err := stop(); !errors.Is(err, errTest) {
+		b.On(storage.VerbOpen).Fail(stored.ErrTest)
+		if err := stop(); !errors.Is(err, stored.ErrTest) {
 			t.Errorf("given back to a store that is away: %v", err)
 		}
 	})

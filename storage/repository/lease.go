@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // MaxLease is the longest that a lease lasts. One that claims to last longer was written by a clock that is wrong, and
@@ -37,7 +38,9 @@ type LogEnd struct {
 
 var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
 
-func (c *Cluster) leaseKey(job string) string { return c.name + "/leases/" + job + catalog.JSONSuffix }
+func (c *Cluster) leaseKey(job string) string {
+	return c.store.Cluster + "/leases/" + job + catalog.JSONSuffix
+}
 
 // Leases are the stored leases.
 var Leases = document.Kind[Lease]{Format: 1, Check: Lease.validate}
@@ -72,7 +75,7 @@ func (c *Cluster) AcquireLease(
 		return Lease{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
 			catalog.ErrName, job, holder)
 	}
-	err = c.checkMarked(ctx)
+	err = c.store.CheckMarker(ctx)
 	if err != nil {
 		return Lease{}, false, err
 	}
@@ -132,7 +135,7 @@ func (c *Cluster) extend(ctx context.Context, l Lease, ttl time.Duration, now ti
 	l.Until = now.UTC().Add(ttl)
 	data, err := Leases.Encode(l)
 	if err == nil {
-		_, err = c.bucket.Put(ctx, c.leaseKey(l.Job), bytes.NewReader(data), storage.PutOptions{})
+		_, err = c.store.Bucket.Put(ctx, c.leaseKey(l.Job), bytes.NewReader(data), storage.PutOptions{})
 	}
 	if err != nil {
 		return Lease{}, false, fmt.Errorf("write lease %s: %w", c.leaseKey(l.Job), err)
@@ -143,8 +146,8 @@ func (c *Cluster) extend(ctx context.Context, l Lease, ttl time.Duration, now ti
 // readLease returns the stored lease, the zero one if it is absent or damaged. One that cannot be read gives ErrDamaged: the
 // caller who has just written it must not take it for another's.
 func (c *Cluster) readLease(ctx context.Context, job string) (Lease, error) {
-	data, err := c.read(ctx, c.leaseKey(job))
-	if isAbsent(err) || errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err) {
+	data, err := c.store.Read(ctx, c.leaseKey(job))
+	if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err) {
 		return Lease{}, nil
 	}
 	if err != nil {

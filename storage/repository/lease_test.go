@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 const ttl = 30 * time.Second
@@ -45,31 +46,31 @@ func wantLease(tb testing.TB, what string, l repository.Lease, held bool, holder
 
 // TestLease: one at a time, for its time, renewed, released and taken over.
 func TestLease(t *testing.T) {
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
-		c := openCluster(t, b, "c")
-		a, held := acquire(t, c, "a", noon)
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		c := stored.OpenCluster(t, b, "c")
+		a, held := acquire(t, c, "a", stored.Noon)
 		wantLease(t, "first", a, held, "a", 1, true)
-		l, held := acquire(t, c, "b", noon.Add(ttl-1))
+		l, held := acquire(t, c, "b", stored.Noon.Add(ttl-1))
 		wantLease(t, "while it lasts", l, held, "a", 1, false)
-		a, held = renew(t, c, a, noon.Add(ttl-1))
+		a, held = renew(t, c, a, stored.Noon.Add(ttl-1))
 		wantLease(t, "renewed", a, held, "a", 1, true)
-		l, held = acquire(t, c, "b", noon.Add(2*ttl-2))
+		l, held = acquire(t, c, "b", stored.Noon.Add(2*ttl-2))
 		wantLease(t, "while it lasts again", l, held, "a", 1, false)
-		taken, held := acquire(t, c, "b", noon.Add(2*ttl-1))
+		taken, held := acquire(t, c, "b", stored.Noon.Add(2*ttl-1))
 		wantLease(t, "when it has ended", taken, held, "b", 2, true)
-		l, held = renew(t, c, a, noon.Add(2*ttl))
+		l, held = renew(t, c, a, stored.Noon.Add(2*ttl))
 		wantLease(t, "renewed by the old one", l, held, "b", 2, false)
-		if err := c.ReleaseLease(t.Context(), a, noon.Add(2*ttl)); err != nil {
+		if err := c.ReleaseLease(t.Context(), a, stored.Noon.Add(2*ttl)); err != nil {
 			t.Fatal(err)
 		}
-		l, held = acquire(t, c, "a", noon.Add(2*ttl))
+		l, held = acquire(t, c, "a", stored.Noon.Add(2*ttl))
 		wantLease(t, "released by the old one", l, held, "b", 2, false)
-		if err := c.ReleaseLease(t.Context(), taken, noon.Add(2*ttl)); err != nil {
+		if err := c.ReleaseLease(t.Context(), taken, stored.Noon.Add(2*ttl)); err != nil {
 			t.Fatal(err)
 		}
-		l, held = acquire(t, c, "a", noon.Add(2*ttl))
+		l, held = acquire(t, c, "a", stored.Noon.Add(2*ttl))
 		wantLease(t, "released", l, held, "a", 3, true)
-		l, held = acquire(t, c, "a", noon.Add(2*ttl))
+		l, held = acquire(t, c, "a", stored.Noon.Add(2*ttl))
 		wantLease(t, "by the same", l, held, "a", 4, true)
 		if swept, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour)); len(swept) > 0 || err != nil {
 			t.Errorf("swept %+v, %v", swept, err)
@@ -80,66 +81,66 @@ func TestLease(t *testing.T) {
 // TestLeaseRace: of two who take it at once the last writer keeps it, and the other one finds out.
 func TestLeaseRace(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
-	a, _ := acquire(t, c, "a", noon)
-	remove(t, b, leaseKey) // b reads before a has written
-	winner, held := acquire(t, c, "b", noon)
+	c := stored.OpenCluster(t, b, "c")
+	a, _ := acquire(t, c, "a", stored.Noon)
+	stored.Remove(t, b, leaseKey) // b reads before a has written
+	winner, held := acquire(t, c, "b", stored.Noon)
 	wantLease(t, "b", winner, held, "b", 1, true)
-	l, held := renew(t, c, a, noon)
+	l, held := renew(t, c, a, stored.Noon)
 	wantLease(t, "a looks again", l, held, "b", 1, false)
-	l, held = renew(t, c, winner, noon)
+	l, held = renew(t, c, winner, stored.Noon)
 	wantLease(t, "b looks again", l, held, "b", 1, true)
 }
 
 // TestLeaseNobodyWaitsFor: one that is damaged, of another job, or of a clock that is far ahead.
 func TestLeaseNobodyWaitsFor(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
-	far := repository.Lease{Format: 1, Job: "archive", Holder: "a", Until: noon.Add(repository.MaxLease), Generation: 7}
-	put(t, b, leaseKey, encodedLease(t, far))
-	l, held := acquire(t, c, "b", noon)
+	c := stored.OpenCluster(t, b, "c")
+	far := repository.Lease{Format: 1, Job: "archive", Holder: "a", Until: stored.Noon.Add(repository.MaxLease), Generation: 7}
+	stored.Put(t, b, leaseKey, encodedLease(t, far))
+	l, held := acquire(t, c, "b", stored.Noon)
 	wantLease(t, "as long as can be", l, held, "a", 7, false)
-	l, held = acquire(t, c, "b", noon.Add(-1))
+	l, held = acquire(t, c, "b", stored.Noon.Add(-1))
 	wantLease(t, "longer than can be", l, held, "b", 8, true)
 	far.Job = "other"
 	for what, data := range map[string][]byte{
-		"empty": nil, "noise": noise(100), "another job's": encodedLease(t, far), "huge": make([]byte, 2<<20),
+		"empty": nil, "noise": stored.Noise(100), "another job's": encodedLease(t, far), "huge": make([]byte, 2<<20),
 	} {
-		put(t, b, leaseKey, data)
-		l, held = acquire(t, c, "b", noon)
+		stored.Put(t, b, leaseKey, data)
+		l, held = acquire(t, c, "b", stored.Noon)
 		wantLease(t, what, l, held, "b", 1, true)
 	}
-	l, held = renew(t, openCluster(t, b, "other"), l, noon)
+	l, held = renew(t, stored.OpenCluster(t, b, "other"), l, stored.Noon)
 	wantLease(t, "in another cluster", l, held, "", 0, false)
 }
 
 func TestLeaseRefused(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
-	c := openCluster(t, b, "c")
+	c := stored.OpenCluster(t, b, "c")
 	for _, job := range []string{"", "../x", "a/b", "A", "a b"} {
-		_, _, err := c.AcquireLease(t.Context(), job, "a", ttl, noon)
-		wantError(t, job, err, catalog.ErrName)
+		_, _, err := c.AcquireLease(t.Context(), job, "a", ttl, stored.Noon)
+		stored.WantError(t, job, err, catalog.ErrName)
 	}
-	_, _, err := c.AcquireLease(t.Context(), "archive", "", ttl, noon)
-	wantError(t, "nobody", err, catalog.ErrName)
-	if _, _, err = c.AcquireLease(t.Context(), "archive", "a", repository.MaxLease+1, noon); err == nil {
+	_, _, err := c.AcquireLease(t.Context(), "archive", "", ttl, stored.Noon)
+	stored.WantError(t, "nobody", err, catalog.ErrName)
+	if _, _, err = c.AcquireLease(t.Context(), "archive", "a", repository.MaxLease+1, stored.Noon); err == nil {
 		t.Error("a lease that nobody would believe")
 	}
 	for _, verb := range []storage.Verb{storage.VerbOpen, storage.VerbPut} {
-		b.On(verb).Fail(errTest)
-		_, held, err := c.AcquireLease(t.Context(), "archive", "a", ttl, noon)
-		if wantError(t, "store away", err, errTest); held {
+		b.On(verb).Fail(stored.ErrTest)
+		_, held, err := c.AcquireLease(t.Context(), "archive", "a", ttl, stored.Noon)
+		if stored.WantError(t, "store away", err, stored.ErrTest); held {
 			t.Error("held while the store is away")
 		}
 	}
-	l, _ := acquire(t, c, "a", noon)
-	b.On(storage.VerbOpen).Fail(errTest)
-	_, held, err := c.RenewLease(t.Context(), l, ttl, noon)
-	if wantError(t, "renew", err, errTest); held {
+	l, _ := acquire(t, c, "a", stored.Noon)
+	b.On(storage.VerbOpen).Fail(stored.ErrTest)
+	_, held, err := c.RenewLease(t.Context(), l, ttl, stored.Noon)
+	if stored.WantError(t, "renew", err, stored.ErrTest); held {
 		t.Error("held while the store is away")
 	}
-	b.On(storage.VerbOpen).Fail(errTest)
-	wantError(t, "release", c.ReleaseLease(t.Context(), l, noon), errTest)
+	b.On(storage.VerbOpen).Fail(stored.ErrTest)
+	stored.WantError(t, "release", c.ReleaseLease(t.Context(), l, stored.Noon), stored.ErrTest)
 }
 
 func encodedLease(tb testing.TB, l repository.Lease) []byte {
@@ -152,8 +153,8 @@ func encodedLease(tb testing.TB, l repository.Lease) []byte {
 }
 
 func TestLeaseGolden(t *testing.T) {
-	want := repository.Lease{Format: 1, Job: "archive", Holder: "host-1/4f1d", Until: noon.Add(ttl), Generation: 3}
-	wantGolden(t, "lease.json", encodedLease(t, want))
+	want := repository.Lease{Format: 1, Job: "archive", Holder: "host-1/4f1d", Until: stored.Noon.Add(ttl), Generation: 3}
+	stored.WantGolden(t, "lease.json", encodedLease(t, want))
 	got, err := repository.Leases.Decode(encodedLease(t, want))
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
@@ -161,21 +162,21 @@ func TestLeaseGolden(t *testing.T) {
 }
 
 func FuzzDecodeLease(f *testing.F) {
-	document := encodedLease(f, repository.Lease{Format: 1, Job: "archive", Holder: "h", Until: noon, Generation: 3})
+	document := encodedLease(f, repository.Lease{Format: 1, Job: "archive", Holder: "h", Until: stored.Noon, Generation: 3})
 	f.Add(document)
-	f.Add([]byte(body(document)))
+	f.Add([]byte(stored.Body(document)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, repository.Leases.Decode, repository.Leases.Encode)
+		stored.Fuzzed(t, data, repository.Leases.Decode, repository.Leases.Encode)
 	})
 }
 
 // A segment is one request; a renewal is two, see RenewLease.
 func TestRequestsOfAnAgent(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
-	c := openCluster(t, b, "c")
-	w := newWriter(t, "c", lineageID(1))
-	storeSegments(t, c, w.next()) // and it looks once whether others sign
-	lease, held, err := c.AcquireLease(t.Context(), "archive", "a", time.Minute, noon)
+	c := stored.OpenCluster(t, b, "c")
+	w := stored.NewWriter(t, "c", stored.LineageID(1))
+	stored.StoreSegments(t, c, w.Next()) // and it looks once whether others sign
+	lease, held, err := c.AcquireLease(t.Context(), "archive", "a", time.Minute, stored.Noon)
 	if err != nil || !held {
 		t.Fatal(held, err)
 	}
@@ -184,9 +185,9 @@ func TestRequestsOfAnAgent(t *testing.T) {
 		do   func()
 		want []int // calls, by verb
 	}{
-		"a segment": {func() { storeSegments(t, c, w.next()) }, []int{1, 0, 0, 0, 0}},
+		"a segment": {func() { stored.StoreSegments(t, c, w.Next()) }, []int{1, 0, 0, 0, 0}},
 		"a renewal": {func() {
-			_, held, err := c.RenewLease(t.Context(), lease, time.Minute, noon)
+			_, held, err := c.RenewLease(t.Context(), lease, time.Minute, stored.Noon)
 			if err != nil || !held {
 				t.Error(held, err)
 			}

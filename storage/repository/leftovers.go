@@ -10,25 +10,17 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
-
-// Leftover is what a killed or a deleted backup left: data without a manifest or with a tombstone, or a store's unfinished
-// piece; or what was pruned of the log.
-type Leftover struct {
-	Key   string
-	Size  int64
-	Since time.Time // the last sign of life; a backup that still runs has one of late
-	piece *storage.Object
-}
 
 // Leftovers lists what killed backups of this cluster left, and what was deleted and is still there, in the order of the
 // keys. A backup that is running now is among them: only Since tells it apart.
-func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
+func (c *Cluster) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	folders, err := c.folders(ctx, LoadOptions{})
 	if err != nil {
 		return nil, err
 	}
-	var leftovers []Leftover
+	var leftovers []catalog.Leftover
 	for _, f := range folders {
 		if f.has(catalog.ManifestName) {
 			// A tombstone that cannot be used deletes nothing, and one that cannot be read is read the next time.
@@ -37,36 +29,36 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]Leftover, error) {
 			}
 		}
 		for _, o := range f.objects {
-			leftovers = append(leftovers, Leftover{Key: o.Key, Size: o.Size, Since: f.touched()})
+			leftovers = append(leftovers, catalog.Leftover{Key: o.Key, Size: o.Size, Since: f.touched()})
 		}
 	}
 	pieces, err := c.pieces(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pruned, err := c.logLeftovers(ctx)
+	pruned, err := c.log.Leftovers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	leftovers = slices.Concat(leftovers, pieces, pruned)
-	slices.SortStableFunc(leftovers, func(a, b Leftover) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortStableFunc(leftovers, func(a, b catalog.Leftover) int { return cmp.Compare(a.Key, b.Key) })
 	return leftovers, nil
 }
 
 // pieces returns those that the store has and does not list: of backups, of the log, and of the small objects next to them.
-func (c *Cluster) pieces(ctx context.Context) (pieces []Leftover, err error) {
-	sweeper, ok := storage.AsSweeper(c.bucket)
+func (c *Cluster) pieces(ctx context.Context) (pieces []catalog.Leftover, err error) {
+	sweeper, ok := storage.AsSweeper(c.store.Bucket)
 	if !ok {
 		return nil, nil
 	}
-	for piece, err := range sweeper.Leftovers(ctx, c.name+"/") {
+	for piece, err := range sweeper.Leftovers(ctx, c.store.Cluster+"/") {
 		if _, unlisted := errors.AsType[*storage.UnlistedError](err); unlisted {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list the leftovers of cluster %s: %w", c.name, err)
+			return nil, fmt.Errorf("list the leftovers of cluster %s: %w", c.store.Cluster, err)
 		}
-		pieces = append(pieces, Leftover{Key: piece.Key, Size: piece.Size, Since: piece.ModTime, piece: &piece})
+		pieces = append(pieces, catalog.Leftover{Key: piece.Key, Size: piece.Size, Since: piece.ModTime, Piece: &piece})
 	}
 	return pieces, nil
 }
@@ -82,30 +74,30 @@ func (f folder) touched() time.Time {
 
 // Sweep removes the leftovers that have given no sign of life for grace before now, and returns them. The grace must
 // be longer than any backup takes. What is locked stays until its lock has ended.
-func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]Leftover, error) {
+func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]catalog.Leftover, error) {
 	swept, _, err := c.sweepOld(ctx, grace, now)
 	return swept, err
 }
 
 // sweepOld is Sweep, and tells what is locked.
-func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Time) (swept, locked []Leftover, err error) {
+func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Time) (swept, locked []catalog.Leftover, err error) {
 	all, err := c.Leftovers(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	all = slices.DeleteFunc(all, func(l Leftover) bool { return now.Sub(l.Since) < grace })
+	all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return now.Sub(l.Since) < grace })
 	if len(all) > 0 {
 		ahead, err := c.clockAhead(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		all = slices.DeleteFunc(all, func(l Leftover) bool { return now.Add(-ahead).Sub(l.Since) < grace })
+		all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return now.Add(-ahead).Sub(l.Since) < grace })
 	}
 	errs := make([]error, len(all))
 	kept := map[catalog.ID]bool{} // of which something could not be removed
 	for i, l := range all {       // a tombstone comes behind all that it stands for
-		id, name, ok := catalog.SplitBackupKey(c.name, l.Key)
-		if !ok && l.piece == nil { // of the log
+		id, name, ok := catalog.SplitBackupKey(c.store.Cluster, l.Key)
+		if !ok && l.Piece == nil { // of the log
 			continue
 		}
 		if isTombstone(name) && kept[id] {
@@ -116,8 +108,8 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 			kept[id] = true // without its tombstone the backup would be back
 		}
 	}
-	_ = atOnce(ctx, headReaders, len(all), func(ctx context.Context, i int) error {
-		if _, ok := catalog.SplitLogKey(c.name, all[i].Key); ok && all[i].piece == nil {
+	_ = records.Parallel(ctx, removers, len(all), func(ctx context.Context, i int) error {
+		if _, ok := catalog.SplitLogKey(c.store.Cluster, all[i].Key); ok && all[i].Piece == nil {
 			errs[i] = c.sweep(ctx, all[i])
 		}
 		return nil
@@ -148,10 +140,10 @@ func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 	_, _, err := c.extend(ctx, Lease{Format: Leases.Format, Job: clockJob, Holder: clockJob, Generation: 1}, 0, began)
 	var o storage.Object
 	if err == nil {
-		o, err = c.bucket.Stat(ctx, key)
+		o, err = c.store.Bucket.Stat(ctx, key)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ask the store of cluster %s for its time: %w", c.name, err)
+		return 0, fmt.Errorf("ask the store of cluster %s for its time: %w", c.store.Cluster, err)
 	}
 	return max(0, began.Sub(o.ModTime)-timesOf), nil
 }
@@ -159,10 +151,12 @@ func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 // errStays: a tombstone is still needed.
 var errStays = errors.New("what it stands for is still there")
 
-func (c *Cluster) sweep(ctx context.Context, l Leftover) error {
-	if l.piece == nil {
-		return c.bucket.Delete(ctx, l.Key, storage.DeleteOptions{})
+func (c *Cluster) sweep(ctx context.Context, l catalog.Leftover) error {
+	if l.Piece == nil {
+		return c.store.Bucket.Delete(ctx, l.Key, storage.DeleteOptions{})
 	}
-	sweeper, _ := storage.AsSweeper(c.bucket)
-	return sweeper.Sweep(ctx, *l.piece)
+	sweeper, _ := storage.AsSweeper(c.store.Bucket)
+	return sweeper.Sweep(ctx, *l.Piece)
 }
+
+const removers = 32 // leftovers removed at once

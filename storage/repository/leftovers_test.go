@@ -18,11 +18,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-const grace = 24 * time.Hour
-
-func leftoverKeys(all []repository.Leftover) []string {
+func leftoverKeys(all []catalog.Leftover) []string {
 	var keys []string
 	for _, l := range all {
 		keys = append(keys, l.Key)
@@ -30,7 +29,7 @@ func leftoverKeys(all []repository.Leftover) []string {
 	return keys
 }
 
-func leftovers(t *testing.T, c *repository.Cluster) []repository.Leftover {
+func leftovers(t *testing.T, c *repository.Cluster) []catalog.Leftover {
 	t.Helper()
 	all, err := c.Leftovers(t.Context())
 	if err != nil {
@@ -42,7 +41,7 @@ func leftovers(t *testing.T, c *repository.Cluster) []repository.Leftover {
 // wantSwept sweeps as if it were now, and fails unless just these keys went.
 func wantSwept(t *testing.T, c *repository.Cluster, now time.Time, want ...string) {
 	t.Helper()
-	swept, err := c.Sweep(t.Context(), grace, now)
+	swept, err := c.Sweep(t.Context(), stored.Grace, now)
 	if got := leftoverKeys(swept); err != nil || !slices.Equal(got, want) {
 		t.Errorf("at %v it has swept %q, %v, want %q", now, got, err, want)
 	}
@@ -50,25 +49,25 @@ func wantSwept(t *testing.T, c *repository.Cluster, now time.Time, want ...strin
 
 // TestSweepGrace: to the nanosecond, from the last sign of life.
 func TestSweepGrace(t *testing.T) {
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
-		c := openCluster(t, b, "c")
-		create(t, c, idAt(0))
-		key := folder("c", idAt(1)) + plainName
-		put(t, b, key, content)
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		c := stored.OpenCluster(t, b, "c")
+		stored.Create(t, c, stored.IdAt(0))
+		key := stored.Folder("c", stored.IdAt(1)) + stored.PlainName
+		stored.Put(t, b, key, stored.Content)
 		all := leftovers(t, c)
-		if len(all) != 1 || all[0].Key != key || all[0].Size != int64(len(content)) || all[0].Since.IsZero() {
+		if len(all) != 1 || all[0].Key != key || all[0].Size != int64(len(stored.Content)) || all[0].Since.IsZero() {
 			t.Fatalf("leftovers %+v", all)
 		}
 		wantSwept(t, c, all[0].Since.Add(-time.Hour))
-		wantSwept(t, c, all[0].Since.Add(grace-1))
-		wantSwept(t, c, all[0].Since.Add(grace), key)
-		wantSwept(t, c, all[0].Since.Add(10*grace))
-		wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(0)}, nil)
-		latest, err := load(t, c, repository.LoadOptions{}).Latest()
+		wantSwept(t, c, all[0].Since.Add(stored.Grace-1))
+		wantSwept(t, c, all[0].Since.Add(stored.Grace), key)
+		wantSwept(t, c, all[0].Since.Add(10*stored.Grace))
+		stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+		latest, err := stored.Load(t, c, repository.LoadOptions{}).Latest()
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantContent(t, c, latest)
+		stored.WantContent(t, c, latest)
 	})
 }
 
@@ -78,13 +77,13 @@ func TestLeftoverSince(t *testing.T) {
 	old := catalog.NewID(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), 1)
 	future := catalog.NewID(time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), 1)
 	for _, id := range []catalog.ID{old, future} {
-		put(t, b, folder("c", id)+plainName, content)
+		stored.Put(t, b, stored.Folder("c", id)+stored.PlainName, stored.Content)
 	}
-	stat, err := b.Stat(t.Context(), folder("c", old)+plainName)
+	stat, err := b.Stat(t.Context(), stored.Folder("c", old)+stored.PlainName)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := leftovers(t, openCluster(t, b, "c"))
+	all := leftovers(t, stored.OpenCluster(t, b, "c"))
 	if len(all) != 2 || !all[0].Since.Equal(stat.ModTime) || !all[1].Since.Equal(future.Started()) {
 		t.Errorf("leftovers %+v", all)
 	}
@@ -92,17 +91,17 @@ func TestLeftoverSince(t *testing.T) {
 
 // TestSweepAll: what a backup that is being removed, or was never finished, consists of.
 func TestSweepAll(t *testing.T) {
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
-		c := openCluster(t, b, "c")
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		c := stored.OpenCluster(t, b, "c")
 		for i := range 4 {
-			create(t, c, idAt(i))
-			appendProof(t, c, proofOf(idAt(i), catalog.Hashed, catalog.Passed, 1))
+			stored.Create(t, c, stored.IdAt(i))
+			appendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, 1))
 		}
 		var want []string
 		for _, i := range []int{1, 3} {
-			remove(t, b, folder("c", idAt(i))+"manifest.json")
-			for _, key := range keys(t, b) {
-				if strings.HasPrefix(key, folder("c", idAt(i))) {
+			stored.Remove(t, b, stored.Folder("c", stored.IdAt(i))+"manifest.json")
+			for _, key := range stored.Keys(t, b) {
+				if strings.HasPrefix(key, stored.Folder("c", stored.IdAt(i))) {
 					want = append(want, key)
 				}
 			}
@@ -110,60 +109,42 @@ func TestSweepAll(t *testing.T) {
 		if got := leftoverKeys(leftovers(t, c)); !slices.Equal(got, want) || len(want) != 4 {
 			t.Errorf("leftovers %q, want %q", got, want)
 		}
-		wantSwept(t, c, time.Now().Add(2*grace), want...)
-		cat := load(t, c, repository.LoadOptions{Proofs: true})
-		wantIDs(t, cat, []catalog.ID{idAt(2), idAt(0)}, nil)
-		if len(keys(t, b)) != 8 || len(cat.Backups[0].Proofs) != 1 { // with the marker, and the object that the store's time was read of
-			t.Errorf("left is %q", keys(t, b))
+		wantSwept(t, c, time.Now().Add(2*stored.Grace), want...)
+		cat := stored.Load(t, c, repository.LoadOptions{Proofs: true})
+		stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(2), stored.IdAt(0)}, nil)
+		if len(stored.Keys(t, b)) != 8 || len(cat.Backups[0].Proofs) != 1 { // with the marker, and the object that the store's time was read of
+			t.Errorf("left is %q", stored.Keys(t, b))
 		}
 	})
-}
-
-// piece writes what a killed Put leaves in a directory: see the package file.
-func piece(t *testing.T, dir, folder, name string, age time.Duration) string {
-	t.Helper()
-	key := folder + ".dr-tmp-0123456789abcdef-" + name
-	path := filepath.Join(dir, key)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	then := time.Now().Add(-age)
-	if err := os.Chtimes(path, then, then); err != nil {
-		t.Fatal(err)
-	}
-	return key
 }
 
 // TestSweepPieces: of backups and of proofs, old ones only, in the order of the keys and of this cluster only.
 func TestSweepPieces(t *testing.T) {
 	dir := t.TempDir()
-	b := openFile(t, dir)
-	c := openCluster(t, storage.WithMeter(b, func(storage.Usage) {}), "c")
-	create(t, c, idAt(2))
-	data := folder("c", idAt(3)) + plainName
-	put(t, b, data, content)
+	b := stored.OpenFile(t, dir)
+	c := stored.OpenCluster(t, storage.WithMeter(b, func(storage.Usage) {}), "c")
+	stored.Create(t, c, stored.IdAt(2))
+	data := stored.Folder("c", stored.IdAt(3)) + stored.PlainName
+	stored.Put(t, b, data, stored.Content)
 	want := []string{
-		piece(t, dir, folder("c", idAt(1)), plainName, 2*grace),
-		piece(t, dir, folder("c", idAt(2)), "proof-20261121T130000.000Z.json", 2*grace),
+		stored.Piece(t, dir, stored.Folder("c", stored.IdAt(1)), stored.PlainName, 2*stored.Grace),
+		stored.Piece(t, dir, stored.Folder("c", stored.IdAt(2)), "proof-20261121T130000.000Z.json", 2*stored.Grace),
 		data,
-		piece(t, dir, folder("c", idAt(4)), plainName, 2*grace),
-		piece(t, dir, "c/leases/", "archive.json", 2*grace),
-		piece(t, dir, "c/log/"+strings.Repeat("a", 32)+"/", "0000000000000001.seg", 2*grace),
+		stored.Piece(t, dir, stored.Folder("c", stored.IdAt(4)), stored.PlainName, 2*stored.Grace),
+		stored.Piece(t, dir, "c/leases/", "archive.json", 2*stored.Grace),
+		stored.Piece(t, dir, "c/log/"+strings.Repeat("a", 32)+"/", "0000000000000001.seg", 2*stored.Grace),
 	}
-	young := piece(t, dir, folder("c", idAt(5)), plainName, grace-time.Hour)
-	other := piece(t, dir, folder("c1", idAt(1)), plainName, 2*grace)
+	young := stored.Piece(t, dir, stored.Folder("c", stored.IdAt(5)), stored.PlainName, stored.Grace-time.Hour)
+	other := stored.Piece(t, dir, stored.Folder("c1", stored.IdAt(1)), stored.PlainName, 2*stored.Grace)
 	if got := leftoverKeys(leftovers(t, c)); !slices.Equal(got, slices.Insert(slices.Clone(want), 4, young)) {
 		t.Errorf("leftovers %q", got)
 	}
 	wantSwept(t, c, time.Now(), want[0], want[1], want[3], want[4], want[5])
-	wantSwept(t, c, time.Now().Add(2*grace), data, young)
+	wantSwept(t, c, time.Now().Add(2*stored.Grace), data, young)
 	if _, err := os.Stat(filepath.Join(dir, other)); err != nil {
 		t.Errorf("another cluster's: %v", err)
 	}
-	wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(2)}, nil)
+	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(2)}, nil)
 }
 
 // behind is a store whose clock is behind this host's, which is the same as a host whose clock is ahead.
@@ -191,12 +172,12 @@ func (b behind) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stora
 
 // TestSweepByTheStoresClock: on a host that is two days ahead, what was stored a moment ago is not old.
 func TestSweepByTheStoresClock(t *testing.T) {
-	b := behind{mem.New(), 2 * grace}
-	c := openCluster(t, b, "c")
+	b := behind{mem.New(), 2 * stored.Grace}
+	c := stored.OpenCluster(t, b, "c")
 	id := catalog.NewID(time.Now().Add(-b.by), 1)
-	put(t, b, folder("c", id)+plainName, content)
+	stored.Put(t, b, stored.Folder("c", id)+stored.PlainName, stored.Content)
 	wantSwept(t, c, time.Now())
-	wantSwept(t, c, time.Now().Add(grace+time.Hour), folder("c", id)+plainName)
+	wantSwept(t, c, time.Now().Add(stored.Grace+time.Hour), stored.Folder("c", id)+stored.PlainName)
 }
 
 // asking hands over its data, then asks before it goes on.
@@ -216,66 +197,66 @@ func (a *asking) Read(p []byte) (int, error) {
 
 // TestSweepLeavesTheRunning: one that streams, and one that has stored its data and not yet its manifest.
 func TestSweepLeavesTheRunning(t *testing.T) {
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
-		c, other := openCluster(t, b, "c"), openCluster(t, b, "c")
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		c, other := stored.OpenCluster(t, b, "c"), stored.OpenCluster(t, b, "c")
 		calls := 0
 		sweep := func() {
 			calls++
 			wantSwept(t, other, time.Now())
-			wantSwept(t, other, time.Now().Add(grace-time.Hour))
+			wantSwept(t, other, time.Now().Add(stored.Grace-time.Hour))
 		}
-		stream := &asking{sealed(t, content, seal.Recipients{}), sweep}
-		backup, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, stream, func() (catalog.Manifest, error) {
+		stream := &asking{stored.Sealed(t, stored.Content, seal.Recipients{}), sweep}
+		backup, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, stream, func() (catalog.Manifest, error) {
 			sweep()
-			return manifestOf(content, noon), nil
+			return stored.ManifestOf(stored.Content, stored.Noon), nil
 		})
 		if err != nil || calls != 2 {
 			t.Fatalf("%v, %d calls", err, calls)
 		}
-		wantContent(t, c, backup)
+		stored.WantContent(t, c, backup)
 	})
 }
 
 // TestSweptUnderABackup: a grace that was far too short costs the backup, and Create says so.
 func TestSweptUnderABackup(t *testing.T) {
-	b := openFile(t, t.TempDir())
-	c := openCluster(t, b, "c")
-	stream := &asking{sealed(t, content, seal.Recipients{}), func() {
+	b := stored.OpenFile(t, t.TempDir())
+	c := stored.OpenCluster(t, b, "c")
+	stream := &asking{stored.Sealed(t, stored.Content, seal.Recipients{}), func() {
 		if swept, err := c.Sweep(t.Context(), 0, time.Now().Add(time.Hour)); err != nil || len(swept) != 1 {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 	}}
-	_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, stream,
-		func() (catalog.Manifest, error) { return manifestOf(content, noon), nil })
+	_, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, stream,
+		func() (catalog.Manifest, error) { return stored.ManifestOf(stored.Content, stored.Noon), nil })
 	if err == nil {
 		t.Error("a backup whose data was swept is one")
 	}
-	wantIDs(t, load(t, c, repository.LoadOptions{}), nil, nil)
+	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), nil, nil)
 }
 
 func TestSweepStoreFails(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
-	c := openCluster(t, b, "c")
+	c := stored.OpenCluster(t, b, "c")
 	var all []string
 	for i := range 3 {
-		all = append(all, folder("c", idAt(i))+plainName)
-		put(t, b, all[i], content)
+		all = append(all, stored.Folder("c", stored.IdAt(i))+stored.PlainName)
+		stored.Put(t, b, all[i], stored.Content)
 	}
-	now := time.Now().Add(2 * grace)
-	b.On(storage.VerbList).Fail(errTest)
-	swept, err := c.Sweep(t.Context(), grace, now)
-	if wantError(t, "Sweep", err, errTest); len(swept) > 0 {
+	now := time.Now().Add(2 * stored.Grace)
+	b.On(storage.VerbList).Fail(stored.ErrTest)
+	swept, err := c.Sweep(t.Context(), stored.Grace, now)
+	if stored.WantError(t, "Sweep", err, stored.ErrTest); len(swept) > 0 {
 		t.Errorf("swept %+v", swept)
 	}
-	b.On(storage.VerbDelete).Nth(2).Fail(errTest)
-	swept, err = c.Sweep(t.Context(), grace, now)
-	wantError(t, "Sweep", err, errTest)
+	b.On(storage.VerbDelete).Nth(2).Fail(stored.ErrTest)
+	swept, err = c.Sweep(t.Context(), stored.Grace, now)
+	stored.WantError(t, "Sweep", err, stored.ErrTest)
 	if got := leftoverKeys(swept); !slices.Equal(got, []string{all[0], all[2]}) || !strings.Contains(fmt.Sprint(err), all[1]) {
 		t.Errorf("swept %q, %v", got, err)
 	}
 	wantSwept(t, c, now, all[1])
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = openCluster(t, openFile(t, t.TempDir()), "c").Leftovers(ctx)
-	wantError(t, "cancelled", err, context.Canceled)
+	_, err = stored.OpenCluster(t, stored.OpenFile(t, t.TempDir()), "c").Leftovers(ctx)
+	stored.WantError(t, "cancelled", err, context.Canceled)
 }

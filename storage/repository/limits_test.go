@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // flooded is a store into which somebody has put so many backups, each with as large a manifest as there is.
@@ -36,7 +37,7 @@ func (f *flooded) List(_ context.Context, o storage.ListOptions) iter.Seq2[stora
 			return
 		}
 		for n := range f.backups {
-			prefix := folder("c", floodID(n))
+			prefix := stored.Folder("c", floodID(n))
 			manifest := storage.Object{Key: prefix + "manifest.json", Size: f.size, Version: fmt.Sprint("version ", n)}
 			data := storage.Object{Key: prefix + "snapshot.db.zst", Size: 10, Version: fmt.Sprint("version ", n)}
 			if !yield(manifest, nil) || !yield(data, nil) {
@@ -47,7 +48,7 @@ func (f *flooded) List(_ context.Context, o storage.ListOptions) iter.Seq2[stora
 }
 
 func floodID(n int) catalog.ID {
-	return catalog.NewID(noon.Add(time.Duration(n)*time.Second), 1000)
+	return catalog.NewID(stored.Noon.Add(time.Duration(n)*time.Second), 1000)
 }
 
 func (f *flooded) Open(_ context.Context, key string, _ storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
@@ -55,7 +56,7 @@ func (f *flooded) Open(_ context.Context, key string, _ storage.OpenOptions) (io
 		return nil, storage.Object{}, storage.ErrNotExist
 	}
 	id := catalog.ID(strings.Split(key, "/")[2])
-	m := manifestOf(content, id.Started())
+	m := stored.ManifestOf(stored.Content, id.Started())
 	m.Format, m.ID, m.Cluster = catalog.Manifests.Format, id, "c"
 	m.Seal = seal.Recipients{}.Seal()
 	m.Stored = catalog.Blob{Name: "snapshot.db.zst", Size: 10, SHA256: m.Plain.SHA256}
@@ -64,7 +65,7 @@ func (f *flooded) Open(_ context.Context, key string, _ storage.OpenOptions) (io
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.opened++; f.opened%250 == 1 {
-		f.highest = max(f.highest, live())
+		f.highest = max(f.highest, stored.Live())
 	}
 	return io.NopCloser(bytes.NewReader(data)), storage.Object{Key: key, Size: int64(len(data))}, err
 }
@@ -88,13 +89,13 @@ func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
 		},
 	} {
 		f := &flooded{Bucket: mem.New(), backups: 100_000, size: 122 << 10}
-		c := openCluster(t, f, "c")
-		before := live()
+		c := stored.OpenCluster(t, f, "c")
+		before := stored.Live()
 		held, err := load(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		grown := max(f.highest, live()) - before
+		grown := max(f.highest, stored.Live()) - before
 		runtime.KeepAlive(held)
 		if t.Logf("%s: %d MiB", what, grown>>20); grown > limit {
 			t.Errorf("%s takes %d MiB, want at most %d", what, grown>>20, limit>>20)
@@ -104,7 +105,7 @@ func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
 
 // A listing that is longer than any of dr's is refused.
 func TestEndlessListingIsRefused(t *testing.T) {
-	c := openCluster(t, &flooded{Bucket: mem.New(), backups: 1 << 30}, "c")
+	c := stored.OpenCluster(t, &flooded{Bucket: mem.New(), backups: 1 << 30}, "c")
 	_, err := c.Load(t.Context(), repository.LoadOptions{Newest: 1})
 	if err == nil || !strings.Contains(err.Error(), "more than 500000 objects below c/backups/") {
 		t.Errorf("error %v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
@@ -44,14 +45,14 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (catalog.Catalog, err
 		return catalog.Catalog{}, err
 	}
 	if o.Only == "" && len(folders) > 0 && loads[0].err == nil && loads[0].unsigned {
-		c.allowUnsigned()
+		c.store.AllowUnsigned()
 	}
 	catalog := c.catalog(folders, loads)
 	catalog.Ignored = append(ignored, catalog.Ignored...)
 	if !o.Log {
 		return catalog, nil
 	}
-	catalog.Lineages, err = c.loadLog(ctx, o.Details)
+	catalog.Lineages, err = c.log.Load(ctx, o.Details)
 	if err != nil {
 		return catalog, err
 	}
@@ -62,11 +63,11 @@ func (c *Cluster) Load(ctx context.Context, o LoadOptions) (catalog.Catalog, err
 // folds that cannot be read any more, as while they are pruned.
 func (c *Cluster) withExactWindows(ctx context.Context, cat catalog.Catalog) (catalog.Catalog, error) {
 	for _, folded := range cat.WindowFolds() {
-		segments, err := c.Unfold(ctx, folded)
+		segments, err := c.log.Unfold(ctx, folded)
 		switch {
 		case err == nil:
 			cat = cat.Unfold(folded, segments)
-		case !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err):
+		case !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err):
 			return cat, err
 		}
 	}
@@ -87,8 +88,8 @@ func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ig
 // loadBackups reads what the folders hold, but for what was seen, with its proofs and pins.
 func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool, seen Seen) ([]backupLoad, error) {
 	loads := make([]backupLoad, len(folders))
-	allowed := newAllowance()
-	err := atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
+	allowed := records.NewAllowance()
+	err := records.Parallel(ctx, readers, len(folders), func(ctx context.Context, i int) error {
 		if known, ok := seen.backup(folders[i]); ok {
 			loads[i].backup = known
 			return nil
@@ -96,13 +97,13 @@ func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool
 		f := folders[i]
 		f.allowed = allowed
 		loads[i] = c.loadBackup(ctx, f, proofs)
-		if err := loads[i].err; err != nil && !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
+		if err := loads[i].err; err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
 			return err
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
+		return nil, fmt.Errorf("read the catalog of cluster %s: %w", c.store.Cluster, err)
 	}
 	return loads, nil
 }
@@ -113,7 +114,7 @@ func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []
 		return folders, nil, nil // as most often; a service asks that of many clusters
 	}
 	deleted, errs := make([]bool, len(folders)), make([]error, len(folders))
-	err = atOnce(ctx, readers, len(folders), func(ctx context.Context, i int) error {
+	err = records.Parallel(ctx, readers, len(folders), func(ctx context.Context, i int) error {
 		deleted[i], errs[i] = c.isDeleted(ctx, folders[i])
 		if errs[i] != nil && !errors.Is(errs[i], catalog.ErrDamaged) {
 			return errs[i]
@@ -121,7 +122,7 @@ func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []
 		return nil
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the catalog of cluster %s: %w", c.name, err)
+		return nil, nil, fmt.Errorf("read the catalog of cluster %s: %w", c.store.Cluster, err)
 	}
 	for i, f := range folders {
 		if errs[i] != nil {
@@ -143,10 +144,10 @@ type backupLoad struct {
 }
 
 func (c *Cluster) catalog(folders []folder, loads []backupLoad) catalog.Catalog {
-	cat := catalog.Catalog{Cluster: c.name, Signed: !c.policy.Trust.None()}
+	cat := catalog.Catalog{Cluster: c.store.Cluster, Signed: !c.store.Policy.Trust.None()}
 	for i, f := range folders {
 		switch err := loads[i].err; {
-		case isAbsent(err): // deleted since it was listed
+		case records.IsAbsent(err): // deleted since it was listed
 			continue
 		case errors.Is(err, sign.ErrUntrusted):
 			cat.Untrusted = append(cat.Untrusted, catalog.Damage{ID: f.id, Err: err})
@@ -169,16 +170,16 @@ func (c *Cluster) catalog(folders []folder, loads []backupLoad) catalog.Catalog 
 // loadBackup reads one manifest and holds it against the listing.
 func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l backupLoad) {
 	if f.unlisted != nil {
-		l.err = fmt.Errorf("%s: %w", catalog.Folder(c.name, f.id), c.untrusted(readError(f.unlisted)))
+		l.err = fmt.Errorf("%s: %w", catalog.Folder(c.store.Cluster, f.id), c.untrusted(records.ReadError(f.unlisted)))
 		return l
 	}
 	manifest, _ := f.object(catalog.ManifestName)
-	if !f.allowed.take(manifest.Size) {
-		l.err = notRead(manifest.Key)
+	if !f.allowed.Take(manifest.Size) {
+		l.err = records.NotRead(manifest.Key)
 		return l
 	}
 	if l.backup.Manifest, l.unsigned, l.err = c.loadManifest(ctx, f.id); l.err != nil {
-		f.allowed.giveBack(manifest.Size)
+		f.allowed.Return(manifest.Size)
 		return l
 	}
 	if l.err = c.checkStored(f, l.backup.Manifest); l.err != nil || !proofs {
@@ -196,22 +197,22 @@ func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l back
 // loadManifest reads the manifest that is the folder's own. Where only what is signed counts, anything else there is not
 // trusted, however it came about: it would otherwise stand for damage, which stops whoever wants the newest.
 func (c *Cluster) loadManifest(ctx context.Context, id catalog.ID) (m catalog.Manifest, unsigned bool, err error) {
-	data, err := c.readSigned(ctx, catalog.ManifestKey(c.name, id))
+	data, err := c.store.ReadSigned(ctx, catalog.ManifestKey(c.store.Cluster, id))
 	if err == nil {
 		m, err = catalog.Manifests.Decode(data)
 	}
-	if err == nil && (m.ID != id || m.Cluster != c.name) {
+	if err == nil && (m.ID != id || m.Cluster != c.store.Cluster) {
 		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", catalog.ErrDamaged, m.ID, m.Cluster)
 	}
 	if err != nil {
-		return catalog.Manifest{}, false, fmt.Errorf("%s: %w", catalog.ManifestKey(c.name, id), c.untrusted(err))
+		return catalog.Manifest{}, false, fmt.Errorf("%s: %w", catalog.ManifestKey(c.store.Cluster, id), c.untrusted(err))
 	}
 	return m, document.Signature(data) == "", nil
 }
 
 // untrusted makes damage match sign.ErrUntrusted where only what is signed counts.
 func (c *Cluster) untrusted(err error) error {
-	if errors.Is(err, catalog.ErrDamaged) && !c.policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
+	if errors.Is(err, catalog.ErrDamaged) && !c.store.Policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
 		return fmt.Errorf("%w: %w", sign.ErrUntrusted, err)
 	}
 	return err
@@ -220,7 +221,7 @@ func (c *Cluster) untrusted(err error) error {
 func (c *Cluster) checkStored(f folder, m catalog.Manifest) error {
 	object, ok := f.object(m.Stored.Name)
 	if !ok {
-		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", catalog.BackupKey(c.name, f.id, m.Stored.Name), catalog.ErrDamaged)
+		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", catalog.BackupKey(c.store.Cluster, f.id, m.Stored.Name), catalog.ErrDamaged)
 	}
 	if object.Size != m.Stored.Size {
 		return fmt.Errorf("%s: %w: it has %d bytes, its manifest says %d", object.Key, catalog.ErrDamaged, object.Size, m.Stored.Size)
@@ -235,13 +236,13 @@ func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []catalog.Pr
 		if !strings.HasPrefix(path.Base(object.Key), catalog.ProofPrefix) {
 			continue
 		}
-		if !f.allowed.take(object.Size) {
-			ignored = append(ignored, notRead(object.Key))
+		if !f.allowed.Take(object.Size) {
+			ignored = append(ignored, records.NotRead(object.Key))
 			break
 		}
 		p, ok, err := c.readProof(ctx, f.id, object.Key)
 		if !ok {
-			f.allowed.giveBack(object.Size)
+			f.allowed.Return(object.Size)
 		}
 		switch {
 		case errors.Is(err, catalog.ErrDamaged):
@@ -258,7 +259,7 @@ func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []catalog.Pr
 
 // readProof is not ok where what stands there proves nothing. What cannot be read gives ErrDamaged.
 func (c *Cluster) readProof(ctx context.Context, id catalog.ID, key string) (p catalog.Proof, ok bool, err error) {
-	data, err := c.readSigned(ctx, key)
+	data, err := c.store.ReadSigned(ctx, key)
 	switch {
 	case errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err):
 		return catalog.Proof{}, false, nil
@@ -273,8 +274,8 @@ func (c *Cluster) readProof(ctx context.Context, id catalog.ID, key string) (p c
 type folder struct {
 	id       catalog.ID
 	objects  []storage.Object
-	unlisted error      // why its objects cannot be listed; nil: they are
-	allowed  *allowance // for its documents
+	unlisted error              // why its objects cannot be listed; nil: they are
+	allowed  *records.Allowance // for its documents
 }
 
 func (f folder) has(name string) bool {
@@ -294,34 +295,34 @@ func (f folder) object(name string) (storage.Object, bool) {
 
 // folders lists the backups' folders in the order of their names: all, but as o.Only and o.After say.
 func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) {
-	list := storage.ListOptions{Prefix: catalog.BackupsPrefix(c.name)}
+	list := storage.ListOptions{Prefix: catalog.BackupsPrefix(c.store.Cluster)}
 	if o.Only != "" {
-		list.Prefix = catalog.Folder(c.name, o.Only)
+		list.Prefix = catalog.Folder(c.store.Cluster, o.Only)
 	}
 	if o.After != "" {
-		list.After = catalog.BackupsPrefix(c.name) + string(o.After) + string('/'+1) // behind all that is in its folder
+		list.After = catalog.BackupsPrefix(c.store.Cluster) + string(o.After) + string('/'+1) // behind all that is in its folder
 	}
 	var folders []folder
 	listed := 0
 	last, known := "", false // the folder of the key before, and whether it is a backup's: each is parsed once
-	for object, err := range c.bucket.List(ctx, list) {
+	for object, err := range c.store.Bucket.List(ctx, list) {
 		if f, ok := c.unlisted(err); ok {
 			folders, last = append(folders, f), ""
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list the backups of cluster %s: %w", c.name, err)
+			return nil, fmt.Errorf("list the backups of cluster %s: %w", c.store.Cluster, err)
 		}
 		if dir := object.Key[:strings.LastIndexByte(object.Key, '/')+1]; dir != last {
-			id, _, ok := catalog.SplitBackupKey(c.name, object.Key)
+			id, _, ok := catalog.SplitBackupKey(c.store.Cluster, object.Key)
 			last, known = dir, ok
 			if n := len(folders); ok && (n == 0 || folders[n-1].id != id) {
 				folders = append(folders, folder{id: id, objects: make([]storage.Object, 0, 2)}) // most have no more
 			}
 		}
 		if known { // else it is a stranger's file
-			if listed++; listed > maxListed {
-				return nil, errTooMany(catalog.BackupsPrefix(c.name))
+			if listed++; listed > records.MaxListed {
+				return nil, records.TooMany(catalog.BackupsPrefix(c.store.Cluster))
 			}
 			newest := &folders[len(folders)-1]
 			newest.objects = append(newest.objects, object)
@@ -336,8 +337,6 @@ func (c *Cluster) unlisted(err error) (f folder, ok bool) {
 	if !ok {
 		return folder{}, false
 	}
-	id, _, ok := catalog.SplitBackupKey(c.name, u.Prefix+catalog.ManifestName)
+	id, _, ok := catalog.SplitBackupKey(c.store.Cluster, u.Prefix+catalog.ManifestName)
 	return folder{id: id, unlisted: err}, ok
 }
-
-func isAbsent(err error) bool { return errors.Is(err, storage.ErrNotExist) }

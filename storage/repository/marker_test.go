@@ -9,51 +9,54 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // Two repositories with the same backups, segments and signatures. What the owner deletes in one deletes nothing in the other,
 // whoever puts it there.
 func TestDeletionsCountInOneRepository(t *testing.T) {
-	owner := newSigner(t)
-	p := repository.Policy{Key: owner.key, Trust: trust(t, owner.public).Trust}
+	owner := stored.NewSigner(t)
+	p := records.Policy{Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust}
 	main, offsite := mem.New(), mem.New()
-	segments := keyed(newWriter(t, "c", lineageID(1)), owner.key).some(6)
+	segments := keyed(stored.NewWriter(t, "c", stored.LineageID(1)), owner.Key).Some(6)
 	for _, b := range []storage.Bucket{main, offsite} {
 		for n := range 3 {
-			create(t, openWith(t, b, p), idAt(n))
+			stored.Create(t, stored.OpenWith(t, b, p), stored.IdAt(n))
 		}
-		storeSegments(t, openWith(t, b, p), segments...)
+		stored.StoreSegments(t, stored.OpenWith(t, b, p), segments...)
 	}
 	prune := func(b storage.Bucket, n int) {
 		t.Helper()
-		if err := openWith(t, b, p).Delete(t.Context(), repository.Tombstone{Backup: idAt(n), Time: noon}); err != nil {
+		if err := stored.OpenWith(t, b, p).Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(n), Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	prune(main, 0)
 	prune(main, 1)
 	prune(offsite, 2) // so that it has a marker of its own
-	if err := openWith(t, main, p).DeleteLog(t.Context(), repository.LogTombstone{Lineage: lineageID(1), Upto: 5, Time: noon}); err != nil {
+	if err := stored.OpenWith(t, main, p).Log().Delete(t.Context(), log.Tombstone{Lineage: stored.LineageID(1), Upto: 5, Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range keys(t, main) {
+	for _, key := range stored.Keys(t, main) {
 		if strings.Contains(key, "/tombstone-") {
 			write(t, offsite, key, read(t, main, key))
 		}
 	}
-	c := openWith(t, offsite, p)
-	after := load(t, c, repository.LoadOptions{Log: true})
-	wantIDs(t, after, []catalog.ID{idAt(1), idAt(0)}, nil)
-	wantLineage(t, "the log", after.Lineages[0], "1-6", "0 damaged")
+	c := stored.OpenWith(t, offsite, p)
+	after := stored.Load(t, c, repository.LoadOptions{Log: true})
+	stored.WantIDs(t, after, []catalog.ID{stored.IdAt(1), stored.IdAt(0)}, nil)
+	stored.WantLineage(t, "the log", after.Lineages[0], "1-6", "0 damaged")
 	if len(after.Ignored) != 2 {
 		t.Errorf("ignored %+v, want the two tombstones", after.Ignored)
 	}
 	swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour))
 	for _, l := range swept {
-		if !strings.HasPrefix(l.Key, folder("c", idAt(2))) {
+		if !strings.HasPrefix(l.Key, stored.Folder("c", stored.IdAt(2))) {
 			t.Errorf("%s is removed", l.Key)
 		}
 	}
@@ -65,12 +68,12 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 // A pin that holds keeps a backup behind any tombstone.
 func TestPinBeatsATombstone(t *testing.T) {
 	b := mem.New()
-	c := openWith(t, b, repository.Policy{Lock: repository.Lock{For: time.Hour}}) // so that the manifest stays
-	create(t, c, idAt(0))
-	wantError(t, "Delete", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}), storage.ErrLocked)
-	wantIDs(t, load(t, c, repository.LoadOptions{}), nil, nil)
-	put(t, b, folder("c", idAt(0))+"pin-0123456789abcdef.json", encodedPin(t, idAt(0)))
-	wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(0)}, nil)
+	c := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}}) // so that the manifest stays
+	stored.Create(t, c, stored.IdAt(0))
+	stored.WantError(t, "Delete", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}), storage.ErrLocked)
+	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), nil, nil)
+	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IdAt(0)))
+	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
 	if left, err := c.Leftovers(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("leftovers %+v, %v", left, err)
 	}
@@ -78,9 +81,9 @@ func TestPinBeatsATombstone(t *testing.T) {
 
 // A suspension that has ended stays ended, whoever stores it again.
 func TestSuspensionIsNotReplayed(t *testing.T) {
-	owner := newSigner(t)
+	owner := stored.NewSigner(t)
 	b := mem.New()
-	c := openWith(t, b, repository.Policy{Key: owner.key, Trust: trust(t, owner.public).Trust})
+	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust})
 	say(t, c, word(true, 0))
 	first := read(t, b, "c/suspension.json")
 	say(t, c, word(true, 1))
@@ -105,26 +108,26 @@ func TestSuspensionIsNotReplayed(t *testing.T) {
 // Two prunes delete a backup that a third process pins: a pin that is acknowledged holds.
 func TestPinAndTwoPrunes(t *testing.T) {
 	b := mem.New()
-	plain := openCluster(t, b, "c")
-	create(t, plain, idAt(0))
-	gone := repository.Tombstone{Backup: idAt(0), Time: noon}
-	manifest := folder("c", idAt(0)) + "manifest.json"
+	plain := stored.OpenCluster(t, b, "c")
+	stored.Create(t, plain, stored.IdAt(0))
+	gone := repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
+	manifest := stored.Folder("c", stored.IdAt(0)) + "manifest.json"
 	var pinned error
-	second := openWith(t, gated{b, func(v storage.Verb, key string) error {
+	second := stored.OpenWith(t, gated{b, func(v storage.Verb, key string) error {
 		if v != storage.VerbDelete || key != manifest {
 			return nil
 		}
 		// The second prune has looked twice, and is about to remove the manifest. Now the pin comes, and the first prune sees it.
-		_, pinned = plain.Pin(t.Context(), catalog.Pin{Backup: idAt(0), Time: noon})
+		_, pinned = plain.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon})
 		_ = plain.Delete(t.Context(), gone)
 		return nil
-	}}, repository.Policy{})
+	}}, records.Policy{})
 	_ = second.Delete(t.Context(), gone)
-	cat := load(t, plain, repository.LoadOptions{})
+	cat := stored.Load(t, plain, repository.LoadOptions{})
 	if pinned == nil && len(cat.Backups) == 0 {
 		t.Error("the pin was acknowledged, and the backup is gone")
 	}
-	_, err := plain.Pin(t.Context(), catalog.Pin{Backup: idAt(0), Time: noon})
+	_, err := plain.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon})
 	if err == nil && len(cat.Backups) == 0 {
 		t.Error("what is gone can be pinned")
 	}
@@ -133,36 +136,36 @@ func TestPinAndTwoPrunes(t *testing.T) {
 // A backup that was stopped for longer than the grace does not report that it is stored.
 func TestCreateNoticesThatItsDataIsGone(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
-	_, err := c.Create(t.Context(), idAt(0), seal.Recipients{}.Seal(), 0, sealed(t, content, seal.Recipients{}), func() (catalog.Manifest, error) {
-		swept, err := openCluster(t, b, "c").Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)) // by a prune meanwhile
+	c := stored.OpenCluster(t, b, "c")
+	_, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}), func() (catalog.Manifest, error) {
+		swept, err := stored.OpenCluster(t, b, "c").Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)) // by a prune meanwhile
 		if err != nil || len(swept) != 1 {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
-		return manifestOf(content, noon), nil
+		return stored.ManifestOf(stored.Content, stored.Noon), nil
 	})
-	wantError(t, "Create", err, catalog.ErrNotFound)
-	wantNothing(t, "a backup that lost its data", b)
+	stored.WantError(t, "Create", err, catalog.ErrNotFound)
+	stored.WantNothing(t, "a backup that lost its data", b)
 }
 
 // A deletion at the source deletes at the target only if that is asked for, and by a tombstone of the target's own.
 func TestCopyDeletions(t *testing.T) {
 	source, target := mem.New(), mem.New()
-	from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
+	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	for n := range 3 {
-		create(t, from, idAt(n))
+		stored.Create(t, from, stored.IdAt(n))
 	}
 	mustCopy(t, from, to, repository.CopyOptions{})
-	pin(t, to, idAt(1), "stays")
+	pin(t, to, stored.IdAt(1), "stays")
 	for n := range 2 {
-		if err := from.Delete(t.Context(), repository.Tombstone{Backup: idAt(n), Time: noon}); err != nil {
+		if err := from.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(n), Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mustCopy(t, from, to, repository.CopyOptions{})
-	wantIDs(t, load(t, to, repository.LoadOptions{}), []catalog.ID{idAt(2), idAt(1), idAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, to, repository.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1), stored.IdAt(0)}, nil)
 	result := mustCopy(t, from, to, repository.CopyOptions{Deletions: true, By: "test"})
-	wantIDs(t, load(t, to, repository.LoadOptions{}), []catalog.ID{idAt(2), idAt(1)}, nil)
+	stored.WantIDs(t, stored.Load(t, to, repository.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1)}, nil)
 	if result.Deleted != 1 || len(result.Faults) > 0 {
 		t.Errorf("%+v", result)
 	}
@@ -172,21 +175,21 @@ func TestCopyDeletions(t *testing.T) {
 func TestCopyWhilePruned(t *testing.T) {
 	for _, prunedAtSource := range []bool{true, false} {
 		source, target := mem.New(), mem.New()
-		from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
-		create(t, from, idAt(0))
-		create(t, from, idAt(1))
+		from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
+		stored.Create(t, from, stored.IdAt(0))
+		stored.Create(t, from, stored.IdAt(1))
 		pruned := from
 		if !prunedAtSource {
 			mustCopy(t, from, to, repository.CopyOptions{})
 			pruned = to
 		}
-		storeSegments(t, from, newWriter(t, "c", lineageID(1)).some(2)...)
-		racing := openWith(t, gated{source, func(v storage.Verb, key string) error {
-			if v == storage.VerbOpen && strings.HasPrefix(key, folder("c", idAt(0))) && strings.HasSuffix(key, "manifest.json") {
-				_ = pruned.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon})
+		stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(2)...)
+		racing := stored.OpenWith(t, gated{source, func(v storage.Verb, key string) error {
+			if v == storage.VerbOpen && strings.HasPrefix(key, stored.Folder("c", stored.IdAt(0))) && strings.HasSuffix(key, "manifest.json") {
+				_ = pruned.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon})
 			}
 			return nil
-		}}, repository.Policy{})
+		}}, records.Policy{})
 		result, err := repository.Copy(t.Context(), racing, to, repository.CopyOptions{}, nil)
 		if err != nil || len(result.Faults) > 0 {
 			t.Errorf("pruned at the source %v: %+v, %v", prunedAtSource, result, err)
@@ -201,63 +204,65 @@ func TestCopyWhilePruned(t *testing.T) {
 // empty directory where a file system was mounted. Whoever stores something else at the same moment makes no second one.
 func TestMarkerComesWithTheFirstWrite(t *testing.T) {
 	for name, store := range map[string]func(*repository.Cluster){
-		"a backup":  func(c *repository.Cluster) { create(t, c, idAt(0)) },
-		"a segment": func(c *repository.Cluster) { storeSegments(t, c, newWriter(t, "c", lineageID(1)).some(1)...) },
+		"a backup": func(c *repository.Cluster) { stored.Create(t, c, stored.IdAt(0)) },
+		"a segment": func(c *repository.Cluster) {
+			stored.StoreSegments(t, c, stored.NewWriter(t, "c", stored.LineageID(1)).Some(1)...)
+		},
 	} {
 		b := mem.New()
-		c := openCluster(t, b, "c")
+		c := stored.OpenCluster(t, b, "c")
 		store(c)
 		first := read(t, b, "c/repository.json")
-		create(t, openCluster(t, b, "c"), idAt(1))
+		stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(1))
 		if !bytes.Equal(read(t, b, "c/repository.json"), first) {
 			t.Errorf("%s: another process made another marker", name)
 		}
-		for _, key := range keys(t, b) {
-			remove(t, b, key)
+		for _, key := range stored.Keys(t, b) {
+			stored.Remove(t, b, key)
 		}
-		_, err := c.Create(t.Context(), idAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
-		wantError(t, name+", then another", err, repository.ErrNoMarker)
+		_, err := c.Create(t.Context(), stored.IdAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
+		stored.WantError(t, name+", then another", err, records.ErrNoMarker)
 	}
 }
 
 // Two first writers: one marker, which both know.
 func TestTwoFirstWriters(t *testing.T) {
 	b := mem.New()
-	one := openWith(t, gated{b, func(v storage.Verb, key string) error {
+	one := stored.OpenWith(t, gated{b, func(v storage.Verb, key string) error {
 		if v == storage.VerbPut && key == "c/repository.json" {
-			create(t, openCluster(t, b, "c"), idAt(1))
+			stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(1))
 		}
 		return nil
-	}}, repository.Policy{})
-	create(t, one, idAt(0))
-	remove(t, b, "c/repository.json")
-	_, err := one.Create(t.Context(), idAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
-	wantError(t, "the one that was second, when the marker is gone", err, repository.ErrNoMarker)
+	}}, records.Policy{})
+	stored.Create(t, one, stored.IdAt(0))
+	stored.Remove(t, b, "c/repository.json")
+	_, err := one.Create(t.Context(), stored.IdAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
+	stored.WantError(t, "the one that was second, when the marker is gone", err, records.ErrNoMarker)
 }
 
 // Whoever may write could store junk in the marker's place. That ends no backup.
 func TestJunkForAMarker(t *testing.T) {
 	b := mem.New()
-	put(t, b, "c/repository.json", []byte("junk"))
-	c := openCluster(t, b, "c")
-	create(t, c, idAt(0))
-	create(t, c, idAt(1))
-	wantIDs(t, load(t, c, repository.LoadOptions{}), []catalog.ID{idAt(1), idAt(0)}, nil)
+	stored.Put(t, b, "c/repository.json", []byte("junk"))
+	c := stored.OpenCluster(t, b, "c")
+	stored.Create(t, c, stored.IdAt(0))
+	stored.Create(t, c, stored.IdAt(1))
+	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(1), stored.IdAt(0)}, nil)
 }
 
 // An agent that may write segments alone stores them all the same, and does not ask for the marker with each.
 func TestMarkerThatMayNotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		c := openWith(t, gated{mem.New(), func(v storage.Verb, key string) error {
+		c := stored.OpenWith(t, gated{mem.New(), func(v storage.Verb, key string) error {
 			if v == storage.VerbPut && key == "c/repository.json" {
 				tries++
 				return storage.ErrDenied
 			}
 			return nil
-		}}, repository.Policy{})
-		for _, segment := range newWriter(t, "c", lineageID(1)).some(30) {
-			storeSegments(t, c, segment)
+		}}, records.Policy{})
+		for _, segment := range stored.NewWriter(t, "c", stored.LineageID(1)).Some(30) {
+			stored.StoreSegments(t, c, segment)
 			time.Sleep(time.Minute)
 		}
 		if tries != 3 {

@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // model is what a repository of one cluster should be.
@@ -39,16 +40,18 @@ func TestModel(t *testing.T) {
 	names := slices.Sorted(maps.Keys(spoils))
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{t: t, b: mem.New(), backups: map[catalog.ID]*modelled{}}
-		m.c = openCluster(t, m.b, "c")
-		neighbour := openCluster(t, m.b, "c0")
+		m.c = stored.OpenCluster(t, m.b, "c")
+		neighbour := stored.OpenCluster(t, m.b, "c0")
 		rt.Repeat(map[string]func(*rapid.T){
-			"create":       m.create,
-			"damage":       func(rt *rapid.T) { m.damage(rt, rapid.SampledFrom(names).Draw(rt, "spoil")) },
-			"append":       m.append,
-			"spoil proof":  m.spoilProof,
-			"no manifest":  m.removeManifest,
-			"of neighbour": func(rt *rapid.T) { _, _ = tryCreate(t, neighbour, drawID(rt), manifestOf(content, noon)) },
-			"":             m.check,
+			"create":      m.create,
+			"damage":      func(rt *rapid.T) { m.damage(rt, rapid.SampledFrom(names).Draw(rt, "spoil")) },
+			"append":      m.append,
+			"spoil proof": m.spoilProof,
+			"no manifest": m.removeManifest,
+			"of neighbour": func(rt *rapid.T) {
+				_, _ = stored.TryCreate(t, neighbour, drawID(rt), stored.ManifestOf(stored.Content, stored.Noon))
+			},
+			"": m.check,
 		})
 		if t.Failed() {
 			rt.FailNow()
@@ -56,19 +59,19 @@ func TestModel(t *testing.T) {
 	})
 }
 
-func drawID(rt *rapid.T) catalog.ID { return idAt(rapid.IntRange(0, 9).Draw(rt, "id")) }
+func drawID(rt *rapid.T) catalog.ID { return stored.IdAt(rapid.IntRange(0, 9).Draw(rt, "id")) }
 
 func (m *model) create(rt *rapid.T) {
 	id, at := drawID(rt), rapid.IntRange(0, 3).Draw(rt, "started")
-	started, revision := noon.Add(time.Duration(at)*time.Minute), rapid.Int64Range(1, 3).Draw(rt, "revision")
-	manifest := manifestOf(content, started)
+	started, revision := stored.Noon.Add(time.Duration(at)*time.Minute), rapid.Int64Range(1, 3).Draw(rt, "revision")
+	manifest := stored.ManifestOf(stored.Content, started)
 	m.runs++
 	manifest.Revision, manifest.Labels = revision, catalog.Labels{"run": fmt.Sprint(m.runs)}
 	taken := false
-	for _, key := range keys(m.t, m.b) {
-		taken = taken || key == folder("c", id)+plainName || key == folder("c", id)+"manifest.json"
+	for _, key := range stored.Keys(m.t, m.b) {
+		taken = taken || key == stored.Folder("c", id)+stored.PlainName || key == stored.Folder("c", id)+"manifest.json"
 	}
-	_, err := tryCreate(m.t, m.c, id, manifest)
+	_, err := stored.TryCreate(m.t, m.c, id, manifest)
 	if taken != (err != nil) {
 		rt.Fatalf("create %s, taken %v: %v", id, taken, err)
 	}
@@ -105,19 +108,19 @@ func whole(b *modelled) bool { return b.blamed == "" && !b.gone }
 
 func (m *model) damage(rt *rapid.T, name string) {
 	id, b := m.any(rt, whole)
-	spoils[name].do(m.t, m.b, folder("c", id))
+	spoils[name].do(m.t, m.b, stored.Folder("c", id))
 	b.blamed = spoils[name].blamed
 }
 
 func (m *model) removeManifest(rt *rapid.T) {
 	id, b := m.any(rt, func(b *modelled) bool { return !b.gone })
-	remove(m.t, m.b, folder("c", id)+"manifest.json")
+	stored.Remove(m.t, m.b, stored.Folder("c", id)+"manifest.json")
 	b.gone = true
 }
 
 func (m *model) append(rt *rapid.T) {
 	id, b := m.any(rt, func(*modelled) bool { return true })
-	p := proofOf(id, rapid.SampledFrom(catalog.Levels).Draw(rt, "level"), catalog.Passed,
+	p := stored.ProofOf(id, rapid.SampledFrom(catalog.Levels).Draw(rt, "level"), catalog.Passed,
 		rapid.IntRange(0, 2).Draw(rt, "hour"))
 	p.Keys = int64(len(b.proofs))
 	appendProof(m.t, m.c, p)
@@ -128,9 +131,9 @@ func (m *model) append(rt *rapid.T) {
 // spoilProof cuts the oldest one by name, which is the oldest by time too.
 func (m *model) spoilProof(rt *rapid.T) {
 	id, b := m.any(rt, func(b *modelled) bool { return len(b.proofs) > 0 })
-	for _, key := range keys(m.t, m.b) {
-		if strings.HasPrefix(key, folder("c", id)+"proof-") && len(get(m.t, m.b, key)) > 0 {
-			put(m.t, m.b, key, nil)
+	for _, key := range stored.Keys(m.t, m.b) {
+		if strings.HasPrefix(key, stored.Folder("c", id)+"proof-") && len(stored.Get(m.t, m.b, key)) > 0 {
+			stored.Put(m.t, m.b, key, nil)
 			b.proofs = slices.Clone(b.proofs[1:])
 			return
 		}
@@ -201,7 +204,7 @@ func (m *model) expect(o repository.LoadOptions) (lines, blamed []string) {
 	}
 	for _, id := range bad {
 		lines = append(lines, string(id)+" damaged")
-		blamed = append(blamed, folder("c", id)+m.backups[id].blamed)
+		blamed = append(blamed, stored.Folder("c", id)+m.backups[id].blamed)
 	}
 	return lines, blamed
 }

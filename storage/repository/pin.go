@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // ErrPinned: somebody has pinned the backup, so that it stays.
@@ -37,7 +38,7 @@ func (c *Cluster) Pin(ctx context.Context, p catalog.Pin) (catalog.Pin, error) {
 	p.Format, p.ID = catalog.Pins.Format, hex.EncodeToString(id)
 	data, err := catalog.Pins.Encode(p)
 	if err == nil {
-		err = c.createSigned(ctx, catalog.BackupKey(c.name, p.Backup, pinPrefix+p.ID+catalog.JSONSuffix), data)
+		err = c.store.CreateSigned(ctx, catalog.BackupKey(c.store.Cluster, p.Backup, pinPrefix+p.ID+catalog.JSONSuffix), data)
 	}
 	if err != nil {
 		return catalog.Pin{}, fmt.Errorf("pin backup %s: %w", p.Backup, err)
@@ -52,9 +53,9 @@ func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
 	case err != nil:
 		return fmt.Errorf("pin backup %s: %w", id, err)
 	case !f.has(catalog.ManifestName):
-		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.name, catalog.ErrNotFound)
+		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.store.Cluster, catalog.ErrNotFound)
 	case len(f.tombstones()) > 0:
-		return fmt.Errorf("backup %s of cluster %s is %w: it has been deleted, and its objects go soon", id, c.name, catalog.ErrNotFound)
+		return fmt.Errorf("backup %s of cluster %s is %w: it has been deleted, and its objects go soon", id, c.store.Cluster, catalog.ErrNotFound)
 	}
 	return nil
 }
@@ -66,7 +67,7 @@ func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, er
 		return nil, fmt.Errorf("unpin backup %s: %w", u.Backup, err)
 	}
 	if !f.has(catalog.ManifestName) {
-		return nil, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", u.Backup, c.name, catalog.ErrNotFound)
+		return nil, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", u.Backup, c.store.Cluster, catalog.ErrNotFound)
 	}
 	pins, _, err := c.loadPins(ctx, f)
 	for i, p := range pins {
@@ -81,7 +82,7 @@ func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, er
 }
 
 func (c *Cluster) lift(ctx context.Context, u catalog.Unpin, p catalog.Pin) error {
-	id, err := c.mark(ctx)
+	id, err := c.store.RepositoryID(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,8 +91,8 @@ func (c *Cluster) lift(ctx context.Context, u catalog.Unpin, p catalog.Pin) erro
 	if err != nil {
 		return err
 	}
-	key := catalog.BackupKey(c.name, u.Backup, unpinPrefix+p.ID+catalog.JSONSuffix)
-	err = c.createSigned(ctx, key, data)
+	key := catalog.BackupKey(c.store.Cluster, u.Backup, unpinPrefix+p.ID+catalog.JSONSuffix)
+	err = c.store.CreateSigned(ctx, key, data)
 	if errors.Is(err, storage.ErrExist) { // and yet the pin holds
 		return fmt.Errorf("%s is there and counts for nothing: remove it, and try again: %w", key, err)
 	}
@@ -106,18 +107,18 @@ func (c *Cluster) loadPins(ctx context.Context, f folder) (pins []catalog.Pin, i
 		if !ok {
 			continue
 		}
-		if !f.allowed.take(o.Size) {
+		if !f.allowed.Take(o.Size) {
 			pins = append(pins, catalog.Pin{Backup: f.id, ID: id, Reason: "the pin is not read, as there are too many, and holds"})
 			continue
 		}
 		p, err := c.readPin(ctx, f.id, id)
 		if err != nil {
-			f.allowed.giveBack(o.Size)
+			f.allowed.Return(o.Size)
 		}
 		switch {
-		case isAbsent(err):
+		case records.IsAbsent(err):
 			continue
-		case errors.Is(err, catalog.ErrDamaged) && !c.policy.Trust.None():
+		case errors.Is(err, catalog.ErrDamaged) && !c.store.Policy.Trust.None():
 			ignored = append(ignored, err)
 			continue
 		case errors.Is(err, catalog.ErrDamaged):
@@ -148,8 +149,8 @@ func pinOf(key, prefix string) (id string, ok bool) {
 }
 
 func (c *Cluster) readPin(ctx context.Context, backup catalog.ID, id string) (catalog.Pin, error) {
-	key := catalog.BackupKey(c.name, backup, pinPrefix+id+catalog.JSONSuffix)
-	data, err := c.readSigned(ctx, key)
+	key := catalog.BackupKey(c.store.Cluster, backup, pinPrefix+id+catalog.JSONSuffix)
+	data, err := c.store.ReadSigned(ctx, key)
 	var p catalog.Pin
 	if err == nil {
 		p, err = catalog.Pins.Decode(data)
@@ -170,9 +171,9 @@ func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, erro
 	if !f.has(name) {
 		return false, nil
 	}
-	key := catalog.BackupKey(c.name, f.id, name)
-	data, err := c.readSigned(ctx, key)
-	if isAbsent(err) {
+	key := catalog.BackupKey(c.store.Cluster, f.id, name)
+	data, err := c.store.ReadSigned(ctx, key)
+	if records.IsAbsent(err) {
 		return false, nil
 	}
 	var u catalog.Unpin
@@ -183,7 +184,7 @@ func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, erro
 		err = fmt.Errorf("%w: it lifts pin %s of backup %s and was moved here", catalog.ErrDamaged, u.Lifts, u.Backup)
 	}
 	if err == nil {
-		err = c.isHere(ctx, u.Repository)
+		err = c.store.CheckRepository(ctx, u.Repository)
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", key, err)

@@ -11,12 +11,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 func pin(tb testing.TB, c *repository.Cluster, id catalog.ID, reason string) catalog.Pin {
 	tb.Helper()
-	p, err := c.Pin(tb.Context(), catalog.Pin{Backup: id, Reason: reason, Time: noon, By: "test"})
+	p, err := c.Pin(tb.Context(), catalog.Pin{Backup: id, Reason: reason, Time: stored.Noon, By: "test"})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -25,7 +27,7 @@ func pin(tb testing.TB, c *repository.Cluster, id catalog.ID, reason string) cat
 
 func unpin(tb testing.TB, c *repository.Cluster, id catalog.ID) int {
 	tb.Helper()
-	lifted, err := c.Unpin(tb.Context(), catalog.Unpin{Backup: id, Time: noon, By: "test"})
+	lifted, err := c.Unpin(tb.Context(), catalog.Unpin{Backup: id, Time: stored.Noon, By: "test"})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -35,7 +37,7 @@ func unpin(tb testing.TB, c *repository.Cluster, id catalog.ID) int {
 // pinsOf are the reasons of the pins of the only backup.
 func pinsOf(tb testing.TB, c *repository.Cluster) (reasons []string) {
 	tb.Helper()
-	for _, p := range load(tb, c, repository.LoadOptions{Proofs: true}).Backups[0].Pins {
+	for _, p := range stored.Load(tb, c, repository.LoadOptions{Proofs: true}).Backups[0].Pins {
 		reasons = append(reasons, p.Reason)
 	}
 	return reasons
@@ -43,86 +45,86 @@ func pinsOf(tb testing.TB, c *repository.Cluster) (reasons []string) {
 
 // TestPin: a pinned backup is not deleted until all its pins are lifted, where objects are locked too.
 func TestPin(t *testing.T) {
-	for name, policy := range map[string]repository.Policy{"open": {}, "locked": {Lock: repository.Lock{For: time.Hour}}} {
+	for name, policy := range map[string]records.Policy{"open": {}, "locked": {Lock: records.Lock{For: time.Hour}}} {
 		t.Run(name, func(t *testing.T) {
 			b := mem.New()
-			create(t, openCluster(t, b, "c"), idAt(0))
-			c := openWith(t, b, policy)
-			first := pin(t, c, idAt(0), "before 1.34")
-			pin(t, c, idAt(0), "")
+			stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(0))
+			c := stored.OpenWith(t, b, policy)
+			first := pin(t, c, stored.IdAt(0), "before 1.34")
+			pin(t, c, stored.IdAt(0), "")
 			if got := pinsOf(t, c); !slices.Equal(got, []string{"before 1.34", ""}) && !slices.Equal(got, []string{"", "before 1.34"}) {
 				t.Errorf("pins %q", got)
 			}
-			if want := folder("c", idAt(0)) + "pin-" + first.ID + ".json"; !slices.Contains(keys(t, b), want) {
-				t.Errorf("%s is not in %q", want, keys(t, b))
+			if want := stored.Folder("c", stored.IdAt(0)) + "pin-" + first.ID + ".json"; !slices.Contains(stored.Keys(t, b), want) {
+				t.Errorf("%s is not in %q", want, stored.Keys(t, b))
 			}
-			gone := repository.Tombstone{Backup: idAt(0), Time: noon}
-			wantError(t, "Delete", c.Delete(t.Context(), gone), repository.ErrPinned)
+			gone := repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
+			stored.WantError(t, "Delete", c.Delete(t.Context(), gone), repository.ErrPinned)
 			if hasTombstone(t, b) {
 				t.Error("a pinned backup has a tombstone")
 			}
 			result, err := c.Prune(t.Context(), repository.Removal{Backups: []repository.Tombstone{gone}}, pruneOptions(0), nil)
-			if err != nil || !slices.Equal(result.Pinned, []catalog.ID{idAt(0)}) || len(result.Deleted) > 0 {
+			if err != nil || !slices.Equal(result.Pinned, []catalog.ID{stored.IdAt(0)}) || len(result.Deleted) > 0 {
 				t.Errorf("%+v, %v", result, err)
 			}
-			if n := unpin(t, c, idAt(0)); n != 2 || len(pinsOf(t, c)) > 0 {
+			if n := unpin(t, c, stored.IdAt(0)); n != 2 || len(pinsOf(t, c)) > 0 {
 				t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 			}
-			if n := unpin(t, c, idAt(0)); n != 0 {
+			if n := unpin(t, c, stored.IdAt(0)); n != 0 {
 				t.Errorf("%d pins are lifted twice", n)
 			}
-			pin(t, c, idAt(0), "again")
+			pin(t, c, stored.IdAt(0), "again")
 			if got := pinsOf(t, c); !slices.Equal(got, []string{"again"}) {
 				t.Errorf("pins %q", got)
 			}
-			unpin(t, c, idAt(0))
+			unpin(t, c, stored.IdAt(0))
 			if err := c.Delete(t.Context(), gone); err != nil {
 				t.Fatal(err)
 			}
-			wantIDs(t, load(t, c, repository.LoadOptions{}), nil, nil)
+			stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), nil, nil)
 		})
 	}
 }
 
 func TestPinNothing(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
-	create(t, c, idAt(0))
-	_, err := c.Pin(t.Context(), catalog.Pin{Backup: idAt(1)})
-	wantError(t, "Pin of nothing", err, catalog.ErrNotFound)
-	_, err = c.Unpin(t.Context(), catalog.Unpin{Backup: idAt(1)})
-	wantError(t, "Unpin of nothing", err, catalog.ErrNotFound)
+	c := stored.OpenCluster(t, b, "c")
+	stored.Create(t, c, stored.IdAt(0))
+	_, err := c.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(1)})
+	stored.WantError(t, "Pin of nothing", err, catalog.ErrNotFound)
+	_, err = c.Unpin(t.Context(), catalog.Unpin{Backup: stored.IdAt(1)})
+	stored.WantError(t, "Unpin of nothing", err, catalog.ErrNotFound)
 	b2 := mem.New()
-	locked := openWith(t, b2, repository.Policy{Lock: repository.Lock{For: time.Hour}})
-	create(t, locked, idAt(0))
-	wantError(t, "Delete", locked.Delete(t.Context(), repository.Tombstone{Backup: idAt(0)}), storage.ErrLocked)
-	_, err = locked.Pin(t.Context(), catalog.Pin{Backup: idAt(0)})
-	wantError(t, "Pin of what is deleted", err, catalog.ErrNotFound)
+	locked := stored.OpenWith(t, b2, records.Policy{Lock: records.Lock{For: time.Hour}})
+	stored.Create(t, locked, stored.IdAt(0))
+	stored.WantError(t, "Delete", locked.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0)}), storage.ErrLocked)
+	_, err = locked.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0)})
+	stored.WantError(t, "Pin of what is deleted", err, catalog.ErrNotFound)
 }
 
 // TestPinRace: of one who pins and one who deletes at the same time at least one sees the other, and then nothing is lost
 // without a word.
 func TestPinRace(t *testing.T) {
-	gone := repository.Tombstone{Backup: idAt(0), Time: noon}
+	gone := repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
 	b := mem.New()
-	other := openCluster(t, b, "c")
-	create(t, other, idAt(0))
+	other := stored.OpenCluster(t, b, "c")
+	stored.Create(t, other, stored.IdAt(0))
 	between := &onPut{Bucket: b, text: "/tombstone-", do: func() {
-		_, err := other.Pin(t.Context(), catalog.Pin{Backup: idAt(0)})
-		wantError(t, "Pin beside a tombstone", err, catalog.ErrNotFound)
+		_, err := other.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0)})
+		stored.WantError(t, "Pin beside a tombstone", err, catalog.ErrNotFound)
 	}}
-	if err := openCluster(t, between, "c").Delete(t.Context(), gone); err != nil {
+	if err := stored.OpenCluster(t, between, "c").Delete(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
 
 	b = mem.New()
-	other = openCluster(t, b, "c")
-	create(t, other, idAt(0))
+	other = stored.OpenCluster(t, b, "c")
+	stored.Create(t, other, stored.IdAt(0))
 	between = &onPut{Bucket: b, text: "/tombstone-", do: func() { // by one who has looked for a tombstone before
-		put(t, b, folder("c", idAt(0))+"pin-0123456789abcdef.json", encodedPin(t, idAt(0)))
+		stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IdAt(0)))
 	}}
-	wantError(t, "Delete beside a pin", openCluster(t, between, "c").Delete(t.Context(), gone), repository.ErrPinned)
-	wantIDs(t, load(t, other, repository.LoadOptions{}), []catalog.ID{idAt(0)}, nil)
+	stored.WantError(t, "Delete beside a pin", stored.OpenCluster(t, between, "c").Delete(t.Context(), gone), repository.ErrPinned)
+	stored.WantIDs(t, stored.Load(t, other, repository.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
 	if hasTombstone(t, b) {
 		t.Error("the tombstone of a pinned backup stays")
 	}
@@ -130,12 +132,12 @@ func TestPinRace(t *testing.T) {
 
 func hasTombstone(tb testing.TB, b storage.Bucket) bool {
 	tb.Helper()
-	return slices.ContainsFunc(keys(tb, b), func(key string) bool { return strings.Contains(key, "/tombstone-") })
+	return slices.ContainsFunc(stored.Keys(tb, b), func(key string) bool { return strings.Contains(key, "/tombstone-") })
 }
 
 func encodedPin(tb testing.TB, id catalog.ID) []byte {
 	tb.Helper()
-	p, err := catalog.Pins.Encode(catalog.Pin{Format: catalog.Pins.Format, Backup: id, ID: "0123456789abcdef", Time: noon})
+	p, err := catalog.Pins.Encode(catalog.Pin{Format: catalog.Pins.Format, Backup: id, ID: "0123456789abcdef", Time: stored.Noon})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -144,40 +146,40 @@ func encodedPin(tb testing.TB, id catalog.ID) []byte {
 
 // TestForgedPins: who trusts keys counts no pin of anybody else, and nobody else lifts one; each is named.
 func TestForgedPins(t *testing.T) {
-	b, owner := mem.New(), newSigner(t)
-	policy := trust(t, owner.public)
-	policy.Key = owner.key
-	c, forger := openWith(t, b, policy), openForger(t, b)
-	create(t, c, idAt(0))
-	pin(t, forger, idAt(0), "forged")
+	b, owner := mem.New(), stored.NewSigner(t)
+	policy := stored.Trust(t, owner.Public)
+	policy.Key = owner.Key
+	c, forger := stored.OpenWith(t, b, policy), openForger(t, b)
+	stored.Create(t, c, stored.IdAt(0))
+	pin(t, forger, stored.IdAt(0), "forged")
 	if got := pinsOf(t, c); len(got) > 0 {
 		t.Errorf("pins %q", got)
 	}
-	mine := pin(t, c, idAt(0), "mine")
-	if n := unpin(t, forger, idAt(0)); n != 2 {
+	mine := pin(t, c, stored.IdAt(0), "mine")
+	if n := unpin(t, forger, stored.IdAt(0)); n != 2 {
 		t.Errorf("%d pins", n)
 	}
 	if got := pinsOf(t, c); !slices.Equal(got, []string{"mine"}) {
 		t.Errorf("pins %q", got)
 	}
-	ignored := load(t, c, repository.LoadOptions{Proofs: true}).Ignored
+	ignored := stored.Load(t, c, repository.LoadOptions{Proofs: true}).Ignored
 	if len(ignored) != 2 {
 		t.Errorf("ignored %+v", ignored)
 	}
 	for _, d := range ignored {
-		if d.ID != idAt(0) || !errors.Is(d.Err, catalog.ErrDamaged) || !strings.Contains(d.Err.Error(), "pin-") {
+		if d.ID != stored.IdAt(0) || !errors.Is(d.Err, catalog.ErrDamaged) || !strings.Contains(d.Err.Error(), "pin-") {
 			t.Errorf("ignored %+v", d)
 		}
 	}
-	_, err := c.Unpin(t.Context(), catalog.Unpin{Backup: idAt(0)}) // the forged one is in its way
-	wantError(t, "Unpin", err, storage.ErrExist)
-	unpinKey := folder("c", idAt(0)) + "unpin-" + mine.ID + ".json"
-	write(t, b, unpinKey, read(t, b, folder("c", idAt(0))+"pin-"+mine.ID+".json"))
+	_, err := c.Unpin(t.Context(), catalog.Unpin{Backup: stored.IdAt(0)}) // the forged one is in its way
+	stored.WantError(t, "Unpin", err, storage.ErrExist)
+	unpinKey := stored.Folder("c", stored.IdAt(0)) + "unpin-" + mine.ID + ".json"
+	write(t, b, unpinKey, read(t, b, stored.Folder("c", stored.IdAt(0))+"pin-"+mine.ID+".json"))
 	if got := pinsOf(t, c); !slices.Equal(got, []string{"mine"}) {
 		t.Errorf("a pin under the name of what lifts it leaves %q", got)
 	}
-	remove(t, b, unpinKey)
-	if n := unpin(t, c, idAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
+	stored.Remove(t, b, unpinKey)
+	if n := unpin(t, c, stored.IdAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
 		t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 	}
 }
@@ -185,15 +187,15 @@ func TestForgedPins(t *testing.T) {
 // TestPinDamaged: it holds where nobody asks for signatures, and is lifted as any other.
 func TestPinDamaged(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
-	create(t, c, idAt(0))
-	p := pin(t, c, idAt(0), "mine")
-	change(t, b, folder("c", idAt(0))+"pin-"+p.ID+".json", flip(20, 1))
-	wantError(t, "Delete", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0)}), repository.ErrPinned)
-	if n := unpin(t, c, idAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
+	c := stored.OpenCluster(t, b, "c")
+	stored.Create(t, c, stored.IdAt(0))
+	p := pin(t, c, stored.IdAt(0), "mine")
+	stored.Change(t, b, stored.Folder("c", stored.IdAt(0))+"pin-"+p.ID+".json", stored.Flip(20, 1))
+	stored.WantError(t, "Delete", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0)}), repository.ErrPinned)
+	if n := unpin(t, c, stored.IdAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
 		t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 	}
-	put(t, b, folder("c", idAt(0))+"pin-of-a-stranger.json", content)
+	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"pin-of-a-stranger.json", stored.Content)
 	if got := pinsOf(t, c); len(got) > 0 {
 		t.Errorf("pins %q", got)
 	}
@@ -202,24 +204,24 @@ func TestPinDamaged(t *testing.T) {
 // A pin with an end keeps the backup until then, and no longer; a tombstone that it has beaten counts from then on.
 func TestPinEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := openCluster(t, mem.New(), "c")
+		c := stored.OpenCluster(t, mem.New(), "c")
 		for n := range 2 {
-			create(t, c, idAt(n))
-			_, err := c.Pin(t.Context(), catalog.Pin{Backup: idAt(n), Time: time.Now(), Until: time.Now().Add(90 * 24 * time.Hour)})
+			stored.Create(t, c, stored.IdAt(n))
+			_, err := c.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(n), Time: time.Now(), Until: time.Now().Add(90 * 24 * time.Hour)})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		pin(t, c, idAt(1), "for ever")
+		pin(t, c, stored.IdAt(1), "for ever")
 		time.Sleep(90*24*time.Hour - time.Second)
-		wantError(t, "Delete before the end", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}), repository.ErrPinned)
+		stored.WantError(t, "Delete before the end", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}), repository.ErrPinned)
 		time.Sleep(time.Second)
-		if pins := load(t, c, repository.LoadOptions{Proofs: true}).Backups[1].Pins; len(pins) > 0 {
+		if pins := stored.Load(t, c, repository.LoadOptions{Proofs: true}).Backups[1].Pins; len(pins) > 0 {
 			t.Errorf("pins that have ended: %+v", pins)
 		}
-		if err := c.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}); err != nil {
+		if err := c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
 			t.Errorf("Delete at the end: %v", err)
 		}
-		wantError(t, "Delete with another pin", c.Delete(t.Context(), repository.Tombstone{Backup: idAt(1), Time: noon}), repository.ErrPinned)
+		stored.WantError(t, "Delete with another pin", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}), repository.ErrPinned)
 	})
 }

@@ -16,21 +16,21 @@ const proofTime = "20060102T150405.000Z"
 
 // Append adds p to the proofs of its backup.
 func (c *Cluster) Append(ctx context.Context, p catalog.Proof) error {
-	err := c.refuseUnsigned(ctx)
+	err := c.store.RefuseUnsigned(ctx)
 	if err != nil {
 		return fmt.Errorf("proof of backup %s: %w", p.Backup, err)
 	}
 	p.Format = catalog.Proofs.Format
 	data, err := catalog.Proofs.Encode(p)
 	if err == nil {
-		data, err = document.Sign(data, c.policy.Key)
+		data, err = document.Sign(data, c.store.Policy.Key)
 	}
 	if err != nil {
 		return fmt.Errorf("proof of backup %s: %w", p.Backup, err)
 	}
 	for stamp := p.Time.UTC(); ; stamp = stamp.Add(time.Millisecond) { // two proofs of one millisecond both stay
-		key := catalog.BackupKey(c.name, p.Backup, catalog.ProofPrefix+stamp.Format(proofTime)+catalog.JSONSuffix)
-		err = c.create(ctx, key, bytes.NewReader(data), int64(len(data)))
+		key := catalog.BackupKey(c.store.Cluster, p.Backup, catalog.ProofPrefix+stamp.Format(proofTime)+catalog.JSONSuffix)
+		err = c.store.Create(ctx, key, bytes.NewReader(data), int64(len(data)))
 		if !errors.Is(err, storage.ErrExist) {
 			break
 		}

@@ -14,15 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
-
-// proofOf is what a verify found n hours past noon.
-func proofOf(id catalog.ID, l catalog.Level, v catalog.Verdict, n int) catalog.Proof {
-	return catalog.Proof{
-		Format: catalog.Proofs.Format, Backup: id, Level: l, Verdict: v, Finding: "as expected",
-		Time: noon.Add(time.Duration(n) * time.Hour), Seconds: 0.5, By: "host v0.1.0",
-	}
-}
 
 func appendProof(tb testing.TB, c *repository.Cluster, p catalog.Proof) {
 	tb.Helper()
@@ -33,7 +26,7 @@ func appendProof(tb testing.TB, c *repository.Cluster, p catalog.Proof) {
 
 func proofsOf(tb testing.TB, c *repository.Cluster, id catalog.ID) []catalog.Proof {
 	tb.Helper()
-	b, err := load(tb, c, repository.LoadOptions{Proofs: true}).Find(id)
+	b, err := stored.Load(tb, c, repository.LoadOptions{Proofs: true}).Find(id)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -42,82 +35,82 @@ func proofsOf(tb testing.TB, c *repository.Cluster, id catalog.ID) []catalog.Pro
 
 // TestAppend: proofs come back oldest first by the times in them, and two of one millisecond both stay.
 func TestAppend(t *testing.T) {
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
-		c := openCluster(t, b, "c")
-		create(t, c, idAt(0))
-		create(t, c, idAt(1))
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		c := stored.OpenCluster(t, b, "c")
+		stored.Create(t, c, stored.IdAt(0))
+		stored.Create(t, c, stored.IdAt(1))
 		var want []catalog.Proof
 		for i, at := range []time.Duration{0, 0, 100, time.Millisecond, time.Hour, -time.Hour, 200, time.Hour} {
-			p := proofOf(idAt(0), catalog.Opened, catalog.Passed, 0)
-			p.Time, p.Keys = noon.Add(at).In(time.FixedZone("", 3600)), int64(i)
+			p := stored.ProofOf(stored.IdAt(0), catalog.Opened, catalog.Passed, 0)
+			p.Time, p.Keys = stored.Noon.Add(at).In(time.FixedZone("", 3600)), int64(i)
 			appendProof(t, c, p)
 			p.Time = p.Time.UTC()
 			want = append(want, p)
 		}
 		slices.SortStableFunc(want, func(a, b catalog.Proof) int { return a.Time.Compare(b.Time) })
-		if diff := cmp.Diff(want, proofsOf(t, c, idAt(0))); diff != "" {
+		if diff := cmp.Diff(want, proofsOf(t, c, stored.IdAt(0))); diff != "" {
 			t.Error(diff)
 		}
-		if got := proofsOf(t, c, idAt(1)); len(got) > 0 {
+		if got := proofsOf(t, c, stored.IdAt(1)); len(got) > 0 {
 			t.Errorf("the other backup has %v", got)
 		}
 		names := 0
-		for _, key := range keys(t, b) {
-			if strings.HasPrefix(key, folder("c", idAt(0))+"proof-20261121T1") && strings.HasSuffix(key, "Z.json") {
+		for _, key := range stored.Keys(t, b) {
+			if strings.HasPrefix(key, stored.Folder("c", stored.IdAt(0))+"proof-20261121T1") && strings.HasSuffix(key, "Z.json") {
 				names++
 			}
 		}
 		if names != len(want) {
-			t.Errorf("%d proofs are named as documented: %q", names, keys(t, b))
+			t.Errorf("%d proofs are named as documented: %q", names, stored.Keys(t, b))
 		}
 	})
 }
 
 func TestAppendFails(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
-	c := openCluster(t, b, "c")
-	create(t, c, idAt(0))
-	b.On(storage.VerbPut).Fail(errTest)
-	err := c.Append(t.Context(), proofOf(idAt(0), catalog.Hashed, catalog.Passed, 0))
-	if wantError(t, "Append", err, errTest); err != nil && !strings.Contains(err.Error(), string(idAt(0))) {
+	c := stored.OpenCluster(t, b, "c")
+	stored.Create(t, c, stored.IdAt(0))
+	b.On(storage.VerbPut).Fail(stored.ErrTest)
+	err := c.Append(t.Context(), stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 0))
+	if stored.WantError(t, "Append", err, stored.ErrTest); err != nil && !strings.Contains(err.Error(), string(stored.IdAt(0))) {
 		t.Errorf("%v does not name the backup", err)
 	}
 	for _, id := range []catalog.ID{"", "../../d/backups/x"} {
-		if err := c.Append(t.Context(), proofOf(id, catalog.Hashed, catalog.Passed, 0)); err == nil {
+		if err := c.Append(t.Context(), stored.ProofOf(id, catalog.Hashed, catalog.Passed, 0)); err == nil {
 			t.Errorf("a proof of %q was stored", id)
 		}
 	}
-	if got := proofsOf(t, c, idAt(0)); len(got) > 0 || len(keys(t, b)) != 3 { // with the marker
-		t.Errorf("%v, %q", got, keys(t, b))
+	if got := proofsOf(t, c, stored.IdAt(0)); len(got) > 0 || len(stored.Keys(t, b)) != 3 { // with the marker
+		t.Errorf("%v, %q", got, stored.Keys(t, b))
 	}
 }
 
 // TestDamagedProofs prove nothing, and take nothing away.
 func TestDamagedProofs(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
-	create(t, c, idAt(0))
-	good := proofOf(idAt(0), catalog.Hashed, catalog.Passed, 1)
+	c := stored.OpenCluster(t, b, "c")
+	stored.Create(t, c, stored.IdAt(0))
+	good := stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1)
 	appendProof(t, c, good)
-	document := encodedProof(t, proofOf(idAt(0), catalog.Hashed, catalog.Failed, 2))
-	other := encodedProof(t, proofOf(idAt(1), catalog.Hashed, catalog.Failed, 2))
+	document := encodedProof(t, stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Failed, 2))
+	other := encodedProof(t, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Failed, 2))
 	for name, p := range map[string][]byte{
-		"flipped":           flip(30, 1)(slices.Clone(document)),
+		"flipped":           stored.Flip(30, 1)(slices.Clone(document)),
 		"cut":               document[:len(document)-1],
 		"empty":             nil,
 		"endless":           append(bytes.Repeat([]byte(" "), 1<<20), document...),
-		"of another format": rewritten(t, document, `"format": 1`, `"format": 2`),
-		"unknown level":     rewritten(t, document, `"hashed"`, `"felt"`),
-		"unknown verdict":   rewritten(t, document, `"failed"`, `"perhaps"`),
+		"of another format": stored.Rewritten(t, document, `"format": 1`, `"format": 2`),
+		"unknown level":     stored.Rewritten(t, document, `"hashed"`, `"felt"`),
+		"unknown verdict":   stored.Rewritten(t, document, `"failed"`, `"perhaps"`),
 		"another backup's":  other,
 	} {
-		put(t, b, folder("c", idAt(0))+"proof-20261121T150000.000Z.json", p)
-		if diff := cmp.Diff([]catalog.Proof{good}, proofsOf(t, c, idAt(0))); diff != "" {
+		stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"proof-20261121T150000.000Z.json", p)
+		if diff := cmp.Diff([]catalog.Proof{good}, proofsOf(t, c, stored.IdAt(0))); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	put(t, b, folder("c", idAt(0))+"proof-20261121T150000.000Z.json", document)
-	if got := proofsOf(t, c, idAt(0)); len(got) != 2 {
+	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"proof-20261121T150000.000Z.json", document)
+	if got := proofsOf(t, c, stored.IdAt(0)); len(got) != 2 {
 		t.Errorf("the one that was spoiled above: %v", got)
 	}
 }
@@ -130,8 +123,8 @@ type step struct {
 
 func TestBest(t *testing.T) {
 	const (
-		stored, hashed, opened, booted = catalog.Stored, catalog.Hashed, catalog.Opened, catalog.Booted
-		passed, failed, notRun         = catalog.Passed, catalog.Failed, catalog.NotRun
+		written, hashed, opened, booted = catalog.Stored, catalog.Hashed, catalog.Opened, catalog.Booted
+		passed, failed, notRun          = catalog.Passed, catalog.Failed, catalog.NotRun
 	)
 	for name, c := range map[string]struct {
 		steps  []step
@@ -139,31 +132,31 @@ func TestBest(t *testing.T) {
 		at     int // hours past noon; -1: the backup's own end
 		failed int // which step says that it is bad; -1: none
 	}{
-		"no proof":                        {nil, stored, -1, -1},
+		"no proof":                        {nil, written, -1, -1},
 		"passed":                          {[]step{{hashed, passed}}, hashed, 0, -1},
 		"higher and higher":               {[]step{{hashed, passed}, {opened, passed}, {booted, passed}}, booted, 2, -1},
 		"a lower one later":               {[]step{{booted, passed}, {hashed, passed}}, booted, 0, -1},
 		"the same again":                  {[]step{{opened, passed}, {opened, passed}}, opened, 1, -1},
-		"not run":                         {[]step{{booted, notRun}}, stored, -1, -1},
+		"not run":                         {[]step{{booted, notRun}}, written, -1, -1},
 		"passed, then not run":            {[]step{{hashed, passed}, {booted, notRun}}, hashed, 0, -1},
-		"only failed":                     {[]step{{stored, failed}}, "", 0, 0},
+		"only failed":                     {[]step{{written, failed}}, "", 0, 0},
 		"failed above":                    {[]step{{hashed, passed}, {opened, failed}}, hashed, 0, 1},
-		"failed above, never passed":      {[]step{{opened, failed}}, stored, -1, 0},
+		"failed above, never passed":      {[]step{{opened, failed}}, written, -1, 0},
 		"failed at it":                    {[]step{{opened, passed}, {opened, failed}}, "", 1, 1},
 		"failed below":                    {[]step{{booted, passed}, {hashed, failed}}, "", 1, 1},
 		"failed below, not run since":     {[]step{{booted, passed}, {hashed, failed}, {booted, notRun}}, "", 1, 1},
 		"failed, then passed":             {[]step{{opened, passed}, {opened, failed}, {hashed, passed}}, hashed, 2, -1},
 		"failed, then passed as before":   {[]step{{opened, failed}, {opened, passed}}, opened, 1, -1},
 		"passed, failed, failed":          {[]step{{booted, passed}, {opened, failed}, {hashed, failed}}, "", 1, 2},
-		"failed, passed stored":           {[]step{{hashed, passed}, {hashed, failed}, {stored, passed}}, stored, 2, -1},
+		"failed, passed stored":           {[]step{{hashed, passed}, {hashed, failed}, {written, passed}}, written, 2, -1},
 		"passed between failures above":   {[]step{{booted, failed}, {hashed, passed}, {booted, failed}}, hashed, 1, 2},
-		"not run hides nothing":           {[]step{{hashed, failed}, {hashed, notRun}}, stored, -1, 0},
-		"failed above a failure below it": {[]step{{hashed, passed}, {stored, failed}, {opened, failed}}, "", 1, 2},
+		"not run hides nothing":           {[]step{{hashed, failed}, {hashed, notRun}}, written, -1, 0},
+		"failed above a failure below it": {[]step{{hashed, passed}, {written, failed}, {opened, failed}}, "", 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := catalog.Backup{Manifest: manifestOf(content, noon)}
+			b := catalog.Backup{Manifest: stored.ManifestOf(stored.Content, stored.Noon)}
 			for i, s := range c.steps {
-				b.Proofs = append(b.Proofs, proofOf(idAt(0), s.level, s.verdict, i))
+				b.Proofs = append(b.Proofs, stored.ProofOf(stored.IdAt(0), s.level, s.verdict, i))
 			}
 			want := b.Finished
 			if c.at >= 0 {
@@ -183,12 +176,12 @@ func TestBest(t *testing.T) {
 // TestDrills: one that fails for something else than the backup's own bytes takes nothing away from it, and hides nothing.
 func TestDrills(t *testing.T) {
 	drill := func(v catalog.Verdict, blames catalog.Blame, n int) catalog.Proof {
-		p := proofOf(idAt(0), catalog.Booted, v, n)
+		p := stored.ProofOf(stored.IdAt(0), catalog.Booted, v, n)
 		p.Drill = &catalog.Drill{Target: "the newest backup", Blames: blames}
 		return p
 	}
-	verify := proofOf(idAt(0), catalog.Booted, catalog.Passed, 0)
-	bad := proofOf(idAt(0), catalog.Hashed, catalog.Failed, 0)
+	verify := stored.ProofOf(stored.IdAt(0), catalog.Booted, catalog.Passed, 0)
+	bad := stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Failed, 0)
 	for name, c := range map[string]struct {
 		proofs []catalog.Proof
 		best   catalog.Level
@@ -201,7 +194,7 @@ func TestDrills(t *testing.T) {
 		"an assertion":            {[]catalog.Proof{verify, drill(catalog.Failed, catalog.BlameAssertion, 1)}, catalog.Booted, false},
 		"the log of a bad backup": {[]catalog.Proof{bad, drill(catalog.Failed, catalog.BlameLog, 1)}, catalog.Stored, true},
 	} {
-		b := catalog.Backup{Manifest: manifestOf(content, noon), Proofs: c.proofs}
+		b := catalog.Backup{Manifest: stored.ManifestOf(stored.Content, stored.Noon), Proofs: c.proofs}
 		if best, _ := b.Best(); best != c.best {
 			t.Errorf("%s: the best is %q", name, best)
 		}
@@ -218,7 +211,7 @@ func TestDrills(t *testing.T) {
 }
 
 func TestDecrypted(t *testing.T) {
-	without, with := proofOf(idAt(0), catalog.Hashed, catalog.Passed, 1), fullProof()
+	without, with := stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1), fullProof()
 	for name, c := range map[string]struct {
 		encryption string
 		proofs     []catalog.Proof

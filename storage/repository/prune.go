@@ -11,12 +11,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Removal is what is to go, as retention decides.
 type Removal struct {
 	Backups []Tombstone
-	Log     []LogTombstone // at most one a lineage
+	Log     []log.Tombstone // at most one a lineage
 }
 
 // PruneOptions say how to remove.
@@ -28,11 +30,11 @@ type PruneOptions struct {
 
 // PruneResult is what came of a Prune; with DryRun what would.
 type PruneResult struct {
-	Deleted []catalog.ID   // backups that are listed no more
-	Log     []LogTombstone // by which the log was pruned
-	Swept   []Leftover     // objects that were removed at last
-	Locked  []Locked       // objects that stay
-	Pinned  []catalog.ID   // backups that stay since they have been pinned meanwhile
+	Deleted []catalog.ID       // backups that are listed no more
+	Log     []log.Tombstone    // by which the log was pruned
+	Swept   []catalog.Leftover // objects that were removed at last
+	Locked  []Locked           // objects that stay
+	Pinned  []catalog.ID       // backups that stay since they have been pinned meanwhile
 }
 
 // Locked is an object that nobody may remove yet.
@@ -71,10 +73,10 @@ type pruning struct {
 	result PruneResult
 }
 
-func (p *pruning) log(ctx context.Context, t LogTombstone) error {
+func (p *pruning) log(ctx context.Context, t log.Tombstone) error {
 	if !p.o.DryRun {
-		p.report.Say(storage.Event{Stage: "prune", Object: catalog.LogTombstoneKey(p.c.name, t.Lineage, t.Upto), Message: t.Reason})
-		if err := p.c.DeleteLog(ctx, t); err != nil {
+		p.report.Say(storage.Event{Stage: "prune", Object: catalog.LogTombstoneKey(p.c.store.Cluster, t.Lineage, t.Upto), Message: t.Reason})
+		if err := p.c.log.Delete(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -95,13 +97,13 @@ func (p *pruning) backup(ctx context.Context, t Tombstone) error {
 		p.result.Deleted = append(p.result.Deleted, t.Backup)
 		return nil
 	}
-	p.report.Say(storage.Event{Stage: "prune", Object: catalog.Folder(p.c.name, t.Backup), Message: t.Reason})
+	p.report.Say(storage.Event{Stage: "prune", Object: catalog.Folder(p.c.store.Cluster, t.Backup), Message: t.Reason})
 	switch err := p.c.Delete(ctx, t); {
 	case errors.Is(err, catalog.ErrNotFound): // somebody else was first
 	case errors.Is(err, ErrPinned):
 		p.result.Pinned = append(p.result.Pinned, t.Backup)
 	case errors.Is(err, storage.ErrLocked): // by a hold that has no date
-		p.result.Locked = append(p.result.Locked, Locked{Key: catalog.ManifestKey(p.c.name, t.Backup)})
+		p.result.Locked = append(p.result.Locked, Locked{Key: catalog.ManifestKey(p.c.store.Cluster, t.Backup)})
 	case err != nil:
 		return err
 	default:
@@ -122,8 +124,8 @@ func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Lo
 		if name != catalog.ManifestName && !strings.HasPrefix(name, catalog.SnapshotName) {
 			continue
 		}
-		o, err := c.bucket.Stat(ctx, listed.Key)
-		if err != nil && !isAbsent(err) {
+		o, err := c.store.Bucket.Stat(ctx, listed.Key)
+		if err != nil && !records.IsAbsent(err) {
 			return nil, err
 		}
 		if o.RetainUntil.After(now) && (last == nil || o.RetainUntil.After(last.Until)) {
@@ -136,14 +138,14 @@ func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Lo
 func (p *pruning) sweep(ctx context.Context) error {
 	if p.o.DryRun {
 		all, err := p.c.Leftovers(ctx)
-		p.result.Swept = slices.DeleteFunc(all, func(l Leftover) bool { return p.o.Now.Sub(l.Since) < p.o.Grace })
+		p.result.Swept = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return p.o.Now.Sub(l.Since) < p.o.Grace })
 		return err
 	}
 	swept, locked, err := p.c.sweepOld(ctx, p.o.Grace, p.o.Now)
 	p.result.Swept = swept
 	for _, l := range locked {
-		o, e := p.c.bucket.Stat(ctx, l.Key)
-		if e != nil && !isAbsent(e) {
+		o, e := p.c.store.Bucket.Stat(ctx, l.Key)
+		if e != nil && !records.IsAbsent(e) {
 			err = errors.Join(err, e)
 		}
 		p.result.Locked = append(p.result.Locked, Locked{Key: l.Key, Until: o.RetainUntil})

@@ -16,60 +16,63 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // fill stores five backups with a proof each, and two lineages: one of 40 segments in three indexes, and one that comes after.
 func fill(tb testing.TB, c *repository.Cluster) {
 	tb.Helper()
 	for i := range 5 {
-		create(tb, c, idAt(i))
-		appendProof(tb, c, proofOf(idAt(i), catalog.Hashed, catalog.Passed, 1))
+		stored.Create(tb, c, stored.IdAt(i))
+		appendProof(tb, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, 1))
 	}
-	w := newWriter(tb, c.Name(), lineageID(0))
-	w.key = c.Policy().Key
-	first := w.some(40)
-	storeSegments(tb, c, first...)
+	w := stored.NewWriter(tb, c.Name(), stored.LineageID(0))
+	w.Key = c.Policy().Key
+	first := w.Some(40)
+	stored.StoreSegments(tb, c, first...)
 	for _, to := range [][2]int{{0, 10}, {10, 20}, {20, 35}} {
-		storeIndex(tb, c, segmentsOf(first)[to[0]:to[1]])
+		stored.StoreIndex(tb, c, stored.SegmentsOf(first)[to[0]:to[1]])
 	}
-	w = newWriter(tb, c.Name(), lineageID(1))
-	w.key = c.Policy().Key
-	storeSegments(tb, c, w.next(func(h *segment.Header) {
-		h.Reason, h.Written = "restored", at(100)
-		h.After = &segment.After{Lineage: lineageID(0), Seq: 40, Position: 400, Time: at(40)}
-		h.Marks = []segment.Mark{markAt(h.Last, 100)}
+	w = stored.NewWriter(tb, c.Name(), stored.LineageID(1))
+	w.Key = c.Policy().Key
+	stored.StoreSegments(tb, c, w.Next(func(h *segment.Header) {
+		h.Reason, h.Written = "restored", stored.At(100)
+		h.After = &segment.After{Lineage: stored.LineageID(0), Seq: 40, Position: 400, Time: stored.At(40)}
+		h.Marks = []segment.Mark{stored.MarkAt(h.Last, 100)}
 	}))
 }
 
 // removal is three backups, and the first lineage up to a segment.
 func removal(upto uint64) repository.Removal {
-	r := repository.Removal{Log: []repository.LogTombstone{{Lineage: lineageID(0), Upto: upto, Reason: "too old", Time: noon, By: "test"}}}
+	r := repository.Removal{Log: []log.Tombstone{{Lineage: stored.LineageID(0), Upto: upto, Reason: "too old", Time: stored.Noon, By: "test"}}}
 	for _, i := range []int{2, 1, 0} {
-		r.Backups = append(r.Backups, repository.Tombstone{Backup: idAt(i), Reason: "too old", Time: noon, By: "test"})
+		r.Backups = append(r.Backups, repository.Tombstone{Backup: stored.IdAt(i), Reason: "too old", Time: stored.Noon, By: "test"})
 	}
 	return r
 }
 
 func pruneOptions(later time.Duration) repository.PruneOptions {
-	return repository.PruneOptions{Grace: grace, Now: time.Now().Add(later)}
+	return repository.PruneOptions{Grace: stored.Grace, Now: time.Now().Add(later)}
 }
 
 // left are the keys that are to be there behind a prune up to 25 whose grace has ended.
 func leftBehind25() []string {
 	var want []string
 	for _, i := range []int{3, 4} {
-		want = append(want, folder("c", idAt(i))+"manifest.json", folder("c", idAt(i))+"proof-20261121T130000.000Z.json", folder("c", idAt(i))+plainName)
+		want = append(want, stored.Folder("c", stored.IdAt(i))+"manifest.json", stored.Folder("c", stored.IdAt(i))+"proof-20261121T130000.000Z.json", stored.Folder("c", stored.IdAt(i))+stored.PlainName)
 	}
 	want = append(want, "c/leases/clock.json") // of which the store's time was read
 	for seq := uint64(26); seq <= 40; seq++ {
-		want = append(want, segmentKey("c", lineageID(0), seq))
+		want = append(want, stored.SegmentKey("c", stored.LineageID(0), seq))
 	}
-	return append(want, indexKey("c", lineageID(0), 21), logTombstoneKey(lineageID(0), 25), segmentKey("c", lineageID(1), 1), "c/repository.json")
+	return append(want, stored.IndexKey("c", stored.LineageID(0), 21), logTombstoneKey(stored.LineageID(0), 25), stored.SegmentKey("c", stored.LineageID(1), 1), "c/repository.json")
 }
 
 func logTombstoneKey(lineage string, upto uint64) string {
@@ -79,54 +82,54 @@ func logTombstoneKey(lineage string, upto uint64) string {
 // wantPruned fails unless what is listed is just what is not in the removal up to 25, whole and without a fault.
 func wantPruned(tb testing.TB, b storage.Bucket) {
 	tb.Helper()
-	c := openCluster(tb, b, "c")
-	cat := load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
-	wantIDs(tb, cat, []catalog.ID{idAt(4), idAt(3)}, nil)
+	c := stored.OpenCluster(tb, b, "c")
+	cat := stored.Load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
+	stored.WantIDs(tb, cat, []catalog.ID{stored.IdAt(4), stored.IdAt(3)}, nil)
 	if len(cat.Lineages) != 2 || cat.Lineages[0].Pruned != 25 {
 		tb.Fatalf("lineages %+v", cat.Lineages)
 	}
-	wantLineage(tb, "pruned", cat.Lineages[0], "26-40", "")
-	wantLineage(tb, "the other", cat.Lineages[1], "1-1", "")
+	stored.WantLineage(tb, "pruned", cat.Lineages[0], "26-40", "")
+	stored.WantLineage(tb, "the other", cat.Lineages[1], "1-1", "")
 }
 
 // TestPrune: what is removed is listed no more at once, goes when its grace has ended, and is no damage at any time.
 func TestPrune(t *testing.T) {
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
-		c := openCluster(t, b, "c")
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		c := stored.OpenCluster(t, b, "c")
 		fill(t, c)
-		fill(t, openCluster(t, b, "c1"))
-		all := len(keys(t, b))
+		fill(t, stored.OpenCluster(t, b, "c1"))
+		all := len(stored.Keys(t, b))
 		dry := pruneOptions(0)
 		dry.DryRun = true
-		before := keys(t, b)
+		before := stored.Keys(t, b)
 		result, err := c.Prune(t.Context(), removal(25), dry, nil)
-		if err != nil || len(result.Deleted) != 3 || len(result.Log) != 1 || !slices.Equal(keys(t, b), before) {
-			t.Fatalf("a dry run: %+v, %v, %d objects", result, err, len(keys(t, b)))
+		if err != nil || len(result.Deleted) != 3 || len(result.Log) != 1 || !slices.Equal(stored.Keys(t, b), before) {
+			t.Fatalf("a dry run: %+v, %v, %d objects", result, err, len(stored.Keys(t, b)))
 		}
 		result, err = c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
-		if err != nil || !slices.Equal(result.Deleted, []catalog.ID{idAt(0), idAt(1), idAt(2)}) || len(result.Log) != 1 ||
+		if err != nil || !slices.Equal(result.Deleted, []catalog.ID{stored.IdAt(0), stored.IdAt(1), stored.IdAt(2)}) || len(result.Log) != 1 ||
 			len(result.Swept)+len(result.Locked)+len(result.Pinned) > 0 {
 			t.Fatalf("%+v, %v", result, err)
 		}
 		wantPruned(t, b)
-		if n := len(keys(t, b)); n != all+4-3 {
+		if n := len(stored.Keys(t, b)); n != all+4-3 {
 			t.Errorf("%d objects are left of %d: four tombstones come, three manifests go", n, all)
 		}
-		dry.Now = dry.Now.Add(2 * grace)
+		dry.Now = dry.Now.Add(2 * stored.Grace)
 		result, err = c.Prune(t.Context(), repository.Removal{}, dry, nil)
 		if want := 3*3 + 25 + 2; err != nil || len(result.Swept) != want {
 			t.Fatalf("a dry run would sweep %d, %v, want %d", len(result.Swept), err, want)
 		}
-		result, err = c.Prune(t.Context(), removal(25), pruneOptions(2*grace), nil)
+		result, err = c.Prune(t.Context(), removal(25), pruneOptions(2*stored.Grace), nil)
 		if err != nil || len(result.Swept) != 3*3+25+2 || len(result.Deleted) > 0 {
 			t.Fatalf("%+v, %v", result, err)
 		}
 		wantPruned(t, b)
-		mine := slices.DeleteFunc(keys(t, b), func(key string) bool { return strings.HasPrefix(key, "c1/") })
+		mine := slices.DeleteFunc(stored.Keys(t, b), func(key string) bool { return strings.HasPrefix(key, "c1/") })
 		if diff := cmp.Diff(leftBehind25(), mine); diff != "" {
 			t.Error(diff)
 		}
-		if got := len(keys(t, b)) - len(mine); got != all/2 {
+		if got := len(stored.Keys(t, b)) - len(mine); got != all/2 {
 			t.Errorf("another cluster has %d objects, want %d", got, all/2)
 		}
 	})
@@ -136,7 +139,7 @@ func TestPrune(t *testing.T) {
 // ends it.
 func TestPruneKilled(t *testing.T) {
 	t.Run("mem", func(t *testing.T) { killPrune(t, 1, func() storage.Bucket { return mem.New() }) })
-	t.Run("file", func(t *testing.T) { killPrune(t, 29, func() storage.Bucket { return openFile(t, t.TempDir()) }) })
+	t.Run("file", func(t *testing.T) { killPrune(t, 29, func() storage.Bucket { return stored.OpenFile(t, t.TempDir()) }) })
 }
 
 // killPrune kills it behind no request, each requests, twice as many, and so on.
@@ -144,7 +147,7 @@ func killPrune(t *testing.T, each int, open func() storage.Bucket) {
 	t.Helper()
 	for n, alive := 0, false; !alive; n += each {
 		below := open()
-		fill(t, openCluster(t, below, "c"))
+		fill(t, stored.OpenCluster(t, below, "c"))
 		b := &dying{Bucket: below}
 		b.left.Store(int64(n))
 		prunedDespite(t, below, b)
@@ -160,8 +163,8 @@ func TestPruneAnswerLost(t *testing.T) {
 		for n, none := 1, false; !none; n++ {
 			below := mem.New()
 			b := storagetest.Faulty(below)
-			fill(t, openCluster(t, b, "c"))
-			b.On(verb).Nth(n).FailLate(errTest)
+			fill(t, stored.OpenCluster(t, b, "c"))
+			b.On(verb).Nth(n).FailLate(stored.ErrTest)
 			begun := b.Calls(verb)
 			prunedDespite(t, below, b)
 			if none = b.Calls(verb)-begun < n; t.Failed() {
@@ -174,20 +177,20 @@ func TestPruneAnswerLost(t *testing.T) {
 // prunedDespite prunes b twice, the second time after the grace, and then what is below it to the end.
 func prunedDespite(t *testing.T, below, b storage.Bucket) {
 	t.Helper()
-	for _, later := range []time.Duration{0, 2 * grace} {
-		_, err := openCluster(t, b, "c").Prune(t.Context(), removal(25), pruneOptions(later), nil)
-		if err != nil && !errors.Is(err, errTest) {
+	for _, later := range []time.Duration{0, 2 * stored.Grace} {
+		_, err := stored.OpenCluster(t, b, "c").Prune(t.Context(), removal(25), pruneOptions(later), nil)
+		if err != nil && !errors.Is(err, stored.ErrTest) {
 			t.Error(err)
 		}
 		wantWhole(t, below)
 	}
-	for _, later := range []time.Duration{3 * grace, 5 * grace} { // what the first of these deletes goes by the second
-		if _, err := openCluster(t, below, "c").Prune(t.Context(), removal(25), pruneOptions(later), nil); err != nil {
+	for _, later := range []time.Duration{3 * stored.Grace, 5 * stored.Grace} { // what the first of these deletes goes by the second
+		if _, err := stored.OpenCluster(t, below, "c").Prune(t.Context(), removal(25), pruneOptions(later), nil); err != nil {
 			t.Error(err)
 		}
 	}
 	wantPruned(t, below)
-	if diff := cmp.Diff(leftBehind25(), keys(t, below)); diff != "" {
+	if diff := cmp.Diff(leftBehind25(), stored.Keys(t, below)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -200,35 +203,35 @@ type dying struct {
 
 func (d *dying) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	if d.left.Add(-1) < 0 {
-		return storage.Object{}, errTest
+		return storage.Object{}, stored.ErrTest
 	}
 	return d.Bucket.Put(ctx, key, r, o)
 }
 
 func (d *dying) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
 	if d.left.Add(-1) < 0 {
-		return nil, storage.Object{}, errTest
+		return nil, storage.Object{}, stored.ErrTest
 	}
 	return d.Bucket.Open(ctx, key, o)
 }
 
 func (d *dying) Stat(ctx context.Context, key string) (storage.Object, error) {
 	if d.left.Add(-1) < 0 {
-		return storage.Object{}, errTest
+		return storage.Object{}, stored.ErrTest
 	}
 	return d.Bucket.Stat(ctx, key)
 }
 
 func (d *dying) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	if d.left.Add(-1) < 0 {
-		return func(yield func(storage.Object, error) bool) { yield(storage.Object{}, errTest) }
+		return func(yield func(storage.Object, error) bool) { yield(storage.Object{}, stored.ErrTest) }
 	}
 	return d.Bucket.List(ctx, o)
 }
 
 func (d *dying) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
 	if d.left.Add(-1) < 0 {
-		return errTest
+		return stored.ErrTest
 	}
 	return d.Bucket.Delete(ctx, key, o)
 }
@@ -236,21 +239,21 @@ func (d *dying) Delete(ctx context.Context, key string, o storage.DeleteOptions)
 // wantWhole fails if anything that is listed is damaged, or anything that is to stay is missing.
 func wantWhole(tb testing.TB, b storage.Bucket) {
 	tb.Helper()
-	c := openCluster(tb, b, "c")
-	catalog := load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
-	listed := ids(catalog)
-	if len(catalog.Damaged) > 0 || !slices.Contains(listed, idAt(3)) || !slices.Contains(listed, idAt(4)) {
-		tb.Errorf("%q, damaged %q", listed, damagedIDs(catalog))
+	c := stored.OpenCluster(tb, b, "c")
+	catalog := stored.Load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
+	listed := stored.Ids(catalog)
+	if len(catalog.Damaged) > 0 || !slices.Contains(listed, stored.IdAt(3)) || !slices.Contains(listed, stored.IdAt(4)) {
+		tb.Errorf("%q, damaged %q", listed, stored.DamagedIDs(catalog))
 	}
 	for _, backup := range catalog.Backups {
-		wantContent(tb, c, backup)
+		stored.WantContent(tb, c, backup)
 	}
 	for _, l := range catalog.Lineages {
 		if len(l.Faults) > 0 {
 			tb.Errorf("faults %+v", l.Faults)
 		}
 	}
-	if spans := spans(catalog.Lineages[0].Stretches()); spans != "1-40" && spans != "26-40" {
+	if spans := stored.Spans(catalog.Lineages[0].Stretches()); spans != "1-40" && spans != "26-40" {
 		tb.Errorf("the log has %s", spans)
 	}
 }
@@ -258,9 +261,9 @@ func wantWhole(tb testing.TB, b storage.Bucket) {
 // TestPruneOn: a lineage is pruned again and again, and at last as a whole; each segment's grace begins once.
 func TestPruneOn(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
+	c := stored.OpenCluster(t, b, "c")
 	fill(t, c)
-	if gaps := load(t, c, repository.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
+	if gaps := stored.Load(t, c, repository.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
 		t.Fatalf("gaps %+v", gaps)
 	}
 	for _, upto := range []uint64{5, 15, 40} {
@@ -269,26 +272,26 @@ func TestPruneOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	catalog := load(t, c, repository.LoadOptions{Log: true})
-	wantLineage(t, "pruned as a whole", catalog.Lineages[0], "", "")
+	catalog := stored.Load(t, c, repository.LoadOptions{Log: true})
+	stored.WantLineage(t, "pruned as a whole", catalog.Lineages[0], "", "")
 	if gaps := catalog.Gaps(); len(gaps) > 0 {
 		t.Errorf("gaps %+v where all before is pruned", gaps)
 	}
 	for range 2 { // a tombstone that a higher one stands for goes behind its segments
-		if _, err := c.Prune(t.Context(), repository.Removal{}, pruneOptions(2*grace), nil); err != nil {
+		if _, err := c.Prune(t.Context(), repository.Removal{}, pruneOptions(2*stored.Grace), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got := slices.DeleteFunc(keys(t, b), func(key string) bool { return !strings.HasPrefix(key, "c/log/"+lineageID(0)) })
-	if !slices.Equal(got, []string{logTombstoneKey(lineageID(0), 40)}) {
+	got := slices.DeleteFunc(stored.Keys(t, b), func(key string) bool { return !strings.HasPrefix(key, "c/log/"+stored.LineageID(0)) })
+	if !slices.Equal(got, []string{logTombstoneKey(stored.LineageID(0), 40)}) {
 		t.Errorf("left is %q", got)
 	}
-	catalog = load(t, c, repository.LoadOptions{Log: true})
+	catalog = stored.Load(t, c, repository.LoadOptions{Log: true})
 	if gaps := catalog.Gaps(); len(gaps) > 0 || len(catalog.Lineages) != 2 {
 		t.Errorf("gaps %+v, lineages %+v", gaps, catalog.Lineages)
 	}
-	tail, err := c.LogTail(t.Context())
-	if err != nil || tail.Lineage != lineageID(1) || tail.Last.Seq != 1 || tail.Broken != nil {
+	tail, err := c.Log().Tail(t.Context())
+	if err != nil || tail.Lineage != stored.LineageID(1) || tail.Last.Seq != 1 || tail.Broken != nil {
 		t.Errorf("an archiver finds %+v, %v", tail, err)
 	}
 }
@@ -296,23 +299,23 @@ func TestPruneOn(t *testing.T) {
 // TestPruneAgainstTheClock: a tombstone that is younger does not begin the grace of what an older one is of anew.
 func TestPruneAgainstTheClock(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
+	c := stored.OpenCluster(t, b, "c")
 	fill(t, c)
 	prune := func(upto uint64) {
 		t.Helper()
-		if err := c.DeleteLog(t.Context(), removal(upto).Log[0]); err != nil {
+		if err := c.Log().Delete(t.Context(), removal(upto).Log[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	prune(5)
 	time.Sleep(2 * time.Millisecond) // stores have no clock to set
 	prune(15)
-	first, err := b.Stat(t.Context(), logTombstoneKey(lineageID(0), 5))
+	first, err := b.Stat(t.Context(), logTombstoneKey(stored.LineageID(0), 5))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range leftovers(t, c) {
-		early := l.Key <= segmentKey("c", lineageID(0), 5)
+		early := l.Key <= stored.SegmentKey("c", stored.LineageID(0), 5)
 		if l.Since.Equal(first.ModTime) != early {
 			t.Errorf("%s is left since %s, the first tombstone is of %s", l.Key, l.Since, first.ModTime)
 		}
@@ -321,38 +324,38 @@ func TestPruneAgainstTheClock(t *testing.T) {
 
 // TestForgedLogTombstone: what no trusted key has signed, or was signed for another place, prunes nothing, and is named.
 func TestForgedLogTombstone(t *testing.T) {
-	owner, attacker := newSigner(t), newSigner(t)
-	trusting := trust(t, owner.public)
-	trusting.Key = owner.key
-	for name, policy := range map[string]repository.Policy{"trust": trusting, "a signer": {Key: owner.key}} {
+	owner, attacker := stored.NewSigner(t), stored.NewSigner(t)
+	trusting := stored.Trust(t, owner.Public)
+	trusting.Key = owner.Key
+	for name, policy := range map[string]records.Policy{"trust": trusting, "a signer": {Key: owner.Key}} {
 		t.Run(name, func(t *testing.T) {
 			b := mem.New()
-			c := openWith(t, b, policy)
+			c := stored.OpenWith(t, b, policy)
 			fill(t, c)
-			forger := openWith(t, b, repository.Policy{Key: attacker.key})
+			forger := stored.OpenWith(t, b, records.Policy{Key: attacker.Key})
 			for _, upto := range []uint64{12, 1 << 40} {
-				if err := forger.DeleteLog(t.Context(), removal(upto).Log[0]); err != nil {
+				if err := forger.Log().Delete(t.Context(), removal(upto).Log[0]); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := c.DeleteLog(t.Context(), removal(3).Log[0]); err != nil {
+			if err := c.Log().Delete(t.Context(), removal(3).Log[0]); err != nil {
 				t.Fatal(err)
 			}
-			write(t, b, logTombstoneKey(lineageID(1), 3), read(t, b, logTombstoneKey(lineageID(0), 3)))
-			write(t, b, logTombstoneKey(lineageID(0), 7), read(t, b, logTombstoneKey(lineageID(0), 3)))
-			lineages := loadLog(t, c, 2)
-			wantLineage(t, "the forged", lineages[0], "4-40", "0 damaged 0 damaged 0 damaged")
-			wantLineage(t, "the moved", lineages[1], "1-1", "0 damaged")
+			write(t, b, logTombstoneKey(stored.LineageID(1), 3), read(t, b, logTombstoneKey(stored.LineageID(0), 3)))
+			write(t, b, logTombstoneKey(stored.LineageID(0), 7), read(t, b, logTombstoneKey(stored.LineageID(0), 3)))
+			lineages := stored.LoadLog(t, c, 2)
+			stored.WantLineage(t, "the forged", lineages[0], "4-40", "0 damaged 0 damaged 0 damaged")
+			stored.WantLineage(t, "the moved", lineages[1], "1-1", "0 damaged")
 			for _, f := range lineages[0].Faults {
-				if moved := f.Key == logTombstoneKey(lineageID(0), 7); errors.Is(f.Err, sign.ErrUntrusted) == moved {
+				if moved := f.Key == logTombstoneKey(stored.LineageID(0), 7); errors.Is(f.Err, sign.ErrUntrusted) == moved {
 					t.Errorf("%s: %v", f.Key, f.Err)
 				}
 			}
-			swept, err := c.Sweep(t.Context(), grace, time.Now().Add(2*grace))
+			swept, err := c.Sweep(t.Context(), stored.Grace, time.Now().Add(2*stored.Grace))
 			if err != nil || len(swept) != 3 {
 				t.Errorf("swept %q, %v, want the three that the owner has pruned", leftoverKeys(swept), err)
 			}
-			if gaps := load(t, c, repository.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
+			if gaps := stored.Load(t, c, repository.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
 				t.Errorf("gaps %+v", gaps)
 			}
 		})
@@ -361,18 +364,18 @@ func TestForgedLogTombstone(t *testing.T) {
 
 // TestPruneTakenName: a forged tombstone in the way is an error that names it.
 func TestPruneTakenName(t *testing.T) {
-	b, owner := mem.New(), newSigner(t)
-	c := openWith(t, b, repository.Policy{Key: owner.key})
+	b, owner := mem.New(), stored.NewSigner(t)
+	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
 	fill(t, c)
-	if err := openForger(t, b).DeleteLog(t.Context(), removal(25).Log[0]); err != nil {
+	if err := openForger(t, b).Log().Delete(t.Context(), removal(25).Log[0]); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
-	if !errors.Is(err, sign.ErrUntrusted) || !strings.Contains(err.Error(), logTombstoneKey(lineageID(0), 25)) {
+	if !errors.Is(err, sign.ErrUntrusted) || !strings.Contains(err.Error(), logTombstoneKey(stored.LineageID(0), 25)) {
 		t.Errorf("error %v", err)
 	}
-	for _, t0 := range []repository.LogTombstone{{Lineage: "x", Upto: 1}, {Lineage: lineageID(0)}} {
-		if err := c.DeleteLog(t.Context(), t0); err == nil {
+	for _, t0 := range []log.Tombstone{{Lineage: "x", Upto: 1}, {Lineage: stored.LineageID(0)}} {
+		if err := c.Log().Delete(t.Context(), t0); err == nil {
 			t.Errorf("%+v is stored", t0)
 		}
 	}
@@ -381,20 +384,20 @@ func TestPruneTakenName(t *testing.T) {
 // TestPruneLocked: a locked backup stays listed until its date, and locked data of what was deleted until its own.
 func TestPruneLocked(t *testing.T) {
 	b := mem.New()
-	locked := openWith(t, b, repository.Policy{Lock: repository.Lock{For: time.Hour}})
+	locked := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}})
 	fill(t, locked)
-	c := openCluster(t, b, "c")
-	before := keys(t, b)
+	c := stored.OpenCluster(t, b, "c")
+	before := stored.Keys(t, b)
 	result, err := c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
 	if err != nil || len(result.Deleted) > 0 || len(result.Locked) != 3 {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	for i, l := range result.Locked {
-		if until := time.Until(l.Until); l.Backup != idAt(i) || until < 50*time.Minute || until > time.Hour || !strings.HasPrefix(l.Key, folder("c", idAt(i))) {
+		if until := time.Until(l.Until); l.Backup != stored.IdAt(i) || until < 50*time.Minute || until > time.Hour || !strings.HasPrefix(l.Key, stored.Folder("c", stored.IdAt(i))) {
 			t.Errorf("locked %+v", l)
 		}
 	}
-	if got := len(load(t, c, repository.LoadOptions{}).Backups); got != 5 {
+	if got := len(stored.Load(t, c, repository.LoadOptions{}).Backups); got != 5 {
 		t.Errorf("%d backups are listed", got)
 	}
 	o := pruneOptions(0)
@@ -409,7 +412,7 @@ func TestPruneLocked(t *testing.T) {
 			t.Errorf("locked %+v", l)
 		}
 	}
-	if got := len(keys(t, b)); got != len(before)+2 { // the tombstone, and the object that the store's time was read of
+	if got := len(stored.Keys(t, b)); got != len(before)+2 { // the tombstone, and the object that the store's time was read of
 		t.Errorf("%d objects, there were %d", got, len(before))
 	}
 }
@@ -434,7 +437,7 @@ func (p *onPut) Put(ctx context.Context, key string, r io.Reader, o storage.PutO
 // TestPruneCancelled ends at once.
 func TestPruneCancelled(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
+	c := stored.OpenCluster(t, b, "c")
 	fill(t, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -447,16 +450,16 @@ func TestPruneCancelled(t *testing.T) {
 // TestCopyAndPruned: what was pruned at the target does not come back, nor does a tombstone come over a pin.
 func TestCopyAndPruned(t *testing.T) {
 	source, target := mem.New(), mem.New()
-	from, to := openCluster(t, source, "c"), openCluster(t, target, "c")
+	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	fill(t, from)
 	mustCopy(t, from, to, repository.CopyOptions{})
-	if _, err := to.Pin(t.Context(), catalog.Pin{Backup: idAt(0), Time: noon}); err != nil {
+	if _, err := to.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
-	if err := from.Delete(t.Context(), repository.Tombstone{Backup: idAt(0), Time: noon}); err != nil {
+	if err := from.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
-	if err := to.DeleteLog(t.Context(), removal(25).Log[0]); err != nil {
+	if err := to.Log().Delete(t.Context(), removal(25).Log[0]); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -465,15 +468,15 @@ func TestCopyAndPruned(t *testing.T) {
 		if diff := cmp.Diff(before, contents(t, target)); diff != "" || result.LeftOut != 26 || len(result.Faults) > 0 {
 			t.Errorf("%+v\n%s", result, diff)
 		}
-		if _, err := to.Sweep(t.Context(), grace, time.Now().Add(2*grace)); err != nil {
+		if _, err := to.Sweep(t.Context(), stored.Grace, time.Now().Add(2*stored.Grace)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// The other way: what a source has pruned is nothing that is missing.
 	back := mem.New()
-	result := mustCopy(t, to, openCluster(t, back, "c"), repository.CopyOptions{})
+	result := mustCopy(t, to, stored.OpenCluster(t, back, "c"), repository.CopyOptions{})
 	if len(result.Faults) > 0 || result.Segments != 16 {
 		t.Errorf("%+v", result)
 	}
-	wantLineage(t, "the copy", loadLog(t, openCluster(t, back, "c"), 2)[0], "26-40", "")
+	stored.WantLineage(t, "the copy", stored.LoadLog(t, stored.OpenCluster(t, back, "c"), 2)[0], "26-40", "")
 }

@@ -16,8 +16,11 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // gated calls do before each request; what it returns in place of nil is the answer.
@@ -63,21 +66,21 @@ func (c gated) Delete(ctx context.Context, key string, o storage.DeleteOptions) 
 
 // crowd is a repository of an owner who signs: of cluster c backup 0 is pinned, 1 is locked for an hour, and forged tombstones
 // stand for 3 and 4 and for all of the log; c0 and c1 are other clusters.
-func crowd(t *testing.T, owner, attacker signer) *mem.Bucket {
+func crowd(t *testing.T, owner, attacker stored.Signer) *mem.Bucket {
 	t.Helper()
 	b := mem.New()
-	policy := repository.Policy{Key: owner.key}
-	fill(t, openWith(t, b, policy))
+	policy := records.Policy{Key: owner.Key}
+	fill(t, stored.OpenWith(t, b, policy))
 	for _, name := range []string{"c0", "c1"} {
-		fill(t, openCluster(t, b, name))
+		fill(t, stored.OpenCluster(t, b, name))
 	}
-	if _, err := openWith(t, b, policy).Pin(t.Context(), catalog.Pin{Backup: idAt(0), Time: noon}); err != nil {
+	if _, err := stored.OpenWith(t, b, policy).Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"manifest.json", plainName} {
-		key := folder("c", idAt(1)) + name
+	for _, name := range []string{"manifest.json", stored.PlainName} {
+		key := stored.Folder("c", stored.IdAt(1)) + name
 		data := read(t, b, key)
-		remove(t, b, key)
+		stored.Remove(t, b, key)
 		o := storage.PutOptions{RetainUntil: time.Now().Add(time.Hour)}
 		if _, err := b.Put(t.Context(), key, strings.NewReader(string(data)), o); err != nil {
 			t.Fatal(err)
@@ -87,20 +90,20 @@ func crowd(t *testing.T, owner, attacker signer) *mem.Bucket {
 	return b
 }
 
-func forge(t *testing.T, b storage.Bucket, attacker signer) {
+func forge(t *testing.T, b storage.Bucket, attacker stored.Signer) {
 	t.Helper()
-	forger := openWith(t, b, repository.Policy{Key: attacker.key})
-	for _, l := range []string{lineageID(0), lineageID(1)} {
-		if err := forger.DeleteLog(t.Context(), repository.LogTombstone{Lineage: l, Upto: 39, Time: noon}); err != nil {
+	forger := stored.OpenWith(t, b, records.Policy{Key: attacker.Key})
+	for _, l := range []string{stored.LineageID(0), stored.LineageID(1)} {
+		if err := forger.Log().Delete(t.Context(), log.Tombstone{Lineage: l, Upto: 39, Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, i := range []int{3, 4} {
-		data, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: idAt(i), Time: noon})
+		data, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: stored.IdAt(i), Time: stored.Noon})
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, b, folder("c", idAt(i))+tombstoneName, data)
+		write(t, b, stored.Folder("c", stored.IdAt(i))+tombstoneName, data)
 	}
 }
 
@@ -114,35 +117,35 @@ func others(t *testing.T, b storage.Bucket) map[string]string {
 
 // pruneInTheCrowd prunes through b, whatever becomes of it, and then to the end: at once, behind the lock's date, and behind
 // the grace of what went then. It looks each time at what must be there.
-func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket, owner signer, accepted error) {
+func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket, owner stored.Signer, accepted error) {
 	t.Helper()
-	policy := repository.Policy{Key: owner.key}
+	policy := records.Policy{Key: owner.Key}
 	foreign := others(t, below)
-	_, err := openWith(t, b, policy).Prune(ctx, removal(25), pruneOptions(0), nil)
+	_, err := stored.OpenWith(t, b, policy).Prune(ctx, removal(25), pruneOptions(0), nil)
 	if err != nil && !errors.Is(err, accepted) {
 		t.Error(err)
 	}
 	wantInTheCrowd(t, below, owner, foreign, 0, 1, 3, 4)
 	prune := func(want ...int) {
 		t.Helper()
-		if _, err := openWith(t, below, policy).Prune(t.Context(), removal(25), pruneOptions(0), nil); err != nil {
+		if _, err := stored.OpenWith(t, below, policy).Prune(t.Context(), removal(25), pruneOptions(0), nil); err != nil {
 			t.Error(err)
 		}
 		wantInTheCrowd(t, below, owner, foreign, want...)
 	}
 	prune(0, 1, 3, 4)
-	time.Sleep(2*grace - time.Hour) // nothing that is locked has gone, and what was deleted has
+	time.Sleep(2*stored.Grace - time.Hour) // nothing that is locked has gone, and what was deleted has
 	prune(0, 3, 4)
-	time.Sleep(2 * grace)
+	time.Sleep(2 * stored.Grace)
 	prune(0, 3, 4)
 	for _, i := range []int{1, 2} {
-		others := func(key string) bool { return !strings.HasPrefix(key, folder("c", idAt(i))) }
-		if left := slices.DeleteFunc(keys(t, below), others); len(left) > 0 {
+		others := func(key string) bool { return !strings.HasPrefix(key, stored.Folder("c", stored.IdAt(i))) }
+		if left := slices.DeleteFunc(stored.Keys(t, below), others); len(left) > 0 {
 			t.Errorf("of backup %d are left %q", i, left)
 		}
 	}
 	for seq := uint64(1); seq <= 40; seq++ {
-		if _, err := below.Stat(t.Context(), segmentKey("c", lineageID(0), seq)); (err == nil) != (seq > 25) {
+		if _, err := below.Stat(t.Context(), stored.SegmentKey("c", stored.LineageID(0), seq)); (err == nil) != (seq > 25) {
 			t.Errorf("segment %d: %v", seq, err)
 		}
 	}
@@ -150,26 +153,26 @@ func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket,
 
 // wantInTheCrowd fails unless these backups are listed and whole, all of the log that is to stay is there, and what is of
 // others is as it was.
-func wantInTheCrowd(t *testing.T, b storage.Bucket, owner signer, foreign map[string]string, want ...int) {
+func wantInTheCrowd(t *testing.T, b storage.Bucket, owner stored.Signer, foreign map[string]string, want ...int) {
 	t.Helper()
-	c := openWith(t, b, repository.Policy{Key: owner.key})
-	catalog := load(t, c, repository.LoadOptions{Proofs: true, Log: true})
-	listed := ids(catalog)
+	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
+	catalog := stored.Load(t, c, repository.LoadOptions{Proofs: true, Log: true})
+	listed := stored.Ids(catalog)
 	for _, i := range want {
-		if !slices.Contains(listed, idAt(i)) {
+		if !slices.Contains(listed, stored.IdAt(i)) {
 			t.Errorf("backup %d is gone", i)
 		}
 	}
 	if len(catalog.Damaged) > 0 {
-		t.Errorf("damaged %q", damagedIDs(catalog))
+		t.Errorf("damaged %q", stored.DamagedIDs(catalog))
 	}
 	for _, backup := range catalog.Backups {
-		wantContent(t, c, backup)
+		stored.WantContent(t, c, backup)
 	}
-	if got := spans(catalog.Lineages[0].Stretches()); got != "1-40" && got != "26-40" {
+	if got := stored.Spans(catalog.Lineages[0].Stretches()); got != "1-40" && got != "26-40" {
 		t.Errorf("the log has %s", got)
 	}
-	if got := spans(catalog.Lineages[1].Stretches()); got != "1-1" {
+	if got := stored.Spans(catalog.Lineages[1].Stretches()); got != "1-1" {
 		t.Errorf("the other log has %s", got)
 	}
 	if diff := cmp.Diff(foreign, others(t, b)); diff != "" {
@@ -180,9 +183,9 @@ func wantInTheCrowd(t *testing.T, b storage.Bucket, owner signer, foreign map[st
 // inTheBubble runs test a day behind noon, where time passes when nothing else happens.
 func inTheBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	newWriter(t, "c", lineageID(0)).next() // zstd's shared encoder is no bubble's
+	stored.NewWriter(t, "c", stored.LineageID(0)).Next() // zstd's shared encoder is no bubble's
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(noon.AddDate(0, 0, 1)))
+		time.Sleep(time.Until(stored.Noon.AddDate(0, 0, 1)))
 		test(t)
 	})
 }
@@ -190,7 +193,7 @@ func inTheBubble(t *testing.T, test func(t *testing.T)) {
 // TestPruneInterrupted: cancelled at any request, by the person or behind it, a prune leaves what the next one ends: beside
 // what is pinned, locked, forged and other clusters'.
 func TestPruneInterrupted(t *testing.T) {
-	owner, attacker := newSigner(t), newSigner(t)
+	owner, attacker := stored.NewSigner(t), stored.NewSigner(t)
 	each := 1
 	if testing.Short() {
 		each = 11
@@ -218,7 +221,7 @@ func TestPruneInterrupted(t *testing.T) {
 // TestPruneDenied: a store that denies each deletion, or one of them, loses nothing: what was deleted is listed no more, and
 // goes when that is allowed.
 func TestPruneDenied(t *testing.T) {
-	owner, attacker := newSigner(t), newSigner(t)
+	owner, attacker := stored.NewSigner(t), stored.NewSigner(t)
 	for n, ended := 0, false; !ended && !t.Failed(); n++ {
 		inTheBubble(t, func(t *testing.T) {
 			below := crowd(t, owner, attacker)

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // told compares what two surveys say, and not what they have seen.
@@ -47,10 +48,10 @@ func TestSurveyReadsNothingTwice(t *testing.T) {
 func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 	t.Helper()
 	b := storagetest.Faulty(bucket)
-	c := openCluster(t, b, "prod")
+	c := stored.OpenCluster(t, b, "prod")
 	for n := range 12 {
-		create(t, c, idAt(n))
-		if err := c.Append(t.Context(), provenAt(idAt(n), n)); err != nil {
+		stored.Create(t, c, stored.IdAt(n))
+		if err := c.Append(t.Context(), provenAt(stored.IdAt(n), n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,11 +59,11 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 	look := func(what string, want int) {
 		t.Helper()
 		before := b.Calls(storage.VerbOpen)
-		s := survey(t, c, o)
+		s := stored.Survey(t, c, o)
 		if n := b.Calls(storage.VerbOpen) - before; n != want {
 			t.Errorf("%s: %d reads, want %d", what, n, want)
 		}
-		anew := survey(t, c, repository.SurveyOptions{Newest: o.Newest, Enough: o.Enough})
+		anew := stored.Survey(t, c, repository.SurveyOptions{Newest: o.Newest, Enough: o.Enough})
 		if diff := told(anew, s); diff != "" {
 			t.Errorf("%s (-read anew +seen):\n%s", what, diff)
 		}
@@ -70,9 +71,9 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 	}
 	look("at first", 3+3+2+8) // manifests, their proofs, the oldest with its own, and a batch of older ones
 	look("the same", 0)
-	create(t, c, idAt(12))
+	stored.Create(t, c, stored.IdAt(12))
 	look("another backup", 1+1) // and the next proof, in the batch that now begins with that of the tenth
-	change(t, b, folder("prod", idAt(11))+"manifest.json", flip(20, 1))
+	stored.Change(t, b, stored.Folder("prod", stored.IdAt(11))+"manifest.json", stored.Flip(20, 1))
 	look("one damaged", 1)
 	look("still damaged", 1)
 }
@@ -81,18 +82,18 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 func TestSurveySeesAnotherVersionOfTheSameMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()
-		c := openCluster(t, b, "prod")
-		create(t, c, idAt(0))
-		s := survey(t, c, repository.SurveyOptions{})
-		change(t, b, folder("prod", idAt(0))+"manifest.json", flip(20, 1))
-		if s = survey(t, c, repository.SurveyOptions{Seen: s.Seen}); len(s.Damaged) != 1 {
-			t.Errorf("backups %v, damaged %v", ids(s.Catalog), s.Damaged)
+		c := stored.OpenCluster(t, b, "prod")
+		stored.Create(t, c, stored.IdAt(0))
+		s := stored.Survey(t, c, repository.SurveyOptions{})
+		stored.Change(t, b, stored.Folder("prod", stored.IdAt(0))+"manifest.json", stored.Flip(20, 1))
+		if s = stored.Survey(t, c, repository.SurveyOptions{Seen: s.Seen}); len(s.Damaged) != 1 {
+			t.Errorf("backups %v, damaged %v", stored.Ids(s.Catalog), s.Damaged)
 		}
 	})
 }
 
 func provenAt(id catalog.ID, n int) catalog.Proof {
-	return catalog.Proof{Backup: id, Level: catalog.Opened, Verdict: catalog.Passed, Time: noon.Add(time.Duration(n) * time.Hour)}
+	return catalog.Proof{Backup: id, Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon.Add(time.Duration(n) * time.Hour)}
 }
 
 // Whatever happens between two surveys, the second says the same with what the first has seen as without it.
@@ -104,15 +105,15 @@ func TestSurveySeenIsAsReadAnew(t *testing.T) {
 	all := func(t *testing.T, b storage.Bucket) {
 		for seed := range seeds {
 			name := fmt.Sprintf("c%d", seed)
-			c, random := openCluster(t, b, name), rand.New(rand.NewPCG(seed, 0))
+			c, random := stored.OpenCluster(t, b, name), rand.New(rand.NewPCG(seed, 0))
 			var seen repository.Seen
 			taken := 0
 			for range 40 {
 				happen(t, b, c, random, &taken)
 				o := repository.SurveyOptions{Newest: 4, Enough: func(latest []catalog.Proof) bool { return len(latest) > 3 }}
-				anew := survey(t, c, o)
+				anew := stored.Survey(t, c, o)
 				o.Seen = seen
-				s := survey(t, c, o)
+				s := stored.Survey(t, c, o)
 				if diff := told(anew, s); diff != "" {
 					t.Fatalf("seed %d, %d backups (-read anew +seen):\n%s", seed, taken, diff)
 				}
@@ -120,7 +121,7 @@ func TestSurveySeenIsAsReadAnew(t *testing.T) {
 			}
 		}
 	}
-	eachStore(t, all)
+	stored.EachStore(t, all)
 	t.Run("unversioned", func(t *testing.T) { all(t, unversioned{mem.New()}) })
 }
 
@@ -128,13 +129,13 @@ func TestSurveySeenIsAsReadAnew(t *testing.T) {
 func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.Rand, taken *int) {
 	t.Helper()
 	if *taken == 0 || random.IntN(4) == 0 {
-		create(t, c, idAt(*taken))
+		stored.Create(t, c, stored.IdAt(*taken))
 		*taken++
 		return
 	}
 	n := *taken - 1 - random.IntN(min(*taken, 6))
-	id := idAt(n)
-	manifest, snapshot := folder(c.Name(), id)+"manifest.json", folder(c.Name(), id)+"snapshot.db.zst"
+	id := stored.IdAt(n)
+	manifest, snapshot := stored.Folder(c.Name(), id)+"manifest.json", stored.Folder(c.Name(), id)+"snapshot.db.zst"
 	if _, err := b.Stat(t.Context(), manifest); err != nil {
 		return // it was deleted
 	}
@@ -142,17 +143,17 @@ func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.
 	case 0:
 		_ = c.Append(t.Context(), provenAt(id, random.IntN(1000))) // one that is there already is refused
 	case 1:
-		_, _ = c.Pin(t.Context(), catalog.Pin{Backup: id, Time: noon, Reason: "held"}) // so is one of what is gone
+		_, _ = c.Pin(t.Context(), catalog.Pin{Backup: id, Time: stored.Noon, Reason: "held"}) // so is one of what is gone
 	case 2:
-		_, _ = c.Unpin(t.Context(), catalog.Unpin{Backup: id, Time: noon})
+		_, _ = c.Unpin(t.Context(), catalog.Unpin{Backup: id, Time: stored.Noon})
 	case 3:
-		_ = c.Delete(t.Context(), repository.Tombstone{Backup: id, Time: noon})
+		_ = c.Delete(t.Context(), repository.Tombstone{Backup: id, Time: stored.Noon})
 	case 4:
-		change(t, b, manifest, flip(random.IntN(50), 1)) // of the same size
+		stored.Change(t, b, manifest, stored.Flip(random.IntN(50), 1)) // of the same size
 	case 5:
-		put(t, b, manifest, framed(fmt.Sprintf(`{"format":1,"n":%d}`, n)))
+		stored.Put(t, b, manifest, stored.Framed(fmt.Sprintf(`{"format":1,"n":%d}`, n)))
 	case 6:
-		put(t, b, snapshot, noise(random.IntN(40)))
+		stored.Put(t, b, snapshot, stored.Noise(random.IntN(40)))
 	case 7: // a proof that another takes the place of
 		p := provenAt(id, random.IntN(10))
 		p.Format = catalog.Proofs.Format
@@ -160,9 +161,9 @@ func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(t, b, folder(c.Name(), id)+"proof-20261122T000000.000Z.json", document)
+		stored.Put(t, b, stored.Folder(c.Name(), id)+"proof-20261122T000000.000Z.json", document)
 	case 8: // a pin that junk seems to lift
-		put(t, b, folder(c.Name(), id)+"pin-0123456789abcdef.json", encodedPin(t, id))
-		put(t, b, folder(c.Name(), id)+"unpin-0123456789abcdef.json", noise(10))
+		stored.Put(t, b, stored.Folder(c.Name(), id)+"pin-0123456789abcdef.json", encodedPin(t, id))
+		stored.Put(t, b, stored.Folder(c.Name(), id)+"unpin-0123456789abcdef.json", stored.Noise(10))
 	}
 }

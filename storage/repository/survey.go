@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Survey is how a cluster stands in the repository, seen without reading all that is there.
@@ -47,7 +48,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	if err != nil {
 		return Survey{}, err
 	}
-	lineages, err := c.loadLog(ctx, false)
+	lineages, err := c.log.Load(ctx, false)
 	if err != nil {
 		return Survey{}, err
 	}
@@ -154,7 +155,7 @@ func (s *Survey) prove(ctx context.Context, c *Cluster, others []folder, o Surve
 		unread = unread[len(batch):]
 		read, err := c.readProofs(ctx, batch, o.Seen)
 		if err != nil {
-			return fmt.Errorf("read the proofs of cluster %s: %w", c.name, err)
+			return fmt.Errorf("read the proofs of cluster %s: %w", c.store.Cluster, err)
 		}
 		for _, r := range read {
 			s.Seen.proofs[r.listed.Key] = r
@@ -191,7 +192,7 @@ func (c *Cluster) unreadProofs(folders []folder) (unread []unreadProof) {
 // readProofs reads those of a batch that were not seen.
 func (c *Cluster) readProofs(ctx context.Context, batch []unreadProof, seen Seen) ([]seenProof, error) {
 	read := make([]seenProof, len(batch))
-	err := atOnce(ctx, readers, len(batch), func(ctx context.Context, i int) (err error) {
+	err := records.Parallel(ctx, readers, len(batch), func(ctx context.Context, i int) (err error) {
 		r, u := &read[i], batch[i]
 		known := false
 		if *r, known = seen.proof(u); known {
@@ -199,7 +200,7 @@ func (c *Cluster) readProofs(ctx context.Context, batch []unreadProof, seen Seen
 		}
 		r.listed = u.listed
 		r.proof, r.ok, err = c.readProof(ctx, u.of, u.listed.Key)
-		if isAbsent(err) || errors.Is(err, catalog.ErrDamaged) { // pruned since it was listed, or of no use
+		if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) { // pruned since it was listed, or of no use
 			return nil
 		}
 		return err

@@ -13,48 +13,40 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // surveyed is a repository with thirty backups, one a minute, ten positions apart, and a log from the tenth of them on.
 func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []catalog.ID) {
 	t.Helper()
 	b := storagetest.Faulty(mem.New())
-	c := openCluster(t, b, "prod")
+	c := stored.OpenCluster(t, b, "prod")
 	var ids []catalog.ID
 	for n := range 30 {
-		m := manifestOf(content, idAt(n).Started())
+		m := stored.ManifestOf(stored.Content, stored.IdAt(n).Started())
 		m.RaftIndex = uint64(10 * n)
-		if _, err := tryCreate(t, c, idAt(n), m); err != nil {
+		if _, err := stored.TryCreate(t, c, stored.IdAt(n), m); err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, idAt(n))
+		ids = append(ids, stored.IdAt(n))
 	}
-	w := newWriter(t, "prod", lineageID(1))
-	w.header.Last = 100
+	w := stored.NewWriter(t, "prod", stored.LineageID(1))
+	w.Header.Last = 100
 	for range 25 {
-		storeSegments(t, c, w.next(func(h *segment.Header) {
+		stored.StoreSegments(t, c, w.Next(func(h *segment.Header) {
 			second := 600 + 60*int(h.Seq)
-			h.Marks, h.Written = []segment.Mark{markAt(h.First-1, second-60), markAt(h.Last, second)}, at(second+1)
+			h.Marks, h.Written = []segment.Mark{stored.MarkAt(h.First-1, second-60), stored.MarkAt(h.Last, second)}, stored.At(second+1)
 		}))
 	}
 	return b, c, ids
 }
 
-func survey(t *testing.T, c *repository.Cluster, o repository.SurveyOptions) repository.Survey {
-	t.Helper()
-	s, err := c.Survey(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // What a survey says of everything is what all manifests say, and most of them are not read for it.
 func TestSurveyReadsFew(t *testing.T) {
 	b, c, all := surveyed(t)
-	whole := load(t, c, repository.LoadOptions{Log: true})
+	whole := stored.Load(t, c, repository.LoadOptions{Log: true})
 	before := b.Calls(storage.VerbOpen)
-	s := survey(t, c, repository.SurveyOptions{Newest: 4})
+	s := stored.Survey(t, c, repository.SurveyOptions{Newest: 4})
 	if n := b.Calls(storage.VerbOpen) - before; n > 4+8+1+25 {
 		t.Errorf("%d reads of 4 backups, 8 that the window may begin with, the oldest, and 25 segments", n)
 	}
@@ -66,7 +58,7 @@ func TestSurveyReadsFew(t *testing.T) {
 		t.Errorf("%d backups of %d bytes since %s, want 30 of %d since %s", s.Kept, s.Bytes, s.Oldest, bytes, all[0].Started())
 	}
 	if len(s.Backups) < 4 || cmp.Diff(whole.Backups[:4], s.Backups[:4]) != "" {
-		t.Errorf("the newest are %v", ids(s.Catalog))
+		t.Errorf("the newest are %v", stored.Ids(s.Catalog))
 	}
 	want := whole.Windows()
 	if len(want) != 1 || want[0].From.Position != 100 {
@@ -75,13 +67,13 @@ func TestSurveyReadsFew(t *testing.T) {
 	if diff := cmp.Diff(want, s.Windows()); diff != "" {
 		t.Errorf("windows (-all +few):\n%s", diff)
 	}
-	if all := survey(t, c, repository.SurveyOptions{}); cmp.Diff(whole, all.Catalog) != "" {
+	if all := stored.Survey(t, c, repository.SurveyOptions{}); cmp.Diff(whole, all.Catalog) != "" {
 		t.Errorf("a survey of all has %d backups", len(all.Backups))
 	}
 }
 
 func TestSurveyOfNothing(t *testing.T) {
-	s := survey(t, openCluster(t, mem.New(), "prod"), repository.SurveyOptions{Newest: 3})
+	s := stored.Survey(t, stored.OpenCluster(t, mem.New(), "prod"), repository.SurveyOptions{Newest: 3})
 	if diff := told(repository.Survey{Catalog: catalog.Catalog{Cluster: "prod", Lineages: []catalog.Lineage{}}}, s); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -91,17 +83,17 @@ func TestSurveyOfNothing(t *testing.T) {
 func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 	b, c, all := surveyed(t)
 	for n := range 20 { // the older the backup, the newer its proof
-		p := catalog.Proof{Backup: all[n], Level: catalog.Opened, Verdict: catalog.Passed, Time: noon.Add(-time.Duration(n) * time.Hour)}
+		p := catalog.Proof{Backup: all[n], Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon.Add(-time.Duration(n) * time.Hour)}
 		if err := c.Append(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(t, b, folder("prod", all[0])+"proof-20300101T000000.000Z.json", []byte("junk"))
-	if err := c.Delete(t.Context(), repository.Tombstone{Backup: all[1], Time: noon}); err != nil {
+	stored.Put(t, b, stored.Folder("prod", all[0])+"proof-20300101T000000.000Z.json", []byte("junk"))
+	if err := c.Delete(t.Context(), repository.Tombstone{Backup: all[1], Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
 	of := func(enough func([]catalog.Proof) bool) (backups []catalog.ID) {
-		for _, p := range survey(t, c, repository.SurveyOptions{Newest: 2, Enough: enough}).Latest {
+		for _, p := range stored.Survey(t, c, repository.SurveyOptions{Newest: 2, Enough: enough}).Latest {
 			backups = append(backups, p.Backup)
 		}
 		return backups
@@ -122,8 +114,8 @@ func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 func TestSurveyFailsWithItsStore(t *testing.T) {
 	for _, verb := range []storage.Verb{storage.VerbList, storage.VerbOpen} {
 		b, c, _ := surveyed(t)
-		b.On(verb).Fail(errTest)
+		b.On(verb).Fail(stored.ErrTest)
 		_, err := c.Survey(t.Context(), repository.SurveyOptions{Newest: 2})
-		wantError(t, string(verb), err, errTest)
+		stored.WantError(t, string(verb), err, stored.ErrTest)
 	}
 }

@@ -5,13 +5,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // BenchmarkSurvey is what a service asks of each of its clusters after each backup, here of 200.
 func BenchmarkSurvey(b *testing.B) {
-	c := openCluster(b, mem.New(), "prod")
+	c := stored.OpenCluster(b, mem.New(), "prod")
 	for n := range 200 {
-		if _, err := tryCreate(b, c, idAt(n), manifestOf(content, idAt(n).Started())); err != nil {
+		if _, err := stored.TryCreate(b, c, stored.IdAt(n), stored.ManifestOf(stored.Content, stored.IdAt(n).Started())); err != nil {
 			b.Fatal(err)
 		}
 	}

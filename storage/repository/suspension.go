@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Suspension is the last word on whether services may start anything for a cluster. Like a lease it is one object that is
@@ -43,23 +44,23 @@ var (
 	Unsuspends  = document.Kind[Unsuspend]{Format: 1}
 )
 
-func (c *Cluster) suspensionKey() string { return c.name + "/suspension" + catalog.JSONSuffix }
+func (c *Cluster) suspensionKey() string { return c.store.Cluster + "/suspension" + catalog.JSONSuffix }
 
 // Suspension is the last word, the zero one if there is none. One that is damaged or not trusted counts for nothing, since
 // it would keep backups from being taken: the error says so and matches ErrDamaged.
 func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
-	data, err := c.readSigned(ctx, c.suspensionKey())
-	if isAbsent(err) {
+	data, err := c.store.ReadSigned(ctx, c.suspensionKey())
+	if records.IsAbsent(err) {
 		return Suspension{}, nil
 	}
 	if err == nil {
 		s, err = Suspensions.Decode(data)
 	}
-	if err == nil && s.Cluster != c.name {
+	if err == nil && s.Cluster != c.store.Cluster {
 		err = fmt.Errorf("%w: it belongs to cluster %s and was moved here", catalog.ErrDamaged, s.Cluster)
 	}
 	if err == nil {
-		err = c.isHere(ctx, s.Repository)
+		err = c.store.CheckRepository(ctx, s.Repository)
 	}
 	if err != nil {
 		return Suspension{}, fmt.Errorf("%s: %w", c.suspensionKey(), err)
@@ -75,20 +76,20 @@ func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
 }
 
 func (c *Cluster) unsuspendKey(id string) string {
-	return c.name + "/unsuspend-" + id + catalog.JSONSuffix
+	return c.store.Cluster + "/unsuspend-" + id + catalog.JSONSuffix
 }
 
 // hasEnded reports whether an Unsuspend that counts ends the suspension.
 func (c *Cluster) hasEnded(ctx context.Context, id string) (bool, error) {
-	data, err := c.readSigned(ctx, c.unsuspendKey(id))
+	data, err := c.store.ReadSigned(ctx, c.unsuspendKey(id))
 	var u Unsuspend
 	if err == nil {
 		u, err = Unsuspends.Decode(data)
 	}
 	if err == nil {
-		err = c.isHere(ctx, u.Repository)
+		err = c.store.CheckRepository(ctx, u.Repository)
 	}
-	if isAbsent(err) || errors.Is(err, catalog.ErrDamaged) {
+	if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) {
 		return false, nil
 	}
 	if err != nil {
@@ -102,7 +103,7 @@ func (c *Cluster) end(ctx context.Context, old, by Suspension) error {
 	u := Unsuspend{Format: Suspensions.Format, Repository: by.Repository, Ends: old.ID, Time: by.Time, By: by.By}
 	data, err := Unsuspends.Encode(u)
 	if err == nil {
-		err = c.createSigned(ctx, c.unsuspendKey(old.ID), data)
+		err = c.store.CreateSigned(ctx, c.unsuspendKey(old.ID), data)
 	}
 	if errors.Is(err, storage.ErrExist) {
 		return nil
@@ -112,7 +113,7 @@ func (c *Cluster) end(ctx context.Context, old, by Suspension) error {
 
 // WriteSuspension makes s the last word, and returns it as it is stored: behind the one that it replaces, whatever clock that had.
 func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension, error) {
-	err := c.refuseUnsigned(ctx)
+	err := c.store.RefuseUnsigned(ctx)
 	if err != nil {
 		return Suspension{}, err
 	}
@@ -122,11 +123,11 @@ func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension
 	}
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
-	s.Format, s.ID, s.Cluster, s.Time = Suspensions.Format, hex.EncodeToString(id), c.name, s.Time.UTC()
+	s.Format, s.ID, s.Cluster, s.Time = Suspensions.Format, hex.EncodeToString(id), c.store.Cluster, s.Time.UTC()
 	if !s.Time.After(old.Time) {
 		s.Time = old.Time.Add(time.Millisecond)
 	}
-	s.Repository, err = c.mark(ctx)
+	s.Repository, err = c.store.RepositoryID(ctx)
 	if err == nil && old.Suspended {
 		err = c.end(ctx, old, s)
 	}
@@ -135,10 +136,10 @@ func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension
 	}
 	data, err := Suspensions.Encode(s)
 	if err == nil {
-		data, err = document.Sign(data, c.policy.Key)
+		data, err = document.Sign(data, c.store.Policy.Key)
 	}
 	if err == nil {
-		_, err = c.bucket.Put(ctx, c.suspensionKey(), bytes.NewReader(data), storage.PutOptions{})
+		_, err = c.store.Bucket.Put(ctx, c.suspensionKey(), bytes.NewReader(data), storage.PutOptions{})
 	}
 	if err != nil {
 		return Suspension{}, fmt.Errorf("write %s: %w", c.suspensionKey(), err)

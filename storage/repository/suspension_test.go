@@ -9,14 +9,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // word is what is said of a cluster n seconds past noon.
 func word(suspended bool, n int) repository.Suspension {
-	return repository.Suspension{Suspended: suspended, Time: noon.Add(time.Duration(n) * time.Second), By: "test", Reason: "why not"}
+	return repository.Suspension{Suspended: suspended, Time: stored.Noon.Add(time.Duration(n) * time.Second), By: "test", Reason: "why not"}
 }
 
 func say(tb testing.TB, c *repository.Cluster, s repository.Suspension) repository.Suspension {
@@ -39,11 +41,11 @@ func wantWord(tb testing.TB, what string, c *repository.Cluster, want repository
 
 // TestSuspension: the last word counts, whatever clock it was said by, where objects are locked too.
 func TestSuspension(t *testing.T) {
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
-		c, other := openCluster(t, b, "c"), openCluster(t, b, "c2")
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		c, other := stored.OpenCluster(t, b, "c"), stored.OpenCluster(t, b, "c2")
 		wantWord(t, "nobody said anything", c, repository.Suspension{})
 		first := say(t, c, word(true, 10))
-		if !first.Suspended || !first.Time.Equal(noon.Add(10*time.Second)) || first.Cluster != "c" {
+		if !first.Suspended || !first.Time.Equal(stored.Noon.Add(10*time.Second)) || first.Cluster != "c" {
 			t.Errorf("said %+v", first)
 		}
 		wantWord(t, "suspended", c, first)
@@ -55,7 +57,7 @@ func TestSuspension(t *testing.T) {
 		wantWord(t, "resumed", c, last)
 	})
 	b := mem.New()
-	c := openWith(t, b, repository.Policy{Lock: repository.Lock{For: time.Hour}})
+	c := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}})
 	say(t, c, word(true, 0))
 	wantWord(t, "with locks", c, say(t, c, word(false, 1)))
 }
@@ -63,32 +65,32 @@ func TestSuspension(t *testing.T) {
 // TestSuspensionRefused: what is damaged, moved here, or not signed by who is trusted counts for nothing, and is written over.
 func TestSuspensionRefused(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
-	owner := newSigner(t)
-	policy := trust(t, owner.public)
-	policy.Key = owner.key
-	c := openWith(t, b, policy)
-	say(t, openCluster(t, b, "c"), word(true, 0)) // by somebody without a key
+	owner := stored.NewSigner(t)
+	policy := stored.Trust(t, owner.Public)
+	policy.Key = owner.Key
+	c := stored.OpenWith(t, b, policy)
+	say(t, stored.OpenCluster(t, b, "c"), word(true, 0)) // by somebody without a key
 	_, err := c.Suspension(t.Context())
-	wantError(t, "not signed", err, sign.ErrUntrusted)
-	wantError(t, "not signed", err, catalog.ErrDamaged)
+	stored.WantError(t, "not signed", err, sign.ErrUntrusted)
+	stored.WantError(t, "not signed", err, catalog.ErrDamaged)
 	wantWord(t, "signed", c, say(t, c, word(true, 1)))
 
 	write(t, b, "c2/suspension.json", read(t, b, "c/suspension.json"))
-	_, err = openCluster(t, b, "c2").Suspension(t.Context())
-	wantError(t, "moved", err, catalog.ErrDamaged)
-	write(t, b, "c/suspension.json", noise(100))
+	_, err = stored.OpenCluster(t, b, "c2").Suspension(t.Context())
+	stored.WantError(t, "moved", err, catalog.ErrDamaged)
+	write(t, b, "c/suspension.json", stored.Noise(100))
 	_, err = c.Suspension(t.Context())
-	wantError(t, "noise", err, catalog.ErrDamaged)
+	stored.WantError(t, "noise", err, catalog.ErrDamaged)
 	wantWord(t, "anew", c, say(t, c, word(true, 2)))
 
 	for _, verb := range []storage.Verb{storage.VerbOpen, storage.VerbPut} {
-		b.On(verb).Fail(errTest)
+		b.On(verb).Fail(stored.ErrTest)
 		_, err := c.WriteSuspension(t.Context(), word(false, 3))
-		wantError(t, "the store is away", err, errTest)
+		stored.WantError(t, "the store is away", err, stored.ErrTest)
 	}
-	b.On(storage.VerbOpen).Fail(errTest)
+	b.On(storage.VerbOpen).Fail(stored.ErrTest)
 	_, err = c.Suspension(t.Context())
-	wantError(t, "the store is away", err, errTest)
+	stored.WantError(t, "the store is away", err, stored.ErrTest)
 }
 
 func FuzzDecodeSuspension(f *testing.F) {
@@ -97,8 +99,8 @@ func FuzzDecodeSuspension(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(data)
-	f.Add([]byte(body(data)))
+	f.Add([]byte(stored.Body(data)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzed(t, data, repository.Suspensions.Decode, repository.Suspensions.Encode)
+		stored.Fuzzed(t, data, repository.Suspensions.Decode, repository.Suspensions.Encode)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Tombstone says that a backup is deleted. It is an object of its own, so that a backup whose objects are locked can be
@@ -48,11 +49,11 @@ func (c *Cluster) Delete(ctx context.Context, t Tombstone) error {
 	// Who pins looks for tombstones after its pin: one of the two sees the other. Each deletion has a tombstone of its own, and
 	// withdraws no other: else a third process could delete what a pin was just granted for.
 	if err := c.deletable(ctx, t.Backup); errors.Is(err, ErrPinned) {
-		return errors.Join(err, c.bucket.Delete(ctx, key, storage.DeleteOptions{}))
+		return errors.Join(err, c.store.Bucket.Delete(ctx, key, storage.DeleteOptions{}))
 	} else if err != nil {
 		return err
 	}
-	if err := c.bucket.Delete(ctx, catalog.ManifestKey(c.name, t.Backup), storage.DeleteOptions{}); err != nil {
+	if err := c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, t.Backup), storage.DeleteOptions{}); err != nil {
 		return fmt.Errorf("backup %s is deleted, and its objects are still there: %w", t.Backup, err)
 	}
 	return nil
@@ -61,7 +62,7 @@ func (c *Cluster) Delete(ctx context.Context, t Tombstone) error {
 // bury stores t under a name of its own, and returns its key.
 func (c *Cluster) bury(ctx context.Context, t Tombstone) (key string, err error) {
 	t.Format = Tombstones.Format
-	if t.Repository, err = c.mark(ctx); err != nil {
+	if t.Repository, err = c.store.RepositoryID(ctx); err != nil {
 		return "", err
 	}
 	data, err := Tombstones.Encode(t)
@@ -70,8 +71,8 @@ func (c *Cluster) bury(ctx context.Context, t Tombstone) (key string, err error)
 	}
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
-	key = catalog.BackupKey(c.name, t.Backup, catalog.TombstonePrefix+hex.EncodeToString(id)+catalog.JSONSuffix)
-	return key, c.createSigned(ctx, key, data)
+	key = catalog.BackupKey(c.store.Cluster, t.Backup, catalog.TombstonePrefix+hex.EncodeToString(id)+catalog.JSONSuffix)
+	return key, c.store.CreateSigned(ctx, key, data)
 }
 
 func (c *Cluster) deletable(ctx context.Context, id catalog.ID) error {
@@ -80,7 +81,7 @@ func (c *Cluster) deletable(ctx context.Context, id catalog.ID) error {
 		return fmt.Errorf("delete backup %s: %w", id, err)
 	}
 	if !f.has(catalog.ManifestName) {
-		return fmt.Errorf("backup %s of cluster %s is %w", id, c.name, catalog.ErrNotFound)
+		return fmt.Errorf("backup %s of cluster %s is %w", id, c.store.Cluster, catalog.ErrNotFound)
 	}
 	pins, _, err := c.loadPins(ctx, f)
 	if err != nil {
@@ -120,7 +121,7 @@ func (c *Cluster) isDeleted(ctx context.Context, f folder) (bool, error) {
 			counts = true
 		case errors.Is(err, catalog.ErrDamaged):
 			ignored = errors.Join(ignored, err)
-		case !isAbsent(err):
+		case !records.IsAbsent(err):
 			return false, err
 		}
 	}
@@ -132,7 +133,7 @@ func (c *Cluster) isDeleted(ctx context.Context, f folder) (bool, error) {
 }
 
 func (c *Cluster) checkTombstone(ctx context.Context, id catalog.ID, key string) error {
-	data, err := c.readSigned(ctx, key)
+	data, err := c.store.ReadSigned(ctx, key)
 	var t Tombstone
 	if err == nil {
 		t, err = Tombstones.Decode(data)
@@ -141,7 +142,7 @@ func (c *Cluster) checkTombstone(ctx context.Context, id catalog.ID, key string)
 		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", catalog.ErrDamaged, t.Backup)
 	}
 	if err == nil {
-		err = c.isHere(ctx, t.Repository)
+		err = c.store.CheckRepository(ctx, t.Repository)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)

@@ -14,7 +14,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // unreadable does not return one object.
@@ -72,18 +74,18 @@ func named(c catalog.Catalog) string {
 // wantOnlyDamaged reads a cluster in all ways, and fails unless the first backup is found and, if key is not "", it is named.
 func wantOnlyDamaged(t *testing.T, c *repository.Cluster, key string) {
 	t.Helper()
-	cat := load(t, c, repository.LoadOptions{Proofs: true, Log: true})
-	if !slices.Contains(ids(cat), idAt(0)) {
-		t.Errorf("backup %s is not listed", idAt(0))
+	cat := stored.Load(t, c, repository.LoadOptions{Proofs: true, Log: true})
+	if !slices.Contains(stored.Ids(cat), stored.IdAt(0)) {
+		t.Errorf("backup %s is not listed", stored.IdAt(0))
 	}
 	if !strings.Contains(named(cat), key) {
 		t.Errorf("%s is not named in %q", key, named(cat))
 	}
 	_, newest := c.Load(t.Context(), repository.LoadOptions{Newest: 1})
 	_, survey := c.Survey(t.Context(), repository.SurveyOptions{Newest: 6, Enough: func([]catalog.Proof) bool { return false }})
-	_, tail := c.LogTail(t.Context())
+	_, tail := c.Log().Tail(t.Context())
 	_, leftovers := c.Leftovers(t.Context())
-	_, _, drill := c.LastDrill(t.Context(), noon.Add(time.Hour))
+	_, _, drill := c.LastDrill(t.Context(), stored.Noon.Add(time.Hour))
 	for name, err := range map[string]error{
 		"newest": newest, "survey": survey, "tail": tail, "leftovers": leftovers, "drill": drill,
 	} {
@@ -96,28 +98,28 @@ func wantOnlyDamaged(t *testing.T, c *repository.Cluster, key string) {
 // TestUnreadableObjects: an object that the store does not return (archived, encrypted by another, of another owner) is one
 // damage, whatever it would be, and takes nothing else away.
 func TestUnreadableObjects(t *testing.T) {
-	owner := newSigner(t)
-	signed := repository.Policy{Key: owner.key, Trust: trust(t, owner.public).Trust}
-	first, second := folder("c", idAt(0)), folder("c", idAt(7))
+	owner := stored.NewSigner(t)
+	signed := records.Policy{Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust}
+	first, second := stored.Folder("c", stored.IdAt(0)), stored.Folder("c", stored.IdAt(7))
 	for _, test := range []struct{ key, named string }{
 		{second + "manifest.json", second + "manifest.json"},
 		{first + tombstoneName, first + tombstoneName},
 		{first + "proof-20261121T120000.000Z.json", "proof-20261121T120000.000Z.json"},
 		{first + "pin-0123456789abcdef.json", ""}, // it holds, or is ignored
-		{segmentKey("c", lineageID(9), 1), segmentKey("c", lineageID(9), 1)},
-		{segmentKey("c", lineageID(1), 2), segmentKey("c", lineageID(1), 2)},
-		{"c/log/" + lineageID(1) + "/index-0000000000000001.json", ""}, // it saves time
-		{"c/log/" + lineageID(1) + "/tombstone-0000000000000002.json", "tombstone-0000000000000002.json"},
+		{stored.SegmentKey("c", stored.LineageID(9), 1), stored.SegmentKey("c", stored.LineageID(9), 1)},
+		{stored.SegmentKey("c", stored.LineageID(1), 2), stored.SegmentKey("c", stored.LineageID(1), 2)},
+		{"c/log/" + stored.LineageID(1) + "/index-0000000000000001.json", ""}, // it saves time
+		{"c/log/" + stored.LineageID(1) + "/tombstone-0000000000000002.json", "tombstone-0000000000000002.json"},
 	} {
-		for _, p := range []repository.Policy{{}, signed} {
+		for _, p := range []records.Policy{{}, signed} {
 			for _, err := range []error{storage.ErrUnreadable, storage.ErrDenied, storage.ErrUnsupported} {
 				t.Run(fmt.Sprintf("%s/signed=%t/%v", test.key[len("c/"):], !p.Key.None(), err), func(t *testing.T) {
 					b := mem.New()
-					c := openWith(t, b, p)
-					create(t, c, idAt(0))
-					storeSegments(t, c, keyed(newWriter(t, "c", lineageID(1)), p.Key).some(3)...)
+					c := stored.OpenWith(t, b, p)
+					stored.Create(t, c, stored.IdAt(0))
+					stored.StoreSegments(t, c, keyed(stored.NewWriter(t, "c", stored.LineageID(1)), p.Key).Some(3)...)
 					write(t, b, test.key, []byte("junk"))
-					wantOnlyDamaged(t, openWith(t, unreadable{b, test.key, err}, p), test.named)
+					wantOnlyDamaged(t, stored.OpenWith(t, unreadable{b, test.key, err}, p), test.named)
 				})
 			}
 		}
@@ -127,8 +129,8 @@ func TestUnreadableObjects(t *testing.T) {
 // TestUnreadableOrders: a suspension that cannot be read suspends nothing, and a lease is nobody's.
 func TestUnreadableOrders(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, unreadable{b, "c/suspension.json", storage.ErrDenied}, "c")
-	_, err := c.WriteSuspension(t.Context(), repository.Suspension{Suspended: true, Time: noon, By: "test"})
+	c := stored.OpenCluster(t, unreadable{b, "c/suspension.json", storage.ErrDenied}, "c")
+	_, err := c.WriteSuspension(t.Context(), repository.Suspension{Suspended: true, Time: stored.Noon, By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,12 +138,12 @@ func TestUnreadableOrders(t *testing.T) {
 		t.Errorf("%+v, %v, want damage", s, err)
 	}
 	write(t, b, "c/leases/backup.json", []byte("of another user"))
-	c = openCluster(t, unreadable{b, "c/leases/backup.json", storage.ErrDenied}, "c")
-	l, held, err := c.AcquireLease(t.Context(), "backup", "me", time.Minute, noon)
+	c = stored.OpenCluster(t, unreadable{b, "c/leases/backup.json", storage.ErrDenied}, "c")
+	l, held, err := c.AcquireLease(t.Context(), "backup", "me", time.Minute, stored.Noon)
 	if err != nil || !held {
 		t.Errorf("%+v, %v, %v, want it held", l, held, err)
 	}
-	if _, held, err := c.RenewLease(t.Context(), l, time.Minute, noon); held || err == nil {
+	if _, held, err := c.RenewLease(t.Context(), l, time.Minute, stored.Noon); held || err == nil {
 		t.Errorf("renewed: %v, %v, want an error: whose it is now is unknown", held, err)
 	}
 }
@@ -149,14 +151,14 @@ func TestUnreadableOrders(t *testing.T) {
 // TestUnlistedFolders: a folder that may not be listed is one damaged backup, or a lineage that has a fault.
 func TestUnlistedFolders(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
-	create(t, c, idAt(0))
-	create(t, c, idAt(1))
-	storeSegments(t, c, newWriter(t, "c", lineageID(1)).some(3)...)
-	for _, dir := range []string{folder("c", idAt(1)), "c/log/" + lineageID(1) + "/"} {
-		wantOnlyDamaged(t, openCluster(t, unlisted{b, dir}, "c"), dir)
+	c := stored.OpenCluster(t, b, "c")
+	stored.Create(t, c, stored.IdAt(0))
+	stored.Create(t, c, stored.IdAt(1))
+	stored.StoreSegments(t, c, stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)...)
+	for _, dir := range []string{stored.Folder("c", stored.IdAt(1)), "c/log/" + stored.LineageID(1) + "/"} {
+		wantOnlyDamaged(t, stored.OpenCluster(t, unlisted{b, dir}, "c"), dir)
 	}
-	if _, err := openCluster(t, unlisted{b, "c/backups/"}, "c").Load(t.Context(), repository.LoadOptions{}); !errors.Is(err, storage.ErrDenied) {
+	if _, err := stored.OpenCluster(t, unlisted{b, "c/backups/"}, "c").Load(t.Context(), repository.LoadOptions{}); !errors.Is(err, storage.ErrDenied) {
 		t.Errorf("%v, want all that cannot be listed to be an error", err)
 	}
 	names, err := repository.Clusters(t.Context(), unlisted{b, "c/"})
@@ -168,10 +170,10 @@ func TestUnlistedFolders(t *testing.T) {
 // TestRefusedCallerIsNoDamage: a store that does not accept the caller says nothing of the objects.
 func TestRefusedCallerIsNoDamage(t *testing.T) {
 	b := mem.New()
-	create(t, openCluster(t, b, "c"), idAt(0))
-	key := folder("c", idAt(0)) + "manifest.json"
-	for _, why := range []error{storage.ErrCredentials, errTest} {
-		c := openCluster(t, unreadable{b, key, why}, "c")
+	stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(0))
+	key := stored.Folder("c", stored.IdAt(0)) + "manifest.json"
+	for _, why := range []error{storage.ErrCredentials, stored.ErrTest} {
+		c := stored.OpenCluster(t, unreadable{b, key, why}, "c")
 		if _, err := c.Load(t.Context(), repository.LoadOptions{}); !errors.Is(err, why) {
 			t.Errorf("%v, want %v", err, why)
 		}

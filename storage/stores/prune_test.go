@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
@@ -22,7 +23,7 @@ func TestPruneLocked(t *testing.T) {
 	objectstores.Setenv(t, s.Env())
 	b := open(t, s.URL(s.Bucket(t, objectstores.Locks), "etcd"))
 	open := func(lock time.Duration) *repository.Cluster {
-		c, err := repository.OpenWith(b, "prod", repository.Policy{Lock: repository.Lock{For: lock}})
+		c, err := repository.OpenWith(b, "prod", records.Policy{Lock: records.Lock{For: lock}})
 		if err != nil {
 			t.Fatal(err)
 		}

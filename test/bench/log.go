@@ -15,11 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -113,7 +112,7 @@ func (b *bench) writeLog(requests int) error {
 		if err != nil {
 			return err
 		}
-		if err := c.StoreSegment(b.ctx, encoded); err != nil {
+		if err := c.Log().StoreSegment(b.ctx, encoded); err != nil {
 			return err
 		}
 		h.Seq, h.First, h.Previous, h.Reason = h.Seq+1, h.Last+1, encoded.Digest, ""

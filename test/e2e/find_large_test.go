@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -169,7 +168,7 @@ func (j job) writeLog(t *testing.T, requests, wanted int) (want []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.StoreSegment(t.Context(), encoded); err != nil {
+		if err := c.Log().StoreSegment(t.Context(), encoded); err != nil {
 			t.Fatal(err)
 		}
 		h.Seq, h.First, h.Previous, h.Reason = h.Seq+1, h.Last+1, encoded.Digest, ""

@@ -140,14 +140,14 @@ func storeLog(t *testing.T, c *repository.Cluster, random io.Reader) {
 		}
 		e, err := segment.Encode(h, []segment.Record{{Kind: segment.Request, Position: h.Last, Term: 2, Data: data}}, seal.Recipients{})
 		if err == nil {
-			err = c.StoreSegment(t.Context(), e)
+			err = c.Log().StoreSegment(t.Context(), e)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		previous = e.Digest
 		if all = append(all, catalog.SegmentOf(e)); len(all) == 25 {
-			if err := c.StoreIndex(t.Context(), lineage, all); err != nil {
+			if err := c.Log().StoreIndex(t.Context(), lineage, all); err != nil {
 				t.Fatal(err)
 			}
 			all = nil

@@ -23,6 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
@@ -35,7 +36,7 @@ const (
 )
 
 // storeBackups stores what nobody opens, one a minute, and returns the newest last.
-func storeBackups(t *testing.T, b storage.Bucket, cluster string, p repository.Policy) (ids []catalog.ID) {
+func storeBackups(t *testing.T, b storage.Bucket, cluster string, p records.Policy) (ids []catalog.ID) {
 	t.Helper()
 	c, err := repository.OpenWith(b, cluster, p)
 	if err != nil {
@@ -116,9 +117,9 @@ func TestPruneKilled(t *testing.T) {
 		}
 		direct := s.URL(s.Bucket(t), "repo")
 		b := bucket(t, direct)
-		ids := storeBackups(t, b, "cluster1", repository.Policy{})
-		storeBackups(t, b, "cluster10", repository.Policy{})
-		storeBackups(t, b, "cluster", repository.Policy{})
+		ids := storeBackups(t, b, "cluster1", records.Policy{})
+		storeBackups(t, b, "cluster10", records.Policy{})
+		storeBackups(t, b, "cluster", records.Policy{})
 		others := digests(t, b)
 		maps.DeleteFunc(others, func(key, _ string) bool { return strings.HasPrefix(key, "cluster1/") })
 		way := &deadly{next: forward, nth: 1 + random.Int64N(60), late: random.IntN(2) == 0, kills: make(chan func(), 1)}
@@ -173,7 +174,7 @@ func TestPruneLocked(t *testing.T) {
 	url := s.URL(s.Bucket(t, objectstores.Locks), "repo")
 	b := bucket(t, url)
 	began := time.Now()
-	storeBackups(t, b, "cluster1", repository.Policy{Lock: repository.Lock{For: 10 * time.Second}})
+	storeBackups(t, b, "cluster1", records.Policy{Lock: records.Lock{For: 10 * time.Second}})
 	var d document.Prune
 	run(t, pruneArgs(url)...).good(t, &d)
 	listed := listedBy(t, url, "cluster1")

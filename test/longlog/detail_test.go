@@ -35,7 +35,7 @@ func TestPlanOfALongLog(t *testing.T) {
 		t.Fatalf("%d segments of %d are left: nothing was folded", n, l.Segments)
 	}
 	for _, target := range targets(all.Windows()[0]) {
-		detailed, err := restore.Detail(t.Context(), folded, target, c.Unfold)
+		detailed, err := restore.Detail(t.Context(), folded, target, c.Log().Unfold)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestObstacleInALongLog(t *testing.T) {
 		request := restore.Request{
 			Catalog: catalog, Target: restore.Target{Best: true}, Layout: restore.Layout{Token: "t"}, Now: longlog.Begin,
 		}
-		p, _, err := restore.RunTarget(t.Context(), restore.Attempt{Request: request, Unfold: c.Unfold, Run: run})
+		p, _, err := restore.RunTarget(t.Context(), restore.Attempt{Request: request, Unfold: c.Log().Unfold, Run: run})
 		if err != nil || p.Log.Last != bad-1 {
 			t.Errorf("details %t: the log is replayed up to segment %d, want %d; error %v", details, p.Log.Last, bad-1, err)
 		}

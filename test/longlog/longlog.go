@@ -68,10 +68,10 @@ func New(tb testing.TB, n int) *Log {
 		l.sizes = append(l.sizes, uint32(last.Size))
 		unindexed = append(unindexed, last)
 		if e.encoded != nil {
-			fatal(tb, c.StoreSegment(tb.Context(), *e.encoded))
+			fatal(tb, c.Log().StoreSegment(tb.Context(), *e.encoded))
 		}
 		if len(unindexed) == Index && i < n-Tail {
-			fatal(tb, c.StoreIndex(tb.Context(), Lineage, unindexed))
+			fatal(tb, c.Log().StoreIndex(tb.Context(), Lineage, unindexed))
 			unindexed = nil
 		}
 		if i == 0 || i == n/2 || i == n-Tail-250 {

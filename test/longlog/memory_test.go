@@ -57,7 +57,7 @@ func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 	all := repository.LoadOptions{Proofs: true, Log: true}
 	return map[string]func(t *testing.T, c *repository.Cluster) any{
 		"an agent's start and takeover": func(t *testing.T, c *repository.Cluster) any {
-			tail, err := c.LogTail(t.Context())
+			tail, err := c.Log().Tail(t.Context())
 			if err != nil || tail.Broken != nil {
 				t.Fatal(tail.Broken, err)
 			}
@@ -91,7 +91,7 @@ func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 			catalog := load(t, c, all)
 			w := catalog.Windows()[0]
 			target := restore.Target{Time: w.From.Time.Add(w.To.Time.Sub(w.From.Time) / 2)}
-			catalog, err := restore.Detail(t.Context(), catalog, target, c.Unfold)
+			catalog, err := restore.Detail(t.Context(), catalog, target, c.Log().Unfold)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,11 +102,11 @@ func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 			return []any{catalog, plan}
 		},
 		"a restore": func(t *testing.T, c *repository.Cluster) any {
-			l, err := c.LoadLineage(t.Context(), longlog.Lineage)
+			l, err := c.Log().LoadLineage(t.Context(), longlog.Lineage)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, err := range c.Unfolded(t.Context(), l.Segments, 1, l.Segments[len(l.Segments)-1].Seq) {
+			for _, err := range c.Log().Unfolded(t.Context(), l.Segments, 1, l.Segments[len(l.Segments)-1].Seq) {
 				if err != nil {
 					t.Fatal(err)
 				}

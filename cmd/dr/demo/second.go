@@ -149,7 +149,7 @@ func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
 	t.token = "dr-" + strings.ToLower(rand.Text()[:20])
 	layout := restore.Layout{Token: t.token, Into: restore.Into{OutputDir: t.path("restored-again")}}
 	request := restore.Request{Catalog: catalog, Target: restore.Target{Revision: t.revision}, Layout: layout, Now: time.Now()}
-	_, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Unfold: t.repository.Unfold, Run: t.spawn})
+	_, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Unfold: t.repository.Log().Unfold, Run: t.spawn})
 	if err != nil {
 		return nil, err
 	}

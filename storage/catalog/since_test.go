@@ -1,4 +1,4 @@
-package repository_test
+package catalog_test
 
 import (
 	"fmt"
@@ -8,27 +8,28 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // Segment n of a lineage ends half a second behind second n. The first has lost its sixth, and ended with its eighth; the
 // second one, after it, began at second 60 and has lost its third.
 func TestCatalogSince(t *testing.T) {
-	c := openCluster(t, mem.New(), "c")
-	first := newWriter(t, "c", lineageID(1)).some(8)
-	storeSegments(t, c, append(first[:5:5], first[6:]...)...)
-	w := newWriter(t, "c", lineageID(2))
+	c := stored.OpenCluster(t, mem.New(), "c")
+	first := stored.NewWriter(t, "c", stored.LineageID(1)).Some(8)
+	stored.StoreSegments(t, c, append(first[:5:5], first[6:]...)...)
+	w := stored.NewWriter(t, "c", stored.LineageID(2))
 	for n := range 4 {
-		e := w.next(func(h *segment.Header) {
+		e := w.Next(func(h *segment.Header) {
 			if n == 0 {
-				h.Reason, h.After = "another history", &segment.After{Lineage: lineageID(1), Seq: 8, Position: 80, Time: at(8)}
+				h.Reason, h.After = "another history", &segment.After{Lineage: stored.LineageID(1), Seq: 8, Position: 80, Time: stored.At(8)}
 			}
-			h.Written, h.Marks = at(60+n), []segment.Mark{markAt(h.Last, 60+n)}
+			h.Written, h.Marks = stored.At(60+n), []segment.Mark{stored.MarkAt(h.Last, 60+n)}
 		})
 		if n != 2 {
-			storeSegments(t, c, e)
+			stored.StoreSegments(t, c, e)
 		}
 	}
-	catalog := load(t, c, repository.LoadOptions{Log: true})
+	catalog := stored.Load(t, c, repository.LoadOptions{Log: true})
 	for second, want := range map[int]string{
 		0:  "1-5 7-8 but 6; 1-2 4-4 but 3",
 		1:  "1-5 7-8 but 6; 1-2 4-4 but 3",
@@ -41,13 +42,13 @@ func TestCatalogSince(t *testing.T) {
 		64: "4-4 but ",
 	} {
 		var got []string
-		since := catalog.Since(at(second))
+		since := catalog.Since(stored.At(second))
 		for _, l := range since.Lineages {
 			var faults []string
 			for _, f := range l.Faults {
 				faults = append(faults, fmt.Sprint(f.Seq))
 			}
-			got = append(got, spans(l.Stretches())+" but "+strings.Join(faults, " "))
+			got = append(got, stored.Spans(l.Stretches())+" but "+strings.Join(faults, " "))
 		}
 		if got := strings.Join(got, "; "); got != want {
 			t.Errorf("since second %d: %q, want %q", second, got, want)
@@ -60,12 +61,12 @@ func TestCatalogSince(t *testing.T) {
 
 // What was lost from the end of a lineage that nothing follows is never too old: it may be what was just lost.
 func TestCatalogSinceKeepsWhatIsLostBehind(t *testing.T) {
-	c := openCluster(t, mem.New(), "c")
-	all := newWriter(t, "c", lineageID(1)).some(4)
-	storeSegments(t, c, all[:3]...)
-	storeIndex(t, c, segmentsOf(all))
-	since := load(t, c, repository.LoadOptions{Log: true}).Since(at(1000))
-	wantLineage(t, "long after", since.Lineages[0], "3-3", "4 missing")
+	c := stored.OpenCluster(t, mem.New(), "c")
+	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(4)
+	stored.StoreSegments(t, c, all[:3]...)
+	stored.StoreIndex(t, c, stored.SegmentsOf(all))
+	since := stored.Load(t, c, repository.LoadOptions{Log: true}).Since(stored.At(1000))
+	stored.WantLineage(t, "long after", since.Lineages[0], "3-3", "4 missing")
 	if gaps := since.Gaps(); len(gaps) != 1 || !gaps[0].Until.IsZero() {
 		t.Errorf("gaps: %+v", gaps)
 	}

@@ -1,4 +1,4 @@
-package repository_test
+package catalog_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // past is a history as it was, and what an archiver without a fault would have of it.
@@ -24,7 +25,7 @@ func digestNumber(lineage string, seq uint64) string { return fmt.Sprintf("%s%03
 
 // drawPast makes a history that begins at begun, after the one before it.
 func drawPast(rt *rapid.T, n int, begun time.Time, before *past) *past {
-	p := &past{id: lineageID(n), begun: begun}
+	p := &past{id: stored.LineageID(n), begun: begun}
 	position, term, now := rapid.Uint64Range(0, 30).Draw(rt, "position"), uint64(2), begun
 	var mark segment.Mark
 	for seq := range uint64(rapid.IntRange(1, 10).Draw(rt, "segments")) {
@@ -110,7 +111,7 @@ func (p *past) drawBackup(rt *rapid.T, n int) catalog.Backup {
 	position := rapid.Uint64Range(max(1, lowest), max(1, highest)).Draw(rt, "index")
 	from, _ := p.during(position)
 	var b catalog.Backup
-	b.ID, b.Cluster, b.ClusterID = idAt(n), "c", "0cdf818194e3a8c32"
+	b.ID, b.Cluster, b.ClusterID = stored.IdAt(n), "c", "0cdf818194e3a8c32"
 	b.Started, b.Finished = from, from.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "took"))*time.Second)
 	b.RaftIndex, b.RaftTerm, b.Revision = position, p.termAt(position), int64(position)+100
 	if rapid.Bool().Draw(rt, "upper bounds") {
@@ -123,7 +124,7 @@ func (p *past) drawBackup(rt *rapid.T, n int) catalog.Backup {
 	case 1:
 		b.Alarms = []string{"CORRUPT"}
 	case 2:
-		b.Proofs = []catalog.Proof{proofOf(b.ID, catalog.Opened, catalog.Failed, 1)}
+		b.Proofs = []catalog.Proof{stored.ProofOf(b.ID, catalog.Opened, catalog.Failed, 1)}
 	}
 	return b
 }
@@ -138,7 +139,7 @@ type world struct {
 
 func drawWorld(rt *rapid.T) *world {
 	w := &world{of: map[catalog.ID]string{}}
-	begun := noon
+	begun := stored.Noon
 	var before *past
 	for i := range rapid.IntRange(1, 3).Draw(rt, "lineages") {
 		p := drawPast(rt, i, begun, before)
@@ -235,7 +236,7 @@ func wantUnbroken(rt *rapid.T, lineage string, s catalog.Stretch) {
 // TestStretchesOfHoles: where segments are only missing, there is a stretch for each run of the others.
 func TestStretchesOfHoles(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		p := drawPast(rt, 0, noon, nil)
+		p := drawPast(rt, 0, stored.Noon, nil)
 		var left []catalog.Segment
 		var want [][]uint64
 		for i, s := range p.segments {
@@ -253,8 +254,8 @@ func TestStretchesOfHoles(t *testing.T) {
 			rt.Fatalf("%d stretches, want %v", len(got), want)
 		}
 		for i, s := range got {
-			if !slices.Equal(seqsOf(s.Segments), want[i]) {
-				rt.Fatalf("stretch %d has %v, want %v", i, seqsOf(s.Segments), want[i])
+			if !slices.Equal(stored.SeqsOf(s.Segments), want[i]) {
+				rt.Fatalf("stretch %d has %v, want %v", i, stored.SeqsOf(s.Segments), want[i])
 			}
 		}
 	})
@@ -311,31 +312,31 @@ func wantCovered(rt *rapid.T, c catalog.Catalog, window catalog.Window, position
 
 // TestWindowIsOver: what a mark says late of the end of one window is not said where a base of the next one was there before.
 func TestWindowIsOver(t *testing.T) {
-	w := newWriter(t, "c", lineageID(1))
-	late, unmarked := func(h *segment.Header) { h.Marks[0].NotAfter = at(60) }, func(h *segment.Header) { h.Marks = nil }
-	segments := segmentsOf(append(w.some(3), w.next(late), w.next(), w.next(unmarked)))
+	w := stored.NewWriter(t, "c", stored.LineageID(1))
+	late, unmarked := func(h *segment.Header) { h.Marks[0].NotAfter = stored.At(60) }, func(h *segment.Header) { h.Marks = nil }
+	segments := stored.SegmentsOf(append(w.Some(3), w.Next(late), w.Next(), w.Next(unmarked)))
 	backup := func(id catalog.ID, position uint64, started, finished int) catalog.Backup {
-		m := manifestOf(content, at(started))
-		m.ID, m.Cluster, m.Finished, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = id, "c", at(finished), position, position, 2
+		m := stored.ManifestOf(stored.Content, stored.At(started))
+		m.ID, m.Cluster, m.Finished, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = id, "c", stored.At(finished), position, position, 2
 		return catalog.Backup{Manifest: m}
 	}
-	c := catalog.Catalog{Cluster: "c", Lineages: []catalog.Lineage{{ID: lineageID(1), Segments: slices.Delete(segments, 4, 5)}}}
+	c := catalog.Catalog{Cluster: "c", Lineages: []catalog.Lineage{{ID: stored.LineageID(1), Segments: slices.Delete(segments, 4, 5)}}}
 	c.Backups = []catalog.Backup{backup("next", 52, 8, 9), backup("slow", 51, 7, 30), backup("first", 5, 1, 2)}
 	windows := c.Windows()
 	if len(windows) != 2 || windows[0].Base != "first" || windows[1].Base != "slow" {
 		t.Fatalf("windows %+v", windows)
 	}
-	if got := windows[0]; !got.From.Time.Equal(at(1).Add(time.Second/2)) || !got.To.Time.Equal(at(9)) {
-		t.Errorf("the first is from %s to %s, the next one's base was there at %s", got.From.Time, got.To.Time, at(9))
+	if got := windows[0]; !got.From.Time.Equal(stored.At(1).Add(time.Second/2)) || !got.To.Time.Equal(stored.At(9)) {
+		t.Errorf("the first is from %s to %s, the next one's base was there at %s", got.From.Time, got.To.Time, stored.At(9))
 	}
-	c.Backups[2].Finished, c.Lineages[0].Segments[0].Marks = at(40), nil
-	if got := c.Windows()[0]; !got.From.Time.Equal(at(2).Add(time.Second / 2)) {
+	c.Backups[2].Finished, c.Lineages[0].Segments[0].Marks = stored.At(40), nil
+	if got := c.Windows()[0]; !got.From.Time.Equal(stored.At(2).Add(time.Second / 2)) {
 		t.Errorf("the first begins at %s", got.From.Time)
 	}
 	for i := range 4 {
 		c.Lineages[0].Segments[i].Marks = nil
 	}
-	if got := c.Windows()[0]; !got.From.Time.Equal(at(9)) || !got.To.Time.Equal(at(9)) {
+	if got := c.Windows()[0]; !got.From.Time.Equal(stored.At(9)) || !got.To.Time.Equal(stored.At(9)) {
 		t.Errorf("the first is from %s to %s", got.From.Time, got.To.Time)
 	}
 }
@@ -384,17 +385,17 @@ func wantBases(rt *rapid.T, bases []catalog.Backup, usable, doubtful []catalog.I
 	if len(usable) == 0 {
 		want = doubtful
 	}
-	if got := ids(catalog.Catalog{Backups: bases}); !slices.Equal(got, want) {
+	if got := stored.Ids(catalog.Catalog{Backups: bases}); !slices.Equal(got, want) {
 		rt.Fatalf("bases %q, want %q", got, want)
 	}
 }
 
 // TestBaseRefused: what is not of the stretch's history, one thing at a time.
 func TestBaseRefused(t *testing.T) {
-	all := segmentsOf(newWriter(t, "c", lineageID(1)).some(9)) // positions 1 to 90, of seconds 1 to 9, terms 2 and 3
-	s := catalog.Lineage{ID: lineageID(1), Segments: all}.Stretches()[0]
+	all := stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(9)) // positions 1 to 90, of seconds 1 to 9, terms 2 and 3
+	s := catalog.Lineage{ID: stored.LineageID(1), Segments: all}.Stretches()[0]
 	good := func() catalog.Backup {
-		m := manifestOf(content, at(4))
+		m := stored.ManifestOf(stored.Content, stored.At(4))
 		m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = "c", 35, 37, 2
 		return catalog.Backup{Manifest: m}
 	}
@@ -412,12 +413,16 @@ func TestBaseRefused(t *testing.T) {
 		"term of before":     {func(b *catalog.Backup) { b.RaftTerm = 1 }, false},
 		"another cluster id": {func(b *catalog.Backup) { b.ClusterID = "cdf818194e3a8c33" }, false},
 		"another name":       {func(b *catalog.Backup) { b.Cluster = "c1" }, false},
-		"a bit early":        {func(b *catalog.Backup) { b.Started = at(3).Add(-5 * time.Minute) }, true},
-		"too early":          {func(b *catalog.Backup) { b.Started = at(3).Add(-5*time.Minute - 1) }, false},
-		"a bit late":         {func(b *catalog.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8) }, true},
-		"too late":           {func(b *catalog.Backup) { b.Started = at(4).Add(5*time.Minute + 5e8 + 1) }, false},
-		"early, first ones":  {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(-600*time.Hour) }, true},
-		"late, first ones":   {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, at(1).Add(6*time.Minute) }, false},
+		"a bit early":        {func(b *catalog.Backup) { b.Started = stored.At(3).Add(-5 * time.Minute) }, true},
+		"too early":          {func(b *catalog.Backup) { b.Started = stored.At(3).Add(-5*time.Minute - 1) }, false},
+		"a bit late":         {func(b *catalog.Backup) { b.Started = stored.At(4).Add(5*time.Minute + 5e8) }, true},
+		"too late":           {func(b *catalog.Backup) { b.Started = stored.At(4).Add(5*time.Minute + 5e8 + 1) }, false},
+		"early, first ones": {func(b *catalog.Backup) {
+			b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, stored.At(1).Add(-600*time.Hour)
+		}, true},
+		"late, first ones": {func(b *catalog.Backup) {
+			b.RaftIndex, b.RaftIndexMax, b.Started = 5, 5, stored.At(1).Add(6*time.Minute)
+		}, false},
 	} {
 		b := good()
 		test.edit(&b)
@@ -431,12 +436,12 @@ func TestBaseRefused(t *testing.T) {
 // TestBasesFromBeforeTheAgent: what a member had written before its agent began is in the log's first segments, and has no mark.
 // Its backups are bases, however old; one of another history is not, as its revision shows.
 func TestBasesFromBeforeTheAgent(t *testing.T) {
-	w := newWriter(t, "c", lineageID(1))
+	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	unmarked := func(h *segment.Header) { h.Marks = nil }
-	begins := catalog.Lineage{ID: lineageID(1), Segments: segmentsOf([]segment.Encoded{w.next(unmarked), w.next(unmarked), w.next(), w.next()})}
+	begins := catalog.Lineage{ID: stored.LineageID(1), Segments: stored.SegmentsOf([]segment.Encoded{w.Next(unmarked), w.Next(unmarked), w.Next(), w.Next()})}
 	after := func(l catalog.Lineage) catalog.Lineage {
 		l.Segments = slices.Clone(l.Segments)
-		l.Segments[0].After = &segment.After{Lineage: lineageID(0), Seq: 1, Position: 3, Time: at(0)}
+		l.Segments[0].After = &segment.After{Lineage: stored.LineageID(0), Seq: 1, Position: 3, Time: stored.At(0)}
 		return l
 	}
 	for what, test := range map[string]struct {
@@ -445,17 +450,17 @@ func TestBasesFromBeforeTheAgent(t *testing.T) {
 		revision int64
 		fits     bool
 	}{
-		"yesterday's":                          {begins, at(1).Add(-24 * time.Hour), 1012, true},
-		"after the mark":                       {begins, at(3).Add(6 * time.Minute), 1012, false},
-		"with more revisions than the mark":    {begins, at(1).Add(-24 * time.Hour), 1031, false},
-		"with too few to get to the mark":      {begins, at(1).Add(-24 * time.Hour), 1010, false},
-		"after the history before":             {after(begins), at(0).Add(time.Second), 1012, true},
-		"from long before the history's start": {after(begins), at(1).Add(-24 * time.Hour), 1012, false},
+		"yesterday's":                          {begins, stored.At(1).Add(-24 * time.Hour), 1012, true},
+		"after the mark":                       {begins, stored.At(3).Add(6 * time.Minute), 1012, false},
+		"with more revisions than the mark":    {begins, stored.At(1).Add(-24 * time.Hour), 1031, false},
+		"with too few to get to the mark":      {begins, stored.At(1).Add(-24 * time.Hour), 1010, false},
+		"after the history before":             {after(begins), stored.At(0).Add(time.Second), 1012, true},
+		"from long before the history's start": {after(begins), stored.At(1).Add(-24 * time.Hour), 1012, false},
 		"of a part whose beginning is gone": {
-			catalog.Lineage{ID: begins.ID, Segments: begins.Segments[1:]}, at(1).Add(-24 * time.Hour), 1012, false,
+			catalog.Lineage{ID: begins.ID, Segments: begins.Segments[1:]}, stored.At(1).Add(-24 * time.Hour), 1012, false,
 		},
 	} {
-		m := manifestOf(content, test.started)
+		m := stored.ManifestOf(stored.Content, test.started)
 		m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = "c", 12, 12, 2
 		m.Revision, m.RevisionMax = test.revision, test.revision
 		c := catalog.Catalog{Backups: []catalog.Backup{{Manifest: m}}, Lineages: []catalog.Lineage{test.lineage}}
@@ -468,8 +473,8 @@ func TestBasesFromBeforeTheAgent(t *testing.T) {
 // TestBaseOfTheNearerHistory: after a restore in place, a history has the same cluster id, positions and terms as the one
 // before, a few seconds later.
 func TestBaseOfTheNearerHistory(t *testing.T) {
-	first := catalog.Lineage{ID: lineageID(1), Segments: segmentsOf(newWriter(t, "c", lineageID(1)).some(9))}
-	second := catalog.Lineage{ID: lineageID(2)}
+	first := catalog.Lineage{ID: stored.LineageID(1), Segments: stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(9))}
+	second := catalog.Lineage{ID: stored.LineageID(2)}
 	const later = 30 * time.Second
 	for _, s := range first.Segments {
 		s.Lineage, s.Written = second.ID, s.Written.Add(later)
@@ -482,17 +487,17 @@ func TestBaseOfTheNearerHistory(t *testing.T) {
 	for name, skew := range map[string]time.Duration{"clocks agree": 0, "10 s late": 10 * time.Second, "10 s early": -10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			backup := func(id catalog.ID, taken time.Time) catalog.Backup {
-				m := manifestOf(content, taken.Add(skew))
+				m := stored.ManifestOf(stored.Content, taken.Add(skew))
 				m.ID, m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = id, "c", 35, 37, 2
 				return catalog.Backup{Manifest: m}
 			}
-			of1, of2 := backup("first", at(4)), backup("second", at(4).Add(later))
+			of1, of2 := backup("first", stored.At(4)), backup("second", stored.At(4).Add(later))
 			c := catalog.Catalog{
 				Cluster: "c", Backups: []catalog.Backup{of2, of1}, Lineages: []catalog.Lineage{first, second},
 			}
 			for _, l := range c.Lineages {
 				want := map[string]catalog.ID{first.ID: of1.ID, second.ID: of2.ID}[l.ID]
-				if got := ids(catalog.Catalog{Backups: c.Bases(l.Stretches()[0])}); !slices.Equal(got, []catalog.ID{want}) {
+				if got := stored.Ids(catalog.Catalog{Backups: c.Bases(l.Stretches()[0])}); !slices.Equal(got, []catalog.ID{want}) {
 					t.Errorf("bases of lineage %s: %q, want %q", l.ID, got, want)
 				}
 			}
@@ -529,30 +534,30 @@ func TestGaps(t *testing.T) {
 
 // TestGapReasons: a recorded one says what was recorded, another what is wrong, and widths are right.
 func TestGapReasons(t *testing.T) {
-	w := newWriter(t, "c", lineageID(1))
-	all := w.some(3)
-	all = append(all, w.next(func(h *segment.Header) {
+	w := stored.NewWriter(t, "c", stored.LineageID(1))
+	all := w.Some(3)
+	all = append(all, w.Next(func(h *segment.Header) {
 		h.First, h.Last, h.Reason = 51, 60, "the member's log was purged"
 		h.Marks[0].Position = 60
 	}))
-	all = append(all, w.some(3)...)
-	next := newWriter(t, "c", lineageID(2))
-	begun := next.next(func(h *segment.Header) {
+	all = append(all, w.Some(3)...)
+	next := stored.NewWriter(t, "c", stored.LineageID(2))
+	begun := next.Next(func(h *segment.Header) {
 		h.First, h.Last, h.Reason = 101, 110, "another history"
-		h.Marks = []segment.Mark{markAt(110, 60)}
-		h.Written = at(60)
-		h.After = &segment.After{Lineage: lineageID(1), Seq: 7, Position: 90, Time: at(7)}
+		h.Marks = []segment.Mark{stored.MarkAt(110, 60)}
+		h.Written = stored.At(60)
+		h.After = &segment.After{Lineage: stored.LineageID(1), Seq: 7, Position: 90, Time: stored.At(7)}
 	})
-	segments := slices.Delete(segmentsOf(all), 5, 6)
+	segments := slices.Delete(stored.SegmentsOf(all), 5, 6)
 	c := catalog.Catalog{Lineages: []catalog.Lineage{
-		{ID: lineageID(1), Segments: segments, Faults: []catalog.Fault{{Seq: 6, Upto: 6, Err: errTest}}},
-		{ID: lineageID(2), Segments: []catalog.Segment{catalog.SegmentOf(begun)}},
+		{ID: stored.LineageID(1), Segments: segments, Faults: []catalog.Fault{{Seq: 6, Upto: 6, Err: stored.ErrTest}}},
+		{ID: stored.LineageID(2), Segments: []catalog.Segment{catalog.SegmentOf(begun)}},
 	}}
-	half := func(second int) time.Time { return at(second).Add(time.Second / 2) }
+	half := func(second int) time.Time { return stored.At(second).Add(time.Second / 2) }
 	want := []catalog.Gap{
-		{Kind: catalog.GapRecorded, Lineage: lineageID(1), NextLineage: lineageID(1), From: 31, To: 50, Since: half(3), Until: half(4), Reason: "the member's log was purged"},
-		{Kind: catalog.GapLost, Lineage: lineageID(1), NextLineage: lineageID(1), From: 71, To: 80, Since: half(5), Until: half(7), Reason: errTest.Error()},
-		{Kind: catalog.GapRecorded, Lineage: lineageID(1), NextLineage: lineageID(2), From: 91, To: 100, Since: half(7), Until: half(60), Reason: "another history"},
+		{Kind: catalog.GapRecorded, Lineage: stored.LineageID(1), NextLineage: stored.LineageID(1), From: 31, To: 50, Since: half(3), Until: half(4), Reason: "the member's log was purged"},
+		{Kind: catalog.GapLost, Lineage: stored.LineageID(1), NextLineage: stored.LineageID(1), From: 71, To: 80, Since: half(5), Until: half(7), Reason: stored.ErrTest.Error()},
+		{Kind: catalog.GapRecorded, Lineage: stored.LineageID(1), NextLineage: stored.LineageID(2), From: 91, To: 100, Since: half(7), Until: half(60), Reason: "another history"},
 	}
 	if got := c.Gaps(); !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -562,7 +567,7 @@ func TestGapReasons(t *testing.T) {
 // TestStretchSearch: against a look at every mark and every segment.
 func TestStretchSearch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		p := drawPast(rt, 0, noon, nil)
+		p := drawPast(rt, 0, stored.Noon, nil)
 		for _, s := range (catalog.Lineage{ID: p.id, Segments: p.segments}).Stretches() {
 			var marks []segment.Mark
 			for _, s := range s.Segments {
@@ -580,7 +585,7 @@ func TestStretchSearch(t *testing.T) {
 }
 
 func wantAtTime(rt *rapid.T, s catalog.Stretch, marks []segment.Mark) {
-	when := noon.Add(time.Duration(rapid.IntRange(-10, 700).Draw(rt, "when")) * time.Second)
+	when := stored.Noon.Add(time.Duration(rapid.IntRange(-10, 700).Draw(rt, "when")) * time.Second)
 	if len(marks) > 0 && rapid.Bool().Draw(rt, "sharp") {
 		when = rapid.SampledFrom(marks).Draw(rt, "mark").NotAfter
 	}

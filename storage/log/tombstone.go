@@ -1,4 +1,4 @@
-package repository
+package log
 
 import (
 	"context"
@@ -10,11 +10,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // LogTombstone says that a lineage is pruned from its front up to a segment: what it is of is neither part of the log nor
 // missing any more. Its objects go later. The highest one of a lineage stays, so that nobody takes for lost what was pruned.
-type LogTombstone struct {
+type Tombstone struct {
 	Format     int       `json:"format"`
 	Repository string    `json:"repository"` // the Marker's id
 	Cluster    string    `json:"cluster"`
@@ -26,28 +27,28 @@ type LogTombstone struct {
 }
 
 // LogTombstones are the stored tombstones of the log.
-var LogTombstones = document.Kind[LogTombstone]{Format: 1, Check: LogTombstone.validate}
+var Tombstones = document.Kind[Tombstone]{Format: 1, Check: Tombstone.validate}
 
-func (t LogTombstone) validate() error { return catalog.ValidLineage(t.Lineage) }
+func (t Tombstone) validate() error { return catalog.ValidLineage(t.Lineage) }
 
 // DeleteLog takes the segments of a lineage up to t.Upto out of the log, by a tombstone. Their objects go with the
 // leftovers, after their grace. It may be repeated.
-func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
-	t.Format, t.Cluster = LogTombstones.Format, c.name
+func (log *Log) Delete(ctx context.Context, t Tombstone) error {
+	t.Format, t.Cluster = Tombstones.Format, log.store.Cluster
 	if err := catalog.ValidLineage(t.Lineage); err != nil || t.Upto == 0 {
 		return errors.Join(fmt.Errorf("prune the log up to seq %d: nothing is pruned", t.Upto), err)
 	}
 	var data []byte
-	id, err := c.mark(ctx)
+	id, err := log.store.RepositoryID(ctx)
 	if err == nil {
 		t.Repository = id
-		data, err = LogTombstones.Encode(t)
+		data, err = Tombstones.Encode(t)
 	}
 	if err == nil {
-		err = c.createSigned(ctx, catalog.LogTombstoneKey(c.name, t.Lineage, t.Upto), data)
+		err = log.store.CreateSigned(ctx, catalog.LogTombstoneKey(log.store.Cluster, t.Lineage, t.Upto), data)
 	}
 	if errors.Is(err, storage.ErrExist) {
-		err = c.checkLogTombstone(ctx, t.Lineage, t.Upto)
+		err = log.checkLogTombstone(ctx, t.Lineage, t.Upto)
 	}
 	if err != nil {
 		return fmt.Errorf("prune lineage %s up to segment %d: %w", t.Lineage, t.Upto, err)
@@ -57,18 +58,18 @@ func (c *Cluster) DeleteLog(ctx context.Context, t LogTombstone) error {
 
 // checkLogTombstone says why a tombstone does not count, if it does not. The error names it; it matches ErrDamaged if that
 // is for what it is, and storage.ErrNotExist if it is gone.
-func (c *Cluster) checkLogTombstone(ctx context.Context, lineage string, upto uint64) error {
-	key := catalog.LogTombstoneKey(c.name, lineage, upto)
-	data, err := c.readSigned(ctx, key)
-	var t LogTombstone
+func (log *Log) checkLogTombstone(ctx context.Context, lineage string, upto uint64) error {
+	key := catalog.LogTombstoneKey(log.store.Cluster, lineage, upto)
+	data, err := log.store.ReadSigned(ctx, key)
+	var t Tombstone
 	if err == nil {
-		t, err = LogTombstones.Decode(data)
+		t, err = Tombstones.Decode(data)
 	}
-	if err == nil && (t.Cluster != c.name || t.Lineage != lineage || t.Upto != upto) {
+	if err == nil && (t.Cluster != log.store.Cluster || t.Lineage != lineage || t.Upto != upto) {
 		err = fmt.Errorf("%w: it is of lineage %s of cluster %s up to segment %d, and was moved here", catalog.ErrDamaged, t.Lineage, t.Cluster, t.Upto)
 	}
 	if err == nil {
-		err = c.isHere(ctx, t.Repository)
+		err = log.store.CheckRepository(ctx, t.Repository)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -77,20 +78,20 @@ func (c *Cluster) checkLogTombstone(ctx context.Context, lineage string, upto ui
 }
 
 // leaveOutPruned finds the highest tombstone of f that counts, and takes what it is of out of f.
-func (c *Cluster) leaveOutPruned(ctx context.Context, f *logFolder) error {
+func (log *Log) leaveOutPruned(ctx context.Context, f *logFolder) error {
 	for _, upto := range slices.Backward(f.tombstones) {
-		err := c.checkLogTombstone(ctx, f.lineage, upto)
+		err := log.checkLogTombstone(ctx, f.lineage, upto)
 		if err == nil {
 			f.pruned = upto
 			break
 		}
-		if isAbsent(err) {
+		if records.IsAbsent(err) {
 			continue
 		}
 		if !errors.Is(err, catalog.ErrDamaged) {
 			return err
 		}
-		f.ignored = append(f.ignored, catalog.Fault{Key: catalog.LogTombstoneKey(c.name, f.lineage, upto), Err: err})
+		f.ignored = append(f.ignored, catalog.Fault{Key: catalog.LogTombstoneKey(log.store.Cluster, f.lineage, upto), Err: err})
 	}
 	f.segments = f.segments.after(f.pruned)
 	return nil

@@ -1,4 +1,4 @@
-package repository
+package log
 
 import (
 	"cmp"
@@ -8,30 +8,17 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // headReaders is how many headers are read at once: each takes a round trip and hardly any memory.
-const headReaders = 32
-
-// atOnce does n things, up to limit of them at a time, and returns the first error.
-func atOnce(ctx context.Context, limit, n int, do func(ctx context.Context, i int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(limit)
-	for i := range n {
-		group.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return do(ctx, i)
-		})
-	}
-	return group.Wait()
-}
+const (
+	headReaders  = 32 // headers read at once
+	indexReaders = 8
+)
 
 // logFolder is what the listing shows of one lineage.
 type logFolder struct {
@@ -73,31 +60,31 @@ func (f logFolder) shorten(segments []catalog.Segment) {
 }
 
 // logFolders lists the log, without what is pruned.
-func (c *Cluster) logFolders(ctx context.Context) ([]logFolder, error) {
-	folders, err := c.listLog(ctx)
+func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
+	folders, err := log.listLog(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range folders {
-		if err := c.leaveOutPruned(ctx, &folders[i]); err != nil {
+		if err := log.leaveOutPruned(ctx, &folders[i]); err != nil {
 			return nil, err
 		}
 	}
 	return folders, nil
 }
 
-func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
+func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
 	held := 0 // what takes more than the four bytes of a segment that follows another
-	for object, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(c.name)}) {
-		if f, ok := c.unlistedLineage(err); ok {
+	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(log.store.Cluster)}) {
+		if f, ok := log.UnlistedLineage(err); ok {
 			folders = append(folders, f)
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list the log of cluster %s: %w", c.name, err)
+			return nil, fmt.Errorf("list the log of cluster %s: %w", log.store.Cluster, err)
 		}
-		name, ok := catalog.SplitLogKey(c.name, object.Key)
+		name, ok := catalog.SplitLogKey(log.store.Cluster, object.Key)
 		if !ok {
 			continue // a stranger's file
 		}
@@ -108,8 +95,8 @@ func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 		if name.Kind != catalog.LogSegment || !f.segments.endsBefore(name.Seq) {
 			held++
 		}
-		if held > maxListed {
-			return nil, errTooMany(catalog.LogPrefix(c.name))
+		if held > records.MaxListed {
+			return nil, records.TooMany(catalog.LogPrefix(log.store.Cluster))
 		}
 		switch name.Kind {
 		case catalog.LogIndex:
@@ -124,13 +111,13 @@ func (c *Cluster) listLog(ctx context.Context) ([]logFolder, error) {
 }
 
 // unlistedLineage returns the lineage's folder that err leaves out of a listing, if it is one.
-func (c *Cluster) unlistedLineage(err error) (f logFolder, ok bool) {
+func (log *Log) UnlistedLineage(err error) (f logFolder, ok bool) {
 	u, ok := errors.AsType[*storage.UnlistedError](err)
 	if !ok {
 		return logFolder{}, false
 	}
-	id, below := strings.CutPrefix(strings.TrimSuffix(u.Prefix, "/"), catalog.LogPrefix(c.name))
-	fault := catalog.Fault{Key: u.Prefix, Err: fmt.Errorf("%s: %w", u.Prefix, readError(err))}
+	id, below := strings.CutPrefix(strings.TrimSuffix(u.Prefix, "/"), catalog.LogPrefix(log.store.Cluster))
+	fault := catalog.Fault{Key: u.Prefix, Err: fmt.Errorf("%s: %w", u.Prefix, records.ReadError(err))}
 	return logFolder{lineage: id, ignored: []catalog.Fault{fault}}, below && catalog.ValidLineage(id) == nil
 }
 
@@ -139,42 +126,42 @@ const lineagesAtOnce = 4
 
 // loadLog reads the log: a listing, the indexes, and the headers of segments that are in none. With details no Segment stands
 // for others.
-func (c *Cluster) loadLog(ctx context.Context, details bool) ([]catalog.Lineage, error) {
-	folders, err := c.logFolders(ctx)
+func (log *Log) Load(ctx context.Context, details bool) ([]catalog.Lineage, error) {
+	folders, err := log.logFolders(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lineages := make([]catalog.Lineage, len(folders))
-	err = atOnce(ctx, lineagesAtOnce, len(folders), func(ctx context.Context, i int) (err error) {
-		lineages[i], err = c.loadLineage(ctx, folders[i], details)
+	err = records.Parallel(ctx, lineagesAtOnce, len(folders), func(ctx context.Context, i int) (err error) {
+		lineages[i], err = log.loadLineage(ctx, folders[i], details)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the log of cluster %s: %w", c.name, err)
+		return nil, fmt.Errorf("read the log of cluster %s: %w", log.store.Cluster, err)
 	}
 	return inHistory(lineages), nil
 }
 
 // LoadLineage reads one lineage of the log, as Load does. One that is not there gives ErrNotFound.
-func (c *Cluster) LoadLineage(ctx context.Context, id string) (catalog.Lineage, error) {
+func (log *Log) LoadLineage(ctx context.Context, id string) (catalog.Lineage, error) {
 	if err := catalog.ValidLineage(id); err != nil {
 		return catalog.Lineage{}, err
 	}
-	folders, err := c.logFolders(ctx)
+	folders, err := log.logFolders(ctx)
 	if err != nil {
 		return catalog.Lineage{}, err
 	}
 	for _, f := range folders {
 		if f.lineage == id {
-			return c.loadLineage(ctx, f, false)
+			return log.loadLineage(ctx, f, false)
 		}
 	}
-	return catalog.Lineage{}, fmt.Errorf("lineage %s of cluster %s is %w", id, c.name, catalog.ErrNotFound)
+	return catalog.Lineage{}, fmt.Errorf("lineage %s of cluster %s is %w", id, log.store.Cluster, catalog.ErrNotFound)
 }
 
 // lineageLoad is the work on one lineage.
 type lineageLoad struct {
-	c       *Cluster
+	log     *Log
 	folder  logFolder
 	details bool                // nothing is folded
 	doubted map[uint64]bool     // the indexes, by their first seq, that are not folded: whether what they list is whole is in doubt
@@ -202,8 +189,8 @@ func (s slot) first() uint64 {
 	return s.seq
 }
 
-func (c *Cluster) loadLineage(ctx context.Context, f logFolder, details bool) (catalog.Lineage, error) {
-	l := lineageLoad{c: c, folder: f, details: details, doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, len(f.indexes))}
+func (log *Log) loadLineage(ctx context.Context, f logFolder, details bool) (catalog.Lineage, error) {
+	l := lineageLoad{log: log, folder: f, details: details, doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, len(f.indexes))}
 	unread := f.indexes
 	for {
 		err := l.readIndexes(ctx, unread)
@@ -264,29 +251,29 @@ func (l *lineageLoad) doubtRuns(lineage catalog.Lineage) (indexes []uint64) {
 // readIndexes reads those indexes. One that is damaged, or was pruned meanwhile, costs time and nothing else.
 func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	refused := make([]error, len(l.indexes))
-	err := atOnce(ctx, readers, len(firsts), func(ctx context.Context, n int) error {
+	err := records.Parallel(ctx, indexReaders, len(firsts), func(ctx context.Context, n int) error {
 		i, _ := slices.BinarySearch(l.folder.indexes, firsts[n])
 		l.indexes[i] = nil
-		key, folds := catalog.IndexKey(l.c.name, l.folder.lineage, firsts[n]), !l.details && !l.doubted[firsts[n]]
+		key, folds := catalog.IndexKey(l.log.store.Cluster, l.folder.lineage, firsts[n]), !l.details && !l.doubted[firsts[n]]
 		if folds {
-			kept, ok := l.c.headers.fold(key, l.folder.segments, l.folder.nextIndex(i))
+			kept, ok := l.log.Headers.fold(key, l.folder.segments, l.folder.nextIndex(i))
 			if ok {
 				l.indexes[i] = kept
 				return nil
 			}
 		}
-		segments, err := l.c.readIndex(ctx, l.folder.lineage, firsts[n])
+		segments, err := l.log.readIndex(ctx, l.folder.lineage, firsts[n])
 		if errors.Is(err, catalog.ErrDamaged) {
 			refused[i] = err
 			return nil
 		}
-		if isAbsent(err) {
+		if records.IsAbsent(err) {
 			return nil
 		}
 		if folds && len(segments) > 0 {
 			last := segments[len(segments)-1].Seq
 			segments = catalog.Fold(l.folder.upToNext(segments, i), l.folder.segments.has)
-			l.c.headers.rememberFold(key, segments, l.folder.segments, last)
+			l.log.Headers.rememberFold(key, segments, l.folder.segments, last)
 		}
 		l.folder.shorten(segments)
 		l.indexes[i] = segments
@@ -322,7 +309,7 @@ func (l *lineageLoad) refuseIndexes(errs []error) {
 	for i, err := range errs {
 		if err != nil {
 			err = fmt.Errorf("%w: delete this index; until then the log is read from its segments, which only takes longer", err)
-			l.refused = append(l.refused, catalog.Fault{Key: catalog.IndexKey(l.c.name, l.folder.lineage, l.folder.indexes[i]), Err: err})
+			l.refused = append(l.refused, catalog.Fault{Key: catalog.IndexKey(l.log.store.Cluster, l.folder.lineage, l.folder.indexes[i]), Err: err})
 		}
 	}
 }
@@ -383,25 +370,25 @@ func (l *lineageLoad) readHeaders(ctx context.Context) error {
 			unread = append(unread, s)
 		}
 	}
-	return atOnce(ctx, headReaders, len(unread), func(ctx context.Context, i int) error {
+	return records.Parallel(ctx, headReaders, len(unread), func(ctx context.Context, i int) error {
 		return l.readHeader(ctx, unread[i])
 	})
 }
 
 // readHeader fills s. Only what says nothing about the segment, such as a store that is away, is an error.
 func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
-	key := catalog.SegmentKey(l.c.name, l.folder.lineage, s.seq)
-	if known, ok := l.c.headers.get(key, s.size); ok { // one that is not listed is asked for in any case
+	key := catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, s.seq)
+	if known, ok := l.log.Headers.get(key, s.size); ok { // one that is not listed is asked for in any case
 		s.segment = &known
 		return nil
 	}
-	read, err := l.c.readSegment(ctx, l.folder.lineage, s.seq)
+	read, err := l.log.ReadSegment(ctx, l.folder.lineage, s.seq)
 	switch {
 	case err == nil:
 		s.segment = &read
-		l.c.headers.remember(key, read)
-	case isAbsent(err):
-		s.err = missing(catalog.SegmentKey(l.c.name, l.folder.lineage, s.seq))
+		l.log.Headers.remember(key, read)
+	case records.IsAbsent(err):
+		s.err = Missing(catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, s.seq))
 	case errors.Is(err, catalog.ErrDamaged):
 		s.err = err
 	default:
@@ -468,8 +455,8 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 
 // missing says what is known of a run that is missing.
 func (l *lineageLoad) missing(run catalog.Fault) catalog.Fault {
-	run.Key = catalog.SegmentKey(l.c.name, l.folder.lineage, run.Seq)
-	run.Err = missing(run.Key)
+	run.Key = catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, run.Seq)
+	run.Err = Missing(run.Key)
 	if run.Upto > run.Seq {
 		run.Err = fmt.Errorf("%w, and so are the ones behind it to seq %d", run.Err, run.Upto)
 	}
@@ -489,7 +476,7 @@ func (l *lineageLoad) lineageWith(faults []catalog.Fault) catalog.Lineage {
 			lineage.Segments = append(lineage.Segments, *s.segment)
 			continue
 		}
-		fault := catalog.Fault{Key: catalog.SegmentKey(l.c.name, l.folder.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
+		fault := catalog.Fault{Key: catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
 		if known := l.known[s.seq]; known != nil {
 			fault.First, fault.Last = known.First, known.Last
 		}

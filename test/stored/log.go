@@ -1,4 +1,4 @@
-package repository_test
+package stored
 
 import (
 	"errors"
@@ -16,89 +16,89 @@ import (
 )
 
 // lineageID is the nth lineage.
-func lineageID(n int) string { return fmt.Sprintf("%032x", 0xa0+n) }
+func LineageID(n int) string { return fmt.Sprintf("%032x", 0xa0+n) }
 
 // segmentKey is where a segment is kept, as it is documented, and indexKey an index.
-func segmentKey(cluster, lineage string, seq uint64) string {
+func SegmentKey(cluster, lineage string, seq uint64) string {
 	return fmt.Sprintf("%s/log/%s/%016x.seg", cluster, lineage, seq)
 }
 
-func indexKey(cluster, lineage string, first uint64) string {
+func IndexKey(cluster, lineage string, first uint64) string {
 	return fmt.Sprintf("%s/log/%s/index-%016x.json", cluster, lineage, first)
 }
 
 // at is a second past noon.
-func at(second int) time.Time { return noon.Add(time.Duration(second) * time.Second) }
+func At(second int) time.Time { return Noon.Add(time.Duration(second) * time.Second) }
 
-func markAt(position uint64, second int) segment.Mark {
+func MarkAt(position uint64, second int) segment.Mark {
 	return segment.Mark{
 		Position: position, Revision: 1000 + int64(position),
-		Interval: segment.Interval{NotBefore: at(second), NotAfter: at(second).Add(time.Second / 2)},
+		Interval: segment.Interval{NotBefore: At(second), NotAfter: At(second).Add(time.Second / 2)},
 	}
 }
 
 // writer makes the segments of one lineage, one behind the other, each with ten positions and one mark at its end. The
 // nth is of second n.
-type writer struct {
+type Writer struct {
 	tb      testing.TB
 	cluster string
-	name    string
-	header  segment.Header // of the last one
-	digest  string
-	key     sign.Key
+	Name    string
+	Header  segment.Header // of the last one
+	Digest  string
+	Key     sign.Key
 }
 
-func newWriter(tb testing.TB, cluster, lineage string) *writer {
-	return &writer{tb: tb, cluster: cluster, name: "w", header: segment.Header{Lineage: lineage}}
+func NewWriter(tb testing.TB, cluster, lineage string) *Writer {
+	return &Writer{tb: tb, cluster: cluster, Name: "w", Header: segment.Header{Lineage: lineage}}
 }
 
 // next makes the one behind the last one. edit may change it before it is encoded.
-func (w *writer) next(edit ...func(h *segment.Header)) segment.Encoded {
+func (w *Writer) Next(edit ...func(h *segment.Header)) segment.Encoded {
 	w.tb.Helper()
 	h := segment.Header{
-		Cluster: w.cluster, Lineage: w.header.Lineage, Seq: w.header.Seq + 1, Previous: w.digest,
-		First: w.header.Last + 1, Last: w.header.Last + 10,
+		Cluster: w.cluster, Lineage: w.Header.Lineage, Seq: w.Header.Seq + 1, Previous: w.Digest,
+		First: w.Header.Last + 1, Last: w.Header.Last + 10,
 		Source: segment.WAL, ClusterID: "cdf818194e3a8c32", Member: "8e9e05c52164694d", ServerVersion: "3.7.3",
-		Writer: w.name, Written: at(int(w.header.Seq) + 1), DRVersion: "v0.2.0",
+		Writer: w.Name, Written: At(int(w.Header.Seq) + 1), DRVersion: "v0.2.0",
 	}
-	h.Marks = []segment.Mark{markAt(h.Last, int(h.Seq))}
+	h.Marks = []segment.Mark{MarkAt(h.Last, int(h.Seq))}
 	h.End = segment.End{Term: 2 + h.Seq/5}
 	for _, e := range edit {
 		e(&h)
 	}
 	h.End.Position, h.End.Digest = h.Last, strings.Repeat("e", 64)
-	request := segment.Record{Kind: segment.Request, Position: h.Last, Term: h.End.Term, Data: []byte(w.name)}
+	request := segment.Record{Kind: segment.Request, Position: h.Last, Term: h.End.Term, Data: []byte(w.Name)}
 	encoded, err := segment.Encode(h, []segment.Record{request}, seal.Recipients{})
 	if err == nil {
-		encoded, err = encoded.Signed(w.key)
+		encoded, err = encoded.Signed(w.Key)
 	}
 	if err != nil {
 		w.tb.Fatal(err)
 	}
-	w.header, w.digest = encoded.Header, encoded.Digest
+	w.Header, w.Digest = encoded.Header, encoded.Digest
 	return encoded
 }
 
 // some makes the next n.
-func (w *writer) some(n int) []segment.Encoded {
+func (w *Writer) Some(n int) []segment.Encoded {
 	w.tb.Helper()
 	var all []segment.Encoded
 	for range n {
-		all = append(all, w.next())
+		all = append(all, w.Next())
 	}
 	return all
 }
 
-func storeSegments(tb testing.TB, c *repository.Cluster, segments ...segment.Encoded) {
+func StoreSegments(tb testing.TB, c *repository.Cluster, segments ...segment.Encoded) {
 	tb.Helper()
 	for _, e := range segments {
-		if err := c.StoreSegment(tb.Context(), e); err != nil {
+		if err := c.Log().StoreSegment(tb.Context(), e); err != nil {
 			tb.Fatal(err)
 		}
 	}
 }
 
-func segmentsOf(all []segment.Encoded) []catalog.Segment {
+func SegmentsOf(all []segment.Encoded) []catalog.Segment {
 	var segments []catalog.Segment
 	for _, e := range all {
 		segments = append(segments, catalog.SegmentOf(e))
@@ -106,17 +106,17 @@ func segmentsOf(all []segment.Encoded) []catalog.Segment {
 	return segments
 }
 
-func storeIndex(tb testing.TB, c *repository.Cluster, segments []catalog.Segment) {
+func StoreIndex(tb testing.TB, c *repository.Cluster, segments []catalog.Segment) {
 	tb.Helper()
-	if err := c.StoreIndex(tb.Context(), segments[0].Lineage, segments); err != nil {
+	if err := c.Log().StoreIndex(tb.Context(), segments[0].Lineage, segments); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 // loadLog loads all details of the log, which must have as many lineages as are wanted.
-func loadLog(tb testing.TB, c *repository.Cluster, want int) []catalog.Lineage {
+func LoadLog(tb testing.TB, c *repository.Cluster, want int) []catalog.Lineage {
 	tb.Helper()
-	catalog := load(tb, c, repository.LoadOptions{Log: true, Details: true})
+	catalog := Load(tb, c, repository.LoadOptions{Log: true, Details: true})
 	if len(catalog.Lineages) != want {
 		tb.Fatalf("%d lineages, want %d", len(catalog.Lineages), want)
 	}
@@ -124,14 +124,14 @@ func loadLog(tb testing.TB, c *repository.Cluster, want int) []catalog.Lineage {
 }
 
 // count returns how many segments those of l stand for.
-func count(l catalog.Lineage) (n int) {
+func Count(l catalog.Lineage) (n int) {
 	for _, s := range l.Segments {
 		n += s.Count()
 	}
 	return n
 }
 
-func seqsOf(segments []catalog.Segment) []uint64 {
+func SeqsOf(segments []catalog.Segment) []uint64 {
 	var seqs []uint64
 	for _, s := range segments {
 		seqs = append(seqs, s.Seq)
@@ -140,7 +140,7 @@ func seqsOf(segments []catalog.Segment) []uint64 {
 }
 
 // spans are the seqs of stretches, as "1-4 6-9".
-func spans(stretches []catalog.Stretch) string {
+func Spans(stretches []catalog.Stretch) string {
 	var all []string
 	for _, s := range stretches {
 		all = append(all, fmt.Sprintf("%d-%d", s.Segments[0].Seq, s.Segments[len(s.Segments)-1].Seq))
@@ -149,7 +149,7 @@ func spans(stretches []catalog.Stretch) string {
 }
 
 // faultsOf are the seqs of faults and what they are, as "5 missing 7-9 damaged".
-func faultsOf(tb testing.TB, l catalog.Lineage) string {
+func FaultsOf(tb testing.TB, l catalog.Lineage) string {
 	tb.Helper()
 	var all []string
 	for _, f := range l.Faults {
@@ -157,7 +157,7 @@ func faultsOf(tb testing.TB, l catalog.Lineage) string {
 		if isMissing(f) {
 			what = "missing"
 		} else {
-			wantError(tb, "fault", f.Err, catalog.ErrDamaged)
+			WantError(tb, "fault", f.Err, catalog.ErrDamaged)
 		}
 		if !strings.Contains(f.Err.Error(), f.Key) {
 			tb.Errorf("%v does not name %s", f.Err, f.Key)
@@ -172,19 +172,19 @@ func faultsOf(tb testing.TB, l catalog.Lineage) string {
 }
 
 // wantLineage fails unless l has these stretches and faults.
-func wantLineage(tb testing.TB, what string, l catalog.Lineage, stretches, faults string) {
+func WantLineage(tb testing.TB, what string, l catalog.Lineage, stretches, faults string) {
 	tb.Helper()
-	if got := spans(l.Stretches()); got != stretches {
+	if got := Spans(l.Stretches()); got != stretches {
 		tb.Errorf("%s: stretches %q, want %q", what, got, stretches)
 	}
-	if got := faultsOf(tb, l); got != faults {
+	if got := FaultsOf(tb, l); got != faults {
 		tb.Errorf("%s: faults %q, want %q", what, got, faults)
 	}
 }
 
-func changeSegment(tb testing.TB, b storage.Bucket, lineage string, seq uint64, how func([]byte) []byte) {
+func ChangeSegment(tb testing.TB, b storage.Bucket, lineage string, seq uint64, how func([]byte) []byte) {
 	tb.Helper()
-	change(tb, b, segmentKey("c", lineage, seq), how)
+	Change(tb, b, SegmentKey("c", lineage, seq), how)
 }
 
 func isMissing(f catalog.Fault) bool { return errors.Is(f.Err, catalog.ErrNotFound) }

@@ -1,4 +1,4 @@
-package repository_test
+package log_test
 
 import (
 	"bytes"
@@ -17,23 +17,25 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // TestIndexBomb: small objects that unpack to very much are refused, each by its name, before they take any memory. It does
 // not depend on trust, on the size that the frame claims, or on how many headers the index claims.
 func TestIndexBomb(t *testing.T) {
-	owner := newSigner(t)
-	for _, policy := range []repository.Policy{{}, {Key: owner.key, Trust: trust(t, owner.public).Trust}} {
+	owner := stored.NewSigner(t)
+	for _, policy := range []records.Policy{{}, {Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust}} {
 		for what, pack := range map[string]func(*testing.T, []byte) []byte{"its size": packFrame, "no size": packStream} {
 			for _, last := range []uint64{0, 511, 1 << 62} {
 				t.Run(fmt.Sprintf("signed %v, frame with %s, %d more", !policy.Trust.None(), what, last), func(t *testing.T) {
 					b := mem.New()
-					create(t, openWith(t, b, policy), idAt(0))
+					stored.Create(t, stored.OpenWith(t, b, policy), stored.IdAt(0))
 					keys := putIndexes(t, b, pack, last)
 					peak := heapPeak()
-					survey, err := openWith(t, b, policy).Survey(t.Context(), repository.SurveyOptions{Newest: 6})
+					survey, err := stored.OpenWith(t, b, policy).Survey(t.Context(), repository.SurveyOptions{Newest: 6})
 					most := peak()
 					if most > 128<<20 {
 						t.Errorf("%d MiB of heap", most>>20)
@@ -51,20 +53,20 @@ func TestIndexBomb(t *testing.T) {
 // TestIndexOfLongHeaders: without trust anyone can write valid headers that pack well. Of those whose segments are not there only
 // the bounds stay in memory.
 func TestIndexOfLongHeaders(t *testing.T) {
-	w := newWriter(t, "c", lineageID(1))
-	all := w.some(1)
+	w := stored.NewWriter(t, "c", stored.LineageID(1))
+	all := w.Some(1)
 	for range 100 {
-		all = append(all, w.next(func(h *segment.Header) {
+		all = append(all, w.Next(func(h *segment.Header) {
 			h.First, h.Last = h.First+1, h.Last+1
 			h.Marks[0].Position = h.Last
 			h.Reason = strings.Repeat("x", 60<<10) + strconv.Itoa(int(h.Seq))
 		}))
 	}
 	b := &liveHeap{Bucket: mem.New()}
-	put(t, b, indexKey("c", lineageID(1), 1), encodedIndex(t, segmentsOf(all)))
+	stored.Put(t, b, stored.IndexKey("c", stored.LineageID(1), 1), encodedIndex(t, stored.SegmentsOf(all)))
 	all, w = nil, nil
-	before := live()
-	wantLineage(t, "index alone", loadLog(t, openCluster(t, b, "c"), 1)[0], "", "1-101 missing")
+	before := stored.Live()
+	stored.WantLineage(t, "index alone", stored.LoadLog(t, stored.OpenCluster(t, b, "c"), 1)[0], "", "1-101 missing")
 	if b.most == 0 || b.most > before+3<<20 {
 		t.Errorf("%d KiB of headers are in memory", (int64(b.most)-int64(before))>>10)
 	}
@@ -78,17 +80,9 @@ type liveHeap struct {
 
 func (b *liveHeap) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
 	if strings.HasSuffix(key, ".seg") {
-		b.most = max(b.most, live())
+		b.most = max(b.most, stored.Live())
 	}
 	return b.Bucket.Open(ctx, key, o)
-}
-
-// live returns how many bytes of the heap are in use after a collection.
-func live() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 // putIndexes stores 32 indexes whose headers are zeros, with more headers than one as they claim.
@@ -97,8 +91,8 @@ func putIndexes(t *testing.T, b storage.Bucket, pack func(*testing.T, []byte) []
 	zeros := pack(t, make([]byte, 31<<20))
 	for l := range 4 {
 		for first := uint64(1); first <= 8; first++ {
-			key := indexKey("c", lineageID(l+1), first)
-			put(t, b, key, indexOf(t, lineageID(l+1), first, first+more, zeros))
+			key := stored.IndexKey("c", stored.LineageID(l+1), first)
+			stored.Put(t, b, key, indexOf(t, stored.LineageID(l+1), first, first+more, zeros))
 			keys = append(keys, key)
 		}
 	}
@@ -158,7 +152,7 @@ func wantRefusedIndexes(t *testing.T, lineages []catalog.Lineage, keys []string)
 	for _, l := range lineages {
 		for _, f := range l.Faults {
 			count[f.Key]++
-			wantDamaged(t, f.Key, f.Err, f.Key)
+			stored.WantDamaged(t, f.Key, f.Err, f.Key)
 		}
 	}
 	for _, key := range keys {
@@ -174,7 +168,7 @@ func wantRefusedIndexes(t *testing.T, lineages []catalog.Lineage, keys []string)
 // heapPeak samples the heap until the returned function is called, which returns the most that was added to it.
 func heapPeak() func() uint64 {
 	var m runtime.MemStats
-	before, stop, done := live(), make(chan struct{}), make(chan uint64)
+	before, stop, done := stored.Live(), make(chan struct{}), make(chan uint64)
 	go func() {
 		most := before
 		for {

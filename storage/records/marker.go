@@ -1,4 +1,4 @@
-package repository
+package records
 
 import (
 	"context"
@@ -35,50 +35,50 @@ const markerPrefix = "repository"
 
 // markerKey is the key of the marker that the holder of a signing key makes: one for each public key, so that a repository may
 // begin without signatures, and get another key later.
-func (c *Cluster) markerKey(public []string) string {
+func (s *Store) markerKey(public []string) string {
 	if len(public) == 0 {
-		return c.name + "/" + markerPrefix + catalog.JSONSuffix
+		return s.Cluster + "/" + markerPrefix + catalog.JSONSuffix
 	}
 	sum := sha256.Sum256([]byte(public[0]))
-	return c.name + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + catalog.JSONSuffix
+	return s.Cluster + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + catalog.JSONSuffix
 }
 
 // ids returns the ids of the markers that count: of those that trusted keys have signed or, where none is named, of all.
-func (c *Cluster) ids(ctx context.Context) (ids map[string]bool, err error) {
+func (s *Store) ids(ctx context.Context) (ids map[string]bool, err error) {
 	ids = map[string]bool{}
 	signers := map[string]sign.Trust{}
-	for _, public := range c.policy.Trust.Keys() {
-		if signers[c.markerKey([]string{public})], err = sign.ParseTrust(public); err != nil {
+	for _, public := range s.Policy.Trust.Keys() {
+		if signers[s.markerKey([]string{public})], err = sign.ParseTrust(public); err != nil {
 			return nil, err
 		}
 	}
-	for o, err := range c.bucket.List(ctx, storage.ListOptions{Prefix: c.name + "/" + markerPrefix}) {
+	for o, err := range s.Bucket.List(ctx, storage.ListOptions{Prefix: s.Cluster + "/" + markerPrefix}) {
 		if err != nil {
-			return nil, fmt.Errorf("find the marker of cluster %s: %w", c.name, err)
+			return nil, fmt.Errorf("find the marker of cluster %s: %w", s.Cluster, err)
 		}
 		signer, known := signers[o.Key]
 		if len(signers) > 0 && !known || !strings.HasSuffix(o.Key, catalog.JSONSuffix) {
 			continue
 		}
-		m, err := c.readMarker(ctx, o.Key, signer)
+		m, err := s.readMarker(ctx, o.Key, signer)
 		if err == nil {
 			ids[m.Repository] = true
-		} else if !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
+		} else if !errors.Is(err, catalog.ErrDamaged) && !IsAbsent(err) {
 			return nil, err
 		}
 	}
 	return ids, nil
 }
 
-func (c *Cluster) readMarker(ctx context.Context, key string, signer sign.Trust) (m Marker, err error) {
-	data, err := c.read(ctx, key)
+func (s *Store) readMarker(ctx context.Context, key string, signer sign.Trust) (m Marker, err error) {
+	data, err := s.Read(ctx, key)
 	if err == nil {
 		err = document.Check(data, signer)
 	}
 	if err == nil {
 		m, err = Markers.Decode(data)
 	}
-	if err == nil && (m.Cluster != c.name || m.Repository == "") {
+	if err == nil && (m.Cluster != s.Cluster || m.Repository == "") {
 		err = fmt.Errorf("%w: it is the marker of cluster %s and was moved here", catalog.ErrDamaged, m.Cluster)
 	}
 	if err != nil {
@@ -88,20 +88,20 @@ func (c *Cluster) readMarker(ctx context.Context, key string, signer sign.Trust)
 }
 
 // mark returns the id of c's own marker, which it makes if there is none yet. It looks once: an id never changes.
-func (c *Cluster) mark(ctx context.Context) (id string, err error) {
-	c.marker.Lock()
-	defer c.marker.Unlock()
-	if c.marker.id != "" {
-		return c.marker.id, nil
+func (s *Store) RepositoryID(ctx context.Context) (id string, err error) {
+	s.marker.Lock()
+	defer s.marker.Unlock()
+	if s.marker.id != "" {
+		return s.marker.id, nil
 	}
-	own := c.policy.Key.Trust()
-	key := c.markerKey(own.Keys())
-	m, err := c.readMarker(ctx, key, own)
-	if isAbsent(err) {
-		m, err = c.makeMarker(ctx, key)
+	own := s.Policy.Key.Trust()
+	key := s.markerKey(own.Keys())
+	m, err := s.readMarker(ctx, key, own)
+	if IsAbsent(err) {
+		m, err = s.makeMarker(ctx, key)
 	}
 	if errors.Is(err, storage.ErrExist) { // another process was first
-		m, err = c.readMarker(ctx, key, own)
+		m, err = s.readMarker(ctx, key, own)
 	}
 	if errors.Is(err, catalog.ErrDamaged) {
 		err = fmt.Errorf("%w: remove it: the next backup or deletion makes another", err)
@@ -109,17 +109,17 @@ func (c *Cluster) mark(ctx context.Context) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	c.marker.id = m.Repository
-	return c.marker.id, nil
+	s.marker.id = m.Repository
+	return s.marker.id, nil
 }
 
-func (c *Cluster) makeMarker(ctx context.Context, key string) (Marker, error) {
+func (s *Store) makeMarker(ctx context.Context, key string) (Marker, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
-	m := Marker{Format: Markers.Format, Cluster: c.name, Repository: hex.EncodeToString(id), Time: time.Now().UTC()}
+	m := Marker{Format: Markers.Format, Cluster: s.Cluster, Repository: hex.EncodeToString(id), Time: time.Now().UTC()}
 	data, err := Markers.Encode(m)
 	if err == nil {
-		err = c.createSigned(ctx, key, data)
+		err = s.CreateSigned(ctx, key, data)
 	}
 	if err != nil {
 		return Marker{}, fmt.Errorf("make %s: %w", key, err)
@@ -130,19 +130,19 @@ func (c *Cluster) makeMarker(ctx context.Context, key string) (Marker, error) {
 // markStored makes the marker, if there is none yet, after something was stored: nothing that fails leaves one behind. Its own
 // failure is no reason to lose what was stored, and a later write tries again: not each, for a log has one every few seconds, and
 // rights to write there alone may be all that an agent has.
-func (c *Cluster) markStored(ctx context.Context) {
-	c.marker.Lock()
-	due := c.marker.id == "" && time.Since(c.marker.tried) >= markAgain
+func (s *Store) EnsureMarker(ctx context.Context) {
+	s.marker.Lock()
+	due := s.marker.id == "" && time.Since(s.marker.tried) >= markAgain
 	if due {
-		c.marker.tried = time.Now()
+		s.marker.tried = time.Now()
 	}
-	c.marker.Unlock()
+	s.marker.Unlock()
 	if !due {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, markTime)
 	defer cancel()
-	_, _ = c.mark(ctx)
+	_, _ = s.RepositoryID(ctx)
 }
 
 const (
@@ -151,43 +151,43 @@ const (
 )
 
 // isMarked reports whether c has seen its marker.
-func (c *Cluster) isMarked() bool {
-	c.marker.Lock()
-	defer c.marker.Unlock()
-	return c.marker.id != ""
+func (s *Store) isMarked() bool {
+	s.marker.Lock()
+	defer s.marker.Unlock()
+	return s.marker.id != ""
 }
 
 // checkMarked returns ErrNoMarker if c has seen its marker, and it is there no more: as where a file system is not mounted any
 // more, and an empty directory is in its place.
-func (c *Cluster) checkMarked(ctx context.Context) error {
-	if !c.isMarked() {
+func (s *Store) CheckMarker(ctx context.Context) error {
+	if !s.isMarked() {
 		return nil
 	}
-	key := c.markerKey(c.policy.Key.Trust().Keys())
-	_, err := c.bucket.Stat(ctx, key)
-	if isAbsent(err) {
+	key := s.markerKey(s.Policy.Key.Trust().Keys())
+	_, err := s.Bucket.Stat(ctx, key)
+	if IsAbsent(err) {
 		return fmt.Errorf("%s: %w: is the repository's file system mounted? If somebody has removed it, start dr again", key, ErrNoMarker)
 	}
 	return err
 }
 
 // isHere returns an error that matches ErrDamaged unless id is that of this repository.
-func (c *Cluster) isHere(ctx context.Context, id string) error {
-	c.marker.Lock()
-	known := c.marker.known[id]
-	c.marker.Unlock()
+func (s *Store) CheckRepository(ctx context.Context, id string) error {
+	s.marker.Lock()
+	known := s.marker.known[id]
+	s.marker.Unlock()
 	if known {
 		return nil
 	}
-	ids, err := c.ids(ctx)
+	ids, err := s.ids(ctx)
 	if err != nil {
 		return err
 	}
 	if !ids[id] {
 		return fmt.Errorf("%w: it was written for another repository, and was moved here", catalog.ErrDamaged)
 	}
-	c.marker.Lock()
-	c.marker.known = ids
-	c.marker.Unlock()
+	s.marker.Lock()
+	s.marker.known = ids
+	s.marker.Unlock()
 	return nil
 }

@@ -1,4 +1,4 @@
-package repository_test
+package log_test
 
 import (
 	"encoding/hex"
@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // longLog lays a log of n segments into dir, an index for each 1,800 of them but the last ones, and a backup at its
@@ -19,11 +20,11 @@ import (
 func longLog(tb testing.TB, dir string, n int) {
 	tb.Helper()
 	const hour = 1800
-	w := newWriter(tb, "c", lineageID(1))
-	first := w.next()
+	w := stored.NewWriter(tb, "c", stored.LineageID(1))
+	first := w.Next()
 	body := first.Bytes[len(first.Bytes)-int(first.Header.Stored.Size):]
-	c := openCluster(tb, openFile(tb, dir), "c")
-	storeSegments(tb, c, first)
+	c := stored.OpenCluster(tb, stored.OpenFile(tb, dir), "c")
+	stored.StoreSegments(tb, c, first)
 	all := []catalog.Segment{catalog.SegmentOf(first)}
 	for len(all) < n {
 		s := follower(tb, all[len(all)-1], first.Bytes[:12], body, dir)
@@ -31,12 +32,12 @@ func longLog(tb testing.TB, dir string, n int) {
 	}
 	for part := range slices.Chunk(all, hour) {
 		if len(part) == hour {
-			storeIndex(tb, c, part)
+			stored.StoreIndex(tb, c, part)
 		}
 	}
-	m := manifestOf(content, noon)
+	m := stored.ManifestOf(stored.Content, stored.Noon)
 	m.RaftIndex, m.RaftTerm = 5, 2
-	if _, err := tryCreate(tb, c, idAt(0), m); err != nil {
+	if _, err := stored.TryCreate(tb, c, stored.IdAt(0), m); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -65,7 +66,7 @@ func follower(tb testing.TB, s catalog.Segment, prefix, body []byte, dir string)
 		tb.Fatal(err)
 	}
 	bytes := slices.Concat(prefix[:8], []byte{0, 0, byte(len(doc) >> 8), byte(len(doc))}, doc, body)
-	path := filepath.Join(dir, segmentKey("c", h.Lineage, h.Seq))
+	path := filepath.Join(dir, stored.SegmentKey("c", h.Lineage, h.Seq))
 	if err := os.WriteFile(path, bytes, 0o644); err != nil {
 		tb.Fatal(err)
 	}
@@ -79,9 +80,9 @@ func follower(tb testing.TB, s catalog.Segment, prefix, body []byte, dir string)
 func BenchmarkLoadLog(b *testing.B) {
 	dir := b.TempDir()
 	longLog(b, dir, 20_000)
-	c := openCluster(b, openFile(b, dir), "c")
+	c := stored.OpenCluster(b, stored.OpenFile(b, dir), "c")
 	for b.Loop() {
-		wantLongLog(b, load(b, c, repository.LoadOptions{Log: true}), 20_000)
+		wantLongLog(b, stored.Load(b, c, repository.LoadOptions{Log: true}), 20_000)
 	}
 }
 

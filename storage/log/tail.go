@@ -1,4 +1,4 @@
-package repository
+package log
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Tail is where the log ends, for an archiver that wants to go on from there.
@@ -22,42 +23,42 @@ type Tail struct {
 
 // LogTail finds the end of the log, with one listing and few headers. The newest lineage is the one that begins latest
 // by its own header, and after no other that is there.
-func (c *Cluster) LogTail(ctx context.Context) (Tail, error) {
-	tail, err := c.logTail(ctx)
+func (log *Log) Tail(ctx context.Context) (Tail, error) {
+	tail, err := log.logTail(ctx)
 	if err != nil {
-		return Tail{}, fmt.Errorf("find the end of the log of cluster %s: %w", c.name, err)
+		return Tail{}, fmt.Errorf("find the end of the log of cluster %s: %w", log.store.Cluster, err)
 	}
 	return tail, nil
 }
 
-func (c *Cluster) logTail(ctx context.Context) (Tail, error) {
-	folders, err := c.logFolders(ctx)
+func (log *Log) logTail(ctx context.Context) (Tail, error) {
+	folders, err := log.logFolders(ctx)
 	if err != nil || len(folders) == 0 {
 		return Tail{}, err
 	}
-	f, err := c.newest(ctx, folders)
+	f, err := log.newest(ctx, folders)
 	if err != nil {
 		return Tail{}, err
 	}
 	tail := Tail{Lineage: f.lineage}
-	if err := c.findLast(ctx, f, &tail); err != nil {
+	if err := log.findLast(ctx, f, &tail); err != nil {
 		return Tail{}, err
 	}
-	return tail, c.findUnindexed(ctx, f, &tail)
+	return tail, log.findUnindexed(ctx, f, &tail)
 }
 
 // newest reads the first header of each lineage.
-func (c *Cluster) newest(ctx context.Context, folders []logFolder) (logFolder, error) {
+func (log *Log) newest(ctx context.Context, folders []logFolder) (logFolder, error) {
 	begins := make([]catalog.Lineage, len(folders))
-	err := atOnce(ctx, headReaders, len(folders), func(ctx context.Context, i int) error {
+	err := records.Parallel(ctx, headReaders, len(folders), func(ctx context.Context, i int) error {
 		begins[i].ID = folders[i].lineage
 		for s := range folders[i].segments.all() {
-			first, err := c.readSegment(ctx, folders[i].lineage, s.seq)
+			first, err := log.ReadSegment(ctx, folders[i].lineage, s.seq)
 			if err == nil {
 				begins[i].Segments = []catalog.Segment{first}
 				return nil
 			}
-			if !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
+			if !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
 				return err
 			}
 		}
@@ -72,14 +73,14 @@ func (c *Cluster) newest(ctx context.Context, folders []logFolder) (logFolder, e
 }
 
 // findLast goes back from the end to a header that can be read.
-func (c *Cluster) findLast(ctx context.Context, f logFolder, tail *Tail) error {
+func (log *Log) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 	for s := range f.segments.backward() {
-		last, err := c.readSegment(ctx, f.lineage, s.seq)
+		last, err := log.ReadSegment(ctx, f.lineage, s.seq)
 		if err == nil {
 			tail.Last = last
 			return nil
 		}
-		if !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
+		if !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
 			return err
 		}
 		if tail.Broken == nil {
@@ -87,19 +88,19 @@ func (c *Cluster) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 		}
 	}
 	if tail.Broken == nil {
-		tail.Broken = fmt.Errorf("%s: every segment is %w, only indexes are there", catalog.LineagePrefix(c.name, f.lineage), catalog.ErrNotFound)
+		tail.Broken = fmt.Errorf("%s: every segment is %w, only indexes are there", catalog.LineagePrefix(log.store.Cluster, f.lineage), catalog.ErrNotFound)
 	}
 	return nil
 }
 
 // findUnindexed reads the newest index. If that is damaged its name is taken all the same, so that the next one must
 // begin behind its first seq.
-func (c *Cluster) findUnindexed(ctx context.Context, f logFolder, tail *Tail) error {
+func (log *Log) findUnindexed(ctx context.Context, f logFolder, tail *Tail) error {
 	var indexed uint64
 	if n := len(f.indexes); n > 0 {
 		indexed = f.indexes[n-1]
-		segments, err := c.readIndex(ctx, f.lineage, indexed)
-		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !isAbsent(err) {
+		segments, err := log.readIndex(ctx, f.lineage, indexed)
+		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
 			return err
 		}
 		if err == nil {
@@ -109,22 +110,22 @@ func (c *Cluster) findUnindexed(ctx context.Context, f logFolder, tail *Tail) er
 	for s := range f.segments.after(indexed).all() {
 		tail.Unindexed = append(tail.Unindexed, s.seq)
 	}
-	return c.checkEnd(ctx, f, indexed, tail)
+	return log.checkEnd(ctx, f, indexed, tail)
 }
 
 // checkEnd finds segments that are gone from the end though an index has them. A listing may miss the newest ones, so
 // the next one is asked for by name: going on from Last is right then, for the loser of that race goes on from it.
-func (c *Cluster) checkEnd(ctx context.Context, f logFolder, indexed uint64, tail *Tail) error {
+func (log *Log) checkEnd(ctx context.Context, f logFolder, indexed uint64, tail *Tail) error {
 	if tail.Broken != nil || indexed <= tail.Last.Seq {
 		return nil
 	}
-	next, err := c.readSegment(ctx, f.lineage, tail.Last.Seq+1)
+	next, err := log.ReadSegment(ctx, f.lineage, tail.Last.Seq+1)
 	switch {
 	case err == nil:
 		tail.Last = next
-		return c.checkEnd(ctx, f, indexed, tail)
-	case isAbsent(err):
-		tail.Broken = missing(catalog.SegmentKey(c.name, f.lineage, tail.Last.Seq+1))
+		return log.checkEnd(ctx, f, indexed, tail)
+	case records.IsAbsent(err):
+		tail.Broken = Missing(catalog.SegmentKey(log.store.Cluster, f.lineage, tail.Last.Seq+1))
 	case errors.Is(err, catalog.ErrDamaged):
 		tail.Broken = err
 	default:

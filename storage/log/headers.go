@@ -1,4 +1,4 @@
-package repository
+package log
 
 import (
 	"runtime"
@@ -44,12 +44,6 @@ const (
 	headersKept = 1024          // in each of both maps: an index has 512
 	headersFor  = 6 * time.Hour // what rots in a store is seen by then
 )
-
-// Remembering makes c read headers of the log through h, and returns c.
-func (c *Cluster) Remembering(h *Headers) *Cluster {
-	c.headers = h
-	return c
-}
 
 // get returns the segment under key, if it is remembered with that size.
 func (h *Headers) get(key string, size int64) (catalog.Segment, bool) {

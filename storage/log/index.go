@@ -1,4 +1,4 @@
-package repository
+package log
 
 import (
 	"bufio"
@@ -23,7 +23,7 @@ const IndexFormat = 1
 
 // Limits of an index. A header has at most 256 marks of about 200 bytes each.
 const (
-	maxIndex        = 16 << 20 // bytes, as it is stored
+	MaxIndex        = 16 << 20 // bytes, as it is stored
 	maxIndexHeaders = 32 << 20 // bytes of all its headers, unpacked
 	maxMeanHeader   = 64 << 10 // bytes of one header, as the mean of an index
 	indexWindow     = 1 << 20  // bytes that a decoder keeps to refer back to
@@ -61,7 +61,7 @@ func EncodeIndex(segments []catalog.Segment) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document.EncodeUpTo(maxIndex, index{
+	return document.EncodeUpTo(MaxIndex, index{
 		Format: IndexFormat, Cluster: first.Cluster, Lineage: first.Lineage, First: first.Seq, Last: last.Seq, Headers: headers,
 	})
 }
@@ -95,15 +95,15 @@ func packHeaders(segments []catalog.Segment) ([]byte, error) {
 // DecodeIndex reads what EncodeIndex wrote. Anything else gives an error that matches ErrDamaged. The Size of each
 // segment is what its header says.
 func DecodeIndex(data []byte) ([]catalog.Segment, error) {
-	x, err := parseIndex(data)
+	x, err := ParseIndex(data)
 	if err != nil {
 		return nil, err
 	}
-	return x.segments(context.Background(), segment.DecodeHeader)
+	return x.Segments(context.Background(), segment.DecodeHeader)
 }
 
 // parseIndex reads an index and leaves its headers packed.
-func parseIndex(data []byte) (x index, err error) {
+func ParseIndex(data []byte) (x index, err error) {
 	if err := document.Decode(data, IndexFormat, &x); err != nil {
 		return index{}, err
 	}
@@ -118,7 +118,7 @@ type headerDecoder func(doc []byte) (h segment.Header, digest string, err error)
 
 // segments unpacks x one header at a time and stops at the first that decode refuses or that is out of order: anyone may
 // have written the index, only its headers are signed. Errors match ErrDamaged, or are ctx's.
-func (x index) segments(ctx context.Context, decode headerDecoder) ([]catalog.Segment, error) {
+func (x index) Segments(ctx context.Context, decode headerDecoder) ([]catalog.Segment, error) {
 	size, err := x.unpackedSize()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
@@ -239,10 +239,10 @@ func inOrder(cluster, lineage string, first uint64, segments []catalog.Segment) 
 // StoreIndex stores an index of segments of a lineage, whose seqs must be consecutive and which must all be stored. It
 // may be repeated. If there is another index from the same first seq it gives storage.ErrExist, and all is well: that
 // one serves as far as it reaches.
-func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []catalog.Segment) error {
+func (log *Log) StoreIndex(ctx context.Context, lineage string, segments []catalog.Segment) error {
 	data, err := EncodeIndex(segments)
 	if err == nil {
-		err = c.owns(segments[0].Header)
+		err = log.owns(segments[0].Header)
 	}
 	if err == nil && segments[0].Lineage != lineage {
 		err = fmt.Errorf("its segments are of lineage %s", segments[0].Lineage)
@@ -250,10 +250,10 @@ func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []cat
 	if err != nil {
 		return fmt.Errorf("store an index of lineage %s: %w", lineage, err)
 	}
-	key := catalog.IndexKey(c.name, lineage, segments[0].Seq)
-	err = c.create(ctx, key, bytes.NewReader(data), int64(len(data)))
+	key := catalog.IndexKey(log.store.Cluster, lineage, segments[0].Seq)
+	err = log.store.Create(ctx, key, bytes.NewReader(data), int64(len(data)))
 	if errors.Is(err, storage.ErrExist) {
-		if stored, readErr := c.readUpTo(ctx, key, maxIndex); readErr == nil && bytes.Equal(stored, data) {
+		if stored, readErr := log.store.ReadUpTo(ctx, key, MaxIndex); readErr == nil && bytes.Equal(stored, data) {
 			return nil
 		}
 	}
@@ -264,19 +264,19 @@ func (c *Cluster) StoreIndex(ctx context.Context, lineage string, segments []cat
 }
 
 // readIndex reads the index whose first seq is first. One that cannot be used gives ErrDamaged.
-func (c *Cluster) readIndex(ctx context.Context, lineage string, first uint64) ([]catalog.Segment, error) {
-	key := catalog.IndexKey(c.name, lineage, first)
-	data, err := c.readUpTo(ctx, key, maxIndex)
+func (log *Log) readIndex(ctx context.Context, lineage string, first uint64) ([]catalog.Segment, error) {
+	key := catalog.IndexKey(log.store.Cluster, lineage, first)
+	data, err := log.store.ReadUpTo(ctx, key, MaxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	x, err := parseIndex(data)
-	if err == nil && (x.Cluster != c.name || x.Lineage != lineage || x.First != first) {
+	x, err := ParseIndex(data)
+	if err == nil && (x.Cluster != log.store.Cluster || x.Lineage != lineage || x.First != first) {
 		err = fmt.Errorf("%w: it begins with segment %d of lineage %s of cluster %s and was moved here", catalog.ErrDamaged, x.First, x.Lineage, x.Cluster)
 	}
 	var segments []catalog.Segment
 	if err == nil {
-		segments, err = x.segments(ctx, c.decodeHeader)
+		segments, err = x.Segments(ctx, log.DecodeHeader)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)

@@ -1,4 +1,4 @@
-package repository_test
+package catalog_test
 
 import (
 	"errors"
@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 var validClusters = []string{
@@ -31,7 +32,7 @@ func TestClusterNames(t *testing.T) {
 		if err := catalog.ValidCluster(name); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
-		if c := openCluster(t, mem.New(), name); c.Name() != name {
+		if c := stored.OpenCluster(t, mem.New(), name); c.Name() != name {
 			t.Errorf("%q is called %q", name, c.Name())
 		}
 	}
@@ -55,8 +56,8 @@ func FuzzClusterName(f *testing.F) {
 			return
 		}
 		b := mem.New()
-		create(t, openCluster(t, b, name), idAt(0))
-		for _, key := range keys(t, b) {
+		stored.Create(t, stored.OpenCluster(t, b, name), stored.IdAt(0))
+		for _, key := range stored.Keys(t, b) {
 			if storage.ValidKey(key) != nil || !strings.HasPrefix(key, name+"/backups/") && key != name+"/repository.json" {
 				t.Errorf("%q has the key %q", name, key)
 			}
@@ -138,7 +139,7 @@ func FuzzParseID(f *testing.F) {
 		if err != nil || revision < 0 || catalog.NewID(id.Started(), revision) != id || string(id) != text {
 			t.Errorf("%q is %q of %v, %d, %v", text, id, id.Started(), revision, err)
 		}
-		for _, key := range []string{folder("c", id) + "manifest.json", folder("c", id) + plainName} {
+		for _, key := range []string{stored.Folder("c", id) + "manifest.json", stored.Folder("c", id) + stored.PlainName} {
 			if err := storage.ValidKey(key); err != nil {
 				t.Error(err)
 			}
@@ -153,18 +154,18 @@ func TestClusters(t *testing.T) {
 		"z", strings.Repeat("z", 100),
 	}
 	slices.Sort(names)
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		if got, err := repository.Clusters(t.Context(), b); len(got) > 0 || err != nil {
 			t.Errorf("an empty repository has %q, %v", got, err)
 		}
 		for _, key := range []string{
 			"README", "zz", "a00", "lost+found/x", ".hidden/backups/x", "-x/y", "ä/x", "a b/c", "_/x", strings.Repeat("y", 101) + "/x",
 		} {
-			put(t, b, key, []byte("a stranger's"))
+			stored.Put(t, b, key, []byte("a stranger's"))
 		}
 		for _, name := range names {
-			create(t, openCluster(t, b, name), idAt(0))
-			create(t, openCluster(t, b, name), idAt(1))
+			stored.Create(t, stored.OpenCluster(t, b, name), stored.IdAt(0))
+			stored.Create(t, stored.OpenCluster(t, b, name), stored.IdAt(1))
 		}
 		if got, err := repository.Clusters(t.Context(), b); err != nil || !slices.Equal(got, names) {
 			t.Errorf("got  %q, %v\nwant %q", got, err, names)
@@ -177,7 +178,7 @@ func TestClustersCost(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	for _, name := range []string{"a", "b", "c"} {
 		for i := range 20 {
-			create(t, openCluster(t, b, name), idAt(i))
+			stored.Create(t, stored.OpenCluster(t, b, name), stored.IdAt(i))
 		}
 	}
 	before := b.Calls(storage.VerbList)
@@ -187,32 +188,32 @@ func TestClustersCost(t *testing.T) {
 	if got := b.Calls(storage.VerbList) - before; got != 4 {
 		t.Errorf("%d listings", got)
 	}
-	b.On(storage.VerbList).Nth(2).Fail(errTest)
+	b.On(storage.VerbList).Nth(2).Fail(stored.ErrTest)
 	_, err := repository.Clusters(t.Context(), b)
-	wantError(t, "Clusters", err, errTest)
+	stored.WantError(t, "Clusters", err, stored.ErrTest)
 }
 
 // TestNeighbours: no cluster sees another's, however alike their names are.
 func TestNeighbours(t *testing.T) {
 	names := []string{"a", "a0", "a-b", "a.b", "cluster1", "cluster10", "cluster1-", "Cluster1"}
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		for i, name := range names {
-			c := openCluster(t, b, name)
-			create(t, c, idAt(i))
-			put(t, b, folder(name, idAt(100+i))+plainName, []byte("left"))
-			if id, err := c.FreeID(t.Context(), idAt(i+1).Started(), int64(1001+i)); err != nil || id != idAt(i+1) {
+			c := stored.OpenCluster(t, b, name)
+			stored.Create(t, c, stored.IdAt(i))
+			stored.Put(t, b, stored.Folder(name, stored.IdAt(100+i))+stored.PlainName, []byte("left"))
+			if id, err := c.FreeID(t.Context(), stored.IdAt(i+1).Started(), int64(1001+i)); err != nil || id != stored.IdAt(i+1) {
 				t.Errorf("%s: the next name is %q, %v", name, id, err)
 			}
 		}
 		for i, name := range names {
-			c := openCluster(t, b, name)
-			cat := load(t, c, repository.LoadOptions{Proofs: true})
-			wantIDs(t, cat, []catalog.ID{idAt(i)}, nil)
+			c := stored.OpenCluster(t, b, name)
+			cat := stored.Load(t, c, repository.LoadOptions{Proofs: true})
+			stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(i)}, nil)
 			if cat.Cluster != name {
 				t.Errorf("the catalog of %s is of %s", name, cat.Cluster)
 			}
 			left, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour))
-			if want := folder(name, idAt(100+i)) + plainName; err != nil || len(left) != 1 || left[0].Key != want {
+			if want := stored.Folder(name, stored.IdAt(100+i)) + stored.PlainName; err != nil || len(left) != 1 || left[0].Key != want {
 				t.Errorf("%s has swept %+v, %v", name, left, err)
 			}
 		}

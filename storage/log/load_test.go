@@ -1,4 +1,4 @@
-package repository_test
+package log_test
 
 import (
 	"context"
@@ -14,36 +14,37 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // TestLongLog: a long log, most of which is indexed, with the reads that it costs.
 func TestLongLog(t *testing.T) {
 	dir := t.TempDir()
 	longLog(t, dir, 4000)
-	b := storagetest.Faulty(openFile(t, dir))
-	wantLongLog(t, load(t, openCluster(t, b, "c"), repository.LoadOptions{Log: true}), 4000)
+	b := storagetest.Faulty(stored.OpenFile(t, dir))
+	wantLongLog(t, stored.Load(t, stored.OpenCluster(t, b, "c"), repository.LoadOptions{Log: true}), 4000)
 	if reads := b.Calls(storage.VerbOpen); reads != 1+2+400 {
 		t.Errorf("%d reads, want one manifest, two indexes and 400 headers", reads)
 	}
-	if catalog := load(t, openCluster(t, b, "c"), repository.LoadOptions{}); catalog.Lineages != nil {
+	if catalog := stored.Load(t, stored.OpenCluster(t, b, "c"), repository.LoadOptions{}); catalog.Lineages != nil {
 		t.Error("the log was read though nobody asked for it")
 	}
 }
 
 // TestLogDamage: what happened to objects of a log of nine segments, of which 1 to 6 may be indexed.
 func TestLogDamage(t *testing.T) {
-	id := lineageID(1)
-	other := newWriter(t, "c", lineageID(2)).some(9)
-	foreign := newWriter(t, "other", id).some(9)
+	id := stored.LineageID(1)
+	other := stored.NewWriter(t, "c", stored.LineageID(2)).Some(9)
+	foreign := stored.NewWriter(t, "other", id).Some(9)
 	cut := func(p []byte) []byte { return p[:len(p)-1] }
 	longer := func(p []byte) []byte { return append(p, 0) }
 	drop := func(b storage.Bucket, seqs ...uint64) {
 		for _, seq := range seqs {
-			remove(t, b, segmentKey("c", id, seq))
+			stored.Remove(t, b, stored.SegmentKey("c", id, seq))
 		}
 	}
 	copyTo := func(b storage.Bucket, from, to uint64) {
-		put(t, b, segmentKey("c", id, to), get(t, b, segmentKey("c", id, from)))
+		stored.Put(t, b, stored.SegmentKey("c", id, to), stored.Get(t, b, stored.SegmentKey("c", id, from)))
 	}
 	for what, test := range map[string]struct {
 		spoil     func(b storage.Bucket)
@@ -51,26 +52,26 @@ func TestLogDamage(t *testing.T) {
 		faults    string
 	}{
 		"one gone":           {func(b storage.Bucket) { drop(b, 4) }, "1-3 5-9", "4 missing"},
-		"one cut":            {func(b storage.Bucket) { changeSegment(t, b, id, 4, cut) }, "1-3 5-9", "4 damaged"},
-		"one empty":          {func(b storage.Bucket) { put(t, b, segmentKey("c", id, 4), nil) }, "1-3 5-9", "4 damaged"},
-		"one longer":         {func(b storage.Bucket) { changeSegment(t, b, id, 4, longer) }, "1-3 5-9", "4 damaged"},
+		"one cut":            {func(b storage.Bucket) { stored.ChangeSegment(t, b, id, 4, cut) }, "1-3 5-9", "4 damaged"},
+		"one empty":          {func(b storage.Bucket) { stored.Put(t, b, stored.SegmentKey("c", id, 4), nil) }, "1-3 5-9", "4 damaged"},
+		"one longer":         {func(b storage.Bucket) { stored.ChangeSegment(t, b, id, 4, longer) }, "1-3 5-9", "4 damaged"},
 		"doubled":            {func(b storage.Bucket) { copyTo(b, 8, 9) }, "1-8", "9 damaged"},
 		"doubled at the end": {func(b storage.Bucket) { copyTo(b, 9, 10) }, "1-9", "10 damaged"},
 		"doubled far behind": {
 			func(b storage.Bucket) { copyTo(b, 9, 1<<60) }, "1-9", "10-1152921504606846975 missing 1152921504606846976 damaged",
 		},
-		"another lineage's": {func(b storage.Bucket) { put(t, b, segmentKey("c", id, 8), other[7].Bytes) }, "1-7 9-9", "8 damaged"},
-		"another cluster's": {func(b storage.Bucket) { put(t, b, segmentKey("c", id, 8), foreign[7].Bytes) }, "1-7 9-9", "8 damaged"},
+		"another lineage's": {func(b storage.Bucket) { stored.Put(t, b, stored.SegmentKey("c", id, 8), other[7].Bytes) }, "1-7 9-9", "8 damaged"},
+		"another cluster's": {func(b storage.Bucket) { stored.Put(t, b, stored.SegmentKey("c", id, 8), foreign[7].Bytes) }, "1-7 9-9", "8 damaged"},
 		"last ones gone":    {func(b storage.Bucket) { drop(b, 8, 9) }, "1-7", ""},
 		"first ones gone":   {func(b storage.Bucket) { drop(b, 1, 2) }, "3-9", "1-2 missing"},
 		"a few": {func(b storage.Bucket) {
 			drop(b, 3)
-			changeSegment(t, b, id, 4, cut)
+			stored.ChangeSegment(t, b, id, 4, cut)
 		}, "1-2 5-9", "3 missing 4 damaged"},
 		"swapped": {func(b storage.Bucket) {
-			seven := get(t, b, segmentKey("c", id, 7))
+			seven := stored.Get(t, b, stored.SegmentKey("c", id, 7))
 			copyTo(b, 8, 7)
-			put(t, b, segmentKey("c", id, 8), seven)
+			stored.Put(t, b, stored.SegmentKey("c", id, 8), seven)
 		}, "1-6 9-9", "7 damaged 8 damaged"},
 	} {
 		for _, indexed := range []bool{true, false} {
@@ -78,14 +79,14 @@ func TestLogDamage(t *testing.T) {
 				continue // nothing says that they were there
 			}
 			b := mem.New()
-			c := openCluster(t, b, "c")
-			all := newWriter(t, "c", id).some(9)
-			storeSegments(t, c, all...)
+			c := stored.OpenCluster(t, b, "c")
+			all := stored.NewWriter(t, "c", id).Some(9)
+			stored.StoreSegments(t, c, all...)
 			if indexed {
-				storeIndex(t, c, segmentsOf(all[:6]))
+				stored.StoreIndex(t, c, stored.SegmentsOf(all[:6]))
 			}
 			test.spoil(b)
-			wantLineage(t, what, loadLog(t, c, 1)[0], test.stretches, test.faults)
+			stored.WantLineage(t, what, stored.LoadLog(t, c, 1)[0], test.stretches, test.faults)
 		}
 	}
 }
@@ -93,27 +94,27 @@ func TestLogDamage(t *testing.T) {
 // TestLogLostEnd: an index remembers segments that are gone, also when none is left.
 func TestLogLostEnd(t *testing.T) {
 	b := mem.New()
-	c := openCluster(t, b, "c")
-	all := newWriter(t, "c", lineageID(1)).some(6)
-	storeSegments(t, c, all...)
-	storeIndex(t, c, segmentsOf(all[:5]))
+	c := stored.OpenCluster(t, b, "c")
+	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(6)
+	stored.StoreSegments(t, c, all...)
+	stored.StoreIndex(t, c, stored.SegmentsOf(all[:5]))
 	for seq := uint64(6); seq > 3; seq-- {
-		remove(t, b, segmentKey("c", lineageID(1), seq))
+		stored.Remove(t, b, stored.SegmentKey("c", stored.LineageID(1), seq))
 	}
-	catalog := load(t, c, repository.LoadOptions{Log: true})
+	catalog := stored.Load(t, c, repository.LoadOptions{Log: true})
 	l := catalog.Lineages[0]
-	wantLineage(t, "end", l, "1-3", "4-5 missing")
-	if f := l.Faults[0]; f.First != 31 || f.Last != 50 || f.Key != segmentKey("c", lineageID(1), 4) {
+	stored.WantLineage(t, "end", l, "1-3", "4-5 missing")
+	if f := l.Faults[0]; f.First != 31 || f.Last != 50 || f.Key != stored.SegmentKey("c", stored.LineageID(1), 4) {
 		t.Errorf("fault %+v", f)
 	}
 	gaps := catalog.Gaps()
-	if len(gaps) != 1 || gaps[0].From != 31 || gaps[0].To != 50 || gaps[0].NextLineage != "" || !gaps[0].Since.Equal(at(3).Add(5e8)) {
+	if len(gaps) != 1 || gaps[0].From != 31 || gaps[0].To != 50 || gaps[0].NextLineage != "" || !gaps[0].Since.Equal(stored.At(3).Add(5e8)) {
 		t.Errorf("gaps %+v", gaps)
 	}
 	for seq := uint64(1); seq <= 3; seq++ {
-		remove(t, b, segmentKey("c", lineageID(1), seq))
+		stored.Remove(t, b, stored.SegmentKey("c", stored.LineageID(1), seq))
 	}
-	wantLineage(t, "all", loadLog(t, c, 1)[0], "", "1-5 missing")
+	stored.WantLineage(t, "all", stored.LoadLog(t, c, 1)[0], "", "1-5 missing")
 }
 
 // racing stores something while it lists, behind the listing's back.
@@ -141,19 +142,19 @@ func (r *racing) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 func TestLogGrowsMeanwhile(t *testing.T) {
 	for _, tail := range []bool{false, true} {
 		b := mem.New()
-		c := openCluster(t, b, "c")
-		all := newWriter(t, "c", lineageID(1)).some(7)
-		storeSegments(t, c, all[:4]...)
-		storeIndex(t, c, segmentsOf(all[:2]))
-		raced := openCluster(t, &racing{b, func() {
-			storeSegments(t, c, all[4:]...)
-			put(t, b, indexKey("c", lineageID(1), 1), encodedIndex(t, segmentsOf(all[:6])))
+		c := stored.OpenCluster(t, b, "c")
+		all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(7)
+		stored.StoreSegments(t, c, all[:4]...)
+		stored.StoreIndex(t, c, stored.SegmentsOf(all[:2]))
+		raced := stored.OpenCluster(t, &racing{b, func() {
+			stored.StoreSegments(t, c, all[4:]...)
+			stored.Put(t, b, stored.IndexKey("c", stored.LineageID(1), 1), encodedIndex(t, stored.SegmentsOf(all[:6])))
 		}}, "c")
 		if !tail {
-			wantLineage(t, "raced", loadLog(t, raced, 1)[0], "1-6", "")
+			stored.WantLineage(t, "raced", stored.LoadLog(t, raced, 1)[0], "1-6", "")
 			continue
 		}
-		got, err := raced.LogTail(t.Context())
+		got, err := raced.Log().Tail(t.Context())
 		if err != nil || got.Broken != nil || got.Last.Seq != 6 {
 			t.Errorf("tail %+v, %v", got, err)
 		}
@@ -163,103 +164,103 @@ func TestLogGrowsMeanwhile(t *testing.T) {
 // TestLogStoreFails: a store that is away is an error, never an empty or a damaged log.
 func TestLogStoreFails(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
-	c := openCluster(t, b, "c")
-	all := newWriter(t, "c", lineageID(1)).some(5)
-	storeSegments(t, c, all...)
-	storeIndex(t, c, segmentsOf(all[:3]))
+	c := stored.OpenCluster(t, b, "c")
+	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(5)
+	stored.StoreSegments(t, c, all...)
+	stored.StoreIndex(t, c, stored.SegmentsOf(all[:3]))
 	for _, verb := range []storage.Verb{storage.VerbList, storage.VerbOpen} {
 		for n := range 3 {
-			b.On(verb).Nth(n + 1).Fail(errTest)
+			b.On(verb).Nth(n + 1).Fail(stored.ErrTest)
 			_, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
 			if verb == storage.VerbList && n == 2 {
 				if err != nil {
 					t.Errorf("a third listing: %v", err)
 				}
-				_, _ = c.LogTail(t.Context()) // takes the fault
+				_, _ = c.Log().Tail(t.Context()) // takes the fault
 				continue
 			}
-			wantError(t, "Load", err, errTest)
+			stored.WantError(t, "Load", err, stored.ErrTest)
 		}
 	}
 	for n := range 3 {
-		b.On(storage.VerbOpen).Nth(n + 1).Fail(errTest)
-		_, err := c.LogTail(t.Context())
-		wantError(t, "LogTail", err, errTest)
+		b.On(storage.VerbOpen).Nth(n + 1).Fail(stored.ErrTest)
+		_, err := c.Log().Tail(t.Context())
+		stored.WantError(t, "LogTail", err, stored.ErrTest)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := c.Load(ctx, repository.LoadOptions{Log: true})
-	wantError(t, "cancelled", err, context.Canceled)
+	stored.WantError(t, "cancelled", err, context.Canceled)
 }
 
 func wantTail(
 	tb testing.TB, what string, c *repository.Cluster, lineage string, last uint64, unindexed []uint64, broken error,
 ) {
 	tb.Helper()
-	got, err := c.LogTail(tb.Context())
+	got, err := c.Log().Tail(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	if got.Lineage != lineage || got.Last.Seq != last || !slices.Equal(got.Unindexed, unindexed) {
 		tb.Errorf("%s: tail of lineage %q at %d, unindexed %v", what, got.Lineage, got.Last.Seq, got.Unindexed)
 	}
-	if wantError(tb, what, got.Broken, broken); broken == nil && got.Broken != nil {
+	if stored.WantError(tb, what, got.Broken, broken); broken == nil && got.Broken != nil {
 		tb.Errorf("%s: broken: %v", what, got.Broken)
 	}
 }
 
 func TestLogTail(t *testing.T) {
-	id := lineageID(1)
+	id := stored.LineageID(1)
 	b := storagetest.Faulty(mem.New())
-	c := openCluster(t, b, "c")
+	c := stored.OpenCluster(t, b, "c")
 	wantTail(t, "empty", c, "", 0, nil, nil)
-	all := newWriter(t, "c", id).some(9)
-	storeSegments(t, c, all...)
+	all := stored.NewWriter(t, "c", id).Some(9)
+	stored.StoreSegments(t, c, all...)
 	wantTail(t, "no index", c, id, 9, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, nil)
-	storeIndex(t, c, segmentsOf(all[:2]))
-	storeIndex(t, c, segmentsOf(all[2:6]))
+	stored.StoreIndex(t, c, stored.SegmentsOf(all[:2]))
+	stored.StoreIndex(t, c, stored.SegmentsOf(all[2:6]))
 	before := b.Calls(storage.VerbOpen)
 	wantTail(t, "indexed", c, id, 9, []uint64{7, 8, 9}, nil)
 	if reads := b.Calls(storage.VerbOpen) - before; reads != 3 {
 		t.Errorf("%d reads, want the first header, the last one and an index", reads)
 	}
-	changeSegment(t, b, id, 9, func(p []byte) []byte { return p[:20] })
+	stored.ChangeSegment(t, b, id, 9, func(p []byte) []byte { return p[:20] })
 	wantTail(t, "last damaged", c, id, 8, []uint64{7, 8, 9}, catalog.ErrDamaged)
 	for seq := uint64(6); seq <= 9; seq++ {
-		remove(t, b, segmentKey("c", id, seq))
+		stored.Remove(t, b, stored.SegmentKey("c", id, seq))
 	}
 	wantTail(t, "last gone", c, id, 5, nil, catalog.ErrNotFound)
-	put(t, b, indexKey("c", id, 3), nil)
+	stored.Put(t, b, stored.IndexKey("c", id, 3), nil)
 	wantTail(t, "index damaged", c, id, 5, []uint64{4, 5}, nil)
 	for seq := uint64(1); seq <= 5; seq++ {
-		remove(t, b, segmentKey("c", id, seq))
+		stored.Remove(t, b, stored.SegmentKey("c", id, seq))
 	}
 	wantTail(t, "all gone", c, id, 0, nil, catalog.ErrNotFound)
 }
 
 // TestLogNewestLineage: by what the headers say, not by names, the store's clock or the archivers' clocks alone.
 func TestLogNewestLineage(t *testing.T) {
-	eachStore(t, func(t *testing.T, b storage.Bucket) {
-		c := openCluster(t, b, "c")
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		c := stored.OpenCluster(t, b, "c")
 		begin := func(n, second int, after string) {
-			storeSegments(t, c, newWriter(t, "c", lineageID(n)).next(func(h *segment.Header) {
-				h.Written = at(second)
+			stored.StoreSegments(t, c, stored.NewWriter(t, "c", stored.LineageID(n)).Next(func(h *segment.Header) {
+				h.Written = stored.At(second)
 				if after != "" {
-					h.After = &segment.After{Lineage: after, Seq: 3, Position: 30, Time: at(second)}
+					h.After = &segment.After{Lineage: after, Seq: 3, Position: 30, Time: stored.At(second)}
 				}
 			}))
 		}
 		begin(5, 100, "")
 		begin(9, 50, "")
-		wantTail(t, "the older has the higher name", c, lineageID(5), 1, []uint64{1}, nil)
-		begin(7, 20, lineageID(5))
-		wantTail(t, "by a clock that is behind", c, lineageID(7), 1, []uint64{1}, nil)
-		begin(6, 120, lineageID(99))
-		wantTail(t, "after one that was pruned", c, lineageID(6), 1, []uint64{1}, nil)
-		begin(1, 130, lineageID(2))
-		begin(2, 130, lineageID(1))
+		wantTail(t, "the older has the higher name", c, stored.LineageID(5), 1, []uint64{1}, nil)
+		begin(7, 20, stored.LineageID(5))
+		wantTail(t, "by a clock that is behind", c, stored.LineageID(7), 1, []uint64{1}, nil)
+		begin(6, 120, stored.LineageID(99))
+		wantTail(t, "after one that was pruned", c, stored.LineageID(6), 1, []uint64{1}, nil)
+		begin(1, 130, stored.LineageID(2))
+		begin(2, 130, stored.LineageID(1))
 		var ids []string
-		for _, l := range load(t, c, repository.LoadOptions{Log: true}).Lineages {
+		for _, l := range stored.Load(t, c, repository.LoadOptions{Log: true}).Lineages {
 			ids = append(ids, strings.TrimLeft(l.ID, "0"))
 		}
 		if got := strings.Join(ids, " "); got != "a9 a5 a7 a6 a1 a2" {
@@ -271,9 +272,9 @@ func TestLogNewestLineage(t *testing.T) {
 // TestLogOfKilledPut: pieces of a segment's Put are not seen.
 func TestLogOfKilledPut(t *testing.T) {
 	dir := t.TempDir()
-	c := openCluster(t, openFile(t, dir), "c")
-	storeSegments(t, c, newWriter(t, "c", lineageID(1)).next())
-	folder := filepath.ToSlash(filepath.Dir(segmentKey("c", lineageID(1), 2))) + "/"
-	piece(t, dir, folder, "0000000000000002.seg", 2*grace)
-	wantLineage(t, "piece", loadLog(t, c, 1)[0], "1-1", "")
+	c := stored.OpenCluster(t, stored.OpenFile(t, dir), "c")
+	stored.StoreSegments(t, c, stored.NewWriter(t, "c", stored.LineageID(1)).Next())
+	folder := filepath.ToSlash(filepath.Dir(stored.SegmentKey("c", stored.LineageID(1), 2))) + "/"
+	stored.Piece(t, dir, folder, "0000000000000002.seg", 2*stored.Grace)
+	stored.WantLineage(t, "piece", stored.LoadLog(t, c, 1)[0], "1-1", "")
 }

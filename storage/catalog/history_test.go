@@ -1,4 +1,4 @@
-package repository_test
+package catalog_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // series makes backups of words, an hour apart: a letter for the cluster id (r, s: restored by dr), the revision, the size, and
@@ -20,7 +21,7 @@ func series(text string) (backups []catalog.Backup) {
 		var cluster rune
 		confirmed := strings.HasSuffix(word, "!")
 		fmt.Sscanf(strings.TrimSuffix(word, "!"), "%c%d/%d", &cluster, &b.Revision, &b.Plain.Size)
-		b.Started = noon.Add(time.Duration(i) * time.Hour)
+		b.Started = stored.Noon.Add(time.Duration(i) * time.Hour)
 		b.ID, b.ClusterID = catalog.NewID(b.Started, b.Revision), fmt.Sprintf("%xfff", cluster)
 		if strings.ContainsRune("rs", cluster) {
 			b.ClusterID = fmt.Sprintf("%x%s", cluster, catalog.RestoreMark("prod"))
@@ -76,24 +77,24 @@ func TestHistories(t *testing.T) {
 
 // A survey reads few backups, and yet finds what all of them show: names tell where revisions fall.
 func TestSurveyFindsHistories(t *testing.T) {
-	c := openCluster(t, storagetest.Faulty(mem.New()), "prod")
-	big, small := noise(4000), noise(100)
+	c := stored.OpenCluster(t, storagetest.Faulty(mem.New()), "prod")
+	big, small := stored.Noise(4000), stored.Noise(100)
 	var all []catalog.ID
 	for n := range 40 {
-		id, m := catalog.NewID(idAt(n).Started(), int64(1000+n)), manifestOf(big, idAt(n).Started())
+		id, m := catalog.NewID(stored.IdAt(n).Started(), int64(1000+n)), stored.ManifestOf(big, stored.IdAt(n).Started())
 		if n >= 20 {
-			id = catalog.NewID(idAt(n).Started(), int64(980+2*n-38)) // it soon overtakes
-			m = manifestOf(small, idAt(n).Started())
+			id = catalog.NewID(stored.IdAt(n).Started(), int64(980+2*n-38)) // it soon overtakes
+			m = stored.ManifestOf(small, stored.IdAt(n).Started())
 		}
 		m.Revision = id.Revision()
-		_, err := tryCreate(t, c, id, m)
+		_, err := stored.TryCreate(t, c, id, m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, id)
 	}
 	changeOf := func() (catalog.Change, bool) {
-		s := survey(t, c, repository.SurveyOptions{Newest: 4})
+		s := stored.Survey(t, c, repository.SurveyOptions{Newest: 4})
 		if len(s.Past) > 6 {
 			t.Errorf("%d backups of the past are read", len(s.Past))
 		}
@@ -103,7 +104,7 @@ func TestSurveyFindsHistories(t *testing.T) {
 	if !ok || change.Before.ID != all[19] || change.Newest.ID != all[39] {
 		t.Errorf("changed %v: %v", ok, change)
 	}
-	_, err := c.Pin(t.Context(), catalog.Pin{Backup: all[30], Confirms: true, Time: noon})
+	_, err := c.Pin(t.Context(), catalog.Pin{Backup: all[30], Confirms: true, Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package repository_test
+package log_test
 
 import (
 	"fmt"
@@ -11,10 +11,12 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // folding is a log with an index for every twenty segments or so, and backups between them.
@@ -23,7 +25,7 @@ type folding struct {
 	rng     *rand.Rand
 	b       *storagetest.Faults
 	c       *repository.Cluster
-	w       *writer
+	w       *stored.Writer
 	indexed []catalog.Segment // of the lineage that is being written, since its last index
 	second  int
 	backups int
@@ -31,15 +33,15 @@ type folding struct {
 
 func newFolding(t *testing.T, seed uint64) *folding {
 	b := storagetest.Faulty(mem.New())
-	return &folding{t: t, rng: rand.New(rand.NewPCG(seed, 0)), b: b, c: openCluster(t, b, "c"), w: newWriter(t, "c", lineageID(1))}
+	return &folding{t: t, rng: rand.New(rand.NewPCG(seed, 0)), b: b, c: stored.OpenCluster(t, b, "c"), w: stored.NewWriter(t, "c", stored.LineageID(1))}
 }
 
 // write stores the next segment, as edit has it, and sometimes an index or a backup behind it.
 func (f *folding) write(edit func(h *segment.Header)) {
 	f.second += 1 + f.rng.IntN(50)
-	e := f.w.next(func(h *segment.Header) {
-		h.Written = at(f.second)
-		h.Marks = []segment.Mark{markAt(h.Last, f.second)}
+	e := f.w.Next(func(h *segment.Header) {
+		h.Written = stored.At(f.second)
+		h.Marks = []segment.Mark{stored.MarkAt(h.Last, f.second)}
 		if f.second > 1300 && f.second < 1400 {
 			h.Diverged = "two hashes"
 		}
@@ -47,20 +49,20 @@ func (f *folding) write(edit func(h *segment.Header)) {
 			edit(h)
 		}
 	})
-	storeSegments(f.t, f.c, e)
+	stored.StoreSegments(f.t, f.c, e)
 	f.indexed = append(f.indexed, catalog.SegmentOf(e))
 	if len(f.indexed) == 20 {
-		storeIndex(f.t, f.c, f.indexed)
+		stored.StoreIndex(f.t, f.c, f.indexed)
 		if f.indexed = nil; f.rng.IntN(4) == 0 { // an agent that took over says the last ones again
 			f.indexed = append(f.indexed, catalog.SegmentOf(e))
 		}
 	}
 	if f.rng.IntN(15) == 0 {
 		f.backups++
-		id := catalog.NewID(at(f.second), int64(1000+f.backups))
-		m := manifestOf(content, at(f.second))
+		id := catalog.NewID(stored.At(f.second), int64(1000+f.backups))
+		m := stored.ManifestOf(stored.Content, stored.At(f.second))
 		m.RaftIndex, m.RaftIndexMax, m.RaftTerm = e.Header.Last, 0, e.Header.End.Term
-		if _, err := tryCreate(f.t, f.c, id, m); err != nil {
+		if _, err := stored.TryCreate(f.t, f.c, id, m); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -74,24 +76,26 @@ func (f *folding) grow() {
 
 // wrong is what can be wrong with a log, by name.
 func (f *folding) wrong() map[string]func() {
-	some := func() uint64 { return 2 + f.rng.Uint64N(f.w.header.Seq-2) }
-	del := func(seq uint64) { remove(f.t, f.b, segmentKey("c", f.w.header.Lineage, seq)) }
+	some := func() uint64 { return 2 + f.rng.Uint64N(f.w.Header.Seq-2) }
+	del := func(seq uint64) { stored.Remove(f.t, f.b, stored.SegmentKey("c", f.w.Header.Lineage, seq)) }
 	flip := func(data []byte) []byte { data[f.rng.IntN(len(data))] ^= 1; return data }
-	index := func() string { return indexKey("c", lineageID(1), 1) }
+	index := func() string { return stored.IndexKey("c", stored.LineageID(1), 1) }
 	return map[string]func(){
 		"nothing":     func() {},
 		"one missing": func() { del(some()) },
 		"a run missing": func() {
-			s := min(some(), f.w.header.Seq-8)
+			s := min(some(), f.w.Header.Seq-8)
 			for n := range uint64(5) {
 				del(s + n)
 			}
 		},
-		"the end gone": func() { del(f.w.header.Seq) },
-		"one shorter":  func() { changeSegment(f.t, f.b, lineageID(1), some(), func(d []byte) []byte { return d[:len(d)-1] }) },
-		"a bad index":  func() { change(f.t, f.b, index(), flip) },
+		"the end gone": func() { del(f.w.Header.Seq) },
+		"one shorter": func() {
+			stored.ChangeSegment(f.t, f.b, stored.LineageID(1), some(), func(d []byte) []byte { return d[:len(d)-1] })
+		},
+		"a bad index": func() { stored.Change(f.t, f.b, index(), flip) },
 		"no index": func() {
-			remove(f.t, f.b, index())
+			stored.Remove(f.t, f.b, index())
 		},
 		"a recorded gap": func() {
 			f.write(func(h *segment.Header) {
@@ -101,16 +105,16 @@ func (f *folding) wrong() map[string]func() {
 			f.grow()
 		},
 		"another history": func() {
-			last := f.w.header
-			f.w, f.indexed = newWriter(f.t, "c", lineageID(2)), nil
-			f.w.header.Last = last.Last + 100
+			last := f.w.Header
+			f.w, f.indexed = stored.NewWriter(f.t, "c", stored.LineageID(2)), nil
+			f.w.Header.Last = last.Last + 100
 			f.write(func(h *segment.Header) {
-				h.Reason, h.After = "restored", &segment.After{Lineage: last.Lineage, Seq: last.Seq, Position: last.Last, Time: at(f.second)}
+				h.Reason, h.After = "restored", &segment.After{Lineage: last.Lineage, Seq: last.Seq, Position: last.Last, Time: stored.At(f.second)}
 			})
 			f.grow()
 		},
 		"marks that go back": func() {
-			f.write(func(h *segment.Header) { h.Marks = []segment.Mark{markAt(h.Last, 1)} })
+			f.write(func(h *segment.Header) { h.Marks = []segment.Mark{stored.MarkAt(h.Last, 1)} })
 			f.grow()
 		},
 		"a clock set back": func() {
@@ -118,21 +122,21 @@ func (f *folding) wrong() map[string]func() {
 			f.grow()
 		},
 		"another's index": func() { // of an agent that lost a race, and indexed its own segments
-			all := load(f.t, f.c, repository.LoadOptions{Log: true, Details: true}).Lineages[0].Segments
-			remove(f.t, f.b, indexKey("c", lineageID(1), 21))
-			w := newWriter(f.t, "c", lineageID(1))
-			w.name, w.header, w.digest = "v", all[19].Header, all[19].Digest
+			all := stored.Load(f.t, f.c, repository.LoadOptions{Log: true, Details: true}).Lineages[0].Segments
+			stored.Remove(f.t, f.b, stored.IndexKey("c", stored.LineageID(1), 21))
+			w := stored.NewWriter(f.t, "c", stored.LineageID(1))
+			w.Name, w.Header, w.Digest = "v", all[19].Header, all[19].Digest
 			var twins []catalog.Segment
 			for _, s := range all[20:40] {
-				twins = append(twins, catalog.SegmentOf(w.next(func(h *segment.Header) { h.Written, h.Marks = s.Written, s.Marks })))
+				twins = append(twins, catalog.SegmentOf(w.Next(func(h *segment.Header) { h.Written, h.Marks = s.Written, s.Marks })))
 			}
-			storeIndex(f.t, f.c, twins)
+			stored.StoreIndex(f.t, f.c, twins)
 		},
 		"pruned": func() {
-			r := repository.Removal{Log: []repository.LogTombstone{{
-				Lineage: lineageID(1), Upto: 30 + f.rng.Uint64N(20), Reason: "old", Time: at(f.second), By: "test",
+			r := repository.Removal{Log: []log.Tombstone{{
+				Lineage: stored.LineageID(1), Upto: 30 + f.rng.Uint64N(20), Reason: "old", Time: stored.At(f.second), By: "test",
 			}}}
-			if _, err := f.c.Prune(f.t.Context(), r, repository.PruneOptions{Now: at(f.second), Grace: time.Hour}, nil); err != nil {
+			if _, err := f.c.Prune(f.t.Context(), r, repository.PruneOptions{Now: stored.At(f.second), Grace: time.Hour}, nil); err != nil {
 				f.t.Fatal(err)
 			}
 		},
@@ -153,9 +157,9 @@ func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 				f.grow()
 				f.wrong()[name]()
 				before := f.b.Calls(storage.VerbOpen)
-				whole := load(t, f.c, repository.LoadOptions{Log: true, Details: true, Proofs: true})
+				whole := stored.Load(t, f.c, repository.LoadOptions{Log: true, Details: true, Proofs: true})
 				between := f.b.Calls(storage.VerbOpen)
-				folded := survey(t, f.c, repository.SurveyOptions{})
+				folded := stored.Survey(t, f.c, repository.SurveyOptions{})
 				if all, some := between-before, f.b.Calls(storage.VerbOpen)-between; name == "nothing" && some > all {
 					t.Errorf("seed %d: %d reads, folded %d", seed, all, some)
 				}
@@ -163,7 +167,7 @@ func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 					t.Fatalf("seed %d: gaps (-all +folded):\n%s", seed, diff)
 				}
 				sameWindows(t, fmt.Sprint("seed ", seed), whole.Windows(), folded.Windows())
-				catalog := load(t, f.c, repository.LoadOptions{Log: true})
+				catalog := stored.Load(t, f.c, repository.LoadOptions{Log: true})
 				if diff := cmp.Diff(whole.Windows(), catalog.Windows()); diff != "" {
 					t.Fatalf("seed %d: windows (-all +loaded):\n%s", seed, diff)
 				}
@@ -181,7 +185,7 @@ func sameSegments(t *testing.T, c *repository.Cluster, whole, cat catalog.Catalo
 	t.Helper()
 	for i, l := range cat.Lineages {
 		var unfolded []catalog.Segment
-		for s, err := range c.Unfolded(t.Context(), l.Segments, 1, math.MaxUint64) {
+		for s, err := range c.Log().Unfolded(t.Context(), l.Segments, 1, math.MaxUint64) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +194,7 @@ func sameSegments(t *testing.T, c *repository.Cluster, whole, cat catalog.Catalo
 		if diff := cmp.Diff(whole.Lineages[i].Segments, unfolded); diff != "" {
 			t.Fatalf("segments (-all +unfolded):\n%s", diff)
 		}
-		if want, got := faultsOf(t, whole.Lineages[i]), faultsOf(t, l); got != want {
+		if want, got := stored.FaultsOf(t, whole.Lineages[i]), stored.FaultsOf(t, l); got != want {
 			t.Fatalf("faults %q, want %q", got, want)
 		}
 	}

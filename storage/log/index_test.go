@@ -1,4 +1,4 @@
-package repository_test
+package log_test
 
 import (
 	"bytes"
@@ -15,15 +15,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 func encodedIndex(tb testing.TB, segments []catalog.Segment) []byte {
 	tb.Helper()
-	data, err := repository.EncodeIndex(segments)
+	data, err := log.EncodeIndex(segments)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -32,13 +33,13 @@ func encodedIndex(tb testing.TB, segments []catalog.Segment) []byte {
 
 // TestIndexGolden: an index that was written once is read for ever. How tightly it is packed may change.
 func TestIndexGolden(t *testing.T) {
-	w := newWriter(t, "c", lineageID(1))
-	want := segmentsOf([]segment.Encoded{w.next(), w.next(func(h *segment.Header) {
+	w := stored.NewWriter(t, "c", stored.LineageID(1))
+	want := stored.SegmentsOf([]segment.Encoded{w.Next(), w.Next(func(h *segment.Header) {
 		h.First, h.Last, h.Reason = h.First+100, h.Last+100, "the log of the member was gone"
 		h.Marks[0].Position = h.Last
-	}), w.next()})
+	}), w.Next()})
 	path := filepath.Join("testdata", "index.json")
-	if *update {
+	if *stored.Update {
 		if err := os.WriteFile(path, encodedIndex(t, want), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +49,7 @@ func TestIndexGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, data := range [][]byte{data, encodedIndex(t, want)} {
-		got, err := repository.DecodeIndex(data)
+		got, err := log.DecodeIndex(data)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
@@ -57,13 +58,13 @@ func TestIndexGolden(t *testing.T) {
 
 // TestIndexHeaders: they are the documents of the segments, byte for byte, and public tools read them.
 func TestIndexHeaders(t *testing.T) {
-	all := newWriter(t, "c", lineageID(1)).some(3)
+	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)
 	var want []byte
 	for _, e := range all {
 		want = append(want, e.Bytes[12:len(e.Bytes)-int(e.Header.Stored.Size)]...)
 	}
 	var index struct{ Headers []byte }
-	if err := json.Unmarshal(encodedIndex(t, segmentsOf(all)), &index); err != nil {
+	if err := json.Unmarshal(encodedIndex(t, stored.SegmentsOf(all)), &index); err != nil {
 		t.Fatal(err)
 	}
 	dec, err := zstd.NewReader(nil) // with a stream to decode as well it may wait for itself
@@ -78,12 +79,12 @@ func TestIndexHeaders(t *testing.T) {
 }
 
 func TestIndexFlippedBytes(t *testing.T) {
-	data := encodedIndex(t, segmentsOf(newWriter(t, "c", lineageID(1)).some(2)))
+	data := encodedIndex(t, stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(2)))
 	for at := range data {
-		if _, err := repository.DecodeIndex(flip(at, 1)(slices.Clone(data))); err == nil {
+		if _, err := log.DecodeIndex(stored.Flip(at, 1)(slices.Clone(data))); err == nil {
 			t.Errorf("byte %d can be another one", at)
 		}
-		if _, err := repository.DecodeIndex(data[:at]); err == nil {
+		if _, err := log.DecodeIndex(data[:at]); err == nil {
 			t.Errorf("it can be cut to %d bytes", at)
 		}
 	}
@@ -91,10 +92,10 @@ func TestIndexFlippedBytes(t *testing.T) {
 
 // TestIndexRefused: what is no run of segments is neither written nor read.
 func TestIndexRefused(t *testing.T) {
-	c := openCluster(t, mem.New(), "c")
-	all := segmentsOf(newWriter(t, "c", lineageID(1)).some(4))
-	other := segmentsOf(newWriter(t, "c", lineageID(2)).some(4))
-	foreign := segmentsOf(newWriter(t, "other", lineageID(1)).some(4))
+	c := stored.OpenCluster(t, mem.New(), "c")
+	all := stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(4))
+	other := stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(2)).Some(4))
+	foreign := stored.SegmentsOf(stored.NewWriter(t, "other", stored.LineageID(1)).Some(4))
 	edited := slices.Clone(all)
 	edited[1].Writer = "x"
 	for what, segments := range map[string][]catalog.Segment{
@@ -102,21 +103,21 @@ func TestIndexRefused(t *testing.T) {
 		"another lineage": other, "another lineage's": {all[0], other[1]}, "another cluster": foreign,
 		"another cluster's": {all[0], foreign[1]}, "not as stored": edited,
 	} {
-		if err := c.StoreIndex(t.Context(), lineageID(1), segments); err == nil {
+		if err := c.Log().StoreIndex(t.Context(), stored.LineageID(1), segments); err == nil {
 			t.Errorf("%s: it was stored", what)
 		}
 	}
 	good := encodedIndex(t, all)
 	for what, change := range map[string][2]string{
 		"first": {`"first": 1`, `"first": 2`}, "last": {`"last": 4`, `"last": 5`}, "cluster": {`"cluster": "c"`, `"cluster": "d"`},
-		"lineage": {lineageID(1), lineageID(2)}, "headers": {`"headers": "`, `"headers": "AAAA`}, "format": {`"format": 1`, `"format": 2`},
+		"lineage": {stored.LineageID(1), stored.LineageID(2)}, "headers": {`"headers": "`, `"headers": "AAAA`}, "format": {`"format": 1`, `"format": 2`},
 	} {
-		_, err := repository.DecodeIndex(rewritten(t, good, change[0], change[1]))
-		wantError(t, what, err, catalog.ErrDamaged)
+		_, err := log.DecodeIndex(stored.Rewritten(t, good, change[0], change[1]))
+		stored.WantError(t, what, err, catalog.ErrDamaged)
 	}
 	for what, headers := range map[string]string{"nothing": "", "spaces": strings.Repeat(" ", 200<<20)} {
-		_, err := repository.DecodeIndex(packed(t, headers))
-		wantError(t, what, err, catalog.ErrDamaged)
+		_, err := log.DecodeIndex(packed(t, headers))
+		stored.WantError(t, what, err, catalog.ErrDamaged)
 	}
 }
 
@@ -135,7 +136,7 @@ func packed(tb testing.TB, headers string) []byte {
 		First   uint64 `json:"first"`
 		Last    uint64 `json:"last"`
 		Headers []byte `json:"headers"`
-	}{1, "c", lineageID(1), 1, 1, enc.EncodeAll([]byte(headers), nil)})
+	}{1, "c", stored.LineageID(1), 1, 1, enc.EncodeAll([]byte(headers), nil)})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -145,15 +146,15 @@ func packed(tb testing.TB, headers string) []byte {
 // TestStoreIndexTwice: the same one again is stored; another one from the same seq is not.
 func TestStoreIndexTwice(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
-	c := openCluster(t, b, "c")
-	all := newWriter(t, "c", lineageID(1)).some(4)
-	storeSegments(t, c, all...)
-	b.On(storage.VerbPut).FailLate(errTest)
-	wantError(t, "lost answer", c.StoreIndex(t.Context(), lineageID(1), segmentsOf(all[:2])), errTest)
-	storeIndex(t, c, segmentsOf(all[:2]))
-	wantError(t, "another", c.StoreIndex(t.Context(), lineageID(1), segmentsOf(all)), storage.ErrExist)
+	c := stored.OpenCluster(t, b, "c")
+	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(4)
+	stored.StoreSegments(t, c, all...)
+	b.On(storage.VerbPut).FailLate(stored.ErrTest)
+	stored.WantError(t, "lost answer", c.Log().StoreIndex(t.Context(), stored.LineageID(1), stored.SegmentsOf(all[:2])), stored.ErrTest)
+	stored.StoreIndex(t, c, stored.SegmentsOf(all[:2]))
+	stored.WantError(t, "another", c.Log().StoreIndex(t.Context(), stored.LineageID(1), stored.SegmentsOf(all)), storage.ErrExist)
 	before := b.Calls(storage.VerbOpen)
-	wantLineage(t, "half indexed", loadLog(t, c, 1)[0], "1-4", "")
+	stored.WantLineage(t, "half indexed", stored.LoadLog(t, c, 1)[0], "1-4", "")
 	if reads := b.Calls(storage.VerbOpen) - before; reads != 3 {
 		t.Errorf("%d reads, want those of an index and two headers", reads)
 	}
@@ -162,57 +163,57 @@ func TestStoreIndexTwice(t *testing.T) {
 // TestIndexOnlyCostsTime: whatever is wrong with indexes, the catalog is what the segments contain. An index that is damaged
 // is one fault.
 func TestIndexOnlyCostsTime(t *testing.T) {
-	all := newWriter(t, "c", lineageID(1)).some(6)
-	loser := newWriter(t, "c", lineageID(1))
-	loser.header, loser.digest, loser.name = all[1].Header, all[1].Digest, "x" // as long as the winner's
-	lost := slices.Concat(all[:2], loser.some(2))
-	key := func(first uint64) string { return indexKey("c", lineageID(1), first) }
+	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(6)
+	loser := stored.NewWriter(t, "c", stored.LineageID(1))
+	loser.Header, loser.Digest, loser.Name = all[1].Header, all[1].Digest, "x" // as long as the winner's
+	lost := slices.Concat(all[:2], loser.Some(2))
+	key := func(first uint64) string { return stored.IndexKey("c", stored.LineageID(1), first) }
 	damaged := []string{"flipped", "cut", "empty", "endless", "moved"}
 	for what, spoil := range map[string]func(b storage.Bucket){
-		"flipped":          func(b storage.Bucket) { change(t, b, key(1), flip(300, 1)) },
-		"cut":              func(b storage.Bucket) { change(t, b, key(1), func(p []byte) []byte { return p[:len(p)/2] }) },
-		"empty":            func(b storage.Bucket) { put(t, b, key(1), nil) },
-		"endless":          func(b storage.Bucket) { put(t, b, key(1), make([]byte, 17<<20)) },
-		"gone":             func(b storage.Bucket) { remove(t, b, key(1)) },
-		"moved":            func(b storage.Bucket) { put(t, b, key(2), get(t, b, key(1))) },
-		"of a loser":       func(b storage.Bucket) { put(t, b, key(1), encodedIndex(t, segmentsOf(lost))) },
-		"of a loser alone": func(b storage.Bucket) { put(t, b, key(4), encodedIndex(t, segmentsOf(lost[3:]))) },
-		"twice":            func(b storage.Bucket) { put(t, b, key(2), encodedIndex(t, segmentsOf(all[1:]))) },
+		"flipped":          func(b storage.Bucket) { stored.Change(t, b, key(1), stored.Flip(300, 1)) },
+		"cut":              func(b storage.Bucket) { stored.Change(t, b, key(1), func(p []byte) []byte { return p[:len(p)/2] }) },
+		"empty":            func(b storage.Bucket) { stored.Put(t, b, key(1), nil) },
+		"endless":          func(b storage.Bucket) { stored.Put(t, b, key(1), make([]byte, 17<<20)) },
+		"gone":             func(b storage.Bucket) { stored.Remove(t, b, key(1)) },
+		"moved":            func(b storage.Bucket) { stored.Put(t, b, key(2), stored.Get(t, b, key(1))) },
+		"of a loser":       func(b storage.Bucket) { stored.Put(t, b, key(1), encodedIndex(t, stored.SegmentsOf(lost))) },
+		"of a loser alone": func(b storage.Bucket) { stored.Put(t, b, key(4), encodedIndex(t, stored.SegmentsOf(lost[3:]))) },
+		"twice":            func(b storage.Bucket) { stored.Put(t, b, key(2), encodedIndex(t, stored.SegmentsOf(all[1:]))) },
 	} {
 		b := mem.New()
-		c := openCluster(t, b, "c")
-		storeSegments(t, c, all...)
-		storeIndex(t, c, segmentsOf(all[:5]))
+		c := stored.OpenCluster(t, b, "c")
+		stored.StoreSegments(t, c, all...)
+		stored.StoreIndex(t, c, stored.SegmentsOf(all[:5]))
 		spoil(b)
-		l := loadLog(t, c, 1)[0]
+		l := stored.LoadLog(t, c, 1)[0]
 		faults := ""
 		if slices.Contains(damaged, what) {
 			faults = "0 damaged"
 		}
-		wantLineage(t, what, l, "1-6", faults)
-		if diff := cmp.Diff(segmentsOf(all), l.Segments); diff != "" {
+		stored.WantLineage(t, what, l, "1-6", faults)
+		if diff := cmp.Diff(stored.SegmentsOf(all), l.Segments); diff != "" {
 			t.Errorf("%s:\n%s", what, diff)
 		}
 	}
 }
 
 func FuzzDecodeIndex(f *testing.F) {
-	data := encodedIndex(f, segmentsOf(newWriter(f, "c", lineageID(1)).some(3)))
+	data := encodedIndex(f, stored.SegmentsOf(stored.NewWriter(f, "c", stored.LineageID(1)).Some(3)))
 	f.Add(data)
-	f.Add([]byte(body(data)))
-	f.Add([]byte(body(packed(f, "{\n}\n"))))
+	f.Add([]byte(stored.Body(data)))
+	f.Add([]byte(stored.Body(packed(f, "{\n}\n"))))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, document := range [][]byte{data, framed(string(data))} {
-			segments, err := repository.DecodeIndex(document)
+		for _, document := range [][]byte{data, stored.Framed(string(data))} {
+			segments, err := log.DecodeIndex(document)
 			if err != nil {
-				wantError(t, "decode", err, catalog.ErrDamaged)
+				stored.WantError(t, "decode", err, catalog.ErrDamaged)
 				continue
 			}
-			again, err := repository.EncodeIndex(segments)
+			again, err := log.EncodeIndex(segments)
 			if err != nil {
 				continue // a header that somebody has spelt in another way keeps its digest, and cannot be made again
 			}
-			got, err := repository.DecodeIndex(again)
+			got, err := log.DecodeIndex(again)
 			if diff := cmp.Diff(segments, got); err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
 			}

@@ -1,4 +1,4 @@
-package repository
+package log
 
 import (
 	"context"
@@ -8,23 +8,24 @@ import (
 	"slices"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Unfold returns the segments that s stands for, read from their index or, where that is missing or damaged, from the segments
 // themselves. What is not the chain that s was folded of gives ErrDamaged, a segment that is missing storage.ErrNotExist.
-func (c *Cluster) Unfold(ctx context.Context, s catalog.Segment) ([]catalog.Segment, error) {
+func (log *Log) Unfold(ctx context.Context, s catalog.Segment) ([]catalog.Segment, error) {
 	if s.Folded == 0 {
 		return []catalog.Segment{s}, nil
 	}
-	segments, err := c.readIndex(ctx, s.Lineage, s.IndexSeq())
+	segments, err := log.readIndex(ctx, s.Lineage, s.IndexSeq())
 	if err == nil {
 		first := slices.IndexFunc(segments, func(one catalog.Segment) bool { return one.Seq == s.FirstSeq() })
 		if first >= 0 && len(segments) >= first+s.Count() && s.IsFoldOf(segments[first:first+s.Count()]) {
 			return slices.Clone(segments[first : first+s.Count()]), nil
 		}
 	}
-	if err == nil || errors.Is(err, catalog.ErrDamaged) || isAbsent(err) {
-		segments, err = c.Segments(ctx, s.Lineage, seqs(s.FirstSeq(), s.Seq))
+	if err == nil || errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
+		segments, err = log.Segments(ctx, s.Lineage, seqs(s.FirstSeq(), s.Seq))
 	}
 	if err == nil && !s.IsFoldOf(segments) {
 		err = fmt.Errorf("%w: they are not the segments that the catalog was made of", catalog.ErrDamaged)
@@ -44,13 +45,13 @@ func seqs(first, last uint64) (all []uint64) {
 
 // Unfolded yields the segments that those of a stretch stand for, from one seq to another, and reads the headers of one index
 // at a time. After an error it ends.
-func (c *Cluster) Unfolded(ctx context.Context, segments []catalog.Segment, first, last uint64) iter.Seq2[catalog.Segment, error] {
+func (log *Log) Unfolded(ctx context.Context, segments []catalog.Segment, first, last uint64) iter.Seq2[catalog.Segment, error] {
 	return func(yield func(catalog.Segment, error) bool) {
 		for _, s := range segments {
 			if s.Seq < first || s.FirstSeq() > last {
 				continue
 			}
-			some, err := c.Unfold(ctx, s)
+			some, err := log.Unfold(ctx, s)
 			if err != nil {
 				yield(catalog.Segment{}, err)
 				return

@@ -1,4 +1,4 @@
-package repository
+package log
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -19,7 +20,7 @@ import (
 const verifiers = 4
 
 // LogReader is how VerifyLineage reads a log.
-type LogReader struct {
+type Reader struct {
 	Keys   seal.Keys // none: the stored bytes are compared with their digests, and nothing is opened
 	Report storage.Report
 	// Check gets the records of each segment that is opened. An error that matches ErrDamaged is a fault of that segment; any
@@ -30,8 +31,8 @@ type LogReader struct {
 // VerifyLineage reads every segment of l to its end: without a key it holds the stored bytes against their digests, with
 // one it opens and decodes them too. What is missing, damaged or does not open is a fault of the returned lineage, and in
 // none of its stretches.
-func (c *Cluster) VerifyLineage(ctx context.Context, l catalog.Lineage, with LogReader) (catalog.Lineage, error) {
-	v := verifying{c: c, with: with, bad: map[uint64]error{}}
+func (log *Log) Verify(ctx context.Context, l catalog.Lineage, with Reader) (catalog.Lineage, error) {
+	v := verifying{log: log, with: with, bad: map[uint64]error{}}
 	for _, s := range l.Segments {
 		v.total += s.Size
 	}
@@ -39,7 +40,7 @@ func (c *Cluster) VerifyLineage(ctx context.Context, l catalog.Lineage, with Log
 	for some := range slices.Chunk(l.Segments, verifiedAtOnce) {
 		left, err := v.read(ctx, some)
 		if err != nil {
-			return catalog.Lineage{}, fmt.Errorf("verify lineage %s of cluster %s: %w", l.ID, c.name, err)
+			return catalog.Lineage{}, fmt.Errorf("verify lineage %s of cluster %s: %w", l.ID, log.store.Cluster, err)
 		}
 		whole = append(whole, left...)
 	}
@@ -55,8 +56,8 @@ const verifiedAtOnce = 16
 
 // verifying is one VerifyLineage on its way.
 type verifying struct {
-	c    *Cluster
-	with LogReader
+	log  *Log
+	with Reader
 
 	mu          sync.Mutex
 	done, total int64 // bytes
@@ -67,14 +68,14 @@ type verifying struct {
 func (v *verifying) read(ctx context.Context, some []catalog.Segment) ([]catalog.Segment, error) {
 	var segments []catalog.Segment
 	for _, s := range some {
-		unfolded, err := v.c.Unfold(ctx, s)
+		unfolded, err := v.log.Unfold(ctx, s)
 		if err != nil {
 			return nil, err
 		}
 		segments = append(segments, unfolded...)
 	}
 	before := len(v.bad)
-	err := atOnce(ctx, verifiers, len(segments), func(ctx context.Context, i int) error { return v.readOne(ctx, segments[i]) })
+	err := records.Parallel(ctx, verifiers, len(segments), func(ctx context.Context, i int) error { return v.readOne(ctx, segments[i]) })
 	if len(v.bad) > before {
 		return segments, err
 	}
@@ -82,12 +83,12 @@ func (v *verifying) read(ctx context.Context, some []catalog.Segment) ([]catalog
 }
 
 func (v *verifying) readOne(ctx context.Context, s catalog.Segment) error {
-	err := v.c.verifySegment(ctx, s, v.with)
+	err := v.log.verifySegment(ctx, s, v.with)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.done += s.Size
 	v.with.Report.Say(storage.Event{
-		Stage: "read", Message: "reading the log", Object: catalog.SegmentKey(v.c.name, s.Lineage, s.Seq), Done: v.done, Total: v.total,
+		Stage: "read", Message: "reading the log", Object: catalog.SegmentKey(v.log.store.Cluster, s.Lineage, s.Seq), Done: v.done, Total: v.total,
 	})
 	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, catalog.ErrNotFound) || errors.Is(err, seal.ErrWrongKey) {
 		v.bad[s.Seq], err = err, nil
@@ -95,11 +96,11 @@ func (v *verifying) readOne(ctx context.Context, s catalog.Segment) error {
 	return err
 }
 
-func (c *Cluster) verifySegment(ctx context.Context, s catalog.Segment, with LogReader) error {
+func (log *Log) verifySegment(ctx context.Context, s catalog.Segment, with Reader) error {
 	if with.Keys.None() && s.Seal.Encryption != "" {
-		return c.checkSegment(ctx, s)
+		return log.checkSegment(ctx, s)
 	}
-	r, err := c.OpenSegment(ctx, s, with.Keys)
+	r, err := log.OpenSegment(ctx, s, with.Keys)
 	if err != nil {
 		return err
 	}
@@ -117,16 +118,16 @@ func (c *Cluster) verifySegment(ctx context.Context, s catalog.Segment, with Log
 		return unread
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", catalog.SegmentKey(c.name, s.Lineage, s.Seq), err)
+		return fmt.Errorf("%s: %w", catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq), err)
 	}
 	return nil
 }
 
-func (c *Cluster) checkSegment(ctx context.Context, s catalog.Segment) error {
-	key := catalog.SegmentKey(c.name, s.Lineage, s.Seq)
-	source, _, err := c.bucket.Open(ctx, key, storage.OpenOptions{})
-	if isAbsent(err) {
-		return missing(key)
+func (log *Log) checkSegment(ctx context.Context, s catalog.Segment) error {
+	key := catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq)
+	source, _, err := log.store.Bucket.Open(ctx, key, storage.OpenOptions{})
+	if records.IsAbsent(err) {
+		return Missing(key)
 	}
 	if err != nil {
 		return fmt.Errorf("open segment %s: %w", key, err)

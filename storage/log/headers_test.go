@@ -1,0 +1,108 @@
+package log_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
+)
+
+// A service reads the log for its conditions, its triggers and its pruning, each with a Cluster of its own. Each header is
+// read once; one that is gone, or has another size, is never believed to be as it was.
+func TestEachHeaderIsReadOnce(t *testing.T) {
+	w := stored.NewWriter(t, "c", strings.Repeat("a", 32))
+	segments := w.Some(23)
+	synctest.Test(t, func(t *testing.T) {
+		b := storagetest.Faulty(mem.New())
+		c := stored.OpenCluster(t, b, "c")
+		stored.StoreSegments(t, c, segments[:20]...)
+		var headers log.Headers
+		reads := func(what string, want int) catalog.Lineage {
+			t.Helper()
+			before := b.Calls(storage.VerbOpen)
+			l := stored.LoadLog(t, stored.OpenCluster(t, b, "c").Remembering(&headers), 1)[0]
+			if got := b.Calls(storage.VerbOpen) - before; got != want {
+				t.Errorf("%s: %d headers are read, want %d", what, got, want)
+			}
+			return l
+		}
+		reads("at first", 20)
+		reads("again", 0)
+		stored.StoreSegments(t, c, segments[20:]...)
+		reads("with what is new", 3)
+		if err := b.Delete(t.Context(), stored.SegmentKey("c", w.Header.Lineage, 7), storage.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		stored.WantLineage(t, "one is lost", reads("the lost one is asked for", 1), "1-6 8-23", "7 missing")
+		stored.ChangeSegment(t, b, w.Header.Lineage, 9, func(p []byte) []byte { return p[:len(p)-1] })
+		stored.WantLineage(t, "one is cut", reads("what was changed", 2), "1-6 8-8 10-23", "7 missing 9 damaged")
+		time.Sleep(7 * time.Hour)
+		reads("much later", 23)
+	})
+}
+
+// What an index was folded into is remembered too, as long as its segments are listed as they were.
+func TestEachIndexIsReadOnce(t *testing.T) {
+	w := stored.NewWriter(t, "c", stored.LineageID(1))
+	all := w.Some(45)
+	synctest.Test(t, func(t *testing.T) {
+		b := storagetest.Faulty(mem.New())
+		c := stored.OpenCluster(t, b, "c")
+		stored.StoreSegments(t, c, all...)
+		stored.StoreIndex(t, c, stored.SegmentsOf(all[:20]))
+		stored.StoreIndex(t, c, stored.SegmentsOf(all[20:40]))
+		var headers log.Headers
+		reads := func(what string, want int) catalog.Lineage {
+			t.Helper()
+			before := b.Calls(storage.VerbOpen)
+			l := stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), repository.LoadOptions{Log: true}).Lineages[0]
+			if got := b.Calls(storage.VerbOpen) - before; got != want {
+				t.Errorf("%s: %d reads, want %d", what, got, want)
+			}
+			return l
+		}
+		reads("at first", 2+5)
+		if l := reads("again", 0); stored.Count(l) != 45 || len(l.Segments) != 2+2+5 {
+			t.Errorf("%d segments that stand for %d", len(l.Segments), stored.Count(l))
+		}
+		details := stored.LoadLog(t, stored.OpenCluster(t, b, "c").Remembering(&headers), 1)[0]
+		if len(details.Segments) != 45 {
+			t.Errorf("%d details, want 45", len(details.Segments))
+		}
+		stored.StoreIndex(t, c, stored.SegmentsOf(all[35:45])) // of an agent that took over
+		reads("the index before one that begins earlier", 2)
+		stored.Remove(t, b, stored.SegmentKey("c", stored.LineageID(1), 7))
+		stored.WantLineage(t, "one is lost", reads("its index, and the lost one", 2), "1-6 8-45", "7 missing")
+		stored.ChangeSegment(t, b, stored.LineageID(1), 27, func(p []byte) []byte { return p[:len(p)-1] })
+		reads("the indexes of what is lost and of what was cut, and these", 4)
+		time.Sleep(7 * time.Hour)
+		reads("much later", 3+1+1)
+	})
+}
+
+// A process remembers no more than a bounded number of indexes, of all its clusters.
+func TestBoundedIndexesAreRemembered(t *testing.T) {
+	log.FillFolds(t)
+	b := storagetest.Faulty(mem.New())
+	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(40)
+	c := stored.OpenCluster(t, b, "c")
+	stored.StoreSegments(t, c, all...)
+	stored.StoreIndex(t, c, stored.SegmentsOf(all[:20]))
+	stored.StoreIndex(t, c, stored.SegmentsOf(all[20:]))
+	var headers log.Headers
+	for range 3 {
+		before := b.Calls(storage.VerbOpen)
+		stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), repository.LoadOptions{Log: true})
+		if reads := b.Calls(storage.VerbOpen) - before; reads != 2 {
+			t.Errorf("%d reads, want those of both indexes", reads)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
+)
+
+// logLeftovers lists what was pruned of the log and is still there. It lists no segment beyond: a log has millions.
+func (log *Log) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
+	var leftovers []catalog.Leftover
+	for after := ""; ; {
+		lineage, err := log.nextLineage(ctx, after)
+		if err == nil && lineage == "" {
+			return leftovers, nil
+		}
+		var some []catalog.Leftover
+		if err == nil {
+			some, err = log.lineageLeftovers(ctx, lineage)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list what was pruned of the log of cluster %s: %w", log.store.Cluster, err)
+		}
+		leftovers = append(leftovers, some...)
+		after = catalog.LogPrefix(log.store.Cluster) + lineage + "0" // "0" follows "/": past every key of this lineage, before those of any other
+	}
+}
+
+// nextLineage is the first one behind that key, "" if there is none.
+func (log *Log) nextLineage(ctx context.Context, after string) (string, error) {
+	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(log.store.Cluster), After: after}) {
+		if _, unlisted := log.UnlistedLineage(err); unlisted {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		lineage, _, ok := strings.Cut(strings.TrimPrefix(object.Key, catalog.LogPrefix(log.store.Cluster)), "/")
+		if ok && catalog.ValidLineage(lineage) == nil {
+			return lineage, nil
+		}
+	}
+	return "", nil
+}
+
+// listLogNames lists the objects of a lineage whose names begin so, until use says that it has enough.
+func (log *Log) listLogNames(ctx context.Context, lineage, prefix string, use func(catalog.LogName, storage.Object) (more bool)) error {
+	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LineagePrefix(log.store.Cluster, lineage) + prefix}) {
+		if err != nil {
+			return err
+		}
+		if name, ok := catalog.SplitLogKey(log.store.Cluster, object.Key); ok && !use(name, object) {
+			break
+		}
+	}
+	return nil
+}
+
+// cut is a tombstone that counts.
+type Cut struct {
+	Upto   uint64
+	object storage.Object
+}
+
+func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog.Leftover, error) {
+	cuts, err := log.Cuts(ctx, lineage)
+	if err != nil || len(cuts) == 0 {
+		return nil, err
+	}
+	var leftovers []catalog.Leftover
+	highest := cuts[len(cuts)-1]
+	var lowest, next uint64 // seqs: of the lowest segment that is there, and of the first one behind what was pruned
+	err = log.listLogNames(ctx, lineage, "", func(n catalog.LogName, o storage.Object) bool {
+		if n.Kind != catalog.LogSegment || n.Seq > highest.Upto {
+			if n.Kind == catalog.LogSegment {
+				next = n.Seq
+			}
+			return false
+		}
+		if lowest == 0 {
+			lowest = n.Seq
+		}
+		leftovers = append(leftovers, leftSince(firstCut(cuts, n.Seq), o))
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, cut := range cuts[:len(cuts)-1] { // the highest one stays
+		if lowest == 0 || cut.Upto < lowest {
+			leftovers = append(leftovers, leftSince(cut, cut.object))
+		}
+	}
+	indexes, err := log.indexLeftovers(ctx, lineage, cuts, next == 0)
+	return append(leftovers, indexes...), err
+}
+
+// firstCut is the first one that seq belonged to, which is not behind the highest: later ones must not begin its grace anew.
+func firstCut(cuts []Cut, seq uint64) Cut {
+	return cuts[slices.IndexFunc(cuts, func(cut Cut) bool { return cut.Upto >= seq })]
+}
+
+func leftSince(cut Cut, o storage.Object) catalog.Leftover {
+	return catalog.Leftover{Key: o.Key, Size: o.Size, Since: slices.MaxFunc([]time.Time{o.ModTime, cut.object.ModTime}, time.Time.Compare)}
+}
+
+// cuts are the tombstones of a lineage that count, ascending.
+func (log *Log) Cuts(ctx context.Context, lineage string) (cuts []Cut, err error) {
+	err = log.listLogNames(ctx, lineage, catalog.TombstonePrefix, func(n catalog.LogName, o storage.Object) bool {
+		cuts = append(cuts, Cut{n.Seq, o})
+		return true
+	})
+	var failed error
+	cuts = slices.DeleteFunc(cuts, func(cut Cut) bool {
+		err := log.checkLogTombstone(ctx, lineage, cut.Upto)
+		if err != nil && !records.IsAbsent(err) && !errors.Is(err, catalog.ErrDamaged) {
+			failed = err
+		}
+		return err != nil
+	})
+	return cuts, errors.Join(err, failed)
+}
+
+// indexLeftovers are the indexes of nothing but what was pruned: those before another one that begins no later than what
+// is left and, if nothing is left, all.
+func (log *Log) indexLeftovers(ctx context.Context, lineage string, cuts []Cut, all bool) (leftovers []catalog.Leftover, err error) {
+	highest := cuts[len(cuts)-1]
+	var before storage.Object
+	err = log.listLogNames(ctx, lineage, catalog.IndexPrefix, func(n catalog.LogName, o storage.Object) bool {
+		if n.Seq > highest.Upto+1 {
+			return false
+		}
+		if before.Key != "" {
+			leftovers = append(leftovers, leftSince(firstCut(cuts, n.Seq-1), before))
+		}
+		before = o
+		return true
+	})
+	if all && before.Key != "" {
+		leftovers = append(leftovers, leftSince(highest, before))
+	}
+	return leftovers, err
+}
