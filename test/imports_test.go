@@ -1,4 +1,4 @@
-// Package test holds what the whole tree must keep to.
+// Package test checks the rules for the whole tree: imports, names, the end of the process, the words of comments.
 package test
 
 import (
@@ -22,28 +22,31 @@ import (
 
 const module = "github.com/etcd-dr/etcd-dr"
 
-// groups stand in their one order: a package imports what stands in its own group or below it. deploy and test stand beside.
+// groups are in their one order: a package imports packages of its own group or of a later one. deploy and test are
+// outside of that order.
 var groups = []string{"cmd", "api", "scheduler", "restore", "backup", "storage"}
 
-// backupForRestore is all of backup that the packages of restore may import.
+// backupForRestore lists the packages of backup that the packages of restore may import.
 var backupForRestore = []string{"backup/cluster", "backup/wal"}
 
-// topLevel are the only files and folders at the root, beside those whose name begins with a dot.
+// topLevel lists the only files and folders at the root, besides those whose name begins with a dot.
 var topLevel = []string{
 	"cmd", "backup", "restore", "storage", "scheduler", "api", "deploy", "test", "Makefile", "go.mod", "go.sum", "README.md",
 	"docs", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE",
 }
 
-// emptyNames say nothing about what a package is for.
+// emptyNames do not describe the purpose of a package.
 var emptyNames = []string{"helper", "helpers", "util", "utils", "common", "base", "misc"}
 
-// mayExit is the only file that ends the process, so that everything else can be called from a process that lives on.
+// mayExit is the only file that ends the process, so that every other function can be called from a process that lives
+// on.
 const mayExit = "cmd/dr/main.go"
 
-// yamlReader has a Kubernetes host's name and nothing of Kubernetes in it.
+// yamlReader has a Kubernetes host's name and contains nothing of Kubernetes.
 const yamlReader = "sigs.k8s.io/yaml"
 
-// pkg is one package of the module: its path without the module's, what its own code imports, and all that is linked with it.
+// pkg is one package of the module: its path without the module's, the imports of its own code, and every linked
+// package.
 type pkg struct {
 	Dir     string
 	Name    string
@@ -77,7 +80,7 @@ func report(t *testing.T, faults []string) {
 	}
 }
 
-// importFaults says which imports of a package break a rule. Packages outside of the groups may import what they like.
+// importFaults returns the imports of a package that break a rule. Packages outside of the groups may have any imports.
 func importFaults(p pkg) []string {
 	if !slices.Contains(groups, groupOf(p.Dir)) {
 		return nil
@@ -94,7 +97,7 @@ func importFaults(p pkg) []string {
 	return faults
 }
 
-// etcdFaults names the first package of etcd that is linked; the others follow from it.
+// etcdFaults returns the first package of etcd that is linked; the others follow from it.
 func etcdFaults(p pkg) []string {
 	for _, linked := range p.Deps {
 		if isBelow(linked, "go.etcd.io") {
@@ -104,7 +107,7 @@ func etcdFaults(p pkg) []string {
 	return nil
 }
 
-// wrongImport gives the reason why the package in dir must not import another one, or nothing.
+// wrongImport returns the reason why the package in dir must not import another one, or "".
 func wrongImport(dir, imported string) string {
 	if inside, ok := strings.CutPrefix(imported, module+"/"); ok {
 		return wrongOwnImport(dir, inside)
@@ -141,13 +144,13 @@ func groupOf(dir string) string {
 	return group
 }
 
-// isBelow also counts a host's other names in: sigs.k8s.io is below k8s.io.
+// isBelow includes a host's other names: sigs.k8s.io is below k8s.io.
 func isBelow(imported, host string) bool {
 	first := groupOf(imported)
 	return first == host || strings.HasSuffix(first, "."+host)
 }
 
-// nameFaults looks at the last element of a path and at the package's own name.
+// nameFaults checks the last element of a path and the package's own name.
 func nameFaults(p pkg) []string {
 	for _, name := range []string{path.Base(p.Dir), p.Name} {
 		if slices.Contains(emptyNames, name) {
@@ -157,7 +160,7 @@ func nameFaults(p pkg) []string {
 	return nil
 }
 
-// exitFaults finds the calls in a file that end the process.
+// exitFaults returns the calls in a file that end the process.
 func exitFaults(name string, file *ast.File) []string {
 	imported := importNames(file)
 	var faults []string
@@ -187,7 +190,7 @@ func importNames(file *ast.File) map[string]string {
 	for _, spec := range file.Imports {
 		imported, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
-			continue // the parser has seen to it that this is a string
+			continue // the parser has checked that this is a string
 		}
 		name := path.Base(imported)
 		if spec.Name != nil {
@@ -198,7 +201,7 @@ func importNames(file *ast.File) map[string]string {
 	return names
 }
 
-// topLevelFaults looks at the first element of each tracked file's path.
+// topLevelFaults checks the first element of each tracked file's path.
 func topLevelFaults(files []string) []string {
 	var roots []string
 	for _, file := range files {
@@ -214,7 +217,7 @@ func topLevelFaults(files []string) []string {
 	return faults
 }
 
-// loadPackages lists what is there with the tags of the machine it runs on.
+// loadPackages returns the packages with the build tags of this machine.
 func loadPackages(t *testing.T) []pkg {
 	t.Helper()
 	command := exec.Command("go", "list", "-buildvcs=false", "-json=ImportPath,Name,Imports,Deps", module+"/...")
@@ -245,7 +248,7 @@ func loadPackages(t *testing.T) []pkg {
 	return packages
 }
 
-// walkSources parses the Go files of the product and of deploy, whatever their build tags, without tests.
+// walkSources parses the Go files of the product and of deploy, with all build tags, without tests.
 func walkSources(t *testing.T, visit func(name string, file *ast.File)) {
 	t.Helper()
 	const root = ".."
@@ -271,7 +274,7 @@ func walkSources(t *testing.T, visit func(name string, file *ast.File)) {
 	}
 }
 
-// trackedFiles asks git, since a working copy may hold what was built in it.
+// trackedFiles asks git, because a working copy may contain build results.
 func trackedFiles(t *testing.T) []string {
 	t.Helper()
 	if _, err := os.Lstat("../.git"); err != nil {
@@ -288,7 +291,7 @@ func trackedFiles(t *testing.T) []string {
 	return strings.Fields(string(out))
 }
 
-// The rules themselves are tried on imports of both kinds: a check that cannot fail checks nothing.
+// The rules are tried on right and wrong imports: a check that cannot fail checks nothing.
 func TestTreeImportRuleFindsEveryBreach(t *testing.T) {
 	own := func(dir string) string { return module + "/" + dir }
 	for _, test := range []struct {

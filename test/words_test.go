@@ -16,11 +16,14 @@ import (
 	"unicode"
 )
 
-// plain lists the folders, without those below them, whose comments are held to the usages.
+// plain lists the folders, without those below them, whose comments must comply with the usages.
 var plain = []string{
 	"storage", "storage/s3", "storage/azure", "storage/gcs", "storage/file", "storage/mem",
 	"storage/transport", "storage/stores", "storage/stores/address", "storage/seal", "storage/sign", "storage/document", "storage/segment",
 	"storage/check", "storage/storagetest", "backup", "backup/cluster", "backup/wal", "backup/watch",
+	"test", "test/agent", "test/apiserver", "test/bench", "test/browser", "test/command", "test/database", "test/deploy", "test/embedded",
+	"test/history", "test/longlog", "test/machine", "test/memory", "test/objectstores", "test/process", "test/rapidseed", "test/readme",
+	"test/runbooks", "test/servers",
 }
 
 // usage is a group of words and how often it may and must occur, per thousand words of comment.

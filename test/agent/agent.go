@@ -1,4 +1,5 @@
-// Package agent runs what archives a log for tests, dr archive or dr serve, as a process that can be stopped, frozen and killed.
+// Package agent runs a log archiver for tests, dr archive or dr serve, as a process that can be stopped, frozen and
+// killed.
 package agent
 
 import (
@@ -24,22 +25,23 @@ import (
 )
 
 const (
-	waitTimeout  = 3 * time.Minute // far beyond what anything takes here
+	waitTimeout  = 3 * time.Minute // far beyond the time of any step
 	askTimeout   = time.Second
 	pollInterval = 50 * time.Millisecond
 )
 
-// Agent is one running dr archive, or a dr serve that archives one cluster's log. It is killed when the test ends; if that failed, the end of what it said is shown.
+// Agent is one running dr archive, or a dr serve that archives one cluster's log. It is killed when the test ends. If
+// the test failed, the end of its output is shown.
 type Agent struct {
 	cmd    *exec.Cmd
 	url    string
 	log    string
 	decode func(status []byte) (archive.Status, error)
-	ended  chan struct{} // closed when it has been waited for
+	ended  chan struct{} // closed after Wait
 }
 
-// Start starts dr archive beside the member whose data dir is given, or with a watch if it is ""; further flags say how to
-// reach it. It flushes and leases faster than by default, unless args say otherwise.
+// Start starts dr archive next to the member with the given data dir, or with a watch if dataDir is "". args configure
+// the access. Flush and lease are faster than the defaults, unless args set them.
 func Start(t testing.TB, env []string, dataDir string, args ...string) *Agent {
 	t.Helper()
 	first := []string{"archive", "--flush", "200ms", "--lease", "2s"}
@@ -89,7 +91,7 @@ func start(t testing.TB, env []string, decode func([]byte) (archive.Status, erro
 		t.Fatalf("start dr %s: %v", args[0], err)
 	}
 	go func() {
-		_ = a.cmd.Wait() // how it ended is in cmd.ProcessState
+		_ = a.cmd.Wait() // cmd.ProcessState has the result
 		close(a.ended)
 	}()
 	t.Cleanup(func() { a.cleanUp(t) })
@@ -104,7 +106,7 @@ func (a *Agent) cleanUp(t testing.TB) {
 	}
 }
 
-// Said is all that the agent has written to its outputs.
+// Said returns everything that the agent has written to its outputs.
 func (a *Agent) Said() string {
 	said, err := os.ReadFile(a.log)
 	if err != nil {
@@ -113,10 +115,10 @@ func (a *Agent) Said() string {
 	return string(said)
 }
 
-// PID is the agent's process id.
+// PID returns the agent's process id.
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
-// Status asks the agent over HTTP.
+// Status returns the agent's status, over HTTP.
 func (a *Agent) Status() (archive.Status, error) {
 	client := http.Client{Timeout: askTimeout}
 	defer client.CloseIdleConnections()
@@ -125,7 +127,7 @@ func (a *Agent) Status() (archive.Status, error) {
 		return archive.Status{}, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode == http.StatusTooManyRequests { // of a service, which answers so many a second
+	if response.StatusCode == http.StatusTooManyRequests { // a service limits the requests per second
 		time.Sleep(pollInterval)
 		return a.Status()
 	}
@@ -140,7 +142,7 @@ func (a *Agent) Status() (archive.Status, error) {
 	return s, nil
 }
 
-// Get returns the status code with which the agent answers at a path.
+// Get returns the status code of the agent's answer at a path.
 func (a *Agent) Get(t testing.TB, path string) int {
 	t.Helper()
 	client := http.Client{Timeout: waitTimeout}
@@ -153,14 +155,14 @@ func (a *Agent) Get(t testing.TB, path string) int {
 	return response.StatusCode
 }
 
-// Until waits until the agent's status is as wanted, and returns it.
+// Until waits until wanted accepts the agent's status, and returns it.
 func (a *Agent) Until(t testing.TB, what string, wanted func(archive.Status) bool) archive.Status {
 	t.Helper()
 	_, s := anyUntil(t, what, wanted, a)
 	return s
 }
 
-// CatchUp waits until one of the agents says that everything which was acknowledged before now is stored.
+// CatchUp waits until one of the agents reports that every write acknowledged before now is stored.
 func CatchUp(t testing.TB, agents ...*Agent) {
 	t.Helper()
 	now := time.Now()
@@ -174,7 +176,7 @@ func Working(t testing.TB, agents ...*Agent) int {
 	return n
 }
 
-// Settled waits until one of the agents works, and each of the others stands by.
+// Settled waits until one of the agents works and all others stand by.
 func Settled(t testing.TB, agents ...*Agent) {
 	t.Helper()
 	until(t, "one works and the others stand by", func(said []*archive.Status) bool {
@@ -187,7 +189,7 @@ func Settled(t testing.TB, agents ...*Agent) {
 	}, agents...)
 }
 
-// anyUntil waits until the status of one of the agents is as wanted.
+// anyUntil waits until wanted accepts the status of one of the agents.
 func anyUntil(t testing.TB, what string, wanted func(archive.Status) bool, agents ...*Agent) (n int, s archive.Status) {
 	t.Helper()
 	until(t, what, func(said []*archive.Status) bool {
@@ -199,7 +201,8 @@ func anyUntil(t testing.TB, what string, wanted func(archive.Status) bool, agent
 	return n, s
 }
 
-// until waits until what all agents say is as wanted, nil for one that does not answer. It gives up early when all have ended.
+// until waits until wanted accepts the statuses of all agents, nil for one that does not answer. It fails early when
+// all have ended.
 func until(t testing.TB, what string, wanted func(said []*archive.Status) bool, agents ...*Agent) {
 	t.Helper()
 	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(pollInterval) {
@@ -241,7 +244,7 @@ func (a *Agent) running() bool {
 	}
 }
 
-// Pause freezes the agent: it holds its connections and files, and does nothing.
+// Pause freezes the agent: it keeps its connections and files, and does nothing.
 func (a *Agent) Pause(t testing.TB) {
 	t.Helper()
 	if err := process.Freeze(a.PID()); err != nil {
@@ -249,7 +252,7 @@ func (a *Agent) Pause(t testing.TB) {
 	}
 }
 
-// Resume lets a paused agent go on where it was.
+// Resume lets a paused agent continue.
 func (a *Agent) Resume(t testing.TB) { t.Helper(); a.signal(t, syscall.SIGCONT) }
 
 // Kill ends the agent as a crash would, and waits for its end.
@@ -259,8 +262,8 @@ func (a *Agent) Kill(t testing.TB) {
 	<-a.ended
 }
 
-// Stop ends the agent in good order: it stores what it has read. Another exit code than that of an interrupted command
-// fails the test.
+// Stop ends the agent with SIGTERM, so that it stores the log it has read. The test fails unless the exit code is that
+// of an interrupted command.
 func (a *Agent) Stop(t testing.TB) {
 	t.Helper()
 	a.signal(t, syscall.SIGTERM)

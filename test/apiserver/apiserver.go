@@ -1,7 +1,8 @@
-// Package apiserver starts a real kube-apiserver on loopback for tests, in front of an etcd of package servers, and runs kubectl.
+// Package apiserver starts a real kube-apiserver on loopback for tests, in front of an etcd of package servers, and
+// runs kubectl.
 //
-// No scheduler or kubelet runs next to it, and controllers only after StartControllers: without them what is created stays as it was
-// created, and a namespace that is deleted stays until a test finalizes it.
+// No scheduler or kubelet runs next to it, and controllers only after StartControllers: without them new objects stay
+// unchanged, and a deleted namespace stays until a test finalizes it.
 package apiserver
 
 import (
@@ -23,14 +24,15 @@ import (
 )
 
 const (
-	readyTimeout = 2 * time.Minute // of cores that others use too
+	readyTimeout = 2 * time.Minute // on cores that other tests use too
 	stopTimeout  = 30 * time.Second
 	askTimeout   = 5 * time.Second
 	pollInterval = 100 * time.Millisecond
 	startTries   = 3
 
 	adminToken = "admin-secret"
-	// advertised stands in the endpoints of the service kubernetes, where loopback is refused. Nothing connects to it (RFC 5737).
+	// advertised is the address in the endpoints of the service kubernetes, where loopback is refused. Nothing connects
+	// to it (RFC 5737).
 	advertised = "192.0.2.1"
 )
 
@@ -47,8 +49,8 @@ type APIServer struct {
 	process      *process.Process
 }
 
-// Start starts an API server on an etcd cluster, which may hold what another one has written there, and waits until it says that it
-// is ready. It ends with the test. Further flags come last, so that they win.
+// Start starts an API server on an etcd cluster, which may contain another one's data, and waits until it reports that
+// it is ready. It ends with the test. Additional flags come last, so that they win.
 func Start(t testing.TB, etcd *servers.Cluster, flags ...string) *APIServer {
 	t.Helper()
 	s := &APIServer{dir: t.TempDir(), certificates: servers.NewCertificates(t), etcd: etcd}
@@ -87,7 +89,7 @@ func (s *APIServer) launch(t testing.TB) (err error) {
 	return s.waitReady(t)
 }
 
-// kubeconfig is filled with the URL, the authority's file and the token.
+// kubeconfig is a template for the URL, the authority's file and the token.
 const kubeconfig = `apiVersion: v1
 kind: Config
 current-context: test
@@ -108,7 +110,7 @@ func (s *APIServer) args(t testing.TB, port int) []string {
 		"--service-account-issuer", "https://kubernetes.default.svc",
 		"--service-account-key-file", c.ServerCert, "--service-account-signing-key-file", c.ServerKey,
 		"--service-cluster-ip-range", "198.19.0.0/24",
-		// Nobody makes the service accounts without which it would refuse pods.
+		// Without controllers there are no service accounts, and the plugin would refuse pods.
 		"--disable-admission-plugins", "ServiceAccount",
 	}
 	if etcd := s.etcd.Certificates; etcd != nil {
@@ -117,7 +119,7 @@ func (s *APIServer) args(t testing.TB, port int) []string {
 	return args
 }
 
-// write makes a file beside the log.
+// write creates a file next to the log.
 func (s *APIServer) write(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
@@ -148,7 +150,7 @@ func (s *APIServer) waitReady(t testing.TB) error {
 	}
 }
 
-// ready asks with the token: another server on the same port would not know it.
+// ready sends the token: another server on the same port would refuse it.
 func (s *APIServer) ready(ctx context.Context, client *http.Client) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/readyz", nil)
 	if err != nil {
@@ -166,7 +168,7 @@ func (s *APIServer) ready(ctx context.Context, client *http.Client) error {
 	return nil
 }
 
-// Stop ends the API server in good order and waits until it is gone. Nothing of it is lost: all it knows is in etcd.
+// Stop ends the API server with SIGTERM and waits until it is gone. It has no state of its own: everything is in etcd.
 func (s *APIServer) Stop(t testing.TB) {
 	t.Helper()
 	late := time.AfterFunc(stopTimeout, func() { _ = s.process.Signal(syscall.SIGKILL) })
@@ -185,7 +187,8 @@ func (s *APIServer) Kill(t testing.TB) {
 	}
 }
 
-// Restart starts an API server that was stopped or killed, on the same port and with the same flags, and waits until it is ready.
+// Restart starts an API server that was stopped or killed, on the same port and with the same flags, and waits until it
+// is ready.
 func (s *APIServer) Restart(t testing.TB) {
 	t.Helper()
 	err := s.launch(t)
@@ -194,7 +197,7 @@ func (s *APIServer) Restart(t testing.TB) {
 	}
 }
 
-// cleanUp shows what the server said if the test failed.
+// cleanUp shows the server's output if the test failed.
 func (s *APIServer) cleanUp(t testing.TB) {
 	if s.process == nil {
 		return

@@ -11,15 +11,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
-// controllers are those that make, own and delete objects of a namespace.
+// controllers are those that create, own and delete objects of a namespace.
 var controllers = []string{
 	"namespace-controller", "garbage-collector-controller", "deployment-controller", "replicaset-controller", "statefulset-controller",
 	"job-controller", "cronjob-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller",
 	"endpoints-controller", "endpointslice-controller",
 }
 
-// StartControllers starts a kube-controller-manager on the API server. It ends with the test. There is neither a scheduler nor a
-// kubelet: pods stay pending.
+// StartControllers starts a kube-controller-manager on the API server. It ends with the test. There is neither a
+// scheduler nor a kubelet: pods stay pending.
 func (s *APIServer) StartControllers(t testing.TB) {
 	t.Helper()
 	log := filepath.Join(s.dir, "controllers.log")

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
-// Output is what a run of kubectl left.
+// Output is the result of a run of kubectl.
 type Output struct {
 	Stdout, Stderr string
 	OK             bool
@@ -21,7 +21,7 @@ type Output struct {
 func (s *APIServer) Try(t testing.TB, stdin string, args ...string) Output {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), tools.Path(t, "kubernetes", "kubectl"), args...)
-	// It keeps what servers told it below HOME, by their address: a port may have been another server's.
+	// It caches servers' answers below HOME, by their address: a port may have been another server's.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "HOME="+s.dir)
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
@@ -40,8 +40,8 @@ func (s *APIServer) Kubectl(t testing.TB, stdin string, args ...string) string {
 	return out.Stdout
 }
 
-// Get is an object as the API server answers it, its numbers with all their digits. The arguments are its kind and name, and
-// flags that say where it is.
+// Get returns an object from the API server, with all digits of its numbers. The arguments are its kind and name, and
+// flags that locate it.
 func (s *APIServer) Get(t testing.TB, args ...string) map[string]any {
 	t.Helper()
 	out := s.Kubectl(t, "", append([]string{"get", "-o", "json"}, args...)...)

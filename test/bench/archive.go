@@ -21,11 +21,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// archived is what archiving a busy member's log took.
+// archived is the cost of archiving a busy member's log.
 type archived struct {
 	source   segment.Source
 	events   int
-	pace     float64         // events a second, as they were acknowledged
+	pace     float64         // acknowledged events a second
 	lag      []time.Duration // from acknowledgement to durable in the repository, ascending
 	cpu      time.Duration
 	bytes    int64
@@ -33,13 +33,13 @@ type archived struct {
 	peak     int64
 }
 
-// How a member is kept busy.
+// The load on the member.
 const (
 	busyWrites  = 3000 // a second
 	busyClients = 16
 )
 
-// measureArchive writes to a member for a while, with an agent beside it, and looks when each write was in the
+// measureArchive writes to a member for a while, with an agent next to it, and measures when each write was in the
 // repository: a segment's file is renamed into place when it is durable.
 func measureArchive(ctx context.Context, o options, source segment.Source, lasts time.Duration, dr, dir string) (a archived, err error) {
 	a.source = source
@@ -137,7 +137,7 @@ func (a *archived) read(repo string, first int64, acknowledged map[int64]time.Ti
 			revision++
 			at, ok := acknowledged[revision]
 			if !ok && a.source == segment.WAL {
-				revision-- // written before the clients were
+				revision-- // written before the clients' puts
 			}
 			if !ok {
 				continue
@@ -175,7 +175,7 @@ func headerOf(path string) (segment.Header, os.FileInfo, error) {
 	return h, info, err
 }
 
-// usage is the CPU time that a process has taken, in ticks of a hundredth of a second.
+// usage returns the CPU time that a process has used, in ticks of a hundredth of a second.
 func usage(pid int) time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -225,7 +225,7 @@ func (a archived) render(b *bytes.Buffer) (past error) {
 	return past
 }
 
-// most is how many microseconds of CPU an event may take.
+// most returns the limit of CPU time for an event, in microseconds.
 func (a archived) most() float64 {
 	if a.source == segment.Watch {
 		return 15

@@ -26,13 +26,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
-// fleet is a service that looks after many clusters, whose members are emulated: a backup is a few bytes. What is left is what
-// a service takes besides its backups.
+// fleet is a service with many clusters, whose members are emulated: a backup is a few bytes. So the cost is that of
+// the service without its backups.
 type fleet struct {
-	clusters, backups int           // so many backups of each cluster are there at the beginning
-	settles           time.Duration // after the start each cluster is looked at twice for conditions
+	clusters, backups int           // each cluster has this many backups at the beginning
+	settles           time.Duration // after the start each cluster is checked twice for conditions
 	lasts             time.Duration
-	stores            map[string]*storagetest.Faults // one a cluster: a mem.Bucket is slow with a million objects
+	stores            map[string]*storagetest.Faults // one for each cluster: a mem.Bucket is slow with a million objects
 	taken             atomic.Int64
 
 	start    time.Duration // from Run until it knows all clusters
@@ -54,7 +54,7 @@ const (
 	fleetStart  = 20 * time.Second
 )
 
-// measureFleet starts a service for many clusters of many backups, and then looks for a while what it takes.
+// measureFleet starts a service for many clusters with many backups, and measures its cost for a while.
 func measureFleet(ctx context.Context, o options) (page string, past error, err error) {
 	f := &fleet{clusters: 1000, backups: 200, settles: 3 * time.Minute, lasts: fleetEvery / 2}
 	if o.quick {
@@ -100,7 +100,7 @@ func (f *fleet) fill(ctx context.Context) error {
 
 func clusterName(n int) string { return fmt.Sprintf("cluster-%04d", n) }
 
-// emulated stores what is no snapshot, as if a member had sent it.
+// emulated stores a few bytes in place of a snapshot, as if a member had sent them.
 func emulated(ctx context.Context, c *repository.Cluster, started time.Time, labels catalog.Labels) (catalog.Backup, error) {
 	id, err := c.FreeID(ctx, started, 1000)
 	if err != nil {
@@ -142,7 +142,7 @@ func (f *fleet) service() *scheduler.Service {
 	}
 }
 
-// run starts the service, and stops it when it has lasted long enough.
+// run starts the service, and stops it after the time of the measurement.
 func (f *fleet) run(ctx context.Context) error {
 	c, err := f.config()
 	if err != nil {
@@ -182,7 +182,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// reads are the requests that all stores have had for listings and objects.
+// reads returns the number of requests to all stores for listings and objects.
 func (f *fleet) reads() (n int) {
 	for _, store := range f.stores {
 		n += store.Calls(storage.VerbList) + store.Calls(storage.VerbOpen)
@@ -190,7 +190,7 @@ func (f *fleet) reads() (n int) {
 	return n
 }
 
-// knowsAll: the service has found out what there is of each cluster.
+// knowsAll reports whether the service has loaded every cluster.
 func knowsAll(s *scheduler.Service, clusters int) bool {
 	all := s.Status()
 	for _, one := range all {
@@ -201,7 +201,7 @@ func knowsAll(s *scheduler.Service, clusters int) bool {
 	return len(all) == clusters
 }
 
-// spentHere is the CPU time of this process.
+// spentHere returns the CPU time of this process.
 func spentHere() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -210,7 +210,7 @@ func spentHere() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// inUse is what the process has of memory, in bytes, when nothing can be given back.
+// inUse returns the memory of the process, in bytes, after a garbage collection.
 func inUse() int64 {
 	debug.FreeOSMemory()
 	var m runtime.MemStats

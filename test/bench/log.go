@@ -26,15 +26,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// replayed is what replaying a log took: puts of 256 bytes onto a base.
+// replayed is the cost of replaying a log: puts of 256 bytes onto a base.
 type replayed struct {
 	baseMB, requests int
 	restore          []cost
-	floor            []time.Duration // the same revisions straight into bbolt
+	floor            []time.Duration // the same revisions directly into bbolt
 }
 
-// measureReplay restores a backup and a long log behind it. The log is written by this program: a server would take
-// minutes to make it, and the restore cannot tell.
+// measureReplay restores a backup and a long log after it. This program writes the log: a server would take minutes to
+// make it, and the restore sees no difference.
 func measureReplay(ctx context.Context, o options, baseMB, requests int, dr, dir string) (replayed, error) {
 	r := replayed{baseMB: baseMB, requests: requests}
 	b := bench{ctx: ctx, options: o, dr: dr, dir: dir}
@@ -69,7 +69,7 @@ func measureReplay(ctx context.Context, o options, baseMB, requests int, dr, dir
 	return r, nil
 }
 
-// writeLog puts a log behind the newest backup, as an agent would have.
+// writeLog writes a log after the newest backup, as an agent would.
 func (b *bench) writeLog(requests int) error {
 	c, to, err := b.openRepository()
 	if err != nil {
@@ -133,13 +133,13 @@ func (b *bench) openRepository() (*repository.Cluster, seal.Recipients, error) {
 	return c, to, err
 }
 
-// key is one of 100,000: the writes of a cluster are to what is there, for the most part.
+// key returns one of 100,000 keys: most writes of a cluster are to existing keys.
 func key(random *rand.Rand) []byte {
 	n := random.IntN(100_000)
 	return fmt.Appendf(nil, "/registry/pods/namespace-%03d/object-%06d", n%100, n)
 }
 
-// value is 256 hex digits, and every other time one of 100 that come again and again.
+// value returns 256 hex digits; every other value is one of 100 that repeat.
 func value(random *rand.Rand) []byte {
 	source := random
 	if random.IntN(2) == 0 {
@@ -159,8 +159,8 @@ func putRequest(random *rand.Rand, i int) ([]byte, error) {
 	})
 }
 
-// floor writes as many revisions as the log makes straight into a copy of the base: nothing can be faster that ends in
-// the same file.
+// floor writes as many revisions as the log has directly into a copy of the base: nothing that produces the same file
+// can be faster.
 func (b *bench) floor(requests int) (time.Duration, error) {
 	path := b.path("floor.db")
 	if err := os.RemoveAll(path); err != nil {

@@ -1,5 +1,5 @@
 // Command bench measures dr against etcdctl and etcdutl in one run, alternating, and writes docs/benchmarks.md. It
-// exits with 1 if a median is past its limit. Absolute times depend on the machine; the ratios are what counts.
+// exits with 1 if a median exceeds its limit. Absolute times depend on the machine; the ratios are the result.
 package main
 
 import (
@@ -50,7 +50,7 @@ type options struct {
 
 func (o options) tool(name string) string { return filepath.Join(o.tools, "etcd-3.7", name) }
 
-// sizes are the databases to measure, in MB, and whether the limits count for them.
+// sizes returns the databases to measure, in MB, and whether the limits apply to them.
 func (o options) sizes() []measured {
 	if o.logOnly {
 		return nil
@@ -66,7 +66,7 @@ type measured struct {
 	limits    bool
 }
 
-// measureLog is about archiving and replaying; its limits count as the others do.
+// measureLog measures archiving and replaying; its limits apply as the others do.
 func measureLog(ctx context.Context, o options, dr, dir string) (page string, past error, err error) {
 	lasts, baseMB, requests := 20*time.Second, 200, 1_000_000
 	if o.quick {

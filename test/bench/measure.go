@@ -18,14 +18,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/memory"
 )
 
-// cost is what one command took.
+// cost is the cost of one command.
 type cost struct {
 	wall, cpu time.Duration
 	peak      int64                    // memory, bytes
 	phases    map[string]time.Duration // of dr restore
 }
 
-// work is the wall time without the phases that the other tools have nothing like.
+// work returns the wall time without the phases that the other tools do not have.
 func (c cost) work() time.Duration { return c.wall - c.phases["check"] - c.phases["prove"] }
 
 type result struct {
@@ -201,7 +201,7 @@ func (b *bench) restore(members []string) (cost, error) {
 		"--initial-cluster", strings.Join(members, ","), "--output-dir", b.path("ours"))...)
 }
 
-// timed runs a command. What its own children took is in it, as wait4 has it.
+// timed runs a command. Its cost includes that of its children, as in wait4.
 func timed(ctx context.Context, name string, args ...string) (cost, error) {
 	cmd := exec.CommandContext(ctx, name, reorder(args)...)
 	var stdout, stderr bytes.Buffer

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// render makes the page, and an error of every limit that was passed.
+// render returns the page, and an error for every exceeded limit.
 func render(results []result, pairs int) (page string, past error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Benchmarks

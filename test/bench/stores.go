@@ -19,23 +19,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// compared is one object store: what it takes to put and get an object with us, and with its SDK.
+// compared is one object store: the cost of putting and getting an object with dr, and with its SDK.
 type compared struct {
 	name string
 	size int64 // of the object, bytes
 	ours struct{ put, get, ranges *side }
-	// The ways that the SDK has. The one that takes the least CPU is what we are held to.
+	// The SDK's ways to do it. The limit is relative to the one that uses the least CPU.
 	puts, gets []*side
 }
 
-// side is one way to do something.
+// side is one way to put or get an object.
 type side struct {
 	name  string
 	do    func(context.Context) error
 	costs []cost
 }
 
-// measureStores compares our stores with the SDKs that they are made of. Its limits count as the others do.
+// measureStores compares our stores with the SDKs that they use. Its limits apply as the others do.
 func measureStores(ctx context.Context, o options, dir string) (page string, past error, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", nil, err
@@ -44,7 +44,7 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 	if err != nil {
 		return "", nil, err
 	}
-	large, small := int64(256<<20), int64(64<<20) // Google's fake keeps all it has in memory
+	large, small := int64(256<<20), int64(64<<20) // Google's fake keeps all objects in memory
 	if o.quick {
 		large, small = 4<<20, 4<<20
 	}
@@ -52,7 +52,7 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 	err = withServers(ctx, dir, func(t testing.TB) error {
 		all = []*compared{compareS3(t, large), compareAzure(t, large), compareGCS(t, small)}
 		for _, c := range all {
-			// What is small takes so little that it must be done more often for a figure.
+			// Small objects use so little CPU that more of them are needed for a figure.
 			if err := c.measure(ctx, o.pairs*int(large/c.size)); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
@@ -70,7 +70,7 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 	return b.String(), past, nil
 }
 
-// measure takes turns. The first round opens connections and fills pools, and does not count.
+// measure alternates between the sides. The first round opens connections and fills pools, and does not count.
 func (c *compared) measure(ctx context.Context, pairs int) error {
 	for round := range pairs + 1 {
 		fmt.Fprintf(os.Stderr, "bench: %s, round %d of %d\n", c.name, round+1, pairs+1)
@@ -87,30 +87,30 @@ func (c *compared) measure(ctx context.Context, pairs int) error {
 	return nil
 }
 
-// sides are in such an order that what is read has been written.
+// sides returns the sides in an order that writes each object before reading it.
 func (c *compared) sides() []*side {
 	return slices.Concat([]*side{c.ours.put}, c.puts, []*side{c.ours.get, c.ours.ranges}, c.gets)
 }
 
-// timedHere is timed for what runs in this process. The servers are processes of their own, and not in it.
+// timedHere is timed for work in this process. The servers are other processes and do not count.
 func timedHere(ctx context.Context, do func(context.Context) error) (cost, error) {
-	runtime.GC() // what the step before has left is not this one's
+	runtime.GC() // the garbage of the step before must not count
 	cpu, begin := usedHere(), time.Now()
 	err := do(ctx)
 	return cost{wall: time.Since(begin), cpu: usedHere() - cpu}, err
 }
 
-// usedHere is the CPU time of all threads of this process.
+// usedHere returns the CPU time of all threads of this process.
 func usedHere() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it can only be called wrongly
+		panic(err) // it fails only with wrong arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ours puts and gets an object of one of our buckets, at the end of url: in one stream, as the SDKs do it, and in ranges
-// at a time, as dr restore does, which is faster over a network and takes more CPU.
+// ours puts and gets an object in one of our buckets, at the end of url: in one stream, as the SDKs do it, and in
+// concurrent ranges, as dr restore does, which is faster over a network and uses more CPU.
 func ours(t testing.TB, url string, size int64) (all struct{ put, get, ranges *side }) {
 	one, several := openStore(t, url, 1), openStore(t, url, stores.DefaultParallel)
 	all.put = &side{name: "dr", do: func(ctx context.Context) error {
@@ -135,15 +135,15 @@ func getting(b storage.Bucket, size int64) func(context.Context) error {
 	}
 }
 
-// block is the random bytes of every object. It is small beside them, so that they do not raise the size of the heap
-// at which the garbage of both sides is collected.
+// block has the random bytes of every object. It is smaller than they are, so that it does not raise the heap size at
+// which the garbage of both sides is collected.
 var block = func() []byte {
 	p := make([]byte, 16<<20)
 	rand.NewChaCha8([32]byte{}).Read(p) // never fails
 	return p
 }()
 
-// noise is a stream that costs one copy. It can neither be rewound nor asked for its size, as a snapshot cannot.
+// noise is a stream that costs one copy. Like a snapshot it can neither be rewound nor reports its size.
 type noise struct {
 	at   int
 	left int64
@@ -161,7 +161,7 @@ func (n *noise) Read(p []byte) (int, error) {
 	return copied, nil
 }
 
-// drain reads as whoever works on the bytes does: into one buffer, and without the shortcuts of io.Copy.
+// drain reads like a consumer of the bytes: into one buffer, and without the shortcuts of io.Copy.
 func drain(r io.Reader, size int64) error {
 	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, make([]byte, 64<<10))
 	if err == nil && n != size {

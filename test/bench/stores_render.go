@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// cpuLimit is how much more CPU our put and get may take than the SDK's.
+// cpuLimit is how much more CPU our put and get may use than the SDK's.
 const cpuLimit = 1.2
 
 const aboutStores = `
@@ -26,7 +26,7 @@ copy more, and over a network less time; DownloadObject has no order, and so wan
 |---|---|---|---|---|
 `
 
-// renderStores returns an error of every limit that was passed.
+// renderStores returns an error for every exceeded limit.
 func renderStores(b *strings.Builder, all []*compared) (past error) {
 	b.WriteString(aboutStores)
 	for _, c := range all {
@@ -75,14 +75,14 @@ type program struct {
 	plain, stripped int64 // bytes
 }
 
-// noGRPC is the build tag of the Makefile: Google's client then has no gRPC of its own.
+// noGRPC is the build tag of the Makefile: Google's client then links no gRPC.
 const noGRPC = "disable_grpc_modules"
 
 // measureBinaries builds dr into the file out as make build does, and without its tag.
 func measureBinaries(ctx context.Context, o options, out string) ([]program, error) {
 	ways := []struct{ name, tags string }{{"as `make build` does", noGRPC}, {"without its tag " + noGRPC, ""}}
 	if o.quick {
-		ways = ways[:1] // what the other one is made of nothing else compiles
+		ways = ways[:1] // no other build compiles the packages of the second one
 	}
 	var all []program
 	for _, way := range ways {
@@ -100,7 +100,7 @@ func measureBinaries(ctx context.Context, o options, out string) ([]program, err
 	return all, nil
 }
 
-// buildSize says tags outright, which overrules those in GOFLAGS.
+// buildSize passes tags explicitly, which overrides those in GOFLAGS.
 func buildSize(ctx context.Context, out, tags, ldflags string) (int64, error) {
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags="+tags, "-ldflags="+ldflags, "-o", out, "./cmd/dr")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -10,10 +10,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// serverRun has what package objectstores wants of a test, for a program that is none: where a test would end at Fatal,
-// this panics, and attempt makes an error of it.
+// serverRun is a testing.TB for package objectstores in a program that is no test. Where a test would end at Fatal, it
+// panics, and attempt converts that to an error.
 type serverRun struct {
-	testing.TB // nil: whatever else a test has would show at once
+	testing.TB // nil: a call of any other method would show at once
 	ctx        context.Context
 	dir        string
 	do         func(testing.TB) error
@@ -21,13 +21,13 @@ type serverRun struct {
 	failed     []error
 }
 
-// fatal is what serverRun panics with.
+// fatal is the panic value of serverRun.
 type fatal struct{ error }
 
 // withServers calls do, in which the functions of package objectstores may be used, and ends the servers that were
 // started. Their data is kept in dir.
 func withServers(ctx context.Context, dir string, do func(testing.TB) error) error {
-	testing.Init() // testing.Short has a flag; after those of this program were read, so that it is none of them
+	testing.Init() // testing.Short needs a flag; this runs after those of this program were parsed
 	if err := os.Setenv("TMPDIR", dir); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func withServers(ctx context.Context, dir string, do func(testing.TB) error) err
 	return errors.Join(r.failed...)
 }
 
-// Run is what objectstores.Main calls while servers can be started.
+// Run is called by objectstores.Main while servers can be started.
 func (r *serverRun) Run() int {
 	r.attempt(func() {
 		if err := r.do(r); err != nil {
@@ -88,10 +88,10 @@ func (r *serverRun) Errorf(format string, args ...any) {
 func (r *serverRun) Fatal(args ...any)                 { panic(fatal{asError(args)}) }
 func (r *serverRun) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
 
-// Skip fails: a server that is not there was not measured.
+// Skip fails: a missing server was not measured.
 func (r *serverRun) Skip(args ...any) { r.Fatal(args...) }
 
-// asError keeps an error what it is, for errors.Is.
+// asError returns an argument that is an error unchanged, for errors.Is.
 func asError(args []any) error {
 	if len(args) == 1 {
 		if err, ok := args[0].(error); ok {

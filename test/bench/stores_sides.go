@@ -26,13 +26,13 @@ import (
 // partSize is that of our stores, and so of the SDKs, which also have as many workers.
 const partSize = 8 << 20
 
-// keyOurs and keyTheirs are such that each side reads what it has written.
+// keyOurs and keyTheirs make each side read the object that it has written.
 const (
 	keyOurs   = "ours"
 	keyTheirs = "theirs"
 )
 
-// openStore is what a user gets by the URL, and by --parallel.
+// openStore returns the store that a user gets with the URL and with --parallel.
 func openStore(t testing.TB, url string, parallel int) storage.Bucket {
 	b, err := stores.Open(t.Context(), url, stores.Options{Parallel: parallel})
 	if err != nil {
@@ -41,7 +41,7 @@ func openStore(t testing.TB, url string, parallel int) storage.Bucket {
 	return b
 }
 
-// setenv is for credentials, and for SSL_CERT_FILE, by which the SDKs' own HTTP clients trust the servers' certificate.
+// setenv sets credentials, and SSL_CERT_FILE, by which the SDKs' own HTTP clients trust the servers' certificate.
 func setenv(t testing.TB, entries []string) {
 	for _, entry := range entries {
 		name, value, _ := strings.Cut(entry, "=")
@@ -59,9 +59,9 @@ type s3Side struct {
 	manager     *transfermanager.Client
 }
 
-// compareS3 is over TLS. Our default where an endpoint is given is no checksums, and over TLS the signature is not over
-// the content either. The SDK is told the same, since by itself it adds a CRC32; its manager still asks for the
-// checksums of what it reads, of which the store has none.
+// compareS3 uses TLS. With an endpoint our default is no checksums, and over TLS the signature does not cover the
+// content either. The SDK is configured the same way, because by default it adds a CRC32; its manager still requests
+// the checksums of the objects that it reads, of which the store has none.
 func compareS3(t testing.TB, size int64) *compared {
 	server := objectstores.S3(t)
 	setenv(t, append(server.Env(), "SSL_CERT_FILE="+server.CAFile))
@@ -124,7 +124,7 @@ func (s s3Side) download(ctx context.Context) error {
 	return err
 }
 
-// inMemory takes what comes at any offset: whoever wants it in order has to keep it somewhere.
+// inMemory accepts data at any offset: a reader that needs it in order has to keep it somewhere.
 type inMemory struct {
 	p []byte
 	atomic.Int64
@@ -142,8 +142,8 @@ type azureSide struct {
 	client    *azblob.Client
 }
 
-// compareAzure is over TLS. We send a CRC64 with each block, and so does the SDK, being told to. Neither has one of
-// what it reads.
+// compareAzure uses TLS. dr sends a CRC64 with each block, and so does the SDK by configuration. Neither checks one
+// when it reads.
 func compareAzure(t testing.TB, size int64) *compared {
 	server := objectstores.Azure(t)
 	setenv(t, append(server.Env(), "SSL_CERT_FILE="+server.CAFile))
@@ -184,8 +184,8 @@ type gcsSide struct {
 	size   int64
 }
 
-// compareGCS is over plain http, which is all that the fake speaks. Both sides send a CRC32C, which we compute a second
-// time to compare it with the store's answer. What is read is checked by the SDK, and not by us, who read it in ranges.
+// compareGCS uses plain http, the only protocol of the fake. Both sides send a CRC32C, which dr computes a second time
+// to compare it with the store's answer. When reading, the SDK checks it; dr does not, because it reads in ranges.
 func compareGCS(t testing.TB, size int64) *compared {
 	server := objectstores.GCS(t)
 	setenv(t, server.Env(t))

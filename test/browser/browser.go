@@ -1,4 +1,5 @@
-// Package browser looks at pages with headless Chromium, as a person would, and notes all that a person would not see.
+// Package browser opens pages in headless Chromium, as a person would, and records the console and the requests, which
+// a person would not see.
 package browser
 
 import (
@@ -22,7 +23,8 @@ import (
 // program is Debian's name for it.
 const program = "chromium"
 
-// Start gives a context in which tabs can be opened, until t ends. Without Chromium t is skipped, with CI=true it fails.
+// Start returns a context in which tabs can be opened, until t ends. Without Chromium it skips t; with CI=true it fails
+// t.
 func Start(t testing.TB) context.Context {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -34,7 +36,7 @@ func Start(t testing.TB) context.Context {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()))
 	if os.Geteuid() == 0 {
-		// Chromium refuses to run as root with its sandbox. Here it looks at nothing but our own page.
+		// Chromium refuses to run as root with its sandbox. Here it opens only our own page.
 		options = append(options, chromedp.NoSandbox)
 	}
 	allocator, cancel := chromedp.NewExecAllocator(t.Context(), options...)
@@ -47,14 +49,14 @@ func Start(t testing.TB) context.Context {
 	return ctx
 }
 
-// Look is how a tab is looked at. Zero is a light page, in UTC, in a window of 1280 by 900 pixels.
+// Look configures the appearance of a tab. Zero is a light page, in UTC, in a window of 1280 by 900 pixels.
 type Look struct {
 	Width, Height int64 // pixels
 	Dark          bool
 	Zone          string // of the person's clock
 }
 
-// Tab is a tab of its own, with its own storage.
+// Tab is a tab with its own storage.
 type Tab struct {
 	t   testing.TB
 	ctx context.Context
@@ -64,7 +66,7 @@ type Tab struct {
 	requests []string
 }
 
-// Open opens a tab in the browser of ctx, until t ends. origin may use the clipboard there.
+// Open opens a tab in the browser of ctx, until t ends. Pages of origin may use the clipboard.
 func Open(t testing.TB, ctx context.Context, origin string, look Look) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(ctx, chromedp.WithNewBrowserContext())
@@ -75,7 +77,7 @@ func Open(t testing.TB, ctx context.Context, origin string, look Look) *Tab {
 	if look.Dark {
 		scheme = "dark"
 	}
-	// The tab lives as long as the context that it is first used with, so that must not be one that ends with a step.
+	// The tab ends with the context of its first use, which must not be that of a single step.
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func Open(t testing.TB, ctx context.Context, origin string, look Look) *Tab {
 	order(tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
 	})
-	// Each of several tabs at once is to believe that it is looked at.
+	// Each of several tabs must behave as if it had the focus.
 	order(tab, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	for _, name := range []string{"clipboard-read", "clipboard-write"} {
 		permission := browser.SetPermissionParams{
@@ -127,7 +129,7 @@ func order[P, R any](tab *Tab, command cdp.Command[P, R], params P) {
 // patience is for a machine that is busy with other tests.
 const patience = time.Minute
 
-// Do does one thing after the other, and fails the test at the first that does not work.
+// Do executes steps in order, and fails the test at the first error.
 func (tab *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
@@ -139,7 +141,7 @@ func (tab *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// text is all that the page says, for messages of tests.
+// text returns the text of the page, for test messages.
 func (tab *Tab) text() string {
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
 	defer cancel()
@@ -150,7 +152,7 @@ func (tab *Tab) text() string {
 	return text
 }
 
-// Until waits until an expression of JavaScript is true, also if the page is left or loaded anew meanwhile.
+// Until waits until an expression of JavaScript is true, even across a reload or another page.
 func (tab *Tab) Until(expression string) {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
@@ -166,7 +168,7 @@ func (tab *Tab) Until(expression string) {
 	}
 }
 
-// Value is that of an expression of JavaScript in tab, of a promise what it gives.
+// Value returns the value of an expression of JavaScript in tab; for a promise, its result.
 func Value[T any](tab *Tab, expression string) T {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
@@ -178,13 +180,13 @@ func Value[T any](tab *Tab, expression string) T {
 	return v
 }
 
-// Page is a picture of the whole page as PNG, also of what is below the window's edge.
+// Page returns a picture of the whole page as PNG, including the part below the window's edge.
 func (tab *Tab) Page() []byte {
 	tab.t.Helper()
 	return tab.picture(chromedp.FullScreenshot(100))
 }
 
-// Window is a picture of what the window shows, as PNG.
+// Window returns a picture of the window as PNG.
 func (tab *Tab) Window() []byte {
 	tab.t.Helper()
 	return tab.picture(chromedp.CaptureScreenshot())
@@ -201,14 +203,14 @@ func (tab *Tab) picture(take chromedp.Action[[]byte]) []byte {
 	return png
 }
 
-// Console is what was said in the console: what scripts print, errors that nobody has caught, what the policy has forbidden.
+// Console returns the messages in the console: output of scripts, uncaught errors, violations of the policy.
 func (tab *Tab) Console() []string {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()
 	return slices.Clone(tab.console)
 }
 
-// Requests are the URLs that the tab has asked for.
+// Requests returns the URLs that the tab has requested.
 func (tab *Tab) Requests() []string {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()

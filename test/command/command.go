@@ -16,11 +16,11 @@ import (
 // path of the binary, set by Main.
 var path string
 
-// Variable hands the binary to a run of the test binary by itself: with it, Main builds nothing.
+// Variable passes the binary to a run of the test binary by itself: if it is set, Main builds nothing.
 const Variable = "ETCD_DR_BINARY"
 
-// Main builds dr from the tree that the test stands in, runs the tests, and removes it. With -short it builds nothing:
-// real servers are what dr would run on. It is for a TestMain:
+// Main builds dr from the tree that contains the test, runs the tests, and removes the binary. With -short it builds
+// nothing, because dr would need real servers. It is for a TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
 func Main(m interface{ Run() int }) int {
@@ -43,16 +43,16 @@ func Main(m interface{ Run() int }) int {
 	return m.Run()
 }
 
-// Path is where the binary is.
+// Path returns the path of the binary.
 func Path() string { return path }
 
-// Output is what a run of dr left.
+// Output is the result of a run of dr.
 type Output struct {
 	Stdout, Stderr string
 	Code           int
 }
 
-// Run runs dr to its end, with nothing on stdin and no DR_ or ETCDCTL_ variable that the caller has not given in env.
+// Run runs dr to its end, with an empty stdin and without DR_ and ETCDCTL_ variables except those in env.
 func Run(t testing.TB, env []string, args ...string) Output {
 	t.Helper()
 	cmd := Command(t, env, args...)
@@ -75,7 +75,7 @@ func Must(t testing.TB, env []string, args ...string) string {
 	return out.Stdout
 }
 
-// Command is a run of dr that has not begun. It ends with the test.
+// Command returns a run of dr that has not begun. It ends with the test.
 func Command(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), path, args...)

@@ -19,23 +19,23 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// shownAtMost keeps a comparison's answer short: what differs in one place differs in many.
+// shownAtMost keeps a comparison's result short: a difference in one place comes with many others.
 const shownAtMost = 20
 
-// membership are the buckets that belong to a cluster and not to its data.
+// membership has the buckets that belong to a cluster and not to its data.
 var membership = map[string]bool{"members": true, "members_removed": true, "cluster": true}
 
-// bookkeeping are the keys of meta about the log and the file, not about the data.
+// bookkeeping has the keys of meta that describe the log and the file, not the data.
 var bookkeeping = map[string]bool{"consistent_index": true, "term": true, "confState": true, "storageVersion": true}
 
-// Exempt says what may differ between the database of a member and the same history replayed.
+// Exempt selects differences to ignore between a member's database and the same history replayed.
 type Exempt struct {
-	// Passwords: members of 3.4 hash each with a salt of their own when they apply it.
+	// Passwords: members of 3.4 hash each password with their own salt when they apply it.
 	Passwords bool
 }
 
-// Differences compares two databases, bucket by bucket and key by key, but for the membership and the bookkeeping of
-// the log. It names at most 20 differences.
+// Differences compares two databases, bucket by bucket and key by key, except the membership and the bookkeeping of the
+// log. It returns at most 20 differences.
 func Differences(a, b string, exempt Exempt) ([]string, error) {
 	inA, err := read(a, exempt)
 	if err != nil {
@@ -61,7 +61,7 @@ func Differences(a, b string, exempt Exempt) ([]string, error) {
 	return found[:min(len(found), shownAtMost)], nil
 }
 
-// read returns every key with its bucket's name before it.
+// read returns every key, prefixed with its bucket's name.
 func read(path string, exempt Exempt) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	return all, view(path, func(tx *bolt.Tx) error {
@@ -102,7 +102,7 @@ func view(path string, do func(*bolt.Tx) error) error {
 	return db.View(do)
 }
 
-// Place reads how far the log has been applied to the database; the term is 0 in one of etcd 3.4.
+// Place returns the position up to which the log has been applied to the database; the term is 0 in one of etcd 3.4.
 func Place(path string) (position, term uint64, err error) {
 	err = view(path, func(tx *bolt.Tx) error {
 		meta := tx.Bucket(schema.Meta.Name())
@@ -120,13 +120,13 @@ func number(value []byte) uint64 {
 	return binary.BigEndian.Uint64(value)
 }
 
-// Image is a key space as it is right after a revision: its keys in order.
+// Image is a key space directly after a revision: its keys in order.
 type Image struct {
 	Revision int64
 	KVs      []*mvccpb.KeyValue
 }
 
-// Differences compares two images, and names at most 20 differences.
+// Differences compares two images, and returns at most 20 differences.
 func (i Image) Differences(other Image) []string {
 	var found []string
 	if i.Revision != other.Revision || len(i.KVs) != len(other.KVs) {
@@ -141,7 +141,7 @@ func (i Image) Differences(other Image) []string {
 	return found
 }
 
-// Newest reads the key space of a database as a server would, and hashes it.
+// Newest reads the key space of a database as a server would, and returns it with its hash.
 func Newest(path string) (Image, mvcc.KeyValueHash, error) {
 	be := backend.New(backend.BackendConfig{
 		Path: path, UnsafeNoFsync: true, BatchLimit: 1000, BatchInterval: time.Hour, Logger: zap.NewNop(), Timeout: time.Second,

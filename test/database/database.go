@@ -1,5 +1,5 @@
-// Package database writes etcd databases for tests, with etcd's own packages and without a server: what a member would
-// send, but for the digest behind it.
+// Package database writes etcd databases for tests, with etcd's own packages and without a server. The files equal a
+// member's snapshot without the digest at its end.
 package database
 
 import (
@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// Write makes the database at path and lets fill put something into it. Leases are not known to the store.
+// Write creates the database at path and calls fill to add content. Leases are not known to the store.
 func Write(path string, fill func(be backend.Backend, store mvcc.KV) error) error {
 	be := backend.New(backend.BackendConfig{
 		Path: path, UnsafeNoFsync: true, BatchLimit: 1000, BatchInterval: time.Hour, Logger: zap.NewNop(),
@@ -37,8 +37,8 @@ func Write(path string, fill func(be backend.Backend, store mvcc.KV) error) erro
 	return be.Close()
 }
 
-// Generate writes a database of about size bytes, the same for the same size: objects of 1 to 3 KB such as Kubernetes
-// keeps, a third of whose bytes do not compress.
+// Generate writes a database of about size bytes, always the same for a size: objects of 1 to 3 KB like those of
+// Kubernetes, a third of whose bytes do not compress.
 func Generate(path string, size int64) error {
 	return Write(path, func(be backend.Backend, store mvcc.KV) error {
 		random := rand.New(rand.NewPCG(1, uint64(size)))

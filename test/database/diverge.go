@@ -9,11 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// lockTimeout is how long a member that was stopped may still hold its database.
+// lockTimeout is how long a stopped member may still lock its database.
 const lockTimeout = 10 * time.Second
 
-// ChangeLast changes the value of the newest revision in the database of a member that does not run, so that the member has diverged
-// from the others.
+// ChangeLast changes the value of the newest revision in the database of a stopped member, so that the member has
+// diverged from the others.
 func ChangeLast(path string) error {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout})
 	if err != nil {

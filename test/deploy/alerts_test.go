@@ -59,7 +59,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// up has an instance that does not answer stand for what it would serve: that metric is Prometheus' own.
+// up replaces Prometheus' own metric up with one that the instance serves.
 func up(expr string) string {
 	if strings.HasPrefix(expr, "up{") {
 		return " etcd_dr_build_info"
@@ -72,7 +72,8 @@ func TestAlertsFireAndAreSilent(t *testing.T) {
 	promtool(t, "test", "rules", alertTests)
 }
 
-// Each alert has a test in which it fires and one in which it does not, or promtool's success means nothing.
+// TestEveryAlertIsTested checks that each alert has a test in which it fires and one in which it does not, without
+// which promtool's success means nothing.
 func TestEveryAlertIsTested(t *testing.T) {
 	var file struct {
 		Tests []struct {
@@ -102,7 +103,8 @@ func TestEveryAlertIsTested(t *testing.T) {
 
 const runbookURL = "https://github.com/etcd-dr/etcd-dr/blob/main/docs/runbooks/"
 
-// Each alert and each condition leads to a page, each page is led to, and the list of pages has them all.
+// TestRunbooks checks that each alert and each condition leads to a page, that each page is led to, and that the list
+// of pages is complete.
 func TestRunbooks(t *testing.T) {
 	wanted := conditions(t)
 	for _, r := range alerts(t) {
@@ -128,7 +130,7 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// conditions are the names that scheduler/condition has constants for.
+// conditions returns the names that scheduler/condition has constants for.
 func conditions(t *testing.T) (names []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../../scheduler/condition/condition.go", nil, parser.SkipObjectResolution)
@@ -151,7 +153,7 @@ func conditions(t *testing.T) (names []string) {
 	return names
 }
 
-// pages are the runbooks, by name, without their list.
+// pages returns the names of the runbooks, without their list.
 func pages(t *testing.T) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(runbooks)
@@ -168,7 +170,7 @@ func pages(t *testing.T) (names []string) {
 
 var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 
-// At 3 a.m. a page has to be short, and what it leads to has to be there.
+// TestRunbookPages checks that a page is short, as is needed at 3 a.m., and that its links exist.
 func TestRunbookPages(t *testing.T) {
 	for _, page := range append(pages(t), "README") {
 		text := readFile(t, filepath.Join(runbooks, page+".md"))

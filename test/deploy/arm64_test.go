@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The binary for arm64 does all that dr demo shows, children and scratch servers and all, under an emulator.
+// TestReleaseForARM64 checks that the binary for arm64 runs dr demo with its children and scratch servers, under an
+// emulator.
 func TestReleaseForARM64(t *testing.T) {
 	need(t, "qemu-aarch64-static")
 	if os.Geteuid() != 0 {

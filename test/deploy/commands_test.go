@@ -17,7 +17,7 @@ var (
 	flag    = regexp.MustCompile(`(?:^|\s)(--[a-z-]+|-[a-z])\b`)
 )
 
-// said are the commands of a program in a runbook, without what follows a pipe or a comment.
+// said returns the commands of a program in a runbook, without the part after a pipe or a comment.
 func said(text, program string) (commands []string) {
 	for _, m := range append(inBlock.FindAllStringSubmatch(text, -1), inLine.FindAllStringSubmatch(text, -1)...) {
 		line := strings.Join(strings.Fields(m[1]), " ")
@@ -30,7 +30,7 @@ func said(text, program string) (commands []string) {
 	return commands
 }
 
-// cli is a program with verbs, and what its help says.
+// cli is a program with verbs, and its help.
 type cli struct {
 	name, path string
 	global     string // options of all verbs
@@ -45,7 +45,7 @@ func etcdctl(t *testing.T) *cli {
 	return &cli{name: "etcdctl", path: path, global: output(t, path, "options"), helps: map[string]string{}}
 }
 
-// help is that of a verb, asked for once.
+// help returns the help of a verb, which it requests once.
 func (c *cli) help(t *testing.T, verbs string) string {
 	t.Helper()
 	if _, ok := c.helps[verbs]; !ok {
@@ -54,7 +54,7 @@ func (c *cli) help(t *testing.T, verbs string) string {
 	return c.helps[verbs]
 }
 
-// verbs are the first words of a command that the help knows as verbs.
+// verbs returns the first words of a command that the help lists as verbs.
 func (c *cli) verbs(t *testing.T, words []string) (verbs string) {
 	t.Helper()
 	for _, word := range words {
@@ -80,7 +80,7 @@ func (c *cli) knows(t *testing.T, where, line string) {
 	}
 }
 
-// Every verb and every flag in the runbooks is one that the programs have.
+// TestRunbookCommands checks that the programs have every verb and every flag in the runbooks.
 func TestRunbookCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs the binaries")

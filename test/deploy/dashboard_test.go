@@ -59,7 +59,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// wantPanel fails the test unless whoever looks at p can tell what it shows.
+// wantPanel fails the test unless p explains itself with a title, a description and units.
 func wantPanel(t *testing.T, p panel) {
 	t.Helper()
 	if p.Title == "" || p.Description == "" {
@@ -76,7 +76,7 @@ func wantPanel(t *testing.T, p panel) {
 	}
 }
 
-// wantPlace fails the test if p lies on another panel, or beyond the 24 columns.
+// wantPlace fails the test if p overlaps another panel, or exceeds the 24 columns.
 func wantPlace(t *testing.T, p panel, places map[string]string) {
 	t.Helper()
 	g := p.GridPos
@@ -94,7 +94,7 @@ func wantPlace(t *testing.T, p panel, places map[string]string) {
 	}
 }
 
-// Prometheus reads the queries, once Grafana has filled in its variables.
+// TestDashboardQueries checks that Prometheus can parse the queries, once Grafana has filled in its variables.
 func TestDashboardQueries(t *testing.T) {
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$cluster", "prod")
 	var b strings.Builder

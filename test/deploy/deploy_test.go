@@ -1,4 +1,4 @@
-// Package deploy tries out what is handed to those who run etcd-dr: alerts and their runbooks, the dashboard, units, the image
+// Package deploy tests the files for operators of etcd-dr: alerts and their runbooks, the dashboard, units, the image
 // and the release.
 package deploy
 
@@ -69,7 +69,7 @@ func writeFile(t *testing.T, name, content string) (path string) {
 	return path
 }
 
-// output is what a program prints; it must succeed.
+// output returns the output of a program, which must succeed.
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -79,7 +79,7 @@ func output(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// need skips where a program is missing, but not in CI: there a skip is a failure.
+// need skips the test if a program is missing, and fails it in CI.
 func need(t *testing.T, program string) {
 	t.Helper()
 	if testing.Short() {

@@ -12,7 +12,7 @@ import (
 // instruction is one line of a Dockerfile, with those that continue it.
 type instruction struct{ name, rest string }
 
-// stages are the instructions from each FROM on, without comments.
+// stages returns the instructions from each FROM on, without comments.
 func stages(t *testing.T) (all [][]instruction) {
 	t.Helper()
 	text := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(readFile(t, "../../deploy/Dockerfile"), "")
@@ -35,7 +35,7 @@ func stages(t *testing.T) (all [][]instruction) {
 	return all
 }
 
-// the are the instructions of a name in a stage.
+// the returns the instructions of a name in a stage.
 func the(name string, stage []instruction) (rest []string) {
 	for _, i := range stage {
 		if i.name == name {
@@ -45,7 +45,8 @@ func the(name string, stage []instruction) (rest []string) {
 	return rest
 }
 
-// The image is from scratch, runs as nobody in particular, and holds what the first stage has put into one directory.
+// TestDockerfile checks that the image is from scratch, runs as an unprivileged user, and contains the one directory
+// that the first stage has built.
 func TestDockerfile(t *testing.T) {
 	build, image := stages(t)[0], stages(t)[1]
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "../../go.mod"))[1]
@@ -74,7 +75,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// words are those of an instruction in the form that needs no shell, which the image does not have.
+// words returns the words of an instruction in the form that needs no shell, which the image does not have.
 func words(t *testing.T, lines []string) (words []string) {
 	t.Helper()
 	if len(lines) != 1 || json.Unmarshal([]byte(lines[0]), &words) != nil {
@@ -83,7 +84,7 @@ func words(t *testing.T, lines []string) (words []string) {
 	return words
 }
 
-// imageOf does what the first stage does, with a binary that is there: its directory is all that is in the image.
+// imageOf does the work of the first stage with an existing binary, and returns the directory that is the whole image.
 func imageOf(t *testing.T, binary string) (root string) {
 	t.Helper()
 	root = filepath.Join(t.TempDir(), "image")
@@ -111,7 +112,7 @@ func inImage(t *testing.T, root string, args ...string) string {
 	return output(t, "unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "bash", "-euc", script, "bash", root}, args...)...)
 }
 
-// testImage has a whole story of losing and restoring happen in the image, children and scratch servers and all.
+// testImage runs dr in the image: version, config check, and demo with its children and scratch servers.
 func testImage(t *testing.T, binary, version string) {
 	if os.Geteuid() != 0 {
 		unavailable(t, "only root may make a root directory of its own")

@@ -6,13 +6,14 @@ import (
 	"testing"
 )
 
-// metricName is one as queries have it, listedMetric as docs/metrics.md does, which is held against what is served.
+// metricName matches metrics in queries, listedMetric those in docs/metrics.md, which another test compares with the
+// served ones.
 var (
 	metricName   = regexp.MustCompile(`\betcd_dr_[a-z0-9_]+`)
 	listedMetric = regexp.MustCompile("(?m)^\\| `(etcd_dr_[a-z0-9_]+)`")
 )
 
-// served are the metrics of dr serve and dr archive.
+// served returns the metrics of dr serve and dr archive.
 func served(t *testing.T) (names []string) {
 	t.Helper()
 	for _, m := range listedMetric.FindAllStringSubmatch(readFile(t, "../../docs/metrics.md"), -1) {
@@ -21,8 +22,8 @@ func served(t *testing.T) (names []string) {
 	return names
 }
 
-// wantMetrics fails the test unless text names metrics, and only such as are served. A misspelt one is no error to
-// Prometheus: the alert on it is silent for ever.
+// wantMetrics fails the test unless text names metrics, and only served ones. A misspelt metric is no error for
+// Prometheus: the alert on it never fires.
 func wantMetrics(t *testing.T, where, text string) {
 	t.Helper()
 	names := metricName.FindAllString(text, -1)

@@ -13,8 +13,8 @@ import (
 
 const version = "v1.2.3-test"
 
-// A release is the same bytes wherever it is built; its archive has all that somebody needs, under a checksum; and its binary
-// runs where there is nothing else.
+// TestRelease checks that a release has the same bytes wherever it is built, that its archive is complete with a
+// checksum, and that its binary runs without other files.
 func TestRelease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds dr anew")
@@ -34,7 +34,7 @@ func TestRelease(t *testing.T) {
 	testImage(t, binary, version)
 }
 
-// release builds one for this machine's architecture, and returns its checksums.
+// release builds a release for this machine's architecture, and returns its checksums.
 func release(t *testing.T, tree, dir string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(tree, "deploy/dist.sh"), dir, version, runtime.GOARCH)
@@ -45,7 +45,7 @@ func release(t *testing.T, tree, dir string) string {
 	return readFile(t, filepath.Join(dir, "SHA256SUMS"))
 }
 
-// copyTree copies what git knows, and what it will.
+// copyTree copies the files that git tracks, and the untracked ones that it does not ignore.
 func copyTree(t *testing.T) (to string) {
 	t.Helper()
 	to = t.TempDir()
@@ -53,7 +53,7 @@ func copyTree(t *testing.T) (to string) {
 	return to
 }
 
-// wantArchive fails the test unless the archive has what it should, all below name, of nobody and of one moment.
+// wantArchive fails the test unless the archive has the expected files, all below name, with one owner and one time.
 func wantArchive(t *testing.T, archive, name string) {
 	t.Helper()
 	list := output(t, "tar", "--list", "--verbose", "--utc", "--full-time", "--numeric-owner", "--file", archive)

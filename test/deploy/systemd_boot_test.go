@@ -11,7 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
-// The units, installed as documented, do their work under a systemd of their own, with everything that they deny themselves.
+// TestUnitsUnderSystemd checks that the units, installed as documented, work under systemd with all of their
+// restrictions.
 func TestUnitsUnderSystemd(t *testing.T) {
 	need(t, "/lib/systemd/systemd")
 	if os.Geteuid() != 0 {

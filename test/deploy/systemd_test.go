@@ -10,10 +10,11 @@ import (
 
 const units = "../../deploy/systemd"
 
-// mostExposed is what systemd-analyze may find of 10 at most: what is left is the network, and that there is no root of its own.
+// mostExposed is the largest accepted exposure by systemd-analyze, in tenths of its scale from 0 to 10. The rest is the
+// network, and that the units have no root directory of their own.
 const mostExposed = "16"
 
-// systemd itself reads the units, and says how much they leave open.
+// TestUnits checks the units with systemd itself, including their exposure.
 func TestUnits(t *testing.T) {
 	need(t, "systemd-analyze")
 	files, err := filepath.Glob(filepath.Join(units, "*.service"))
@@ -21,7 +22,7 @@ func TestUnits(t *testing.T) {
 		t.Fatalf("units: %q, %v", files, err)
 	}
 	for _, file := range files {
-		// verify wants the program to be there, and security wants the name of a unit.
+		// verify needs the program to exist, and security needs the name of a unit.
 		program, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +37,8 @@ func TestUnits(t *testing.T) {
 
 var setting = regexp.MustCompile(`(?m)^([A-Za-z]+)=(.*)$`)
 
-// What units start is what dr has, and whoever stops it waits as long as dr may need.
+// TestUnitsStartWhatDrHas checks that dr has the commands in the units, and that systemd waits long enough when it
+// stops them.
 func TestUnitsStartWhatDrHas(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs the binary")

@@ -1,5 +1,5 @@
 // Package embedded runs etcd servers inside the test's own process: they need no tools, and start in a moment. Only
-// etcd 3.7 is to be had this way; for the other versions there is test/servers.
+// etcd 3.7 can run this way; for the other versions there is test/servers.
 package embedded
 
 import (
@@ -24,7 +24,7 @@ type Server struct {
 	once    sync.Once
 }
 
-// Start starts a server in a directory of the test's and waits until it serves; change may be nil. It is closed when the
+// Start starts a server in a directory of the test and waits until it serves; change may be nil. It is closed when the
 // test ends.
 func Start(t testing.TB, change func(*embed.Config)) *Server {
 	t.Helper()
@@ -35,8 +35,8 @@ func Start(t testing.TB, change func(*embed.Config)) *Server {
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.UnsafeNoFsync = true
-	cfg.TickMs, cfg.ElectionMs = 20, 200 // an election then costs no second
-	cfg.BcryptCost = 4                   // nor a login a tenth of one
+	cfg.TickMs, cfg.ElectionMs = 20, 200 // an election then takes less than a second
+	cfg.BcryptCost = 4                   // and a login less than a tenth of one
 	if change != nil {
 		change(cfg)
 	}
@@ -45,7 +45,7 @@ func Start(t testing.TB, change func(*embed.Config)) *Server {
 	return s
 }
 
-// Listen sets where a server listens: the first URL is for its clients, the second for its peers.
+// Listen sets the URLs of a server: the first one is for its clients, the second for its peers.
 func Listen(t testing.TB, cfg *embed.Config, texts []string) {
 	t.Helper()
 	var urls []url.URL

@@ -55,7 +55,7 @@ func (w *Writer) authSteps() []step {
 func (w *Writer) userName() string { return userNames[w.random.IntN(len(userNames))] }
 func (w *Writer) roleName() string { return roleNames[w.random.IntN(len(roleNames))] }
 
-// switchAuth turns authentication on more often than off. The first time it makes root.
+// switchAuth turns authentication on more often than off. The first time it creates root.
 func (w *Writer) switchAuth(ctx context.Context) error {
 	if w.authOn && w.chance(30) {
 		_, err := w.root.AuthDisable(ctx)
@@ -115,7 +115,7 @@ func (w *Writer) takePassword(name, password string) {
 	delete(w.users, name)
 }
 
-// permission is of one key, a prefix, or everything from a key on.
+// permission returns a permission for one key, a prefix, or everything from a key on.
 func (w *Writer) permission() (key, end string) {
 	prefix := prefixes[w.random.IntN(len(prefixes))]
 	switch w.random.IntN(4) {
@@ -135,7 +135,7 @@ func (w *Writer) permit(ctx context.Context) error {
 		clientv3.PermissionType(clientv3.PermReadWrite),
 	}[w.random.IntN(3)]
 	if w.chance(5) {
-		end = "a" // before the key, which servers before 3.4.25 and 3.5.8 let pass
+		end = "a" // before the key, which servers before 3.4.25 and 3.5.8 accept
 	}
 	_, err := w.Client().RoleGrantPermission(ctx, w.roleName(), key, end, kind)
 	return err
@@ -147,7 +147,7 @@ func (w *Writer) forbid(ctx context.Context) error {
 	return err
 }
 
-// writeAsUser does what a user may or may not do.
+// writeAsUser writes as a user, with or without the permission.
 func (w *Writer) writeAsUser(ctx context.Context) error {
 	client := w.someone()
 	switch n := w.random.IntN(10); {
@@ -162,7 +162,7 @@ func (w *Writer) writeAsUser(ctx context.Context) error {
 	}
 }
 
-// someone is a user who can log in, or else the client that may do everything.
+// someone returns the client of a user who can log in, or else the client with all rights.
 func (w *Writer) someone() *clientv3.Client {
 	name := w.userName()
 	if !w.authOn || w.passwords[name] == "" || !w.exists(name) {
@@ -179,7 +179,7 @@ func (w *Writer) exists(name string) bool {
 	return err == nil && slices.Contains(list.Users, name)
 }
 
-// alarm raises the alarm of a full disk by hand, writes a little under it, and clears it.
+// alarm raises the alarm of a full disk by hand, writes a little, and clears the alarm.
 func (w *Writer) alarm(ctx context.Context) error {
 	status, err := w.Client().Status(ctx, w.cluster.Members[0].ClientURL)
 	if err != nil {

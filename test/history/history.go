@@ -1,4 +1,4 @@
-// Package history writes random histories to real servers: everything that a client can do to what a database holds.
+// Package history writes random histories to real servers, with every operation of a client that changes a database.
 package history
 
 import (
@@ -21,13 +21,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// Options say what a history may hold beside keys, leases and compactions.
+// Options select the operations of a history besides keys, leases and compactions.
 type Options struct {
-	// Auth adds users, roles, passwords and permissions, turns authentication on and off, and writes as users who may not.
+	// Auth adds users, roles, passwords and permissions, turns authentication on and off, and writes as users without
+	// permission.
 	Auth bool
 	// Alarms raises and clears alarms.
 	Alarms bool
-	// Compacting, if given, is called before each compaction: afterwards older revisions cannot be read any more.
+	// Compacting, if not nil, is called before each compaction: afterwards older revisions are unreadable.
 	Compacting func()
 }
 
@@ -42,7 +43,7 @@ type Writer struct {
 
 	root      *clientv3.Client // logs in
 	anonymous *clientv3.Client
-	users     map[string]*clientv3.Client // logged in with the user's password of now
+	users     map[string]*clientv3.Client // logged in with the user's current password
 	passwords map[string]string
 	authOn    bool
 	leases    []clientv3.LeaseID
@@ -50,14 +51,15 @@ type Writer struct {
 	counts    map[string]int
 }
 
-// step is one kind of thing that happens, and how often beside the others.
+// step is one kind of operation and its relative frequency.
 type step struct {
 	name   string
 	weight int
 	do     func(context.Context) error
 }
 
-// New prepares a history that is the same for the same seed, but for what the servers decide: lease ids, and when a lease ends.
+// New prepares a history that depends only on the seed, except for the servers' choices: lease ids, and the end of a
+// lease.
 func New(t testing.TB, cluster *servers.Cluster, seed uint64, o Options) *Writer {
 	t.Helper()
 	w := &Writer{
@@ -78,10 +80,10 @@ func New(t testing.TB, cluster *servers.Cluster, seed uint64, o Options) *Writer
 	return w
 }
 
-// stepTimeout is far beyond what one step takes.
+// stepTimeout is far beyond the time of one step.
 const stepTimeout = time.Minute
 
-// Write does so many things. What the servers refuse is part of the history.
+// Write executes so many operations. Those that the servers refuse are part of the history.
 func (w *Writer) Write(things int) {
 	w.t.Helper()
 	for range things {
@@ -99,10 +101,10 @@ func (w *Writer) Write(things int) {
 	}
 }
 
-// Counts tells how often each step was done, and refused.
+// Counts returns how often each step was executed, and refused.
 func (w *Writer) Counts() string { return fmt.Sprint(w.counts) }
 
-// Client may do everything, whether authentication is on or not.
+// Client returns a client with all rights, whether authentication is on or not.
 func (w *Writer) Client() *clientv3.Client {
 	if w.authOn {
 		return w.root
@@ -111,8 +113,8 @@ func (w *Writer) Client() *clientv3.Client {
 }
 
 // Snapshot saves the first member's database without the digest at its end, and returns its path. Its consistent index
-// is that of all that is in it: members of 3.4 save the index with changes of keys and users alone, so that what is done to
-// leases and alarms is in a snapshot whose index is before it.
+// covers its whole content. Members of 3.4 save the index only with changes of keys and users, so that a snapshot may
+// contain changes of leases and alarms after its index.
 func (w *Writer) Snapshot() string {
 	w.t.Helper()
 	client := w.cluster.Client(w.t, servers.At(w.cluster.Members[0]), w.login()) // a login is a request too
@@ -168,7 +170,7 @@ func (w *Writer) login() servers.ClientOption {
 	return servers.As("", "")
 }
 
-// Image reads the key space as it is right after a revision, 0 for the newest.
+// Image returns the key space directly after a revision, 0 for the newest.
 func (w *Writer) Image(revision int64) database.Image {
 	w.t.Helper()
 	image, err := w.TryImage(revision)
@@ -202,7 +204,7 @@ func (w *Writer) pick() step {
 	panic("weights do not add up")
 }
 
-// refused reports whether a server said no, rather than nothing.
+// refused reports whether a server answered with a refusal.
 func refused(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:

@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/etcd/client/v3"
 )
 
-// prefixes divide the keys, so that users may have some of them and ranges are deleted whole.
+// prefixes divide the keys, so that users may have some of them and whole ranges are deleted.
 var prefixes = []string{"a/", "b/", "c/"}
 
 const keysInPrefix = 40
@@ -74,7 +74,7 @@ func (w *Writer) put() clientv3.Op {
 	return clientv3.OpPut(w.key(), w.value(), options...)
 }
 
-// putAsItIs keeps the value or the lease that the key has; a key that is not there makes it fail.
+// putAsItIs keeps the value or the lease of the key; a missing key makes it fail.
 func (w *Writer) putAsItIs() clientv3.Op {
 	if w.chance(50) {
 		return clientv3.OpPut(w.key(), "", append(w.previous(), clientv3.WithIgnoreValue())...)
@@ -94,7 +94,7 @@ func (w *Writer) deleteRange() clientv3.Op {
 	}
 }
 
-// txn is one of up to three levels. etcd refuses two puts to one key, which is part of the history too.
+// txn returns a transaction of up to three levels. etcd refuses two puts to one key, which is part of the history too.
 func (w *Writer) txn(depth int) clientv3.Op {
 	var compares []clientv3.Cmp
 	for range w.random.IntN(3) {
@@ -122,7 +122,7 @@ func (w *Writer) ops(depth int) []clientv3.Op {
 	return ops
 }
 
-// putAndDelete changes one key twice in one revision, which only transactions within a transaction can.
+// putAndDelete changes one key twice in one revision, which is possible only with a nested transaction.
 func (w *Writer) putAndDelete() clientv3.Op {
 	put := w.put()
 	first := []clientv3.Op{put, clientv3.OpGet(w.key())}
@@ -130,7 +130,7 @@ func (w *Writer) putAndDelete() clientv3.Op {
 	return clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpTxn(nil, first, nil), clientv3.OpTxn(nil, then, nil)}, nil)
 }
 
-// get sometimes asks for a revision that is not there (any more), which makes a whole transaction fail.
+// get sometimes requests a revision that does not exist (any more), which makes a whole transaction fail.
 func (w *Writer) get() clientv3.Op {
 	var options []clientv3.OpOption
 	if w.chance(15) {
@@ -161,7 +161,7 @@ func (w *Writer) compare() clientv3.Cmp {
 	return compare
 }
 
-// compact goes to the newest revision, an older one, one that is compacted already or one to come.
+// compact uses the newest revision, an older one, a compacted one or a future one.
 func (w *Writer) compact(ctx context.Context) error {
 	if w.revision == 0 {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/etcd/client/v3"
 )
 
-// keptLeases is how many leases a history holds on to; further ones are revoked, or run out by themselves.
+// keptLeases is the number of leases that a history keeps; others are revoked or expire.
 const keptLeases = 12
 
 func (w *Writer) leaseSteps() []step {
@@ -17,7 +17,7 @@ func (w *Writer) leaseSteps() []step {
 	}
 }
 
-// grant gives one in three a life so short that it may end while the history is written: its keys go with it.
+// grant gives one lease in three a TTL so short that it may end while the history is written, together with its keys.
 func (w *Writer) grant(ctx context.Context) error {
 	ttl := int64(600 + w.random.IntN(600))
 	if w.chance(33) {

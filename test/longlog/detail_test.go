@@ -15,7 +15,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/longlog"
 )
 
-// A plan that is made of a folded catalog, with the details around its target, is the one that all details give.
+// TestPlanOfALongLog checks that a plan from a folded catalog, with the details around its target, equals the plan from
+// all details.
 func TestPlanOfALongLog(t *testing.T) {
 	l := longlog.New(t, 3*longlog.Index+300)
 	c, err := repository.Open(l, longlog.Cluster)
@@ -46,7 +47,7 @@ func TestPlanOfALongLog(t *testing.T) {
 	}
 }
 
-// targets are the newest point, and some before, in and after w.
+// targets returns the newest point, and some before, in and after w.
 func targets(w catalog.Window) []restore.Target {
 	random := rand.New(rand.NewPCG(1, 0))
 	all := []restore.Target{{}}
@@ -75,14 +76,14 @@ func plan(c catalog.Catalog, t restore.Target) string {
 	return fmt.Sprintf("%s%v", text, err)
 }
 
-// A restore goes around one segment, and not around those that are folded with it.
+// TestObstacleInALongLog checks that a restore avoids one segment, and not those that are folded with it.
 func TestObstacleInALongLog(t *testing.T) {
 	l := longlog.New(t, 3*longlog.Index+300)
 	c, err := repository.Open(l, longlog.Cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const bad = longlog.Index*3 - 10 // after the newest backup, in the middle of what an index has
+	const bad = longlog.Index*3 - 10 // after the newest backup, in the middle of an index
 	for _, details := range []bool{true, false} {
 		catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true, Details: details})
 		if err != nil {

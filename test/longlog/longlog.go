@@ -1,5 +1,5 @@
-// Package longlog makes the log of weeks as a store lists it. Only what a reader opens is stored: the indexes, the first
-// segment and those after the newest index. All others are names and sizes.
+// Package longlog creates the log of weeks as a store lists it. It stores only the objects that a reader opens: the
+// indexes, the first segment and those after the newest index. All others are names and sizes.
 package longlog
 
 import (
@@ -24,22 +24,22 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// What a log consists of: as an agent with --flush 2s writes it.
+// The parts of a log as an agent with --flush 2s writes it.
 const (
 	Cluster  = "c"
 	Lineage  = "000000000000000000000000000000a1"
 	Index    = 512 // segments in each index
-	Tail     = 100 // segments, at least, that are in none
+	Tail     = 100 // segments, at least, that are in no index
 	Flush    = 2 * time.Second
 	Requests = 20 // in each segment, and each makes a revision
 )
 
-// Begin is when the log was begun.
+// Begin is the time of the log's first segment.
 var Begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Log is a store with one log. It counts the live memory of the process at some of its requests.
+// Log is a store with one log. It measures the live memory of the process during some of its requests.
 type Log struct {
-	storage.Bucket // of what is stored
+	storage.Bucket // with the stored objects
 	Segments       int
 
 	sizes []uint32 // of all segments
@@ -51,8 +51,8 @@ type Log struct {
 	opens     int
 }
 
-// New makes a log of n segments, with backups at its beginning, in its middle and in its newest index if n is 300 above a multiple
-// of Index.
+// New returns a log of n segments. It has backups at its beginning, in its middle and, if n is 300 above a multiple of
+// Index, in its newest index.
 func New(tb testing.TB, n int) *Log {
 	tb.Helper()
 	l := &Log{Bucket: mem.New(), Segments: n}
@@ -88,13 +88,13 @@ func fatal(tb testing.TB, err error) {
 	}
 }
 
-// made is a segment; encoded is nil where only its header was made.
+// made is a segment; encoded is nil if only its header was created.
 type made struct {
 	segment catalog.Segment
 	encoded *segment.Encoded
 }
 
-// next makes the segment after last.
+// next returns the segment after last.
 func next(tb testing.TB, last catalog.Segment, whole bool) made {
 	tb.Helper()
 	h := segment.Header{
@@ -135,7 +135,7 @@ func requests(h segment.Header) (all []segment.Record) {
 	return all
 }
 
-// storeBackup stores one that was taken in the middle of s.
+// storeBackup stores a backup that was taken in the middle of s.
 func storeBackup(tb testing.TB, c *repository.Cluster, s catalog.Segment) {
 	tb.Helper()
 	content := []byte("snapshot")
@@ -154,7 +154,7 @@ func storeBackup(tb testing.TB, c *repository.Cluster, s catalog.Segment) {
 	fatal(tb, err)
 }
 
-// List implements storage.Bucket: with all segments.
+// List implements storage.Bucket: it yields all segments.
 func (l *Log) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		prefix := Cluster + "/log/" + Lineage + "/"
@@ -188,14 +188,14 @@ func (l *Log) Open(ctx context.Context, key string, o storage.OpenOptions) (io.R
 	return l.Bucket.Open(ctx, key, o)
 }
 
-// Memory is by how many bytes the live heap of the process grew at a time.
+// Memory has the growth of the process's live heap, in bytes.
 type Memory struct {
 	Listed int64 // when all segments were listed
 	Held   int64 // by a result
 	Peak   int64 // at most, of all samples
 }
 
-// sample measures. The caller holds l.mu.
+// sample measures the live heap. The caller holds l.mu.
 func (l *Log) sample(into *int64) {
 	if l.measuring {
 		*into = max(*into, live()-l.before)
@@ -210,7 +210,7 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Measure returns what do takes while it reads l, and what its result takes.
+// Measure returns the memory that do needs while it reads l, and that of its result.
 func (l *Log) Measure(do func() any) Memory {
 	l.mu.Lock()
 	l.measuring, l.before, l.memory = true, live(), Memory{}

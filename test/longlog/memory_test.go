@@ -17,8 +17,8 @@ const (
 	limit = 150 << 20          // bytes, with that log
 )
 
-// What an agent, a service and a restore read of a log of 60 days takes bounded memory. Two shorter logs are measured, as 60 days
-// take minutes to unpack. What grows with the log is the listing and what is kept of it; the rest is what is in hand at a time.
+// TestMemoryOfALongLog checks that the readers in an agent, a service and a restore need bounded memory for a log of 60
+// days. It measures two shorter logs, because 60 days take minutes to unpack. Only the listing grows with the log.
 func TestMemoryOfALongLog(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes several times the memory")
@@ -33,7 +33,7 @@ func TestMemoryOfALongLog(t *testing.T) {
 				}
 				return l.Measure(func() any { return do(t, c) })
 			}
-			measure(short) // what is taken once, such as tables
+			measure(short) // memory that is allocated once, such as tables
 			a, b := measure(short), measure(long)
 			each := float64(b.Listed-a.Listed+b.Held-a.Held) / float64(long.Segments-short.Segments)
 			all := b.Peak + int64(each*float64(days-long.Segments))
@@ -45,7 +45,7 @@ func TestMemoryOfALongLog(t *testing.T) {
 	}
 }
 
-// readings are all ways in which a log is read, by who reads it.
+// readings are all ways to read a log, by the name of the reader.
 func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 	load := func(t *testing.T, c *repository.Cluster, o repository.LoadOptions) catalog.Catalog {
 		catalog, err := c.Load(t.Context(), o)

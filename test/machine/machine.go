@@ -1,4 +1,4 @@
-// Package machine is the host that the README, docs and runbooks speak of, for tests that run their commands as written.
+// Package machine is the host in the README, docs and runbooks, for tests that run their commands as written.
 package machine
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// root is that of the tree, seen from a package of tests.
+// root is the root of the tree, from the folder of a test package.
 const root = "../.."
 
-// Hosts are the addresses of the machine's members.
+// Hosts returns the addresses of the machine's members.
 func Hosts() []net.IP {
 	return []net.IP{net.IPv4(10, 0, 0, 1), net.IPv4(10, 0, 0, 2), net.IPv4(10, 0, 0, 3)}
 }
 
-// Machine is a shell on such a host, in namespaces of its own. It ends with its test.
+// Machine is a shell on such a host, in its own namespaces. It ends with its test.
 type Machine struct {
 	cmd    *exec.Cmd
 	work   string
@@ -35,8 +35,8 @@ type Machine struct {
 	stderr *buffer
 }
 
-// Start starts a machine whose three members have the given certificates, and further variables for machine.sh. It skips the
-// test where there are no namespaces; in CI it fails.
+// Start starts a machine whose three members have the given certificates, with additional variables for machine.sh. It
+// skips the test if namespaces are unavailable; in CI it fails.
 func Start(t *testing.T, certificates *servers.Certificates, env ...string) *Machine {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -70,12 +70,12 @@ func Start(t *testing.T, certificates *servers.Certificates, env ...string) *Mac
 	return m
 }
 
-// Path returns where the test finds a file of the machine.
+// Path returns the path at which the test finds a file of the machine.
 func (m *Machine) Path(path string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", m.cmd.Process.Pid), path)
 }
 
-// programs is a directory with dr and the etcd tools.
+// programs returns a directory with dr and the etcd tools.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -91,7 +91,7 @@ func programs(t *testing.T) string {
 	return dir
 }
 
-// copyTree copies what git knows, so that the pages' commands write into no work tree.
+// copyTree copies the files that git knows, so that the pages' commands do not write into a work tree.
 func copyTree(t *testing.T, to string) {
 	t.Helper()
 	script := fmt.Sprintf("mkdir -p '%s' && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t '%s'", to, to)
@@ -162,7 +162,7 @@ func (b *buffer) String() string {
 	return b.data.String()
 }
 
-// unavailable skips, but not in CI: there a skip is a failure.
+// unavailable skips the test, and fails it in CI.
 func unavailable(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {

@@ -17,13 +17,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
-// AzureServer is a running Azurite, and somebody who may use it. It knows no versions, and it takes immutability for
-// granted without keeping it.
+// AzureServer is a running Azurite and the credentials of one user. It has no versions, and it accepts immutability
+// policies without applying them.
 type AzureServer struct {
 	Endpoint string // URL of the service: its path is the account, which in the real service is part of the host
 	CAFile   string // PEM of the authority to trust; empty over plain http
 	Account  string
-	Key      string // base64; empty for somebody with fewer rights
+	Key      string // base64; empty for a user with fewer rights
 	SAS      string // shared access signature, the query of a URL; else empty
 
 	identity string // URL of the fake of the managed identity's endpoint; else empty
@@ -33,7 +33,7 @@ const azureAccount = "etcddr"
 
 var azuriteTLS, azuritePlain once[*AzureServer]
 
-// Azure is Azurite over TLS, which the SDK asks for before it sends a token.
+// Azure returns Azurite over TLS, which the SDK requires before it sends a token.
 func Azure(t testing.TB) *AzureServer {
 	t.Helper()
 	needServers(t)
@@ -41,7 +41,7 @@ func Azure(t testing.TB) *AzureServer {
 	return copyOf(azuriteTLS.get(t, func() (*AzureServer, error) { return startAzure(modules, true) }))
 }
 
-// AzurePlain is Azurite over plain http, without tokens.
+// AzurePlain returns Azurite over plain http, without tokens.
 func AzurePlain(t testing.TB) *AzureServer {
 	t.Helper()
 	needServers(t)
@@ -67,7 +67,7 @@ func startAzure(modules string, tls bool) (*AzureServer, error) {
 			cmd.Env = []string{"AZURITE_ACCOUNTS=" + s.Account + ":" + s.Key}
 			return cmd
 		},
-		ready: answering("/", http.StatusBadRequest), // it is up when it complains
+		ready: answering("/", http.StatusBadRequest), // it is up when it returns this error
 		tls:   tls,
 	}.start()
 	if err != nil {
@@ -80,15 +80,15 @@ func startAzure(modules string, tls bool) (*AzureServer, error) {
 	return s, nil
 }
 
-// azurite runs on the Node that was installed with it. It does not know the newest version of the API, which the SDK
-// names; it would tell its makers of every start; and without the last flag it looks for the account in the host.
+// azurite returns the command to run Azurite on the Node that was installed with it. The flags make it accept the SDK's
+// newer version of the API, send no telemetry, and find the account in the path instead of the host.
 func azurite(modules, dir string, port int) *exec.Cmd {
 	return exec.Command(modules+"/.bin/node", modules+"/azurite/dist/src/blob/main.js",
 		"--blobHost", "127.0.0.1", "--blobPort", strconv.Itoa(port), "--location", dir, "--silent",
 		"--skipApiVersionCheck", "--disableTelemetry", "--disableProductStyleUrl")
 }
 
-// Bucket makes an empty container with a random name. There are no options: Azurite has neither versions nor locks.
+// Bucket creates an empty container with a random name. It has no options: Azurite has neither versions nor locks.
 func (s *AzureServer) Bucket(t testing.TB) string {
 	t.Helper()
 	name := randomName()
@@ -98,7 +98,7 @@ func (s *AzureServer) Bucket(t testing.TB) string {
 	return name
 }
 
-// As is the same server seen by the bearer of a signature with some rights in one container and none elsewhere.
+// As returns the same server for the bearer of a signature with some rights in one container and none elsewhere.
 func (s *AzureServer) As(t testing.TB, container string, rights Rights) *AzureServer {
 	t.Helper()
 	key, err := azblob.NewSharedKeyCredential(s.Account, s.Key)
@@ -129,14 +129,14 @@ func permissions(rights Rights) string {
 	return p.String()
 }
 
-// Through is the same server behind a proxy.
+// Through returns the same server behind a proxy.
 func (s *AzureServer) Through(p *Proxy) *AzureServer {
 	through := *s
 	through.Endpoint = replaceHost(s.Endpoint, p.Address)
 	return &through
 }
 
-// URL is the repository's URL at prefix in a container.
+// URL returns the repository's URL at prefix in a container.
 func (s *AzureServer) URL(container, prefix string) string {
 	query := url.Values{"account": {s.Account}, "endpoint": {s.Endpoint}}
 	if s.CAFile != "" {
@@ -145,8 +145,8 @@ func (s *AzureServer) URL(container, prefix string) string {
 	return repositoryURL("azblob", container, prefix, query)
 }
 
-// Env gives the key or the signature in the variables that Azure's command line reads, or the managed identity, and no
-// others that the machine has.
+// Env returns the key or the signature in the variables of Azure's command line, or the managed identity. It clears the
+// machine's own variables.
 func (s *AzureServer) Env() []string {
 	env := map[string]string{
 		"AZURE_STORAGE_ACCOUNT": s.Account, "AZURE_STORAGE_KEY": s.Key, "AZURE_STORAGE_SAS_TOKEN": s.SAS,
@@ -166,7 +166,7 @@ func (s *AzureServer) Env() []string {
 	return entries
 }
 
-// Client is the SDK's own client, to look at what is in the store.
+// Client returns the SDK's own client, to inspect the store.
 func (s *AzureServer) Client(t testing.TB) *azblob.Client {
 	t.Helper()
 	options := &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: clientFor(t)}}

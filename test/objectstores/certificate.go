@@ -25,11 +25,11 @@ import (
 
 // certificate is a self-signed one for 127.0.0.1, so that its file is also the authority that a client trusts.
 type certificate struct {
-	dir       string // with the names that MinIO asks for
+	dir       string // with the names that MinIO expects
 	file, key string
 }
 
-// valid is the certificate of every server with TLS here.
+// valid returns the certificate of every server with TLS here.
 var valid = sync.OnceValues(func() (certificate, error) {
 	return newCertificate("valid", time.Now().Add(24*time.Hour))
 })
@@ -73,7 +73,7 @@ func writePEM(path, kind string, der []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// newClient trusts the certificate of the servers here and nothing else.
+// newClient returns a client that trusts only the certificate of the servers here.
 func newClient() (*http.Client, error) {
 	c, err := valid()
 	if err != nil {
@@ -101,8 +101,8 @@ func clientFor(t testing.TB) *http.Client {
 	return client
 }
 
-// S3Expired stands where a server would whose certificate has expired, with that certificate as its authority. Nobody
-// who looks at certificates gets any further.
+// S3Expired returns the address of a server whose certificate has expired, with that certificate as its authority. No
+// client that verifies certificates gets any further.
 func S3Expired(t testing.TB) *S3Server {
 	t.Helper()
 	needServers(t)
@@ -119,7 +119,7 @@ func S3Expired(t testing.TB) *S3Server {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it would report each client that turns away
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it would report each client that closes the connection
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return &S3Server{Endpoint: server.URL, CAFile: c.file, Region: region, AccessKey: ownerKey, SecretKey: ownerSecret}

@@ -9,27 +9,26 @@ import (
 	"syscall"
 )
 
-// FailingTransport fails one request of its choice, or all that match, as a connection does that is reset: before the
-// server hears of it, or when the server has done it and only the answer is lost. All others go to Base. Safe for
-// concurrent use; the fields stay as they are while it is used.
+// FailingTransport fails one selected request, or all that match, with a connection reset: before the server receives
+// it, or after the server has executed it so that only the answer is lost. All others go to Base. It is safe for
+// concurrent use; the fields must not change during use.
 type FailingTransport struct {
 	Base  http.RoundTripper
 	Match func(*http.Request) bool
-	Nth   int64 // which of those that match, from 1; 0: every one
-	// AfterAnswer waits for the server's answer and throws it away.
+	Nth   int64 // which of the matching requests, from 1; 0: every one
+	// AfterAnswer waits for the server's answer and drops it.
 	AfterAnswer bool
 
 	matched atomic.Int64
 	failed  atomic.Int64
 }
 
-// Failed is how many requests were failed.
+// Failed returns the number of failed requests.
 func (f *FailingTransport) Failed() int {
 	return int(f.failed.Load())
 }
 
-// RoundTrip implements http.RoundTripper. Its failure is a syscall.ECONNRESET, which the SDKs take for worth another
-// try.
+// RoundTrip implements http.RoundTripper. Its error is a syscall.ECONNRESET, which the SDKs retry.
 func (f *FailingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !f.Match(r) || !f.isTurn(f.matched.Add(1)) {
 		return f.Base.RoundTrip(r)
@@ -49,7 +48,7 @@ func (f *FailingTransport) isTurn(n int64) bool {
 	return f.Nth == 0 || f.Nth == n
 }
 
-// throwAway reads the answer to its end: what the server does while it still answers must be done.
+// throwAway reads the answer to its end, so that the server has finished the request.
 func (f *FailingTransport) throwAway(r *http.Request) error {
 	response, err := f.Base.RoundTrip(r)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
-// GCSServer is a running fake of Google Cloud Storage, and somebody who may use it. It keeps all it has in memory: a
-// test should stay below 100 MB.
+// GCSServer is a running fake of Google Cloud Storage and the credentials of one user. It keeps all objects in memory:
+// a test should stay below 100 MB.
 type GCSServer struct {
 	Endpoint string // http URL without a path; the JSON API is below /storage/v1/
 	Token    string // bearer token
@@ -30,7 +30,7 @@ const everything Rights = "all" // the owner's, in the fake's words
 
 var gcsd once[*GCSServer]
 
-// GCS is the fake of Google Cloud Storage in test/tools/stores/gcsd.
+// GCS returns the fake of Google Cloud Storage in test/tools/stores/gcsd.
 func GCS(t testing.TB) *GCSServer {
 	t.Helper()
 	needServers(t)
@@ -52,12 +52,12 @@ func startGCS(program string) (*GCSServer, error) {
 	return gcsUser(endpoint, everything), nil
 }
 
-// gcsUser knows the fake's tokens: a token says itself what it allows.
+// gcsUser returns a user with one of the fake's tokens, which contain their rights.
 func gcsUser(endpoint string, rights Rights) *GCSServer {
 	return &GCSServer{Endpoint: endpoint, Token: "fake-token-" + string(rights), rights: rights}
 }
 
-// Bucket makes an empty bucket with a random name.
+// Bucket creates an empty bucket with a random name.
 func (s *GCSServer) Bucket(t testing.TB, options ...BucketOption) string {
 	t.Helper()
 	name := randomName()
@@ -76,25 +76,25 @@ func (s *GCSServer) Bucket(t testing.TB, options ...BucketOption) string {
 	return name
 }
 
-// As is the same server seen by somebody with fewer rights, in all buckets.
+// As returns the same server for a user with fewer rights in all buckets.
 func (s *GCSServer) As(rights Rights) *GCSServer {
 	return gcsUser(s.Endpoint, rights)
 }
 
-// Through is the same server behind a proxy.
+// Through returns the same server behind a proxy.
 func (s *GCSServer) Through(p *Proxy) *GCSServer {
 	through := *s
 	through.Endpoint = replaceHost(s.Endpoint, p.Address)
 	return &through
 }
 
-// URL is the repository's URL at prefix in a bucket.
+// URL returns the repository's URL at prefix in a bucket.
 func (s *GCSServer) URL(bucket, prefix string) string {
 	return repositoryURL("gs", bucket, prefix, url.Values{"endpoint": {s.Endpoint}})
 }
 
-// Env is what Application Default Credentials find the token by: the file of a workload identity, whose token is
-// exchanged for one of the store, as on a cluster outside of Google's cloud.
+// Env returns the variables by which Application Default Credentials find the token: the file of a workload identity,
+// whose token is exchanged for one of the store, as on a cluster outside of Google's cloud.
 func (s *GCSServer) Env(t testing.TB) []string {
 	t.Helper()
 	file := s.credentialsFile(t)
@@ -124,7 +124,7 @@ func (s *GCSServer) credentialsFile(t testing.TB) string {
 	return file
 }
 
-// Client is the SDK's own client, to look at what is in the store. It is closed with the test.
+// Client returns the SDK's own client, to inspect the store. It is closed when the test ends.
 func (s *GCSServer) Client(t testing.TB) *storage.Client {
 	t.Helper()
 	client, err := storage.NewClient(t.Context(),

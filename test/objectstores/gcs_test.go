@@ -58,7 +58,7 @@ func TestGCSGenerations(t *testing.T) {
 	}
 }
 
-// through is a client of the server whose requests go by way of a transport.
+// through returns a client of the server with a transport.
 func through(t *testing.T, server *GCSServer, transport http.RoundTripper) *storage.Client {
 	t.Helper()
 	token := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: server.Token})
@@ -79,7 +79,7 @@ func putChunks(t *testing.T, object *storage.ObjectHandle, data []byte) error {
 	return errors.Join(err, w.Close())
 }
 
-// The client sends a chunk again whose answer was lost, the one that ends the upload as well.
+// TestGCSTakesAChunkOnce checks that the fake accepts a chunk again whose answer was lost, including the last one.
 func TestGCSTakesAChunkOnce(t *testing.T) {
 	server := GCS(t)
 	bucket := server.Bucket(t)
@@ -133,7 +133,7 @@ func TestGCSRefusesContentThatChangedOnTheWay(t *testing.T) {
 	}
 }
 
-// Retention may be set at creation, in one request and in several.
+// TestGCSRetention checks that retention may be set at creation, in one request and in several.
 func TestGCSRetention(t *testing.T) {
 	server := GCS(t)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)

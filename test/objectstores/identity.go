@@ -12,9 +12,9 @@ import (
 
 const identitySecret = "fake-identity-header"
 
-// AsIdentity is the same server seen by a managed identity, over TLS alone. A fake of the identity's endpoint, in the
-// form that an App Service has, gives out its tokens until the test ends. Azurite looks at a token's times and names
-// and at no signature, and lets it do everything.
+// AsIdentity returns the same server for a managed identity, over TLS only. A fake of the identity's endpoint, in the
+// form of an App Service, issues its tokens until the test ends. Azurite checks a token's times and names but no
+// signature, and allows it everything.
 func (s *AzureServer) AsIdentity(t testing.TB) *AzureServer {
 	t.Helper()
 	endpoint := httptest.NewServer(http.HandlerFunc(serveIdentity))
@@ -30,7 +30,7 @@ func serveIdentity(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	expires := time.Now().Add(time.Hour)
-	// A client that is gone needs no answer.
+	// The client may have closed the connection.
 	_ = json.NewEncoder(w).Encode(map[string]string{
 		"access_token": fakeToken(expires),
 		"expires_on":   fmt.Sprint(expires.Unix()),
@@ -39,7 +39,7 @@ func serveIdentity(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// fakeToken is a JSON Web Token with a signature that is none.
+// fakeToken returns a JSON Web Token with an invalid signature.
 func fakeToken(expires time.Time) string {
 	part := func(claims map[string]any) string {
 		data, err := json.Marshal(claims)

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// Azurite reads some 400 packages from a disk that other tests are busy on.
+	// Azurite reads some 400 packages from a disk that other tests use too.
 	readyTimeout = time.Minute
 	pollInterval = 20 * time.Millisecond
 	startTries   = 3
 )
 
-// launch is how to start a server.
+// launch describes how to start a server.
 type launch struct {
 	name    string
 	command func(dir string, port int) *exec.Cmd // its environment is added to that of all servers
 	tls     bool
-	// ready asks the server whether it serves; it is called until that is so.
+	// ready returns nil once the server serves; it is called until then.
 	ready func(ctx context.Context, client *http.Client, url string) error
 }
 
 // start returns the running server's URL. Another process may take a port between the choice and the start, so it
-// chooses again.
+// retries with another port.
 func (l launch) start() (string, error) {
 	var failed error
 	for range startTries {
@@ -78,7 +78,8 @@ func (l launch) scheme() string {
 	return "http"
 }
 
-// environment has nothing of the machine's settings for clouds, nor its proxies, which servers on loopback do not need.
+// environment returns variables without the machine's settings for clouds and proxies, which servers on loopback do not
+// need.
 func environment(home string) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home}
 }
@@ -93,7 +94,7 @@ func (l launch) wait(p *process.Process, url string) error {
 		err := l.ask(client, url)
 		switch {
 		case !p.Running():
-			// Another server may have its port and answer in its name.
+			// Another server may have its port and answer in its place.
 			return fmt.Errorf("it ended: %s", p.State())
 		case err == nil:
 			return nil
@@ -109,7 +110,7 @@ func (l launch) ask(client *http.Client, url string) error {
 	return l.ready(ctx, client, url)
 }
 
-// answering is a server that is ready when it answers at path with a status.
+// answering returns a ready function for a server that answers at path with a status.
 func answering(path string, status int) func(context.Context, *http.Client, string) error {
 	return func(ctx context.Context, client *http.Client, url string) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+path, nil)

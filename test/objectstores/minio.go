@@ -19,8 +19,8 @@ import (
 
 var minio once[*S3Server]
 
-// Minio is MinIO over TLS: a second opinion on S3, with encryption at rest and with keys of which one is the beginning
-// of another's path.
+// Minio returns MinIO over TLS: a second implementation of S3, with encryption at rest, and with keys that are a prefix
+// of another key's path.
 func Minio(t testing.TB) *S3Server {
 	t.Helper()
 	needServers(t)
@@ -62,15 +62,15 @@ func minioAt(endpoint string) *S3Server {
 	return &S3Server{Endpoint: endpoint, Region: region, AccessKey: ownerKey, SecretKey: ownerSecret}
 }
 
-// givesCredentials asks for more than MinIO's health check, which passes before the server takes requests: users come
-// up last.
+// givesCredentials requests credentials. MinIO's health check passes before the server accepts such requests, which it
+// does last.
 func givesCredentials(ctx context.Context, client *http.Client, url string) error {
 	_, err := minioAt(url).session(ctx, client, nil)
 	return err
 }
 
-// userBySession makes a user of temporary credentials with a policy. MinIO grants nothing to one whom only a bucket's
-// policy names.
+// userBySession returns a user with temporary credentials and a policy. MinIO grants nothing to a user who is named
+// only by a bucket's policy.
 func (s *S3Server) userBySession(t testing.TB, bucket string, rights Rights) *S3Server {
 	t.Helper()
 	credentials, err := s.session(t.Context(), clientFor(t), aws.String(policy(bucket, rights, "")))
@@ -86,7 +86,7 @@ func (s *S3Server) userBySession(t testing.TB, bucket string, rights Rights) *S3
 	}
 }
 
-// session asks for temporary credentials, with all rights of s unless a policy takes some away.
+// session requests temporary credentials, with all rights of s unless a policy restricts them.
 func (s *S3Server) session(ctx context.Context, client *http.Client, policy *string) (*types.Credentials, error) {
 	options := sts.Options{
 		BaseEndpoint: aws.String(s.Endpoint), Region: s.Region, Credentials: s.credentials(), HTTPClient: client,

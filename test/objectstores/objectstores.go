@@ -1,10 +1,10 @@
 // Package objectstores starts real object stores on loopback for tests: versitygw and MinIO for S3, a fake of Google
-// Cloud Storage, and Azurite for Azure. It also stands between them and a client: a Proxy cuts and slows connections,
-// FailingTransport fails one request.
+// Cloud Storage, and Azurite for Azure. It also breaks the connection between them and a client: a Proxy cuts and slows
+// connections, and FailingTransport fails requests.
 //
-// A server is started for the first test that asks and is shared by all tests of the test binary; each test works in
-// buckets of its own. Data is removed at the end by Main, which a package that uses the servers has to call. The
-// kernel kills the servers when the test binary dies.
+// The first test that needs a server starts it, and all tests of the test binary share it; each test works in its own
+// buckets. Main removes the data at the end; a package that uses the servers has to call it. The kernel kills the
+// servers when the test binary dies.
 package objectstores
 
 import (
@@ -17,28 +17,27 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/process"
 )
 
-// Rights are fewer than the owner's. What lacks is answered with 403.
+// Rights are fewer than the owner's. A request without the right gets 403.
 type Rights string
 
-// What a user may do with the objects of a bucket.
+// The rights to the objects of a bucket.
 const (
 	NoDelete Rights = "no-delete" // read, list and create; on GCS not overwrite, which is a deletion there
 	ReadOnly Rights = "read-only" // read and list
 	Nothing  Rights = "nothing"
 )
 
-// BucketOption is something that a bucket has from its beginning.
+// BucketOption is a property that a bucket has from its creation.
 type BucketOption int
 
 const (
-	// Versioned keeps what is overwritten or deleted.
+	// Versioned keeps overwritten and deleted objects.
 	Versioned BucketOption = iota + 1
-	// Locks lets objects have a retention of their own: S3's object lock, which is versioned too, or GCS's object
-	// retention.
+	// Locks allows objects to have a retention: S3's object lock, which includes versions, or GCS's object retention.
 	Locks
 )
 
-// shared is what the tests of this binary have in common. Its directory is there while Main runs.
+// shared is the state of all tests of this binary. Its directory exists while Main runs.
 var shared struct {
 	mu      sync.Mutex
 	dir     string
@@ -71,7 +70,7 @@ func Main(m interface{ Run() int }) int {
 	return code
 }
 
-// Setenv gives the test what a server's Env returns. The test cannot be parallel then.
+// Setenv sets the variables that a server's Env returns. The test cannot be parallel then.
 func Setenv(t *testing.T, env []string) {
 	t.Helper()
 	for _, entry := range env {

@@ -87,7 +87,7 @@ func TestS3KeepsObjectsAndRights(t *testing.T) {
 	}
 }
 
-// allowed takes nil for an answer with success and false for a denial.
+// allowed fails unless a request succeeded or was denied as want demands.
 func allowed(t *testing.T, rights Rights, what string, want bool, denied bool) {
 	t.Helper()
 	if denied == want {
@@ -122,7 +122,7 @@ func TestS3BucketsWithLocks(t *testing.T) {
 	}
 }
 
-// The variables alone lead the default chain to the credentials.
+// TestS3ByTheEnvironment checks that the variables alone lead the default chain to the credentials.
 func TestS3ByTheEnvironment(t *testing.T) {
 	server := S3(t)
 	bucket := server.Bucket(t)
@@ -263,7 +263,8 @@ func TestAzureByTheEnvironment(t *testing.T) {
 	}
 }
 
-// The servers must not outlive a test binary that is killed. The test runs itself as the victim.
+// TestServersDieWithTheTestBinary checks that the servers do not outlive a test binary that is killed. The test runs
+// itself as the victim.
 func TestServersDieWithTheTestBinary(t *testing.T) {
 	needServers(t)
 	const mark = "ETCD_DR_OBJECTSTORES_VICTIM"
@@ -274,7 +275,7 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 		time.Sleep(time.Minute)
 		return
 	}
-	S3Plain(t) // so that it is skipped here, too, when there is no server
+	S3Plain(t) // skips this test too if there is no server
 	dir := t.TempDir()
 	file := filepath.Join(dir, "url")
 	victim := exec.Command(os.Args[0], "-test.run=^TestServersDieWithTheTestBinary$")

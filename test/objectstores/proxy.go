@@ -19,15 +19,14 @@ import (
 // Direction is one of a connection's two.
 type Direction string
 
-// The directions of what is sent through a Proxy.
+// The directions of data through a Proxy.
 const (
 	ToServer Direction = "upstream"
 	ToClient Direction = "downstream"
 )
 
-// Proxy is a network between a client and a server, to be broken at will. It passes bytes on and knows nothing of what
-// is in them: TLS goes through it. What is done to it holds for connections that are there already and for new ones,
-// for each by itself.
+// Proxy is a network between a client and a server that tests can break. It passes bytes without interpreting them, so
+// TLS passes through. Its faults affect open connections and new ones, each on its own.
 type Proxy struct {
 	Address string // host:port for the clients
 
@@ -38,11 +37,11 @@ type Proxy struct {
 	toxics   int
 }
 
-// quiet keeps toxiproxy from writing through zerolog's global logger, which it does whatever logger it is given.
+// quiet keeps toxiproxy from writing through zerolog's global logger, which it does with every logger it is given.
 var quiet = sync.OnceFunc(func() { zerolog.SetGlobalLevel(zerolog.Disabled) })
 
-// NewProxy starts a proxy before the server at endpoint: a URL, of which the host counts, or host:port. It ends with
-// the test.
+// NewProxy starts a proxy in front of the server at endpoint: a URL, of which only the host is used, or host:port. It
+// ends with the test.
 func NewProxy(t testing.TB, endpoint string) *Proxy {
 	t.Helper()
 	quiet()
@@ -65,7 +64,7 @@ func NewProxy(t testing.TB, endpoint string) *Proxy {
 	return p
 }
 
-// start takes the address that the proxy had before.
+// start listens at the proxy's previous address.
 func (p *Proxy) start() error {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(server, "test", p.Address, p.upstream)
@@ -76,7 +75,7 @@ func (p *Proxy) start() error {
 	return nil
 }
 
-// Cut ends every connection, and new ones are refused.
+// Cut closes every connection and refuses new ones.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +85,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Restore listens again after Cut, with nothing wrong any more.
+// Restore listens again after Cut, without any faults.
 func (p *Proxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +97,7 @@ func (p *Proxy) Restore() {
 	}
 }
 
-// Retarget leads to the server at host:port from now on. Connections that are open end.
+// Retarget makes the proxy lead to the server at host:port. Open connections end.
 func (p *Proxy) Retarget(upstream string) {
 	p.Cut()
 	p.mu.Lock()
@@ -107,32 +106,31 @@ func (p *Proxy) Retarget(upstream string) {
 	p.Restore()
 }
 
-// Slow lets each connection have so many bytes per second in each direction; below 1024 it is 1024.
+// Slow limits each connection to so many bytes per second in each direction, at least 1024.
 func (p *Proxy) Slow(bytesPerSecond int) {
 	rate := max(bytesPerSecond/1024, 1)
 	p.add("bandwidth", ToServer, map[string]any{"rate": rate})
 	p.add("bandwidth", ToClient, map[string]any{"rate": rate})
 }
 
-// Latency holds back all that comes from the server.
+// Latency delays all data from the server.
 func (p *Proxy) Latency(d time.Duration) {
 	p.add("latency", ToClient, map[string]any{"latency": d.Milliseconds()})
 }
 
-// CutAfter ends each connection when so many bytes have gone in one direction. A connection that is open already
-// counts from now on; with TLS the handshake counts, too.
+// CutAfter ends each connection after so many bytes in one direction. For an open connection counting starts now; with
+// TLS the handshake counts too.
 func (p *Proxy) CutAfter(bytes int64, direction Direction) {
 	p.add("limit_data", direction, map[string]any{"bytes": bytes})
 }
 
-// BlackHole swallows all in both directions: connections stay open, new ones are taken, and nothing answers.
+// BlackHole drops all data in both directions: connections stay open, new ones are accepted, and nothing answers.
 func (p *Proxy) BlackHole() {
 	p.add("timeout", ToServer, map[string]any{"timeout": 0})
 	p.add("timeout", ToClient, map[string]any{"timeout": 0})
 }
 
-// Clear takes back Slow, Latency, CutAfter and BlackHole. Connections in a black hole end, since what they lost is
-// gone.
+// Clear removes Slow, Latency, CutAfter and BlackHole. Connections in a black hole end, because their data is lost.
 func (p *Proxy) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

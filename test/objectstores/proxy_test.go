@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// echo is a server that sends back what it gets.
+// echo starts a server that sends back its input.
 func echo(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -25,7 +25,7 @@ func echo(t *testing.T) string {
 			}
 			go func() {
 				defer conn.Close()
-				_, _ = io.Copy(conn, conn) // what is wrong with it the other side sees
+				_, _ = io.Copy(conn, conn) // the other side sees every error
 			}()
 		}
 	}()
@@ -42,7 +42,7 @@ func dial(t *testing.T, p *Proxy) net.Conn {
 	return conn
 }
 
-// send writes data and counts what comes back in the time given.
+// send writes data and returns how many bytes come back in the given time.
 func send(t *testing.T, conn net.Conn, data []byte, patience time.Duration) (int, error) {
 	t.Helper()
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
@@ -90,7 +90,7 @@ func TestProxyCutsAfterBytes(t *testing.T) {
 			if _, err := send(t, conn, make([]byte, 4000), patient); err != nil {
 				t.Errorf("%s, %s: cut before the limit: %v", direction, name, err)
 			}
-			// What is on its way back when the other direction is cut may be lost.
+			// Data on its way back when the other direction is cut may be lost.
 			if n, err := send(t, conn, make([]byte, 4000), patient); n > 1000 || err == nil {
 				t.Errorf("%s, %s: got %d bytes and %v, want 1000 at most and an error", direction, name, n, err)
 			}
@@ -116,7 +116,7 @@ func TestProxySwallowsEverything(t *testing.T) {
 	}
 }
 
-// Neither test of slowness asserts a duration that a busy machine could miss: they say what has not come yet.
+// TestProxyHoldsBack checks that data has not arrived yet. It asserts no duration that a busy machine could miss.
 func TestProxyHoldsBack(t *testing.T) {
 	for name, slow := range map[string]func(*Proxy){
 		"slow":    func(p *Proxy) { p.Slow(1024) },
@@ -147,7 +147,8 @@ func TestStoresBehindAProxy(t *testing.T) {
 	same(t, got, err)
 }
 
-// A connection that is cut in the middle of a chunk must leave the fake with what the client goes on from.
+// TestGCSUploadGoesOnAfterCuts checks that the fake keeps the state from which a client continues after a cut within a
+// chunk.
 func TestGCSUploadGoesOnAfterCuts(t *testing.T) {
 	server := GCS(t)
 	bucket := server.Bucket(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
-// S3Server is a running store that speaks S3, and somebody who may use it. A copy with other fields is another user or
-// another way there.
+// S3Server is a running store that speaks S3 and the credentials of one user. A copy with other fields is another user
+// or another route to it.
 type S3Server struct {
 	Endpoint     string // http or https URL, without a path
 	CAFile       string // PEM of the authority to trust; empty over plain http
@@ -25,7 +25,7 @@ type S3Server struct {
 	user func(t testing.TB, bucket string, rights Rights) *S3Server
 }
 
-// Bucket makes an empty bucket with a random name.
+// Bucket creates an empty bucket with a random name.
 func (s *S3Server) Bucket(t testing.TB, options ...BucketOption) string {
 	t.Helper()
 	client := s.Client(t)
@@ -54,7 +54,7 @@ func (s *S3Server) Bucket(t testing.TB, options ...BucketOption) string {
 	return *name
 }
 
-// As is the same server seen by a new user who has some rights in one bucket and none elsewhere.
+// As returns the same server for a new user with some rights in one bucket and none elsewhere.
 func (s *S3Server) As(t testing.TB, bucket string, rights Rights) *S3Server {
 	t.Helper()
 	user := s.user(t, bucket, rights)
@@ -62,14 +62,14 @@ func (s *S3Server) As(t testing.TB, bucket string, rights Rights) *S3Server {
 	return user
 }
 
-// Through is the same server behind a proxy. Signatures hold: they are made for whatever host the client names.
+// Through returns the same server behind a proxy. Signatures stay valid: they cover the host that the client names.
 func (s *S3Server) Through(p *Proxy) *S3Server {
 	through := *s
 	through.Endpoint = replaceHost(s.Endpoint, p.Address)
 	return &through
 }
 
-// URL is the repository's URL at prefix in a bucket.
+// URL returns the repository's URL at prefix in a bucket.
 func (s *S3Server) URL(bucket, prefix string) string {
 	query := url.Values{"endpoint": {s.Endpoint}, "region": {s.Region}, "path-style": {"true"}}
 	if s.CAFile != "" {
@@ -78,7 +78,8 @@ func (s *S3Server) URL(bucket, prefix string) string {
 	return repositoryURL("s3", bucket, prefix, query)
 }
 
-// Env is what the SDK's default chain finds the credentials by, and no others that the machine has.
+// Env returns the variables by which the SDK's default chain finds the credentials. It clears the machine's own
+// variables.
 func (s *S3Server) Env() []string {
 	return []string{
 		"AWS_ACCESS_KEY_ID=" + s.AccessKey,
@@ -93,7 +94,7 @@ func (s *S3Server) Env() []string {
 	}
 }
 
-// Client is the SDK's own client, to look at what is in the store. It does not retry.
+// Client returns the SDK's own client, to inspect the store. It does not retry.
 func (s *S3Server) Client(t testing.TB) *s3.Client {
 	t.Helper()
 	return s3.New(s3.Options{
@@ -127,7 +128,7 @@ func replaceHost(endpoint, address string) string {
 	return u.String()
 }
 
-// randomName fits what every store asks of a bucket's name.
+// randomName returns a name that is valid for a bucket in every store.
 func randomName() string {
 	return "dr-" + strings.ToLower(rand.Text())[:20]
 }

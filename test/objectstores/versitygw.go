@@ -23,7 +23,7 @@ const (
 
 var versitygwTLS, versitygwPlain once[*S3Server]
 
-// S3 is versitygw over TLS, the server for nearly every test: it is the strictest of those that can be had.
+// S3 returns versitygw over TLS, the server for nearly every test: it is the strictest one available.
 func S3(t testing.TB) *S3Server {
 	t.Helper()
 	needServers(t)
@@ -31,7 +31,7 @@ func S3(t testing.TB) *S3Server {
 	return copyOf(versitygwTLS.get(t, func() (*S3Server, error) { return startVersitygw(program, true) }))
 }
 
-// S3Plain is versitygw over plain http.
+// S3Plain returns versitygw over plain http.
 func S3Plain(t testing.TB) *S3Server {
 	t.Helper()
 	needServers(t)
@@ -39,7 +39,7 @@ func S3Plain(t testing.TB) *S3Server {
 	return copyOf(versitygwPlain.get(t, func() (*S3Server, error) { return startVersitygw(program, false) }))
 }
 
-// copyOf keeps what a test changes from the others.
+// copyOf returns a copy, so that a test's changes do not affect the others.
 func copyOf[S any](server *S) *S {
 	c := *server
 	return &c
@@ -72,10 +72,10 @@ func startVersitygw(program string, tls bool) (*S3Server, error) {
 func versitygw(program string, c certificate, tls bool, dir string, port int) *exec.Cmd {
 	root, versions, users := filepath.Join(dir, "root"), filepath.Join(dir, "versions"), filepath.Join(dir, "users")
 	for _, path := range []string{root, versions, users} {
-		// What cannot be made is missed by the server, which then says so.
+		// If this fails, the server reports the missing directory.
 		_ = os.Mkdir(path, 0o700)
 	}
-	// Without --keep-alive every request would be a connection of its own.
+	// Without --keep-alive every request would need a new connection.
 	args := []string{"--port", fmt.Sprintf("127.0.0.1:%d", port), "--region", region, "--iam-dir", users,
 		"--health", "/health", "--quiet", "--keep-alive"}
 	if tls {
@@ -86,7 +86,7 @@ func versitygw(program string, c certificate, tls bool, dir string, port int) *e
 	return cmd
 }
 
-// versitygwUser makes a user, and a bucket policy that names it: of itself a user may do nothing.
+// versitygwUser creates a user, and a bucket policy that names it: without a policy a user has no rights.
 func versitygwUser(t testing.TB, program string, s *S3Server, bucket string, rights Rights) *S3Server {
 	t.Helper()
 	user := &S3Server{Region: s.Region, AccessKey: randomName(), SecretKey: randomName(), user: s.user}
@@ -111,7 +111,8 @@ func versitygwUser(t testing.TB, program string, s *S3Server, bucket string, rig
 	return user
 }
 
-// policy allows in one bucket what the rights say. A policy of a bucket names its principal, one of a session does not.
+// policy returns a policy with the rights in one bucket. A policy of a bucket names its principal, one of a session
+// does not.
 func policy(bucket string, rights Rights, principal string) string {
 	actions := []string{
 		"s3:GetObject", "s3:GetObjectVersion", "s3:GetObjectRetention",

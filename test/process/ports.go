@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Ports are taken from below the range that the kernel gives to outgoing connections, so that none of those can sit on
-// a port between the moment it was found free and the moment a server listens on it.
+// Ports are below the range that the kernel uses for outgoing connections, so that no such connection can occupy a port
+// between the moment it was found free and the moment a server listens on it.
 const (
 	firstPort = 12000
 	lastPort  = 31999
@@ -21,7 +21,7 @@ var (
 )
 
 // FreePort returns a TCP port on which nothing listens on 127.0.0.1, and which no other call in this test binary has
-// got. Another process may still take it before the caller's server does.
+// returned. Another process may still take it before the caller's server does.
 func FreePort() (int, error) {
 	portsMu.Lock()
 	defer portsMu.Unlock()

@@ -16,13 +16,13 @@ import (
 // Process is one running program whose output goes to a file. Its methods may be called by several goroutines at once.
 type Process struct {
 	cmd      *exec.Cmd
-	exited   chan struct{} // closed when it has been waited for
+	exited   chan struct{} // closed after Wait
 	log      string
 	logStart int64 // where this run's part of the log begins
 }
 
-// Start runs the command and appends what it says to the file log, so that a restart keeps what was said before. The
-// kernel kills the program when the test binary ends in whatever way (on Linux).
+// Start runs the command and appends its output to the file log, so that a restart keeps the earlier output. The kernel
+// kills the program when the test binary ends for any reason (on Linux).
 func Start(log string, cmd *exec.Cmd) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -41,14 +41,14 @@ func Start(log string, cmd *exec.Cmd) (*Process, error) {
 	}
 	p := &Process{cmd: cmd, exited: make(chan struct{}), log: log, logStart: info.Size()}
 	go func() {
-		// How it ended is in cmd.ProcessState; a killed server is no error here.
+		// cmd.ProcessState has the result; a killed server is no error here.
 		_ = cmd.Wait()
 		close(p.exited)
 	}()
 	return p, nil
 }
 
-// ID is the process id, also after the end.
+// ID returns the process id, also after the end.
 func (p *Process) ID() int {
 	return p.cmd.Process.Pid
 }
@@ -63,7 +63,7 @@ func (p *Process) Running() bool {
 	}
 }
 
-// State says in words how the program ended, or that it runs.
+// State returns in words how the program ended, or that it runs.
 func (p *Process) State() string {
 	if p.Running() {
 		return "running"
@@ -71,7 +71,7 @@ func (p *Process) State() string {
 	return p.cmd.ProcessState.String()
 }
 
-// Signal sends a signal and waits for nothing.
+// Signal sends a signal without waiting.
 func (p *Process) Signal(signal os.Signal) error {
 	return p.cmd.Process.Signal(signal)
 }
@@ -100,7 +100,7 @@ func (p *Process) Said(words string) bool {
 }
 
 // onStarterThread runs start on one OS thread that lives as long as the test binary: the kernel sends the parent-death
-// signal when the thread that started the child ends, and Go ends threads at will (golang/go#27505).
+// signal when the thread that started the child ends, and Go ends threads at any time (golang/go#27505).
 func onStarterThread(start func() error) error {
 	result := make(chan error)
 	starter() <- func() { result <- start() }

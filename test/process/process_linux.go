@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// diesWithParent has the kernel kill the child when the test binary ends in whatever way, a timeout's panic included.
+// diesWithParent returns attributes with which the kernel kills the child when the test binary ends for any reason,
+// including a timeout's panic.
 func diesWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// Freeze stops a process where it is, and waits until that has come to all of its threads: on a loaded machine they may
-// go on for a while.
+// Freeze stops a process and waits until all of its threads are stopped: on a loaded machine they may run on for a
+// while.
 func Freeze(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
@@ -28,7 +29,8 @@ func Freeze(pid int) error {
 	return nil
 }
 
-// frozen reads each thread's state from its stat (proc_pid_stat(5)): a letter behind the name in brackets.
+// frozen reports whether all threads are stopped, by the letter after the name in brackets in their stat
+// (proc_pid_stat(5)).
 func frozen(pid int) bool {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, stat := range stats {

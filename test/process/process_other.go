@@ -4,10 +4,10 @@ package process
 
 import "syscall"
 
-// diesWithParent exists on Linux only; elsewhere a test binary that is killed leaves its servers behind.
+// diesWithParent has an effect on Linux only; elsewhere a test binary that is killed leaves its servers running.
 func diesWithParent() *syscall.SysProcAttr {
 	return nil
 }
 
-// Freeze stops a process where it is. Whether that has come to all of its threads only Linux tells.
+// Freeze stops a process. Only on Linux does it wait until all of its threads are stopped.
 func Freeze(pid int) error { return syscall.Kill(pid, syscall.SIGSTOP) }

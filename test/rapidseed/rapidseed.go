@@ -1,5 +1,5 @@
-// Package rapidseed makes rapid draw the same numbers in every run of a test binary that imports it, so that a failure can be
-// repeated. -rapid.seed and -rapid.checks on the command line still choose others.
+// Package rapidseed makes rapid draw the same numbers in every run of a test binary that imports it, so that a failure
+// can be repeated. -rapid.seed and -rapid.checks on the command line override it.
 package rapidseed
 
 import (

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// masks put names in the place of what differs from run to run, in this order.
+// masks replace the parts that differ from run to run with names, in this order.
 var masks = []struct {
 	what *regexp.Regexp
 	mask string
@@ -35,8 +35,8 @@ func masked(line string) string {
 	return line
 }
 
-// matches compares what a page shows with what came. A line "…" stands for any number of lines, and the empty lines at
-// both ends do not count.
+// matches compares the lines on a page with the actual ones. A line "…" matches any number of lines, and empty lines at
+// both ends are ignored.
 func matches(want, got []string) bool {
 	want, got = trim(want), trim(got)
 	for len(want) > 0 {

@@ -12,11 +12,11 @@ type step struct {
 	want    []string // empty: not shown, so not compared
 }
 
-// skipMark stands in an HTML comment right before a block that no test can run, with the reason.
+// skipMark is in an HTML comment directly before a block that no test can run, with the reason.
 const skipMark = "<!-- not run: "
 
-// parse finds the commands in a page: in fenced blocks, every line that starts with "$ ", with the lines that follow a
-// backslash. What stands below it, up to the next command, is its output.
+// parse returns the commands in a page: in fenced blocks, every line that starts with "$ ", with the lines that follow
+// a backslash. The lines below it, up to the next command, are its output.
 func parse(page, text string) (steps []step, skipped []string) {
 	var fenced, skip bool
 	var before string
@@ -42,7 +42,8 @@ func parse(page, text string) (steps []step, skipped []string) {
 	return steps, skipped
 }
 
-// notRun are commands that install or build: they would run this very test again, or need the internet.
+// notRun reports whether a command installs or builds: such a command would run this very test again, or need the
+// internet.
 func notRun(command string) bool {
 	return strings.HasPrefix(command, "make ") || strings.HasPrefix(command, "go install ")
 }

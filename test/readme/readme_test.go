@@ -1,5 +1,5 @@
-// Package readme runs every command of the README and of docs/, in order and as written, and compares what they print
-// with what the pages show.
+// Package readme runs every command of the README and of docs/, in order and as written, and compares its output with
+// the pages.
 package readme
 
 import (
@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
 
 const root = "../.."
 
-// At most so many blocks may be marked as not run.
+// maxSkipped is the largest number of blocks that may be marked as not run.
 const maxSkipped = 3
 
 func TestEveryCommandOfTheDocs(t *testing.T) {
@@ -67,7 +67,7 @@ func readPages(t *testing.T) (steps []step) {
 	return steps
 }
 
-// messages are what dr says on stderr, its log lines aside: a terminal shows a bar instead.
+// messages returns dr's messages on stderr without its log lines, in place of which a terminal shows a bar.
 func messages(stderr string) (lines []string) {
 	for line := range strings.Lines(stderr) {
 		if strings.HasPrefix(line, "dr: ") && !strings.HasPrefix(line, "dr: WARNING") {

@@ -17,7 +17,7 @@ func read(t *testing.T, page string) string {
 	return string(text)
 }
 
-// section is what a page has from one heading to another, or to its end.
+// section returns the text of a page from one heading to another, or to its end.
 func section(t *testing.T, page, from, to string) string {
 	t.Helper()
 	_, text, found := strings.Cut(read(t, page), from)
@@ -30,10 +30,11 @@ func section(t *testing.T, page, from, to string) string {
 	return text
 }
 
-// skipMark stands in an HTML comment right before a block that no test can run, with the reason.
+// skipMark is in an HTML comment directly before a block that no test can run, with the reason.
 const skipMark = "<!-- not run: "
 
-// blocks are the indented blocks of a text, as lines, but for those that are marked as not run. There is at least one.
+// blocks returns the indented blocks of a text, as lines, except those that are marked as not run. There is at least
+// one.
 func blocks(text string) (all [][]string) {
 	var skip, within bool
 	for line := range strings.Lines(text) {
@@ -59,10 +60,10 @@ func blocks(text string) (all [][]string) {
 
 var inline = regexp.MustCompile("(?s)`([^`]+)`")
 
-// programs are those whose commands are looked for within lines.
+// programs are the beginnings of commands that are recognized within lines.
 var programs = []string{"dr ", "etcdctl ", "systemctl ", "curl "}
 
-// commands are those of a text, in its blocks and within its lines.
+// commands returns the commands of a text, in its blocks and within its lines.
 func commands(text string) (all []string) {
 	for _, block := range blocks(text) {
 		all = append(all, block...)

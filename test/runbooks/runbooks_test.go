@@ -1,5 +1,5 @@
-// Package runbooks walks each page of docs/runbooks: it makes the page's situation on a machine, runs the page's commands as
-// written, and sees the condition end.
+// Package runbooks walks each page of docs/runbooks: it creates the page's situation on a machine, runs the page's
+// commands as written, and checks that the condition ends.
 package runbooks
 
 import (
@@ -23,10 +23,10 @@ func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
 
 const runbooks = "../../docs/runbooks"
 
-// certificatesLast is long enough for dr check to find nothing wrong.
+// certificatesLast is long enough for dr check to report no problem.
 const certificatesLast = 365 * 24 * time.Hour
 
-// Each page is walked. They wait most of the time, so there are two machines.
+// TestRunbooks walks each page. The walks mostly wait, so there are two machines.
 func TestRunbooks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs real servers")
@@ -42,7 +42,7 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// Each page has a walk, and each walk a page.
+// TestEachRunbookIsWalked checks that each page has a walk, and each walk a page.
 func TestEachRunbookIsWalked(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestEachRunbookIsWalked(t *testing.T) {
 	}
 }
 
-// host is the machine with the variables and files that docs/runbooks/README.md asks for.
+// host is the machine with the variables and files that docs/runbooks/README.md requires.
 type host struct {
 	*machine.Machine
 	certificates *servers.Certificates
@@ -91,10 +91,10 @@ func (h *host) must(t *testing.T, line string) string {
 	return strings.TrimSpace(stdout)
 }
 
-// patience is for a machine that is ten times slower than a quiet one.
+// patience is for a machine that is ten times slower than an idle one.
 const patience = 5 * time.Minute
 
-// until runs a command again and again, until it succeeds.
+// until repeats a command until it succeeds.
 func (h *host) until(t *testing.T, line string) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
@@ -134,7 +134,8 @@ func (h *host) walk(t *testing.T, w walk) {
 	t.Logf("walked in %s", time.Since(began).Round(100*time.Millisecond))
 }
 
-// look runs the commands below Look. They must be understood, and show what the page needs; what they find may be bad.
+// look runs the commands below Look. They must be valid and show the output that the page needs; they may report
+// problems.
 func (h *host) look(t *testing.T, page string, w walk) {
 	t.Helper()
 	var shown strings.Builder
@@ -152,7 +153,7 @@ func (h *host) look(t *testing.T, page string, w walk) {
 	}
 }
 
-// complete fails the test if a page names a command with a flag that the walk neither ran nor leaves out for a reason.
+// complete fails the test if a page names a command with a flag that the walk neither ran nor omits for a reason.
 func (w walk) complete(t *testing.T, page string) {
 	t.Helper()
 	known := slices.Collect(maps.Keys(w.left))
@@ -173,25 +174,25 @@ func (w walk) complete(t *testing.T, page string) {
 	}
 }
 
-// walk is a situation, the pages that are about it, and how it is made and ends. All is in words of the machine's shell.
+// walk is a situation, its pages, and how it begins and ends. All fields are commands of the machine's shell.
 type walk struct {
 	pages      []string
 	service    bool              // dr serve runs, and its conditions count: elsewhere those of dr status
-	repository string            // what dr.yaml has of the repository, next to its URL
-	cluster    map[string]string // what dr.yaml has of the cluster, next to the usual
+	repository string            // the repository's entries in dr.yaml, besides its URL
+	cluster    map[string]string // the cluster's entries in dr.yaml, besides the usual ones
 	breaks     []step
-	begun      string   // succeeds when the situation is there; "": each page's condition is
-	shows      []string // what the commands below Look show, among others
+	begun      string   // succeeds once the situation exists; "": each page's condition exists
+	shows      []string // parts of the output of the commands below Look
 	cures      []step
-	over       string            // succeeds when it has ended; "": each page's condition has
+	over       string            // succeeds once it has ended; "": each page's condition has ended
 	left       map[string]string // the page's commands that are not run, by their beginning, and why
 	endless    string            // why the end cannot be seen here
 }
 
-// step is one action: a command of the page by its beginning, or what the page describes in words.
+// step is one action: a command of the page by its beginning, or one that the page describes in words.
 type step struct {
 	page  string            // the beginning of a command in the page's text
-	fill  map[string]string // what stands for the page's placeholders
+	fill  map[string]string // replacements for the page's placeholders
 	hand  string
 	until string // a command to repeat until it succeeds
 	do    func(t *testing.T, h *host)
@@ -224,7 +225,7 @@ func (s step) run(t *testing.T, h *host, w walk) {
 	}
 }
 
-// command is the command of the walk's pages that begins with the step's words.
+// command returns the command of the walk's pages that begins with the step's words.
 func (s step) command(t *testing.T, w walk) string {
 	t.Helper()
 	for _, page := range w.pages {
@@ -238,7 +239,7 @@ func (s step) command(t *testing.T, w walk) string {
 	return ""
 }
 
-// state is the command that tells whether a page's condition is there, or has ended.
+// state returns the command that checks whether a page's condition exists, or has ended.
 func (w walk) state(given, page, byHand, byService string) string {
 	switch {
 	case given != "":
@@ -249,7 +250,7 @@ func (w walk) state(given, page, byHand, byService string) string {
 	return byHand + " " + page
 }
 
-// config is dr.yaml. What it has of a cluster is as docs/serve.md shows it, but for a service that looks every ten seconds.
+// config returns dr.yaml. Its cluster is as in docs/serve.md, but for a service that checks every ten seconds.
 func (w walk) config() string {
 	body := map[string]string{
 		"etcd": "{endpoints: [https://10.0.0.1:2379, https://10.0.0.2:2379, https://10.0.0.3:2379], " +

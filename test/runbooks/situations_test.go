@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/database"
 )
 
-// dated makes the newest backup one that was taken earlier or later by d, as if by a host whose clock was so.
+// dated changes the time of the newest backup by d, as if it had been taken by a host with a wrong clock.
 func dated(d time.Duration) step {
 	return step{do: func(t *testing.T, h *host) {
 		t.Helper()
@@ -42,7 +42,7 @@ func dated(d time.Duration) step {
 	}}
 }
 
-// diverged changes a value in the database of a member that does not run.
+// diverged changes a value in the database of a stopped member.
 func diverged(member string) step {
 	return step{do: func(t *testing.T, h *host) {
 		t.Helper()
@@ -53,7 +53,7 @@ func diverged(member string) step {
 	}}
 }
 
-// clientCertificate puts another certificate where the service has it, which ends after d.
+// clientCertificate replaces the service's certificate with one that ends after d.
 func clientCertificate(name string, d time.Duration) step {
 	return step{do: func(t *testing.T, h *host) {
 		t.Helper()

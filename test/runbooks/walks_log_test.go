@@ -7,7 +7,7 @@ import (
 
 const agentWorks = "curl -sS http://127.0.0.1:2390/status | jq -e '.state == \"working\"'"
 
-// agentRuns starts dr archive, waits until it works and the log has its backup, and takes further steps.
+// agentRuns starts dr archive, waits until it works and the log has its backup, and executes more steps.
 func agentRuns(then ...step) []step {
 	return append([]step{by("systemctl start etcd-dr-archive"), wait(agentWorks), wait(isBackup)}, then...)
 }
@@ -16,7 +16,7 @@ const isWindow = "dr list -o json | jq -e '.windows | length > 0'"
 
 const isBackup = "dr list -o json | jq -e '.backups | length > 0'"
 
-// storeAway is a service that archives the log, and whose store goes away.
+// storeAway is a service that archives the log, and whose store becomes unreachable.
 var storeAway = []step{
 	by("systemctl start etcd-dr-serve"), wait(serviceArchives), by("put /registry/runbook/second"), wait(isWindow),
 	by("mv /var/backups/etcd /var/backups/away; head -c 1000000 /dev/urandom | base64 | etcdctl put /registry/runbook/large >/dev/null"),
@@ -28,7 +28,7 @@ func logWalks() []walk {
 	return []walk{{
 		pages: []string{"LogStopped"},
 		breaks: agentRuns(by("put /registry/runbook/zeroth"), wait(isWindow), by("systemctl stop etcd-dr-archive"),
-			// The host that takes the backup is ten minutes ahead, less what makes a backup one from the future.
+			// The host that takes the backup is ten minutes ahead, slightly less than a backup from the future.
 			wait(`(( $(date +%s) - $(dr list -o json | jq -r '.windows[-1].to.time' | date -f - +%s) > 5 ))`),
 			by("put /registry/runbook/second; backup"), dated(9*time.Minute+57*time.Second)),
 		shows: []string{"inactive"},
@@ -66,7 +66,7 @@ func logWalks() []walk {
 			"conditions": "{lag: 5s, spool: 1%}",
 		},
 		breaks: storeAway,
-		begun:  "put /registry/runbook/more && served LogLagging && served SpoolFilling", // what waits is spooled when more has come
+		begun:  "put /registry/runbook/more && served LogLagging && served SpoolFilling", // waiting data is spooled when more has arrived
 		shows:  []string{"main|prod"},
 		cures:  []step{by("mv /var/backups/away /var/backups/etcd")},
 	}}

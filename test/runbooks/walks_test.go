@@ -16,10 +16,10 @@ func filled(c, what, with string) step { return step{page: c, fill: map[string]s
 
 const takeBackup = "dr backup --recipients-file"
 
-// aBackup takes one that is there before the situation.
+// aBackup takes a backup before the situation.
 var aBackup = by("backup")
 
-// walks are those of each of the machines, in order.
+// walks returns those of each of the machines, in order.
 func walks() [][]walk {
 	return [][]walk{
 		slices.Concat(backupWalks(), proofWalks(), policyWalks(), logWalks()),
@@ -116,7 +116,7 @@ func proofWalks() []walk {
 		breaks: []step{aBackup, by("dr drill --identity key.txt --assert key=/registry/runbook/absent; [[ $? == 3 ]]")},
 		shows:  []string{"/registry/runbook/absent"},
 		cures: []step{
-			by("dr drill --identity key.txt && standing DrillFailed"), // it tries something else
+			by("dr drill --identity key.txt && standing DrillFailed"), // it tries another value
 			by("put /registry/runbook/absent; backup"),
 			filled("dr drill --identity key.txt --assert", "KEY", "/registry/runbook/absent"),
 		},
@@ -214,7 +214,7 @@ func clusterWalks() []walk {
 		shows: []string{"diverged"},
 		cures: []step{
 			filled("dr pin ID", "ID", "$(ids | tail -n 1)"),
-			// The others have to see the member for a while before they let it go.
+			// The others accept the removal only after they have seen the member for a while.
 			{page: "etcdctl member remove", fill: map[string]string{"ID": "$(etcdctl member list | sed -n 's/, .*infra3.*//p')"}, again: true},
 			by("stop_member 3 || true; mv /var/lib/etcd/infra3 /var/lib/etcd/wrong"),
 			{page: "etcdctl member add", fill: map[string]string{"NAME": "infra3", "HOST": "10.0.0.3"}},

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Certificates are the PEM files of one certificate authority made for a test: what --cacert, --cert and --key take.
+// Certificates are the PEM files of one certificate authority made for a test, for --cacert, --cert and --key.
 type Certificates struct {
 	CA         string
 	Cert       string // client, CN=root: with authentication on, it alone logs in as root
@@ -29,8 +29,8 @@ type Certificates struct {
 	authority *authority
 }
 
-// NewCertificates makes an authority of its own with a server's and two clients' certificates, in the test's directory. The servers' is
-// good for further hosts too.
+// NewCertificates creates an authority with a server's and two clients' certificates, in the test's directory. The
+// servers' is valid for additional hosts too.
 func NewCertificates(t testing.TB, hosts ...net.IP) *Certificates {
 	t.Helper()
 	return NewCertificatesFor(t, 24*time.Hour, hosts...)
@@ -56,7 +56,7 @@ func (c *Certificates) Client(name string, d time.Duration) (certFile, keyFile s
 	return c.authority.issueTo("root", name)
 }
 
-// Config is a client's TLS configuration with the certificate of root.
+// Config returns a client's TLS configuration with the certificate of root.
 func (c *Certificates) Config(t testing.TB) *tls.Config {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
@@ -102,7 +102,7 @@ func newAuthority(t testing.TB, dir string, lasts time.Duration) *authority {
 	return a
 }
 
-// issue makes a certificate that is good for both ends: a member is the client of its peers and, in its gateway, of itself.
+// issue creates a certificate for both ends: a member is the client of its peers and, in its gateway, of itself.
 func (a *authority) issue(name string) (certFile, keyFile string) { return a.issueTo(name, name) }
 
 func (a *authority) issueTo(name, file string) (certFile, keyFile string) {

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// User is the name of a user who may read and write below UserPrefix and nothing else. Root may do all.
+// User is the name of a user who may read and write below UserPrefix and nothing else. Root has all rights.
 const (
 	User       = "alice"
 	UserPrefix = "/app/"
@@ -32,7 +32,7 @@ func As(name, password string) ClientOption {
 	return func(config *clientv3.Config) { config.Username, config.Password = name, password }
 }
 
-// Client connects to all members, logged in as root where the cluster has authentication. It is closed when the test ends.
+// Client connects to all members, logged in as root if the cluster has authentication. It is closed when the test ends.
 func (c *Cluster) Client(t testing.TB, options ...ClientOption) *clientv3.Client {
 	t.Helper()
 	config := clientv3.Config{
@@ -57,7 +57,7 @@ func (c *Cluster) Client(t testing.TB, options ...ClientOption) *clientv3.Client
 	return client
 }
 
-// enableAuth makes root and User, and turns authentication on.
+// enableAuth creates root and User, and turns authentication on.
 func (c *Cluster) enableAuth(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)

@@ -14,22 +14,23 @@ import (
 
 const (
 	fillTimeout = 10 * time.Minute
-	// batchKeys are written by one transaction, which etcd limits to 128 operations unless told otherwise.
+	// batchKeys are written by one transaction, which etcd limits to 128 operations by default.
 	batchKeys = 100
 	// leaseTTL is long enough that no lease ends by itself while a test runs.
 	leaseTTL = 24 * 60 * 60
 )
 
-// FillOptions say how much Fill writes. The zero value is 300 keys of 64 bytes.
+// FillOptions configure how much Fill writes. The zero value is 300 keys of 64 bytes.
 type FillOptions struct {
 	Keys       int
 	ValueSize  int
 	Kubernetes bool // keys below /registry/, as a kube-apiserver names them
 }
 
-// Fill writes the same history for the same seed and options: puts, overwrites, deletes of one key and of a range, transactions with
-// compares, leases with keys, a lease that is revoked, and a compaction halfway. It returns the revision of its last write. Another seed
-// goes on in the same cluster; the same seed cannot be used twice there, since its leases exist.
+// Fill writes the same history for the same seed and options: puts, overwrites, deletions of one key and of a range,
+// transactions with compares, leases with keys, a lease that is revoked, and a compaction halfway. It returns the
+// revision of its last write. Another seed continues in the same cluster; the same seed cannot be used twice there,
+// since its leases exist.
 func Fill(t testing.TB, client *clientv3.Client, seed uint64, o FillOptions) int64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fillTimeout)
@@ -116,7 +117,7 @@ func (f *filler) overwrite(ctx context.Context, from, end int) error {
 	return nil
 }
 
-// compare runs one transaction whose compare holds and one whose does not.
+// compare runs one transaction whose compare succeeds and one whose compare fails.
 func (f *filler) compare(ctx context.Context, from, end int) error {
 	key := f.key(f.pick(from, end))
 	exists := clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
@@ -153,7 +154,7 @@ func (f *filler) lease(ctx context.Context, from, end int) error {
 	return err
 }
 
-// grant gives the lease an id of ours; the server's would differ from run to run.
+// grant chooses the lease's id; the server's would differ from run to run.
 func (f *filler) grant(ctx context.Context) (clientv3.LeaseID, error) {
 	f.leases++
 	id := int64(f.seed&0xffffffff)<<24 + int64(f.leases)
@@ -169,7 +170,7 @@ func (f *filler) remove(ctx context.Context, from, end int) error {
 	if first > last {
 		first, last = last, first
 	}
-	// At most a few keys: the numbers in a key's name need not be neighbours.
+	// A few keys at most: the numbers in a key's name need not be neighbours.
 	keys, err := f.client.Get(ctx, first, clientv3.WithRange(last), clientv3.WithKeysOnly(), clientv3.WithLimit(4))
 	if err != nil || len(keys.Kvs) == 0 {
 		return err

@@ -7,13 +7,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/process"
 )
 
-// FreeURLs returns n different http URLs on loopback on which nothing listens. A restore needs the members' peer URLs before they start.
+// FreeURLs returns n different http URLs on loopback on which nothing listens. A restore needs the members' peer URLs
+// before they start.
 func FreeURLs(t testing.TB, n int) []string {
 	t.Helper()
 	return freeURLs(t, "http", n)
 }
 
-// FreeTLSURLs is FreeURLs with https, for members that speak TLS.
+// FreeTLSURLs is FreeURLs with https, for members that use TLS.
 func FreeTLSURLs(t testing.TB, n int) []string {
 	t.Helper()
 	return freeURLs(t, "https", n)

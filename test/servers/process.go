@@ -14,7 +14,7 @@ func startProcess(log, program string, args ...string) (*process.Process, error)
 	return process.Start(log, cmd)
 }
 
-// environment leaves out ETCD_*: etcd reads its settings from there, and the machine's are not the test's.
+// environment omits ETCD_*: etcd reads its settings from there, and the machine's are not the test's.
 func environment() []string {
 	var kept []string
 	for _, entry := range os.Environ() {

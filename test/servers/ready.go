@@ -21,8 +21,8 @@ const (
 	askTimeout   = 2 * time.Second
 )
 
-// state is what a member says of itself in its metrics: the one place that every version answers alike, without a login and with an
-// alarm raised.
+// state is a member's state from its metrics: the only source that is the same in every version, without a login and
+// with an alarm raised.
 type state struct {
 	id        uint64
 	hasLeader bool
@@ -50,7 +50,8 @@ func (c *Cluster) waitReady(t testing.TB, members []*Member) error {
 	return nil
 }
 
-// ready looks into the log first: when another server has the port, that one would answer in the name of a member that is about to end.
+// ready checks the log first: if another server has the port, it would answer in place of a member that is about to
+// end.
 func ready(ctx context.Context, client *http.Client, m *Member) error {
 	if !m.process.Said("serving client traffic") {
 		return errors.New("it does not serve clients yet")
@@ -62,7 +63,7 @@ func ready(ctx context.Context, client *http.Client, m *Member) error {
 	return err
 }
 
-// gaveUp returns an error when there is no sense in waiting for a member any longer.
+// gaveUp returns an error if it is useless to wait for a member any longer.
 func (c *Cluster) gaveUp(m *Member, deadline time.Time, last error) error {
 	if !m.running() {
 		err := fmt.Errorf("%s ended: %v; its log:\n%s", m.Name, m.process.State(), process.Excerpt(m.LogFile))
@@ -77,7 +78,7 @@ func (c *Cluster) gaveUp(m *Member, deadline time.Time, last error) error {
 	return nil
 }
 
-// Leader waits until exactly one running member says that it leads and returns its number.
+// Leader waits until exactly one running member reports that it leads, and returns its number.
 func (c *Cluster) Leader(t testing.TB) int {
 	t.Helper()
 	leader, _ := c.leader(t)
@@ -98,7 +99,7 @@ func (c *Cluster) leader(t testing.TB) (int, []state) {
 	return 0, nil
 }
 
-// states asks every member; one that does not answer has the zero state.
+// states returns the state of every member, zero for one that does not answer.
 func (c *Cluster) states(ctx context.Context, client *http.Client) []state {
 	states := make([]state, len(c.Members))
 	for i, m := range c.Members {
@@ -123,7 +124,7 @@ func onlyLeader(states []state) (leader int, ok bool) {
 	return leader, leaders == 1
 }
 
-// MoveLeader makes member to the leader and waits until it says so.
+// MoveLeader makes member to the leader and waits until it reports that.
 func (c *Cluster) MoveLeader(t testing.TB, to int) {
 	t.Helper()
 	from, states := c.leader(t)

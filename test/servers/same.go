@@ -23,7 +23,8 @@ const (
 	shownAtMost    = 10
 )
 
-// HashKV asks one member for the hash of its key space at a revision, 0 for its newest. It waits for a member that has not got so far.
+// HashKV returns one member's hash of its key space at a revision, 0 for its newest. It waits for a member that has not
+// reached the revision.
 func HashKV(t testing.TB, client *clientv3.Client, endpoint string, revision int64) *clientv3.HashKVResponse {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
@@ -40,9 +41,9 @@ func HashKV(t testing.TB, client *clientv3.Client, endpoint string, revision int
 	}
 }
 
-// Same fails the test unless both clusters hold the same: every key with its value, revisions, version and lease; the leases; the users,
-// roles and permissions, and whether authentication is on. Options apply to the reading of the keys: clientv3.WithRev compares the key
-// space at one revision.
+// Same fails the test unless both clusters have the same content: every key with its value, revisions, version and
+// lease; the leases; the users, roles and permissions, and whether authentication is on. Options apply to the reading
+// of the keys: clientv3.WithRev compares the key space at one revision.
 func Same(t testing.TB, a, b *clientv3.Client, options ...clientv3.OpOption) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), compareTimeout)
@@ -76,7 +77,7 @@ func differences(ctx context.Context, a, b *clientv3.Client, options ...clientv3
 	return append(found, auth...), err
 }
 
-// keyDifferences reads both key spaces page by page and stops after the first page that differs: from there on all would.
+// keyDifferences reads both key spaces page by page and stops after the first page that differs: all later ones would.
 func keyDifferences(ctx context.Context, a, b *clientv3.Client, options []clientv3.OpOption) ([]string, error) {
 	from := "\x00"
 	for {
@@ -140,7 +141,8 @@ func describeKV(kv *mvccpb.KeyValue) string {
 		kv.Key, len(kv.Value), kv.Value[:min(len(kv.Value), 16)], kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease)
 }
 
-// describeLeases gives one line a lease: its id, granted TTL and keys, but not what remains of it, which moves.
+// describeLeases returns one line for each lease: its id, granted TTL and keys, but not the remaining TTL, which
+// changes.
 func describeLeases(ctx context.Context, client *clientv3.Client) ([]string, error) {
 	leases, err := client.Leases(ctx)
 	if err != nil {
@@ -158,7 +160,7 @@ func describeLeases(ctx context.Context, client *clientv3.Client) ([]string, err
 	return lines, nil
 }
 
-// authDifferences compares whether authentication is on, unless one of the servers is a 3.4, which cannot be asked.
+// authDifferences compares whether authentication is on, unless one of the servers is a 3.4, which does not report it.
 func authDifferences(ctx context.Context, a, b *clientv3.Client) ([]string, error) {
 	inA, err := a.AuthStatus(ctx)
 	if status.Code(err) == codes.Unimplemented {
@@ -181,7 +183,7 @@ func authDifferences(ctx context.Context, a, b *clientv3.Client) ([]string, erro
 		inA.Enabled, inA.AuthRevision, inB.Enabled, inB.AuthRevision)}, nil
 }
 
-// describeAuth gives one line a user and one a role.
+// describeAuth returns one line for each user and one for each role.
 func describeAuth(ctx context.Context, client *clientv3.Client) ([]string, error) {
 	users, err := client.UserList(ctx)
 	if err != nil {

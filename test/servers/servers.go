@@ -1,7 +1,9 @@
-// Package servers starts real etcd servers on loopback for tests, fills them with data and compares what two of them hold.
+// Package servers starts real etcd servers on loopback for tests, fills them with data and compares the contents of two
+// of them.
 //
-// A cluster belongs to the test that started it: its processes are killed and its directories removed when that test ends, and the kernel
-// kills them when the test binary dies. The methods of one Cluster are for one goroutine at a time.
+// A cluster belongs to the test that started it: its processes are killed and its directories removed when that test
+// ends, and the kernel kills them when the test binary dies. The methods of one Cluster are for one goroutine at a
+// time.
 package servers
 
 import (
@@ -24,20 +26,21 @@ const (
 	startTries   = 3
 )
 
-// Options say what cluster to start. The zero value is one member of the newest version, without TLS and authentication.
+// Options describe a cluster. The zero value is one member of the newest version, without TLS and authentication.
 type Options struct {
 	Version string // one of Versions; empty: the newest
 	Members int    // 0: one
 
-	// TLS has clients and peers show a certificate of the cluster's own authority. Certificates are made unless they are given.
+	// TLS makes clients and peers present a certificate of the cluster's own authority. Certificates are created unless
+	// they are given.
 	TLS          bool
 	Certificates *Certificates
 
-	// Auth turns authentication on, with the users root and User. With Boot it says that the data already has them.
+	// Auth turns authentication on, with the users root and User. With Boot it means that the data already has them.
 	Auth bool
 
 	QuotaBytes int64    // 0: etcd's default
-	ExtraArgs  []string // further flags, for every member
+	ExtraArgs  []string // additional flags for every member
 }
 
 // Cluster is a running etcd cluster.
@@ -69,7 +72,7 @@ type Existing struct {
 	Name      string
 	DataDir   string
 	PeerURL   string
-	ClientURL string // empty: a free port is taken
+	ClientURL string // empty: a free port is chosen
 }
 
 // Start starts a new cluster and waits until every member knows a leader.
@@ -83,8 +86,8 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// Boot starts a cluster on data dirs that exist, such as restored ones, and waits until every member knows a leader. Options.Members is
-// not used. It refuses a dir that holds no member, on which etcd would quietly begin an empty cluster.
+// Boot starts a cluster on data dirs that exist, such as restored ones, and waits until every member knows a leader.
+// Options.Members is not used. It refuses a dir without a member, on which etcd would silently begin an empty cluster.
 func Boot(t testing.TB, o Options, dirs ...Existing) *Cluster {
 	t.Helper()
 	for _, dir := range dirs {
@@ -97,7 +100,7 @@ func Boot(t testing.TB, o Options, dirs ...Existing) *Cluster {
 	return c
 }
 
-// holdsMember reports an error unless dir has a log and a database.
+// holdsMember returns an error unless dir has a log and a database.
 func holdsMember(dir string) error {
 	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
 	if err != nil {
@@ -129,7 +132,8 @@ func newCluster(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// launch starts the members that place returns. Another process may take a port between the choice and the start, so it chooses again.
+// launch starts the members that place returns. Another process may take a port between the choice and the start, so it
+// retries with another port.
 func (c *Cluster) launch(t testing.TB, place func() []*Member) {
 	t.Helper()
 	t.TempDir() // registers its removal, which then comes after the processes' end
@@ -246,7 +250,7 @@ func (c *Cluster) tlsArgs() []string {
 	}
 }
 
-// Endpoints are the client URLs of all members, running or not.
+// Endpoints returns the client URLs of all members, running or not.
 func (c *Cluster) Endpoints() []string {
 	var urls []string
 	for _, m := range c.Members {
@@ -255,7 +259,7 @@ func (c *Cluster) Endpoints() []string {
 	return urls
 }
 
-// PID is the process id of the running member, 0 if it does not run.
+// PID returns the process id of the running member, 0 if it does not run.
 func (m *Member) PID() int {
 	if !m.running() {
 		return 0
@@ -291,7 +295,7 @@ func (c *Cluster) killAll(t testing.TB) {
 	}
 }
 
-// Stop ends member i in good order, with SIGTERM, and waits until it is gone.
+// Stop ends member i with SIGTERM, and waits until it is gone.
 func (c *Cluster) Stop(t testing.TB, i int) {
 	t.Helper()
 	m := c.Members[i]
@@ -319,8 +323,9 @@ func (c *Cluster) StopAll(t testing.TB) {
 	}
 }
 
-// Restart starts members that were killed or stopped, on the same data and ports, and waits until each knows a leader. Without a number
-// it starts all that do not run. Members that only together are a majority must be started by one call.
+// Restart starts members that were killed or stopped, on the same data and ports, and waits until each knows a leader.
+// Without a number it starts all that do not run. Members that are a majority only together must be started by one
+// call.
 func (c *Cluster) Restart(t testing.TB, numbers ...int) {
 	t.Helper()
 	var members []*Member
@@ -358,7 +363,7 @@ func (c *Cluster) Pause(t testing.TB, i int) {
 	m.paused = true
 }
 
-// Resume lets a paused member go on where it was.
+// Resume lets a paused member continue.
 func (c *Cluster) Resume(t testing.TB, i int) {
 	t.Helper()
 	c.signal(t, i, syscall.SIGCONT)
@@ -376,7 +381,7 @@ func (c *Cluster) signal(t testing.TB, i int, signal os.Signal) {
 	}
 }
 
-// cleanUp shows what the servers said if the test failed; that is often where the reason stands.
+// cleanUp shows the servers' output if the test failed, which often has the reason.
 func (c *Cluster) cleanUp(t testing.TB) {
 	c.killAll(t)
 	if !t.Failed() {

@@ -14,7 +14,8 @@ import (
 	"go.etcd.io/etcd/client/v3"
 )
 
-// Every version starts as it is used in earnest: three members, certificates on all sides, authentication. One is killed and comes back.
+// TestEveryVersionLosesAMember starts every version as it is used in production: three members, certificates on all
+// sides, authentication. One member is killed and restarted.
 func TestEveryVersionLosesAMember(t *testing.T) {
 	needServers(t)
 	t.Parallel()
@@ -27,11 +28,12 @@ func TestEveryVersionLosesAMember(t *testing.T) {
 
 			victim := c.Leader(t)
 			c.Kill(t, victim)
-			c.Leader(t) // a write that the dying leader took along would time out
+			c.Leader(t) // a write through the dying leader would time out
 			revision := Fill(t, client, 2, FillOptions{Keys: 50})
 			c.Restart(t, victim)
 
-			// A member forgets all logins when it ends, and before 3.6 a client does not notice: this one logs in anew.
+			// A member forgets all logins when it ends, and before 3.6 a client does not notice. This one logs in
+			// again.
 			client = c.Client(t, At(c.Members[victim]))
 			want := HashKV(t, client, c.Members[(victim+1)%3].ClientURL, revision)
 			got := HashKV(t, client, c.Members[victim].ClientURL, revision)
@@ -60,7 +62,8 @@ func TestLoginByPasswordAndByCertificate(t *testing.T) {
 	}
 }
 
-// The oldest server and the newest boot what was restored from their snapshots, on peer URLs that were chosen before.
+// TestBootRestoredDirs boots data dirs that the oldest and the newest server's tool restored from their snapshots, on
+// peer URLs that were chosen before.
 func TestBootRestoredDirs(t *testing.T) {
 	needServers(t)
 	t.Parallel()
@@ -86,7 +89,7 @@ func TestBootRestoredDirs(t *testing.T) {
 	}
 }
 
-// restore makes one data dir a peer URL with etcd's own tool.
+// restore creates a data dir for each peer URL with etcd's own tool.
 func restore(t *testing.T, program, snapshot string, peers []string) []Existing {
 	t.Helper()
 	parent := t.TempDir()
@@ -221,7 +224,8 @@ func TestAnEmptyDirIsNoMember(t *testing.T) {
 	}
 }
 
-// The servers must not outlive a test binary that is killed. The test runs itself as the victim.
+// TestServersDieWithTheTestBinary checks that the servers do not outlive a test binary that is killed. The test runs
+// itself as the victim.
 func TestServersDieWithTheTestBinary(t *testing.T) {
 	needServers(t)
 	const mark = "ETCD_DR_SERVERS_VICTIM"

@@ -11,8 +11,8 @@ import (
 // Versions are the minor versions of etcd that the product serves, oldest first.
 var Versions = []string{"3.4", "3.5", "3.6", "3.7"}
 
-// Tool returns the path of a program of one minor version: etcd, etcdctl or etcdutl (which 3.4 does not have). A test whose tool has not
-// been built is skipped; in CI it fails.
+// Tool returns the path of a program of one minor version: etcd, etcdctl or etcdutl (which 3.4 does not have). It skips
+// a test whose tool has not been built; in CI it fails.
 func Tool(t testing.TB, version, name string) string {
 	t.Helper()
 	if !slices.Contains(Versions, version) {
