@@ -162,9 +162,9 @@ func notBeyond(b catalog.Backup, log segment.Source, position uint64) catalog.Ba
 	return b
 }
 
-// sameWay reports whether p leads through the same backup and log as q.
-func (p Plan) sameWay(q Plan) bool {
-	return same(p.Log, q.Log) && p.base() == q.base() && same(p.diskLog(), q.diskLog())
+// SameWay reports whether p leads through the same backup and log as q.
+func (p Plan) SameWay(q Plan) bool {
+	return same(p.Log, q.Log) && p.base() == q.base() && same(p.DiskLog(), q.DiskLog())
 }
 
 func same[T comparable](a, b *T) bool {
@@ -176,10 +176,47 @@ func (p Plan) base() string {
 	if p.Backup != nil {
 		return string(p.Backup.ID)
 	}
-	return p.file()
+	return p.BaseFile()
 }
 
 func (p *Plan) addNotes(notes []string) {
 	p.Notes = append(p.Notes, notes...)
 	p.ID = p.digest()
+}
+
+// without takes a database out that turned out to be damaged.
+func (d Disks) without(file string, why error) *Disks {
+	d.Found = slices.Clone(d.Found)
+	for i, disk := range d.Found {
+		databases := slices.Clone(disk.Databases)
+		for k := range databases {
+			if databases[k].File == file {
+				databases[k].Damage = why.Error()
+			}
+		}
+		d.Found[i].Databases = databases
+	}
+	return &d
+}
+
+// endOfDisks is what can still be hoped for when everything has been replayed, and the revision was not reached.
+func (t Target) endOfDisks(c catalog.Catalog, ended int64) (catalog.Catalog, Target, error) {
+	if !t.Best {
+		return c, t, &UnreachableError{
+			Why: fmt.Sprintf("the disks' logs end before revision %d", t.Revision), Nearest: fmt.Sprintf("revision %d, their end", ended),
+		}
+	}
+	t.Revision = 0
+	return c, t, nil
+}
+
+// beforeUnknown ends at the revision behind which a log has something that cannot be applied.
+func (t Target) beforeUnknown(c catalog.Catalog, reached int64) (catalog.Catalog, Target, error) {
+	if !t.Best {
+		return c, t, &UnreachableError{
+			Why: "what follows in the log cannot be replayed", Nearest: fmt.Sprintf("revision %d", reached),
+		}
+	}
+	t.Revision = reached
+	return c, t, nil
 }

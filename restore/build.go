@@ -42,7 +42,7 @@ func (r *run) build(ctx context.Context) error {
 	if err := r.edit(m); err != nil {
 		return err
 	}
-	dirs := r.plan.dataDirs()
+	dirs := r.plan.DataDirs()
 	group, ctx := errgroup.WithContext(ctx)
 	for i, d := range dirs {
 		r.report.Say(storage.Event{Stage: "build", Object: d.Name, Message: "data dir of " + d.Name})
@@ -72,7 +72,7 @@ func (r *run) build(ctx context.Context) error {
 }
 
 // buildMember makes one data dir, with a copy of the database or without any.
-func (r *run) buildMember(ctx context.Context, m *membershipOf, d placed, withCopy bool) error {
+func (r *run) buildMember(ctx context.Context, m *membershipOf, d DataDir, withCopy bool) error {
 	snapDir, walDir := r.dataOf(d, "snap"), r.dataOf(d, "wal")
 	if r.wal != nil {
 		walDir = r.wal.tree
@@ -92,8 +92,8 @@ func (r *run) buildMember(ctx context.Context, m *membershipOf, d placed, withCo
 }
 
 // dataOf is a path below a member's data, in the work dir.
-func (r *run) dataOf(d placed, path ...string) string {
-	return filepath.Join(append([]string{r.work.tree, d.folder, "member"}, path...)...)
+func (r *run) dataOf(d DataDir, path ...string) string {
+	return filepath.Join(append([]string{r.work.tree, d.Folder, "member"}, path...)...)
 }
 
 // copyStep is how much of a copy is on its way to the disk at a time.

@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -94,9 +92,9 @@ func (p *Plan) restoredRevision() int64 {
 	return p.Reach.Revision
 }
 
-// continueFrom returns the revision from which a key space that ends at latest continues. ErrRefused: clients may have seen
+// ContinueFrom returns the revision from which a key space that ends at latest continues. ErrRefused: clients may have seen
 // it already.
-func (b Bump) continueFrom(latest int64, kubernetes bool) (int64, error) {
+func (b Bump) ContinueFrom(latest int64, kubernetes bool) (int64, error) {
 	switch {
 	case b.Auto && !kubernetes || b.To == 0 && b.By == 0:
 		return latest, nil
@@ -119,12 +117,6 @@ func (b Bump) refuse(to, latest int64) error {
 	}
 	return fmt.Errorf("%w: revisions would continue from %d, and clients may have seen revision %d: use --bump-revision %d, or auto",
 		ErrRefused, to, known, known-latest+kubernetesBump)
-}
-
-// LiveRevision returns the newest revision that a live cluster reports at any client URL that p asks; 0 if none does. It is to
-// be planned with (Layout.Known): the runs of one plan on several hosts must not differ by who answers when.
-func (p Plan) LiveRevision(ctx context.Context) int64 {
-	return cluster.NewestRevision(ctx, p.Old.ClientURLs)
 }
 
 // newestRevision returns the newest revision of the key space that c names, of whatever history; 0 if it names none.

@@ -221,7 +221,7 @@ func TestLiveRevision(t *testing.T) {
 		"none does":   {[]string{deadURL, "ftp://127.0.0.1:1", "http://a b:\x00", strings.Replace(deadURL, "http:", "https:", 1)}, 0},
 		"none is":     {nil, 0},
 	} {
-		if got := (restore.Plan{Old: restore.Old{ClientURLs: test.urls}}).LiveRevision(t.Context()); got != test.want {
+		if got := restore.LiveRevision(t.Context(), restore.Plan{Old: restore.Old{ClientURLs: test.urls}}); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
 	}

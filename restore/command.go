@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// command starts a restored member. The membership in the data dir decides; the initial-* flags only have to agree
-// with it, and are there so that a member whose dir is lost later does not make a cluster of its own.
-func (p Plan) command(m Member, dataDir string) []string {
+// Command returns the command that starts a restored member. etcd takes the membership from the data dir; the initial-* flags agree
+// with it, and keep a member whose data dir is lost later from beginning a cluster of its own.
+func (p Plan) Command(m Member, dataDir string) []string {
 	peers, clients := m.PeerURLs, p.clientURLs(m)
 	dirs := []string{"etcd", "--name", m.Name, "--data-dir", dataDir}
 	if p.Into.WALDir != "" {

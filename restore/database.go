@@ -205,7 +205,7 @@ func (r *run) editBackend(be backend.Backend, m *membershipOf) error {
 		return err
 	}
 	latest := max(r.facts.latest.Main, r.facts.revision)
-	to, err := r.plan.Bump.continueFrom(latest, r.facts.kubernetes)
+	to, err := r.plan.Bump.ContinueFrom(latest, r.facts.kubernetes)
 	if err != nil {
 		return err
 	}

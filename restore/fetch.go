@@ -55,7 +55,7 @@ func (r *run) fetch(ctx context.Context) error {
 // open is where the database comes from: the backup, a file, or a disk, which is only read.
 func (r *run) open(ctx context.Context) (io.ReadCloser, int64, error) {
 	if r.plan.Backup == nil {
-		f, err := os.Open(r.plan.file())
+		f, err := os.Open(r.plan.BaseFile())
 		if err != nil {
 			return nil, 0, fmt.Errorf("%w: %w", catalog.ErrNotFound, err)
 		}
@@ -78,15 +78,7 @@ func (r *run) name() string {
 	if r.plan.Backup != nil {
 		return "backup " + string(r.plan.Backup.ID)
 	}
-	return r.plan.file()
-}
-
-// file is the base, where no backup is.
-func (p Plan) file() string {
-	if p.Salvage != nil && p.Salvage.Database != nil {
-		return p.Salvage.Database.File
-	}
-	return p.File
+	return r.plan.BaseFile()
 }
 
 // trim cuts the digest off. Databases are multiples of 512 bytes long, so its presence shows (etcdutl/snapshot).

@@ -3,12 +3,11 @@ package restore
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"go.etcd.io/etcd/client/pkg/v3/types"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -33,6 +32,9 @@ type Layout struct {
 	AllowCorrupt bool
 	OldIsDead    bool
 }
+
+// WorkPrefix begins the names of the directories in which restores are built.
+const WorkPrefix = ".dr-restore-"
 
 // ParseMembers reads etcd's --initial-cluster form, name=url,name=url. Each name may stand once: a name that stands
 // twice is nearly always a slip, so a member with two URLs must come from the backup itself.
@@ -74,9 +76,9 @@ func validMembers(members []Member) error {
 }
 
 func validMember(m Member) error {
-	// A folder that is named like a work dir would be taken for one, and removed by the next restore beside it.
+	// The next restore into the same directory would remove a folder named like a work dir.
 	if m.Name == "" || m.Name == "." || m.Name == ".." || strings.ContainsAny(m.Name, "/\\=,\x00") ||
-		strings.HasPrefix(m.Name, workMark) {
+		strings.HasPrefix(m.Name, WorkPrefix) {
 		return fmt.Errorf("%w: member name %q cannot be a folder's name: name all members with --initial-cluster name=url,…",
 			ErrLayout, m.Name)
 	}
@@ -102,8 +104,23 @@ func validPeerURL(text string) error {
 	case u.User != nil:
 		return errors.New("its peer URL holds credentials, which etcd takes nowhere: use https://host:port")
 	}
-	_, err = types.NewURLs([]string{text})
-	return err
+	return validAddress(u)
+}
+
+// validAddress accepts what etcd accepts for a peer URL (client/pkg/types, NewURLs).
+func validAddress(u *url.URL) error {
+	_, _, err := net.SplitHostPort(u.Host)
+	switch {
+	case u.Scheme == "unix" || u.Scheme == "unixs":
+		return nil
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("peer URL %s: the scheme must be http, https, unix or unixs", u)
+	case err != nil:
+		return fmt.Errorf("peer URL %s does not have the form https://host:port", u)
+	case u.Path != "":
+		return fmt.Errorf("peer URL %s must not contain a path", u)
+	}
+	return nil
 }
 
 func (p *Plan) setMembers(c catalog.Catalog, l Layout) error {
@@ -207,7 +224,7 @@ func (p Plan) Validate() error {
 }
 
 func (i Into) validatePaths() error {
-	for _, path := range []string{i.target(), i.WALDir} {
+	for _, path := range []string{i.Target(), i.WALDir} {
 		if path != "" && !filepath.IsAbs(path) {
 			return fmt.Errorf("%w: %s is not an absolute path", ErrLayout, path)
 		}
@@ -257,29 +274,29 @@ func (p Plan) InitialCluster() string {
 	return strings.Join(parts, ",")
 }
 
-// target is the one directory that the run puts into place.
-func (i Into) target() string {
+// Target returns the directory that the run puts into place.
+func (i Into) Target() string {
 	if i.OutputDir != "" {
 		return filepath.Clean(i.OutputDir)
 	}
 	return filepath.Clean(i.DataDir)
 }
 
-// dataDirs are the members that this host gets, and each one's data dir.
-func (p Plan) dataDirs() []placed {
+// DataDirs returns the data dirs that this host gets.
+func (p Plan) DataDirs() []DataDir {
 	if p.Into.OutputDir == "" {
 		m, _ := p.member(p.Into.Name)
-		return []placed{{Member: m}}
+		return []DataDir{{Member: m}}
 	}
-	var all []placed
+	var all []DataDir
 	for _, m := range p.Members {
-		all = append(all, placed{Member: m, folder: m.Name})
+		all = append(all, DataDir{Member: m, Folder: m.Name})
 	}
 	return all
 }
 
-// placed is a member and its folder below the target, "" for the target itself.
-type placed struct {
+// DataDir is that of one member: a folder in Into.Target, or "" for the target itself.
+type DataDir struct {
 	Member
-	folder string
+	Folder string
 }

@@ -71,7 +71,7 @@ func RunTarget(ctx context.Context, a Attempt) (Plan, Result, error) {
 			return plan, result, err
 		case unreachable != nil:
 			return plan, result, fmt.Errorf("%w; %w", err, unreachable)
-		case next.sameWay(plan): // the obstacle is not in the catalog
+		case next.SameWay(plan): // the obstacle is not in the catalog
 			return plan, result, err
 		}
 		plan = next

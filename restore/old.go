@@ -2,16 +2,11 @@ package restore
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"net"
 	"net/url"
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/restore/salvage"
-	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -136,58 +131,19 @@ func sorted(members []Member) []Member {
 	return slices.SortedFunc(slices.Values(members), func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// ask refuses while a member of the old cluster, or of one that was restored from it, answers: two clusters that believe
-// they are the same one are worse than none.
-func (r *run) ask(ctx context.Context) error {
-	if r.plan.OldIsDead {
-		return nil
-	}
-	if err := r.refuseHeld(); err != nil {
-		return err
-	}
-	for _, answer := range cluster.Knock(ctx, r.plan.Old.ClientURLs) {
-		switch {
-		case !answer.Alive:
-		case r.plan.isStranger(answer):
-			r.say("ask", storage.Note, "another cluster, %s, answers at %s", answer.ClusterID, answer.URL)
-		default:
-			return fmt.Errorf("%w: the old cluster still answers at %s: stop every old member first, or say --old-is-dead if that is not it",
-				ErrRefused, answer.URL)
-		}
-	}
-	return nil
-}
-
-// isStranger reports whether an etcd that answers is surely not of the old cluster: its cluster id is in no backup, and none
-// of its members is one of the old or the new ones. A server that does not name its cluster may be the old one.
-func (p Plan) isStranger(a cluster.Answer) bool {
-	ids := func(id string) bool { return catalog.SameClusterID(id, a.ClusterID) }
-	if a.ClusterID == "" || slices.ContainsFunc(p.Old.ClusterIDs, ids) {
+// IsStranger reports whether a server that answers is surely not of the old cluster: its cluster id is in no backup, and none of
+// its members is one of the old or the new ones. A server without a cluster id may be of the old one.
+func (p Plan) IsStranger(clusterID string, members []catalog.Member) bool {
+	ids := func(id string) bool { return catalog.SameClusterID(id, clusterID) }
+	if clusterID == "" || slices.ContainsFunc(p.Old.ClusterIDs, ids) {
 		return false
 	}
 	ours := slices.Concat(p.Members, voters(p.Old.Members))
-	return !slices.ContainsFunc(a.Members, func(m catalog.Member) bool {
+	return !slices.ContainsFunc(members, func(m catalog.Member) bool {
 		return slices.ContainsFunc(ours, func(our Member) bool { return our.Name == m.Name && overlap(our.PeerURLs, m.PeerURLs) })
 	})
 }
 
 func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(u string) bool { return slices.Contains(b, u) })
-}
-
-// refuseHeld looks once more, for a member may have been started since the plan was made.
-func (r *run) refuseHeld() error {
-	if r.plan.Salvage == nil {
-		return nil
-	}
-	for _, d := range r.plan.Salvage.Disks {
-		held, err := salvage.Running(d.Dir)
-		if err != nil {
-			return err
-		}
-		if held {
-			return refusedRunning(d.Dir)
-		}
-	}
-	return nil
 }

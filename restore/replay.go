@@ -33,14 +33,6 @@ type Replayed struct {
 	GuessedLeases int `json:"guessedLeases,omitempty"`
 }
 
-// UnseenBy is what a log from that source has not, in words; "" if it has everything.
-func UnseenBy(source segment.Source) string {
-	if source == segment.Watch {
-		return "users and roles, leases without keys, and alarms are as in the backup"
-	}
-	return ""
-}
-
 // replay brings the database from the backup's point to the target's.
 func (r *run) replay(ctx context.Context) error { return r.replayWatched(ctx, nil) }
 

@@ -54,7 +54,7 @@ func Run(
 	if err := p.Validate(); err != nil {
 		return Result{}, err
 	}
-	if p.Into.target() == "." {
+	if p.Into.Target() == "." {
 		return Result{}, fmt.Errorf("%w: the plan names no place: give --output-dir, or --name and --data-dir", ErrLayout)
 	}
 	r := &run{plan: p, cluster: c, keys: keys, report: report}
@@ -86,7 +86,7 @@ func (r *run) all(ctx context.Context) (err error) {
 	if err := r.phase(ctx, "ask", r.ask); err != nil {
 		return err
 	}
-	if r.work, err = openWork(r.plan.Into.target(), r.plan.ID, r.report); err != nil {
+	if r.work, err = openWork(r.plan.Into.Target(), r.plan.ID, r.report); err != nil {
 		return err
 	}
 	defer r.work.remove()
@@ -126,7 +126,7 @@ type stage struct {
 // through goes through stages, leaving a replay out where the plan has nothing to replay.
 func (r *run) through(ctx context.Context, stages []stage) error {
 	for _, s := range stages {
-		if s.name == "replay" && !r.plan.replays() {
+		if s.name == "replay" && !r.plan.Replays() {
 			continue
 		}
 		if err := r.phase(ctx, s.name, s.do); err != nil {
@@ -178,7 +178,7 @@ func (r *run) space() int64 {
 	} else if info, err := os.Stat(r.plan.File); err == nil {
 		size = info.Size()
 	}
-	return int64(len(r.plan.dataDirs()))*(size+walSpace) + slack
+	return int64(len(r.plan.DataDirs()))*(size+walSpace) + slack
 }
 
 // rename puts a log of its own into place first: etcd does not start on a log whose data dir is missing, but may take a data
@@ -195,9 +195,9 @@ func (r *run) rename(context.Context) error {
 	if err := r.work.publish(); err != nil {
 		return err
 	}
-	for _, m := range r.plan.dataDirs() {
-		dir := filepath.Join(r.plan.Into.target(), m.folder)
-		r.result.Members = append(r.result.Members, Restored{Name: m.Name, DataDir: dir, Command: r.plan.command(m.Member, dir)})
+	for _, m := range r.plan.DataDirs() {
+		dir := filepath.Join(r.plan.Into.Target(), m.Folder)
+		r.result.Members = append(r.result.Members, Restored{Name: m.Name, DataDir: dir, Command: r.plan.Command(m.Member, dir)})
 	}
 	r.result.Salvaged = r.salvaged()
 	return nil

@@ -1,13 +1,11 @@
 package restore
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
-	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -87,18 +85,6 @@ type Disks struct {
 
 	backup   *catalog.Backup   // who the members were, where no disk tells
 	archived []catalog.Lineage // of the same cluster
-}
-
-// Survey looks at data dirs, for a plan with c: see salvage.Survey. Of every place where a segment ends it notes what stands
-// there on the disks.
-func Survey(ctx context.Context, c catalog.Catalog, dirs []string, report storage.Report) ([]salvage.Disk, error) {
-	ends := map[uint64]bool{}
-	for _, l := range c.Lineages {
-		for _, s := range l.Segments {
-			ends[s.Last] = true
-		}
-	}
-	return salvage.Survey(ctx, dirs, ends, report)
 }
 
 // salvaged is the way to a target with the disks: from them alone, or behind the archive's end.
@@ -220,13 +206,13 @@ func (p Plan) refuseRunning(disks *Disks) error {
 	}
 	for _, d := range disks.Found {
 		if d.Running {
-			return refusedRunning(d.Dir)
+			return RefuseRunning(d.Dir)
 		}
 	}
 	return nil
 }
 
-func refusedRunning(dir string) error {
+func RefuseRunning(dir string) error {
 	return fmt.Errorf("%w: a process holds the data dir %s: stop that member first, or say --old-is-dead if it is none", ErrRefused, dir)
 }
 

@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -21,16 +18,6 @@ type Salvaged struct {
 	Revision int64    `json:"revision"` // of the key space there
 	Certain  int      `json:"certain"`  // requests from a disk's log of which it is known that they were committed
 	Probable int      `json:"probable"` // and those of which it is not
-}
-
-// replays says that something is applied to the base.
-func (p Plan) replays() bool { return p.Log != nil || p.diskLog() != nil }
-
-func (p Plan) diskLog() *DiskLog {
-	if p.Salvage == nil {
-		return nil
-	}
-	return p.Salvage.Log
 }
 
 // checkPlace: the disk may have been written since it was looked at.
@@ -55,7 +42,7 @@ type diskRecords struct {
 
 // fromDisk is where the disk's log goes on, and takes up where it stops.
 func (r *run) fromDisk(stop *replay.Stop) diskRecords {
-	log := r.plan.diskLog()
+	log := r.plan.DiskLog()
 	if log == nil {
 		return diskRecords{}
 	}
@@ -103,58 +90,10 @@ func (r *run) salvaged() *Salvaged {
 	if s == nil {
 		return nil
 	}
-	found := &Salvaged{Disks: s.dirs(), Position: r.facts.index, Revision: r.facts.revision}
+	found := &Salvaged{Disks: s.Dirs(), Position: r.facts.index, Revision: r.facts.revision}
 	if r.disk.log != nil {
 		found.Certain = r.disk.count(0, min(r.disk.log.Commit, found.Position))
 		found.Probable = r.disk.count(r.disk.log.Commit, found.Position)
 	}
 	return found
-}
-
-// dirs are the data dirs from which something is taken.
-func (s *Salvage) dirs() (dirs []string) {
-	for _, d := range s.Disks {
-		base := s.Database != nil && strings.HasPrefix(s.Database.File, d.Dir+string(filepath.Separator))
-		if base || s.Log != nil && s.Log.Dir == d.Dir {
-			dirs = append(dirs, d.Dir)
-		}
-	}
-	return dirs
-}
-
-// without takes a database out that turned out to be damaged.
-func (d Disks) without(file string, why error) *Disks {
-	d.Found = slices.Clone(d.Found)
-	for i, disk := range d.Found {
-		databases := slices.Clone(disk.Databases)
-		for k := range databases {
-			if databases[k].File == file {
-				databases[k].Damage = why.Error()
-			}
-		}
-		d.Found[i].Databases = databases
-	}
-	return &d
-}
-
-// endOfDisks is what can still be hoped for when everything has been replayed, and the revision was not reached.
-func (t Target) endOfDisks(c catalog.Catalog, ended int64) (catalog.Catalog, Target, error) {
-	if !t.Best {
-		return c, t, &UnreachableError{
-			Why: fmt.Sprintf("the disks' logs end before revision %d", t.Revision), Nearest: fmt.Sprintf("revision %d, their end", ended),
-		}
-	}
-	t.Revision = 0
-	return c, t, nil
-}
-
-// beforeUnknown ends at the revision behind which a log has something that cannot be applied.
-func (t Target) beforeUnknown(c catalog.Catalog, reached int64) (catalog.Catalog, Target, error) {
-	if !t.Best {
-		return c, t, &UnreachableError{
-			Why: "what follows in the log cannot be replayed", Nearest: fmt.Sprintf("revision %d", reached),
-		}
-	}
-	t.Revision = reached
-	return c, t, nil
 }

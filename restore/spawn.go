@@ -120,7 +120,7 @@ func Told(o *Obstacle, why string, kinds []string) error {
 
 // removeDead clears the work dirs of a child that died. One that a live process holds belongs to that.
 func removeDead(p Plan) {
-	targets := []string{p.Into.target()}
+	targets := []string{p.Into.Target()}
 	if p.Into.WALDir != "" {
 		targets = append(targets, p.Into.WALDir)
 	}

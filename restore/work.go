@@ -29,8 +29,6 @@ type work struct {
 	lock   *fileutil.LockedFile
 }
 
-const workMark = ".dr-restore-"
-
 // openWork refuses a target that holds anything, and clears away what killed runs left beside it.
 func openWork(target, planID string, report storage.Report) (*work, error) {
 	w, err := newWork(target, planID)
@@ -114,9 +112,9 @@ func (w *work) folder() string {
 // prefix begins the names of the work dirs for the target; a plan's id ends them.
 func (w *work) prefix() string {
 	if w.inside {
-		return workMark
+		return WorkPrefix
 	}
-	return workMark + filepath.Base(w.target) + "-"
+	return WorkPrefix + filepath.Base(w.target) + "-"
 }
 
 // create makes the work dir, unless another run for the same target took it, before it was locked, for one that was left: then
@@ -174,7 +172,7 @@ const asideMark = "member."
 
 // tolerates reports whether e may stay in a mount point into which a restore goes.
 func (w *work) tolerates(e fs.DirEntry) bool {
-	return isLostAndFound(w.target, e) || strings.HasPrefix(e.Name(), workMark) || strings.HasPrefix(e.Name(), asideMark)
+	return isLostAndFound(w.target, e) || strings.HasPrefix(e.Name(), WorkPrefix) || strings.HasPrefix(e.Name(), asideMark)
 }
 
 // stalePatience is how long a lock may take to go after its owner was killed.

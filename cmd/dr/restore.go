@@ -126,7 +126,7 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	if err != nil {
 		return err
 	}
-	f.layout.Known = plan.LiveRevision(cmd.Context())
+	f.layout.Known = restore.LiveRevision(cmd.Context(), plan)
 	if f.dryRun || f.planOut != "" {
 		plan, err = restore.NewPlan(catalog, f.target, f.layout, now)
 		if err != nil {

@@ -64,7 +64,7 @@ func (a *app) survey(ctx context.Context, f *restoreFlags, c catalog.Catalog) er
 	if !f.dryRun && f.planOut == "" {
 		report, done = a.progress()
 	}
-	found, err := restore.Survey(ctx, c, f.salvage.dirs, report)
+	found, err := salvage.Survey(ctx, c, f.salvage.dirs, report)
 	done()
 	if errors.Is(err, salvage.ErrNoMember) {
 		return usagef("--from-data-dir: %w", err)

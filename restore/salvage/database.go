@@ -70,15 +70,16 @@ func look(file string) (d Database, err error) {
 	if err != nil {
 		return d, err
 	}
-	for _, read := range []func(*tree) error{d.readPlace, d.readRevision, d.readMembers, d.readVersion} {
-		if err := read(t); err != nil {
+	for _, read := range []func(*Database, *tree) error{readPlace, readRevision, readMembers, readVersion} {
+		err := read(&d, t)
+		if err != nil {
 			return d, err
 		}
 	}
 	return d, nil
 }
 
-func (d *Database) readPlace(t *tree) error {
+func readPlace(d *Database, t *tree) error {
 	meta, ok, err := t.bucket(schema.Meta.Name())
 	if err != nil || !ok {
 		return errors.Join(err, missing(!ok, "the meta bucket"))
@@ -105,7 +106,7 @@ func missing(yes bool, what string) error {
 	return fmt.Errorf("%s is missing", what)
 }
 
-func (d *Database) readRevision(t *tree) error {
+func readRevision(d *Database, t *tree) error {
 	keys, ok, err := t.bucket(schema.Key.Name())
 	if err != nil || !ok {
 		return errors.Join(err, missing(!ok, "the key bucket"))
@@ -120,7 +121,7 @@ func (d *Database) readRevision(t *tree) error {
 // revisionBytes is how long a revision is as a key: 8 bytes, a line, 8 bytes; a mark may follow.
 const revisionBytes = 17
 
-func (d *Database) readMembers(t *tree) error {
+func readMembers(d *Database, t *tree) error {
 	members, ok, err := t.bucket(schema.Members.Name())
 	if err != nil || !ok {
 		return err
@@ -148,7 +149,7 @@ func (d *Database) readMembers(t *tree) error {
 	})
 }
 
-func (d *Database) readVersion(t *tree) error {
+func readVersion(d *Database, t *tree) error {
 	cluster, ok, err := t.bucket(schema.Cluster.Name())
 	if err != nil || !ok {
 		return err

@@ -107,7 +107,7 @@ func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]
 		if err != nil {
 			return Log{}, 0, 0, err
 		}
-		l.add(e, ends)
+		add(&l, e, ends)
 		last = e
 	}
 	if l.Last = (segment.End{Position: last.Position, Term: last.Term}); !last.Missing && last.Position > 0 {
@@ -121,8 +121,8 @@ func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]
 	return l, cluster, member, nil
 }
 
-// add takes in the next entry.
-func (l *Log) add(e wal.Entry, ends map[uint64]bool) {
+// add adds the next entry to l, and to its Ends if its position is one of ends.
+func add(l *Log, e wal.Entry, ends map[uint64]bool) {
 	if e.Committed {
 		l.Commit = e.Position
 	}

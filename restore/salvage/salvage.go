@@ -33,9 +33,10 @@ type Disk struct {
 	Log       Log
 }
 
-// Survey looks at each data dir. Of the positions in ends it notes which entry is there: nil, none. Errors match ErrNoMember, or are
-// of the file system; damage is none, and stands in the Disk.
-func Survey(ctx context.Context, dirs []string, ends map[uint64]bool, report storage.Report) ([]Disk, error) {
+// Survey reads each data dir, and notes which entry it has at the end of each segment in c. Errors match ErrNoMember, or are of the
+// file system; damage is no error, the Disk names it.
+func Survey(ctx context.Context, c catalog.Catalog, dirs []string, report storage.Report) ([]Disk, error) {
+	ends := segmentEnds(c)
 	var disks []Disk
 	for _, dir := range dirs {
 		report.Say(storage.Event{Stage: "survey", Object: dir, Message: "reading what is left in " + dir})
@@ -46,6 +47,17 @@ func Survey(ctx context.Context, dirs []string, ends map[uint64]bool, report sto
 		disks = append(disks, d)
 	}
 	return disks, nil
+}
+
+// segmentEnds returns the positions at which the segments in c end.
+func segmentEnds(c catalog.Catalog) map[uint64]bool {
+	ends := map[uint64]bool{}
+	for _, l := range c.Lineages {
+		for _, s := range l.Segments {
+			ends[s.Last] = true
+		}
+	}
+	return ends
 }
 
 func survey(ctx context.Context, dir string, ends map[uint64]bool) (d Disk, err error) {

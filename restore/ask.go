@@ -1,0 +1,55 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// ask refuses while a member of the old cluster, or of one that was restored from it, answers: two clusters that believe
+// they are the same one are worse than none.
+func (r *run) ask(ctx context.Context) error {
+	if r.plan.OldIsDead {
+		return nil
+	}
+	if err := r.refuseHeld(); err != nil {
+		return err
+	}
+	for _, answer := range cluster.Knock(ctx, r.plan.Old.ClientURLs) {
+		switch {
+		case !answer.Alive:
+		case r.plan.IsStranger(answer.ClusterID, answer.Members):
+			r.say("ask", storage.Note, "another cluster, %s, answers at %s", answer.ClusterID, answer.URL)
+		default:
+			return fmt.Errorf("%w: the old cluster still answers at %s: stop every old member first, or say --old-is-dead if that is not it",
+				ErrRefused, answer.URL)
+		}
+	}
+	return nil
+}
+
+// refuseHeld looks once more, for a member may have been started since the plan was made.
+func (r *run) refuseHeld() error {
+	if r.plan.Salvage == nil {
+		return nil
+	}
+	for _, d := range r.plan.Salvage.Disks {
+		held, err := salvage.Running(d.Dir)
+		if err != nil {
+			return err
+		}
+		if held {
+			return RefuseRunning(d.Dir)
+		}
+	}
+	return nil
+}
+
+// LiveRevision returns the newest revision that a live cluster reports at any client URL that p asks; 0 if none does. It belongs in
+// Layout.Known: hosts that run one plan must not differ by which member was reachable.
+func LiveRevision(ctx context.Context, p Plan) int64 {
+	return cluster.NewestRevision(ctx, p.Old.ClientURLs)
+}
