@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
@@ -25,7 +26,7 @@ func (r *run) ask(ctx context.Context) error {
 			r.say("ask", storage.Note, "another cluster, %s, answers at %s", answer.ClusterID, answer.URL)
 		default:
 			return fmt.Errorf("%w: the old cluster still answers at %s: stop every old member first, or say --old-is-dead if that is not it",
-				ErrRefused, answer.URL)
+				plan.ErrRefused, answer.URL)
 		}
 	}
 	return nil
@@ -42,7 +43,7 @@ func (r *run) refuseHeld() error {
 			return err
 		}
 		if held {
-			return RefuseRunning(d.Dir)
+			return plan.RefuseRunning(d.Dir)
 		}
 	}
 	return nil
@@ -50,6 +51,6 @@ func (r *run) refuseHeld() error {
 
 // LiveRevision returns the newest revision that a live cluster reports at any client URL that p asks; 0 if none does. It belongs in
 // Layout.Known: hosts that run one plan must not differ by which member was reachable.
-func LiveRevision(ctx context.Context, p Plan) int64 {
+func LiveRevision(ctx context.Context, p plan.Plan) int64 {
 	return cluster.NewestRevision(ctx, p.Old.ClientURLs)
 }

@@ -9,9 +9,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
-
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver"
@@ -24,7 +21,10 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
@@ -72,7 +72,7 @@ func (r *run) build(ctx context.Context) error {
 }
 
 // buildMember makes one data dir, with a copy of the database or without any.
-func (r *run) buildMember(ctx context.Context, m *membershipOf, d DataDir, withCopy bool) error {
+func (r *run) buildMember(ctx context.Context, m *membershipOf, d plan.DataDir, withCopy bool) error {
 	snapDir, walDir := r.dataOf(d, "snap"), r.dataOf(d, "wal")
 	if r.wal != nil {
 		walDir = r.wal.tree
@@ -92,7 +92,7 @@ func (r *run) buildMember(ctx context.Context, m *membershipOf, d DataDir, withC
 }
 
 // dataOf is a path below a member's data, in the work dir.
-func (r *run) dataOf(d DataDir, path ...string) string {
+func (r *run) dataOf(d plan.DataDir, path ...string) string {
 	return filepath.Join(append([]string{r.work.tree, d.Folder, "member"}, path...)...)
 }
 
@@ -129,14 +129,14 @@ type membershipOf struct {
 	cluster *membership.RaftCluster
 }
 
-func newMembership(p Plan) (*membershipOf, error) {
+func newMembership(p plan.Plan) (*membershipOf, error) {
 	urls, err := types.NewURLsMap(p.InitialCluster())
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLayout, err)
+		return nil, fmt.Errorf("%w: %w", plan.ErrLayout, err)
 	}
 	cluster, err := membership.NewClusterFromURLsMap(replay.LastWords(), p.Token, urls)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLayout, err)
+		return nil, fmt.Errorf("%w: %w", plan.ErrLayout, err)
 	}
 	return &membershipOf{cluster}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -47,40 +48,40 @@ func before(c catalog.Catalog) catalog.Catalog {
 func TestPlanBump(t *testing.T) {
 	kubernetes := catalogOf(fixedBackup())
 	others := before(catalogOf(fixedBackup()))
-	old, file := restore.Target{Revision: 153}, restore.Target{File: "/x"}
+	old, file := plan.Target{Revision: 153}, plan.Target{File: "/x"}
 	watched := twice()
 	watched.Lineages[1].Segments[1].Source, watched.Lineages[1].Segments[1].Last = segment.Watch, million1000+900
 	hashed := twice()
 	hashed.Lineages[1].Segments[1].Hashes = []segment.Hash{{Position: 20, Revision: million1000 + 800}}
 	for name, test := range map[string]struct {
 		catalog catalog.Catalog
-		target  restore.Target
+		target  plan.Target
 		bump    string
 		live    int64
-		want    restore.Bump // without its reason
+		want    plan.Bump // without its reason
 		reason  string
 	}{
-		"kubernetes":        {kubernetes, restore.Target{}, "auto", 0, restore.Bump{To: million1000 + 4711, Known: 4711}, "Kubernetes"},
-		"nothing said":      {kubernetes, restore.Target{}, "", 0, restore.Bump{To: million1000 + 4711, Known: 4711}, "Kubernetes"},
-		"another key space": {others, restore.Target{}, "auto", 0, restore.Bump{To: million1000 + 4711, Known: 4711, Auto: true}, "--bump-revision"},
-		"a file":            {others, file, "auto", 0, restore.Bump{By: million1000, Known: 4711, Auto: true}, "--bump-revision"},
-		"asked for":         {others, restore.Target{}, "17", 0, restore.Bump{By: 17, Known: 4711}, "as asked for"},
-		"asked for none":    {kubernetes, restore.Target{}, "0", 0, restore.Bump{Known: 4711}, "up to 4711, does not notice"},
-		"a file, as asked":  {others, file, "5", 0, restore.Bump{By: 5, Known: 4711}, "as asked for"},
-		"the most that there is": {others, restore.Target{}, "2305843009213693951", 0, restore.Bump{By: 1<<61 - 1, Known: 4711},
+		"kubernetes":        {kubernetes, plan.Target{}, "auto", 0, plan.Bump{To: million1000 + 4711, Known: 4711}, "Kubernetes"},
+		"nothing said":      {kubernetes, plan.Target{}, "", 0, plan.Bump{To: million1000 + 4711, Known: 4711}, "Kubernetes"},
+		"another key space": {others, plan.Target{}, "auto", 0, plan.Bump{To: million1000 + 4711, Known: 4711, Auto: true}, "--bump-revision"},
+		"a file":            {others, file, "auto", 0, plan.Bump{By: million1000, Known: 4711, Auto: true}, "--bump-revision"},
+		"asked for":         {others, plan.Target{}, "17", 0, plan.Bump{By: 17, Known: 4711}, "as asked for"},
+		"asked for none":    {kubernetes, plan.Target{}, "0", 0, plan.Bump{Known: 4711}, "up to 4711, does not notice"},
+		"a file, as asked":  {others, file, "5", 0, plan.Bump{By: 5, Known: 4711}, "as asked for"},
+		"the most that there is": {others, plan.Target{}, "2305843009213693951", 0, plan.Bump{By: 1<<61 - 1, Known: 4711},
 			"as asked for"},
 
-		"the old history":     {twice(), old, "auto", 0, restore.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
-		"the newest history":  {twice(), restore.Target{}, "auto", 0, restore.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
-		"one backup alone":    {twice(), restore.Target{Backup: twice().Backups[2].ID}, "auto", 0, restore.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
-		"a watched one":       {watched, old, "auto", 0, restore.Bump{To: 2*million1000 + 900, Known: million1000 + 900}, "Kubernetes"},
-		"a hash is newer":     {hashed, old, "auto", 0, restore.Bump{To: 2*million1000 + 800, Known: million1000 + 800}, "Kubernetes"},
-		"a newer live one":    {twice(), old, "auto", 3 * million1000, restore.Bump{To: 4 * million1000, Known: 3 * million1000}, "Kubernetes"},
-		"an older live one":   {twice(), old, "auto", 700, restore.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
-		"before Kubernetes":   {before(twice()), old, "auto", 0, restore.Bump{To: 2*million1000 + 500, Known: million1000 + 500, Auto: true}, "--bump-revision"},
-		"a file, a live one":  {catalog.Catalog{}, file, "auto", 3 * million1000, restore.Bump{By: million1000, Known: 3 * million1000, Auto: true}, "--bump-revision"},
-		"enough is asked for": {twice(), old, "1000000349", 0, restore.Bump{To: million1000 + 502, Known: million1000 + 500}, "as asked for"},
-		"more than enough":    {twice(), restore.Target{}, "2", 0, restore.Bump{To: million1000 + 502, Known: million1000 + 500}, "as asked for"},
+		"the old history":     {twice(), old, "auto", 0, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
+		"the newest history":  {twice(), plan.Target{}, "auto", 0, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
+		"one backup alone":    {twice(), plan.Target{Backup: twice().Backups[2].ID}, "auto", 0, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
+		"a watched one":       {watched, old, "auto", 0, plan.Bump{To: 2*million1000 + 900, Known: million1000 + 900}, "Kubernetes"},
+		"a hash is newer":     {hashed, old, "auto", 0, plan.Bump{To: 2*million1000 + 800, Known: million1000 + 800}, "Kubernetes"},
+		"a newer live one":    {twice(), old, "auto", 3 * million1000, plan.Bump{To: 4 * million1000, Known: 3 * million1000}, "Kubernetes"},
+		"an older live one":   {twice(), old, "auto", 700, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
+		"before Kubernetes":   {before(twice()), old, "auto", 0, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500, Auto: true}, "--bump-revision"},
+		"a file, a live one":  {catalog.Catalog{}, file, "auto", 3 * million1000, plan.Bump{By: million1000, Known: 3 * million1000, Auto: true}, "--bump-revision"},
+		"enough is asked for": {twice(), old, "1000000349", 0, plan.Bump{To: million1000 + 502, Known: million1000 + 500}, "as asked for"},
+		"more than enough":    {twice(), plan.Target{}, "2", 0, plan.Bump{To: million1000 + 502, Known: million1000 + 500}, "as asked for"},
 	} {
 		p, err := planBump(test.catalog, test.target, test.bump, test.live)
 		if err != nil {
@@ -95,15 +96,15 @@ func TestPlanBump(t *testing.T) {
 	}
 }
 
-func planBump(c catalog.Catalog, target restore.Target, bump string, live int64) (restore.Plan, error) {
-	members := []restore.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}
-	return restore.NewPlan(c, target, restore.Layout{Members: members, Token: "t", Bump: bump, Known: live}, now)
+func planBump(c catalog.Catalog, target plan.Target, bump string, live int64) (plan.Plan, error) {
+	members := []plan.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}
+	return plan.New(c, target, plan.Layout{Members: members, Token: "t", Bump: bump, Known: live}, now)
 }
 
 func TestPlanRefusesABumpBelowWhatIsKnown(t *testing.T) {
-	old := restore.Target{Revision: 153}
+	old := plan.Target{Revision: 153}
 	for name, test := range map[string]struct {
-		target restore.Target
+		target plan.Target
 		bump   string
 		live   int64
 		cure   string
@@ -112,13 +113,13 @@ func TestPlanRefusesABumpBelowWhatIsKnown(t *testing.T) {
 		"as before":           {old, "1000000000", 0, "would continue from 1000000153"},
 		"to the very one":     {old, "1000000347", 0, "--bump-revision 2000000347"},
 		"to the one after it": {old, "1000000348", 0, "--bump-revision 2000000347"},
-		"a live one is newer": {restore.Target{}, "1000", million1000 + 9999, "--bump-revision 1000009499"},
-		"of the newest":       {restore.Target{}, "1", 0, "would continue from 1000000501"},
+		"a live one is newer": {plan.Target{}, "1000", million1000 + 9999, "--bump-revision 1000009499"},
+		"of the newest":       {plan.Target{}, "1", 0, "would continue from 1000000501"},
 		"no room":             {old, "auto", 1 << 61, "--bump-revision 0"},
 		"no room for a few":   {old, "5", 1 << 61, "--bump-revision 0"},
 	} {
 		_, err := planBump(twice(), test.target, test.bump, test.live)
-		if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), test.cure) {
+		if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), test.cure) {
 			t.Errorf("%s: %v, want a refusal with %q", name, err, test.cure)
 		}
 	}
@@ -133,9 +134,9 @@ func TestRunTargetRemembersRevisions(t *testing.T) {
 	newest := backupAt(second(2000), 900)
 	newest.Kubernetes = true
 	c.Backups = append([]catalog.Backup{newest}, c.Backups...)
-	plan, _, err := restore.RunTarget(t.Context(), attempt(c, restore.Target{Best: true}, func(_ context.Context, p restore.Plan) (restore.Result, error) {
+	plan, _, err := restore.RunTarget(t.Context(), attempt(c, plan.Target{Best: true}, func(_ context.Context, p plan.Plan) (restore.Result, error) {
 		if p.Backup.ID == newest.ID {
-			return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, catalog.ErrDamaged)
+			return restore.Result{}, restore.NewObstacle(plan.Obstacle{Base: true}, catalog.ErrDamaged)
 		}
 		return restore.Result{}, nil
 	}))
@@ -167,7 +168,7 @@ func TestRunBumpsWhatBecameKubernetes(t *testing.T) {
 			keys, to := newKey(t)
 			s := sealed(t, d, stored{keys: keys, to: to}, nil)
 			watchedLog(t, s, d, test.change)
-			p := s.plan(t, restore.Layout{Bump: test.bump, Into: one(t, "m1")})
+			p := s.plan(t, plan.Layout{Bump: test.bump, Into: one(t, "m1")})
 			r, _ := run(t, s, p)
 			if r.Replayed == nil || r.BumpedTo != test.bumpedTo {
 				t.Errorf("replayed %+v, revision %d, bumped to %d, want %d", r.Replayed, r.Revision, r.BumpedTo, test.bumpedTo)
@@ -186,14 +187,14 @@ func TestRunBumpsAFileAboveALiveCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	for bump, want := range map[string]int64{"auto": 4 * million1000, "4000000000": 4*million1000 + kubernetes.revision, "1000": 0} {
-		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: file}, restore.Layout{
-			Members: []restore.Member{memberAt("m1", servers.FreeURLs(t, 1)[0])}, Token: "t", Bump: bump, Known: 3 * million1000, Into: one(t, "m1"),
+		p, err := plan.New(catalog.Catalog{}, plan.Target{File: file}, plan.Layout{
+			Members: []plan.Member{memberAt("m1", servers.FreeURLs(t, 1)[0])}, Token: "t", Bump: bump, Known: 3 * million1000, Into: one(t, "m1"),
 		}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-		if r.BumpedTo != want || (want == 0) != errors.Is(err, restore.ErrRefused) {
+		if r.BumpedTo != want || (want == 0) != errors.Is(err, plan.ErrRefused) {
 			t.Errorf("%s: bumped to %d, want %d; %v", bump, r.BumpedTo, want, err)
 		}
 		if want == 0 {
@@ -221,7 +222,7 @@ func TestLiveRevision(t *testing.T) {
 		"none does":   {[]string{deadURL, "ftp://127.0.0.1:1", "http://a b:\x00", strings.Replace(deadURL, "http:", "https:", 1)}, 0},
 		"none is":     {nil, 0},
 	} {
-		if got := restore.LiveRevision(t.Context(), restore.Plan{Old: restore.Old{ClientURLs: test.urls}}); got != test.want {
+		if got := restore.LiveRevision(t.Context(), plan.Plan{Old: plan.Old{ClientURLs: test.urls}}); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
 	}

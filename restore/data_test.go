@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -235,12 +236,12 @@ func (s stored) catalog(t testing.TB) catalog.Catalog {
 }
 
 // plan is for the newest backup of s, and has to succeed.
-func (s stored) plan(t testing.TB, l restore.Layout) restore.Plan {
+func (s stored) plan(t testing.TB, l plan.Layout) plan.Plan {
 	t.Helper()
 	if l.Token == "" {
 		l.Token = "token"
 	}
-	p, err := restore.NewPlan(s.catalog(t), restore.Target{}, l, started.Add(time.Hour))
+	p, err := plan.New(s.catalog(t), plan.Target{}, l, started.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,13 +249,13 @@ func (s stored) plan(t testing.TB, l restore.Layout) restore.Plan {
 }
 
 // all places every member below a dir that does not exist yet.
-func all(t testing.TB) restore.Into {
-	return restore.Into{OutputDir: filepath.Join(t.TempDir(), "restored")}
+func all(t testing.TB) plan.Into {
+	return plan.Into{OutputDir: filepath.Join(t.TempDir(), "restored")}
 }
 
 // one places one member.
-func one(t testing.TB, name string) restore.Into {
-	return restore.Into{Name: name, DataDir: filepath.Join(t.TempDir(), "etcd")}
+func one(t testing.TB, name string) plan.Into {
+	return plan.Into{Name: name, DataDir: filepath.Join(t.TempDir(), "etcd")}
 }
 
 func (s stored) object() string {
@@ -276,7 +277,7 @@ func digestOf(t testing.TB, path string) string {
 }
 
 // wantNothing checks that there is neither a target nor a work dir.
-func wantNothing(t testing.TB, into restore.Into) {
+func wantNothing(t testing.TB, into plan.Into) {
 	t.Helper()
 	target := into.OutputDir + into.DataDir
 	if _, err := os.Lstat(target); !os.IsNotExist(err) {

@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -52,7 +53,7 @@ func (r *run) check(context.Context) error {
 			return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
 		}
 		if err := r.checkAlarms(); err != nil {
-			return &ObstacleError{Obstacle{Base: true}, err}
+			return &ObstacleError{plan.Obstacle{Base: true}, err}
 		}
 		return r.checkPlace()
 	})
@@ -125,7 +126,7 @@ func number(b *bolt.Bucket, key []byte) uint64 {
 func (r *run) checkAlarms() error {
 	for _, alarm := range r.facts.alarms {
 		if alarm.Alarm == pb.AlarmType_CORRUPT && !r.plan.AllowCorrupt {
-			return fmt.Errorf("%w: the alarm CORRUPT is raised in %s: take an older backup, or --allow-corrupt", ErrRefused, r.name())
+			return fmt.Errorf("%w: the alarm CORRUPT is raised in %s: take an older backup, or --allow-corrupt", plan.ErrRefused, r.name())
 		}
 	}
 	return nil

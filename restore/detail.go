@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -11,9 +12,9 @@ import (
 type Unfold func(ctx context.Context, folded catalog.Segment) ([]catalog.Segment, error)
 
 // Detail returns c with every segment unfolded that a plan for t around met needs: see Needs.
-func Detail(ctx context.Context, c catalog.Catalog, t Target, unfold Unfold, met ...Blocked) (catalog.Catalog, error) {
+func Detail(ctx context.Context, c catalog.Catalog, t plan.Target, unfold Unfold, met ...plan.Blocked) (catalog.Catalog, error) {
 	for {
-		folds := Needs(c, t, met...)
+		folds := plan.Needs(c, t, met...)
 		if len(folds) == 0 {
 			return c, nil
 		}

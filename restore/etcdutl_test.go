@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -74,12 +75,12 @@ func saveSnapshot(t *testing.T, client *clientv3.Client) string {
 
 func compareWithEtcdutl(t *testing.T, file string, count int, bump uint64) {
 	t.Helper()
-	var members []restore.Member
+	var members []plan.Member
 	for i := range count {
 		members = append(members, memberAt(fmt.Sprintf("m%d", i+1), fmt.Sprintf("https://10.0.0.%d:2380", i+1),
 			fmt.Sprintf("https://10.1.0.%d:2380", i+1)))
 	}
-	p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: file}, restore.Layout{
+	p, err := plan.New(catalog.Catalog{}, plan.Target{File: file}, plan.Layout{
 		Members: members, Token: "fresh", Bump: fmt.Sprint(bump), KeepAlarms: true, OldIsDead: true, Into: all(t),
 	}, now)
 	if err != nil {

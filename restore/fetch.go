@@ -11,6 +11,7 @@ import (
 
 	"github.com/klauspost/readahead"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -122,7 +123,7 @@ func (r *run) checkSameFile(f *os.File, size int64) error {
 	}
 	digest, err := fileDigest(f, size, r.plan.SkipHashCheck)
 	if err == nil && digest != r.plan.FileDigest {
-		err = fmt.Errorf("%w: %s is not the file that the plan was made for: copy that one to each host", ErrRefused, r.plan.File)
+		err = fmt.Errorf("%w: %s is not the file that the plan was made for: copy that one to each host", plan.ErrRefused, r.plan.File)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -55,14 +56,14 @@ func otherBolt(t *testing.T) []byte {
 	return data
 }
 
-func filePlan(t *testing.T, data []byte, skip bool) restore.Plan {
+func filePlan(t *testing.T, data []byte, skip bool) plan.Plan {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "snapshot.db")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: path, SkipHashCheck: skip},
-		restore.Layout{Members: []restore.Member{memberAt("m1", "http://127.0.0.1:2380")}, Token: "t",
+	p, err := plan.New(catalog.Catalog{}, plan.Target{File: path, SkipHashCheck: skip},
+		plan.Layout{Members: []plan.Member{memberAt("m1", "http://127.0.0.1:2380")}, Token: "t",
 			Into: one(t, "m1")}, now)
 	if err != nil {
 		t.Fatal(err)

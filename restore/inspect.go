@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -49,7 +50,7 @@ func Inspect(ctx context.Context, file string, report storage.Report) (i Inspect
 	}
 	if !info.Mode().IsRegular() {
 		return i, fmt.Errorf("%w: %s is no file: name a snapshot, such as one of etcdctl snapshot save or a copy of member/snap/db",
-			ErrLayout, file)
+			plan.ErrLayout, file)
 	}
 	err = child.Run(ctx, InspectVerb, file, &i, Kinds, report)
 	return i, Died(err)
@@ -96,7 +97,7 @@ func (i *Inspection) readDatabase() error {
 	db, err := bolt.Open(i.File, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return fmt.Errorf("%w: %s is in use by a running etcd: inspect a copy, or take a backup", ErrRefused, i.File)
+		return fmt.Errorf("%w: %s is in use by a running etcd: inspect a copy, or take a backup", plan.ErrRefused, i.File)
 	case errors.Is(err, fs.ErrPermission):
 		return err
 	case err != nil:

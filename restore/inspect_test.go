@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -57,7 +58,7 @@ func TestInspect(t *testing.T) {
 	if _, err := restore.Inspect(t.Context(), filepath.Join(dir, "none"), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
-	if _, err := restore.Inspect(t.Context(), dir, nil); !errors.Is(err, restore.ErrLayout) {
+	if _, err := restore.Inspect(t.Context(), dir, nil); !errors.Is(err, plan.ErrLayout) {
 		t.Errorf("a directory: %v", err)
 	}
 }

@@ -7,12 +7,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-func memberAt(name string, urls ...string) restore.Member {
-	return restore.Member{Name: name, PeerURLs: urls}
+func memberAt(name string, urls ...string) plan.Member {
+	return plan.Member{Name: name, PeerURLs: urls}
 }
 
 // Each refusal has the sentinel from which dr takes its exit code, and says what to do.
@@ -21,18 +21,18 @@ func TestPlanRefuses(t *testing.T) {
 	damaged := catalog.Damage{ID: "20261122T000000Z-0000000000001000", Err: catalog.ErrDamaged}
 	corrupt := changed(backup, func(b *catalog.Backup) { b.Alarms = []string{"CORRUPT"} })
 	a, b := memberAt("a", "http://h:1"), memberAt("b", "http://h:2")
-	members := func(m ...restore.Member) restore.Layout { return restore.Layout{Members: m} }
+	members := func(m ...plan.Member) plan.Layout { return plan.Layout{Members: m} }
 	const named = "--initial-cluster"
-	into := func(i restore.Into) restore.Layout { return restore.Layout{Members: []restore.Member{a, b}, Into: i} }
+	into := func(i plan.Into) plan.Layout { return plan.Layout{Members: []plan.Member{a, b}, Into: i} }
 	for name, test := range map[string]struct {
 		catalog catalog.Catalog
-		target  restore.Target
-		layout  restore.Layout
+		target  plan.Target
+		layout  plan.Layout
 		is      error // nil: ErrLayout
 		cure    string
 	}{
 		"no backup": {catalog: catalogOf(), is: catalog.ErrNotFound, cure: "dr backup"},
-		"unknown id": {target: restore.Target{Backup: "20200101T000000Z-0000000000000001"},
+		"unknown id": {target: plan.Target{Backup: "20200101T000000Z-0000000000000001"},
 			is: catalog.ErrNotFound, cure: "dr list"},
 		"newest is damaged": {
 			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backup},
@@ -40,11 +40,11 @@ func TestPlanRefuses(t *testing.T) {
 			is: catalog.ErrDamaged, cure: string(backup.ID) + ", ask for it by name",
 		},
 		"damaged, by name": {
-			catalog: catalog.Catalog{Damaged: []catalog.Damage{damaged}}, target: restore.Target{Backup: damaged.ID},
+			catalog: catalog.Catalog{Damaged: []catalog.Damage{damaged}}, target: plan.Target{Backup: damaged.ID},
 			is: catalog.ErrDamaged, cure: "damaged",
 		},
-		"corrupt":              {catalog: catalogOf(corrupt), is: restore.ErrRefused, cure: "--allow-corrupt"},
-		"a file, no members":   {target: restore.Target{File: "/x"}, cure: named},
+		"corrupt":              {catalog: catalogOf(corrupt), is: plan.ErrRefused, cure: "--allow-corrupt"},
+		"a file, no members":   {target: plan.Target{File: "/x"}, cure: named},
 		"names twice":          {layout: members(a, memberAt("a", "http://h:3")), cure: named},
 		"URLs twice":           {layout: members(a, memberAt("b", "http://h:1")), cure: named},
 		"URL twice in one":     {layout: members(memberAt("a", "http://h:1", "http://h:1")), cure: named},
@@ -62,31 +62,31 @@ func TestPlanRefuses(t *testing.T) {
 		"name a,b":             {layout: members(memberAt("a,b", "http://h:1")), cure: named},
 		"name a=b":             {layout: members(memberAt("a=b", "http://h:1")), cure: named},
 		"name of a work dir":   {layout: members(memberAt(".dr-restore-0123456789abcdef", "http://h:1")), cure: named},
-		"bump negative":        {layout: restore.Layout{Bump: "-1"}, cure: "use auto"},
-		"bump garbage":         {layout: restore.Layout{Bump: "many"}, cure: "use auto"},
-		"bump overflowing":     {layout: restore.Layout{Bump: "99999999999999999999"}, cure: "too large: use at most 2305843009213693951"},
-		"bump near the end":    {layout: restore.Layout{Bump: "9000000000000000000"}, cure: "too large: use at most 2305843009213693951"},
-		"bump a fraction":      {layout: restore.Layout{Bump: "1.5"}, cure: "use auto"},
-		"stranger's name": {layout: into(restore.Into{Name: "c", DataDir: "/d"}),
+		"bump negative":        {layout: plan.Layout{Bump: "-1"}, cure: "use auto"},
+		"bump garbage":         {layout: plan.Layout{Bump: "many"}, cure: "use auto"},
+		"bump overflowing":     {layout: plan.Layout{Bump: "99999999999999999999"}, cure: "too large: use at most 2305843009213693951"},
+		"bump near the end":    {layout: plan.Layout{Bump: "9000000000000000000"}, cure: "too large: use at most 2305843009213693951"},
+		"bump a fraction":      {layout: plan.Layout{Bump: "1.5"}, cure: "use auto"},
+		"stranger's name": {layout: into(plan.Into{Name: "c", DataDir: "/d"}),
 			cure: "a=http://h:1,b=http://h:2"},
-		"all and one":         {layout: into(restore.Into{OutputDir: "/o", Name: "a"}), cure: "one or the other"},
-		"all and a data dir":  {layout: into(restore.Into{OutputDir: "/o", DataDir: "/d"}), cure: "one or the other"},
-		"name, no data dir":   {layout: into(restore.Into{Name: "a"}), cure: "--data-dir"},
-		"data dir, no name":   {layout: into(restore.Into{DataDir: "/d"}), cure: "--name"},
-		"relative output dir": {layout: into(restore.Into{OutputDir: "o"}), cure: "absolute"},
-		"relative data dir":   {layout: into(restore.Into{Name: "a", DataDir: "./d"}), cure: "absolute"},
+		"all and one":         {layout: into(plan.Into{OutputDir: "/o", Name: "a"}), cure: "one or the other"},
+		"all and a data dir":  {layout: into(plan.Into{OutputDir: "/o", DataDir: "/d"}), cure: "one or the other"},
+		"name, no data dir":   {layout: into(plan.Into{Name: "a"}), cure: "--data-dir"},
+		"data dir, no name":   {layout: into(plan.Into{DataDir: "/d"}), cure: "--name"},
+		"relative output dir": {layout: into(plan.Into{OutputDir: "o"}), cure: "absolute"},
+		"relative data dir":   {layout: into(plan.Into{Name: "a", DataDir: "./d"}), cure: "absolute"},
 		"other own URLs": {
-			layout: restore.Layout{Members: []restore.Member{a, b}, OwnURLs: []string{"http://h:9"},
-				Into: restore.Into{Name: "a", DataDir: "/d"}},
+			layout: plan.Layout{Members: []plan.Member{a, b}, OwnURLs: []string{"http://h:9"},
+				Into: plan.Into{Name: "a", DataDir: "/d"}},
 			cure: "but is http://h:1 among the members",
 		},
 		"more own URLs": {
-			layout: restore.Layout{Members: []restore.Member{a}, OwnURLs: []string{"http://h:1", "http://h:2"},
-				Into: restore.Into{Name: "a", DataDir: "/d"}},
+			layout: plan.Layout{Members: []plan.Member{a}, OwnURLs: []string{"http://h:1", "http://h:2"},
+				Into: plan.Into{Name: "a", DataDir: "/d"}},
 			cure: "but is http://h:1 among the members",
 		},
 		"own URLs of nobody": {
-			layout: restore.Layout{Members: []restore.Member{a}, OwnURLs: []string{"http://h:1"}},
+			layout: plan.Layout{Members: []plan.Member{a}, OwnURLs: []string{"http://h:1"}},
 			cure:   "--name",
 		},
 		"a member that never started": {
@@ -105,10 +105,10 @@ func TestPlanRefuses(t *testing.T) {
 				test.catalog = catalogOf(backup)
 			}
 			if test.is == nil {
-				test.is = restore.ErrLayout
+				test.is = plan.ErrLayout
 			}
 			test.layout.Token = "t"
-			p, err := restore.NewPlan(test.catalog, test.target, test.layout, now)
+			p, err := plan.New(test.catalog, test.target, test.layout, now)
 			if !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.cure) {
 				t.Errorf("plan %+v, error %v, want %v with %q", p, err, test.is, test.cure)
 			}
@@ -122,8 +122,8 @@ func TestPlanHidesCredentials(t *testing.T) {
 		"https://root:secret@h:1", "https://root:secret@h:1/path", "https://root:secret@h", "ftp://root:secret@h:1",
 		"https://root:secret@h:1%zz", "https://root:sec%ret@h:1",
 	} {
-		_, err := restore.ParseMembers("a=" + u)
-		if !errors.Is(err, restore.ErrLayout) || strings.Contains(err.Error(), "sec") ||
+		_, err := plan.ParseMembers("a=" + u)
+		if !errors.Is(err, plan.ErrLayout) || strings.Contains(err.Error(), "sec") ||
 			!strings.Contains(err.Error(), "https://host:port") {
 			t.Errorf("%s: error %v", u, err)
 		}
@@ -132,7 +132,7 @@ func TestPlanHidesCredentials(t *testing.T) {
 
 func TestPlanAllowsCorruptIfAsked(t *testing.T) {
 	corrupt := changed(fixedBackup(), func(b *catalog.Backup) { b.Alarms = []string{"CORRUPT"} })
-	p, err := restore.NewPlan(catalogOf(corrupt), restore.Target{}, restore.Layout{Token: "t", AllowCorrupt: true}, now)
+	p, err := plan.New(catalogOf(corrupt), plan.Target{}, plan.Layout{Token: "t", AllowCorrupt: true}, now)
 	if err != nil || !p.AllowCorrupt {
 		t.Errorf("plan %+v, error %v", p, err)
 	}
@@ -140,36 +140,36 @@ func TestPlanAllowsCorruptIfAsked(t *testing.T) {
 
 func TestPlanOwnURLs(t *testing.T) {
 	two := memberAt("a", "http://h:2", "http://h:1")
-	for name, l := range map[string]restore.Layout{
-		"in another order":     {Members: []restore.Member{two}, OwnURLs: []string{"http://h:1", "http://h:2"}},
+	for name, l := range map[string]plan.Layout{
+		"in another order":     {Members: []plan.Member{two}, OwnURLs: []string{"http://h:1", "http://h:2"}},
 		"they are the members": {OwnURLs: []string{"http://h:2", "http://h:1"}},
 	} {
-		l.Token, l.Into = "t", restore.Into{Name: "a", DataDir: "/d"}
-		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: "/x"}, l, now)
-		if err != nil || !cmp.Equal(p.Members, []restore.Member{two}) {
+		l.Token, l.Into = "t", plan.Into{Name: "a", DataDir: "/d"}
+		p, err := plan.New(catalog.Catalog{}, plan.Target{File: "/x"}, l, now)
+		if err != nil || !cmp.Equal(p.Members, []plan.Member{two}) {
 			t.Errorf("%s: members %v, error %v", name, p.Members, err)
 		}
 	}
 }
 
 func TestPlanMembersAreSorted(t *testing.T) {
-	l := restore.Layout{Members: []restore.Member{memberAt("b", "http://h:2"),
+	l := plan.Layout{Members: []plan.Member{memberAt("b", "http://h:2"),
 		memberAt("a", "http://h:1", "http://h:3")}, Token: "t"}
-	p, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, l, now)
+	p, err := plan.New(catalogOf(fixedBackup()), plan.Target{}, l, now)
 	if want := "a=http://h:1,a=http://h:3,b=http://h:2"; err != nil || p.InitialCluster() != want {
 		t.Errorf("members %s, error %v, want %s", p.InitialCluster(), err, want)
 	}
 }
 
 func TestParseMembers(t *testing.T) {
-	got, err := restore.ParseMembers("m1=https://10.0.0.1:2380, m2=https://[fd00::2]:2380")
-	want := []restore.Member{memberAt("m1", "https://10.0.0.1:2380"), memberAt("m2", "https://[fd00::2]:2380")}
+	got, err := plan.ParseMembers("m1=https://10.0.0.1:2380, m2=https://[fd00::2]:2380")
+	want := []plan.Member{memberAt("m1", "https://10.0.0.1:2380"), memberAt("m2", "https://[fd00::2]:2380")}
 	if err != nil || !cmp.Equal(got, want) {
 		t.Errorf("members %v, error %v, want %v", got, err, want)
 	}
 	for _, bad := range []string{"", ",", "a", "a=", "=http://h:1", "a=http://h:1,", "a=http://h:1,a=http://h:2",
 		"a=http://h:1=x"} {
-		if m, err := restore.ParseMembers(bad); !errors.Is(err, restore.ErrLayout) {
+		if m, err := plan.ParseMembers(bad); !errors.Is(err, plan.ErrLayout) {
 			t.Errorf("%q: members %v, error %v", bad, m, err)
 		}
 	}
@@ -180,15 +180,15 @@ func FuzzParseMembers(f *testing.F) {
 	f.Add("a=unix://x:1, b=http://h:1?x=1")
 	f.Add("..=http://h:1")
 	f.Fuzz(func(t *testing.T, text string) {
-		members, err := restore.ParseMembers(text)
+		members, err := plan.ParseMembers(text)
 		if err != nil {
-			if !errors.Is(err, restore.ErrLayout) {
+			if !errors.Is(err, plan.ErrLayout) {
 				t.Fatalf("error %v is no ErrLayout", err)
 			}
 			return
 		}
-		p := restore.Plan{Members: members}
-		again, err := restore.ParseMembers(p.InitialCluster())
+		p := plan.Plan{Members: members}
+		again, err := plan.ParseMembers(p.InitialCluster())
 		if err != nil || !cmp.Equal(members, again) {
 			t.Fatalf("%q became %q: %v", text, p.InitialCluster(), err)
 		}

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // ObstacleError is a run that an Obstacle ended. Nothing was put into place.
 type ObstacleError struct {
-	Obstacle Obstacle
+	Obstacle plan.Obstacle
 	err      error
 }
 
@@ -19,20 +20,20 @@ func (e *ObstacleError) Error() string { return e.err.Error() }
 func (e *ObstacleError) Unwrap() error { return e.err }
 
 // asObstacle blames the backup for damage that nothing else is blamed for.
-func asObstacle(p Plan, err error) error {
+func asObstacle(p plan.Plan, err error) error {
 	if _, known := errors.AsType[*ObstacleError](err); known || p.File != "" || !errors.Is(err, catalog.ErrDamaged) {
 		return err
 	}
-	return &ObstacleError{Obstacle{Base: true}, err}
+	return &ObstacleError{plan.Obstacle{Base: true}, err}
 }
 
 // obstacleOf returns the obstacle that ended a run. ok is false if no other way can do better. A backup that no given key
 // opens is one: after a change of keys others may be for the new one.
-func obstacleOf(err error) (o Obstacle, ok bool) {
+func obstacleOf(err error) (o plan.Obstacle, ok bool) {
 	wrongKey := errors.Is(err, seal.ErrWrongKey)
 	met, ok := errors.AsType[*ObstacleError](err)
 	if !ok {
-		return Obstacle{Base: true, WrongKey: true}, wrongKey
+		return plan.Obstacle{Base: true, WrongKey: true}, wrongKey
 	}
 	o = met.Obstacle
 	o.WrongKey = wrongKey
@@ -44,46 +45,46 @@ const maxDetours = 8
 
 // Attempt is what RunTarget works with.
 type Attempt struct {
-	Request
-	Unfold Unfold                                      // nil: nothing in the catalog is folded
-	Run    func(context.Context, Plan) (Result, error) // Spawn, or another way to run a plan
+	plan.Request
+	Unfold Unfold                                           // nil: nothing in the catalog is folded
+	Run    func(context.Context, plan.Plan) (Result, error) // Spawn, or another way to run a plan
 }
 
 // RunTarget plans and runs until the target is reached. It goes around obstacles, as by an older backup and more of the log. If
 // there is no way left, the error names the nearest point; with Target.Best that one is restored. It returns the plan that
 // was run last in any case.
-func RunTarget(ctx context.Context, a Attempt) (Plan, Result, error) {
-	plan, err := a.plan(ctx)
+func RunTarget(ctx context.Context, a Attempt) (plan.Plan, Result, error) {
+	planned, err := a.plan(ctx)
 	if err != nil {
-		return Plan{}, Result{}, err
+		return plan.Plan{}, Result{}, err
 	}
-	var met []Blocked
+	var met []plan.Blocked
 	for {
-		result, err := a.Run(ctx, plan)
+		result, err := a.Run(ctx, planned)
 		obstacle, ok := obstacleOf(err)
 		if !ok || ctx.Err() != nil || len(met) == maxDetours || a.Target.Backup != "" || a.Target.File != "" {
-			return plan, result, err
+			return planned, result, err
 		}
-		met = append(met, Blocked{plan, obstacle, err})
+		met = append(met, plan.Blocked{Plan: planned, Obstacle: obstacle, Err: err})
 		next, unreachable := a.plan(ctx, met...)
 		switch {
 		case unreachable != nil && obstacle.WrongKey:
-			return plan, result, err
+			return planned, result, err
 		case unreachable != nil:
-			return plan, result, fmt.Errorf("%w; %w", err, unreachable)
-		case next.SameWay(plan): // the obstacle is not in the catalog
-			return plan, result, err
+			return planned, result, fmt.Errorf("%w; %w", err, unreachable)
+		case next.SameWay(planned): // the obstacle is not in the catalog
+			return planned, result, err
 		}
-		plan = next
+		planned = next
 	}
 }
 
 // plan plans around what was met, and unfolds what that needs.
-func (a *Attempt) plan(ctx context.Context, met ...Blocked) (Plan, error) {
+func (a *Attempt) plan(ctx context.Context, met ...plan.Blocked) (plan.Plan, error) {
 	detailed, err := Detail(ctx, a.Catalog, a.Target, a.Unfold, met...)
 	if err != nil {
-		return Plan{}, err
+		return plan.Plan{}, err
 	}
 	a.Catalog = detailed
-	return Around(a.Request, met...)
+	return plan.Around(a.Request, met...)
 }

@@ -15,6 +15,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -93,7 +94,7 @@ func restored(c catalog.Catalog, withBackup bool) catalog.Catalog {
 }
 
 func TestPlanGoldenWithALog(t *testing.T) {
-	p, err := restore.NewPlan(evenCatalog(3, 5, 12), restore.Target{Time: second(25)}, restore.Layout{Token: "token-1"}, now)
+	p, err := plan.New(evenCatalog(3, 5, 12), plan.Target{Time: second(25)}, plan.Layout{Token: "token-1"}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,13 +111,13 @@ func TestPlanGoldenWithALog(t *testing.T) {
 	if diff := cmp.Diff(string(want), string(encode(t, p))); diff != "" {
 		t.Errorf("the plan's format changed (-want +got), see -update:\n%s", diff)
 	}
-	if again, err := restore.DecodePlan(want); err != nil || !cmp.Equal(p, again) {
+	if again, err := plan.Decode(want); err != nil || !cmp.Equal(p, again) {
 		t.Errorf("decoded: %v, %s", err, cmp.Diff(p, again))
 	}
 }
 
 // way is a plan in a line: where it begins, and how far it goes.
-func way(p restore.Plan) string {
+func way(p plan.Plan) string {
 	if p.Log == nil {
 		return fmt.Sprintf("backup at %d", p.Backup.RaftIndex)
 	}
@@ -130,38 +131,38 @@ func way(p restore.Plan) string {
 func TestPlanOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		catalog catalog.Catalog
-		target  restore.Target
+		target  plan.Target
 		way     string // "": an error, with
 		words   string // in it
 		best    string // the way with Best
 		note    string // which way has
 	}{
 		"latest":                                         {catalog: evenCatalog(3, 5, 12), way: "backup at 12, segments 2 to 3"},
-		"revision":                                       {catalog: evenCatalog(3, 5, 12), target: restore.Target{Revision: 111}, way: "backup at 5, segments 1 to 2"},
-		"revision of a mark":                             {catalog: evenCatalog(3, 5), target: restore.Target{Revision: 110}, way: "backup at 5, segments 1 to 1"},
-		"revision of a backup":                           {catalog: evenCatalog(3, 5, 12), target: restore.Target{Revision: 112}, way: "backup at 12"},
-		"revision without a log":                         {catalog: evenCatalog(0, 5, 12), target: restore.Target{Revision: 105}, way: "backup at 5"},
-		"revision too early":                             {catalog: evenCatalog(3, 5), target: restore.Target{Revision: 104}, words: "the oldest that can be restored is revision 105"},
-		"revision in the future":                         {catalog: evenCatalog(3, 5), target: restore.Target{Revision: 131}, words: "in the future: the newest known is 130; the nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
-		"revision in a gap":                              {catalog: without(evenCatalog(3, 5, 22), 2), target: restore.Target{Revision: 115}, words: "nearest that can be restored is revision 110", best: "backup at 5, segments 1 to 1"},
-		"behind a gap":                                   {catalog: without(evenCatalog(3, 5, 22), 2), target: restore.Target{Revision: 123}, way: "backup at 22, segments 3 to 3"},
+		"revision":                                       {catalog: evenCatalog(3, 5, 12), target: plan.Target{Revision: 111}, way: "backup at 5, segments 1 to 2"},
+		"revision of a mark":                             {catalog: evenCatalog(3, 5), target: plan.Target{Revision: 110}, way: "backup at 5, segments 1 to 1"},
+		"revision of a backup":                           {catalog: evenCatalog(3, 5, 12), target: plan.Target{Revision: 112}, way: "backup at 12"},
+		"revision without a log":                         {catalog: evenCatalog(0, 5, 12), target: plan.Target{Revision: 105}, way: "backup at 5"},
+		"revision too early":                             {catalog: evenCatalog(3, 5), target: plan.Target{Revision: 104}, words: "the oldest that can be restored is revision 105"},
+		"revision in the future":                         {catalog: evenCatalog(3, 5), target: plan.Target{Revision: 131}, words: "in the future: the newest known is 130; the nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
+		"revision in a gap":                              {catalog: without(evenCatalog(3, 5, 22), 2), target: plan.Target{Revision: 115}, words: "nearest that can be restored is revision 110", best: "backup at 5, segments 1 to 1"},
+		"behind a gap":                                   {catalog: without(evenCatalog(3, 5, 22), 2), target: plan.Target{Revision: 123}, way: "backup at 22, segments 3 to 3"},
 		"latest before a lost end":                       {catalog: without(evenCatalog(3, 5), 3), words: "cannot be restored", best: "backup at 5, segments 1 to 2"},
 		"latest before a gap":                            {catalog: without(evenCatalog(3, 5), 2), words: "nearest that can be restored is revision 110", best: "backup at 5, segments 1 to 1"},
-		"time":                                           {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(25)}, way: "backup at 5, segments 1 to 2"},
-		"time of a mark":                                 {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(20.01)}, way: "backup at 5, segments 1 to 2"},
-		"time right before one":                          {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(20)}, way: "backup at 5, segments 1 to 1"},
-		"time of the end":                                {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(30.01)}, way: "backup at 5, segments 1 to 3"},
-		"time behind the end":                            {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(31)}, words: "before 2026-11-21T09:25:04.000Z; the nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
-		"time before everything, without a log":          {catalog: evenCatalog(0, 5, 12), target: restore.Target{Time: second(1)}, words: "the oldest that can be restored is revision 105 at "},
-		"revision before everything, without a log":      {catalog: evenCatalog(0, 5, 12), target: restore.Target{Revision: 1}, words: "the oldest that can be restored is revision 105 at "},
-		"time before everything":                         {catalog: evenCatalog(3, 5), target: restore.Target{Time: second(5.1)}, words: "reaches back to 2026-11-21T09:24:38.100Z; the oldest that can be restored is revision 105 at "},
-		"time between a backup and the next mark":        {catalog: evenCatalog(3, 5, 12), target: restore.Target{Time: second(13)}, way: "backup at 12"},
-		"time in a gap":                                  {catalog: without(evenCatalog(3, 5, 22), 2), target: restore.Target{Time: second(15)}, words: "in a gap", best: "backup at 5, segments 1 to 1"},
-		"time in a gap, a backup of which is nearer":     {catalog: without(evenCatalog(3, 5, 15, 22), 2), target: restore.Target{Time: second(16)}, words: "nearest that can be restored is backup", best: "backup at 15"},
-		"position":                                       {catalog: evenCatalog(3, 5, 12), target: restore.Target{Position: 11}, way: "backup at 5, segments 1 to 2"},
-		"position of a backup":                           {catalog: evenCatalog(3, 5, 12), target: restore.Target{Position: 12}, way: "backup at 12, segments 2 to 2"},
-		"position behind the end":                        {catalog: evenCatalog(3, 5), target: restore.Target{Position: 31}, words: "nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
-		"position before the base":                       {catalog: evenCatalog(3, 5), target: restore.Target{Position: 4}, words: "position 4 is in no part"},
+		"time":                                           {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(25)}, way: "backup at 5, segments 1 to 2"},
+		"time of a mark":                                 {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(20.01)}, way: "backup at 5, segments 1 to 2"},
+		"time right before one":                          {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(20)}, way: "backup at 5, segments 1 to 1"},
+		"time of the end":                                {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(30.01)}, way: "backup at 5, segments 1 to 3"},
+		"time behind the end":                            {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(31)}, words: "before 2026-11-21T09:25:04.000Z; the nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
+		"time before everything, without a log":          {catalog: evenCatalog(0, 5, 12), target: plan.Target{Time: second(1)}, words: "the oldest that can be restored is revision 105 at "},
+		"revision before everything, without a log":      {catalog: evenCatalog(0, 5, 12), target: plan.Target{Revision: 1}, words: "the oldest that can be restored is revision 105 at "},
+		"time before everything":                         {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(5.1)}, words: "reaches back to 2026-11-21T09:24:38.100Z; the oldest that can be restored is revision 105 at "},
+		"time between a backup and the next mark":        {catalog: evenCatalog(3, 5, 12), target: plan.Target{Time: second(13)}, way: "backup at 12"},
+		"time in a gap":                                  {catalog: without(evenCatalog(3, 5, 22), 2), target: plan.Target{Time: second(15)}, words: "in a gap", best: "backup at 5, segments 1 to 1"},
+		"time in a gap, a backup of which is nearer":     {catalog: without(evenCatalog(3, 5, 15, 22), 2), target: plan.Target{Time: second(16)}, words: "nearest that can be restored is backup", best: "backup at 15"},
+		"position":                                       {catalog: evenCatalog(3, 5, 12), target: plan.Target{Position: 11}, way: "backup at 5, segments 1 to 2"},
+		"position of a backup":                           {catalog: evenCatalog(3, 5, 12), target: plan.Target{Position: 12}, way: "backup at 12, segments 2 to 2"},
+		"position behind the end":                        {catalog: evenCatalog(3, 5), target: plan.Target{Position: 31}, words: "nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
+		"position before the base":                       {catalog: evenCatalog(3, 5), target: plan.Target{Position: 4}, words: "position 4 is in no part"},
 		"at rest":                                        {catalog: evenCatalog(3, 5, 30), way: "backup at 30, segments 3 to 3"},
 		"the log ends before":                            {catalog: evenCatalog(3, 5, 999), way: "backup at 999", note: "is not archived"},
 		"no log":                                         {catalog: evenCatalog(0, 5, 12), way: "backup at 12"},
@@ -170,15 +171,15 @@ func TestPlanOf(t *testing.T) {
 		"damaged, and not covered":                       {catalog: damage(evenCatalog(3, 5, 99)), words: "a newer backup is damaged", best: "backup at 5, segments 1 to 3"},
 		"damaged, without a log":                         {catalog: damage(evenCatalog(0, 5, 12)), words: "the newest backup", best: "backup at 5"},
 		"damaged behind one that the log does not cover": {catalog: damage(evenCatalog(3, 5, 999, 1000)), words: "the newest backup", best: "backup at 999"},
-		"in two histories":                               {catalog: restored(evenCatalog(3, 5), true), target: restore.Target{Revision: 115}, way: "backup at 1, segments 1 to 2 of the second", note: "--lineage chooses another"},
-		"in the older of two":                            {catalog: restored(evenCatalog(3, 5), true), target: restore.Target{Revision: 115, Lineage: lineageNumber(0)}, way: "backup at 5, segments 1 to 2"},
-		"only in the older of two":                       {catalog: restored(evenCatalog(3, 5), true), target: restore.Target{Revision: 125}, way: "backup at 5, segments 1 to 3"},
+		"in two histories":                               {catalog: restored(evenCatalog(3, 5), true), target: plan.Target{Revision: 115}, way: "backup at 1, segments 1 to 2 of the second", note: "--lineage chooses another"},
+		"in the older of two":                            {catalog: restored(evenCatalog(3, 5), true), target: plan.Target{Revision: 115, Lineage: lineageNumber(0)}, way: "backup at 5, segments 1 to 2"},
+		"only in the older of two":                       {catalog: restored(evenCatalog(3, 5), true), target: plan.Target{Revision: 125}, way: "backup at 5, segments 1 to 3"},
 		"latest of two":                                  {catalog: restored(evenCatalog(3, 5), true), way: "backup at 1, segments 1 to 2 of the second"},
 		"the newer of two has no backup":                 {catalog: restored(evenCatalog(3, 5), false), words: "a newer history, lineage " + lineageNumber(1), best: "backup at 5, segments 1 to 3"},
-		"no such lineage":                                {catalog: evenCatalog(3, 5), target: restore.Target{Lineage: lineageNumber(7)}, words: "lineage " + lineageNumber(7) + " is not in the log"},
+		"no such lineage":                                {catalog: evenCatalog(3, 5), target: plan.Target{Lineage: lineageNumber(7)}, words: "lineage " + lineageNumber(7) + " is not in the log"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := restore.NewPlan(test.catalog, test.target, restore.Layout{Token: "t"}, now)
+			p, err := plan.New(test.catalog, test.target, plan.Layout{Token: "t"}, now)
 			if test.way != "" && (err != nil || way(p) != test.way || !hasNote(p, test.note)) {
 				t.Fatalf("got %q, %v, notes %q, want %q with %q", way(p), err, p.Notes, test.way, test.note)
 			}
@@ -189,7 +190,7 @@ func TestPlanOf(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 			test.target.Best = true
-			p, err = restore.NewPlan(test.catalog, test.target, restore.Layout{Token: "t"}, now)
+			p, err = plan.New(test.catalog, test.target, plan.Layout{Token: "t"}, now)
 			switch {
 			case test.way != "" && (err != nil || way(p) != test.way):
 				t.Errorf("with Best: %q, %v", way(p), err)
@@ -210,7 +211,7 @@ func TestRevisionOfAMarkBeforeTheFirstSegment(t *testing.T) {
 	before := segment.Mark{Position: 10, Revision: 111, Interval: segment.Interval{NotBefore: second(10.3), NotAfter: second(10.4)}}
 	l.Segments[0].Marks = append([]segment.Mark{before}, l.Segments[0].Marks...)
 	c.Backups[0].RaftIndex, c.Backups[0].RaftIndexMax, c.Backups[0].Revision = 10, 11, 110
-	p, err := restore.NewPlan(c, restore.Target{Revision: 111}, restore.Layout{Token: "t"}, now)
+	p, err := plan.New(c, plan.Target{Revision: 111}, plan.Layout{Token: "t"}, now)
 	if err != nil || way(p) != "backup at 10, segments 2 to 2" {
 		t.Errorf("got %q, %v", way(p), err)
 	}
@@ -219,10 +220,10 @@ func TestRevisionOfAMarkBeforeTheFirstSegment(t *testing.T) {
 // runs is a run of plans in which some things turn out to be bad.
 type runs struct {
 	ways []string
-	find func(restore.Plan) *restore.Obstacle
+	find func(plan.Plan) *plan.Obstacle
 }
 
-func (r *runs) run(_ context.Context, p restore.Plan) (restore.Result, error) {
+func (r *runs) run(_ context.Context, p plan.Plan) (restore.Result, error) {
 	r.ways = append(r.ways, way(p))
 	if p.Log != nil && p.Log.Position > 0 {
 		r.ways[len(r.ways)-1] += fmt.Sprintf(" up to %d", p.Log.Position)
@@ -234,40 +235,40 @@ func (r *runs) run(_ context.Context, p restore.Plan) (restore.Result, error) {
 }
 
 // attempt is one at a target in a catalog in which nothing is folded.
-func attempt(c catalog.Catalog, t restore.Target, run func(context.Context, restore.Plan) (restore.Result, error)) restore.Attempt {
+func attempt(c catalog.Catalog, t plan.Target, run func(context.Context, plan.Plan) (restore.Result, error)) restore.Attempt {
 	return restore.Attempt{
-		Request: restore.Request{Catalog: c, Target: t, Layout: restore.Layout{Token: "t"}, Now: now}, Run: run,
+		Request: plan.Request{Catalog: c, Target: t, Layout: plan.Layout{Token: "t"}, Now: now}, Run: run,
 	}
 }
 
 func TestRunTargetGoesAround(t *testing.T) {
-	bad := func(positions ...uint64) func(restore.Plan) *restore.Obstacle {
-		return func(p restore.Plan) *restore.Obstacle {
+	bad := func(positions ...uint64) func(plan.Plan) *plan.Obstacle {
+		return func(p plan.Plan) *plan.Obstacle {
 			if slices.Contains(positions, p.Backup.RaftIndex) {
-				return &restore.Obstacle{Base: true}
+				return &plan.Obstacle{Base: true}
 			}
 			return nil
 		}
 	}
-	lacks := func(seq uint64) func(restore.Plan) *restore.Obstacle {
-		return func(p restore.Plan) *restore.Obstacle {
+	lacks := func(seq uint64) func(plan.Plan) *plan.Obstacle {
+		return func(p plan.Plan) *plan.Obstacle {
 			if p.Log != nil && p.Log.First <= seq && seq <= p.Log.Last {
-				return &restore.Obstacle{Segment: seq}
+				return &plan.Obstacle{Segment: seq}
 			}
 			return nil
 		}
 	}
 	// The replay is right up to position 10, and wrong at 20.
-	differs := func(p restore.Plan) *restore.Obstacle {
+	differs := func(p plan.Plan) *plan.Obstacle {
 		if p.Log != nil && p.Backup.RaftIndex < 20 && (p.Log.Position == 0 || p.Log.Position >= 20) && p.Log.Last >= 2 {
-			return &restore.Obstacle{Marked: 10}
+			return &plan.Obstacle{Marked: 10}
 		}
 		return nil
 	}
 	for name, test := range map[string]struct {
 		catalog catalog.Catalog
-		target  restore.Target
-		find    func(restore.Plan) *restore.Obstacle
+		target  plan.Target
+		find    func(plan.Plan) *plan.Obstacle
 		ways    []string
 		words   string // of the error; "" for none
 		note    string
@@ -278,14 +279,14 @@ func TestRunTargetGoesAround(t *testing.T) {
 			ways: []string{"backup at 12, segments 2 to 2", "backup at 5, segments 1 to 2"},
 		},
 		"every base is damaged": {
-			catalog: evenCatalog(2, 5, 12), target: restore.Target{Best: true}, find: bad(5, 12), words: "every backup of cluster",
+			catalog: evenCatalog(2, 5, 12), target: plan.Target{Best: true}, find: bad(5, 12), words: "every backup of cluster",
 			ways: []string{"backup at 12, segments 2 to 2", "backup at 5, segments 1 to 2"},
 		},
 		"the damaged base is behind the log": {
 			catalog: evenCatalog(2, 5, 999), find: bad(999), words: "nearest that can be restored is revision 120", ways: []string{"backup at 999"},
 		},
 		"and the best is asked for": {
-			catalog: evenCatalog(2, 5, 999), target: restore.Target{Best: true}, find: bad(999), note: settled,
+			catalog: evenCatalog(2, 5, 999), target: plan.Target{Best: true}, find: bad(999), note: settled,
 			ways: []string{"backup at 999", "backup at 5, segments 1 to 2"},
 		},
 		"a missing segment before another base": {
@@ -297,19 +298,19 @@ func TestRunTargetGoesAround(t *testing.T) {
 			words: "nearest that can be restored is revision 110",
 		},
 		"a missing segment, the best": {
-			catalog: evenCatalog(3, 5), target: restore.Target{Best: true}, find: lacks(2), note: settled,
+			catalog: evenCatalog(3, 5), target: plan.Target{Best: true}, find: lacks(2), note: settled,
 			ways: []string{"backup at 5, segments 1 to 3", "backup at 5, segments 1 to 1"},
 		},
 		"a segment that is not in the catalog": {
 			catalog: evenCatalog(3, 5), ways: []string{"backup at 5, segments 1 to 3"}, words: "found by the run",
-			find: func(restore.Plan) *restore.Obstacle { return &restore.Obstacle{Segment: 77} },
+			find: func(plan.Plan) *plan.Obstacle { return &plan.Obstacle{Segment: 77} },
 		},
 		"a mark that does not hold": {
 			catalog: evenCatalog(3, 5), find: differs, ways: []string{"backup at 5, segments 1 to 3"},
 			words: "the log can be replayed up to position 10 and no further; the nearest that can be restored is revision 110",
 		},
 		"a mark that does not hold, the best": {
-			catalog: evenCatalog(3, 5), target: restore.Target{Best: true}, find: differs, note: settled,
+			catalog: evenCatalog(3, 5), target: plan.Target{Best: true}, find: differs, note: settled,
 			ways: []string{"backup at 5, segments 1 to 3", "backup at 5, segments 1 to 1 up to 10"},
 		},
 		"a mark that does not hold, and a backup behind it": {
@@ -321,7 +322,7 @@ func TestRunTargetGoesAround(t *testing.T) {
 			words: "the nearest that can be restored is revision 110",
 		},
 		"one backup by its name": {
-			catalog: evenCatalog(3, 5, 12), target: restore.Target{Backup: backupAt(started, 12).ID}, find: bad(12),
+			catalog: evenCatalog(3, 5, 12), target: plan.Target{Backup: backupAt(started, 12).ID}, find: bad(12),
 			ways: []string{"backup at 12"}, words: "found by the run",
 		},
 	} {
@@ -355,13 +356,13 @@ func withCheap(c catalog.Catalog, position uint64) catalog.Catalog {
 func TestRunTargetKnowsHowFarTheBaseWas(t *testing.T) {
 	c := evenCatalog(3, 9)
 	c.Backups[0].RaftIndexMax = 12
-	r := &runs{find: func(p restore.Plan) *restore.Obstacle {
+	r := &runs{find: func(p plan.Plan) *plan.Obstacle {
 		if p.Log.Position == 0 {
-			return &restore.Obstacle{Marked: 10}
+			return &plan.Obstacle{Marked: 10}
 		}
 		return nil
 	}}
-	_, _, err := restore.RunTarget(t.Context(), attempt(c, restore.Target{Best: true}, r.run))
+	_, _, err := restore.RunTarget(t.Context(), attempt(c, plan.Target{Best: true}, r.run))
 	if want := []string{"backup at 9, segments 1 to 3", "backup at 9, segments 1 to 1 up to 10"}; err != nil || !slices.Equal(r.ways, want) {
 		t.Errorf("got %q, %v, want %q", r.ways, err, want)
 	}
@@ -376,18 +377,18 @@ func TestRunTargetEnds(t *testing.T) {
 	for p := range uint64(30) {
 		positions = append(positions, p+1)
 	}
-	for name, find := range map[string]func(restore.Plan) *restore.Obstacle{
-		"bases": func(restore.Plan) *restore.Obstacle { return &restore.Obstacle{Base: true} },
-		"segments": func(p restore.Plan) *restore.Obstacle {
+	for name, find := range map[string]func(plan.Plan) *plan.Obstacle{
+		"bases": func(plan.Plan) *plan.Obstacle { return &plan.Obstacle{Base: true} },
+		"segments": func(p plan.Plan) *plan.Obstacle {
 			if p.Log == nil {
-				return &restore.Obstacle{Base: true}
+				return &plan.Obstacle{Base: true}
 			}
-			return &restore.Obstacle{Segment: p.Log.First}
+			return &plan.Obstacle{Segment: p.Log.First}
 		},
-		"marks": func(p restore.Plan) *restore.Obstacle { return &restore.Obstacle{Marked: p.Backup.RaftIndex + 1} },
+		"marks": func(p plan.Plan) *plan.Obstacle { return &plan.Obstacle{Marked: p.Backup.RaftIndex + 1} },
 	} {
 		r := &runs{find: find}
-		_, _, err := restore.RunTarget(t.Context(), attempt(evenCatalog(9, positions...), restore.Target{Best: true}, r.run))
+		_, _, err := restore.RunTarget(t.Context(), attempt(evenCatalog(9, positions...), plan.Target{Best: true}, r.run))
 		if err == nil || len(r.ways) > 9 {
 			t.Errorf("%s: %d runs, %v", name, len(r.ways), err)
 		}
@@ -397,13 +398,13 @@ func TestRunTargetEnds(t *testing.T) {
 // Whoever stops a restore does not get another one, nor does an error that is nobody's damage.
 func TestRunTargetStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &runs{find: func(restore.Plan) *restore.Obstacle { cancel(); return &restore.Obstacle{Base: true} }}
-	if _, _, err := restore.RunTarget(ctx, attempt(evenCatalog(3, 5, 12), restore.Target{}, r.run)); err == nil || len(r.ways) != 1 {
+	r := &runs{find: func(plan.Plan) *plan.Obstacle { cancel(); return &plan.Obstacle{Base: true} }}
+	if _, _, err := restore.RunTarget(ctx, attempt(evenCatalog(3, 5, 12), plan.Target{}, r.run)); err == nil || len(r.ways) != 1 {
 		t.Errorf("canceled: %q, %v", r.ways, err)
 	}
 	away, count := errors.New("the store is away"), 0
-	fail := func(context.Context, restore.Plan) (restore.Result, error) { count++; return restore.Result{}, away }
-	_, _, err := restore.RunTarget(t.Context(), attempt(evenCatalog(3, 5, 12), restore.Target{}, fail))
+	fail := func(context.Context, plan.Plan) (restore.Result, error) { count++; return restore.Result{}, away }
+	_, _, err := restore.RunTarget(t.Context(), attempt(evenCatalog(3, 5, 12), plan.Target{}, fail))
 	if !errors.Is(err, away) || count != 1 {
 		t.Errorf("away: %d runs, %v", count, err)
 	}
@@ -413,19 +414,19 @@ func TestRunTargetStops(t *testing.T) {
 func TestRunTargetBehindTheEnd(t *testing.T) {
 	c := evenCatalog(3, 9)
 	c.Lineages[0].Segments[2].Marks[0].Revision = 0 // a busy member does not always know
-	find := func(p restore.Plan) *restore.Obstacle {
+	find := func(p plan.Plan) *plan.Obstacle {
 		if p.Log.Revision == 129 {
-			return &restore.Obstacle{Ended: 127}
+			return &plan.Obstacle{Ended: 127}
 		}
 		return nil
 	}
 	r := &runs{find: find}
-	_, _, err := restore.RunTarget(t.Context(), attempt(c, restore.Target{Revision: 129}, r.run))
+	_, _, err := restore.RunTarget(t.Context(), attempt(c, plan.Target{Revision: 129}, r.run))
 	if err == nil || len(r.ways) != 1 || !strings.Contains(err.Error(), "revision 127") || !strings.Contains(err.Error(), "--best") {
 		t.Errorf("without --best: %q, %v", r.ways, err)
 	}
 	r = &runs{find: find}
-	plan, _, err := restore.RunTarget(t.Context(), attempt(c, restore.Target{Revision: 129, Best: true}, r.run))
+	plan, _, err := restore.RunTarget(t.Context(), attempt(c, plan.Target{Revision: 129, Best: true}, r.run))
 	if err != nil || len(r.ways) != 2 || plan.Log.Revision != 0 || plan.Log.Last != 3 {
 		t.Errorf("with --best: %q, %v, %+v", r.ways, err, plan.Log)
 	}
@@ -445,7 +446,7 @@ func TestPlanToATimeBetweenMarks(t *testing.T) {
 		"nearer to the one before":           {at: 14, words: "--to-revision 120 is the state that was reached at most 6.01s after it, and any revision before that can be restored too"},
 		"hardly later":                       {at: 11},
 	} {
-		p, err := restore.NewPlan(evenCatalog(3, 5), restore.Target{Time: second(test.at)}, restore.Layout{Token: "t"}, now)
+		p, err := plan.New(evenCatalog(3, 5), plan.Target{Time: second(test.at)}, plan.Layout{Token: "t"}, now)
 		if err != nil || test.words != "" && !hasNote(p, test.words) || test.words == "" && hasNote(p, "knows no moment") {
 			t.Errorf("%s: %v, %q; want %q", name, err, p.Notes, test.words)
 		}
@@ -458,11 +459,11 @@ func TestPlanToATimeBetweenMarks(t *testing.T) {
 // What lies in a gap has a point before it and one after it, each with what to ask for.
 func TestPlanInAGapNamesBothNeighbours(t *testing.T) {
 	c := without(evenCatalog(5, 5, 32, 41), 3)
-	for name, target := range map[string]restore.Target{
+	for name, target := range map[string]plan.Target{
 		"a revision": {Revision: 125}, "a time": {Time: second(25)}, "a revision of the lineage": {Revision: 125, Lineage: lineageNumber(0)},
 	} {
-		_, err := restore.NewPlan(c, target, restore.Layout{Token: "t"}, now)
-		unreachable, ok := errors.AsType[*restore.UnreachableError](err)
+		_, err := plan.New(c, target, plan.Layout{Token: "t"}, now)
+		unreachable, ok := errors.AsType[*plan.UnreachableError](err)
 		if !ok {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -473,8 +474,8 @@ func TestPlanInAGapNamesBothNeighbours(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err := restore.NewPlan(c, restore.Target{Revision: 999}, restore.Layout{Token: "t"}, now)
-	if unreachable, ok := errors.AsType[*restore.UnreachableError](err); !ok || unreachable.Next != "" {
+	_, err := plan.New(c, plan.Target{Revision: 999}, plan.Layout{Token: "t"}, now)
+	if unreachable, ok := errors.AsType[*plan.UnreachableError](err); !ok || unreachable.Next != "" {
 		t.Errorf("behind the end: %v", err)
 	}
 }
@@ -516,7 +517,7 @@ func TestRunTargetPassesByWhatNoKeyOpens(t *testing.T) {
 		},
 	} {
 		var ways []string
-		_, _, err := restore.RunTarget(t.Context(), attempt(test.catalog, restore.Target{}, func(_ context.Context, p restore.Plan) (restore.Result, error) {
+		_, _, err := restore.RunTarget(t.Context(), attempt(test.catalog, plan.Target{}, func(_ context.Context, p plan.Plan) (restore.Result, error) {
 			ways = append(ways, way(p))
 			if p.Backup.Seal.Recipients[0] == "old" {
 				return restore.Result{}, fmt.Errorf("backup %s: %w", p.Backup.ID, seal.ErrWrongKey)
@@ -532,9 +533,9 @@ func TestRunTargetPassesByWhatNoKeyOpens(t *testing.T) {
 // An alarm may be raised after the member was asked, and before its snapshot: only the database has it.
 func TestAnAlarmInTheBaseIsAnObstacle(t *testing.T) {
 	s := store(t, databaseWith(t, content{prefix: "key/", alarms: []pb.AlarmType{pb.AlarmType_CORRUPT}}), nil)
-	_, err := restore.Spawn(t.Context(), s.plan(t, restore.Layout{Into: one(t, "m1")}), s.source(), nil)
+	_, err := restore.Spawn(t.Context(), s.plan(t, plan.Layout{Into: one(t, "m1")}), s.source(), nil)
 	obstacle, ok := errors.AsType[*restore.ObstacleError](err)
-	if !ok || !obstacle.Obstacle.Base || !errors.Is(err, restore.ErrRefused) || errors.Is(err, catalog.ErrDamaged) {
+	if !ok || !obstacle.Obstacle.Base || !errors.Is(err, plan.ErrRefused) || errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("error %v", err)
 	}
 }

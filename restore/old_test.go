@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -56,10 +57,10 @@ func TestOldClusterIsAsked(t *testing.T) {
 				m.ClusterID = test.id
 				m.Members[1].ClientURLs = []string{deadURL, test.url}
 			})
-			p := s.plan(t, restore.Layout{OldIsDead: test.dead, Into: one(t, "m1")})
+			p := s.plan(t, plan.Layout{OldIsDead: test.dead, Into: one(t, "m1")})
 			if test.refused {
 				_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-				if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), test.url) ||
+				if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), test.url) ||
 					!strings.Contains(err.Error(), "--old-is-dead") {
 					t.Errorf("error %v", err)
 				}
@@ -90,34 +91,34 @@ func TestClusterThatWasRestoredIsNotAStranger(t *testing.T) {
 	unknown.ClusterID = since.ClusterID[1:]
 	for name, test := range map[string]struct {
 		other   catalog.Backup
-		members []restore.Member
+		members []plan.Member
 		refused bool
 	}{
 		"its id is another backup's":         {other: since, refused: true},
 		"it is unknown":                      {other: unknown},
-		"it has a new member's name and URL": {other: unknown, members: []restore.Member{memberAt("living", peer)}, refused: true},
-		"it has a new member's URL alone":    {other: unknown, members: []restore.Member{memberAt("m1", peer)}},
+		"it has a new member's name and URL": {other: unknown, members: []plan.Member{memberAt("living", peer)}, refused: true},
+		"it has a new member's URL alone":    {other: unknown, members: []plan.Member{memberAt("m1", peer)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := s.catalog(t)
 			c.Backups = append(c.Backups, test.other)
 			into := all(t)
-			p, err := restore.NewPlan(c, restore.Target{Backup: s.backup.ID}, restore.Layout{Members: test.members, Into: into}, now)
+			p, err := plan.New(c, plan.Target{Backup: s.backup.ID}, plan.Layout{Members: test.members, Into: into}, now)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-			if errors.Is(err, restore.ErrRefused) != test.refused || err != nil && !strings.Contains(err.Error(), alive) {
+			if errors.Is(err, plan.ErrRefused) != test.refused || err != nil && !strings.Contains(err.Error(), alive) {
 				t.Errorf("error %v, want a refusal: %v", err, test.refused)
 			}
 		})
 	}
 	t.Run("a file", func(t *testing.T) {
 		p := filePlan(t, d.snapshot(), false)
-		p.Members, p.Old.ClientURLs, p.Into.Name = []restore.Member{memberAt("living", peer)}, []string{alive}, "living"
+		p.Members, p.Old.ClientURLs, p.Into.Name = []plan.Member{memberAt("living", peer)}, []string{alive}, "living"
 		_, err := restore.Run(t.Context(), p, nil, s.keys, nil)
-		if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), alive) {
+		if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), alive) {
 			t.Errorf("error %v, want a refusal", err)
 		}
 	})
@@ -129,22 +130,22 @@ func TestAskedURLs(t *testing.T) {
 	other := changed(backup, func(b *catalog.Backup) {
 		b.ID, b.Members = "20261120T000000Z-0000000000000001", []catalog.Member{{Name: "x", ClientURLs: []string{deadURL, "https://10.0.0.9:4001"}}}
 	})
-	members := []restore.Member{memberAt("a", "https://10.0.0.1:2380"), memberAt("b", "https://10.0.0.9:2380"), memberAt("c", "http://[fd00::2]:2380")}
-	layout := restore.Layout{Members: members}
+	members := []plan.Member{memberAt("a", "https://10.0.0.1:2380"), memberAt("b", "https://10.0.0.9:2380"), memberAt("c", "http://[fd00::2]:2380")}
+	layout := plan.Layout{Members: members}
 	guesses := []string{"http://10.0.0.1:2379", "https://10.0.0.1:2379"}
 	six := []string{"http://[fd00::2]:2379", "https://[fd00::2]:2379"}
 	for name, test := range map[string]struct {
 		catalog catalog.Catalog
-		target  restore.Target
-		layout  restore.Layout
+		target  plan.Target
+		layout  plan.Layout
 		want    []string
 	}{
 		"the members of the backup": {catalog: catalogOf(backup, other), want: []string{deadURL, "https://10.0.0.9:4001"}},
 		"new members":               {catalog: catalogOf(backup, other), layout: layout, want: slices.Concat([]string{deadURL}, guesses, six, []string{"https://10.0.0.9:4001"})},
-		"a file": {target: restore.Target{File: "/x"}, layout: layout,
+		"a file": {target: plan.Target{File: "/x"}, layout: layout,
 			want: slices.Concat(guesses, []string{"http://10.0.0.9:2379", "https://10.0.0.9:2379"}, six)},
 	} {
-		p, err := restore.NewPlan(test.catalog, test.target, test.layout, now)
+		p, err := plan.New(test.catalog, test.target, test.layout, now)
 		if diff := cmp.Diff(test.want, p.Old.ClientURLs); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -154,7 +155,7 @@ func TestAskedURLs(t *testing.T) {
 			b.Members[0].ClientURLs = append(b.Members[0].ClientURLs, fmt.Sprintf("http://10.1.0.%d:2379", i))
 		}
 	})
-	p, err := restore.NewPlan(catalogOf(backup, many), restore.Target{}, restore.Layout{}, now)
+	p, err := plan.New(catalogOf(backup, many), plan.Target{}, plan.Layout{}, now)
 	if n := len(p.Old.ClientURLs); err != nil || n != 64 || !strings.Contains(strings.Join(p.Notes, "\n"), "client URLs") {
 		t.Errorf("%d URLs, error %v, notes %q", n, err, p.Notes)
 	}
@@ -167,18 +168,18 @@ func TestMembersAreThoseOfTheNewestBackupUpToTheTarget(t *testing.T) {
 	newest.Plain.Size *= 100000 // so that the older one is the base
 	newest.Members = []catalog.Member{{ID: "e", Name: "new1", PeerURLs: []string{"https://10.1.0.1:2380"}, ClientURLs: []string{"https://10.1.0.1:2379"}}}
 	for name, test := range map[string]struct {
-		target restore.Target
+		target plan.Target
 		want   string
 		noted  bool
 	}{
 		"to the end":             {want: "new1=https://10.1.0.1:2380"},
-		"to a later revision":    {target: restore.Target{Revision: 190}, want: "new1=https://10.1.0.1:2380"},
-		"to an earlier one":      {target: restore.Target{Revision: 120}, want: "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2381,m3=http://127.0.0.1:2382", noted: true},
-		"to an earlier time":     {target: restore.Target{Time: second(41)}, want: "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2381,m3=http://127.0.0.1:2382", noted: true},
-		"to a later time":        {target: restore.Target{Time: second(71)}, want: "new1=https://10.1.0.1:2380"},
-		"the older backup alone": {target: restore.Target{Backup: c.Backups[1].ID}, want: "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2381,m3=http://127.0.0.1:2382", noted: true},
+		"to a later revision":    {target: plan.Target{Revision: 190}, want: "new1=https://10.1.0.1:2380"},
+		"to an earlier one":      {target: plan.Target{Revision: 120}, want: "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2381,m3=http://127.0.0.1:2382", noted: true},
+		"to an earlier time":     {target: plan.Target{Time: second(41)}, want: "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2381,m3=http://127.0.0.1:2382", noted: true},
+		"to a later time":        {target: plan.Target{Time: second(71)}, want: "new1=https://10.1.0.1:2380"},
+		"the older backup alone": {target: plan.Target{Backup: c.Backups[1].ID}, want: "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2381,m3=http://127.0.0.1:2382", noted: true},
 	} {
-		p, err := restore.NewPlan(c, test.target, restore.Layout{}, now)
+		p, err := plan.New(c, test.target, plan.Layout{}, now)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -50,7 +50,7 @@ func TestPlanNotesDoubtfulOrigin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			catalog := catalogOf(test.backups...)
 			catalog.Signed = test.signed
-			p, err := restore.NewPlan(catalog, restore.Target{}, restore.Layout{Token: "t"}, now)
+			p, err := plan.New(catalog, plan.Target{}, plan.Layout{Token: "t"}, now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,28 +69,28 @@ func TestPlanNotesDoubtfulOrigin(t *testing.T) {
 func TestPlainBackupIsRefusedWithAKey(t *testing.T) {
 	plain, sealed := later(1, notEncrypted), fixedBackup()
 	cat := catalogOf(plain, sealed)
-	plan := func(target restore.Target) (catalog.ID, error) {
-		p, err := restore.NewPlan(cat, target, restore.Layout{Token: "t"}, now)
+	planned := func(target plan.Target) (catalog.ID, error) {
+		p, err := plan.New(cat, target, plan.Layout{Token: "t"}, now)
 		if err != nil {
 			return "", err
 		}
 		return p.Backup.ID, nil
 	}
-	for name, target := range map[string]restore.Target{
-		"latest": {Plain: restore.PlainRefused}, "by its name": {Plain: restore.PlainRefused, Backup: plain.ID},
+	for name, target := range map[string]plan.Target{
+		"latest": {Plain: plan.PlainRefused}, "by its name": {Plain: plan.PlainRefused, Backup: plain.ID},
 	} {
-		_, err := plan(target)
-		if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), string(plain.ID)) || !strings.Contains(err.Error(), "--allow-plain") {
+		_, err := planned(target)
+		if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), string(plain.ID)) || !strings.Contains(err.Error(), "--allow-plain") {
 			t.Errorf("%s: error %v, want a refusal that names %s and the flag", name, err, plain.ID)
 		}
 	}
-	for p, want := range map[restore.Plain]catalog.ID{restore.PlainTaken: plain.ID, restore.PlainSkipped: sealed.ID} {
-		got, err := plan(restore.Target{Plain: p})
+	for p, want := range map[plan.Plain]catalog.ID{plan.PlainTaken: plain.ID, plan.PlainSkipped: sealed.ID} {
+		got, err := planned(plan.Target{Plain: p})
 		if got != want || err != nil {
 			t.Errorf("%v: backup %s, %v, want %s", p, got, err, want)
 		}
 	}
-	_, err := plan(restore.Target{Plain: restore.PlainRefused, Backup: sealed.ID})
+	_, err := planned(plan.Target{Plain: plan.PlainRefused, Backup: sealed.ID})
 	if err != nil {
 		t.Errorf("the encrypted backup: %v", err)
 	}
@@ -103,18 +103,18 @@ func TestPlainSegmentsAreRefusedWithAKey(t *testing.T) {
 	log := evenLog(lineageNumber(0), started, 4)
 	cat := catalogOf(base)
 	cat.Lineages = []catalog.Lineage{log}
-	p, err := restore.NewPlan(cat, restore.Target{}, restore.Layout{Token: "t"}, now)
+	p, err := plan.New(cat, plan.Target{}, plan.Layout{Token: "t"}, now)
 	if err != nil || p.Log == nil {
 		t.Fatalf("log %v, %v", p.Log, err)
 	}
-	if err := p.RefusePlain(); !errors.Is(err, restore.ErrRefused) {
+	if err := p.RefusePlain(); !errors.Is(err, plan.ErrRefused) {
 		t.Errorf("the log of plan %+v is plain, and the error is %v", p.Log, err)
 	}
-	_, err = restore.NewPlan(cat, restore.Target{Plain: restore.PlainRefused}, restore.Layout{Token: "t"}, now)
-	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "segments of lineage") {
+	_, err = plan.New(cat, plan.Target{Plain: plan.PlainRefused}, plan.Layout{Token: "t"}, now)
+	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "segments of lineage") {
 		t.Errorf("error %v, want a refusal that names the log", err)
 	}
-	p, err = restore.NewPlan(cat, restore.Target{Plain: restore.PlainSkipped}, restore.Layout{Token: "t"}, now)
+	p, err = plan.New(cat, plan.Target{Plain: plan.PlainSkipped}, plan.Layout{Token: "t"}, now)
 	if err != nil || p.Log != nil || p.Backup.ID != base.ID {
 		t.Errorf("without the plain segments: %+v, %v, want the backup alone", p.Log, err)
 	}

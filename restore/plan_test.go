@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
@@ -50,7 +50,7 @@ func changed(b catalog.Backup, change func(*catalog.Backup)) catalog.Backup {
 	return b
 }
 
-func encode(t testing.TB, p restore.Plan) []byte {
+func encode(t testing.TB, p plan.Plan) []byte {
 	t.Helper()
 	data, err := p.Encode()
 	if err != nil {
@@ -59,9 +59,9 @@ func encode(t testing.TB, p restore.Plan) []byte {
 	return data
 }
 
-func fixedPlan(t testing.TB) restore.Plan {
+func fixedPlan(t testing.TB) plan.Plan {
 	t.Helper()
-	p, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, restore.Layout{Token: "token-1"}, now)
+	p, err := plan.New(catalogOf(fixedBackup()), plan.Target{}, plan.Layout{Token: "token-1"}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,14 +90,14 @@ func TestPlanIsPure(t *testing.T) {
 	backup.Proofs = []catalog.Proof{{Backup: backup.ID, Level: catalog.Opened, Verdict: catalog.Failed,
 		Finding: "bad", Time: now}}
 	catalog := catalogOf(backup)
-	layout := restore.Layout{
-		Members: []restore.Member{{Name: "b", PeerURLs: []string{"http://h:2"}},
+	layout := plan.Layout{
+		Members: []plan.Member{{Name: "b", PeerURLs: []string{"http://h:2"}},
 			{Name: "a", PeerURLs: []string{"http://h:1"}}},
-		Token: "t", Into: restore.Into{OutputDir: "/there"},
+		Token: "t", Into: plan.Into{OutputDir: "/there"},
 	}
 	var first []byte
 	for range 5 {
-		p, err := restore.NewPlan(catalog, restore.Target{}, layout, now)
+		p, err := plan.New(catalog, plan.Target{}, layout, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,34 +120,34 @@ func TestPlanNotes(t *testing.T) {
 	})
 	for name, test := range map[string]struct {
 		backup catalog.Backup
-		layout restore.Layout
+		layout plan.Layout
 		note   string // "" for none beside the age
 	}{
 		"nothing": {backup: plain},
-		"no quorum": {changed(plain, func(b *catalog.Backup) { b.NoQuorum = true }), restore.Layout{},
+		"no quorum": {changed(plain, func(b *catalog.Backup) { b.NoQuorum = true }), plan.Layout{},
 			"without a quorum"},
-		"diverged": {changed(plain, func(b *catalog.Backup) { b.Diverged = "m3 differs" }), restore.Layout{},
+		"diverged": {changed(plain, func(b *catalog.Backup) { b.Diverged = "m3 differs" }), plan.Layout{},
 			"m3 differs"},
-		"users": {changed(plain, func(b *catalog.Backup) { b.Auth = true }), restore.Layout{}, "passwords"},
-		"encrypted": {changed(plain, func(b *catalog.Backup) { b.KubernetesEncrypted = true }), restore.Layout{},
+		"users": {changed(plain, func(b *catalog.Backup) { b.Auth = true }), plan.Layout{}, "passwords"},
+		"encrypted": {changed(plain, func(b *catalog.Backup) { b.KubernetesEncrypted = true }), plan.Layout{},
 			"EncryptionConfiguration"},
-		"alarm": {changed(plain, func(b *catalog.Backup) { b.Alarms = []string{"NOSPACE"} }), restore.Layout{},
+		"alarm": {changed(plain, func(b *catalog.Backup) { b.Alarms = []string{"NOSPACE"} }), plan.Layout{},
 			"NOSPACE is cleared"},
 		"kept alarm": {changed(plain, func(b *catalog.Backup) { b.Alarms = []string{"NOSPACE"} }),
-			restore.Layout{KeepAlarms: true}, "NOSPACE stays raised"},
+			plan.Layout{KeepAlarms: true}, "NOSPACE stays raised"},
 		"learner": {changed(plain, func(b *catalog.Backup) { b.Members = fixedBackup().Members }),
-			restore.Layout{}, "learner m4 is left out"},
+			plan.Layout{}, "learner m4 is left out"},
 		"failed verify": {changed(plain, func(b *catalog.Backup) {
 			b.Proofs = []catalog.Proof{{Level: catalog.Opened, Verdict: catalog.Failed,
 				Finding: "page 7 is bad"}}
-		}), restore.Layout{}, "verify of this backup failed: page 7 is bad"},
+		}), plan.Layout{}, "verify of this backup failed: page 7 is bad"},
 		"passed verify": {backup: changed(plain, func(b *catalog.Backup) {
 			b.Proofs = []catalog.Proof{{Level: catalog.Opened, Verdict: catalog.Passed}}
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.layout.Token = "t"
-			p, err := restore.NewPlan(catalogOf(test.backup), restore.Target{}, test.layout, now)
+			p, err := plan.New(catalogOf(test.backup), plan.Target{}, test.layout, now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +179,7 @@ func TestPlanPicks(t *testing.T) {
 	})
 	cat := catalogOf(fixedBackup(), older)
 	for id, want := range map[catalog.ID]catalog.ID{"": fixedBackup().ID, older.ID: older.ID} {
-		p, err := restore.NewPlan(cat, restore.Target{Backup: id}, restore.Layout{Token: "t"}, now)
+		p, err := plan.New(cat, plan.Target{Backup: id}, plan.Layout{Token: "t"}, now)
 		if err != nil || p.Backup.ID != want {
 			t.Errorf("asked for %q: got %v, %v, want %s", id, p.Backup, err, want)
 		}
@@ -188,17 +188,17 @@ func TestPlanPicks(t *testing.T) {
 
 func TestPlanDecodesToItself(t *testing.T) {
 	p := fixedPlan(t)
-	placed, err := p.Place(restore.Into{Name: "m2", DataDir: "/var/lib/etcd"})
+	placed, err := p.Place(plan.Into{Name: "m2", DataDir: "/var/lib/etcd"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofFile, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: "/x.db", SkipHashCheck: true},
-		restore.Layout{Members: []restore.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}, Token: "t"}, now)
+	ofFile, err := plan.New(catalog.Catalog{}, plan.Target{File: "/x.db", SkipHashCheck: true},
+		plan.Layout{Members: []plan.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}, Token: "t"}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []restore.Plan{p, placed, ofFile} {
-		got, err := restore.DecodePlan(encode(t, p))
+	for _, p := range []plan.Plan{p, placed, ofFile} {
+		got, err := plan.Decode(encode(t, p))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,8 +225,8 @@ func TestPlanChangedByteIsRefusedOrHarmless(t *testing.T) {
 			}
 			other := bytes.Clone(data)
 			other[i] = b
-			got, err := restore.DecodePlan(other)
-			if err != nil && !errors.Is(err, restore.ErrLayout) {
+			got, err := plan.Decode(other)
+			if err != nil && !errors.Is(err, plan.ErrLayout) {
 				t.Fatalf("byte %d is %q: error %v is no ErrLayout", i, b, err)
 			}
 			if err == nil && !cmp.Equal(p, got) {
@@ -257,8 +257,8 @@ func TestPlanRefusedAsAWhole(t *testing.T) {
 		"keys swapped":  {strings.Replace(data, `"bump": {`, `"bump": { "auto": true,`, 1), "--plan-out"},
 		"nothing in it": {`{"format":1,"id":"x"}`, "changed"},
 	} {
-		_, err := restore.DecodePlan([]byte(test.text))
-		if !errors.Is(err, restore.ErrLayout) || !strings.Contains(err.Error(), test.words) {
+		_, err := plan.Decode([]byte(test.text))
+		if !errors.Is(err, plan.ErrLayout) || !strings.Contains(err.Error(), test.words) {
 			t.Errorf("%s: error %v, want ErrLayout with %q", name, err, test.words)
 		}
 	}
@@ -272,14 +272,14 @@ func FuzzDecodePlan(f *testing.F) {
 	f.Add(golden)
 	f.Add([]byte(`{"format":1,"id":"","members":null,"into":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := restore.DecodePlan(data)
+		p, err := plan.Decode(data)
 		if err != nil {
-			if !errors.Is(err, restore.ErrLayout) {
+			if !errors.Is(err, plan.ErrLayout) {
 				t.Fatalf("error %v is no ErrLayout", err)
 			}
 			return
 		}
-		again, err := restore.DecodePlan(encode(t, p))
+		again, err := plan.Decode(encode(t, p))
 		if err != nil || !cmp.Equal(p, again) {
 			t.Fatalf("what was decoded does not survive another round: %v\n%s", err, cmp.Diff(p, again))
 		}
@@ -291,21 +291,21 @@ func TestPlanPlacedOnManyHostsIsOnePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z][a-z0-9.-]{0,8}`), 1, 5, rapid.ID).Draw(t,
 			"members")
-		layout := restore.Layout{
+		layout := plan.Layout{
 			Token: rapid.StringN(1, 20, 60).Draw(t,
 				"token"), Bump: rapid.SampledFrom([]string{"", "auto", "0", "1000"}).Draw(t, "bump"),
 			KeepAlarms: rapid.Bool().Draw(t, "keep"), OldIsDead: rapid.Bool().Draw(t, "dead"),
 		}
 		for i, name := range members {
 			layout.Members = append(layout.Members,
-				restore.Member{Name: name, PeerURLs: []string{fmt.Sprintf("https://%s:%d", name, 2380+i)}})
+				plan.Member{Name: name, PeerURLs: []string{fmt.Sprintf("https://%s:%d", name, 2380+i)}})
 		}
-		p, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, layout, now)
+		p, err := plan.New(catalogOf(fixedBackup()), plan.Target{}, layout, now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range members {
-			there, err := p.Place(restore.Into{Name: name,
+			there, err := p.Place(plan.Into{Name: name,
 				DataDir: "/" + rapid.StringMatching(`[a-z]{1,9}`).Draw(t, "dir")})
 			if err != nil {
 				t.Fatal(err)
@@ -320,7 +320,7 @@ func TestPlanPlacedOnManyHostsIsOnePlan(t *testing.T) {
 		}
 		other := layout
 		other.Token += "x"
-		if q, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, other, now); err != nil ||
+		if q, err := plan.New(catalogOf(fixedBackup()), plan.Target{}, other, now); err != nil ||
 			q.ID == p.ID {
 			t.Fatalf("another token, and the same ID (%v)", err)
 		}
@@ -349,7 +349,7 @@ func TestPlanNotesThatMembersDiffered(t *testing.T) {
 				s.Diverged, s.Written = "two hashes", s.Written.Add(test.later)
 			}
 		}
-		p, err := restore.NewPlan(c, restore.Target{Revision: 115}, restore.Layout{Token: "t"}, now)
+		p, err := plan.New(c, plan.Target{Revision: 115}, plan.Layout{Token: "t"}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +385,7 @@ func TestPlanNotesThatALogsMembersDisagree(t *testing.T) {
 				s.Member = "b2"
 			}
 		}
-		p, err := restore.NewPlan(c, restore.Target{}, restore.Layout{Token: "t"}, now)
+		p, err := plan.New(c, plan.Target{}, plan.Layout{Token: "t"}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -417,7 +417,7 @@ func TestPlanNotesThatTheBaseDisagrees(t *testing.T) {
 		for i := range c.Lineages[0].Segments {
 			c.Lineages[0].Segments[i].Member = test.member
 		}
-		p, err := restore.NewPlan(c, restore.Target{}, restore.Layout{Token: "t"}, now)
+		p, err := plan.New(c, plan.Target{}, plan.Layout{Token: "t"}, now)
 		if err != nil {
 			t.Fatal(err)
 		}

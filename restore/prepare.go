@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -21,7 +22,7 @@ type Prepared struct {
 // and no data dir is built. It fails as Run does. between, if not nil, is called with the backup's database before the log
 // is replayed onto it, and the replay tells w, if that is not nil. It belongs into a process that may die, as Run does.
 func Prepare(
-	ctx context.Context, p Plan, c *repository.Cluster, keys seal.Keys, dir string,
+	ctx context.Context, p plan.Plan, c *repository.Cluster, keys seal.Keys, dir string,
 	between func(Prepared) error, w *replay.Watch, report storage.Report,
 ) (Prepared, error) {
 	r := &run{plan: p, cluster: c, keys: keys, report: report, db: filepath.Join(dir, "db")}
@@ -43,7 +44,7 @@ func Prepare(
 // Continue is Prepare for a database in dir that a plan with the same backup has led to, along the same log and no
 // further: only what is behind that is replayed.
 func Continue(
-	ctx context.Context, p Plan, c *repository.Cluster, keys seal.Keys, dir string, report storage.Report,
+	ctx context.Context, p plan.Plan, c *repository.Cluster, keys seal.Keys, dir string, report storage.Report,
 ) (Prepared, error) {
 	r := &run{plan: p, cluster: c, keys: keys, report: report, db: filepath.Join(dir, "db")}
 	err := r.phase(ctx, "replay", r.replay)
@@ -58,4 +59,4 @@ func (r *run) prepared() Prepared {
 }
 
 // Obstructed is err with the obstacle that it stands for, as it comes out of a child.
-func Obstructed(o Obstacle, err error) error { return &ObstacleError{o, err} }
+func Obstructed(o plan.Obstacle, err error) error { return &ObstacleError{o, err} }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -33,14 +33,14 @@ func emptied() (c catalog.Catalog, before, after catalog.Backup) {
 // Within seconds of a loss a supervisor makes an empty cluster of empty data dirs. It must not pass for the newest state.
 func TestEmptyClusterIsNotTheNewestState(t *testing.T) {
 	c, before, after := emptied()
-	plan := func(c catalog.Catalog, target restore.Target) (string, error) {
-		p, err := restore.NewPlan(c, target, restore.Layout{}, now.Add(time.Hour))
+	planned := func(c catalog.Catalog, target plan.Target) (string, error) {
+		p, err := plan.New(c, target, plan.Layout{}, now.Add(time.Hour))
 		if err != nil {
 			return "", err
 		}
 		return string(p.Backup.ID), nil
 	}
-	_, err := plan(c, restore.Target{})
+	_, err := planned(c, plan.Target{})
 	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Fatalf("error %v, want that a person has to choose", err)
 	}
@@ -49,40 +49,40 @@ func TestEmptyClusterIsNotTheNewestState(t *testing.T) {
 			t.Errorf("error %q does not name %s", err, want)
 		}
 	}
-	_, best := plan(c, restore.Target{Best: true})
+	_, best := planned(c, plan.Target{Best: true})
 	if !errors.Is(best, catalog.ErrNotFound) {
 		t.Errorf("with --best: error %v", best)
 	}
-	for name, target := range map[string]restore.Target{
+	for name, target := range map[string]plan.Target{
 		"the lineage before": {Lineage: lineageNumber(0)}, "a revision": {Revision: 180}, "a time": {Time: second(85)}, "its backup": {Backup: before.ID},
 	} {
-		base, err := plan(c, target)
+		base, err := planned(c, target)
 		if err != nil || base == string(after.ID) {
 			t.Errorf("%s: base %s, error %v", name, base, err)
 		}
 	}
-	for name, target := range map[string]restore.Target{"the new lineage": {Lineage: lineageNumber(1)}, "its backup": {Backup: after.ID}} {
-		base, err := plan(c, target)
+	for name, target := range map[string]plan.Target{"the new lineage": {Lineage: lineageNumber(1)}, "its backup": {Backup: after.ID}} {
+		base, err := planned(c, target)
 		if err != nil || base != string(after.ID) {
 			t.Errorf("%s: base %s, error %v", name, base, err)
 		}
 	}
 	small, _, _ := emptied()
 	small.Backups[0].Plain.Size = before.Plain.Size - 1
-	_, err = plan(small, restore.Target{})
+	_, err = planned(small, plan.Target{})
 	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("nearly as large as before: error %v, want that a person has to choose", err)
 	}
 	confirmed, _, _ := emptied()
 	confirmed.Backups[0].Pins = []catalog.Pin{{Confirms: true}}
-	base, err := plan(confirmed, restore.Target{})
+	base, err := planned(confirmed, plan.Target{})
 	if err != nil || base != string(after.ID) {
 		t.Errorf("confirmed: base %s, error %v", base, err)
 	}
 	restored, _, _ := emptied()
 	restored.Backups[0].ClusterID = "abc" + catalog.RestoreMark(clusterName)
 	restored.Lineages = restored.Lineages[:1]
-	base, err = plan(restored, restore.Target{})
+	base, err = planned(restored, plan.Target{})
 	if err != nil || base != string(after.ID) {
 		t.Errorf("restored by dr: base %s, error %v", base, err)
 	}

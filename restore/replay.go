@@ -9,6 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -38,7 +39,7 @@ func (r *run) replay(ctx context.Context) error { return r.replayWatched(ctx, ni
 
 // replayWatched is replay with somebody who watches, or nobody.
 func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
-	log := Log{Source: segment.WAL} // as a disk's is
+	log := plan.Log{Source: segment.WAL} // as a disk's is
 	var segments iter.Seq2[catalog.Segment, error] = noSegments
 	if r.plan.Log != nil {
 		var err error
@@ -55,13 +56,13 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 		return r.explain(err)
 	}
 	if stop.Revision > 0 && at.Revision != stop.Revision {
-		return &ObstacleError{Obstacle{Ended: at.Revision},
+		return &ObstacleError{plan.Obstacle{Ended: at.Revision},
 			fmt.Errorf("revision %d is %w: the log ends at revision %d", stop.Revision, catalog.ErrNotFound, at.Revision)}
 	}
 	r.result.Replayed = &Replayed{
 		Lineage: log.Lineage, Source: log.Source, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
 		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
-		Unseen: UnseenBy(log.Source), GuessedLeases: at.GuessedLeases + r.guessedLeases,
+		Unseen: plan.UnseenBy(log.Source), GuessedLeases: at.GuessedLeases + r.guessedLeases,
 	}
 	return r.lookAgain(at)
 }
@@ -107,7 +108,7 @@ func provenText(at replay.At) string {
 }
 
 // segments yields the plan's, and holds the last one against it first: a log that has changed since is another plan's.
-func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[catalog.Segment, error], error) {
+func (r *run) segments(ctx context.Context, log plan.Log) (iter.Seq2[catalog.Segment, error], error) {
 	lineage, err := r.cluster.Log().LoadLineage(ctx, log.Lineage)
 	if err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[catalog.Segment,
 		}
 		for last, err := range r.cluster.Log().Unfolded(ctx, s.Segments, log.Last, log.Last) {
 			if err == nil && last.Digest != log.Digest {
-				err = fmt.Errorf("%w: segment %d of lineage %s is another one by now: make the plan anew", ErrLayout, log.Last, log.Lineage)
+				err = fmt.Errorf("%w: segment %d of lineage %s is another one by now: make the plan anew", plan.ErrLayout, log.Last, log.Lineage)
 			}
 			if err != nil {
 				return nil, err
@@ -127,12 +128,12 @@ func (r *run) segments(ctx context.Context, log Log) (iter.Seq2[catalog.Segment,
 		return r.cluster.Log().Unfolded(ctx, s.Segments, log.First, log.Last), nil
 	}
 	return nil, &ObstacleError{
-		Obstacle{Segment: firstFault(lineage, log)},
+		plan.Obstacle{Segment: firstFault(lineage, log)},
 		fmt.Errorf("segments %d to %d of lineage %s are %w without a gap any more", log.First, log.Last, log.Lineage, catalog.ErrNotFound),
 	}
 }
 
-func firstFault(l catalog.Lineage, log Log) uint64 {
+func firstFault(l catalog.Lineage, log plan.Log) uint64 {
 	for _, f := range l.Faults {
 		if f.Upto >= log.First && f.Seq <= log.Last {
 			return max(f.Seq, log.First)
@@ -231,7 +232,7 @@ func (r *run) fetchSegment(ctx context.Context, s catalog.Segment) ([]segment.Re
 // badSegment tells a segment that cannot be used from a store that cannot be reached.
 func badSegment(s catalog.Segment, err error) error {
 	if errors.Is(err, storage.ErrDamaged) || errors.Is(err, catalog.ErrNotFound) {
-		return &ObstacleError{Obstacle{Segment: s.Seq}, err}
+		return &ObstacleError{plan.Obstacle{Segment: s.Seq}, err}
 	}
 	return err
 }
@@ -239,16 +240,16 @@ func badSegment(s catalog.Segment, err error) error {
 // explain makes an obstacle of what stands in the way of a target.
 func (r *run) explain(err error) error {
 	if m, ok := errors.AsType[*replay.MismatchError](err); ok {
-		return &ObstacleError{Obstacle{Marked: m.Last.Position, Base: m.Last.Marked == 0}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
+		return &ObstacleError{plan.Obstacle{Marked: m.Last.Position, Base: m.Last.Marked == 0}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
 	}
 	if bad, ok := errors.AsType[*replay.RecordError](err); ok {
-		return &ObstacleError{Obstacle{Marked: bad.After, Reached: bad.Revision}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
+		return &ObstacleError{plan.Obstacle{Marked: bad.After, Reached: bad.Revision}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
 	}
 	if errors.Is(err, salvage.ErrChanged) {
-		return fmt.Errorf("%w: %w: make the plan anew", ErrRefused, err)
+		return fmt.Errorf("%w: %w: make the plan anew", plan.ErrRefused, err)
 	}
 	if errors.Is(err, replay.ErrForeign) || errors.Is(err, replay.ErrPast) || errors.Is(err, salvage.ErrForeign) {
-		return &ObstacleError{Obstacle{Base: true}, fmt.Errorf("%s: %w: %w", r.name(), catalog.ErrDamaged, err)}
+		return &ObstacleError{plan.Obstacle{Base: true}, fmt.Errorf("%s: %w: %w", r.name(), catalog.ErrDamaged, err)}
 	}
 	return err
 }

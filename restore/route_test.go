@@ -11,19 +11,19 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 const settled = "not what was asked for, and the nearest that there is"
 
-func hasNote(p restore.Plan, words string) bool {
+func hasNote(p plan.Plan, words string) bool {
 	return slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, words) })
 }
 
-func drawTarget(t *rapid.T, p *past) restore.Target {
-	target := restore.Target{Best: rapid.Bool().Draw(t, "best")}
+func drawTarget(t *rapid.T, p *past) plan.Target {
+	target := plan.Target{Best: rapid.Bool().Draw(t, "best")}
 	if len(p.histories) > 0 && rapid.Bool().Draw(t, "in a lineage") {
 		target.Lineage = lineageNumber(rapid.IntRange(0, len(p.histories)).Draw(t, "lineage")) // the last is none
 	}
@@ -44,9 +44,9 @@ func TestPlanReachesItsTarget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPast(t)
 		target := drawTarget(t, p)
-		plan, err := restore.NewPlan(p.catalog, target, restore.Layout{Token: "t"}, now)
-		again, secondErr := restore.NewPlan(p.catalog, target, restore.Layout{Token: "t"}, now)
-		one, _ := plan.Encode()
+		planned, err := plan.New(p.catalog, target, plan.Layout{Token: "t"}, now)
+		again, secondErr := plan.New(p.catalog, target, plan.Layout{Token: "t"}, now)
+		one, _ := planned.Encode()
 		other, _ := again.Encode()
 		if !bytes.Equal(one, other) || fmt.Sprint(err) != fmt.Sprint(secondErr) {
 			t.Fatal("the same input gave two plans")
@@ -55,18 +55,18 @@ func TestPlanReachesItsTarget(t *testing.T) {
 			p.wantNearest(t, target, err)
 			return
 		}
-		end := p.wantWhole(t, plan)
-		p.wantHonest(t, plan, end)
-		p.wantTarget(t, plan, target, end)
-		p.wantNoCheaperBase(t, plan)
-		if hasNote(plan, settled) && !target.Best {
-			t.Fatalf("it settles for less, unasked: %q", plan.Notes)
+		end := p.wantWhole(t, planned)
+		p.wantHonest(t, planned, end)
+		p.wantTarget(t, planned, target, end)
+		p.wantNoCheaperBase(t, planned)
+		if hasNote(planned, settled) && !target.Best {
+			t.Fatalf("it settles for less, unasked: %q", planned.Notes)
 		}
 	})
 }
 
 // wantWhole holds a plan against the catalog, and returns where it really ends.
-func (p *past) wantWhole(t *rapid.T, plan restore.Plan) taken {
+func (p *past) wantWhole(t *rapid.T, plan plan.Plan) taken {
 	base := p.of[plan.Backup.ID]
 	if plan.Log == nil {
 		return base
@@ -115,7 +115,7 @@ func (p *past) wantWhole(t *rapid.T, plan restore.Plan) taken {
 }
 
 // segments are the plan's, which must be one unbroken run.
-func (p *past) segments(t *rapid.T, log restore.Log) (segments []catalog.Segment) {
+func (p *past) segments(t *rapid.T, log plan.Log) (segments []catalog.Segment) {
 	for _, s := range p.all() {
 		for _, one := range s.Segments {
 			if one.Lineage == log.Lineage && one.Seq >= log.First && one.Seq <= log.Last {
@@ -135,7 +135,7 @@ func (p *past) segments(t *rapid.T, log restore.Log) (segments []catalog.Segment
 }
 
 // wantHonest holds what a plan says of its end against what is there.
-func (p *past) wantHonest(t *rapid.T, plan restore.Plan, end taken) {
+func (p *past) wantHonest(t *rapid.T, plan plan.Plan, end taken) {
 	r, is := plan.Reach, end.of.at(end.position)
 	if is.since.After(r.NotAfter) {
 		t.Fatalf("it ends with a write of %s, it says that none is later than %s", is.since, r.NotAfter)
@@ -148,8 +148,8 @@ func (p *past) wantHonest(t *rapid.T, plan restore.Plan, end taken) {
 	}
 }
 
-func (p *past) wantTarget(t *rapid.T, plan restore.Plan, target restore.Target, end taken) {
-	less := hasNote(plan, settled)
+func (p *past) wantTarget(t *rapid.T, planned plan.Plan, target plan.Target, end taken) {
+	less := hasNote(planned, settled)
 	is := end.of.at(end.position)
 	switch {
 	case target.Lineage != "" && end.of.id != target.Lineage:
@@ -158,19 +158,19 @@ func (p *past) wantTarget(t *rapid.T, plan restore.Plan, target restore.Target, 
 		t.Fatalf("asked for revision %d, got %d (settled: %v)", target.Revision, is.revision, less)
 	case target.Position > 0 && (end.position > target.Position || end.position < target.Position && !less):
 		t.Fatalf("asked for position %d, got %d (settled: %v)", target.Position, end.position, less)
-	case !target.Time.IsZero() && plan.Reach.NotAfter.After(target.Time):
-		t.Fatalf("asked for %s, got %s", target.Time, plan.Reach.NotAfter)
+	case !target.Time.IsZero() && planned.Reach.NotAfter.After(target.Time):
+		t.Fatalf("asked for %s, got %s", target.Time, planned.Reach.NotAfter)
 	}
 	if !target.Time.IsZero() {
-		p.wantNothingNearer(t, plan, target, end)
+		p.wantNothingNearer(t, planned, target, end)
 	}
-	if target == (restore.Target{Best: target.Best}) && !less {
-		p.wantNewest(t, plan, end)
+	if target == (plan.Target{Best: target.Best}) && !less {
+		p.wantNewest(t, planned, end)
 	}
 }
 
 // wantNothingNearer: no mark and no backup that is surely not later than the time is behind the plan's end.
-func (p *past) wantNothingNearer(t *rapid.T, plan restore.Plan, target restore.Target, end taken) {
+func (p *past) wantNothingNearer(t *rapid.T, plan plan.Plan, target plan.Target, end taken) {
 	for _, s := range p.all() {
 		bases := p.catalog.Bases(s)
 		if len(bases) == 0 || target.Lineage != "" && s.Lineage != target.Lineage {
@@ -197,7 +197,7 @@ func (p *past) wantNothingNearer(t *rapid.T, plan restore.Plan, target restore.T
 }
 
 // wantNewest: nothing that is known is passed over in silence.
-func (p *past) wantNewest(t *rapid.T, plan restore.Plan, end taken) {
+func (p *past) wantNewest(t *rapid.T, plan plan.Plan, end taken) {
 	said := hasNote(plan, "the newest known point is") || hasNote(plan, "stands alone") || hasNote(plan, "is not archived")
 	if plan.Log == nil && said {
 		return
@@ -221,7 +221,7 @@ func (p *past) wantNewest(t *rapid.T, plan restore.Plan, end taken) {
 }
 
 // wantNoCheaperBase: no base for the same log is both smaller and nearer.
-func (p *past) wantNoCheaperBase(t *rapid.T, plan restore.Plan) {
+func (p *past) wantNoCheaperBase(t *rapid.T, plan plan.Plan) {
 	if plan.Log == nil {
 		return
 	}
@@ -241,8 +241,8 @@ func (p *past) wantNoCheaperBase(t *rapid.T, plan restore.Plan) {
 }
 
 // wantNearest: an error has the right kind, and the point that it names can be planned.
-func (p *past) wantNearest(t *rapid.T, target restore.Target, err error) {
-	var unreachable *restore.UnreachableError
+func (p *past) wantNearest(t *rapid.T, target plan.Target, err error) {
+	var unreachable *plan.UnreachableError
 	if !errors.As(err, &unreachable) {
 		if !errors.Is(err, catalog.ErrNotFound) && !errors.Is(err, catalog.ErrDamaged) || target.Revision > 0 {
 			t.Fatalf("error %v", err)
@@ -256,7 +256,7 @@ func (p *past) wantNearest(t *rapid.T, target restore.Target, err error) {
 		t.Fatalf("the best was asked for, and %v", err)
 	}
 	target.Best = true
-	best, err := restore.NewPlan(p.catalog, target, restore.Layout{Token: "t"}, now)
+	best, err := plan.New(p.catalog, target, plan.Layout{Token: "t"}, now)
 	if unreachable.Nearest == "" {
 		if err == nil {
 			t.Fatalf("%v: it names no nearest, and there is %+v, %+v", unreachable, best.Backup.ID, best.Reach)
@@ -285,19 +285,19 @@ func TestEveryPointOfAWindowCanBePlanned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPast(t)
 		for _, w := range p.catalog.Windows() {
-			targets := []restore.Target{{Time: w.From.Time}, {Time: w.To.Time}}
+			targets := []plan.Target{{Time: w.From.Time}, {Time: w.To.Time}}
 			if between := w.To.Time.Sub(w.From.Time); between > 0 {
-				targets = append(targets, restore.Target{Time: w.From.Time.Add(time.Duration(rapid.Int64Range(0, int64(between)).Draw(t, "moment")))})
+				targets = append(targets, plan.Target{Time: w.From.Time.Add(time.Duration(rapid.Int64Range(0, int64(between)).Draw(t, "moment")))})
 			}
 			for n := w.From.Revision; n <= w.To.Revision; n++ {
-				targets = append(targets, restore.Target{Revision: n})
+				targets = append(targets, plan.Target{Revision: n})
 			}
 			for n := w.From.Position; n <= w.To.Position; n++ {
-				targets = append(targets, restore.Target{Position: n})
+				targets = append(targets, plan.Target{Position: n})
 			}
 			for _, target := range targets {
 				target.Lineage = w.Lineage
-				if _, err := restore.NewPlan(p.catalog, target, restore.Layout{Token: "t"}, now); err != nil {
+				if _, err := plan.New(p.catalog, target, plan.Layout{Token: "t"}, now); err != nil {
 					t.Fatalf("window %+v, target %+v: %v", w, target, err)
 				}
 			}
@@ -321,20 +321,20 @@ func TestLogOfAClusterAtRest(t *testing.T) {
 	late.Plain.Size <<= 10 // it costs more than to replay
 	cat := catalogOf(late, taken(100, started.Add(time.Minute)))
 	cat.Lineages = []catalog.Lineage{{ID: h.id, Segments: []catalog.Segment{s}}}
-	plan, err := restore.NewPlan(cat, restore.Target{}, restore.Layout{Token: "t"}, now)
+	planned, err := plan.New(cat, plan.Target{}, plan.Layout{Token: "t"}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := plan.Reach; plan.Log == nil || !r.NotBefore.Equal(late.Started) || !r.NotAfter.Equal(late.Started) {
-		t.Errorf("what was written by %s is there, and the plan says %+v, %q", late.Started, r, plan.Notes)
+	if r := planned.Reach; planned.Log == nil || !r.NotBefore.Equal(late.Started) || !r.NotAfter.Equal(late.Started) {
+		t.Errorf("what was written by %s is there, and the plan says %+v, %q", late.Started, r, planned.Notes)
 	}
-	if hasNote(plan, "newest known point") {
-		t.Errorf("nothing is left out, and the plan says %q", plan.Notes)
+	if hasNote(planned, "newest known point") {
+		t.Errorf("nothing is left out, and the plan says %q", planned.Notes)
 	}
 	cat.Backups[0].NoQuorum = true
-	plan, err = restore.NewPlan(cat, restore.Target{}, restore.Layout{Token: "t"}, now)
-	if err != nil || plan.Log == nil || !plan.Reach.NotBefore.Before(late.Started) {
-		t.Errorf("a member that was alone knows nothing of what others were told, and the plan says %+v, %v", plan.Reach, err)
+	planned, err = plan.New(cat, plan.Target{}, plan.Layout{Token: "t"}, now)
+	if err != nil || planned.Log == nil || !planned.Reach.NotBefore.Before(late.Started) {
+		t.Errorf("a member that was alone knows nothing of what others were told, and the plan says %+v, %v", planned.Reach, err)
 	}
 }
 
@@ -364,22 +364,22 @@ func TestDoubtfulBackupLeadsWhereNoGoodOneDoes(t *testing.T) {
 	cat := catalogOf(good, doubtful)
 	cat.Lineages = []catalog.Lineage{{ID: h.id, Segments: []catalog.Segment{s}}}
 	for name, test := range map[string]struct {
-		target   restore.Target
+		target   plan.Target
 		base     catalog.ID
 		revision int64
 	}{
-		"revision before the good one":      {restore.Target{Revision: 102}, doubtful.ID, 102},
-		"position before the good one":      {restore.Target{Position: 102}, doubtful.ID, 102},
-		"time before the good one":          {restore.Target{Time: h.at(102).since}, doubtful.ID, 102},
-		"time right after the doubtful one": {restore.Target{Time: doubtful.Finished}, doubtful.ID, 0},
-		"in its lineage":                    {restore.Target{Revision: 102, Lineage: h.id}, doubtful.ID, 102},
-		"time of the good one":              {restore.Target{Time: good.Finished}, good.ID, 0},
-		"revision after the good one":       {restore.Target{Revision: 104}, good.ID, 104},
-		"time after the good one":           {restore.Target{Time: h.at(104).since}, good.ID, 104},
-		"all":                               {restore.Target{}, good.ID, 104},
+		"revision before the good one":      {plan.Target{Revision: 102}, doubtful.ID, 102},
+		"position before the good one":      {plan.Target{Position: 102}, doubtful.ID, 102},
+		"time before the good one":          {plan.Target{Time: h.at(102).since}, doubtful.ID, 102},
+		"time right after the doubtful one": {plan.Target{Time: doubtful.Finished}, doubtful.ID, 0},
+		"in its lineage":                    {plan.Target{Revision: 102, Lineage: h.id}, doubtful.ID, 102},
+		"time of the good one":              {plan.Target{Time: good.Finished}, good.ID, 0},
+		"revision after the good one":       {plan.Target{Revision: 104}, good.ID, 104},
+		"time after the good one":           {plan.Target{Time: h.at(104).since}, good.ID, 104},
+		"all":                               {plan.Target{}, good.ID, 104},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := restore.NewPlan(cat, test.target, restore.Layout{Token: "t"}, now)
+			plan, err := plan.New(cat, test.target, plan.Layout{Token: "t"}, now)
 			if err != nil {
 				t.Fatal(err)
 			}

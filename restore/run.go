@@ -1,3 +1,9 @@
+// Package restore turns a backup into data dirs that boot: package plan decides, and Run does it.
+//
+//	plan ──► ask the old cluster ──► fetch, unseal ──► check ──► prove ──► replay ──► build ──► rename into place
+//
+// A database from a bucket is untrusted: bbolt and etcd's packages end the process on a damaged page, in goroutines that no
+// recover reaches. So a process that must live on calls Spawn, which calls Run in a child process.
 package restore
 
 import (
@@ -7,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -49,13 +56,13 @@ type Phase struct {
 // has passed; a failure, even of the power, leaves nothing there that boots. A damaged backup may end the process: see
 // Spawn. c is not used by a plan with a file.
 func Run(
-	ctx context.Context, p Plan, c *repository.Cluster, keys seal.Keys, report storage.Report,
+	ctx context.Context, p plan.Plan, c *repository.Cluster, keys seal.Keys, report storage.Report,
 ) (Result, error) {
 	if err := p.Validate(); err != nil {
 		return Result{}, err
 	}
 	if p.Into.Target() == "." {
-		return Result{}, fmt.Errorf("%w: the plan names no place: give --output-dir, or --name and --data-dir", ErrLayout)
+		return Result{}, fmt.Errorf("%w: the plan names no place: give --output-dir, or --name and --data-dir", plan.ErrLayout)
 	}
 	r := &run{plan: p, cluster: c, keys: keys, report: report}
 	r.result = Result{PlanID: p.ID, File: p.File, Token: p.Token}
@@ -67,7 +74,7 @@ func Run(
 }
 
 type run struct {
-	plan    Plan
+	plan    plan.Plan
 	cluster *repository.Cluster
 	keys    seal.Keys
 	report  storage.Report

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -30,7 +31,7 @@ import (
 )
 
 // run is restore.Run, which has to succeed; the events come along.
-func run(t testing.TB, s stored, p restore.Plan) (restore.Result, []storage.Event) {
+func run(t testing.TB, s stored, p plan.Plan) (restore.Result, []storage.Event) {
 	t.Helper()
 	var events []storage.Event
 	r, err := restore.Run(t.Context(), p, s.cluster, s.keys, func(e storage.Event) { events = append(events, e) })
@@ -61,10 +62,10 @@ func start(t testing.TB, name, dataDir, initialCluster, peerURL string) *embed.E
 
 func launch(t testing.TB, name, dataDir, initialCluster, peerURL string) *embed.Etcd {
 	t.Helper()
-	return launchWith(t, restore.Into{Name: name, DataDir: dataDir}, initialCluster, peerURL)
+	return launchWith(t, plan.Into{Name: name, DataDir: dataDir}, initialCluster, peerURL)
 }
 
-func launchWith(t testing.TB, into restore.Into, initialCluster, peerURL string) *embed.Etcd {
+func launchWith(t testing.TB, into plan.Into, initialCluster, peerURL string) *embed.Etcd {
 	t.Helper()
 	peer, err := url.Parse(peerURL)
 	if err != nil {
@@ -100,8 +101,8 @@ func TestRunOfAllMembersBootsAsACluster(t *testing.T) {
 	t.Parallel()
 	s := storeSealed(t, plainDatabase(t))
 	urls := servers.FreeURLs(t, 3)
-	p := s.plan(t, restore.Layout{
-		Members: []restore.Member{memberAt("m1", urls[0]), memberAt("m2", urls[1]),
+	p := s.plan(t, plan.Layout{
+		Members: []plan.Member{memberAt("m1", urls[0]), memberAt("m2", urls[1]),
 			memberAt("m3", urls[2])}, Into: all(t),
 	})
 	r, _ := run(t, s, p)
@@ -215,7 +216,7 @@ func wantServing(t *testing.T, members []*embed.Etcd, d database) {
 func TestRunOfOneMemberGivesTheSameAsOfAll(t *testing.T) {
 	t.Parallel()
 	s := store(t, plainDatabase(t), nil)
-	p := s.plan(t, restore.Layout{Into: all(t)})
+	p := s.plan(t, plan.Layout{Into: all(t)})
 	together, _ := run(t, s, p)
 	for _, m := range together.Members {
 		alone, err := p.Place(one(t, m.Name))
@@ -263,7 +264,7 @@ func treeOf(t testing.TB, dir string) []string {
 func TestScratchBootsWhatWasRestored(t *testing.T) {
 	t.Parallel()
 	s := store(t, plainDatabase(t), nil)
-	p := s.plan(t, restore.Layout{Members: []restore.Member{memberAt(scratch.Member, scratch.PeerURL)},
+	p := s.plan(t, plan.Layout{Members: []plan.Member{memberAt(scratch.Member, scratch.PeerURL)},
 		Into: one(t, scratch.Member)})
 	run(t, s, p)
 	server, err := scratch.Boot(t.Context(), p.Into.DataDir)
@@ -315,8 +316,8 @@ func TestRunBumps(t *testing.T) {
 			}
 			peer := servers.FreeURLs(t, 1)[0]
 			s := store(t, test.database, test.change)
-			p, err := restore.NewPlan(s.catalog(t), restore.Target{File: test.file},
-				restore.Layout{Members: []restore.Member{memberAt("m1", peer)}, Token: "t", Bump: test.bump,
+			p, err := plan.New(s.catalog(t), plan.Target{File: test.file},
+				plan.Layout{Members: []plan.Member{memberAt("m1", peer)}, Token: "t", Bump: test.bump,
 					Into: one(t, "m1")}, now)
 			if err != nil {
 				t.Fatal(err)
@@ -365,10 +366,10 @@ func wantCompacted(t *testing.T, e *embed.Etcd, d database, by int64) {
 
 func TestRunRefusesABumpPastTheEnd(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
-	p := s.plan(t, restore.Layout{Into: one(t, "m1")})
-	p.Bump = restore.Bump{By: 1<<63 - 10}
+	p := s.plan(t, plan.Layout{Into: one(t, "m1")})
+	p.Bump = plan.Bump{By: 1<<63 - 10}
 	_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-	if !errors.Is(err, restore.ErrLayout) {
+	if !errors.Is(err, plan.ErrLayout) {
 		t.Errorf("error %v", err)
 	}
 	wantNothing(t, p.Into)
@@ -397,17 +398,17 @@ func TestRunAlarms(t *testing.T) {
 	both := databaseWith(t, content{prefix: "k", alarms: []pb.AlarmType{pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT}})
 	for name, test := range map[string]struct {
 		database database
-		layout   restore.Layout
+		layout   plan.Layout
 		cleared  []string
 		left     int
 		refused  bool
 	}{
 		"cleared":         {database: noSpace, cleared: []string{"NOSPACE"}},
-		"kept":            {database: noSpace, layout: restore.Layout{KeepAlarms: true}, left: 1},
+		"kept":            {database: noSpace, layout: plan.Layout{KeepAlarms: true}, left: 1},
 		"corrupt refused": {database: both, refused: true},
-		"corrupt allowed": {database: both, layout: restore.Layout{AllowCorrupt: true},
+		"corrupt allowed": {database: both, layout: plan.Layout{AllowCorrupt: true},
 			cleared: []string{"CORRUPT", "NOSPACE"}},
-		"corrupt kept": {database: both, layout: restore.Layout{AllowCorrupt: true, KeepAlarms: true}, left: 2},
+		"corrupt kept": {database: both, layout: plan.Layout{AllowCorrupt: true, KeepAlarms: true}, left: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := store(t, test.database, nil) // the manifest does not know of the alarms
@@ -415,7 +416,7 @@ func TestRunAlarms(t *testing.T) {
 			p := s.plan(t, test.layout)
 			r, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
 			if test.refused {
-				if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "--allow-corrupt") {
+				if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "--allow-corrupt") {
 					t.Errorf("error %v", err)
 				}
 				wantNothing(t, p.Into)
@@ -456,7 +457,7 @@ func TestRunHashKV(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := store(t, d, func(m *catalog.Manifest) { m.HashKV = test.hash })
-			p := s.plan(t, restore.Layout{Into: one(t, "m1")})
+			p := s.plan(t, plan.Layout{Into: one(t, "m1")})
 			var events []storage.Event
 			r, err := restore.Run(t.Context(), p, s.cluster, s.keys,
 				func(e storage.Event) { events = append(events, e) })
@@ -477,8 +478,8 @@ func TestRunHashKV(t *testing.T) {
 
 func TestRunWithoutAPlace(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
-	_, err := restore.Run(t.Context(), s.plan(t, restore.Layout{}), s.cluster, s.keys, nil)
-	if !errors.Is(err, restore.ErrLayout) || !strings.Contains(err.Error(), "--output-dir") {
+	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{}), s.cluster, s.keys, nil)
+	if !errors.Is(err, plan.ErrLayout) || !strings.Contains(err.Error(), "--output-dir") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -486,7 +487,7 @@ func TestRunWithoutAPlace(t *testing.T) {
 func TestWrongKey(t *testing.T) {
 	s := storeSealed(t, plainDatabase(t))
 	other, _ := newKey(t)
-	p := s.plan(t, restore.Layout{Into: one(t, "m1")})
+	p := s.plan(t, plan.Layout{Into: one(t, "m1")})
 	for name, keys := range map[string]seal.Keys{"another key": other, "no key": {}} {
 		_, err := restore.Run(t.Context(), p, s.cluster, keys, nil)
 		if !errors.Is(err, seal.ErrWrongKey) || !strings.Contains(err.Error(), s.backup.Seal.Recipients[0]) {
@@ -513,7 +514,7 @@ func TestDamagedObject(t *testing.T) {
 			t.Fatal(err)
 		}
 		data[at] ^= 1
-		p := s.plan(t, restore.Layout{Into: one(t, "m1")})
+		p := s.plan(t, plan.Layout{Into: one(t, "m1")})
 		_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
 		if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), s.backup.Stored.Name) {
 			t.Errorf("byte %d: error %v", at, err)
@@ -527,8 +528,8 @@ func TestCommandListensOnAddresses(t *testing.T) {
 	s := store(t, plainDatabase(t), func(m *catalog.Manifest) {
 		m.Members[0].PeerURLs, m.Members[0].ClientURLs = []string{"https://etcd-0.etcd.ns.svc:2380"}, []string{"https://etcd-0.local:2379"}
 	})
-	p := s.plan(t, restore.Layout{
-		Members: []restore.Member{memberAt("m1", "https://etcd-0.etcd.ns.svc:2380", "https://10.0.0.1:2380",
+	p := s.plan(t, plan.Layout{
+		Members: []plan.Member{memberAt("m1", "https://etcd-0.etcd.ns.svc:2380", "https://10.0.0.1:2380",
 			"http://localhost:2382")},
 		OldIsDead: true, Into: one(t, "m1"),
 	})
@@ -549,17 +550,17 @@ func TestCommandListensOnAddresses(t *testing.T) {
 // Where the old client URLs are not known, or are of another host, they are on the host of the peers; never all the same.
 func TestCommandOfNewMembers(t *testing.T) {
 	for name, test := range map[string]struct {
-		members []restore.Member
+		members []plan.Member
 		want    string // of the first
 	}{
-		"https on a host of its own": {[]restore.Member{memberAt("a", "https://10.0.0.1:2380"), memberAt("b", "https://10.0.0.2:2380")}, "https://10.0.0.1:2379"},
-		"IPv6":                       {[]restore.Member{memberAt("a", "http://[fd00::2]:2380")}, "http://[fd00::2]:2379"},
-		"two on one host":            {[]restore.Member{memberAt("a", "http://127.0.0.1:2380"), memberAt("b", "http://127.0.0.1:2381")}, "http://127.0.0.1:CLIENT_PORT"},
-		"a known name, another host": {[]restore.Member{memberAt("m1", "https://10.0.0.1:2380")}, "https://10.0.0.1:2379"},
-		"a known name and host":      {[]restore.Member{memberAt("m1", "http://127.0.0.1:9380")}, deadURL},
+		"https on a host of its own": {[]plan.Member{memberAt("a", "https://10.0.0.1:2380"), memberAt("b", "https://10.0.0.2:2380")}, "https://10.0.0.1:2379"},
+		"IPv6":                       {[]plan.Member{memberAt("a", "http://[fd00::2]:2380")}, "http://[fd00::2]:2379"},
+		"two on one host":            {[]plan.Member{memberAt("a", "http://127.0.0.1:2380"), memberAt("b", "http://127.0.0.1:2381")}, "http://127.0.0.1:CLIENT_PORT"},
+		"a known name, another host": {[]plan.Member{memberAt("m1", "https://10.0.0.1:2380")}, "https://10.0.0.1:2379"},
+		"a known name and host":      {[]plan.Member{memberAt("m1", "http://127.0.0.1:9380")}, deadURL},
 	} {
 		s := store(t, plainDatabase(t), nil)
-		r, _ := run(t, s, s.plan(t, restore.Layout{Members: test.members, OldIsDead: true, Into: one(t, test.members[0].Name)}))
+		r, _ := run(t, s, s.plan(t, plan.Layout{Members: test.members, OldIsDead: true, Into: one(t, test.members[0].Name)}))
 		command := strings.Join(r.Members[0].Command, " ")
 		if !strings.Contains(command, "--advertise-client-urls "+test.want+" ") || strings.Contains(command, "localhost") {
 			t.Errorf("%s: command %s, want client URL %s", name, command, test.want)

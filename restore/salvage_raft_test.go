@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/restore/disk"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -103,7 +103,7 @@ func TestSalvageLosesNothingThatWasCommitted(t *testing.T) {
 				r.replicate()
 			}
 		}
-		var disks []salvage.Disk
+		var disks []disk.Disk
 		for i, log := range r.logs {
 			if len(log) == 0 || rapid.IntRange(0, 3).Draw(rt, "lost") == 0 {
 				continue
@@ -112,7 +112,7 @@ func TestSalvageLosesNothingThatWasCommitted(t *testing.T) {
 			d.Databases[0].Index, d.Databases[0].Term = max(1, rapid.Uint64Range(0, r.knows[i]).Draw(rt, "applied")), 0
 			d.Log.Terms = nil
 			for k, term := range log {
-				d.Log.Terms = append(d.Log.Terms, salvage.Place{Position: uint64(k + 1), Term: term})
+				d.Log.Terms = append(d.Log.Terms, disk.Place{Position: uint64(k + 1), Term: term})
 			}
 			d.Log.Last.Term, d.Log.Last.Digest = log[len(log)-1], fmt.Sprint(log)
 			if r.knows[i] > 0 {
@@ -122,7 +122,7 @@ func TestSalvageLosesNothingThatWasCommitted(t *testing.T) {
 		if len(disks) == 0 {
 			return
 		}
-		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{Disks: &restore.Disks{Found: disks}}, restore.Layout{Token: "t"}, now)
+		p, err := plan.New(catalog.Catalog{}, plan.Target{Disks: &plan.Disks{Found: disks}}, plan.Layout{Token: "t"}, now)
 		if err != nil {
 			rt.Fatal(err)
 		}

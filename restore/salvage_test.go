@@ -9,24 +9,25 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/restore/disk"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // diskOf is the disk of member n of three, whose history is that of an evenLog: its database is at one position, its log
 // goes to another, and knows up to where it was committed.
-func diskOf(n int, database, last, commit uint64, changes ...func(*salvage.Disk)) salvage.Disk {
+func diskOf(n int, database, last, commit uint64, changes ...func(*disk.Disk)) disk.Disk {
 	dir := fmt.Sprintf("/disk%d", n)
 	members := threeMembers()
-	d := salvage.Disk{
+	d := disk.Disk{
 		Dir: dir, Cluster: "cafe", Member: members[n-1].ID,
-		Databases: []salvage.Database{{
+		Databases: []disk.Database{{
 			File: dir + "/member/snap/db", Size: 1000, Index: database, Term: 2, Revision: int64(database) + 100, Version: "3.5.0", Members: members,
 		}},
-		Log: salvage.Log{
+		Log: disk.Log{
 			There: true, First: 1, Last: segment.End{Position: last, Term: 2, Digest: "last"}, Commit: commit, Whole: true,
-			Terms: []salvage.Place{{Position: 1, Term: 2}},
+			Terms: []disk.Place{{Position: 1, Term: 2}},
 		},
 	}
 	for p := uint64(1); p <= last; p++ {
@@ -42,30 +43,30 @@ func diskOf(n int, database, last, commit uint64, changes ...func(*salvage.Disk)
 }
 
 // at has the disk's database at another revision.
-func at(revision int64) func(*salvage.Disk) {
-	return func(d *salvage.Disk) { d.Databases[0].Revision = revision }
+func at(revision int64) func(*disk.Disk) {
+	return func(d *disk.Disk) { d.Databases[0].Revision = revision }
 }
 
-func badDatabase(d *salvage.Disk) { d.Databases[0].Damage = "a page is bad" }
+func badDatabase(d *disk.Disk) { d.Databases[0].Damage = "a page is bad" }
 
-func badLog(d *salvage.Disk) { d.Log.Whole, d.Log.Damage = false, "offset 7" }
+func badLog(d *disk.Disk) { d.Log.Whole, d.Log.Damage = false, "offset 7" }
 
 // begins is a log whose older part was purged.
-func begins(at uint64) func(*salvage.Disk) {
-	return func(d *salvage.Disk) { d.Log.First = at }
+func begins(at uint64) func(*disk.Disk) {
+	return func(d *disk.Disk) { d.Log.First = at }
 }
 
 // inTerm has the log go on in another term from a position on.
-func inTerm(term, from uint64) func(*salvage.Disk) {
-	return func(d *salvage.Disk) {
-		d.Log.Terms = append(d.Log.Terms, salvage.Place{Position: from, Term: term})
+func inTerm(term, from uint64) func(*disk.Disk) {
+	return func(d *disk.Disk) {
+		d.Log.Terms = append(d.Log.Terms, disk.Place{Position: from, Term: term})
 		d.Log.Last.Term = term
 		d.Log.Ends = slices.DeleteFunc(d.Log.Ends, func(e segment.End) bool { return e.Position >= from })
 	}
 }
 
 // salvageWay describes where a plan goes.
-func salvageWay(p restore.Plan) string {
+func salvageWay(p plan.Plan) string {
 	var words []string
 	s := p.Salvage
 	if p.Backup != nil {
@@ -87,205 +88,205 @@ func salvageWay(p restore.Plan) string {
 
 func TestSalvagePlanOf(t *testing.T) {
 	none := catalog.Catalog{}
-	changesTo := func(changes ...salvage.Change) func(*salvage.Disk) {
-		return func(d *salvage.Disk) { d.Log.Changes = changes }
+	changesTo := func(changes ...disk.Change) func(*disk.Disk) {
+		return func(d *disk.Disk) { d.Log.Changes = changes }
 	}
 	for name, c := range map[string]struct {
 		catalog catalog.Catalog
-		target  restore.Target
-		disks   []salvage.Disk
+		target  plan.Target
+		disks   []disk.Disk
 		want    string // of the way, or of the error
 		err     error
 		note    string
 	}{
 		"all three": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 60, 90, 75), diskOf(3, 40, 85, 85)},
+			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 60, 90, 75), diskOf(3, 40, 85, 85)},
 			want:  "/disk2 at 60, log of /disk2 from 61 to 90: 25 certain, 5 probable, 0 left", note: "everything that was acknowledged",
 		},
 		"two of three": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(3, 40, 85, 60)},
+			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(3, 40, 85, 60)},
 			want:  "/disk1 at 50, log of /disk3 from 51 to 85: 20 certain, 15 probable, 0 left",
 		},
 		"one of three": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			disks: []disk.Disk{diskOf(1, 50, 80, 70)},
 			want:  "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left", note: "--salvage-tail all",
 		},
 		"one of three, with its tail": {
-			target: restore.Target{Disks: &restore.Disks{Tail: restore.TailAll}}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			target: plan.Target{Disks: &plan.Disks{Tail: plan.TailAll}}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
 			want: "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left", note: "may hold what was never committed",
 		},
 		"a later term is ahead of a longer log": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70, inTerm(3, 75)), diskOf(2, 50, 99, 60)},
+			disks: []disk.Disk{diskOf(1, 50, 80, 70, inTerm(3, 75)), diskOf(2, 50, 99, 60)},
 			want:  "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left",
 		},
 		"two of three, one damaged": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 50, 90, 60, badLog)},
+			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 50, 90, 60, badLog)},
 			want:  "/disk1 at 50, log of /disk2 from 51 to 70: 20 certain, 0 probable, 20 left", note: "offset 7",
 		},
 		"a damaged database beside a good one": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase), diskOf(2, 40, 60, 60, badLog)},
+			disks: []disk.Disk{diskOf(1, 50, 80, 70, badDatabase), diskOf(2, 40, 60, 60, badLog)},
 			want:  "/disk2 at 40, log of /disk1 from 41 to 70: 30 certain, 0 probable, 10 left", note: "a page is bad",
 		},
 		"the log begins behind the only good database": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 52, badDatabase, begins(45)), diskOf(2, 40, 60, 55)},
+			disks: []disk.Disk{diskOf(1, 50, 80, 52, badDatabase, begins(45)), diskOf(2, 40, 60, 55)},
 			want:  "/disk2 at 40, log of /disk2 from 41 to 55: 15 certain, 0 probable, 5 left", note: "cannot be used",
 		},
 		"the database has all that is known to be committed": {
-			disks: []salvage.Disk{diskOf(1, 70, 80, 70)}, want: "/disk1 at 70", note: "less than a majority is here",
+			disks: []disk.Disk{diskOf(1, 70, 80, 70)}, want: "/disk1 at 70", note: "less than a majority is here",
 		},
 		"the database has all that is known to be committed, and there is more": {
-			disks: []salvage.Disk{diskOf(1, 70, 80, 70)}, want: "/disk1 at 70", note: "10 requests in 10 positions at the end of the log are left out",
+			disks: []disk.Disk{diskOf(1, 70, 80, 70)}, want: "/disk1 at 70", note: "10 requests in 10 positions at the end of the log are left out",
 		},
 		"the database has all that is known to be committed, with its tail": {
-			target: restore.Target{Disks: &restore.Disks{Tail: restore.TailAll}}, disks: []salvage.Disk{diskOf(1, 70, 80, 70)},
+			target: plan.Target{Disks: &plan.Disks{Tail: plan.TailAll}}, disks: []disk.Disk{diskOf(1, 70, 80, 70)},
 			want: "/disk1 at 70, log of /disk1 from 71 to 80: 0 certain, 10 probable, 0 left",
 		},
 		"all that is there": {
-			disks: []salvage.Disk{diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80)}, want: "/disk1 at 80", note: "everything that was acknowledged",
+			disks: []disk.Disk{diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80)}, want: "/disk1 at 80", note: "everything that was acknowledged",
 		},
 		"members disagree at one position": {
-			disks: []salvage.Disk{diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80, at(177)), diskOf(3, 80, 80, 80)}, want: "/disk1 at 80",
+			disks: []disk.Disk{diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80, at(177)), diskOf(3, 80, 80, 80)}, want: "/disk1 at 80",
 			note: "the members disagree, at the latest from revision 178 on: at position 80 /disk1 is at revision 180, at position 80 /disk2 is at revision 177",
 		},
 		"members disagree, and one is chosen": {
-			target: restore.Target{Disks: &restore.Disks{Base: "/disk2"}}, want: "/disk2 at 60, log of /disk1 from 61 to 80: 20 certain, 0 probable, 0 left",
-			disks: []salvage.Disk{diskOf(1, 80, 80, 80), diskOf(2, 60, 80, 80, at(157))}, note: "the members disagree, at the latest from revision 158 on",
+			target: plan.Target{Disks: &plan.Disks{Base: "/disk2"}}, want: "/disk2 at 60, log of /disk1 from 61 to 80: 20 certain, 0 probable, 0 left",
+			disks: []disk.Disk{diskOf(1, 80, 80, 80), diskOf(2, 60, 80, 80, at(157))}, note: "the members disagree, at the latest from revision 158 on",
 		},
 		"members disagree with the archive": {
-			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 30, 80, 80, at(131))}, note: "at position 30 the archive is at revision 130",
+			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 30, 80, 80, at(131))}, note: "at position 30 the archive is at revision 130",
 			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 80: 50 certain, 0 probable, 0 left",
 		},
 		"one is chosen in spite of the archive": {
-			catalog: evenCatalog(3, 5), target: restore.Target{Disks: &restore.Disks{Base: "/disk1"}}, disks: []salvage.Disk{diskOf(1, 50, 80, 80)},
+			catalog: evenCatalog(3, 5), target: plan.Target{Disks: &plan.Disks{Base: "/disk1"}}, disks: []disk.Disk{diskOf(1, 50, 80, 80)},
 			want: "/disk1 at 50, log of /disk1 from 51 to 80: 30 certain, 0 probable, 0 left",
 		},
 		"no log": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70, func(d *salvage.Disk) { d.Log = salvage.Log{Damage: "gone"} })},
+			disks: []disk.Disk{diskOf(1, 50, 80, 70, func(d *disk.Disk) { d.Log = disk.Log{Damage: "gone"} })},
 			want:  "/disk1 at 50", note: "gone",
 		},
 		"no database": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase)}, want: "a page is bad", err: catalog.ErrDamaged,
+			disks: []disk.Disk{diskOf(1, 50, 80, 70, badDatabase)}, want: "a page is bad", err: catalog.ErrDamaged,
 		},
 		"a voter was added": {
-			disks: []salvage.Disk{
-				diskOf(1, 50, 80, 70, changesTo(salvage.Change{Position: 60, Member: "d", Voter: true})), diskOf(2, 50, 79, 70),
+			disks: []disk.Disk{
+				diskOf(1, 50, 80, 70, changesTo(disk.Change{Position: 60, Member: "d", Voter: true})), diskOf(2, 50, 79, 70),
 			},
 			want: "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left",
 		},
 		"one was removed before the database's place": {
-			disks: []salvage.Disk{
-				diskOf(1, 50, 80, 70, changesTo(salvage.Change{Position: 40, Member: "d", Voter: true}, salvage.Change{Position: 45, Member: "d"})),
+			disks: []disk.Disk{
+				diskOf(1, 50, 80, 70, changesTo(disk.Change{Position: 40, Member: "d", Voter: true}, disk.Change{Position: 45, Member: "d"})),
 				diskOf(2, 50, 79, 70),
 			},
 			want: "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left",
 		},
 		"to a revision": {
-			target: restore.Target{Revision: 155}, disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 60, 80, 70)},
+			target: plan.Target{Revision: 155}, disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 60, 80, 70)},
 			want: "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left, revision 155",
 		},
 		"to a database's revision": {
-			target: restore.Target{Revision: 150}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "/disk1 at 50",
+			target: plan.Target{Revision: 150}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "/disk1 at 50",
 		},
 		"to a revision before all": {
-			target: restore.Target{Revision: 120}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "past it already", err: catalog.ErrNotFound,
+			target: plan.Target{Revision: 120}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "past it already", err: catalog.ErrNotFound,
 		},
 		"to a revision that cannot be": {
-			target: restore.Target{Revision: 171}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "170 at most", err: catalog.ErrNotFound,
+			target: plan.Target{Revision: 171}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "170 at most", err: catalog.ErrNotFound,
 		},
 		"to the best there is": {
-			target: restore.Target{Revision: 171, Best: true}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			target: plan.Target{Revision: 171, Best: true}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
 			want: "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left", note: settled,
 		},
 		"to a time": {
-			target: restore.Target{Time: second(20)}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "times", err: restore.ErrLayout,
+			target: plan.Target{Time: second(20)}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "times", err: plan.ErrLayout,
 		},
 
 		"behind the archive": {
-			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 50, 80, 70)},
+			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 50, 80, 70)},
 			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 80: 40 certain, 10 probable, 0 left",
 		},
 		"behind the archive, databases damaged": {
-			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase)},
+			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 50, 80, 70, badDatabase)},
 			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left",
 		},
 		"behind the archive, to a revision": {
-			catalog: evenCatalog(3, 5), target: restore.Target{Revision: 150}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			catalog: evenCatalog(3, 5), target: plan.Target{Revision: 150}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
 			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left, revision 150",
 		},
 		"within the archive, to a revision": {
-			catalog: evenCatalog(3, 5), target: restore.Target{Revision: 120}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			catalog: evenCatalog(3, 5), target: plan.Target{Revision: 120}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
 			want: "backup at 5, segments 1 to 2", note: "nothing of the disks is needed",
 		},
 		"within the archive, to a time": {
-			catalog: evenCatalog(3, 5), target: restore.Target{Time: second(20.5)}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			catalog: evenCatalog(3, 5), target: plan.Target{Time: second(20.5)}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
 			want: "backup at 5, segments 1 to 2", note: "nothing of the disks is needed",
 		},
 		"the archive is ahead": {
-			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 20, 28, 20)},
+			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 20, 28, 20)},
 			want: "backup at 5, segments 1 to 3", note: "nothing of them is needed",
 		},
 		"another history behind the archive": {
-			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70, inTerm(3, 25))},
+			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 50, 80, 70, inTerm(3, 25))},
 			want: "another history", err: catalog.ErrNotFound,
 		},
 		"purged behind the archive": {
-			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(1, 50, 80, 70, begins(40))},
+			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 50, 80, 70, begins(40))},
 			want: "do not go on from the archive's end", err: catalog.ErrNotFound,
 		},
 		"purged behind the archive, the best there is": {
-			catalog: evenCatalog(3, 5), target: restore.Target{Best: true}, disks: []salvage.Disk{diskOf(1, 50, 80, 70, begins(40))},
+			catalog: evenCatalog(3, 5), target: plan.Target{Best: true}, disks: []disk.Disk{diskOf(1, 50, 80, 70, begins(40))},
 			want: "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left", note: settled,
 		},
 		"a backup without a log": {
 			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 30)}},
-			disks:   []salvage.Disk{diskOf(1, 50, 80, 70, badDatabase)},
+			disks:   []disk.Disk{diskOf(1, 50, 80, 70, badDatabase)},
 			want:    "backup at 30, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left",
 		},
 
 		"a backup that is ahead of the disks": {
 			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 90)}},
-			disks:   []salvage.Disk{diskOf(1, 50, 80, 70)}, want: "backup at 90", note: "nothing of them is needed",
+			disks:   []disk.Disk{diskOf(1, 50, 80, 70)}, want: "backup at 90", note: "nothing of them is needed",
 		},
 		"a backup without a log, to a revision before the databases": {
 			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 30)}},
-			target:  restore.Target{Revision: 140}, disks: []salvage.Disk{diskOf(1, 50, 80, 70)},
+			target:  plan.Target{Revision: 140}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
 			want: "backup at 30, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left, revision 140",
 		},
 
 		"the same member twice": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(1, 40, 70, 70)}, want: "both of member a", err: restore.ErrRefused,
+			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(1, 40, 70, 70)}, want: "both of member a", err: plan.ErrRefused,
 		},
 		"another cluster's": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *salvage.Disk) { d.Cluster = "bad" })},
-			want:  "bad", err: restore.ErrRefused,
+			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *disk.Disk) { d.Cluster = "bad" })},
+			want:  "bad", err: plan.ErrRefused,
 		},
 		"another cluster's repository": {
-			catalog: evenCatalog(3, 5), disks: []salvage.Disk{diskOf(2, 40, 70, 70, func(d *salvage.Disk) { d.Cluster = "bad" })},
-			want: "the repository's is cafe", err: restore.ErrRefused,
+			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(2, 40, 70, 70, func(d *disk.Disk) { d.Cluster = "bad" })},
+			want: "the repository's is cafe", err: plan.ErrRefused,
 		},
 		"nobody knows whose": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *salvage.Disk) {
+			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *disk.Disk) {
 				d.Cluster, d.Member, d.Databases[0].Members = "", "", nil
 			})},
-			want: "of one cluster", err: restore.ErrRefused,
+			want: "of one cluster", err: plan.ErrRefused,
 		},
 		"another cluster's database": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70, func(d *salvage.Disk) { d.Member = "e" })}, want: "does not know it", err: restore.ErrRefused,
+			disks: []disk.Disk{diskOf(1, 50, 80, 70, func(d *disk.Disk) { d.Member = "e" })}, want: "does not know it", err: plan.ErrRefused,
 		},
 		"it runs": {
-			disks: []salvage.Disk{diskOf(1, 50, 80, 70, func(d *salvage.Disk) { d.Running = true })}, want: "--old-is-dead", err: restore.ErrRefused,
+			disks: []disk.Disk{diskOf(1, 50, 80, 70, func(d *disk.Disk) { d.Running = true })}, want: "--old-is-dead", err: plan.ErrRefused,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.catalog.Cluster == "" {
 				c.catalog = none
 			}
-			disks := restore.Disks{}
+			disks := plan.Disks{}
 			if c.target.Disks != nil {
 				disks = *c.target.Disks
 			}
 			disks.Found, c.target.Disks = c.disks, &disks
-			p, err := restore.NewPlan(c.catalog, c.target, restore.Layout{Token: "t"}, now)
+			p, err := plan.New(c.catalog, c.target, plan.Layout{Token: "t"}, now)
 			if c.err != nil {
 				if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want %v with %q", err, c.err, c.want)
@@ -299,7 +300,7 @@ func TestSalvagePlanOf(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again, err := restore.DecodePlan(data); err != nil || again.ID != p.ID || salvageWay(again) != c.want {
+			if again, err := plan.Decode(data); err != nil || again.ID != p.ID || salvageWay(again) != c.want {
 				t.Errorf("the plan decodes to %q, %v", salvageWay(again), err)
 			}
 		})
@@ -308,14 +309,14 @@ func TestSalvagePlanOf(t *testing.T) {
 
 // A database that turns out to be damaged when all of it is read gives way to another disk's.
 func TestSalvageGoesAroundADatabase(t *testing.T) {
-	target := restore.Target{Disks: &restore.Disks{Found: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
+	target := plan.Target{Disks: &plan.Disks{Found: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
 	var ways []string
-	run := func(base string) (restore.Plan, error) {
+	run := func(base string) (plan.Plan, error) {
 		ways = nil
-		p, _, err := restore.RunTarget(t.Context(), attempt(catalog.Catalog{}, target, func(_ context.Context, p restore.Plan) (restore.Result, error) {
+		p, _, err := restore.RunTarget(t.Context(), attempt(catalog.Catalog{}, target, func(_ context.Context, p plan.Plan) (restore.Result, error) {
 			ways = append(ways, salvageWay(p))
 			if strings.HasPrefix(p.Salvage.Database.File, base) {
-				return restore.Result{}, restore.NewObstacle(restore.Obstacle{Base: true}, fmt.Errorf("%w: a page", catalog.ErrDamaged))
+				return restore.Result{}, restore.NewObstacle(plan.Obstacle{Base: true}, fmt.Errorf("%w: a page", catalog.ErrDamaged))
 			}
 			return restore.Result{}, nil
 		}))
@@ -336,13 +337,13 @@ func TestSalvageGoesAroundADatabase(t *testing.T) {
 // A disk's log with a request that this version does not know leads to the revision before it.
 func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
 	var ways []string
-	run := func(best bool) (restore.Plan, error) {
+	run := func(best bool) (plan.Plan, error) {
 		ways = nil
-		target := restore.Target{Best: best, Disks: &restore.Disks{Found: []salvage.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
-		p, _, err := restore.RunTarget(t.Context(), attempt(catalog.Catalog{}, target, func(_ context.Context, p restore.Plan) (restore.Result, error) {
+		target := plan.Target{Best: best, Disks: &plan.Disks{Found: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
+		p, _, err := restore.RunTarget(t.Context(), attempt(catalog.Catalog{}, target, func(_ context.Context, p plan.Plan) (restore.Result, error) {
 			ways = append(ways, salvageWay(p))
 			if p.Salvage.Log.Revision == 0 {
-				return restore.Result{}, restore.NewObstacle(restore.Obstacle{Marked: 65, Reached: 163}, fmt.Errorf("%w: not known", catalog.ErrDamaged))
+				return restore.Result{}, restore.NewObstacle(plan.Obstacle{Marked: 65, Reached: 163}, fmt.Errorf("%w: not known", catalog.ErrDamaged))
 			}
 			return restore.Result{}, nil
 		}))
@@ -359,22 +360,22 @@ func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
 
 // Members that have not got as far are not in disagreement, however few of the entries change the key space.
 func TestSalvageOfMembersInStep(t *testing.T) {
-	quiet := func(d *salvage.Disk) { d.Log.Requests = d.Log.Requests[:60] }
-	old := func(d *salvage.Disk) { d.Databases[0].Version = "3.4.0" }
-	for name, disks := range map[string][]salvage.Disk{
+	quiet := func(d *disk.Disk) { d.Log.Requests = d.Log.Requests[:60] }
+	old := func(d *disk.Disk) { d.Databases[0].Version = "3.4.0" }
+	for name, disks := range map[string][]disk.Disk{
 		"one is ahead":                    {diskOf(1, 50, 80, 80), diskOf(2, 80, 80, 80)},
 		"entries that change nothing":     {diskOf(1, 50, 80, 80, quiet), diskOf(2, 80, 80, 80, quiet, at(155))},
 		"3.4 counts one entry too many":   {diskOf(1, 80, 80, 80, old), diskOf(2, 80, 80, 80, old, at(179))},
 		"the log between is gone":         {diskOf(1, 20, 80, 80, begins(70)), diskOf(2, 80, 80, 80, begins(70))},
 		"a damaged database says nothing": {diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80, at(7), badDatabase)},
 	} {
-		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{Disks: &restore.Disks{Found: disks}}, restore.Layout{Token: "t"}, now)
+		p, err := plan.New(catalog.Catalog{}, plan.Target{Disks: &plan.Disks{Found: disks}}, plan.Layout{Token: "t"}, now)
 		if err != nil || p.Salvage.Disagree != "" {
 			t.Errorf("%s: %v, %q", name, err, p.Salvage.Disagree)
 		}
 	}
-	apart := []salvage.Disk{diskOf(1, 50, 80, 80, quiet), diskOf(2, 80, 80, 80, quiet, at(161))}
-	p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{Disks: &restore.Disks{Found: apart}}, restore.Layout{Token: "t"}, now)
+	apart := []disk.Disk{diskOf(1, 50, 80, 80, quiet), diskOf(2, 80, 80, 80, quiet, at(161))}
+	p, err := plan.New(catalog.Catalog{}, plan.Target{Disks: &plan.Disks{Found: apart}}, plan.Layout{Token: "t"}, now)
 	if err != nil || p.Salvage.Disagree == "" {
 		t.Errorf("more revisions than requests: %v, %q", err, p.Salvage.Disagree)
 	}

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -28,14 +29,14 @@ func (r *run) checkPlace() error {
 	planned := *r.plan.Salvage.Database
 	if r.facts.index != planned.Index || r.facts.term != planned.Term {
 		return fmt.Errorf("%w: %s is at position %d of term %d, and was at %d of %d when the plan was made: make it anew",
-			ErrRefused, planned.File, r.facts.index, r.facts.term, planned.Index, planned.Term)
+			plan.ErrRefused, planned.File, r.facts.index, r.facts.term, planned.Index, planned.Term)
 	}
 	return nil
 }
 
 // diskRecords are the requests of a plan's disk log. It remembers which came.
 type diskRecords struct {
-	log  *DiskLog
+	log  *plan.DiskLog
 	from salvage.Part
 	came []uint64 // positions
 }

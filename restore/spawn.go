@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -73,7 +74,7 @@ func (s Source) keys() (keys seal.Keys, err error) {
 // Kinds are the errors whose identity survives the way out of a child of this package and those above it.
 var Kinds = child.Kinds{
 	"damaged": catalog.ErrDamaged, "notFound": catalog.ErrNotFound, "wrongKey": seal.ErrWrongKey,
-	"layout": ErrLayout, "refused": ErrRefused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
+	"layout": plan.ErrLayout, "refused": plan.ErrRefused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
 	"name": catalog.ErrName, "url": stores.ErrURL, "notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
 	"noBucket": storage.ErrNoBucket, "untrusted": sign.ErrUntrusted, "unsupported": storage.ErrUnsupported,
 	"unreadable": storage.ErrUnreadable, "noAnswer": storage.ErrNoAnswer,
@@ -83,13 +84,13 @@ var Kinds = child.Kinds{
 const ChildVerb = "restore"
 
 type job struct {
-	Plan   Plan   `json:"plan"`
-	Source Source `json:"source"`
+	Plan   plan.Plan `json:"plan"`
+	Source Source    `json:"source"`
 }
 
 // Spawn is Run in a child process: a database that ends the process there is an error here, which matches
 // repository.ErrDamaged and names the stage. Whatever the child left is taken away.
-func Spawn(ctx context.Context, p Plan, s Source, report storage.Report) (Result, error) {
+func Spawn(ctx context.Context, p plan.Plan, s Source, report storage.Report) (Result, error) {
 	if err := p.Validate(); err != nil {
 		return Result{}, err
 	}
@@ -104,14 +105,14 @@ func Spawn(ctx context.Context, p Plan, s Source, report storage.Report) (Result
 
 // answer is what the child says: a result, or an obstacle, whose details an error would lose on its way.
 type answer struct {
-	Result   Result    `json:"result"`
-	Obstacle *Obstacle `json:"obstacle,omitempty"`
-	Why      string    `json:"why,omitempty"`
-	Kinds    []string  `json:"kinds,omitempty"` // of the error: names in Kinds
+	Result   Result         `json:"result"`
+	Obstacle *plan.Obstacle `json:"obstacle,omitempty"`
+	Why      string         `json:"why,omitempty"`
+	Kinds    []string       `json:"kinds,omitempty"` // of the error: names in Kinds
 }
 
 // Told returns the error of an obstacle that a child met, with its words and kinds; nil without an obstacle.
-func Told(o *Obstacle, why string, kinds []string) error {
+func Told(o *plan.Obstacle, why string, kinds []string) error {
 	if o == nil {
 		return nil
 	}
@@ -119,7 +120,7 @@ func Told(o *Obstacle, why string, kinds []string) error {
 }
 
 // removeDead clears the work dirs of a child that died. One that a live process holds belongs to that.
-func removeDead(p Plan) {
+func removeDead(p plan.Plan) {
 	targets := []string{p.Into.Target()}
 	if p.Into.WALDir != "" {
 		targets = append(targets, p.Into.WALDir)

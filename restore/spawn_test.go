@@ -16,6 +16,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -23,7 +24,7 @@ import (
 func TestSpawnGivesWhatRunGives(t *testing.T) {
 	t.Parallel()
 	s := storeSealed(t, plainDatabase(t))
-	p := s.plan(t, restore.Layout{Into: all(t)})
+	p := s.plan(t, plan.Layout{Into: all(t)})
 	want, _ := run(t, s, p)
 	again, err := p.Place(all(t))
 	if err != nil {
@@ -47,15 +48,15 @@ func TestSpawnGivesWhatRunGives(t *testing.T) {
 }
 
 func TestSpawnRefusesABadPlanItself(t *testing.T) {
-	_, err := restore.Spawn(t.Context(), restore.Plan{}, restore.Source{}, nil)
-	if !errors.Is(err, restore.ErrLayout) {
+	_, err := restore.Spawn(t.Context(), plan.Plan{}, restore.Source{}, nil)
+	if !errors.Is(err, plan.ErrLayout) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestSpawnOfABadSource(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
-	p := s.plan(t, restore.Layout{Into: one(t, "m1")})
+	p := s.plan(t, plan.Layout{Into: one(t, "m1")})
 	_, err := restore.Spawn(t.Context(), p, restore.Source{Repository: "ftp://x"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "file:///path") {
 		t.Errorf("error %v", err)
@@ -79,7 +80,7 @@ func TestSpawnOutlivesItsChild(t *testing.T) {
 	} {
 		t.Run(test.accident, func(t *testing.T) {
 			t.Setenv(accident, test.accident)
-			p := s.plan(t, restore.Layout{Into: all(t)})
+			p := s.plan(t, plan.Layout{Into: all(t)})
 			_, err := restore.Spawn(t.Context(), p, s.source(), nil)
 			if err == nil || errors.Is(err, catalog.ErrDamaged) != test.damaged ||
 				!strings.Contains(err.Error(), test.words) {
@@ -102,7 +103,7 @@ func TestCancelAtEveryStage(t *testing.T) {
 		t.Run(stage, func(t *testing.T) {
 			t.Parallel()
 			stop := errors.New("enough")
-			p := s.plan(t, restore.Layout{Into: all(t)})
+			p := s.plan(t, plan.Layout{Into: all(t)})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			_, err := restore.Run(ctx, p, s.cluster, s.keys, func(e storage.Event) {
 				if e.Stage == stage {
@@ -124,7 +125,7 @@ func TestCancelOfAChildAtEveryStage(t *testing.T) {
 		t.Run(stage, func(t *testing.T) {
 			t.Parallel()
 			stop := errors.New("enough")
-			p := s.plan(t, restore.Layout{Into: all(t)})
+			p := s.plan(t, plan.Layout{Into: all(t)})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			r, err := restore.Spawn(ctx, p, s.source(), func(e storage.Event) {
 				if e.Stage == stage {
@@ -145,7 +146,7 @@ func TestCancelOfAChildAtEveryStage(t *testing.T) {
 }
 
 // held is a restore in a process of its own that goes no further than the stage "prove".
-func held(t *testing.T, s stored, p restore.Plan) (kill func()) {
+func held(t *testing.T, s stored, p plan.Plan) (kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], child.Argument, restore.ChildVerb)
 	cmd.Env = append(os.Environ(), accident+"=hold prove")
@@ -187,17 +188,17 @@ func held(t *testing.T, s stored, p restore.Plan) (kill func()) {
 func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
 	t.Parallel()
 	s := store(t, plainDatabase(t), nil)
-	p := s.plan(t, restore.Layout{Into: all(t)})
-	other := s.plan(t, restore.Layout{Token: "another", Into: p.Into})
+	p := s.plan(t, plan.Layout{Into: all(t)})
+	other := s.plan(t, plan.Layout{Token: "another", Into: p.Into})
 	kill := held(t, s, p)
 	parent := filepath.Dir(p.Into.OutputDir)
 	work := workDirs(t, parent)
 	if len(work) != 1 {
 		t.Fatalf("work dirs %q", work)
 	}
-	for _, q := range []restore.Plan{p, other} {
+	for _, q := range []plan.Plan{p, other} {
 		_, err := restore.Run(t.Context(), q, s.cluster, s.keys, nil)
-		if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(),
+		if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(),
 			"another restore into "+p.Into.OutputDir) {
 			t.Errorf("beside a live run: error %v", err)
 		}
@@ -238,7 +239,7 @@ func TestWorkDirsOfOtherTargetsStay(t *testing.T) {
 	if err := os.Mkdir(stale, 0o700); err != nil { // its owner was killed before it had a lock
 		t.Fatal(err)
 	}
-	run(t, s, s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: filepath.Join(parent, "etcd")}}))
+	run(t, s, s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: filepath.Join(parent, "etcd")}}))
 	if got := workDirs(t, parent); len(got) != len(strangers) || slices.Contains(got, stale) {
 		t.Errorf("left are %q, want %q", got, strangers)
 	}
@@ -251,7 +252,7 @@ func TestRunIntoANameWithPatternSigns(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(parent, ".dr-restore-etcd[1*-0123456789abcdef"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	run(t, s, s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: target}}))
+	run(t, s, s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: target}}))
 	wantNoWork(t, parent)
 }
 

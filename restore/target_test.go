@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
 // What is in the target may be the last copy of something.
@@ -38,9 +39,9 @@ func TestOccupiedTargetIsRefusedAndUntouched(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := names(t, into.DataDir)
-			p := s.plan(t, restore.Layout{Into: into})
+			p := s.plan(t, plan.Layout{Into: into})
 			_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-			if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), into.DataDir) {
+			if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), into.DataDir) {
 				t.Errorf("error %v", err)
 			}
 			if after := names(t, into.DataDir); !slices.Equal(before, after) {
@@ -79,7 +80,7 @@ func TestAFreshFileSystemIsEmpty(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(into.DataDir, "lost+found"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	run(t, s, s.plan(t, restore.Layout{Into: into}))
+	run(t, s, s.plan(t, plan.Layout{Into: into}))
 	for _, name := range []string{"member", "lost+found"} {
 		if _, err := os.Stat(filepath.Join(into.DataDir, name)); err != nil {
 			t.Error(err)
@@ -101,7 +102,7 @@ func TestEmptyTargetIsTakenAndKeepsItsOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run(t, s, s.plan(t, restore.Layout{Into: into}))
+	run(t, s, s.plan(t, plan.Layout{Into: into}))
 	wantMode(t, into.DataDir)
 	for _, path := range names(t, into.DataDir) {
 		info, err := os.Lstat(path)
@@ -123,7 +124,7 @@ func TestTargetThatIsALink(t *testing.T) {
 	if err := errors.Join(os.Mkdir(disk, 0o700), os.Symlink("disk", link)); err != nil {
 		t.Fatal(err)
 	}
-	r, _ := run(t, s, s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}))
+	r, _ := run(t, s, s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}))
 	if r.Members[0].DataDir != link {
 		t.Errorf("result %+v", r.Members)
 	}
@@ -134,9 +135,9 @@ func TestTargetThatIsALink(t *testing.T) {
 		t.Errorf("the link is %q, %v", leads, err)
 	}
 	wantNoWork(t, dir)
-	_, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}),
+	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
 		s.cluster, s.keys, nil)
-	if !errors.Is(err, restore.ErrRefused) {
+	if !errors.Is(err, plan.ErrRefused) {
 		t.Errorf("again: error %v", err)
 	}
 }
@@ -147,9 +148,9 @@ func TestTargetThatIsALinkToNothing(t *testing.T) {
 	if err := os.Symlink("disk", link); err != nil {
 		t.Fatal(err)
 	}
-	_, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: link}}),
+	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
 		s.cluster, s.keys, nil)
-	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "leads nowhere") {
+	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "leads nowhere") {
 		t.Errorf("error %v", err)
 	}
 	wantNoWork(t, filepath.Dir(link))
@@ -227,7 +228,7 @@ func TestTargetIsAMountPoint(t *testing.T) {
 
 func wantRestoredInside(t *testing.T, s stored, target string) {
 	t.Helper()
-	p := s.plan(t, restore.Layout{Into: restore.Into{OutputDir: target}})
+	p := s.plan(t, plan.Layout{Into: plan.Into{OutputDir: target}})
 	_, events := run(t, s, p)
 	if !strings.Contains(messages(events), "removed what a killed restore left") {
 		t.Errorf("said %q", messages(events))
@@ -246,7 +247,7 @@ func wantRestoredInside(t *testing.T, s stored, target string) {
 	}
 	before := names(t, target)
 	_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-	if !errors.Is(err, restore.ErrRefused) || !slices.Equal(before, names(t, target)) {
+	if !errors.Is(err, plan.ErrRefused) || !slices.Equal(before, names(t, target)) {
 		t.Errorf("again: error %v", err)
 	}
 }
@@ -260,9 +261,9 @@ func TestTooLittleDisk(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	disk := t.TempDir()
 	mount(t, "tmpfs", disk, "tmpfs", 0, "size=150m")
-	into := restore.Into{OutputDir: filepath.Join(disk, "restored")}
-	r, err := restore.Run(t.Context(), s.plan(t, restore.Layout{Into: into}), s.cluster, s.keys, nil)
-	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "MiB free") {
+	into := plan.Into{OutputDir: filepath.Join(disk, "restored")}
+	r, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: into}), s.cluster, s.keys, nil)
+	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "MiB free") {
 		t.Errorf("error %v", err)
 	}
 	if len(r.Phases) > 1 {
@@ -270,5 +271,5 @@ func TestTooLittleDisk(t *testing.T) {
 	}
 	wantNothing(t, into)
 	// One member fits: the limit is no larger than it has to be.
-	run(t, s, s.plan(t, restore.Layout{Into: restore.Into{Name: "m1", DataDir: filepath.Join(disk, "m1")}}))
+	run(t, s, s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: filepath.Join(disk, "m1")}}))
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -32,15 +33,15 @@ func TestRestoresOfOneMemberEachFormOneCluster(t *testing.T) {
 	}
 	urls := servers.FreeURLs(t, 3)
 	names := []string{"m1", "m2", "m3"}
-	var members []restore.Member
+	var members []plan.Member
 	for i, name := range names {
 		members = append(members, memberAt(name, urls[i]))
 	}
 	var launched []*embed.Etcd
 	for i, name := range names {
 		into := one(t, name)
-		p, err := restore.NewPlan(catalog.Catalog{}, restore.Target{File: file, FileDigest: digest},
-			restore.Layout{Members: members, Into: into}, now)
+		p, err := plan.New(catalog.Catalog{}, plan.Target{File: file, FileDigest: digest},
+			plan.Layout{Members: members, Into: into}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,15 +61,15 @@ func TestRestoreOfAnotherFileThanPlannedIsRefused(t *testing.T) {
 	p := filePlan(t, plainDatabase(t).snapshot(), false)
 	p.FileDigest = strings.Repeat("0", 64)
 	_, err := restore.Run(t.Context(), p, nil, seal.Keys{}, nil)
-	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), "is not the file that the plan was made for") {
+	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "is not the file that the plan was made for") {
 		t.Errorf("error %v", err)
 	}
 	wantNothing(t, p.Into)
 }
 
-func tokenOf(t *testing.T, c catalog.Catalog, target restore.Target, l restore.Layout) string {
+func tokenOf(t *testing.T, c catalog.Catalog, target plan.Target, l plan.Layout) string {
 	t.Helper()
-	p, err := restore.NewPlan(c, target, l, now)
+	p, err := plan.New(c, target, l, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,25 +81,25 @@ func TestTokenIsDerived(t *testing.T) {
 	backup := fixedBackup()
 	older := changed(backup, func(b *catalog.Backup) { b.ID, b.Started = "20261120T000000Z-0000000000000001", b.Started.Add(-1) })
 	cat := catalogOf(backup, older)
-	token := tokenOf(t, cat, restore.Target{}, restore.Layout{})
+	token := tokenOf(t, cat, plan.Target{}, plan.Layout{})
 	since := changed(backup, func(b *catalog.Backup) { b.ID, b.ClusterID = "20261123T000000Z-0000000000000001", "abc" })
 	for name, test := range map[string]struct {
 		catalog catalog.Catalog
-		target  restore.Target
-		layout  restore.Layout
+		target  plan.Target
+		layout  plan.Layout
 		same    bool
 	}{
 		"again":                       {same: true},
-		"another host's member":       {layout: restore.Layout{Into: restore.Into{Name: "m2", DataDir: "/d"}}, same: true},
-		"members in another order":    {layout: restore.Layout{Members: []restore.Member{memberAt("b", "http://h:2"), memberAt("a", "http://h:1")}}},
-		"another backup":              {target: restore.Target{Backup: older.ID}},
-		"another jump of revisions":   {layout: restore.Layout{Bump: "5"}},
-		"alarms are kept":             {layout: restore.Layout{KeepAlarms: true}},
-		"a fresh one":                 {layout: restore.Layout{Salt: "random"}},
-		"a cluster restored before":   {catalog: catalogOf(since, backup, older), target: restore.Target{Backup: backup.ID}},
+		"another host's member":       {layout: plan.Layout{Into: plan.Into{Name: "m2", DataDir: "/d"}}, same: true},
+		"members in another order":    {layout: plan.Layout{Members: []plan.Member{memberAt("b", "http://h:2"), memberAt("a", "http://h:1")}}},
+		"another backup":              {target: plan.Target{Backup: older.ID}},
+		"another jump of revisions":   {layout: plan.Layout{Bump: "5"}},
+		"alarms are kept":             {layout: plan.Layout{KeepAlarms: true}},
+		"a fresh one":                 {layout: plan.Layout{Salt: "random"}},
+		"a cluster restored before":   {catalog: catalogOf(since, backup, older), target: plan.Target{Backup: backup.ID}},
 		"the same cluster, backed up": {catalog: catalogOf(backup, older, changed(older, func(b *catalog.Backup) { b.ID = "20261119T000000Z-0000000000000001" })), same: true},
 		"another name in the storage": {catalog: catalog.Catalog{Cluster: "other", Backups: cat.Backups}},
-		"a plain file":                {target: restore.Target{File: "/x"}, layout: restore.Layout{Members: []restore.Member{memberAt("a", "http://h:1")}}},
+		"a plain file":                {target: plan.Target{File: "/x"}, layout: plan.Layout{Members: []plan.Member{memberAt("a", "http://h:1")}}},
 	} {
 		if test.catalog.Cluster == "" {
 			test.catalog = cat
@@ -109,8 +110,8 @@ func TestTokenIsDerived(t *testing.T) {
 		}
 	}
 	file := func(digest string) string {
-		l := restore.Layout{Members: []restore.Member{memberAt("a", "http://h:1")}}
-		return tokenOf(t, cat, restore.Target{File: "/x", FileDigest: digest}, l)
+		l := plan.Layout{Members: []plan.Member{memberAt("a", "http://h:1")}}
+		return tokenOf(t, cat, plan.Target{File: "/x", FileDigest: digest}, l)
 	}
 	first, again := file("1"), file("1")
 	if first == file("2") || first != again {
@@ -120,7 +121,7 @@ func TestTokenIsDerived(t *testing.T) {
 
 // What is stored later of a restored cluster shows by its id that dr made it.
 func TestTokenMarksTheClusterID(t *testing.T) {
-	p, err := restore.NewPlan(catalogOf(fixedBackup()), restore.Target{}, restore.Layout{Salt: "random"}, now)
+	p, err := plan.New(catalogOf(fixedBackup()), plan.Target{}, plan.Layout{Salt: "random"}, now)
 	if err != nil {
 		t.Fatal(err)
 	}

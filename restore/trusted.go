@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -21,7 +22,7 @@ func (r *run) trusted(ctx context.Context) error {
 	}
 	signed, err := cat.Find(r.plan.Backup.ID)
 	if errors.Is(err, catalog.ErrNotFound) {
-		return &ObstacleError{Obstacle{Base: true}, err}
+		return &ObstacleError{plan.Obstacle{Base: true}, err}
 	}
 	if err == nil && (signed.Stored != r.plan.Backup.Stored || signed.Plain != r.plan.Backup.Plain || signed.Seal.Encryption != r.plan.Backup.Seal.Encryption) {
 		err = fmt.Errorf("%w: backup %s in the plan is not the one that is signed: make the plan anew, with --trust",

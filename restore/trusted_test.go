@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -14,7 +15,7 @@ import (
 // A plan may have been made by somebody who trusts anybody: who runs it with keys of their own gets nothing unsigned.
 func TestRunOfAPlanThatIsNotTrusted(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
-	p := s.plan(t, restore.Layout{Into: all(t)})
+	p := s.plan(t, plan.Layout{Into: all(t)})
 	_, public, err := sign.Generate()
 	if err != nil {
 		t.Fatal(err)

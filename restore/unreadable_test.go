@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	testdb "github.com/etcd-dr/etcd-dr/test/database"
 )
@@ -21,7 +22,7 @@ import (
 // the backend then waited for ever, and so did whoever had asked for the restore.
 func TestAValueThatCannotBeReadDoesNotHang(t *testing.T) {
 	s := store(t, unreadable(t), nil)
-	p := s.plan(t, restore.Layout{Into: all(t)})
+	p := s.plan(t, plan.Layout{Into: all(t)})
 	_, err := restore.Spawn(t.Context(), p, s.source(), nil)
 	if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "stage prove") {
 		t.Errorf("error %v", err)

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -20,7 +21,7 @@ func TestLogInADirectoryOfItsOwn(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	url := servers.FreeURLs(t, 1)[0]
 	into := withLog(t)
-	p := s.plan(t, restore.Layout{Members: []restore.Member{memberAt("m1", url)}, Into: into})
+	p := s.plan(t, plan.Layout{Members: []plan.Member{memberAt("m1", url)}, Into: into})
 	r, _ := run(t, s, p)
 
 	if _, err := os.Stat(filepath.Join(into.DataDir, "member", "wal")); !errors.Is(err, os.ErrNotExist) {
@@ -39,7 +40,7 @@ func TestLogInADirectoryOfItsOwn(t *testing.T) {
 }
 
 // withLog returns where m1 shall be, with its log elsewhere.
-func withLog(t *testing.T) restore.Into {
+func withLog(t *testing.T) plan.Into {
 	t.Helper()
 	into := one(t, "m1")
 	into.WALDir = filepath.Join(t.TempDir(), "wal")
@@ -55,9 +56,9 @@ func TestOccupiedLogDirectoryIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := names(t, into.WALDir)
-	p := s.plan(t, restore.Layout{Into: into})
+	p := s.plan(t, plan.Layout{Into: into})
 	_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-	if !errors.Is(err, restore.ErrRefused) || !strings.Contains(err.Error(), into.WALDir) {
+	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), into.WALDir) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := os.Stat(into.DataDir); !errors.Is(err, os.ErrNotExist) {
@@ -72,24 +73,24 @@ func TestOccupiedLogDirectoryIsRefused(t *testing.T) {
 
 func TestLogDirectoryGoesWithOneDataDir(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
-	p := s.plan(t, restore.Layout{})
+	p := s.plan(t, plan.Layout{})
 	for name, c := range map[string]struct {
-		into restore.Into
+		into plan.Into
 		want string
 	}{
-		"all members":     {restore.Into{OutputDir: "/out", WALDir: "/wal"}, "--data-dir"},
-		"no data dir":     {restore.Into{Name: "m1", WALDir: "/wal"}, "--data-dir"},
-		"in the data dir": {restore.Into{Name: "m1", DataDir: "/etcd", WALDir: "/etcd/wal"}, "/etcd/wal"},
-		"the same":        {restore.Into{Name: "m1", DataDir: "/etcd", WALDir: "/etcd/"}, "/etcd"},
-		"around it":       {restore.Into{Name: "m1", DataDir: "/wal/etcd", WALDir: "/wal"}, "/wal"},
-		"relative":        {restore.Into{Name: "m1", DataDir: "/etcd", WALDir: "wal"}, "absolute"},
+		"all members":     {plan.Into{OutputDir: "/out", WALDir: "/wal"}, "--data-dir"},
+		"no data dir":     {plan.Into{Name: "m1", WALDir: "/wal"}, "--data-dir"},
+		"in the data dir": {plan.Into{Name: "m1", DataDir: "/etcd", WALDir: "/etcd/wal"}, "/etcd/wal"},
+		"the same":        {plan.Into{Name: "m1", DataDir: "/etcd", WALDir: "/etcd/"}, "/etcd"},
+		"around it":       {plan.Into{Name: "m1", DataDir: "/wal/etcd", WALDir: "/wal"}, "/wal"},
+		"relative":        {plan.Into{Name: "m1", DataDir: "/etcd", WALDir: "wal"}, "absolute"},
 	} {
 		_, err := p.Place(c.into)
-		if !errors.Is(err, restore.ErrLayout) || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, plan.ErrLayout) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
 	}
-	for _, into := range []restore.Into{
+	for _, into := range []plan.Into{
 		{Name: "m1", DataDir: "/etcd", WALDir: "/etcd-wal"}, {Name: "m1", DataDir: "/etcd", WALDir: "/..wal"},
 	} {
 		_, err := p.Place(into)

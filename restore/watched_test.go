@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -84,15 +85,15 @@ func TestRunOfAWatchedLog(t *testing.T) {
 	watchedLog(t, s, d, asItIs)
 	for _, test := range []struct {
 		name     string
-		target   restore.Target
+		target   plan.Target
 		behind   int64
 		segments int
 		guessed  int
 	}{
-		{"its end", restore.Target{}, 20, 2, 1 + 2},
-		{"a revision", restore.Target{Revision: d.revision + 4}, 4, 1, 0},
-		{"a position", restore.Target{Position: uint64(d.revision + 13)}, 13, 2, 1 + 1},
-		{"a time", restore.Target{Time: started.Add(90 * time.Second)}, 10, 1, 1},
+		{"its end", plan.Target{}, 20, 2, 1 + 2},
+		{"a revision", plan.Target{Revision: d.revision + 4}, 4, 1, 0},
+		{"a position", plan.Target{Position: uint64(d.revision + 13)}, 13, 2, 1 + 1},
+		{"a time", plan.Target{Time: started.Add(90 * time.Second)}, 10, 1, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := restore.Replayed{
@@ -105,11 +106,11 @@ func TestRunOfAWatchedLog(t *testing.T) {
 	}
 }
 
-func (s stored) wantReplayed(t *testing.T, target restore.Target, want restore.Replayed, keys int64) {
+func (s stored) wantReplayed(t *testing.T, target plan.Target, want restore.Replayed, keys int64) {
 	t.Helper()
 	url := servers.FreeURLs(t, 1)[0]
-	l := restore.Layout{Token: "token", Members: []restore.Member{memberAt("m1", url)}, Into: all(t)}
-	p, err := restore.NewPlan(s.catalog(t), target, l, started.Add(time.Hour))
+	l := plan.Layout{Token: "token", Members: []plan.Member{memberAt("m1", url)}, Into: all(t)}
+	p, err := plan.New(s.catalog(t), target, l, started.Add(time.Hour))
 	if err != nil || !hasNote(p, want.Unseen) {
 		t.Fatalf("the notes are %q, %v", p.Notes, err)
 	}
@@ -129,12 +130,12 @@ func (s stored) wantReplayed(t *testing.T, target restore.Target, want restore.R
 }
 
 // runTarget restores a target from what is stored, as dr restore does but for the child.
-func (s stored) runTarget(t *testing.T, target restore.Target) (restore.Result, error) {
+func (s stored) runTarget(t *testing.T, target plan.Target) (restore.Result, error) {
 	t.Helper()
-	a := attempt(s.catalog(t), target, func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+	a := attempt(s.catalog(t), target, func(ctx context.Context, p plan.Plan) (restore.Result, error) {
 		return restore.Run(ctx, p, s.cluster, s.keys, nil)
 	})
-	a.Layout, a.Now, a.Unfold = restore.Layout{Token: "token", Into: all(t)}, started.Add(time.Hour), s.cluster.Log().Unfold
+	a.Layout, a.Now, a.Unfold = plan.Layout{Token: "token", Into: all(t)}, started.Add(time.Hour), s.cluster.Log().Unfold
 	_, r, err := restore.RunTarget(t.Context(), a)
 	return r, err
 }
@@ -149,11 +150,11 @@ func TestWatchedLogThatGoesWrong(t *testing.T) {
 			r.Put, r.DeleteRange = nil, &pb.DeleteRangeRequest{Key: []byte("nothing")}
 		}
 	})
-	_, err := s.runTarget(t, restore.Target{})
-	if unreachable, ok := errors.AsType[*restore.UnreachableError](err); !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+10)) {
+	_, err := s.runTarget(t, plan.Target{})
+	if unreachable, ok := errors.AsType[*plan.UnreachableError](err); !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+10)) {
 		t.Errorf("got %v", err)
 	}
-	if r, err := s.runTarget(t, restore.Target{Best: true}); err != nil || r.Revision != d.revision+10 {
+	if r, err := s.runTarget(t, plan.Target{Best: true}); err != nil || r.Revision != d.revision+10 {
 		t.Errorf("the best is %+v, %v", r, err)
 	}
 }
@@ -168,9 +169,9 @@ func TestWatchedLogThatIsUnknown(t *testing.T) {
 			r.Put, r.Compaction = nil, &pb.CompactionRequest{Revision: 1}
 		}
 	})
-	for _, target := range []restore.Target{{}, {Revision: d.revision + 20}, {Position: uint64(d.revision + 14), Lineage: lineageNumber(0)}} {
+	for _, target := range []plan.Target{{}, {Revision: d.revision + 20}, {Position: uint64(d.revision + 14), Lineage: lineageNumber(0)}} {
 		_, err := s.runTarget(t, target)
-		unreachable, ok := errors.AsType[*restore.UnreachableError](err)
+		unreachable, ok := errors.AsType[*plan.UnreachableError](err)
 		if !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+13)) || !strings.Contains(err.Error(), "not known to this version") {
 			t.Errorf("%+v: got %v", target, err)
 		}
@@ -179,7 +180,7 @@ func TestWatchedLogThatIsUnknown(t *testing.T) {
 			t.Errorf("%+v: got %+v, %v", target, r, err)
 		}
 	}
-	for _, target := range []restore.Target{{Revision: d.revision + 13}, {Position: uint64(d.revision + 13), Lineage: lineageNumber(0)}} {
+	for _, target := range []plan.Target{{Revision: d.revision + 13}, {Position: uint64(d.revision + 13), Lineage: lineageNumber(0)}} {
 		if r, err := s.runTarget(t, target); err != nil || r.Revision != d.revision+13 {
 			t.Errorf("%+v: got %+v, %v", target, r, err)
 		}

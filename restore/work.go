@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
@@ -96,7 +97,7 @@ func followLink(target string) (string, error) {
 	leads, err := filepath.EvalSymlinks(target)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s is a symbolic link that leads nowhere: make its directory, or remove it: %w",
-			ErrRefused, target, err)
+			plan.ErrRefused, target, err)
 	}
 	return leads, nil
 }
@@ -112,9 +113,9 @@ func (w *work) folder() string {
 // prefix begins the names of the work dirs for the target; a plan's id ends them.
 func (w *work) prefix() string {
 	if w.inside {
-		return WorkPrefix
+		return plan.WorkPrefix
 	}
-	return WorkPrefix + filepath.Base(w.target) + "-"
+	return plan.WorkPrefix + filepath.Base(w.target) + "-"
 }
 
 // create makes the work dir, unless another run for the same target took it, before it was locked, for one that was left: then
@@ -148,7 +149,7 @@ func (w *work) refuseOccupied() error {
 		return nil
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("%w: %s is not a directory", ErrRefused, w.target)
+		return fmt.Errorf("%w: %s is not a directory", plan.ErrRefused, w.target)
 	}
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", w.target, err)
@@ -162,7 +163,7 @@ func (w *work) refuseOccupied() error {
 			cure = "a mount point cannot be moved, so rename what is in it to " + asideMark + "old"
 		}
 		return fmt.Errorf("%w: %s is not empty (%s is in it): %s, do not delete it before the restore is proven",
-			ErrRefused, w.target, e.Name(), cure)
+			plan.ErrRefused, w.target, e.Name(), cure)
 	}
 	return nil
 }
@@ -172,7 +173,7 @@ const asideMark = "member."
 
 // tolerates reports whether e may stay in a mount point into which a restore goes.
 func (w *work) tolerates(e fs.DirEntry) bool {
-	return isLostAndFound(w.target, e) || strings.HasPrefix(e.Name(), WorkPrefix) || strings.HasPrefix(e.Name(), asideMark)
+	return isLostAndFound(w.target, e) || strings.HasPrefix(e.Name(), plan.WorkPrefix) || strings.HasPrefix(e.Name(), asideMark)
 }
 
 // stalePatience is how long a lock may take to go after its owner was killed.
@@ -190,7 +191,7 @@ func (w *work) clearStale(patience time.Duration, report storage.Report) error {
 			continue // its owner has removed it
 		}
 		if errors.Is(err, child.ErrTaken) {
-			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", ErrRefused, w.target)
+			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", plan.ErrRefused, w.target)
 		}
 		if err == nil {
 			err = errors.Join(w.takeAway(dir), lock.Close())
@@ -262,7 +263,7 @@ func (w *work) enough(need int64) error {
 	}
 	if free < need {
 		return fmt.Errorf("%w: %s has %d MiB free, the restore needs up to %d MiB there: make room, or choose another disk",
-			ErrRefused, filepath.Dir(w.dir), free>>20, need>>20+1)
+			plan.ErrRefused, filepath.Dir(w.dir), free>>20, need>>20+1)
 	}
 	return nil
 }
@@ -311,7 +312,7 @@ func (w *work) publish() error {
 	for _, e := range entries {
 		to := filepath.Join(w.target, e.Name())
 		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %s exists: move it aside", ErrRefused, to)
+			return fmt.Errorf("%w: %s exists: move it aside", plan.ErrRefused, to)
 		}
 		if err := os.Rename(filepath.Join(w.tree, e.Name()), to); err != nil {
 			return fmt.Errorf("put the restore into place: %w", err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -84,7 +85,7 @@ type Fetch struct {
 type Inspection = restore.Inspection
 
 // Plan is dr restore --dry-run.
-type Plan = restore.Plan
+type Plan = plan.Plan
 
 // Restore is dr restore.
 type Restore = restore.Result

@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -134,7 +135,7 @@ func goldens() map[string]any {
 			SHA256: strings.Repeat("ab", 32), Key: "age1qqqqqqqqqqqq"},
 		"inspection": document.Inspection{File: "/tmp/snapshot.db", Hash: "7ef846e7", Revision: 4711, Keys: 300, Size: 20480, Index: 4720,
 			Version: "3.7.0", Digest: true},
-		"plan":         plan(),
+		"plan":         planDocument(),
 		"plan-salvage": document.Plan{Format: 1, ID: "0123456789abcdef", Token: "t", Salvage: salvage()},
 		"plan-file": document.Plan{Format: 1, ID: "0123456789abcdef", File: "/snapshot.db", SkipHashCheck: true,
 			Token: "t"},
@@ -164,40 +165,40 @@ func goldens() map[string]any {
 	return all
 }
 
-func salvage() *restore.Salvage {
+func salvage() *plan.Salvage {
 	end := segment.End{Position: 5122, Term: 3, Digest: strings.Repeat("ef", 32)}
-	return &restore.Salvage{
+	return &plan.Salvage{
 		ClusterID: "cafe", Members: []catalog.Member{member()}, Majority: true,
-		Disks: []restore.Remains{{
+		Disks: []plan.Remains{{
 			Dir: "/mnt/m1", Member: "8e9e05c52164694d", Name: "m1", Database: 5100, Revision: 4801, First: 1, Commit: 5119, Last: 5122, Term: 3,
 			Findings: []string{"the last record of its log is half written"},
 		}},
-		Database: &restore.DiskDatabase{File: "/mnt/m1/member/snap/db", Size: 20480, Index: 5100, Term: 3, Revision: 4801},
-		Log: &restore.DiskLog{
+		Database: &plan.DiskDatabase{File: "/mnt/m1/member/snap/db", Size: 20480, Index: 5100, Term: 3, Revision: 4801},
+		Log: &plan.DiskLog{
 			Dir: "/mnt/m1", After: segment.End{Position: 5100, Term: 3}, UpTo: 5121, End: end, Revision: 4811, Version: "3.5.999", Commit: 5119,
-			Certain: restore.Part{Positions: 19, Requests: 18}, Probable: restore.Part{Positions: 2, Requests: 2},
+			Certain: plan.Part{Positions: 19, Requests: 18}, Probable: plan.Part{Positions: 2, Requests: 2},
 		},
-		Left: restore.Part{Positions: 1, Requests: 1}, Disagree: "the members disagree, …",
+		Left: plan.Part{Positions: 1, Requests: 1}, Disagree: "the members disagree, …",
 	}
 }
 
-func plan() document.Plan {
+func planDocument() document.Plan {
 	b := catalog.Backup{Manifest: manifest()}
 	return document.Plan{
 		Format: 1, ID: "0123456789abcdef", Cluster: "prod", Backup: &b,
-		Members: []restore.Member{{Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}}, Token: "token",
-		Bump:       restore.Bump{To: 2000004711, By: 1000000000, Known: 1000004711, Auto: true, Reason: "as asked for"},
+		Members: []plan.Member{{Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}}, Token: "token",
+		Bump:       plan.Bump{To: 2000004711, By: 1000000000, Known: 1000004711, Auto: true, Reason: "as asked for"},
 		KeepAlarms: true, AllowCorrupt: true, OldIsDead: true,
-		Log: &restore.Log{
+		Log: &plan.Log{
 			Lineage: lineage, Source: segment.WAL, First: 3, Last: 5, Digest: strings.Repeat("cd", 32), Segments: 3, Requests: 90, Bytes: 7000,
 			Revision: 4801, Position: 5090,
 		},
-		Reach: &restore.Reach{
+		Reach: &plan.Reach{
 			Position: 5090, Revision: 4801, NotBefore: at.Add(time.Minute), NotAfter: at.Add(2 * time.Minute),
 			Newest: catalog.Point{Position: 6000, Revision: 5500, Time: at.Add(time.Hour)},
 		},
 		Estimate: 1.5,
-		Notes:    []string{"learner m4 is left out"}, Into: restore.Into{OutputDir: "/o", Name: "m1", DataDir: "/d"},
+		Notes:    []string{"learner m4 is left out"}, Into: plan.Into{OutputDir: "/o", Name: "m1", DataDir: "/d"},
 	}
 }
 

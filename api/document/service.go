@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -132,12 +132,12 @@ func NewJobs(clusters []scheduler.Status) Jobs {
 }
 
 // NewWay is p, made for t from what r holds, as a person is told of it.
-func NewWay(p restore.Plan, t restore.Target, r spec.Repository, now time.Time) Way {
+func NewWay(p plan.Plan, t plan.Target, r spec.Repository, now time.Time) Way {
 	return Way{Command: restoreCommand(p.Cluster, t, r), Lost: newLost(p, now), Estimate: p.Estimate, Plan: p}
 }
 
 // restoreCommand is the line that makes the same plan where it is run.
-func restoreCommand(cluster string, t restore.Target, r spec.Repository) string {
+func restoreCommand(cluster string, t plan.Target, r spec.Repository) string {
 	words := []string{"dr", "restore"}
 	if t.Backup != "" {
 		words = append(words, string(t.Backup))
@@ -172,7 +172,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func newLost(p restore.Plan, now time.Time) Lost {
+func newLost(p plan.Plan, now time.Time) Lost {
 	if p.Backup == nil || p.Reach == nil {
 		return Lost{Message: "nobody knows what is lost"}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -94,7 +94,7 @@ func TestWayIsACommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := spec.Repository{URL: "s3://backups/it's?region=eu", Policy: records.Policy{Trust: trust}}
-	way := document.NewWay(restore.Plan{Cluster: "prod"}, restore.Target{Time: at, Best: true}, r, at)
+	way := document.NewWay(plan.Plan{Cluster: "prod"}, plan.Target{Time: at, Best: true}, r, at)
 	want := `dr restore --repo 's3://backups/it'\''s?region=eu' --cluster prod --trust ` + trust.Keys()[0] + ` --to 2026-11-21T09:24:33Z --best --dry-run`
 	if way.Command != want || way.Lost.Message == "" {
 		t.Errorf("%s\nwant %s; %+v", way.Command, want, way.Lost)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -183,7 +184,7 @@ func (a *api) plan(r *http.Request) (any, error) {
 		return nil, err
 	}
 	now := time.Now()
-	plan, err := restore.NewPlan(catalog, target, restore.Layout{}, now)
+	plan, err := plan.New(catalog, target, plan.Layout{}, now)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +192,7 @@ func (a *api) plan(r *http.Request) (any, error) {
 }
 
 // targetOf reads one target out of a query; newest says that it is the newest backup, whichever that is.
-func targetOf(q url.Values) (t restore.Target, newest bool, err error) {
+func targetOf(q url.Values) (t plan.Target, newest bool, err error) {
 	bad := func(name, form string) error { return fail(http.StatusBadRequest, "%s: use %s", name, form) }
 	said := 0
 	for _, name := range []string{"time", "revision", "backup"} {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -86,7 +86,7 @@ func fail(status int, format string, args ...any) *failure {
 func refuse(w http.ResponseWriter, err error) {
 	status, problem := http.StatusBadGateway, document.Problem{Message: err.Error()}
 	var failed *failure
-	var unreachable *restore.UnreachableError
+	var unreachable *plan.UnreachableError
 	switch {
 	case errors.As(err, &failed):
 		status, problem.Cure = failed.status, failed.cure
@@ -98,7 +98,7 @@ func refuse(w http.ResponseWriter, err error) {
 		}
 	case errors.Is(err, scheduler.ErrUnknown), errors.Is(err, catalog.ErrNotFound):
 		status = http.StatusNotFound
-	case errors.Is(err, restore.ErrRefused), errors.Is(err, restore.ErrLayout), errors.Is(err, retention.ErrPolicy),
+	case errors.Is(err, plan.ErrRefused), errors.Is(err, plan.ErrLayout), errors.Is(err, retention.ErrPolicy),
 		errors.Is(err, scheduler.ErrSuspended), errors.Is(err, scheduler.ErrNotPossible):
 		status = http.StatusConflict
 	}

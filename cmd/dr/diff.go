@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/find"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -51,7 +51,7 @@ shown by size and digest, with --values as they are. A key that was written anew
 			return err
 		}
 		now := time.Now()
-		var points [2]restore.Target
+		var points [2]plan.Target
 		for i, text := range args {
 			if points[i], err = parsePoint(text, now); err != nil {
 				return err
@@ -84,7 +84,7 @@ shown by size and digest, with --values as they are. A key that was written anew
 }
 
 // parsePoint reads latest, r4711, an ID or a time.
-func parsePoint(text string, now time.Time) (t restore.Target, err error) {
+func parsePoint(text string, now time.Time) (t plan.Target, err error) {
 	if text == "latest" {
 		return t, nil
 	}
@@ -97,7 +97,7 @@ func parsePoint(text string, now time.Time) (t restore.Target, err error) {
 		return t, nil
 	}
 	if t.Time, err = when.Parse(text, now); err == nil {
-		return restore.Target{Time: t.Time}, nil
+		return plan.Target{Time: t.Time}, nil
 	}
 	return t, usagef("%q is no point: say an ID, a revision as r4711, a time, or latest", text)
 }

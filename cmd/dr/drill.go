@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -132,9 +132,9 @@ func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (
 }
 
 // targets are the points that were named; none means those that a drill takes by itself.
-func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (targets []restore.Target, err error) {
+func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (targets []plan.Target, err error) {
 	if cmd.Flags().Changed("to") {
-		t := restore.Target{Lineage: f.lineage}
+		t := plan.Target{Lineage: f.lineage}
 		if f.to != "latest" {
 			if t.Time, err = when.Parse(f.to, now); err != nil {
 				return nil, usagef("--to: %w", err)
@@ -146,14 +146,14 @@ func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (
 		if f.revision < 1 {
 			return nil, usagef("--to-revision is at least 1")
 		}
-		targets = append(targets, restore.Target{Lineage: f.lineage, Revision: f.revision})
+		targets = append(targets, plan.Target{Lineage: f.lineage, Revision: f.revision})
 	}
 	if f.lineage != "" && len(targets) == 0 {
 		return nil, usagef("--lineage goes with --to or --to-revision")
 	}
 	id, err := parseID(args)
 	if id != "" {
-		targets = append(targets, restore.Target{Backup: id})
+		targets = append(targets, plan.Target{Backup: id})
 	}
 	return targets, err
 }

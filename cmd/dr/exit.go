@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
@@ -52,14 +52,14 @@ func exitCode(ctx context.Context, err error) int {
 		return exitDone
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case is(restore.ErrRefused, backup.ErrRefused, archive.ErrRefused, records.ErrUnsigned):
+	case is(plan.ErrRefused, backup.ErrRefused, archive.ErrRefused, records.ErrUnsigned):
 		return exitRefused
 	case is(errNotRun):
 		return exitOther
 	case is(errWanting, catalog.ErrDamaged, catalog.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged,
 		verify.ErrAssertion):
 		return exitFinding
-	case is(errUsage, restore.ErrLayout, catalog.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig,
+	case is(errUsage, plan.ErrLayout, catalog.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig,
 		retention.ErrPolicy, config.ErrConfig):
 		return exitUsage
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -52,8 +52,8 @@ func (a *app) fetch() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if b.Seal.Encryption == "" && plain.with(keys) != restore.PlainTaken {
-			return restore.RefusePlain("backup " + string(b.ID))
+		if b.Seal.Encryption == "" && plain.with(keys) != plan.PlainTaken {
+			return plan.RefusePlain("backup " + string(b.ID))
 		}
 		report, done := a.progress()
 		doc, err := fetchTo(cmd.Context(), c, b, with, to, report)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
 // Bad input: the right exit code, and what is wrong in words, before anything is read.
@@ -44,7 +44,7 @@ func TestFindBadInput(t *testing.T) {
 
 func TestParsePoint(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]restore.Target{
+	for text, want := range map[string]plan.Target{
 		"latest": {}, "r4711": {Revision: 4711}, "2h ago": {Time: now.Add(-2 * time.Hour)},
 		"2026-11-21T10:00:00Z":              {Time: now.Add(-2 * time.Hour)},
 		"20261121T092433Z-0000000000001267": {Backup: "20261121T092433Z-0000000000001267"},

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -75,14 +75,14 @@ func (f *plainFlags) add(cmd *cobra.Command) {
 }
 
 // with returns what becomes of plain backups and segments where these keys were given.
-func (f *plainFlags) with(keys keyFlags) restore.Plain {
+func (f *plainFlags) with(keys keyFlags) plan.Plain {
 	switch {
 	case !keys.given() || f.allow:
-		return restore.PlainTaken
+		return plan.PlainTaken
 	case f.skip:
-		return restore.PlainSkipped
+		return plan.PlainSkipped
 	}
-	return restore.PlainRefused
+	return plan.PlainRefused
 }
 
 // keyFlags say with what to unseal.

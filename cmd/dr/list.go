@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -140,7 +140,7 @@ func (a *app) printLog(list document.List, now time.Time) {
 		}
 	}
 	if slices.ContainsFunc(list.Windows, func(w document.Window) bool { return w.Source == segment.Watch }) {
-		a.printf("source watch: %s\n", restore.UnseenBy(segment.Watch))
+		a.printf("source watch: %s\n", plan.UnseenBy(segment.Watch))
 	}
 	if len(gaps) > 0 {
 		a.printf("\ngaps in the log:\n")

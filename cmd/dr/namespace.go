@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -32,7 +32,7 @@ type namespaced struct {
 // namespaceQuery is which namespace, as it was at which point.
 type namespaceQuery struct {
 	archive find.Archive
-	target  restore.Target
+	target  plan.Target
 	keys    find.Keys
 	options kubernetes.RebuildOptions
 }
@@ -95,7 +95,7 @@ func (x *namespaced) check(at find.At) error {
 	}
 	if x.objects[i].Deleting() {
 		return fmt.Errorf("%w: namespace %s was being deleted at revision %d: objects may be missing; "+
-			"dr find --namespace %s shows the last revision with all of them", restore.ErrRefused, x.name, at.Revision, x.name)
+			"dr find --namespace %s shows the last revision with all of them", plan.ErrRefused, x.name, at.Revision, x.name)
 	}
 	return nil
 }

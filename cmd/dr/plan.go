@@ -8,9 +8,10 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
-func (a *app) printPlan(p restore.Plan) error {
+func (a *app) printPlan(p plan.Plan) error {
 	if a.output == "json" {
 		return a.document(document.Plan(p))
 	}
@@ -28,7 +29,7 @@ func (a *app) printPlan(p restore.Plan) error {
 	return nil
 }
 
-func planSource(p restore.Plan) string {
+func planSource(p plan.Plan) string {
 	if p.Salvage != nil && p.Salvage.Database != nil {
 		d := p.Salvage.Database
 		return fmt.Sprintf("database %s: position %d, revision %d, %s", d.File, d.Index, d.Revision, size(d.Size))
@@ -41,7 +42,7 @@ func planSource(p restore.Plan) string {
 }
 
 // planLog says what is replayed, and which state of the cluster that is.
-func planLog(p restore.Plan) []string {
+func planLog(p plan.Plan) []string {
 	if p.Log == nil {
 		return nil
 	}
@@ -68,7 +69,7 @@ func planLog(p restore.Plan) []string {
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-func planBump(p restore.Plan) string {
+func planBump(p plan.Plan) string {
 	b := p.Bump
 	from := "continue where they ended"
 	switch {
@@ -83,7 +84,7 @@ func planBump(p restore.Plan) string {
 	return from + ": " + b.Reason
 }
 
-func planInto(p restore.Plan) string {
+func planInto(p plan.Plan) string {
 	switch {
 	case p.Into.OutputDir != "":
 		return p.Into.OutputDir + ", one folder a member; it must be empty or absent"

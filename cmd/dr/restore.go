@@ -15,6 +15,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -24,8 +25,8 @@ import (
 
 // restoreFlags are the words of dr restore.
 type restoreFlags struct {
-	target         restore.Target
-	layout         restore.Layout
+	target         plan.Target
+	layout         plan.Layout
 	initialCluster string
 	freshToken     bool
 	planIn         string
@@ -122,27 +123,27 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		return err
 	}
 	now := time.Now()
-	plan, err := restore.NewPlan(catalog, f.target, f.layout, now)
+	planned, err := plan.New(catalog, f.target, f.layout, now)
 	if err != nil {
 		return err
 	}
-	f.layout.Known = restore.LiveRevision(cmd.Context(), plan)
+	f.layout.Known = restore.LiveRevision(cmd.Context(), planned)
 	if f.dryRun || f.planOut != "" {
-		plan, err = restore.NewPlan(catalog, f.target, f.layout, now)
+		planned, err = plan.New(catalog, f.target, f.layout, now)
 		if err != nil {
 			return err
 		}
-		return a.runPlan(cmd, f, plan)
+		return a.runPlan(cmd, f, planned)
 	}
 	keys, err := f.keys.load()
 	if err != nil {
 		return err
 	}
 	report, done := a.progress()
-	plan, result, err := restore.RunTarget(cmd.Context(), restore.Attempt{
-		Request: restore.Request{Catalog: catalog, Target: f.target, Layout: f.layout, Now: now},
+	planned, result, err := restore.RunTarget(cmd.Context(), restore.Attempt{
+		Request: plan.Request{Catalog: catalog, Target: f.target, Layout: f.layout, Now: now},
 		Unfold:  a.unfold,
-		Run: func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+		Run: func(ctx context.Context, p plan.Plan) (restore.Result, error) {
 			return a.spawn(ctx, p, keys, report)
 		},
 	})
@@ -150,38 +151,38 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	if err != nil {
 		return err
 	}
-	return a.printRestore(plan, result)
+	return a.printRestore(planned, result)
 }
 
 // runPlan writes a plan down, prints it, or runs it as it is.
-func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, plan restore.Plan) error {
-	if f.plain.with(f.keys) != restore.PlainTaken { // it may have been made where no key was given
-		err := plan.RefusePlain()
+func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) error {
+	if f.plain.with(f.keys) != plan.PlainTaken { // it may have been made where no key was given
+		err := planned.RefusePlain()
 		if err != nil {
 			return err
 		}
 	}
 	if f.planOut != "" {
-		return a.writePlan(plan, f.planOut)
+		return a.writePlan(planned, f.planOut)
 	}
 	if f.dryRun {
-		return a.printPlan(plan)
+		return a.printPlan(planned)
 	}
 	keys, err := f.keys.load()
 	if err != nil {
 		return err
 	}
 	report, done := a.progress()
-	result, err := a.spawn(cmd.Context(), plan, keys, report)
+	result, err := a.spawn(cmd.Context(), planned, keys, report)
 	done()
 	if err != nil {
 		return err
 	}
-	return a.printRestore(plan, result)
+	return a.printRestore(planned, result)
 }
 
 // sourceOf is where the child finds what the plan restores. A plan with a file needs no repository, even if one is named.
-func (a *app) sourceOf(p restore.Plan, keys seal.Keys) (restore.Source, error) {
+func (a *app) sourceOf(p plan.Plan, keys seal.Keys) (restore.Source, error) {
 	if p.Backup == nil {
 		return restore.Source{}, nil
 	}
@@ -189,7 +190,7 @@ func (a *app) sourceOf(p restore.Plan, keys seal.Keys) (restore.Source, error) {
 }
 
 // spawn runs a plan in a child.
-func (a *app) spawn(ctx context.Context, p restore.Plan, keys seal.Keys, report storage.Report) (restore.Result, error) {
+func (a *app) spawn(ctx context.Context, p plan.Plan, keys seal.Keys, report storage.Report) (restore.Result, error) {
 	source, err := a.sourceOf(p, keys)
 	if err != nil {
 		return restore.Result{}, err
@@ -208,7 +209,7 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (catalog.C
 	}
 	if f.initialCluster != "" {
 		var err error
-		if f.layout.Members, err = restore.ParseMembers(f.initialCluster); err != nil {
+		if f.layout.Members, err = plan.ParseMembers(f.initialCluster); err != nil {
 			return catalog.Catalog{}, err
 		}
 	}
@@ -300,7 +301,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 	if err != nil || !f.newestBackup {
 		return catalog, err
 	}
-	err = restore.CheckNewest(catalog)
+	err = plan.CheckNewest(catalog)
 	if err != nil {
 		return catalog, err
 	}
@@ -309,29 +310,29 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 	return catalog, err
 }
 
-func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (restore.Plan, error) {
+func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (plan.Plan, error) {
 	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision", "mark-compacted",
 		"fresh-token", "keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
 		"from-data-dir", "salvage-tail", "salvage-base", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
 		if cmd.Flags().Changed(name) {
-			return restore.Plan{}, usagef("--plan decides --%s: leave it out, or make another plan", name)
+			return plan.Plan{}, usagef("--plan decides --%s: leave it out, or make another plan", name)
 		}
 	}
 	if len(args) > 0 {
-		return restore.Plan{}, usagef("--plan decides the backup: leave %s out", args[0])
+		return plan.Plan{}, usagef("--plan decides the backup: leave %s out", args[0])
 	}
 	data, err := a.readFileOrStdin(f.planIn)
 	if err != nil {
-		return restore.Plan{}, usagef("--plan: %w", err)
+		return plan.Plan{}, usagef("--plan: %w", err)
 	}
-	plan, err := restore.DecodePlan(data)
+	planned, err := plan.Decode(data)
 	if err != nil {
-		return restore.Plan{}, fmt.Errorf("--plan %s: %w", f.planIn, err)
+		return plan.Plan{}, fmt.Errorf("--plan %s: %w", f.planIn, err)
 	}
-	if f.layout.Into == (restore.Into{}) {
-		return plan, nil
+	if f.layout.Into == (plan.Into{}) {
+		return planned, nil
 	}
-	return plan.Place(f.layout.Into)
+	return planned.Place(f.layout.Into)
 }
 
 func (a *app) readFileOrStdin(path string) ([]byte, error) {
@@ -341,7 +342,7 @@ func (a *app) readFileOrStdin(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-func (a *app) writePlan(p restore.Plan, path string) error {
+func (a *app) writePlan(p plan.Plan, path string) error {
 	data, err := p.Encode()
 	if err != nil {
 		return err
@@ -353,7 +354,7 @@ func (a *app) writePlan(p restore.Plan, path string) error {
 	return nil
 }
 
-func (a *app) printRestore(p restore.Plan, r restore.Result) error {
+func (a *app) printRestore(p plan.Plan, r restore.Result) error {
 	if a.output == "json" {
 		return a.json(document.Line{Result: document.Restore(r)})
 	}

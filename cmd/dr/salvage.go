@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -47,7 +48,7 @@ func (f *restoreFlags) checkSalvage(cmd *cobra.Command) error {
 		return usagef("--salvage-tail, --salvage-base and --etcd-version go with --from-data-dir")
 	case s.base != "" && !slices.Contains(s.dirs, s.base):
 		return usagef("--salvage-base %s: name one of --from-data-dir: %s", s.base, strings.Join(s.dirs, ", "))
-	case s.tail != "auto" && s.tail != string(restore.TailAll):
+	case s.tail != "auto" && s.tail != string(plan.TailAll):
 		return usagef("--salvage-tail %s: use auto or all", s.tail)
 	case s.version != "" && !fullVersion.MatchString(s.version):
 		return usagef("--etcd-version %s: use a form like 3.5.12", s.version)
@@ -69,16 +70,16 @@ func (a *app) survey(ctx context.Context, f *restoreFlags, c catalog.Catalog) er
 	if errors.Is(err, salvage.ErrNoMember) {
 		return usagef("--from-data-dir: %w", err)
 	}
-	disks := &restore.Disks{Found: found, Base: f.salvage.base, Version: f.salvage.version}
-	if f.salvage.tail == string(restore.TailAll) {
-		disks.Tail = restore.TailAll
+	disks := &plan.Disks{Found: found, Base: f.salvage.base, Version: f.salvage.version}
+	if f.salvage.tail == string(plan.TailAll) {
+		disks.Tail = plan.TailAll
 	}
 	f.target.Disks = disks
 	return err
 }
 
 // planSalvage says what each disk holds, and what is taken from them.
-func planSalvage(p restore.Plan) (pairs []string) {
+func planSalvage(p plan.Plan) (pairs []string) {
 	s := p.Salvage
 	if s == nil {
 		return nil
@@ -101,7 +102,7 @@ func planSalvage(p restore.Plan) (pairs []string) {
 		"certain", partWords(l.Certain), "probable", partWords(l.Probable), "left out", partWords(s.Left))
 }
 
-func diskWords(d restore.Remains) string {
+func diskWords(d plan.Remains) string {
 	who := "a member that it does not name"
 	if d.Member != "" {
 		who = "member " + strings.TrimSpace(d.Name+" "+d.Member)
@@ -117,7 +118,7 @@ func diskWords(d restore.Remains) string {
 }
 
 // partWords is "" of nothing, so that no line speaks of it.
-func partWords(p restore.Part) string {
+func partWords(p plan.Part) string {
 	if p.Positions == 0 {
 		return ""
 	}

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
@@ -32,7 +32,7 @@ type Compared struct {
 // the first point what is needed is written to the scratch directory, so that memory goes with the database and not with
 // the values. If the way to the second point leads on from the first, only the rest of the log is replayed.
 func Diff(
-	ctx context.Context, archive Archive, a, b restore.Target, keys Keys, values bool, now time.Time,
+	ctx context.Context, archive Archive, a, b plan.Target, keys Keys, values bool, now time.Time,
 	take func(Difference) error, report storage.Report,
 ) (c Compared, err error) {
 	scratch, err := child.NewDir(archive.Dir, "diff")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -29,14 +30,14 @@ type Entry struct {
 
 // At is the point that values were read at.
 type At struct {
-	Plan     restore.Plan // that led there
-	Revision int64        // of the key space
+	Plan     plan.Plan // that led there
+	Revision int64     // of the key space
 }
 
 // Extract reads the keys as they were at a target, with their values, and gives each to take, in their order. It goes
 // around what stands in the way as restore.RunTarget does, and fails as that does.
 func Extract(
-	ctx context.Context, a Archive, t restore.Target, keys Keys, now time.Time,
+	ctx context.Context, a Archive, t plan.Target, keys Keys, now time.Time,
 	take func(Entry) error, report storage.Report,
 ) (At, error) {
 	scratch, err := child.NewDir(a.Dir, "extract")
@@ -64,23 +65,23 @@ type reader struct {
 // keptAt is a database and where it is.
 type keptAt struct {
 	dir      string
-	plan     restore.Plan
+	plan     plan.Plan
 	revision int64
 	position uint64 // 0: nothing was replayed
 }
 
-func (r *reader) read(ctx context.Context, t restore.Target, take func(Entry) error) (At, error) {
-	run := func(ctx context.Context, p restore.Plan) (restore.Result, error) {
+func (r *reader) read(ctx context.Context, t plan.Target, take func(Entry) error) (At, error) {
+	run := func(ctx context.Context, p plan.Plan) (restore.Result, error) {
 		revision, err := r.run(ctx, p, take)
 		return restore.Result{Revision: revision}, err
 	}
 	layout := scratchLayout(filepath.Join(r.dir, "member"))
-	request := restore.Request{Catalog: r.archive.Catalog, Target: t, Layout: layout, Now: r.now}
+	request := plan.Request{Catalog: r.archive.Catalog, Target: t, Layout: layout, Now: r.now}
 	plan, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Unfold: r.archive.Unfold, Run: run})
 	return At{plan, result.Revision}, err
 }
 
-func (r *reader) run(ctx context.Context, p restore.Plan, take func(Entry) error) (int64, error) {
+func (r *reader) run(ctx context.Context, p plan.Plan, take func(Entry) error) (int64, error) {
 	j := job{Plan: p, Source: r.archive.Source, Keys: r.keys, Values: &r.values}
 	if r.last != nil && r.last.leadsTo(p) {
 		j.Dir, j.Values.Go = r.last.dir, true
@@ -110,7 +111,7 @@ func (r *reader) fresh(j *job) error {
 }
 
 // leadsTo reports whether p goes on where the database is, or behind that.
-func (k *keptAt) leadsTo(p restore.Plan) bool {
+func (k *keptAt) leadsTo(p plan.Plan) bool {
 	return p.Log != nil && p.Backup.ID == k.plan.Backup.ID && (k.plan.Log == nil || k.plan.Log.Lineage == p.Log.Lineage) &&
 		(p.Log.Revision == 0 || p.Log.Revision >= k.revision) && (p.Log.Position == 0 || p.Log.Position >= k.position)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -147,32 +147,32 @@ func (w Window) skips(l leg, later []leg) bool {
 }
 
 // scratchMember is the only member in the plans: no data dir is built.
-var scratchMember = restore.Member{Name: "scratch", PeerURLs: []string{"http://127.0.0.1:1"}}
+var scratchMember = plan.Member{Name: "scratch", PeerURLs: []string{"http://127.0.0.1:1"}}
 
 // scratchLayout is what a plan needs, and nothing that is found depends on.
-func scratchLayout(dir string) restore.Layout {
-	return restore.Layout{
-		Members: []restore.Member{scratchMember}, Token: "scratch", Bump: "0", AllowCorrupt: true, OldIsDead: true,
-		Into: restore.Into{Name: scratchMember.Name, DataDir: dir},
+func scratchLayout(dir string) plan.Layout {
+	return plan.Layout{
+		Members: []plan.Member{scratchMember}, Token: "scratch", Bump: "0", AllowCorrupt: true, OldIsDead: true,
+		Into: plan.Into{Name: scratchMember.Name, DataDir: dir},
 	}
 }
 
 // plan is the way through the leg, up to the end of the window.
-func (l leg) plan(w Window, dir string, now time.Time) (restore.Plan, error) {
+func (l leg) plan(w Window, dir string, now time.Time) (plan.Plan, error) {
 	cat := catalog.Catalog{Cluster: l.base.Cluster, Backups: []catalog.Backup{l.base}}
-	target := restore.Target{Backup: l.base.ID}
+	target := plan.Target{Backup: l.base.ID}
 	if l.stretch != nil {
 		cat.Lineages = []catalog.Lineage{{ID: l.stretch.Lineage, Segments: l.stretch.Segments}}
-		target = restore.Target{Lineage: l.stretch.Lineage, Best: true}
+		target = plan.Target{Lineage: l.stretch.Lineage, Best: true}
 		if end, ok := l.end(w); ok {
 			target.Position = end
 		}
 	}
-	plan, err := restore.NewPlan(cat, target, scratchLayout(dir), now)
+	planned, err := plan.New(cat, target, scratchLayout(dir), now)
 	if err != nil {
-		return restore.Plan{}, fmt.Errorf("read on from backup %s: %w", l.base.ID, err)
+		return plan.Plan{}, fmt.Errorf("read on from backup %s: %w", l.base.ID, err)
 	}
-	return plan, nil
+	return planned, nil
 }
 
 // end is a position behind which nothing of the window lies.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -24,7 +25,7 @@ const ChildVerb = "find"
 
 // job is what a child does: it reads one leg, or the values at a point.
 type job struct {
-	Plan   restore.Plan   `json:"plan"`
+	Plan   plan.Plan      `json:"plan"`
 	Source restore.Source `json:"source"`
 	Dir    string         `json:"dir"` // of its own
 	Keys   Keys           `json:"keys"`
@@ -48,11 +49,11 @@ type valuesJob struct {
 
 // ended is a child's answer.
 type ended struct {
-	Revision int64             `json:"revision"`
-	Position uint64            `json:"position,omitempty"` // 0: nothing was replayed
-	Obstacle *restore.Obstacle `json:"obstacle,omitempty"`
-	Why      string            `json:"why,omitempty"`
-	Kinds    []string          `json:"kinds,omitempty"` // of the error: names in restore.Kinds
+	Revision int64          `json:"revision"`
+	Position uint64         `json:"position,omitempty"` // 0: nothing was replayed
+	Obstacle *plan.Obstacle `json:"obstacle,omitempty"`
+	Why      string         `json:"why,omitempty"`
+	Kinds    []string       `json:"kinds,omitempty"` // of the error: names in restore.Kinds
 }
 
 // err is what went wrong, as restore would have said it.
@@ -66,7 +67,7 @@ func spawn(ctx context.Context, j job, report storage.Report, take func(json.Raw
 	if err := child.RunItems(ctx, ChildVerb, j, &e, restore.Kinds, report, take); err != nil {
 		err = restore.Died(err)
 		if errors.Is(err, catalog.ErrDamaged) {
-			return e, restore.Obstructed(restore.Obstacle{Base: true}, err)
+			return e, restore.Obstructed(plan.Obstacle{Base: true}, err)
 		}
 		return e, err
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
 // Summary is what a search has found.
@@ -141,14 +141,14 @@ const waysShown = 20
 // way is how to get back to the state right before c.
 func (f *finder) way(c Change) *Way {
 	w := &Way{Revision: c.LastGood(), Lineage: c.Lineage}
-	target := restore.Target{Revision: w.Revision, Lineage: c.Lineage}
+	target := plan.Target{Revision: w.Revision, Lineage: c.Lineage}
 	layout := scratchLayout("/")
-	if plan, err := restore.NewPlan(f.archive.Catalog, target, layout, f.now); err == nil {
+	if plan, err := plan.New(f.archive.Catalog, target, layout, f.now); err == nil {
 		w.Exact, w.Nearest, w.Reached = true, plan.Reach.NotAfter, plan.Reach.Revision
 		return w
 	}
 	target.Best = true
-	plan, err := restore.NewPlan(f.archive.Catalog, target, layout, f.now)
+	plan, err := plan.New(f.archive.Catalog, target, layout, f.now)
 	if err != nil {
 		return nil
 	}

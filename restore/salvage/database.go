@@ -15,25 +15,13 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
+	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Database is what a look at a few pages of a database tells. Whether all of it is whole shows only when it is opened.
-type Database struct {
-	File     string // absolute
-	Size     int64  // bytes
-	Index    uint64 // raft's, up to which the log is in it
-	Term     uint64 // of the entry there; 0: not known, as in etcd 3.4
-	Revision int64  // the newest in the key space
-	Version  string // of the cluster, such as 3.5.0: major and minor count; "" if it does not say
-	Members  []catalog.Member
-	Removed  []string // ids of former members, in hex
-	Damage   string   // why it cannot be used; "" as far as the look tells
-}
-
 // databases are those of a data dir, the one that is furthest first. Beside member/snap/db there may be one that came from
 // the leader and that the member had not put into its place yet (server/storage/backend.go, RecoverSnapshotBackend).
-func databases(dir string) (found []Database, err error) {
+func databases(dir string) (found []disk.Database, err error) {
 	snap := filepath.Join(dir, "member", "snap")
 	files, err := filepath.Glob(filepath.Join(snap, "*.snap.db"))
 	if err != nil {
@@ -49,12 +37,12 @@ func databases(dir string) (found []Database, err error) {
 		}
 		found = append(found, d)
 	}
-	slices.SortStableFunc(found, func(a, b Database) int { return cmp.Compare(b.Index, a.Index) })
+	slices.SortStableFunc(found, func(a, b disk.Database) int { return cmp.Compare(b.Index, a.Index) })
 	return found, nil
 }
 
 // look reads what a plan needs from a database, without a lock and without bbolt.
-func look(file string) (d Database, err error) {
+func look(file string) (d disk.Database, err error) {
 	d.File = file
 	f, err := os.Open(file)
 	if err != nil {
@@ -70,7 +58,7 @@ func look(file string) (d Database, err error) {
 	if err != nil {
 		return d, err
 	}
-	for _, read := range []func(*Database, *tree) error{readPlace, readRevision, readMembers, readVersion} {
+	for _, read := range []func(*disk.Database, *tree) error{readPlace, readRevision, readMembers, readVersion} {
 		err := read(&d, t)
 		if err != nil {
 			return d, err
@@ -79,7 +67,7 @@ func look(file string) (d Database, err error) {
 	return d, nil
 }
 
-func readPlace(d *Database, t *tree) error {
+func readPlace(d *disk.Database, t *tree) error {
 	meta, ok, err := t.bucket(schema.Meta.Name())
 	if err != nil || !ok {
 		return errors.Join(err, missing(!ok, "the meta bucket"))
@@ -106,7 +94,7 @@ func missing(yes bool, what string) error {
 	return fmt.Errorf("%s is missing", what)
 }
 
-func readRevision(d *Database, t *tree) error {
+func readRevision(d *disk.Database, t *tree) error {
 	keys, ok, err := t.bucket(schema.Key.Name())
 	if err != nil || !ok {
 		return errors.Join(err, missing(!ok, "the key bucket"))
@@ -121,7 +109,7 @@ func readRevision(d *Database, t *tree) error {
 // revisionBytes is how long a revision is as a key: 8 bytes, a line, 8 bytes; a mark may follow.
 const revisionBytes = 17
 
-func readMembers(d *Database, t *tree) error {
+func readMembers(d *disk.Database, t *tree) error {
 	members, ok, err := t.bucket(schema.Members.Name())
 	if err != nil || !ok {
 		return err
@@ -149,7 +137,7 @@ func readMembers(d *Database, t *tree) error {
 	})
 }
 
-func readVersion(d *Database, t *tree) error {
+func readVersion(d *disk.Database, t *tree) error {
 	cluster, ok, err := t.bucket(schema.Cluster.Name())
 	if err != nil || !ok {
 		return err

@@ -7,72 +7,20 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"slices"
-
-	"google.golang.org/protobuf/proto"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Log is a member's log as it stood last: from First to Last every entry is there.
-type Log struct {
-	There    bool
-	First    uint64        // the first behind the last hole, First = Last+1: there is no entry
-	Last     segment.End   // Digest is "" if this entry is not there, but came in a snapshot
-	Commit   uint64        // all up to here had been committed, and the disk knew
-	Whole    bool          // it was read to its end
-	Torn     bool          // the last record is half written: it was never acknowledged
-	Damage   string        // where it cannot be read, "" if nothing was found
-	Requests []uint64      // positions of those entries that change the database, ascending
-	Terms    []Place       // where each term begins
-	Ends     []segment.End // the entries that Survey was asked for
-	Changes  []Change
-}
-
-// Place is a position and the term there.
-type Place struct{ Position, Term uint64 }
-
-// Change is one of the membership that stands in the log. It may not have been committed.
-type Change struct {
-	Position uint64
-	Member   string // id in hex
-	Voter    bool   // it is one from here on; else it is removed, or a learner
-}
-
-// Count is the number of requests behind after, up to and including upTo.
-func (l Log) Count(after, upTo uint64) int {
-	behind := func(p uint64) int {
-		i, _ := slices.BinarySearch(l.Requests, p+1)
-		return i
-	}
-	return max(0, behind(upTo)-behind(after))
-}
-
-// Term is that of the entry at a position, 0 if it is not known.
-func (l Log) Term(position uint64) uint64 {
-	i, found := slices.BinarySearchFunc(l.Terms, position, func(p Place, at uint64) int { return cmp.Compare(p.Position, at) })
-	if !found {
-		i--
-	}
-	if i < 0 || position > l.Last.Position {
-		return 0
-	}
-	return l.Terms[i].Term
-}
-
-// GoesOnFrom says that the log has every entry behind position, and none is missing before its end.
-func (l Log) GoesOnFrom(position uint64) bool {
-	return l.There && l.First <= position+1 && position <= l.Last.Position
-}
-
 // readLog reads the log of a data dir to its end. If it is damaged before the place of a database that is whole, that
 // does not matter: it is read from there on.
-func readLog(ctx context.Context, dir string, databases []Database, ends map[uint64]bool) (l Log, cluster, member uint64, err error) {
+func readLog(ctx context.Context, dir string, databases []disk.Database, ends map[uint64]bool) (l disk.Log, cluster, member uint64, err error) {
 	if l, cluster, member, err = readLogFrom(ctx, dir, 0, ends); err != nil {
 		return l, cluster, member, err
 	}
@@ -92,20 +40,20 @@ func readLog(ctx context.Context, dir string, databases []Database, ends map[uin
 	return l, cluster, member, nil
 }
 
-func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]bool) (l Log, cluster, member uint64, err error) {
+func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]bool) (l disk.Log, cluster, member uint64, err error) {
 	s, err := wal.OpenStopped(dir, after)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrDamaged) {
-		return Log{Damage: err.Error()}, 0, 0, nil
+		return disk.Log{Damage: err.Error()}, 0, 0, nil
 	}
 	if err != nil {
-		return Log{}, 0, 0, err
+		return disk.Log{}, 0, 0, err
 	}
 	defer s.Close()
 	l.There = true
 	var last wal.Entry
 	for e, err := range s.Entries(ctx) {
 		if err != nil {
-			return Log{}, 0, 0, err
+			return disk.Log{}, 0, 0, err
 		}
 		add(&l, e, ends)
 		last = e
@@ -122,20 +70,20 @@ func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]
 }
 
 // add adds the next entry to l, and to its Ends if its position is one of ends.
-func add(l *Log, e wal.Entry, ends map[uint64]bool) {
+func add(l *disk.Log, e wal.Entry, ends map[uint64]bool) {
 	if e.Committed {
 		l.Commit = e.Position
 	}
 	if e.Missing {
 		l.First, l.Requests, l.Ends = e.Position+1, nil, nil
-		l.Terms = []Place{{e.Position, e.Term}}
+		l.Terms = []disk.Place{{Position: e.Position, Term: e.Term}}
 		return
 	}
 	if l.First == 0 {
 		l.First = e.Position
 	}
 	if n := len(l.Terms); n == 0 || l.Terms[n-1].Term != e.Term {
-		l.Terms = append(l.Terms, Place{e.Position, e.Term})
+		l.Terms = append(l.Terms, disk.Place{Position: e.Position, Term: e.Term})
 	}
 	if e.Request {
 		l.Requests = append(l.Requests, e.Position)
@@ -147,7 +95,7 @@ func add(l *Log, e wal.Entry, ends map[uint64]bool) {
 }
 
 // changes are those of the membership that an entry makes. etcd makes one at a time, in either form.
-func changes(e wal.Entry) (all []Change) {
+func changes(e wal.Entry) (all []disk.Change) {
 	var singles []*raftpb.ConfChangeSingle
 	var one raftpb.ConfChange
 	var many raftpb.ConfChangeV2
@@ -161,7 +109,9 @@ func changes(e wal.Entry) (all []Change) {
 		if c.GetType() == raftpb.ConfChangeUpdateNode {
 			continue
 		}
-		all = append(all, Change{e.Position, types.ID(c.GetNodeId()).String(), c.GetType() == raftpb.ConfChangeAddNode})
+		all = append(all, disk.Change{
+			Position: e.Position, Member: types.ID(c.GetNodeId()).String(), Voter: c.GetType() == raftpb.ConfChangeAddNode,
+		})
 	}
 	return all
 }

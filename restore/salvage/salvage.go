@@ -16,6 +16,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 
+	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -23,21 +24,11 @@ import (
 // ErrNoMember: a directory is no member's data dir.
 var ErrNoMember = errors.New("it holds no member of etcd")
 
-// Disk is what is left of one member.
-type Disk struct {
-	Dir       string // the data dir, absolute
-	Cluster   string // id in hex, "" if its log does not say
-	Member    string // id in hex, "" if its log does not say
-	Running   bool   // somebody holds its locks
-	Databases []Database
-	Log       Log
-}
-
 // Survey reads each data dir, and notes which entry it has at the end of each segment in c. Errors match ErrNoMember, or are of the
 // file system; damage is no error, the Disk names it.
-func Survey(ctx context.Context, c catalog.Catalog, dirs []string, report storage.Report) ([]Disk, error) {
+func Survey(ctx context.Context, c catalog.Catalog, dirs []string, report storage.Report) ([]disk.Disk, error) {
 	ends := segmentEnds(c)
-	var disks []Disk
+	var disks []disk.Disk
 	for _, dir := range dirs {
 		report.Say(storage.Event{Stage: "survey", Object: dir, Message: "reading what is left in " + dir})
 		d, err := survey(ctx, dir, ends)
@@ -60,7 +51,7 @@ func segmentEnds(c catalog.Catalog) map[uint64]bool {
 	return ends
 }
 
-func survey(ctx context.Context, dir string, ends map[uint64]bool) (d Disk, err error) {
+func survey(ctx context.Context, dir string, ends map[uint64]bool) (d disk.Disk, err error) {
 	d.Dir = dir
 	for _, sub := range []string{"snap", "wal"} {
 		if _, err := os.Stat(filepath.Join(dir, "member", sub)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,16 +76,4 @@ func survey(ctx context.Context, dir string, ends map[uint64]bool) (d Disk, err 
 			ErrNoMember)
 	}
 	return d, nil
-}
-
-// Self is the member as its databases know it.
-func (d Disk) Self() (catalog.Member, bool) {
-	for _, db := range d.Databases {
-		for _, m := range db.Members {
-			if m.ID == d.Member {
-				return m, true
-			}
-		}
-	}
-	return catalog.Member{}, false
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -16,14 +17,14 @@ import (
 type Aim struct {
 	// Targets are the points to restore. None: the newest backup and, if there is a log, a point of the newest recovery
 	// window, drawn by Seed. The same seed draws the same point as long as the window is the same.
-	Targets []restore.Target
+	Targets []plan.Target
 	Alone   bool // the newest backup alone, without a point of the log
 	Seed    uint64
 }
 
 // exercise is one restore of a drill.
 type exercise struct {
-	plan   restore.Plan
+	plan   plan.Plan
 	drill  catalog.Drill    // what is known of it beforehand
 	hashes []catalog.HashKV // that the member told of itself up to there, newest first
 }
@@ -37,22 +38,22 @@ func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold,
 	}
 	for _, p := range points {
 		detailed, err := restore.Detail(ctx, c, p.target, unfold)
-		var plan restore.Plan
+		var planned plan.Plan
 		if err == nil {
-			plan, err = restore.NewPlan(detailed, p.target, scratchLayout(), now)
+			planned, err = plan.New(detailed, p.target, scratchLayout(), now)
 		}
 		if err != nil {
 			all = errors.Join(all, fmt.Errorf("drill %s: %w", p.words, err))
 			continue
 		}
-		exercises = append(exercises, newExercise(detailed, plan, p))
+		exercises = append(exercises, newExercise(detailed, planned, p))
 	}
 	return exercises, all
 }
 
 // point is a target and what it is called.
 type point struct {
-	target restore.Target
+	target plan.Target
 	words  string
 	seed   uint64 // that drew it
 }
@@ -66,7 +67,7 @@ func (a Aim) points(c catalog.Catalog) (points []point, err error) {
 	}
 	newest, err := c.Latest()
 	if err == nil {
-		points = append(points, point{target: restore.Target{Backup: newest.ID}, words: "the newest backup"})
+		points = append(points, point{target: plan.Target{Backup: newest.ID}, words: "the newest backup"})
 	}
 	if p, ok := a.draw(c.Windows()); ok && !a.Alone {
 		points = append(points, p)
@@ -103,10 +104,10 @@ func (a Aim) draw(windows []catalog.Window) (point, bool) {
 	random := rand.New(rand.NewPCG(a.Seed, 0))
 	at := w.From.Position + random.Uint64N(w.To.Position-w.From.Position+1)
 	words := fmt.Sprintf("position %d, drawn from %d to %d", at, w.From.Position, w.To.Position)
-	return point{restore.Target{Lineage: w.Lineage, Position: at}, words, a.Seed}, true
+	return point{plan.Target{Lineage: w.Lineage, Position: at}, words, a.Seed}, true
 }
 
-func wordsOf(t restore.Target) string {
+func wordsOf(t plan.Target) string {
 	switch {
 	case t.Backup != "":
 		return "backup " + string(t.Backup)
@@ -120,7 +121,7 @@ func wordsOf(t restore.Target) string {
 	return "the newest point"
 }
 
-func newExercise(c catalog.Catalog, plan restore.Plan, p point) exercise {
+func newExercise(c catalog.Catalog, plan plan.Plan, p point) exercise {
 	e := exercise{plan: plan, drill: catalog.Drill{Target: p.words, Seed: p.seed}, hashes: memberHash(*plan.Backup)}
 	if plan.Log == nil {
 		return e
@@ -136,7 +137,7 @@ func newExercise(c catalog.Catalog, plan restore.Plan, p point) exercise {
 }
 
 // hashesOf are those in the plan's segments before its end, newest first.
-func hashesOf(l catalog.Lineage, log restore.Log) (hashes []catalog.HashKV) {
+func hashesOf(l catalog.Lineage, log plan.Log) (hashes []catalog.HashKV) {
 	for _, s := range l.Segments {
 		if s.Seq < log.First || s.FirstSeq() > log.Last {
 			continue

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -92,7 +92,7 @@ func TestNamedTargets(t *testing.T) {
 	f := store(t, good(t))
 	c := archive(f, 10, 10)
 	revision := f.backup.Revision
-	aim := verify.Aim{Targets: []restore.Target{
+	aim := verify.Aim{Targets: []plan.Target{
 		{Backup: f.backup.ID}, {Revision: revision + 4}, {Time: f.backup.Finished.Add(90 * time.Second)}, {}, {Revision: revision + 99},
 	}}
 	all, err := verify.PlanDrill(aim, c, noon)

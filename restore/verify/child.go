@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -21,7 +22,7 @@ const ChildVerb = "verify"
 
 // job is what a child does: a restore for scratch, up to a rung.
 type job struct {
-	Plan       restore.Plan     `json:"plan"`
+	Plan       plan.Plan        `json:"plan"`
 	Level      catalog.Level    `json:"level"`
 	Source     restore.Source   `json:"source"`
 	Dir        string           `json:"dir"`              // of its own
@@ -41,9 +42,9 @@ type found struct {
 	Steps      []catalog.Step      `json:"steps,omitempty"`
 	Assertions []catalog.Assertion `json:"assertions,omitempty"`
 
-	Obstacle   *restore.Obstacle `json:"obstacle,omitempty"` // in the way of a target behind the backup
-	Why        string            `json:"why,omitempty"`
-	Kinds      []string          `json:"kinds,omitempty"` // of the error: names in restore.Kinds
+	Obstacle   *plan.Obstacle `json:"obstacle,omitempty"` // in the way of a target behind the backup
+	Why        string         `json:"why,omitempty"`
+	Kinds      []string       `json:"kinds,omitempty"` // of the error: names in restore.Kinds
 	sealedOnly bool
 }
 
@@ -52,9 +53,9 @@ func (f found) tell(p *catalog.Proof) {
 }
 
 // scratchLayout is of one member, which is thrown away. Whether anything of the old cluster lives does not matter to it.
-func scratchLayout() restore.Layout {
-	return restore.Layout{
-		Members: []restore.Member{{Name: scratch.Member, PeerURLs: []string{scratch.PeerURL}}},
+func scratchLayout() plan.Layout {
+	return plan.Layout{
+		Members: []plan.Member{{Name: scratch.Member, PeerURLs: []string{scratch.PeerURL}}},
 		Token:   "scratch", Bump: "0", AllowCorrupt: true, OldIsDead: true,
 	}
 }
@@ -71,7 +72,7 @@ func inChild(ctx context.Context, j job, dir string, report storage.Report) (f f
 		return found{}, err
 	}
 	j.Dir = path
-	if j.Plan, err = j.Plan.Place(restore.Into{Name: scratch.Member, DataDir: filepath.Join(path, "data")}); err != nil {
+	if j.Plan, err = j.Plan.Place(plan.Into{Name: scratch.Member, DataDir: filepath.Join(path, "data")}); err != nil {
 		return found{}, err
 	}
 	err = child.Run(ctx, ChildVerb, j, &f, restore.Kinds, report)

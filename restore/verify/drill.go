@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -90,7 +91,7 @@ func (f found) obstacle() error {
 
 // blame says where a fault lies, if err is one: with a backup alone there is nothing else, and a child that dies before
 // anything is replayed has seen nothing else.
-func blame(p restore.Plan, f found, err error) catalog.Blame {
+func blame(p plan.Plan, f found, err error) catalog.Blame {
 	dead, died := errors.AsType[*child.DiedError](err)
 	switch {
 	case err == nil && f.Obstacle == nil:

@@ -14,8 +14,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -93,9 +93,9 @@ func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]ca
 }
 
 // one is drill for a single point.
-func (f fixture) one(t testing.TB, target restore.Target, assertions ...string) (catalog.Proof, error) {
+func (f fixture) one(t testing.TB, target plan.Target, assertions ...string) (catalog.Proof, error) {
 	t.Helper()
-	proofs, err := f.drill(t, verify.Aim{Targets: []restore.Target{target}}, assertions...)
+	proofs, err := f.drill(t, verify.Aim{Targets: []plan.Target{target}}, assertions...)
 	if len(proofs) != 1 {
 		t.Fatalf("proofs %+v, error %v", proofs, err)
 	}
@@ -129,7 +129,7 @@ func TestDrillOfALog(t *testing.T) {
 	f.log(t, asItIs)
 	for _, behind := range []int64{0, 1, logged, logged + 1, logEndsAt} {
 		at := f.backup.Revision + behind
-		p, err := f.one(t, restore.Target{Lineage: lineage, Position: uint64(at)}, fmt.Sprintf("prefix=key-:%d", keyCount))
+		p, err := f.one(t, plan.Target{Lineage: lineage, Position: uint64(at)}, fmt.Sprintf("prefix=key-:%d", keyCount))
 		if err != nil || p.Revision != at || p.Keys != keyCount+behind || p.Drill.Requests != int(behind) || p.Drill.Position != uint64(at) ||
 			p.Drill.Lineage != lineage || !strings.HasSuffix(p.HashKV, "on a booted server") {
 			t.Errorf("%d behind: proof %+v, %+v, error %v", behind, p, p.Drill, err)
@@ -152,7 +152,7 @@ func TestDrillFindsAWrongLog(t *testing.T) {
 			r.Put, r.DeleteRange = nil, &pb.DeleteRangeRequest{Key: []byte("nothing")}
 		}
 	})
-	p, err := f.one(t, restore.Target{})
+	p, err := f.one(t, plan.Target{})
 	if !errors.Is(err, catalog.ErrDamaged) || p.Verdict != catalog.Failed || p.Drill.Blames != catalog.BlameLog {
 		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
 	}
@@ -171,7 +171,7 @@ func (f fixture) wantBlamed(t testing.TB, want bool) {
 func TestDrillFindsABadBackup(t *testing.T) {
 	d := good(t)
 	d.hash.Hash++
-	for what, target := range map[string]restore.Target{"alone": {}, "below a log": {Lineage: lineage}} {
+	for what, target := range map[string]plan.Target{"alone": {}, "below a log": {Lineage: lineage}} {
 		f := store(t, d)
 		if target.Lineage != "" {
 			f.log(t, asItIs)
@@ -191,7 +191,7 @@ func TestDrillFindsADivergedMember(t *testing.T) {
 		"alarm CORRUPT":        func(m *catalog.Manifest) { m.Alarms = []string{"CORRUPT"} },
 	} {
 		f := store(t, good(t), mark)
-		p, err := f.one(t, restore.Target{Backup: f.backup.ID})
+		p, err := f.one(t, plan.Target{Backup: f.backup.ID})
 		if !errors.Is(err, catalog.ErrDamaged) || p.Verdict != catalog.Failed || p.Drill.Blames != catalog.BlameBackup ||
 			!strings.Contains(p.Finding, what) {
 			t.Errorf("%s: proof %+v, %+v, error %v", what, p, p.Drill, err)
@@ -201,7 +201,7 @@ func TestDrillFindsADivergedMember(t *testing.T) {
 
 func TestDrillOfAnAssertionThatDoesNotHold(t *testing.T) {
 	f := store(t, good(t))
-	p, err := f.one(t, restore.Target{}, "key=absent", "key=key-0000", "prefix=key-:201")
+	p, err := f.one(t, plan.Target{}, "key=absent", "key=key-0000", "prefix=key-:201")
 	if !errors.Is(err, verify.ErrAssertion) || p.Verdict != catalog.Failed || p.Drill.Blames != catalog.BlameAssertion || p.Drill.RTO <= 0 ||
 		p.Finding != "an assertion does not hold: key=absent, found 0; prefix=key-:201, found 200" {
 		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
@@ -212,7 +212,7 @@ func TestDrillOfAnAssertionThatDoesNotHold(t *testing.T) {
 func TestDrillWithoutAKey(t *testing.T) {
 	f := store(t, good(t))
 	f.keys, _ = newKey(t)
-	p, err := f.one(t, restore.Target{})
+	p, err := f.one(t, plan.Target{})
 	if err == nil || p.Verdict != catalog.NotRun || p.Drill.Blames != "" {
 		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)
 	}
@@ -228,7 +228,7 @@ func TestDrillOfADeadChild(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv(accident, what)
-			p, err := f.one(t, restore.Target{})
+			p, err := f.one(t, plan.Target{})
 			verdict := catalog.Failed
 			if want == "" {
 				verdict = catalog.NotRun

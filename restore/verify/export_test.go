@@ -4,13 +4,13 @@ import (
 	"context"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // Exercise is what a test of a drill's plan looks at.
 type Exercise struct {
-	Plan   restore.Plan
+	Plan   plan.Plan
 	Drill  catalog.Drill
 	Hashes []catalog.HashKV
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -85,9 +86,9 @@ func climb(
 }
 
 // scratchPlan is b alone, for a member that only the scratch server will be.
-func scratchPlan(b catalog.Backup) (restore.Plan, error) {
+func scratchPlan(b catalog.Backup) (plan.Plan, error) {
 	catalog := catalog.Catalog{Cluster: b.Cluster, Backups: []catalog.Backup{b}}
-	return restore.NewPlan(catalog, restore.Target{Backup: b.ID}, scratchLayout(), time.Now())
+	return plan.New(catalog, plan.Target{Backup: b.ID}, scratchLayout(), time.Now())
 }
 
 func memberHash(b catalog.Backup) []catalog.HashKV {

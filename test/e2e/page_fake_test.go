@@ -10,7 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/page"
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -254,8 +254,8 @@ func (f *fakeService) plan(r *http.Request) any {
 		Estimate: 41,
 	}
 	way.Plan.Backup = &catalog.Backup{Manifest: b.Manifest}
-	way.Plan.Log = &restore.Log{Requests: 81234, Bytes: 9 << 20}
-	way.Plan.Reach = &restore.Reach{Revision: b.Revision + 620}
+	way.Plan.Log = &plan.Log{Requests: 81234, Bytes: 9 << 20}
+	way.Plan.Reach = &plan.Reach{Revision: b.Revision + 620}
 	way.Plan.Notes = []string{"the backup was taken without a quorum" + f.tail}
 	return way
 }

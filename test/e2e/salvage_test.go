@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -140,10 +141,10 @@ func salvage(t *testing.T, version string, env []string, from string, args ...st
 }
 
 // salvagePlan is the plan for data dirs.
-func salvagePlan(t *testing.T, env []string, from string, args ...string) restore.Plan {
+func salvagePlan(t *testing.T, env []string, from string, args ...string) plan.Plan {
 	t.Helper()
 	out := command.Must(t, env, append([]string{"restore", "-o", "json", "--dry-run", "--from-data-dir", from}, args...)...)
-	var p restore.Plan
+	var p plan.Plan
 	if err := json.Unmarshal([]byte(out), &p); err != nil || p.Salvage == nil {
 		t.Fatalf("no plan: %v\n%s", err, out)
 	}

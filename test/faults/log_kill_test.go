@@ -11,7 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -122,7 +122,7 @@ func (f *fleet) inTheMiddle(t *testing.T, at time.Time) {
 	t.Helper()
 	to := []string{"--to", at.Format(time.RFC3339Nano)}
 	dry := append(to, "--identity", f.key.file, "--dry-run", "--output-dir", filepath.Join(t.TempDir(), "restored"))
-	var plan struct{ Reach restore.Reach }
+	var plan struct{ Reach plan.Reach }
 	run(t, f.repo.flags("restore", dry...)...).good(t, &plan)
 	image := f.restore(t, to...)
 	f.holds(t, image, plan.Reach.NotBefore)

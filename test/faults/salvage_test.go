@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -289,7 +290,7 @@ func TestSalvageAFollowerThatGotASnapshot(t *testing.T) {
 	for _, i := range []int{a, (a + 2) % 3, late} {
 		c.Kill(t, i)
 	}
-	var p restore.Plan
+	var p plan.Plan
 	run(t, append(salvageArgs(filepath.Join(t.TempDir(), "x"), c.Members[late].DataDir), "--dry-run")...).good(t, &p)
 	if d := p.Salvage.Disks[0]; d.First < 400 || d.Database < d.First-1 || len(d.Findings) != 0 {
 		t.Errorf("it was to get a snapshot: %+v", d)

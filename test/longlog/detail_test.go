@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/longlog"
@@ -40,7 +41,7 @@ func TestPlanOfALongLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, got := plan(all, target), plan(detailed, target)
+		want, got := planText(all, target), planText(detailed, target)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%+v (-all details +folded):\n%s", target, diff)
 		}
@@ -48,16 +49,16 @@ func TestPlanOfALongLog(t *testing.T) {
 }
 
 // targets returns the newest point, and some before, in and after w.
-func targets(w catalog.Window) []restore.Target {
+func targets(w catalog.Window) []plan.Target {
 	random := rand.New(rand.NewPCG(1, 0))
-	all := []restore.Target{{}}
+	all := []plan.Target{{}}
 	for range rounds() {
 		n := random.Int64N(w.To.Revision + 500)
 		all = append(all,
-			restore.Target{Revision: n + 1},
-			restore.Target{Revision: n + 1, Best: true},
-			restore.Target{Lineage: longlog.Lineage, Position: uint64(n) + 1},
-			restore.Target{Time: longlog.Begin.Add(time.Duration(random.Int64N(int64(w.To.Time.Sub(longlog.Begin)) + int64(time.Minute))))})
+			plan.Target{Revision: n + 1},
+			plan.Target{Revision: n + 1, Best: true},
+			plan.Target{Lineage: longlog.Lineage, Position: uint64(n) + 1},
+			plan.Target{Time: longlog.Begin.Add(time.Duration(random.Int64N(int64(w.To.Time.Sub(longlog.Begin)) + int64(time.Minute))))})
 	}
 	return all
 }
@@ -69,9 +70,9 @@ func rounds() int {
 	return 12
 }
 
-func plan(c catalog.Catalog, t restore.Target) string {
+func planText(c catalog.Catalog, t plan.Target) string {
 	now := longlog.Begin.Add(30 * 24 * time.Hour)
-	p, err := restore.NewPlan(c, t, restore.Layout{Token: "t"}, now)
+	p, err := plan.New(c, t, plan.Layout{Token: "t"}, now)
 	text, _ := p.Encode() // of plain fields: cannot fail
 	return fmt.Sprintf("%s%v", text, err)
 }
@@ -89,14 +90,14 @@ func TestObstacleInALongLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := func(_ context.Context, p restore.Plan) (restore.Result, error) {
+		run := func(_ context.Context, p plan.Plan) (restore.Result, error) {
 			if p.Log.Last < bad {
 				return restore.Result{}, nil
 			}
-			return restore.Result{}, restore.Told(&restore.Obstacle{Segment: bad}, "it is damaged", nil)
+			return restore.Result{}, restore.Told(&plan.Obstacle{Segment: bad}, "it is damaged", nil)
 		}
-		request := restore.Request{
-			Catalog: catalog, Target: restore.Target{Best: true}, Layout: restore.Layout{Token: "t"}, Now: longlog.Begin,
+		request := plan.Request{
+			Catalog: catalog, Target: plan.Target{Best: true}, Layout: plan.Layout{Token: "t"}, Now: longlog.Begin,
 		}
 		p, _, err := restore.RunTarget(t.Context(), restore.Attempt{Request: request, Unfold: c.Log().Unfold, Run: run})
 		if err != nil || p.Log.Last != bad-1 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -90,12 +91,12 @@ func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 		"a plan": func(t *testing.T, c *repository.Cluster) any {
 			catalog := load(t, c, all)
 			w := catalog.Windows()[0]
-			target := restore.Target{Time: w.From.Time.Add(w.To.Time.Sub(w.From.Time) / 2)}
-			catalog, err := restore.Detail(t.Context(), catalog, target, c.Log().Unfold)
+			target := plan.Target{Time: w.From.Time.Add(w.To.Time.Sub(w.From.Time) / 2)}
+			catalog, err := restore.Detail(t.Context(), catalog, target, c.Unfold)
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := restore.NewPlan(catalog, target, restore.Layout{Token: "t"}, w.To.Time)
+			plan, err := plan.New(catalog, target, plan.Layout{Token: "t"}, w.To.Time)
 			if err != nil {
 				t.Fatal(err)
 			}

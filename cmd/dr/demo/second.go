@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -147,8 +148,8 @@ func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	t.token = "dr-" + strings.ToLower(rand.Text()[:20])
-	layout := restore.Layout{Token: t.token, Into: restore.Into{OutputDir: t.path("restored-again")}}
-	request := restore.Request{Catalog: catalog, Target: restore.Target{Revision: t.revision}, Layout: layout, Now: time.Now()}
+	layout := plan.Layout{Token: t.token, Into: plan.Into{OutputDir: t.path("restored-again")}}
+	request := plan.Request{Catalog: catalog, Target: plan.Target{Revision: t.revision}, Layout: layout, Now: time.Now()}
 	_, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Unfold: t.repository.Log().Unfold, Run: t.spawn})
 	if err != nil {
 		return nil, err
@@ -163,7 +164,7 @@ func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-func (t *telling) spawn(ctx context.Context, p restore.Plan) (restore.Result, error) {
+func (t *telling) spawn(ctx context.Context, p plan.Plan) (restore.Result, error) {
 	options := stores.Options{Parallel: stores.DefaultParallel}
 	return restore.Spawn(ctx, p, restore.NewSource(t.repositoryURL(), options, t.repository.Name(), sign.Trust{}, t.secret), nil)
 }

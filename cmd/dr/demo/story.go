@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-
 	etcd "go.etcd.io/etcd/api/v3/version"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -133,8 +133,8 @@ func (t *telling) restoreAll(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	t.token = "dr-" + strings.ToLower(rand.Text()[:20])
-	layout := restore.Layout{Token: t.token, Into: restore.Into{OutputDir: t.path("restored")}}
-	request := restore.Request{Catalog: catalog, Layout: layout, Now: time.Now()}
+	layout := plan.Layout{Token: t.token, Into: plan.Into{OutputDir: t.path("restored")}}
+	request := plan.Request{Catalog: catalog, Layout: layout, Now: time.Now()}
 	_, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Run: t.spawn})
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package restore
+package plan
 
 import (
 	"cmp"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -69,7 +69,7 @@ func (d *Disks) archivedAt(position uint64) (revision int64) {
 
 // requests is how many requests lie behind one position, up to another, at most.
 func (d *Disks) requests(after, upTo uint64) uint64 {
-	log, ok := d.furthest(func(l salvage.Log) bool { return l.GoesOnFrom(after) && upTo <= l.Last.Position })
+	log, ok := d.furthest(func(l disk.Log) bool { return l.GoesOnFrom(after) && upTo <= l.Last.Position })
 	if !ok {
 		return upTo - after
 	}

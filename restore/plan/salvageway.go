@@ -1,4 +1,4 @@
-package restore
+package plan
 
 import (
 	"cmp"
@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -64,7 +64,7 @@ func fromDisks(t Target) (route, error) {
 }
 
 // databases are all that can be used, the furthest first.
-func (d *Disks) databases() (all []salvage.Database) {
+func (d *Disks) databases() (all []disk.Database) {
 	for _, disk := range d.Found {
 		for _, db := range disk.Databases {
 			if db.Damage == "" && (d.Base == "" || d.Base == disk.Dir) {
@@ -72,7 +72,7 @@ func (d *Disks) databases() (all []salvage.Database) {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b salvage.Database) int { return cmp.Compare(b.Index, a.Index) })
+	slices.SortStableFunc(all, func(a, b disk.Database) int { return cmp.Compare(b.Index, a.Index) })
 	return all
 }
 
@@ -85,7 +85,7 @@ func (d *Disks) findings() string {
 }
 
 // onto is a database with the log behind it, as far as one goes on from it.
-func (d *Disks) onto(t Target, db salvage.Database) route {
+func (d *Disks) onto(t Target, db disk.Database) route {
 	var r route
 	var log *DiskLog
 	if l, ok := d.log(segment.End{Position: db.Index, Term: db.Term}, t.Revision); ok && l.UpTo > db.Index {
@@ -100,7 +100,7 @@ func (d *Disks) onto(t Target, db salvage.Database) route {
 
 // log is what the furthest log has behind a place; ok is false if none goes on from there.
 func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
-	best, ok := d.furthest(func(l salvage.Log) bool {
+	best, ok := d.furthest(func(l disk.Log) bool {
 		term := l.Term(after.Position)
 		return l.GoesOnFrom(after.Position) && l.Last.Digest != "" && (term == 0 || after.Term == 0 || term == after.Term)
 	})
@@ -123,7 +123,7 @@ func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
 }
 
 // countPart counts what l has behind a position, up to and including another.
-func countPart(l salvage.Log, from, to uint64) Part {
+func countPart(l disk.Log, from, to uint64) Part {
 	return Part{max(to, from) - from, l.Count(from, to)}
 }
 
@@ -174,18 +174,18 @@ func (t Target) archiveAlone(c catalog.Catalog, note string) (route, error) {
 	return r, err
 }
 
-func anyLog(salvage.Log) bool { return true }
+func anyLog(disk.Log) bool { return true }
 
 // differs says that a log has another entry where the archive ends.
 func (d *Disks) differs(end segment.End) bool {
-	return slices.ContainsFunc(d.Found, func(disk salvage.Disk) bool {
+	return slices.ContainsFunc(d.Found, func(disk disk.Disk) bool {
 		return slices.ContainsFunc(disk.Log.Ends, func(e segment.End) bool { return e.Position == end.Position && e != end })
 	})
 }
 
 // holds says that the log in dir has this very entry.
 func (d *Disks) holds(dir string, end segment.End) bool {
-	return slices.ContainsFunc(d.Found, func(disk salvage.Disk) bool {
+	return slices.ContainsFunc(d.Found, func(disk disk.Disk) bool {
 		return disk.Dir == dir && slices.Contains(disk.Log.Ends, end)
 	})
 }
@@ -193,7 +193,7 @@ func (d *Disks) holds(dir string, end segment.End) bool {
 // apart is where archive and disks do not meet: the one or the other, and never both.
 func (t Target) apart(last stretch, end segment.End) (route, error) {
 	why := fmt.Sprintf("the disks' logs do not go on from the archive's end, position %d of term %d (%s)", end.Position, end.Term, t.Disks.spans())
-	if ends, ok := t.Disks.furthest(func(l salvage.Log) bool { return l.GoesOnFrom(end.Position) }); ok {
+	if ends, ok := t.Disks.furthest(func(l disk.Log) bool { return l.GoesOnFrom(end.Position) }); ok {
 		why += fmt.Sprintf(": in %s another entry is there, so they are of another history", ends.Dir)
 	}
 	disks, err := fromDisks(t)
@@ -251,7 +251,7 @@ func (d *Disks) left(s *Salvage) Part {
 		}
 		log = &l
 	}
-	i := slices.IndexFunc(d.Found, func(disk salvage.Disk) bool { return disk.Dir == log.Dir })
+	i := slices.IndexFunc(d.Found, func(disk disk.Disk) bool { return disk.Dir == log.Dir })
 	return countPart(d.Found[i].Log, s.end(), log.End.Position)
 }
 

@@ -1,4 +1,4 @@
-package restore
+package plan
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -151,14 +151,14 @@ func (p *Plan) mostOf(d *Disks) (most int64) {
 	if d == nil {
 		return 0
 	}
-	var furthest salvage.Database
+	var furthest disk.Database
 	for _, db := range d.databases() {
 		if db.Index >= furthest.Index {
 			furthest = db
 		}
 	}
 	if p.Backup != nil && p.Backup.RaftIndex > furthest.Index {
-		furthest = salvage.Database{Index: p.Backup.RaftIndex, Revision: p.Backup.HighestRevision()}
+		furthest = disk.Database{Index: p.Backup.RaftIndex, Revision: p.Backup.HighestRevision()}
 	}
 	return furthest.Revision + int64(max(d.end(), furthest.Index)-furthest.Index)
 }

@@ -1,11 +1,11 @@
-package restore
+package plan
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -78,7 +78,7 @@ const (
 
 // Disks are the data dirs from which to restore.
 type Disks struct {
-	Found   []salvage.Disk
+	Found   []disk.Disk
 	Tail    Tail
 	Base    string // the data dir whose database is the base, whatever the archive has; "": the furthest
 	Version string // of the old servers, such as 3.5.12; "": the newest of the minor version that the disks name
@@ -150,9 +150,9 @@ func (d *Disks) refuse(c catalog.Catalog) error {
 }
 
 // strange says that a disk's database has not heard of its member, although it is past the place where that joined.
-func (d *Disks) strange(a salvage.Disk) bool {
-	return slices.ContainsFunc(a.Databases, func(db salvage.Database) bool {
-		joinsLater := slices.ContainsFunc(a.Log.Changes, func(c salvage.Change) bool {
+func (d *Disks) strange(a disk.Disk) bool {
+	return slices.ContainsFunc(a.Databases, func(db disk.Database) bool {
+		joinsLater := slices.ContainsFunc(a.Log.Changes, func(c disk.Change) bool {
 			return c.Member == a.Member && c.Position > db.Index
 		})
 		known := slices.ContainsFunc(db.Members, func(m catalog.Member) bool { return m.ID == a.Member })
@@ -160,7 +160,7 @@ func (d *Disks) strange(a salvage.Disk) bool {
 	})
 }
 
-func refusePair(a, b salvage.Disk) error {
+func refusePair(a, b disk.Disk) error {
 	switch {
 	case a.Cluster != "" && b.Cluster != "" && a.Cluster != b.Cluster:
 		return fmt.Errorf("%w: %s is of the cluster with the id %s, %s of %s: give the disks of one cluster",
@@ -174,8 +174,8 @@ func refusePair(a, b salvage.Disk) error {
 }
 
 // acquainted says that both know a member in common.
-func acquainted(a, b salvage.Disk) bool {
-	ids := func(d salvage.Disk) (all []string) {
+func acquainted(a, b disk.Disk) bool {
+	ids := func(d disk.Disk) (all []string) {
 		for _, db := range d.Databases {
 			for _, m := range db.Members {
 				all = append(all, m.ID)
@@ -239,7 +239,7 @@ func (d *Disks) remains() (all []Remains) {
 	return all
 }
 
-func (r *Remains) describe(d salvage.Disk) {
+func (r *Remains) describe(d disk.Disk) {
 	l := d.Log
 	if l.There {
 		r.First, r.Commit, r.Last, r.Term = l.First, l.Commit, l.Last.Position, l.Last.Term
@@ -263,7 +263,7 @@ func (r *Remains) describe(d salvage.Disk) {
 // furthest is the disk whose log is ahead of the others', as raft compares them: by the last term, then by the position.
 // Whatever was committed and is on any of the disks is in it, for a leader has all that was committed before its term. ok
 // is false if no log can be read.
-func (d *Disks) furthest(usable func(salvage.Log) bool) (best salvage.Disk, ok bool) {
+func (d *Disks) furthest(usable func(disk.Log) bool) (best disk.Disk, ok bool) {
 	for _, disk := range d.Found {
 		l := disk.Log
 		if !l.There || !usable(l) {
@@ -307,7 +307,7 @@ func (d *Disks) members() (members []catalog.Member, at uint64) {
 
 // majority says that the logs of more than half of the voters are here, read to their ends. Where the log goes on with
 // changes of the membership nobody knows which of them were committed, so it must be so before and after each.
-func (d *Disks) majority(known []catalog.Member, at uint64, l salvage.Log) bool {
+func (d *Disks) majority(known []catalog.Member, at uint64, l disk.Log) bool {
 	voters := map[string]bool{}
 	for _, m := range known {
 		voters[m.ID] = !m.Learner
@@ -333,7 +333,7 @@ func (d *Disks) most(voters map[string]bool) bool {
 			continue
 		}
 		all++
-		if slices.ContainsFunc(d.Found, func(disk salvage.Disk) bool { return disk.Member == id && disk.Log.Whole }) {
+		if slices.ContainsFunc(d.Found, func(disk disk.Disk) bool { return disk.Member == id && disk.Log.Whole }) {
 			here++
 		}
 	}

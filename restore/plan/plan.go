@@ -1,11 +1,12 @@
-// Package restore turns a backup into data dirs that boot: a plan first, which is pure, then its run.
+// Package plan decides how a restore reaches its target, without any I/O: from a catalog, a target and a layout to a Plan.
 //
-//	target + catalog ──► Plan ──► ask the old cluster ──► fetch, unseal ──► check ──► build ──► rename into place
+//	catalog ─► Needs ─► folded segments, read by the caller ─► Catalog.Unfold ──┐
+//	target, layout, time ──────────────────────────────────────────────────────►├─► New ─► Plan ─► restore.Run
+//	plans that were blocked, with their obstacles ─────────────────────────────►┴─► Around
 //
-// A database out of a bucket is untrusted: bbolt and etcd's packages end the process on a damaged page, in goroutines
-// that no recover reaches. So whatever lives on calls Spawn, which runs the plan in a child process; Run is what the
-// child does.
-package restore
+// The same input gives the same plan, so that several hosts that restore one member each form one cluster. Package restore reads,
+// asks and builds what a Plan says.
+package plan
 
 import (
 	"bytes"
@@ -30,7 +31,7 @@ var (
 )
 
 // PlanFormat is the number of the plan's format that this version writes and reads.
-const PlanFormat = 1
+const Format = 1
 
 // Target is what the user wants back. The zero value is the latest point that is known, by the log or the newest backup.
 type Target struct {
@@ -96,9 +97,9 @@ type Into struct {
 
 // NewPlan plans without any I/O or clock: the same input gives the same plan. Errors match ErrLayout, ErrRefused or
 // the catalog's, and name the cure.
-func NewPlan(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
+func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	p := Plan{
-		Format: PlanFormat, File: t.File, FileDigest: t.FileDigest, SkipHashCheck: t.SkipHashCheck,
+		Format: Format, File: t.File, FileDigest: t.FileDigest, SkipHashCheck: t.SkipHashCheck,
 		KeepAlarms: l.KeepAlarms, AllowCorrupt: l.AllowCorrupt, OldIsDead: l.OldIsDead,
 	}
 	if err := p.refuseRunning(t.Disks); err != nil {
@@ -235,7 +236,7 @@ func (p Plan) Encode() ([]byte, error) {
 
 // DecodePlan reads what Encode wrote. A plan that was changed by hand, or by a bad cable, is refused: its hosts would
 // not form one cluster. Errors match ErrLayout.
-func DecodePlan(data []byte) (Plan, error) {
+func Decode(data []byte) (Plan, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	var p Plan
@@ -245,7 +246,7 @@ func DecodePlan(data []byte) (Plan, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return Plan{}, fmt.Errorf("%w: something follows the plan", ErrLayout)
 	}
-	if p.Format != PlanFormat {
+	if p.Format != Format {
 		return Plan{}, fmt.Errorf("%w: plan format %d is unknown to this version of dr", ErrLayout, p.Format)
 	}
 	if p.ID != p.digest() {

@@ -1,4 +1,4 @@
-package restore
+package plan
 
 import (
 	"fmt"
@@ -49,7 +49,7 @@ func Around(r Request, met ...Blocked) (Plan, error) {
 		}
 		notes = append(notes, b.note(asked, t))
 	}
-	p, err := NewPlan(c, t, r.Layout, r.Now)
+	p, err := New(c, t, r.Layout, r.Now)
 	if err != nil || len(notes) == 0 {
 		return p, err
 	}
