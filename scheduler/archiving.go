@@ -1,21 +1,16 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -124,108 +119,6 @@ func (a *archiving) try(ctx context.Context) error {
 	}
 	told := func(now archive.Status) { a.set(func(s *archive.Status) { *s = now }) }
 	return a.service.Archive(ctx, c, stores[0].Cluster, told, a.pass)
-}
-
-// snapshot takes the backup that the log needs, when it is this service's turn. One that has come meanwhile and holds all
-// that was written until now is as good: when a service begins, the schedule wants one at the same moment.
-func (a *archiving) snapshot(ctx context.Context, why string) error {
-	stores, err := a.service.open(a.spec)
-	if err != nil {
-		return err
-	}
-	need, err := a.service.Revision(ctx, a.spec)
-	if err != nil {
-		return err
-	}
-	before, err := newestIn(ctx, stores[0].Cluster)
-	if err != nil {
-		return err
-	}
-	enough := func(b catalog.Backup) bool { return b.ID != before.ID && b.Revision >= need }
-	for {
-		there, err := a.turn(ctx, stores, why, enough)
-		if there || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(a.lease / 3):
-		}
-	}
-}
-
-// turn takes a backup, unless what is there is enough, another has the lease, or somebody has suspended the cluster. there reports whether there is one now.
-func (a *archiving) turn(
-	ctx context.Context, stores []backup.Store, why string, enough func(catalog.Backup) bool,
-) (there bool, err error) {
-	word, err := lastWord(ctx, stores, a.spec.Backup.Require)
-	if err != nil || word.last.Suspended {
-		return false, err
-	}
-	held, _, err := acquire(ctx, word.answered, a.spec.Backup.Require, holding(JobBackup, a.holder, a.lease))
-	if err != nil || len(held) == 0 {
-		return false, err
-	}
-	ctx, end := context.WithCancelCause(ctx)
-	keeping := held.keep(ctx, a.lease, end)
-	defer keeping.Wait()
-	defer end(nil)
-	last, err := newestIn(ctx, stores[0].Cluster)
-	if err != nil || enough(last) {
-		return err == nil, err
-	}
-	slots := a.limited()
-	if err := slots.Acquire(ctx, 1); err != nil {
-		return false, err
-	}
-	defer slots.Release(1)
-	ctx, timedOut := context.WithTimeout(ctx, a.spec.Timeout)
-	defer timedOut()
-	err = a.backup(ctx, held.stores(), why)
-	return err == nil, err
-}
-
-// newestIn is the newest backup of c, the zero one if there is none.
-func newestIn(ctx context.Context, c *repository.Cluster) (catalog.Backup, error) {
-	cat, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
-	if err != nil || len(cat.Backups) == 0 {
-		return catalog.Backup{}, err
-	}
-	return cat.Backups[0], nil
-}
-
-// backup takes one, which is a job of the cluster as the schedule's are.
-func (a *archiving) backup(ctx context.Context, stores []backup.Store, why string) error {
-	o, board := task{job: JobBackup, cause: cause{text: "the log needs it: " + why}}.outcome(), a.service.boardOf(a.spec.Cluster)
-	board.begin(o)
-	r, err := a.take(ctx, stores, why)
-	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, r.ID
-	if err != nil {
-		o.Verdict, o.Message = Failed, err.Error()
-	}
-	board.end(o)
-	return err
-}
-
-// take takes a backup, and fails unless it is where the log is. What is wrong with it besides is no reason to take another.
-func (a *archiving) take(ctx context.Context, stores []backup.Store, why string) (backup.Result, error) {
-	settings := a.spec
-	labels := maps.Clone(settings.Backup.Labels)
-	if labels == nil {
-		labels = catalog.Labels{}
-	}
-	labels[spec.LabelArchive] = why
-	settings.Backup.Labels = labels
-	r, err := a.service.Backup(ctx, settings, stores, a.pass)
-	there := reached(stores, r)
-	if first := a.spec.Repositories[0].Name; r.ID == "" || len(there) == 0 || there[0].Repository != first {
-		return r, cmp.Or(err, fmt.Errorf("repository %s was left out: the log needs the backup there", first))
-	}
-	if err != nil {
-		a.warn("%v", err)
-	}
-	return r, nil
 }
 
 // boardOf returns the board of a cluster, or one that nobody reads if s looks after it no more.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -70,24 +71,47 @@ func (w *worker) copies() bool {
 	return w.service.Copy != nil && w.spec.Backup.Require == spec.Any && len(w.spec.Repositories) > 1
 }
 
-// copyMissed copies to each store that misses something, from one that does not.
-func (w *worker) copyMissed(jobs context.Context, seen sight) error {
-	ctx, timedOut := w.limited(jobs)
-	defer timedOut()
+// copyJob copies what repositories missed.
+type copyJob struct {
+	workerJob
+	seen sight
+}
+
+func (j *copyJob) stored(ctx context.Context) (_ bool, err error) {
+	j.seen, err = j.look(ctx)
+	return false, err
+}
+
+// work copies to each store that misses backups, from one that has the newest.
+func (j *copyJob) work(ctx context.Context) error {
+	seen := j.seen
 	from := slices.IndexFunc(seen.stores, func(s backup.Store) bool { return seen.newest[s.Repository].ID == seen.last.ID })
 	var errs error
 	for _, to := range seen.stores {
-		since, missing := w.catchup.since[to.Repository]
+		since, missing := j.catchup.since[to.Repository]
 		if !missing || to == seen.stores[from] {
 			continue
 		}
 		if since.IsZero() { // it is empty, or was seen for the first time
 			since = spec.Earlier(seen.newest[to.Repository].Started, seen.last.Started)
 		}
-		errs = errors.Join(errs, w.copyTo(ctx, seen.stores[from], to, since))
+		errs = errors.Join(errs, j.copyTo(ctx, seen.stores[from], to, since))
 	}
-	delete(w.catchup.since, seen.stores[from].Repository)
-	return errors.Join(errs, w.stillMissing())
+	delete(j.catchup.since, seen.stores[from].Repository)
+	return errors.Join(errs, j.stillMissing())
+}
+
+func (j *copyJob) record(context.Context) { j.catchup.tries, j.catchup.after = 0, time.Time{} }
+
+func (j *copyJob) end(a runner.Action) time.Time {
+	switch a {
+	case runner.StandBy:
+		j.catchup.after = j.until(j.r.theirs)
+		return j.catchup.after
+	case runner.Retry, runner.GiveUp:
+		return j.uncopied(j.r.why)
+	}
+	return j.r.end(a)
 }
 
 // stillMissing names the repositories to which nothing was copied because they did not answer.
@@ -111,7 +135,8 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 	if err == nil && len(result.Faults) > 0 {
 		err = fmt.Errorf("%d objects were not copied: %w", len(result.Faults), result.Faults[0].Err)
 	}
-	if o.Ended, o.Verdict = time.Now().UTC(), Succeeded; err != nil {
+	o.Ended, o.Verdict = time.Now().UTC(), Succeeded
+	if err != nil {
 		o.Verdict, o.Message = Failed, err.Error()
 	}
 	w.board.end(o)
@@ -124,10 +149,7 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 }
 
 // uncopied reports why a repository still lacks backups, and when the next try is.
-func (w *worker) uncopied(ctx context.Context, err error) time.Time {
-	if ctx.Err() != nil {
-		return time.Time{}
-	}
+func (w *worker) uncopied(err error) time.Time {
 	w.catchup.tries++
 	w.catchup.after = time.Now().Add(spec.Backoff(w.catchup.tries, lastCopyWait, w.spec.Cluster))
 	w.say(storage.Warning, "not every repository has every backup: %v; the next try is at %s",

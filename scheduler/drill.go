@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -101,46 +102,71 @@ func (d *driller) next(at time.Time) {
 	d.board.set(func(s *Status) { s.NextDrill = at.UTC() })
 }
 
-// queue waits for its turn in the lane. What it is told meanwhile goes first.
+// queue starts a run.
 func (d *driller) queue(ctx context.Context, t task) time.Time {
-	if d.lane.drills.Acquire(ctx, 1) != nil {
-		return time.Time{}
-	}
-	defer d.lane.drills.Release(1)
-	if len(d.orders) > 0 {
-		return time.Now()
-	}
-	d.asks.begin(t.job)
-	defer d.asks.end(t.job)
-	return d.attempt(ctx, t)
+	r := &run{hand: &d.hand, task: t, claim: JobDrill, require: spec.Any, turns: d.lane.drills, slot: d.service.drills}
+	return r.do(ctx, &drillJob{r: r, driller: d})
 }
 
-// attempt drills, if this service is the one that does and it is still wanted then. It says when to look again.
-func (d *driller) attempt(ctx context.Context, t task) time.Time {
-	in, err := d.store(ctx)
-	if err != nil {
-		return d.notRun(ctx, t, err)
-	}
-	if why := d.suspended(); why != "" {
-		return d.skip(t, why)
-	}
-	held, theirs, err := acquire(ctx, []backup.Store{in}, spec.All, holding(JobDrill, d.holder, d.lease))
-	switch {
-	case err != nil:
-		return d.notRun(ctx, t, err)
-	case len(held) == 0 && !t.asked.IsZero():
-		return d.postpone(t, theirs)
-	case len(held) == 0:
-		d.notBefore = d.until(theirs)
-		return d.notBefore
-	}
-	if err = d.hold(held, func(jobs context.Context) error { return d.practise(ctx, jobs, in, t) }); err != nil {
-		return d.notRun(ctx, t, err)
-	}
-	return time.Now()
+// drillJob restores from one repository.
+type drillJob struct {
+	r *run
+	*driller
+	newest  catalog.Proof // of the drills that are stored
+	outcome Outcome
+	proofs  []catalog.Proof
+	err     error
 }
 
-// store is where the drill finds the backups; it learns whether the cluster is suspended too, from any that answers.
+// places returns the store that is restored from.
+func (j *drillJob) places(all, _ []backup.Store) ([]backup.Store, error) {
+	in, err := j.in(all)
+	return []backup.Store{in}, err
+}
+
+// stored reports whether another service has drilled since this drill became due, or was requested.
+func (j *drillJob) stored(ctx context.Context) (_ bool, err error) {
+	since := j.last
+	if !j.r.asked.IsZero() {
+		since = spec.Later(since, j.r.asked) // since may be later, by a clock that is ahead
+	}
+	j.newest, err = j.look(ctx, j.r.stores[0])
+	return err == nil && j.newest.Time.After(since), err
+}
+
+// work drills. An error of the drill itself is part of its result.
+func (j *drillJob) work(ctx context.Context) error {
+	j.outcome = j.r.outcome()
+	j.board.begin(j.outcome)
+	j.say(storage.Note, "a drill: %s", j.r.text)
+	seed := spec.Hash(fmt.Sprint(j.spec.Cluster, j.outcome.Began.UnixNano())) & math.MaxUint32 // short enough to be typed
+	j.proofs, j.err = j.service.Drill(ctx, j.spec, j.r.stores[0], seed, j.pass)
+	return nil
+}
+
+// record records the result. A drill that was run counts from its slot at least: a clock that was set back must not make the
+// slot due again.
+func (j *drillJob) record(context.Context) {
+	j.ended(j.outcome, j.proofs, j.err)
+	if !j.again {
+		j.last = spec.Later(j.last, j.r.due)
+	}
+}
+
+func (j *drillJob) end(a runner.Action) time.Time {
+	switch a {
+	case runner.StandBy:
+		j.notBefore = j.until(j.r.theirs)
+		return j.notBefore
+	case runner.Adopt:
+		j.ended(j.r.outcome(), []catalog.Proof{j.newest}, nil)
+	case runner.Retry, runner.Report, runner.GiveUp:
+		return j.notRun(j.r.task, j.r.why)
+	}
+	return j.r.end(a)
+}
+
+// store returns the store that drills restore from, after it has read in all of them whether the cluster is suspended.
 func (d *driller) store(ctx context.Context) (backup.Store, error) {
 	stores, err := d.stores()
 	if err == nil {
@@ -149,45 +175,17 @@ func (d *driller) store(ctx context.Context) (backup.Store, error) {
 	if err != nil {
 		return backup.Store{}, err
 	}
+	return d.in(stores)
+}
+
+// in returns the store of the drill's repository.
+func (d *driller) in(stores []backup.Store) (backup.Store, error) {
 	for _, store := range stores {
 		if store.Repository == d.spec.Drill.Repository {
 			return store, nil
 		}
 	}
 	return backup.Store{}, fmt.Errorf("repository %s of the drill is none of the cluster's", d.spec.Drill.Repository)
-}
-
-// practise drills, unless another service has since: then it is asked again what is due.
-func (d *driller) practise(ctx, jobs context.Context, in backup.Store, t task) error {
-	since := d.last
-	if !t.asked.IsZero() {
-		since = spec.Later(since, t.asked) // one that was known before may be by a clock that is ahead
-	}
-	newest, err := d.look(ctx, in)
-	if err != nil {
-		return err
-	}
-	if newest.Time.After(since) {
-		if !t.asked.IsZero() {
-			d.ended(t.outcome(), []catalog.Proof{newest}, nil)
-		}
-		return nil
-	}
-	if err := queued(ctx, jobs, d.service.drills); err != nil {
-		return err
-	}
-	defer d.service.drills.Release(1)
-	jobs, timedOut := d.limited(jobs)
-	defer timedOut()
-	o := t.outcome()
-	d.board.begin(o)
-	d.say(storage.Note, "a drill: %s", t.text)
-	seed := spec.Hash(fmt.Sprint(d.spec.Cluster, o.Began.UnixNano())) & math.MaxUint32 // short enough to be said again
-	proofs, err := d.service.Drill(jobs, d.spec, in, seed, d.pass)
-	if d.ended(o, proofs, err); !d.again {
-		d.last = spec.Later(d.last, t.due) // the clock may have been set back: a slot is done once all the same
-	}
-	return nil
 }
 
 // ended says how a drill went, and remembers that there was one.
@@ -237,10 +235,7 @@ func judge(proofs []catalog.Proof, err error) (Verdict, string) {
 }
 
 // notRun says so, and when to try again.
-func (d *driller) notRun(ctx context.Context, t task, err error) time.Time {
-	if ctx.Err() != nil {
-		return time.Time{}
-	}
+func (d *driller) notRun(t task, err error) time.Time {
 	d.say(storage.Warning, "no drill: %v", err)
 	d.end(t, NotRun, err.Error())
 	d.again = true

@@ -2,11 +2,8 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -106,14 +103,6 @@ func (h *hand) end(t task, v Verdict, message string) {
 	}
 }
 
-// skip is the end of a job that was not begun, if somebody asked for it.
-func (h *hand) skip(t task, why string) time.Time {
-	if !t.asked.IsZero() {
-		h.end(t, NotRun, why)
-	}
-	return time.Now()
-}
-
 // refuse begins nothing of what somebody asks for.
 func (h *hand) refuse(why string) {
 	for _, one := range h.asks.all() {
@@ -129,51 +118,6 @@ func (h *hand) until(theirs repository.Lease) time.Time {
 		return now.Add(theirs.Until.Sub(now)) // as in worker.failed
 	}
 	return again
-}
-
-// postpone lets what somebody asked for wait as long as a service that was killed may seem to work, and no longer: one
-// that does work is at it.
-func (h *hand) postpone(t task, theirs repository.Lease) time.Time {
-	again := h.until(theirs)
-	if again.Sub(t.asked) > 2*h.lease {
-		return h.skip(t, fmt.Sprintf("another service, %s, is at work", theirs.Holder))
-	}
-	h.asks.end(t.job)
-	h.asks.add(ask{t.job, t.text, t.asked, again})
-	return again
-}
-
-// errGivenUp: a job that had begun was left to another service, or to the next one.
-var errGivenUp = errors.New("it was given up")
-
-// limited bounds what a job does once it has its turn.
-func (h *hand) limited(jobs context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(jobs, h.spec.Timeout)
-}
-
-// queued takes one of all, to be given back, unless ctx ends, or jobs, first.
-func queued(ctx, jobs context.Context, all *semaphore.Weighted) error {
-	both, end := context.WithCancelCause(jobs)
-	defer end(nil)
-	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	defer stop()
-	if all.Acquire(both, 1) != nil {
-		return context.Cause(both)
-	}
-	return nil
-}
-
-// hold does a job while the leases are held.
-func (h *hand) hold(held leases, do func(context.Context) error) error {
-	jobs, end := context.WithCancelCause(h.jobs)
-	keeping := held.keep(jobs, h.lease, end)
-	defer keeping.Wait()
-	defer end(nil)
-	err := do(jobs)
-	if cause := context.Cause(jobs); err != nil && (errors.Is(cause, repository.ErrLost) || errors.Is(cause, errStopped)) {
-		return fmt.Errorf("%w: %w", errGivenUp, cause)
-	}
-	return err
 }
 
 func (h *hand) stores() ([]backup.Store, error) { return h.service.open(h.spec) }

@@ -3,9 +3,6 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -13,11 +10,8 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // order is what a worker is told.
@@ -73,8 +67,12 @@ func (w *worker) turn(ctx context.Context) time.Time {
 	case now.Before(w.notBefore):
 		return spec.Earlier(w.notBefore, again)
 	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
-		if err := w.lookFirst(ctx); err != nil {
-			return w.failed(ctx, task{}, err)
+		err := w.lookFirst(ctx)
+		if ctx.Err() != nil {
+			return time.Time{}
+		}
+		if err != nil {
+			return w.failed(err)
 		}
 	case w.deleted.Swap(false):
 		if err := w.lookAgain(ctx); err != nil {
@@ -114,24 +112,28 @@ func (w *worker) rest() time.Time {
 	return time.Time{}
 }
 
-// queue waits for its turn in the lane. What it is told meanwhile goes first. After what somebody asked for, what is due by
-// itself stands as before.
+// queue starts a run. Afterwards the status of the backup that is due by itself is as before, if the run was another.
 func (w *worker) queue(ctx context.Context, t task) time.Time {
 	before := w.board.get()
 	if !t.asked.IsZero() || t.job == JobCopy {
 		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
 	}
 	w.board.set(func(s *Status) { s.State, s.Reason = Queued, t.text })
-	if w.lane.jobs.Acquire(ctx, 1) != nil {
-		return time.Time{}
+	r := &run{hand: &w.hand, task: t, claim: JobBackup, require: w.spec.Backup.Require, turns: w.lane.jobs}
+	return r.do(ctx, w.steps(r))
+}
+
+// steps returns those of r's job.
+func (w *worker) steps(r *run) steps {
+	job := workerJob{r, w}
+	switch r.job {
+	case JobPrune:
+		return &pruneJob{job}
+	case JobCopy:
+		return &copyJob{workerJob: job}
 	}
-	defer w.lane.jobs.Release(1)
-	if len(w.orders) > 0 {
-		return time.Now()
-	}
-	w.asks.begin(t.job)
-	defer w.asks.end(t.job)
-	return w.attempt(ctx, t)
+	r.slot = w.slots
+	return &backupJob{workerJob: job}
 }
 
 func (w *worker) idle(next time.Time) {
@@ -198,208 +200,6 @@ func (w *worker) nextSlot(now time.Time) time.Time {
 
 // slotAfter is the schedule's first slot after a backup.
 type slotAfter struct{ started, at time.Time }
-
-// attempt does the job, if this service is the one that does and it is still wanted then. It says when to look again.
-func (w *worker) attempt(ctx context.Context, t task) time.Time {
-	stores, err := w.stores()
-	if err == nil {
-		stores, err = w.recall(ctx, stores, w.spec.Backup.Require)
-	}
-	if err != nil {
-		return w.failed(ctx, t, err)
-	}
-	if why := w.suspended(); why != "" {
-		return w.skip(t, why)
-	}
-	held, theirs, err := acquire(ctx, stores, w.spec.Backup.Require, holding(JobBackup, w.holder, w.lease))
-	if err != nil {
-		return w.failed(ctx, t, err)
-	}
-	if len(held) == 0 {
-		return w.standby(t, theirs)
-	}
-	err = w.hold(held, func(jobs context.Context) error { return w.do(ctx, jobs, held.stores(), t) })
-	if errors.Is(err, errGivenUp) {
-		w.say(storage.Warning, "the backup: %v", err)
-		if t.job == JobCopy {
-			return w.uncopied(ctx, err)
-		}
-		w.end(t, NotRun, err.Error())
-		return w.standby(task{}, repository.Lease{})
-	}
-	if err != nil {
-		return w.failed(ctx, t, err)
-	}
-	return time.Now()
-}
-
-// do prunes, or takes a backup unless another service was here meanwhile: then it is asked again what is due.
-func (w *worker) do(ctx, jobs context.Context, stores []backup.Store, t task) error {
-	if t.job == JobPrune {
-		limited, timedOut := w.limited(jobs)
-		defer timedOut()
-		w.prune(limited, stores, t.text)
-		return nil
-	}
-	since := w.last.Started
-	seen, err := w.look(ctx, stores)
-	if err != nil {
-		return err
-	}
-	if t.job == JobCopy {
-		if err := w.copyMissed(jobs, seen); err != nil {
-			return err
-		}
-		w.catchup.tries, w.catchup.after = 0, time.Time{}
-		return nil
-	}
-	stores = seen.stores
-	if t.asked.IsZero() && w.last.Started.After(since) {
-		return nil
-	}
-	if !t.asked.IsZero() && w.last.Started.After(spec.Later(since, t.asked)) { // one that was known before may be by a clock that is ahead
-		o := t.outcome()
-		o.Ended, o.Verdict, o.Backup, o.Message = o.Began, Succeeded, w.last.ID, "another service took it"
-		w.board.end(o)
-		return nil
-	}
-	if err := queued(ctx, jobs, w.slots); err != nil {
-		return err
-	}
-	result, o, err := w.backup(jobs, stores, t)
-	w.slots.Release(1)
-	if err != nil {
-		return err
-	}
-	w.stored(result, t, o)
-	w.left(result, stores)
-	if w.service.possible(w.spec, JobPrune) == nil {
-		limited, timedOut := w.limited(jobs)
-		defer timedOut()
-		w.prune(limited, reached(stores, result), "after a backup")
-	}
-	return nil
-}
-
-// standby lets another service work, and comes back when that may have ended.
-func (w *worker) standby(t task, theirs repository.Lease) time.Time {
-	if !t.asked.IsZero() {
-		return w.postpone(t, theirs)
-	}
-	if t.job == JobCopy {
-		w.catchup.after = w.until(theirs)
-		return w.catchup.after
-	}
-	w.notBefore = w.until(theirs)
-	w.board.set(func(s *Status) { s.State, s.Holder, s.Next = Standby, theirs.Holder, time.Time{} })
-	return w.notBefore
-}
-
-// backup takes one. The caller holds a slot.
-func (w *worker) backup(jobs context.Context, stores []backup.Store, t task) (backup.Result, Outcome, error) {
-	ctx, timedOut := w.limited(jobs)
-	defer timedOut()
-	o := t.outcome()
-	w.board.set(func(s *Status) { s.State, s.Holder = Running, "" })
-	w.board.begin(o)
-	w.say(storage.Note, "taking a backup: %s", t.text)
-	spec := w.spec
-	labels := maps.Clone(spec.Backup.Labels)
-	if labels == nil {
-		labels = catalog.Labels{}
-	}
-	labels[t.label] = t.value
-	spec.Backup.Labels = labels
-	result, err := w.service.Backup(ctx, spec, stores, w.pass)
-	if result.ID == "" || errors.Is(err, backup.ErrPartial) {
-		return result, o, err
-	}
-	if err != nil {
-		w.say(storage.Warning, "%v", err)
-	}
-	return result, o, nil
-}
-
-// stored remembers what the repositories now hold.
-func (w *worker) stored(r backup.Result, t task, o Outcome) {
-	last := lastOf(r.Backup)
-	if slot, err := time.Parse(time.RFC3339, t.value); err == nil && t.label == spec.LabelSlot {
-		last.Started = spec.Later(last.Started, slot) // the clock may have been set back: a slot is done once all the same
-	}
-	w.remember(last)
-	w.tries, w.notBefore = 0, time.Time{}
-	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, r.ID
-	w.board.end(o)
-	w.driller.asks.look() // there may have been nothing to drill
-	w.say(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
-		r.ID, r.Revision, r.Stored.Size, r.Finished.Sub(r.Started).Seconds())
-}
-
-// reached are the stores that the backup has come to: nothing goes where nothing has come.
-func reached(stores []backup.Store, r backup.Result) (all []backup.Store) {
-	for i, store := range stores {
-		if i >= len(r.Stores) || r.Stores[i].Err == nil {
-			all = append(all, store)
-		}
-	}
-	return all
-}
-
-// prune applies the retention in each store. A backup that is stored stays a success whatever comes of that.
-func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
-	var errs error
-	for _, store := range stores {
-		if w.spec.RetentionIn(store.Repository) == (retention.Policy{}) {
-			continue
-		}
-		o := task{job: JobPrune, repository: store.Repository, cause: cause{text: why}}.outcome()
-		w.board.begin(o)
-		err := w.service.Prune(ctx, w.spec, store, w.pass)
-		if o.Ended, o.Verdict = time.Now().UTC(), Succeeded; err != nil {
-			o.Verdict, o.Message = Failed, err.Error()
-			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
-		}
-		w.board.end(o)
-	}
-	unpruned := ""
-	if errs != nil {
-		unpruned = errs.Error()
-		w.say(storage.Warning, "old backups stay: %v", errs)
-	}
-	w.board.set(func(s *Status) { s.Unpruned = unpruned })
-}
-
-// longestBackupWait bounds the wait after a backup that failed.
-const longestBackupWait = 30 * time.Minute
-
-// failed says so, and when to try again: after a while, but at the next slot at the latest. What somebody asked for is not
-// tried again: whoever did looks how it went.
-func (w *worker) failed(ctx context.Context, t task, err error) time.Time {
-	if ctx.Err() != nil {
-		return time.Time{}
-	}
-	if t.job == JobCopy {
-		return w.uncopied(ctx, err)
-	}
-	now := time.Now()
-	if !t.asked.IsZero() {
-		w.say(storage.Warning, "no %s: %v; it was asked for, and is not tried again", t.job, err)
-		w.end(t, Failed, fmt.Sprintf("%v; it was asked for, and is not tried again", err))
-		return now
-	}
-	if t.job != "" {
-		w.end(t, Failed, err.Error())
-	}
-	w.tries++
-	again, tries := w.spec.Schedule.Retry(w.tries, longestBackupWait, w.spec.Cluster, now)
-	w.notBefore, w.tries = again, tries
-	w.board.set(func(s *Status) {
-		s.State, s.Problem, s.Next, s.Holder, s.Failures = Failing, err.Error(), again.UTC(), "", s.Failures+1
-	})
-	w.observer.nudge()
-	w.say(storage.Warning, "no backup: %v; the next try is at %s", err, again.UTC().Format(time.RFC3339))
-	return again
-}
 
 // lookFirst is look before anything is known, in turns with other clusters.
 func (w *worker) lookFirst(ctx context.Context) (err error) {

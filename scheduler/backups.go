@@ -1,0 +1,204 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/runner"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// workerJob has the steps that the jobs of a worker share.
+type workerJob struct {
+	r *run
+	*worker
+}
+
+// places returns the stores that answered.
+func (j *workerJob) places(_, answered []backup.Store) ([]backup.Store, error) { return answered, nil }
+
+// look reads what the repositories hold. The job continues with those that answered.
+func (j *workerJob) look(ctx context.Context) (sight, error) {
+	seen, err := j.worker.look(ctx, j.r.stores)
+	if err == nil {
+		j.r.stores = seen.stores
+	}
+	return seen, err
+}
+
+// end carries out how a backup or a pruning ended.
+func (j *workerJob) end(a runner.Action) time.Time {
+	r := j.r
+	switch a {
+	case runner.StandBy:
+		return j.standBy(r.theirs)
+	case runner.Retry:
+		j.worker.end(r.task, Failed, r.why.Error())
+		return j.failed(r.why)
+	case runner.Report:
+		j.say(storage.Warning, "no %s: %v; it was asked for, and is not tried again", r.job, r.why)
+		j.worker.end(r.task, Failed, fmt.Sprintf("%v; it was asked for, and is not tried again", r.why))
+		return time.Now()
+	case runner.GiveUp:
+		j.say(storage.Warning, "the %s: %v", r.job, r.why)
+		j.worker.end(r.task, NotRun, r.why.Error())
+		return j.standBy(repository.Lease{})
+	}
+	return r.end(a)
+}
+
+// standBy lets another service work, and returns when its lease may have ended.
+func (w *worker) standBy(theirs repository.Lease) time.Time {
+	w.notBefore = w.until(theirs)
+	w.board.set(func(s *Status) { s.State, s.Holder, s.Next = Standby, theirs.Holder, time.Time{} })
+	return w.notBefore
+}
+
+// longestBackupWait bounds the wait after a backup that failed.
+const longestBackupWait = 30 * time.Minute
+
+// failed records why there is no backup, and returns when to try again: the next slot of the schedule ends the wait.
+func (w *worker) failed(err error) time.Time {
+	w.notBefore, w.tries = w.spec.Schedule.Retry(w.tries+1, longestBackupWait, w.spec.Cluster, time.Now())
+	again := w.notBefore.UTC()
+	w.board.set(func(s *Status) {
+		s.State, s.Problem, s.Next, s.Holder, s.Failures = Failing, err.Error(), again, "", s.Failures+1
+	})
+	w.observer.nudge()
+	w.say(storage.Warning, "no backup: %v; the next try is at %s", err, again.Format(time.RFC3339))
+	return w.notBefore
+}
+
+// backupJob takes a backup, and prunes.
+type backupJob struct {
+	workerJob
+	result  backup.Result
+	outcome Outcome
+}
+
+// stored reports whether another service has taken a backup since this one became due, or was requested.
+func (j *backupJob) stored(ctx context.Context) (bool, error) {
+	since := j.last.Started
+	_, err := j.look(ctx)
+	if !j.r.asked.IsZero() {
+		since = spec.Later(since, j.r.asked) // since may be later, by a clock that is ahead
+	}
+	return err == nil && j.last.Started.After(since), err
+}
+
+func (j *backupJob) work(ctx context.Context) (err error) {
+	j.outcome = j.r.outcome()
+	j.board.set(func(s *Status) { s.State, s.Holder = Running, "" })
+	j.board.begin(j.outcome)
+	j.say(storage.Note, "taking a backup: %s", j.r.text)
+	j.result, err = j.service.Backup(ctx, labelled(j.spec, j.r.label, j.r.value), j.r.stores, j.pass)
+	if j.result.ID == "" || errors.Is(err, backup.ErrPartial) {
+		return err
+	}
+	if err != nil {
+		j.say(storage.Warning, "%v", err)
+	}
+	return nil
+}
+
+// labelled returns s with one more label for its backups.
+func labelled(s spec.Spec, label, value string) spec.Spec {
+	labels := maps.Clone(s.Backup.Labels)
+	if labels == nil {
+		labels = catalog.Labels{}
+	}
+	labels[label] = value
+	s.Backup.Labels = labels
+	return s
+}
+
+// record remembers what the repositories hold now, and prunes those that have the backup.
+func (j *backupJob) record(ctx context.Context) {
+	j.remember(j.lastStored())
+	j.tries, j.notBefore = 0, time.Time{}
+	o := j.outcome
+	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, j.result.ID
+	j.board.end(o)
+	j.driller.asks.look() // there may have been nothing to drill
+	j.say(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
+		j.result.ID, j.result.Revision, j.result.Stored.Size, j.result.Finished.Sub(j.result.Started).Seconds())
+	j.left(j.result, j.r.stores)
+	if j.service.possible(j.spec, JobPrune) == nil {
+		j.prune(ctx, reached(j.r.stores, j.result), "after a backup")
+	}
+}
+
+// lastStored returns the stored backup as the newest. It counts from its slot at least: a clock that was set back must not
+// make the slot due again.
+func (j *backupJob) lastStored() Last {
+	last := lastOf(j.result.Backup)
+	slot, err := time.Parse(time.RFC3339, j.r.value)
+	if err == nil && j.r.label == spec.LabelSlot {
+		last.Started = spec.Later(last.Started, slot)
+	}
+	return last
+}
+
+func (j *backupJob) end(a runner.Action) time.Time {
+	if a == runner.Adopt {
+		o := j.r.outcome()
+		o.Ended, o.Verdict, o.Backup, o.Message = o.Began, Succeeded, j.last.ID, "another service took it"
+		j.board.end(o)
+	}
+	return j.workerJob.end(a)
+}
+
+// reached returns the stores that have the backup. Nothing is pruned in the others.
+func reached(stores []backup.Store, r backup.Result) (all []backup.Store) {
+	for i, store := range stores {
+		if i >= len(r.Stores) || r.Stores[i].Err == nil {
+			all = append(all, store)
+		}
+	}
+	return all
+}
+
+// pruneJob prunes on request.
+type pruneJob struct{ workerJob }
+
+func (j *pruneJob) stored(context.Context) (bool, error) { return false, nil }
+
+func (j *pruneJob) work(ctx context.Context) error {
+	j.prune(ctx, j.r.stores, j.r.text)
+	return nil
+}
+
+func (j *pruneJob) record(context.Context) {}
+
+// prune applies the retention in each store. A failure does not make the backup before it fail.
+func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
+	var errs error
+	for _, store := range stores {
+		if w.spec.RetentionIn(store.Repository) == (retention.Policy{}) {
+			continue
+		}
+		o := task{job: JobPrune, repository: store.Repository, cause: cause{text: why}}.outcome()
+		w.board.begin(o)
+		err := w.service.Prune(ctx, w.spec, store, w.pass)
+		o.Ended, o.Verdict = time.Now().UTC(), Succeeded
+		if err != nil {
+			o.Verdict, o.Message = Failed, err.Error()
+			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
+		}
+		w.board.end(o)
+	}
+	unpruned := ""
+	if errs != nil {
+		unpruned = errs.Error()
+		w.say(storage.Warning, "old backups stay: %v", errs)
+	}
+	w.board.set(func(s *Status) { s.Unpruned = unpruned })
+}

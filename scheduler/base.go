@@ -1,0 +1,129 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/runner"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// baseJob takes the backup that a log continues from.
+type baseJob struct {
+	r *run
+	*archiving
+	why    string     // the log needs it
+	before catalog.ID // the newest backup when the log needed it
+	need   int64      // the revision that it must contain
+	done   bool
+	err    error
+}
+
+// snapshot takes the backup that the log needs, for the reason why. Another service's backup will do if it is newer than the
+// need and contains the revision of that moment: when a service starts, its schedule often wants a backup too.
+func (a *archiving) snapshot(ctx context.Context, why string) error {
+	stores, err := a.service.open(a.spec)
+	if err != nil {
+		return err
+	}
+	need, err := a.service.Revision(ctx, a.spec)
+	if err != nil {
+		return err
+	}
+	before, err := newestIn(ctx, stores[0].Cluster)
+	if err != nil {
+		return err
+	}
+	j := &baseJob{archiving: a, why: why, before: before.ID, need: need}
+	for {
+		again := j.try(ctx)
+		if j.done || j.err != nil {
+			return j.err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Until(again)):
+		}
+	}
+}
+
+// try makes one run, and returns when to make the next one unless the job is done or has failed.
+func (j *baseJob) try(ctx context.Context) time.Time {
+	a := j.archiving
+	h := &hand{
+		order: order{spec: a.spec, lease: a.lease}, service: a.service, holder: a.holder, jobs: ctx,
+		asks: newAsks(), board: a.service.boardOf(a.spec.Cluster),
+	}
+	j.r = &run{
+		hand: h, task: task{job: JobBackup, cause: cause{text: "the log needs it: " + j.why}},
+		claim: JobBackup, require: a.spec.Backup.Require, slot: a.limited(),
+	}
+	return j.r.do(ctx, j)
+}
+
+func (j *baseJob) places(_, answered []backup.Store) ([]backup.Store, error) { return answered, nil }
+
+// stored reports whether the first repository holds a backup that will do.
+func (j *baseJob) stored(ctx context.Context) (bool, error) {
+	stores, err := j.service.open(j.spec)
+	if err != nil {
+		return false, err
+	}
+	last, err := newestIn(ctx, stores[0].Cluster)
+	return err == nil && last.ID != j.before && last.Revision >= j.need, err
+}
+
+// newestIn returns the newest backup of c, the zero Backup if there is none.
+func newestIn(ctx context.Context, c *repository.Cluster) (catalog.Backup, error) {
+	loaded, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
+	if err != nil || len(loaded.Backups) == 0 {
+		return catalog.Backup{}, err
+	}
+	return loaded.Backups[0], nil
+}
+
+// work takes the backup, which counts as a job of the cluster.
+func (j *baseJob) work(ctx context.Context) error {
+	o := j.r.outcome()
+	j.r.board.begin(o)
+	id, err := j.take(ctx)
+	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, id
+	if err != nil {
+		o.Verdict, o.Message = Failed, err.Error()
+	}
+	j.r.board.end(o)
+	return err
+}
+
+// take takes the backup. It must arrive in the first repository, where the log is. Other errors are no reason to repeat it.
+func (j *baseJob) take(ctx context.Context) (catalog.ID, error) {
+	r, err := j.service.Backup(ctx, labelled(j.spec, spec.LabelArchive, j.why), j.r.stores, j.pass)
+	there := reached(j.r.stores, r)
+	first := j.spec.Repositories[0].Name
+	if r.ID == "" || len(there) == 0 || there[0].Repository != first {
+		return r.ID, cmp.Or(err, fmt.Errorf("repository %s was left out: the log needs the backup there", first))
+	}
+	if err != nil {
+		j.warn("%v", err)
+	}
+	return r.ID, nil
+}
+
+func (j *baseJob) record(context.Context) {}
+
+// end notes whether the job is done. While the cluster is suspended, or another service has the lease, it is tried again.
+func (j *baseJob) end(a runner.Action) time.Time {
+	switch a {
+	case runner.Done:
+		j.done = true
+	case runner.Retry, runner.GiveUp, runner.Drop:
+		j.err = j.r.why
+	}
+	return j.r.until(j.r.theirs)
+}

@@ -1,0 +1,203 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/runner"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// steps are the parts of a run in which the kinds of jobs differ.
+type steps interface {
+	// places returns the stores in which the job acquires its lease. answered are those of all that could be read.
+	places(all, answered []backup.Store) ([]backup.Store, error)
+	// stored reads the repositories again, under the lease, and reports whether the job has become unnecessary.
+	stored(ctx context.Context) (bool, error)
+	work(ctx context.Context) error
+	record(ctx context.Context)
+	// end carries out the action that ended the run, and returns when to look again.
+	end(a runner.Action) time.Time
+}
+
+// run carries one job through the states of package runner. It is used once.
+type run struct {
+	*hand
+	task
+	claim   Job                 // whose lease it needs
+	require spec.Require        // how many of the repositories must answer and grant the lease
+	turns   *semaphore.Weighted // of the clusters with the same repositories; nil: the job does not wait for a turn
+	slot    *semaphore.Weighted // of the service; nil: the job needs none
+
+	stores []backup.Store // in which it works
+	theirs repository.Lease
+	why    error           // of the last action
+	jobs   context.Context // ends when the lease is lost or the service stops the job; nil without a lease
+	leave  func()          // gives the turn back
+	yield  func()          // gives the lease back
+}
+
+// do carries s through the run, and returns when to look again.
+func (r *run) do(ctx context.Context, s steps) time.Time {
+	r.leave = func() {}
+	defer func() { r.leave() }()
+	return s.end(r.last(ctx, s))
+}
+
+// last returns the action with which the run ends. The lease and the slot are given back by then.
+func (r *run) last(ctx context.Context, s steps) runner.Action {
+	r.yield = func() {}
+	defer func() { r.yield() }()
+	state, action := runner.Queued, runner.Queue
+	for state != runner.Ended {
+		state, action = runner.Next(state, r.carryOut(ctx, action, s))
+	}
+	if action == runner.GiveUp {
+		r.why = fmt.Errorf("%w: %w", errGivenUp, context.Cause(r.jobs))
+	}
+	return action
+}
+
+// carryOut carries out one action, and returns what it found.
+func (r *run) carryOut(ctx context.Context, a runner.Action, s steps) runner.Facts {
+	f := runner.Facts{Requested: !r.asked.IsZero()}
+	r.why = nil
+	switch a {
+	case runner.Queue:
+		f.Withdrawn, r.why = r.queue(ctx)
+	case runner.ReadSuspension:
+		r.why = r.readSuspension(ctx, s)
+		f.Suspended = r.suspended() != ""
+	case runner.AcquireLease:
+		f.Held, r.why = r.acquire(ctx)
+		f.Overdue = r.until(r.theirs).Sub(r.asked) > 2*r.lease
+	case runner.ReadStored:
+		f.Stored, r.why = s.stored(ctx)
+	case runner.TakeSlot:
+		r.why = r.takeSlot(ctx)
+	case runner.Work:
+		r.why = r.work(s)
+	case runner.Record:
+		limited, cancel := r.limited(r.jobs)
+		s.record(limited)
+		cancel()
+	}
+	f.Failed, f.Lost, f.Stopping = r.why != nil, r.lost(), ctx.Err() != nil
+	return f
+}
+
+// queue waits for a turn. New settings go first: then it gives the turn back, and reports that the job is withdrawn.
+func (r *run) queue(ctx context.Context) (withdrawn bool, err error) {
+	if r.turns != nil {
+		err = r.turns.Acquire(ctx, 1)
+		if err != nil {
+			return false, err
+		}
+		r.leave = func() { r.turns.Release(1) }
+	}
+	if len(r.orders) > 0 {
+		return true, nil
+	}
+	r.asks.begin(r.job)
+	turn := r.leave
+	r.leave = func() { r.asks.end(r.job); turn() }
+	return false, nil
+}
+
+func (r *run) readSuspension(ctx context.Context, s steps) error {
+	all, err := r.service.open(r.spec)
+	if err != nil {
+		return err
+	}
+	answered, err := r.recall(ctx, all, r.require)
+	if err != nil {
+		return err
+	}
+	r.stores, err = s.places(all, answered)
+	return err
+}
+
+// acquire acquires the lease and renews it until yield. From then on the run works where it has the lease.
+func (r *run) acquire(ctx context.Context) (held bool, err error) {
+	all, theirs, err := acquire(ctx, r.stores, r.require, holding(r.claim, r.holder, r.lease))
+	r.theirs = theirs
+	if err != nil || len(all) == 0 {
+		return false, err
+	}
+	r.stores = all.stores()
+	jobs, end := context.WithCancelCause(r.hand.jobs)
+	keeping := all.keep(jobs, r.lease, end)
+	r.jobs, r.yield = jobs, func() { end(nil); keeping.Wait() }
+	return true, nil
+}
+
+// takeSlot waits for a slot until ctx ends, or the lease is lost.
+func (r *run) takeSlot(ctx context.Context) error {
+	if r.slot == nil {
+		return nil
+	}
+	both, end := context.WithCancelCause(r.jobs)
+	defer end(nil)
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	defer stop()
+	if r.slot.Acquire(both, 1) != nil {
+		return context.Cause(both)
+	}
+	return nil
+}
+
+// work does the work within the cluster's timeout, and gives the slot back.
+func (r *run) work(s steps) error {
+	if r.slot != nil {
+		defer r.slot.Release(1)
+	}
+	limited, cancel := r.limited(r.jobs)
+	defer cancel()
+	return s.work(limited)
+}
+
+// limited bounds ctx by the cluster's timeout.
+func (r *run) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, r.spec.Timeout)
+}
+
+// errGivenUp reports a job that was left to another service, or to the next one.
+var errGivenUp = errors.New("it was given up")
+
+// lost reports whether the lease was lost, or the service has stopped the job.
+func (r *run) lost() bool {
+	if r.jobs == nil {
+		return false
+	}
+	cause := context.Cause(r.jobs)
+	return errors.Is(cause, repository.ErrLost) || errors.Is(cause, errStopped)
+}
+
+// end carries out the actions that are the same for all kinds of jobs.
+func (r *run) end(a runner.Action) time.Time {
+	switch a {
+	case runner.Skip:
+		if !r.asked.IsZero() {
+			r.hand.end(r.task, NotRun, r.suspended())
+		}
+	case runner.Refuse:
+		r.hand.end(r.task, NotRun, fmt.Sprintf("another service, %s, is at work", r.theirs.Holder))
+	case runner.Postpone:
+		return r.postpone()
+	}
+	return time.Now()
+}
+
+// postpone puts the request back until the other service's lease may have ended.
+func (r *run) postpone() time.Time {
+	again := r.until(r.theirs)
+	r.asks.end(r.job)
+	r.asks.add(ask{r.job, r.text, r.asked, again})
+	return again
+}
