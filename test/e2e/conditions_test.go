@@ -17,8 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
-// A cluster of which nobody answers: the service says so in its status at once, and to a webhook when a minute has passed; its
-// heart beats until then.
+// TestServeTellsWhatIsWrong has a cluster without an answering member: the service reports it in its status at once,
+// and to a webhook after a minute; its heartbeat continues until then.
 func TestServeTellsWhatIsWrong(t *testing.T) {
 	withServers(t)
 	told, beats := make(chan condition.Change, 100), make(chan string, 100)

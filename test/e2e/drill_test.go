@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// drill runs dr drill, which has to end with the exit code, and to leave no scratch copy.
+// drill runs dr drill, which has to end with the exit code and leave no scratch copy.
 func (j job) drill(t *testing.T, code int, args ...string) document.Drill {
 	t.Helper()
 	scratch := t.TempDir()
@@ -40,7 +40,7 @@ func (j job) drill(t *testing.T, code int, args ...string) document.Drill {
 	return drill.Result
 }
 
-// drilled is a log with a backup before it, and another one at its end.
+// drilled creates a log with a backup before it, and another one at its end.
 func drilled(t *testing.T, j job, version string) {
 	t.Helper()
 	source := servers.Start(t, servers.Options{Version: version})
@@ -58,8 +58,8 @@ func drilled(t *testing.T, j job, version string) {
 	source.StopAll(t)
 }
 
-// The newest backup and any point of the log are restored, booted and compared, from members of the oldest and the newest
-// version; what is expected and not there, or cannot be opened, is never green.
+// TestDrillEveryVersion restores, boots and compares the newest backup and any point of the log, from members of the
+// oldest and the newest version. A missing or unreadable expected value never passes.
 func TestDrillEveryVersion(t *testing.T) {
 	withServers(t)
 	for _, version := range []string{servers.Versions[0], servers.Versions[len(servers.Versions)-1]} {
@@ -120,7 +120,7 @@ func (j job) drillsAssert(t *testing.T) {
 	}
 }
 
-// A key that is missing says nothing of the backup.
+// drillsNeedAKey checks that a missing key is no finding about the backup.
 func (j job) drillsNeedAKey(t *testing.T) {
 	t.Helper()
 	j.env = slices.DeleteFunc(slices.Clone(j.env), func(v string) bool { return strings.HasPrefix(v, "DR_IDENTITY=") })
@@ -130,7 +130,8 @@ func (j job) drillsNeedAKey(t *testing.T) {
 	}
 }
 
-// Whoever is killed leaves nothing of the copy, which holds every secret of the cluster, and no proof.
+// TestDrillKilledLeavesNothing checks that a killed drill leaves neither a part of the copy, which contains every
+// secret of the cluster, nor a proof.
 func TestDrillKilledLeavesNothing(t *testing.T) {
 	withServers(t)
 	j := newJob(t)
@@ -169,7 +170,8 @@ func TestDrillKilledLeavesNothing(t *testing.T) {
 	}
 }
 
-// What was drilled stands with the backup, and no assertion or missing key is held against it.
+// drillsShow checks that the list shows the drills with the backup, and that no assertion or missing key counts against
+// it.
 func (j job) drillsShow(t *testing.T) {
 	t.Helper()
 	list, _ := j.list(t)
@@ -185,8 +187,8 @@ func (j job) drillsShow(t *testing.T) {
 	}
 }
 
-// A segment that is damaged, where a restore would look for another way, is what a drill is there to find. The backup below
-// it is as good as before.
+// TestDrillFindsADamagedSegment checks that a drill reports a damaged segment, which a restore would avoid. The backup
+// before it stays good.
 func TestDrillFindsADamagedSegment(t *testing.T) {
 	withServers(t)
 	j := newJob(t)
@@ -218,7 +220,8 @@ func TestDrillFindsADamagedSegment(t *testing.T) {
 	}
 }
 
-// A segment is gone, and no backup came since. What is before it restores as ever, so only the catalog tells.
+// TestDrillFindsALostSegment removes a segment without a later backup. Points before it can be restored as before, so
+// only the catalog shows the loss.
 func TestDrillFindsALostSegment(t *testing.T) {
 	withServers(t)
 	j := newJob(t)
@@ -249,7 +252,7 @@ func TestDrillFindsALostSegment(t *testing.T) {
 	}
 }
 
-// A byte of the newest backup is another one.
+// TestDrillFindsADamagedBackup changes a byte of the newest backup.
 func TestDrillFindsADamagedBackup(t *testing.T) {
 	withServers(t)
 	j := newJob(t)

@@ -25,7 +25,7 @@ type commands struct{ m *testing.M }
 
 func (c commands) Run() int { return command.Main(c.m) }
 
-// job is one cluster's backups, and how dr reaches it.
+// job is one cluster's backups, and the access to them.
 type job struct {
 	repo string
 	key  string // file with the identity
@@ -43,7 +43,7 @@ func newJob(t *testing.T) job {
 	return j
 }
 
-// reach are the flags with which dr reaches a cluster.
+// reach returns the flags with which dr accesses a cluster.
 func reach(c *servers.Cluster) []string {
 	args := []string{"--endpoints", strings.Join(c.Endpoints(), ",")}
 	if c.Certificates != nil {
@@ -52,7 +52,7 @@ func reach(c *servers.Cluster) []string {
 	return args
 }
 
-// restored runs dr restore for all members, on new peer URLs, and boots what comes out on the same version.
+// restored runs dr restore for all members, on new peer URLs, and boots the result on the same version.
 func restored(t *testing.T, j job, o servers.Options, args ...string) (*servers.Cluster, result) {
 	t.Helper()
 	urls := servers.FreeURLs(t, 3)
@@ -75,7 +75,7 @@ func restored(t *testing.T, j job, o servers.Options, args ...string) (*servers.
 	return servers.Boot(t, o, dirs...), r
 }
 
-// result is what these tests read of dr's JSON.
+// result has the fields of dr's JSON that these tests need.
 type result struct {
 	ID        string
 	ClusterID string
@@ -98,8 +98,7 @@ func lastResult(t *testing.T, stdout string) result {
 	return *last.Result
 }
 
-// withServers keeps the inner loop free of real servers. Tests that have them wait most of the time, so they run beside
-// each other.
+// withServers skips the test with -short, and otherwise runs it in parallel: tests with real servers mostly wait.
 func withServers(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -108,8 +107,8 @@ func withServers(t *testing.T) {
 	t.Parallel()
 }
 
-// Three members with client certificates and users, of every version: backed up, restored, booted on the same version,
-// they hold the same.
+// TestEveryVersionComesBackTheSame backs up, restores and boots three members with client certificates and users, of
+// every version. Both clusters have the same content.
 func TestEveryVersionComesBackTheSame(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {
@@ -159,7 +158,7 @@ func put(t *testing.T, client *clientv3.Client, key, value string) {
 	}
 }
 
-// Each host restores its own member from one plan file; together they are one cluster.
+// TestOnePlanForEveryHost restores each member on its own host from one plan file; together they are one cluster.
 func TestOnePlanForEveryHost(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{Members: 3})
@@ -202,7 +201,8 @@ func peerURLs(c *servers.Cluster) map[string]string {
 	return peers
 }
 
-// An old member that comes back, on its old data, is refused by the restored cluster: it is another cluster now.
+// TestAnOldMemberIsRefused starts an old member on its old data: the restored cluster is another one now, and refuses
+// it.
 func TestAnOldMemberIsRefused(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{Members: 3})
@@ -225,7 +225,7 @@ func TestAnOldMemberIsRefused(t *testing.T) {
 	if old := fmt.Sprintf("%x", before.Header.ClusterId); r.ClusterID == old {
 		t.Errorf("the restored cluster has the old id %s", old)
 	}
-	// Two of the three are the restored ones; in the third's place the old member comes back.
+	// Two of the three are restored ones; the third is the old member.
 	var dirs []servers.Existing
 	for _, m := range source.Members[:2] {
 		dirs = append(dirs, servers.Existing{Name: m.Name, DataDir: filepath.Join(into, m.Name), PeerURL: m.PeerURL})
@@ -236,7 +236,7 @@ func TestAnOldMemberIsRefused(t *testing.T) {
 	put(t, booted.Client(t), "still", "one cluster")
 }
 
-// A backup with two of three members dead comes out, marked, and restores.
+// TestABackupWithoutQuorumRestores takes a backup with two of three members dead: it is marked, and can be restored.
 func TestABackupWithoutQuorumRestores(t *testing.T) {
 	withServers(t)
 	for _, version := range []string{"3.4", "3.7"} {
@@ -259,7 +259,7 @@ func TestABackupWithoutQuorumRestores(t *testing.T) {
 	}
 }
 
-// A snapshot of a cluster that ran out of space restores to one that takes writes.
+// TestNoSpaceIsCleared restores a snapshot of a cluster that ran out of space; the result accepts writes.
 func TestNoSpaceIsCleared(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{QuotaBytes: 1 << 20})

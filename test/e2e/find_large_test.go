@@ -29,7 +29,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// A long log, in which one key is touched now and then: find has every touch, and shows the first long before the end.
+// TestFindLongLog searches a long log, in which one key is changed now and then: find returns every change, and prints
+// the first long before the end.
 func TestFindLongLog(t *testing.T) {
 	withServers(t)
 	requests := 50_000
@@ -56,17 +57,17 @@ func TestFindLongLog(t *testing.T) {
 	}
 	t.Logf("all keys: the first %v after the replay began, all after %v, at most %d MiB of memory",
 		all.first.Round(time.Millisecond), all.all.Round(time.Millisecond), all.memory>>20)
-	// At a million requests the database is as large as this, and a walk through it maps all of it.
+	// At a million requests the database has this size, and a scan maps all of it.
 	if most := int64(400 << 20); max(timed.memory, all.memory) > most {
 		t.Errorf("it took more than %d MiB of memory", most>>20)
 	}
 }
 
-// timedFind is a find with when things came.
+// timedFind is a find with the times of its output.
 type timedFind struct {
 	found
 	first, all time.Duration // since the replay began
-	memory     int64         // bytes, of dr or its child, whichever took more
+	memory     int64         // bytes, of dr or its child, the larger one
 }
 
 func (j job) findTimed(t *testing.T, args ...string) (f timedFind) {
@@ -108,14 +109,15 @@ func (j job) findTimed(t *testing.T, args ...string) (f timedFind) {
 	return f
 }
 
-// longKeys is among how many keys the log's puts are.
+// longKeys is the number of keys in the log's puts.
 const longKeys = 10_000
 
 func longKey(n int) []byte {
 	return fmt.Appendf(nil, "/registry/pods/namespace-%03d/object-%06d", n%100, n)
 }
 
-// writeLog puts a log of puts behind the newest backup, as an agent would have, and says what find has to print of a key.
+// writeLog writes a log of puts after the newest backup, as an agent would, and returns the lines that find has to
+// print for a key.
 func (j job) writeLog(t *testing.T, requests, wanted int) (want []string) {
 	t.Helper()
 	bucket, err := stores.Open(t.Context(), "file://"+j.repo, stores.Options{})
@@ -177,8 +179,8 @@ func (j job) writeLog(t *testing.T, requests, wanted int) (want []string) {
 	return want
 }
 
-// A cluster that was restored in place has two histories, in which the same revisions are other ones. What the restore
-// undid is told as what it is.
+// TestFindAcrossARestore uses a cluster that was restored in place and so has two histories with the same revisions.
+// Changes that the restore undid are reported as such.
 func TestFindAcrossARestore(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{})
@@ -228,7 +230,7 @@ func TestFindAcrossARestore(t *testing.T) {
 	if len(f.Gone) != 1 || f.Gone[0].Vanished != 30 || f.Gone[0].Lineage != oldLineage || f.Gone[0].LastGood != old.Revision {
 		t.Fatalf("gone: %+v", f.Gone)
 	}
-	j.gives(t, old, f.Gone[0].Restore[2:6]...)
+	j.wantRestored(t, old, f.Gone[0].Restore[2:6]...)
 	text := command.Must(t, j.env, "find", "--prefix", "lost/")
 	if !strings.Contains(text, fmt.Sprintf("vanished behind revision %d, when another history began", old.Revision)) {
 		t.Errorf("find says:\n%s", text)

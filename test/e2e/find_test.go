@@ -28,7 +28,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// found is what dr find printed.
+// found is the output of dr find.
 type found struct {
 	changes []document.Change
 	unseen  []document.Unseen
@@ -49,7 +49,7 @@ func (j job) find(t *testing.T, args ...string) found {
 	return f
 }
 
-// items reads JSON lines up to the result.
+// items decodes JSON lines up to the result.
 func items[Item any](t *testing.T, out string, result any, take func(Item)) {
 	t.Helper()
 	ended := false
@@ -76,7 +76,7 @@ func items[Item any](t *testing.T, out string, result any, take func(Item)) {
 	}
 }
 
-// extracted reads the keys at a point with dr extract.
+// extracted returns the keys at a point with dr extract.
 func (j job) extracted(t *testing.T, args ...string) (database.Image, document.Extract) {
 	t.Helper()
 	var r document.Extract
@@ -147,7 +147,7 @@ func eventLine(revision int64, deleted bool, key string) string {
 	return fmt.Sprintf("%09d %s %q", revision, what, key)
 }
 
-// lines are the changes as eventLine has them.
+// lines returns the changes in the format of eventLine.
 func (f found) lines() (lines []string) {
 	for _, c := range f.changes {
 		lines = append(lines, eventLine(c.Revision, c.Change == "delete", c.Key.Key))
@@ -177,8 +177,8 @@ func sameLines(t *testing.T, what string, want, got []string) {
 
 func head(lines []string) string { return strings.Join(lines[:min(len(lines), 20)], "\n") }
 
-// A random history with transactions, ranges, leases and compactions: find sees what a watch of the live cluster saw,
-// extract what a read did, and diff what two reads differ in.
+// TestFindEveryVersion writes a random history with transactions, ranges, leases and compactions. find must see the
+// events of a watch on the live cluster, extract the results of reads, and diff the differences between two reads.
 func TestFindEveryVersion(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {
@@ -203,7 +203,7 @@ func findAsWatched(t *testing.T, version string, seed uint64) {
 		h.Write(60 + h.random.IntN(60))
 		h.look()
 	}
-	h.settle(t)
+	h.waitForLeases(t)
 	h.look()
 	last := written(t, client, "last", "")
 	agent.CatchUp(t, a)
@@ -223,7 +223,8 @@ func findAsWatched(t *testing.T, version string, seed uint64) {
 	j.goneIsGone(t, all, live(t, client, 0))
 }
 
-// orderedAndTimed: revisions ascend, each has an interval, and what the log showed has its request.
+// orderedAndTimed checks that revisions ascend, that each has an interval, and that each change from the log has its
+// request.
 func (j job) orderedAndTimed(t *testing.T, f found) {
 	t.Helper()
 	for i, c := range f.changes {
@@ -239,7 +240,7 @@ func (j job) orderedAndTimed(t *testing.T, f found) {
 	}
 }
 
-// narrower asks for less, which gives the same as leaving the rest out of all.
+// narrower checks that a narrower search returns the matching part of the full one.
 func (j job) narrower(t *testing.T, all found, h *told) {
 	t.Helper()
 	part := func(keep func(document.Change) bool) []string {
@@ -262,7 +263,7 @@ func (j job) narrower(t *testing.T, all found, h *told) {
 		j.find(t, "--prefix", "", "--from", middle.Format(time.RFC3339Nano)).lines())
 }
 
-// pointsAsRead compares extract and diff with what the live cluster answered.
+// pointsAsRead compares extract and diff with reads of the live cluster.
 func (j job) pointsAsRead(t *testing.T, h *told) {
 	t.Helper()
 	a, b := h.images[len(h.images)/4], h.images[3*len(h.images)/4]
@@ -283,7 +284,7 @@ func (j job) pointsAsRead(t *testing.T, h *told) {
 	j.differ(t, b.Revision, a.Revision, differences(within(b), within(a)), 2) // a replay does not go back
 }
 
-// differ compares two revisions. The backup that both go on from is fetched so many times.
+// differ compares two revisions, and checks how often the backup was fetched on which both are based.
 func (j job) differ(t *testing.T, a, b int64, want []string, fetched int) {
 	t.Helper()
 	var result document.Diff
@@ -308,7 +309,7 @@ func (j job) differ(t *testing.T, a, b int64, want []string, fetched int) {
 	}
 }
 
-// differences are what a brute-force comparison finds.
+// differences returns the result of a brute-force comparison.
 func differences(a, b map[string]string) (lines []string) {
 	for key, was := range a {
 		is, there := b[key]
@@ -328,7 +329,7 @@ func differences(a, b map[string]string) (lines []string) {
 	return lines
 }
 
-// goneIsGone: the summary counts the keys that have been deleted and are not there.
+// goneIsGone checks that the summary counts the keys that were deleted and do not exist.
 func (j job) goneIsGone(t *testing.T, f found, now database.Image) {
 	t.Helper()
 	there := map[string]bool{}
@@ -353,7 +354,8 @@ func (j job) goneIsGone(t *testing.T, f found, now database.Image) {
 	}
 }
 
-// What a person does at 3 a.m.: find when it vanished and by what, look at it, and run the command that was printed.
+// TestFindLeadsBack does the work of an operator at 3 a.m.: find when a key vanished and why, inspect it, and run the
+// printed command.
 func TestFindLeadsBack(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{})
@@ -425,8 +427,8 @@ func TestFindLeadsBack(t *testing.T) {
 	}
 }
 
-// Without a log the backups are compared: what a database still has is told exactly, what was compacted is said to be
-// unseen, and what vanished meanwhile lies between two revisions.
+// TestFindWithoutLog compares backups: changes that a database still has are reported exactly, compacted ones as
+// unseen, and keys that vanished in between lie between two revisions.
 func TestFindWithoutLog(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {
@@ -472,7 +474,7 @@ func TestFindWithoutLog(t *testing.T) {
 	}
 }
 
-// A segment that is lost is a gap: what lies in it is said to be unseen, as far as the next backup does not have it.
+// TestFindGap checks that changes in the gap of a lost segment are reported as unseen, unless the next backup has them.
 func TestFindGap(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{})
@@ -543,8 +545,8 @@ func written(t *testing.T, client *clientv3.Client, key, value string) int64 {
 	return response.Header.Revision
 }
 
-// What is damaged costs what it held and nothing else, and that only if no backup has it too: here the member had not
-// compacted anything.
+// TestFindDamage checks that a damaged object hides only its own changes, and only if no backup has them too: here the
+// member had not compacted anything.
 func TestFindDamage(t *testing.T) {
 	withServers(t)
 	p := record(t, newJob(t))
@@ -586,8 +588,8 @@ func TestFindDamage(t *testing.T) {
 	}
 }
 
-// A key space as an API server writes it: objects by name, in YAML without what the server sets, and what is encrypted is
-// said to be. The values were encoded with the API server's own serializer.
+// TestFindKubernetes uses a key space as an API server writes it: objects by name, in YAML without the fields that the
+// server sets, and encrypted values marked as such. The values were encoded with the API server's own serializer.
 func TestFindKubernetes(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{})

@@ -27,8 +27,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// Clients that cache by resourceVersion hold what the cluster holds after it was restored twice, the second time to before the first
-// restore. None of them is restarted, nor are the controllers; the API server is the first time and not the second.
+// TestCachesFollowTwoRestores checks that clients that cache by resourceVersion have the cluster's state after it was
+// restored twice, the second time to before the first restore. Neither they nor the controllers are restarted; the API
+// server is restarted the first time and not the second.
 func TestCachesFollowTwoRestores(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{})
@@ -73,7 +74,8 @@ func TestCachesFollowTwoRestores(t *testing.T) {
 	caches.follow(t, c)
 }
 
-// restoredInPlace kills a cluster of one member and boots what dr restores at a revision, at the same addresses.
+// restoredInPlace kills a cluster of one member and boots the result of dr restore at a revision, at the same
+// addresses.
 func (j job) restoredInPlace(t *testing.T, c *servers.Cluster, revision int64) *servers.Cluster {
 	t.Helper()
 	c.Kill(t, 0)
@@ -105,7 +107,7 @@ func changeObjects(t *testing.T, s *apiserver.APIServer, name, value string) {
 	s.Kubectl(t, "", "annotate", "--overwrite", "configmap/"+name, "pod/"+name, "changed="+value)
 }
 
-// clientCache is what one client holds of a resource, by list and watch.
+// clientCache is one client's copy of a resource, by list and watch.
 type clientCache struct {
 	resource string // its last element in etcd's keys too
 	selector fields.Selector
@@ -117,7 +119,8 @@ type clientCaches struct {
 	all  []clientCache
 }
 
-// startCaches starts client-go's shared informers, and Reflectors as the kubelet has one for its pods. They run until the test ends.
+// startCaches starts client-go's shared informers, and Reflectors as the kubelet has one for its pods. They run until
+// the test ends.
 func startCaches(t *testing.T, s *apiserver.APIServer) clientCaches {
 	t.Helper()
 	c := clientCaches{core: coreClient(t, s)}
@@ -131,10 +134,10 @@ func startCaches(t *testing.T, s *apiserver.APIServer) clientCaches {
 	return c
 }
 
-// listFirst lists and then watches, as clients do that do not know watches which begin with a list.
+// listFirst lists and then watches, like clients that do not support watches that begin with a list.
 type listFirst struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is asked by Reflector.
+// IsWatchListSemanticsUnSupported is called by Reflector.
 func (listFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (c clientCaches) informer(t *testing.T, resource string, selector fields.Selector, kind runtime.Object) clientCache {
@@ -145,7 +148,7 @@ func (c clientCaches) informer(t *testing.T, resource string, selector fields.Se
 	return clientCache{resource, selector, informer.GetStore().List}
 }
 
-// kubelet follows the pods of a node as the kubelet does: each change gives it all of them.
+// kubelet follows the pods of a node as the kubelet does: each change delivers all of them.
 func (c clientCaches) kubelet(t *testing.T, node fields.Selector, with func(*cache.ListWatch) cache.ListerWatcher) clientCache {
 	t.Helper()
 	var pods atomic.Pointer[[]any]
@@ -177,7 +180,7 @@ func coreClient(t *testing.T, s *apiserver.APIServer) client.Interface {
 	return core
 }
 
-// follow waits until every cache holds what the cluster holds.
+// follow waits until every cache equals the cluster.
 func (c clientCaches) follow(t *testing.T, etcd *servers.Cluster) {
 	t.Helper()
 	client := etcd.Client(t)
@@ -192,7 +195,8 @@ func (c clientCaches) follow(t *testing.T, etcd *servers.Cluster) {
 	}
 }
 
-// differences compares each cache with a consistent list, and that with etcd: an API server answers it from a cache of its own.
+// differences compares each cache with a consistent list, and that with etcd: an API server answers it from its own
+// cache.
 func (c clientCaches) differences(ctx context.Context, etcd *clientv3.Client) (all string) {
 	for _, held := range c.all {
 		fresh, err := c.fresh(ctx, held)
@@ -213,7 +217,8 @@ func (c clientCaches) differences(ctx context.Context, etcd *clientv3.Client) (a
 	return all
 }
 
-// fresh lists what the cache should hold: without a resourceVersion, the API server answers with the newest state.
+// fresh returns the expected content of the cache: without a resourceVersion, the API server answers with the newest
+// state.
 func (c clientCaches) fresh(ctx context.Context, held clientCache) (map[string]string, error) {
 	list, err := c.core.Get().Resource(held.resource).
 		VersionedParams(&metav1.ListOptions{FieldSelector: held.selector.String()}, metav1.ParameterCodec).Do(ctx).Get()
@@ -245,7 +250,7 @@ func contents(objects []any) map[string]string {
 	return all
 }
 
-// resourceVersions reads them from objects as contents returns them.
+// resourceVersions returns those of objects in the format of contents.
 func resourceVersions(contents map[string]string) map[string]string {
 	versions := map[string]string{}
 	for name, text := range contents {

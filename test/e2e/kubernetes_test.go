@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// object is one of testdata: how kubectl calls it and, of some, where an API server keeps it.
+// object is one of testdata: its name in kubectl and, for some, its key in etcd.
 type object struct {
 	kind, name, key string
 	clusterWide     bool
@@ -31,7 +31,7 @@ func (o object) args() []string {
 	return []string{o.kind, o.name, "-n", "shop"}
 }
 
-// shop is what testdata/shop.yaml and widget.yaml make: first what the others need.
+// shop has the objects of testdata/shop.yaml and widget.yaml, those first that the others need.
 var shop = []object{
 	{"Namespace", "shop", "/registry/namespaces/shop", true},
 	{"CustomResourceDefinition", "widgets.example.org", "/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example.org", true},
@@ -50,10 +50,10 @@ var shop = []object{
 	{"Widget", "large", "/registry/example.org/widgets/shop/large", false},
 }
 
-// alone is how many of shop come back one by one: in them, and as them, the others are made.
+// alone is how many of shop are restored one by one, because the others need them.
 const alone = 4
 
-// rest is what testdata/rest.yaml makes: objects of many kinds, for the fields that those alone have.
+// rest has the objects of testdata/rest.yaml: many kinds, for the fields that only those have.
 var rest = []object{
 	{kind: "Job", name: "once"},
 	{kind: "Pod", name: "alone"},
@@ -85,15 +85,15 @@ var rest = []object{
 	{kind: "APIService", name: "v1.away.example.org", clusterWide: true},
 }
 
-// What a live API server wrote, kubectl gets back: everything that is deleted is found, extracted and applied, and is then
-// as it was.
+// TestExtractGivesBackWhatKubectlDeleted deletes objects that a live API server wrote. Each is found, extracted and
+// applied with kubectl, and is then as before.
 func TestExtractGivesBackWhatKubectlDeleted(t *testing.T) {
 	withServers(t)
 	for _, version := range []string{"3.6", "3.7"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			c := servers.Start(t, servers.Options{Version: version, TLS: true})
-			// Nobody would let volumes go.
+			// Without a controller no volume would be released.
 			s := apiserver.Start(t, c, "--disable-admission-plugins", "StorageObjectInUseProtection")
 			j := newJob(t)
 			a := j.archiving(t, c, 0)
@@ -132,7 +132,7 @@ func established(t *testing.T, s *apiserver.APIServer) {
 	s.Kubectl(t, "", "wait", "--for", "condition=established", "crd", "widgets.example.org", "gadgets.example.org")
 }
 
-// shopNow is all of shop and rest as the API server answers it, without what it sets itself.
+// shopNow returns all of shop and rest from the API server, without the fields that it sets itself.
 func shopNow(t *testing.T, s *apiserver.APIServer) map[string]any {
 	t.Helper()
 	now := map[string]any{}
@@ -154,7 +154,7 @@ func shopNow(t *testing.T, s *apiserver.APIServer) map[string]any {
 	return now
 }
 
-// renamed is a value in which a uid is called by that name: a Job's stands in its labels.
+// renamed returns a value in which a uid is replaced by that word: a Job's uid is in its labels.
 func renamed(value any, uid string) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -171,7 +171,7 @@ func renamed(value any, uid string) any {
 	return value
 }
 
-// deleteShop also does what a controller would: it lets the namespace go.
+// deleteShop also does the work of a controller: it finalizes the namespace.
 func deleteShop(t *testing.T, s *apiserver.APIServer) {
 	t.Helper()
 	s.Kubectl(t, "", "delete", "-f", "testdata/widget.yaml")
@@ -185,7 +185,8 @@ func deleteShop(t *testing.T, s *apiserver.APIServer) {
 	}
 }
 
-// deletionIsFound: dr find names the object, says when it went, and the revision before leads to it.
+// deletionIsFound checks that dr find names the object and the time of its deletion, and that the revision before leads
+// to it.
 func (j job) deletionIsFound(t *testing.T, o object) {
 	t.Helper()
 	f := j.find(t, "--key", o.key)
@@ -202,8 +203,8 @@ func (j job) deletionIsFound(t *testing.T, o object) {
 	}
 }
 
-// applyShop brings back what a backup has, as docs/find.md says it: first what the others need, each through a pipe, then
-// the folders of the namespace, and the files of what is in none.
+// applyShop restores objects from a backup as docs/find.md describes: first those that the others need, each through a
+// pipe, then the folders of the namespace, and the files of objects without one.
 func (j job) applyShop(t *testing.T, s *apiserver.APIServer, id string) {
 	t.Helper()
 	for _, o := range shop[:alone] {
@@ -231,8 +232,8 @@ func (j job) applyShop(t *testing.T, s *apiserver.APIServer, id string) {
 	s.Kubectl(t, "", "apply", "-R", "-f", strings.Join(paths, ","))
 }
 
-// everythingIsTaken: of all that an API server has written, what is an object is named as it names itself, and kubectl
-// apply takes the whole stream; the rest is told not to be one.
+// everythingIsTaken checks that each object that an API server has written has its own name, that kubectl apply accepts
+// the whole stream, and that other keys are reported as no objects.
 func (j job) everythingIsTaken(t *testing.T, s *apiserver.APIServer) {
 	t.Helper()
 	var r document.Extract
@@ -280,7 +281,7 @@ func namedAsItself(t *testing.T, e document.Extracted) {
 	}
 }
 
-// aescbc encrypts what is written from now on.
+// aescbc encrypts values that are written from now on.
 const aescbc = `apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:
@@ -290,7 +291,8 @@ resources:
   - identity: {}
 `
 
-// What only an API server can read is said to be so, and leaves what it gives to kubectl whole.
+// TestExtractSaysWhatOnlyAnAPIServerReads checks that objects which only an API server can decode are reported as such,
+// and do not break the stream for kubectl.
 func TestExtractSaysWhatOnlyAnAPIServerReads(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{})
@@ -332,7 +334,7 @@ func TestExtractSaysWhatOnlyAnAPIServerReads(t *testing.T) {
 	}
 }
 
-// trustBundle is of a kind that has no stable version.
+// trustBundle returns an object of a kind without a stable version.
 func trustBundle(t *testing.T) string {
 	t.Helper()
 	ca, err := os.ReadFile(servers.NewCertificates(t).CA)

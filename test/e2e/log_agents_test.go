@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// writing are clients that write keys of their own, one after the other, and remember what was acknowledged.
+// writing are clients that write their own keys, one after the other, and remember the acknowledged ones.
 type writing struct {
 	stop  context.CancelFunc
 	group sync.WaitGroup
@@ -24,8 +24,8 @@ type writing struct {
 	acked map[string]int64 // revisions
 }
 
-// write lets two clients a member write until end is called: one that a member keeps waiting does not keep the others.
-// What is not acknowledged is not tried again: it may be there or not.
+// write runs two clients per member until end is called, so that a member that hangs does not stop the others. An
+// unacknowledged write is not repeated: it may be there or not.
 func write(t *testing.T, c *servers.Cluster) *writing {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -52,7 +52,7 @@ func (w *writing) put(ctx context.Context, client *clientv3.Client, key string) 
 	w.mu.Lock()
 	w.acked[key] = answer.Header.Revision
 	w.mu.Unlock()
-	time.Sleep(2 * time.Millisecond) // the machine has other things to do
+	time.Sleep(2 * time.Millisecond) // leaves CPU for the rest of the test
 }
 
 func (w *writing) end() {
@@ -72,7 +72,7 @@ func (w *writing) more(t *testing.T, n int) {
 	}
 }
 
-// missing is what was acknowledged and is not in the image as it was.
+// missing returns the acknowledged writes that are missing or different in the image.
 func (w *writing) missing(image database.Image) map[string]int64 {
 	w.mu.Lock()
 	missing := maps.Clone(w.acked)
@@ -85,7 +85,8 @@ func (w *writing) missing(image database.Image) map[string]int64 {
 	return missing
 }
 
-// nothingLost ends the writing, and restores: every acknowledged write is there, and nothing that the cluster has not got.
+// nothingLost ends the writing, and restores: every acknowledged write is there, and nothing that the cluster does not
+// have.
 func (w *writing) nothingLost(t *testing.T, j job, client *clientv3.Client, agents ...*agent.Agent) {
 	t.Helper()
 	w.end()
@@ -96,15 +97,15 @@ func (w *writing) nothingLost(t *testing.T, j job, client *clientv3.Client, agen
 		t.Errorf("restored at revision %d, it was %d before; of %d acknowledged writes are missing: %v",
 			got.Revision, newest, len(w.acked), missing)
 	}
-	want := live(t, client, got.Revision) // a write that nobody waited for may have come after the last one
+	want := live(t, client, got.Revision) // an unacknowledged write may have come after the last one
 	if found := want.Differences(got); len(found) > 0 {
 		t.Errorf("live first, restored second: %q", found)
 	}
 }
 
-// Of two agents the working one is frozen for longer than its lease, while writing goes on. The other takes over, and
-// the first one wakes up in the belief that it still works. It makes one log, whoever goes on with it: one that was frozen
-// while it renewed its lease writes it over the other's when it wakes up.
+// TestLogFrozenAgent freezes the working one of two agents for longer than its lease, during writes. The other takes
+// over, and the first one resumes as if it still worked. The result is one log, whichever agent continues it: an agent
+// that was frozen while it renewed its lease overwrites the other's lease when it resumes.
 func TestLogFrozenAgent(t *testing.T) {
 	withServers(t)
 	fromEach(t, logFrozenAgent)
@@ -130,7 +131,7 @@ func logFrozenAgent(t *testing.T, j job) {
 	j.oneLog(t)
 }
 
-// An agent that is killed in the middle of its work is followed by the next one, on the same member or another.
+// TestLogKilledAgents kills an agent in the middle of its work; the next one continues, on the same member or another.
 func TestLogKilledAgents(t *testing.T) {
 	withServers(t)
 	fromEach(t, logKilledAgents)
@@ -154,8 +155,8 @@ func logKilledAgents(t *testing.T, j job) {
 	j.oneLog(t)
 }
 
-// Leaders change, members are killed, frozen and cut off, one of them with writes that nobody acknowledged. They get
-// snapshots where etcd has not kept its log for them. Agents beside all three members make one log of it.
+// TestLogAmongFailures changes leaders, and kills, freezes and cuts off members, one of them with unacknowledged
+// writes. Members get snapshots if etcd has not kept its log for them. Agents next to all three members make one log.
 func TestLogAmongFailures(t *testing.T) {
 	withServers(t)
 	fromEach(t, logAmongFailures)
@@ -180,7 +181,7 @@ func logAmongFailures(t *testing.T, j job) {
 	w.more(t, 100)
 	source.Restart(t, beside)
 	w.more(t, 100)
-	agent.CatchUp(t, agents...) // one failure at a time: the agent that takes over has stored what the other could not
+	agent.CatchUp(t, agents...) // one failure at a time: the agent that takes over has stored the log that the other could not
 	beside = agent.Working(t, agents...)
 	source.Pause(t, beside)
 	w.more(t, 600)
@@ -201,13 +202,13 @@ func logAmongFailures(t *testing.T, j job) {
 	j.oneLog(t)
 }
 
-// cutOff leaves the leader alone with writes that it can only put into its own log, and lets the others go on without it
+// cutOff leaves the leader alone with writes that it can only add to its own log, while the others continue without it
 // for longer than they keep their log.
 func cutOff(t *testing.T, c *servers.Cluster, w *writing) {
 	t.Helper()
 	old := c.Leader(t)
 	others := []int{(old + 1) % 3, (old + 2) % 3}
-	for _, i := range others { // were they only frozen, the writes would wait for them in their sockets
+	for _, i := range others { // if they were only frozen, the writes would wait in their sockets
 		c.Kill(t, i)
 	}
 	client := c.Client(t, servers.At(c.Members[old]))

@@ -18,8 +18,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// An agent is away for so long that the member has purged what it had not read. The gap is listed, with its width; a new
-// backup opens a new window; what lies in the gap is refused by the name of the nearest point.
+// TestLogPurgedMeanwhile stops an agent for so long that the member has purged files that it had not read. The gap is
+// listed, with its width; a new backup opens a new window; a point in the gap is refused with the nearest point.
 func TestLogPurgedMeanwhile(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{
@@ -40,14 +40,14 @@ func TestLogPurgedMeanwhile(t *testing.T) {
 	}
 	inside := live(t, client, 0).Revision
 	at := time.Now()
-	putKeys(t, client, "after/", 200) // so that etcd saves a snapshot, and lets go of the files before it
+	putKeys(t, client, "after/", 200) // so that etcd saves a snapshot, and purges the files before it
 	for deadline := time.Now().Add(90 * time.Second); exists(oldest); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s is not purged", oldest)
 		}
 	}
 	a = j.archiving(t, source, 0)
-	// A backup asks what goes through raft, too, and is in a window only when the log has a request behind that.
+	// A backup's requests go through raft too, so it is in a window only when the log has a request after them.
 	j.untilListed(t, "the backup behind the gap", func(l document.List) bool { return len(l.Backups) == 2 })
 	putKeys(t, client, "again/", 30)
 	agent.CatchUp(t, a)
@@ -60,13 +60,13 @@ func TestLogPurgedMeanwhile(t *testing.T) {
 	if g.From != list.Windows[0].To.Position+1 || g.To <= g.From || g.Positions != g.To-g.From+1 || g.Seconds <= 0 || g.Reason == "" {
 		t.Errorf("the gap %+v behind the window %+v", g, list.Windows[0])
 	}
-	j.gives(t, live(t, client, 0))
-	j.gives(t, before, "--to-revision", fmt.Sprint(before.Revision))
+	j.wantRestored(t, live(t, client, 0))
+	j.wantRestored(t, before, "--to-revision", fmt.Sprint(before.Revision))
 	nearest := fmt.Sprintf("the nearest that can be restored is revision %d ", before.Revision)
-	j.refuses(t, 3, nearest, "--to-revision", fmt.Sprint(inside))
-	j.refuses(t, 3, nearest, "--to", at.Format(time.RFC3339Nano))
-	j.gives(t, before, "--to-revision", fmt.Sprint(inside), "--best")
-	j.gives(t, before, "--to", at.Format(time.RFC3339Nano), "--best")
+	j.wantRefused(t, 3, nearest, "--to-revision", fmt.Sprint(inside))
+	j.wantRefused(t, 3, nearest, "--to", at.Format(time.RFC3339Nano))
+	j.wantRestored(t, before, "--to-revision", fmt.Sprint(inside), "--best")
+	j.wantRestored(t, before, "--to", at.Format(time.RFC3339Nano), "--best")
 	if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
 		t.Errorf("dr archive verify: %+v", v)
 	}
@@ -83,7 +83,7 @@ func putKeys(t *testing.T, client *clientv3.Client, prefix string, n int) {
 	}
 }
 
-// logFiles are those of the first member's log, oldest first.
+// logFiles returns those of the first member's log, oldest first.
 func logFiles(t *testing.T, c *servers.Cluster) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(c.Members[0].DataDir, "member", "wal", "*.wal"))
@@ -98,11 +98,12 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// After a fork of the history there are two lineages. Both are whole, and nothing of the old one is behind the fork in
-// the new one.
+// forked checks that there are two lineages after a fork of the history. Both are complete, and the new one has nothing
+// of the old one after the fork.
 func (j job) forked(t *testing.T, a *agent.Agent, client *clientv3.Client, old database.Image, oldLineage string) {
 	t.Helper()
-	// The agent may have come only after the last of the test's writes: its backup is then in no window until the next.
+	// The agent may have started only after the last of the test's writes: its backup is then in no window until the
+	// next.
 	list := j.untilListed(t, "two windows", func(l document.List) bool {
 		put(t, client, "next/", fmt.Sprint(len(l.Windows)))
 		return len(l.Windows) == 2
@@ -117,16 +118,16 @@ func (j job) forked(t *testing.T, a *agent.Agent, client *clientv3.Client, old d
 			t.Fatalf("the fork has not lost %s", kv.Key)
 		}
 	}
-	j.gives(t, newest)
-	j.gives(t, newest, "--to-revision", fmt.Sprint(newest.Revision))
-	j.gives(t, old, "--lineage", oldLineage, "--to-revision", fmt.Sprint(old.Revision))
+	j.wantRestored(t, newest)
+	j.wantRestored(t, newest, "--to-revision", fmt.Sprint(newest.Revision))
+	j.wantRestored(t, old, "--lineage", oldLineage, "--to-revision", fmt.Sprint(old.Revision))
 	if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
 		t.Errorf("dr archive verify: %+v", v)
 	}
 }
 
-// A member that had not got the last writes is made the only one of its cluster, which keeps its id: what it writes now is
-// another history. It makes no difference whether that is shorter or longer than what was archived.
+// TestLogForceNewCluster makes a member that lacks the last writes the only one of its cluster, which keeps its id: its
+// next writes are another history, whether that is shorter or longer than the archived one.
 func TestLogForceNewCluster(t *testing.T) {
 	withServers(t)
 	for _, n := range []int{5, 60} {
@@ -149,8 +150,8 @@ func TestLogForceNewCluster(t *testing.T) {
 	}
 }
 
-// forceNewCluster makes the second member, which has not got the last writes, the only one of its cluster, and writes n keys
-// there. It returns a client of it, and what is lost.
+// forceNewCluster makes the second member, which lacks the last writes, the only one of its cluster, and writes n keys
+// there. It returns a client of it, and the state that is lost.
 func forceNewCluster(
 	t *testing.T, source *servers.Cluster, client *clientv3.Client, a *agent.Agent, n int,
 ) (*clientv3.Client, database.Image) {
@@ -169,8 +170,8 @@ func forceNewCluster(
 	return client, old
 }
 
-// A member's data dir is restored in place, with the same URLs and the same token, and so with the same ids, while the
-// agent runs.
+// TestLogRestoredInPlace restores a member's data dir in place, with the same URLs and the same token, and so with the
+// same ids, while the agent runs.
 func TestLogRestoredInPlace(t *testing.T) {
 	withServers(t)
 	for _, n := range []int{5, 100} {

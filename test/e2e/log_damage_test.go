@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// stored is one segment as it lies in the repository.
+// stored is one segment in the repository.
 type stored struct {
 	file   string // below the repository
 	digest string
@@ -49,7 +49,7 @@ func segments(t *testing.T, j job) []stored {
 	return all
 }
 
-// snapshots are the backups' databases below the repository, oldest first.
+// snapshots returns the files of the backups' databases below the repository, oldest first.
 func snapshots(t *testing.T, j job) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(j.repo, "prod", "backups", "*", "snapshot.db*"))
@@ -62,7 +62,7 @@ func snapshots(t *testing.T, j job) []string {
 	return files
 }
 
-// tape is a log of plain puts with two backups. The member has not forgotten any of its revisions.
+// tape is a log of plain puts with two backups. The member has not compacted any of its revisions.
 type tape struct {
 	job
 	client   *clientv3.Client
@@ -70,7 +70,8 @@ type tape struct {
 	backups  []string
 	backup   uint64 // last segment before the newer backup, from 1
 
-	// next continues the last segment as if it were of the same log, and is of another lineage of the same cluster.
+	// next continues the last segment as if it belonged to the same log, but belongs to another lineage of the same
+	// cluster.
 	next    stored
 	foreign job
 }
@@ -109,7 +110,7 @@ func record(t *testing.T, j job) *tape {
 	return p
 }
 
-// revision is that of the key space right after a position, which a mark ties to it: every segment ends with one.
+// revision returns the revision of the key space directly after a position, from a mark: every segment ends with one.
 func revision(t *testing.T, s stored) int64 {
 	t.Helper()
 	for _, m := range slices.Backward(s.Marks) {
@@ -130,13 +131,13 @@ func (p *tape) write(t *testing.T, n int) {
 
 func (p *tape) end() stored { return p.segments[len(p.segments)-1] }
 
-// at is the key space at the end of the segment with this number, from 1; 0 is the last.
+// at returns the key space at the end of the segment with this number, from 1; 0 is the last.
 func (p *tape) at(t *testing.T, seq uint64) database.Image {
 	t.Helper()
 	return live(t, p.client, revision(t, p.segments[cmp.Or(seq, p.end().Seq)-1]))
 }
 
-// copied is the tape's repository once more, to be damaged.
+// copied returns a copy of the tape's repository, to be damaged.
 func (p *tape) copied(t *testing.T) job {
 	t.Helper()
 	j := p.job
@@ -162,7 +163,7 @@ func (j job) change(t *testing.T, file string, change func([]byte) []byte) {
 func (j job) replace(t *testing.T, file string, data []byte) {
 	t.Helper()
 	path := filepath.Join(j.repo, file)
-	_ = os.Remove(path) // it may be read-only, or not there
+	_ = os.Remove(path) // it may be read-only or missing
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -175,24 +176,24 @@ func flip(data []byte) []byte {
 	return data
 }
 
-// only fails the test unless the log ends right behind the segment: what is asked for beyond is refused by the name of
-// the nearest point, which --best restores; anything up to it still comes back.
+// only fails the test unless the log ends directly after the segment: a later target is refused with the nearest point,
+// which --best restores; everything up to it can still be restored.
 func (p *tape) only(t *testing.T, j job, seq uint64) {
 	t.Helper()
 	end := p.at(t, seq)
 	nearest := fmt.Sprintf("the nearest that can be restored is revision %d ", end.Revision)
-	j.refuses(t, 3, nearest)
-	j.gives(t, end, "--best")
-	j.gives(t, end, "--to-revision", fmt.Sprint(end.Revision))
+	j.wantRefused(t, 3, nearest)
+	j.wantRestored(t, end, "--best")
+	j.wantRestored(t, end, "--to-revision", fmt.Sprint(end.Revision))
 	if seq < p.end().Seq {
 		beyond := fmt.Sprint(p.at(t, 0).Revision)
-		j.refuses(t, 3, nearest, "--to-revision", beyond)
-		j.gives(t, end, "--to-revision", beyond, "--best")
+		j.wantRefused(t, 3, nearest, "--to-revision", beyond)
+		j.wantRestored(t, end, "--to-revision", beyond, "--best")
 	}
 }
 
-// What is damaged or missing costs what it held and nothing else: the nearest point that can be proven is named, and
-// restored only if that is what was asked for.
+// TestLogDamage checks that a damaged or missing object affects only its own content: the nearest point that can be
+// proven is named, and restored only on request.
 func TestLogDamage(t *testing.T) {
 	withServers(t)
 	fromEach(t, logDamage)
@@ -200,21 +201,21 @@ func TestLogDamage(t *testing.T) {
 
 func logDamage(t *testing.T, j job) {
 	p := record(t, j)
-	behind := p.backup + 2 // a segment behind the newer backup
+	behind := p.backup + 2 // a segment after the newer backup
 	t.Run("newest backup", func(t *testing.T) {
 		for _, damage := range []func([]byte) []byte{cut, flip} {
 			j := p.copied(t)
 			j.change(t, p.backups[1], damage)
-			j.gives(t, p.at(t, 0))
-			j.gives(t, p.at(t, behind), "--to-revision", fmt.Sprint(p.at(t, behind).Revision))
+			j.wantRestored(t, p.at(t, 0))
+			j.wantRestored(t, p.at(t, behind), "--to-revision", fmt.Sprint(p.at(t, behind).Revision))
 		}
 	})
 	t.Run("both backups", func(t *testing.T) {
 		j := p.copied(t)
 		j.change(t, p.backups[0], cut)
 		j.change(t, p.backups[1], flip)
-		j.refuses(t, 3, "damaged")
-		j.refuses(t, 3, "damaged", "--best")
+		j.wantRefused(t, 3, "damaged")
+		j.wantRefused(t, 3, "damaged", "--best")
 	})
 	t.Run("newest backup and a segment before it", func(t *testing.T) {
 		j := p.copied(t)
@@ -225,11 +226,11 @@ func logDamage(t *testing.T, j job) {
 	t.Run("a segment before the newest backup", func(t *testing.T) {
 		j := p.copied(t)
 		j.change(t, p.segments[p.backup-2].file, flip)
-		j.gives(t, p.at(t, 0))
-		j.gives(t, p.at(t, p.backup-2), "--to-revision", fmt.Sprint(p.at(t, p.backup-2).Revision))
+		j.wantRestored(t, p.at(t, 0))
+		j.wantRestored(t, p.at(t, p.backup-2), "--to-revision", fmt.Sprint(p.at(t, p.backup-2).Revision))
 		inside := fmt.Sprint(p.at(t, p.backup-2).Revision + 3)
-		j.refuses(t, 3, fmt.Sprintf("the nearest that can be restored is revision %d ", p.at(t, p.backup-2).Revision), "--to-revision", inside)
-		j.gives(t, p.at(t, p.backup-2), "--to-revision", inside, "--best")
+		j.wantRefused(t, 3, fmt.Sprintf("the nearest that can be restored is revision %d ", p.at(t, p.backup-2).Revision), "--to-revision", inside)
+		j.wantRestored(t, p.at(t, p.backup-2), "--to-revision", inside, "--best")
 	})
 	t.Run("a segment is missing", func(t *testing.T) {
 		j := p.copied(t)
@@ -284,15 +285,15 @@ func logDamage(t *testing.T, j job) {
 		p.only(t, j, p.end().Seq)
 		p.oneDamaged(t, j, p.end().Seq+1)
 	})
-	t.Run("of the same chain", func(t *testing.T) { // so that the chain alone was wrong before
+	t.Run("of the same chain", func(t *testing.T) { // so that only the chain was wrong before
 		j := p.copied(t)
 		j.replace(t, p.name(p.end().Seq+1), p.rewritten(t, p.end().digest))
-		j.gives(t, live(t, p.client, revision(t, p.next)))
+		j.wantRestored(t, live(t, p.client, revision(t, p.next)))
 		j.oneLog(t)
 	})
 }
 
-// oneDamaged fails the test unless dr archive verify blames this segment alone.
+// oneDamaged fails the test unless dr archive verify blames only this segment.
 func (p *tape) oneDamaged(t *testing.T, j job, seq uint64) {
 	t.Helper()
 	v := j.verifyLog(t, 3)
@@ -301,7 +302,7 @@ func (p *tape) oneDamaged(t *testing.T, j job, seq uint64) {
 	}
 }
 
-// name is that of a segment of the tape's lineage.
+// name returns the name of a segment of the tape's lineage.
 func (p *tape) name(seq uint64) string {
 	return filepath.Join(filepath.Dir(p.end().file), fmt.Sprintf("%016x.seg", seq))
 }
@@ -315,7 +316,7 @@ func read(t *testing.T, dir, file string) []byte {
 	return data
 }
 
-// rewritten is the other lineage's segment as if it continued the tape, with this digest of the one before.
+// rewritten returns the other lineage's segment as if it continued the tape, with this digest of the one before.
 func (p *tape) rewritten(t *testing.T, previous string) []byte {
 	t.Helper()
 	keys, err := seal.ParseKeys(bytes.NewReader(read(t, filepath.Dir(p.key), filepath.Base(p.key))))

@@ -17,7 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// Clusters whose names begin alike share a repository. None ever gets a byte of another's.
+// TestLogNamesThatBeginAlike has clusters whose names begin alike in one repository. None ever gets a byte of
+// another's.
 func TestLogNamesThatBeginAlike(t *testing.T) {
 	withServers(t)
 	first := newJob(t)
@@ -42,24 +43,24 @@ func TestLogNamesThatBeginAlike(t *testing.T) {
 		a.Stop(t)
 	}
 	for name, j := range jobs {
-		j.gives(t, live(t, clients[name], 0))
+		j.wantRestored(t, live(t, clients[name], 0))
 		list, _ := j.list(t)
 		if len(list.Backups) != 1 || len(list.Windows) != 1 || list.Windows[0].Cluster != name {
 			t.Errorf("list of %s: %+v", name, list)
 		}
 	}
-	for _, gone := range []string{"a", "cluster1"} { // what the others hold is no way out
+	for _, gone := range []string{"a", "cluster1"} { // the other clusters' objects are no substitute
 		if err := os.RemoveAll(filepath.Join(first.repo, gone)); err != nil {
 			t.Fatal(err)
 		}
-		jobs[gone].refuses(t, 3, "not in the repository")
+		jobs[gone].wantRefused(t, 3, "not in the repository")
 	}
 	for _, left := range []string{"a0", "cluster10"} {
-		jobs[left].gives(t, live(t, clients[left], 0))
+		jobs[left].wantRestored(t, live(t, clients[left], 0))
 	}
 }
 
-// files are the contents of everything below dir.
+// files returns the contents of every file below dir.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -81,7 +82,7 @@ func files(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// A damaged log is neither read past the damage nor touched.
+// TestLogOfADamagedMember checks that a damaged log is neither read past the damage nor modified.
 func TestLogOfADamagedMember(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{})
@@ -117,7 +118,7 @@ func TestLogOfADamagedMember(t *testing.T) {
 	}
 }
 
-// An empty repository holds nothing to restore, and an empty data dir no log.
+// TestLogOfNothing checks an empty repository, which has nothing to restore, and an empty data dir, which has no log.
 func TestLogOfNothing(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{})
@@ -126,7 +127,7 @@ func TestLogOfNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{nil, {"--best"}, {"--to-revision", "5"}, {"--to", "1s ago"}, {"--to-revision", "5", "--best"}} {
-		j.refuses(t, 3, "not in the repository", args...)
+		j.wantRefused(t, 3, "not in the repository", args...)
 	}
 	if out := command.Run(t, j.env, "archive", "verify"); out.Code != 3 {
 		t.Errorf("verify: exit code %d: %s", out.Code, out.Stderr)
@@ -140,7 +141,8 @@ func TestLogOfNothing(t *testing.T) {
 	}
 }
 
-// A server that shows a certificate of another authority is not spoken to: TLS is verified unless it is told not to be.
+// TestLogOfAServerOfAnotherAuthority checks that dr refuses a server with a certificate of another authority: TLS is
+// verified by default.
 func TestLogOfAServerOfAnotherAuthority(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{TLS: true})
@@ -168,7 +170,8 @@ func TestLogOfAServerOfAnotherAuthority(t *testing.T) {
 	}
 }
 
-// The log of etcd 3.4 holds passwords as they are: it is not stored where anybody can read it.
+// TestLogWithPasswordsIsSealed checks that the log of etcd 3.4, which contains plain passwords, is never stored
+// unencrypted.
 func TestLogWithPasswordsIsSealed(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{Version: "3.4", Auth: true, TLS: true})

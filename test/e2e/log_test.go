@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// archiving starts an agent beside a member of the cluster, or one that watches.
+// archiving starts an agent next to a member of the cluster, or one that watches.
 func (j job) archiving(t *testing.T, c *servers.Cluster, member int, args ...string) *agent.Agent {
 	t.Helper()
 	dir := c.Members[member].DataDir
@@ -31,7 +31,7 @@ func (j job) archiving(t *testing.T, c *servers.Cluster, member int, args ...str
 	return agent.Start(t, j.env, dir, append(reach(c), args...)...)
 }
 
-// fromEach runs a test with agents beside members, and with agents that watch.
+// fromEach runs a test with agents next to members, and with agents that watch.
 func fromEach(t *testing.T, test func(*testing.T, job)) {
 	t.Helper()
 	for _, watches := range []bool{false, true} {
@@ -43,8 +43,8 @@ func fromEach(t *testing.T, test func(*testing.T, job)) {
 	}
 }
 
-// firstWindow writes a key, for a log begins with a request, and waits until there is something that can be restored. Who
-// watches sees only what is written then.
+// firstWindow writes a key, because a log begins with a request, and waits until a point can be restored. An agent that
+// watches sees only later writes.
 func (j job) firstWindow(t *testing.T, client *clientv3.Client, agents ...*agent.Agent) {
 	t.Helper()
 	if j.watches {
@@ -55,7 +55,7 @@ func (j job) firstWindow(t *testing.T, client *clientv3.Client, agents ...*agent
 	j.untilWindows(t, 1)
 }
 
-// untilWindows waits until so many recovery windows are listed: the backup that a log needs is taken beside it.
+// untilWindows waits until n recovery windows are listed: the backup that a log needs is taken concurrently.
 func (j job) untilWindows(t *testing.T, n int) document.List {
 	t.Helper()
 	return j.untilListed(t, fmt.Sprint(n, " windows"), func(l document.List) bool { return len(l.Windows) >= n })
@@ -104,7 +104,7 @@ func (j job) verifyLog(t *testing.T, code int, args ...string) document.ArchiveV
 	return verify.Result
 }
 
-// oneLog fails the test unless the log is whole and of one history.
+// oneLog fails the test unless the log is complete and of one history.
 func (j job) oneLog(t *testing.T) {
 	t.Helper()
 	v := j.verifyLog(t, 0)
@@ -116,7 +116,7 @@ func (j job) oneLog(t *testing.T) {
 	}
 }
 
-// lineages are the histories in the repository, in no order.
+// lineages returns the histories in the repository, in no order.
 func (j job) lineages(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(j.repo, "prod", "log"))
@@ -130,7 +130,7 @@ func (j job) lineages(t *testing.T) []string {
 	return names
 }
 
-// logResult is what these tests read of a restore's JSON.
+// logResult has the fields of a restore's JSON that these tests need.
 type logResult struct {
 	Revision int64
 	Replayed *struct {
@@ -140,7 +140,7 @@ type logResult struct {
 	}
 }
 
-// restoreArgs restore one member into a new directory.
+// restoreArgs returns arguments to restore one member into a new directory.
 func restoreArgs(t *testing.T, args ...string) (dir string, all []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "m1")
@@ -148,7 +148,7 @@ func restoreArgs(t *testing.T, args ...string) (dir string, all []string) {
 		"--initial-cluster", "m1=http://127.0.0.1:2380"}, args...)
 }
 
-// image restores, and reads the key space from the database that comes out.
+// image restores, and returns the key space of the resulting database.
 func (j job) image(t *testing.T, args ...string) (database.Image, logResult) {
 	t.Helper()
 	db, r := j.database(t, args...)
@@ -172,8 +172,8 @@ func (j job) database(t *testing.T, args ...string) (string, logResult) {
 	return filepath.Join(dir, "member", "snap", "db"), *last.Result
 }
 
-// gives fails the test unless a restore gives the key space of the image.
-func (j job) gives(t *testing.T, want database.Image, args ...string) logResult {
+// wantRestored fails the test unless a restore results in the key space of the image.
+func (j job) wantRestored(t *testing.T, want database.Image, args ...string) logResult {
 	t.Helper()
 	got, r := j.image(t, args...)
 	if found := want.Differences(got); len(found) > 0 {
@@ -182,8 +182,8 @@ func (j job) gives(t *testing.T, want database.Image, args ...string) logResult 
 	return r
 }
 
-// refuses fails the test unless a restore ends with the exit code and these words, and leaves nothing.
-func (j job) refuses(t *testing.T, code int, words string, args ...string) {
+// wantRefused fails the test unless a restore ends with the exit code and these words, and leaves nothing.
+func (j job) wantRefused(t *testing.T, code int, words string, args ...string) {
 	t.Helper()
 	dir, all := restoreArgs(t, args...)
 	out := command.Run(t, j.env, all...)
@@ -196,7 +196,7 @@ func (j job) refuses(t *testing.T, code int, words string, args ...string) {
 	}
 }
 
-// live reads the key space of a running cluster at a revision, 0 for the newest.
+// live returns the key space of a running cluster at a revision, 0 for the newest.
 func live(t *testing.T, client *clientv3.Client, revision int64) database.Image {
 	t.Helper()
 	response, err := client.Get(t.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(revision))
@@ -209,7 +209,7 @@ func live(t *testing.T, client *clientv3.Client, revision int64) database.Image 
 	return database.Image{Revision: revision, KVs: response.Kvs}
 }
 
-// told is a random history and what it looked like on the way.
+// told is a random history with images of its states.
 type told struct {
 	*history.Writer
 	random  *rand.Rand
@@ -217,13 +217,13 @@ type told struct {
 	moments []moment
 }
 
-// moment is a time at which the key space was surely that of the image.
+// moment is a time at which the key space was certainly that of the image.
 type moment struct {
 	at time.Time
 	database.Image
 }
 
-// tell writes a random history under an agent's eyes.
+// tell writes a random history while an agent archives it.
 func tell(t *testing.T, c *servers.Cluster, a *agent.Agent, seed uint64) *told {
 	t.Helper()
 	h := &told{random: rand.New(rand.NewPCG(seed, 3))}
@@ -235,7 +235,7 @@ func tell(t *testing.T, c *servers.Cluster, a *agent.Agent, seed uint64) *told {
 			h.rest(t, a)
 		}
 	}
-	h.settle(t)
+	h.waitForLeases(t)
 	t.Logf("seed %d: %s", seed, h.Counts())
 	return h
 }
@@ -256,11 +256,11 @@ func (h *told) look() {
 	h.images = append(h.images, newest)
 }
 
-// rest finds a moment at which nothing happens, and lets some time go by after it, in which nothing happens either: the
-// state at that moment is not that of the last write before it was asked for the state, but the last before the moment.
+// rest finds a moment without changes, and waits for a while without changes after it. The state at that moment is thus
+// certain: it is not merely the last one before the moment was chosen.
 func (h *told) rest(t *testing.T, a *agent.Agent) {
 	t.Helper()
-	for { // a lease may end, and take its keys along
+	for { // a lease may end together with its keys
 		before := h.Image(0)
 		agent.CatchUp(t, a)
 		at := time.Now()
@@ -273,8 +273,8 @@ func (h *told) rest(t *testing.T, a *agent.Agent) {
 	}
 }
 
-// settle waits until the leases that run out by themselves have done so.
-func (h *told) settle(t *testing.T) {
+// waitForLeases waits until the short leases have expired.
+func (h *told) waitForLeases(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		leases, err := h.Client().Leases(t.Context())
@@ -294,14 +294,14 @@ func (h *told) settle(t *testing.T) {
 	}
 }
 
-// Members with TLS, users, leases, alarms and compactions, of every version: the log is archived while a random history
-// is written. The end of it, any revision and any second come back, for three members.
+// TestLogEveryVersion archives the log of members with TLS, users, leases, alarms and compactions, of every version,
+// while a random history is written. The end of it, any revision and any second can be restored, for three members.
 func TestLogEveryVersion(t *testing.T) {
 	withServers(t)
 	for i, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			members := 3
-			if version == "3.4" { // 3.4.23: when users change, its members come to differ from each other
+			if version == "3.4" { // 3.4.23: when users change, its members diverge
 				members = 1
 			}
 			source := servers.Start(t, servers.Options{Version: version, Members: members, TLS: true})
@@ -315,11 +315,11 @@ func TestLogEveryVersion(t *testing.T) {
 			j.comesBackWhole(t, source, h, snapshot)
 			h.random.Shuffle(len(h.images), func(i, k int) { h.images[i], h.images[k] = h.images[k], h.images[i] })
 			for _, image := range h.images[:5] {
-				j.gives(t, image, "--to-revision", fmt.Sprint(image.Revision))
+				j.wantRestored(t, image, "--to-revision", fmt.Sprint(image.Revision))
 			}
-			j.gives(t, h.images[0], "--before-revision", fmt.Sprint(h.images[0].Revision+1))
+			j.wantRestored(t, h.images[0], "--before-revision", fmt.Sprint(h.images[0].Revision+1))
 			for _, m := range h.moments {
-				j.gives(t, m.Image, "--to", m.at.Format(time.RFC3339Nano))
+				j.wantRestored(t, m.Image, "--to", m.at.Format(time.RFC3339Nano))
 			}
 			j.oneLog(t)
 			a.Stop(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// An agent notices that another member holds different data: its status and health, the log, the list, the status by the repository
-// alone, and a plan report it, and it continues to archive.
+// TestAnAgentNoticesDivergedMembers checks that an agent notices a member with different data: its status and health,
+// the log, the list, the status from the repository alone, and a plan report it, and it continues to archive.
 func TestAnAgentNoticesDivergedMembers(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{Members: 3})

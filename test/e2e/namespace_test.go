@@ -14,11 +14,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// storeKinds are the kinds of testdata/namespace.yaml; controllers make others of them.
+// storeKinds are the kinds of testdata/namespace.yaml; controllers create other objects from them.
 var storeKinds = "configmaps,serviceaccounts,roles,secrets,services,deployments,statefulsets,cronjobs,jobs"
 
-// A namespace that was deleted comes back with one command, which dr find prints: all that people had made, and no Job that had
-// finished runs again.
+// TestNamespaceComesBack restores a deleted namespace with one command, which dr find prints: everything that users had
+// created is there, and no finished Job runs again.
 func TestNamespaceComesBack(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{Version: "3.6", TLS: true})
@@ -60,7 +60,7 @@ func TestNamespaceComesBack(t *testing.T) {
 
 const storeMaps = 380
 
-// makeStore makes a namespace of about 400 objects, with a Job that has finished.
+// makeStore creates a namespace of about 400 objects, with a Job that has finished.
 func makeStore(t *testing.T, s *apiserver.APIServer) {
 	t.Helper()
 	s.Kubectl(t, "", "create", "-f", "testdata/namespace.yaml")
@@ -86,8 +86,8 @@ func podOf(t *testing.T, s *apiserver.APIServer, job string) string {
 	return strings.TrimSpace(s.Kubectl(t, "", "get", "pods", "-n", "store", "-l", "job-name="+job, "-o", "name"))
 }
 
-// storeNow returns what people made in the namespace, by kind and name, as the API server has it without what it sets itself. The Job
-// that had finished and what the namespace gets by itself are left out.
+// storeNow returns the objects in the namespace that users created, by kind and name, from the API server without the
+// fields that it sets itself. It omits the finished Job and the objects that every namespace gets.
 func storeNow(t *testing.T, s *apiserver.APIServer) map[string]any {
 	t.Helper()
 	now := map[string]any{}

@@ -16,11 +16,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// fakeService answers as dr serve does, with a fleet in which much is wrong: nothing else makes all of that within seconds.
+// fakeService answers like a dr serve with a fleet that has many problems, which take too long to produce for real.
 type fakeService struct {
 	http.Handler
 	now  time.Time
-	role string // of everybody
+	role string // of every user
 	tail string // of some texts
 
 	mu      sync.Mutex
@@ -239,7 +239,7 @@ func (f *fakeService) retention() document.Prune {
 	return d
 }
 
-// plan answers with what it was asked for, so that a test sees what the page asks.
+// plan echoes its request, so that a test sees the page's query.
 func (f *fakeService) plan(r *http.Request) any {
 	q := r.URL.Query()
 	lost := f.ago(133 * time.Minute)

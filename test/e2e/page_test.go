@@ -30,7 +30,7 @@ import (
 // picturesVariable names a folder that gets a picture of each page.
 const picturesVariable = "ETCD_DR_PICTURES"
 
-// TestPage looks at the page of a service that is not real.
+// TestPage tests the page with a fake service.
 func TestPage(t *testing.T) {
 	withServers(t)
 	chromium := browser.Start(t)
@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// visit opens the page of a service, and holds at the end that nothing went wrong behind it.
+// visit opens the page of a service, and checks at the end that no error occurred.
 func visit(t *testing.T, chromium context.Context, f http.Handler, address string, look browser.Look) *browser.Tab {
 	t.Helper()
 	served := httptest.NewServer(f)
@@ -65,7 +65,7 @@ func visit(t *testing.T, chromium context.Context, f http.Handler, address strin
 	return tab
 }
 
-// quiet holds that nothing was said in the console, and nothing asked of anybody else.
+// quiet checks that the console has no messages except refused requests, and that no other server got a request.
 func quiet(t *testing.T, tab *browser.Tab, origin string) {
 	t.Helper()
 	requests := tab.Requests()
@@ -78,7 +78,7 @@ func quiet(t *testing.T, tab *browser.Tab, origin string) {
 		t.Errorf("only these requests were seen: %q", requests)
 	}
 	for _, said := range tab.Console() {
-		if !strings.Contains(said, "Failed to load resource") { // the service refused, and the page says so: see the tests of that
+		if !strings.Contains(said, "Failed to load resource") { // the service refused, and the page shows it: other tests check that
 			t.Errorf("the console says: %s", said)
 		}
 	}
@@ -91,7 +91,7 @@ const (
 	commandShown   = `document.getElementById("command")?.textContent`
 )
 
-// answered is the command that the service gives for the target in the tab's address.
+// answered returns the command that the service returns for the target in the tab's address.
 func answered(t *testing.T, tab *browser.Tab) string {
 	t.Helper()
 	text := browser.Value[string](tab, `fetch("api/v1/clusters/prod/plan?" + location.hash.split("?")[1]).then((r) => r.text())`)
@@ -102,7 +102,7 @@ func answered(t *testing.T, tab *browser.Tab) string {
 	return way.Command
 }
 
-// From all clusters to the worst one, to a moment, to the command, to the clipboard.
+// pageClicks goes from all clusters to the worst one, to a moment, to the command, to the clipboard.
 func pageClicks(t *testing.T, chromium context.Context) {
 	tab := visit(t, chromium, newFakeService(), "", browser.Look{Width: 1040, Height: 930})
 	tab.Until(fleetIsThere)
@@ -133,7 +133,7 @@ func pageClicks(t *testing.T, chromium context.Context) {
 	}
 	browser.Value[bool](tab, `Boolean(scrollTo(0, document.getElementById("go-back-to-a-moment").parentElement.offsetTop - 8))`)
 	keepPicture(t, "page-moment", tab.Window)
-	tab.Do(chromedp.Reload()) // the address says it all
+	tab.Do(chromedp.Reload()) // the address contains the whole state
 	tab.Until(clusterIsThere)
 	if again := browser.Value[string](tab, commandShown); again != shown {
 		t.Errorf("the same address shows\n%s\nand before it was\n%s", again, shown)
@@ -142,7 +142,8 @@ func pageClicks(t *testing.T, chromium context.Context) {
 	tab.Until(fleetIsThere)
 }
 
-// The same without a mouse. A key that goes nowhere leaves the focus where it was, and what follows fails.
+// pageKeyboard does the same without a mouse. A key without effect leaves the focus where it was, and the following
+// steps fail.
 func pageKeyboard(t *testing.T, chromium context.Context) {
 	tab := visit(t, chromium, newFakeService(), "", browser.Look{})
 	tab.Until(fleetIsThere)
@@ -188,7 +189,7 @@ func pageKeyboard(t *testing.T, chromium context.Context) {
 	tab.Until(fmt.Sprintf(`Number(document.activeElement.getAttribute("aria-valuenow")) < %s`, before))
 }
 
-// instead answers for f with what is given for a path of prod's, and nil is f's own answer.
+// instead returns answer's value for a path of prod's; if that is nil, f answers.
 func instead(f http.Handler, path string, answer func() any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/clusters/prod/"+path) {
@@ -201,7 +202,8 @@ func instead(f http.Handler, path string, answer func() any) http.Handler {
 	})
 }
 
-// Without a log the newest point is a backup. A time of whole seconds would lie before it, and mean the one before.
+// pageEnd checks the newest point without a log, which is a backup. A time in whole seconds would lie before it, and
+// mean the one before.
 func pageEnd(t *testing.T, chromium context.Context) {
 	f := newFakeService()
 	h := instead(f, "windows", func() any { return document.Recovery{Windows: []document.Window{}, Gaps: []document.Gap{}} })
@@ -215,7 +217,7 @@ func pageEnd(t *testing.T, chromium context.Context) {
 	}
 }
 
-// The service may answer with what it has read before: the page asks again when that has become old.
+// pageNewBackup checks that the page asks again once the service's cached answer is old.
 func pageNewBackup(t *testing.T, chromium context.Context) {
 	f := newFakeService()
 	var asked atomic.Int32
@@ -230,7 +232,7 @@ func pageNewBackup(t *testing.T, chromium context.Context) {
 	tab.Until(`document.querySelector("#backups summary").textContent !== "All 0 backups as a list"`)
 }
 
-// Before the repositories were judged nothing is known to be wrong, and nothing to be right.
+// pageNotLooked checks that before the repositories were checked the page shows neither problems nor success.
 func pageNotLooked(t *testing.T, chromium context.Context) {
 	f := newFakeService()
 	one := f.well("prod", time.Hour)
@@ -249,7 +251,8 @@ func pageNotLooked(t *testing.T, chromium context.Context) {
 	}
 }
 
-// Of a thousand clusters the one that needs somebody is the first, and any is found by its name, also while all others change.
+// pageThousand checks that of a thousand clusters the one with a problem is the first, and that each can be found by
+// its name, also while all others change.
 func pageThousand(t *testing.T, chromium context.Context) {
 	f := newFakeService()
 	var asked atomic.Int64
@@ -279,7 +282,7 @@ func pageThousand(t *testing.T, chromium context.Context) {
 	tab.Until(`document.querySelector("h1").innerText === "cluster-731"`)
 }
 
-// Whoever picks a moment that cannot be reached is led to one that can.
+// pageNearest checks that an unreachable moment leads to the nearest reachable one.
 func pageNearest(t *testing.T, chromium context.Context) {
 	f := newFakeService()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -316,7 +319,7 @@ func pageTyped(t *testing.T, chromium context.Context) {
 	}
 }
 
-// What a stranger wrote into a bucket is shown as it was written.
+// pageText checks that text from an attacker in the bucket is shown literally.
 func pageText(t *testing.T, chromium context.Context) {
 	const markup = `<img src=x onerror="document.title='broken'"><b>bold</b>`
 	f := newFakeService()
@@ -336,8 +339,8 @@ func pageText(t *testing.T, chromium context.Context) {
 	}
 }
 
-// Each order is asked about; Escape leaves it. A browser tells late that a question was closed: another one that was asked
-// meanwhile is still to be answered.
+// pageOrders checks that each order asks for confirmation, and that Escape cancels it. A browser reports late that a
+// dialog was closed: another dialog that has opened meanwhile must still be answered.
 func pageOrders(t *testing.T, chromium context.Context) {
 	f := newFakeService()
 	tab := visit(t, chromium, f, "#/clusters/prod", browser.Look{})
@@ -369,8 +372,8 @@ func pageReader(t *testing.T, chromium context.Context) {
 	}
 }
 
-// A token is asked for by the page and not by the browser, is not taken if it is wrong, and is gone with the tab or when it
-// is to be forgotten. The service is real, but for what it says of its clusters.
+// pageToken checks that the page, and not the browser, asks for a token, refuses a wrong one, and drops it with the tab
+// or on request. The service is real, except the status of its clusters.
 func pageToken(t *testing.T, chromium context.Context) {
 	const token = "s3cret"
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -399,7 +402,8 @@ func pageToken(t *testing.T, chromium context.Context) {
 	tab.Until(`document.getElementById("token") !== null`)
 }
 
-// A service that is away leaves the page as it was, and says so; when it is back all is as before.
+// pageAway checks that an unreachable service leaves the page unchanged with a message, and that everything is as
+// before when it is back.
 func pageAway(t *testing.T, chromium context.Context) {
 	f := newFakeService()
 	tab := visit(t, chromium, f, "", browser.Look{})
@@ -413,7 +417,7 @@ func pageAway(t *testing.T, chromium context.Context) {
 	tab.Until(`document.querySelector("[role=alert]").textContent === "" && document.body.innerText.includes("dr.yaml:2: unknown key")`)
 }
 
-// One answer that is missing hides no other.
+// pageUnpruned checks that one missing answer hides no other.
 func pageUnpruned(t *testing.T, chromium context.Context) {
 	f := newFakeService()
 	withoutPlan := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -427,7 +431,7 @@ func pageUnpruned(t *testing.T, chromium context.Context) {
 	tab.Until(`document.querySelector(".timeline rect.window") && document.body.innerText.includes("What pruning drops next is not known: ")`)
 }
 
-// pageLooks holds what can be held of how the pages look; the pictures are for people.
+// pageLooks checks some properties of the layout; the pictures are for people.
 func pageLooks(t *testing.T, chromium context.Context, look browser.Look) {
 	scheme := map[bool]string{false: "light", true: "dark"}[look.Dark]
 	for _, view := range []struct{ name, address, ready string }{
@@ -451,7 +455,7 @@ func pageLooks(t *testing.T, chromium context.Context, look browser.Look) {
 	}
 }
 
-// keepPicture takes a picture if somebody wants to look at it.
+// keepPicture saves a picture if picturesVariable is set.
 func keepPicture(t *testing.T, name string, take func() []byte) {
 	t.Helper()
 	dir := os.Getenv(picturesVariable)
@@ -463,7 +467,7 @@ func keepPicture(t *testing.T, name string, take func() []byte) {
 	}
 }
 
-// accessible counts what would keep somebody out.
+// accessible counts violations of accessibility rules.
 const accessible = `(() => {
 	const all = (selector) => [...document.querySelectorAll(selector)];
 	const headings = all("h1, h2, h3, h4").map((h) => Number(h.tagName[1]));
@@ -485,7 +489,7 @@ const accessible = `(() => {
 	};
 })()`
 
-// The page of a real service: what a person orders there happens, and what it shows is what the service says.
+// TestPageOfServe tests the page of a real service: orders take effect, and the page shows the service's status.
 func TestPageOfServe(t *testing.T) {
 	withServers(t)
 	chromium := browser.Start(t)

@@ -16,10 +16,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// settled waits until the member's database has on disk what it has applied: etcd writes it every tenth of a second.
-func settled() { time.Sleep(300 * time.Millisecond) }
+// waitForDatabase waits until the member's database has on disk everything that it has applied: etcd writes it every
+// tenth of a second.
+func waitForDatabase() { time.Sleep(300 * time.Millisecond) }
 
-// spoil changes a file at places that hold something.
+// spoil changes a file at places that are not empty.
 func spoil(t *testing.T, path string, from, to float64) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -59,14 +60,14 @@ func TestSalvageADamagedDatabase(t *testing.T) {
 			l.until(t, 300)
 			killAll(t, c, 0, 1, 2)
 			l.end()
-			// Its pages are found out only when the whole is read: another disk's database is the base then.
+			// Its damaged pages are found only when all are read: then another disk's database is the base.
 			spoil(t, filepath.Join(c.Members[0].DataDir, "member", "snap", "db"), 0.3, 0.9)
 			client, r := salvage(t, version, nil, dirs(c, 0, 1))
 			l.holds(t, "another disk's database", client)
 			if !slices.Contains(r.Salvaged.Disks, c.Members[1].DataDir) {
 				t.Errorf("taken from %q", r.Salvaged.Disks)
 			}
-			// One disk alone with nothing but its log cannot be restored, and can with a backup.
+			// A single disk with nothing but its log cannot be restored alone, but can with a backup.
 			spoil(t, filepath.Join(c.Members[0].DataDir, "member", "snap", "db"), 0, 0.3)
 			out := command.Run(t, nil, "restore", "--from-data-dir", dirs(c, 0), "--output-dir", filepath.Join(t.TempDir(), "x"))
 			if out.Code != 3 || !strings.Contains(out.Stderr, "--repo") {
@@ -91,7 +92,7 @@ func TestSalvageADamagedLog(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version})
 			client := c.Client(t)
 			servers.Fill(t, client, 5, servers.FillOptions{})
-			settled()
+			waitForDatabase()
 			revision := newest(t, client)
 			c.Kill(t, 0)
 			spoil(t, logOf(t, c.Members[0]), 0.4, 0.5)
@@ -116,7 +117,8 @@ func newest(t *testing.T, client *clientv3.Client) int64 {
 	return r.Header.Revision
 }
 
-// The archive ends, the cluster goes on, and then it dies: the archive's proven state and what the disks have behind it.
+// TestSalvageBehindTheArchive ends the archive, lets the cluster continue, and kills it: the result is the archive's
+// proven state and the entries after it from the disks.
 func TestSalvageBehindTheArchive(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {

@@ -22,7 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// load puts keys from several goroutines until it is ended, and remembers what was acknowledged.
+// load puts keys from several goroutines until it is ended, and remembers the acknowledged ones.
 type load struct {
 	stop  context.CancelFunc
 	group sync.WaitGroup
@@ -72,7 +72,7 @@ func (l *load) end() {
 	l.group.Wait()
 }
 
-// salvageResult is what these tests read of a result, and of a plan.
+// salvageResult has the fields of a result, and of a plan, that these tests need.
 type salvageResult struct {
 	Revision int64
 	Keys     int64
@@ -80,7 +80,7 @@ type salvageResult struct {
 	Salvaged *restore.Salvaged
 }
 
-// killAll ends all members as a power cut would, the first ones first.
+// killAll ends all members as a power failure would, in that order.
 func killAll(t *testing.T, c *servers.Cluster, order ...int) {
 	t.Helper()
 	for _, i := range order {
@@ -88,7 +88,7 @@ func killAll(t *testing.T, c *servers.Cluster, order ...int) {
 	}
 }
 
-// dirs are the data dirs of members, as --from-data-dir takes them.
+// dirs returns the data dirs of members in the format of --from-data-dir.
 func dirs(c *servers.Cluster, members ...int) string {
 	var all []string
 	for _, i := range members {
@@ -97,7 +97,7 @@ func dirs(c *servers.Cluster, members ...int) string {
 	return strings.Join(all, ",")
 }
 
-// content is a digest of every file below a directory.
+// content returns a digest of every file below a directory.
 func content(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -115,7 +115,7 @@ func content(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// salvage restores one member from data dirs, checks that they are what they were, and boots it on the same version.
+// salvage restores one member from data dirs, checks that they are unchanged, and boots it on the same version.
 func salvage(t *testing.T, version string, env []string, from string, args ...string) (*clientv3.Client, salvageResult) {
 	t.Helper()
 	before := map[string]map[string]string{}
@@ -140,7 +140,7 @@ func salvage(t *testing.T, version string, env []string, from string, args ...st
 	return booted.Client(t), last.Result
 }
 
-// salvagePlan is the plan for data dirs.
+// salvagePlan returns the plan for data dirs.
 func salvagePlan(t *testing.T, env []string, from string, args ...string) plan.Plan {
 	t.Helper()
 	out := command.Must(t, env, append([]string{"restore", "-o", "json", "--dry-run", "--from-data-dir", from}, args...)...)
@@ -151,7 +151,7 @@ func salvagePlan(t *testing.T, env []string, from string, args ...string) plan.P
 	return p
 }
 
-// holds fails the test unless the cluster has every write that was acknowledged.
+// holds fails the test unless the cluster has every acknowledged write.
 func (l *load) holds(t *testing.T, name string, client *clientv3.Client) {
 	t.Helper()
 	all, err := client.Get(t.Context(), "load/", clientv3.WithPrefix())
@@ -173,7 +173,8 @@ func (l *load) holds(t *testing.T, name string, client *clientv3.Client) {
 	}
 }
 
-// All members are killed under load, as when the power fails: from any majority of the disks every acknowledged write comes back.
+// TestSalvageFromAMajority kills all members under load, like a power failure: from any majority of the disks every
+// acknowledged write is restored.
 func TestSalvageFromAMajority(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {
@@ -196,7 +197,8 @@ func TestSalvageFromAMajority(t *testing.T) {
 	}
 }
 
-// T15: what two of three had acknowledged is on one of the two disks that are left, and nowhere else.
+// TestSalvageWhatOneSurvivorHas covers case T15: writes acknowledged by two of three members are on one of the two
+// remaining disks, and nowhere else.
 func TestSalvageWhatOneSurvivorHas(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {
@@ -205,7 +207,7 @@ func TestSalvageWhatOneSurvivorHas(t *testing.T) {
 			a := leaderOf(t, c)
 			b, behind := (a+1)%3, (a+2)%3
 			put(t, c.Client(t), "on all", "three")
-			settled() // 3.4 writes only then how far its database is
+			waitForDatabase() // 3.4 writes only then how far its database is
 			c.Pause(t, behind)
 			for n := range 20 {
 				put(t, c.Client(t, servers.At(c.Members[a])), fmt.Sprintf("on two/%02d", n), "acknowledged")
@@ -228,7 +230,7 @@ func TestSalvageWhatOneSurvivorHas(t *testing.T) {
 			}
 			p := salvagePlan(t, nil, dirs(c, b))
 			l, disk := p.Salvage.Log, p.Salvage.Disks[0]
-			whole := l == nil && disk.Database >= disk.Commit // the database had all already that is known to be committed
+			whole := l == nil && disk.Database >= disk.Commit // the database had everything that is known to be committed
 			if p.Salvage.Majority || !whole && (l == nil || l.UpTo != l.Commit || p.Salvage.Left.Requests > 5) {
 				t.Errorf("the plan for one of three: %+v, %+v", p.Salvage, l)
 			}
@@ -252,7 +254,7 @@ func leaderOf(t *testing.T, c *servers.Cluster) int {
 	return 0
 }
 
-// The only member is killed under load: its own disk has everything.
+// TestSalvageFromTheOnlyMember kills the only member under load: its own disk has everything.
 func TestSalvageFromTheOnlyMember(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {
@@ -265,7 +267,7 @@ func TestSalvageFromTheOnlyMember(t *testing.T) {
 			client, r := salvage(t, version, nil, dirs(c, 0), "--salvage-tail", "all")
 			l.holds(t, version, client)
 
-			// To a revision: right after the request that made it.
+			// To a revision: directly after the request that made it.
 			p := salvagePlan(t, nil, dirs(c, 0))
 			revision := (p.Salvage.Database.Revision + r.Revision + 1) / 2
 			_, r = salvage(t, version, nil, dirs(c, 0), "--to-revision", fmt.Sprint(revision))
@@ -280,12 +282,12 @@ func TestSalvageFromTheOnlyMember(t *testing.T) {
 	}
 }
 
-// A plan is data here too: it is run as it is, or not at all if the disk has changed since.
+// TestSalvageByAPlan checks that a salvage plan is executed as it is, or not at all if the disk has changed since.
 func TestSalvageByAPlan(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{})
 	put(t, c.Client(t), "first", "v")
-	settled()
+	waitForDatabase()
 	put(t, c.Client(t), "second", "v")
 	c.Kill(t, 0)
 	dir := t.TempDir()
@@ -302,7 +304,7 @@ func TestSalvageByAPlan(t *testing.T) {
 	}
 	refused("a process holds the data dir")
 	put(t, c.Client(t), "third", "v")
-	settled() // or the database would still be what it was
+	waitForDatabase() // or the database would not have changed yet
 	c.Kill(t, 0)
 	refused("make")
 	if _, err := os.Stat(filepath.Join(dir, "two")); err == nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// archivingConfig is the configuration of services that archive the log of one cluster. Backups are due once a year.
+// archivingConfig returns the configuration of services that archive the log of one cluster. Backups are due once a
+// year.
 func archivingConfig(t *testing.T, j job, c *servers.Cluster) string {
 	t.Helper()
 	text := fmt.Sprintf(`
@@ -34,8 +35,8 @@ clusters:
 	return path
 }
 
-// Two services archive one log. The one that works is killed, again and again, while writing goes on: the other takes over,
-// and it is one log, without a gap, out of which any revision comes back.
+// TestServeArchives runs two services that archive one log. The working one is killed, again and again, during writes:
+// the other takes over, and the result is one log, without a gap, from which any revision can be restored.
 func TestServeArchives(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{Members: 3})
@@ -57,8 +58,8 @@ func TestServeArchives(t *testing.T) {
 	}
 	w.nothingLost(t, j, client, services...)
 	newest := live(t, client, 0)
-	j.gives(t, newest, "--to-revision", fmt.Sprint(newest.Revision))
-	j.gives(t, middle, "--to-revision", fmt.Sprint(middle.Revision))
+	j.wantRestored(t, newest, "--to-revision", fmt.Sprint(newest.Revision))
+	j.wantRestored(t, middle, "--to-revision", fmt.Sprint(middle.Revision))
 	for _, s := range services {
 		s.Stop(t)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// drilledBy waits until a drill of the only cluster has ended like that, and says so.
+// drilledBy waits until a drill of the only cluster has ended with that verdict and text.
 func (s *serving) drilledBy(t *testing.T, verdict scheduler.Verdict, says string) (last scheduler.Outcome) {
 	t.Helper()
 	s.until(t, fmt.Sprintf("a drill that %s: %s", verdict, says), func(d document.ServeStatus) bool {
@@ -31,8 +31,8 @@ func (s *serving) drilledBy(t *testing.T, verdict scheduler.Verdict, says string
 	return last
 }
 
-// A service practises the restore of what it backs up: what passes has been restored and booted, what is expected and not
-// there fails, and without a key nothing is green. Meanwhile backups go on, until somebody suspends the cluster.
+// TestServeDrills checks the drills of a service: a drill that passes has been restored and booted, a missing expected
+// value fails it, and without a key it does not pass. Meanwhile backups continue, until the cluster is suspended.
 func TestServeDrills(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{})

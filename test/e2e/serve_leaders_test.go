@@ -20,8 +20,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// For a minute a backup is due every five seconds, and every ten the leader is killed, in the middle of whatever it does:
-// each that was begun ends as a success, which is listed, or as a failure, which is not. What is listed restores.
+// TestServeWhileLeadersDie has a backup due every five seconds for a minute, and kills the leader every ten, at any
+// moment: each backup ends as a success, which is listed, or as a failure, which is not. Listed backups can be
+// restored.
 func TestServeWhileLeadersDie(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{Members: 3})
@@ -67,7 +68,7 @@ func TestServeWhileLeadersDie(t *testing.T) {
 	j.eachRestores(t, source, list)
 }
 
-// writeFor changes the cluster now and then, if it lets itself be changed.
+// writeFor writes to the cluster now and then, and ignores errors.
 func writeFor(t *testing.T, c *servers.Cluster, d time.Duration) {
 	t.Helper()
 	client := c.Client(t)
@@ -98,7 +99,7 @@ clusters:
 	return path
 }
 
-// told reads what the service has said: which backups it has stored, and how many have failed. One that was begun has to
+// told returns the backups that the service has reported as stored, and the number of failed ones. Each backup has to
 // end before the next one begins.
 func (s *serving) told(t *testing.T) (stored []catalog.ID, failed int) {
 	t.Helper()
@@ -133,8 +134,8 @@ func (s *serving) told(t *testing.T) (stored []catalog.ID, failed int) {
 	return stored, failed
 }
 
-// eachRestores opens all backups that are listed, and holds the key spaces of the first, the middle and the last one
-// against the cluster's.
+// eachRestores opens all listed backups, and compares the key spaces of the first, the middle and the last one with the
+// cluster's.
 func (j job) eachRestores(t *testing.T, source *servers.Cluster, list document.List) {
 	t.Helper()
 	command.Must(t, j.env, "verify", "--all", "--level", "opened")

@@ -42,7 +42,7 @@ func serve(t *testing.T, config string, env ...string) *serving {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = s.cmd.Wait() // how it ended is in cmd.ProcessState
+		_ = s.cmd.Wait() // cmd.ProcessState has the result
 		close(s.ended)
 	}()
 	t.Cleanup(func() {
@@ -72,7 +72,7 @@ func (s *serving) status() (d document.ServeStatus, err error) {
 	return d, json.NewDecoder(response.Body).Decode(&d)
 }
 
-// until waits until the service says what is wanted.
+// until waits until wanted accepts the service's status.
 func (s *serving) until(t *testing.T, what string, wanted func(document.ServeStatus) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
@@ -86,7 +86,7 @@ func (s *serving) until(t *testing.T, what string, wanted func(document.ServeSta
 	}
 }
 
-// slotsOf are the labels of a cluster's backups that say when they were due, oldest first.
+// slotsOf returns the labels of a cluster's backups with the times when they were due, oldest first.
 func slotsOf(t *testing.T, repo, cluster string) (slots []string) {
 	t.Helper()
 	out := command.Run(t, nil, "list", "--repo", repo, "--cluster", cluster, "-o", "json")
@@ -122,8 +122,8 @@ func more(t *testing.T, repo string, n int) {
 	}
 }
 
-// Two services on one configuration look after two clusters. One is killed, again and again, and comes back; files that are
-// wrong are refused. No slot is lost for long, and none is taken twice.
+// TestServe runs two services with one configuration for two clusters. One is killed, again and again, and restarted;
+// invalid files are refused. No slot is delayed for long, and none is used twice.
 func TestServe(t *testing.T) {
 	withServers(t)
 	prod, test := servers.Start(t, servers.Options{Members: 3}), servers.Start(t, servers.Options{})

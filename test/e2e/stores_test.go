@@ -16,13 +16,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// place is a bucket of an object store, and what finds the credentials to it.
+// place is a bucket of an object store, and the environment with its credentials.
 type place struct {
 	url string
 	env []string
 }
 
-// places are one of each store.
+// places has one of each store.
 var places = map[string]func(t *testing.T) place{
 	"versitygw": func(t *testing.T) place {
 		s := objectstores.S3(t)
@@ -42,7 +42,8 @@ var places = map[string]func(t *testing.T) place{
 	},
 }
 
-// The demo is the main job: backups, an agent with its log, two disasters, two restores, everything compared.
+// TestDemoOnEveryStore runs the demo, which is the main job: backups, an agent with its log, two disasters, two
+// restores, everything compared.
 func TestDemoOnEveryStore(t *testing.T) {
 	withServers(t)
 	for name, find := range places {
@@ -60,7 +61,7 @@ func TestDemoOnEveryStore(t *testing.T) {
 	}
 }
 
-// An error of a store is one line that names the cure, and exit code 1.
+// TestStoreErrorsSayTheCure checks that a store's error is one line with the remedy, and exit code 1.
 func TestStoreErrorsSayTheCure(t *testing.T) {
 	withServers(t)
 	type attempt struct {
@@ -111,8 +112,9 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// Somebody with the right to write deletes every object of a locked, versioned bucket and puts a newer backup of their own
-// there. The store as it was before has all, and with --trust the forged one counts for nothing.
+// TestAttackerOnALockedBucket plays an attacker with the right to write, who deletes every object of a locked,
+// versioned bucket and stores a newer backup of their own. The store as of before has everything, and with --trust the
+// forged one does not count.
 func TestAttackerOnALockedBucket(t *testing.T) {
 	withServers(t)
 	etcd := servers.Start(t, servers.Options{Version: "3.7", Members: 1})
@@ -127,7 +129,7 @@ func TestAttackerOnALockedBucket(t *testing.T) {
 
 	mine := lastResult(t, command.Must(t, env, append([]string{"backup", "-o", "json", "--sign-key", key, "--lock", "1h"}, reach...)...))
 	before := time.Now().UTC()
-	time.Sleep(1100 * time.Millisecond) // the store's times have no more than seconds
+	time.Sleep(1100 * time.Millisecond) // the store's times have whole seconds
 	refuseToForget(t, store.Client(t), bucket)
 	put(t, client, "forged", "by the attacker")
 	forged := lastResult(t, command.Must(t, env, append([]string{"backup", "-o", "json"}, reach...)...))
@@ -153,7 +155,7 @@ func TestAttackerOnALockedBucket(t *testing.T) {
 	}
 }
 
-// refuseToForget deletes all that is there, which leaves delete markers, and fails to delete the versions.
+// refuseToForget deletes every key, which leaves delete markers, and fails to delete the versions.
 func refuseToForget(t *testing.T, client *s3.Client, bucket string) {
 	t.Helper()
 	versions, err := client.ListObjectVersions(t.Context(), &s3.ListObjectVersionsInput{Bucket: &bucket})
@@ -173,8 +175,8 @@ func refuseToForget(t *testing.T, client *s3.Client, bucket string) {
 	}
 }
 
-// A download that is cut goes on where it broke: no connection lives longer than 3 MB here, so whoever begins anew never
-// ends.
+// TestRestoreThroughCuts checks that a download that is cut continues where it broke: no connection here lives longer
+// than 3 MB, so that a download that starts over would never end.
 func TestRestoreThroughCuts(t *testing.T) {
 	withServers(t)
 	etcd := servers.Start(t, servers.Options{Version: "3.7", Members: 1})

@@ -23,7 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// newWatchingJob is a job whose agents watch.
+// newWatchingJob returns a job whose agents watch.
 func newWatchingJob(t *testing.T) job {
 	t.Helper()
 	j := newJob(t)
@@ -31,14 +31,14 @@ func newWatchingJob(t *testing.T) job {
 	return j
 }
 
-// Members with TLS, users, leases, alarms and compactions, of every version, seen by a client alone: any revision comes
-// back as it was, and the end of it boots with the leases that hold keys.
+// TestWatchEveryVersion archives members with TLS, users, leases, alarms and compactions, of every version, through a
+// client alone. Any revision can be restored, and the end of the log boots with the leases that hold keys.
 func TestWatchEveryVersion(t *testing.T) {
 	withServers(t)
 	watchEveryVersion(t, 25, 1)
 }
 
-// The same with 200 revisions a version.
+// TestSoakWatchEveryVersion does the same with 200 revisions a version.
 func TestSoakWatchEveryVersion(t *testing.T) {
 	seed, err := strconv.ParseUint(os.Getenv("ETCD_DR_SEED"), 10, 64)
 	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() || err != nil {
@@ -59,16 +59,16 @@ func watchEveryVersion(t *testing.T, revisions int, seed uint64) {
 			agent.CatchUp(t, a)
 
 			newest := h.Image(0)
-			r := j.gives(t, newest)
+			r := j.wantRestored(t, newest)
 			if !strings.Contains(r.Replayed.Proven, "key space proven") {
 				t.Errorf("the restore says %q", r.Replayed.Proven)
 			}
 			h.sample(t, revisions)
 			for _, image := range h.images {
-				j.gives(t, image, "--to-revision", fmt.Sprint(image.Revision))
+				j.wantRestored(t, image, "--to-revision", fmt.Sprint(image.Revision))
 			}
 			for _, m := range h.moments {
-				j.gives(t, m.Image, "--to", m.at.Format(time.RFC3339Nano))
+				j.wantRestored(t, m.Image, "--to", m.at.Format(time.RFC3339Nano))
 			}
 			j.oneLog(t)
 			a.Stop(t)
@@ -80,7 +80,7 @@ func watchEveryVersion(t *testing.T, revisions int, seed uint64) {
 	}
 }
 
-// sample makes the images n of the history, at random, and reads more of them where they are too few.
+// sample reduces the images of the history to n random ones, or reads more of them.
 func (h *told) sample(t *testing.T, n int) {
 	t.Helper()
 	for tries := 0; len(h.images) < n && tries < 1000; tries++ {
@@ -94,7 +94,7 @@ func (h *told) sample(t *testing.T, n int) {
 	h.images = h.images[:n]
 }
 
-// sameLeases holds the leases that have keys against the live cluster's.
+// sameLeases compares the leases that have keys with the live cluster's.
 func sameLeases(t *testing.T, h *told, booted *clientv3.Client) {
 	t.Helper()
 	want, got := leasesOf(t, h.Client()), leasesOf(t, booted)
@@ -103,7 +103,7 @@ func sameLeases(t *testing.T, h *told, booted *clientv3.Client) {
 	}
 }
 
-// leasesOf are the leases that have keys: for how long they were granted, and their keys.
+// leasesOf returns the TTLs and keys of the leases that have keys.
 func leasesOf(t *testing.T, client *clientv3.Client) map[clientv3.LeaseID]string {
 	t.Helper()
 	all, err := client.Leases(t.Context())
@@ -124,8 +124,8 @@ func leasesOf(t *testing.T, client *clientv3.Client) map[clientv3.LeaseID]string
 	return found
 }
 
-// A lease of two seconds is kept alive while the log is written: its key is there at each revision, and none of its keys
-// is when it has ended. One that ended before anybody could ask for it is guessed.
+// TestWatchLeases keeps a lease of two seconds alive while the log is written: its key exists at each revision, and
+// none of its keys does once it has ended. The TTL of a lease that ended early is guessed.
 func TestWatchLeases(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{})
@@ -145,10 +145,10 @@ func TestWatchLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 		put(t, client, fmt.Sprint("beside/", n), "x")
-		time.Sleep(600 * time.Millisecond) // longer in all than it lives without
+		time.Sleep(600 * time.Millisecond) // in all longer than its TTL
 	}
 	kept := live(t, client, 0)
-	a.Pause(t) // and so it sees this one when it has ended
+	a.Pause(t) // so that it sees this lease only after its end
 	short, err := client.Grant(t.Context(), 60)
 	if err != nil {
 		t.Fatal(err)
@@ -167,28 +167,28 @@ func TestWatchLeases(t *testing.T) {
 		}
 	}
 	agent.CatchUp(t, a)
-	j.gives(t, kept, "--to-revision", fmt.Sprint(kept.Revision))
-	j.gives(t, there, "--to-revision", fmt.Sprint(there.Revision))
-	j.gives(t, live(t, client, 0))
+	j.wantRestored(t, kept, "--to-revision", fmt.Sprint(kept.Revision))
+	j.wantRestored(t, there, "--to-revision", fmt.Sprint(there.Revision))
+	j.wantRestored(t, live(t, client, 0))
 	if out := command.Run(t, j.env, restoreNothing(t)...); !strings.Contains(out.Stdout+out.Stderr, "guess") {
 		t.Errorf("the restore says nothing of a lease that was guessed:\n%s%s", out.Stdout, out.Stderr)
 	}
 }
 
-// restoreNothing restores into a directory that nobody looks at.
+// restoreNothing returns arguments to restore into a directory that is not used.
 func restoreNothing(t *testing.T) []string {
 	t.Helper()
 	_, args := restoreArgs(t)
 	return args
 }
 
-// One deletion of 60,000 keys, a transaction of 10,000 operations, values of 1.5 MB while the agent is behind: all comes
-// back, and the agent stays small.
+// TestWatchLarge has one deletion of 60,000 keys, a transaction of 10,000 operations, and values of 1.5 MB while the
+// agent lags: everything can be restored, and the agent's memory stays small.
 func TestWatchLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs real servers")
 	}
-	// Not beside others: a core is busy for most of it.
+	// Not in parallel: this uses a core most of the time.
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, ExtraArgs: []string{
@@ -215,8 +215,8 @@ func TestWatchLarge(t *testing.T) {
 			a.Resume(t)
 			put(t, client, "last", "x")
 			agent.CatchUp(t, a)
-			j.gives(t, live(t, client, 0))
-			j.gives(t, middle, "--to-revision", fmt.Sprint(middle.Revision))
+			j.wantRestored(t, live(t, client, 0))
+			j.wantRestored(t, middle, "--to-revision", fmt.Sprint(middle.Revision))
 			j.oneLog(t)
 			a.Stop(t)
 			if most := peak(); most > 200<<20 {
@@ -239,8 +239,8 @@ func manyKeys(t *testing.T, client *clientv3.Client, from, n int) {
 	}
 }
 
-// Under load the cluster is compacted every second, up to its newest revision: the agent that runs misses nothing, and
-// what is restored is compacted as the cluster was.
+// TestWatchUnderCompactions compacts the cluster every second under load, up to its newest revision: the running agent
+// misses nothing, and the restored key space is compacted like the cluster's.
 func TestWatchUnderCompactions(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {
@@ -276,8 +276,9 @@ func TestWatchUnderCompactions(t *testing.T) {
 	}
 }
 
-// An agent is stopped, or hangs, until the cluster has compacted what it had not read. The gap is listed, with its width;
-// a new backup opens a new window; what lies in the gap is refused by the name of the nearest point.
+// TestWatchCompactedMeanwhile stops or freezes an agent until the cluster has compacted revisions that it had not read.
+// The gap is listed, with its width; a new backup opens a new window; a point in the gap is refused with the nearest
+// point.
 func TestWatchCompactedMeanwhile(t *testing.T) {
 	withServers(t)
 	for _, stopped := range []bool{true, false} {
@@ -296,7 +297,7 @@ func TestWatchCompactedMeanwhile(t *testing.T) {
 				goOn = func() { a = j.archiving(t, source, 0) }
 			} else {
 				a.Pause(t)
-				putLarge(t, client, 200) // more than connections and buffers on the way hold
+				putLarge(t, client, 200) // more than fits into connections and buffers on the way
 			}
 			putKeys(t, client, "inside/", 100)
 			inside := live(t, client, 0).Revision
@@ -317,9 +318,9 @@ func TestWatchCompactedMeanwhile(t *testing.T) {
 			if g.From != list.Windows[0].To.Position+1 || uint64(inside) < g.From || uint64(inside) > g.To || g.Positions != g.To-g.From+1 || g.Reason == "" {
 				t.Errorf("the gap %+v behind the window %+v", g, list.Windows[0])
 			}
-			j.gives(t, live(t, client, 0))
-			j.gives(t, before, "--to-revision", fmt.Sprint(before.Revision))
-			j.refuses(t, 3, "the nearest that can be restored is revision", "--to-revision", fmt.Sprint(inside))
+			j.wantRestored(t, live(t, client, 0))
+			j.wantRestored(t, before, "--to-revision", fmt.Sprint(before.Revision))
+			j.wantRefused(t, 3, "the nearest that can be restored is revision", "--to-revision", fmt.Sprint(inside))
 			if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
 				t.Errorf("dr archive verify: %+v", v)
 			}
@@ -335,8 +336,8 @@ func putLarge(t *testing.T, client *clientv3.Client, n int) {
 	}
 }
 
-// A member that had not got the last writes is made the only one of its cluster, which keeps its id, under the eyes of an
-// agent that watches.
+// TestWatchForceNewCluster makes a member that lacks the last writes the only one of its cluster, which keeps its id,
+// while an agent watches.
 func TestWatchForceNewCluster(t *testing.T) {
 	withServers(t)
 	for _, n := range []int{5, 60} {
@@ -358,7 +359,7 @@ func TestWatchForceNewCluster(t *testing.T) {
 	}
 }
 
-// putNoise writes 100 KB n times, of which no compressor makes less than half.
+// putNoise writes 100 KB n times, which compress to no less than half.
 func putNoise(t *testing.T, client *clientv3.Client, n int) {
 	t.Helper()
 	for range n {
@@ -368,8 +369,9 @@ func putNoise(t *testing.T, client *clientv3.Client, n int) {
 	}
 }
 
-// While the store is away changes wait in the spool, sealed, through compactions and the agent's death. Beyond what the
-// spool holds they are lost when the cluster compacts them: then there is a gap, and a backup at once.
+// TestWatchSpool checks that changes wait in the spool, sealed, while the store is unreachable, through compactions and
+// the agent's death. Changes beyond the size of the spool are lost when the cluster compacts them: then there is a gap,
+// and a backup at once.
 func TestWatchSpool(t *testing.T) {
 	withServers(t)
 	store := objectstores.S3(t)
@@ -423,7 +425,7 @@ func TestWatchSpool(t *testing.T) {
 			if len(list.Gaps) != c.gaps {
 				t.Errorf("gaps %+v, want %d", list.Gaps, c.gaps)
 			}
-			direct.gives(t, live(t, client, 0))
+			direct.wantRestored(t, live(t, client, 0))
 			a.Until(t, "the spool is empty", func(s archive.Status) bool { return s.Spool.Segments == 0 && s.Spool.Bytes == 0 })
 			a.Stop(t)
 			if left := files(t, spool); len(left) != 1 { // the lock

@@ -28,7 +28,7 @@ func (r repo) flags(verb string, more ...string) []string {
 	return append([]string{verb, "--repo", "file://" + string(r), "--cluster", clusterName}, more...)
 }
 
-// list is dr list, which must succeed, or find nothing.
+// list returns the output of dr list, which must succeed or find nothing.
 func (r repo) list(t testing.TB) document.List {
 	t.Helper()
 	var l document.List
@@ -40,7 +40,7 @@ func (r repo) list(t testing.TB) document.List {
 	return l
 }
 
-// leftovers are the keys that dr list --leftovers shows, sorted.
+// leftovers returns the keys in the output of dr list --leftovers, sorted.
 func (r repo) leftovers(t testing.TB) []string {
 	t.Helper()
 	var l document.Leftovers
@@ -94,7 +94,7 @@ func backupArgs(to repo, key keyPair, endpoints []string, more ...string) []stri
 	return to.flags("backup", append([]string{"--recipient", key.recipient, "--endpoints", strings.Join(endpoints, ",")}, more...)...)
 }
 
-// base is a small backup, of a server that is gone.
+// base is a small backup of a server that no longer runs.
 type base struct {
 	repo     repo
 	key      keyPair
@@ -110,7 +110,7 @@ var (
 	baseMu  sync.Mutex
 )
 
-// needBase takes the small backup, once for all tests.
+// needBase returns the small backup, which it takes once for all tests.
 func needBase(t *testing.T) *base {
 	t.Helper()
 	baseMu.Lock()
@@ -132,7 +132,7 @@ func newBase(t *testing.T) *base {
 	source := servers.Start(t, servers.Options{})
 	client := source.Client(t)
 	servers.Fill(t, client, 1, servers.FillOptions{})
-	fillRandom(t, client, 2, 300<<10, 9000) // values that reach over several pages
+	fillRandom(t, client, 2, 300<<10, 9000) // values that span several pages
 	b.backup = backUp(t, b.repo, b.key, source.Endpoints())
 	run(t, b.repo.flags("fetch", "--identity", b.key.file, "--to", b.snapshot)...).good(t, nil)
 	source.Stop(t, 0)
@@ -152,7 +152,7 @@ func fillRandom(t testing.TB, client *clientv3.Client, seed uint64, bytes, value
 			value[j] = byte(random.Uint32())
 		}
 		ops = append(ops, clientv3.OpPut(fmt.Sprintf("random/%d/%08d", seed, i), string(value)))
-		if len(ops) == 100 || len(ops)*valueSize > 500<<10 { // etcd takes no more than 128 operations or 1.5 MiB at once
+		if len(ops) == 100 || len(ops)*valueSize > 500<<10 { // etcd accepts at most 128 operations or 1.5 MiB at once
 			commit(t, client, ops)
 			ops = nil
 		}
@@ -169,7 +169,7 @@ func commit(t testing.TB, client *clientv3.Client, ops []clientv3.Op) {
 	}
 }
 
-// read is one object of the small backup.
+// read returns one object of the small backup.
 func (b *base) read(t testing.TB, key string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(string(b.repo), key))
@@ -179,7 +179,7 @@ func (b *base) read(t testing.TB, key string) []byte {
 	return data
 }
 
-// with is a copy of the small backup's repository in which one object is another, or none for nil.
+// with returns a copy of the small backup's repository in which content replaces one object; nil removes it.
 func (b *base) with(t testing.TB, dir, key string, content []byte) repo {
 	t.Helper()
 	for _, k := range []string{b.manifestKey, b.objectKey} {

@@ -1,7 +1,6 @@
-// Package faults breaks what dr works on and with (bytes, processes, servers, disks) and looks at what is left.
+// Package faults breaks the inputs and the environment of dr (bytes, processes, servers, disks) and checks the result.
 //
-// It drives the real binary against real servers. One test runs at a time: several look for processes of dr that should
-// not be there any more.
+// It runs the real binary against real servers. One test runs at a time: several check that no process of dr is left.
 package faults
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// binary is dr, and shared a directory that all tests of one run use. The binary is there unless -short is given.
+// binary is dr, and shared a directory for all tests of one run. The binary exists unless -short is given.
 var binary, shared string
 
 func TestMain(m *testing.M) { os.Exit(command.Main(sharing{m})) }
@@ -45,10 +44,10 @@ func (s sharing) Run() int {
 	return objectstores.Main(s.tests)
 }
 
-// soaking reports whether the large counts are asked for.
+// soaking reports whether the large counts are requested.
 func soaking() bool { return os.Getenv("ETCD_DR_SOAK") != "" && !testing.Short() }
 
-// setting is a number from the environment.
+// setting returns a number from the environment.
 func setting(t *testing.T, name string, otherwise int64) int64 {
 	t.Helper()
 	text := os.Getenv(name)
@@ -68,10 +67,10 @@ func soakTime(t *testing.T) time.Duration {
 	return time.Duration(setting(t, "ETCD_DR_SECONDS", 60)) * time.Second
 }
 
-// hangs is far beyond what anything here takes: dr that is not done by then is killed, and the test fails.
+// hangs is far beyond the time of any command here: dr is killed then, and the test fails.
 const hangs = 3 * time.Minute
 
-// process is one dr on its way, in a process group of its own.
+// process is one running dr, in its own process group.
 type process struct {
 	cmd    *exec.Cmd
 	lines  *bufio.Reader
@@ -81,7 +80,7 @@ type process struct {
 	done   context.CancelFunc
 }
 
-// outcome is how a dr has ended.
+// outcome is the result of a dr that has ended.
 type outcome struct {
 	args           []string
 	code           int // -1: by a signal
@@ -113,7 +112,7 @@ func start(t testing.TB, args ...string) *process {
 	return p
 }
 
-// environment leaves out what dr reads from there: the machine's settings are not the test's.
+// environment omits the variables that dr reads: the machine's settings are not the test's.
 func environment() []string {
 	var kept []string
 	for _, entry := range os.Environ() {
@@ -124,7 +123,7 @@ func environment() []string {
 	return kept
 }
 
-// next waits for the next event; false: there are no more.
+// next returns the next event; false: there are no more.
 func (p *process) next() (storage.Event, bool) {
 	for {
 		text, err := p.lines.ReadBytes('\n')
@@ -175,13 +174,13 @@ func (p *process) wait(t testing.TB) outcome {
 	return outcome{p.cmd.Args[1:], p.cmd.ProcessState.ExitCode(), p.stage, p.stdout.String(), p.stderr.String()}
 }
 
-// run is one dr from start to end.
+// run runs dr from start to end.
 func run(t testing.TB, args ...string) outcome {
 	t.Helper()
 	return start(t, args...).wait(t)
 }
 
-// good fails the test unless dr did what it was asked for, and decodes its result.
+// good fails the test unless dr succeeded, and decodes its result.
 func (o outcome) good(t testing.TB, result any) {
 	t.Helper()
 	if o.code != 0 {
@@ -193,7 +192,7 @@ func (o outcome) good(t testing.TB, result any) {
 	}
 }
 
-// decode reads the result of a verb that takes its time, or the document of one that does not.
+// decode decodes the result of a verb with events, or the document of one without.
 func (o outcome) decode(t testing.TB, result any) {
 	t.Helper()
 	line := struct{ Result any }{result}
@@ -211,8 +210,8 @@ func (o outcome) decode(t testing.TB, result any) {
 	}
 }
 
-// bad fails the test unless dr ended with the code and with one line on stderr, without a stack trace, in which all of
-// the words are. The last line on stdout says the same.
+// bad fails the test unless dr ended with the code and with one line on stderr, without a stack trace, that contains
+// all words. The last line on stdout must have the same error.
 func (o outcome) bad(t testing.TB, code int, words ...string) {
 	t.Helper()
 	o.noTrace(t)
@@ -256,7 +255,7 @@ func noProcess(t testing.TB) {
 	t.Fatalf("dr still runs: %q", left)
 }
 
-// processes are the command lines of all dr that run.
+// processes returns the command lines of all running dr.
 func processes(t testing.TB) (running []string) {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/exe")
@@ -273,7 +272,7 @@ func processes(t testing.TB) (running []string) {
 	return running
 }
 
-// children are the processes that a process has started: a child belongs to the thread that started it.
+// children returns the processes that a process has started: a child belongs to the thread that started it.
 func children(pid int) (pids []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
@@ -287,7 +286,7 @@ func children(pid int) (pids []int) {
 	return pids
 }
 
-// nothingIn fails the test if there is anything in dir.
+// nothingIn fails the test unless dir is empty.
 func nothingIn(t testing.TB, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

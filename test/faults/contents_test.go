@@ -18,7 +18,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/snap"
 )
 
-// files are the paths of all regular files below dir; none if dir is absent.
+// files returns the paths of all regular files below dir, or none if dir is missing.
 func files(t testing.TB, dir string) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -33,7 +33,8 @@ func files(t testing.TB, dir string) (paths []string) {
 	return paths
 }
 
-// contents says what is in the data dirs below dir, in a way that is the same for every restore of the same backup.
+// contents returns the contents of the data dirs below dir in a form that is equal for every restore of the same
+// backup.
 func contents(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -55,7 +56,7 @@ func content(path string) (string, error) {
 	switch {
 	case filepath.Base(path) == "db":
 		return databaseDigest(path)
-	case filepath.Ext(path) == ".snap": // it covers itself with a CRC; its nodes are numbered by chance
+	case filepath.Ext(path) == ".snap": // it has its own CRC; its nodes are in a random order
 		snapshot, err := snap.Read(zap.NewNop(), path)
 		return fmt.Sprint(snapshot.GetMetadata()), err
 	}

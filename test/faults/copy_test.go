@@ -25,13 +25,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// copied is a repository of two clusters that is copied somewhere.
+// copied is a repository of two clusters that is copied to another one.
 type copied struct {
 	from, to string // URLs
 	want     map[string]string
 }
 
-// began is when the oldest of it began: the rest is a minute apart.
+// began is the start of the oldest object: the others follow at intervals of a minute.
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 const (
@@ -39,7 +39,7 @@ const (
 	copiedSegments = 60
 )
 
-// newCopied fills a repository without any server: what is in backups and segments is no matter to a copy.
+// newCopied fills a repository without a server: a copy does not interpret the contents of backups and segments.
 func newCopied(t *testing.T, to string) copied {
 	t.Helper()
 	c := copied{from: "file://" + filepath.Join(t.TempDir(), "from"), to: to, want: map[string]string{}}
@@ -96,7 +96,7 @@ func fillCluster(t *testing.T, b storage.Bucket, name string) {
 	}
 }
 
-// storeBackup makes one that began when its name says, right behind the segment of that minute.
+// storeBackup stores a backup whose start is in its id, directly after the segment of that minute.
 func storeBackup(t *testing.T, c *repository.Cluster, id catalog.ID, random io.Reader, size int) {
 	t.Helper()
 	plain := make([]byte, size)
@@ -121,7 +121,7 @@ func storeBackup(t *testing.T, c *repository.Cluster, id catalog.ID, random io.R
 	}
 }
 
-// storeLog makes a segment a minute, and indexes of all but the last few.
+// storeLog stores a segment for each minute, and indexes of all but the last few.
 func storeLog(t *testing.T, c *repository.Cluster, random io.Reader) {
 	t.Helper()
 	var all []catalog.Segment
@@ -155,7 +155,8 @@ func storeLog(t *testing.T, c *repository.Cluster, random io.Reader) {
 	}
 }
 
-// digests are the objects of a bucket, each with the digest of its bytes, but for the marker: each repository has its own.
+// digests returns the digests of the objects in a bucket, except that of the marker, which differs between
+// repositories.
 func digests(t *testing.T, b storage.Bucket) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -185,7 +186,7 @@ func (c copied) args(more ...string) []string {
 	return append([]string{"copy", "--from", c.from, "--to", c.to}, more...)
 }
 
-// soFar fails unless all that is at the target is the source's, and all that is listed there is whole.
+// soFar fails unless every object at the target is the source's, and every listed backup is complete.
 func (c copied) soFar(t *testing.T) (objects int) {
 	t.Helper()
 	target := bucket(t, c.to)
@@ -239,7 +240,7 @@ func (c copied) ended(t *testing.T) {
 	}
 }
 
-// kill interrupts the copy so many times, each a few objects further.
+// kill interrupts the copy several times, each time a few objects further.
 func (c copied) kill(t *testing.T, times int) {
 	t.Helper()
 	t.Logf("seed %d", seed(t))
@@ -284,7 +285,8 @@ func TestKilledCopiesToS3(t *testing.T) {
 	back.ended(t)
 }
 
-// What is wrong at the source is named and stays there, and so does what would replace another object.
+// TestCopyNamesWhatItLeaves checks that damaged objects of the source are reported and not copied, and that no object
+// at the target is replaced.
 func TestCopyNamesWhatItLeaves(t *testing.T) {
 	if testing.Short() {
 		return
@@ -338,7 +340,7 @@ func TestCopySince(t *testing.T) {
 		return
 	}
 	c := newCopied(t, "file://"+filepath.Join(t.TempDir(), "to"))
-	since := began.Add(33 * time.Minute) // the backup of minute 30 is the base of what was written then
+	since := began.Add(33 * time.Minute) // the backup of minute 30 is the base for this time
 	var d document.Copy
 	run(t, c.args("--cluster", clusterName, "--since", since.Format(time.RFC3339))...).good(t, &d)
 	if len(d.Clusters) != 1 || d.Clusters[0].Backups != 3 || d.Clusters[0].Segments != copiedSegments-30 {

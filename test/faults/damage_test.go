@@ -20,7 +20,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// A byte that changes anywhere in a manifest makes the backup a damaged one, never another one.
+// TestEveryByteOfTheManifestCounts checks that every changed byte in a manifest makes the backup a damaged one, and
+// never another one.
 func TestEveryByteOfTheManifestCounts(t *testing.T) {
 	if testing.Short() {
 		return
@@ -42,7 +43,7 @@ func TestEveryByteOfTheManifestCounts(t *testing.T) {
 	}
 }
 
-// A byte that changes anywhere in the stored object is found when the object is read.
+// TestBytesOfTheObjectCount checks that a changed byte in the stored object is found when the object is read.
 func TestBytesOfTheObjectCount(t *testing.T) {
 	if testing.Short() {
 		return
@@ -56,10 +57,11 @@ func TestBytesOfTheObjectCount(t *testing.T) {
 	}
 }
 
-// headerSize is less than what the seal's header has: lines of letters that say for whom it is, and check that.
+// headerSize is less than the size of the seal's header: lines of text with the recipients and a checksum.
 const headerSize = 180
 
-// In the header a letter that is replaced by another letter makes one that reads well, and is for another key.
+// TestLettersOfTheSealsHeaderCount replaces a letter in the header with another one, which leaves a valid header for
+// another key.
 func TestLettersOfTheSealsHeaderCount(t *testing.T) {
 	if testing.Short() {
 		return
@@ -99,7 +101,7 @@ func TestSoakEveryByteOfTheObjectCounts(t *testing.T) {
 	t.Logf("seed %d: %d of %d positions", seed(t), done, len(object))
 }
 
-// positions are the first and last 64 of size, and others up to n.
+// positions returns the first and last 64 of size, and others up to n.
 func positions(random *rand.Rand, size, n int) []int {
 	var all []int
 	for i := range 64 {
@@ -111,7 +113,7 @@ func positions(random *rand.Rand, size, n int) []int {
 	return all
 }
 
-// changeObject fails the test unless an object that was changed at one place is found damaged, sealed and unsealed.
+// changeObject fails the test unless an object with a change at one place is found damaged, sealed and unsealed.
 func changeObject(t *testing.T, b *base, keys seal.Keys, at int, changed []byte) {
 	t.Helper()
 	c := inMemory(t, map[string][]byte{b.manifestKey: b.read(t, b.manifestKey), b.objectKey: changed})
@@ -143,8 +145,8 @@ func readAll(ctx context.Context, c *repository.Cluster, b catalog.Backup, keys 
 	return err
 }
 
-// foundDamage fails the test unless err calls the object under key damaged. A changed byte in the seal's header must
-// not pass for a wrong key: that would send a person to look for another one, and verify would not mark the backup.
+// foundDamage fails the test unless err reports the object under key as damaged. A changed byte in the seal's header
+// must not look like a wrong key: the operator would search for another key, and verify would not mark the backup.
 func foundDamage(t *testing.T, what string, at int, err error, key string) {
 	t.Helper()
 	if !errors.Is(err, catalog.ErrDamaged) || errors.Is(err, seal.ErrWrongKey) {
@@ -156,7 +158,7 @@ func foundDamage(t *testing.T, what string, at int, err error, key string) {
 	}
 }
 
-// flipped is data with another byte at one place.
+// flipped returns data with another byte at one place.
 func flipped(data []byte, at int, random *rand.Rand) []byte {
 	changed := bytes.Clone(data)
 	changed[at] ^= byte(1 + random.IntN(255))
@@ -178,7 +180,7 @@ func inMemory(t *testing.T, objects map[string][]byte) *repository.Cluster {
 	return c
 }
 
-// The binary says it in one line, with exit code 3, and leaves nothing behind.
+// TestDamageInOneLine checks that the binary reports damage in one line, with exit code 3, and leaves nothing.
 func TestDamageInOneLine(t *testing.T) {
 	if testing.Short() {
 		return
@@ -199,7 +201,7 @@ func TestDamageInOneLine(t *testing.T) {
 	}
 }
 
-// damagedObject fails the test unless the binary finds an object damaged, and says so from then on.
+// damagedObject fails the test unless the binary finds an object damaged, and reports it from then on.
 func damagedObject(t *testing.T, b *base, object []byte) {
 	t.Helper()
 	r := b.with(t, t.TempDir(), b.objectKey, object)
@@ -207,7 +209,7 @@ func damagedObject(t *testing.T, b *base, object []byte) {
 	failedProof(t, r, b.backup.ID)
 }
 
-// failedProof fails the test unless the newest proof of a backup says that it is bad.
+// failedProof fails the test unless the newest proof of a backup has failed.
 func failedProof(t *testing.T, r repo, id catalog.ID) {
 	t.Helper()
 	for _, b := range r.list(t).Backups {
@@ -222,7 +224,7 @@ func failedProof(t *testing.T, r repo, id catalog.ID) {
 	t.Errorf("%s is not listed", id)
 }
 
-// spread are n places, the first and the last among them.
+// spread returns n positions, including the first and the last.
 func spread(random *rand.Rand, size, n int) []int {
 	all := []int{0, size - 1}
 	for len(all) < n {
@@ -289,7 +291,7 @@ func TestObjectWithoutItsManifest(t *testing.T) {
 	}
 }
 
-// A backup that is damaged does not hide behind an older one that is not.
+// TestDamageOfTheNewestIsNotPassedOver checks that dr does not silently use an older backup if the newest is damaged.
 func TestDamageOfTheNewestIsNotPassedOver(t *testing.T) {
 	if testing.Short() {
 		return
@@ -319,7 +321,7 @@ func TestWrongKeyAndNoKey(t *testing.T) {
 		scratch := t.TempDir()
 		run(t, r.flags("verify", append(flags, "--scratch-dir", scratch)...)...).bad(t, 3, b.objectKey, b.key.recipient[:16])
 		nothingIn(t, scratch)
-		// That says nothing about the backup.
+		// This is no finding about the backup.
 		if b := r.list(t).Backups[0]; len(b.Proofs) != 1 || b.Proofs[0].Verdict != catalog.NotRun {
 			t.Errorf("%s: the proofs are %+v", name, b.Proofs)
 		}
@@ -332,7 +334,7 @@ func TestWrongKeyAndNoKey(t *testing.T) {
 	nothingIn(t, parent)
 }
 
-// A store that cannot be read is no damage.
+// TestStoreThatFails checks that an unreadable store does not count as damage.
 func TestStoreThatFails(t *testing.T) {
 	if testing.Short() {
 		return

@@ -17,11 +17,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// mountsEnv tells a run of this test binary that its mounts are its own.
+// mountsEnv marks a run of this test binary that has its own mounts.
 const mountsEnv = "ETCD_DR_FAULTS_MOUNTS"
 
-// inOwnMounts runs the calling test again in a process whose mounts nobody else sees, and reports whether this is that
-// process.
+// inOwnMounts runs the calling test again in a process with private mounts, and reports whether this is that process.
 func inOwnMounts(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(mountsEnv) != "" {
@@ -45,7 +44,7 @@ func inOwnMounts(t *testing.T) bool {
 	return false
 }
 
-// unavailable ends a test that cannot run here; in CI it fails.
+// unavailable skips a test that cannot run here; in CI it fails the test.
 func unavailable(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -67,7 +66,7 @@ func newDisk(t *testing.T, size string) disk {
 	return disk(dir)
 }
 
-// fill takes all the space that is free, but for so many bytes.
+// fill uses all free space except so many bytes.
 func (d disk) fill(t *testing.T, but int64) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(string(d), "filler"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -76,7 +75,7 @@ func (d disk) fill(t *testing.T, but int64) {
 	}
 	defer f.Close()
 	free, at := d.free(t)-but, int64(0)
-	for step := free; step >= pageSize; { // others write too
+	for step := free; step >= pageSize; { // other processes write too
 		switch err := unix.Fallocate(int(f.Fd()), 0, at, step); {
 		case err == nil:
 			at += step
@@ -98,7 +97,7 @@ func (d disk) free(t *testing.T) int64 {
 	return int64(s.Bavail) * int64(s.Bsize)
 }
 
-// empty frees what fill has taken, and fails the test if there is anything else.
+// empty frees the space that fill has used, and fails the test if any other file exists.
 func (d disk) empty(t *testing.T) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(string(d), "filler")); err != nil && !os.IsNotExist(err) {
@@ -132,7 +131,8 @@ func TestFullDiskUnderTheRepository(t *testing.T) {
 	nothingIn(t, string(elsewhere))
 }
 
-// restoreSize is what a restore of the large server's backup needs: a database, and a log of 64 MiB and its next piece.
+// restoreSize is the space for a restore of the large server's backup: a database, and a log of 64 MiB and its next
+// file.
 const restoreSize = "208m"
 
 func TestFullDiskUnderARestore(t *testing.T) {
@@ -147,11 +147,11 @@ func TestFullDiskUnderARestore(t *testing.T) {
 
 	t.Run("refused", func(t *testing.T) {
 		d := newDisk(t, "32m")
-		for _, target := range []string{string(d), filepath.Join(string(d), "restored")} { // a mount point, and in one
+		for _, target := range []string{string(d), filepath.Join(string(d), "restored")} { // a mount point, and a directory in one
 			run(t, r.flags("restore", append(identity, "--output-dir", target)...)...).bad(t, 4, string(d), "MiB free")
 			d.empty(t)
 		}
-		// That is no finding about the backup.
+		// This is no finding about the backup.
 		for _, verb := range []string{"verify", "drill"} {
 			run(t, r.flags(verb, append(identity, "--scratch-dir", string(d))...)...).bad(t, 4, "MiB free")
 			d.empty(t)
@@ -178,8 +178,8 @@ func TestFullDiskUnderARestore(t *testing.T) {
 	}
 }
 
-// fits fails the test unless a restore that is not refused for want of space has enough. Beside the database and the
-// first piece of the log, 64 MiB, there is for a moment the next one: etcd allocates it while the first is written.
+// fits fails the test unless a restore that is not refused for lack of space has enough. Besides the database and the
+// first file of the log, 64 MiB, there is for a moment the next one: etcd allocates it while the first is written.
 func fits(t *testing.T, plain int64, args []string) {
 	t.Helper()
 	d := newDisk(t, "32m")
@@ -201,7 +201,7 @@ func fits(t *testing.T, plain int64, args []string) {
 	run(t, args...).good(t, nil)
 }
 
-// takenAway fills the disk when the restore has come to a stage, in which it writes or after which it does.
+// takenAway fills the disk when the restore has reached a stage, in which it writes or after which it does.
 func takenAway(t *testing.T, d disk, stage string, args []string) {
 	t.Helper()
 	p := start(t, args...)
@@ -210,7 +210,7 @@ func takenAway(t *testing.T, d disk, stage string, args []string) {
 	}
 	d.fill(t, 0)
 	o := p.wait(t)
-	if o.code == 4 { // the mount point was filled before the child has asked what is in it
+	if o.code == 4 { // the mount point was filled before the child read its free space
 		t.Fatalf("%s", o)
 	}
 	o.bad(t, 1, noSpace)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// gate stands before a member. It lets so many bytes of its answers through and holds the rest until it is opened, so
-// that a test can be sure to be in the middle of a snapshot.
+// gate is a proxy in front of a member. It passes so many bytes of the member's answers and holds the rest until it is
+// opened, so that a test is certainly in the middle of a snapshot.
 type gate struct {
 	url      string
 	member   string // host and port
@@ -18,7 +18,7 @@ type gate struct {
 	passed   atomic.Int64
 	listener net.Listener
 
-	reached     chan struct{} // closed when the limit is
+	reached     chan struct{} // closed at the limit
 	reachedOnce sync.Once
 	opened      chan struct{}
 	openedOnce  sync.Once
@@ -68,7 +68,7 @@ func (g *gate) join(client net.Conn) {
 	_, _ = io.Copy(client, io.TeeReader(member, g))
 }
 
-// Write counts what passes, and blocks at the limit.
+// Write counts bytes, and blocks at the limit.
 func (g *gate) Write(p []byte) (int, error) {
 	if g.passed.Add(int64(len(p))) > g.limit {
 		g.reachedOnce.Do(func() { close(g.reached) })

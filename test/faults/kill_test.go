@@ -20,7 +20,7 @@ import (
 type stage struct {
 	name   string
 	events int
-	later  int // milliseconds at most; none for what is over in a moment
+	later  int // milliseconds at most; none for a stage that is over in a moment
 }
 
 var (
@@ -51,7 +51,7 @@ func newKills(t *testing.T, stages []stage, total int) *kills {
 	return &kills{random: rand.New(rand.NewPCG(seed(t), 5)), stages: stages, each: 3, total: total, hits: make([]int, len(stages))}
 }
 
-// more reports whether to go on. A run that ends before it is killed counts as a try only.
+// more reports whether to continue. A run that ends before it is killed counts only as a try.
 func (k *kills) more(t *testing.T) bool {
 	t.Helper()
 	sum, least := 0, slices.Min(k.hits)
@@ -68,13 +68,13 @@ func (k *kills) more(t *testing.T) bool {
 	return true
 }
 
-// strike runs dr and kills the victim at an event of the stage that needs it most.
-func (k *kills) strike(t *testing.T, victim string, args ...string) outcome {
+// killOnce runs dr and kills the victim at an event of the stage that needs it most.
+func (k *kills) killOnce(t *testing.T, victim string, args ...string) outcome {
 	t.Helper()
 	s := k.stages[slices.Index(k.hits, slices.Min(k.hits))]
 	p := start(t, args...)
 	if p.until(1+k.random.IntN(s.events), s.name) {
-		// Not for anything to happen, but to die somewhere else each time.
+		// Not for an event, but to die somewhere else each time.
 		time.Sleep(time.Duration(k.random.IntN(s.later+1)) * time.Millisecond)
 		p.kill(t, victim)
 	}
@@ -83,7 +83,7 @@ func (k *kills) strike(t *testing.T, victim string, args ...string) outcome {
 		return o
 	}
 	for i, s := range k.stages {
-		if s.name == o.stage || s.name == "fetch" && o.stage == "ask" { // what comes before the first byte is one
+		if s.name == o.stage || s.name == "fetch" && o.stage == "ask" { // the stages before the first byte count as one
 			k.hits[i]++
 		}
 	}
@@ -140,13 +140,13 @@ func killBackups(t *testing.T, total int) {
 	args := backupArgs(r, l.key, l.server.Endpoints())
 	verified := map[catalog.ID]bool{}
 	for k := newKills(t, backupStages, total); k.more(t); {
-		k.strike(t, dr, args...)
+		k.killOnce(t, dr, args...)
 		noProcess(t)
 		before := r.leftovers(t)
 		verifyNew(t, r, l.key, verified)
 		run(t, args...).good(t, nil)
 		verifyNew(t, r, l.key, verified)
-		// The default grace is a day: what is younger may belong to a backup that still runs.
+		// The default grace is a day: younger objects may belong to a running backup.
 		after := r.leftovers(t)
 		for _, key := range before {
 			if !slices.Contains(after, key) {
@@ -157,7 +157,7 @@ func killBackups(t *testing.T, total int) {
 	if left := r.leftovers(t); len(left) == 0 {
 		t.Error("no kill has left anything: none was in the middle of a stream")
 	}
-	settle(t, r)
+	waitPastLeftovers(t, r)
 	run(t, append(args, "--grace", "1ns")...).good(t, nil)
 	if left := r.leftovers(t); len(left) > 0 {
 		t.Errorf("a short grace has left %q", left)
@@ -166,9 +166,9 @@ func killBackups(t *testing.T, total int) {
 	onlyBackups(t, r)
 }
 
-// settle waits until the youngest leftover's name is of the past. Backups that follow each other within a second are
-// named after the seconds to come.
-func settle(t *testing.T, r repo) {
+// waitPastLeftovers waits until the time in the youngest leftover's name is over. Backups that follow each other within
+// a second are named after the next seconds.
+func waitPastLeftovers(t *testing.T, r repo) {
 	t.Helper()
 	for _, key := range r.leftovers(t) {
 		id := catalog.ID(filepath.Base(filepath.Dir(key)))
@@ -176,7 +176,7 @@ func settle(t *testing.T, r repo) {
 	}
 }
 
-// verifyNew reads every backup that is listed and was not before.
+// verifyNew verifies every listed backup that was not listed before.
 func verifyNew(t *testing.T, r repo, key keyPair, verified map[catalog.ID]bool) {
 	t.Helper()
 	list := r.list(t)
@@ -191,7 +191,7 @@ func verifyNew(t *testing.T, r repo, key keyPair, verified map[catalog.ID]bool) 
 	}
 }
 
-// onlyBackups fails the test if there are files in the repository that belong to no backup.
+// onlyBackups fails the test if the repository has files that belong to no backup.
 func onlyBackups(t *testing.T, r repo) {
 	t.Helper()
 	listed := map[string]bool{}
@@ -220,15 +220,15 @@ func TestSoakKilledRestores(t *testing.T) {
 	killRestores(t, 100)
 }
 
-// restores are restores of one backup for two members, again and again into the same place.
+// restores are restores of one backup for two members, repeated into the same place.
 type restores struct {
 	parent, target string
 	args           []string
 	peers          []string
-	good           map[string]string // what a restore that nobody disturbs makes
+	good           map[string]string // the result of an undisturbed restore
 }
 
-// newRestores takes a backup of a server, stops that, and restores it once.
+// newRestores takes a backup of a server, stops the server, and restores the backup once.
 func newRestores(t *testing.T) *restores {
 	t.Helper()
 	l := newLarge(t)
@@ -237,7 +237,7 @@ func newRestores(t *testing.T) *restores {
 	l.server.Stop(t, 0)
 	s := &restores{parent: t.TempDir(), peers: servers.FreeURLs(t, 2)}
 	s.target = filepath.Join(s.parent, "restored")
-	// With a token of its own each restore would have other member ids, and no two could be compared.
+	// With random tokens the restores would have different member ids, and could not be compared.
 	s.args = r.flags("restore", "--identity", l.key.file, "--output-dir", s.target, "--initial-cluster-token", "faults",
 		"--initial-cluster", fmt.Sprintf("m1=%s,m2=%s", s.peers[0], s.peers[1]))
 	run(t, s.args...).good(t, nil)
@@ -253,7 +253,7 @@ func (s *restores) clear(t *testing.T) {
 	}
 }
 
-// whole reports whether the target is there, and fails the test if it is there in part.
+// whole reports whether the target exists, and fails the test if it is incomplete.
 func (s *restores) whole(t *testing.T) bool {
 	t.Helper()
 	if _, err := os.Stat(s.target); os.IsNotExist(err) {
@@ -265,7 +265,7 @@ func (s *restores) whole(t *testing.T) bool {
 	return true
 }
 
-// alone fails the test if anything but the target is beside it.
+// alone fails the test if any file is next to the target.
 func (s *restores) alone(t *testing.T) {
 	t.Helper()
 	entries, err := os.ReadDir(s.parent)
@@ -284,7 +284,7 @@ func killRestores(t *testing.T, total int) {
 	s := newRestores(t)
 	for k := newKills(t, restoreStages, total); k.more(t); {
 		victim := []string{dr, dr, family, child}[k.random.IntN(4)]
-		o := k.strike(t, victim, s.args...)
+		o := k.killOnce(t, victim, s.args...)
 		if victim == child && o.code != 0 {
 			o.bad(t, 1, "killed at stage")
 			s.alone(t)
@@ -306,7 +306,7 @@ func killRestores(t *testing.T, total int) {
 	s.boot(t)
 }
 
-// ended waits until nothing runs any more, and looks at what is there.
+// ended waits until no process is left, and checks the result.
 func (s *restores) ended(t *testing.T, killed outcome) {
 	t.Helper()
 	noProcess(t)
@@ -315,7 +315,8 @@ func (s *restores) ended(t *testing.T, killed outcome) {
 	}
 }
 
-// again runs while the child of a killed parent may not be gone yet. It may refuse because of it, and must not disturb it.
+// again runs while the child of a killed parent may still be there. It may refuse for that reason, and must not disturb
+// the child.
 func (s *restores) again(t *testing.T, victim string) {
 	t.Helper()
 	_, before := os.Stat(s.target)
@@ -332,7 +333,7 @@ func (s *restores) again(t *testing.T, victim string) {
 	}
 }
 
-// boot starts servers on what was restored.
+// boot starts servers on the restored data dirs.
 func (s *restores) boot(t *testing.T) {
 	t.Helper()
 	var dirs []servers.Existing
@@ -347,7 +348,8 @@ func (s *restores) boot(t *testing.T) {
 	}
 }
 
-// A backup that another one meets in its middle, here one that is stopped, is not taken for the leftover of a dead one.
+// TestRunningBackupIsNoLeftover checks that a backup that is running, here stopped in its middle, does not count as a
+// leftover.
 func TestRunningBackupIsNoLeftover(t *testing.T) {
 	if testing.Short() {
 		return
@@ -377,12 +379,13 @@ func TestRunningBackupIsNoLeftover(t *testing.T) {
 	onlyBackups(t, r)
 }
 
-// nextSecond waits until a backup gets another id: two of one second and one revision have the same.
+// nextSecond waits until a backup gets another id: two in one second with one revision have the same.
 func nextSecond() {
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1010 * time.Millisecond)))
 }
 
-// Two backups that begin in the same second compete for one name: one may lose, and says so; what is listed is whole.
+// TestTwoBackupsAtOnce starts two backups in the same second, which compete for one name. One may fail with a refusal;
+// every listed backup is complete.
 func TestTwoBackupsAtOnce(t *testing.T) {
 	if testing.Short() {
 		return
@@ -406,7 +409,8 @@ func TestTwoBackupsAtOnce(t *testing.T) {
 	onlyBackups(t, r)
 }
 
-// Two restores into one place: one wins, the other is refused, and what is there is whole.
+// TestTwoRestoresAtOnce starts two restores into one place: one succeeds, the other is refused, and the result is
+// complete.
 func TestTwoRestoresAtOnce(t *testing.T) {
 	if testing.Short() {
 		return

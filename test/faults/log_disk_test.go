@@ -11,8 +11,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// The repository's disk is full, twice: an agent says so, and one that is killed meanwhile is followed by another. When
-// there is room again it goes on, and nothing is lost. What does not fit is never listed.
+// TestFullDiskUnderAnArchive fills the repository's disk twice: an agent reports it, and one that is killed meanwhile
+// is succeeded by another. With free space the agent continues, and nothing is lost. No incomplete segment is ever
+// listed.
 func TestFullDiskUnderAnArchive(t *testing.T) {
 	if testing.Short() || !inOwnMounts(t) {
 		return
@@ -42,7 +43,7 @@ func TestFullDiskUnderAnArchive(t *testing.T) {
 	f.nothingLost(t)
 }
 
-// away: the agent says what keeps it from storing.
+// away reports whether the agent waits and names the full disk as the reason.
 func away(s archive.Status) bool {
 	return s.State == archive.Waiting && strings.Contains(s.Problem, noSpace)
 }

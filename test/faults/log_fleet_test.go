@@ -18,10 +18,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// claims are the most that agents have ever claimed.
+// claims are the furthest positions that agents have ever reported as stored.
 type claims struct {
 	mu        sync.Mutex
-	confirmed time.Time // what was acknowledged before is stored
+	confirmed time.Time // everything acknowledged before is stored
 	durable   uint64    // positions up to here are stored
 }
 
@@ -40,8 +40,7 @@ func (c *claims) most() (confirmed time.Time, durable uint64) {
 	return c.confirmed, c.durable
 }
 
-// observed is an agent that is asked for its status again and again, so that what it claimed right before it died is
-// known.
+// observed is an agent whose status is requested again and again, so that its last claim before its death is known.
 type observed struct {
 	*agent.Agent
 	stop      context.CancelFunc
@@ -87,14 +86,14 @@ type fleet struct {
 	by      string
 }
 
-// What archives.
+// The kinds of archivers.
 const (
-	byWAL     = "wal" // agents beside the members of the same number
+	byWAL     = "wal" // agents next to the members of the same number
 	byWatch   = "watch"
 	byService = "service"
 )
 
-// fleetOf starts a cluster, agents and the load, and waits until there is something that can be restored.
+// fleetOf starts a cluster, agents and the load, and waits until a point can be restored.
 func fleetOf(t *testing.T, o servers.Options, agents int, by string, to repo, random *rand.Rand) *fleet {
 	t.Helper()
 	f := &fleet{
@@ -137,7 +136,8 @@ func (f *fleet) each() (all []*agent.Agent) {
 	return all
 }
 
-// catchUp waits until an agent has claimed, for the fleet to remember, that all that was acknowledged until now is stored.
+// catchUp waits until an agent has reported that every write acknowledged before now is stored, and the fleet has
+// recorded it.
 func (f *fleet) catchUp(t *testing.T) {
 	t.Helper()
 	now := time.Now()
@@ -152,10 +152,10 @@ func (f *fleet) catchUp(t *testing.T) {
 	}
 }
 
-// pause is not for anything to happen, but to strike somewhere else each time.
+// pause is not for an event, but to kill somewhere else each time.
 func (f *fleet) pause(most time.Duration) { time.Sleep(time.Duration(f.random.Int64N(int64(most)))) }
 
-// killAgent kills one, has a look while it is dead if there is one to be had, and starts another in its place.
+// killAgent kills one agent, calls look while it is dead if look is not nil, and starts another in its place.
 func (f *fleet) killAgent(t *testing.T, i int, look func()) {
 	t.Helper()
 	f.agents[i].Kill(t)
@@ -173,8 +173,8 @@ func (f *fleet) killMember(t *testing.T, i int) {
 	f.cluster.Restart(t, i)
 }
 
-// cutStore lets no agent write more than a few bytes of a file, until one has noticed. Whether reading still works
-// makes no difference to an agent in the middle of its work. One in three dies of it.
+// cutStore limits the size of the files that agents can write to a few bytes, until one has noticed. Reading still
+// works, which makes no difference to an agent in the middle of its work. One in three dies of it.
 func (f *fleet) cutStore(t *testing.T, working int) {
 	t.Helper()
 	before, err := f.agents[working].Status()
@@ -196,7 +196,8 @@ func (f *fleet) cutStore(t *testing.T, working int) {
 	}
 }
 
-// limitFiles has every write of the process fail that makes a file longer than so many bytes; what fits is written.
+// limitFiles makes every write of the process fail that makes a file longer than so many bytes; the part that fits is
+// written.
 func limitFiles(t *testing.T, pid int, bytes uint64) {
 	t.Helper()
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
@@ -204,7 +205,7 @@ func limitFiles(t *testing.T, pid int, bytes uint64) {
 	}
 }
 
-// restore restores one member, and reads its key space.
+// restore restores one member, and returns its key space.
 func (f *fleet) restore(t *testing.T, args ...string) database.Image {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "m1")
@@ -222,8 +223,8 @@ func (f *fleet) restore(t *testing.T, args ...string) database.Image {
 	return image
 }
 
-// nothingLost restores the end of the log, and fails the test unless all that agents had claimed before is in it, and
-// nothing else but what the cluster has.
+// nothingLost restores the end of the log, and fails the test unless it contains everything that agents had reported as
+// stored, and nothing that the cluster does not have.
 func (f *fleet) nothingLost(t *testing.T) {
 	t.Helper()
 	confirmed, durable := f.claims.most()
@@ -259,8 +260,8 @@ func (f *fleet) holds(t *testing.T, image database.Image, before time.Time) {
 	t.Logf("restored at revision %d: %d writes, of which %d had been promised", image.Revision, len(image.KVs), promised)
 }
 
-// isTrue fails the test unless the image is what the cluster has at that revision, made of nothing but what was tried,
-// as it was acknowledged.
+// isTrue fails the test unless the image is the cluster's at that revision, and consists only of attempted writes, as
+// they were acknowledged.
 func (f *fleet) isTrue(t *testing.T, image database.Image) {
 	t.Helper()
 	attempts := f.load.snapshot()
@@ -276,7 +277,7 @@ func (f *fleet) isTrue(t *testing.T, image database.Image) {
 	}
 }
 
-// verify is dr archive verify, which has to find one whole history.
+// verify returns the result of dr archive verify, which has to find one complete history.
 func (f *fleet) verify(t *testing.T) document.ArchiveVerify {
 	t.Helper()
 	var v document.ArchiveVerify

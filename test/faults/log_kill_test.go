@@ -17,15 +17,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// What is killed under an archive.
+// The victims under an archive.
 const (
 	theAgent  = "agent"
 	theMember = "member"
 	theStore  = "store"
 )
 
-// strikes are so many kills of each kind, in any order.
-func strikes(random *rand.Rand, each int) (all []string) {
+// victims returns each kind of victim several times, in random order.
+func victims(random *rand.Rand, each int) (all []string) {
 	for _, victim := range []string{theAgent, theMember, theStore} {
 		all = append(all, slices.Repeat([]string{victim}, each)...)
 	}
@@ -45,8 +45,8 @@ func TestKilledArchive(t *testing.T) {
 	}
 }
 
-// Twelve kills of each of nine fleets, by all that archives: of every version one member with its agent, and three with two
-// agents.
+// TestSoakKilledArchive kills twelve times in each of nine fleets, with all kinds of archivers: for every version one
+// member with its agent, and three with two agents.
 func TestSoakKilledArchive(t *testing.T) {
 	if !soaking() {
 		return
@@ -67,21 +67,21 @@ func TestSoakKilledArchive(t *testing.T) {
 	}
 }
 
-// killArchive strikes so many times at each, under load. What agents have claimed is held against what they have stored,
-// twice while one of them is dead, and at the end.
+// killArchive kills each victim several times, under load. It compares the agents' claims with the stored log, twice
+// while one of them is dead, and at the end.
 func killArchive(t *testing.T, o servers.Options, agents int, by string, each int, random *rand.Rand) {
 	t.Helper()
 	f := fleetOf(t, o, agents, by, repo(filepath.Join(t.TempDir(), "repo")), random)
 	kills := map[string]int{}
 	var middle time.Time
-	for n, victim := range strikes(random, each) {
+	for n, victim := range victims(random, each) {
 		if n == 3*each/2 {
 			middle = time.Now()
 		}
 		f.load.flows(t)
-		f.catchUp(t) // or it might be struck before it has claimed anything new
+		f.catchUp(t) // or it might be killed before it has reported anything new
 		f.pause(time.Second / 2)
-		f.strike(t, victim, kills[victim]%2 == 1)
+		f.killVictim(t, victim, kills[victim]%2 == 1)
 		kills[victim]++
 	}
 	f.load.flows(t)
@@ -98,8 +98,8 @@ func killArchive(t *testing.T, o servers.Options, agents int, by string, each in
 	t.Logf("kills: %v", kills)
 }
 
-// strike kills one thing. With look, what is in the repository is looked at while an agent is dead.
-func (f *fleet) strike(t *testing.T, victim string, look bool) {
+// killVictim kills one victim. With look, it checks the repository while an agent is dead.
+func (f *fleet) killVictim(t *testing.T, victim string, look bool) {
 	t.Helper()
 	working := agent.Working(t, f.each()...)
 	switch victim {
@@ -116,8 +116,8 @@ func (f *fleet) strike(t *testing.T, victim string, look bool) {
 	}
 }
 
-// inTheMiddle restores to a time at which there was load: what had been acknowledged before the moment that the plan
-// names is there, and nothing that began after the time.
+// inTheMiddle restores to a time at which there was load: every write acknowledged before the moment in the plan is
+// there, and none that began after the time.
 func (f *fleet) inTheMiddle(t *testing.T, at time.Time) {
 	t.Helper()
 	to := []string{"--to", at.Format(time.RFC3339Nano)}
@@ -135,7 +135,7 @@ func (f *fleet) inTheMiddle(t *testing.T, at time.Time) {
 	}
 }
 
-// live reads what the cluster holds at a revision.
+// live returns the cluster's key space at a revision.
 func live(t *testing.T, c *servers.Cluster, revision int64) database.Image {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)

@@ -15,14 +15,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// attempt is a write of a key of its own. It is never tried again: whether it was committed is known only if there was
-// an answer.
+// attempt is a write of its own key. It is never repeated: whether it was committed is known only if there was an
+// answer.
 type attempt struct {
 	begun, answered time.Time
 	revision        int64 // 0: there was no answer, so it may be there or not
 }
 
-// load is many clients that write at a steady pace, and remember what they wrote and what was acknowledged.
+// load is many clients that write at a steady rate, and remember their writes and the acknowledged ones.
 type load struct {
 	began    time.Time
 	stop     context.CancelFunc
@@ -32,7 +32,7 @@ type load struct {
 	acked    int
 }
 
-// A load is 2,000 writes a second, if the machine can.
+// A load is 2,000 writes a second, if the machine is fast enough.
 const (
 	loadClients = 4
 	loadWriters = 40
@@ -89,27 +89,27 @@ func (l *load) note(key string, a attempt) {
 	}
 }
 
-// valueOf does not compress, and tells a value from another key's.
+// valueOf returns a value that does not compress and differs for each key.
 func valueOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
 
-// count is how many writes were acknowledged.
+// count returns the number of acknowledged writes.
 func (l *load) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.acked
 }
 
-// snapshot is all that was tried until now.
+// snapshot returns all attempts so far.
 func (l *load) snapshot() map[string]attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.attempts)
 }
 
-// flows waits until some more writes were acknowledged: clients find a member that is back only after a while.
+// flows waits until some more writes were acknowledged: clients find a restarted member only after a while.
 func (l *load) flows(t testing.TB) {
 	t.Helper()
 	const some = 200
@@ -121,7 +121,7 @@ func (l *load) flows(t testing.TB) {
 	}
 }
 
-// end stops the clients, and tells how many writes there were.
+// end stops the clients, and logs the number of writes.
 func (l *load) end(t testing.TB) {
 	l.stop()
 	l.group.Wait()

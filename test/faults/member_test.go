@@ -28,7 +28,8 @@ func TestMemberDiesInMidSnapshot(t *testing.T) {
 	backUp(t, r, l.key, l.server.Endpoints())
 }
 
-// A member that hangs is given up on, and so is a store or network that is too slow for the database.
+// TestMemberHangsInMidSnapshot checks that dr gives up on a member that hangs, and on a store or network that is too
+// slow for the database.
 func TestMemberHangsInMidSnapshot(t *testing.T) {
 	if testing.Short() {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// Memory does not grow with the database: neither that of a backup, nor that of the process that waits while a child
-// restores or verifies.
+// TestMemory checks that memory does not grow with the database: neither a backup's, nor that of the process that waits
+// while a child restores or verifies.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		return
@@ -24,14 +24,14 @@ func TestMemory(t *testing.T) {
 		if a > limit || b > limit {
 			t.Errorf("dr %s takes more than %d MiB", verb, limit)
 		}
-		const mostApart = 10 // MiB, of 448 that the databases are apart
+		const mostApart = 10 // MiB, for databases that differ by 448
 		if max(a, b)-min(a, b) > mostApart {
 			t.Errorf("dr %s: %d MiB and %d are further apart than %d MiB", verb, a, b, mostApart)
 		}
 	}
 }
 
-// measure returns the most memory that each verb's own process takes, in bytes.
+// measure returns the peak memory of each verb's own process, in bytes.
 func measure(t *testing.T, size int64) map[string]int64 {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func measure(t *testing.T, size int64) map[string]int64 {
 	return peaks
 }
 
-// bootGenerated starts a server on a database of that size, which no client could fill in the time.
+// bootGenerated starts a server on a generated database: to write one of that size with a client takes too long.
 func bootGenerated(t *testing.T, dir string, size int64) *servers.Cluster {
 	t.Helper()
 	generated, data := filepath.Join(dir, "generated"), filepath.Join(dir, "data")
@@ -69,7 +69,7 @@ func bootGenerated(t *testing.T, dir string, size int64) *servers.Cluster {
 	return servers.Boot(t, servers.Options{}, servers.Existing{Name: "m1", DataDir: data, PeerURL: peer})
 }
 
-// peak runs dr, which must succeed, and returns the most memory that its own process allocated, without its child's.
+// peak runs dr, which must succeed, and returns the peak memory that its own process allocated, without its child's.
 func peak(t *testing.T, args ...string) int64 {
 	t.Helper()
 	p := start(t, args...)

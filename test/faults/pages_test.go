@@ -24,8 +24,8 @@ import (
 
 const pageSize = 4096
 
-// A database that was damaged before it was backed up: all digests are right, and what opens it would panic, fault or
-// hang. dr says in one line at which stage it gave up.
+// TestDamagedPages uses databases that were damaged before the backup: all digests are right, and opening one may
+// panic, fault or hang. dr reports the stage of the failure in one line.
 func TestDamagedPages(t *testing.T) {
 	if testing.Short() {
 		return
@@ -86,7 +86,7 @@ func (p *pages) report(t *testing.T) {
 	}
 }
 
-// trial backs a damaged database up, and tries all that opens one on it.
+// trial backs up a damaged database, and runs all verbs on it that open it.
 func (p *pages) trial(t *testing.T, seed uint64) {
 	t.Helper()
 	p.trials++
@@ -103,11 +103,11 @@ func (p *pages) trial(t *testing.T, seed uint64) {
 	if err := os.WriteFile(path, damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Without a HashKV to compare with, a value that was damaged passes.
+	// Without a HashKV to compare with, a damaged value passes.
 	p.restore(t, seed, damaged, []string{"restore", "--from-file", path, "--skip-hash-check", "--initial-cluster", "m1=http://127.0.0.1:2380"}, "")
 }
 
-// damagedPages puts random bytes into three pages: all over them, or a few somewhere in them.
+// damagedPages overwrites three pages with random bytes, completely or in a few places.
 func damagedPages(plain []byte, seed uint64) []byte {
 	random := rand.New(rand.NewPCG(seed, 6))
 	damaged := bytes.Clone(plain)
@@ -124,7 +124,7 @@ func damagedPages(plain []byte, seed uint64) []byte {
 	return damaged
 }
 
-// compaction is how far a database says that it was compacted. It is only for one that dr has found whole.
+// compaction returns the database's marks of its compaction. It is only for a database that dr has found intact.
 func compaction(t *testing.T, database []byte) (marks string) {
 	t.Helper()
 	edited(t, database, func(tx *bolt.Tx) {
@@ -134,7 +134,7 @@ func compaction(t *testing.T, database []byte) (marks string) {
 	return marks
 }
 
-// edited is a database after change.
+// edited returns a database after change.
 func edited(t *testing.T, database []byte, change func(*bolt.Tx)) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
@@ -159,8 +159,8 @@ func edited(t *testing.T, database []byte, change func(*bolt.Tx)) []byte {
 	return edited
 }
 
-// Damage that is not in the key space, which the HashKV covers, nor in the structure of the pages. A server would not
-// start on some of it.
+// TestDamageBesideTheKeySpace damages data outside of the key space, which the HashKV does not cover, and of the
+// structure of pages. A server would not start with some of it.
 func TestDamageBesideTheKeySpace(t *testing.T) {
 	if testing.Short() {
 		return
@@ -195,14 +195,14 @@ func TestDamageBesideTheKeySpace(t *testing.T) {
 	}
 }
 
-// uncompact takes the marks of a compaction away: one that the member had done before it hashed.
+// uncompact removes the marks of a compaction that the member had done before it hashed.
 func uncompact(tx *bolt.Tx) {
 	for _, key := range []string{"scheduledCompactRev", "finishedCompactRev"} {
-		_ = tx.Bucket([]byte("meta")).Delete([]byte(key)) // fails in a read-only transaction alone
+		_ = tx.Bucket([]byte("meta")).Delete([]byte(key)) // fails only in a read-only transaction
 	}
 }
 
-// store makes a backup of a database as dr backup would, and gives it the manifest of the good one.
+// store stores a backup of a database as dr backup would, with the manifest of the good one.
 func (p *pages) store(t *testing.T, database []byte) catalog.ID {
 	t.Helper()
 	sum := sha256.Sum256(database)
@@ -223,7 +223,7 @@ func (p *pages) store(t *testing.T, database []byte) catalog.ID {
 	return id
 }
 
-// restore runs a restore, which succeeds and says these words of the HashKV, or finds damage; it returns the stage.
+// restore runs a restore, which succeeds with these words about the HashKV, or finds damage; it returns the stage.
 func (p *pages) restore(t *testing.T, seed uint64, database []byte, args []string, words string) (stage string) {
 	t.Helper()
 	parent := t.TempDir()
@@ -235,7 +235,7 @@ func (p *pages) restore(t *testing.T, seed uint64, database []byte, args []strin
 	}
 	var result document.Restore
 	o.good(t, &result)
-	// Nobody can tell other marks from a compaction between the hash and the snapshot.
+	// Other marks cannot be distinguished from a compaction between the hash and the snapshot.
 	compacted := words == "proven" && strings.Contains(result.HashKV, "compacted") && compaction(t, database) != compaction(t, p.plain)
 	if !strings.Contains(result.HashKV, words) && !compacted {
 		t.Errorf("seed %d: restored, and the HashKV is %q", seed, result.HashKV)
@@ -243,7 +243,7 @@ func (p *pages) restore(t *testing.T, seed uint64, database []byte, args []strin
 	return "nothing"
 }
 
-// verify must find what the restore has found, in the same stage, and append it.
+// verify must find the same damage as the restore, in the same stage, and append a proof.
 func (p *pages) verify(t *testing.T, seed uint64, id catalog.ID, level, stage string) {
 	t.Helper()
 	scratch := t.TempDir()

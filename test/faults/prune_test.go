@@ -29,13 +29,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// Of each cluster there are so many backups, of which so many are to stay.
+// The number of backups of each cluster, and the number of those to keep.
 const (
 	prunedOf = 6
 	prunedTo = 2
 )
 
-// storeBackups stores what nobody opens, one a minute, and returns the newest last.
+// storeBackups stores backups with meaningless content, one a minute, and returns the newest last.
 func storeBackups(t *testing.T, b storage.Bucket, cluster string, p records.Policy) (ids []catalog.ID) {
 	t.Helper()
 	c, err := repository.OpenWith(b, cluster, p)
@@ -61,8 +61,8 @@ func storeBackups(t *testing.T, b storage.Bucket, cluster string, p records.Poli
 	return ids
 }
 
-// deadly is a way to a store on which somebody is killed at the nth request: before the store hears of it, or when it has
-// done it and nobody is told.
+// deadly is a proxy to a store that kills a process at the nth request: before the store receives it, or after the
+// store has executed it without answering.
 type deadly struct {
 	next  http.Handler
 	late  bool
@@ -82,7 +82,7 @@ func (d *deadly) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(<-d.kills)()
 }
 
-// listedBy is what dr list shows.
+// listedBy returns the backups in the output of dr list.
 func listedBy(t *testing.T, url, cluster string) (ids []catalog.ID) {
 	t.Helper()
 	var d document.List
@@ -93,8 +93,9 @@ func listedBy(t *testing.T, url, cluster string) (ids []catalog.ID) {
 	return ids
 }
 
-// A dr prune that is killed at any request of its own leaves nothing listed that is not whole, and all that is to stay; the
-// next one ends it. Other clusters' objects stay as they are, byte for byte, whatever begins with the same letters.
+// TestPruneKilled kills dr prune at each of its requests. Every listed backup is complete, the ones to keep are listed,
+// and the next prune finishes the work. Objects of other clusters stay equal, byte for byte, even with names that begin
+// with the same letters.
 func TestPruneKilled(t *testing.T) {
 	if testing.Short() {
 		return
@@ -144,7 +145,7 @@ func TestPruneKilled(t *testing.T) {
 		if listed = listedBy(t, direct, "cluster1"); len(listed) != prunedTo {
 			t.Errorf("killed at request %d, late %v: then there are %q", way.nth, way.late, listed)
 		}
-		time.Sleep(1100 * time.Millisecond) // the store's times have no more than seconds, and the grace is one
+		time.Sleep(1100 * time.Millisecond) // the store's times have whole seconds, and the grace is one
 		run(t, pruneArgs(direct)...).good(t, &struct{}{})
 		left := digests(t, b)
 		maps.DeleteFunc(left, func(key, _ string) bool { return strings.HasPrefix(key, "cluster1/") })
@@ -164,7 +165,7 @@ func pruneArgs(url string) []string {
 	return []string{"prune", "--repo", url, "--cluster", "cluster1", "--keep-last", "2", "--grace", "1s"}
 }
 
-// What is locked stays, and is named, until its date; then it goes.
+// TestPruneLocked checks that locked backups stay and are reported until their date, and go afterwards.
 func TestPruneLocked(t *testing.T) {
 	if testing.Short() {
 		return

@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// counted writes the key that is named after its revision, so that a key space tells by itself whether it is whole.
+// counted writes the key that is named after its revision, so that a key space shows whether it is complete.
 func counted(t *testing.T, client *clientv3.Client, n int) {
 	t.Helper()
 	for range n {
@@ -52,7 +52,7 @@ func whole(t *testing.T, dir string, revision int64) {
 	}
 }
 
-// killedMember is the data dir of a member that was killed, which had so many revisions.
+// killedMember returns the data dir of a killed member with so many revisions.
 func killedMember(t *testing.T, version string, writes int) string {
 	t.Helper()
 	c := servers.Start(t, servers.Options{Version: version, ExtraArgs: []string{"--snapshot-count", "150"}})
@@ -61,7 +61,7 @@ func killedMember(t *testing.T, version string, writes int) string {
 	return c.Members[0].DataDir
 }
 
-// asRead is a digest of every file below a directory, byte by byte: a database must not be opened to be compared.
+// asRead returns a digest of every file below a directory, byte by byte: a database must not be opened to be compared.
 func asRead(t *testing.T, dir string) string {
 	t.Helper()
 	digest := sha256.New()
@@ -80,7 +80,7 @@ func salvageArgs(into string, from ...string) []string {
 		"--from-data-dir", strings.Join(from, ",")}
 }
 
-// copyOf copies a data dir, and gives the paths of its files that hold something.
+// copyOf copies a data dir, and returns the paths of its files that are not empty.
 func copyOf(t *testing.T, dir string) (copied string, files []string) {
 	t.Helper()
 	copied = filepath.Join(t.TempDir(), "copy")
@@ -94,8 +94,8 @@ func copyOf(t *testing.T, dir string) (copied string, files []string) {
 	return copied, append(logs, filepath.Join(copied, "member", "snap", "db"))
 }
 
-// harm changes a file in a way that disks do. A database has no checksums of its own: what changes within a value there is
-// not seen, so it is harmed by the page.
+// harm changes a file as a failing disk does. A database has no checksums of its own: a change within a value is not
+// detectable, so harm changes whole pages of it.
 func harm(t *testing.T, path string, random *rand.Rand) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -136,7 +136,8 @@ func harm(t *testing.T, path string, random *rand.Rand) string {
 	return fmt.Sprintf("%s: %s at %d of %d", filepath.Base(path), what, at, end)
 }
 
-// Whatever a disk has become: what comes back is a state that the cluster had, or one line says why nothing does.
+// TestSalvageFromAnyDisk checks that salvage from any damaged disk restores a state that the cluster had, or fails with
+// the reason in one line.
 func TestSalvageFromAnyDisk(t *testing.T) {
 	if testing.Short() {
 		return
@@ -179,7 +180,8 @@ func TestSalvageFromAnyDisk(t *testing.T) {
 	}
 }
 
-// A salvage that is killed at any stage leaves the disk as it was and nothing that boots, and can be repeated.
+// TestSalvageKilled checks that a salvage killed at any stage leaves the disk unchanged and nothing that boots, and can
+// be repeated.
 func TestSalvageKilled(t *testing.T) {
 	if testing.Short() {
 		return
@@ -216,8 +218,8 @@ func TestSalvageKilled(t *testing.T) {
 	}
 }
 
-// A leader that was cut off has writes on its disk that nobody acknowledged. The others went on without it: with one of them
-// its tail does not count, and alone it is taken only if that is asked for.
+// TestSalvageACutOffLeader salvages a leader that was cut off and has unacknowledged writes on its disk, while the
+// others continued without it. Together with one of them its tail does not count, and alone it is used only on request.
 func TestSalvageACutOffLeader(t *testing.T) {
 	if testing.Short() {
 		return
@@ -274,7 +276,8 @@ func TestSalvageACutOffLeader(t *testing.T) {
 	}
 }
 
-// A follower that was away for so long that it got a snapshot has a hole in its log, behind which its database is.
+// TestSalvageAFollowerThatGotASnapshot salvages a follower that was down for so long that it received a snapshot: its
+// log has a hole, and its database is after it.
 func TestSalvageAFollowerThatGotASnapshot(t *testing.T) {
 	if testing.Short() {
 		return

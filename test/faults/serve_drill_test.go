@@ -23,9 +23,9 @@ func TestSoakKilledDrills(t *testing.T) {
 	killDrills(t, 60)
 }
 
-// killDrills kills a service in the middle of the first drill of a cluster, each time with another repository. Its child
-// ends, and leaves nothing; killed before it has one, the service leaves an empty directory. The one that comes after it drills,
-// if there is no proof yet, and then there is one, and no directory.
+// killDrills kills a service in the middle of the first drill of a cluster, each time with another repository. Its
+// child ends, and leaves nothing. If the service is killed before it has a child, it leaves an empty directory. The
+// next service drills if there is no proof yet, and then there is one, and no directory.
 func killDrills(t *testing.T, total int) {
 	t.Helper()
 	t.Logf("seed %d", seed(t))
@@ -60,7 +60,7 @@ func killDrills(t *testing.T, total int) {
 	t.Logf("%d kills, %d after the proof was there", total, proven)
 }
 
-// nothingPlainIn fails the test if there is any file in dir but locks.
+// nothingPlainIn fails the test if there is any file in dir except locks.
 func nothingPlainIn(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -74,7 +74,7 @@ func nothingPlainIn(t *testing.T, dir string) {
 	}
 }
 
-// proofs is how many there are.
+// proofs returns the number of proofs.
 func (r repo) proofs(t *testing.T) int {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(string(r), clusterName, "backups", "*", "proof-*.json"))

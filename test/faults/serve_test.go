@@ -23,7 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// served is what a service is to do with one cluster.
+// served configures a service for one cluster.
 type served struct {
 	repo      repo
 	endpoints []string
@@ -44,7 +44,7 @@ func (s served) config(t *testing.T) string {
 	return path
 }
 
-// service is a dr serve on its way.
+// service is a running dr serve.
 type service struct {
 	*process
 	url string
@@ -56,7 +56,7 @@ func (s served) start(t *testing.T) service {
 	return service{start(t, "serve", "--config", s.config(t), "--listen", strings.TrimPrefix(url, "http://")), url}
 }
 
-// says reads what the service says until it says this.
+// says reads the service's output until it contains the words.
 func (s service) says(t *testing.T, words string) {
 	t.Helper()
 	for {
@@ -125,8 +125,8 @@ func TestSoakKilledServices(t *testing.T) {
 	killServices(t, 60)
 }
 
-// killServices kills a service in the middle of the first backup of a cluster, each time with another repository. The one
-// that comes after it takes that backup, if it is not there, and no other.
+// killServices kills a service in the middle of the first backup of a cluster, each time with another repository. The
+// next service takes that backup if it is missing, and no other.
 func killServices(t *testing.T, total int) {
 	t.Helper()
 	t.Logf("seed %d", seed(t))
@@ -159,7 +159,7 @@ func killServices(t *testing.T, total int) {
 	t.Logf("%d kills: %d after the backup was there, %d pieces left", total, there, left)
 }
 
-// killInBackup kills a service at the beginning of a backup, in its stream, or when its data is there.
+// killInBackup kills a service at the beginning of a backup, in its stream, or when its data is stored.
 func (s served) killInBackup(t *testing.T, server *servers.Cluster, random *rand.Rand, stage int) {
 	t.Helper()
 	g := newGate(t, server.Members[0].ClientURL, 100<<10+random.Int64N(3<<20))
@@ -181,7 +181,7 @@ func (s served) killInBackup(t *testing.T, server *servers.Cluster, random *rand
 	g.open()
 }
 
-// untilThere waits until so many objects of backups with such a name are there.
+// untilThere waits until there are so many objects of backups with such a name.
 func (r repo) untilThere(t *testing.T, n int, name string) {
 	t.Helper()
 	for end := time.Now().Add(hangs); ; time.Sleep(time.Millisecond / 4) {
@@ -198,10 +198,10 @@ func (r repo) untilThere(t *testing.T, n int, name string) {
 	}
 }
 
-// swept has a service with a short grace take a backup: nothing is left then of those that were killed.
+// swept makes a service with a short grace take a backup, after which no leftover of the killed ones remains.
 func (s served) swept(t *testing.T) {
 	t.Helper()
-	settle(t, s.repo)
+	waitPastLeftovers(t, s.repo)
 	s.more = `schedule: {cron: "@every 1s"}, backup: {grace: 1ms}`
 	p := s.start(t)
 	p.says(t, "is stored")
@@ -226,8 +226,8 @@ func TestSoakKilledPrunes(t *testing.T) {
 	killPrunes(t, 50)
 }
 
-// killPrunes kills a service while it removes old backups. What is kept stays listed and whole, and the next service
-// removes the rest, data and all.
+// killPrunes kills a service while it removes old backups. The ones to keep stay listed and complete, and the next
+// service removes the rest, including its data.
 func killPrunes(t *testing.T, total int) {
 	t.Helper()
 	t.Logf("seed %d", seed(t))
@@ -254,7 +254,7 @@ func killPrunes(t *testing.T, total int) {
 		run(t, s.repo.flags("verify", string(listed[0]), "--level", "hashed", "--identity", key.file)...).good(t, nil)
 
 		next := s.start(t)
-		for range 3 { // what was deleted by the first goes with the second, and that is over before the third
+		for range 3 { // the second one removes the data that the first has unlisted, and that is over before the third
 			next.says(t, "is stored")
 		}
 		next.stopped(t)
@@ -275,7 +275,7 @@ func killPrunes(t *testing.T, total int) {
 	t.Logf("%d kills, %d in the middle", total, hits)
 }
 
-// listed are the backups, the newest first.
+// listed returns the backups, the newest first.
 func (s served) listed(t *testing.T) (ids []catalog.ID) {
 	t.Helper()
 	for _, b := range s.repo.list(t).Backups {
@@ -297,7 +297,7 @@ func (s served) noSlotTwice(t *testing.T) {
 	}
 }
 
-// addOld adds n backups of hours past, which nobody can restore, and returns them, the newest first.
+// addOld adds n backups of past hours, with content that cannot be restored, and returns them, the newest first.
 func (r repo) addOld(t *testing.T, server *servers.Cluster, n int) (ids []catalog.ID) {
 	t.Helper()
 	members, err := server.Client(t).MemberList(t.Context())

@@ -60,7 +60,8 @@ func TestBackupIntoSeveral(t *testing.T) {
 	}
 }
 
-// Two at once are two backups, or one and a refusal; each that is there is whole, and what its run has said.
+// TestTwoBackupsAtOnceIntoS3 starts two at once: both succeed, or one is refused; each listed backup is complete and
+// was reported by its run.
 func TestTwoBackupsAtOnceIntoS3(t *testing.T) {
 	if testing.Short() {
 		return
@@ -98,7 +99,7 @@ func TestTwoBackupsAtOnceIntoS3(t *testing.T) {
 	wantTaken(t, url, key, taken)
 }
 
-// wantTaken fails unless just these are listed, and whole.
+// wantTaken fails unless exactly these are listed and complete.
 func wantTaken(t *testing.T, url string, key keyPair, taken map[catalog.ID]string) {
 	t.Helper()
 	var list document.List

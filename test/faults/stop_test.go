@@ -12,11 +12,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// stopTime is what whoever stops a service waits before it is killed, and half as much for a machine that is busy.
+// stopTime is how long systemd or Kubernetes waits before it kills a service, plus half as much for a busy machine.
 const stopTime = 45 * time.Second
 
-// A service that is stopped while a backup streams from a member that hangs ends by itself before systemd or Kubernetes
-// would kill it, and so it does when the store hangs too. Nothing of the backup is listed.
+// TestStoppedInMidBackup stops a service while a backup streams from a member that hangs. It must end by itself before
+// systemd or Kubernetes would kill it, also if the store hangs too. Nothing of the backup is listed.
 func TestStoppedInMidBackup(t *testing.T) {
 	if testing.Short() {
 		return
@@ -70,14 +70,14 @@ func TestStoppedInMidBackup(t *testing.T) {
 	}
 }
 
-// stopping is a service that is in the middle of a backup.
+// stopping is a service in the middle of a backup.
 type stopping struct {
 	name    string
 	process *process
 	gate    *gate
 }
 
-// serveArgs are those of a dr serve whose cluster has never been backed up.
+// serveArgs returns the arguments of a dr serve whose cluster has never been backed up.
 func serveArgs(t *testing.T, url, endpoint string) []string {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "dr.yaml")
