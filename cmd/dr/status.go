@@ -13,12 +13,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
+	"github.com/etcd-dr/etcd-dr/scheduler/jobs"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
-	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -171,7 +170,7 @@ func (l lookup) look(ctx context.Context, all, live bool, now time.Time) documen
 	facts := l.facts(d.Standings, now)
 	facts.Agreed.Suspended = d.Suspended
 	if live && l.fault == "" {
-		facts.Checks = checkQuick(ctx, l.spec)
+		facts.Checks = jobs.Check(ctx, l.spec)
 	}
 	d.Conditions = condition.Judge(facts, now)
 	return d
@@ -204,11 +203,6 @@ func (l lookup) facts(standings []condition.Standing, now time.Time) condition.F
 		f.Repositories = append(f.Repositories, condition.Repository{Standing: s, URL: s.Repository})
 	}
 	return f
-}
-
-// checkQuick is what a service looks at again and again.
-func checkQuick(ctx context.Context, s spec.Spec) []check.Line {
-	return cluster.Check(ctx, scheduler.ClusterConfig(s.Etcd), cluster.CheckOptions{NoHash: true, Quick: true, Now: time.Now()}, nil)
 }
 
 // printStatus prints a line a repository, and below each cluster what is wrong.

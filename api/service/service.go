@@ -1,0 +1,173 @@
+// Package service runs one scheduler.Service by a configuration file, which may change, and serves its API.
+package service
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/api/page"
+	"github.com/etcd-dr/etcd-dr/api/server"
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/config"
+	"github.com/etcd-dr/etcd-dr/scheduler/jobs"
+	"github.com/etcd-dr/etcd-dr/scheduler/notify"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Options hold how a service runs.
+type Options struct {
+	Path     string        // of the configuration file
+	Config   config.Config // as it was loaded from Path
+	Getenv   func(string) string
+	Reload   <-chan os.Signal // loads the file again; it is also loaded when it changes
+	Door     server.Door      // without an Address nothing is served
+	Patience time.Duration    // how long running jobs may take to end
+	Identity jobs.Identity
+}
+
+// Run runs the service until ctx ends and its jobs have ended. Its error is that Door cannot be listened at.
+func Run(ctx context.Context, o Options, report storage.Report) error {
+	r := &running{
+		Options: o, report: report, scheduler: jobs.NewService(o.Identity, report), latest: o.Config,
+		pruned: map[[2]string]server.Pruned{}, changes: make(chan spec.Config),
+	}
+	r.scheduler.Prune, r.scheduler.Patience = r.prune, o.Patience
+	r.notifier = notify.New(r.scheduler.Healthy, report)
+	r.scheduler.Tell, r.scheduler.TellCurrent = r.notifier.Tell, r.notifier.TellCurrent
+	r.use(o.Config)
+	if o.Door.Address == "" {
+		r.run(ctx)
+		return nil
+	}
+	stop, err := server.Listen(o.Door, r.server(), report)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	r.run(ctx)
+	return nil
+}
+
+// running is one Run.
+type running struct {
+	Options
+	report    storage.Report
+	scheduler *scheduler.Service
+	notifier  *notify.Notifier
+	changes   chan spec.Config
+	latest    config.Config // in force; only the watching goroutine uses it
+
+	mu      sync.Mutex
+	inForce document.ServeConfig        // guarded by mu
+	pruned  map[[2]string]server.Pruned // the last of each cluster and repository; guarded by mu
+}
+
+func (r *running) server() server.Service {
+	return server.Service{
+		Scheduler: r.scheduler, Status: r.status, Page: page.Handler(), Pruned: r.lastPruned, Spec: r.scheduler.Spec,
+		Version: r.Identity.Version, By: r.Identity.By,
+	}
+}
+
+// run notifies, watches the configuration and runs the jobs until ctx ends.
+func (r *running) run(ctx context.Context) {
+	r.notifier.Use(r.Config.Notify)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { r.notifier.Run(ctx) })
+	beside.Go(func() {
+		config.Watch(ctx, r.Path, r.Getenv, r.Config, r.Reload, func(c config.Config, err error) { r.change(ctx, c, err) })
+	})
+	r.scheduler.Run(ctx, r.Config.Config, r.changes)
+}
+
+// change puts a configuration into force, unless err refuses it. Clusters that it refuses keep their earlier settings.
+func (r *running) change(ctx context.Context, c config.Config, err error) {
+	if err != nil {
+		r.refuse(err)
+		return
+	}
+	c = c.Keeping(r.latest)
+	r.use(c)
+	r.say(storage.Note, "%s is in force, with %d clusters", r.Path, len(c.Specs))
+	r.latest = c
+	r.notifier.Use(c.Notify)
+	select {
+	case r.changes <- c.Config:
+	case <-ctx.Done():
+	}
+}
+
+// refuse records why the file is not in force.
+func (r *running) refuse(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inForce.Refused = err.Error()
+	r.say(storage.Warning, "refused, the old one stays in force: %v", err)
+}
+
+// use records that c is in force, and which of its clusters are refused.
+func (r *running) use(c config.Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inForce = document.ServeConfig{File: r.Path, Since: time.Now().UTC()}
+	err := c.RefusedErr()
+	if err != nil {
+		r.inForce.Refused = err.Error()
+		r.say(storage.Warning, "refused, what was in force before stays so for these clusters: %v", err)
+	}
+}
+
+func (r *running) say(level storage.Level, format string, args ...any) {
+	r.report.Say(storage.Event{Stage: "config", Level: level, Message: fmt.Sprintf(format, args...)})
+}
+
+func (r *running) status() document.ServeStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return document.ServeStatus{Config: r.inForce, Clusters: r.scheduler.Status()}
+}
+
+// prune applies the retention, and remembers the result for the metrics.
+func (r *running) prune(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) error {
+	pruned, err := r.Identity.Prune(ctx, s, in, report)
+	if err != nil {
+		return err
+	}
+	d := document.NewPrune(pruned.Catalog, pruned.Decisions, pruned.Result, false)
+	logPruned(d, in.Repository, report)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pruned[[2]string{s.Cluster, in.Repository}] = server.NewPruned(in.Repository, d)
+	return nil
+}
+
+func (r *running) lastPruned() []server.Pruned {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.pruned))
+}
+
+// logPruned reports each backup and each part of the log that was removed, and why.
+func logPruned(d document.Prune, repository string, report storage.Report) {
+	note := func(format string, args ...any) {
+		report.Say(storage.Event{Stage: "prune", Level: storage.Note, Object: repository, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, b := range d.Backups {
+		if !b.Keep {
+			note("backup %s is removed from repository %s: %s", b.ID, repository, strings.Join(b.Reasons, ", "))
+		}
+	}
+	for _, l := range d.Log {
+		note("%d segments of the log, up to %d of lineage %s, are removed from repository %s: %s", l.Segments, l.Upto, l.Lineage, repository, l.Reason)
+	}
+}

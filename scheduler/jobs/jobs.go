@@ -1,0 +1,126 @@
+// Package jobs does the jobs of a scheduler.Service, by the functions that the command's verbs use.
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/verify"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
+)
+
+// Identity names the process in what it writes.
+type Identity struct {
+	Version string // of dr
+	Host    string
+	By      string // host and version
+}
+
+// NewService returns a Service that does all jobs but Prune: the caller records what Prune removes.
+func NewService(who Identity, report storage.Report) *scheduler.Service {
+	return &scheduler.Service{
+		Open:     open,
+		Backup:   who.backup,
+		Copy:     scheduler.Copy,
+		Drill:    who.drill,
+		Revision: revision,
+		Check:    Check,
+		Archive:  who.archive,
+		Host:     who.Host,
+		Report:   report,
+	}
+}
+
+func open(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
+	return stores.Create(ctx, r.URL, stores.Options{Parallel: r.Parallel, Limit: r.Limit})
+}
+
+func (who Identity) backup(ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report) (backup.Result, error) {
+	return backup.Run(ctx, scheduler.ClusterConfig(s.Etcd), to, scheduler.BackupRequest(s.Backup, who.Version), report)
+}
+
+func (who Identity) archive(
+	ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
+) error {
+	c.Version = who.Version
+	return archive.Run(ctx, c, to, observe, report)
+}
+
+// drill restores the newest backup and the point of the log that seed draws, each in a child process.
+func (who Identity) drill(
+	ctx context.Context, s spec.Spec, in backup.Store, seed uint64, report storage.Report,
+) ([]catalog.Proof, error) {
+	r := verify.DrillRequest{
+		Aim: verify.Aim{Seed: seed}, Dir: s.Drill.Dir, By: who.By, Limits: child.Limits{Memory: s.Drill.Memory, Nice: s.Drill.Nice},
+	}
+	for _, text := range s.Drill.Assertions {
+		assertion, err := verify.ParseAssertion(text)
+		if err != nil {
+			return nil, err
+		}
+		r.Assertions = append(r.Assertions, assertion)
+	}
+	for _, from := range s.Repositories {
+		if from.Name == in.Repository {
+			options := stores.Options{Parallel: from.Parallel, Limit: from.Limit, Guard: scheduler.Patience}
+			r.Source = restore.NewSource(from.URL, options, s.Cluster, from.Policy.Trusted(), s.Drill.Keys)
+		}
+	}
+	return verify.Drill(ctx, in.Cluster, r, time.Now(), report)
+}
+
+// revision returns the newest revision that a member of the cluster reports.
+func revision(ctx context.Context, s spec.Spec) (int64, error) {
+	c, err := cluster.Connect(ctx, scheduler.ClusterConfig(s.Etcd))
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	var newest int64
+	for _, member := range c.Servers {
+		newest = max(newest, member.Status.Header.Revision)
+	}
+	return newest, nil
+}
+
+// Check runs those checks of the cluster itself that are cheap enough to be repeated.
+func Check(ctx context.Context, s spec.Spec) []check.Line {
+	options := cluster.CheckOptions{NoHash: true, Quick: true, Now: time.Now()}
+	return cluster.Check(ctx, scheduler.ClusterConfig(s.Etcd), options, nil)
+}
+
+// Pruned is the result of one Prune.
+type Pruned struct {
+	Catalog   catalog.Catalog // before
+	Decisions retention.Decisions
+	Result    repository.PruneResult
+}
+
+// Prune removes what the retention of s does not keep in one repository.
+func (who Identity) Prune(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) (Pruned, error) {
+	now := time.Now().UTC()
+	before, err := in.Cluster.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+	if err != nil {
+		return Pruned{}, err
+	}
+	decisions, err := retention.Plan(before, s.RetentionIn(in.Repository), now)
+	if err != nil {
+		return Pruned{}, err
+	}
+	result, err := in.Cluster.Prune(
+		ctx, decisions.Removal(now, who.By), repository.PruneOptions{Grace: s.Backup.Grace, Now: now}, report,
+	)
+	return Pruned{before, decisions, result}, err
+}
