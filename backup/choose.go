@@ -37,13 +37,13 @@ func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 // byProgress sorts members that reach the leader first, then by how far they are.
 func byProgress(a, b *cluster.Server) int {
 	return cmp.Or(
-		-cmp.Compare(number(a.Reaches), number(b.Reaches)),
+		-cmp.Compare(boolRank(a.Reaches), boolRank(b.Reaches)),
 		-cmp.Compare(a.Status.RaftTerm, b.Status.RaftTerm),
 		-cmp.Compare(a.Status.RaftAppliedIndex, b.Status.RaftAppliedIndex),
 	)
 }
 
-func number(b bool) int {
+func boolRank(b bool) int {
 	if b {
 		return 1
 	}

@@ -29,7 +29,7 @@ func (r *run) store(ctx context.Context) error {
 		return r.blame(streamCtx, err)
 	}
 	defer snapshot.Close()
-	r.bound(ctx)
+	r.boundRevision(ctx)
 	sealed, err := seal.New(&memberStream{run: r, ctx: streamCtx, from: r.follow(snapshot)}, r.request.To)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (r *run) store(ctx context.Context) error {
 
 	var source io.Reader = sealed
 	if r.request.Spool != "" {
-		spool, err := fill(r.request.Spool, sealed)
+		spool, err := fillSpool(r.request.Spool, sealed)
 		if err != nil {
 			return err
 		}
@@ -51,9 +51,9 @@ func (r *run) store(ctx context.Context) error {
 	return s.run(source, func() (catalog.Manifest, error) { return r.complete(ctx, snapshot.Blob()) })
 }
 
-// bound records an upper bound of the snapshot's revision: its content was fixed before its first message arrived.
-// Without it the backup is complete, but a less exact base for the log.
-func (r *run) bound(ctx context.Context) {
+// boundRevision records an upper bound of the snapshot's revision: its content was fixed before its first message
+// arrived. Without it the backup is complete, but a less exact base for the log.
+func (r *run) boundRevision(ctx context.Context) {
 	now, err := r.member.Now(ctx)
 	if err != nil {
 		r.warn("the snapshot's revision has no known upper bound: %v", err)
@@ -70,9 +70,9 @@ func (r *run) tooSlow() error {
 	return fmt.Errorf("%w: %s allowed by --max-stream: %s", errSlow, r.request.MaxStream, cure)
 }
 
-// fill writes the sealed stream to an unlinked file in dir and rewinds it. The file contains no plain byte, and
+// fillSpool writes the sealed stream to an unlinked file in dir and rewinds it. The file contains no plain byte, and
 // disappears with this process.
-func fill(dir string, sealed io.Reader) (*os.File, error) {
+func fillSpool(dir string, sealed io.Reader) (*os.File, error) {
 	spool, err := os.CreateTemp(dir, "dr-spool-*")
 	if err != nil {
 		return nil, fmt.Errorf("make a spool: %w", err)

@@ -113,8 +113,8 @@ func (g *Guard) enter(ctx context.Context) error {
 	}
 }
 
-// answered records that the store has answered, with a result or an error.
-func (g *Guard) answered() {
+// recordAnswer records that the store has answered, with a result or an error.
+func (g *Guard) recordAnswer() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.silent >= g.o.Failures {
@@ -123,8 +123,8 @@ func (g *Guard) answered() {
 	g.silent = 0
 }
 
-// missed records that a request which began at since got no answer in time, and returns the error for it.
-func (g *Guard) missed(since time.Time) error {
+// recordMiss records that a request which began at since got no answer in time, and returns the error for it.
+func (g *Guard) recordMiss(since time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.silent == 0 {
@@ -179,12 +179,12 @@ func guarded[T any](
 	select {
 	case a := <-done:
 		if ctx.Err() == nil {
-			g.answered()
+			g.recordAnswer()
 		}
 		cancel(nil)
 		return a.value, a.err
 	case <-over:
-		err = g.missed(began)
+		err = g.recordMiss(began)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -328,7 +328,7 @@ func (b *guardedBody) Read(p []byte) (int, error) {
 		case <-b.ctx.Done():
 			b.piece.err = context.Cause(b.ctx)
 		case <-timer.C:
-			b.piece.err = withRequest(b.g.missed(began), "read", b.key)
+			b.piece.err = withRequest(b.g.recordMiss(began), "read", b.key)
 			b.close()
 		}
 		timer.Stop()
@@ -414,7 +414,7 @@ func (g *Guard) nextListed(ctx context.Context, all <-chan listed) (next listed,
 	case <-ctx.Done():
 		return next, false, context.Cause(ctx)
 	case <-timer.C:
-		return next, false, g.missed(began)
+		return next, false, g.recordMiss(began)
 	}
 }
 

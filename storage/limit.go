@@ -30,7 +30,7 @@ type limited struct {
 func (l limited) Unwrap() Bucket { return l.Bucket }
 
 func (l limited) Put(ctx context.Context, key string, r io.Reader, o PutOptions) (Object, error) {
-	return l.Bucket.Put(ctx, key, slowed(ctx, r, l.limits.Up), o)
+	return l.Bucket.Put(ctx, key, withLimiter(ctx, r, l.limits.Up), o)
 }
 
 func (l limited) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCloser, Object, error) {
@@ -38,7 +38,7 @@ func (l limited) Open(ctx context.Context, key string, o OpenOptions) (io.ReadCl
 	if err != nil {
 		return nil, obj, err
 	}
-	return limitedStream{slowed(ctx, r, l.limits.Down), r}, obj, nil
+	return limitedStream{withLimiter(ctx, r, l.limits.Down), r}, obj, nil
 }
 
 type limitedStream struct {
@@ -46,7 +46,7 @@ type limitedStream struct {
 	io.Closer
 }
 
-func slowed(ctx context.Context, r io.Reader, l *rate.Limiter) io.Reader {
+func withLimiter(ctx context.Context, r io.Reader, l *rate.Limiter) io.Reader {
 	if l == nil {
 		return r
 	}

@@ -45,8 +45,8 @@ var checkSteps = []struct {
 	{"HashKV equal", false, (*checked).equal},
 }
 
-// Check returns the problems that would affect a backup of the cluster, one line for each check, always in the same
-// order. It changes nothing.
+// Check checks everything that a backup of the cluster needs. It returns one line for each check, always in the same
+// order, and changes nothing.
 func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Report) []check.Line {
 	const answers = "endpoints answer"
 	report.Say(storage.Event{Stage: "check", Message: "checking", Object: answers})

@@ -40,17 +40,17 @@ func (c *checked) serverCertificates(ctx context.Context) check.Line {
 	}
 	switch {
 	case !first.IsZero() && first.Sub(c.o.Now) < soon:
-		return ending(first, found(check.Wanting, renew, "that of %s %s", from, ends(first, c.o.Now)))
+		return withExpiry(first, found(check.Wanting, renew, "that of %s %s", from, expiryText(first, c.o.Now)))
 	case len(unread) > 0:
 		return found(check.Unknown, "", "not read: %s", strings.Join(unread, "; "))
 	case len(plain) > 0:
 		return found(check.Note, "use TLS: a snapshot holds every secret in etcd",
 			"no TLS at %s: anyone on the network path can read everything", strings.Join(plain, ", "))
 	}
-	return ending(first, found(check.OK, "", "the first one, of %s, %s", from, ends(first, c.o.Now)))
+	return withExpiry(first, found(check.OK, "", "the first one, of %s, %s", from, expiryText(first, c.o.Now)))
 }
 
-func ending(end time.Time, l check.Line) check.Line {
+func withExpiry(end time.Time, l check.Line) check.Line {
 	l.Ends = end.UTC()
 	return l
 }
@@ -69,7 +69,7 @@ func (c *checked) endpoints() []string {
 	return all
 }
 
-func ends(end, now time.Time) string {
+func expiryText(end, now time.Time) string {
 	day := end.UTC().Format(time.DateOnly)
 	if end.Before(now) {
 		return "ran out on " + day
@@ -96,7 +96,7 @@ func (c Config) expiry(ctx context.Context, endpoint string) (time.Time, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
 	defer cancel()
-	network, address := dialed(endpoint)
+	network, address := dialAddress(endpoint)
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return time.Time{}, err
@@ -105,11 +105,11 @@ func (c Config) expiry(ctx context.Context, endpoint string) (time.Time, error) 
 	if err := tls.Client(conn, shown).HandshakeContext(ctx); err != nil && len(chain) == 0 {
 		return time.Time{}, err
 	}
-	return firstEnd(chain), nil
+	return earliestExpiry(chain), nil
 }
 
-// dialed returns the network and address of an endpoint. One without a scheme is a host and port, as in etcd.
-func dialed(endpoint string) (network, address string) {
+// dialAddress returns the network and address of an endpoint. One without a scheme is a host and port, as in etcd.
+func dialAddress(endpoint string) (network, address string) {
 	scheme, rest, ok := strings.Cut(endpoint, "://")
 	switch {
 	case !ok:
@@ -120,7 +120,7 @@ func dialed(endpoint string) (network, address string) {
 	return "tcp", strings.TrimSuffix(rest, "/")
 }
 
-func firstEnd(chain []*x509.Certificate) time.Time {
+func earliestExpiry(chain []*x509.Certificate) time.Time {
 	end := chain[0].NotAfter
 	for _, cert := range chain {
 		if cert.NotAfter.Before(end) {
@@ -138,11 +138,11 @@ func (c *checked) clientCertificate(context.Context) check.Line {
 	if err != nil {
 		return found(check.Unknown, "", "%v", err)
 	}
-	end := firstEnd(chain)
+	end := earliestExpiry(chain)
 	if end.Sub(c.o.Now) < soon {
-		return ending(end, found(check.Wanting, renew, "%s %s", c.cfg.Cert, ends(end, c.o.Now)))
+		return withExpiry(end, found(check.Wanting, renew, "%s %s", c.cfg.Cert, expiryText(end, c.o.Now)))
 	}
-	return ending(end, found(check.OK, "", "%s %s", c.cfg.Cert, ends(end, c.o.Now)))
+	return withExpiry(end, found(check.OK, "", "%s %s", c.cfg.Cert, expiryText(end, c.o.Now)))
 }
 
 // readChain returns all certificates in a PEM file.

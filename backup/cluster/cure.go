@@ -56,8 +56,8 @@ func (c Config) certificateCure(now time.Time) string {
 	return "if it wants a client certificate, give one of its CA with --cert and --key"
 }
 
-// asCoded returns err with etcd's code for it, which maintenance calls of servers before 3.6 omit.
-func asCoded(err error) error {
+// withCode returns err with etcd's code for it, which maintenance calls of servers before 3.6 omit.
+func withCode(err error) error {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unknown {
 		return err

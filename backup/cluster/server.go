@@ -98,7 +98,7 @@ var errUsers = errors.New("etcd has users enabled: give --user, or a client cert
 
 // explain returns err with the remedy if a login is wrong, and shortens gRPC's errors.
 func explain(err error) error {
-	err = asCoded(err)
+	err = withCode(err)
 	switch {
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return fmt.Errorf("etcd refuses this user and password: %w", err)

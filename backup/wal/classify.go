@@ -48,7 +48,7 @@ func classify(it item) (request bool, err error) {
 	case raftpb.EntryConfChange, raftpb.EntryConfChangeV2:
 		return false, nil
 	case raftpb.EntryNormal:
-		request, err = changes(it.data)
+		request, err = changesDatabase(it.data)
 	default:
 		err = fmt.Errorf("unknown type of raft entry: %d", it.kind)
 	}
@@ -58,9 +58,9 @@ func classify(it item) (request bool, err error) {
 	return request, err
 }
 
-// changes reports whether data is a request that changes the database. It returns an error unless data is exactly one
-// known request.
-func changes(data []byte) (bool, error) {
+// changesDatabase reports whether data is a request that changes the database. It returns an error unless data is
+// exactly one known request.
+func changesDatabase(data []byte) (bool, error) {
 	if len(data) == 0 { // each leader begins its term with one
 		return false, nil
 	}

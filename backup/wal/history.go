@@ -19,8 +19,7 @@ import (
 // index, after it has received a snapshot: that replaces its log and leaves only a record in it. So
 //   - an entry i discards everything held from i on,
 //   - a snapshot (S, T) whose entry S is not held with term T discards everything that is not known to be committed,
-//
-// and leaves a hole below: an item that is missing,
+//     and leaves a hole below: an item that is missing,
 //   - a commit index counts only together with the term of its source (see acceptCommit).
 //
 // Holes never leave. The entries above a hole do if the caller asks for them.

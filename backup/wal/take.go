@@ -7,7 +7,7 @@ import (
 )
 
 // Take returns the committed entries that were not taken yet, up to about maxBytes of them and at least one. If there
-// is none, it returns an empty batch. It returns
+// is none, it returns an empty batch. It fails with
 //   - *GapError if the log does not have the next position. The error repeats until Resume or Skip.
 //   - ErrForked if the log does not continue after the expected entry.
 //   - ErrUnknown if the next entry is not a request that this version knows.
@@ -34,7 +34,7 @@ func (l *Log) Take(maxBytes int) (segment.Batch, error) {
 		}
 		last = h.pop()
 		size += len(last.data)
-		add(&b, last, request)
+		addToBatch(&b, last, request)
 	}
 	if b.First != 0 {
 		b.End = last.end()
@@ -69,7 +69,7 @@ func (h *history) ready() bool {
 	return len(h.held) > 0 && h.held[0].index <= h.commit && h.commit >= h.anchor.Position
 }
 
-func add(b *segment.Batch, it item, request bool) {
+func addToBatch(b *segment.Batch, it item, request bool) {
 	if b.First == 0 {
 		b.First = it.index
 	}

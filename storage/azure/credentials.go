@@ -32,14 +32,14 @@ import (
 const whereCredentials = "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_SAS_TOKEN, " +
 	"a service principal in AZURE_*, workload identity or managed identity"
 
-// shared holds credentials of the storage account itself.
-type shared struct {
+// accountCredentials holds credentials of the storage account itself.
+type accountCredentials struct {
 	account, endpoint string
 	key, sas          string
 }
 
-func fromEnvironment() (shared, error) {
-	s := shared{account: os.Getenv("AZURE_STORAGE_ACCOUNT"), key: os.Getenv("AZURE_STORAGE_KEY")}
+func fromEnvironment() (accountCredentials, error) {
+	s := accountCredentials{account: os.Getenv("AZURE_STORAGE_ACCOUNT"), key: os.Getenv("AZURE_STORAGE_KEY")}
 	if s.key != "" {
 		return s, nil
 	}
@@ -51,20 +51,20 @@ func fromEnvironment() (shared, error) {
 }
 
 // parseConnection parses "Name=value;Name=value". Its errors name fields, never values.
-func parseConnection(text string) (shared, error) {
+func parseConnection(text string) (accountCredentials, error) {
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(text, ";") {
 		name, value, _ := strings.Cut(field, "=")
 		fields[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
-	s := shared{
+	s := accountCredentials{
 		account:  fields["AccountName"],
 		endpoint: fields["BlobEndpoint"],
 		key:      fields["AccountKey"],
 		sas:      strings.TrimPrefix(fields["SharedAccessSignature"], "?"),
 	}
 	if s.key == "" && s.sas == "" {
-		return shared{}, errors.New("AZURE_STORAGE_CONNECTION_STRING has neither AccountKey nor SharedAccessSignature")
+		return accountCredentials{}, errors.New("AZURE_STORAGE_CONNECTION_STRING has neither AccountKey nor SharedAccessSignature")
 	}
 	if s.endpoint == "" && fields["EndpointSuffix"] != "" && s.account != "" {
 		s.endpoint = "https://" + s.account + ".blob." + fields["EndpointSuffix"]

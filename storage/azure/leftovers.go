@@ -76,7 +76,7 @@ func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool)
 	if err != nil {
 		return err
 	}
-	return b.bury(ctx, key, version(resp.VersionID, nil), version(nil, resp.ETag))
+	return b.deleteAbandoned(ctx, key, version(resp.VersionID, nil), version(nil, resp.ETag))
 }
 
 // uncommitted returns the ids of the blocks under key, or nil if there are none.
@@ -92,9 +92,9 @@ func (b *Bucket) uncommitted(ctx context.Context, key string) ([]string, error) 
 	return ids, err
 }
 
-// bury deletes an abandoned blob, and the version that remains in an account with versions. A default policy may have
-// locked that version. It is invisible all the same, so bury ignores the error.
-func (b *Bucket) bury(ctx context.Context, key, versioned, current string) error {
+// deleteAbandoned deletes an abandoned blob, and the version that remains in an account with versions. A default policy
+// may have locked that version. It is invisible all the same, so bury ignores the error.
+func (b *Bucket) deleteAbandoned(ctx context.Context, key, versioned, current string) error {
 	if err := b.deleteOnly(ctx, key, current); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (b *Bucket) sweep(ctx context.Context, piece storage.Object) error {
 		if !abandoned(p.Metadata) {
 			return nil // it has become an object
 		}
-		return b.bury(ctx, piece.Key, version(p.VersionID, nil), version(nil, p.ETag))
+		return b.deleteAbandoned(ctx, piece.Key, version(p.VersionID, nil), version(nil, p.ETag))
 	}
 	if !errors.Is(err, storage.ErrNotExist) {
 		return err

@@ -177,7 +177,7 @@ func (p *probe) clockSkew(ctx context.Context) Line {
 	if err != nil {
 		return failed(err)
 	}
-	skew := outside(obj.ModTime, before.Add(-tick), after) // a store with times in seconds rounds down
+	skew := distanceOutside(obj.ModTime, before.Add(-tick), after) // a store with times in seconds rounds down
 	if skew.Abs() > maxSkew {
 		return wanting("set both clocks by NTP: locks and leases are counted by them",
 			"the store's clock is %s from this host's", skew.Round(time.Second))
@@ -186,8 +186,8 @@ func (p *probe) clockSkew(ctx context.Context) Line {
 	return ok("the store's clock and this host's differ by %v at most", atMost)
 }
 
-// outside returns how far t is before from (negative) or after to.
-func outside(t, from, to time.Time) time.Duration {
+// distanceOutside returns how far t is before from (negative) or after to.
+func distanceOutside(t, from, to time.Time) time.Duration {
 	switch {
 	case t.Before(from):
 		return t.Sub(from)

@@ -149,15 +149,15 @@ func (p *probe) lists(ctx context.Context) Line {
 		if err != nil {
 			return failed(err)
 		}
-		if want := chosen(names, o); !slices.Equal(got, want) {
+		if want := selectNames(names, o); !slices.Equal(got, want) {
 			return wanting(anotherStore, "with prefix %q and after %q it lists %q, not %q", o.Prefix, o.After, got, want)
 		}
 	}
 	return ok("in byte order, and at once")
 }
 
-// chosen returns those of the sorted names that o selects.
-func chosen(names []string, o storage.ListOptions) []string {
+// selectNames returns those of the sorted names that o selects.
+func selectNames(names []string, o storage.ListOptions) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return !bytes.HasPrefix([]byte(name), []byte(o.Prefix)) || name <= o.After
 	})

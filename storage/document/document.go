@@ -55,21 +55,21 @@ func EncodeUpTo(limit int, v any) ([]byte, error) {
 	if size := len(covered) + maxFrame; size > limit {
 		return nil, fmt.Errorf("%d bytes are more than the %d that are read back: shorten its texts, such as labels", size, limit)
 	}
-	return framed(covered, ""), nil
+	return appendFrame(covered, ""), nil
 }
 
 // maxFrame is the largest number of bytes after the covered ones. It has room for a signature that is added later.
 const maxFrame = len(digestField) + digestLength + len(signatureField) + 2*sign.MaxSignature + len(documentEnding)
 
-// framed returns covered with its digest and the signature appended.
-func framed(covered []byte, signature string) []byte {
+// appendFrame returns covered with its digest and the signature appended.
+func appendFrame(covered []byte, signature string) []byte {
 	sum := sha256.Sum256(covered)
-	return slices.Concat(covered, []byte(digestField+hex.EncodeToString(sum[:])+signatureField), quoted(signature), []byte(documentEnding))
+	return slices.Concat(covered, []byte(digestField+hex.EncodeToString(sum[:])+signatureField), quoteSignature(signature), []byte(documentEnding))
 }
 
-// quoted returns a signature as JSON. There is only one valid encoding: else a signature could be rewritten with other
-// bytes.
-func quoted(signature string) []byte {
+// quoteSignature returns a signature as JSON. There is only one valid encoding: else a signature could be rewritten
+// with other bytes.
+func quoteSignature(signature string) []byte {
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
@@ -126,7 +126,7 @@ func Sign(data []byte, key sign.Key) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return framed(f.covered, key.Sign(f.covered)), nil
+	return appendFrame(f.covered, key.Sign(f.covered)), nil
 }
 
 // WithSignature returns a document from Encode with a signature over it that was made earlier.
@@ -135,7 +135,7 @@ func WithSignature(data []byte, signature string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return framed(f.covered, signature), nil
+	return appendFrame(f.covered, signature), nil
 }
 
 // Signature returns the signature in a document, the text of a .minisig file, or "".
@@ -227,7 +227,7 @@ func split(data []byte) (f frame, err error) {
 	if string(written) == `""` { // the usual case, without the cost of parsing JSON
 		return f, nil
 	}
-	if err := json.Unmarshal(written, &f.signature); err != nil || !bytes.Equal(quoted(f.signature), written) {
+	if err := json.Unmarshal(written, &f.signature); err != nil || !bytes.Equal(quoteSignature(f.signature), written) {
 		return frame{}, fmt.Errorf("%w: its signature is not written as dr does", storage.ErrDamaged)
 	}
 	return f, nil

@@ -79,7 +79,7 @@ func makeDir(dir string) error {
 func (b *Bucket) current() (*tree, error) {
 	there, err := os.Stat(b.dir)
 	if err != nil {
-		return nil, b.moved(err)
+		return nil, b.openError(err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +88,7 @@ func (b *Bucket) current() (*tree, error) {
 	}
 	t, err := openTree(b.dir)
 	if err != nil {
-		return nil, b.moved(err)
+		return nil, b.openError(err)
 	}
 	if t.isEmpty() && !b.tree.isEmpty() {
 		return nil, errors.Join(fmt.Errorf("%w: directory %s is empty but had content before: mount its file system, or restart dr to start over in the empty directory",
@@ -98,8 +98,8 @@ func (b *Bucket) current() (*tree, error) {
 	return t, nil
 }
 
-// moved returns the error for a directory that cannot be opened.
-func (b *Bucket) moved(err error) error {
+// openError returns the error for a directory that cannot be opened.
+func (b *Bucket) openError(err error) error {
 	if missing(err) {
 		return fmt.Errorf("%w: directory %s is missing: mount its file system: %w", storage.ErrNoBucket, b.dir, err)
 	}

@@ -5,8 +5,7 @@
 //
 //   - "a" and "a/b" cannot both be objects: the second Put fails with storage.ErrUnsupported.
 //   - An element of a key may have at most 230 bytes and not start with ".dr-tmp-", the name of unfinished files: such
-//
-// a key fails with storage.ErrKey.
+//     a key fails with storage.ErrKey.
 //   - Only regular files are objects. Symbolic links, sockets and the like are never shown, followed or replaced.
 //
 // New files and directories get the owner and group of the directory, and the group's rights if the directory excludes

@@ -55,7 +55,7 @@ func (b *tree) put(ctx context.Context, key string, r io.Reader, o storage.PutOp
 // file is in it.
 func (b *tree) createTemp(key string, ifAbsent bool) (name string, f *os.File, err error) {
 	for range 100 {
-		if err := b.vacant(key, ifAbsent); err != nil {
+		if err := b.checkVacant(key, ifAbsent); err != nil {
 			return "", nil, err
 		}
 		name = tempName(key)
@@ -89,8 +89,8 @@ func tempName(key string) string {
 	return path.Join(path.Dir(key), tempPrefix+hex.EncodeToString(random[:])+"-"+path.Base(key))
 }
 
-// vacant returns the error with which commit would fail later: the key is taken by an object or by something else.
-func (b *tree) vacant(key string, ifAbsent bool) error {
+// checkVacant returns the error with which commit would fail later: the key is taken by an object or by something else.
+func (b *tree) checkVacant(key string, ifAbsent bool) error {
 	info, err := b.lstat(key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -164,10 +164,10 @@ func (b *tree) commit(ctx context.Context, temp, key string, ifAbsent bool) erro
 	err := b.root.Link(temp, key)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		if b.same(temp, key) { // over NFS a repeated request may meet its own link after a lost answer
+		if b.sameFile(temp, key) { // over NFS a repeated request may meet its own link after a lost answer
 			return nil
 		}
-		if taken := b.vacant(key, true); taken != nil {
+		if taken := b.checkVacant(key, true); taken != nil {
 			return taken
 		}
 		return storage.ErrExist // and deleted since
@@ -177,8 +177,8 @@ func (b *tree) commit(ctx context.Context, temp, key string, ifAbsent bool) erro
 	return err
 }
 
-// same reports whether both names exist and are the same file.
-func (b *tree) same(one, other string) bool {
+// sameFile reports whether both names exist and are the same file.
+func (b *tree) sameFile(one, other string) bool {
 	a, errA := b.lstat(one)
 	z, errB := b.lstat(other)
 	return errA == nil && errB == nil && os.SameFile(a, z)

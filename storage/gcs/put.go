@@ -85,7 +85,7 @@ type upload struct {
 // send sends the content of r. Content that fits into one chunk is sent in one request, and all other content as a
 // stream.
 func (u *upload) send(ctx context.Context, r io.Reader) (*cloud.ObjectAttrs, error) {
-	first, err := u.head(ctx, r)
+	first, err := u.readFirstChunk(ctx, r)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
@@ -108,9 +108,9 @@ func (u *upload) send(ctx context.Context, r io.Reader) (*cloud.ObjectAttrs, err
 	return w.Attrs(), nil
 }
 
-// head reads up to one chunk, into a buffer that grows, because most objects are far smaller. It returns io.EOF if r
-// has ended before a full chunk.
-func (u *upload) head(ctx context.Context, r io.Reader) ([]byte, error) {
+// readFirstChunk reads up to one chunk, into a buffer that grows, because most objects are far smaller. It returns
+// io.EOF if r has ended before a full chunk.
+func (u *upload) readFirstChunk(ctx context.Context, r io.Reader) ([]byte, error) {
 	size := u.b.config.ChunkSize
 	p := make([]byte, 0, min(size, 32<<10))
 	for len(p) < size {

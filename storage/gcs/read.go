@@ -39,7 +39,7 @@ func (b *Bucket) attrs(ctx context.Context, key, version string) (*cloud.ObjectA
 	}
 	attrs, err := b.object(key, generation).Attrs(ctx)
 	if errors.Is(err, cloud.ErrObjectNotExist) {
-		return nil, b.absent(ctx)
+		return nil, b.notFound(ctx)
 	}
 	if err != nil {
 		return nil, explain(ctx, err, toRead)
@@ -60,9 +60,9 @@ func parseVersion(version string) (int64, error) {
 	return generation, nil
 }
 
-// absent returns ErrNotExist for a missing key, or ErrNoBucket if the bucket is missing. The store's answers differ
+// notFound returns ErrNotExist for a missing key, or ErrNoBucket if the bucket is missing. The store's answers differ
 // only in their wording, so absent queries the bucket once.
-func (b *Bucket) absent(ctx context.Context) error {
+func (b *Bucket) notFound(ctx context.Context) error {
 	if !b.found.Load() {
 		if err := b.exists(ctx); err != nil {
 			return err

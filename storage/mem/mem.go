@@ -60,7 +60,7 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := b.vacant(ctx, key, o.IfAbsent); err != nil { // do not read the source in vain
+	if err := b.checkVacant(ctx, key, o.IfAbsent); err != nil { // do not read the source in vain
 		return storage.Object{}, err
 	}
 	var content bytes.Buffer
@@ -69,7 +69,7 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.vacantLocked(ctx, key, o.IfAbsent); err != nil {
+	if err := b.checkVacantLocked(ctx, key, o.IfAbsent); err != nil {
 		return storage.Object{}, err
 	}
 	return b.add(key, content.Bytes(), o.RetainUntil), nil
@@ -88,13 +88,13 @@ func (s *source) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-func (b *Bucket) vacant(ctx context.Context, key string, ifAbsent bool) error {
+func (b *Bucket) checkVacant(ctx context.Context, key string, ifAbsent bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.vacantLocked(ctx, key, ifAbsent)
+	return b.checkVacantLocked(ctx, key, ifAbsent)
 }
 
-func (b *Bucket) vacantLocked(ctx context.Context, key string, ifAbsent bool) error {
+func (b *Bucket) checkVacantLocked(ctx context.Context, key string, ifAbsent bool) error {
 	_, err := b.find(ctx, key, "")
 	switch {
 	case errors.Is(err, storage.ErrNotExist):

@@ -146,16 +146,16 @@ func oneLine(err error) error {
 	if text == err.Error() {
 		return err
 	}
-	return &flat{text, err}
+	return &oneLineError{text, err}
 }
 
-type flat struct {
+type oneLineError struct {
 	text string
 	error
 }
 
-func (f *flat) Error() string { return f.text }
-func (f *flat) Unwrap() error { return f.error }
+func (f *oneLineError) Error() string { return f.text }
+func (f *oneLineError) Unwrap() error { return f.error }
 
 // status returns the HTTP status of the answer in err, or 0 if there was no answer.
 func status(err error) int {

@@ -37,7 +37,7 @@ func TestHistoryProperty(t *testing.T) {
 // byKind returns the page in the order of the SDK: first the versions, then the deletions.
 func byKind(page []event) []event {
 	page = slices.Clone(page)
-	slices.SortStableFunc(page, func(a, b event) int { return cmp.Compare(rank(a.deleted), rank(b.deleted)) })
+	slices.SortStableFunc(page, func(a, b event) int { return cmp.Compare(boolRank(a.deleted), boolRank(b.deleted)) })
 	return page
 }
 

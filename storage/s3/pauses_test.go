@@ -6,7 +6,7 @@ import (
 )
 
 func TestPauses(t *testing.T) {
-	p := pauses{base: time.Second, longest: 5 * time.Second}
+	p := backoff{base: time.Second, longest: 5 * time.Second}
 	for attempt, seconds := range map[int]int{1: 1, 2: 2, 3: 4, 4: 5, 90: 5} {
 		most := time.Duration(seconds) * time.Second
 		for range 100 {

@@ -179,7 +179,7 @@ func (c Config) apply(o *s3.Options) {
 	// directory.
 	o.Retryer = retry.AddWithErrorCodes(retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = cmp.Or(c.Retry.Attempts, 6)
-		o.Backoff = pauses{cmp.Or(c.Retry.Base, 200*time.Millisecond), cmp.Or(c.Retry.Max, 5*time.Second)}
+		o.Backoff = backoff{cmp.Or(c.Retry.Base, 200*time.Millisecond), cmp.Or(c.Retry.Max, 5*time.Second)}
 		o.RateLimiter = ratelimit.None
 	}), "ConditionalRequestConflict", "OperationAborted", "ExistingObjectIsDirectory")
 }
@@ -228,11 +228,11 @@ func newHTTPClient(rt http.RoundTripper, loaded aws.Config) *http.Client {
 	}
 }
 
-// pauses doubles from base up to longest. Each pause is random between half and all of that, so that workers do not
+// backoff doubles from base up to longest. Each pause is random between half and all of that, so that workers do not
 // retry in step.
-type pauses struct{ base, longest time.Duration }
+type backoff struct{ base, longest time.Duration }
 
-func (p pauses) BackoffDelay(attempt int, _ error) (time.Duration, error) {
+func (p backoff) BackoffDelay(attempt int, _ error) (time.Duration, error) {
 	pause := p.base
 	for i := 1; i < attempt && pause < p.longest; i++ {
 		pause *= 2

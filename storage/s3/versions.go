@@ -149,14 +149,14 @@ func historyOfKey(events []event) []storage.ObjectVersion {
 func newestFirst(a, b event) int {
 	switch {
 	case a.latest != b.latest:
-		return cmp.Compare(rank(b.latest), rank(a.latest))
+		return cmp.Compare(boolRank(b.latest), boolRank(a.latest))
 	case !a.kept.ModTime.Equal(b.kept.ModTime):
 		return b.kept.ModTime.Compare(a.kept.ModTime)
 	}
-	return cmp.Compare(rank(b.deleted), rank(a.deleted))
+	return cmp.Compare(boolRank(b.deleted), boolRank(a.deleted))
 }
 
-func rank(is bool) int {
+func boolRank(is bool) int {
 	if is {
 		return 1
 	}

@@ -190,8 +190,8 @@ func (o *opener) Read(p []byte) (int, error) {
 	return n, o.explain(err)
 }
 
-// checkEnd checks the end that the decompressor has reported. The decompressor treats two failures as an end: a source that
-// fails with io.ErrUnexpectedEOF between two frames, and a source without any frame.
+// checkEnd checks the end that the decompressor has reported. The decompressor treats two failures as an end: a source
+// that fails with io.ErrUnexpectedEOF between two frames, and a source without any frame.
 func (o *opener) checkEnd() error {
 	if o.frames.err != io.EOF {
 		return o.explain(o.frames.err)

@@ -122,7 +122,7 @@ func (r *Reader) Records() iter.Seq2[Record, error] {
 				return
 			}
 		}
-		request := r.Header.start()
+		request := r.Header.beforeFirst()
 		for count := 0; ; count++ {
 			err := r.next(&request)
 			if err == io.EOF {

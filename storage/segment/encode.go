@@ -55,7 +55,7 @@ func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 	if err := h.validateRequests(requests); err != nil {
 		return Encoded{}, err
 	}
-	plain := encodeBody(h.start(), requests)
+	plain := encodeBody(h.beforeFirst(), requests)
 	sealed, err := seal.Bytes(plain, to)
 	if err != nil {
 		return Encoded{}, err

@@ -216,7 +216,7 @@ func (h *Header) validateChange(before *Record, position, term uint64) error {
 
 // validateRequests returns an error if the requests cannot be the body for the header h.
 func (h Header) validateRequests(requests []Record) error {
-	before := h.start()
+	before := h.beforeFirst()
 	for _, r := range requests {
 		if r.Kind != before.Kind {
 			return fmt.Errorf("a record of kind %d at position %d is no request of source %s", r.Kind, r.Position, h.Source)
@@ -232,8 +232,8 @@ func (h Header) validateRequests(requests []Record) error {
 	return h.validateLast(before)
 }
 
-// start returns a placeholder for the request before the first one.
-func (h Header) start() Record {
+// beforeFirst returns a placeholder for the request before the first one.
+func (h Header) beforeFirst() Record {
 	if h.Source == Watch {
 		return Record{Kind: Change, Position: h.First - 1}
 	}

@@ -66,7 +66,7 @@ func (t *Transport) reread() error {
 	if err == nil && t.read != nil && unchanged(t.read, now) {
 		return nil
 	}
-	roots, err := trusted(t.file)
+	roots, err := loadRoots(t.file)
 	if err != nil {
 		return err
 	}
@@ -81,8 +81,8 @@ func unchanged(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// trusted returns the system's roots and those in caFile.
-func trusted(caFile string) (*x509.CertPool, error) {
+// loadRoots returns the system's roots and those in caFile.
+func loadRoots(caFile string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(caFile)
 	if err != nil {
 		return nil, fmt.Errorf("certificates of the authorities to trust: %w", err)

@@ -20,14 +20,14 @@ const step = 64 << 10
 // Read extends the deadline of both directions: while the client reads the answer it does not write, and the other way
 // round.
 func (w *watched) Read(p []byte) (int, error) {
-	if err := w.moved(); err != nil {
+	if err := w.extendDeadline(); err != nil {
 		return 0, err
 	}
 	return w.Conn.Read(p)
 }
 
 func (w *watched) Write(p []byte) (int, error) {
-	if err := w.moved(); err != nil {
+	if err := w.extendDeadline(); err != nil {
 		return 0, err
 	}
 	sent := 0
@@ -38,14 +38,14 @@ func (w *watched) Write(p []byte) (int, error) {
 			return sent, err
 		}
 		// Each step also extends the deadline of the Read that waits for the answer.
-		if err := w.moved(); err != nil || sent == len(p) {
+		if err := w.extendDeadline(); err != nil || sent == len(p) {
 			return sent, err
 		}
 	}
 }
 
-// moved extends the deadline, unless the extension is tiny: to set a deadline costs as much as a small read.
-func (w *watched) moved() error {
+// extendDeadline extends the deadline, unless the extension is tiny: to set a deadline costs as much as a small read.
+func (w *watched) extendDeadline() error {
 	end := time.Now().Add(w.limit)
 	if end.UnixNano()-w.until.Load() < int64(w.limit)/64 {
 		return nil
