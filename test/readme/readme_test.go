@@ -1,5 +1,5 @@
-// Package readme runs every command of the README and of docs/, in order and as written, and compares its output with
-// the pages.
+// Package readme runs every command of the README and of docs/, in order and as written, and compares its output with the
+// page. It also checks the pages' links, the index, and that ARCHITECTURE.md names every package.
 package readme
 
 import (
