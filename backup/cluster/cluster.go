@@ -110,7 +110,7 @@ func (c *Cluster) allSilent(ctx context.Context) error {
 	for _, s := range c.Silent {
 		why = append(why, fmt.Sprintf("%s: %v", s.Endpoint, s.Err))
 	}
-	return fmt.Errorf("%w: %s: name members that run with --endpoints or ETCDCTL_ENDPOINTS", ErrSilent, strings.Join(why, "; "))
+	return fmt.Errorf("%w: %s: name running members with --endpoints or ETCDCTL_ENDPOINTS", ErrSilent, strings.Join(why, "; "))
 }
 
 func (c *Cluster) identify() error {

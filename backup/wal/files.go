@@ -41,7 +41,7 @@ func (l *Log) Hold() error {
 	}
 	found, err := os.ReadDir(l.dir)
 	if err != nil {
-		return fmt.Errorf("look for the log of an etcd member: %w; is it the member's data dir?", err)
+		return fmt.Errorf("look for the log of an etcd member: %w: check that this is the member's data dir", err)
 	}
 	var logs []fs.DirEntry
 	for _, entry := range found {

@@ -23,7 +23,7 @@ import (
 var (
 	// ErrForked means that the log does not continue the entries read or stored before. It has another history, for
 	// example after etcd's --force-new-cluster or after a restore.
-	ErrForked = errors.New("the member's log is another history")
+	ErrForked = errors.New("the member's log has another history")
 	// ErrUnknown means that a committed entry is not a request that this version knows. It must not be omitted.
 	ErrUnknown = errors.New("entry of an unknown kind")
 )

@@ -25,7 +25,7 @@ import (
 
 // ErrForked means that the key space is not the one that was watched before: its revision is lower, or the last
 // revision has other changes.
-var ErrForked = errors.New("the key space is another history")
+var ErrForked = errors.New("the key space has another history")
 
 // GapError means that the revisions From to To, both inclusive, are lost: they were compacted. To, the cluster's
 // compact revision, still exists, but servers before 3.4.34 and 3.5.16 have dropped its deletions.
@@ -85,7 +85,7 @@ func Follow(ctx context.Context, s *cluster.Server, leases *Leases, after segmen
 		return nil, err
 	}
 	if now < int64(after.Position) {
-		return nil, fmt.Errorf("%w: its revision is %d, and it was %d", ErrForked, now, after.Position)
+		return nil, fmt.Errorf("%w: its revision is %d, but was %d before", ErrForked, now, after.Position)
 	}
 	return open(ctx, s, leases, after, int64(after.Position))
 }

@@ -74,7 +74,7 @@ func (p *probe) cannotOverwrite(ctx context.Context) Line {
 	if err := p.race(ctx); err != nil {
 		return wanting(honourIfNone, "%v", err)
 	}
-	return ok("refused for a key that is taken, of %d at once all but one, and for an object in parts", racers)
+	return ok("refused for a taken key, for all but one of %d concurrent uploads, and for an object in parts", racers)
 }
 
 // refusal returns an error unless err is the refusal of a create-only Put.

@@ -166,7 +166,7 @@ func TestUnreachable(t *testing.T) {
 			Bucket: "bucket", Endpoint: endpoint, PathStyle: true, Transport: rt, Retry: storage.RetryPolicy{Attempts: 1},
 		})
 		_, err := b.Stat(t.Context(), "key")
-		wantCure(t, endpoint, err, "cannot be reached")
+		wantCure(t, endpoint, err, "is unreachable")
 	}
 }
 
@@ -285,7 +285,7 @@ func TestNotTheStore(t *testing.T) {
 	fake := &fakeAnswer{match: func(*http.Request) bool { return true }, times: -1, status: 404, code: "NotFound", message: "no such page"}
 	b := open(t, s3.Config{Bucket: "bucket", Region: "eu-central-1", Transport: fake})
 	for _, err := range b.List(t.Context(), storage.ListOptions{}) {
-		wantCure(t, "List", err, "not the store that answers")
+		wantCure(t, "List", err, "in place of the store")
 		if errors.Is(err, storage.ErrNotExist) || errors.Is(err, storage.ErrNoBucket) {
 			t.Errorf("List: %v is neither of those", err)
 		}

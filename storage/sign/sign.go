@@ -41,7 +41,7 @@ func Generate() (secret []byte, public string, err error) {
 // enter it when a backup is due. Errors match ErrKey and contain nothing of the key.
 func ParseKey(text []byte) (Key, error) {
 	if minisign.IsEncrypted(text) {
-		return Key{}, fmt.Errorf("%w: it has a password: make one without by dr keygen --signing or minisign -G -W", ErrKey)
+		return Key{}, fmt.Errorf("%w: it has a password: create one without a password with dr keygen --signing or minisign -G -W", ErrKey)
 	}
 	k := Key{some: true}
 	if err := k.private.UnmarshalText(text); err != nil {
