@@ -128,7 +128,7 @@ func (s *Service) boardOf(cluster string) *board {
 	if w := s.workers[cluster]; w != nil {
 		return w.board
 	}
-	return &board{ended: func() {}}
+	return s.newBoard(cluster)
 }
 
 func (a *archiving) limited() *semaphore.Weighted {
@@ -138,6 +138,7 @@ func (a *archiving) limited() *semaphore.Weighted {
 }
 
 func (a *archiving) set(change func(*archive.Status)) {
+	defer a.service.changed(a.spec.Cluster)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change(&a.status)

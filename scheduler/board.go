@@ -5,14 +5,29 @@ import (
 	"sync"
 )
 
-// board is the status, which others read. What a Status points to is never changed, so that a copy may be kept.
+// board holds the Status of one cluster. Values that a Status points to never change, so a copy may be kept.
 type board struct {
+	changed func() // is called after each change
+	ended   func() // is called when a job has ended
+
 	mu     sync.Mutex
-	status Status
-	ended  func() // is called when a job has
+	status Status // guarded by mu
+}
+
+// newBoard returns the board of a cluster of which nothing is known yet.
+func (s *Service) newBoard(cluster string) *board {
+	return &board{status: starting(cluster), changed: func() { s.changed(cluster) }, ended: func() {}}
+}
+
+// changed calls s.Changed, if there is one.
+func (s *Service) changed(cluster string) {
+	if s.Changed != nil {
+		s.Changed(cluster)
+	}
 }
 
 func (b *board) set(change func(*Status)) {
+	defer b.changed()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.status)
@@ -24,14 +39,14 @@ func (b *board) get() Status {
 	return b.status
 }
 
-// begin says that a job runs.
+// begin records that a job runs.
 func (b *board) begin(o Outcome) {
 	b.set(func(s *Status) {
 		s.Jobs = append(slices.DeleteFunc(slices.Clone(s.Jobs), func(old Outcome) bool { return old.same(o) && old.Ended.IsZero() }), o)
 	})
 }
 
-// end says how a job went, in place of how it went before, and counts it.
+// end replaces the last outcome of the job by o, and counts it.
 func (b *board) end(o Outcome) {
 	defer b.ended()
 	b.set(func(s *Status) {
@@ -45,7 +60,7 @@ func (b *board) end(o Outcome) {
 	})
 }
 
-// running is what runs of o's job there, or o if nothing does.
+// running returns the running outcome of o's job in o's repository, or o if there is none.
 func (b *board) running(o Outcome) Outcome {
 	for _, other := range b.get().Jobs {
 		if other.same(o) && other.Ended.IsZero() {

@@ -53,9 +53,13 @@ func (s *Service) find(cluster string) (*worker, spec.Spec, error) {
 	defer s.mu.Unlock()
 	w, ok := s.workers[cluster]
 	if !ok {
-		return nil, spec.Spec{}, fmt.Errorf("cluster %q is %w of this service", cluster, ErrUnknown)
+		return nil, spec.Spec{}, unknown(cluster)
 	}
 	return w, w.told, nil
+}
+
+func unknown(cluster string) error {
+	return fmt.Errorf("cluster %q is %w of this service", cluster, ErrUnknown)
 }
 
 // possible is the cure if the Spec does not say how to do a job.

@@ -36,7 +36,7 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 			f.observer.board.set(func(s *Status) { s.Problem = why })
 			continue
 		}
-		board := &board{status: starting(name)}
+		board := s.newBoard(name)
 		board.status.State, board.status.Problem = Failing, why
 		own, stop := context.WithCancel(ctx)
 		f := &faulty{newObserver(s, board, o), stop}

@@ -50,6 +50,8 @@ type Service struct {
 	Tell func(c condition.Change)
 	// TellCurrent is given what holds of each cluster, once after the start; it must not block. nil: nobody is told.
 	TellCurrent func(c condition.Current)
+	// Changed is called after each change of a cluster's Status; it must neither block nor call the Service. May be nil.
+	Changed func(cluster string)
 	// Archive archives a log until ctx ends, as archive.Run does. nil: no log is archived, whatever Specs say.
 	Archive func(
 		ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
@@ -154,7 +156,7 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 }
 
 func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFunc) *worker {
-	board := &board{status: starting(o.spec.Cluster)}
+	board := s.newBoard(o.spec.Cluster)
 	hired := func() hand {
 		return hand{
 			order: o, service: s, jobs: jobs, orders: make(chan order, 1), asks: newAsks(), board: board,

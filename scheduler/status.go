@@ -119,27 +119,47 @@ type (
 	Last     = condition.Last
 )
 
-// Status is what s says of each cluster, by name. It may be called while Run runs.
+// Status returns the status of each cluster, by name. It may be called while Run runs.
 func (s *Service) Status() []Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := []Status{}
-	for name, w := range s.workers {
-		one := w.board.get()
-		one.Archive = s.archiveOf(name)
-		all = append(all, one)
+	for name := range s.workers {
+		all = append(all, s.statusOf(name))
 	}
-	for _, f := range s.faulty {
-		all = append(all, f.observer.board.get())
+	for name := range s.faulty {
+		all = append(all, s.statusOf(name))
 	}
 	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return all
 }
 
-// archiveOf is nil if s does not archive the cluster's log. s.mu is held.
-func (s *Service) archiveOf(cluster string) *archive.Status {
-	if a := s.archivings[cluster]; a != nil && !a.stopped {
-		return a.get()
+// StatusOf returns the status of one cluster. Its error matches ErrUnknown. It may be called while Run runs.
+func (s *Service) StatusOf(cluster string) (Status, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.workers[cluster] == nil && s.faulty[cluster] == nil {
+		return Status{}, unknown(cluster)
 	}
-	return nil
+	return s.statusOf(cluster), nil
+}
+
+// statusOf returns the status of a cluster that has a worker or is faulty. The caller holds s.mu.
+func (s *Service) statusOf(cluster string) Status {
+	w := s.workers[cluster]
+	if w == nil {
+		return s.faulty[cluster].observer.board.get()
+	}
+	status := w.board.get()
+	status.Archive = s.archiveOf(cluster)
+	return status
+}
+
+// archiveOf returns how s archives the cluster's log, nil if it does not. The caller holds s.mu.
+func (s *Service) archiveOf(cluster string) *archive.Status {
+	a := s.archivings[cluster]
+	if a == nil || a.stopped {
+		return nil
+	}
+	return a.get()
 }

@@ -81,13 +81,7 @@ func (a *api) clusters(*http.Request) (any, error) {
 }
 
 func (a *api) cluster(r *http.Request) (any, error) {
-	name := r.PathValue("cluster")
-	for _, s := range a.Status().Clusters {
-		if s.Cluster == name {
-			return s, nil
-		}
-	}
-	return nil, fail(http.StatusNotFound, "cluster %q is %v", name, scheduler.ErrUnknown)
+	return a.Scheduler.StatusOf(r.PathValue("cluster"))
 }
 
 func (a *api) jobs(*http.Request) (any, error) { return document.NewJobs(a.Status().Clusters), nil }
