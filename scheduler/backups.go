@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
 // workerJob has the steps that the jobs of a worker share.
@@ -50,13 +50,13 @@ func (j *workerJob) end(a runner.Action) time.Time {
 	case runner.GiveUp:
 		j.say(storage.Warning, "the %s: %v", r.job, r.why)
 		j.worker.end(r.task, NotRun, r.why.Error())
-		return j.standBy(repository.Lease{})
+		return j.standBy(lease.Lease{})
 	}
 	return r.end(a)
 }
 
 // standBy lets another service work, and returns when its lease may have ended.
-func (w *worker) standBy(theirs repository.Lease) time.Time {
+func (w *worker) standBy(theirs lease.Lease) time.Time {
 	w.notBefore = w.until(theirs)
 	w.board.set(func(s *Status) { s.State, s.Holder, s.Next = Standby, theirs.Holder, time.Time{} })
 	return w.notBefore

@@ -212,7 +212,7 @@ func TestTriggerBesideAnother(t *testing.T) {
 		}
 		take := func(ttl time.Duration) {
 			t.Helper()
-			if _, held, err := c.AcquireLease(t.Context(), "backup", "killed", ttl, time.Now()); err != nil || !held {
+			if _, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", ttl, time.Now()); err != nil || !held {
 				t.Fatal(held, err)
 			}
 		}

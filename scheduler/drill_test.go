@@ -445,7 +445,7 @@ func TestDrillEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l, err := c.LiveLease(t.Context(), "drill", time.Now()); l.Holder != "" || err != nil {
+		if l, err := c.Leases().Live(t.Context(), "drill", time.Now()); l.Holder != "" || err != nil {
 			t.Errorf("%q still has the lease: %v", l.Holder, err)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
 // hand is what all who work for a cluster have: each works in a goroutine of its own, on orders of its own.
@@ -111,7 +111,7 @@ func (h *hand) refuse(why string) {
 }
 
 // until is when to look again whether another service, which has a lease, has ended.
-func (h *hand) until(theirs repository.Lease) time.Time {
+func (h *hand) until(theirs lease.Lease) time.Time {
 	now := time.Now()
 	again := now.Add(h.lease / 3)
 	if theirs.Until.After(now) && theirs.Until.Before(again) {

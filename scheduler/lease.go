@@ -9,20 +9,21 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // leases are those of one job, one a repository: with one in a single place, a service for which just that place is away
 // would not see that another works. They only save double work: two backups do no harm.
-type leases []lease
+type heldLeases []heldLease
 
-type lease struct {
-	repository.Hold
+type heldLease struct {
+	lease.Hold
 	store backup.Store
 }
 
 // stores returns where the leases are.
-func (all leases) stores() (stores []backup.Store) {
+func (all heldLeases) stores() (stores []backup.Store) {
 	for _, l := range all {
 		stores = append(stores, l.store)
 	}
@@ -32,8 +33,8 @@ func (all leases) stores() (stores []backup.Store) {
 // acquire takes the lease in one store after the other, in the same order as all other services. theirs is another's that
 // was found: then none is held. Where any store will do, those that do not answer within askTime are left out.
 func acquire(
-	ctx context.Context, stores []backup.Store, require spec.Require, take func(context.Context, *repository.Cluster) (repository.Hold, bool, error),
-) (all leases, theirs repository.Lease, err error) {
+	ctx context.Context, stores []backup.Store, require spec.Require, take func(context.Context, *repository.Cluster) (lease.Hold, bool, error),
+) (all heldLeases, theirs lease.Lease, err error) {
 	var errs error
 	for _, store := range stores {
 		asking, cancel := context.WithTimeout(ctx, askTime)
@@ -46,7 +47,7 @@ func acquire(
 			all.release(ctx)
 			return nil, l.Lease, nil
 		default:
-			all = append(all, lease{l, store})
+			all = append(all, heldLease{l, store})
 		}
 	}
 	if len(all) == 0 || require != spec.Any && errs != nil {
@@ -57,23 +58,23 @@ func acquire(
 }
 
 // holding takes the lease on a job for holder.
-func holding(job Job, holder string, ttl time.Duration) func(context.Context, *repository.Cluster) (repository.Hold, bool, error) {
-	return func(ctx context.Context, c *repository.Cluster) (repository.Hold, bool, error) {
-		return c.Hold(ctx, string(job), holder, ttl)
+func holding(job Job, holder string, ttl time.Duration) func(context.Context, *repository.Cluster) (lease.Hold, bool, error) {
+	return func(ctx context.Context, c *repository.Cluster) (lease.Hold, bool, error) {
+		return c.Leases().Hold(ctx, string(job), holder, ttl)
 	}
 }
 
 // keep renews all, of which there is at least one, until ctx ends, and then gives them back. If another service has one of
 // them, or may have them all since none could be renewed within ttl, lost ends the job.
-func (all leases) keep(ctx context.Context, ttl time.Duration, lost context.CancelCauseFunc) *sync.WaitGroup {
+func (all heldLeases) keep(ctx context.Context, ttl time.Duration, lost context.CancelCauseFunc) *sync.WaitGroup {
 	expiry := time.AfterFunc(time.Until(all[len(all)-1].Until), func() {
-		lost(fmt.Errorf("%w: it could not be renewed in time", repository.ErrLost))
+		lost(fmt.Errorf("%w: it could not be renewed in time", lease.ErrLost))
 	})
 	renewed := func(from time.Time) { expiry.Reset(ttl - time.Since(from)) } // one that others see is enough
 	var keeping sync.WaitGroup
 	for _, l := range all {
 		keeping.Go(func() {
-			if err := l.Keep(ctx, renewed); errors.Is(err, repository.ErrLost) {
+			if err := l.Keep(ctx, renewed); errors.Is(err, lease.ErrLost) {
 				lost(err)
 			}
 			expiry.Stop()
@@ -83,7 +84,7 @@ func (all leases) keep(ctx context.Context, ttl time.Duration, lost context.Canc
 }
 
 // release gives all back. Where that fails others wait until they end by themselves.
-func (all leases) release(ctx context.Context) {
+func (all heldLeases) release(ctx context.Context) {
 	for _, l := range all {
 		_ = l.Release(ctx)
 	}

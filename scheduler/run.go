@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
 // steps are the parts of a run in which the kinds of jobs differ.
@@ -36,7 +36,7 @@ type run struct {
 	slot    *semaphore.Weighted // of the service; nil: the job needs none
 
 	stores []backup.Store // in which it works
-	theirs repository.Lease
+	theirs lease.Lease
 	why    error           // of the last action
 	jobs   context.Context // ends when the lease is lost or the service stops the job; nil without a lease
 	leave  func()          // gives the turn back
@@ -176,7 +176,7 @@ func (r *run) lost() bool {
 		return false
 	}
 	cause := context.Cause(r.jobs)
-	return errors.Is(cause, repository.ErrLost) || errors.Is(cause, errStopped)
+	return errors.Is(cause, lease.ErrLost) || errors.Is(cause, errStopped)
 }
 
 // end carries out the actions that are the same for all kinds of jobs.

@@ -443,7 +443,7 @@ func TestServiceTakesOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, held, err := c.AcquireLease(t.Context(), "backup", "killed", 25*time.Second, time.Now()); err != nil || !held {
+		if _, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", 25*time.Second, time.Now()); err != nil || !held {
 			t.Fatal(held, err)
 		}
 		s := w.start("b", configOf(specOf(t, "prod", "@daily", "main")))
@@ -472,7 +472,7 @@ func TestServiceGivesUpWithoutItsLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		later := time.Now().Add(9 * time.Minute) // by a clock that is ahead
-		if _, held, err := c.AcquireLease(t.Context(), "backup", "thief", time.Minute, later); err != nil || !held {
+		if _, held, err := c.Leases().Acquire(t.Context(), "backup", "thief", time.Minute, later); err != nil || !held {
 			t.Fatal(held, err)
 		}
 		w.pass(time.Minute)
@@ -614,7 +614,7 @@ func TestServiceEnds(t *testing.T) {
 				t.Errorf("a backup of %v ended with %v", took, w.ended)
 			}
 			c, _ := repository.Open(w.stores["main"], "prod")
-			if l, err := c.LiveLease(t.Context(), "backup", time.Now()); l.Holder != "" || err != nil {
+			if l, err := c.Leases().Live(t.Context(), "backup", time.Now()); l.Holder != "" || err != nil {
 				t.Errorf("%q still has the lease: %v", l.Holder, err)
 			}
 		})

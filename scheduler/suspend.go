@@ -10,23 +10,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
 // Suspend starts nothing more for the cluster, in this service at once and in all others before their next job: it is
 // written into each of its repositories. What runs goes on to its end. Errors match ErrUnknown, or say where it could not
 // be written; it holds wherever it could.
 func (s *Service) Suspend(ctx context.Context, cluster, by, reason string) error {
-	return s.say(ctx, cluster, repository.Suspension{Suspended: true, Time: time.Now(), By: by, Reason: reason})
+	return s.say(ctx, cluster, suspension.Suspension{Suspended: true, Time: time.Now(), By: by, Reason: reason})
 }
 
 // Resume ends what Suspend began, for all services. What was missed is caught up once. Errors match ErrUnknown, ErrSuspended
 // if the configuration suspends the cluster, or say where it could not be written.
 func (s *Service) Resume(ctx context.Context, cluster, by string) error {
-	return s.say(ctx, cluster, repository.Suspension{Time: time.Now(), By: by})
+	return s.say(ctx, cluster, suspension.Suspension{Time: time.Now(), By: by})
 }
 
-func (s *Service) say(ctx context.Context, cluster string, word repository.Suspension) error {
+func (s *Service) say(ctx context.Context, cluster string, word suspension.Suspension) error {
 	w, spec, err := s.find(cluster)
 	if err != nil {
 		return err
@@ -38,12 +38,12 @@ func (s *Service) say(ctx context.Context, cluster string, word repository.Suspe
 	if err != nil {
 		return err
 	}
-	words := make([]repository.Suspension, len(stores))
+	words := make([]suspension.Suspension, len(stores))
 	_, errs := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
-		words[n], err = store.Cluster.WriteSuspension(ctx, word)
+		words[n], err = store.Cluster.Services().Write(ctx, word)
 		return err
 	})
-	var last repository.Suspension
+	var last suspension.Suspension
 	for _, said := range words {
 		if said.Time.After(last.Time) {
 			last = said
@@ -57,7 +57,7 @@ func (s *Service) say(ctx context.Context, cluster string, word repository.Suspe
 }
 
 // shown is word for people, nil if nothing is suspended.
-func shown(word repository.Suspension) *Suspension {
+func shown(word suspension.Suspension) *Suspension {
 	if !word.Suspended {
 		return nil
 	}
@@ -66,16 +66,16 @@ func shown(word repository.Suspension) *Suspension {
 
 // word is what stores have of a suspension.
 type word struct {
-	last     repository.Suspension // the last that was said in any of them
+	last     suspension.Suspension // the last that was said in any of them
 	damaged  error                 // words that count for nothing
 	answered []backup.Store
 }
 
 // lastWord reads the suspension in all stores. Where any store will do, those that do not answer are left out.
 func lastWord(ctx context.Context, stores []backup.Store, require spec.Require) (w word, err error) {
-	words, damaged := make([]repository.Suspension, len(stores)), make([]error, len(stores))
+	words, damaged := make([]suspension.Suspension, len(stores)), make([]error, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
-		words[n], err = store.Cluster.Suspension(ctx)
+		words[n], err = store.Cluster.Services().Read(ctx)
 		if errors.Is(err, catalog.ErrDamaged) {
 			damaged[n], err = fmt.Errorf("repository %s: %w", store.Repository, err), nil
 		}

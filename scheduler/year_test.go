@@ -18,15 +18,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // How late a backup may be that nobody has said anything about: others are before it, or the service has just begun.
 const inTime = 6 * time.Minute
 
 // robberyLasts is longer than what a stolen lease or a host that stood still keeps anybody from.
-const robberyLasts = repository.MaxLease + inTime
+const robberyLasts = lease.MaxLease + inTime
 
 // subject is a cluster that is looked after, and what was done for it.
 type subject struct {
@@ -149,8 +149,8 @@ func (s *subject) rob(from *server, how string) {
 				_, _ = d.put(context.Background(), key, strings.NewReader("{"), storage.PutOptions{})
 			case "taken":
 				job := strings.TrimSuffix(key[strings.LastIndex(key, "/")+1:], ".json")
-				l := repository.Lease{Format: 1, Job: job, Holder: "a thief", Until: time.Now().Add(8 * time.Minute), Generation: 1 << 40}
-				data, err := repository.Leases.Encode(l)
+				l := lease.Lease{Format: 1, Job: job, Holder: "a thief", Until: time.Now().Add(8 * time.Minute), Generation: 1 << 40}
+				data, err := lease.Kind.Encode(l)
 				if err != nil {
 					s.f.errorf("%v", err)
 				}

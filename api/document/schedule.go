@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores/address"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
 // ConfigCheck is dr config check: what will happen.
@@ -191,4 +191,4 @@ type ServeConfig struct {
 }
 
 // Suspension is dr suspend and dr resume: the last word, as it is stored.
-type Suspension = repository.Suspension
+type Suspension = suspension.Suspension

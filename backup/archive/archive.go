@@ -23,6 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/wal"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -80,8 +81,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: --segment-size %d is below %d bytes", ErrConfig, c.SegmentSize, minSegmentSize)
 	case c.Lease < minLease:
 		return fmt.Errorf("%w: --lease %s is below %s", ErrConfig, c.Lease, minLease)
-	case c.Lease > repository.MaxLease:
-		return fmt.Errorf("%w: --lease %s is above %s", ErrConfig, c.Lease, repository.MaxLease)
+	case c.Lease > lease.MaxLease:
+		return fmt.Errorf("%w: --lease %s is above %s", ErrConfig, c.Lease, lease.MaxLease)
 	case c.To.Passphrase():
 		return fmt.Errorf("%w: a passphrase takes a second of CPU for each segment: use --recipient", ErrConfig)
 	case c.Snapshot == nil:
@@ -192,8 +193,8 @@ type archiver struct {
 	jumped    int64  // the revision that a watch has left out once, 0: none
 	warnedOf  string // the server's version that was warned of last
 	spool     spool
-	logEnd    atomic.Pointer[repository.LogEnd] // the last segment that is known to be stored, for the lease
-	released  repository.LogEnd                 // up to where the files were let go of on standby, in this turn
+	logEnd    atomic.Pointer[lease.LogEnd] // the last segment that is known to be stored, for the lease
+	released  lease.LogEnd                 // up to where the files were let go of on standby, in this turn
 	members   members
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -71,7 +72,7 @@ func (w *work) standOn(s catalog.Segment) {
 // reached lets the lease report s, for the agents that stand by.
 func (w *work) reached(s catalog.Segment) {
 	if s.Seq > 0 {
-		w.logEnd.Store(&repository.LogEnd{Lineage: s.Lineage, Seq: s.Seq})
+		w.logEnd.Store(&lease.LogEnd{Lineage: s.Lineage, Seq: s.Seq})
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
 // follow archives until ctx ends or something breaks.
@@ -59,7 +59,7 @@ func (w *work) pace() time.Duration { return min(w.config.Flush/2, 500*time.Mill
 // farewell stores what is pending when the agent is told to stop. Who lost the lease leaves it to the next.
 func (w *work) farewell(ctx, storing context.Context) error {
 	cause := context.Cause(ctx)
-	if errors.Is(cause, repository.ErrLost) {
+	if errors.Is(cause, lease.ErrLost) {
 		return cause
 	}
 	return errors.Join(cause, w.drain(storing))

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
 // leaseJob is the lease that agents of one cluster share. It only avoids double work: segments' names are the fence.
@@ -21,21 +21,21 @@ var errBreach = errors.New("the log in the repository cannot be continued")
 // stand waits until this agent is the one that works: its member has a leader, no other agent holds the lease, and, if its
 // source lacks something, the other agents have had their chance. Meanwhile it keeps those files of a member's log open
 // that the repository has not got in full.
-func (a *archiver) stand(ctx context.Context, from source) (repository.Hold, error) {
-	a.released = repository.LogEnd{}
+func (a *archiver) stand(ctx context.Context, from source) (lease.Hold, error) {
+	a.released = lease.LogEnd{}
 	for {
 		if err := from.server().Confirm(ctx); err != nil {
-			return repository.Hold{}, err
+			return lease.Hold{}, err
 		}
 		if err := from.hold(); err != nil {
-			return repository.Hold{}, err
+			return lease.Hold{}, err
 		}
 		theirs, problem, err := a.yields(ctx)
 		if err != nil {
-			return repository.Hold{}, err
+			return lease.Hold{}, err
 		}
 		if problem == "" {
-			lease, held, err := a.to.Hold(ctx, leaseJob, a.holder(), a.config.Lease)
+			lease, held, err := a.to.Leases().Hold(ctx, leaseJob, a.holder(), a.config.Lease)
 			if err != nil || held {
 				return lease, err
 			}
@@ -43,11 +43,11 @@ func (a *archiver) stand(ctx context.Context, from source) (repository.Hold, err
 		}
 		a.releaseStored(ctx, from, theirs.LogEnd)
 		if err := a.emptySpool(ctx); err != nil {
-			return repository.Hold{}, err
+			return lease.Hold{}, err
 		}
 		a.board.set(func(s *Status) { s.standBy(theirs.Holder, problem, from.headroom()) })
 		if err := sleep(ctx, a.config.Lease/3); err != nil {
-			return repository.Hold{}, err
+			return lease.Hold{}, err
 		}
 	}
 }
@@ -55,7 +55,7 @@ func (a *archiver) stand(ctx context.Context, from source) (repository.Hold, err
 // releaseStored lets go of the files of a member's log that a takeover would not read: the segment that the working agent
 // stored last is beyond them, or of another history. The lease names it, so that asking costs one request for each file
 // that the member fills. If that segment cannot be read the files stay open: the status reports what they take.
-func (a *archiver) releaseStored(ctx context.Context, from source, end *repository.LogEnd) {
+func (a *archiver) releaseStored(ctx context.Context, from source, end *lease.LogEnd) {
 	if end == nil || *end == a.released || from.headroom().Files < 2 {
 		return
 	}
@@ -73,12 +73,12 @@ func (a *archiver) releaseStored(ctx context.Context, from source, end *reposito
 
 // yields returns why this agent must not work yet, "" if it may: after a breach, agents whose members have what is missing
 // get the time to take over. It counts only while no other agent holds the lease, for one that does may be stuck.
-func (a *archiver) yields(ctx context.Context) (theirs repository.Lease, problem string, err error) {
+func (a *archiver) yields(ctx context.Context) (theirs lease.Lease, problem string, err error) {
 	if a.breach == nil {
 		return theirs, "", nil
 	}
 	now := time.Now()
-	if theirs, err = a.to.LiveLease(ctx, leaseJob, now); err != nil {
+	if theirs, err = a.to.Leases().Live(ctx, leaseJob, now); err != nil {
 		return theirs, "", err
 	}
 	if theirs.Holder != "" && theirs.Holder != a.holder() {
@@ -94,12 +94,12 @@ func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, 
 
 // keep renews the lease until ctx ends, and then gives it back. If another agent has it, lost ends the turn. A store that
 // is away is waited for: nobody else can take it over there either.
-func (a *archiver) keep(ctx context.Context, lease repository.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
+func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var keeping sync.WaitGroup
-	lease.Reached = a.logEnd.Load
+	held.Reached = a.logEnd.Load
 	keeping.Go(func() {
-		err := lease.Keep(ctx, nil)
-		if errors.Is(err, repository.ErrLost) {
+		err := held.Keep(ctx, nil)
+		if errors.Is(err, lease.ErrLost) {
 			lost(err)
 		} else if err != nil {
 			a.warn("the lease could not be given back, others wait until it ends: %v", err)

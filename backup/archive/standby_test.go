@@ -86,7 +86,7 @@ func TestAStandbyForgetsWhatItKnewWhenItWorked(t *testing.T) {
 	first := start(t, configOf(etcd), c)
 	put(t, etcd, "key")
 	first.catchUp()
-	taken, held, err := c.AcquireLease(t.Context(), "archive", "another", time.Minute, time.Now().Add(2*time.Second))
+	taken, held, err := c.Leases().Acquire(t.Context(), "archive", "another", time.Minute, time.Now().Add(2*time.Second))
 	if err != nil || !held && taken.Holder == "" {
 		t.Fatal(err)
 	}

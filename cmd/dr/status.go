@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
 func (a *app) status() *cobra.Command {
@@ -158,7 +159,7 @@ func lookAll(ctx context.Context, lookups []lookup, all, live bool, now time.Tim
 
 func (l lookup) look(ctx context.Context, all, live bool, now time.Time) document.ClusterStatus {
 	d := document.ClusterStatus{Cluster: l.spec.Cluster, Suspended: l.spec.Suspend, Standings: []condition.Standing{}}
-	var last repository.Suspension
+	var last suspension.Suspension
 	for _, p := range l.places {
 		standing, word := l.stand(ctx, p, all, now)
 		d.Standings = append(d.Standings, standing)
@@ -176,7 +177,7 @@ func (l lookup) look(ctx context.Context, all, live bool, now time.Time) documen
 	return d
 }
 
-func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (condition.Standing, repository.Suspension) {
+func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (condition.Standing, suspension.Suspension) {
 	read := condition.Survey(!l.spec.Drill.Schedule.None(), now)
 	if all {
 		read.Newest = 0
@@ -187,9 +188,9 @@ func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (co
 		survey, err = c.Survey(ctx, read)
 	}
 	if err != nil {
-		return condition.Standing{Repository: p.repository, Problem: err.Error()}, repository.Suspension{}
+		return condition.Standing{Repository: p.repository, Problem: err.Error()}, suspension.Suspension{}
 	}
-	word, _ := c.Suspension(ctx) // what cannot be believed counts for nothing
+	word, _ := c.Services().Read(ctx) // what cannot be believed counts for nothing
 	return condition.NewStanding(p.repository, survey, l.spec.Schedule.Next, now), word
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
 func (a *app) suspend() *cobra.Command {
@@ -27,7 +28,7 @@ dr backup, dr prune and dr drill by hand work all the same.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at it later")
 	a.suspensionFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.word(cmd, repository.Suspension{Suspended: true, Reason: reason})
+		return a.word(cmd, suspension.Suspension{Suspended: true, Reason: reason})
 	}
 	return cmd
 }
@@ -41,7 +42,7 @@ configuration suspends only the configuration resumes.`,
 		Args: noArgs,
 	}
 	a.suspensionFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.word(cmd, repository.Suspension{}) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.word(cmd, suspension.Suspension{}) }
 	return cmd
 }
 
@@ -53,7 +54,7 @@ func (a *app) suspensionFlags(cmd *cobra.Command) {
 }
 
 // word makes s the last one.
-func (a *app) word(cmd *cobra.Command, s repository.Suspension) error {
+func (a *app) word(cmd *cobra.Command, s suspension.Suspension) error {
 	c, err := a.openToRemove(cmd.Context())
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func (a *app) word(cmd *cobra.Command, s repository.Suspension) error {
 		return err
 	}
 	s.Time, s.By = time.Now(), identity()
-	said, err := c.WriteSuspension(cmd.Context(), s)
+	said, err := c.Services().Write(cmd.Context(), s)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
 func TestSuspend(t *testing.T) {
@@ -80,8 +81,8 @@ func TestStatusSuspendedInOneRepository(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		word := repository.Suspension{Suspended: suspended, Time: now.Add(time.Duration(i) * time.Minute)}
-		if _, err := c.WriteSuspension(t.Context(), word); err != nil {
+		word := suspension.Suspension{Suspended: suspended, Time: now.Add(time.Duration(i) * time.Minute)}
+		if _, err := c.Services().Write(t.Context(), word); err != nil {
 			t.Fatal(err)
 		}
 		l.places = append(l.places, place{"", func(context.Context) (*repository.Cluster, error) { return c, nil }})

@@ -21,8 +21,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/records"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/stores/address"
@@ -104,8 +104,8 @@ func (l *loader) config() spec.Config {
 	if c.Concurrency < 1 {
 		l.source.blame(errors.New("concurrency is at least 1"), "concurrency")
 	}
-	if c.Lease < spec.MinLease || c.Lease > repository.MaxLease {
-		l.source.blame(fmt.Errorf("lease is from %s to %s", spec.MinLease, repository.MaxLease), "lease")
+	if c.Lease < spec.MinLease || c.Lease > lease.MaxLease {
+		l.source.blame(fmt.Errorf("lease is from %s to %s", spec.MinLease, lease.MaxLease), "lease")
 	}
 	repositories := l.repositories()
 	if len(l.file.Clusters) == 0 && len(l.file.Include) == 0 {

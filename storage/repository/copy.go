@@ -108,7 +108,7 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 	}
 	s.pinned = map[catalog.ID]bool{}
 	for _, f := range s.folders {
-		pins, _, err := c.loadPins(ctx, f)
+		pins, _, err := c.reader.loadPins(ctx, f)
 		if err != nil {
 			return copySide{}, err
 		}
@@ -134,14 +134,14 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 // copySide lists.
 func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err error) {
 	s = copySide{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[catalog.ID]bool{}}
-	if s.folders, err = c.folders(ctx, LoadOptions{}); err != nil {
+	if s.folders, err = c.reader.folders(ctx, LoadOptions{}); err != nil {
 		return s, err
 	}
 	for _, f := range s.folders {
 		for _, o := range f.objects {
 			s.sizes[o.Key] = o.Size
 		}
-		deleted, err := c.isDeleted(ctx, f)
+		deleted, err := c.reader.isDeleted(ctx, f)
 		if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 			return s, err
 		}

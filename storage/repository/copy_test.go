@@ -38,7 +38,7 @@ func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *reposito
 		tb.Fatal(err)
 	}
 	stored.Put(tb, b, stored.Folder("c", stored.IdAt(9))+stored.PlainName, stored.Content)
-	if _, _, err := c.AcquireLease(tb.Context(), "archive", "me", time.Minute, stored.Noon); err != nil {
+	if _, _, err := c.Leases().Acquire(tb.Context(), "archive", "me", time.Minute, stored.Noon); err != nil {
 		tb.Fatal(err)
 	}
 	first := keyed(stored.NewWriter(tb, "c", stored.LineageID(1)), p.Key).Some(6)
@@ -411,7 +411,7 @@ func TestCopyPastForgedTombstones(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := stored.Folder("c", stored.IdAt(0)) + tombstoneName
-	write(t, target, key, forged)
+	stored.Put(t, target, key, forged)
 	policy := stored.Trust(t, owner.Public)
 	result := mustCopy(t, stored.OpenWith(t, source, policy), stored.OpenWith(t, target, policy), repository.CopyOptions{})
 	if result.Backups != 1 || result.LeftOut != 0 {

@@ -70,11 +70,11 @@ func (c *copying) deletedMeanwhile(ctx context.Context, b copyBackup) (bool, err
 
 // isGone reports whether the backup is listed no more.
 func (c *Cluster) isGone(ctx context.Context, id catalog.ID) (bool, error) {
-	f, err := c.folderOf(ctx, id)
+	f, err := c.reader.folderOf(ctx, id)
 	if err != nil || !f.has(catalog.ManifestName) {
 		return err == nil, err
 	}
-	deleted, err := c.isDeleted(ctx, f)
+	deleted, err := c.reader.isDeleted(ctx, f)
 	if errors.Is(err, catalog.ErrDamaged) {
 		err = nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -73,12 +74,6 @@ func fullLogTombstone() log.Tombstone {
 	}
 }
 
-func fullSuspension() repository.Suspension {
-	return repository.Suspension{
-		Format: repository.Suspensions.Format, Cluster: "c", Suspended: true, Time: stored.Noon.Add(1), By: "host, dr v0.1.0", Reason: "the disks are replaced",
-	}
-}
-
 func encodedManifest(tb testing.TB, m catalog.Manifest) []byte {
 	tb.Helper()
 	p, err := catalog.Manifests.Encode(m)
@@ -104,7 +99,7 @@ func TestGolden(t *testing.T) {
 	}
 	for name, want := range map[string]any{
 		"manifest.json": fullManifest(), "proof.json": fullProof(), "tombstone.json": fullTombstone(), "pin.json": fullPin(),
-		"unpin.json": fullUnpin(), "log-tombstone.json": fullLogTombstone(), "suspension.json": fullSuspension(),
+		"unpin.json": fullUnpin(), "log-tombstone.json": fullLogTombstone(), "suspension.json": stored.FullSuspension(),
 	} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
@@ -130,7 +125,7 @@ func decode(name string, data []byte) (any, error) {
 	case "log-tombstone.json":
 		return log.Tombstones.Decode(data)
 	case "suspension.json":
-		return repository.Suspensions.Decode(data)
+		return suspension.Kind.Decode(data)
 	}
 	return catalog.Manifests.Decode(data)
 }
@@ -151,7 +146,7 @@ func documents(tb testing.TB) map[string][]byte {
 	add("unpin.json", data, err)
 	data, err = log.Tombstones.Encode(fullLogTombstone())
 	add("log-tombstone.json", data, err)
-	data, err = repository.Suspensions.Encode(fullSuspension())
+	data, err = suspension.Kind.Encode(stored.FullSuspension())
 	add("suspension.json", data, err)
 	return all
 }

@@ -16,18 +16,18 @@ import (
 // if there is none. One from after until was made by a clock that is wrong, or forged, and does not count. It costs one
 // listing, and a read of each proof that is newer by its name.
 func (c *Cluster) LastDrill(ctx context.Context, until time.Time) (last catalog.Proof, ok bool, err error) {
-	folders, err := c.folders(ctx, LoadOptions{})
+	folders, err := c.reader.folders(ctx, LoadOptions{})
 	if err != nil {
 		return catalog.Proof{}, false, err
 	}
-	for _, n := range c.proofNames(folders) {
+	for _, n := range c.reader.proofNames(folders) {
 		if n.time.After(until) {
 			continue
 		}
 		if ok && n.time.Before(last.Time.Truncate(time.Millisecond)) { // as names have it
 			break
 		}
-		p, counts, err := c.readProof(ctx, n.backup, n.key)
+		p, counts, err := c.reader.readProof(ctx, n.backup, n.key)
 		if err != nil && !records.IsAbsent(err) && !errors.Is(err, catalog.ErrDamaged) {
 			return catalog.Proof{}, false, err
 		}
@@ -46,7 +46,7 @@ type proofName struct {
 }
 
 // proofNames are all proofs, newest first by their names.
-func (c *Cluster) proofNames(folders []folder) (names []proofName) {
+func (r *Reader) proofNames(folders []folder) (names []proofName) {
 	for _, f := range folders {
 		for _, o := range f.objects {
 			stamp, isProof := strings.CutPrefix(strings.TrimSuffix(path.Base(o.Key), catalog.JSONSuffix), catalog.ProofPrefix)

@@ -62,11 +62,11 @@ func TestLastDrillBelievesWhatIsInside(t *testing.T) {
 	appendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 1))
 	appendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 2))
 	name := func(stamp string) string { return stored.Folder("c", stored.IdAt(0)) + "proof-" + stamp + ".json" }
-	old := read(t, b, name(stored.Noon.Add(time.Hour).Format("20060102T150405.000Z")))
-	write(t, b, name("20261123T000000.000Z"), old)
-	write(t, b, name("20261123T000001.000Z"), stored.Noise(100))
-	write(t, b, name("20261123T000002.000Z"), nil)
-	write(t, b, name("tomorrow"), old)
+	old := stored.Get(t, b, name(stored.Noon.Add(time.Hour).Format("20060102T150405.000Z")))
+	stored.Put(t, b, name("20261123T000000.000Z"), old)
+	stored.Put(t, b, name("20261123T000001.000Z"), stored.Noise(100))
+	stored.Put(t, b, name("20261123T000002.000Z"), nil)
+	stored.Put(t, b, name("tomorrow"), old)
 	appendProof(t, openForger(t, b), drillOf(stored.IdAt(0), catalog.Passed, 5)) // by somebody without a key
 	wantLastDrill(t, "among junk", c, 2)
 	appendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 101))

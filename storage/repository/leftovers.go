@@ -16,7 +16,7 @@ import (
 // Leftovers lists what killed backups of this cluster left, and what was deleted and is still there, in the order of the
 // keys. A backup that is running now is among them: only Since tells it apart.
 func (c *Cluster) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
-	folders, err := c.folders(ctx, LoadOptions{})
+	folders, err := c.reader.folders(ctx, LoadOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	for _, f := range folders {
 		if f.has(catalog.ManifestName) {
 			// A tombstone that cannot be used deletes nothing, and one that cannot be read is read the next time.
-			if deleted, err := c.isDeleted(ctx, f); err != nil || !deleted {
+			if deleted, err := c.reader.isDeleted(ctx, f); err != nil || !deleted {
 				continue
 			}
 		}
@@ -127,25 +127,18 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 	return swept, locked, errors.Join(err, ctx.Err())
 }
 
-// clockJob is the job of a lease that is written for its time alone.
-const clockJob = "clock"
-
-// timesOf is what a store's times may leave out: S3's have whole seconds.
+// timesOf is the resolution of a store's times: S3 has whole seconds.
 const timesOf = time.Second
 
-// clockAhead returns by how much this host's clock is ahead of the store's, by which leftovers have their times; 0 if it is not.
-// A host that is a day ahead would else remove what was deleted a moment ago, and what a running backup has stored.
+// clockAhead returns by how much this host's clock is ahead of the store's, which dates leftovers; 0 if it is not ahead. A host
+// whose clock is a day ahead would otherwise remove objects that were deleted a moment ago, or belong to a running backup.
 func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
-	began, key := time.Now(), c.leaseKey(clockJob)
-	_, _, err := c.extend(ctx, Lease{Format: Leases.Format, Job: clockJob, Holder: clockJob, Generation: 1}, 0, began)
-	var o storage.Object
-	if err == nil {
-		o, err = c.store.Bucket.Stat(ctx, key)
-	}
+	began := time.Now()
+	now, err := c.leases.StoreTime(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("ask the store of cluster %s for its time: %w", c.store.Cluster, err)
+		return 0, err
 	}
-	return max(0, began.Sub(o.ModTime)-timesOf), nil
+	return max(0, began.Sub(now)-timesOf), nil
 }
 
 // errStays: a tombstone is still needed.

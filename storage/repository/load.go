@@ -33,21 +33,21 @@ const readers = 8 // requests at once; a manifest takes one round trip
 // Load reads the catalog: one listing, then the manifests, newest first and only as many as o asks for; and the log's
 // headers if o asks for them.
 func (c *Cluster) Load(ctx context.Context, o LoadOptions) (catalog.Catalog, error) {
-	folders, ignored, err := c.kept(ctx, o)
+	folders, ignored, err := c.reader.kept(ctx, o)
 	if err != nil {
 		return catalog.Catalog{}, err
 	}
 	if o.Newest > 0 && len(folders) > o.Newest {
 		folders = folders[:o.Newest]
 	}
-	loads, err := c.loadBackups(ctx, folders, o.Proofs, Seen{})
+	loads, err := c.reader.loadBackups(ctx, folders, o.Proofs, Seen{})
 	if err != nil {
 		return catalog.Catalog{}, err
 	}
 	if o.Only == "" && len(folders) > 0 && loads[0].err == nil && loads[0].unsigned {
 		c.store.AllowUnsigned()
 	}
-	catalog := c.catalog(folders, loads)
+	catalog := c.reader.catalog(folders, loads)
 	catalog.Ignored = append(ignored, catalog.Ignored...)
 	if !o.Log {
 		return catalog, nil
@@ -74,19 +74,22 @@ func (c *Cluster) withExactWindows(ctx context.Context, cat catalog.Catalog) (ca
 	return cat, nil
 }
 
+// Reader reads the backups of one cluster, each from its folder.
+type Reader struct{ store *records.Store }
+
 // kept lists the backups that no tombstone deletes, newest first by their names: all, but as o.Only and o.After say.
-func (c *Cluster) kept(ctx context.Context, o LoadOptions) (folders []folder, ignored []catalog.Damage, err error) {
-	if folders, err = c.folders(ctx, o); err != nil {
+func (r *Reader) kept(ctx context.Context, o LoadOptions) (folders []folder, ignored []catalog.Damage, err error) {
+	if folders, err = r.folders(ctx, o); err != nil {
 		return nil, nil, err
 	}
 	folders = slices.DeleteFunc(folders, func(f folder) bool { return !f.has(catalog.ManifestName) && f.unlisted == nil })
-	folders, ignored, err = c.withoutDeleted(ctx, folders)
+	folders, ignored, err = r.withoutDeleted(ctx, folders)
 	slices.Reverse(folders)
 	return folders, ignored, err
 }
 
 // loadBackups reads what the folders hold, but for what was seen, with its proofs and pins.
-func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool, seen Seen) ([]backupLoad, error) {
+func (r *Reader) loadBackups(ctx context.Context, folders []folder, proofs bool, seen Seen) ([]backupLoad, error) {
 	loads := make([]backupLoad, len(folders))
 	allowed := records.NewAllowance()
 	err := records.Parallel(ctx, readers, len(folders), func(ctx context.Context, i int) error {
@@ -96,33 +99,33 @@ func (c *Cluster) loadBackups(ctx context.Context, folders []folder, proofs bool
 		}
 		f := folders[i]
 		f.allowed = allowed
-		loads[i] = c.loadBackup(ctx, f, proofs)
+		loads[i] = r.loadBackup(ctx, f, proofs)
 		if err := loads[i].err; err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
 			return err
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the catalog of cluster %s: %w", c.store.Cluster, err)
+		return nil, fmt.Errorf("read the catalog of cluster %s: %w", r.store.Cluster, err)
 	}
 	return loads, nil
 }
 
 // withoutDeleted leaves out what a tombstone deletes.
-func (c *Cluster) withoutDeleted(ctx context.Context, folders []folder) (left []folder, ignored []catalog.Damage, err error) {
+func (r *Reader) withoutDeleted(ctx context.Context, folders []folder) (left []folder, ignored []catalog.Damage, err error) {
 	if !slices.ContainsFunc(folders, func(f folder) bool { return len(f.tombstones()) > 0 }) {
 		return folders, nil, nil // as most often; a service asks that of many clusters
 	}
 	deleted, errs := make([]bool, len(folders)), make([]error, len(folders))
 	err = records.Parallel(ctx, readers, len(folders), func(ctx context.Context, i int) error {
-		deleted[i], errs[i] = c.isDeleted(ctx, folders[i])
+		deleted[i], errs[i] = r.isDeleted(ctx, folders[i])
 		if errs[i] != nil && !errors.Is(errs[i], catalog.ErrDamaged) {
 			return errs[i]
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the catalog of cluster %s: %w", c.store.Cluster, err)
+		return nil, nil, fmt.Errorf("read the catalog of cluster %s: %w", r.store.Cluster, err)
 	}
 	for i, f := range folders {
 		if errs[i] != nil {
@@ -143,8 +146,8 @@ type backupLoad struct {
 	ignored  []error // pins that do not hold, what lifts none, and proofs that cannot be read
 }
 
-func (c *Cluster) catalog(folders []folder, loads []backupLoad) catalog.Catalog {
-	cat := catalog.Catalog{Cluster: c.store.Cluster, Signed: !c.store.Policy.Trust.None()}
+func (r *Reader) catalog(folders []folder, loads []backupLoad) catalog.Catalog {
+	cat := catalog.Catalog{Cluster: r.store.Cluster, Signed: !r.store.Policy.Trust.None()}
 	for i, f := range folders {
 		switch err := loads[i].err; {
 		case records.IsAbsent(err): // deleted since it was listed
@@ -168,9 +171,9 @@ func (c *Cluster) catalog(folders []folder, loads []backupLoad) catalog.Catalog 
 }
 
 // loadBackup reads one manifest and holds it against the listing.
-func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l backupLoad) {
+func (r *Reader) loadBackup(ctx context.Context, f folder, proofs bool) (l backupLoad) {
 	if f.unlisted != nil {
-		l.err = fmt.Errorf("%s: %w", catalog.Folder(c.store.Cluster, f.id), c.untrusted(records.ReadError(f.unlisted)))
+		l.err = fmt.Errorf("%s: %w", catalog.Folder(r.store.Cluster, f.id), r.untrusted(records.ReadError(f.unlisted)))
 		return l
 	}
 	manifest, _ := f.object(catalog.ManifestName)
@@ -178,50 +181,50 @@ func (c *Cluster) loadBackup(ctx context.Context, f folder, proofs bool) (l back
 		l.err = records.NotRead(manifest.Key)
 		return l
 	}
-	if l.backup.Manifest, l.unsigned, l.err = c.loadManifest(ctx, f.id); l.err != nil {
+	if l.backup.Manifest, l.unsigned, l.err = r.loadManifest(ctx, f.id); l.err != nil {
 		f.allowed.Return(manifest.Size)
 		return l
 	}
-	if l.err = c.checkStored(f, l.backup.Manifest); l.err != nil || !proofs {
+	if l.err = r.checkStored(f, l.backup.Manifest); l.err != nil || !proofs {
 		return l
 	}
-	if l.backup.Proofs, l.ignored, l.err = c.loadProofs(ctx, f); l.err != nil {
+	if l.backup.Proofs, l.ignored, l.err = r.loadProofs(ctx, f); l.err != nil {
 		return l
 	}
 	var ignored []error
-	l.backup.Pins, ignored, l.err = c.loadPins(ctx, f)
+	l.backup.Pins, ignored, l.err = r.loadPins(ctx, f)
 	l.ignored = append(l.ignored, ignored...)
 	return l
 }
 
 // loadManifest reads the manifest that is the folder's own. Where only what is signed counts, anything else there is not
 // trusted, however it came about: it would otherwise stand for damage, which stops whoever wants the newest.
-func (c *Cluster) loadManifest(ctx context.Context, id catalog.ID) (m catalog.Manifest, unsigned bool, err error) {
-	data, err := c.store.ReadSigned(ctx, catalog.ManifestKey(c.store.Cluster, id))
+func (r *Reader) loadManifest(ctx context.Context, id catalog.ID) (m catalog.Manifest, unsigned bool, err error) {
+	data, err := r.store.ReadSigned(ctx, catalog.ManifestKey(r.store.Cluster, id))
 	if err == nil {
 		m, err = catalog.Manifests.Decode(data)
 	}
-	if err == nil && (m.ID != id || m.Cluster != c.store.Cluster) {
+	if err == nil && (m.ID != id || m.Cluster != r.store.Cluster) {
 		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", catalog.ErrDamaged, m.ID, m.Cluster)
 	}
 	if err != nil {
-		return catalog.Manifest{}, false, fmt.Errorf("%s: %w", catalog.ManifestKey(c.store.Cluster, id), c.untrusted(err))
+		return catalog.Manifest{}, false, fmt.Errorf("%s: %w", catalog.ManifestKey(r.store.Cluster, id), r.untrusted(err))
 	}
 	return m, document.Signature(data) == "", nil
 }
 
 // untrusted makes damage match sign.ErrUntrusted where only what is signed counts.
-func (c *Cluster) untrusted(err error) error {
-	if errors.Is(err, catalog.ErrDamaged) && !c.store.Policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
+func (r *Reader) untrusted(err error) error {
+	if errors.Is(err, catalog.ErrDamaged) && !r.store.Policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
 		return fmt.Errorf("%w: %w", sign.ErrUntrusted, err)
 	}
 	return err
 }
 
-func (c *Cluster) checkStored(f folder, m catalog.Manifest) error {
+func (r *Reader) checkStored(f folder, m catalog.Manifest) error {
 	object, ok := f.object(m.Stored.Name)
 	if !ok {
-		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", catalog.BackupKey(c.store.Cluster, f.id, m.Stored.Name), catalog.ErrDamaged)
+		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", catalog.BackupKey(r.store.Cluster, f.id, m.Stored.Name), catalog.ErrDamaged)
 	}
 	if object.Size != m.Stored.Size {
 		return fmt.Errorf("%s: %w: it has %d bytes, its manifest says %d", object.Key, catalog.ErrDamaged, object.Size, m.Stored.Size)
@@ -231,7 +234,7 @@ func (c *Cluster) checkStored(f folder, m catalog.Manifest) error {
 
 // loadProofs reads the proofs of one backup. One that is damaged or not trusted proves nothing and is left out: it takes
 // nothing away from the backup either. One that cannot be read is named in ignored.
-func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []catalog.Proof, ignored []error, err error) {
+func (r *Reader) loadProofs(ctx context.Context, f folder) (proofs []catalog.Proof, ignored []error, err error) {
 	for _, object := range f.objects {
 		if !strings.HasPrefix(path.Base(object.Key), catalog.ProofPrefix) {
 			continue
@@ -240,7 +243,7 @@ func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []catalog.Pr
 			ignored = append(ignored, records.NotRead(object.Key))
 			break
 		}
-		p, ok, err := c.readProof(ctx, f.id, object.Key)
+		p, ok, err := r.readProof(ctx, f.id, object.Key)
 		if !ok {
 			f.allowed.Return(object.Size)
 		}
@@ -258,8 +261,8 @@ func (c *Cluster) loadProofs(ctx context.Context, f folder) (proofs []catalog.Pr
 }
 
 // readProof is not ok where what stands there proves nothing. What cannot be read gives ErrDamaged.
-func (c *Cluster) readProof(ctx context.Context, id catalog.ID, key string) (p catalog.Proof, ok bool, err error) {
-	data, err := c.store.ReadSigned(ctx, key)
+func (r *Reader) readProof(ctx context.Context, id catalog.ID, key string) (p catalog.Proof, ok bool, err error) {
+	data, err := r.store.ReadSigned(ctx, key)
 	switch {
 	case errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err):
 		return catalog.Proof{}, false, nil
@@ -294,27 +297,27 @@ func (f folder) object(name string) (storage.Object, bool) {
 }
 
 // folders lists the backups' folders in the order of their names: all, but as o.Only and o.After say.
-func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) {
-	list := storage.ListOptions{Prefix: catalog.BackupsPrefix(c.store.Cluster)}
+func (r *Reader) folders(ctx context.Context, o LoadOptions) ([]folder, error) {
+	list := storage.ListOptions{Prefix: catalog.BackupsPrefix(r.store.Cluster)}
 	if o.Only != "" {
-		list.Prefix = catalog.Folder(c.store.Cluster, o.Only)
+		list.Prefix = catalog.Folder(r.store.Cluster, o.Only)
 	}
 	if o.After != "" {
-		list.After = catalog.BackupsPrefix(c.store.Cluster) + string(o.After) + string('/'+1) // behind all that is in its folder
+		list.After = catalog.BackupsPrefix(r.store.Cluster) + string(o.After) + string('/'+1) // behind all that is in its folder
 	}
 	var folders []folder
 	listed := 0
 	last, known := "", false // the folder of the key before, and whether it is a backup's: each is parsed once
-	for object, err := range c.store.Bucket.List(ctx, list) {
-		if f, ok := c.unlisted(err); ok {
+	for object, err := range r.store.Bucket.List(ctx, list) {
+		if f, ok := r.unlisted(err); ok {
 			folders, last = append(folders, f), ""
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list the backups of cluster %s: %w", c.store.Cluster, err)
+			return nil, fmt.Errorf("list the backups of cluster %s: %w", r.store.Cluster, err)
 		}
 		if dir := object.Key[:strings.LastIndexByte(object.Key, '/')+1]; dir != last {
-			id, _, ok := catalog.SplitBackupKey(c.store.Cluster, object.Key)
+			id, _, ok := catalog.SplitBackupKey(r.store.Cluster, object.Key)
 			last, known = dir, ok
 			if n := len(folders); ok && (n == 0 || folders[n-1].id != id) {
 				folders = append(folders, folder{id: id, objects: make([]storage.Object, 0, 2)}) // most have no more
@@ -322,7 +325,7 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 		}
 		if known { // else it is a stranger's file
 			if listed++; listed > records.MaxListed {
-				return nil, records.TooMany(catalog.BackupsPrefix(c.store.Cluster))
+				return nil, records.TooMany(catalog.BackupsPrefix(r.store.Cluster))
 			}
 			newest := &folders[len(folders)-1]
 			newest.objects = append(newest.objects, object)
@@ -332,11 +335,11 @@ func (c *Cluster) folders(ctx context.Context, o LoadOptions) ([]folder, error) 
 }
 
 // unlisted returns the backup's folder that err leaves out of a listing, if it is one.
-func (c *Cluster) unlisted(err error) (f folder, ok bool) {
+func (r *Reader) unlisted(err error) (f folder, ok bool) {
 	u, ok := errors.AsType[*storage.UnlistedError](err)
 	if !ok {
 		return folder{}, false
 	}
-	id, _, ok := catalog.SplitBackupKey(c.store.Cluster, u.Prefix+catalog.ManifestName)
+	id, _, ok := catalog.SplitBackupKey(r.store.Cluster, u.Prefix+catalog.ManifestName)
 	return folder{id: id, unlisted: err}, ok
 }

@@ -44,7 +44,7 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 	}
 	for _, key := range stored.Keys(t, main) {
 		if strings.Contains(key, "/tombstone-") {
-			write(t, offsite, key, read(t, main, key))
+			stored.Put(t, offsite, key, stored.Get(t, main, key))
 		}
 	}
 	c := stored.OpenWith(t, offsite, p)
@@ -84,22 +84,22 @@ func TestSuspensionIsNotReplayed(t *testing.T) {
 	owner := stored.NewSigner(t)
 	b := mem.New()
 	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust})
-	say(t, c, word(true, 0))
-	first := read(t, b, "c/suspension.json")
-	say(t, c, word(true, 1))
-	second := read(t, b, "c/suspension.json")
-	say(t, c, word(false, 2))
+	stored.Suspend(t, c, stored.Suspension(true, 0))
+	first := stored.Get(t, b, "c/suspension.json")
+	stored.Suspend(t, c, stored.Suspension(true, 1))
+	second := stored.Get(t, b, "c/suspension.json")
+	stored.Suspend(t, c, stored.Suspension(false, 2))
 	for _, old := range [][]byte{first, second} {
-		write(t, b, "c/suspension.json", old)
-		s, err := c.Suspension(t.Context())
+		stored.Put(t, b, "c/suspension.json", old)
+		s, err := c.Services().Read(t.Context())
 		if s.Suspended || err != nil {
 			t.Errorf("an old suspension suspends again: %+v, %v", s, err)
 		}
 	}
-	if s := say(t, c, word(true, 3)); !s.Suspended {
+	if s := stored.Suspend(t, c, stored.Suspension(true, 3)); !s.Suspended {
 		t.Errorf("%+v", s)
 	}
-	s, err := c.Suspension(t.Context())
+	s, err := c.Services().Read(t.Context())
 	if !s.Suspended || err != nil {
 		t.Errorf("a new suspension: %+v, %v", s, err)
 	}
@@ -212,9 +212,9 @@ func TestMarkerComesWithTheFirstWrite(t *testing.T) {
 		b := mem.New()
 		c := stored.OpenCluster(t, b, "c")
 		store(c)
-		first := read(t, b, "c/repository.json")
+		first := stored.Get(t, b, "c/repository.json")
 		stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(1))
-		if !bytes.Equal(read(t, b, "c/repository.json"), first) {
+		if !bytes.Equal(stored.Get(t, b, "c/repository.json"), first) {
 			t.Errorf("%s: another process made another marker", name)
 		}
 		for _, key := range stored.Keys(t, b) {

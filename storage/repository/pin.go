@@ -48,7 +48,7 @@ func (c *Cluster) Pin(ctx context.Context, p catalog.Pin) (catalog.Pin, error) {
 }
 
 func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
-	f, err := c.folderOf(ctx, id)
+	f, err := c.reader.folderOf(ctx, id)
 	switch {
 	case err != nil:
 		return fmt.Errorf("pin backup %s: %w", id, err)
@@ -62,14 +62,14 @@ func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
 
 // Unpin lifts all pins of the backup, by its own word as of u, and returns them.
 func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, error) {
-	f, err := c.folderOf(ctx, u.Backup)
+	f, err := c.reader.folderOf(ctx, u.Backup)
 	if err != nil {
 		return nil, fmt.Errorf("unpin backup %s: %w", u.Backup, err)
 	}
 	if !f.has(catalog.ManifestName) {
 		return nil, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", u.Backup, c.store.Cluster, catalog.ErrNotFound)
 	}
-	pins, _, err := c.loadPins(ctx, f)
+	pins, _, err := c.reader.loadPins(ctx, f)
 	for i, p := range pins {
 		if err == nil {
 			err = c.lift(ctx, u, p)
@@ -101,7 +101,7 @@ func (c *Cluster) lift(ctx context.Context, u catalog.Unpin, p catalog.Pin) erro
 
 // loadPins reads the pins of a backup that hold, oldest first. One that is not trusted does not, and is named in ignored;
 // one that is damaged does where nobody asks for signatures: somebody wanted the backup to stay.
-func (c *Cluster) loadPins(ctx context.Context, f folder) (pins []catalog.Pin, ignored []error, err error) {
+func (r *Reader) loadPins(ctx context.Context, f folder) (pins []catalog.Pin, ignored []error, err error) {
 	for _, o := range f.objects {
 		id, ok := pinOf(o.Key, pinPrefix)
 		if !ok {
@@ -111,14 +111,14 @@ func (c *Cluster) loadPins(ctx context.Context, f folder) (pins []catalog.Pin, i
 			pins = append(pins, catalog.Pin{Backup: f.id, ID: id, Reason: "the pin is not read, as there are too many, and holds"})
 			continue
 		}
-		p, err := c.readPin(ctx, f.id, id)
+		p, err := r.readPin(ctx, f.id, id)
 		if err != nil {
 			f.allowed.Return(o.Size)
 		}
 		switch {
 		case records.IsAbsent(err):
 			continue
-		case errors.Is(err, catalog.ErrDamaged) && !c.store.Policy.Trust.None():
+		case errors.Is(err, catalog.ErrDamaged) && !r.store.Policy.Trust.None():
 			ignored = append(ignored, err)
 			continue
 		case errors.Is(err, catalog.ErrDamaged):
@@ -126,7 +126,7 @@ func (c *Cluster) loadPins(ctx context.Context, f folder) (pins []catalog.Pin, i
 		case err != nil:
 			return nil, nil, err
 		}
-		lifted, err := c.isLifted(ctx, f, id)
+		lifted, err := r.isLifted(ctx, f, id)
 		if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 			return nil, nil, err
 		}
@@ -148,9 +148,9 @@ func pinOf(key, prefix string) (id string, ok bool) {
 	return id, ok && isJSON && pinID.MatchString(id)
 }
 
-func (c *Cluster) readPin(ctx context.Context, backup catalog.ID, id string) (catalog.Pin, error) {
-	key := catalog.BackupKey(c.store.Cluster, backup, pinPrefix+id+catalog.JSONSuffix)
-	data, err := c.store.ReadSigned(ctx, key)
+func (r *Reader) readPin(ctx context.Context, backup catalog.ID, id string) (catalog.Pin, error) {
+	key := catalog.BackupKey(r.store.Cluster, backup, pinPrefix+id+catalog.JSONSuffix)
+	data, err := r.store.ReadSigned(ctx, key)
 	var p catalog.Pin
 	if err == nil {
 		p, err = catalog.Pins.Decode(data)
@@ -166,13 +166,13 @@ func (c *Cluster) readPin(ctx context.Context, backup catalog.ID, id string) (ca
 
 // isLifted reads what lifts a pin, if it is there. What is damaged, or not signed by one whose tombstones count, lifts
 // nothing: the error says so and matches ErrDamaged.
-func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, error) {
+func (r *Reader) isLifted(ctx context.Context, f folder, id string) (bool, error) {
 	name := unpinPrefix + id + catalog.JSONSuffix
 	if !f.has(name) {
 		return false, nil
 	}
-	key := catalog.BackupKey(c.store.Cluster, f.id, name)
-	data, err := c.store.ReadSigned(ctx, key)
+	key := catalog.BackupKey(r.store.Cluster, f.id, name)
+	data, err := r.store.ReadSigned(ctx, key)
 	if records.IsAbsent(err) {
 		return false, nil
 	}
@@ -184,7 +184,7 @@ func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, erro
 		err = fmt.Errorf("%w: it lifts pin %s of backup %s and was moved here", catalog.ErrDamaged, u.Lifts, u.Backup)
 	}
 	if err == nil {
-		err = c.store.CheckRepository(ctx, u.Repository)
+		err = r.store.CheckRepository(ctx, u.Repository)
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", key, err)
@@ -193,8 +193,8 @@ func (c *Cluster) isLifted(ctx context.Context, f folder, id string) (bool, erro
 }
 
 // folderOf lists the objects of one backup, of which there may be none.
-func (c *Cluster) folderOf(ctx context.Context, id catalog.ID) (folder, error) {
-	folders, err := c.folders(ctx, LoadOptions{Only: id})
+func (r *Reader) folderOf(ctx context.Context, id catalog.ID) (folder, error) {
+	folders, err := r.folders(ctx, LoadOptions{Only: id})
 	if err != nil || len(folders) == 0 {
 		return folder{id: id}, err
 	}

@@ -174,7 +174,7 @@ func TestForgedPins(t *testing.T) {
 	_, err := c.Unpin(t.Context(), catalog.Unpin{Backup: stored.IdAt(0)}) // the forged one is in its way
 	stored.WantError(t, "Unpin", err, storage.ErrExist)
 	unpinKey := stored.Folder("c", stored.IdAt(0)) + "unpin-" + mine.ID + ".json"
-	write(t, b, unpinKey, read(t, b, stored.Folder("c", stored.IdAt(0))+"pin-"+mine.ID+".json"))
+	stored.Put(t, b, unpinKey, stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+"pin-"+mine.ID+".json"))
 	if got := pinsOf(t, c); !slices.Equal(got, []string{"mine"}) {
 		t.Errorf("a pin under the name of what lifts it leaves %q", got)
 	}

@@ -114,7 +114,7 @@ func (p *pruning) backup(ctx context.Context, t Tombstone) error {
 
 // lockOf is the lock of a backup's data or manifest that ends last, nil if neither is locked.
 func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Locked, error) {
-	f, err := c.folderOf(ctx, id)
+	f, err := c.reader.folderOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}

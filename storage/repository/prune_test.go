@@ -341,8 +341,8 @@ func TestForgedLogTombstone(t *testing.T) {
 			if err := c.Log().Delete(t.Context(), removal(3).Log[0]); err != nil {
 				t.Fatal(err)
 			}
-			write(t, b, logTombstoneKey(stored.LineageID(1), 3), read(t, b, logTombstoneKey(stored.LineageID(0), 3)))
-			write(t, b, logTombstoneKey(stored.LineageID(0), 7), read(t, b, logTombstoneKey(stored.LineageID(0), 3)))
+			stored.Put(t, b, logTombstoneKey(stored.LineageID(1), 3), stored.Get(t, b, logTombstoneKey(stored.LineageID(0), 3)))
+			stored.Put(t, b, logTombstoneKey(stored.LineageID(0), 7), stored.Get(t, b, logTombstoneKey(stored.LineageID(0), 3)))
 			lineages := stored.LoadLog(t, c, 2)
 			stored.WantLineage(t, "the forged", lineages[0], "4-40", "0 damaged 0 damaged 0 damaged")
 			stored.WantLineage(t, "the moved", lineages[1], "1-1", "0 damaged")

@@ -79,7 +79,7 @@ func crowd(t *testing.T, owner, attacker stored.Signer) *mem.Bucket {
 	}
 	for _, name := range []string{"manifest.json", stored.PlainName} {
 		key := stored.Folder("c", stored.IdAt(1)) + name
-		data := read(t, b, key)
+		data := stored.Get(t, b, key)
 		stored.Remove(t, b, key)
 		o := storage.PutOptions{RetainUntil: time.Now().Add(time.Hour)}
 		if _, err := b.Put(t.Context(), key, strings.NewReader(string(data)), o); err != nil {
@@ -103,7 +103,7 @@ func forge(t *testing.T, b storage.Bucket, attacker stored.Signer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, b, stored.Folder("c", stored.IdAt(i))+tombstoneName, data)
+		stored.Put(t, b, stored.Folder("c", stored.IdAt(i))+tombstoneName, data)
 	}
 }
 

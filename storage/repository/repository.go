@@ -5,12 +5,6 @@
 //	<cluster>/backups/<id>/proof-<time>.json       what a verify found; appended, never rewritten
 //	<cluster>/backups/<id>/pin-<pin>.json          it is to stay, until unpin-<pin>.json says otherwise
 //	<cluster>/backups/<id>/tombstone-<16 hex>.json it is deleted, unless it is pinned; what is left goes later
-//	<cluster>/log/<lineage>/<seq, 16 hex>.seg      one piece of the log; create-only: the name is the fence
-//	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  the headers of many again, so that a year lists fast
-//	<cluster>/log/<lineage>/tombstone-<seq, 16 hex>.json    the segments up to that one are pruned; what is left goes later
-//	<cluster>/leases/<job>.json                    who works now; rewritten, and only avoids double work
-//	<cluster>/suspension.json                      whether services may start anything; rewritten, the last word counts
-//	<cluster>/unsuspend-<id>.json                  that suspension has ended for good
 //	<cluster>/repository[-<key>].json              the random id that all of it carries which deletes or suspends
 package repository
 
@@ -23,14 +17,19 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/records"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
 // Cluster is one cluster's part of a repository. It never reads or writes another's.
 type Cluster struct {
-	store *records.Store
-	log   *log.Log
+	store    *records.Store
+	log      *log.Log
+	reader   *Reader
+	leases   *lease.Access
+	services *suspension.Switch
 }
 
 // Open sees the part of the cluster called name. It asks the bucket nothing: a cluster exists with its first backup.
@@ -44,8 +43,8 @@ func OpenWith(bucket storage.Bucket, name string, p records.Policy) (*Cluster, e
 		return nil, err
 	}
 	store := records.New(bucket, name, p)
-	c := &Cluster{store: store, log: log.New(store)}
-	store.NewestIsSigned = c.newestIsSigned
+	c := &Cluster{store: store, log: log.New(store), reader: &Reader{store: store}, leases: lease.New(store), services: suspension.New(store)}
+	store.NewestIsSigned = c.reader.newestIsSigned
 	return c, nil
 }
 
@@ -98,3 +97,9 @@ func (c *Cluster) Log() *log.Log { return c.log }
 
 // Records returns the store of the cluster's documents.
 func (c *Cluster) Records() *records.Store { return c.store }
+
+// Leases returns access to the cluster's leases.
+func (c *Cluster) Leases() *lease.Access { return c.leases }
+
+// Services returns the switch that suspends the services of the cluster.
+func (c *Cluster) Services() *suspension.Switch { return c.services }

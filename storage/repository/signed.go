@@ -11,8 +11,8 @@ import (
 )
 
 // newestIsSigned reports whether the newest manifest that can be read has a signature, of whatever key.
-func (c *Cluster) newestIsSigned(ctx context.Context) (bool, error) {
-	folders, err := c.folders(ctx, LoadOptions{})
+func (r *Reader) newestIsSigned(ctx context.Context) (bool, error) {
+	folders, err := r.folders(ctx, LoadOptions{})
 	if err != nil {
 		return false, err
 	}
@@ -20,7 +20,7 @@ func (c *Cluster) newestIsSigned(ctx context.Context) (bool, error) {
 		if !f.has(catalog.ManifestName) {
 			continue
 		}
-		data, err := c.store.Read(ctx, catalog.ManifestKey(c.store.Cluster, f.id))
+		data, err := r.store.Read(ctx, catalog.ManifestKey(r.store.Cluster, f.id))
 		if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) {
 			continue
 		}

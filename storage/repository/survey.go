@@ -44,7 +44,7 @@ const (
 // backups were taken within minutes of its beginning; then it may be later than it could be. Of the log it keeps what tells
 // windows from gaps: what a window says that it has of segments and bytes may be more than that by an index.
 func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
-	folders, ignored, err := c.kept(ctx, LoadOptions{})
+	folders, ignored, err := c.reader.kept(ctx, LoadOptions{})
 	if err != nil {
 		return Survey{}, err
 	}
@@ -59,12 +59,12 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 		toRead, others = append(toRead, bases...), rest
 	}
 	past := landmarks(folders, others)
-	loads, err := c.loadBackups(ctx, slices.Concat(toRead, past), true, o.Seen)
+	loads, err := c.reader.loadBackups(ctx, slices.Concat(toRead, past), true, o.Seen)
 	if err != nil {
 		return Survey{}, err
 	}
 	read := len(toRead)
-	s := Survey{Catalog: c.catalog(toRead, loads[:read]), Past: c.catalog(past, loads[read:]).Backups, Kept: len(folders)}
+	s := Survey{Catalog: c.reader.catalog(toRead, loads[:read]), Past: c.reader.catalog(past, loads[read:]).Backups, Kept: len(folders)}
 	s.Seen.seeBackups(slices.Concat(toRead, past), loads)
 	s.Ignored, s.Lineages = append(ignored, s.Ignored...), lineages
 	s.count(folders)
@@ -149,11 +149,11 @@ func (s *Survey) prove(ctx context.Context, c *Cluster, others []folder, o Surve
 		return nil
 	}
 	s.Seen.proofs = map[string]seenProof{}
-	unread := c.unreadProofs(others)
+	unread := c.reader.unreadProofs(others)
 	for !o.Enough(s.Latest) && len(unread) > 0 {
 		batch := unread[:min(readers, len(unread))]
 		unread = unread[len(batch):]
-		read, err := c.readProofs(ctx, batch, o.Seen)
+		read, err := c.reader.readProofs(ctx, batch, o.Seen)
 		if err != nil {
 			return fmt.Errorf("read the proofs of cluster %s: %w", c.store.Cluster, err)
 		}
@@ -175,7 +175,7 @@ type unreadProof struct {
 }
 
 // unreadProofs are the newest, newest first by their names.
-func (c *Cluster) unreadProofs(folders []folder) (unread []unreadProof) {
+func (r *Reader) unreadProofs(folders []folder) (unread []unreadProof) {
 	for _, f := range folders {
 		for _, object := range f.objects {
 			if strings.HasPrefix(path.Base(object.Key), catalog.ProofPrefix) {
@@ -190,16 +190,16 @@ func (c *Cluster) unreadProofs(folders []folder) (unread []unreadProof) {
 }
 
 // readProofs reads those of a batch that were not seen.
-func (c *Cluster) readProofs(ctx context.Context, batch []unreadProof, seen Seen) ([]seenProof, error) {
+func (r *Reader) readProofs(ctx context.Context, batch []unreadProof, seen Seen) ([]seenProof, error) {
 	read := make([]seenProof, len(batch))
 	err := records.Parallel(ctx, readers, len(batch), func(ctx context.Context, i int) (err error) {
-		r, u := &read[i], batch[i]
+		p, u := &read[i], batch[i]
 		known := false
-		if *r, known = seen.proof(u); known {
+		if *p, known = seen.proof(u); known {
 			return nil
 		}
-		r.listed = u.listed
-		r.proof, r.ok, err = c.readProof(ctx, u.of, u.listed.Key)
+		p.listed = u.listed
+		p.proof, p.ok, err = r.readProof(ctx, u.of, u.listed.Key)
 		if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) { // pruned since it was listed, or of no use
 			return nil
 		}

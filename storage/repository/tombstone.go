@@ -76,14 +76,14 @@ func (c *Cluster) bury(ctx context.Context, t Tombstone) (key string, err error)
 }
 
 func (c *Cluster) deletable(ctx context.Context, id catalog.ID) error {
-	f, err := c.folderOf(ctx, id)
+	f, err := c.reader.folderOf(ctx, id)
 	if err != nil {
 		return fmt.Errorf("delete backup %s: %w", id, err)
 	}
 	if !f.has(catalog.ManifestName) {
 		return fmt.Errorf("backup %s of cluster %s is %w", id, c.store.Cluster, catalog.ErrNotFound)
 	}
-	pins, _, err := c.loadPins(ctx, f)
+	pins, _, err := c.reader.loadPins(ctx, f)
 	if err != nil {
 		return fmt.Errorf("delete backup %s: %w", id, err)
 	}
@@ -111,11 +111,11 @@ func isTombstone(name string) bool {
 
 // isDeleted reports whether a tombstone of f counts, and no pin holds. Tombstones that are damaged, not trusted, or of
 // another repository delete nothing: the error names them and matches ErrDamaged.
-func (c *Cluster) isDeleted(ctx context.Context, f folder) (bool, error) {
+func (r *Reader) isDeleted(ctx context.Context, f folder) (bool, error) {
 	var counts bool
 	var ignored error
 	for _, key := range f.tombstones() {
-		err := c.checkTombstone(ctx, f.id, key)
+		err := r.checkTombstone(ctx, f.id, key)
 		switch {
 		case err == nil:
 			counts = true
@@ -128,12 +128,12 @@ func (c *Cluster) isDeleted(ctx context.Context, f folder) (bool, error) {
 	if !counts {
 		return false, ignored
 	}
-	pins, _, err := c.loadPins(ctx, f)
+	pins, _, err := r.loadPins(ctx, f)
 	return len(pins) == 0, err
 }
 
-func (c *Cluster) checkTombstone(ctx context.Context, id catalog.ID, key string) error {
-	data, err := c.store.ReadSigned(ctx, key)
+func (r *Reader) checkTombstone(ctx context.Context, id catalog.ID, key string) error {
+	data, err := r.store.ReadSigned(ctx, key)
 	var t Tombstone
 	if err == nil {
 		t, err = Tombstones.Decode(data)
@@ -142,7 +142,7 @@ func (c *Cluster) checkTombstone(ctx context.Context, id catalog.ID, key string)
 		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", catalog.ErrDamaged, t.Backup)
 	}
 	if err == nil {
-		err = c.store.CheckRepository(ctx, t.Repository)
+		err = r.store.CheckRepository(ctx, t.Repository)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)

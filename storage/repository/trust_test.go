@@ -22,6 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -50,27 +51,6 @@ func openForger(tb testing.TB, b storage.Bucket) *repository.Cluster {
 	return stored.OpenCluster(tb, unsigned{b}, "c")
 }
 
-func read(tb testing.TB, b storage.Bucket, key string) []byte {
-	tb.Helper()
-	r, _, err := b.Open(tb.Context(), key, storage.OpenOptions{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer r.Close()
-	var p bytes.Buffer
-	if _, err := p.ReadFrom(r); err != nil {
-		tb.Fatal(err)
-	}
-	return p.Bytes()
-}
-
-func write(tb testing.TB, b storage.Bucket, key string, p []byte) {
-	tb.Helper()
-	if _, err := b.Put(tb.Context(), key, bytes.NewReader(p), storage.PutOptions{}); err != nil {
-		tb.Fatal(err)
-	}
-}
-
 func untrustedIDs(tb testing.TB, c catalog.Catalog) (all []catalog.ID) {
 	tb.Helper()
 	for _, d := range c.Untrusted {
@@ -91,14 +71,14 @@ func TestForgedBackups(t *testing.T) {
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: attacker.Key}), stored.IdAt(2))
 	stored.Create(t, openForger(t, b), stored.IdAt(3))
 	stored.Create(t, openForger(t, b), stored.IdAt(4))
-	write(t, b, stored.Folder("c", stored.IdAt(4))+"manifest.json", []byte("junk"))
+	stored.Put(t, b, stored.Folder("c", stored.IdAt(4))+"manifest.json", []byte("junk"))
 	altered := stored.Folder("c", stored.IdAt(1)) + "manifest.json"
-	signed := read(t, b, altered)
+	signed := stored.Get(t, b, altered)
 	forged, err := document.WithSignature(stored.Rewritten(t, signed, `"revision": 1000`, `"revision": 1001`), document.Signature(signed))
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, b, altered, forged)
+	stored.Put(t, b, altered, forged)
 
 	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), repository.LoadOptions{})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
@@ -126,7 +106,7 @@ func TestSignedBackupMoved(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(0))
 	for _, name := range []string{"manifest.json", stored.PlainName} {
-		write(t, b, stored.Folder("c", stored.IdAt(5))+name, read(t, b, stored.Folder("c", stored.IdAt(0))+name))
+		stored.Put(t, b, stored.Folder("c", stored.IdAt(5))+name, stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+name))
 	}
 	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), repository.LoadOptions{})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
@@ -146,12 +126,12 @@ func TestJunkHidesNothing(t *testing.T) {
 	}
 	var signedProof []byte
 	for o := range b.List(t.Context(), storage.ListOptions{Prefix: stored.Folder("c", stored.IdAt(0)) + "proof-"}) {
-		signedProof = read(t, b, o.Key)
+		signedProof = stored.Get(t, b, o.Key)
 	}
 	for i, junk := range [][]byte{
-		nil, []byte("junk"), make([]byte, 2<<20), signedProof, read(t, b, stored.Folder("c", stored.IdAt(0))+"manifest.json"),
+		nil, []byte("junk"), make([]byte, 2<<20), signedProof, stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+"manifest.json"),
 	} {
-		write(t, b, stored.Folder("c", stored.IdAt(5))+"manifest.json", junk)
+		stored.Put(t, b, stored.Folder("c", stored.IdAt(5))+"manifest.json", junk)
 		cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), repository.LoadOptions{})
 		if newest, err := cat.Latest(); err != nil || newest.ID != stored.IdAt(0) {
 			t.Errorf("junk %d: the newest is %s, error %v", i, newest.ID, err)
@@ -171,7 +151,7 @@ func TestForgedTombstoneAndASigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, b, stored.Folder("c", stored.IdAt(0))+tombstoneName, forged)
+	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+tombstoneName, forged)
 	if swept, err := mine.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
@@ -256,7 +236,7 @@ func TestDeleteLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, b, stored.Folder("c", stored.IdAt(0))+tombstoneName, forged)
+	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+tombstoneName, forged)
 	cat := stored.Load(t, c, repository.LoadOptions{})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
 	if len(cat.Ignored) != 1 || !errors.Is(cat.Ignored[0].Err, sign.ErrUntrusted) {
@@ -317,7 +297,7 @@ func TestMinisign(t *testing.T) {
 	}
 	b, owner := mem.New(), stored.NewSigner(t)
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(0))
-	manifest := read(t, b, stored.Folder("c", stored.IdAt(0))+"manifest.json")
+	manifest := stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+"manifest.json")
 	lines := strings.SplitAfter(string(manifest), "\n")
 	var fields struct{ Signature string }
 	if err := json.Unmarshal(manifest, &fields); err != nil {
@@ -372,7 +352,7 @@ func TestUnsignedWriteIsRefused(t *testing.T) {
 	stored.WantError(t, "a pin", err, records.ErrUnsigned)
 	stored.WantError(t, "a tombstone", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}), records.ErrUnsigned)
 	stored.WantError(t, "a segment", c.Log().StoreSegment(t.Context(), stored.NewWriter(t, "c", stored.LineageID(1)).Next()), records.ErrUnsigned)
-	_, err = c.WriteSuspension(t.Context(), repository.Suspension{Suspended: true, Time: stored.Noon})
+	_, err = c.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: stored.Noon})
 	stored.WantError(t, "a suspension", err, records.ErrUnsigned)
 	if after := stored.Keys(t, b); !slices.Equal(before, after) {
 		t.Errorf("there was %q, and now there is %q", before, after)

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -118,7 +119,7 @@ func TestUnreadableObjects(t *testing.T) {
 					c := stored.OpenWith(t, b, p)
 					stored.Create(t, c, stored.IdAt(0))
 					stored.StoreSegments(t, c, keyed(stored.NewWriter(t, "c", stored.LineageID(1)), p.Key).Some(3)...)
-					write(t, b, test.key, []byte("junk"))
+					stored.Put(t, b, test.key, []byte("junk"))
 					wantOnlyDamaged(t, stored.OpenWith(t, unreadable{b, test.key, err}, p), test.named)
 				})
 			}
@@ -130,20 +131,20 @@ func TestUnreadableObjects(t *testing.T) {
 func TestUnreadableOrders(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, unreadable{b, "c/suspension.json", storage.ErrDenied}, "c")
-	_, err := c.WriteSuspension(t.Context(), repository.Suspension{Suspended: true, Time: stored.Noon, By: "test"})
+	_, err := c.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: stored.Noon, By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := c.Suspension(t.Context()); s.Suspended || !errors.Is(err, catalog.ErrDamaged) {
+	if s, err := c.Services().Read(t.Context()); s.Suspended || !errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("%+v, %v, want damage", s, err)
 	}
-	write(t, b, "c/leases/backup.json", []byte("of another user"))
+	stored.Put(t, b, "c/leases/backup.json", []byte("of another user"))
 	c = stored.OpenCluster(t, unreadable{b, "c/leases/backup.json", storage.ErrDenied}, "c")
-	l, held, err := c.AcquireLease(t.Context(), "backup", "me", time.Minute, stored.Noon)
+	l, held, err := c.Leases().Acquire(t.Context(), "backup", "me", time.Minute, stored.Noon)
 	if err != nil || !held {
 		t.Errorf("%+v, %v, %v, want it held", l, held, err)
 	}
-	if _, held, err := c.RenewLease(t.Context(), l, time.Minute, stored.Noon); held || err == nil {
+	if _, held, err := c.Leases().Renew(t.Context(), l, time.Minute, stored.Noon); held || err == nil {
 		t.Errorf("renewed: %v, %v, want an error: whose it is now is unknown", held, err)
 	}
 }

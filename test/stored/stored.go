@@ -27,6 +27,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
@@ -397,4 +398,24 @@ func Live() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// word is what is said of a cluster n seconds past noon.
+func Suspension(suspended bool, n int) suspension.Suspension {
+	return suspension.Suspension{Suspended: suspended, Time: Noon.Add(time.Duration(n) * time.Second), By: "test", Reason: "why not"}
+}
+
+func Suspend(tb testing.TB, c *repository.Cluster, s suspension.Suspension) suspension.Suspension {
+	tb.Helper()
+	said, err := c.Services().Write(tb.Context(), s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return said
+}
+
+func FullSuspension() suspension.Suspension {
+	return suspension.Suspension{
+		Format: suspension.Kind.Format, Cluster: "c", Suspended: true, Time: Noon.Add(1), By: "host, dr v0.1.0", Reason: "the disks are replaced",
+	}
 }

@@ -1,4 +1,4 @@
-package repository_test
+package lease_test
 
 import (
 	"context"
@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-func hold(tb testing.TB, c *repository.Cluster, holder string) (repository.Hold, bool) {
+func hold(tb testing.TB, c *repository.Cluster, holder string) (lease.Hold, bool) {
 	tb.Helper()
-	h, held, err := c.Hold(tb.Context(), "archive", holder, ttl)
+	h, held, err := c.Leases().Hold(tb.Context(), "archive", holder, ttl)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -26,13 +27,13 @@ func hold(tb testing.TB, c *repository.Cluster, holder string) (repository.Hold,
 
 func wantHolder(tb testing.TB, c *repository.Cluster, want string) {
 	tb.Helper()
-	if got, err := c.LiveLease(tb.Context(), "archive", time.Now()); got.Holder != want || err != nil {
+	if got, err := c.Leases().Live(tb.Context(), "archive", time.Now()); got.Holder != want || err != nil {
 		tb.Errorf("%q has the lease, %v; want %q", got.Holder, err, want)
 	}
 }
 
 // kept is a Hold that Keep renews until stop.
-func kept(tb testing.TB, h repository.Hold, renewed func(time.Time)) (stop func() error) {
+func kept(tb testing.TB, h lease.Hold, renewed func(time.Time)) (stop func() error) {
 	ctx, cancel := context.WithCancel(tb.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Keep(ctx, renewed) }()
@@ -92,7 +93,7 @@ func TestHoldCancelled(t *testing.T) {
 		c := stored.OpenCluster(t, mem.New(), "c")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, held, err := c.Hold(ctx, "archive", "a", ttl)
+		_, held, err := c.Leases().Hold(ctx, "archive", "a", ttl)
 		if stored.WantError(t, "cancelled", err, context.DeadlineExceeded); held {
 			t.Error("held by who has given up")
 		}
@@ -109,7 +110,7 @@ func TestHoldLost(t *testing.T) {
 		go func() { ended <- h.Keep(t.Context(), nil) }()
 		time.Sleep(time.Second)
 		acquire(t, c, "b", time.Now().Add(ttl)) // by a clock that is ahead
-		stored.WantError(t, "taken", <-ended, repository.ErrLost)
+		stored.WantError(t, "taken", <-ended, lease.ErrLost)
 		wantHolder(t, c, "b")
 	})
 }

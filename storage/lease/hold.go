@@ -1,4 +1,4 @@
-package repository
+package lease
 
 import (
 	"context"
@@ -15,7 +15,7 @@ type Hold struct {
 	Lease
 	// Reached returns what the lease reports as LogEnd at each renewal; nil: nothing.
 	Reached func() *LogEnd
-	in      *Cluster
+	in      *Access
 	ttl     time.Duration
 }
 
@@ -28,9 +28,9 @@ const (
 
 // Hold takes the lease on job for holder and, a moment later, looks whether it has it: of two who take it at once the last
 // one has. If somebody else does, it is not held, and the Lease is theirs. As for AcquireLease, ttl is at most MaxLease.
-func (c *Cluster) Hold(ctx context.Context, job, holder string, ttl time.Duration) (h Hold, held bool, err error) {
-	h = Hold{in: c, ttl: ttl}
-	if h.Lease, held, err = c.AcquireLease(ctx, job, holder, ttl, time.Now()); err != nil || !held {
+func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration) (h Hold, held bool, err error) {
+	h = Hold{in: a, ttl: ttl}
+	if h.Lease, held, err = a.Acquire(ctx, job, holder, ttl, time.Now()); err != nil || !held {
 		return h, false, err
 	}
 	select {
@@ -38,7 +38,7 @@ func (c *Cluster) Hold(ctx context.Context, job, holder string, ttl time.Duratio
 		return h, false, errors.Join(context.Cause(ctx), h.Release(ctx))
 	case <-time.After(min(ttl/10, longestConfirm)):
 	}
-	stored, err := c.readLease(ctx, job)
+	stored, err := a.read(ctx, job)
 	if held = stored.same(h.Lease); !held {
 		h.Lease = stored
 	}
@@ -71,14 +71,14 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 func (h Hold) renew(ctx context.Context, now time.Time) (Lease, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.ttl/2)
 	defer cancel()
-	return h.in.RenewLease(ctx, h.reached(), h.ttl, now)
+	return h.in.Renew(ctx, h.reached(), h.ttl, now)
 }
 
 // Release gives h back, also when ctx has ended. Where that fails others wait until the lease ends by itself.
 func (h Hold) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.ttl, longestRelease))
 	defer cancel()
-	return h.in.ReleaseLease(ctx, h.reached(), time.Now())
+	return h.in.Release(ctx, h.reached(), time.Now())
 }
 
 // reached returns the lease with the end of the log that it is to report.

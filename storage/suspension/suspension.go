@@ -1,4 +1,8 @@
-package repository
+// Package suspension keeps whether the services may start anything for a cluster, in the repository:
+//
+//	<cluster>/suspension.json      rewritten; the newest one counts
+//	<cluster>/unsuspend-<id>.json  that suspension has ended for good, so that no old copy of it counts again
+package suspension
 
 import (
 	"bytes"
@@ -40,33 +44,39 @@ type Unsuspend struct {
 
 // Suspensions are the stored suspensions, Unsuspends the documents that end them.
 var (
-	Suspensions = document.Kind[Suspension]{Format: 1}
-	Unsuspends  = document.Kind[Unsuspend]{Format: 1}
+	Kind       = document.Kind[Suspension]{Format: 1}
+	Unsuspends = document.Kind[Unsuspend]{Format: 1}
 )
 
-func (c *Cluster) suspensionKey() string { return c.store.Cluster + "/suspension" + catalog.JSONSuffix }
+// Switch reads and writes whether services are suspended for one cluster.
+type Switch struct{ store *records.Store }
+
+// NewSwitch returns the switch of the store's cluster.
+func New(store *records.Store) *Switch { return &Switch{store} }
+
+func (w *Switch) suspensionKey() string { return w.store.Cluster + "/suspension" + catalog.JSONSuffix }
 
 // Suspension is the last word, the zero one if there is none. One that is damaged or not trusted counts for nothing, since
 // it would keep backups from being taken: the error says so and matches ErrDamaged.
-func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
-	data, err := c.store.ReadSigned(ctx, c.suspensionKey())
+func (w *Switch) Read(ctx context.Context) (s Suspension, err error) {
+	data, err := w.store.ReadSigned(ctx, w.suspensionKey())
 	if records.IsAbsent(err) {
 		return Suspension{}, nil
 	}
 	if err == nil {
-		s, err = Suspensions.Decode(data)
+		s, err = Kind.Decode(data)
 	}
-	if err == nil && s.Cluster != c.store.Cluster {
+	if err == nil && s.Cluster != w.store.Cluster {
 		err = fmt.Errorf("%w: it belongs to cluster %s and was moved here", catalog.ErrDamaged, s.Cluster)
 	}
 	if err == nil {
-		err = c.store.CheckRepository(ctx, s.Repository)
+		err = w.store.CheckRepository(ctx, s.Repository)
 	}
 	if err != nil {
-		return Suspension{}, fmt.Errorf("%s: %w", c.suspensionKey(), err)
+		return Suspension{}, fmt.Errorf("%s: %w", w.suspensionKey(), err)
 	}
 	if s.Suspended {
-		ended, err := c.hasEnded(ctx, s.ID)
+		ended, err := w.hasEnded(ctx, s.ID)
 		if err != nil {
 			return Suspension{}, err
 		}
@@ -75,35 +85,35 @@ func (c *Cluster) Suspension(ctx context.Context) (s Suspension, err error) {
 	return s, nil
 }
 
-func (c *Cluster) unsuspendKey(id string) string {
-	return c.store.Cluster + "/unsuspend-" + id + catalog.JSONSuffix
+func (w *Switch) unsuspendKey(id string) string {
+	return w.store.Cluster + "/unsuspend-" + id + catalog.JSONSuffix
 }
 
 // hasEnded reports whether an Unsuspend that counts ends the suspension.
-func (c *Cluster) hasEnded(ctx context.Context, id string) (bool, error) {
-	data, err := c.store.ReadSigned(ctx, c.unsuspendKey(id))
+func (w *Switch) hasEnded(ctx context.Context, id string) (bool, error) {
+	data, err := w.store.ReadSigned(ctx, w.unsuspendKey(id))
 	var u Unsuspend
 	if err == nil {
 		u, err = Unsuspends.Decode(data)
 	}
 	if err == nil {
-		err = c.store.CheckRepository(ctx, u.Repository)
+		err = w.store.CheckRepository(ctx, u.Repository)
 	}
 	if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", c.unsuspendKey(id), err)
+		return false, fmt.Errorf("%s: %w", w.unsuspendKey(id), err)
 	}
 	return u.Ends == id, nil
 }
 
 // end ends old for good.
-func (c *Cluster) end(ctx context.Context, old, by Suspension) error {
-	u := Unsuspend{Format: Suspensions.Format, Repository: by.Repository, Ends: old.ID, Time: by.Time, By: by.By}
+func (w *Switch) end(ctx context.Context, old, by Suspension) error {
+	u := Unsuspend{Format: Kind.Format, Repository: by.Repository, Ends: old.ID, Time: by.Time, By: by.By}
 	data, err := Unsuspends.Encode(u)
 	if err == nil {
-		err = c.store.CreateSigned(ctx, c.unsuspendKey(old.ID), data)
+		err = w.store.CreateSigned(ctx, w.unsuspendKey(old.ID), data)
 	}
 	if errors.Is(err, storage.ErrExist) {
 		return nil
@@ -112,37 +122,37 @@ func (c *Cluster) end(ctx context.Context, old, by Suspension) error {
 }
 
 // WriteSuspension makes s the last word, and returns it as it is stored: behind the one that it replaces, whatever clock that had.
-func (c *Cluster) WriteSuspension(ctx context.Context, s Suspension) (Suspension, error) {
-	err := c.store.RefuseUnsigned(ctx)
+func (w *Switch) Write(ctx context.Context, s Suspension) (Suspension, error) {
+	err := w.store.RefuseUnsigned(ctx)
 	if err != nil {
 		return Suspension{}, err
 	}
-	old, err := c.Suspension(ctx)
+	old, err := w.Read(ctx)
 	if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 		return Suspension{}, err
 	}
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
-	s.Format, s.ID, s.Cluster, s.Time = Suspensions.Format, hex.EncodeToString(id), c.store.Cluster, s.Time.UTC()
+	s.Format, s.ID, s.Cluster, s.Time = Kind.Format, hex.EncodeToString(id), w.store.Cluster, s.Time.UTC()
 	if !s.Time.After(old.Time) {
 		s.Time = old.Time.Add(time.Millisecond)
 	}
-	s.Repository, err = c.store.RepositoryID(ctx)
+	s.Repository, err = w.store.RepositoryID(ctx)
 	if err == nil && old.Suspended {
-		err = c.end(ctx, old, s)
+		err = w.end(ctx, old, s)
 	}
 	if err != nil {
 		return Suspension{}, err
 	}
-	data, err := Suspensions.Encode(s)
+	data, err := Kind.Encode(s)
 	if err == nil {
-		data, err = document.Sign(data, c.store.Policy.Key)
+		data, err = document.Sign(data, w.store.Policy.Key)
 	}
 	if err == nil {
-		_, err = c.store.Bucket.Put(ctx, c.suspensionKey(), bytes.NewReader(data), storage.PutOptions{})
+		_, err = w.store.Bucket.Put(ctx, w.suspensionKey(), bytes.NewReader(data), storage.PutOptions{})
 	}
 	if err != nil {
-		return Suspension{}, fmt.Errorf("write %s: %w", c.suspensionKey(), err)
+		return Suspension{}, fmt.Errorf("write %s: %w", w.suspensionKey(), err)
 	}
 	return s, nil
 }

@@ -1,4 +1,4 @@
-package repository_test
+package lease_test
 
 import (
 	"slices"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -19,25 +20,25 @@ const ttl = 30 * time.Second
 
 const leaseKey = "c/leases/archive.json"
 
-func acquire(tb testing.TB, c *repository.Cluster, holder string, now time.Time) (repository.Lease, bool) {
+func acquire(tb testing.TB, c *repository.Cluster, holder string, now time.Time) (lease.Lease, bool) {
 	tb.Helper()
-	l, held, err := c.AcquireLease(tb.Context(), "archive", holder, ttl, now)
+	l, held, err := c.Leases().Acquire(tb.Context(), "archive", holder, ttl, now)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return l, held
 }
 
-func renew(tb testing.TB, c *repository.Cluster, l repository.Lease, now time.Time) (repository.Lease, bool) {
+func renew(tb testing.TB, c *repository.Cluster, l lease.Lease, now time.Time) (lease.Lease, bool) {
 	tb.Helper()
-	l, held, err := c.RenewLease(tb.Context(), l, ttl, now)
+	l, held, err := c.Leases().Renew(tb.Context(), l, ttl, now)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return l, held
 }
 
-func wantLease(tb testing.TB, what string, l repository.Lease, held bool, holder string, generation uint64, wantHeld bool) {
+func wantLease(tb testing.TB, what string, l lease.Lease, held bool, holder string, generation uint64, wantHeld bool) {
 	tb.Helper()
 	if l.Holder != holder || l.Generation != generation || held != wantHeld {
 		tb.Errorf("%s: %+v, held %v; want generation %d of %s, held %v", what, l, held, generation, holder, wantHeld)
@@ -60,12 +61,12 @@ func TestLease(t *testing.T) {
 		wantLease(t, "when it has ended", taken, held, "b", 2, true)
 		l, held = renew(t, c, a, stored.Noon.Add(2*ttl))
 		wantLease(t, "renewed by the old one", l, held, "b", 2, false)
-		if err := c.ReleaseLease(t.Context(), a, stored.Noon.Add(2*ttl)); err != nil {
+		if err := c.Leases().Release(t.Context(), a, stored.Noon.Add(2*ttl)); err != nil {
 			t.Fatal(err)
 		}
 		l, held = acquire(t, c, "a", stored.Noon.Add(2*ttl))
 		wantLease(t, "released by the old one", l, held, "b", 2, false)
-		if err := c.ReleaseLease(t.Context(), taken, stored.Noon.Add(2*ttl)); err != nil {
+		if err := c.Leases().Release(t.Context(), taken, stored.Noon.Add(2*ttl)); err != nil {
 			t.Fatal(err)
 		}
 		l, held = acquire(t, c, "a", stored.Noon.Add(2*ttl))
@@ -96,7 +97,7 @@ func TestLeaseRace(t *testing.T) {
 func TestLeaseNobodyWaitsFor(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
-	far := repository.Lease{Format: 1, Job: "archive", Holder: "a", Until: stored.Noon.Add(repository.MaxLease), Generation: 7}
+	far := lease.Lease{Format: 1, Job: "archive", Holder: "a", Until: stored.Noon.Add(lease.MaxLease), Generation: 7}
 	stored.Put(t, b, leaseKey, encodedLease(t, far))
 	l, held := acquire(t, c, "b", stored.Noon)
 	wantLease(t, "as long as can be", l, held, "a", 7, false)
@@ -118,34 +119,34 @@ func TestLeaseRefused(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
 	for _, job := range []string{"", "../x", "a/b", "A", "a b"} {
-		_, _, err := c.AcquireLease(t.Context(), job, "a", ttl, stored.Noon)
+		_, _, err := c.Leases().Acquire(t.Context(), job, "a", ttl, stored.Noon)
 		stored.WantError(t, job, err, catalog.ErrName)
 	}
-	_, _, err := c.AcquireLease(t.Context(), "archive", "", ttl, stored.Noon)
+	_, _, err := c.Leases().Acquire(t.Context(), "archive", "", ttl, stored.Noon)
 	stored.WantError(t, "nobody", err, catalog.ErrName)
-	if _, _, err = c.AcquireLease(t.Context(), "archive", "a", repository.MaxLease+1, stored.Noon); err == nil {
+	if _, _, err = c.Leases().Acquire(t.Context(), "archive", "a", lease.MaxLease+1, stored.Noon); err == nil {
 		t.Error("a lease that nobody would believe")
 	}
 	for _, verb := range []storage.Verb{storage.VerbOpen, storage.VerbPut} {
 		b.On(verb).Fail(stored.ErrTest)
-		_, held, err := c.AcquireLease(t.Context(), "archive", "a", ttl, stored.Noon)
+		_, held, err := c.Leases().Acquire(t.Context(), "archive", "a", ttl, stored.Noon)
 		if stored.WantError(t, "store away", err, stored.ErrTest); held {
 			t.Error("held while the store is away")
 		}
 	}
 	l, _ := acquire(t, c, "a", stored.Noon)
 	b.On(storage.VerbOpen).Fail(stored.ErrTest)
-	_, held, err := c.RenewLease(t.Context(), l, ttl, stored.Noon)
+	_, held, err := c.Leases().Renew(t.Context(), l, ttl, stored.Noon)
 	if stored.WantError(t, "renew", err, stored.ErrTest); held {
 		t.Error("held while the store is away")
 	}
 	b.On(storage.VerbOpen).Fail(stored.ErrTest)
-	stored.WantError(t, "release", c.ReleaseLease(t.Context(), l, stored.Noon), stored.ErrTest)
+	stored.WantError(t, "release", c.Leases().Release(t.Context(), l, stored.Noon), stored.ErrTest)
 }
 
-func encodedLease(tb testing.TB, l repository.Lease) []byte {
+func encodedLease(tb testing.TB, l lease.Lease) []byte {
 	tb.Helper()
-	data, err := repository.Leases.Encode(l)
+	data, err := lease.Kind.Encode(l)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -153,20 +154,20 @@ func encodedLease(tb testing.TB, l repository.Lease) []byte {
 }
 
 func TestLeaseGolden(t *testing.T) {
-	want := repository.Lease{Format: 1, Job: "archive", Holder: "host-1/4f1d", Until: stored.Noon.Add(ttl), Generation: 3}
+	want := lease.Lease{Format: 1, Job: "archive", Holder: "host-1/4f1d", Until: stored.Noon.Add(ttl), Generation: 3}
 	stored.WantGolden(t, "lease.json", encodedLease(t, want))
-	got, err := repository.Leases.Decode(encodedLease(t, want))
+	got, err := lease.Kind.Decode(encodedLease(t, want))
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 }
 
 func FuzzDecodeLease(f *testing.F) {
-	document := encodedLease(f, repository.Lease{Format: 1, Job: "archive", Holder: "h", Until: stored.Noon, Generation: 3})
+	document := encodedLease(f, lease.Lease{Format: 1, Job: "archive", Holder: "h", Until: stored.Noon, Generation: 3})
 	f.Add(document)
 	f.Add([]byte(stored.Body(document)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		stored.Fuzzed(t, data, repository.Leases.Decode, repository.Leases.Encode)
+		stored.Fuzzed(t, data, lease.Kind.Decode, lease.Kind.Encode)
 	})
 }
 
@@ -176,7 +177,7 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	stored.StoreSegments(t, c, w.Next()) // and it looks once whether others sign
-	lease, held, err := c.AcquireLease(t.Context(), "archive", "a", time.Minute, stored.Noon)
+	lease, held, err := c.Leases().Acquire(t.Context(), "archive", "a", time.Minute, stored.Noon)
 	if err != nil || !held {
 		t.Fatal(held, err)
 	}
@@ -187,7 +188,7 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	}{
 		"a segment": {func() { stored.StoreSegments(t, c, w.Next()) }, []int{1, 0, 0, 0, 0}},
 		"a renewal": {func() {
-			_, held, err := c.RenewLease(t.Context(), lease, time.Minute, stored.Noon)
+			_, held, err := c.Leases().Renew(t.Context(), lease, time.Minute, stored.Noon)
 			if err != nil || !held {
 				t.Error(held, err)
 			}
