@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -306,4 +307,17 @@ func workDirs(t testing.TB, dir string) []string {
 		}
 	}
 	return found
+}
+
+var now = started.Add(90 * time.Minute)
+
+func memberAt(name string, urls ...string) plan.Member {
+	return plan.Member{Name: name, PeerURLs: urls}
+}
+
+// lineage is the id of the log that a test stores.
+const lineage = "000000000000000000000000000000a0"
+
+func hasNote(p plan.Plan, words string) bool {
+	return slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, words) })
 }

@@ -2,7 +2,6 @@ package restore_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestMain is the child's main too: Spawn starts this very binary.
 func TestMain(m *testing.M) {

@@ -68,12 +68,10 @@ func RunTarget(ctx context.Context, a Attempt) (plan.Plan, Result, error) {
 		met = append(met, plan.Blocked{Plan: planned, Obstacle: obstacle, Err: err})
 		next, unreachable := a.plan(ctx, met...)
 		switch {
-		case unreachable != nil && obstacle.WrongKey:
+		case errors.Is(unreachable, plan.ErrSameWay), unreachable != nil && obstacle.WrongKey:
 			return planned, result, err
 		case unreachable != nil:
 			return planned, result, fmt.Errorf("%w; %w", err, unreachable)
-		case next.SameWay(planned): // the obstacle is not in the catalog
-			return planned, result, err
 		}
 		planned = next
 	}

@@ -32,7 +32,7 @@ func watchedLog(t *testing.T, s stored, d database, change func(seq uint64, r *p
 		sum := sha256.Sum256(last.Data)
 		asked := started.Add(time.Duration(seq+1) * time.Minute)
 		h := segment.Header{
-			Cluster: clusterName, Lineage: lineageNumber(0), Seq: seq + 1, Previous: previous, First: first, Last: last.Position,
+			Cluster: clusterName, Lineage: lineage, Seq: seq + 1, Previous: previous, First: first, Last: last.Position,
 			End: segment.End{Position: last.Position, Digest: hex.EncodeToString(sum[:])}, GuessedLeases: int(seq),
 			Source: segment.Watch, ClusterID: "cafe", Member: "a", ServerVersion: "3.7.3", Writer: "test", Written: asked, DRVersion: "test",
 			Marks: []segment.Mark{{
@@ -97,7 +97,7 @@ func TestRunOfAWatchedLog(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := restore.Replayed{
-				Lineage: lineageNumber(0), Source: segment.Watch, Segments: test.segments, Requests: int(test.behind),
+				Lineage: lineage, Source: segment.Watch, Segments: test.segments, Requests: int(test.behind),
 				Position: uint64(d.revision + test.behind), From: d.revision, To: d.revision + test.behind,
 				Unseen: "users and roles, leases without keys, and alarms are as in the backup", GuessedLeases: test.guessed,
 			}
@@ -169,7 +169,7 @@ func TestWatchedLogThatIsUnknown(t *testing.T) {
 			r.Put, r.Compaction = nil, &pb.CompactionRequest{Revision: 1}
 		}
 	})
-	for _, target := range []plan.Target{{}, {Revision: d.revision + 20}, {Position: uint64(d.revision + 14), Lineage: lineageNumber(0)}} {
+	for _, target := range []plan.Target{{}, {Revision: d.revision + 20}, {Position: uint64(d.revision + 14), Lineage: lineage}} {
 		_, err := s.runTarget(t, target)
 		unreachable, ok := errors.AsType[*plan.UnreachableError](err)
 		if !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+13)) || !strings.Contains(err.Error(), "not known to this version") {
@@ -180,7 +180,7 @@ func TestWatchedLogThatIsUnknown(t *testing.T) {
 			t.Errorf("%+v: got %+v, %v", target, r, err)
 		}
 	}
-	for _, target := range []plan.Target{{Revision: d.revision + 13}, {Position: uint64(d.revision + 13), Lineage: lineageNumber(0)}} {
+	for _, target := range []plan.Target{{Revision: d.revision + 13}, {Position: uint64(d.revision + 13), Lineage: lineage}} {
 		if r, err := s.runTarget(t, target); err != nil || r.Revision != d.revision+13 {
 			t.Errorf("%+v: got %+v, %v", target, r, err)
 		}

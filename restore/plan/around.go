@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,8 +35,11 @@ type Request struct {
 	Now     time.Time
 }
 
-// Around returns a plan for r that leaves out what blocked earlier ones, in their order. Without any it is NewPlan's. If no way
-// is left, the error names the nearest point.
+// ErrSameWay is Around's error if the plan would lead through the last obstacle again, because the catalog does not show it.
+var ErrSameWay = errors.New("the only way left is the one that failed")
+
+// Around returns a plan for r that leaves out what blocked earlier ones, in their order. Without any it is New's. If no way is left,
+// the error names the nearest point.
 func Around(r Request, met ...Blocked) (Plan, error) {
 	c, t := r.Catalog, r.Target
 	r.Layout.Known = max(r.Layout.Known, newestRevision(c)) // also of what is left out
@@ -50,8 +54,11 @@ func Around(r Request, met ...Blocked) (Plan, error) {
 		notes = append(notes, b.note(asked, t))
 	}
 	p, err := New(c, t, r.Layout, r.Now)
-	if err != nil || len(notes) == 0 {
+	if err != nil || len(met) == 0 {
 		return p, err
+	}
+	if p.sameWay(met[len(met)-1].Plan) {
+		return Plan{}, ErrSameWay
 	}
 	p.addNotes(notes)
 	return p, nil
@@ -162,8 +169,8 @@ func notBeyond(b catalog.Backup, log segment.Source, position uint64) catalog.Ba
 	return b
 }
 
-// SameWay reports whether p leads through the same backup and log as q.
-func (p Plan) SameWay(q Plan) bool {
+// sameWay reports whether p leads through the same backup and log as q.
+func (p Plan) sameWay(q Plan) bool {
 	return same(p.Log, q.Log) && p.base() == q.base() && same(p.DiskLog(), q.DiskLog())
 }
 

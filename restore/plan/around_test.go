@@ -1,7 +1,6 @@
-package restore_test
+package plan_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,12 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -223,25 +219,38 @@ type runs struct {
 	find func(plan.Plan) *plan.Obstacle
 }
 
-func (r *runs) run(_ context.Context, p plan.Plan) (restore.Result, error) {
-	r.ways = append(r.ways, way(p))
-	if p.Log != nil && p.Log.Position > 0 {
-		r.ways[len(r.ways)-1] += fmt.Sprintf(" up to %d", p.Log.Position)
+// pursue plans for t, and around each obstacle that find returns, as restore.RunTarget does.
+func pursue(c catalog.Catalog, t plan.Target, find func(plan.Plan) *plan.Obstacle) (plan.Plan, error) {
+	request := plan.Request{Catalog: c, Target: t, Layout: plan.Layout{Token: "t"}, Now: now}
+	var met []plan.Blocked
+	p, err := plan.Around(request)
+	for err == nil {
+		obstacle := find(p)
+		if obstacle == nil {
+			return p, nil
+		}
+		found := fmt.Errorf("%w: found by the run", catalog.ErrDamaged)
+		met = append(met, plan.Blocked{Plan: p, Obstacle: *obstacle, Err: found})
+		p, err = plan.Around(request, met...)
+		if err != nil {
+			err = fmt.Errorf("%w; %w", found, err)
+		}
 	}
-	if o := r.find(p); o != nil {
-		return restore.Result{}, restore.NewObstacle(*o, fmt.Errorf("%w: found by the run", catalog.ErrDamaged))
-	}
-	return restore.Result{PlanID: p.ID}, nil
+	return p, err
 }
 
-// attempt is one at a target in a catalog in which nothing is folded.
-func attempt(c catalog.Catalog, t plan.Target, run func(context.Context, plan.Plan) (restore.Result, error)) restore.Attempt {
-	return restore.Attempt{
-		Request: plan.Request{Catalog: c, Target: t, Layout: plan.Layout{Token: "t"}, Now: now}, Run: run,
-	}
+// pursue notes the ways that pursue takes.
+func (r *runs) pursue(c catalog.Catalog, t plan.Target) (plan.Plan, error) {
+	return pursue(c, t, func(p plan.Plan) *plan.Obstacle {
+		r.ways = append(r.ways, way(p))
+		if p.Log != nil && p.Log.Position > 0 {
+			r.ways[len(r.ways)-1] += fmt.Sprintf(" up to %d", p.Log.Position)
+		}
+		return r.find(p)
+	})
 }
 
-func TestRunTargetGoesAround(t *testing.T) {
+func TestAround(t *testing.T) {
 	bad := func(positions ...uint64) func(plan.Plan) *plan.Obstacle {
 		return func(p plan.Plan) *plan.Obstacle {
 			if slices.Contains(positions, p.Backup.RaftIndex) {
@@ -328,11 +337,11 @@ func TestRunTargetGoesAround(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &runs{find: test.find}
-			p, result, err := restore.RunTarget(t.Context(), attempt(test.catalog, test.target, r.run))
+			p, err := r.pursue(test.catalog, test.target)
 			if !slices.Equal(r.ways, test.ways) {
 				t.Errorf("it took %q, want %q (error %v)", r.ways, test.ways, err)
 			}
-			if test.words == "" && (err != nil || result.PlanID != p.ID || !hasNote(p, test.note)) {
+			if test.words == "" && (err != nil || !hasNote(p, test.note)) {
 				t.Errorf("got %v, notes %q, want %q", err, p.Notes, test.note)
 			}
 			if test.words != "" && (err == nil || !strings.Contains(err.Error(), test.words) || !errors.Is(err, catalog.ErrDamaged)) {
@@ -353,7 +362,7 @@ func withCheap(c catalog.Catalog, position uint64) catalog.Catalog {
 }
 
 // What the run has shown of a base counts: its upper bound alone would leave nothing to go on from.
-func TestRunTargetKnowsHowFarTheBaseWas(t *testing.T) {
+func TestAroundKnowsHowFarTheBaseWas(t *testing.T) {
 	c := evenCatalog(3, 9)
 	c.Backups[0].RaftIndexMax = 12
 	r := &runs{find: func(p plan.Plan) *plan.Obstacle {
@@ -362,7 +371,7 @@ func TestRunTargetKnowsHowFarTheBaseWas(t *testing.T) {
 		}
 		return nil
 	}}
-	_, _, err := restore.RunTarget(t.Context(), attempt(c, plan.Target{Best: true}, r.run))
+	_, err := r.pursue(c, plan.Target{Best: true})
 	if want := []string{"backup at 9, segments 1 to 3", "backup at 9, segments 1 to 1 up to 10"}; err != nil || !slices.Equal(r.ways, want) {
 		t.Errorf("got %q, %v, want %q", r.ways, err, want)
 	}
@@ -371,47 +380,8 @@ func TestRunTargetKnowsHowFarTheBaseWas(t *testing.T) {
 	}
 }
 
-// Each detour costs what a restore does.
-func TestRunTargetEnds(t *testing.T) {
-	var positions []uint64
-	for p := range uint64(30) {
-		positions = append(positions, p+1)
-	}
-	for name, find := range map[string]func(plan.Plan) *plan.Obstacle{
-		"bases": func(plan.Plan) *plan.Obstacle { return &plan.Obstacle{Base: true} },
-		"segments": func(p plan.Plan) *plan.Obstacle {
-			if p.Log == nil {
-				return &plan.Obstacle{Base: true}
-			}
-			return &plan.Obstacle{Segment: p.Log.First}
-		},
-		"marks": func(p plan.Plan) *plan.Obstacle { return &plan.Obstacle{Marked: p.Backup.RaftIndex + 1} },
-	} {
-		r := &runs{find: find}
-		_, _, err := restore.RunTarget(t.Context(), attempt(evenCatalog(9, positions...), plan.Target{Best: true}, r.run))
-		if err == nil || len(r.ways) > 9 {
-			t.Errorf("%s: %d runs, %v", name, len(r.ways), err)
-		}
-	}
-}
-
-// Whoever stops a restore does not get another one, nor does an error that is nobody's damage.
-func TestRunTargetStops(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	r := &runs{find: func(plan.Plan) *plan.Obstacle { cancel(); return &plan.Obstacle{Base: true} }}
-	if _, _, err := restore.RunTarget(ctx, attempt(evenCatalog(3, 5, 12), plan.Target{}, r.run)); err == nil || len(r.ways) != 1 {
-		t.Errorf("canceled: %q, %v", r.ways, err)
-	}
-	away, count := errors.New("the store is away"), 0
-	fail := func(context.Context, plan.Plan) (restore.Result, error) { count++; return restore.Result{}, away }
-	_, _, err := restore.RunTarget(t.Context(), attempt(evenCatalog(3, 5, 12), plan.Target{}, fail))
-	if !errors.Is(err, away) || count != 1 {
-		t.Errorf("away: %d runs, %v", count, err)
-	}
-}
-
 // A revision that may be behind the last mark, and turns out not to be.
-func TestRunTargetBehindTheEnd(t *testing.T) {
+func TestAroundBehindTheEnd(t *testing.T) {
 	c := evenCatalog(3, 9)
 	c.Lineages[0].Segments[2].Marks[0].Revision = 0 // a busy member does not always know
 	find := func(p plan.Plan) *plan.Obstacle {
@@ -421,14 +391,14 @@ func TestRunTargetBehindTheEnd(t *testing.T) {
 		return nil
 	}
 	r := &runs{find: find}
-	_, _, err := restore.RunTarget(t.Context(), attempt(c, plan.Target{Revision: 129}, r.run))
+	_, err := r.pursue(c, plan.Target{Revision: 129})
 	if err == nil || len(r.ways) != 1 || !strings.Contains(err.Error(), "revision 127") || !strings.Contains(err.Error(), "--best") {
 		t.Errorf("without --best: %q, %v", r.ways, err)
 	}
 	r = &runs{find: find}
-	plan, _, err := restore.RunTarget(t.Context(), attempt(c, plan.Target{Revision: 129, Best: true}, r.run))
-	if err != nil || len(r.ways) != 2 || plan.Log.Revision != 0 || plan.Log.Last != 3 {
-		t.Errorf("with --best: %q, %v, %+v", r.ways, err, plan.Log)
+	p, err := r.pursue(c, plan.Target{Revision: 129, Best: true})
+	if err != nil || len(r.ways) != 2 || p.Log.Revision != 0 || p.Log.Last != 3 {
+		t.Errorf("with --best: %q, %v, %+v", r.ways, err, p.Log)
 	}
 	if len(c.Lineages[0].Segments[2].Marks) != 1 {
 		t.Error("the catalog was changed")
@@ -492,8 +462,8 @@ func TestWindowsKnowTheMostRevision(t *testing.T) {
 	}
 }
 
-// After a change of keys a restore has the new one alone: a backup that it does not open is passed by.
-func TestRunTargetPassesByWhatNoKeyOpens(t *testing.T) {
+// A wrong key rules out every backup for the same recipients.
+func TestAroundAWrongKey(t *testing.T) {
 	sealedFor := func(recipient string, c catalog.Catalog, positions ...uint64) catalog.Catalog {
 		for i := range c.Backups {
 			if slices.Contains(positions, c.Backups[i].RaftIndex) {
@@ -505,37 +475,26 @@ func TestRunTargetPassesByWhatNoKeyOpens(t *testing.T) {
 	for name, test := range map[string]struct {
 		catalog catalog.Catalog
 		ways    []string
-		err     error
+		reached bool
 	}{
 		"the newer ones are for it": {
-			catalog: sealedFor("old", withCheap(evenCatalog(3, 2, 5, 22), 5), 2, 5),
-			ways:    []string{"backup at 5, segments 1 to 3", "backup at 22, segments 3 to 3"},
+			catalog: sealedFor("old", withCheap(evenCatalog(3, 2, 5, 22), 5), 2, 5), reached: true,
+			ways: []string{"backup at 5, segments 1 to 3", "backup at 22, segments 3 to 3"},
 		},
 		"none is": {
-			catalog: sealedFor("old", withCheap(evenCatalog(3, 2, 5, 22), 5), 2, 5, 22), err: seal.ErrWrongKey,
-			ways: []string{"backup at 5, segments 1 to 3"},
+			catalog: sealedFor("old", withCheap(evenCatalog(3, 2, 5, 22), 5), 2, 5, 22),
+			ways:    []string{"backup at 5, segments 1 to 3"},
 		},
 	} {
-		var ways []string
-		_, _, err := restore.RunTarget(t.Context(), attempt(test.catalog, plan.Target{}, func(_ context.Context, p plan.Plan) (restore.Result, error) {
-			ways = append(ways, way(p))
+		r := &runs{find: func(p plan.Plan) *plan.Obstacle {
 			if p.Backup.Seal.Recipients[0] == "old" {
-				return restore.Result{}, fmt.Errorf("backup %s: %w", p.Backup.ID, seal.ErrWrongKey)
+				return &plan.Obstacle{Base: true, WrongKey: true}
 			}
-			return restore.Result{}, nil
-		}))
-		if !slices.Equal(ways, test.ways) || !errors.Is(err, test.err) || errors.Is(err, catalog.ErrNotFound) {
-			t.Errorf("%s: %q, %v", name, ways, err)
+			return nil
+		}}
+		_, err := r.pursue(test.catalog, plan.Target{})
+		if !slices.Equal(r.ways, test.ways) || (err == nil) != test.reached {
+			t.Errorf("%s: %q, %v", name, r.ways, err)
 		}
-	}
-}
-
-// An alarm may be raised after the member was asked, and before its snapshot: only the database has it.
-func TestAnAlarmInTheBaseIsAnObstacle(t *testing.T) {
-	s := store(t, databaseWith(t, content{prefix: "key/", alarms: []pb.AlarmType{pb.AlarmType_CORRUPT}}), nil)
-	_, err := restore.Spawn(t.Context(), s.plan(t, plan.Layout{Into: one(t, "m1")}), s.source(), nil)
-	obstacle, ok := errors.AsType[*restore.ObstacleError](err)
-	if !ok || !obstacle.Obstacle.Base || !errors.Is(err, plan.ErrRefused) || errors.Is(err, catalog.ErrDamaged) {
-		t.Errorf("error %v", err)
 	}
 }

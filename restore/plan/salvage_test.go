@@ -1,14 +1,12 @@
-package restore_test
+package plan_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -313,14 +311,13 @@ func TestSalvageGoesAroundADatabase(t *testing.T) {
 	var ways []string
 	run := func(base string) (plan.Plan, error) {
 		ways = nil
-		p, _, err := restore.RunTarget(t.Context(), attempt(catalog.Catalog{}, target, func(_ context.Context, p plan.Plan) (restore.Result, error) {
+		return pursue(catalog.Catalog{}, target, func(p plan.Plan) *plan.Obstacle {
 			ways = append(ways, salvageWay(p))
 			if strings.HasPrefix(p.Salvage.Database.File, base) {
-				return restore.Result{}, restore.NewObstacle(plan.Obstacle{Base: true}, fmt.Errorf("%w: a page", catalog.ErrDamaged))
+				return &plan.Obstacle{Base: true}
 			}
-			return restore.Result{}, nil
-		}))
-		return p, err
+			return nil
+		})
 	}
 	p, err := run("/disk1")
 	if err != nil || len(ways) != 2 || !strings.HasPrefix(ways[1], "/disk2 at 40, log of /disk1 from 41 to 80") || !hasNote(p, "another way") {
@@ -340,14 +337,13 @@ func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
 	run := func(best bool) (plan.Plan, error) {
 		ways = nil
 		target := plan.Target{Best: best, Disks: &plan.Disks{Found: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
-		p, _, err := restore.RunTarget(t.Context(), attempt(catalog.Catalog{}, target, func(_ context.Context, p plan.Plan) (restore.Result, error) {
+		return pursue(catalog.Catalog{}, target, func(p plan.Plan) *plan.Obstacle {
 			ways = append(ways, salvageWay(p))
 			if p.Salvage.Log.Revision == 0 {
-				return restore.Result{}, restore.NewObstacle(plan.Obstacle{Marked: 65, Reached: 163}, fmt.Errorf("%w: not known", catalog.ErrDamaged))
+				return &plan.Obstacle{Marked: 65, Reached: 163}
 			}
-			return restore.Result{}, nil
-		}))
-		return p, err
+			return nil
+		})
 	}
 	if _, err := run(false); !errors.Is(err, catalog.ErrNotFound) || len(ways) != 1 || !strings.Contains(err.Error(), "nearest that can be restored is revision 163") {
 		t.Errorf("got %q, %v", ways, err)

@@ -1,4 +1,4 @@
-package restore_test
+package plan_test
 
 import (
 	"errors"

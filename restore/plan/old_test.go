@@ -1,0 +1,82 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+)
+
+// Every URL that any backup names is asked, and on hosts of which none is known etcd's own port; each once, and not too many.
+func TestAskedURLs(t *testing.T) {
+	backup := fixedBackup()
+	other := changed(backup, func(b *catalog.Backup) {
+		b.ID, b.Members = "20261120T000000Z-0000000000000001", []catalog.Member{{Name: "x", ClientURLs: []string{deadURL, "https://10.0.0.9:4001"}}}
+	})
+	members := []plan.Member{memberAt("a", "https://10.0.0.1:2380"), memberAt("b", "https://10.0.0.9:2380"), memberAt("c", "http://[fd00::2]:2380")}
+	layout := plan.Layout{Members: members}
+	guesses := []string{"http://10.0.0.1:2379", "https://10.0.0.1:2379"}
+	six := []string{"http://[fd00::2]:2379", "https://[fd00::2]:2379"}
+	for name, test := range map[string]struct {
+		catalog catalog.Catalog
+		target  plan.Target
+		layout  plan.Layout
+		want    []string
+	}{
+		"the members of the backup": {catalog: catalogOf(backup, other), want: []string{deadURL, "https://10.0.0.9:4001"}},
+		"new members":               {catalog: catalogOf(backup, other), layout: layout, want: slices.Concat([]string{deadURL}, guesses, six, []string{"https://10.0.0.9:4001"})},
+		"a file": {target: plan.Target{File: "/x"}, layout: layout,
+			want: slices.Concat(guesses, []string{"http://10.0.0.9:2379", "https://10.0.0.9:2379"}, six)},
+	} {
+		p, err := plan.New(test.catalog, test.target, test.layout, now)
+		if diff := cmp.Diff(test.want, p.Old.ClientURLs); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	many := changed(other, func(b *catalog.Backup) {
+		for i := range 100 {
+			b.Members[0].ClientURLs = append(b.Members[0].ClientURLs, fmt.Sprintf("http://10.1.0.%d:2379", i))
+		}
+	})
+	p, err := plan.New(catalogOf(backup, many), plan.Target{}, plan.Layout{}, now)
+	if n := len(p.Old.ClientURLs); err != nil || n != 64 || !strings.Contains(strings.Join(p.Notes, "\n"), "client URLs") {
+		t.Errorf("%d URLs, error %v, notes %q", n, err, p.Notes)
+	}
+}
+
+// A base may be months old, and the membership is not in the log.
+func TestMembersAreThoseOfTheNewestBackupUpToTheTarget(t *testing.T) {
+	c := evenCatalog(10, 5, 52)
+	newest := &c.Backups[0]
+	newest.Plain.Size *= 100000 // so that the older one is the base
+	newest.Members = []catalog.Member{{ID: "e", Name: "new1", PeerURLs: []string{"https://10.1.0.1:2380"}, ClientURLs: []string{"https://10.1.0.1:2379"}}}
+	for name, test := range map[string]struct {
+		target plan.Target
+		want   string
+		noted  bool
+	}{
+		"to the end":             {want: "new1=https://10.1.0.1:2380"},
+		"to a later revision":    {target: plan.Target{Revision: 190}, want: "new1=https://10.1.0.1:2380"},
+		"to an earlier one":      {target: plan.Target{Revision: 120}, want: "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2381,m3=http://127.0.0.1:2382", noted: true},
+		"to an earlier time":     {target: plan.Target{Time: second(41)}, want: "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2381,m3=http://127.0.0.1:2382", noted: true},
+		"to a later time":        {target: plan.Target{Time: second(71)}, want: "new1=https://10.1.0.1:2380"},
+		"the older backup alone": {target: plan.Target{Backup: c.Backups[1].ID}, want: "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2381,m3=http://127.0.0.1:2382", noted: true},
+	} {
+		p, err := plan.New(c, test.target, plan.Layout{}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Backup.ID != c.Backups[1].ID {
+			t.Errorf("%s: base %s", name, p.Backup.ID)
+		}
+		noted := strings.Contains(strings.Join(p.Notes, "\n"), "names others: new1=https://10.1.0.1:2380")
+		if p.InitialCluster() != test.want || noted != test.noted {
+			t.Errorf("%s: members %s, want %s; notes %q, want one of the later members: %v", name, p.InitialCluster(), test.want, p.Notes, test.noted)
+		}
+	}
+}
