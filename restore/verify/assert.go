@@ -16,16 +16,17 @@ import (
 // ErrAssertion: what was restored is whole, and does not hold what was expected of it.
 var ErrAssertion = errors.New("an assertion does not hold")
 
-// Assertion is something that what is restored is expected to hold.
+
+// Assertion is an expectation of the restored data: a key exists, or at least so many keys have a prefix.
 type Assertion struct {
-	Text   string `json:"text"`             // as ParseAssertion reads it
-	Key    string `json:"key"`              // or the prefix
-	Prefix bool   `json:"prefix,omitempty"` // all keys that begin with Key
-	Least  int64  `json:"least"`            // how many keys there must be
+	Text   string `json:"text"`             // that was parsed
+	Key    string `json:"key"`              // or prefix
+	Prefix bool   `json:"prefix,omitempty"` // Key is a prefix
+	Least  int64  `json:"least"`            // number of keys, at least 1
 }
 
-// ParseAssertion reads key=KEY, that the key is there, or prefix=PREFIX:N, that at least N keys begin with PREFIX. The
-// prefix ends at the last colon; an empty one begins all keys.
+// ParseAssertion parses key=KEY, which expects the key, or prefix=PREFIX:N, which expects at least N keys that begin with
+// PREFIX. The prefix ends at the last colon; all keys begin with the empty prefix.
 func ParseAssertion(text string) (Assertion, error) {
 	if key, ok := strings.CutPrefix(text, "key="); ok && key != "" {
 		return Assertion{Text: text, Key: key, Least: 1}, nil
@@ -42,8 +43,8 @@ func ParseAssertion(text string) (Assertion, error) {
 	return Assertion{Text: text, Key: prefix[:colon], Prefix: true, Least: least}, nil
 }
 
-// bounds are a and its end as a client would say them.
-func (a Assertion) bounds() (key, end []byte) {
+// bounds returns the range of keys that a is about, as etcd's client takes it.
+func bounds(a Assertion) (key, end []byte) {
 	switch {
 	case !a.Prefix:
 		return []byte(a.Key), nil
@@ -56,7 +57,7 @@ func (a Assertion) bounds() (key, end []byte) {
 // evaluate asks the server for all of them, so that a person hears of each that does not hold.
 func evaluate(ctx context.Context, server *scratch.Server, all []Assertion) (results []catalog.Assertion, err error) {
 	for _, a := range all {
-		key, end := a.bounds()
+		key, end := bounds(a)
 		_, found, err := server.CountRange(ctx, key, end)
 		if err != nil {
 			return nil, fmt.Errorf("evaluate %s: %w", a.Text, err)
