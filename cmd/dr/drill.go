@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
@@ -117,11 +118,11 @@ func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (
 		return r, err
 	}
 	for _, text := range f.assertions {
-		assertion, err := verify.ParseAssertion(text)
+		parsed, err := assertion.Parse(text)
 		if err != nil {
 			return r, usagef("--assert %w", err)
 		}
-		r.Assertions = append(r.Assertions, assertion)
+		r.Assertions = append(r.Assertions, parsed)
 	}
 	r.Alone = len(args) > 0 && args[0] == "latest"
 	r.Targets, err = f.targets(cmd, args, now)

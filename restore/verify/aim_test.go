@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -129,7 +130,7 @@ func TestDamagedNewestBackupIsAnError(t *testing.T) {
 }
 
 func TestParseAssertion(t *testing.T) {
-	for text, want := range map[string]verify.Assertion{
+	for text, want := range map[string]assertion.Assertion{
 		"key=/a:b":               {Key: "/a:b", Least: 1},
 		"key=key=":               {Key: "key=", Least: 1},
 		"prefix=/registry/a/:10": {Key: "/registry/a/", Prefix: true, Least: 10},
@@ -137,12 +138,12 @@ func TestParseAssertion(t *testing.T) {
 		"prefix=:5":              {Prefix: true, Least: 5},
 	} {
 		want.Text = text
-		if got, err := verify.ParseAssertion(text); err != nil || got != want {
+		if got, err := assertion.Parse(text); err != nil || got != want {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "key", "key=", "/registry/", "prefix=/a", "prefix=/a:", "prefix=/a:0", "prefix=/a:-1", "prefix=/a:x", "Key=a"} {
-		if got, err := verify.ParseAssertion(text); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%q: ", text)) {
+		if got, err := assertion.Parse(text); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%q: ", text)) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
@@ -154,7 +155,7 @@ func FuzzParseAssertion(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		a, err := verify.ParseAssertion(text)
+		a, err := assertion.Parse(text)
 		if err != nil {
 			return
 		}
@@ -162,7 +163,7 @@ func FuzzParseAssertion(f *testing.F) {
 		if a.Prefix {
 			again = fmt.Sprintf("prefix=%s:%d", a.Key, a.Least)
 		}
-		b, err := verify.ParseAssertion(again)
+		b, err := assertion.Parse(again)
 		b.Text = a.Text
 		if err != nil || a != b || a.Least < 1 || a.Key == "" && !a.Prefix {
 			t.Errorf("%q is %+v, and %q is %+v, %v", text, a, again, b, err)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -16,35 +16,8 @@ import (
 // ErrAssertion: what was restored is whole, and does not hold what was expected of it.
 var ErrAssertion = errors.New("an assertion does not hold")
 
-
-// Assertion is an expectation of the restored data: a key exists, or at least so many keys have a prefix.
-type Assertion struct {
-	Text   string `json:"text"`             // that was parsed
-	Key    string `json:"key"`              // or prefix
-	Prefix bool   `json:"prefix,omitempty"` // Key is a prefix
-	Least  int64  `json:"least"`            // number of keys, at least 1
-}
-
-// ParseAssertion parses key=KEY, which expects the key, or prefix=PREFIX:N, which expects at least N keys that begin with
-// PREFIX. The prefix ends at the last colon; all keys begin with the empty prefix.
-func ParseAssertion(text string) (Assertion, error) {
-	if key, ok := strings.CutPrefix(text, "key="); ok && key != "" {
-		return Assertion{Text: text, Key: key, Least: 1}, nil
-	}
-	prefix, ok := strings.CutPrefix(text, "prefix=")
-	colon := strings.LastIndexByte(prefix, ':')
-	if !ok || colon < 0 {
-		return Assertion{}, fmt.Errorf("%q: use key=/registry/namespaces/default or prefix=/registry/pods/:100", text)
-	}
-	least, err := strconv.ParseInt(prefix[colon+1:], 10, 64)
-	if err != nil || least < 1 {
-		return Assertion{}, fmt.Errorf("%q: behind the last colon stands how many keys there must be, at least 1", text)
-	}
-	return Assertion{Text: text, Key: prefix[:colon], Prefix: true, Least: least}, nil
-}
-
 // bounds returns the range of keys that a is about, as etcd's client takes it.
-func bounds(a Assertion) (key, end []byte) {
+func bounds(a assertion.Assertion) (key, end []byte) {
 	switch {
 	case !a.Prefix:
 		return []byte(a.Key), nil
@@ -55,7 +28,7 @@ func bounds(a Assertion) (key, end []byte) {
 }
 
 // evaluate asks the server for all of them, so that a person hears of each that does not hold.
-func evaluate(ctx context.Context, server *scratch.Server, all []Assertion) (results []catalog.Assertion, err error) {
+func evaluate(ctx context.Context, server *scratch.Server, all []assertion.Assertion) (results []catalog.Assertion, err error) {
 	for _, a := range all {
 		key, end := bounds(a)
 		_, found, err := server.CountRange(ctx, key, end)

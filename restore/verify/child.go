@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
@@ -22,13 +23,13 @@ const ChildVerb = "verify"
 
 // job is what a child does: a restore for scratch, up to a rung.
 type job struct {
-	Plan       plan.Plan        `json:"plan"`
-	Level      catalog.Level    `json:"level"`
-	Source     restore.Source   `json:"source"`
-	Dir        string           `json:"dir"`              // of its own
-	Hashes     []catalog.HashKV `json:"hashes,omitempty"` // of the member, up to the plan's end, newest first
-	Assertions []Assertion      `json:"assertions,omitempty"`
-	Limits     child.Limits     `json:"limits,omitzero"`
+	Plan       plan.Plan             `json:"plan"`
+	Level      catalog.Level         `json:"level"`
+	Source     restore.Source        `json:"source"`
+	Dir        string                `json:"dir"`              // of its own
+	Hashes     []catalog.HashKV      `json:"hashes,omitempty"` // of the member, up to the plan's end, newest first
+	Assertions []assertion.Assertion `json:"assertions,omitempty"`
+	Limits     child.Limits          `json:"limits,omitzero"`
 }
 
 // found is what a child, or whoever needs none, saw.

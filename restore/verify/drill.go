@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -17,7 +18,7 @@ import (
 // DrillRequest says what to drill, with what, and what to expect of it.
 type DrillRequest struct {
 	Aim
-	Assertions []Assertion
+	Assertions []assertion.Assertion
 	Source     restore.Source // for the child that restores; without the key that opens the backup no drill can run
 	Dir        string         // where the scratch copies go; "": the system's temporary directory
 	By         string         // host and version of dr, for the proofs

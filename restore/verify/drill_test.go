@@ -14,6 +14,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
@@ -77,7 +78,7 @@ func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]ca
 	t.Helper()
 	r := verify.DrillRequest{Aim: aim, Source: f.request(catalog.Booted).Source, Dir: f.scratch, By: "host, dr test"}
 	for _, text := range assertions {
-		a, err := verify.ParseAssertion(text)
+		a, err := assertion.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}

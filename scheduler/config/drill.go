@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/etcd-dr/etcd-dr/restore/verify"
+	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -31,7 +31,7 @@ func (i in) drill(name string, part clusterPart, repositories []spec.Repository)
 	p.Schedule.Zone = cmp.Or(p.Schedule.Zone, part.Schedule.Zone)
 	d.Schedule = i.schedule(name+"/drill", p.Schedule, "drill", "schedule")
 	for _, text := range p.Assert {
-		_, err := verify.ParseAssertion(text)
+		_, err := assertion.Parse(text)
 		if err != nil {
 			i.blame(err, "drill", "assert")
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler"
@@ -66,11 +67,11 @@ func (who Identity) drill(
 		Aim: verify.Aim{Seed: seed}, Dir: s.Drill.Dir, By: who.By, Limits: child.Limits{Memory: s.Drill.Memory, Nice: s.Drill.Nice},
 	}
 	for _, text := range s.Drill.Assertions {
-		assertion, err := verify.ParseAssertion(text)
+		parsed, err := assertion.Parse(text)
 		if err != nil {
 			return nil, err
 		}
-		r.Assertions = append(r.Assertions, assertion)
+		r.Assertions = append(r.Assertions, parsed)
 	}
 	for _, from := range s.Repositories {
 		if from.Name == in.Repository {

@@ -1,0 +1,34 @@
+// Package assertion parses what a person expects of restored data.
+package assertion
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Assertion is an expectation of the restored data: a key exists, or at least so many keys have a prefix.
+type Assertion struct {
+	Text   string `json:"text"`             // that was parsed
+	Key    string `json:"key"`              // or prefix
+	Prefix bool   `json:"prefix,omitempty"` // Key is a prefix
+	Least  int64  `json:"least"`            // number of keys, at least 1
+}
+
+// Parse parses key=KEY, which expects the key, or prefix=PREFIX:N, which expects at least N keys that begin with
+// PREFIX. The prefix ends at the last colon; all keys begin with the empty prefix.
+func Parse(text string) (Assertion, error) {
+	if key, ok := strings.CutPrefix(text, "key="); ok && key != "" {
+		return Assertion{Text: text, Key: key, Least: 1}, nil
+	}
+	prefix, ok := strings.CutPrefix(text, "prefix=")
+	colon := strings.LastIndexByte(prefix, ':')
+	if !ok || colon < 0 {
+		return Assertion{}, fmt.Errorf("%q: use key=/registry/namespaces/default or prefix=/registry/pods/:100", text)
+	}
+	least, err := strconv.ParseInt(prefix[colon+1:], 10, 64)
+	if err != nil || least < 1 {
+		return Assertion{}, fmt.Errorf("%q: the number of keys after the last colon must be at least 1", text)
+	}
+	return Assertion{Text: text, Key: prefix[:colon], Prefix: true, Least: least}, nil
+}
