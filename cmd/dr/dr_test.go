@@ -86,7 +86,7 @@ func TestBadInput(t *testing.T) {
 
 		{"no configuration", []string{"serve"}, 2, "--config or DR_CONFIG"},
 		{"an absent configuration", []string{"serve", "--config", "/none"}, 2, "/none: no such file"},
-		{"a malformed configuration", []string{"config", "check", "--config", garbage}, 2, "garbage:1: there stands a text where a mapping belongs"},
+		{"a malformed configuration", []string{"config", "check", "--config", garbage}, 2, "garbage:1: expected a mapping, got a string"},
 		{"an unknown verb of config", []string{"config", "chekc"}, 2, `unknown verb "config chekc"`},
 		{"a status of nothing", []string{"status"}, 2, "--repo file:///path or DR_REPO"},
 		{"a status of two things", []string{"status", "--repo", repo, "--config", garbage}, 2, "neither --config nor --check"},

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/scheduler/declared"
 )
 
 // file is dr.yaml as it is written, with the defaults applied.
@@ -265,7 +266,7 @@ func (s *source) decode(data []byte, what any) error {
 		return s.translate(err)
 	}
 	if more := strict.Decode(&yaml.Node{}); err == nil && !errors.Is(more, io.EOF) {
-		return fmt.Errorf("%s: it holds more than one document", s.name)
+		return fmt.Errorf("%s: more than one YAML document", s.name)
 	}
 	if err := yaml.Unmarshal(data, &s.root); err != nil {
 		return s.translate(err)
@@ -298,7 +299,7 @@ func (s *source) clusters(c *clustersPart, defaults clusterPart) error {
 		node := over.Templates[template].Cluster
 		for _, name := range c.Templates[template].Names {
 			if _, twice := c.Clusters[name]; twice {
-				s.blame(errors.New("the cluster is there twice"), "clusters", name)
+				s.blame(errors.New("the cluster is defined twice"), "clusters", name)
 				continue
 			}
 			s.templated(name, template)
@@ -318,15 +319,12 @@ func (s *source) cluster(name string, node *yaml.Node, defaults clusterPart) clu
 	return part
 }
 
-// placeholder stands for the cluster's name in a template.
-const placeholder = "{{cluster}}"
-
 // filledIn returns a copy of n in which texts have the cluster's name.
 func filledIn(n *yaml.Node, cluster string) *yaml.Node {
 	filled := *n
 	filled.Content = nil
 	if n.Kind == yaml.ScalarNode {
-		filled.Value = strings.ReplaceAll(n.Value, placeholder, cluster)
+		filled.Value = strings.ReplaceAll(n.Value, declared.Placeholder, cluster)
 	}
 	for _, below := range n.Content {
 		filled.Content = append(filled.Content, filledIn(below, cluster))
@@ -478,7 +476,7 @@ var (
 // translate words the decoder's faults for people. It repeats no value: one may be a secret in the wrong place.
 func (s *source) translate(err error) error {
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: it says nothing", s.name)
+		return fmt.Errorf("%s: the file is empty", s.name)
 	}
 	texts := []string{err.Error()}
 	if all, ok := errors.AsType[*yaml.TypeError](err); ok {
@@ -504,7 +502,7 @@ func reworded(text string) string {
 		return fmt.Sprintf("unknown key %q%s", found[1], cure(found[1]))
 	}
 	if found := mistaken.FindStringSubmatch(text); found != nil {
-		return fmt.Sprintf("there stands a %s where %s belongs", kinds[found[1]], wanted(found[2]))
+		return fmt.Sprintf("expected %s, got %s", wanted(found[2]), kinds[found[1]])
 	}
 	return text
 }
@@ -513,20 +511,20 @@ func reworded(text string) string {
 func cure(key string) string {
 	switch strings.ToLower(key) {
 	case "password":
-		return ": a secret does not stand in this file: use passwordFile or passwordEnv"
+		return ": secrets are not allowed in this file: use passwordFile or passwordEnv"
 	case "passphrase":
-		return ": a secret does not stand in this file: use passphraseFile or passphraseEnv"
+		return ": secrets are not allowed in this file: use passphraseFile or passphraseEnv"
 	case "identity", "identities":
-		return ": a secret does not stand in this file: use identityFiles"
+		return ": secrets are not allowed in this file: use identityFiles"
 	case "signkey":
-		return ": a secret does not stand in this file: use signKeyFile"
+		return ": secrets are not allowed in this file: use signKeyFile"
 	}
 	return ""
 }
 
 var kinds = map[string]string{
-	"str": "text", "int": "number", "float": "number", "bool": "true or false", "seq": "list", "map": "mapping", "null": "nothing",
-	"timestamp": "time", "binary": "binary",
+	"str": "a string", "int": "a number", "float": "a number", "bool": "true or false", "seq": "a list", "map": "a mapping",
+	"null": "nothing", "timestamp": "a time", "binary": "binary data",
 }
 
 func wanted(goType string) string {
@@ -538,7 +536,7 @@ func wanted(goType string) string {
 	case goType == "bool":
 		return "true or false"
 	case goType == "string":
-		return "text"
+		return "a string"
 	}
 	return "a mapping"
 }

@@ -135,10 +135,10 @@ func TestRepositoryOfEachCluster(t *testing.T) {
 		}
 	}
 	for _, test := range []struct{ name, old, bad, refused, says string }{
-		{"the place of another", "[http://127.0.0.1:2379]}", "[http://127.0.0.1:2379]}\n    repositories: [main, other]", "prod", "at the place of repository other"},
+		{"the place of another", "[http://127.0.0.1:2379]}", "[http://127.0.0.1:2379]}\n    repositories: [main, other]", "prod", "has the same URL for this cluster as repository other"},
 		{"no bucket has such a name", "s3://backups/{{cluster}}", "s3://{{cluster}}", "", "no bucket has such a name"},
 		{"an unknown word", "{{cluster}}/etcd", "{{name}}/etcd", "", "only {{cluster}} is known"},
-		{"twice", "file:///srv/other", "s3://backups/{{cluster}}/etcd?region=eu-central-1", "", "under another name"},
+		{"twice", "file:///srv/other", "s3://backups/{{cluster}}/etcd?region=eu-central-1", "", "is that of repository"},
 	} {
 		bad := strings.Replace(main, test.old, test.bad, 1)
 		if test.name == "the place of another" {

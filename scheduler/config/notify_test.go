@@ -63,12 +63,12 @@ func TestLoadRefusesNotify(t *testing.T) {
 		"webhook: {format: xml}\n":                                  `:1: unknown key "format"`,
 		"heartbeat: {every: 1s}\n":                                  ":1: every is at least 10s",
 		"heartbeat: {fail: fail}\n":                                 ":1: fail is what the path ends with",
-		"\n" + with("observe: 1s"):                                  ":9: observe is at least",
-		"\n" + with("conditions: {failures: -1}"):                   ":9: failures is at least 1",
+		"\n" + with("observe: 1s"):                                  ":9: observe must be at least",
+		"\n" + with("conditions: {failures: -1}"):                   ":9: failures must be at least 1",
 		"\n" + with("conditions: {shrunk: 50}"):                     ":9: use a form like 80%",
 		"\n" + with("conditions: {spool: 101%}"):                    ":9: use a form like 80%",
 		"\n" + with("conditions: {spool: NaN%}"):                    ":9: use a form like 80%",
-		"\n" + with("conditions: {accept: [NotThere]}"):             `:9: no condition is called "NotThere"`,
+		"\n" + with("conditions: {accept: [NotThere]}"):             `:9: unknown condition "NotThere"`,
 	} {
 		if !strings.Contains(text, "clusters:") {
 			text += minimal

@@ -1,0 +1,116 @@
+package declared_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/scheduler/declared"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+)
+
+// valid returns a declaration without a fault, and its repositories.
+func valid() (declared.Cluster, map[string]declared.Repository) {
+	return declared.Cluster{
+		Etcd:         spec.Etcd{Endpoints: []string{"http://127.0.0.1:2379"}, DialTimeout: time.Second, CommandTimeout: time.Second},
+		Repositories: []string{"main"}, Require: spec.Any, Schedule: declared.Schedule{Cron: "@daily", Zone: "UTC"},
+		Triggers: spec.Triggers{Every: time.Minute},
+		Backup:   declared.Backup{From: "leader", MaxStream: time.Minute, Grace: time.Hour, Timeout: time.Hour},
+	}, map[string]declared.Repository{"main": {URL: "s3://backups/{{cluster}}"}, "other": {URL: "s3://backups/other"}}
+}
+
+// build returns the Spec of cluster prod, and the paths of all faults with their errors.
+func build(c declared.Cluster, repositories map[string]declared.Repository) (spec.Spec, []string) {
+	all, faults := declared.BuildRepositories(repositories)
+	s, more := declared.Build("prod", c, all)
+	var texts []string
+	for _, f := range append(faults, more...) {
+		texts = append(texts, strings.Join(f.Path, ".")+": "+f.Err.Error())
+	}
+	return s, texts
+}
+
+func TestBuild(t *testing.T) {
+	c, repositories := valid()
+	s, faults := build(c, repositories)
+	if len(faults) > 0 {
+		t.Fatalf("faults %q", faults)
+	}
+	r := s.Repositories[0]
+	if r.URL != "s3://backups/prod" || r.Pattern != "s3://backups/{{cluster}}" || r.Parallel != 4 || s.Schedule.String() != "@daily" || !s.Drill.None() {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestBuildNamesTheField(t *testing.T) {
+	type repositories = map[string]declared.Repository
+	for want, change := range map[string]func(*declared.Cluster, repositories){
+		"etcd.endpoints: no endpoints":              func(c *declared.Cluster, _ repositories) { c.Etcd.Endpoints = nil },
+		"etcd.user: user without a password":        func(c *declared.Cluster, _ repositories) { c.Etcd.User = "root" },
+		"backup.from: from must be":                 func(c *declared.Cluster, _ repositories) { c.Backup.From = "prod" },
+		"schedule.cron: bad schedule":               func(c *declared.Cluster, _ repositories) { c.Schedule.Cron = "61" },
+		"schedule.zone: unknown time zone":          func(c *declared.Cluster, _ repositories) { c.Schedule.Zone = "Mars" },
+		": no schedule":                             func(c *declared.Cluster, _ repositories) { c.Schedule.Cron = "" },
+		"repositories: repository \"gone\" is not":  func(c *declared.Cluster, _ repositories) { c.Repositories = []string{"gone"} },
+		"labels.trigger: label trigger is reserved": func(c *declared.Cluster, _ repositories) { c.Labels = map[string]string{"trigger": "x"} },
+		"drill.assert: \"x\": use":                  func(c *declared.Cluster, _ repositories) { c.Drill.Assert = []string{"x"} },
+		"drill.identities: ":                        func(c *declared.Cluster, _ repositories) { c.Drill.Identities = []string{"x"} },
+		"main.limit: limit must be":                 func(_ *declared.Cluster, r repositories) { r["main"] = declared.Repository{URL: "file:///a", Limit: 1} },
+		"main.signKey: ": func(_ *declared.Cluster, r repositories) {
+			r["main"] = declared.Repository{URL: "file:///a", SignKey: "x"}
+		},
+		"main.url: bad repository URL":               func(_ *declared.Cluster, r repositories) { r["main"] = declared.Repository{URL: "ftp://a"} },
+		"other.url: the URL is that of repository m": func(_ *declared.Cluster, r repositories) { r["main"] = r["other"] },
+		"repositories: repository main has the same URL for this cluster as repository other": func(_ *declared.Cluster, r repositories) {
+			r["other"] = declared.Repository{URL: "s3://backups/prod"}
+		},
+	} {
+		c, r := valid()
+		change(&c, r)
+		_, faults := build(c, r)
+		if !slices.ContainsFunc(faults, func(f string) bool { return strings.HasPrefix(f, want) }) {
+			t.Errorf("faults %q, want one that begins with %q", faults, want)
+		}
+	}
+}
+
+// The digest covers the declaration with its secrets, and the repositories that the cluster uses.
+func TestBuildDigest(t *testing.T) {
+	c, repositories := valid()
+	first, _ := build(c, repositories)
+	repositories["other"] = declared.Repository{URL: "s3://backups/another"}
+	same, _ := build(c, repositories)
+	if same.Digest != first.Digest {
+		t.Error("a repository that the cluster does not use changes its digest")
+	}
+	c.Passphrase = "p4ssphrase"
+	other, _ := build(c, repositories)
+	c.Passphrase = ""
+	repositories["main"] = declared.Repository{URL: "s3://backups/{{cluster}}", Parallel: 8}
+	third, _ := build(c, repositories)
+	if other.Digest == first.Digest || third.Digest == first.Digest || third.Digest == other.Digest {
+		t.Error("a changed declaration has the same digest")
+	}
+}
+
+// The pure limits equal those of the agent, which links etcd.
+func TestArchiveLimits(t *testing.T) {
+	for _, test := range []struct {
+		a  spec.Archive
+		ok bool
+	}{
+		{spec.Archive{Flush: archive.MinFlush}, true},
+		{spec.Archive{Flush: archive.MinFlush - 1}, false},
+		{spec.Archive{Flush: time.Second, Spool: "/s", SpoolMax: archive.MinSpool * spec.SegmentSize}, true},
+		{spec.Archive{Flush: time.Second, Spool: "/s", SpoolMax: archive.MinSpool*spec.SegmentSize - 1}, false},
+	} {
+		c, repositories := valid()
+		c.Archive = test.a
+		_, faults := build(c, repositories)
+		if (len(faults) == 0) != test.ok {
+			t.Errorf("%+v: faults %q", test.a, faults)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Package declared turns the declaration of a cluster, as dr.yaml or another source has it, into its Spec. It is pure:
+// secrets are values in a declaration, and their source is the caller's matter.
+package declared
+
+import (
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+)
+
+// Fault is an error in a declaration.
+type Fault struct {
+	// Path names the field by the keys of dr.yaml, from the cluster or repository on: backup, from. An empty Path means
+	// the declaration as a whole.
+	Path []string
+	Err  error // contains no secret
+}
+
+// Repository declares a place for backups.
+type Repository struct {
+	URL       string // may contain Placeholder
+	Lock      Lock
+	SignKey   string   // a minisign secret key; "": manifests are not signed
+	Trust     []string // public keys; empty: everything is trusted
+	Parallel  int      // requests at a time for one large object; 0: 4
+	Limit     int64    // bytes a second; 0: no limit
+	Retention Retention
+}
+
+// Placeholder stands for the cluster's name in a repository's URL.
+const Placeholder = "{{cluster}}"
+
+// Lock declares how long a store refuses to delete new objects.
+type Lock struct {
+	For  time.Duration // 0: not at all
+	Mode string        // governance or compliance; "": governance
+}
+
+// Cluster declares how a cluster is looked after. The zero values of Schedule, Retention, Archive and Drill disable them.
+type Cluster struct {
+	Etcd         spec.Etcd
+	Repositories []string // names, at least one
+	Require      spec.Require
+	Recipients   []string // lines of age recipients
+	Passphrase   string
+	Schedule     Schedule
+	Triggers     spec.Triggers
+	Retention    Retention
+	Backup       Backup
+	Archive      spec.Archive
+	Drill        Drill
+	Labels       map[string]string
+	Observe      time.Duration
+	Conditions   condition.Limits
+	Suspend      bool
+}
+
+// Schedule declares a schedule. The zero Schedule has no moments.
+type Schedule struct {
+	Cron   string
+	Zone   string // a name of the tz database
+	Jitter time.Duration
+}
+
+// Retention declares what is kept. Its Zone replaces the Policy's.
+type Retention struct {
+	retention.Policy
+	Zone string // a name of the tz database; "": that of the schedule
+}
+
+// Backup declares how a backup is taken. The fields mean the same as in spec.Backup.
+type Backup struct {
+	From           string
+	NoHash         bool
+	HashMax        int64
+	CompareMembers bool
+	MaxStream      time.Duration
+	Spool          string
+	Grace          time.Duration
+	Timeout        time.Duration
+	Plain          bool
+}
+
+// Drill declares how the restore is practised. The fields mean the same as in spec.Drill.
+type Drill struct {
+	Schedule   Schedule // its zone defaults to that of the backups' schedule
+	Repository string   // "": the first
+	Assert     []string
+	Identities []string // texts of age identity files
+	Passphrase string
+	ScratchDir string
+	Memory     int64
+	Nice       int
+}

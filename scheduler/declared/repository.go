@@ -1,0 +1,156 @@
+package declared
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/records"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/storage/stores/address"
+)
+
+// The limits of a Repository's fields.
+const (
+	maxParallel     = 64
+	defaultParallel = 4
+	minLimit        = 64 << 10 // bytes a second: below it no large object arrives in time
+)
+
+// Repositories are declared repositories, which clusters refer to by name.
+type Repositories struct {
+	declared map[string]Repository
+	built    map[string]spec.Repository
+	places   map[address.Address]string // the name of the repository at each
+}
+
+// BuildRepositories returns the repositories and their faults. The first element of a fault's path is the repository's name.
+func BuildRepositories(declared map[string]Repository) (Repositories, []Fault) {
+	all := Repositories{declared, map[string]spec.Repository{}, map[address.Address]string{}}
+	var faults []Fault
+	for _, name := range slices.Sorted(maps.Keys(declared)) {
+		b := builder{path: []string{name}}
+		all.built[name] = b.repository(name, declared[name])
+		place, err := placeOf(declared[name].URL, noCluster)
+		other, taken := all.places[place]
+		switch {
+		case err != nil:
+			b.fault(err, "url")
+		case taken:
+			b.fault(fmt.Errorf("the URL is that of repository %s", other), "url")
+		}
+		all.places[place] = name
+		faults = append(faults, b.faults...)
+	}
+	return all, faults
+}
+
+// builder collects the faults of one declaration.
+type builder struct {
+	path   []string
+	faults []Fault
+}
+
+func (b *builder) fault(err error, below ...string) {
+	b.faults = append(b.faults, Fault{slices.Concat(b.path, below), err})
+}
+
+func (b *builder) repository(name string, d Repository) spec.Repository {
+	if d.Parallel == 0 {
+		d.Parallel = defaultParallel
+	}
+	if d.Parallel < 1 || d.Parallel > maxParallel {
+		b.fault(fmt.Errorf("parallel must be from 1 to %d", maxParallel), "parallel")
+	}
+	if d.Limit != 0 && d.Limit < minLimit {
+		b.fault(errors.New("limit must be at least 64KiB/s"), "limit")
+	}
+	modes := []string{"", "governance", "compliance"}
+	if !slices.Contains(modes, d.Lock.Mode) || d.Lock.Mode != "" && d.Lock.For == 0 {
+		b.fault(errors.New("a lock needs a time (for: 30d); its mode is governance or compliance"), "lock")
+	}
+	r := spec.Repository{Name: name, URL: d.URL, Parallel: d.Parallel, Limit: d.Limit}
+	r.Retention = b.retention(d.Retention, "UTC")
+	r.Policy = b.keys(d)
+	r.Policy.Lock = records.Lock{For: d.Lock.For, Compliance: d.Lock.Mode == "compliance"}
+	return r
+}
+
+// keys returns the policy with the keys that sign and that are trusted.
+func (b *builder) keys(d Repository) (p records.Policy) {
+	var err error
+	if d.SignKey != "" {
+		p.Key, err = sign.ParseKey([]byte(d.SignKey))
+		if err != nil {
+			b.fault(err, "signKey")
+		}
+	}
+	p.Trust, err = sign.ParseTrust(d.Trust...)
+	if err != nil {
+		b.fault(err, "trust")
+	}
+	own := p.Key.Trust().Keys()
+	if !p.Trust.None() && (len(own) == 0 || !slices.Contains(p.Trust.Keys(), own[0])) {
+		b.fault(errors.New("trust must include the public key of signKeyFile: nothing that is written would be trusted"), "trust")
+	}
+	return p
+}
+
+// noCluster stands for the name of a cluster where no cluster is meant. It is not a valid name.
+const noCluster = "-cluster-"
+
+// placeOf returns the address of url with the name of a cluster filled in.
+func placeOf(url, cluster string) (address.Address, error) {
+	filled := strings.ReplaceAll(url, Placeholder, cluster)
+	if strings.Contains(filled, "{{") {
+		return address.Address{}, fmt.Errorf("unknown placeholder: only %s is known", Placeholder)
+	}
+	place, err := address.Parse(filled)
+	place.Create = "" // does not change the place
+	return place, err
+}
+
+// repositories returns the repositories of a cluster, with its name filled into their URLs.
+func (b *builder) repositories(cluster string, names []string, all Repositories) (used []spec.Repository) {
+	if len(names) == 0 {
+		b.fault(errors.New("no repositories: name at least one"), "repositories")
+	}
+	own := map[address.Address]string{}
+	for n, name := range names {
+		r, ok := all.built[name]
+		switch {
+		case !ok:
+			b.fault(fmt.Errorf("repository %q is not among the repositories", name), "repositories")
+			continue
+		case slices.Contains(names[:n], name):
+			b.fault(fmt.Errorf("repository %q is listed twice", name), "repositories")
+			continue
+		case strings.Contains(r.URL, Placeholder):
+			r = b.filled(r, cluster, all.places, own)
+		}
+		used = append(used, r)
+	}
+	return used
+}
+
+// filled returns r with the cluster's name in its URL. Repositories that are meant to differ must not have the same place:
+// neither one without a placeholder, of all, nor another one of the cluster, of own.
+func (b *builder) filled(r spec.Repository, cluster string, all, own map[address.Address]string) spec.Repository {
+	place, err := placeOf(r.URL, cluster)
+	if err != nil {
+		b.fault(fmt.Errorf("repository %s, with the cluster's name in its URL: %w", r.Name, err), "repositories")
+		return r
+	}
+	for _, places := range []map[address.Address]string{all, own} {
+		other, taken := places[place]
+		if taken && other != r.Name {
+			b.fault(fmt.Errorf("repository %s has the same URL for this cluster as repository %s", r.Name, other), "repositories")
+		}
+	}
+	own[place] = r.Name
+	r.Pattern, r.URL = r.URL, strings.ReplaceAll(r.URL, Placeholder, cluster)
+	return r
+}
