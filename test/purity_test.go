@@ -17,6 +17,9 @@ var pure = []struct {
 	{"restore/plan", 120},
 	{"scheduler/retention", 120},
 	{"scheduler/condition", 120},
+	{"scheduler/spec", 120},
+	{"scheduler/runner", 0},
+	{"scheduler/declared", 120},
 }
 
 // impure are the hosts, packages and modules that no pure package links. A package of this module stands without the module's path.

@@ -19,7 +19,7 @@ import (
 // plain lists the folders, without those below them, whose comments must comply with the usages.
 var plain = []string{
 	"storage", "storage/s3", "storage/azure", "storage/gcs", "storage/file", "storage/mem",
-	"storage/transport", "storage/stores", "storage/stores/address", "storage/seal", "storage/sign", "storage/document",
+	"storage/transport", "storage/stores", "storage/address", "storage/seal", "storage/sign", "storage/document",
 	"storage/segment",
 	"storage/check", "storage/storagetest", "backup", "backup/cluster", "backup/wal", "backup/watch",
 	"test", "test/agent", "test/apiserver", "test/bench", "test/browser", "test/command", "test/database", "test/deploy",

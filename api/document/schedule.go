@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
-	"github.com/etcd-dr/etcd-dr/storage/stores/address"
+	"github.com/etcd-dr/etcd-dr/storage/address"
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 

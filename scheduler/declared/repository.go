@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/address"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
-	"github.com/etcd-dr/etcd-dr/storage/stores/address"
 )
 
 // The limits of a Repository's fields.

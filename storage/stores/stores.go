@@ -13,11 +13,11 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/address"
 	"github.com/etcd-dr/etcd-dr/storage/azure"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/gcs"
 	"github.com/etcd-dr/etcd-dr/storage/s3"
-	"github.com/etcd-dr/etcd-dr/storage/stores/address"
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/storage/stores/address"
+	"github.com/etcd-dr/etcd-dr/storage/address"
 )
 
 func TestParse(t *testing.T) {
