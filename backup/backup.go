@@ -17,8 +17,8 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -210,7 +210,7 @@ func (r *run) gatherHash(ctx context.Context) {
 func (r *run) compareWithLast() error {
 	var exposed atomic.Pointer[catalog.Backup] // an encrypted newest backup
 	err := r.to.each(func(one *store) error {
-		catalog, err := one.Cluster.Load(one.ctx, repository.LoadOptions{Newest: 1})
+		catalog, err := one.Cluster.Load(one.ctx, backups.LoadOptions{Newest: 1})
 		if err != nil {
 			return err
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -124,7 +125,7 @@ func mustRun(t *testing.T, cfg cluster.Config, to *repository.Cluster, r backup.
 
 func listed(t *testing.T, c *repository.Cluster) []catalog.ID {
 	t.Helper()
-	cat, err := c.Load(context.WithoutCancel(t.Context()), repository.LoadOptions{})
+	cat, err := c.Load(context.WithoutCancel(t.Context()), backups.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -511,7 +512,7 @@ func TestRunRefusesPlainNextToEncrypted(t *testing.T) {
 	if !errors.Is(err, backup.ErrRefused) || !strings.Contains(err.Error(), "--plain") {
 		t.Errorf("plain after encrypted: error %v, want a refusal that names --plain", err)
 	}
-	catalog, err := to.Load(t.Context(), repository.LoadOptions{})
+	catalog, err := to.Load(t.Context(), backups.LoadOptions{})
 	if err != nil || len(catalog.Backups) != 2 {
 		t.Errorf("%d backups, %v, want 2", len(catalog.Backups), err)
 	}

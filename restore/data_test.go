@@ -25,6 +25,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -229,7 +230,7 @@ func (s stored) source() restore.Source {
 
 func (s stored) catalog(t testing.TB) catalog.Catalog {
 	t.Helper()
-	catalog, err := s.cluster.Load(t.Context(), repository.LoadOptions{Proofs: true, Log: true})
+	catalog, err := s.cluster.Load(t.Context(), backups.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
 		t.Fatal(err)
 	}

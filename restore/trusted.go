@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // trusted holds the plan's backup against the repository's, where only what is signed counts: a plan is a file, and may
@@ -16,7 +16,7 @@ func (r *run) trusted(ctx context.Context) error {
 	if r.plan.Backup == nil || r.cluster.Policy().Trust.None() {
 		return nil
 	}
-	cat, err := r.cluster.Load(ctx, repository.LoadOptions{Only: r.plan.Backup.ID})
+	cat, err := r.cluster.Load(ctx, backups.LoadOptions{Only: r.plan.Backup.ID})
 	if err != nil {
 		return err
 	}

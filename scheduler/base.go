@@ -9,6 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -81,7 +82,7 @@ func (j *baseJob) stored(ctx context.Context) (bool, error) {
 
 // newestIn returns the newest backup of c, the zero Backup if there is none.
 func newestIn(ctx context.Context, c *repository.Cluster) (catalog.Backup, error) {
-	loaded, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
+	loaded, err := c.Load(ctx, backups.LoadOptions{Newest: 1})
 	if err != nil || len(loaded.Backups) == 0 {
 		return catalog.Backup{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -22,7 +23,7 @@ func (w *world) ids(t *testing.T, store, cluster string) (ids []catalog.ID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	catalog, err := c.Load(t.Context(), repository.LoadOptions{})
+	catalog, err := c.Load(t.Context(), backups.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // driller practises the restore of one cluster, beside its worker: a drill takes long, and no backup waits for one.
@@ -272,7 +272,7 @@ func (d *driller) lookAnew(ctx context.Context) error {
 	if err != nil || !newest.Time.IsZero() {
 		return err
 	}
-	catalog, err := in.Cluster.Load(ctx, repository.LoadOptions{Newest: 1})
+	catalog, err := in.Cluster.Load(ctx, backups.LoadOptions{Newest: 1})
 	d.known = len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) > 0
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -58,7 +59,7 @@ func (w *world) drill(ctx context.Context, by string, s spec.Spec, in backup.Sto
 		return nil, context.Cause(ctx)
 	case <-time.After(w.drillTook()):
 	}
-	catalog, err := in.Cluster.Load(ctx, repository.LoadOptions{Newest: 1})
+	catalog, err := in.Cluster.Load(ctx, backups.LoadOptions{Newest: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -63,7 +64,7 @@ func newest(ctx context.Context, c *repository.Cluster, known Last, now time.Tim
 // newestAfter returns the newest backup from known on that counts.
 func newestAfter(ctx context.Context, c *repository.Cluster, known Last, now time.Time) (last Last, found bool, err error) {
 	for _, n := range []int{1, deeper} {
-		catalog, err := c.Load(ctx, repository.LoadOptions{Newest: n, After: before(known.ID)})
+		catalog, err := c.Load(ctx, backups.LoadOptions{Newest: n, After: before(known.ID)})
 		if err != nil {
 			return Last{}, false, err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -48,7 +49,7 @@ type observer struct {
 type memory struct {
 	digest string
 	began  time.Time
-	seen   map[string]*repository.Seen // by repository, one for each of the Spec
+	seen   map[string]*backups.Seen // by repository, one for each of the Spec
 }
 
 func newObserver(s *Service, b *board, o order) *observer {
@@ -213,9 +214,9 @@ func (o *observer) forget(spec spec.Spec) {
 	if o.memory.digest == spec.Digest && now.Sub(o.memory.began) < observeAnew {
 		return
 	}
-	o.memory = memory{spec.Digest, now, map[string]*repository.Seen{}}
+	o.memory = memory{spec.Digest, now, map[string]*backups.Seen{}}
 	for _, r := range spec.Repositories {
-		o.memory.seen[r.Name] = &repository.Seen{}
+		o.memory.seen[r.Name] = &backups.Seen{}
 	}
 }
 
@@ -231,7 +232,7 @@ func (o *observer) before(repository string) Standing {
 // stand reads how a cluster stands in one repository, but for what was seen there, and renews that. newest is the newest
 // backup that is listed, whatever is wrong with it.
 func (s *Service) stand(
-	ctx context.Context, spec spec.Spec, in spec.Repository, seen *repository.Seen,
+	ctx context.Context, spec spec.Spec, in spec.Repository, seen *backups.Seen,
 ) (standing Standing, newest catalog.ID, err error) {
 	c, err := repository.OpenWith(s.bucket(in), spec.Cluster, in.Policy)
 	if err != nil {

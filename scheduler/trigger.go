@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 )
 
 // triggered returns which trigger makes a backup due, or "".
@@ -33,7 +33,7 @@ func (w *worker) triggeredByLog(ctx context.Context) (why string, err error) {
 		return "", err
 	}
 	ended := w.lane.reads.take(ctx, readTime, func(ctx context.Context) {
-		log, failed := stores[0].Cluster.Load(ctx, repository.LoadOptions{Newest: 1, Log: true})
+		log, failed := stores[0].Cluster.Load(ctx, backups.LoadOptions{Newest: 1, Log: true})
 		err = failed
 		if err == nil {
 			why = w.spec.Triggers.InLog(log, w.last)

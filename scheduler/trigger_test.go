@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -67,7 +68,7 @@ func (a *archiver) lose() {
 // size is that of all segments of cluster, as stored.
 func (a *archiver) size() (n int64) {
 	a.w.t.Helper()
-	catalog, err := a.to.Load(a.w.t.Context(), repository.LoadOptions{Log: true})
+	catalog, err := a.to.Load(a.w.t.Context(), backups.LoadOptions{Log: true})
 	if err != nil {
 		a.w.t.Fatal(err)
 	}

@@ -211,7 +211,7 @@ func (s *subject) pin(until time.Time) {
 func (s *subject) tidy() {
 	s.each(func(c *repository.Cluster, l *ledger) {
 		for _, id := range l.future {
-			err := c.Delete(context.Background(), repository.Tombstone{Backup: id, Reason: "a wrong clock", Time: time.Now()})
+			err := c.Delete(context.Background(), catalog.Tombstone{Backup: id, Reason: "a wrong clock", Time: time.Now()})
 			if err != nil && !errors.Is(err, catalog.ErrNotFound) {
 				s.f.errorf("%v", err)
 			}

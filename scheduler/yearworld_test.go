@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -342,7 +343,7 @@ var plainSum = func() string {
 // prune is what dr serve does behind a backup, with the laws looked at before and behind it.
 func (s *subject) prune(ctx context.Context, by *server, spec spec.Spec, in backup.Store) error {
 	now := time.Now()
-	catalog, err := in.Cluster.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+	catalog, err := in.Cluster.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
 		return err
 	}

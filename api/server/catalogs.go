@@ -11,8 +11,8 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 const (
@@ -56,7 +56,7 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Reposit
 	loaded, err, _ := c.flights.Do(key, func() (any, error) {
 		k := keptCatalog{}
 		if k.err = c.turns.Acquire(ctx, 1); k.err == nil {
-			k.catalog, k.err = store.Cluster.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+			k.catalog, k.err = store.Cluster.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})
 			c.turns.Release(1)
 		}
 		if k.err != nil {

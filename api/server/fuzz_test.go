@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 )
 
 // expected are all answers there are. That a store is away is 502; 500 is a mistake of ours.
@@ -63,7 +63,7 @@ func FuzzRequests(f *testing.F) {
 		if err := json.Unmarshal(w.Body.Bytes(), &problem); w.Code >= 400 && !strings.HasPrefix(r.URL.Path, "/healthz") && (err != nil || problem.Message == "") {
 			t.Fatalf("%q: %d: %v: %s", raw, w.Code, err, w.Body)
 		}
-		if catalog, err := s.cluster.Load(t.Context(), repository.LoadOptions{}); err != nil || len(catalog.Backups) != 2 {
+		if catalog, err := s.cluster.Load(t.Context(), backups.LoadOptions{}); err != nil || len(catalog.Backups) != 2 {
 			t.Fatalf("%q: %v, %d backups are left", raw, err, len(catalog.Backups))
 		}
 	})

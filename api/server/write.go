@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -170,7 +171,7 @@ func (a *api) toPin(r *http.Request) (place spec.Repository, c *repository.Clust
 	if err != nil {
 		return place, nil, b, err
 	}
-	catalog, err := store.Cluster.Load(r.Context(), repository.LoadOptions{Only: id, Proofs: true})
+	catalog, err := store.Cluster.Load(r.Context(), backups.LoadOptions{Only: id, Proofs: true})
 	if err == nil {
 		b, err = catalog.Find(id)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -132,7 +133,7 @@ func numbered(prefix string, n int) (keys []string) {
 // stored is the whole log, which must be one unbroken stretch, and its requests.
 func stored(t *testing.T, c *repository.Cluster) (catalog.Stretch, []segment.Record) {
 	t.Helper()
-	catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
+	catalog, err := c.Load(t.Context(), backups.LoadOptions{Log: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func TestWhatIsWrittenIsStored(t *testing.T) {
 	if len(all) != 50 {
 		t.Errorf("%d requests are stored, want 50", len(all))
 	}
-	catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
+	catalog, err := c.Load(t.Context(), backups.LoadOptions{Log: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +344,7 @@ func TestAnotherClusterBeginsAnotherLineage(t *testing.T) {
 		}
 		a.stop()
 	}
-	catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
+	catalog, err := c.Load(t.Context(), backups.LoadOptions{Log: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +385,7 @@ func TestTheLogGetsItsBackup(t *testing.T) {
 func writeUntilBased(t *testing.T, etcd *embedded.Server, c *repository.Cluster, windows int) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
+		catalog, err := c.Load(t.Context(), backups.LoadOptions{Log: true})
 		if err != nil {
 			t.Fatal(err)
 		}

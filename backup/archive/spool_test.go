@@ -12,8 +12,8 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/embedded"
@@ -144,7 +144,7 @@ func TestASpoolIsStoredThoughAnotherAgentBeganAnew(t *testing.T) {
 	b.wait("the other to store", func(s archive.Status) bool { return s.StoredSegments > 0 })
 	faultA.Times(1)
 	a.wait("the spool to be stored on standby", func(s archive.Status) bool { return s.State == archive.Standby && s.Spool.Segments == 0 })
-	catalog, err := open(t, bucket).Load(t.Context(), repository.LoadOptions{Log: true})
+	catalog, err := open(t, bucket).Load(t.Context(), backups.LoadOptions{Log: true})
 	if err != nil {
 		t.Fatal(err)
 	}

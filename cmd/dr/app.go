@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -93,7 +94,7 @@ func (a *app) outputFlag(cmd *cobra.Command) {
 func (a *app) open(ctx context.Context) (*repository.Cluster, error) { return a.openIn(ctx, a.bucket) }
 
 // load reads the catalog of the cluster that the flags name, and says what in it counts for nothing.
-func (a *app) load(ctx context.Context, o repository.LoadOptions) (catalog.Catalog, error) {
+func (a *app) load(ctx context.Context, o backups.LoadOptions) (catalog.Catalog, error) {
 	c, err := a.open(ctx)
 	if err != nil {
 		return catalog.Catalog{}, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -54,7 +55,7 @@ with --since those that you know of do not count any more, and a check that runs
 		if err != nil {
 			return err
 		}
-		cat, err := c.Load(cmd.Context(), repository.LoadOptions{Log: true})
+		cat, err := c.Load(cmd.Context(), backups.LoadOptions{Log: true})
 		if err != nil {
 			return err
 		}

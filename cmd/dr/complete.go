@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -43,7 +44,7 @@ func (a *app) completeID(cmd *cobra.Command, args []string, _ string) (ids []cob
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	catalog, err := c.Load(ctx, repository.LoadOptions{Newest: completeIDs})
+	catalog, err := c.Load(ctx, backups.LoadOptions{Newest: completeIDs})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 func (a *app) diff() *cobra.Command {
@@ -61,7 +61,7 @@ shown by size and digest, with --values as they are. A key that was written anew
 				points[i].Lineage = lineage
 			}
 		}
-		catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true})
+		catalog, err := a.load(cmd.Context(), backups.LoadOptions{Proofs: true, Log: true})
 		if err != nil {
 			return err
 		}

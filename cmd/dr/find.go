@@ -15,8 +15,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // keysFlags say which keys are asked for.
@@ -110,7 +110,7 @@ one copy of the database.`,
 		if err := setWindow(&window, from, to, now); err != nil {
 			return err
 		}
-		catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true, Details: true})
+		catalog, err := a.load(cmd.Context(), backups.LoadOptions{Proofs: true, Log: true, Details: true})
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -84,7 +85,7 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 	var damaged, nothing error
 	now := time.Now()
 	for _, c := range clusters {
-		cat, err := c.Load(ctx, repository.LoadOptions{Newest: newest, Proofs: true, Log: newest == 0})
+		cat, err := c.Load(ctx, backups.LoadOptions{Newest: newest, Proofs: true, Log: newest == 0})
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -65,7 +66,7 @@ func (a *app) runPrune(ctx context.Context, p retention.Policy, o repository.Pru
 	if err != nil {
 		return err
 	}
-	cat, err := c.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+	cat, err := c.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
 		return err
 	}

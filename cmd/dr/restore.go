@@ -18,8 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -297,7 +297,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 		return catalog.Catalog{Cluster: a.cluster}, nil
 	}
 	// All backups, also where one is named: a plan notes where it differs from those before it.
-	catalog, err := a.load(cmd.Context(), repository.LoadOptions{Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
+	catalog, err := a.load(cmd.Context(), backups.LoadOptions{Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
 	if err != nil || !f.newestBackup {
 		return catalog, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -47,7 +48,7 @@ func (a *app) find(cmd *cobra.Command, c *repository.Cluster, args []string) (ca
 	if err != nil {
 		return catalog.Backup{}, err
 	}
-	cat, err := c.Load(cmd.Context(), repository.LoadOptions{Only: id, Proofs: true})
+	cat, err := c.Load(cmd.Context(), backups.LoadOptions{Only: id, Proofs: true})
 	if err != nil {
 		return catalog.Backup{}, err
 	}

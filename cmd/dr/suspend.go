@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
@@ -59,7 +59,7 @@ func (a *app) word(cmd *cobra.Command, s suspension.Suspension) error {
 	if err != nil {
 		return err
 	}
-	cat, err := c.Load(cmd.Context(), repository.LoadOptions{Newest: 1})
+	cat, err := c.Load(cmd.Context(), backups.LoadOptions{Newest: 1})
 	if _, none := cat.Latest(); err == nil && errors.Is(none, catalog.ErrNotFound) {
 		err = none // a name with a slip of the pen
 	}

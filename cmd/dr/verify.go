@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -94,7 +95,7 @@ func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string,
 		b, err := a.find(cmd, c, args)
 		return []catalog.Backup{b}, nil, err
 	}
-	cat, err := c.Load(cmd.Context(), repository.LoadOptions{})
+	cat, err := c.Load(cmd.Context(), backups.LoadOptions{})
 	if err != nil {
 		return nil, nil, err
 	}

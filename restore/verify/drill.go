@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -32,7 +33,7 @@ type DrillRequest struct {
 func Drill(
 	ctx context.Context, c *repository.Cluster, r DrillRequest, now time.Time, report storage.Report,
 ) (proofs []catalog.Proof, all error) {
-	catalog, err := c.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+	catalog, err := c.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
 		return nil, err
 	}

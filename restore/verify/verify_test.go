@@ -22,6 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -174,7 +175,7 @@ func (f fixture) run(t testing.TB, level catalog.Level) (catalog.Proof, error) {
 
 func (f fixture) proofs(t testing.TB) []catalog.Proof {
 	t.Helper()
-	catalog, err := f.cluster.Load(t.Context(), repository.LoadOptions{Proofs: true})
+	catalog, err := f.cluster.Load(t.Context(), backups.LoadOptions{Proofs: true})
 	if err != nil || len(catalog.Backups) != 1 {
 		t.Fatalf("catalog %+v, %v", catalog, err)
 	}

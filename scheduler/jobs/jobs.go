@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -112,7 +113,7 @@ type Pruned struct {
 // Prune removes what the retention of s does not keep in one repository.
 func (who Identity) Prune(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) (Pruned, error) {
 	now := time.Now().UTC()
-	before, err := in.Cluster.Load(ctx, repository.LoadOptions{Proofs: true, Log: true})
+	before, err := in.Cluster.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
 		return Pruned{}, err
 	}

@@ -58,7 +58,7 @@ func Plan(catalog catalog.Catalog, p Policy, now time.Time) (Decisions, error) {
 func (d Decisions) Removal(now time.Time, by string) (r repository.Removal) {
 	for _, b := range d.Backups {
 		if !b.Keep {
-			r.Backups = append(r.Backups, repository.Tombstone{Backup: b.ID, Reason: "pruned: " + b.Reasons[0], Time: now, By: by})
+			r.Backups = append(r.Backups, catalog.Tombstone{Backup: b.ID, Reason: "pruned: " + b.Reasons[0], Time: now, By: by})
 		}
 	}
 	for _, c := range d.Log {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -105,16 +106,16 @@ func summary(c catalog.Catalog) []string {
 // load reads what a pruning reads: segments that are folded into one.
 func load(rt *rapid.T, c *repository.Cluster) catalog.Catalog {
 	rt.Helper()
-	return loadWith(rt, c, repository.LoadOptions{Proofs: true, Log: true})
+	return loadWith(rt, c, backups.LoadOptions{Proofs: true, Log: true})
 }
 
 // detailed reads each segment for itself.
 func detailed(rt *rapid.T, c *repository.Cluster) catalog.Catalog {
 	rt.Helper()
-	return loadWith(rt, c, repository.LoadOptions{Proofs: true, Log: true, Details: true})
+	return loadWith(rt, c, backups.LoadOptions{Proofs: true, Log: true, Details: true})
 }
 
-func loadWith(rt *rapid.T, c *repository.Cluster, o repository.LoadOptions) catalog.Catalog {
+func loadWith(rt *rapid.T, c *repository.Cluster, o backups.LoadOptions) catalog.Catalog {
 	rt.Helper()
 	catalog, err := c.Load(context.Background(), o)
 	if err != nil {

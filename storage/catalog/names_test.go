@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -207,7 +208,7 @@ func TestNeighbours(t *testing.T) {
 		}
 		for i, name := range names {
 			c := stored.OpenCluster(t, b, name)
-			cat := stored.Load(t, c, repository.LoadOptions{Proofs: true})
+			cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
 			stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(i)}, nil)
 			if cat.Cluster != name {
 				t.Errorf("the catalog of %s is of %s", name, cat.Cluster)

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
@@ -29,7 +29,7 @@ func TestCatalogSince(t *testing.T) {
 			stored.StoreSegments(t, c, e)
 		}
 	}
-	catalog := stored.Load(t, c, repository.LoadOptions{Log: true})
+	catalog := stored.Load(t, c, backups.LoadOptions{Log: true})
 	for second, want := range map[int]string{
 		0:  "1-5 7-8 but 6; 1-2 4-4 but 3",
 		1:  "1-5 7-8 but 6; 1-2 4-4 but 3",
@@ -65,7 +65,7 @@ func TestCatalogSinceKeepsWhatIsLostBehind(t *testing.T) {
 	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(4)
 	stored.StoreSegments(t, c, all[:3]...)
 	stored.StoreIndex(t, c, stored.SegmentsOf(all))
-	since := stored.Load(t, c, repository.LoadOptions{Log: true}).Since(stored.At(1000))
+	since := stored.Load(t, c, backups.LoadOptions{Log: true}).Since(stored.At(1000))
 	stored.WantLineage(t, "long after", since.Lineages[0], "3-3", "4 missing")
 	if gaps := since.Gaps(); len(gaps) != 1 || !gaps[0].Until.IsZero() {
 		t.Errorf("gaps: %+v", gaps)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -48,7 +49,7 @@ func (p *probe) cluster(ctx context.Context, name string) []Line {
 	if err != nil {
 		return []Line{failed(err).named(newestBackup)}
 	}
-	cat, err := c.Load(ctx, repository.LoadOptions{Newest: 1})
+	cat, err := c.Load(ctx, backups.LoadOptions{Newest: 1})
 	if err != nil {
 		return []Line{failed(err).named(newestBackup)}
 	}

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
@@ -82,7 +82,7 @@ func BenchmarkLoadLog(b *testing.B) {
 	longLog(b, dir, 20_000)
 	c := stored.OpenCluster(b, stored.OpenFile(b, dir), "c")
 	for b.Loop() {
-		wantLongLog(b, stored.Load(b, c, repository.LoadOptions{Log: true}), 20_000)
+		wantLongLog(b, stored.Load(b, c, backups.LoadOptions{Log: true}), 20_000)
 	}
 }
 

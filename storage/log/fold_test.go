@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -122,7 +123,7 @@ func (f *folding) wrong() map[string]func() {
 			f.grow()
 		},
 		"another's index": func() { // of an agent that lost a race, and indexed its own segments
-			all := stored.Load(f.t, f.c, repository.LoadOptions{Log: true, Details: true}).Lineages[0].Segments
+			all := stored.Load(f.t, f.c, backups.LoadOptions{Log: true, Details: true}).Lineages[0].Segments
 			stored.Remove(f.t, f.b, stored.IndexKey("c", stored.LineageID(1), 21))
 			w := stored.NewWriter(f.t, "c", stored.LineageID(1))
 			w.Name, w.Header, w.Digest = "v", all[19].Header, all[19].Digest
@@ -157,7 +158,7 @@ func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 				f.grow()
 				f.wrong()[name]()
 				before := f.b.Calls(storage.VerbOpen)
-				whole := stored.Load(t, f.c, repository.LoadOptions{Log: true, Details: true, Proofs: true})
+				whole := stored.Load(t, f.c, backups.LoadOptions{Log: true, Details: true, Proofs: true})
 				between := f.b.Calls(storage.VerbOpen)
 				folded := stored.Survey(t, f.c, repository.SurveyOptions{})
 				if all, some := between-before, f.b.Calls(storage.VerbOpen)-between; name == "nothing" && some > all {
@@ -167,7 +168,7 @@ func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 					t.Fatalf("seed %d: gaps (-all +folded):\n%s", seed, diff)
 				}
 				sameWindows(t, fmt.Sprint("seed ", seed), whole.Windows(), folded.Windows())
-				catalog := stored.Load(t, f.c, repository.LoadOptions{Log: true})
+				catalog := stored.Load(t, f.c, backups.LoadOptions{Log: true})
 				if diff := cmp.Diff(whole.Windows(), catalog.Windows()); diff != "" {
 					t.Fatalf("seed %d: windows (-all +loaded):\n%s", seed, diff)
 				}

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
@@ -63,7 +63,7 @@ func TestEachIndexIsReadOnce(t *testing.T) {
 		reads := func(what string, want int) catalog.Lineage {
 			t.Helper()
 			before := b.Calls(storage.VerbOpen)
-			l := stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), repository.LoadOptions{Log: true}).Lineages[0]
+			l := stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), backups.LoadOptions{Log: true}).Lineages[0]
 			if got := b.Calls(storage.VerbOpen) - before; got != want {
 				t.Errorf("%s: %d reads, want %d", what, got, want)
 			}
@@ -100,7 +100,7 @@ func TestBoundedIndexesAreRemembered(t *testing.T) {
 	var headers log.Headers
 	for range 3 {
 		before := b.Calls(storage.VerbOpen)
-		stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), repository.LoadOptions{Log: true})
+		stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), backups.LoadOptions{Log: true})
 		if reads := b.Calls(storage.VerbOpen) - before; reads != 2 {
 			t.Errorf("%d reads, want those of both indexes", reads)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -22,11 +23,11 @@ func TestLongLog(t *testing.T) {
 	dir := t.TempDir()
 	longLog(t, dir, 4000)
 	b := storagetest.Faulty(stored.OpenFile(t, dir))
-	wantLongLog(t, stored.Load(t, stored.OpenCluster(t, b, "c"), repository.LoadOptions{Log: true}), 4000)
+	wantLongLog(t, stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{Log: true}), 4000)
 	if reads := b.Calls(storage.VerbOpen); reads != 1+2+400 {
 		t.Errorf("%d reads, want one manifest, two indexes and 400 headers", reads)
 	}
-	if catalog := stored.Load(t, stored.OpenCluster(t, b, "c"), repository.LoadOptions{}); catalog.Lineages != nil {
+	if catalog := stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{}); catalog.Lineages != nil {
 		t.Error("the log was read though nobody asked for it")
 	}
 }
@@ -101,7 +102,7 @@ func TestLogLostEnd(t *testing.T) {
 	for seq := uint64(6); seq > 3; seq-- {
 		stored.Remove(t, b, stored.SegmentKey("c", stored.LineageID(1), seq))
 	}
-	catalog := stored.Load(t, c, repository.LoadOptions{Log: true})
+	catalog := stored.Load(t, c, backups.LoadOptions{Log: true})
 	l := catalog.Lineages[0]
 	stored.WantLineage(t, "end", l, "1-3", "4-5 missing")
 	if f := l.Faults[0]; f.First != 31 || f.Last != 50 || f.Key != stored.SegmentKey("c", stored.LineageID(1), 4) {
@@ -171,7 +172,7 @@ func TestLogStoreFails(t *testing.T) {
 	for _, verb := range []storage.Verb{storage.VerbList, storage.VerbOpen} {
 		for n := range 3 {
 			b.On(verb).Nth(n + 1).Fail(stored.ErrTest)
-			_, err := c.Load(t.Context(), repository.LoadOptions{Log: true})
+			_, err := c.Load(t.Context(), backups.LoadOptions{Log: true})
 			if verb == storage.VerbList && n == 2 {
 				if err != nil {
 					t.Errorf("a third listing: %v", err)
@@ -189,7 +190,7 @@ func TestLogStoreFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := c.Load(ctx, repository.LoadOptions{Log: true})
+	_, err := c.Load(ctx, backups.LoadOptions{Log: true})
 	stored.WantError(t, "cancelled", err, context.Canceled)
 }
 
@@ -260,7 +261,7 @@ func TestLogNewestLineage(t *testing.T) {
 		begin(1, 130, stored.LineageID(2))
 		begin(2, 130, stored.LineageID(1))
 		var ids []string
-		for _, l := range stored.Load(t, c, repository.LoadOptions{Log: true}).Lineages {
+		for _, l := range stored.Load(t, c, backups.LoadOptions{Log: true}).Lineages {
 			ids = append(ids, strings.TrimLeft(l.ID, "0"))
 		}
 		if got := strings.Join(ids, " "); got != "a9 a5 a7 a6 a1 a2" {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -91,7 +92,7 @@ func FuzzLogKey(f *testing.F) {
 		}
 		b := mem.New()
 		stored.Put(t, b, "c/log/"+text, nil)
-		lineages := stored.Load(t, stored.OpenCluster(t, b, "c"), repository.LoadOptions{Log: true}).Lineages
+		lineages := stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{Log: true}).Lineages
 		lineage, name, _ := strings.Cut(text, "/")
 		var seq uint64
 		index := strings.HasPrefix(name, "index-")

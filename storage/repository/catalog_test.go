@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
@@ -32,8 +32,8 @@ func TestLoadOrder(t *testing.T) {
 		}
 	}
 	want := []catalog.ID{stored.IdAt(2), stored.IdAt(3), stored.IdAt(4), stored.IdAt(0), stored.IdAt(1), stored.IdAt(5)}
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), want, nil)
-	if latest, err := stored.Load(t, c, repository.LoadOptions{}).Latest(); err != nil || latest.ID != stored.IdAt(2) {
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), want, nil)
+	if latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest(); err != nil || latest.ID != stored.IdAt(2) {
 		t.Errorf("latest %s, %v", latest.ID, err)
 	}
 }
@@ -47,22 +47,22 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 	}
 	newest := []catalog.ID{stored.IdAt(9), stored.IdAt(8), stored.IdAt(7)}
 	for _, o := range []struct {
-		repository.LoadOptions
+		backups.LoadOptions
 		want  []catalog.ID
 		reads int
 	}{
-		{repository.LoadOptions{Newest: 3}, newest, 3},
-		{repository.LoadOptions{Newest: 3, Proofs: true}, newest, 6},
-		{repository.LoadOptions{Newest: 1}, newest[:1], 1},
-		{repository.LoadOptions{Newest: 5, After: stored.IdAt(6)}, newest, 3},
-		{repository.LoadOptions{Newest: 1, After: stored.IdAt(8)}, newest[:1], 1},
-		{repository.LoadOptions{After: catalog.NewID(stored.IdAt(7).Started().Add(-time.Second), 1)}, newest, 3},
-		{repository.LoadOptions{After: stored.IdAt(9)}, nil, 0},
-		{repository.LoadOptions{Only: stored.IdAt(4)}, []catalog.ID{stored.IdAt(4)}, 1},
-		{repository.LoadOptions{Only: stored.IdAt(4), Newest: 2, Proofs: true}, []catalog.ID{stored.IdAt(4)}, 2},
-		{repository.LoadOptions{Only: stored.IdAt(40)}, nil, 0},
-		{repository.LoadOptions{Only: "../x"}, nil, 0},
-		{repository.LoadOptions{Only: stored.IdAt(4)[:10]}, nil, 0},
+		{backups.LoadOptions{Newest: 3}, newest, 3},
+		{backups.LoadOptions{Newest: 3, Proofs: true}, newest, 6},
+		{backups.LoadOptions{Newest: 1}, newest[:1], 1},
+		{backups.LoadOptions{Newest: 5, After: stored.IdAt(6)}, newest, 3},
+		{backups.LoadOptions{Newest: 1, After: stored.IdAt(8)}, newest[:1], 1},
+		{backups.LoadOptions{After: catalog.NewID(stored.IdAt(7).Started().Add(-time.Second), 1)}, newest, 3},
+		{backups.LoadOptions{After: stored.IdAt(9)}, nil, 0},
+		{backups.LoadOptions{Only: stored.IdAt(4)}, []catalog.ID{stored.IdAt(4)}, 1},
+		{backups.LoadOptions{Only: stored.IdAt(4), Newest: 2, Proofs: true}, []catalog.ID{stored.IdAt(4)}, 2},
+		{backups.LoadOptions{Only: stored.IdAt(40)}, nil, 0},
+		{backups.LoadOptions{Only: "../x"}, nil, 0},
+		{backups.LoadOptions{Only: stored.IdAt(4)[:10]}, nil, 0},
 	} {
 		opens, lists := b.Calls(storage.VerbOpen), b.Calls(storage.VerbList)
 		catalog := stored.Load(t, c, o.LoadOptions)
@@ -76,7 +76,7 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 			}
 		}
 	}
-	if got := stored.Load(t, c, repository.LoadOptions{Newest: 100}); len(got.Backups) != 10 {
+	if got := stored.Load(t, c, backups.LoadOptions{Newest: 100}); len(got.Backups) != 10 {
 		t.Errorf("%d backups", len(got.Backups))
 	}
 }
@@ -98,7 +98,7 @@ func TestStrangers(t *testing.T) {
 			stored.Put(t, b, key, good)
 		}
 		opens := faults.Calls(storage.VerbOpen)
-		cat := stored.Load(t, c, repository.LoadOptions{Proofs: true})
+		cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
 		stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
 		if reads := faults.Calls(storage.VerbOpen) - opens; reads != 1 || len(cat.Backups[0].Proofs) > 0 {
 			t.Errorf("%d reads, proofs %v", reads, cat.Backups[0].Proofs)
@@ -163,13 +163,13 @@ func TestLoadDamaged(t *testing.T) {
 					stored.Create(t, c, stored.IdAt(i))
 				}
 				spoil.do(t, b, stored.Folder("c", stored.IdAt(1)))
-				cat := stored.Load(t, c, repository.LoadOptions{Proofs: true})
+				cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
 				stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(2), stored.IdAt(0)}, []catalog.ID{stored.IdAt(1)})
 				if len(cat.Damaged) == 0 {
 					return
 				}
 				stored.WantDamaged(t, "Load", cat.Damaged[0].Err, stored.Folder("c", stored.IdAt(1))+spoil.blamed)
-				only := stored.Load(t, c, repository.LoadOptions{Only: stored.IdAt(1)})
+				only := stored.Load(t, c, backups.LoadOptions{Only: stored.IdAt(1)})
 				stored.WantIDs(t, only, nil, []catalog.ID{stored.IdAt(1)})
 			})
 		})
@@ -188,7 +188,7 @@ func TestMovedWhole(t *testing.T) {
 			for _, name := range []string{stored.PlainName, "manifest.json"} {
 				stored.Put(t, b, stored.Folder(to.cluster, to.id)+name, stored.Get(t, b, from+name))
 			}
-			cat := stored.Load(t, stored.OpenCluster(t, b, to.cluster), repository.LoadOptions{})
+			cat := stored.Load(t, stored.OpenCluster(t, b, to.cluster), backups.LoadOptions{})
 			if got := stored.DamagedIDs(cat); !slices.Equal(got, []catalog.ID{to.id}) {
 				t.Fatalf("damaged are %q", got)
 			}
@@ -219,7 +219,7 @@ func TestLoadStoreFails(t *testing.T) {
 			appendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, i))
 		}
 		arm(b)
-		catalog, err := c.Load(t.Context(), repository.LoadOptions{Proofs: true})
+		catalog, err := c.Load(t.Context(), backups.LoadOptions{Proofs: true})
 		stored.WantError(t, name, err, stored.ErrTest)
 		if err != nil && !strings.Contains(err.Error(), "cluster c") {
 			t.Errorf("%s: %v does not name the cluster", name, err)
@@ -230,7 +230,7 @@ func TestLoadStoreFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := stored.OpenCluster(t, mem.New(), "c").Load(ctx, repository.LoadOptions{})
+	_, err := stored.OpenCluster(t, mem.New(), "c").Load(ctx, backups.LoadOptions{})
 	stored.WantError(t, "cancelled", err, context.Canceled)
 }
 
@@ -254,7 +254,7 @@ func TestLatest(t *testing.T) {
 		for _, i := range c.spoiled {
 			stored.Remove(t, b, stored.Folder("c", stored.IdAt(i))+stored.PlainName)
 		}
-		latest, err := stored.Load(t, cluster, repository.LoadOptions{}).Latest()
+		latest, err := stored.Load(t, cluster, backups.LoadOptions{}).Latest()
 		if c.want == "" {
 			if err != nil || latest.ID != stored.IdAt(2) {
 				t.Errorf("%s: %s, %v", name, latest.ID, err)
@@ -266,7 +266,7 @@ func TestLatest(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, latest.ID, err)
 		}
 	}
-	_, err := stored.Load(t, stored.OpenCluster(t, mem.New(), "c"), repository.LoadOptions{}).Latest()
+	_, err := stored.Load(t, stored.OpenCluster(t, mem.New(), "c"), backups.LoadOptions{}).Latest()
 	stored.WantError(t, "Latest of nothing", err, catalog.ErrNotFound)
 }
 
@@ -277,7 +277,7 @@ func TestFind(t *testing.T) {
 		stored.Create(t, c, stored.IdAt(i))
 	}
 	stored.Remove(t, b, stored.Folder("c", stored.IdAt(1))+stored.PlainName)
-	cat := stored.Load(t, c, repository.LoadOptions{})
+	cat := stored.Load(t, c, backups.LoadOptions{})
 	if got, err := cat.Find(stored.IdAt(0)); err != nil || got.ID != stored.IdAt(0) {
 		t.Errorf("%s, %v", got.ID, err)
 	}
@@ -298,11 +298,11 @@ func TestManyBackups(t *testing.T) {
 		stored.Create(t, c, stored.IdAt(i))
 		want = append(want, stored.IdAt(99-i))
 	}
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), want, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), want, nil)
 	for _, n := range []int{1, 50, 99, 100, 101} {
-		stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{Newest: n}), want[:min(n, 100)], nil)
+		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{Newest: n}), want[:min(n, 100)], nil)
 	}
-	if got := fmt.Sprint(stored.Load(t, c, repository.LoadOptions{Newest: 1}).Cluster); got != "c" {
+	if got := fmt.Sprint(stored.Load(t, c, backups.LoadOptions{Newest: 1}).Cluster); got != "c" {
 		t.Errorf("cluster %q", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -78,7 +79,7 @@ func Copy(ctx context.Context, from, to *Cluster, o CopyOptions, report storage.
 // copySide is what a side of a copy shows in listings and small documents.
 type copySide struct {
 	c       *Cluster
-	folders []folder            // of backups, ascending
+	folders []backups.Folder    // of backups, ascending
 	sizes   map[string]int64    // of every object of backups and log
 	indexes map[string][]uint64 // of the log, by lineage: their first seqs, ascending
 	deleted map[catalog.ID]bool // by a tombstone that counts
@@ -92,7 +93,7 @@ type copySide struct {
 
 func (c *Cluster) copySource(ctx context.Context, o CopyOptions) (copySide, error) {
 	// The catalog comes before the listing: what it has seen is listed then, unless somebody deletes it.
-	catalog, err := c.Load(ctx, LoadOptions{Log: !o.BackupsOnly, Details: true, Proofs: !o.Since.IsZero()})
+	catalog, err := c.Load(ctx, backups.LoadOptions{Log: !o.BackupsOnly, Details: true, Proofs: !o.Since.IsZero()})
 	if err != nil {
 		return copySide{}, err
 	}
@@ -108,11 +109,11 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 	}
 	s.pinned = map[catalog.ID]bool{}
 	for _, f := range s.folders {
-		pins, _, err := c.reader.loadPins(ctx, f)
+		pins, _, err := c.reader.LoadPins(ctx, f)
 		if err != nil {
 			return copySide{}, err
 		}
-		s.pinned[f.id] = len(pins) > 0
+		s.pinned[f.Id] = len(pins) > 0
 	}
 	if o.BackupsOnly {
 		return s, nil
@@ -134,21 +135,21 @@ func (c *Cluster) copyTarget(ctx context.Context, o CopyOptions) (copySide, erro
 // copySide lists.
 func (c *Cluster) copySide(ctx context.Context, o CopyOptions) (s copySide, err error) {
 	s = copySide{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[catalog.ID]bool{}}
-	if s.folders, err = c.reader.folders(ctx, LoadOptions{}); err != nil {
+	if s.folders, err = c.reader.Folders(ctx, backups.LoadOptions{}); err != nil {
 		return s, err
 	}
 	for _, f := range s.folders {
-		for _, o := range f.objects {
+		for _, o := range f.Objects {
 			s.sizes[o.Key] = o.Size
 		}
-		deleted, err := c.reader.isDeleted(ctx, f)
+		deleted, err := c.reader.IsDeleted(ctx, f)
 		if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 			return s, err
 		}
 		if err != nil {
-			s.ignored = append(s.ignored, CopyFault{f.tombstones()[0], err})
+			s.ignored = append(s.ignored, CopyFault{f.Tombstones()[0], err})
 		}
-		s.deleted[f.id] = deleted
+		s.deleted[f.Id] = deleted
 	}
 	if o.BackupsOnly {
 		return s, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -33,7 +34,7 @@ func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *reposito
 	}
 	appendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1))
 	appendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Opened, catalog.Passed, 2))
-	gone := repository.Tombstone{Backup: stored.IdAt(2), Reason: "too old", Time: stored.Noon, By: "test"}
+	gone := catalog.Tombstone{Backup: stored.IdAt(2), Reason: "too old", Time: stored.Noon, By: "test"}
 	if err := c.Delete(tb.Context(), gone); err != nil {
 		tb.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestCopy(t *testing.T) {
 		if diff := cmp.Diff(want, result); diff != "" || done != bytes || total != bytes {
 			t.Errorf("%d of %d bytes reported (-want +got):\n%s", done, total, diff)
 		}
-		proven := repository.LoadOptions{Proofs: true}
+		proven := backups.LoadOptions{Proofs: true}
 		if diff := cmp.Diff(stored.Load(t, from, proven), stored.Load(t, to, proven)); diff != "" {
 			t.Errorf("the catalogs differ:\n%s", diff)
 		}
@@ -204,7 +205,7 @@ func TestCopyInterrupted(t *testing.T) {
 func wantWholeSoFar(t *testing.T, what string, target storage.Bucket) {
 	t.Helper()
 	c := stored.OpenCluster(t, target, "c")
-	catalog := stored.Load(t, c, repository.LoadOptions{Log: true})
+	catalog := stored.Load(t, c, backups.LoadOptions{Log: true})
 	if len(catalog.Damaged) > 0 {
 		t.Errorf("%s: listed is %v", what, catalog.Damaged[0].Err)
 	}
@@ -284,7 +285,7 @@ func TestCopyOntoAnother(t *testing.T) {
 			if !bytes.Equal(stored.Get(t, target, key), other) {
 				t.Errorf("%s was overwritten", what)
 			}
-			for _, b := range stored.Load(t, stored.OpenCluster(t, target, "c"), repository.LoadOptions{}).Backups {
+			for _, b := range stored.Load(t, stored.OpenCluster(t, target, "c"), backups.LoadOptions{}).Backups {
 				stored.WantContent(t, stored.OpenCluster(t, target, "c"), b)
 			}
 			want := len(copied(t, source)) - 1
@@ -318,7 +319,7 @@ func TestCopyOntoAnotherData(t *testing.T) {
 	stored.Put(t, target, key, stored.Flip(50, 1)(stored.Get(t, source, key)))
 	result := mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{})
 	wantFaults(t, "copy", result, map[string]error{key: repository.ErrDiffers})
-	stored.WantIDs(t, stored.Load(t, stored.OpenCluster(t, target, "c"), repository.LoadOptions{}), nil, nil)
+	stored.WantIDs(t, stored.Load(t, stored.OpenCluster(t, target, "c"), backups.LoadOptions{}), nil, nil)
 }
 
 // TestCopyDeletedThere: what somebody has deleted at the target does not come back.
@@ -329,12 +330,12 @@ func TestCopyDeletedThere(t *testing.T) {
 	stored.Create(t, from, stored.IdAt(1))
 	mustCopy(t, from, to, repository.CopyOptions{})
 	for n, c := range []*repository.Cluster{from, to} { // one of them at both, at two times
-		gone := repository.Tombstone{Backup: stored.IdAt(0), Reason: "too old", Time: stored.At(n), By: "test"}
+		gone := catalog.Tombstone{Backup: stored.IdAt(0), Reason: "too old", Time: stored.At(n), By: "test"}
 		if err := c.Delete(t.Context(), gone); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := to.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}); err != nil {
+	if err := to.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
 	before := contents(t, target)
@@ -359,7 +360,7 @@ func TestCopyTrusted(t *testing.T) {
 	})
 	forgedProof := stored.Keys(t, source)[proof]
 	tombstone := stored.Folder("c", stored.IdAt(1)) + tombstoneName
-	text, err := repository.Tombstones.Encode(repository.Tombstone{Format: 1, Backup: stored.IdAt(1), Time: stored.Noon})
+	text, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: 1, Backup: stored.IdAt(1), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +375,7 @@ func TestCopyTrusted(t *testing.T) {
 	if diff := cmp.Diff(want, contents(t, target)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	trusted := stored.Load(t, stored.OpenWith(t, target, stored.Trust(t, me.Public)), repository.LoadOptions{Proofs: true, Log: true})
+	trusted := stored.Load(t, stored.OpenWith(t, target, stored.Trust(t, me.Public)), backups.LoadOptions{Proofs: true, Log: true})
 	if len(trusted.Backups) != 3 || len(trusted.Lineages) != 2 || len(trusted.Untrusted)+len(trusted.Ignored) > 0 {
 		t.Errorf("the copy is trusted as %+v", trusted)
 	}
@@ -406,7 +407,7 @@ func TestCopyPastForgedTombstones(t *testing.T) {
 	owner := stored.NewSigner(t)
 	source, target := mem.New(), mem.New()
 	stored.Create(t, stored.OpenWith(t, source, records.Policy{Key: owner.Key}), stored.IdAt(0))
-	forged, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
+	forged, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -73,8 +74,8 @@ func planCopy(source, target copySide, o CopyOptions) copyPlan {
 			p.lineage(l)
 		}
 		for _, f := range slices.Backward(source.folders) {
-			if source.deleted[f.id] {
-				p.deletion(f.id, o.Deletions)
+			if source.deleted[f.Id] {
+				p.deletion(f.Id, o.Deletions)
 			}
 		}
 	}
@@ -134,11 +135,11 @@ func (p *copyPlanner) backup(b catalog.Backup) {
 }
 
 func (p *copyPlanner) proofs(id catalog.ID) (proofs []copyObject) {
-	i, found := slices.BinarySearchFunc(p.source.folders, id, func(f folder, id catalog.ID) int { return cmp.Compare(f.id, id) })
+	i, found := slices.BinarySearchFunc(p.source.folders, id, func(f backups.Folder, id catalog.ID) int { return cmp.Compare(f.Id, id) })
 	if !found {
 		return nil
 	}
-	for _, listed := range p.source.folders[i].objects {
+	for _, listed := range p.source.folders[i].Objects {
 		if !strings.HasPrefix(path.Base(listed.Key), catalog.ProofPrefix) {
 			continue
 		}

@@ -47,7 +47,7 @@ func (c *copying) run(ctx context.Context, plan copyPlan) error {
 
 // delete deletes a backup at the target.
 func (c *copying) delete(ctx context.Context, id catalog.ID) error {
-	err := c.to.Delete(ctx, Tombstone{Backup: id, Reason: "deleted at the repository that it was copied from", Time: time.Now().UTC(), By: c.by})
+	err := c.to.Delete(ctx, catalog.Tombstone{Backup: id, Reason: "deleted at the repository that it was copied from", Time: time.Now().UTC(), By: c.by})
 	switch {
 	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, ErrPinned): // meanwhile
 		c.result.LeftOut++
@@ -70,11 +70,11 @@ func (c *copying) deletedMeanwhile(ctx context.Context, b copyBackup) (bool, err
 
 // isGone reports whether the backup is listed no more.
 func (c *Cluster) isGone(ctx context.Context, id catalog.ID) (bool, error) {
-	f, err := c.reader.folderOf(ctx, id)
-	if err != nil || !f.has(catalog.ManifestName) {
+	f, err := c.reader.Folder(ctx, id)
+	if err != nil || !f.Has(catalog.ManifestName) {
 		return err == nil, err
 	}
-	deleted, err := c.reader.isDeleted(ctx, f)
+	deleted, err := c.reader.IsDeleted(ctx, f)
 	if errors.Is(err, catalog.ErrDamaged) {
 		err = nil
 	}

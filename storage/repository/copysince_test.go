@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -42,7 +43,7 @@ func TestCopySince(t *testing.T) {
 		stored.StoreSegments(t, from, e)
 		all = append(all, stored.SegmentKey("c", stored.LineageID(1), uint64(n+1)))
 	}
-	written := stored.Load(t, from, repository.LoadOptions{Log: true}).Lineages[0].Segments
+	written := stored.Load(t, from, backups.LoadOptions{Log: true}).Lineages[0].Segments
 	stored.StoreIndex(t, from, written[:4])
 	stored.StoreIndex(t, from, written[4:])
 	for _, test := range []struct {
@@ -76,7 +77,7 @@ func TestCopySince(t *testing.T) {
 		if left := len(ids) + len(all) - len(test.backups) - len(test.segments); result.LeftOut != left {
 			t.Errorf("since %s: %d were left out, want %d", test.since, result.LeftOut, left)
 		}
-		catalog := stored.Load(t, stored.OpenCluster(t, target, "c"), repository.LoadOptions{Log: true})
+		catalog := stored.Load(t, stored.OpenCluster(t, target, "c"), backups.LoadOptions{Log: true})
 		for _, l := range catalog.Lineages {
 			stored.WantLineage(t, test.since.String(), l, fmt.Sprintf("%d-8", 9-len(test.segments)), "")
 		}
@@ -110,8 +111,8 @@ func TestCopyOfAnyLog(t *testing.T) {
 		}
 		since := stored.At(rapid.IntRange(0, 13).Draw(rt, "since"))
 		mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{Since: since})
-		have := stored.Load(t, from, repository.LoadOptions{Log: true})
-		got := stored.Load(t, stored.OpenCluster(t, target, "c"), repository.LoadOptions{Log: true})
+		have := stored.Load(t, from, backups.LoadOptions{Log: true})
+		got := stored.Load(t, stored.OpenCluster(t, target, "c"), backups.LoadOptions{Log: true})
 		all := copied(t, source)
 		for key, content := range contents(t, target) {
 			if all[key] != content {

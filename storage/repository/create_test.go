@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -32,7 +33,7 @@ func TestCreateLoadFetch(t *testing.T) {
 			plain []byte
 		}{{seal.Recipients{}, stored.Content}, {to, stored.Content}, {to, stored.Noise(3 << 20)}, {seal.Recipients{}, make([]byte, 1<<20)}} {
 			created := stored.CreateSealed(t, c, stored.IdAt(i), c2.plain, c2.to)
-			loaded, err := stored.Load(t, c, repository.LoadOptions{}).Find(stored.IdAt(i))
+			loaded, err := stored.Load(t, c, backups.LoadOptions{}).Find(stored.IdAt(i))
 			if diff := cmp.Diff(created, loaded); err != nil || diff != "" {
 				t.Errorf("%d: what was created is not what is loaded: %v\n%s", i, err, diff)
 			}
@@ -84,7 +85,7 @@ func TestNothingBeforeTheManifest(t *testing.T) {
 				if got := stored.Keys(t, b); !slices.Equal(got, []string{stored.Folder("c", stored.IdAt(0)) + stored.PlainName}) {
 					t.Errorf("there is %q", got)
 				}
-				for _, o := range []repository.LoadOptions{{}, {Only: stored.IdAt(0), Proofs: true}} {
+				for _, o := range []backups.LoadOptions{{}, {Only: stored.IdAt(0), Proofs: true}} {
 					stored.WantIDs(t, stored.Load(t, c, o), nil, nil)
 				}
 				return stored.ManifestOf(stored.Content, stored.Noon), nil
@@ -92,7 +93,7 @@ func TestNothingBeforeTheManifest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
 	})
 }
 
@@ -176,7 +177,7 @@ func TestCreateManifestTooLong(t *testing.T) {
 	if _, err := stored.TryCreate(t, c, stored.IdAt(0), m); err != nil {
 		t.Fatal(err)
 	}
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
 }
 
 func TestCreateEmptyStream(t *testing.T) {
@@ -216,7 +217,7 @@ func TestCreateStoreFails(t *testing.T) {
 				if got := stored.Keys(t, b); !slices.Equal(got, want) {
 					t.Errorf("left is %q, want %q", got, want)
 				}
-				stored.WantIDs(t, stored.Load(t, cluster, repository.LoadOptions{}), nil, nil)
+				stored.WantIDs(t, stored.Load(t, cluster, backups.LoadOptions{}), nil, nil)
 				if left, err := cluster.Leftovers(t.Context()); err != nil || len(left) != len(want) {
 					t.Errorf("leftovers %+v, %v", left, err)
 				}
@@ -241,7 +242,7 @@ func TestCreateAnswerLost(t *testing.T) {
 		faults.On(storage.VerbPut).Nth(2).FailLate(stored.ErrTest)
 		_, err := stored.TryCreate(t, c, stored.IdAt(0), stored.ManifestOf(stored.Content, stored.Noon))
 		stored.WantError(t, "Create", err, stored.ErrTest)
-		latest, err := stored.Load(t, c, repository.LoadOptions{}).Latest()
+		latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +321,7 @@ func TestCreateRace(t *testing.T) {
 				t.Errorf("%d: %v", i, err)
 			}
 		}
-		latest, err := stored.Load(t, c, repository.LoadOptions{}).Latest()
+		latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest()
 		if err != nil || latest.Labels["runner"] != fmt.Sprint(winner) {
 			t.Fatalf("%d has won, stored is %v, %v", winner, latest.Labels, err)
 		}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
 	"github.com/etcd-dr/etcd-dr/test/stored"
@@ -49,9 +48,9 @@ func fullProof() catalog.Proof {
 	}
 }
 
-func fullTombstone() repository.Tombstone {
-	return repository.Tombstone{
-		Format: repository.Tombstones.Format, Backup: stored.IdAt(0), Reason: "pruned: no rule keeps it", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
+func fullTombstone() catalog.Tombstone {
+	return catalog.Tombstone{
+		Format: catalog.Tombstones.Format, Backup: stored.IdAt(0), Reason: "pruned: no rule keeps it", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
@@ -117,7 +116,7 @@ func decode(name string, data []byte) (any, error) {
 	case "proof.json":
 		return catalog.Proofs.Decode(data)
 	case "tombstone.json":
-		return repository.Tombstones.Decode(data)
+		return catalog.Tombstones.Decode(data)
 	case "pin.json":
 		return catalog.Pins.Decode(data)
 	case "unpin.json":
@@ -138,7 +137,7 @@ func documents(tb testing.TB) map[string][]byte {
 			tb.Fatal(err)
 		}
 	}
-	data, err := repository.Tombstones.Encode(fullTombstone())
+	data, err := catalog.Tombstones.Encode(fullTombstone())
 	add("tombstone.json", data, err)
 	data, err = catalog.Pins.Encode(fullPin())
 	add("pin.json", data, err)

@@ -44,7 +44,7 @@ func TestLastDrill(t *testing.T) {
 		appendProof(t, c, drillOf(stored.IdAt(1), catalog.Passed, 3))
 		appendProof(t, c, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Passed, 9))
 		wantLastDrill(t, "with an older one and a verify", c, 5)
-		if err := c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Reason: "test", Time: stored.Noon, By: "test"}); err != nil {
+		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Reason: "test", Time: stored.Noon, By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		wantLastDrill(t, "of a backup that is deleted", c, 5)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -136,7 +137,7 @@ func TestFetchManifestLies(t *testing.T) {
 			m := s.backup.Manifest
 			lie(&m)
 			stored.Put(t, s.b, stored.Folder("c", stored.IdAt(0))+"manifest.json", encodedManifest(t, m))
-			b, err := stored.Load(t, s.c, repository.LoadOptions{}).Find(stored.IdAt(0))
+			b, err := stored.Load(t, s.c, backups.LoadOptions{}).Find(stored.IdAt(0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +263,7 @@ func TestFetchClosesTheStore(t *testing.T) {
 				t.Errorf("%s: %d bytes", name, len(p))
 			}
 		}
-		stored.Load(t, c, repository.LoadOptions{Proofs: true})
+		stored.Load(t, c, backups.LoadOptions{Proofs: true})
 		if open != 0 {
 			t.Errorf("%s: %d streams are still open", name, open)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
@@ -16,20 +17,20 @@ import (
 // Leftovers lists what killed backups of this cluster left, and what was deleted and is still there, in the order of the
 // keys. A backup that is running now is among them: only Since tells it apart.
 func (c *Cluster) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
-	folders, err := c.reader.folders(ctx, LoadOptions{})
+	folders, err := c.reader.Folders(ctx, backups.LoadOptions{})
 	if err != nil {
 		return nil, err
 	}
 	var leftovers []catalog.Leftover
 	for _, f := range folders {
-		if f.has(catalog.ManifestName) {
+		if f.Has(catalog.ManifestName) {
 			// A tombstone that cannot be used deletes nothing, and one that cannot be read is read the next time.
-			if deleted, err := c.reader.isDeleted(ctx, f); err != nil || !deleted {
+			if deleted, err := c.reader.IsDeleted(ctx, f); err != nil || !deleted {
 				continue
 			}
 		}
-		for _, o := range f.objects {
-			leftovers = append(leftovers, catalog.Leftover{Key: o.Key, Size: o.Size, Since: f.touched()})
+		for _, o := range f.Objects {
+			leftovers = append(leftovers, catalog.Leftover{Key: o.Key, Size: o.Size, Since: f.Touched()})
 		}
 	}
 	pieces, err := c.pieces(ctx)
@@ -63,15 +64,6 @@ func (c *Cluster) pieces(ctx context.Context) (pieces []catalog.Leftover, err er
 	return pieces, nil
 }
 
-// touched is the last sign of life: of a backup that was killed, or that somebody has deleted.
-func (f folder) touched() time.Time {
-	last := f.id.Started()
-	for _, o := range f.objects {
-		last = slices.MaxFunc([]time.Time{last, o.ModTime}, time.Time.Compare)
-	}
-	return last
-}
-
 // Sweep removes the leftovers that have given no sign of life for grace before now, and returns them. The grace must
 // be longer than any backup takes. What is locked stays until its lock has ended.
 func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]catalog.Leftover, error) {
@@ -100,7 +92,7 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 		if !ok && l.Piece == nil { // of the log
 			continue
 		}
-		if isTombstone(name) && kept[id] {
+		if backups.IsTombstone(name) && kept[id] {
 			errs[i] = errStays
 			continue
 		}

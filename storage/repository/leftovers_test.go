@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -62,8 +63,8 @@ func TestSweepGrace(t *testing.T) {
 		wantSwept(t, c, all[0].Since.Add(stored.Grace-1))
 		wantSwept(t, c, all[0].Since.Add(stored.Grace), key)
 		wantSwept(t, c, all[0].Since.Add(10*stored.Grace))
-		stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
-		latest, err := stored.Load(t, c, repository.LoadOptions{}).Latest()
+		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+		latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +111,7 @@ func TestSweepAll(t *testing.T) {
 			t.Errorf("leftovers %q, want %q", got, want)
 		}
 		wantSwept(t, c, time.Now().Add(2*stored.Grace), want...)
-		cat := stored.Load(t, c, repository.LoadOptions{Proofs: true})
+		cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
 		stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(2), stored.IdAt(0)}, nil)
 		if len(stored.Keys(t, b)) != 8 || len(cat.Backups[0].Proofs) != 1 { // with the marker, and the object that the store's time was read of
 			t.Errorf("left is %q", stored.Keys(t, b))
@@ -144,7 +145,7 @@ func TestSweepPieces(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, other)); err != nil {
 		t.Errorf("another cluster's: %v", err)
 	}
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(2)}, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(2)}, nil)
 }
 
 // behind is a store whose clock is behind this host's, which is the same as a host whose clock is ahead.
@@ -231,7 +232,7 @@ func TestSweptUnderABackup(t *testing.T) {
 	if err == nil {
 		t.Error("a backup whose data was swept is one")
 	}
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), nil, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
 }
 
 func TestSweepStoreFails(t *testing.T) {

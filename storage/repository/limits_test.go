@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -81,7 +82,7 @@ func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
 			return c.Survey(t.Context(), repository.SurveyOptions{Newest: 6})
 		},
 		"a catalog": func(c *repository.Cluster) (any, error) {
-			catalog, err := c.Load(t.Context(), repository.LoadOptions{Proofs: true})
+			catalog, err := c.Load(t.Context(), backups.LoadOptions{Proofs: true})
 			if len(catalog.Backups) == 0 || len(catalog.Damaged) == 0 || catalog.Backups[0].ID != floodID(99_999) {
 				t.Errorf("%d backups, %d damaged, want the newest ones", len(catalog.Backups), len(catalog.Damaged))
 			}
@@ -106,7 +107,7 @@ func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
 // A listing that is longer than any of dr's is refused.
 func TestEndlessListingIsRefused(t *testing.T) {
 	c := stored.OpenCluster(t, &flooded{Bucket: mem.New(), backups: 1 << 30}, "c")
-	_, err := c.Load(t.Context(), repository.LoadOptions{Newest: 1})
+	_, err := c.Load(t.Context(), backups.LoadOptions{Newest: 1})
 	if err == nil || !strings.Contains(err.Error(), "more than 500000 objects below c/backups/") {
 		t.Errorf("error %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -32,7 +33,7 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 	}
 	prune := func(b storage.Bucket, n int) {
 		t.Helper()
-		if err := stored.OpenWith(t, b, p).Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(n), Time: stored.Noon}); err != nil {
+		if err := stored.OpenWith(t, b, p).Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(n), Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +49,7 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 		}
 	}
 	c := stored.OpenWith(t, offsite, p)
-	after := stored.Load(t, c, repository.LoadOptions{Log: true})
+	after := stored.Load(t, c, backups.LoadOptions{Log: true})
 	stored.WantIDs(t, after, []catalog.ID{stored.IdAt(1), stored.IdAt(0)}, nil)
 	stored.WantLineage(t, "the log", after.Lineages[0], "1-6", "0 damaged")
 	if len(after.Ignored) != 2 {
@@ -70,10 +71,10 @@ func TestPinBeatsATombstone(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}}) // so that the manifest stays
 	stored.Create(t, c, stored.IdAt(0))
-	stored.WantError(t, "Delete", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}), storage.ErrLocked)
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), nil, nil)
+	stored.WantError(t, "Delete", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}), storage.ErrLocked)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
 	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IdAt(0)))
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
 	if left, err := c.Leftovers(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("leftovers %+v, %v", left, err)
 	}
@@ -110,7 +111,7 @@ func TestPinAndTwoPrunes(t *testing.T) {
 	b := mem.New()
 	plain := stored.OpenCluster(t, b, "c")
 	stored.Create(t, plain, stored.IdAt(0))
-	gone := repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
+	gone := catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
 	manifest := stored.Folder("c", stored.IdAt(0)) + "manifest.json"
 	var pinned error
 	second := stored.OpenWith(t, gated{b, func(v storage.Verb, key string) error {
@@ -123,7 +124,7 @@ func TestPinAndTwoPrunes(t *testing.T) {
 		return nil
 	}}, records.Policy{})
 	_ = second.Delete(t.Context(), gone)
-	cat := stored.Load(t, plain, repository.LoadOptions{})
+	cat := stored.Load(t, plain, backups.LoadOptions{})
 	if pinned == nil && len(cat.Backups) == 0 {
 		t.Error("the pin was acknowledged, and the backup is gone")
 	}
@@ -158,14 +159,14 @@ func TestCopyDeletions(t *testing.T) {
 	mustCopy(t, from, to, repository.CopyOptions{})
 	pin(t, to, stored.IdAt(1), "stays")
 	for n := range 2 {
-		if err := from.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(n), Time: stored.Noon}); err != nil {
+		if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(n), Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mustCopy(t, from, to, repository.CopyOptions{})
-	stored.WantIDs(t, stored.Load(t, to, repository.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1), stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, to, backups.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1), stored.IdAt(0)}, nil)
 	result := mustCopy(t, from, to, repository.CopyOptions{Deletions: true, By: "test"})
-	stored.WantIDs(t, stored.Load(t, to, repository.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1)}, nil)
+	stored.WantIDs(t, stored.Load(t, to, backups.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1)}, nil)
 	if result.Deleted != 1 || len(result.Faults) > 0 {
 		t.Errorf("%+v", result)
 	}
@@ -186,7 +187,7 @@ func TestCopyWhilePruned(t *testing.T) {
 		stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(2)...)
 		racing := stored.OpenWith(t, gated{source, func(v storage.Verb, key string) error {
 			if v == storage.VerbOpen && strings.HasPrefix(key, stored.Folder("c", stored.IdAt(0))) && strings.HasSuffix(key, "manifest.json") {
-				_ = pruned.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon})
+				_ = pruned.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon})
 			}
 			return nil
 		}}, records.Policy{})
@@ -247,7 +248,7 @@ func TestJunkForAMarker(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	stored.Create(t, c, stored.IdAt(0))
 	stored.Create(t, c, stored.IdAt(1))
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(1), stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(1), stored.IdAt(0)}, nil)
 }
 
 // An agent that may write segments alone stores them all the same, and does not ask for the marker with each.

@@ -12,6 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -142,7 +143,7 @@ func (m *model) spoilProof(rt *rapid.T) {
 }
 
 func (m *model) check(rt *rapid.T) {
-	o := repository.LoadOptions{Proofs: rapid.Bool().Draw(rt, "proofs"), Newest: rapid.IntRange(0, 4).Draw(rt, "newest")}
+	o := backups.LoadOptions{Proofs: rapid.Bool().Draw(rt, "proofs"), Newest: rapid.IntRange(0, 4).Draw(rt, "newest")}
 	if rapid.IntRange(0, 3).Draw(rt, "one") == 0 {
 		o.Only = drawID(rt)
 	}
@@ -182,7 +183,7 @@ func line(id catalog.ID, proofs []catalog.Proof) string {
 }
 
 // expect is the catalog that o asks for, and the keys of the damaged objects.
-func (m *model) expect(o repository.LoadOptions) (lines, blamed []string) {
+func (m *model) expect(o backups.LoadOptions) (lines, blamed []string) {
 	var good, bad []catalog.ID
 	for _, id := range m.chosen(o) {
 		if m.backups[id].blamed == "" {
@@ -210,7 +211,7 @@ func (m *model) expect(o repository.LoadOptions) (lines, blamed []string) {
 }
 
 // chosen are the backups that Load reads, newest first by name.
-func (m *model) chosen(o repository.LoadOptions) []catalog.ID {
+func (m *model) chosen(o backups.LoadOptions) []catalog.ID {
 	var all []catalog.ID
 	for id, b := range m.backups {
 		if !b.gone && (o.Only == "" || o.Only == id) {

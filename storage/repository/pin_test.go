@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -37,7 +38,7 @@ func unpin(tb testing.TB, c *repository.Cluster, id catalog.ID) int {
 // pinsOf are the reasons of the pins of the only backup.
 func pinsOf(tb testing.TB, c *repository.Cluster) (reasons []string) {
 	tb.Helper()
-	for _, p := range stored.Load(tb, c, repository.LoadOptions{Proofs: true}).Backups[0].Pins {
+	for _, p := range stored.Load(tb, c, backups.LoadOptions{Proofs: true}).Backups[0].Pins {
 		reasons = append(reasons, p.Reason)
 	}
 	return reasons
@@ -58,12 +59,12 @@ func TestPin(t *testing.T) {
 			if want := stored.Folder("c", stored.IdAt(0)) + "pin-" + first.ID + ".json"; !slices.Contains(stored.Keys(t, b), want) {
 				t.Errorf("%s is not in %q", want, stored.Keys(t, b))
 			}
-			gone := repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
+			gone := catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
 			stored.WantError(t, "Delete", c.Delete(t.Context(), gone), repository.ErrPinned)
 			if hasTombstone(t, b) {
 				t.Error("a pinned backup has a tombstone")
 			}
-			result, err := c.Prune(t.Context(), repository.Removal{Backups: []repository.Tombstone{gone}}, pruneOptions(0), nil)
+			result, err := c.Prune(t.Context(), repository.Removal{Backups: []catalog.Tombstone{gone}}, pruneOptions(0), nil)
 			if err != nil || !slices.Equal(result.Pinned, []catalog.ID{stored.IdAt(0)}) || len(result.Deleted) > 0 {
 				t.Errorf("%+v, %v", result, err)
 			}
@@ -81,7 +82,7 @@ func TestPin(t *testing.T) {
 			if err := c.Delete(t.Context(), gone); err != nil {
 				t.Fatal(err)
 			}
-			stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), nil, nil)
+			stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
 		})
 	}
 }
@@ -97,7 +98,7 @@ func TestPinNothing(t *testing.T) {
 	b2 := mem.New()
 	locked := stored.OpenWith(t, b2, records.Policy{Lock: records.Lock{For: time.Hour}})
 	stored.Create(t, locked, stored.IdAt(0))
-	stored.WantError(t, "Delete", locked.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0)}), storage.ErrLocked)
+	stored.WantError(t, "Delete", locked.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0)}), storage.ErrLocked)
 	_, err = locked.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0)})
 	stored.WantError(t, "Pin of what is deleted", err, catalog.ErrNotFound)
 }
@@ -105,7 +106,7 @@ func TestPinNothing(t *testing.T) {
 // TestPinRace: of one who pins and one who deletes at the same time at least one sees the other, and then nothing is lost
 // without a word.
 func TestPinRace(t *testing.T) {
-	gone := repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
+	gone := catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
 	b := mem.New()
 	other := stored.OpenCluster(t, b, "c")
 	stored.Create(t, other, stored.IdAt(0))
@@ -124,7 +125,7 @@ func TestPinRace(t *testing.T) {
 		stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IdAt(0)))
 	}}
 	stored.WantError(t, "Delete beside a pin", stored.OpenCluster(t, between, "c").Delete(t.Context(), gone), repository.ErrPinned)
-	stored.WantIDs(t, stored.Load(t, other, repository.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, other, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
 	if hasTombstone(t, b) {
 		t.Error("the tombstone of a pinned backup stays")
 	}
@@ -162,7 +163,7 @@ func TestForgedPins(t *testing.T) {
 	if got := pinsOf(t, c); !slices.Equal(got, []string{"mine"}) {
 		t.Errorf("pins %q", got)
 	}
-	ignored := stored.Load(t, c, repository.LoadOptions{Proofs: true}).Ignored
+	ignored := stored.Load(t, c, backups.LoadOptions{Proofs: true}).Ignored
 	if len(ignored) != 2 {
 		t.Errorf("ignored %+v", ignored)
 	}
@@ -191,7 +192,7 @@ func TestPinDamaged(t *testing.T) {
 	stored.Create(t, c, stored.IdAt(0))
 	p := pin(t, c, stored.IdAt(0), "mine")
 	stored.Change(t, b, stored.Folder("c", stored.IdAt(0))+"pin-"+p.ID+".json", stored.Flip(20, 1))
-	stored.WantError(t, "Delete", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0)}), repository.ErrPinned)
+	stored.WantError(t, "Delete", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0)}), repository.ErrPinned)
 	if n := unpin(t, c, stored.IdAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
 		t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 	}
@@ -214,14 +215,14 @@ func TestPinEnds(t *testing.T) {
 		}
 		pin(t, c, stored.IdAt(1), "for ever")
 		time.Sleep(90*24*time.Hour - time.Second)
-		stored.WantError(t, "Delete before the end", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}), repository.ErrPinned)
+		stored.WantError(t, "Delete before the end", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}), repository.ErrPinned)
 		time.Sleep(time.Second)
-		if pins := stored.Load(t, c, repository.LoadOptions{Proofs: true}).Backups[1].Pins; len(pins) > 0 {
+		if pins := stored.Load(t, c, backups.LoadOptions{Proofs: true}).Backups[1].Pins; len(pins) > 0 {
 			t.Errorf("pins that have ended: %+v", pins)
 		}
-		if err := c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
+		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
 			t.Errorf("Delete at the end: %v", err)
 		}
-		stored.WantError(t, "Delete with another pin", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}), repository.ErrPinned)
+		stored.WantError(t, "Delete with another pin", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}), repository.ErrPinned)
 	})
 }

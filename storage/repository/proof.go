@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
-
-const proofTime = "20060102T150405.000Z"
 
 // Append adds p to the proofs of its backup.
 func (c *Cluster) Append(ctx context.Context, p catalog.Proof) error {
@@ -29,7 +28,7 @@ func (c *Cluster) Append(ctx context.Context, p catalog.Proof) error {
 		return fmt.Errorf("proof of backup %s: %w", p.Backup, err)
 	}
 	for stamp := p.Time.UTC(); ; stamp = stamp.Add(time.Millisecond) { // two proofs of one millisecond both stay
-		key := catalog.BackupKey(c.store.Cluster, p.Backup, catalog.ProofPrefix+stamp.Format(proofTime)+catalog.JSONSuffix)
+		key := catalog.BackupKey(c.store.Cluster, p.Backup, catalog.ProofPrefix+stamp.Format(backups.ProofTime)+catalog.JSONSuffix)
 		err = c.store.Create(ctx, key, bytes.NewReader(data), int64(len(data)))
 		if !errors.Is(err, storage.ErrExist) {
 			break

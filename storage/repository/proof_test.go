@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -26,7 +27,7 @@ func appendProof(tb testing.TB, c *repository.Cluster, p catalog.Proof) {
 
 func proofsOf(tb testing.TB, c *repository.Cluster, id catalog.ID) []catalog.Proof {
 	tb.Helper()
-	b, err := stored.Load(tb, c, repository.LoadOptions{Proofs: true}).Find(id)
+	b, err := stored.Load(tb, c, backups.LoadOptions{Proofs: true}).Find(id)
 	if err != nil {
 		tb.Fatal(err)
 	}

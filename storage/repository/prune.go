@@ -17,7 +17,7 @@ import (
 
 // Removal is what is to go, as retention decides.
 type Removal struct {
-	Backups []Tombstone
+	Backups []catalog.Tombstone
 	Log     []log.Tombstone // at most one a lineage
 }
 
@@ -56,7 +56,7 @@ func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report s
 		}
 	}
 	oldestFirst := slices.Clone(r.Backups)
-	slices.SortFunc(oldestFirst, func(a, b Tombstone) int { return strings.Compare(string(a.Backup), string(b.Backup)) })
+	slices.SortFunc(oldestFirst, func(a, b catalog.Tombstone) int { return strings.Compare(string(a.Backup), string(b.Backup)) })
 	for _, t := range oldestFirst {
 		if err := p.backup(ctx, t); err != nil {
 			return p.result, err
@@ -84,7 +84,7 @@ func (p *pruning) log(ctx context.Context, t log.Tombstone) error {
 	return nil
 }
 
-func (p *pruning) backup(ctx context.Context, t Tombstone) error {
+func (p *pruning) backup(ctx context.Context, t catalog.Tombstone) error {
 	locked, err := p.c.lockOf(ctx, t.Backup, p.o.Now)
 	if err != nil {
 		return fmt.Errorf("prune backup %s: %w", t.Backup, err)
@@ -114,12 +114,12 @@ func (p *pruning) backup(ctx context.Context, t Tombstone) error {
 
 // lockOf is the lock of a backup's data or manifest that ends last, nil if neither is locked.
 func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Locked, error) {
-	f, err := c.reader.folderOf(ctx, id)
+	f, err := c.reader.Folder(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	var last *Locked
-	for _, listed := range f.objects {
+	for _, listed := range f.Objects {
 		name := path.Base(listed.Key)
 		if name != catalog.ManifestName && !strings.HasPrefix(name, catalog.SnapshotName) {
 			continue

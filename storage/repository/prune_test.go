@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -53,7 +54,7 @@ func fill(tb testing.TB, c *repository.Cluster) {
 func removal(upto uint64) repository.Removal {
 	r := repository.Removal{Log: []log.Tombstone{{Lineage: stored.LineageID(0), Upto: upto, Reason: "too old", Time: stored.Noon, By: "test"}}}
 	for _, i := range []int{2, 1, 0} {
-		r.Backups = append(r.Backups, repository.Tombstone{Backup: stored.IdAt(i), Reason: "too old", Time: stored.Noon, By: "test"})
+		r.Backups = append(r.Backups, catalog.Tombstone{Backup: stored.IdAt(i), Reason: "too old", Time: stored.Noon, By: "test"})
 	}
 	return r
 }
@@ -83,7 +84,7 @@ func logTombstoneKey(lineage string, upto uint64) string {
 func wantPruned(tb testing.TB, b storage.Bucket) {
 	tb.Helper()
 	c := stored.OpenCluster(tb, b, "c")
-	cat := stored.Load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
+	cat := stored.Load(tb, c, backups.LoadOptions{Proofs: true, Log: true})
 	stored.WantIDs(tb, cat, []catalog.ID{stored.IdAt(4), stored.IdAt(3)}, nil)
 	if len(cat.Lineages) != 2 || cat.Lineages[0].Pruned != 25 {
 		tb.Fatalf("lineages %+v", cat.Lineages)
@@ -240,7 +241,7 @@ func (d *dying) Delete(ctx context.Context, key string, o storage.DeleteOptions)
 func wantWhole(tb testing.TB, b storage.Bucket) {
 	tb.Helper()
 	c := stored.OpenCluster(tb, b, "c")
-	catalog := stored.Load(tb, c, repository.LoadOptions{Proofs: true, Log: true})
+	catalog := stored.Load(tb, c, backups.LoadOptions{Proofs: true, Log: true})
 	listed := stored.Ids(catalog)
 	if len(catalog.Damaged) > 0 || !slices.Contains(listed, stored.IdAt(3)) || !slices.Contains(listed, stored.IdAt(4)) {
 		tb.Errorf("%q, damaged %q", listed, stored.DamagedIDs(catalog))
@@ -263,7 +264,7 @@ func TestPruneOn(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
 	fill(t, c)
-	if gaps := stored.Load(t, c, repository.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
+	if gaps := stored.Load(t, c, backups.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
 		t.Fatalf("gaps %+v", gaps)
 	}
 	for _, upto := range []uint64{5, 15, 40} {
@@ -272,7 +273,7 @@ func TestPruneOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	catalog := stored.Load(t, c, repository.LoadOptions{Log: true})
+	catalog := stored.Load(t, c, backups.LoadOptions{Log: true})
 	stored.WantLineage(t, "pruned as a whole", catalog.Lineages[0], "", "")
 	if gaps := catalog.Gaps(); len(gaps) > 0 {
 		t.Errorf("gaps %+v where all before is pruned", gaps)
@@ -286,7 +287,7 @@ func TestPruneOn(t *testing.T) {
 	if !slices.Equal(got, []string{logTombstoneKey(stored.LineageID(0), 40)}) {
 		t.Errorf("left is %q", got)
 	}
-	catalog = stored.Load(t, c, repository.LoadOptions{Log: true})
+	catalog = stored.Load(t, c, backups.LoadOptions{Log: true})
 	if gaps := catalog.Gaps(); len(gaps) > 0 || len(catalog.Lineages) != 2 {
 		t.Errorf("gaps %+v, lineages %+v", gaps, catalog.Lineages)
 	}
@@ -355,7 +356,7 @@ func TestForgedLogTombstone(t *testing.T) {
 			if err != nil || len(swept) != 3 {
 				t.Errorf("swept %q, %v, want the three that the owner has pruned", leftoverKeys(swept), err)
 			}
-			if gaps := stored.Load(t, c, repository.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
+			if gaps := stored.Load(t, c, backups.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
 				t.Errorf("gaps %+v", gaps)
 			}
 		})
@@ -397,7 +398,7 @@ func TestPruneLocked(t *testing.T) {
 			t.Errorf("locked %+v", l)
 		}
 	}
-	if got := len(stored.Load(t, c, repository.LoadOptions{}).Backups); got != 5 {
+	if got := len(stored.Load(t, c, backups.LoadOptions{}).Backups); got != 5 {
 		t.Errorf("%d backups are listed", got)
 	}
 	o := pruneOptions(0)
@@ -456,7 +457,7 @@ func TestCopyAndPruned(t *testing.T) {
 	if _, err := to.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
-	if err := from.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
+	if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
 	if err := to.Log().Delete(t.Context(), removal(25).Log[0]); err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -99,7 +99,7 @@ func forge(t *testing.T, b storage.Bucket, attacker stored.Signer) {
 		}
 	}
 	for _, i := range []int{3, 4} {
-		data, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: stored.IdAt(i), Time: stored.Noon})
+		data, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IdAt(i), Time: stored.Noon})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket,
 func wantInTheCrowd(t *testing.T, b storage.Bucket, owner stored.Signer, foreign map[string]string, want ...int) {
 	t.Helper()
 	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
-	catalog := stored.Load(t, c, repository.LoadOptions{Proofs: true, Log: true})
+	catalog := stored.Load(t, c, backups.LoadOptions{Proofs: true, Log: true})
 	listed := stored.Ids(catalog)
 	for _, i := range want {
 		if !slices.Contains(listed, stored.IdAt(i)) {

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/log"
@@ -27,7 +28,7 @@ import (
 type Cluster struct {
 	store    *records.Store
 	log      *log.Log
-	reader   *Reader
+	reader   *backups.Reader
 	leases   *lease.Access
 	services *suspension.Switch
 }
@@ -43,8 +44,8 @@ func OpenWith(bucket storage.Bucket, name string, p records.Policy) (*Cluster, e
 		return nil, err
 	}
 	store := records.New(bucket, name, p)
-	c := &Cluster{store: store, log: log.New(store), reader: &Reader{store: store}, leases: lease.New(store), services: suspension.New(store)}
-	store.NewestIsSigned = c.reader.newestIsSigned
+	c := &Cluster{store: store, log: log.New(store), reader: &backups.Reader{Store: store}, leases: lease.New(store), services: suspension.New(store)}
+	store.NewestIsSigned = c.reader.NewestIsSigned
 	return c, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -106,7 +107,7 @@ func TestSurveySeenIsAsReadAnew(t *testing.T) {
 		for seed := range seeds {
 			name := fmt.Sprintf("c%d", seed)
 			c, random := stored.OpenCluster(t, b, name), rand.New(rand.NewPCG(seed, 0))
-			var seen repository.Seen
+			var seen backups.Seen
 			taken := 0
 			for range 40 {
 				happen(t, b, c, random, &taken)
@@ -147,7 +148,7 @@ func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.
 	case 2:
 		_, _ = c.Unpin(t.Context(), catalog.Unpin{Backup: id, Time: stored.Noon})
 	case 3:
-		_ = c.Delete(t.Context(), repository.Tombstone{Backup: id, Time: stored.Noon})
+		_ = c.Delete(t.Context(), catalog.Tombstone{Backup: id, Time: stored.Noon})
 	case 4:
 		stored.Change(t, b, manifest, stored.Flip(random.IntN(50), 1)) // of the same size
 	case 5:

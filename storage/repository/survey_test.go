@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -44,7 +45,7 @@ func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []catalog
 // What a survey says of everything is what all manifests say, and most of them are not read for it.
 func TestSurveyReadsFew(t *testing.T) {
 	b, c, all := surveyed(t)
-	whole := stored.Load(t, c, repository.LoadOptions{Log: true})
+	whole := stored.Load(t, c, backups.LoadOptions{Log: true})
 	before := b.Calls(storage.VerbOpen)
 	s := stored.Survey(t, c, repository.SurveyOptions{Newest: 4})
 	if n := b.Calls(storage.VerbOpen) - before; n > 4+8+1+25 {
@@ -89,7 +90,7 @@ func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 		}
 	}
 	stored.Put(t, b, stored.Folder("prod", all[0])+"proof-20300101T000000.000Z.json", []byte("junk"))
-	if err := c.Delete(t.Context(), repository.Tombstone{Backup: all[1], Time: stored.Noon}); err != nil {
+	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: all[1], Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
 	of := func(enough func([]catalog.Proof) bool) (backups []catalog.ID) {

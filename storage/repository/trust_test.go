@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -80,7 +81,7 @@ func TestForgedBackups(t *testing.T) {
 	}
 	stored.Put(t, b, altered, forged)
 
-	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), repository.LoadOptions{})
+	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
 	if got, want := untrustedIDs(t, cat), []catalog.ID{stored.IdAt(4), stored.IdAt(3), stored.IdAt(2), stored.IdAt(1)}; !slices.Equal(got, want) {
 		t.Errorf("untrusted %q, want %q", got, want)
@@ -91,13 +92,13 @@ func TestForgedBackups(t *testing.T) {
 	if _, err := cat.Find(stored.IdAt(3)); !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("one that is not trusted is found, with the error %v", err)
 	}
-	both := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, attacker.Public, owner.Public)), repository.LoadOptions{})
+	both := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, attacker.Public, owner.Public)), backups.LoadOptions{})
 	stored.WantIDs(t, both, []catalog.ID{stored.IdAt(2), stored.IdAt(0)}, nil)
-	nobody := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, stored.NewSigner(t).Public)), repository.LoadOptions{})
+	nobody := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, stored.NewSigner(t).Public)), backups.LoadOptions{})
 	if _, err := nobody.Latest(); !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("no backup is trusted, and the newest one gives the error %v", err)
 	}
-	stored.WantIDs(t, stored.Load(t, stored.OpenCluster(t, b, "c"), repository.LoadOptions{}),
+	stored.WantIDs(t, stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{}),
 		[]catalog.ID{stored.IdAt(3), stored.IdAt(2), stored.IdAt(1), stored.IdAt(0)}, []catalog.ID{stored.IdAt(4)})
 }
 
@@ -108,7 +109,7 @@ func TestSignedBackupMoved(t *testing.T) {
 	for _, name := range []string{"manifest.json", stored.PlainName} {
 		stored.Put(t, b, stored.Folder("c", stored.IdAt(5))+name, stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+name))
 	}
-	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), repository.LoadOptions{})
+	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
 	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IdAt(5)}) {
 		t.Errorf("untrusted %q", got)
@@ -132,7 +133,7 @@ func TestJunkHidesNothing(t *testing.T) {
 		nil, []byte("junk"), make([]byte, 2<<20), signedProof, stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+"manifest.json"),
 	} {
 		stored.Put(t, b, stored.Folder("c", stored.IdAt(5))+"manifest.json", junk)
-		cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), repository.LoadOptions{})
+		cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{})
 		if newest, err := cat.Latest(); err != nil || newest.ID != stored.IdAt(0) {
 			t.Errorf("junk %d: the newest is %s, error %v", i, newest.ID, err)
 		}
@@ -147,7 +148,7 @@ func TestForgedTombstoneAndASigner(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
 	stored.Create(t, mine, stored.IdAt(0))
-	forged, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
+	forged, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestForgedTombstoneAndASigner(t *testing.T) {
 	if swept, err := mine.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
-	stored.WantIDs(t, stored.Load(t, mine, repository.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, mine, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
 }
 
 // A tombstone stays for as long as anything that it stands for, or the backup would be back.
@@ -164,13 +165,13 @@ func TestTombstoneGoesLast(t *testing.T) {
 	locked := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}})
 	stored.Create(t, locked, stored.IdAt(0))
 	c := stored.OpenCluster(t, b, "c")
-	if err := c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
+	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
 		t.Fatal(err)
 	}
 	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), nil, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
 }
 
 func TestForgedProofs(t *testing.T) {
@@ -185,7 +186,7 @@ func TestForgedProofs(t *testing.T) {
 	if err := openForger(t, b).Append(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
-	got := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), repository.LoadOptions{Proofs: true}).Backups[0]
+	got := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{Proofs: true}).Backups[0]
 	if level, _ := got.Best(); level != catalog.Opened || len(got.Proofs) != 1 {
 		t.Errorf("proven %s by %d proofs, want the one that is signed", level, len(got.Proofs))
 	}
@@ -196,11 +197,11 @@ func TestDelete(t *testing.T) {
 		c := stored.OpenCluster(t, b, "c")
 		stored.Create(t, c, stored.IdAt(0))
 		stored.Create(t, c, stored.IdAt(1))
-		if err := c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Reason: "a test", Time: stored.Noon}); err != nil {
+		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Reason: "a test", Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
-		stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(1)}, nil)
-		err := c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon})
+		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(1)}, nil)
+		err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon})
 		if !errors.Is(err, catalog.ErrNotFound) {
 			t.Errorf("deleted twice: error %v", err)
 		}
@@ -213,7 +214,7 @@ func TestDelete(t *testing.T) {
 		for o := range b.List(t.Context(), storage.ListOptions{Prefix: stored.Folder("c", stored.IdAt(0))}) {
 			t.Errorf("%s is left", o.Key)
 		}
-		stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), []catalog.ID{stored.IdAt(1)}, nil)
+		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(1)}, nil)
 	})
 }
 
@@ -232,12 +233,12 @@ func TestDeleteLocked(t *testing.T) {
 			t.Errorf("Delete(%q, its version): error %v", o.Key, err)
 		}
 	}
-	forged, err := repository.Tombstones.Encode(repository.Tombstone{Format: repository.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
+	forged, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
 	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+tombstoneName, forged)
-	cat := stored.Load(t, c, repository.LoadOptions{})
+	cat := stored.Load(t, c, backups.LoadOptions{})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
 	if len(cat.Ignored) != 1 || !errors.Is(cat.Ignored[0].Err, sign.ErrUntrusted) {
 		t.Errorf("the forged tombstone is reported as %+v", cat.Ignored)
@@ -248,10 +249,10 @@ func TestDeleteLocked(t *testing.T) {
 	if err := b.Delete(t.Context(), stored.Folder("c", stored.IdAt(0))+tombstoneName, storage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
+	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
 		t.Errorf("Delete of a locked backup: error %v", err)
 	}
-	stored.WantIDs(t, stored.Load(t, c, repository.LoadOptions{}), nil, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
 	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d locked objects are removed, error %v", len(swept), err)
 	}
@@ -329,7 +330,7 @@ func TestSigningKeyIsTrusted(t *testing.T) {
 	stored.Create(t, mine, stored.IdAt(0))
 	stored.Create(t, openForger(t, b), stored.IdAt(1))
 	stored.StoreSegments(t, openForger(t, b), stored.NewWriter(t, "c", stored.LineageID(1)).Some(1)...)
-	cat := stored.Load(t, mine, repository.LoadOptions{Log: true})
+	cat := stored.Load(t, mine, backups.LoadOptions{Log: true})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
 	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IdAt(1)}) {
 		t.Errorf("untrusted %q", got)
@@ -350,7 +351,7 @@ func TestUnsignedWriteIsRefused(t *testing.T) {
 	stored.WantError(t, "a proof", c.Append(t.Context(), stored.ProofOf(stored.IdAt(1), catalog.Opened, catalog.Passed, 1)), records.ErrUnsigned)
 	_, err = c.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(1), Time: stored.Noon})
 	stored.WantError(t, "a pin", err, records.ErrUnsigned)
-	stored.WantError(t, "a tombstone", c.Delete(t.Context(), repository.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}), records.ErrUnsigned)
+	stored.WantError(t, "a tombstone", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}), records.ErrUnsigned)
 	stored.WantError(t, "a segment", c.Log().StoreSegment(t.Context(), stored.NewWriter(t, "c", stored.LineageID(1)).Next()), records.ErrUnsigned)
 	_, err = c.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: stored.Noon})
 	stored.WantError(t, "a suspension", err, records.ErrUnsigned)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -75,14 +76,14 @@ func named(c catalog.Catalog) string {
 // wantOnlyDamaged reads a cluster in all ways, and fails unless the first backup is found and, if key is not "", it is named.
 func wantOnlyDamaged(t *testing.T, c *repository.Cluster, key string) {
 	t.Helper()
-	cat := stored.Load(t, c, repository.LoadOptions{Proofs: true, Log: true})
+	cat := stored.Load(t, c, backups.LoadOptions{Proofs: true, Log: true})
 	if !slices.Contains(stored.Ids(cat), stored.IdAt(0)) {
 		t.Errorf("backup %s is not listed", stored.IdAt(0))
 	}
 	if !strings.Contains(named(cat), key) {
 		t.Errorf("%s is not named in %q", key, named(cat))
 	}
-	_, newest := c.Load(t.Context(), repository.LoadOptions{Newest: 1})
+	_, newest := c.Load(t.Context(), backups.LoadOptions{Newest: 1})
 	_, survey := c.Survey(t.Context(), repository.SurveyOptions{Newest: 6, Enough: func([]catalog.Proof) bool { return false }})
 	_, tail := c.Log().Tail(t.Context())
 	_, leftovers := c.Leftovers(t.Context())
@@ -159,7 +160,7 @@ func TestUnlistedFolders(t *testing.T) {
 	for _, dir := range []string{stored.Folder("c", stored.IdAt(1)), "c/log/" + stored.LineageID(1) + "/"} {
 		wantOnlyDamaged(t, stored.OpenCluster(t, unlisted{b, dir}, "c"), dir)
 	}
-	if _, err := stored.OpenCluster(t, unlisted{b, "c/backups/"}, "c").Load(t.Context(), repository.LoadOptions{}); !errors.Is(err, storage.ErrDenied) {
+	if _, err := stored.OpenCluster(t, unlisted{b, "c/backups/"}, "c").Load(t.Context(), backups.LoadOptions{}); !errors.Is(err, storage.ErrDenied) {
 		t.Errorf("%v, want all that cannot be listed to be an error", err)
 	}
 	names, err := repository.Clusters(t.Context(), unlisted{b, "c/"})
@@ -175,7 +176,7 @@ func TestRefusedCallerIsNoDamage(t *testing.T) {
 	key := stored.Folder("c", stored.IdAt(0)) + "manifest.json"
 	for _, why := range []error{storage.ErrCredentials, stored.ErrTest} {
 		c := stored.OpenCluster(t, unreadable{b, key, why}, "c")
-		if _, err := c.Load(t.Context(), repository.LoadOptions{}); !errors.Is(err, why) {
+		if _, err := c.Load(t.Context(), backups.LoadOptions{}); !errors.Is(err, why) {
 			t.Errorf("%v, want %v", err, why)
 		}
 	}

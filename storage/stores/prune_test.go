@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -44,7 +45,7 @@ func TestPruneLocked(t *testing.T) {
 	}
 	var r repository.Removal
 	for _, id := range ids[:3] {
-		r.Backups = append(r.Backups, repository.Tombstone{Backup: id, Reason: "a test", Time: began})
+		r.Backups = append(r.Backups, catalog.Tombstone{Backup: id, Reason: "a test", Time: began})
 	}
 	o := repository.PruneOptions{Grace: time.Nanosecond, Now: time.Now().Add(time.Minute)}
 	result, err := free.Prune(t.Context(), r, o, nil)
@@ -91,7 +92,7 @@ func take(t *testing.T, c *repository.Cluster, at time.Time) catalog.ID {
 
 func wantListed(t *testing.T, c *repository.Cluster, want ...catalog.ID) {
 	t.Helper()
-	cat, err := c.Load(t.Context(), repository.LoadOptions{})
+	cat, err := c.Load(t.Context(), backups.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

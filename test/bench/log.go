@@ -20,6 +20,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -75,7 +76,7 @@ func (b *bench) writeLog(requests int) error {
 	if err != nil {
 		return err
 	}
-	catalog, err := c.Load(b.ctx, repository.LoadOptions{})
+	catalog, err := c.Load(b.ctx, backups.LoadOptions{})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -132,7 +133,7 @@ func (j job) writeLog(t *testing.T, requests, wanted int) (want []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	catalog, err := c.Load(t.Context(), repository.LoadOptions{})
+	catalog, err := c.Load(t.Context(), backups.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -89,7 +90,7 @@ func fillCluster(t *testing.T, b storage.Bucket, name string) {
 		t.Fatal(err)
 	}
 	if name == clusterName {
-		gone := repository.Tombstone{Backup: backupID(1), Reason: "too old", Time: began, By: "test"}
+		gone := catalog.Tombstone{Backup: backupID(1), Reason: "too old", Time: began, By: "test"}
 		if err := c.Delete(t.Context(), gone); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +206,7 @@ func (c copied) soFar(t *testing.T) (objects int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		catalog, err := cluster.Load(t.Context(), repository.LoadOptions{Proofs: true, Log: true})
+		catalog, err := cluster.Load(t.Context(), backups.LoadOptions{Proofs: true, Log: true})
 		if err != nil || len(catalog.Damaged) > 0 {
 			t.Fatalf("%v, damaged %+v", err, catalog.Damaged)
 		}

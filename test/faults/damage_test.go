@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -31,7 +32,7 @@ func TestEveryByteOfTheManifestCounts(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed(t), 1))
 	for at := range manifest {
 		c := inMemory(t, map[string][]byte{b.manifestKey: flipped(manifest, at, random), b.objectKey: object})
-		catalog, err := c.Load(t.Context(), repository.LoadOptions{})
+		catalog, err := c.Load(t.Context(), backups.LoadOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +118,7 @@ func positions(random *rand.Rand, size, n int) []int {
 func changeObject(t *testing.T, b *base, keys seal.Keys, at int, changed []byte) {
 	t.Helper()
 	c := inMemory(t, map[string][]byte{b.manifestKey: b.read(t, b.manifestKey), b.objectKey: changed})
-	catalog, err := c.Load(t.Context(), repository.LoadOptions{})
+	catalog, err := c.Load(t.Context(), backups.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/longlog"
@@ -24,15 +25,15 @@ func TestPlanOfALongLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load := func(o repository.LoadOptions) catalog.Catalog {
+	load := func(o backups.LoadOptions) catalog.Catalog {
 		catalog, err := c.Load(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return catalog
 	}
-	folded := load(repository.LoadOptions{Log: true})
-	all := load(repository.LoadOptions{Log: true, Details: true})
+	folded := load(backups.LoadOptions{Log: true})
+	all := load(backups.LoadOptions{Log: true, Details: true})
 	if n := len(folded.Lineages[0].Segments); n > l.Segments*2/3 {
 		t.Fatalf("%d segments of %d are left: nothing was folded", n, l.Segments)
 	}
@@ -86,7 +87,7 @@ func TestObstacleInALongLog(t *testing.T) {
 	}
 	const bad = longlog.Index*3 - 10 // after the newest backup, in the middle of an index
 	for _, details := range []bool{true, false} {
-		catalog, err := c.Load(t.Context(), repository.LoadOptions{Log: true, Details: details})
+		catalog, err := c.Load(t.Context(), backups.LoadOptions{Log: true, Details: details})
 		if err != nil {
 			t.Fatal(err)
 		}

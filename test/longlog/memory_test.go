@@ -8,6 +8,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/longlog"
@@ -48,14 +49,14 @@ func TestMemoryOfALongLog(t *testing.T) {
 
 // readings are all ways to read a log, by the name of the reader.
 func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
-	load := func(t *testing.T, c *repository.Cluster, o repository.LoadOptions) catalog.Catalog {
+	load := func(t *testing.T, c *repository.Cluster, o backups.LoadOptions) catalog.Catalog {
 		catalog, err := c.Load(t.Context(), o)
 		if err != nil || len(catalog.Windows()) != 1 || len(catalog.Gaps()) != 0 {
 			t.Fatalf("windows %+v, gaps %+v, error %v", catalog.Windows(), catalog.Gaps(), err)
 		}
 		return catalog
 	}
-	all := repository.LoadOptions{Proofs: true, Log: true}
+	all := backups.LoadOptions{Proofs: true, Log: true}
 	return map[string]func(t *testing.T, c *repository.Cluster) any{
 		"an agent's start and takeover": func(t *testing.T, c *repository.Cluster) any {
 			tail, err := c.Log().Tail(t.Context())
@@ -72,7 +73,7 @@ func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 			return s
 		},
 		"a trigger": func(t *testing.T, c *repository.Cluster) any {
-			return load(t, c, repository.LoadOptions{Newest: 1, Log: true})
+			return load(t, c, backups.LoadOptions{Newest: 1, Log: true})
 		},
 		"dr list, the API's catalog": func(t *testing.T, c *repository.Cluster) any {
 			catalog := load(t, c, all)

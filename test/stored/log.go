@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -116,7 +117,7 @@ func StoreIndex(tb testing.TB, c *repository.Cluster, segments []catalog.Segment
 // loadLog loads all details of the log, which must have as many lineages as are wanted.
 func LoadLog(tb testing.TB, c *repository.Cluster, want int) []catalog.Lineage {
 	tb.Helper()
-	catalog := Load(tb, c, repository.LoadOptions{Log: true, Details: true})
+	catalog := Load(tb, c, backups.LoadOptions{Log: true, Details: true})
 	if len(catalog.Lineages) != want {
 		tb.Fatalf("%d lineages, want %d", len(catalog.Lineages), want)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -133,7 +134,7 @@ func CreateSealed(
 	return b
 }
 
-func Load(tb testing.TB, c *repository.Cluster, o repository.LoadOptions) catalog.Catalog {
+func Load(tb testing.TB, c *repository.Cluster, o backups.LoadOptions) catalog.Catalog {
 	tb.Helper()
 	catalog, err := c.Load(tb.Context(), o)
 	if err != nil {

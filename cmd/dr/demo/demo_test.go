@@ -15,6 +15,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -70,7 +71,7 @@ func TestStoryKeepsWhatItSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	catalog, err := c.Load(t.Context(), repository.LoadOptions{})
+	catalog, err := c.Load(t.Context(), backups.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

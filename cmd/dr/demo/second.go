@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -143,7 +143,7 @@ func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
 	}
 	t.members.stop()
 	t.lost = time.Now()
-	catalog, err := t.repository.Load(ctx, repository.LoadOptions{Log: true})
+	catalog, err := t.repository.Load(ctx, backups.LoadOptions{Log: true})
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 )
 
 // act is one part of the story: a title, and what it does and then has to say.
@@ -128,7 +128,7 @@ func (t *telling) lookForLife(ctx context.Context) error {
 
 // restoreAll works in a child process, as every dr does that opens a database out of a repository.
 func (t *telling) restoreAll(ctx context.Context) ([]string, error) {
-	catalog, err := t.repository.Load(ctx, repository.LoadOptions{})
+	catalog, err := t.repository.Load(ctx, backups.LoadOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package repository
+package backups
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 // in the listing. Under a Policy that trusts other keys it does not hold. The zero Seen is nothing.
 type Seen struct {
 	backups map[catalog.ID]seenBackup
-	proofs  map[string]seenProof // by key
+	Proofs  map[string]SeenProof // by key
 }
 
 type seenBackup struct {
@@ -19,16 +19,16 @@ type seenBackup struct {
 	backup catalog.Backup
 }
 
-type seenProof struct {
-	listed storage.Object
-	proof  catalog.Proof
-	ok     bool // it proves something
+type SeenProof struct {
+	Listed storage.Object
+	Proof  catalog.Proof
+	Ok     bool // it proves something
 }
 
 // backup is what was read of f, if all that is listed there was listed then.
-func (s Seen) backup(f folder) (catalog.Backup, bool) {
-	known, ok := s.backups[f.id]
-	return known.backup, ok && slices.EqualFunc(known.listed, f.objects, sameObject)
+func (s Seen) backup(f Folder) (catalog.Backup, bool) {
+	known, ok := s.backups[f.Id]
+	return known.backup, ok && slices.EqualFunc(known.listed, f.Objects, sameObject)
 }
 
 // sameObject goes by the time too: the listing of S3 has no versions.
@@ -36,17 +36,17 @@ func sameObject(a, b storage.Object) bool {
 	return a.Key == b.Key && a.Size == b.Size && a.Version == b.Version && a.ModTime.Equal(b.ModTime)
 }
 
-func (s Seen) proof(u unreadProof) (p seenProof, known bool) {
-	p, known = s.proofs[u.listed.Key]
-	return p, known && sameObject(p.listed, u.listed)
+func (s Seen) proof(u unreadProof) (p SeenProof, known bool) {
+	p, known = s.Proofs[u.listed.Key]
+	return p, known && sameObject(p.Listed, u.listed)
 }
 
 // seeBackups remembers those that were found whole.
-func (s *Seen) seeBackups(folders []folder, loads []backupLoad) {
+func (s *Seen) SeeBackups(folders []Folder, loads []Loaded) {
 	s.backups = make(map[catalog.ID]seenBackup, len(folders))
 	for i, l := range loads {
-		if l.err == nil && len(l.ignored) == 0 {
-			s.backups[folders[i].id] = seenBackup{folders[i].objects, l.backup}
+		if l.Err == nil && len(l.ignored) == 0 {
+			s.backups[folders[i].Id] = seenBackup{folders[i].Objects, l.backup}
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package repository
+package backups
 
 import (
 	"context"
@@ -11,16 +11,16 @@ import (
 )
 
 // newestIsSigned reports whether the newest manifest that can be read has a signature, of whatever key.
-func (r *Reader) newestIsSigned(ctx context.Context) (bool, error) {
-	folders, err := r.folders(ctx, LoadOptions{})
+func (r *Reader) NewestIsSigned(ctx context.Context) (bool, error) {
+	folders, err := r.Folders(ctx, LoadOptions{})
 	if err != nil {
 		return false, err
 	}
 	for _, f := range slices.Backward(folders) {
-		if !f.has(catalog.ManifestName) {
+		if !f.Has(catalog.ManifestName) {
 			continue
 		}
-		data, err := r.store.Read(ctx, catalog.ManifestKey(r.store.Cluster, f.id))
+		data, err := r.Store.Read(ctx, catalog.ManifestKey(r.Store.Cluster, f.Id))
 		if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) {
 			continue
 		}

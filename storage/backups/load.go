@@ -1,0 +1,145 @@
+package backups
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
+)
+
+// LoadOptions say how much of a catalog to read.
+type LoadOptions struct {
+	Newest int        // that many backups, by name; 0: all
+	Only   catalog.ID // this one alone; "": as Newest says
+	After  catalog.ID // only what comes after it, by name, whether it is there or not; "": from the first one on
+	Proofs bool       // read the proofs and the pins too
+	// Log reads the log too; windows are found only for the backups that are read. What an index lists is one Segment, see
+	// Segment.Folded, so that memory does not grow with each segment.
+	Log     bool
+	Details bool // of the log nothing is folded: each segment takes a kilobyte of memory
+}
+
+const Readers = 8 // requests at once; a manifest takes one round trip
+
+// loadBackups reads what the folders hold, but for what was seen, with its proofs and pins.
+func (r *Reader) Load(ctx context.Context, folders []Folder, proofs bool, seen Seen) ([]Loaded, error) {
+	loads := make([]Loaded, len(folders))
+	allowed := records.NewAllowance()
+	err := records.Parallel(ctx, Readers, len(folders), func(ctx context.Context, i int) error {
+		if known, ok := seen.backup(folders[i]); ok {
+			loads[i].backup = known
+			return nil
+		}
+		f := folders[i]
+		f.allowed = allowed
+		loads[i] = r.loadBackup(ctx, f, proofs)
+		if err := loads[i].Err; err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the catalog of cluster %s: %w", r.Store.Cluster, err)
+	}
+	return loads, nil
+}
+
+// backupLoad is what came of reading one backup.
+type Loaded struct {
+	backup   catalog.Backup
+	Unsigned bool // its manifest has no signature, of whatever key
+	Err      error
+	ignored  []error // pins that do not hold, what lifts none, and proofs that cannot be read
+}
+
+func (r *Reader) Catalog(folders []Folder, loads []Loaded) catalog.Catalog {
+	cat := catalog.Catalog{Cluster: r.Store.Cluster, Signed: !r.Store.Policy.Trust.None()}
+	for i, f := range folders {
+		switch err := loads[i].Err; {
+		case records.IsAbsent(err): // deleted since it was listed
+			continue
+		case errors.Is(err, sign.ErrUntrusted):
+			cat.Untrusted = append(cat.Untrusted, catalog.Damage{ID: f.Id, Err: err})
+			continue
+		case err != nil:
+			cat.Damaged = append(cat.Damaged, catalog.Damage{ID: f.Id, Err: err})
+			continue
+		}
+		for _, err := range loads[i].ignored {
+			cat.Ignored = append(cat.Ignored, catalog.Damage{ID: f.Id, Err: err})
+		}
+		cat.Backups = append(cat.Backups, loads[i].backup)
+	}
+	slices.SortStableFunc(cat.Backups, func(a, b catalog.Backup) int {
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Revision, a.Revision), cmp.Compare(b.ID, a.ID))
+	})
+	return cat
+}
+
+// loadBackup reads one manifest and holds it against the listing.
+func (r *Reader) loadBackup(ctx context.Context, f Folder, proofs bool) (l Loaded) {
+	if f.unlisted != nil {
+		l.Err = fmt.Errorf("%s: %w", catalog.Folder(r.Store.Cluster, f.Id), r.untrusted(records.ReadError(f.unlisted)))
+		return l
+	}
+	manifest, _ := f.object(catalog.ManifestName)
+	if !f.allowed.Take(manifest.Size) {
+		l.Err = records.NotRead(manifest.Key)
+		return l
+	}
+	if l.backup.Manifest, l.Unsigned, l.Err = r.loadManifest(ctx, f.Id); l.Err != nil {
+		f.allowed.Return(manifest.Size)
+		return l
+	}
+	if l.Err = r.checkStored(f, l.backup.Manifest); l.Err != nil || !proofs {
+		return l
+	}
+	if l.backup.Proofs, l.ignored, l.Err = r.loadProofs(ctx, f); l.Err != nil {
+		return l
+	}
+	var ignored []error
+	l.backup.Pins, ignored, l.Err = r.LoadPins(ctx, f)
+	l.ignored = append(l.ignored, ignored...)
+	return l
+}
+
+// loadManifest reads the manifest that is the folder's own. Where only what is signed counts, anything else there is not
+// trusted, however it came about: it would otherwise stand for damage, which stops whoever wants the newest.
+func (r *Reader) loadManifest(ctx context.Context, id catalog.ID) (m catalog.Manifest, unsigned bool, err error) {
+	data, err := r.Store.ReadSigned(ctx, catalog.ManifestKey(r.Store.Cluster, id))
+	if err == nil {
+		m, err = catalog.Manifests.Decode(data)
+	}
+	if err == nil && (m.ID != id || m.Cluster != r.Store.Cluster) {
+		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", catalog.ErrDamaged, m.ID, m.Cluster)
+	}
+	if err != nil {
+		return catalog.Manifest{}, false, fmt.Errorf("%s: %w", catalog.ManifestKey(r.Store.Cluster, id), r.untrusted(err))
+	}
+	return m, document.Signature(data) == "", nil
+}
+
+// untrusted makes damage match sign.ErrUntrusted where only what is signed counts.
+func (r *Reader) untrusted(err error) error {
+	if errors.Is(err, catalog.ErrDamaged) && !r.Store.Policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
+		return fmt.Errorf("%w: %w", sign.ErrUntrusted, err)
+	}
+	return err
+}
+
+func (r *Reader) checkStored(f Folder, m catalog.Manifest) error {
+	object, ok := f.object(m.Stored.Name)
+	if !ok {
+		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", catalog.BackupKey(r.Store.Cluster, f.Id, m.Stored.Name), catalog.ErrDamaged)
+	}
+	if object.Size != m.Stored.Size {
+		return fmt.Errorf("%s: %w: it has %d bytes, its manifest says %d", object.Key, catalog.ErrDamaged, object.Size, m.Stored.Size)
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package backups
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
+)
+
+// unreadProof is one of a backup that was not read.
+type unreadProof struct {
+	of     catalog.ID
+	listed storage.Object
+}
+
+// unreadProofs are the newest, newest first by their names.
+func (r *Reader) UnreadProofs(folders []Folder) (unread []unreadProof) {
+	for _, f := range folders {
+		for _, object := range f.Objects {
+			if strings.HasPrefix(path.Base(object.Key), catalog.ProofPrefix) {
+				unread = append(unread, unreadProof{f.Id, object})
+			}
+		}
+	}
+	slices.SortFunc(unread, func(a, b unreadProof) int {
+		return cmp.Or(cmp.Compare(path.Base(b.listed.Key), path.Base(a.listed.Key)), cmp.Compare(b.listed.Key, a.listed.Key))
+	})
+	return unread[:min(mostProofs, len(unread))]
+}
+
+const mostProofs = 512 // that are read of backups whose manifests are not
+
+// readProofs reads those of a batch that were not seen.
+func (r *Reader) ReadProofs(ctx context.Context, batch []unreadProof, seen Seen) ([]SeenProof, error) {
+	read := make([]SeenProof, len(batch))
+	err := records.Parallel(ctx, Readers, len(batch), func(ctx context.Context, i int) (err error) {
+		p, u := &read[i], batch[i]
+		known := false
+		if *p, known = seen.proof(u); known {
+			return nil
+		}
+		p.Listed = u.listed
+		p.Proof, p.Ok, err = r.ReadProof(ctx, u.of, u.listed.Key)
+		if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) { // pruned since it was listed, or of no use
+			return nil
+		}
+		return err
+	})
+	return read, err
+}
+
+func NewestFirst(proofs []catalog.Proof) {
+	slices.SortStableFunc(proofs, func(a, b catalog.Proof) int { return b.Time.Compare(a.Time) })
+}
+
+// loadProofs reads the proofs of one backup. One that is damaged or not trusted proves nothing and is left out: it takes
+// nothing away from the backup either. One that cannot be read is named in ignored.
+func (r *Reader) loadProofs(ctx context.Context, f Folder) (proofs []catalog.Proof, ignored []error, err error) {
+	for _, object := range f.Objects {
+		if !strings.HasPrefix(path.Base(object.Key), catalog.ProofPrefix) {
+			continue
+		}
+		if !f.allowed.Take(object.Size) {
+			ignored = append(ignored, records.NotRead(object.Key))
+			break
+		}
+		p, ok, err := r.ReadProof(ctx, f.Id, object.Key)
+		if !ok {
+			f.allowed.Return(object.Size)
+		}
+		switch {
+		case errors.Is(err, catalog.ErrDamaged):
+			ignored = append(ignored, err)
+		case err != nil:
+			return nil, nil, err
+		case ok:
+			proofs = append(proofs, p)
+		}
+	}
+	slices.SortStableFunc(proofs, func(a, b catalog.Proof) int { return a.Time.Compare(b.Time) })
+	return proofs, ignored, nil
+}
+
+// readProof is not ok where what stands there proves nothing. What cannot be read gives ErrDamaged.
+func (r *Reader) ReadProof(ctx context.Context, id catalog.ID, key string) (p catalog.Proof, ok bool, err error) {
+	data, err := r.Store.ReadSigned(ctx, key)
+	switch {
+	case errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err):
+		return catalog.Proof{}, false, nil
+	case err != nil:
+		return catalog.Proof{}, false, fmt.Errorf("%s: %w", key, err)
+	}
+	p, err = catalog.Proofs.Decode(data)
+	return p, err == nil && p.Backup == id, nil
+}
+
+// proofName is what a proof's key says.
+type proofName struct {
+	Backup catalog.ID
+	Key    string
+	Time   time.Time
+}
+
+// proofNames are all proofs, newest first by their names.
+func (r *Reader) ProofNames(folders []Folder) (names []proofName) {
+	for _, f := range folders {
+		for _, o := range f.Objects {
+			stamp, isProof := strings.CutPrefix(strings.TrimSuffix(path.Base(o.Key), catalog.JSONSuffix), catalog.ProofPrefix)
+			if at, err := time.Parse(ProofTime, stamp); isProof && err == nil {
+				names = append(names, proofName{f.Id, o.Key, at})
+			}
+		}
+	}
+	slices.SortStableFunc(names, func(a, b proofName) int { return b.Time.Compare(a.Time) })
+	return names
+}
+
+const ProofTime = "20060102T150405.000Z"
