@@ -14,26 +14,25 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// hashEvery is how often a member is asked for its HashKV, which a restore of the log compares.
+// hashEvery is the interval at which a member is asked for its HashKV, which a restore of the log compares.
 const hashEvery = time.Hour
 
-// archiving is the archiving of one cluster's log, in a goroutine of its own beside the worker's: it goes on while a backup
-// is taken, or waits for its turn.
+// archiving archives one cluster's log in a goroutine of its own: it continues while a backup runs or waits for its turn.
 type archiving struct {
 	service *Service
 	spec    spec.Spec
 	lease   time.Duration
 	holder  string // of the lease on backups
 	stop    context.CancelFunc
-	ended   chan struct{} // closed when it has
-	stopped bool          // guarded by the service's mutex
+	ended   chan struct{} // closed when run has returned
+	stopped bool          // guarded by Service.mu
 
 	mu     sync.Mutex
-	slots  *semaphore.Weighted // of backups at a time
+	slots  *semaphore.Weighted // of backups at a time; guarded by mu, like status
 	status archive.Status
 }
 
-// archive has the logs archived that c asks for, and ends what it asks for no more or in another way. s.mu is held.
+// archive starts, restarts and stops log archiving to match c. The caller holds s.mu.
 func (s *Service) archive(ctx context.Context, c spec.Config, slots *semaphore.Weighted) {
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
@@ -58,7 +57,7 @@ func (s *Service) archive(ctx context.Context, c spec.Config, slots *semaphore.W
 	}
 }
 
-// newArchiving begins when before has ended, if there was one: two would stand in each other's way, in the spool too.
+// newArchiving archives as soon as before, if there was one, has ended: two would share a lease and a spool.
 func (s *Service) newArchiving(ctx context.Context, spec spec.Spec, lease time.Duration, before *archiving) *archiving {
 	ctx, stop := context.WithCancel(ctx)
 	a := &archiving{
@@ -76,10 +75,10 @@ func (s *Service) newArchiving(ctx context.Context, spec spec.Spec, lease time.D
 	return a
 }
 
-// longestUnarchived bounds how long it takes until the log is archived again once a person has mended what was wrong.
+// longestUnarchived bounds the wait before the next try, and so the delay after a person has removed the cause.
 const longestUnarchived = time.Minute
 
-// run archives until ctx ends. What ends the archiving otherwise only a person can mend: it is told, and tried again.
+// run archives until ctx ends. It reports any other end, which only a person can mend, and tries again.
 func (a *archiving) run(ctx context.Context) {
 	for tries := 1; ctx.Err() == nil; tries++ {
 		began := time.Now()
@@ -121,7 +120,7 @@ func (a *archiving) try(ctx context.Context) error {
 	return a.service.Archive(ctx, c, stores[0].Cluster, told, a.pass)
 }
 
-// boardOf returns the board of a cluster, or one that nobody reads if s looks after it no more.
+// boardOf returns the board of a cluster, or an unused one if the cluster was removed.
 func (s *Service) boardOf(cluster string) *board {
 	s.mu.Lock()
 	defer s.mu.Unlock()

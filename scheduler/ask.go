@@ -7,15 +7,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// ask is a job that somebody wants now.
+// ask is a person's request for a job.
 type ask struct {
 	job    Job
 	reason string
-	at     time.Time // when it was asked for
-	after  time.Time // when to try
+	at     time.Time // of the request
+	after  time.Time // of which it is tried
 }
 
-// asks are what people ask a goroutine for, and the jobs that it is at.
+// asks holds the requests for one goroutine, and the jobs that it has queued or runs. All fields are guarded by mu.
 type asks struct {
 	mu     sync.Mutex
 	wanted []ask        // each job once
@@ -29,11 +29,11 @@ func newAsks() *asks { return &asks{at: map[Job]bool{}, poke: make(chan struct{}
 func (a *asks) look() {
 	select {
 	case a.poke <- struct{}{}:
-	default: // it is about to look
+	default: // it was woken already
 	}
 }
 
-// add asks for a job. Where it is asked for, queued or running already, that one is it.
+// add adds a request, unless the same job is requested, queued or running already.
 func (a *asks) add(one ask) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,7 +49,7 @@ func (a *asks) add(one ask) {
 	a.look()
 }
 
-// next is what to do now, the zero ask if nothing, and else when to ask again; the zero Time is when somebody asks.
+// next returns the request to serve now. Without one it returns the zero ask, and when the next one is due; the zero Time: none.
 func (a *asks) next(now time.Time) (one ask, again time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +62,7 @@ func (a *asks) next(now time.Time) (one ask, again time.Time) {
 	return ask{}, again
 }
 
-// begin says that a job is queued: whoever has asked for it has it.
+// begin records that a job is queued, which fulfils requests for it.
 func (a *asks) begin(job Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,13 +70,14 @@ func (a *asks) begin(job Job) {
 	a.drop(job)
 }
 
+// end records that a job is neither queued nor running.
 func (a *asks) end(job Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.at, job)
 }
 
-// all takes all that is wanted.
+// all removes and returns all requests.
 func (a *asks) all() []ask {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,17 +15,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// catchup copies to a repository what it missed while another took the backups. A repository misses something if its newest
-// backup is not the newest of all, so a service that was started anew finds out by itself.
+// catchup tracks which repositories miss backups that others have. A repository misses backups if its newest is not the
+// newest of all, so a new service finds that out by itself.
 type catchup struct {
-	since map[string]time.Time // by repository that misses something: when the newest began that it has; zero: not known
-	tries int                  // in a row that failed
-	after time.Time            // when to try
+	since map[string]time.Time // by repository that misses backups: start of the newest that it has; zero: unknown
+	tries int                  // failures in a row
+	after time.Time            // of which to try
 }
 
 const lastCopyWait = 10 * time.Minute
 
-// note remembers which of all miss something, or did not answer.
+// note records which of all miss backups or did not answer.
 func (c *catchup) note(seen sight, all []spec.Repository) {
 	for _, in := range all {
 		newest, answered := seen.newest[in.Name]
@@ -39,7 +39,7 @@ func (c *catchup) note(seen sight, all []spec.Repository) {
 	}
 }
 
-// missed remembers that a repository misses what is newer than since.
+// missed records that a repository misses the backups after since.
 func (c *catchup) missed(name string, since time.Time) {
 	if c.since == nil {
 		c.since = map[string]time.Time{}
@@ -47,7 +47,7 @@ func (c *catchup) missed(name string, since time.Time) {
 	c.since[name] = since
 }
 
-// due returns when to copy, the zero Time for never.
+// due returns when to copy. The zero Time means never.
 func (c *catchup) due(now time.Time) time.Time {
 	if len(c.since) == 0 {
 		return time.Time{}
@@ -55,7 +55,7 @@ func (c *catchup) due(now time.Time) time.Time {
 	return spec.Later(now, c.after)
 }
 
-// left is what a backup has not come to.
+// left records which repositories a backup has not reached.
 func (w *worker) left(r backup.Result, stores []backup.Store) {
 	there := reached(stores, r)
 	for _, in := range w.spec.Repositories {
@@ -66,12 +66,12 @@ func (w *worker) left(r backup.Result, stores []backup.Store) {
 	}
 }
 
-// copies reports whether what one repository misses is copied to it.
+// copies reports whether repositories catch up at all.
 func (w *worker) copies() bool {
 	return w.service.Copy != nil && w.spec.Backup.Require == spec.Any && len(w.spec.Repositories) > 1
 }
 
-// copyJob copies what repositories missed.
+// copyJob copies missed backups.
 type copyJob struct {
 	workerJob
 	seen sight
@@ -114,7 +114,7 @@ func (j *copyJob) end(a runner.Action) time.Time {
 	return j.r.end(a)
 }
 
-// stillMissing names the repositories to which nothing was copied because they did not answer.
+// stillMissing returns an error that names the repositories that did not answer, nil if there is none.
 func (w *worker) stillMissing() error {
 	var names []string
 	for _, in := range w.spec.Repositories {
@@ -148,11 +148,11 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 	return nil
 }
 
-// uncopied reports why a repository still lacks backups, and when the next try is.
+// uncopied reports why a repository still lacks backups, and returns when to try again.
 func (w *worker) uncopied(err error) time.Time {
 	w.catchup.tries++
 	w.catchup.after = time.Now().Add(spec.Backoff(w.catchup.tries, lastCopyWait, w.spec.Cluster))
-	w.say(storage.Warning, "not every repository has every backup: %v; the next try is at %s",
+	w.say(storage.Warning, "a repository lacks backups: %v; the next try is at %s",
 		err, w.catchup.after.UTC().Format(time.RFC3339))
 	return w.catchup.after
 }

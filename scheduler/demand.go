@@ -9,22 +9,22 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// Errors of what people ask a Service for, to be matched with errors.Is.
+// Errors of requests to a Service.
 var (
-	// ErrUnknown: the service does not look after that cluster.
+	// ErrUnknown reports a cluster or repository that the configuration does not contain.
 	ErrUnknown = errors.New("not in the configuration")
-	// ErrSuspended: nothing is started for the cluster.
+	// ErrSuspended reports that no job is started for the cluster.
 	ErrSuspended = errors.New("suspended")
-	// ErrNotPossible: the cluster's configuration does not say how.
+	// ErrNotPossible reports a job that the cluster's configuration does not describe.
 	ErrNotPossible = errors.New("not possible")
 )
 
-// MaxReason is how many bytes a reason has at most: it becomes a label of the backup.
+// MaxReason is the longest reason in bytes: it becomes a label of the backup.
 const MaxReason = 1000
 
-// Trigger asks for a job of a cluster now, and does not wait for it: Status.Jobs tells how it goes. It counts on the same
-// limits and leases as what is due by itself, and joins the same job if that is queued or running. A backup has the reason
-// as its label LabelTrigger. What fails is not tried again. Errors match ErrUnknown, ErrSuspended or ErrNotPossible.
+// Trigger requests a job and returns at once; Status.Jobs shows its progress. A requested job needs the same slots and leases
+// as one that is due, and is the same job if that is queued or running. A backup records the reason as its LabelTrigger. A
+// request that fails is not retried. Errors match ErrUnknown, ErrSuspended or ErrNotPossible.
 func (s *Service) Trigger(cluster string, job Job, reason string) error {
 	w, spec, err := s.find(cluster)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Service) Trigger(cluster string, job Job, reason string) error {
 		return fmt.Errorf("a %s of cluster %s is %w: %w", job, cluster, ErrNotPossible, err)
 	}
 	if len(reason) > MaxReason {
-		return fmt.Errorf("a reason of %d bytes: say it in %d", len(reason), MaxReason)
+		return fmt.Errorf("the reason has %d bytes: shorten it to %d", len(reason), MaxReason)
 	}
 	hand := &w.hand
 	if job == JobDrill {
@@ -47,7 +47,7 @@ func (s *Service) Trigger(cluster string, job Job, reason string) error {
 	return nil
 }
 
-// find is the worker of a cluster, and what it was last told.
+// find returns the worker of a cluster, and the Spec in force.
 func (s *Service) find(cluster string) (*worker, spec.Spec, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,17 +62,17 @@ func unknown(cluster string) error {
 	return fmt.Errorf("cluster %q is %w of this service", cluster, ErrUnknown)
 }
 
-// possible is the cure if the Spec does not say how to do a job.
+// possible returns an error with the remedy if the Spec does not describe the job.
 func (s *Service) possible(spec spec.Spec, job Job) error {
 	switch {
 	case job == JobBackup:
 		return nil
 	case job == JobPrune && (s.Prune == nil || !spec.Prunes()):
-		return errors.New("everything is kept: say under retention what need not be")
+		return errors.New("no retention is configured, everything is kept: set retention")
 	case job == JobDrill && (s.Drill == nil || spec.Drill.None()):
-		return errors.New("no drill is configured: say under drill how")
+		return errors.New("no drill is configured: set drill")
 	case job == JobPrune, job == JobDrill:
 		return nil
 	}
-	return fmt.Errorf("there is no such job: use %s, %s or %s", JobBackup, JobPrune, JobDrill)
+	return fmt.Errorf("unknown job: use %s, %s or %s", JobBackup, JobPrune, JobDrill)
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// driller practises the restore of one cluster, beside its worker: a drill takes long, and no backup waits for one.
+// driller practises the restore of one cluster, in a goroutine of its own: drills take long, and no backup waits for one.
 type driller struct {
 	hand
 
-	known     bool      // last is what the repository holds, but for what others have stored since
-	last      time.Time // of the newest drill, however it went
-	again     bool      // it was not run, and is tried before the next slot
-	tries     int       // in a row that were not run
-	notBefore time.Time // of the next try
+	known     bool      // last was read from the repository
+	last      time.Time // start of the newest drill, whatever its result
+	again     bool      // the newest drill was not run, and is tried again before the next slot
+	tries     int       // drills in a row that were not run
+	notBefore time.Time // earliest next try
 }
 
-// take goes on with o. What is known holds only for the old Spec.
+// take continues with o. All knowledge about the repository depends on the Spec.
 func (d *driller) take(o order) {
 	if o.spec.Digest != d.spec.Digest {
 		d.known, d.last, d.again, d.tries, d.notBefore = false, time.Time{}, false, 0, time.Time{}
@@ -37,7 +37,7 @@ func (d *driller) take(o order) {
 	d.order = o
 }
 
-// turn drills if somebody asks for it, or if a drill is due, and says when to look again.
+// turn drills if that is requested or due, and returns when to look again.
 func (d *driller) turn(ctx context.Context) time.Time {
 	if why := cmp.Or(d.unconfigured(), d.suspended()); why != "" {
 		d.refuse(why)
@@ -53,17 +53,18 @@ func (d *driller) turn(ctx context.Context) time.Time {
 		return d.idle(again)
 	case now.Before(d.notBefore):
 		return spec.Earlier(d.notBefore, again)
-	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
+	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // in the second case a wrong clock has been corrected
 		d.known, d.last = false, time.Time{}
 		if err := d.lookFirst(ctx); err != nil {
-			d.say(storage.Warning, "whether a drill is due: %v", err)
+			d.say(storage.Warning, "cannot find out whether a drill is due: %v", err)
 			return d.retry()
 		}
 	}
 	return spec.Earlier(d.begin(ctx, now), again)
 }
 
-// idle is when to look again where no drill is due: a thousand clusters without a schedule need not be asked each minute.
+// idle returns when to look again while no drill is due. Drillers without a schedule wait for requests alone: that saves a
+// wake-up a minute for each cluster.
 func (d *driller) idle(again time.Time) time.Time {
 	if again.IsZero() && d.spec.Drill.Schedule.None() {
 		return onlyAsked
@@ -78,7 +79,7 @@ func (d *driller) unconfigured() string {
 	return ""
 }
 
-// begin drills if that is due, and else says when it is.
+// begin drills if that is due, and otherwise returns when it is.
 func (d *driller) begin(ctx context.Context, now time.Time) time.Time {
 	if !d.known { // there is nothing to drill yet
 		return time.Time{}
@@ -185,10 +186,10 @@ func (d *driller) in(stores []backup.Store) (backup.Store, error) {
 			return store, nil
 		}
 	}
-	return backup.Store{}, fmt.Errorf("repository %s of the drill is none of the cluster's", d.spec.Drill.Repository)
+	return backup.Store{}, fmt.Errorf("repository %s of the drill is not one of the cluster's", d.spec.Drill.Repository)
 }
 
-// ended says how a drill went, and remembers that there was one.
+// ended records the result of a drill.
 func (d *driller) ended(o Outcome, proofs []catalog.Proof, err error) {
 	o.Ended = time.Now().UTC()
 	o.Verdict, o.Message = judge(proofs, err)
@@ -203,7 +204,7 @@ func (d *driller) ended(o Outcome, proofs []catalog.Proof, err error) {
 	d.settle(o.Verdict == NotRun)
 }
 
-// settle says whether the last drill, whoever ran it, is to be tried again before the next slot.
+// settle records whether the last drill, of any service, is tried again before the next slot.
 func (d *driller) settle(again bool) {
 	if d.again = again; again {
 		d.retry()
@@ -212,7 +213,7 @@ func (d *driller) settle(again bool) {
 	d.tries, d.notBefore = 0, time.Time{}
 }
 
-// judge is passed only if all was, and nothing stood in the way. What failed goes before what could not run.
+// judge returns Succeeded only if all proofs passed without an error. A failure precedes a drill that could not run.
 func judge(proofs []catalog.Proof, err error) (Verdict, string) {
 	verdict, message := Succeeded, ""
 	for _, p := range proofs {
@@ -234,7 +235,7 @@ func judge(proofs []catalog.Proof, err error) (Verdict, string) {
 	return verdict, message
 }
 
-// notRun says so, and when to try again.
+// notRun records why a drill was not run, and returns when to try again.
 func (d *driller) notRun(t task, err error) time.Time {
 	d.say(storage.Warning, "no drill: %v", err)
 	d.end(t, NotRun, err.Error())
@@ -245,7 +246,7 @@ func (d *driller) notRun(t task, err error) time.Time {
 // longestDrillWait bounds the wait after a drill that was not run: each try leaves a proof of that.
 const longestDrillWait = 12 * time.Hour
 
-// retry is when to try again: after longer and longer, but at the next slot at the latest; never without a schedule.
+// retry returns when to try again: after waits that grow, but at the next slot at the latest; never without a schedule.
 func (d *driller) retry() time.Time {
 	if d.spec.Drill.Schedule.None() {
 		return time.Time{}
@@ -257,7 +258,7 @@ func (d *driller) retry() time.Time {
 	return d.notBefore
 }
 
-// lookFirst is look before anything is known, in turns with other clusters. Where there is no backup yet it stays unknown.
+// lookFirst is look while nothing is known, in turns with other clusters. Without any backup d.known stays false.
 func (d *driller) lookFirst(ctx context.Context) (err error) {
 	ended := d.lane.looks.take(ctx, firstLookTime, func(ctx context.Context) { err = d.lookAnew(ctx) })
 	return cmp.Or(err, ended)
@@ -277,7 +278,7 @@ func (d *driller) lookAnew(ctx context.Context) error {
 	return err
 }
 
-// look reads when the last drill was. One that was not run is tried again: here there may be what it lacked.
+// look reads when the last drill was. A drill that another service could not run is tried again here.
 func (d *driller) look(ctx context.Context, in backup.Store) (catalog.Proof, error) {
 	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(condition.ClockAllowance))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Facts are what conditions are judged by: how the cluster of s stands, and what the service that looks after it says of its
-// jobs and its log; the zero Status where none does. The cluster's own checks are the caller's to add.
+// Facts returns the facts from which package condition derives the conditions of s's cluster: standings in the repositories,
+// and the status of the service that runs its jobs, if any. The caller adds the checks of the cluster itself.
 func Facts(s spec.Spec, standings []Standing, status Status, now time.Time) condition.Facts {
 	f := condition.Facts{
 		Cluster: s.Cluster, Limits: s.Conditions, Jobs: jobsOf(status, now), Log: logOf(status.Archive, now),
@@ -26,7 +26,7 @@ func Facts(s spec.Spec, standings []Standing, status Status, now time.Time) cond
 			if r.Name == standing.Repository {
 				f.Repositories = append(f.Repositories, condition.Repository{
 					Standing: standing, URL: address.Shown(r.URL), Locked: r.Policy.Lock.For > 0 || !lockable(r.URL), Signed: !r.Policy.Key.Trust().None(),
-					Logged: i == 0 && s.Archive.Flush > 0, // see Archive
+					Logged: i == 0 && s.Archive.Flush > 0, // see spec.Archive
 				})
 			}
 		}
@@ -37,10 +37,10 @@ func Facts(s spec.Spec, standings []Standing, status Status, now time.Time) cond
 	return f
 }
 
-// lockable reports whether the repository's store can know locks: a file system does not.
+// lockable reports whether the store at url can lock objects: a file system cannot.
 func lockable(url string) bool { return !strings.HasPrefix(url, "file:") }
 
-// drillDue is when the drill after the last one is or was due; the first one after there was something to drill.
+// drillDue returns when the next drill is, or was, due. The first is due after the oldest backup.
 func drillDue(s spec.Spec, standing Standing, jobs condition.Jobs) time.Time {
 	last := standing.Oldest
 	if standing.Drill != nil {
@@ -55,7 +55,7 @@ func drillDue(s spec.Spec, standing Standing, jobs condition.Jobs) time.Time {
 	return s.Drill.Schedule.Next(last)
 }
 
-// jobsOf leaves out drills from the future: a clock that was wrong has been set right since.
+// jobsOf returns the facts about jobs. It omits drills from the future: a wrong clock has been corrected since.
 func jobsOf(status Status, now time.Time) condition.Jobs {
 	j := condition.Jobs{Failures: status.Failures, Problem: status.Problem, Queued: status.State == Queued, Unpruned: status.Unpruned}
 	verdicts := map[Verdict]catalog.Verdict{Succeeded: catalog.Passed, Failed: catalog.Failed, NotRun: catalog.NotRun}
@@ -69,7 +69,7 @@ func jobsOf(status Status, now time.Time) condition.Jobs {
 	return j
 }
 
-// logOf is nil where another service or agent archives the log, or nobody does, and while it is being begun.
+// logOf returns the facts about the log, nil unless this service archives it and has begun to.
 func logOf(a *archive.Status, now time.Time) *condition.Log {
 	if a == nil || a.State == archive.Standby || a.State == archive.Starting {
 		return nil

@@ -8,17 +8,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// faultyEvery is how often a cluster is looked at that cannot be looked after. Nothing is asked then.
+// faultyEvery is the interval at which conditions of a faulty cluster are computed. That reads nothing.
 const faultyEvery = 10 * time.Minute
 
-// faulty is a cluster that no worker looks after, since its configuration is wrong and none was in force before. It is
-// reported with the others: else a typo would take it out of sight.
+// faulty is a cluster without a worker: its configuration is invalid, and none was in force before. It is reported with the
+// others: otherwise a typo would make it disappear.
 type faulty struct {
 	observer *observer
 	stop     context.CancelFunc
 }
 
-// applyFaulty observes the clusters of c.Faulty that are not wanted, and no others any more. The caller holds s.mu.
+// applyFaulty starts and stops observers to match the clusters of c.Faulty that have no worker. The caller holds s.mu.
 func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[string]bool) {
 	for name, f := range s.faulty {
 		if c.Faulty[name] == "" || wanted[name] {
@@ -45,7 +45,7 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 	}
 }
 
-// facts returns by what o's cluster is judged now. A cluster without a worker has no Spec to be held to.
+// facts returns the facts about o's cluster. A cluster without a worker has none but its fault.
 func (o *observer) facts(now time.Time) condition.Facts {
 	ordered, status := o.ordered(), o.board.get()
 	if len(ordered.spec.Repositories) == 0 {

@@ -11,18 +11,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
-// hand is what all who work for a cluster have: each works in a goroutine of its own, on orders of its own.
+// hand is the loop of a worker or a driller, each of which has a goroutine of its own.
 type hand struct {
 	order
 	service *Service
 	holder  string          // of leases
-	jobs    context.Context // of what has begun: it ends later than the hand's own
+	jobs    context.Context // of jobs that run; ends after the loop's own
 	orders  chan order
 	asks    *asks
 	board   *board // of the cluster
 }
 
-// give hands o over, in place of one that was not taken yet. Only one goroutine may call it at a time.
+// give replaces the order that the loop has not read yet, if any, by o. Only one goroutine may call it at a time.
 func (h *hand) give(o order) {
 	select {
 	case <-h.orders:
@@ -31,13 +31,13 @@ func (h *hand) give(o order) {
 	h.orders <- o
 }
 
-// longestSleep bounds how long a hand is wrong after the clock was set.
+// longestSleep bounds how late a loop notices that the clock was set.
 const longestSleep = time.Minute
 
-// onlyAsked is when to look again where neither a clock nor a store can give a hand anything to do.
+// onlyAsked is when to look again if only a request or an order can give the loop something to do.
 var onlyAsked = time.Unix(1<<40, 0)
 
-// work does turn after turn until ctx ends. Each says when to look again, the zero Time for when something changes.
+// work calls turn until ctx ends. Each call returns when to look again; the zero Time: at the next shared tick.
 func (h *hand) work(ctx context.Context, turn func(context.Context) time.Time, take func(order)) {
 	for ctx.Err() == nil {
 		over := h.wait(turn(ctx))
@@ -51,8 +51,8 @@ func (h *hand) work(ctx context.Context, turn func(context.Context) time.Time, t
 	}
 }
 
-// wait ends at that time, or when all hands of the service look whether the clock was set. They do so together: each wake of
-// an idle machine costs more than what a thousand of them then find out.
+// wait fires at again or at the next one-minute tick, at which loops read the clock again. All loops share the tick: waking an
+// idle machine costs more than a thousand loops that then find nothing to do.
 func (h *hand) wait(again time.Time) <-chan time.Time {
 	wait := longestSleep - time.Since(h.service.began)%longestSleep
 	switch {
@@ -64,21 +64,21 @@ func (h *hand) wait(again time.Time) <-chan time.Time {
 	return time.After(wait)
 }
 
-// task is a job, and why it is done.
+// task is a job and its cause.
 type task struct {
 	job        Job
-	repository string // of a job in one
+	repository string // of a job in a single one
 	cause
-	asked time.Time // when somebody asked for it; the zero Time: it is due by itself
-	due   time.Time // since when, if it is due by a schedule
+	asked time.Time // of the request; the zero Time: the job is due
+	due   time.Time // its slot, if a schedule makes it due
 }
 
-// outcome is that of t, from now on.
+// outcome returns the outcome of t, which begins now.
 func (t task) outcome() Outcome {
 	return Outcome{Job: t.job, Repository: t.repository, Reason: t.text, Began: time.Now().UTC()}
 }
 
-// wanted is a job that somebody asked for.
+// wanted returns the task of a request.
 func (h *hand) wanted(one ask) task {
 	t := task{job: one.job, cause: cause{one.reason, spec.LabelTrigger, one.reason}, asked: one.at}
 	if one.job == JobDrill {
@@ -87,7 +87,7 @@ func (h *hand) wanted(one ask) task {
 	return t
 }
 
-// end says how a job went that nothing came of, in each repository that it was for.
+// end records a job without a result, in each of its repositories.
 func (h *hand) end(t task, v Verdict, message string) {
 	places := []string{t.repository}
 	if t.job == JobPrune {
@@ -103,19 +103,19 @@ func (h *hand) end(t task, v Verdict, message string) {
 	}
 }
 
-// refuse begins nothing of what somebody asks for.
+// refuse ends all requests as not run.
 func (h *hand) refuse(why string) {
 	for _, one := range h.asks.all() {
 		h.end(h.wanted(one), NotRun, why)
 	}
 }
 
-// until is when to look again whether another service, which has a lease, has ended.
+// until returns when to look again whether another service, which has a lease, has ended.
 func (h *hand) until(theirs lease.Lease) time.Time {
 	now := time.Now()
 	again := now.Add(h.lease / 3)
 	if theirs.Until.After(now) && theirs.Until.Before(again) {
-		return now.Add(theirs.Until.Sub(now)) // as in worker.failed
+		return now.Add(theirs.Until.Sub(now)) // keeps the monotonic clock of now
 	}
 	return again
 }

@@ -12,33 +12,33 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// How much is done at once. A lane's numbers bound what clusters with the same repositories do, the service's what all do.
+// The numbers that bound concurrency, in one lane and in the whole service.
 const (
-	looksAtOnce   = 16 // of a lane, and readAtOnce, too: a repository with a long log takes 80 MB to look at
-	looksOfAll    = 64 // bounds the connections and the memory of a start with thousands of clusters
+	looksAtOnce   = 16 // of a lane, like readAtOnce: to read a repository with a long log takes 80 MB
+	looksOfAll    = 64 // bounds connections and memory when a service with thousands of clusters starts
 	readAtOnce    = 4
 	readsOfAll    = 16
-	checkedAtOnce = 16 // clusters themselves: bounds connections
+	checkedAtOnce = 16 // bounds connections to clusters
 	drillsAtOnce  = 1  // each takes the memory of an etcd server
 )
 
-// askTime bounds how long one step of a job may wait for its repositories: whether the cluster is suspended, the lease,
-// which backup is the newest.
+// askTime bounds how long one step of a job may wait for its repositories: for the suspension, the lease, the newest backup.
 const askTime = 30 * time.Second
 
-// lane is where clusters with the same repositories wait for each other: a repository that is slow or does not answer
-// takes no turn from a cluster that does not use it.
+// lane holds the turns that clusters with the same repositories share: a repository that is slow or does not answer delays
+// no cluster that does not use it.
 type lane struct {
-	jobs   *semaphore.Weighted // backups with what comes before and after them, and prunings
-	drills *semaphore.Weighted // with what comes before them
-	looks  turns               // first looks at what a repository holds
+	jobs   *semaphore.Weighted // of whole runs of workers
+	drills *semaphore.Weighted // of whole runs of drillers
+	looks  turns               // of first reads of a repository
 	reads  turns               // of repositories with their logs, by observers and triggers
 }
 
-// turns bound how much is done at once: first a lane's, then the service's.
+// turns are semaphores that are acquired in their order: the lane's, then the service's.
 type turns []*semaphore.Weighted
 
-// take does one of many things, for long at most. The error is that ctx has ended: what was done may be cut short.
+// take calls do once it has its turn, with a context that ends after long. An error reports that ctx has ended: do may have
+// been interrupted.
 func (t turns) take(ctx context.Context, long time.Duration, do func(context.Context)) error {
 	for _, one := range t {
 		if err := one.Acquire(ctx, 1); err != nil {
@@ -52,8 +52,8 @@ func (t turns) take(ctx context.Context, long time.Duration, do func(context.Con
 	return ctx.Err()
 }
 
-// lane returns the lane of a cluster's repositories. Clusters that have each a place of their own in one store wait for each other
-// too: it hangs for all of them at once. The caller holds s.mu.
+// lane returns the lane of a cluster's repositories. Clusters whose URLs have one pattern share it too: their store hangs for
+// all of them at once. The caller holds s.mu.
 func (s *Service) lane(repositories []spec.Repository, concurrency int) *lane {
 	urls := []string{}
 	for _, r := range repositories {

@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// leases are those of one job, one a repository: with one in a single place, a service for which just that place is away
-// would not see that another works. They only save double work: two backups do no harm.
+// leases are the leases on one job, one in each repository: with a lease in one place only, a service that cannot reach that
+// place would not see that another works. Leases save double work; two backups at once do no harm.
 type heldLeases []heldLease
 
 type heldLease struct {
@@ -22,7 +22,7 @@ type heldLease struct {
 	store backup.Store
 }
 
-// stores returns where the leases are.
+// stores returns the stores with the leases.
 func (all heldLeases) stores() (stores []backup.Store) {
 	for _, l := range all {
 		stores = append(stores, l.store)
@@ -30,8 +30,8 @@ func (all heldLeases) stores() (stores []backup.Store) {
 	return stores
 }
 
-// acquire takes the lease in one store after the other, in the same order as all other services. theirs is another's that
-// was found: then none is held. Where any store will do, those that do not answer within askTime are left out.
+// acquire acquires the lease in one store after the other, in the order that all services share. If another service has one,
+// acquire returns it as theirs, and holds none. If any store is enough, acquire omits those that do not answer within askTime.
 func acquire(
 	ctx context.Context, stores []backup.Store, require spec.Require, take func(context.Context, *repository.Cluster) (lease.Hold, bool, error),
 ) (all heldLeases, theirs lease.Lease, err error) {
@@ -57,20 +57,20 @@ func acquire(
 	return all, theirs, nil
 }
 
-// holding takes the lease on a job for holder.
+// holding returns a function that acquires the lease on a job for holder.
 func holding(job Job, holder string, ttl time.Duration) func(context.Context, *repository.Cluster) (lease.Hold, bool, error) {
 	return func(ctx context.Context, c *repository.Cluster) (lease.Hold, bool, error) {
 		return c.Leases().Hold(ctx, string(job), holder, ttl)
 	}
 }
 
-// keep renews all, of which there is at least one, until ctx ends, and then gives them back. If another service has one of
-// them, or may have them all since none could be renewed within ttl, lost ends the job.
+// keep renews all, at least one, until ctx ends, and then releases them. It calls lost if another service has one of them, or
+// may have all since none could be renewed within ttl.
 func (all heldLeases) keep(ctx context.Context, ttl time.Duration, lost context.CancelCauseFunc) *sync.WaitGroup {
 	expiry := time.AfterFunc(time.Until(all[len(all)-1].Until), func() {
 		lost(fmt.Errorf("%w: it could not be renewed in time", lease.ErrLost))
 	})
-	renewed := func(from time.Time) { expiry.Reset(ttl - time.Since(from)) } // one that others see is enough
+	renewed := func(from time.Time) { expiry.Reset(ttl - time.Since(from)) } // others see a single lease
 	var keeping sync.WaitGroup
 	for _, l := range all {
 		keeping.Go(func() {
@@ -83,7 +83,7 @@ func (all heldLeases) keep(ctx context.Context, ttl time.Duration, lost context.
 	return &keeping
 }
 
-// release gives all back. Where that fails others wait until they end by themselves.
+// release releases all. Others wait for those that cannot be released until they expire.
 func (all heldLeases) release(ctx context.Context) {
 	for _, l := range all {
 		_ = l.Release(ctx)

@@ -13,11 +13,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// deeper is how many backups are read where the newest counts for nothing.
+// deeper is how many backups are read if the newest does not count.
 const deeper = 32
 
-// lookAt finds the newest backup that the stores hold: where all of them must take one, the newest that each has. It costs
-// one listing and one read a store; a listing of known and what is newer alone, where known is not the zero Last.
+// lookAt returns the newest backup in the stores; if each of them must take backups, the newest that each has. It costs one
+// listing and one read a store. Unless known is the zero Last, it lists only known and newer backups.
 func lookAt(
 	ctx context.Context, stores []backup.Store, require spec.Require, known Last, now time.Time,
 ) (seen sight, err error) {
@@ -45,23 +45,23 @@ func lookAt(
 	return seen, nil
 }
 
-// sight is what stores hold.
+// sight holds the newest backups in some stores.
 type sight struct {
 	last   Last
 	stores []backup.Store  // that answered
 	newest map[string]Last // by repository, of those that answered
 }
 
-// newest returns the newest backup of c that counts. That is known if it is still listed, damaged or not, and none is newer.
+// newest returns the newest backup of c that counts: known if it is still listed, damaged or not, and none is newer.
 func newest(ctx context.Context, c *repository.Cluster, known Last, now time.Time) (Last, error) {
 	last, found, err := newestAfter(ctx, c, known, now)
-	if err == nil && !found && known.ID != "" { // known is deleted, or was never here
+	if err == nil && !found && known.ID != "" { // known was deleted, or was never in this store
 		last, _, err = newestAfter(ctx, c, Last{}, now)
 	}
 	return last, err
 }
 
-// newestAfter returns the newest backup from known on that counts.
+// newestAfter returns the newest backup that counts, known or newer, and reports whether there is one.
 func newestAfter(ctx context.Context, c *repository.Cluster, known Last, now time.Time) (last Last, found bool, err error) {
 	for _, n := range []int{1, deeper} {
 		catalog, err := c.Load(ctx, backups.LoadOptions{Newest: n, After: before(known.ID)})
@@ -75,7 +75,7 @@ func newestAfter(ctx context.Context, c *repository.Cluster, known Last, now tim
 	return last, found, nil
 }
 
-// before returns a name that comes right before id, and after all others that do.
+// before returns a name that sorts before id and after all earlier IDs.
 func before(id catalog.ID) catalog.ID {
 	if id == "" {
 		return ""
@@ -83,7 +83,8 @@ func before(id catalog.ID) catalog.ID {
 	return id[:len(id)-1]
 }
 
-// newestOf returns the newest backup of catalog that counts, which is known wherever that is listed.
+// newestOf returns the newest backup of catalog that counts. Backups from the future do not count: a wrong clock or a forgery
+// must not stop the schedule. known always counts if it is listed.
 func newestOf(catalog catalog.Catalog, known Last, now time.Time) (last Last, found bool) {
 	for _, b := range catalog.Backups {
 		if b.ID == known.ID {

@@ -17,54 +17,54 @@ import (
 )
 
 const (
-	observeGather = 2 * time.Second  // a backup's end is followed by that of pruning: one look sees both
-	observeRest   = 15 * time.Second // at least between two looks at a cluster, whatever happens
-	observeAnew   = 6 * time.Hour    // all is read anew: what rots on a disk is not listed as changed
-	readTime      = 2 * time.Minute  // for all repositories of a cluster
-	checkTime     = time.Minute      // for a cluster itself
+	observeGather = 2 * time.Second  // pruning ends shortly after a backup: one survey sees both
+	observeRest   = 15 * time.Second // least time between two surveys of a cluster
+	observeAnew   = 6 * time.Hour    // after which everything is read again: a listing does not show decay on a disk
+	readTime      = 2 * time.Minute  // for reading all repositories of a cluster
+	checkTime     = time.Minute      // for checking the cluster itself
 )
 
-// observer looks at how one cluster stands: in its repositories, and for itself. It runs beside the worker, so that no backup
-// ever waits for it. All but order, looked and nudges is its own goroutine's.
+// observer computes the conditions of one cluster from its repositories and from checks of the cluster itself. It has a
+// goroutine of its own, so no backup waits for it. Only that goroutine uses the fields that mu does not guard, but for nudges.
 type observer struct {
 	service *Service
 	board   *board
 	nudges  chan struct{}
-	gone    func() // is called when the newest backup that the worker remembers is nowhere
+	gone    func() // is called if no repository lists the newest backup that the worker remembers
 
 	mu     sync.Mutex
-	order  order
-	looked time.Time // when the last look ended, or the first was begun to be waited for
+	order  order     // guarded by mu
+	looked time.Time // end of the last survey, at first the start of the observer; guarded by mu
 
-	since     time.Time // when it began to look
+	since     time.Time // start of run
 	memory    memory
 	standings []Standing
 	lines     []check.Line
 	record    condition.Record
-	known     time.Time // when it first knew all there is to know of the cluster
-	current   bool      // what holds was told
+	known     time.Time // when all repositories had answered for the first time
+	current   bool      // TellCurrent was called
 }
 
-// memory is what was read of a cluster, which need not be read again while its Spec is the same: another may trust other keys.
+// memory holds documents that need not be read again. It is valid for one Spec: another may trust other keys.
 type memory struct {
 	digest string
 	began  time.Time
-	seen   map[string]*backups.Seen // by repository, one for each of the Spec
+	seen   map[string]*backups.Seen // by repository; one for each of the Spec
 }
 
 func newObserver(s *Service, b *board, o order) *observer {
 	return &observer{service: s, board: b, nudges: make(chan struct{}, 1), order: o, looked: time.Now()}
 }
 
-// nudge makes a look come soon: something has happened to the cluster.
+// nudge causes a survey soon: something has happened to the cluster.
 func (o *observer) nudge() {
 	select {
 	case o.nudges <- struct{}{}:
-	default: // it comes already
+	default: // one is due already
 	}
 }
 
-// give continues with what is ordered.
+// give continues with next.
 func (o *observer) give(next order) {
 	o.mu.Lock()
 	changed := next.spec.Digest != o.order.spec.Digest || next.fault != o.order.fault
@@ -75,7 +75,7 @@ func (o *observer) give(next order) {
 	}
 }
 
-// gather takes the nudge that the next look makes superfluous.
+// gather discards the nudge that the next survey makes superfluous.
 func (o *observer) gather() {
 	select {
 	case <-o.nudges:
@@ -89,10 +89,10 @@ func (o *observer) ordered() order {
 	return o.order
 }
 
-// run looks again and again until ctx ends. If that is because nobody looks after the cluster any more, service goes on.
+// run makes surveys until ctx ends. If the cluster was removed, service has not ended, and run ends its conditions.
 func (o *observer) run(ctx, service context.Context) {
 	o.since = time.Now()
-	wait := time.Second + spec.Spread(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // those that began together do not look together
+	wait := time.Second + spec.Spread(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // observers that start together must not read together
 	for rest(ctx, o.nudges, wait) == nil {
 		if rest(ctx, nil, observeGather) != nil {
 			break
@@ -118,14 +118,14 @@ func (o *observer) run(ctx, service context.Context) {
 	}
 }
 
-// letGo forgets all that was seen: what nobody looks at any more is not known to be still so.
+// letGo ends all conditions and forgets everything that was read: without surveys nothing is known to hold still.
 func (o *observer) letGo() {
 	o.tell(o.record.Close(time.Now()))
 	o.standings, o.lines, o.memory = nil, nil, memory{}
 	o.board.set(func(s *Status) { s.Standings, s.Conditions = []Standing{}, []condition.Condition{} })
 }
 
-// rest waits for a nudge, or that long if it is above zero.
+// rest waits for a nudge, or for wait if that is above 0. It returns ctx's error.
 func rest(ctx context.Context, nudges <-chan struct{}, wait time.Duration) error {
 	var over <-chan time.Time
 	if wait > 0 {
@@ -139,7 +139,7 @@ func rest(ctx context.Context, nudges <-chan struct{}, wait time.Duration) error
 	return ctx.Err()
 }
 
-// look says twice what it has seen: how a repository stands must not wait for a cluster that does not answer.
+// look publishes twice: the state of the repositories must not wait for a cluster that does not answer.
 func (o *observer) look(ctx context.Context, spec spec.Spec, lane *lane) {
 	if len(spec.Repositories) == 0 {
 		o.judge()
@@ -161,8 +161,8 @@ func (o *observer) look(ctx context.Context, spec spec.Spec, lane *lane) {
 	o.lookedNow()
 }
 
-// tellCurrent tells once what holds, when all repositories have answered and what was found then has settled. While another service
-// works it knows more of its jobs.
+// tellCurrent calls TellCurrent once, after all repositories have answered and the conditions of that moment have settled. On
+// standby it waits: the other service knows more about the jobs.
 func (o *observer) tellCurrent() {
 	now, unknown := time.Now(), func(s Standing) bool { return s.At.IsZero() }
 	if o.known.IsZero() && !slices.ContainsFunc(o.standings, unknown) {
@@ -183,8 +183,8 @@ func (o *observer) lookedNow() {
 	o.looked = time.Now()
 }
 
-// read looks at all repositories at once: one that hangs takes no time from the others. One that does not tell stands as it did
-// before.
+// read reads all repositories at once: one that hangs delays none of the others. One that cannot be read keeps its last
+// standing, with the problem.
 func (o *observer) read(ctx context.Context, spec spec.Spec) {
 	o.forget(spec)
 	last, newest := o.board.get().Last, make([]catalog.ID, len(spec.Repositories))
@@ -208,7 +208,7 @@ func (o *observer) read(ctx context.Context, spec spec.Spec) {
 	}
 }
 
-// forget drops what was read before if it need not hold any more.
+// forget drops the memory if it may no longer be valid.
 func (o *observer) forget(spec spec.Spec) {
 	now := time.Now()
 	if o.memory.digest == spec.Digest && now.Sub(o.memory.began) < observeAnew {
@@ -229,8 +229,8 @@ func (o *observer) before(repository string) Standing {
 	return Standing{Repository: repository}
 }
 
-// stand reads how a cluster stands in one repository, but for what was seen there, and renews that. newest is the newest
-// backup that is listed, whatever is wrong with it.
+// stand returns the standing of a cluster in one repository. It reads only documents that are not in seen, and updates seen.
+// newest is the newest listed backup, damaged or not.
 func (s *Service) stand(
 	ctx context.Context, spec spec.Spec, in spec.Repository, seen *backups.Seen,
 ) (standing Standing, newest catalog.ID, err error) {
@@ -255,7 +255,7 @@ func (s *Service) stand(
 	return condition.NewStanding(in.Name, survey, spec.Schedule.Next, time.Now()), newest, nil
 }
 
-// judge publishes what is known, and tells what has changed.
+// judge computes the conditions, publishes them, and reports changes.
 func (o *observer) judge() {
 	now := time.Now()
 	conditions, changes := o.record.Update(condition.Judge(o.facts(now), now), now)
@@ -264,7 +264,7 @@ func (o *observer) judge() {
 	o.tell(changes)
 }
 
-// tell puts changes into the logs, and hands them on.
+// tell reports changes of conditions, and passes them to Tell.
 func (o *observer) tell(changes []condition.Change) {
 	for _, c := range changes {
 		e := storage.Event{Time: c.Time, Stage: "condition", Level: storage.Warning, Cluster: c.Cluster, Object: c.Repository}
@@ -279,8 +279,7 @@ func (o *observer) tell(changes []condition.Change) {
 	}
 }
 
-// Healthy is nil if every cluster is looked at as often as it should be, and nothing critical holds of any: what a dead
-// man's switch waits for.
+// Healthy returns nil if every cluster is surveyed in time and has no critical condition. A dead man's switch expects that.
 func (s *Service) Healthy(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,7 +296,7 @@ func (s *Service) Healthy(now time.Time) error {
 	return nil
 }
 
-// healthy: what began less than condition.Settle ago may be over before anybody has read it.
+// healthy returns nil if the cluster is. Conditions younger than condition.Settle do not count: they may be over at once.
 func (o *observer) healthy(now time.Time) error {
 	o.mu.Lock()
 	spec, looked := o.order.spec, o.looked
@@ -306,7 +305,7 @@ func (o *observer) healthy(now time.Time) error {
 		return nil
 	}
 	if patience := 2*spec.Observe + readTime + checkTime; now.Sub(looked) > patience {
-		return fmt.Errorf("cluster %s was not looked at for %s", spec.Cluster, patience)
+		return fmt.Errorf("cluster %s: no survey for %s", spec.Cluster, patience)
 	}
 	for _, c := range o.board.get().Conditions {
 		if c.Severity == condition.Critical && now.Sub(c.Since) >= condition.Settle {

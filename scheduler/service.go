@@ -29,60 +29,60 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// Service looks after clusters. Its functions say how, and are called from several goroutines.
+// Service runs the jobs of clusters. Its functions do them, and are called from several goroutines at once.
 type Service struct {
 	// Open opens a repository's bucket, for writing.
 	Open func(ctx context.Context, r spec.Repository) (storage.Bucket, error)
-	// Backup takes one backup, as backup.Run does; the Spec's labels say why.
+	// Backup takes one backup, as backup.Run does. The Spec's labels include its cause.
 	Backup func(ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report) (backup.Result, error)
-	// Prune removes from one repository what the Spec's retention does not keep. nil: nothing is ever removed.
+	// Prune removes from one repository what the Spec's retention does not keep. nil: nothing is removed.
 	Prune func(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) error
-	// Copy copies to one repository the backups since then that it lacks and another has. nil: none is copied.
+	// Copy copies backups that began at since or later from one repository to another that lacks them. nil: none is copied.
 	Copy func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (repository.CopyResult, error)
-	// Drill restores from one repository what the Spec's Drill says, as verify.Drill does; seed draws the random point. nil:
-	// none is ever run.
+	// Drill restores from one repository as the Spec's Drill describes, as verify.Drill does. seed selects the random point.
+	// nil: no drill is run.
 	Drill func(ctx context.Context, s spec.Spec, in backup.Store, seed uint64, report storage.Report) ([]catalog.Proof, error)
-	// Revision asks a cluster for its revision; for Triggers, and Archive.
+	// Revision returns a cluster's revision, for triggers and archiving.
 	Revision func(ctx context.Context, s spec.Spec) (int64, error)
-	// Check says what is wrong with a cluster itself, as cluster.Check does. nil: nobody asks it.
+	// Check checks a cluster itself, as cluster.Check does. nil: it is not checked.
 	Check func(ctx context.Context, s spec.Spec) []check.Line
-	// Tell is given each condition that begins or ends, besides Report; it must not block. nil: nobody is told.
+	// Tell is called, after Report, when a condition begins or ends; it must not block. May be nil.
 	Tell func(c condition.Change)
-	// TellCurrent is given what holds of each cluster, once after the start; it must not block. nil: nobody is told.
+	// TellCurrent is called once for each cluster after the start, with all its conditions; it must not block. May be nil.
 	TellCurrent func(c condition.Current)
 	// Changed is called after each change of a cluster's Status; it must neither block nor call the Service. May be nil.
 	Changed func(cluster string)
-	// Archive archives a log until ctx ends, as archive.Run does. nil: no log is archived, whatever Specs say.
+	// Archive archives a log until ctx ends, as archive.Run does. nil: no log is archived.
 	Archive func(
 		ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
 	) error
 
-	Host     string        // for whoever looks at a lease
-	Patience time.Duration // how long Run waits for what is being done when it is to end
+	Host     string        // shown in leases
+	Patience time.Duration // how long Run waits for running jobs after ctx has ended
 	Report   storage.Report
 
 	began      time.Time
-	mu         sync.Mutex
+	mu         sync.Mutex                   // guards the maps
 	workers    map[string]*worker           // by cluster
 	faulty     map[string]*faulty           // by cluster that has no worker
 	archivings map[string]*archiving        // by cluster
-	buckets    map[string]*storage.Guard    // by what they are opened with
+	buckets    map[string]*storage.Guard    // by URL and limits
 	headers    map[string]rememberedHeaders // by cluster and repository
 	lanes      map[string]*lane
 	running    sync.WaitGroup
-	looks      *semaphore.Weighted // of all lanes, and so reads
+	looks      *semaphore.Weighted // of all lanes, like reads
 	reads      *semaphore.Weighted
 	drills     *semaphore.Weighted
-	checks     *semaphore.Weighted // of clusters by observers
+	checks     *semaphore.Weighted // of clusters, by observers
 }
 
-// Patience is how long a repository may keep its callers waiting.
+// Patience bounds how long callers wait for a repository.
 var Patience = storage.GuardOptions{Limit: 15 * time.Second, Most: 64, Failures: 3, Rest: 30 * time.Second}
 
 var errStopped = errors.New("the service was stopped")
 
-// Run looks after the clusters of c, then of what comes from changes, until ctx ends. Then nothing is begun any more, and
-// what is being done has Service.Patience to end. Nothing that fails ends it: Report and Status tell.
+// Run runs the jobs of c's clusters, and follows the changes of c, until ctx ends. Then it starts no job, and gives running
+// jobs Service.Patience to end. No failure ends it: see Report and Status.
 func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Config) {
 	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -96,7 +96,7 @@ func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Co
 	s.mu.Unlock()
 	slots, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 	for {
-		if c.Concurrency != concurrency { // what runs now still counts on the old one, and is soon over
+		if c.Concurrency != concurrency { // running jobs keep the slots of the old one
 			slots, concurrency = semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 		}
 		removeAbandoned(c)
@@ -112,8 +112,8 @@ func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Co
 	}
 }
 
-// removeAbandoned removes what drills have left that went down with their host: whole databases in plain, which would else stay until
-// the next drill.
+// removeAbandoned removes the scratch copies of drills that ended with their host: whole databases in plain text, which would
+// otherwise stay until the next drill.
 func removeAbandoned(c spec.Config) {
 	seen := map[string]bool{}
 	for _, spec := range c.Specs {
@@ -124,7 +124,7 @@ func removeAbandoned(c spec.Config) {
 	}
 }
 
-// apply starts a worker for each cluster that is new, tells those of the others, and ends those of clusters that are gone.
+// apply starts, updates and stops workers to match c.
 func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semaphore.Weighted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFu
 	hired := func() hand {
 		return hand{
 			order: o, service: s, jobs: jobs, orders: make(chan order, 1), asks: newAsks(), board: board,
-			// Its own, as that of a cluster which was taken out and put back in may still be at work.
+			// Each has its own holder: after a cluster was removed and added again, the old loop may still be at work.
 			holder: s.newHolder(),
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Service) newHolder() string {
 	return fmt.Sprintf("%s/%s", s.Host, strings.ToLower(rand.Text()[:16]))
 }
 
-// pass hands on what a job for a cluster says, but for its progress.
+// pass reports an event of a job, unless it is progress.
 func (s *Service) pass(cluster string, e storage.Event) {
 	if e.Level != storage.Progress {
 		e.Cluster = cluster
@@ -183,8 +183,8 @@ func (s *Service) pass(cluster string, e storage.Event) {
 	}
 }
 
-// open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections. Nothing is asked
-// yet: whether a repository is needed is for the caller to decide.
+// open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections. It sends no request:
+// the caller decides whether a repository must answer.
 func (s *Service) open(spec spec.Spec) (stores []backup.Store, err error) {
 	for _, r := range spec.Repositories {
 		c, err := repository.OpenWith(s.bucket(r), spec.Cluster, r.Policy)
@@ -196,13 +196,13 @@ func (s *Service) open(spec spec.Spec) (stores []backup.Store, err error) {
 	return stores, nil
 }
 
-// rememberedHeaders are of one cluster in one repository. They hold for one Spec: another may trust other keys.
+// rememberedHeaders are of one cluster in one repository. They are valid for one Spec: another may trust other keys.
 type rememberedHeaders struct {
 	digest  string
 	headers *log.Headers
 }
 
-// headersOf returns what all jobs of the cluster remember of its log in r.
+// headersOf returns the headers of the log in r that all jobs of the cluster share.
 func (s *Service) headersOf(spec spec.Spec, r spec.Repository) *log.Headers {
 	key := spec.Cluster + " " + r.Name
 	s.mu.Lock()
@@ -218,7 +218,7 @@ func (s *Service) headersOf(spec spec.Spec, r spec.Repository) *log.Headers {
 	return known.headers
 }
 
-// bucket returns the bucket of r, which is opened when it is first asked for something.
+// bucket returns the bucket of r. Its first use opens it.
 func (s *Service) bucket(r spec.Repository) *storage.Guard {
 	key := fmt.Sprint(r.URL, " ", r.Parallel, " ", r.Limit)
 	s.mu.Lock()

@@ -10,51 +10,51 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// State is what a service does for a cluster.
+// State is the state of a cluster's backups.
 type State string
 
 // The states of a cluster.
 const (
-	Starting  State = "starting"  // what its repositories hold is not known yet
+	Starting  State = "starting"  // its repositories were not read yet
 	Idle      State = "idle"      // until Next
-	Queued    State = "queued"    // due, while as many others run as may
-	Running   State = "running"   // a backup is being taken
-	Standby   State = "standby"   // due, and another service, Holder, works on it
-	Failing   State = "failing"   // Problem says why; the next try is at Next
-	Suspended State = "suspended" // nothing is started
+	Queued    State = "queued"    // due, and waiting for its turn
+	Running   State = "running"   // a backup runs
+	Standby   State = "standby"   // due, and another service, Holder, has the lease
+	Failing   State = "failing"   // because of Problem; the next try is at Next
+	Suspended State = "suspended" // no job is started
 )
 
-// Status is what a service says of one cluster. It is a value: a copy may be kept.
+// Status is the status of one cluster. It is a value: a copy may be kept.
 type Status struct {
 	Cluster  string    `json:"cluster"`
 	State    State     `json:"state"`
 	Problem  string    `json:"problem,omitempty"`
-	Failures int       `json:"failures"`         // tries in a row that failed
-	Reason   string    `json:"reason,omitempty"` // why a backup is due or being taken
-	Holder   string    `json:"holder,omitempty"` // who works, on standby
+	Failures int       `json:"failures"`         // failures in a row
+	Reason   string    `json:"reason,omitempty"` // why a backup is due or runs
+	Holder   string    `json:"holder,omitempty"` // of the lease, on standby
 	Last     *Last     `json:"last,omitempty"`   // the newest backup; absent: none is known
-	Next     time.Time `json:"next,omitzero"`    // when the next backup is due, or tried
-	// NextDrill is when the next drill is due, or tried; absent where none is scheduled, and while there is no backup.
+	Next     time.Time `json:"next,omitzero"`    // when the next backup is due or tried
+	// NextDrill is when the next drill is due or tried; absent if none is scheduled, and while there is no backup.
 	NextDrill time.Time `json:"nextDrill,omitzero"`
-	// Unpruned is why the last pruning has failed. Backups go on.
+	// Unpruned is the error of the last pruning. Backups continue.
 	Unpruned string `json:"unpruned,omitempty"`
 
-	Suspension *Suspension           `json:"suspension,omitempty"` // somebody's, besides the configuration's
-	Jobs       []Outcome             `json:"jobs"`                 // of each job and repository what runs, and the last that ended, by this service
-	Counts     []Count               `json:"counts"`               // of all jobs that ended, by this service
+	Suspension *Suspension           `json:"suspension,omitempty"` // by a person; the configuration's is not repeated here
+	Jobs       []Outcome             `json:"jobs"`                 // the running and the last ended outcome of each job and repository, by this service
+	Counts     []Count               `json:"counts"`               // of all jobs that this service has ended
 	Archive    *archive.Status       `json:"archive,omitempty"`    // if this service archives the cluster's log
-	Standings  []Standing            `json:"standings"`            // one a repository, as they were last looked at
+	Standings  []Standing            `json:"standings"`            // of each repository, at the last survey
 	Conditions []condition.Condition `json:"conditions"`           // the worst first
 }
 
-// starting is the Status of a cluster of which nothing is known yet.
+// starting returns the Status of a cluster of which nothing is known yet.
 func starting(cluster string) Status {
 	return Status{
 		Cluster: cluster, State: Starting, Jobs: []Outcome{}, Counts: []Count{}, Standings: []Standing{}, Conditions: []condition.Condition{},
 	}
 }
 
-// Counted is how many jobs have ended so.
+// Counted returns how many jobs have ended with the verdict.
 func (s Status) Counted(job Job, verdict Verdict) int64 {
 	for _, c := range s.Counts {
 		if c.Job == job && c.Verdict == verdict {
@@ -72,30 +72,30 @@ const (
 	JobBackup Job = "backup"
 	JobPrune  Job = "prune"
 	JobDrill  Job = "drill"
-	JobCopy   Job = "copy" // of what a repository lacks and another has; it is begun by nobody but the service
+	JobCopy   Job = "copy" // of backups that a repository lacks; it cannot be requested
 )
 
-// Outcome is how a job went, or that it runs.
+// Outcome is the outcome of a job that runs or has ended.
 type Outcome struct {
 	Job        Job        `json:"job"`
-	Repository string     `json:"repository,omitempty"` // of those that work in one
-	Reason     string     `json:"reason"`               // why it was done
+	Repository string     `json:"repository,omitempty"` // of jobs in a single one
+	Reason     string     `json:"reason"`               // its cause
 	Began      time.Time  `json:"began,omitzero"`       // absent: it waits for its turn
 	Ended      time.Time  `json:"ended,omitzero"`       // absent: it runs
 	Verdict    Verdict    `json:"verdict,omitempty"`    // absent: it runs
-	Backup     catalog.ID `json:"backup,omitempty"`     // that came of it, or that was drilled
+	Backup     catalog.ID `json:"backup,omitempty"`     // that was taken or drilled
 	Message    string     `json:"message,omitempty"`    // why it failed or was not run
 	RTO        float64    `json:"rtoSeconds,omitempty"`
 }
 
-// Count is how many jobs have ended in one way.
+// Count is the number of jobs with one verdict.
 type Count struct {
 	Job     Job     `json:"job"`
 	Verdict Verdict `json:"verdict"`
 	N       int64   `json:"n"`
 }
 
-// Verdict is how a job ended. What was not run is no success.
+// Verdict is how a job ended.
 type Verdict string
 
 // The verdicts.
@@ -105,14 +105,14 @@ const (
 	NotRun    Verdict = "not run"
 )
 
-// Suspension is an order to start nothing, which is kept in the repositories and so holds for all services.
+// Suspension is an order to start no job. It is stored in the repositories, and so binds all services.
 type Suspension struct {
 	Since  time.Time `json:"since"`
-	By     string    `json:"by"`     // who said so
-	Reason string    `json:"reason"` // in a person's words
+	By     string    `json:"by"`     // the person
+	Reason string    `json:"reason"` // free text
 }
 
-// How a cluster stands is judged by scheduler/condition, and so is said in its words.
+// The standing of a cluster in a repository, as package condition defines it.
 type (
 	Standing = condition.Standing
 	Good     = condition.Good

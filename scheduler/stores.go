@@ -10,8 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// askAll asks all stores at once, each for askTime at most. It returns those that answered, in their order, and why the
-// others did not. do gets the store's number, and is called from several goroutines.
+// askAll calls do for all stores at once, each with askTime at most. It returns the stores for which do succeeded, in their
+// order, and the joined errors of the others. n is the store's index.
 func askAll(
 	ctx context.Context, stores []backup.Store, do func(ctx context.Context, n int, c backup.Store) error,
 ) (answered []backup.Store, failed error) {
@@ -35,7 +35,7 @@ func askAll(
 	return answered, failed
 }
 
-// enough returns failed, unless some have answered and any will do.
+// enough returns failed, unless require is Any and a store has answered.
 func enough(answered []backup.Store, failed error, require spec.Require) error {
 	if len(answered) > 0 && require == spec.Any {
 		return nil

@@ -13,15 +13,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
-// Suspend starts nothing more for the cluster, in this service at once and in all others before their next job: it is
-// written into each of its repositories. What runs goes on to its end. Errors match ErrUnknown, or say where it could not
-// be written; it holds wherever it could.
+// Suspend stops the service from starting jobs for the cluster. It is written into each repository, so other services obey
+// from their next job on. Running jobs continue. Errors match ErrUnknown, or name the repositories that could not be written;
+// the suspension holds in the others.
 func (s *Service) Suspend(ctx context.Context, cluster, by, reason string) error {
 	return s.say(ctx, cluster, suspension.Suspension{Suspended: true, Time: time.Now(), By: by, Reason: reason})
 }
 
-// Resume ends what Suspend began, for all services. What was missed is caught up once. Errors match ErrUnknown, ErrSuspended
-// if the configuration suspends the cluster, or say where it could not be written.
+// Resume ends a Suspend, for all services. One backup catches up on all missed slots. Errors match ErrUnknown, or
+// ErrSuspended if the configuration suspends the cluster, or name the repositories that could not be written.
 func (s *Service) Resume(ctx context.Context, cluster, by string) error {
 	return s.say(ctx, cluster, suspension.Suspension{Time: time.Now(), By: by})
 }
@@ -56,7 +56,7 @@ func (s *Service) say(ctx context.Context, cluster string, word suspension.Suspe
 	return errs
 }
 
-// shown is word for people, nil if nothing is suspended.
+// shown returns word as a Status shows it, nil if it suspends nothing.
 func shown(word suspension.Suspension) *Suspension {
 	if !word.Suspended {
 		return nil
@@ -64,14 +64,14 @@ func shown(word suspension.Suspension) *Suspension {
 	return &Suspension{Since: word.Time.UTC(), By: word.By, Reason: word.Reason}
 }
 
-// word is what stores have of a suspension.
+// word holds the suspension that some stores contain.
 type word struct {
-	last     suspension.Suspension // the last that was said in any of them
-	damaged  error                 // words that count for nothing
+	last     suspension.Suspension // the newest in any of them
+	damaged  error                 // documents that cannot be believed
 	answered []backup.Store
 }
 
-// lastWord reads the suspension in all stores. Where any store will do, those that do not answer are left out.
+// lastWord reads the suspension in all stores. If any store is enough, it omits those that do not answer.
 func lastWord(ctx context.Context, stores []backup.Store, require spec.Require) (w word, err error) {
 	words, damaged := make([]suspension.Suspension, len(stores)), make([]error, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
@@ -90,12 +90,12 @@ func lastWord(ctx context.Context, stores []backup.Store, require spec.Require) 
 	return w, enough(answered, failed, require)
 }
 
-// recall learns whether the cluster is suspended, as the stores have it, and returns the stores that answered: where any of
-// them will do, the others are left out.
+// recall updates the status by the suspension in the stores, and returns the stores that answered. If any store is enough, the
+// others are omitted.
 func (h *hand) recall(ctx context.Context, stores []backup.Store, require spec.Require) ([]backup.Store, error) {
 	word, err := lastWord(ctx, stores, require)
 	if word.damaged != nil {
-		h.say(storage.Warning, "a suspension counts for nothing: %v", word.damaged)
+		h.say(storage.Warning, "ignoring a damaged suspension: %v", word.damaged)
 	}
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (h *hand) recall(ctx context.Context, stores []backup.Store, require spec.R
 	return word.answered, nil
 }
 
-// suspended says what suspends the cluster, "" if nothing does.
+// suspended returns what suspends the cluster, or "".
 func (h *hand) suspended() string {
 	if h.spec.Suspend {
 		return "suspended by the configuration"
@@ -115,7 +115,7 @@ func (h *hand) suspended() string {
 	return ""
 }
 
-// resumed reports whether the cluster is suspended no longer.
+// resumed reports whether the cluster is no longer suspended.
 func (w *worker) resumed(ctx context.Context) bool {
 	if w.spec.Suspend {
 		return false
@@ -126,7 +126,7 @@ func (w *worker) resumed(ctx context.Context) bool {
 			_, err = w.recall(ctx, stores, w.spec.Backup.Require)
 		}
 		if err != nil {
-			w.say(storage.Warning, "whether it is still suspended: %v", err)
+			w.say(storage.Warning, "cannot find out whether the cluster is still suspended: %v", err)
 		}
 	})
 	return ended == nil && w.suspended() == ""

@@ -14,35 +14,35 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// order is what a worker is told.
+// order is the configuration of one cluster, with the semaphores that its jobs share with others.
 type order struct {
 	spec  spec.Spec
 	lane  *lane
 	slots *semaphore.Weighted // of backups at a time
 	lease time.Duration
-	fault string // why the cluster's configuration, as it is written now, is not in force; "": it is
+	fault string // why the configuration as written is not in force; "": it is
 }
 
-// worker takes the backups of one cluster, and prunes. All but stop, told and driller is its own goroutine's, and what a
-// hand has for others.
+// worker takes the backups of one cluster, prunes, and copies backups that a repository has missed. Fields without a remark
+// belong to its goroutine.
 type worker struct {
 	hand
 	driller  *driller
 	observer *observer
 	stop     context.CancelFunc
-	told     spec.Spec // what orders last said; the service's own lock guards it
+	told     spec.Spec // of the last order; guarded by Service.mu
 
-	deleted   atomic.Bool // last was not in any repository when they were listed
-	known     bool        // last is what the repositories hold, but for what others have stored since
+	deleted   atomic.Bool // a survey did not find last in any repository
+	known     bool        // last was read from the repositories
 	last      Last
-	next      slotAfter // the schedule's, after last
-	tries     int       // that failed since the last slot
-	notBefore time.Time // of the next try
-	probe     time.Time // when to look at the triggers again
+	next      slotAfter // caches the slot after last
+	tries     int       // failures since the last slot
+	notBefore time.Time // earliest next try
+	probe     time.Time // when to check the triggers again
 	catchup   catchup
 }
 
-// take goes on with o. What is known of the repositories, and of what has failed, holds only for the old Spec.
+// take continues with o. All knowledge about repositories and failures depends on the Spec.
 func (w *worker) take(o order) {
 	if o.spec.Digest != w.spec.Digest {
 		w.known, w.next, w.tries, w.notBefore, w.probe, w.catchup = false, slotAfter{}, 0, time.Time{}, time.Time{}, catchup{}
@@ -54,7 +54,7 @@ func (w *worker) take(o order) {
 	w.observer.give(o)
 }
 
-// turn does what somebody asks for, or else what is due, if anything is, and says when to look again.
+// turn runs the job that is requested, or else due, and returns when to look again.
 func (w *worker) turn(ctx context.Context) time.Time {
 	if w.suspended() != "" && !w.resumed(ctx) {
 		return w.rest()
@@ -66,7 +66,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 		return w.queue(ctx, w.wanted(asked))
 	case now.Before(w.notBefore):
 		return spec.Earlier(w.notBefore, again)
-	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // then a clock that was wrong has been set right
+	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // in the second case a wrong clock has been corrected
 		err := w.lookFirst(ctx)
 		if ctx.Err() != nil {
 			return time.Time{}
@@ -76,7 +76,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 		}
 	case w.deleted.Swap(false):
 		if err := w.lookAgain(ctx); err != nil {
-			w.say(storage.Warning, "whether the newest backup is still there: %v", err)
+			w.say(storage.Warning, "cannot find out whether the newest backup still exists: %v", err)
 		}
 	}
 	if w.suspended() != "" {
@@ -90,7 +90,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 	return w.queue(ctx, task{job: JobBackup, cause: why})
 }
 
-// catchUp copies what a repository lacks, if that is due, and else returns the earlier of when it is and next.
+// catchUp copies what a repository lacks if that is due, and otherwise returns when it is, or next if that is earlier.
 func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 	now := time.Now()
 	at := w.catchup.due(now)
@@ -103,7 +103,7 @@ func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 	return w.queue(ctx, task{job: JobCopy, cause: cause{text: "a repository lacks backups"}})
 }
 
-// rest begins nothing while the cluster is suspended, and looks again after the longest sleep whether it is.
+// rest refuses all requests while the cluster is suspended, and looks again at the next tick.
 func (w *worker) rest() time.Time {
 	why := w.suspended()
 	w.tries, w.notBefore = 0, time.Time{}
@@ -112,7 +112,7 @@ func (w *worker) rest() time.Time {
 	return time.Time{}
 }
 
-// queue starts a run. Afterwards the status of the backup that is due by itself is as before, if the run was another.
+// queue starts a run. After a requested run or a copy, the status shows the due backup as before.
 func (w *worker) queue(ctx context.Context, t task) time.Time {
 	before := w.board.get()
 	if !t.asked.IsZero() || t.job == JobCopy {
@@ -137,28 +137,28 @@ func (w *worker) steps(r *run) steps {
 }
 
 func (w *worker) idle(next time.Time) {
-	w.tries = 0 // what failed before is over: the next failure is a first one
+	w.tries = 0 // the next failure is a first one
 	w.board.set(func(s *Status) {
 		s.State, s.Problem, s.Failures, s.Reason, s.Holder, s.Next = Idle, "", 0, "", "", next.UTC()
 	})
 }
 
-// remember says which backup is the newest.
+// remember records the newest backup.
 func (w *worker) remember(last Last) {
 	w.last = last
 	w.board.set(func(s *Status) { s.Last = &last })
 }
 
-// cause is why a backup is due: a slot of the schedule, or something else.
+// cause is why a job is due or requested.
 type cause struct {
 	text  string // for people
-	label string // name of the backup's label that says it
+	label string // key of the backup's label that records it
 	value string
 }
 
 func (c cause) is() bool { return c.label != "" }
 
-// due says why a backup is due, if one is, or else when to ask again.
+// due returns why a backup is due. If none is, the cause is empty, and due returns when to ask again.
 func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 	at := w.nextSlot(now)
 	if !at.IsZero() && !at.After(now) {
@@ -175,7 +175,7 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 		w.probe = now.Add(w.spec.Triggers.Every)
 		text, err := w.triggered(ctx)
 		if err != nil {
-			w.say(storage.Warning, "the triggers could not be looked at: %v", err)
+			w.say(storage.Warning, "cannot check the triggers: %v", err)
 		}
 		if text != "" {
 			return cause{text, spec.LabelTrigger, text}, now
@@ -187,7 +187,7 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 	return cause{}, at
 }
 
-// nextSlot returns when the schedule has the next backup due. Every worker asks each minute, so it is computed once for each last.
+// nextSlot returns the slot after the last backup. It is cached: every worker asks each minute.
 func (w *worker) nextSlot(now time.Time) time.Time {
 	if w.last.Started.IsZero() {
 		return w.spec.NextBackup(w.last, now)
@@ -201,13 +201,13 @@ func (w *worker) nextSlot(now time.Time) time.Time {
 // slotAfter is the schedule's first slot after a backup.
 type slotAfter struct{ started, at time.Time }
 
-// lookFirst is look before anything is known, in turns with other clusters.
+// lookFirst is look while nothing is known, in turns with other clusters.
 func (w *worker) lookFirst(ctx context.Context) (err error) {
 	ended := w.lane.looks.take(ctx, firstLookTime, func(ctx context.Context) { err = w.lookAnew(ctx) })
 	return cmp.Or(err, ended)
 }
 
-// firstLookTime is for whether the cluster is suspended, and which backup is the newest.
+// firstLookTime bounds lookFirst, which reads the suspension and the newest backup.
 const firstLookTime = 2 * askTime
 
 func (w *worker) lookAnew(ctx context.Context) error {
@@ -222,13 +222,13 @@ func (w *worker) lookAnew(ctx context.Context) error {
 	if _, err = w.look(ctx, stores); err != nil {
 		return err
 	}
-	if !w.last.Started.IsZero() { // else the first backup comes at once
+	if !w.last.Started.IsZero() { // otherwise the first backup is due at once
 		w.observer.nudge()
 	}
 	return nil
 }
 
-// lookAgain is look after somebody has deleted the newest backup.
+// lookAgain is look after the newest backup was deleted.
 func (w *worker) lookAgain(ctx context.Context) error {
 	stores, err := w.stores()
 	if err != nil {
@@ -238,13 +238,13 @@ func (w *worker) lookAgain(ctx context.Context) error {
 	return cmp.Or(err, ended)
 }
 
-// gone is called when last, which the worker remembers, was listed nowhere.
+// gone records that a survey has not found last. Any goroutine may call it.
 func (w *worker) gone() {
 	w.deleted.Store(true)
 	w.asks.look()
 }
 
-// look reads what the repositories hold.
+// look reads the newest backups in the stores.
 func (w *worker) look(ctx context.Context, stores []backup.Store) (sight, error) {
 	seen, err := lookAt(ctx, stores, w.spec.Backup.Require, w.last, time.Now())
 	if err != nil {
