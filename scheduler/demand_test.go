@@ -352,7 +352,7 @@ func TestSuspensionThatIsDamaged(t *testing.T) {
 		}
 		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
 		w.pass(time.Hour)
-		if len(w.taken) != 1 || !slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains(text, "counts for nothing") }) {
+		if len(w.taken) != 1 || !slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains(text, "ignoring a damaged suspension") }) {
 			t.Errorf("taken %v, said %q", w.taken, s.said)
 		}
 	})

@@ -271,7 +271,7 @@ func TestServiceIsHealthy(t *testing.T) {
 			t.Errorf("while no backup comes: %v", err)
 		}
 		s.end()
-		if err := s.Healthy(time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "not looked at") {
+		if err := s.Healthy(time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "no survey for") {
 			t.Errorf("an hour after the last look: %v", err)
 		}
 	})
