@@ -171,7 +171,7 @@ func salvage() *plan.Salvage {
 		ClusterID: "cafe", Members: []catalog.Member{member()}, Majority: true,
 		Disks: []plan.Remains{{
 			Dir: "/mnt/m1", Member: "8e9e05c52164694d", Name: "m1", Database: 5100, Revision: 4801, First: 1, Commit: 5119, Last: 5122, Term: 3,
-			Findings: []string{"the last record of its log is half written"},
+			Findings: []string{"the last record of its log is incomplete: it was never acknowledged"},
 		}},
 		Database: &plan.DiskDatabase{File: "/mnt/m1/member/snap/db", Size: 20480, Index: 5100, Term: 3, Revision: 4801},
 		Log: &plan.DiskLog{
@@ -187,7 +187,7 @@ func planDocument() document.Plan {
 	return document.Plan{
 		Format: 1, ID: "0123456789abcdef", Cluster: "prod", Backup: &b,
 		Members: []plan.Member{{Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}}, Token: "token",
-		Bump:       plan.Bump{To: 2000004711, By: 1000000000, Known: 1000004711, Auto: true, Reason: "as asked for"},
+		Bump:       plan.Bump{To: 2000004711, By: 1000000000, Known: 1000004711, Auto: true, Reason: "as requested"},
 		KeepAlarms: true, AllowCorrupt: true, OldIsDead: true,
 		Log: &plan.Log{
 			Lineage: lineage, Source: segment.WAL, First: 3, Last: 5, Digest: strings.Repeat("cd", 32), Segments: 3, Requests: 90, Bytes: 7000,

@@ -60,7 +60,8 @@ func Around(r Request, met ...Blocked) (Plan, error) {
 	if p.sameWay(met[len(met)-1].Plan) {
 		return Plan{}, ErrSameWay
 	}
-	p.addNotes(notes)
+	p.Notes = append(p.Notes, notes...)
+	p.ID = p.digest()
 	return p, nil
 }
 
@@ -68,7 +69,7 @@ func Around(r Request, met ...Blocked) (Plan, error) {
 func (b Blocked) note(asked, t Target) string {
 	how := "another way was taken"
 	if t.Position != asked.Position || t.Revision != asked.Revision {
-		how = "not what was asked for, and the nearest that there is"
+		how = nearestNote
 	}
 	return fmt.Sprintf("%s: %v", how, b.Err)
 }
@@ -116,7 +117,7 @@ func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, 
 	return c, t, nil
 }
 
-// endingAt is l with a mark of what only a replay could tell: the revision at the end of one of its segments.
+// endingAt returns l with a mark at the end of a segment, whose revision a replay has shown.
 func endingAt(l catalog.Lineage, seq uint64, revision int64) catalog.Lineage {
 	l.Segments = slices.Clone(l.Segments)
 	for i, s := range l.Segments {
@@ -132,7 +133,8 @@ func endingAt(l catalog.Lineage, seq uint64, revision int64) catalog.Lineage {
 	return l
 }
 
-// aroundMark goes on from a backup behind the last mark that held. If there is none, that mark is the nearest point.
+// aroundMark returns the catalog with only the backups after the last mark that held. If none of them leads to t, that mark is the
+// nearest point.
 func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catalog, Target, error) {
 	behind, same := c, t
 	behind.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool {
@@ -146,7 +148,7 @@ func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catal
 	}
 	c.Backups = slices.Clone(c.Backups)
 	for i, b := range c.Backups {
-		if b.ID == p.Backup.ID { // the run got there from it, so it is not beyond
+		if b.ID == p.Backup.ID { // the run reached the mark from it
 			c.Backups[i] = notBeyond(b, p.Log.Source, o.Marked)
 		}
 	}
@@ -159,7 +161,7 @@ func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catal
 	return c, held, err
 }
 
-// notBeyond is b with its bounds cut off at a position of the log.
+// notBeyond returns b with its bounds limited to a position of the log.
 func notBeyond(b catalog.Backup, log segment.Source, position uint64) catalog.Backup {
 	if log == segment.Watch {
 		b.RevisionMax = min(b.RevisionMax, int64(position))
@@ -169,7 +171,7 @@ func notBeyond(b catalog.Backup, log segment.Source, position uint64) catalog.Ba
 	return b
 }
 
-// sameWay reports whether p leads through the same backup and log as q.
+// sameWay reports whether p and q have the same base and logs.
 func (p Plan) sameWay(q Plan) bool {
 	return same(p.Log, q.Log) && p.base() == q.base() && same(p.DiskLog(), q.DiskLog())
 }
@@ -178,7 +180,7 @@ func same[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// base names what p begins with.
+// base returns the id or the file of the base.
 func (p Plan) base() string {
 	if p.Backup != nil {
 		return string(p.Backup.ID)
@@ -186,12 +188,7 @@ func (p Plan) base() string {
 	return p.BaseFile()
 }
 
-func (p *Plan) addNotes(notes []string) {
-	p.Notes = append(p.Notes, notes...)
-	p.ID = p.digest()
-}
-
-// without takes a database out that turned out to be damaged.
+// without returns d with a database marked as damaged.
 func (d Disks) without(file string, why error) *Disks {
 	d.Found = slices.Clone(d.Found)
 	for i, disk := range d.Found {
@@ -206,7 +203,7 @@ func (d Disks) without(file string, why error) *Disks {
 	return &d
 }
 
-// endOfDisks is what can still be hoped for when everything has been replayed, and the revision was not reached.
+// endOfDisks returns the target after a replay of the whole log that did not reach the revision.
 func (t Target) endOfDisks(c catalog.Catalog, ended int64) (catalog.Catalog, Target, error) {
 	if !t.Best {
 		return c, t, &UnreachableError{
@@ -217,11 +214,11 @@ func (t Target) endOfDisks(c catalog.Catalog, ended int64) (catalog.Catalog, Tar
 	return c, t, nil
 }
 
-// beforeUnknown ends at the revision behind which a log has something that cannot be applied.
+// beforeUnknown returns the target right before a request that cannot be applied.
 func (t Target) beforeUnknown(c catalog.Catalog, reached int64) (catalog.Catalog, Target, error) {
 	if !t.Best {
 		return c, t, &UnreachableError{
-			Why: "what follows in the log cannot be replayed", Nearest: fmt.Sprintf("revision %d", reached),
+			Why: "the next request in the log cannot be replayed", Nearest: fmt.Sprintf("revision %d", reached),
 		}
 	}
 	t.Revision = reached

@@ -160,9 +160,9 @@ func TestPlanOf(t *testing.T) {
 		"position behind the end":                        {catalog: evenCatalog(3, 5), target: plan.Target{Position: 31}, words: "nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
 		"position before the base":                       {catalog: evenCatalog(3, 5), target: plan.Target{Position: 4}, words: "position 4 is in no part"},
 		"at rest":                                        {catalog: evenCatalog(3, 5, 30), way: "backup at 30, segments 3 to 3"},
-		"the log ends before":                            {catalog: evenCatalog(3, 5, 999), way: "backup at 999", note: "is not archived"},
+		"the log ends before":                            {catalog: evenCatalog(3, 5, 999), way: "backup at 999", note: "are not archived"},
 		"no log":                                         {catalog: evenCatalog(0, 5, 12), way: "backup at 12"},
-		"no backup for the log":                          {catalog: without(evenCatalog(1, 5), 1), way: "backup at 5", note: "stands alone"},
+		"no backup for the log":                          {catalog: without(evenCatalog(1, 5), 1), way: "backup at 5", note: "this backup is restored without it"},
 		"damaged, and covered":                           {catalog: damage(evenCatalog(3, 5, 12)), way: "backup at 5, segments 1 to 3"},
 		"damaged, and not covered":                       {catalog: damage(evenCatalog(3, 5, 99)), words: "a newer backup is damaged", best: "backup at 5, segments 1 to 3"},
 		"damaged, without a log":                         {catalog: damage(evenCatalog(0, 5, 12)), words: "the newest backup", best: "backup at 5"},
@@ -411,13 +411,13 @@ func TestPlanToATimeBetweenMarks(t *testing.T) {
 		at    float64
 		words string // "": none
 	}{
-		"much later, and nearer to the next": {at: 18, words: "this is 7.99s before 2026-11-21T09:24:51.000Z: the log knows no moment between 2026-11-21T09:24:43.010Z and 2026-11-21T09:24:53.010Z"},
+		"much later, and nearer to the next": {at: 18, words: "this is 7.99s before 2026-11-21T09:24:51.000Z: the log has no mark between 2026-11-21T09:24:43.010Z and 2026-11-21T09:24:53.010Z"},
 		"its revision":                       {at: 18, words: "--to-revision 120 is the state that was reached at most 2.01s after it, and any revision before that can be restored too: 120 is nearer"},
 		"nearer to the one before":           {at: 14, words: "--to-revision 120 is the state that was reached at most 6.01s after it, and any revision before that can be restored too"},
 		"hardly later":                       {at: 11},
 	} {
 		p, err := plan.New(evenCatalog(3, 5), plan.Target{Time: second(test.at)}, plan.Layout{Token: "t"}, now)
-		if err != nil || test.words != "" && !hasNote(p, test.words) || test.words == "" && hasNote(p, "knows no moment") {
+		if err != nil || test.words != "" && !hasNote(p, test.words) || test.words == "" && hasNote(p, "the log has no mark") {
 			t.Errorf("%s: %v, %q; want %q", name, err, p.Notes, test.words)
 		}
 		if nearer := hasNote(p, "is nearer"); nearer != (test.at == 18) {

@@ -13,16 +13,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Bump says from which revision the restored key space continues; everything before it is then compacted. A client that
-// caches by revision, as every Kubernetes API server, controller and kubelet does, only notices that history was cut off
-// if the new revisions lie above every one that it has seen, of whatever history of the cluster.
+// Bump is the revision from which the restored key space continues; everything before it is then compacted. A client that caches by
+// revision, as every Kubernetes API server, controller and kubelet does, notices the lost history only if the new revisions are above
+// every one that it has seen, in any history of the cluster.
 type Bump struct {
-	// To is the revision from which the key space continues. 0: By after the last one that is restored or, if that is 0
-	// too, right there.
+	// To is the revision from which the key space continues. 0: By after the last restored one or, if By is 0 too, right after it.
 	To int64 `json:"to,omitempty"`
 	By int64 `json:"by,omitempty"`
-	// Known is the newest revision that clients may have seen, in any history: as far as the repository, the disks and a
-	// live cluster show it. 0: nothing shows one.
+	// Known is the newest revision that clients may have seen, in any history: the newest in the repository, on the disks and of a
+	// live cluster. 0: none is known.
 	Known int64 `json:"known,omitempty"`
 	// Auto: only if the restored key space is Kubernetes', which is decided after the replay.
 	Auto   bool   `json:"auto,omitempty"`
@@ -37,52 +36,52 @@ const (
 	maxBump = 1<<61 - 1
 )
 
-func (p *Plan) setBump(c catalog.Catalog, t Target, l Layout) error {
-	known := max(l.Known, newestRevision(c), p.mostOf(t.Disks))
+// chooseBump returns the bump that l asks for. known is the newest revision in the repository and on the disks.
+func chooseBump(c catalog.Catalog, l Layout, p Plan, known int64) (Bump, error) {
+	known = max(l.Known, known)
 	if l.Bump != "0" && known > maxBump {
-		return fmt.Errorf("%w: revision %d is known, and there is no room above it: --bump-revision 0 continues where revisions ended",
+		return Bump{}, fmt.Errorf("%w: revision %d is known, and there is no room above it: --bump-revision 0 continues where revisions ended",
 			ErrRefused, known)
 	}
 	if l.Bump == "" || l.Bump == "auto" {
-		p.Bump = p.autoBump(c, known)
-		return nil
+		return autoBump(c, p.File, known), nil
 	}
 	by, err := strconv.ParseInt(l.Bump, 10, 62)
 	switch {
 	case errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(l.Bump, "-"):
-		return fmt.Errorf("%w: --bump-revision %s is too large: use at most %d", ErrLayout, l.Bump, maxBump)
+		return Bump{}, fmt.Errorf("%w: --bump-revision %s is too large: use at most %d", ErrLayout, l.Bump, maxBump)
 	case err != nil || by < 0:
-		return fmt.Errorf("%w: --bump-revision %q: use auto, 0 or a number of revisions", ErrLayout, l.Bump)
+		return Bump{}, fmt.Errorf("%w: --bump-revision %q: use auto, 0 or a number of revisions", ErrLayout, l.Bump)
 	}
-	p.Bump = Bump{By: by, Known: known, Reason: "as asked for"}
+	b := Bump{By: by, Known: known, Reason: "as requested"}
 	restored := p.restoredRevision()
 	switch {
 	case by == 0 && known > 0:
-		p.Bump.Reason = fmt.Sprintf("as asked for; a client that caches by revision and has seen more, up to %d, does not notice", known)
+		b.Reason = fmt.Sprintf("as requested; a client that caches by revision and has seen more, up to %d, does not notice", known)
 	case by > 0 && restored > 0:
-		p.Bump.To, p.Bump.By = restored+by, 0
-		return p.Bump.refuse(p.Bump.To, restored)
+		b.To, b.By = restored+by, 0
+		return b, b.refuse(b.To, restored)
 	}
-	return nil
+	return b, nil
 }
 
-// autoBump also lifts the revisions of a Kubernetes cluster that is restored to before Kubernetes was there: its API servers
-// have seen newer ones all the same.
-func (p *Plan) autoBump(c catalog.Catalog, known int64) Bump {
+// autoBump returns a bump above known if the cluster is Kubernetes', also if it is restored to a point before Kubernetes used it:
+// its API servers have seen newer revisions. If c does not show that it is, the run decides.
+func autoBump(c catalog.Catalog, file string, known int64) Bump {
 	b := Bump{To: known + kubernetesBump, Known: known}
 	switch {
 	case slices.ContainsFunc(c.Backups, func(b catalog.Backup) bool { return b.Kubernetes }):
 		b.Reason = "the key space is Kubernetes': API servers, controllers and kubelets must see that their caches are void"
 		return b
-	case p.File != "":
+	case file != "":
 		b.To, b.By = 0, kubernetesBump
 	}
 	b.Auto, b.Reason = true, "other clients that cache by revision need --bump-revision N"
 	return b
 }
 
-// restoredRevision returns the revision that the plan restores, 0 if only the run will know it.
-func (p *Plan) restoredRevision() int64 {
+// restoredRevision returns the revision that the plan restores; 0 if only the run will know it.
+func (p Plan) restoredRevision() int64 {
 	switch {
 	case p.File != "" || p.Reach == nil:
 		return 0
@@ -92,8 +91,8 @@ func (p *Plan) restoredRevision() int64 {
 	return p.Reach.Revision
 }
 
-// ContinueFrom returns the revision from which a key space that ends at latest continues. ErrRefused: clients may have seen
-// it already.
+// ContinueFrom returns the revision from which a key space that ends at latest continues. The error matches ErrRefused if clients may
+// have seen that revision already.
 func (b Bump) ContinueFrom(latest int64, kubernetes bool) (int64, error) {
 	switch {
 	case b.Auto && !kubernetes || b.To == 0 && b.By == 0:
@@ -109,7 +108,7 @@ func (b Bump) ContinueFrom(latest int64, kubernetes bool) (int64, error) {
 	return latest + b.By, b.refuse(latest+b.By, latest)
 }
 
-// refuse refuses to continue from a revision if a client's next one would not be compacted.
+// refuse returns an error if clients may have seen a revision above to: their caches would not notice the restore.
 func (b Bump) refuse(to, latest int64) error {
 	known := max(b.Known, latest)
 	if to > known+1 {
@@ -119,7 +118,16 @@ func (b Bump) refuse(to, latest int64) error {
 		ErrRefused, to, known, known-latest+kubernetesBump)
 }
 
-// newestRevision returns the newest revision of the key space that c names, of whatever history; 0 if it names none.
+// newestKnown returns the newest revision that the catalog and the disks of t show; 0 if they show none.
+func newestKnown(c catalog.Catalog, t Target, base *catalog.Backup) int64 {
+	known := newestRevision(c)
+	if t.Disks == nil {
+		return known
+	}
+	return max(known, t.Disks.mostRevision(base))
+}
+
+// newestRevision returns the newest revision of any history in c; 0 if c names none.
 func newestRevision(c catalog.Catalog) (newest int64) {
 	for _, b := range c.Backups {
 		newest = max(newest, b.HighestRevision())
@@ -145,20 +153,17 @@ func newestOf(s catalog.Segment) (newest int64) {
 	return newest
 }
 
-// mostOf returns an upper bound for the last revision of the disks' cluster, as far as the disks go: each position makes one
-// revision at most. 0 if they do not show any.
-func (p *Plan) mostOf(d *Disks) (most int64) {
-	if d == nil {
-		return 0
-	}
+// mostRevision returns an upper bound for the last revision of the disks' cluster: from the furthest database, or a backup that is
+// further, each position adds one revision at most. 0 if they show none.
+func (d *Disks) mostRevision(base *catalog.Backup) int64 {
 	var furthest disk.Database
 	for _, db := range d.databases() {
 		if db.Index >= furthest.Index {
 			furthest = db
 		}
 	}
-	if p.Backup != nil && p.Backup.RaftIndex > furthest.Index {
-		furthest = disk.Database{Index: p.Backup.RaftIndex, Revision: p.Backup.HighestRevision()}
+	if base != nil && base.RaftIndex > furthest.Index {
+		furthest = disk.Database{Index: base.RaftIndex, Revision: base.HighestRevision()}
 	}
 	return furthest.Revision + int64(max(d.end(), furthest.Index)-furthest.Index)
 }

@@ -56,11 +56,11 @@ func TestPlanBump(t *testing.T) {
 		"nothing said":      {kubernetes, plan.Target{}, "", 0, plan.Bump{To: million1000 + 4711, Known: 4711}, "Kubernetes"},
 		"another key space": {others, plan.Target{}, "auto", 0, plan.Bump{To: million1000 + 4711, Known: 4711, Auto: true}, "--bump-revision"},
 		"a file":            {others, file, "auto", 0, plan.Bump{By: million1000, Known: 4711, Auto: true}, "--bump-revision"},
-		"asked for":         {others, plan.Target{}, "17", 0, plan.Bump{By: 17, Known: 4711}, "as asked for"},
+		"asked for":         {others, plan.Target{}, "17", 0, plan.Bump{By: 17, Known: 4711}, "as requested"},
 		"asked for none":    {kubernetes, plan.Target{}, "0", 0, plan.Bump{Known: 4711}, "up to 4711, does not notice"},
-		"a file, as asked":  {others, file, "5", 0, plan.Bump{By: 5, Known: 4711}, "as asked for"},
+		"a file, as asked":  {others, file, "5", 0, plan.Bump{By: 5, Known: 4711}, "as requested"},
 		"the most that there is": {others, plan.Target{}, "2305843009213693951", 0, plan.Bump{By: 1<<61 - 1, Known: 4711},
-			"as asked for"},
+			"as requested"},
 
 		"the old history":     {twice(), old, "auto", 0, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
 		"the newest history":  {twice(), plan.Target{}, "auto", 0, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
@@ -71,8 +71,8 @@ func TestPlanBump(t *testing.T) {
 		"an older live one":   {twice(), old, "auto", 700, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
 		"before Kubernetes":   {before(twice()), old, "auto", 0, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500, Auto: true}, "--bump-revision"},
 		"a file, a live one":  {catalog.Catalog{}, file, "auto", 3 * million1000, plan.Bump{By: million1000, Known: 3 * million1000, Auto: true}, "--bump-revision"},
-		"enough is asked for": {twice(), old, "1000000349", 0, plan.Bump{To: million1000 + 502, Known: million1000 + 500}, "as asked for"},
-		"more than enough":    {twice(), plan.Target{}, "2", 0, plan.Bump{To: million1000 + 502, Known: million1000 + 500}, "as asked for"},
+		"enough is asked for": {twice(), old, "1000000349", 0, plan.Bump{To: million1000 + 502, Known: million1000 + 500}, "as requested"},
+		"more than enough":    {twice(), plan.Target{}, "2", 0, plan.Bump{To: million1000 + 502, Known: million1000 + 500}, "as requested"},
 	} {
 		p, err := planBump(test.catalog, test.target, test.bump, test.live)
 		if err != nil {

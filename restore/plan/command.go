@@ -20,8 +20,7 @@ func (p Plan) Command(m Member, dataDir string) []string {
 		"--initial-cluster", p.InitialCluster(), "--initial-cluster-token", p.Token, "--initial-cluster-state", "existing")
 }
 
-// listen is where to listen for what is advertised at urls. etcd binds to addresses and does not start with a name, so
-// for a name it listens on all of them.
+// listen returns the URLs to listen on for the advertised urls. etcd binds to addresses only, so for a name it listens on all.
 func listen(urls []string) string {
 	var all []string
 	for _, text := range urls {
@@ -35,8 +34,8 @@ func listen(urls []string) string {
 	return strings.Join(all, ",")
 }
 
-// clientURLs are those that m had on the same host. Else the port is etcd's own, on the host that its peers use; of several
-// members on one host the ports are for a person to choose.
+// clientURLs returns the client URLs that m had on the same host; else etcd's default port on the host of its peer URL. If several
+// members share the host, the operator must choose the ports.
 func (p Plan) clientURLs(m Member) []string {
 	host, alone := hostOf(m.PeerURLs[0]), true
 	for _, old := range p.Old.Members {

@@ -12,15 +12,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// known is a place of which a member, or the archive, knows the revision of its key space.
+// known is a position at which a member, or the archive, knows the revision of its key space.
 type known struct {
 	who      string
 	position uint64
 	revision int64
 }
 
-// disagreement says how the members' key spaces contradict each other, and "" if nothing shows that they do. Up to one position all
-// members have applied the same requests: so they have the same revision there, and behind it no request makes more than one.
+// disagreement describes how the members' key spaces contradict each other; "" if nothing shows that they do. At one position all
+// members have applied the same requests, so they have the same revision, and each later request adds one revision at most.
 func (d *Disks) disagreement() string {
 	all := d.places()
 	for i, a := range all {
@@ -34,13 +34,13 @@ func (d *Disks) disagreement() string {
 	return ""
 }
 
-// against returns how a and b contradict each other, in words.
+// against describes how a and b contradict each other.
 func (a known) against(b known) string {
 	return fmt.Sprintf("the members disagree, at the latest from revision %d on: at position %d %s is at revision %d, at position %d %s is at revision %d",
 		min(a.revision, b.revision)+1, a.position, a.who, a.revision, b.position, b.who, b.revision)
 }
 
-// places are those of the databases, and of the archive where one of these is; by position.
+// places returns the positions of the databases, with the archive's revision at each, sorted by position.
 func (d *Disks) places() (all []known) {
 	for _, disk := range d.Found {
 		for _, db := range disk.Databases {
@@ -57,7 +57,7 @@ func (d *Disks) places() (all []known) {
 	return all
 }
 
-// archivedAt is the revision at a position by the newest history that knows it, 0 if none does.
+// archivedAt returns the revision at a position in the newest history that knows it; 0 if none does.
 func (d *Disks) archivedAt(position uint64) (revision int64) {
 	for _, l := range d.archived {
 		for _, s := range l.Stretches() {
@@ -67,7 +67,7 @@ func (d *Disks) archivedAt(position uint64) (revision int64) {
 	return revision
 }
 
-// requests is how many requests lie behind one position, up to another, at most.
+// requests returns an upper bound for the number of requests after one position, up to another.
 func (d *Disks) requests(after, upTo uint64) uint64 {
 	log, ok := d.furthest(func(l disk.Log) bool { return l.GoesOnFrom(after) && upTo <= l.Last.Position })
 	if !ok {
@@ -76,7 +76,7 @@ func (d *Disks) requests(after, upTo uint64) uint64 {
 	return uint64(log.Log.Count(after, upTo))
 }
 
-// slack is by how much the revision at a database's index may be off: servers of 3.4 write the index one too high at times.
+// slack returns by how much the revision at a database's index may be off: etcd 3.4 sometimes writes an index that is one too high.
 func (d *Disks) slack() int64 {
 	if strings.HasPrefix(d.version(), "3.4.") {
 		return 1
@@ -84,16 +84,25 @@ func (d *Disks) slack() int64 {
 	return 0
 }
 
-// noticed is how much later than a difference began it may be noticed: hashes are compared once an hour by default.
+// noticed is how long a difference between members may go unnoticed: by default hashes are compared once an hour.
 const noticed = time.Hour
 
-// noteDisagreement notes that the members were known to hold different data when the log was written, or soon after: its marks are
-// one member's.
-func (p *Plan) noteDisagreement(c catalog.Catalog, base catalog.Backup, log Log) {
+// logNotes returns notes on what the log of r does not contain, and on members that held different data when it was written or soon
+// after: its marks are one member's.
+func logNotes(c catalog.Catalog, r route) (notes []string) {
+	if r.log == nil {
+		return nil
+	}
+	unseen := UnseenBy(r.log.Source)
+	if unseen != "" {
+		notes = append(notes, "the log contains only what a client could see: "+unseen)
+	}
+	log := *r.log
 	i := slices.IndexFunc(c.Lineages, func(l catalog.Lineage) bool { return l.ID == log.Lineage })
 	segments := c.Lineages[i].Segments
-	if difference := log.disagreement(base, segments); difference != "" {
-		p.note("%s: the replay is compared with both, and may be refused there", difference)
+	difference := log.disagreement(r.base, segments)
+	if difference != "" {
+		notes = append(notes, difference+": the replay is compared with both, and may be refused there")
 	}
 	var last time.Time
 	for _, s := range segments {
@@ -103,14 +112,23 @@ func (p *Plan) noteDisagreement(c catalog.Catalog, base catalog.Backup, log Log)
 		if s.Diverged == "" || s.Seq < log.First || s.FirstSeq() > log.Last && s.Written.Sub(last) > noticed {
 			continue
 		}
-		p.note("the members held different data, noticed by %s, and may have before: %s. The log's revisions and hashes are those of member %s",
-			s.Written.UTC().Format(time.RFC3339), s.Diverged, s.Member)
-		return
+		return append(notes, fmt.Sprintf(
+			"the members held different data, noticed by %s, and may have before: %s. The log's revisions and hashes are those of member %s",
+			s.Written.UTC().Format(time.RFC3339), s.Diverged, s.Member))
 	}
+	return notes
 }
 
-// disagreement returns how the revisions contradict each other that several members reported in base and of the log, "" if they do
-// not. Between two positions each request makes one revision at most.
+// UnseenBy describes the state that a log from source does not contain; "" if it contains everything.
+func UnseenBy(source segment.Source) string {
+	if source == segment.Watch {
+		return "users and roles, leases without keys, and alarms are as in the backup"
+	}
+	return ""
+}
+
+// disagreement describes how the revisions that members reported in base and in the log contradict each other; "" if they do not.
+// Each request adds one revision at most.
 func (l Log) disagreement(base catalog.Backup, segments []catalog.Segment) string {
 	var before known
 	for _, s := range segments {
@@ -135,8 +153,8 @@ func (l Log) disagreement(base catalog.Backup, segments []catalog.Segment) strin
 	return ""
 }
 
-// contradicts reports whether base, whose position and revision lie between bounds, cannot be of a history in which m holds. The
-// position of a base may be one too high (etcd 3.4).
+// contradicts reports whether base, whose position and revision lie between bounds, cannot be of a history in which m holds. A base's
+// position may be one too high (etcd 3.4).
 func contradicts(base catalog.Backup, m segment.Mark) bool {
 	switch {
 	case base.RevisionMax == 0:

@@ -9,23 +9,74 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// noteOrigin notes whatever makes it doubtful that base is a backup of the operator's own cluster. An attacker who may write
-// to the repository can store a backup of another cluster there, and encrypt it: recipients are public.
-func (p *Plan) noteOrigin(c catalog.Catalog, base catalog.Backup) {
-	if !c.Signed {
-		p.note("unsigned: --trust was not given, so anybody who may write to the repository can have stored this backup")
+// lossNotes returns notes on the known data that the route leaves out. Salvage has its own.
+func lossNotes(r route, now time.Time) (notes []string) {
+	if r.isNone() || r.salvage != nil {
+		return nil
 	}
-	if b, ok := lastOther(c, base, func(b catalog.Backup) bool { return b.ClusterID == base.ClusterID }); ok {
-		p.note("another cluster: this backup is of cluster id %s, backup %s (%s) of %s: expected only after a restore, or for a new cluster",
-			base.ClusterID, b.ID, b.Started.UTC().Format(time.RFC3339), b.ClusterID)
+	end, age := r.base.Started, "the backup is %s old"
+	if r.log != nil {
+		end, age = r.reach.NotAfter, "that was %s ago"
 	}
-	if b, ok := lastOther(c, base, func(b catalog.Backup) bool { return readers(b) == readers(base) }); ok {
-		p.note("another encryption: this backup is %s, backup %s (%s) is %s: expected only if the recipients were changed",
-			readers(base), b.ID, b.Started.UTC().Format(time.RFC3339), readers(b))
+	lost := r.reach.Newest.Time.Sub(end)
+	if lost > 0 {
+		notes = append(notes, fmt.Sprintf("the newest known point is revision %d at %s, %s later: everything written in between is left out",
+			r.reach.Newest.Revision, text(r.reach.Newest.Time), lost.Round(time.Second)))
 	}
+	return append(notes, fmt.Sprintf("everything written after %s is lost ("+age+")", end.Format(time.RFC3339), now.Sub(end).Round(time.Second)))
 }
 
-// lastOther returns the newest backup before base that is not like it; if base is the oldest, the oldest after it.
+// backupNotes returns notes on the state in which b was taken.
+func backupNotes(b catalog.Backup, keepAlarms bool) (notes []string) {
+	if b.NoQuorum {
+		notes = append(notes, "the backup was taken without a quorum: writes that its member had not received are missing")
+	}
+	if b.Diverged != "" {
+		notes = append(notes, "the members had diverged when it was taken: "+b.Diverged)
+	}
+	if b.Auth {
+		notes = append(notes, "users are enabled in the backup: the restored cluster asks for the same passwords as before")
+	}
+	if b.KubernetesEncrypted {
+		notes = append(notes, "Kubernetes encrypts values in it: the API server needs the same EncryptionConfiguration and keys as before")
+	}
+	for _, alarm := range b.Alarms {
+		if keepAlarms {
+			notes = append(notes, fmt.Sprintf("alarm %s stays raised", alarm))
+		} else {
+			notes = append(notes, fmt.Sprintf("alarm %s is cleared; its cause, such as a full quota, may raise it again", alarm))
+		}
+	}
+	failed, bad := b.Failed()
+	if bad {
+		notes = append(notes, "the last verify of this backup failed: "+failed.Finding)
+	}
+	return notes
+}
+
+// originNotes returns notes on everything that makes it doubtful that base is a backup of the operator's own cluster. An attacker who
+// may write to the repository can store a backup of another cluster there, and encrypt it: recipients are public.
+func originNotes(c catalog.Catalog, base catalog.Backup) (notes []string) {
+	if base.ID == "" {
+		return nil
+	}
+	if !c.Signed {
+		notes = append(notes, "unsigned: --trust was not given, so anyone who may write to the repository can have stored this backup")
+	}
+	b, ok := lastOther(c, base, func(b catalog.Backup) bool { return b.ClusterID == base.ClusterID })
+	if ok {
+		notes = append(notes, fmt.Sprintf("another cluster: this backup is of cluster id %s, backup %s (%s) of %s: expected only after a restore, or for a new cluster",
+			base.ClusterID, b.ID, b.Started.UTC().Format(time.RFC3339), b.ClusterID))
+	}
+	b, ok = lastOther(c, base, func(b catalog.Backup) bool { return readers(b) == readers(base) })
+	if ok {
+		notes = append(notes, fmt.Sprintf("another encryption: this backup is %s, backup %s (%s) is %s: expected only if the recipients were changed",
+			readers(base), b.ID, b.Started.UTC().Format(time.RFC3339), readers(b)))
+	}
+	return notes
+}
+
+// lastOther returns the newest backup before base that is unlike it; if base is the oldest, the oldest after it.
 func lastOther(c catalog.Catalog, base catalog.Backup, like func(catalog.Backup) bool) (other catalog.Backup, found bool) {
 	for _, b := range c.Backups { // newest first
 		if like(b) {

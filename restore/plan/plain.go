@@ -7,13 +7,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Plain says what becomes of backups and segments that are not encrypted.
+// Plain is the treatment of backups and segments that are not encrypted. If a key is given they are suspect: anyone who may write to the
+// repository can store them.
 type Plain int
 
-// With a key at hand, what is not encrypted is suspect: anybody who may write to the repository can store it there.
+// The treatments.
 const (
 	PlainTaken   Plain = iota // like all others
-	PlainRefused              // a plan that needs one is refused
+	PlainRefused              // New refuses a plan that needs one
 	PlainSkipped              // as if they were not in the catalog
 )
 
@@ -27,7 +28,7 @@ func encrypted(c catalog.Catalog) catalog.Catalog {
 	return c
 }
 
-// refusePlain returns an error if r restores anything that is not encrypted.
+// refusePlain returns an error if r contains anything that is not encrypted.
 func (r route) refusePlain() error {
 	switch {
 	case r.base.ID != "" && r.base.Seal.Encryption == "":
@@ -47,8 +48,8 @@ func (p Plan) RefusePlain() error {
 	return r.refusePlain()
 }
 
-// RefusePlain is the error for an object that is not encrypted, where a key was given. It matches ErrRefused.
+// RefusePlain returns the error for an object that is not encrypted although a key was given. It matches ErrRefused.
 func RefusePlain(object string) error {
-	return fmt.Errorf("%w: %s: not encrypted, though a key was given: anybody who may write to the repository can have stored it: "+
-		"--skip-plain leaves out what is not encrypted, --allow-plain takes it", ErrRefused, object)
+	return fmt.Errorf("%w: %s: not encrypted, though a key was given: anyone who may write to the repository can have stored it: "+
+		"--skip-plain leaves out unencrypted objects, --allow-plain uses them", ErrRefused, object)
 }

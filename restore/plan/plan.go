@@ -24,48 +24,48 @@ import (
 
 // Errors of this package, to be matched with errors.Is.
 var (
-	// ErrLayout: the members, names, URLs or directories that were asked for do not fit together.
+	// ErrLayout: the requested members, names, URLs or directories do not fit together.
 	ErrLayout = errors.New("cannot plan")
-	// ErrRefused: it could be done, and would destroy or mislead.
+	// ErrRefused: the restore is possible, and would destroy or mislead.
 	ErrRefused = errors.New("refused")
 )
 
-// PlanFormat is the number of the plan's format that this version writes and reads.
+// Format is the plan format that this version writes and reads.
 const Format = 1
 
-// Target is what the user wants back. The zero value is the latest point that is known, by the log or the newest backup.
+// Target is the state to restore. The zero value is the newest point of the log or, without a log, the newest backup.
 type Target struct {
-	Backup catalog.ID // this backup, and nothing of the log
+	Backup catalog.ID // this backup, without the log
 	File   string     // a plain snapshot.db instead of a backup
-	// SkipHashCheck takes a File without the digest at its end, such as a copy of member/snap/db.
+	// SkipHashCheck accepts a File without the digest at its end, such as a copy of member/snap/db.
 	SkipHashCheck bool
-	FileDigest    string // of File, as FileDigest returns it; "": not checked
+	FileDigest    string // of File, as restore.FileDigest returns it; "": not checked
 
-	Revision int64     // the state right after the request that made it; 0: not asked for
-	Time     time.Time // the last state that is surely not later; zero: not asked for
-	Position uint64    // the state right after this position of Lineage; 0: not asked for
-	Lineage  string    // this history; "": the newest that has the target
+	Revision int64     // the state right after the request that made this revision; 0: any
+	Time     time.Time // the last state that is certainly not later; zero: any
+	Position uint64    // the state right after this position of Lineage; 0: any
+	Lineage  string    // in this history; "": in the newest that contains the target
 	Best     bool      // the nearest point before, if the target cannot be reached
-	Plain    Plain     // what becomes of backups and segments that are not encrypted
+	Plain    Plain     // how to treat backups and segments that are not encrypted
 
-	Disks *Disks // data dirs of members that do not run any more: instead of backups and the log, or behind their end; nil: none
+	Disks *Disks // data dirs of stopped members, instead of backups and the log or after their end; nil: none
 }
 
-// Plan is one cut of one cluster and where its members go. Each host of a cluster restores the same Plan, apart from
-// Into, so that all get the same data, members, token and revisions: only then do they form one cluster.
+// Plan is one cut of one cluster, and where its members' data dirs go. All hosts of a cluster restore the same Plan but for Into:
+// only members with the same data, members, token and revisions form one cluster.
 type Plan struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"` // digest of everything but Into
 
 	Cluster       string          `json:"cluster,omitempty"` // in the repository
 	Backup        *catalog.Backup `json:"backup,omitempty"`
-	Log           *Log            `json:"log,omitempty"`        // what is replayed onto the backup
-	Reach         *Reach          `json:"reach,omitempty"`      // what the target means
-	Estimate      float64         `json:"estimate,omitempty"`   // seconds that it takes, about
+	Log           *Log            `json:"log,omitempty"`        // replayed onto the backup
+	Reach         *Reach          `json:"reach,omitempty"`      // the state at the end
+	Estimate      float64         `json:"estimate,omitempty"`   // duration of the restore in seconds, roughly
 	File          string          `json:"file,omitempty"`       // instead of cluster, backup and log
 	FileDigest    string          `json:"fileDigest,omitempty"` // of File; "": not checked
 	SkipHashCheck bool            `json:"skipHashCheck,omitempty"`
-	Salvage       *Salvage        `json:"salvage,omitempty"` // from disks: the base, or what is replayed behind the log, or both
+	Salvage       *Salvage        `json:"salvage,omitempty"` // from disks: the base, or requests after the log, or both
 
 	Old     Old      `json:"old"`
 	Members []Member `json:"members"`
@@ -76,151 +76,99 @@ type Plan struct {
 	AllowCorrupt bool `json:"allowCorrupt,omitempty"`
 	OldIsDead    bool `json:"oldIsDead,omitempty"` // do not ask the old members' URLs
 
-	Notes []string `json:"notes,omitempty"` // what a person should know before running it
+	Notes []string `json:"notes,omitempty"` // for the operator, before the plan is run
 
 	Into Into `json:"into"`
 }
 
-// Member is one member of the restored cluster.
-type Member struct {
-	Name     string   `json:"name"`
-	PeerURLs []string `json:"peerURLs"`
-}
-
-// Into says which members' data dirs this host gets, and where.
-type Into struct {
-	OutputDir string `json:"outputDir,omitempty"` // one folder a member, all of them
-	Name      string `json:"name,omitempty"`      // or one member alone,
-	DataDir   string `json:"dataDir,omitempty"`   // and its data dir
-	WALDir    string `json:"walDir,omitempty"`    // and etcd's --wal-dir; "": in the data dir
-}
-
-// NewPlan plans without any I/O or clock: the same input gives the same plan. Errors match ErrLayout, ErrRefused or
-// the catalog's, and name the cure.
+// New returns the plan for t in c. Errors match ErrLayout, ErrRefused or the catalog's, and name the remedy.
 func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
+	err := checkTarget(c, t, l)
+	if err != nil {
+		return Plan{}, err
+	}
+	r, err := findRoute(c, t)
+	if err != nil {
+		return Plan{}, err
+	}
 	p := Plan{
 		Format: Format, File: t.File, FileDigest: t.FileDigest, SkipHashCheck: t.SkipHashCheck,
 		KeepAlarms: l.KeepAlarms, AllowCorrupt: l.AllowCorrupt, OldIsDead: l.OldIsDead,
 	}
-	if err := p.refuseRunning(t.Disks); err != nil {
+	p.follow(c, r)
+	p.Old = oldCluster(c, r)
+	p.Members, err = chooseMembers(l, t.File, p.Old.Members)
+	if err != nil {
 		return Plan{}, err
 	}
-	if t.isLatest() {
-		err := CheckNewest(c)
-		if err != nil {
-			return Plan{}, err
-		}
-	}
-	if t.File == "" {
-		route, err := findRoute(c, t)
-		if err != nil {
-			return Plan{}, err
-		}
-		p.setRoute(c, route, now)
-	}
-	if err := p.setMembers(c, l); err != nil {
+	urls := urlsToAsk(c, p.Old.Members, p.Members)
+	p.Old.ClientURLs = urls[:min(len(urls), maxAsked)]
+	p.Bump, err = chooseBump(c, l, p, newestKnown(c, t, p.Backup))
+	if err != nil {
 		return Plan{}, err
 	}
-	p.setAsked(c)
-	if err := p.setBump(c, t, l); err != nil {
+	err = p.checkCut()
+	if err != nil {
 		return Plan{}, err
 	}
-	if err := p.refuseCorrupt(); err != nil {
+	p.Token, err = chooseToken(c, l, p)
+	if err != nil {
 		return Plan{}, err
 	}
-	if err := p.validateCut(); err != nil {
-		return Plan{}, err
-	}
-	if err := p.setToken(c, l); err != nil {
-		return Plan{}, err
-	}
+	p.Notes = slices.Concat(
+		r.notes, lossNotes(r, now), backupNotes(r.base, l.KeepAlarms), originNotes(c, r.base), logNotes(c, r), salvageNotes(p),
+		memberNotes(c, l, p.Old), urlNotes(urls), tokenNotes(l, p),
+	)
 	p.ID = p.digest()
 	return p.Place(l.Into)
 }
 
-func (p *Plan) setRoute(c catalog.Catalog, r route, now time.Time) {
-	p.Notes = r.notes
-	if r.salvage == nil {
-		p.noteLoss(r, now)
-	}
-	if r.base.ID != "" {
-		p.noteBackup(r.base)
-		p.noteOrigin(c, r.base)
-		r.base.Proofs, r.base.Pins = nil, nil // what is true of it later is no part of the cut
-		p.Cluster, p.Backup = c.Cluster, &r.base
-	}
-	p.Log, p.Reach, p.Salvage = r.log, &r.reach, r.salvage
-	p.setOld(c, r)
-	if r.log != nil && UnseenBy(r.log.Source) != "" {
-		p.note("the log is what a client could see: %s", UnseenBy(r.log.Source))
-	}
-	if r.log != nil {
-		p.noteDisagreement(c, r.base, *r.log)
-	}
-	if p.Salvage != nil {
-		p.noteSalvage()
-	}
-	p.Estimate = r.estimate().Round(100 * time.Millisecond).Seconds()
-}
-
-// noteLoss says what the target leaves out of what is known.
-func (p *Plan) noteLoss(r route, now time.Time) {
-	end, that := r.base.Started, "the backup is %s old"
-	if r.log != nil {
-		end, that = r.reach.NotAfter, "that was %s ago"
-	}
-	if lost := r.reach.Newest.Time.Sub(end); lost > 0 {
-		p.note("the newest known point is revision %d at %s, %s later: what was written between is left out",
-			r.reach.Newest.Revision, text(r.reach.Newest.Time), lost.Round(time.Second))
-	}
-	p.note("what was written after %s is lost ("+that+")", end.Format(time.RFC3339), now.Sub(end).Round(time.Second))
-}
-
-// Place is p with another Into: what each host of a cluster does with the plan it was given.
-func (p Plan) Place(into Into) (Plan, error) {
-	into.Name = p.nameOf(into)
-	p.Into = into
-	return p, p.Validate()
-}
-
-func (p *Plan) noteBackup(b catalog.Backup) {
-	if b.NoQuorum {
-		p.note("the backup was taken without a quorum: writes that its member had not got are missing")
-	}
-	if b.Diverged != "" {
-		p.note("the members had diverged when it was taken: %s", b.Diverged)
-	}
-	if b.Auth {
-		p.note("users are enabled in the backup: the restored cluster asks for the same passwords as before")
-	}
-	if b.KubernetesEncrypted {
-		p.note("Kubernetes encrypts values in it: the API server needs the same EncryptionConfiguration and keys as before")
-	}
-	for _, alarm := range b.Alarms {
-		if p.KeepAlarms {
-			p.note("alarm %s stays raised", alarm)
-		} else {
-			p.note("alarm %s is cleared; what raised it (a full quota, say) may raise it again", alarm)
+// checkTarget refuses targets that are unsafe whatever route leads there.
+func checkTarget(c catalog.Catalog, t Target, l Layout) error {
+	if t.Disks != nil && !l.OldIsDead {
+		i := slices.IndexFunc(t.Disks.Found, isRunning)
+		if i >= 0 {
+			return RefuseRunning(t.Disks.Found[i].Dir)
 		}
 	}
-	if failed, bad := b.Failed(); bad {
-		p.note("the last verify of this backup failed: %s", failed.Finding)
-	}
-}
-
-func (p *Plan) note(format string, args ...any) {
-	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
-}
-
-func (p *Plan) refuseCorrupt() error {
-	if p.Backup != nil && slices.Contains(p.Backup.Alarms, "CORRUPT") && !p.AllowCorrupt {
-		return fmt.Errorf("%w: backup %s was taken from a cluster with the alarm CORRUPT: take an older one, or --allow-corrupt",
-			ErrRefused, p.Backup.ID)
+	if t.isLatest() {
+		return CheckNewest(c)
 	}
 	return nil
 }
 
-// digest covers everything but the place and itself.
+// follow sets the base, the log and the disks of p to those of r, which is zero for a plain file.
+func (p *Plan) follow(c catalog.Catalog, r route) {
+	if p.File != "" {
+		return
+	}
+	if r.base.ID != "" {
+		r.base.Proofs, r.base.Pins = nil, nil // they may change, and the plan must not
+		p.Cluster, p.Backup = c.Cluster, &r.base
+	}
+	p.Log, p.Reach, p.Salvage = r.log, &r.reach, r.salvage
+	p.Estimate = r.estimate().Round(100 * time.Millisecond).Seconds()
+}
+
+// checkCut refuses a cut that would not boot, or that holds damage known to the old cluster.
+func (p Plan) checkCut() error {
+	if p.Backup != nil && slices.Contains(p.Backup.Alarms, "CORRUPT") && !p.AllowCorrupt {
+		return fmt.Errorf("%w: backup %s was taken from a cluster with the alarm CORRUPT: take an older one, or --allow-corrupt",
+			ErrRefused, p.Backup.ID)
+	}
+	return p.validateCut()
+}
+
+// Place returns p with another Into: each host of a cluster calls it with its own.
+func (p Plan) Place(into Into) (Plan, error) {
+	if into.Name == "" && into.DataDir != "" && len(p.Members) == 1 {
+		into.Name = p.Members[0].Name
+	}
+	p.Into = into
+	return p, p.Validate()
+}
+
+// digest returns the digest of everything in p but its place and the ID itself.
 func (p Plan) digest() string {
 	p.ID, p.Into = "", Into{}
 	data, _ := json.Marshal(p) // of plain fields: cannot fail
@@ -228,29 +176,49 @@ func (p Plan) digest() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Encode is the plan as --plan-out writes it.
+// Encode returns the plan as --plan-out writes it.
 func (p Plan) Encode() ([]byte, error) {
 	data, err := json.MarshalIndent(p, "", "  ")
 	return append(data, '\n'), err
 }
 
-// DecodePlan reads what Encode wrote. A plan that was changed by hand, or by a bad cable, is refused: its hosts would
-// not form one cluster. Errors match ErrLayout.
+// Decode reads what Encode wrote. It refuses a plan that was changed since: its hosts would not form one cluster. Errors match
+// ErrLayout.
 func Decode(data []byte) (Plan, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	var p Plan
-	if err := dec.Decode(&p); err != nil {
+	err := dec.Decode(&p)
+	if err != nil {
 		return Plan{}, fmt.Errorf("%w: this is no plan of dr: %w", ErrLayout, err)
 	}
-	if _, err := dec.Token(); err != io.EOF {
+	_, err = dec.Token()
+	switch {
+	case err != io.EOF:
 		return Plan{}, fmt.Errorf("%w: something follows the plan", ErrLayout)
-	}
-	if p.Format != Format {
+	case p.Format != Format:
 		return Plan{}, fmt.Errorf("%w: plan format %d is unknown to this version of dr", ErrLayout, p.Format)
-	}
-	if p.ID != p.digest() {
-		return Plan{}, fmt.Errorf("%w: the plan was changed after it was made: make it anew with --plan-out", ErrLayout)
+	case p.ID != p.digest():
+		return Plan{}, fmt.Errorf("%w: the plan was changed after it was made: make a new one with --plan-out", ErrLayout)
 	}
 	return p, p.validateCut()
+}
+
+// BaseFile returns the file that is the base; "" if a backup is.
+func (p Plan) BaseFile() string {
+	if p.Salvage != nil && p.Salvage.Database != nil {
+		return p.Salvage.Database.File
+	}
+	return p.File
+}
+
+// Replays reports whether requests are applied to the base.
+func (p Plan) Replays() bool { return p.Log != nil || p.DiskLog() != nil }
+
+// DiskLog returns the part of a disk's log that is replayed; nil if none is.
+func (p Plan) DiskLog() *DiskLog {
+	if p.Salvage == nil {
+		return nil
+	}
+	return p.Salvage.Log
 }

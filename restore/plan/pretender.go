@@ -6,8 +6,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// ChooseError is returned for a restore without a target if the newest history may be that of an empty cluster: the operator has to
-// choose. It matches repository.ErrNotFound.
+// ChooseError is New's error for a target without any point if the newest history may be that of an emptied cluster: the operator has
+// to choose. It matches catalog.ErrNotFound.
 type ChooseError struct {
 	change catalog.Change
 	newest string // flags that restore the newest history
@@ -15,16 +15,16 @@ type ChooseError struct {
 }
 
 func (e *ChooseError) Error() string {
-	return fmt.Sprintf("what to restore is not clear: %s. Choose: %s restores what was there before, %s the newest",
+	return fmt.Sprintf("the point to restore is ambiguous: %s. Choose: %s restores the history before, %s the newest",
 		e.change, e.before, e.newest)
 }
 
-// Is makes it match repository.ErrNotFound.
+// Is makes it match catalog.ErrNotFound.
 func (e *ChooseError) Is(target error) bool { return target == catalog.ErrNotFound }
 
-// CheckNewest returns a ChooseError if no restore by dr began the history of the newest backups in c, and that history is of the
-// same cluster begun anew, or of another cluster that is far smaller. Members that lost their data form an empty cluster, whose
-// backups must not pass for the newest state.
+// CheckNewest returns a ChooseError if no restore by dr began the history of the newest backups in c, and that history is of the same
+// cluster started again without data, or of another cluster that is far smaller. Members that lost their data form an empty cluster,
+// whose backups must not pass for the newest state.
 func CheckNewest(c catalog.Catalog) error {
 	change, ok := catalog.NewChange(c.Cluster, c.Backups)
 	if !ok || !change.BeganAnew() && !change.Newest.FarSmaller(change.Before) {
@@ -33,7 +33,7 @@ func CheckNewest(c catalog.Catalog) error {
 	return &ChooseError{change: change, newest: flagsFor(c, change.Newest), before: flagsFor(c, change.Before)}
 }
 
-// flagsFor returns what restores the end of b's history.
+// flagsFor returns the argument that restores the end of b's history.
 func flagsFor(c catalog.Catalog, b catalog.Backup) string {
 	for _, s := range stretches(c, "") {
 		if s.has(b) {
@@ -43,7 +43,7 @@ func flagsFor(c catalog.Catalog, b catalog.Backup) string {
 	return fmt.Sprintf("the backup's ID, %s (revision %d)", b.ID, b.HighestRevision())
 }
 
-// isLatest reports whether t names nothing: it asks for whatever is newest.
+// isLatest reports whether t names no point, so that it means the newest.
 func (t Target) isLatest() bool {
 	return t.Backup == "" && t.File == "" && t.Revision == 0 && t.Time.IsZero() && t.Position == 0 && t.Lineage == "" && t.Disks == nil
 }

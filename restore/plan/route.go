@@ -13,44 +13,43 @@ import (
 // Log is the part of the log that a plan replays onto its backup.
 type Log struct {
 	Lineage string `json:"lineage"`
-	// Source is where it was read. A log from watch has neither users nor leases without keys: they are as in the backup.
+	// Source is where the agent read it. A log from watch contains neither users nor leases without keys: they are as in the backup.
 	Source segment.Source `json:"source"`
 	First  uint64         `json:"first"` // seq of the first segment
-	Last   uint64         `json:"last"`  // and of the last one
-	// Digest is that of Last's header. It pins all of them: each names the one before.
+	Last   uint64         `json:"last"`  // seq of the last segment
+	// Digest is that of the last segment's header. It pins all segments: each header contains the digest of the one before.
 	Digest   string `json:"digest"`
 	Segments int    `json:"segments"`
-	Requests int    `json:"requests"`        // in these segments, of which the backup may hold some already
+	Requests int    `json:"requests"`        // in these segments; the backup may contain some of them
 	Bytes    int64  `json:"bytes"`           // as stored
 	Plain    int    `json:"plain,omitempty"` // segments that are not encrypted
-	// Where to stop: right after the request that made Revision, or after the last one up to Position. 0: not there.
+	// The replay stops right after the request that made Revision, or after the last one up to Position. 0: it does not.
 	Revision int64  `json:"revision,omitempty"`
 	Position uint64 `json:"position,omitempty"`
 }
 
-// Reach is what a target means: which state of the cluster comes back.
+// Reach is the state of the cluster that a plan restores.
 type Reach struct {
-	Position uint64 `json:"position,omitempty"` // of the log, or the raft index; 0: only the replay will know
-	Revision int64  `json:"revision,omitempty"` // of the key space; 0: only the replay will know
-	// NotBefore is a moment up to which everything that a client had been told was written is in the state; what was
-	// written after NotAfter is not. Zero where nobody knows.
+	Position uint64 `json:"position,omitempty"` // of the log, or the raft index; 0: only the replay will show it
+	Revision int64  `json:"revision,omitempty"` // of the key space; 0: only the replay will show it
+	// The state contains every write acknowledged by NotBefore, and no write after NotAfter. Zero if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
-	// Newest is the newest point that the repository knows of, to be compared with this one.
+	// Newest is the newest point that the repository shows.
 	Newest catalog.Point `json:"newest"`
 }
 
-// UnreachableError says why a target cannot be reached, and what can. It matches repository.ErrNotFound.
+// UnreachableError is New's error for a target that no way leads to. It matches catalog.ErrNotFound.
 type UnreachableError struct {
 	Why     string
-	Nearest string // the last point before it, in words; "" if there is none
-	Next    string // the first point after it, in words; "" if there is none or it is not known
+	Nearest string // describes the last point before the target; "" if there is none
+	Next    string // describes the first point after the target; "" if none is known
 }
 
 func (e *UnreachableError) Error() string {
-	text := fmt.Sprintf("what was asked for is %v: %s", catalog.ErrNotFound, e.Why)
+	text := fmt.Sprintf("the target is %v: %s", catalog.ErrNotFound, e.Why)
 	if e.Nearest != "" {
-		text += fmt.Sprintf("; the nearest that can be restored is %s: ask for that, or say --best", e.Nearest)
+		text += fmt.Sprintf("; the nearest that can be restored is %s: restore that, or add --best", e.Nearest)
 	}
 	if e.Next != "" {
 		text += "; the first point after it is " + e.Next
@@ -58,29 +57,32 @@ func (e *UnreachableError) Error() string {
 	return text
 }
 
-// Is makes it match repository.ErrNotFound.
+// Is makes it match catalog.ErrNotFound.
 func (e *UnreachableError) Is(target error) bool { return target == catalog.ErrNotFound }
 
-// route is a way to a target: a base, and what is replayed onto it. Without a base's ID a disk's database is the base.
+// route is a way to a target: a base, and the requests that are replayed onto it. It is zero for a plain file.
 type route struct {
-	base catalog.Backup
-	// members is the newest backup of the same history up to the target: who the members were. Without an ID no backup is.
+	base catalog.Backup // without an ID a disk's database is the base
+	// members is the newest backup of the same history up to the target, which names the members; without an ID none does.
 	members catalog.Backup
 	log     *Log
 	reach   Reach
 	notes   []string
 
-	salvage *Salvage // instead of base, or behind log
+	salvage *Salvage // instead of base, or after log
 }
 
-// stretch is a run of the log with the backups that it goes on from.
+// isNone reports whether r is the zero route.
+func (r route) isNone() bool { return r.base.ID == "" && r.salvage == nil }
+
+// stretch is a part of the log without gaps, with the backups that it continues.
 type stretch struct {
 	catalog.Stretch
 	bases    []catalog.Backup // newest first
-	doubtful []catalog.Backup // newest first; for points that no base leads to
+	doubtful []catalog.Backup // newest first; only for points that no base leads to
 }
 
-// stretches are those that can be replayed, oldest first.
+// stretches returns the parts of the log that have a base, oldest first.
 func stretches(c catalog.Catalog, lineage string) (usable []stretch) {
 	for _, l := range c.Lineages {
 		if lineage != "" && l.ID != lineage {
@@ -95,9 +97,12 @@ func stretches(c catalog.Catalog, lineage string) (usable []stretch) {
 	return usable
 }
 
-// findRoute finds the shortest way to t. Where there is none it is the way to the nearest point with t.Best, else an
-// error that names it.
+// findRoute returns the fastest way to t. If there is none, it returns the way to the nearest point with t.Best, else an error that
+// names that point. A plain file needs no route.
 func findRoute(c catalog.Catalog, t Target) (route, error) {
+	if t.File != "" {
+		return route{}, nil
+	}
 	if t.Plain == PlainSkipped {
 		c = encrypted(c)
 	}
@@ -117,7 +122,8 @@ func (t Target) routeIn(c catalog.Catalog) (route, error) {
 		way = func(c catalog.Catalog) (route, error) { return salvaged(c, t) }
 	}
 	r, err := way(c)
-	if unreachable, ok := errors.AsType[*UnreachableError](err); ok {
+	unreachable, ok := errors.AsType[*UnreachableError](err)
+	if ok {
 		unreachable.Next = nextPoint(c, t)
 	}
 	if err != nil {
@@ -127,10 +133,11 @@ func (t Target) routeIn(c catalog.Catalog) (route, error) {
 	return r, nil
 }
 
+// way returns the way to t through backups and the log.
 func (t Target) way(c catalog.Catalog) (route, error) {
 	usable := stretches(c, t.Lineage)
 	if t.Lineage != "" && len(usable) == 0 {
-		return route{}, &UnreachableError{Why: fmt.Sprintf("lineage %s is not in the log, or has no backup that it goes on from", t.Lineage)}
+		return route{}, &UnreachableError{Why: fmt.Sprintf("lineage %s is not in the log, or it continues no backup", t.Lineage)}
 	}
 	switch {
 	case t.Revision > 0:
@@ -142,7 +149,7 @@ func (t Target) way(c catalog.Catalog) (route, error) {
 	case len(usable) > 0:
 		return toLatest(c, t, usable)
 	case len(c.Lineages) > 0:
-		return latestBackup(c, t, "there is a log, and no backup that it goes on from: this backup stands alone")
+		return latestBackup(c, t, "the log continues no backup: this backup is restored without it")
 	}
 	return latestBackup(c, t, "")
 }
@@ -157,12 +164,12 @@ func backupAlone(c catalog.Catalog, id catalog.ID) (route, error) {
 	return r, nil
 }
 
-// alone is the way to a backup, without any log.
+// alone returns the way to a backup, without the log.
 func alone(b catalog.Backup) route {
 	return route{base: b, members: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}
 }
 
-// newest is the newest point of which the repository knows, whether it can be reached or not.
+// newest returns the newest point in c, whether it can be reached or not.
 func newest(c catalog.Catalog) catalog.Point {
 	var p catalog.Point
 	if len(c.Backups) > 0 {
@@ -179,8 +186,8 @@ func newest(c catalog.Catalog) catalog.Point {
 	return p
 }
 
-// onto returns the way from the best of the bases that lie at or before the point, through the first upTo segments of s. Only where
-// there is none it begins with a doubtful backup.
+// onto returns the fastest way from an allowed base through the first upTo segments of s; from a doubtful backup only if no base is
+// allowed.
 func (s stretch) onto(upTo int, allowed func(catalog.Backup) bool) (route, bool) {
 	r, ok := s.from(s.bases, upTo, allowed)
 	if !ok {
@@ -189,7 +196,7 @@ func (s stretch) onto(upTo int, allowed func(catalog.Backup) bool) (route, bool)
 	return r, ok
 }
 
-// from returns the cheapest way from one of the bases, newest first, that are allowed.
+// from returns the fastest way from one of the bases, newest first, that are allowed.
 func (s stretch) from(bases []catalog.Backup, upTo int, allowed func(catalog.Backup) bool) (route, bool) {
 	var best route
 	var bestCost time.Duration
@@ -210,17 +217,17 @@ func (s stretch) from(bases []catalog.Backup, upTo int, allowed func(catalog.Bac
 	return best, best.log != nil
 }
 
-// has reports whether s goes on from b.
+// has reports whether b is a base of s.
 func (s stretch) has(b catalog.Backup) bool {
 	return s.hasBase(func(base catalog.Backup) bool { return base.ID == b.ID })
 }
 
-// hasBase reports whether s goes on from a backup, maybe a doubtful one, that is allowed.
+// hasBase reports whether an allowed backup is a base of s, perhaps a doubtful one.
 func (s stretch) hasBase(allowed func(catalog.Backup) bool) bool {
 	return slices.ContainsFunc(s.bases, allowed) || slices.ContainsFunc(s.doubtful, allowed)
 }
 
-// log names the segments behind b. The backup's index is a lower bound, and in servers of 3.4 once one too high.
+// log returns the part of s after b, up to segment upTo. The backup's index is a lower bound; etcd 3.4 may write it one too high.
 func (s stretch) log(b catalog.Backup, upTo int) *Log {
 	begin, _ := b.Span(s.Source())
 	from := min(max(s.ForPosition(max(begin, s.First())), 1), upTo) - 1
@@ -237,37 +244,40 @@ func (s stretch) log(b catalog.Backup, upTo int) *Log {
 	return l
 }
 
-// What a restore gets through, measured on two cores: see docs/benchmarks.md. An estimate need not be better.
+// The throughput of a restore, measured on two cores (docs/benchmarks.md).
 const (
 	bytesPerSecond    = 250 << 20
 	requestsPerSecond = 120_000
 )
 
-// estimate is about how long the route takes.
+// estimate returns roughly how long the restore takes.
 func (r route) estimate() time.Duration {
 	seconds := float64(r.base.Plain.Size) / bytesPerSecond
 	if r.log != nil {
 		seconds += float64(r.log.Requests) / requestsPerSecond
 	}
-	if s := r.salvage; s != nil && s.Database != nil {
-		seconds += float64(s.Database.Size) / bytesPerSecond
+	if r.salvage != nil && r.salvage.Database != nil {
+		seconds += float64(r.salvage.Database.Size) / bytesPerSecond
 	}
-	if s := r.salvage; s != nil && s.Log != nil {
-		seconds += float64(s.Log.Certain.Requests+s.Log.Probable.Requests) / requestsPerSecond
+	if r.salvage != nil && r.salvage.Log != nil {
+		seconds += float64(r.salvage.Log.Certain.Requests+r.salvage.Log.Probable.Requests) / requestsPerSecond
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// settle takes the nearest way if the best there is was asked for.
-func (t Target) settle(r route, why string) (route, error) {
+// nearestNote begins the note on a plan that does not reach its target.
+const nearestNote = "not the requested point, and the nearest that can be restored"
+
+// orNearest returns r, the way to the nearest point, if t allows it; else an error that names that point.
+func (t Target) orNearest(r route, why string) (route, error) {
 	if !t.Best {
 		return route{}, &UnreachableError{Why: why, Nearest: r.words()}
 	}
-	r.notes = append(r.notes, "not what was asked for, and the nearest that there is: "+why)
+	r.notes = append(r.notes, nearestNote+": "+why)
 	return r, nil
 }
 
-// words describe where a route ends.
+// words describes the end of r.
 func (r route) words() string {
 	switch {
 	case r.salvage != nil:
@@ -282,11 +292,10 @@ func (r route) words() string {
 	return fmt.Sprintf("the log's position %d at %s (--to %s)", r.reach.Position, text(r.reach.NotAfter), exact(r.reach.NotAfter))
 }
 
-// exact is t as a flag takes it, without a fraction of a second lost.
+// exact formats t for a flag, with all fractions of a second.
 func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// nextPoint is the first point behind a target that is out of reach, in words: a backup, for whatever can be restored begins with
-// one. "" if there is none.
+// nextPoint describes the first restorable point after an unreachable target, which is a backup; "" if there is none.
 func nextPoint(c catalog.Catalog, t Target) string {
 	bases := c.Backups
 	if t.Lineage != "" {
@@ -297,8 +306,8 @@ func nextPoint(c catalog.Catalog, t Target) string {
 	}
 	var next *catalog.Backup
 	for i, b := range bases {
-		behind := t.Revision > 0 && b.Revision > t.Revision || !t.Time.IsZero() && b.Started.After(t.Time)
-		if behind && b.Usable() == nil && (next == nil || b.Started.Before(next.Started)) {
+		after := t.Revision > 0 && b.Revision > t.Revision || !t.Time.IsZero() && b.Started.After(t.Time)
+		if after && b.Usable() == nil && (next == nil || b.Started.Before(next.Started)) {
 			next = &bases[i]
 		}
 	}
@@ -308,4 +317,5 @@ func nextPoint(c catalog.Catalog, t Target) string {
 	return fmt.Sprintf("backup %s, revision %d at %s (dr restore %s)", next.ID, next.Revision, text(next.Started), next.ID)
 }
 
+// text formats t for people.
 func text(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

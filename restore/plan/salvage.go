@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -10,84 +11,95 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Salvage is what a plan takes from data dirs of members that do not run any more.
+// Salvage is the part of a plan that comes from data dirs of stopped members.
 type Salvage struct {
 	ClusterID string           `json:"clusterID"` // of the old cluster, in hex
 	Members   []catalog.Member `json:"members"`   // of the old cluster, as far as they are known
-	Majority  bool             `json:"majority"`  // the logs of more than half of the voters are here, whole
+	Majority  bool             `json:"majority"`  // the logs of more than half of the voters are here, undamaged
 	Disks     []Remains        `json:"disks"`
 	Database  *DiskDatabase    `json:"database,omitempty"` // the base; absent if a backup is
-	Log       *DiskLog         `json:"log,omitempty"`      // what is replayed last; absent if nothing is
-	Left      Part             `json:"left"`               // on the disks behind that, and not taken
-	// Disagree is how the members' key spaces contradict each other, in words; "" if nothing shows that they do.
+	Log       *DiskLog         `json:"log,omitempty"`      // replayed last; absent if no requests are
+	Left      Part             `json:"left"`               // the end of the logs that is not restored
+	// Disagree describes how the members' key spaces contradict each other; "" if nothing shows that they do.
 	Disagree string `json:"disagree,omitempty"`
 }
 
-// Remains is what one data dir holds.
+// Dirs returns the data dirs of which the plan uses something.
+func (s *Salvage) Dirs() (dirs []string) {
+	for _, d := range s.Disks {
+		base := s.Database != nil && strings.HasPrefix(s.Database.File, d.Dir+string(filepath.Separator))
+		if base || s.Log != nil && s.Log.Dir == d.Dir {
+			dirs = append(dirs, d.Dir)
+		}
+	}
+	return dirs
+}
+
+// Remains describes one data dir.
 type Remains struct {
 	Dir      string   `json:"dir"`
 	Member   string   `json:"member"`   // id in hex
-	Name     string   `json:"name"`     // "" if it is not known
-	Database uint64   `json:"database"` // position up to which the log is in its database; 0: there is none
-	Revision int64    `json:"revision"` // of that
-	First    uint64   `json:"first"`    // position from which on its log has every entry
-	Commit   uint64   `json:"commit"`   // up to which it is known to be committed, by this disk
-	Last     uint64   `json:"last"`     // and up to which it goes
-	Term     uint64   `json:"term"`     // of the last
-	Findings []string `json:"findings"` // what is wrong with it
+	Name     string   `json:"name"`     // "" if unknown
+	Database uint64   `json:"database"` // position of its database; 0: it has none
+	Revision int64    `json:"revision"` // of its database
+	First    uint64   `json:"first"`    // from this position on its log has every entry
+	Commit   uint64   `json:"commit"`   // up to this position its entries are known to be committed
+	Last     uint64   `json:"last"`     // position of its last entry
+	Term     uint64   `json:"term"`     // of its last entry
+	Findings []string `json:"findings"` // its faults
 }
 
 // DiskDatabase is a database on a disk that is the base of a plan.
 type DiskDatabase struct {
 	File     string `json:"file"`
 	Size     int64  `json:"size"`     // bytes
-	Index    uint64 `json:"index"`    // position up to which the log is in it
-	Term     uint64 `json:"term"`     // of the entry there; 0: not known
+	Index    uint64 `json:"index"`    // its position
+	Term     uint64 `json:"term"`     // of the entry there; 0: unknown
 	Revision int64  `json:"revision"` // of its key space
 }
 
-// DiskLog is the part of a member's log that is replayed, and what it is worth.
+// DiskLog is the part of a member's log that is replayed, counted by how certain it is.
 type DiskLog struct {
 	Dir   string      `json:"dir"`
-	After segment.End `json:"after"` // where it goes on from; Digest and a Term of 0 are not known where a database is the base
+	After segment.End `json:"after"` // the entry before it; after a database Digest is "", and Term may be 0 for unknown
 	UpTo  uint64      `json:"upTo"`  // the last position
 	End   segment.End `json:"end"`   // of the whole log, which pins it
 	// Revision is where to stop, right after the request that made it; 0: at UpTo.
 	Revision int64  `json:"revision,omitempty"`
-	Version  string `json:"version"` // of the servers that wrote it: which rules it is replayed by; "" if the archive says
+	Version  string `json:"version"` // of the servers that wrote it, which decides the rules of the replay; "": the archive decides
 
-	Certain  Part   `json:"certain"`  // committed for sure
-	Probable Part   `json:"probable"` // replayed too: what was acknowledged last, and perhaps what never was
-	Commit   uint64 `json:"commit"`   // the position where certain ends
+	Certain  Part   `json:"certain"`  // known to be committed
+	Probable Part   `json:"probable"` // also replayed: the last acknowledged requests, and perhaps some that were never committed
+	Commit   uint64 `json:"commit"`   // the position where Certain ends
 }
 
-// Part is a stretch of a log, counted.
+// Part counts a range of a log.
 type Part struct {
 	Positions uint64 `json:"positions"`
-	Requests  int    `json:"requests"` // of them, those that change the database
+	Requests  int    `json:"requests"` // the positions whose requests change the database
 }
 
-// Tail says what to do with the end of a log of which no disk says that it was committed.
+// Tail is the treatment of the end of a log that no disk shows to be committed.
 type Tail string
 
-// The tails. With a majority of the members all is taken: what was acknowledged is on one of them, perhaps on one alone.
+// The tails. The logs of a majority contain every acknowledged request, perhaps only one of them does.
 const (
-	TailAuto Tail = ""    // all with a majority, else nothing of it
-	TailAll  Tail = "all" // all: it may hold what was never committed
+	TailAuto Tail = ""    // all of it with a majority, else none
+	TailAll  Tail = "all" // all of it, perhaps with requests that were never committed
 )
 
 // Disks are the data dirs from which to restore.
 type Disks struct {
 	Found   []disk.Disk
 	Tail    Tail
-	Base    string // the data dir whose database is the base, whatever the archive has; "": the furthest
+	Base    string // the data dir whose database is the base, whatever the archive contains; "": the furthest
 	Version string // of the old servers, such as 3.5.12; "": the newest of the minor version that the disks name
 
-	backup   *catalog.Backup   // who the members were, where no disk tells
+	backup   *catalog.Backup   // names the members if no disk does
 	archived []catalog.Lineage // of the same cluster
 }
 
-// salvaged is the way to a target with the disks: from them alone, or behind the archive's end.
+// salvaged returns the way to t that uses the disks: alone, or after the archive's end.
 func salvaged(c catalog.Catalog, t Target) (route, error) {
 	c.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), notOfDisks)
 	disks := *t.Disks
@@ -96,17 +108,18 @@ func salvaged(c catalog.Catalog, t Target) (route, error) {
 	}
 	disks.archived = c.Lineages
 	t.Disks = &disks
-	if err := t.Disks.refuse(c); err != nil {
+	err := t.Disks.refuse(c)
+	if err != nil {
 		return route{}, err
 	}
 	if !t.Time.IsZero() && (len(c.Lineages) == 0 || disks.Base != "") {
-		return route{}, fmt.Errorf("%w: the disks know no times, only an archive does: leave --to out, or say --to-revision", ErrLayout)
+		return route{}, fmt.Errorf("%w: the disks contain no times, only an archive does: leave --to out, or use --to-revision", ErrLayout)
 	}
 	if disks.Base != "" {
 		return fromDisks(t)
 	}
 	if b := disks.backup; b != nil && t.Revision == 0 && t.Time.IsZero() && b.RaftIndex > disks.end() {
-		return t.archiveAlone(c, fmt.Sprintf("the disks end at position %d, and the newest backup was taken behind that: nothing of them is needed", disks.end()))
+		return t.archiveAlone(c, fmt.Sprintf("the disks end at position %d, before the newest backup: nothing of them is needed", disks.end()))
 	}
 	if len(c.Lineages) == 0 {
 		return withoutArchive(c, t)
@@ -114,12 +127,12 @@ func salvaged(c catalog.Catalog, t Target) (route, error) {
 	return behindArchive(c, t)
 }
 
-// notOfDisks: what a watch has seen is counted in revisions, and no disk's log goes on from one.
+// notOfDisks reports whether l is from a watch: it counts revisions, and no disk's log continues from one.
 func notOfDisks(l catalog.Lineage) bool {
 	return len(l.Segments) > 0 && l.Segments[0].Source == segment.Watch
 }
 
-// end is the highest position that any disk has.
+// end returns the highest position on any disk.
 func (d *Disks) end() (position uint64) {
 	for _, disk := range d.Found {
 		position = max(position, disk.Log.Last.Position)
@@ -127,11 +140,11 @@ func (d *Disks) end() (position uint64) {
 	return max(position, d.committed())
 }
 
-// refuse finds what must not be mixed.
+// refuse returns an error if the disks, or the disks and c, are not of one cluster.
 func (d *Disks) refuse(c catalog.Catalog) error {
 	for i, a := range d.Found {
-		if a.Member != "" && d.strange(a) {
-			return fmt.Errorf("%w: in %s the log is that of member %s, and the database does not know it: it is another cluster's",
+		if a.Member != "" && isForeign(a) {
+			return fmt.Errorf("%w: in %s the log is that of member %s, and the database does not know it: it is of another cluster",
 				ErrRefused, a.Dir, a.Member)
 		}
 		for _, b := range d.Found[:i] {
@@ -141,7 +154,7 @@ func (d *Disks) refuse(c catalog.Catalog) error {
 		}
 		for _, id := range clusterIDs(c) {
 			if a.Cluster != "" && !catalog.SameClusterID(a.Cluster, id) {
-				return fmt.Errorf("%w: %s is of the cluster with the id %s, the repository's is %s: leave the one or the other out",
+				return fmt.Errorf("%w: %s is of cluster id %s, the repository is of %s: leave one of them out",
 					ErrRefused, a.Dir, a.Cluster, id)
 			}
 		}
@@ -149,8 +162,9 @@ func (d *Disks) refuse(c catalog.Catalog) error {
 	return nil
 }
 
-// strange says that a disk's database has not heard of its member, although it is past the place where that joined.
-func (d *Disks) strange(a disk.Disk) bool {
+// isForeign reports whether a disk's database does not know the disk's member, although it is past the position at which the member
+// joined.
+func isForeign(a disk.Disk) bool {
 	return slices.ContainsFunc(a.Databases, func(db disk.Database) bool {
 		joinsLater := slices.ContainsFunc(a.Log.Changes, func(c disk.Change) bool {
 			return c.Member == a.Member && c.Position > db.Index
@@ -163,17 +177,17 @@ func (d *Disks) strange(a disk.Disk) bool {
 func refusePair(a, b disk.Disk) error {
 	switch {
 	case a.Cluster != "" && b.Cluster != "" && a.Cluster != b.Cluster:
-		return fmt.Errorf("%w: %s is of the cluster with the id %s, %s of %s: give the disks of one cluster",
+		return fmt.Errorf("%w: %s is of cluster id %s, %s of %s: name the disks of one cluster",
 			ErrRefused, b.Dir, b.Cluster, a.Dir, a.Cluster)
 	case a.Member != "" && a.Member == b.Member:
-		return fmt.Errorf("%w: %s and %s are both of member %s: give the newer one alone", ErrRefused, b.Dir, a.Dir, a.Member)
+		return fmt.Errorf("%w: %s and %s are both of member %s: name only the newer one", ErrRefused, b.Dir, a.Dir, a.Member)
 	case (a.Cluster == "" || b.Cluster == "") && !acquainted(a, b):
-		return fmt.Errorf("%w: nothing in %s and %s says that they are of one cluster: give them one at a time", ErrRefused, b.Dir, a.Dir)
+		return fmt.Errorf("%w: nothing in %s and %s shows that they are of one cluster: name only one of them", ErrRefused, b.Dir, a.Dir)
 	}
 	return nil
 }
 
-// acquainted says that both know a member in common.
+// acquainted reports whether both disks know the same member.
 func acquainted(a, b disk.Disk) bool {
 	ids := func(d disk.Disk) (all []string) {
 		for _, db := range d.Databases {
@@ -199,24 +213,14 @@ func clusterIDs(c catalog.Catalog) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// refuseRunning: what a member still writes would be lost, or taken in half.
-func (p Plan) refuseRunning(disks *Disks) error {
-	if disks == nil || p.OldIsDead {
-		return nil
-	}
-	for _, d := range disks.Found {
-		if d.Running {
-			return RefuseRunning(d.Dir)
-		}
-	}
-	return nil
-}
+func isRunning(d disk.Disk) bool { return d.Running }
 
+// RefuseRunning returns the error for a data dir that a running member still writes: its last writes would be lost.
 func RefuseRunning(dir string) error {
-	return fmt.Errorf("%w: a process holds the data dir %s: stop that member first, or say --old-is-dead if it is none", ErrRefused, dir)
+	return fmt.Errorf("%w: a process holds the data dir %s: stop that member first, or pass --old-is-dead if no member runs there", ErrRefused, dir)
 }
 
-// remains describe the disks.
+// remains describes the disks.
 func (d *Disks) remains() (all []Remains) {
 	for _, disk := range d.Found {
 		r := Remains{Dir: disk.Dir, Member: disk.Member, Findings: []string{}}
@@ -248,21 +252,21 @@ func (r *Remains) describe(d disk.Disk) {
 	case !l.There:
 		r.Findings = append(r.Findings, "its log cannot be read: "+l.Damage)
 	case !l.Whole:
-		r.Findings = append(r.Findings, fmt.Sprintf("its log is good up to position %d: %s; what was behind is not known", r.Last, l.Damage))
+		r.Findings = append(r.Findings, fmt.Sprintf("its log is undamaged up to position %d: %s; what followed is unknown", r.Last, l.Damage))
 	case l.Damage != "":
-		r.Findings = append(r.Findings, "its log is damaged before its database's place, where nothing of it is needed: "+l.Damage)
+		r.Findings = append(r.Findings, "its log is damaged before its database's position, where nothing of it is needed: "+l.Damage)
 	}
 	if l.Torn {
-		r.Findings = append(r.Findings, "the last record of its log is half written: it was not acknowledged")
+		r.Findings = append(r.Findings, "the last record of its log is incomplete: it was never acknowledged")
 	}
 	if d.Running {
-		r.Findings = append(r.Findings, "a process holds it: what it writes meanwhile is missing, or there in half")
+		r.Findings = append(r.Findings, "a process holds it: its writes from now on are missing or incomplete")
 	}
 }
 
-// furthest is the disk whose log is ahead of the others', as raft compares them: by the last term, then by the position.
-// Whatever was committed and is on any of the disks is in it, for a leader has all that was committed before its term. ok
-// is false if no log can be read.
+// furthest returns the disk whose log is ahead of the others, as raft compares them: by the last term, then by the position. It
+// contains every committed entry of the other disks, for a leader has all that was committed before its term. ok is false if
+// no log is usable.
 func (d *Disks) furthest(usable func(disk.Log) bool) (best disk.Disk, ok bool) {
 	for _, disk := range d.Found {
 		l := disk.Log
@@ -277,7 +281,7 @@ func (d *Disks) furthest(usable func(disk.Log) bool) (best disk.Disk, ok bool) {
 	return best, ok
 }
 
-// committed is the highest position of which any disk says that it was.
+// committed returns the highest position that any disk knows to be committed.
 func (d *Disks) committed() (position uint64) {
 	for _, disk := range d.Found {
 		position = max(position, disk.Log.Commit)
@@ -290,7 +294,7 @@ func (d *Disks) committed() (position uint64) {
 	return position
 }
 
-// members are those that the database which is furthest knows.
+// members returns the members in the furthest database, and its position; else those in the newest backup.
 func (d *Disks) members() (members []catalog.Member, at uint64) {
 	for _, disk := range d.Found {
 		for _, db := range disk.Databases {
@@ -305,8 +309,8 @@ func (d *Disks) members() (members []catalog.Member, at uint64) {
 	return members, at
 }
 
-// majority says that the logs of more than half of the voters are here, read to their ends. Where the log goes on with
-// changes of the membership nobody knows which of them were committed, so it must be so before and after each.
+// majority reports whether the logs of more than half of the voters are here, undamaged. If l changes the membership later than at,
+// these changes may not be committed, so the logs must be a majority before and after each.
 func (d *Disks) majority(known []catalog.Member, at uint64, l disk.Log) bool {
 	voters := map[string]bool{}
 	for _, m := range known {
@@ -319,13 +323,15 @@ func (d *Disks) majority(known []catalog.Member, at uint64, l disk.Log) bool {
 		if c.Position <= at {
 			continue
 		}
-		if voters[c.Member] = c.Voter; !d.most(voters) {
+		voters[c.Member] = c.Voter
+		if !d.most(voters) {
 			return false
 		}
 	}
 	return true
 }
 
+// most reports whether the undamaged logs of more than half of voters are here.
 func (d *Disks) most(voters map[string]bool) bool {
 	here, all := 0, 0
 	for id, votes := range voters {
@@ -340,7 +346,7 @@ func (d *Disks) most(voters map[string]bool) bool {
 	return 2*here > all
 }
 
-// version is that of the servers, as a replay wants it.
+// version returns the version of the servers whose rules the replay follows.
 func (d *Disks) version() string {
 	if d.Version != "" {
 		return d.Version
@@ -360,5 +366,5 @@ func (d *Disks) version() string {
 	return version
 }
 
-// anyPatch is a patch release behind every one that there is: databases say only to which minor version a cluster belongs.
+// anyPatch is higher than any patch release: databases name only the cluster's minor version.
 const anyPatch = "999"

@@ -99,7 +99,7 @@ func TestSalvagePlanOf(t *testing.T) {
 	}{
 		"all three": {
 			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 60, 90, 75), diskOf(3, 40, 85, 85)},
-			want:  "/disk2 at 60, log of /disk2 from 61 to 90: 25 certain, 5 probable, 0 left", note: "everything that was acknowledged",
+			want:  "/disk2 at 60, log of /disk2 from 61 to 90: 25 certain, 5 probable, 0 left", note: "every acknowledged write",
 		},
 		"two of three": {
 			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(3, 40, 85, 60)},
@@ -111,7 +111,7 @@ func TestSalvagePlanOf(t *testing.T) {
 		},
 		"one of three, with its tail": {
 			target: plan.Target{Disks: &plan.Disks{Tail: plan.TailAll}}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
-			want: "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left", note: "may hold what was never committed",
+			want: "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left", note: "may contain writes that were never committed",
 		},
 		"a later term is ahead of a longer log": {
 			disks: []disk.Disk{diskOf(1, 50, 80, 70, inTerm(3, 75)), diskOf(2, 50, 99, 60)},
@@ -140,7 +140,7 @@ func TestSalvagePlanOf(t *testing.T) {
 			want: "/disk1 at 70, log of /disk1 from 71 to 80: 0 certain, 10 probable, 0 left",
 		},
 		"all that is there": {
-			disks: []disk.Disk{diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80)}, want: "/disk1 at 80", note: "everything that was acknowledged",
+			disks: []disk.Disk{diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80)}, want: "/disk1 at 80", note: "every acknowledged write",
 		},
 		"members disagree at one position": {
 			disks: []disk.Disk{diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80, at(177)), diskOf(3, 80, 80, 80)}, want: "/disk1 at 80",
@@ -186,7 +186,7 @@ func TestSalvagePlanOf(t *testing.T) {
 			target: plan.Target{Revision: 150}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "/disk1 at 50",
 		},
 		"to a revision before all": {
-			target: plan.Target{Revision: 120}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "past it already", err: catalog.ErrNotFound,
+			target: plan.Target{Revision: 120}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "are past it", err: catalog.ErrNotFound,
 		},
 		"to a revision that cannot be": {
 			target: plan.Target{Revision: 171}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "170 at most", err: catalog.ErrNotFound,
@@ -229,7 +229,7 @@ func TestSalvagePlanOf(t *testing.T) {
 		},
 		"purged behind the archive": {
 			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 50, 80, 70, begins(40))},
-			want: "do not go on from the archive's end", err: catalog.ErrNotFound,
+			want: "do not continue the archive", err: catalog.ErrNotFound,
 		},
 		"purged behind the archive, the best there is": {
 			catalog: evenCatalog(3, 5), target: plan.Target{Best: true}, disks: []disk.Disk{diskOf(1, 50, 80, 70, begins(40))},
@@ -260,7 +260,7 @@ func TestSalvagePlanOf(t *testing.T) {
 		},
 		"another cluster's repository": {
 			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(2, 40, 70, 70, func(d *disk.Disk) { d.Cluster = "bad" })},
-			want: "the repository's is cafe", err: plan.ErrRefused,
+			want: "the repository is of cafe", err: plan.ErrRefused,
 		},
 		"nobody knows whose": {
 			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *disk.Disk) {
@@ -349,7 +349,7 @@ func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
 		t.Errorf("got %q, %v", ways, err)
 	}
 	p, err := run(true)
-	if err != nil || len(ways) != 2 || !strings.HasSuffix(ways[1], "revision 163") || !hasNote(p, "not what was asked for") {
+	if err != nil || len(ways) != 2 || !strings.HasSuffix(ways[1], "revision 163") || !hasNote(p, "not the requested point") {
 		t.Errorf("the best: %q, %v, notes %q", ways, err, p.Notes)
 	}
 }

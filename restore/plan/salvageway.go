@@ -11,8 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// withoutArchive goes on from a database on a disk; where none can be used, from the newest backup that a disk's log
-// continues.
+// withoutArchive begins with a database on a disk; if none is usable, with the newest backup that a disk's log continues.
 func withoutArchive(c catalog.Catalog, t Target) (route, error) {
 	r, err := fromDisks(t)
 	if err == nil {
@@ -33,7 +32,7 @@ func withoutArchive(c catalog.Catalog, t Target) (route, error) {
 	return route{}, err
 }
 
-// fromDisks is the way from the database that is furthest, of those that are not past the target.
+// fromDisks returns the way from the furthest database that is not past the target.
 func fromDisks(t Target) (route, error) {
 	d, tooFar := t.Disks, int64(0)
 	var best route
@@ -50,20 +49,21 @@ func fromDisks(t Target) (route, error) {
 	if best.salvage == nil {
 		if tooFar > 0 {
 			return route{}, &UnreachableError{
-				Why: fmt.Sprintf("the disks' databases are past it already, at revision %d: only a backup reaches back", tooFar),
+				Why: fmt.Sprintf("the disks' databases are past it, at revision %d: only a backup can be before it", tooFar),
 			}
 		}
-		return route{}, fmt.Errorf("what is left is %w: none of the disks has a database that can be used, and a base must come from a backup (--repo): %s",
+		return route{}, fmt.Errorf("every database on the disks is %w: use a backup as the base (--repo): %s",
 			catalog.ErrDamaged, d.findings())
 	}
-	if most := best.salvage.mostRevision(); t.Revision > most {
-		why := fmt.Sprintf("revision %d is behind the end of the disks' logs, which reach revision %d at most", t.Revision, most)
+	most := best.salvage.mostRevision()
+	if t.Revision > most {
+		why := fmt.Sprintf("revision %d is after the end of the disks' logs, which reach revision %d at most", t.Revision, most)
 		return t.toEndOfDisks(best, why)
 	}
 	return best, nil
 }
 
-// databases are all that can be used, the furthest first.
+// databases returns the usable databases, the furthest first.
 func (d *Disks) databases() (all []disk.Database) {
 	for _, disk := range d.Found {
 		for _, db := range disk.Databases {
@@ -84,7 +84,7 @@ func (d *Disks) findings() string {
 	return strings.Join(all, "; ")
 }
 
-// onto is a database with the log behind it, as far as one goes on from it.
+// onto returns the way from a database through the log that continues it, if there is one.
 func (d *Disks) onto(t Target, db disk.Database) route {
 	var r route
 	var log *DiskLog
@@ -92,13 +92,13 @@ func (d *Disks) onto(t Target, db disk.Database) route {
 		log = &l
 	}
 	if t.Revision > 0 && t.Revision == db.Revision {
-		log = nil // requests that change nothing of the key space may follow, and need not
+		log = nil // requests that do not change the key space may follow; none is needed
 	}
 	r.setDisks(t, &DiskDatabase{db.File, db.Size, db.Index, db.Term, db.Revision}, log)
 	return r
 }
 
-// log is what the furthest log has behind a place; ok is false if none goes on from there.
+// log returns the part of the furthest log after an entry; ok is false if no log continues it.
 func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
 	best, ok := d.furthest(func(l disk.Log) bool {
 		term := l.Term(after.Position)
@@ -112,7 +112,8 @@ func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
 	ahead, _ := d.furthest(anyLog)
 	upTo := l.Last.Position
 	commit := min(max(d.committed(), after.Position), upTo)
-	if all := best.Dir == ahead.Dir && d.majority(members, at, l); !all && d.Tail != TailAll {
+	all := d.Tail == TailAll || best.Dir == ahead.Dir && d.majority(members, at, l)
+	if !all {
 		upTo = commit
 	}
 	count := func(from, to uint64) Part { return countPart(l, from, to) }
@@ -122,23 +123,24 @@ func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
 	}, true
 }
 
-// countPart counts what l has behind a position, up to and including another.
+// countPart counts the part of l after one position, up to and including another.
 func countPart(l disk.Log, from, to uint64) Part {
 	return Part{max(to, from) - from, l.Count(from, to)}
 }
 
-// behindArchive goes on where the archive ends. A target within the archive needs no disk.
+// behindArchive continues at the end of the archive. A target within the archive needs no disk.
 func behindArchive(c catalog.Catalog, t Target) (route, error) {
 	usable := stretches(c, t.Lineage)
 	if !t.Time.IsZero() || t.Position > 0 || t.archived(usable) {
-		return t.archiveAlone(c, "this lies within the archive: nothing of the disks is needed")
+		return t.archiveAlone(c, "the target is within the archive: nothing of the disks is needed")
 	}
 	if len(usable) == 0 {
 		return withoutArchive(c, t)
 	}
 	last := usable[len(usable)-1]
 	end := last.Segments[len(last.Segments)-1].End
-	if d, ok := t.Disks.furthest(anyLog); ok && d.Log.Last.Position <= end.Position && !t.Disks.differs(end) {
+	d, ok := t.Disks.furthest(anyLog)
+	if ok && d.Log.Last.Position <= end.Position && !t.Disks.differs(end) {
 		return t.archiveAlone(c, fmt.Sprintf("the disks' logs end at position %d, and the archive at %d: nothing of them is needed",
 			d.Log.Last.Position, end.Position))
 	}
@@ -146,7 +148,7 @@ func behindArchive(c catalog.Catalog, t Target) (route, error) {
 	if !ok || !t.Disks.holds(log.Dir, end) {
 		return t.apart(last, end)
 	}
-	log.Version = t.Disks.Version // the archive knows better than the disks
+	log.Version = t.Disks.Version // the archive knows the version more exactly than the disks
 	all := len(last.Segments)
 	r, ok := last.onto(all, func(b catalog.Backup) bool { return t.Revision == 0 || b.HighestRevision() <= t.Revision })
 	if !ok {
@@ -157,7 +159,7 @@ func behindArchive(c catalog.Catalog, t Target) (route, error) {
 	return r, nil
 }
 
-// archived says that a revision was asked for that the archive is known to reach.
+// archived reports whether t is a revision that the archive is known to reach.
 func (t Target) archived(usable []stretch) bool {
 	return t.Revision > 0 && slices.ContainsFunc(usable, func(s stretch) bool {
 		_, known := s.ForRevision(t.Revision)
@@ -165,6 +167,7 @@ func (t Target) archived(usable []stretch) bool {
 	})
 }
 
+// archiveAlone returns the way to t without the disks.
 func (t Target) archiveAlone(c catalog.Catalog, note string) (route, error) {
 	t.Disks = nil
 	r, err := t.way(c)
@@ -176,32 +179,32 @@ func (t Target) archiveAlone(c catalog.Catalog, note string) (route, error) {
 
 func anyLog(disk.Log) bool { return true }
 
-// differs says that a log has another entry where the archive ends.
+// differs reports whether a log has another entry where the archive ends.
 func (d *Disks) differs(end segment.End) bool {
 	return slices.ContainsFunc(d.Found, func(disk disk.Disk) bool {
 		return slices.ContainsFunc(disk.Log.Ends, func(e segment.End) bool { return e.Position == end.Position && e != end })
 	})
 }
 
-// holds says that the log in dir has this very entry.
+// holds reports whether the log in dir has this entry.
 func (d *Disks) holds(dir string, end segment.End) bool {
 	return slices.ContainsFunc(d.Found, func(disk disk.Disk) bool {
 		return disk.Dir == dir && slices.Contains(disk.Log.Ends, end)
 	})
 }
 
-// apart is where archive and disks do not meet: the one or the other, and never both.
+// apart returns the way if the disks' logs do not continue the archive: from the disks alone, else from the archive alone.
 func (t Target) apart(last stretch, end segment.End) (route, error) {
-	why := fmt.Sprintf("the disks' logs do not go on from the archive's end, position %d of term %d (%s)", end.Position, end.Term, t.Disks.spans())
-	if ends, ok := t.Disks.furthest(func(l disk.Log) bool { return l.GoesOnFrom(end.Position) }); ok {
-		why += fmt.Sprintf(": in %s another entry is there, so they are of another history", ends.Dir)
+	why := fmt.Sprintf("the disks' logs do not continue the archive, which ends at position %d of term %d (%s)", end.Position, end.Term, t.Disks.spans())
+	ends, ok := t.Disks.furthest(func(l disk.Log) bool { return l.GoesOnFrom(end.Position) })
+	if ok {
+		why += fmt.Sprintf(": %s has another entry there, so they are of another history", ends.Dir)
 	}
 	disks, err := fromDisks(t)
 	if err != nil {
-		r := last.toEnd()
-		return t.settle(r, why+"; the archive alone, without --from-data-dir, ends there")
+		return t.orNearest(last.toEnd(), why+"; the archive alone, without --from-data-dir, ends there")
 	}
-	return t.settle(disks, why+"; the archive alone, without --from-data-dir, ends there")
+	return t.orNearest(disks, why+"; the archive alone, without --from-data-dir, ends there")
 }
 
 func (d *Disks) spans() string {
@@ -212,17 +215,17 @@ func (d *Disks) spans() string {
 	return strings.Join(all, ", ")
 }
 
-// toEndOfDisks settles for everything that the disks have.
+// toEndOfDisks returns the way to the end of the disks if t allows the nearest point.
 func (t Target) toEndOfDisks(r route, why string) (route, error) {
 	if r.salvage.Log != nil {
 		log := *r.salvage.Log
 		log.Revision = 0
 		r.salvage.Log = &log
 	}
-	return t.settle(r, why)
+	return t.orNearest(r, why)
 }
 
-// setDisks makes a route one with disks.
+// setDisks adds a database and a log of the disks to r.
 func (r *route) setDisks(t Target, db *DiskDatabase, log *DiskLog) {
 	d := t.Disks
 	members, at := d.members()
@@ -241,7 +244,7 @@ func (r *route) setDisks(t Target, db *DiskDatabase, log *DiskLog) {
 	}
 }
 
-// left counts what the log that s uses, or could use, has behind the end of s.
+// left counts the part after the end of s of the log that s uses, or could use.
 func (d *Disks) left(s *Salvage) Part {
 	log := s.Log
 	if log == nil {
@@ -255,7 +258,7 @@ func (d *Disks) left(s *Salvage) Part {
 	return countPart(d.Found[i].Log, s.end(), log.End.Position)
 }
 
-// end is the last position of what is taken.
+// end returns the last restored position.
 func (s *Salvage) end() uint64 {
 	if s.Log != nil {
 		return s.Log.UpTo
@@ -263,10 +266,10 @@ func (s *Salvage) end() uint64 {
 	return s.Database.Index
 }
 
-// ahead is the disk whose log goes further than what is taken and cannot be used; ok is false if there is none.
+// ahead returns a disk whose log is further than s and cannot be used; ok is false if there is none.
 func (s *Salvage) ahead() (d Remains, ok bool) {
 	from := s.end()
-	term := uint64(0) // of the last entry that is taken
+	term := uint64(0) // of the last restored entry
 	if s.Log != nil {
 		from, term = s.Log.End.Position, s.Log.End.Term
 	} else if s.Database != nil {
@@ -282,7 +285,7 @@ func (s *Salvage) ahead() (d Remains, ok bool) {
 	return s.Disks[i], true
 }
 
-// mostRevision is what a database and its log cannot be beyond: a request makes one revision at most.
+// mostRevision returns an upper bound for the last revision of s: a request adds one revision at most.
 func (s *Salvage) mostRevision() int64 {
 	if s.Log == nil {
 		return s.Database.Revision
@@ -290,40 +293,47 @@ func (s *Salvage) mostRevision() int64 {
 	return s.Database.Revision + int64(s.Log.Certain.Requests+s.Log.Probable.Requests)
 }
 
-// noteSalvage says what a person should know who has nothing but these disks.
-func (p *Plan) noteSalvage() {
-	for _, d := range p.Salvage.Disks {
+// salvageNotes returns notes on the disks of p, and on what may be missing.
+func salvageNotes(p Plan) (notes []string) {
+	s := p.Salvage
+	if s == nil {
+		return nil
+	}
+	for _, d := range s.Disks {
 		for _, finding := range d.Findings {
-			p.note("%s: %s", d.Dir, finding)
+			notes = append(notes, d.Dir+": "+finding)
 		}
 	}
-	if s := p.Salvage; s.Disagree != "" {
-		p.note("%s: the base decides which history comes back; --salvage-base chooses another data dir's", s.Disagree)
+	if s.Disagree != "" {
+		notes = append(notes, s.Disagree+": the base decides which history is restored; --salvage-base chooses another data dir's")
 	}
-	p.noteWorth()
-	if d, ok := p.Salvage.ahead(); ok {
-		p.note("the log in %s is ahead, and cannot be used: it begins at position %d, and no base here reaches that", d.Dir, d.First)
-	} else if left := p.Salvage.Left; left.Positions > 0 && !p.stopsBefore() {
-		p.note("%d requests in %d positions at the end of the log are left out, for nothing shows whether they were committed: --salvage-tail all takes them",
-			left.Requests, left.Positions)
+	notes = append(notes, p.worth())
+	d, ok := s.ahead()
+	switch {
+	case ok:
+		notes = append(notes, fmt.Sprintf("the log in %s is ahead, and cannot be used: it begins at position %d, and no base here reaches that", d.Dir, d.First))
+	case s.Left.Positions > 0 && !p.stopsBefore():
+		notes = append(notes, fmt.Sprintf("%d requests in %d positions at the end of the log are left out, for nothing shows whether they were committed: --salvage-tail all includes them",
+			s.Left.Requests, s.Left.Positions))
 	}
-	l := p.Salvage.Log
-	if l == nil {
-		return
+	if s.Log == nil {
+		return notes
 	}
-	if minor, anyOf := strings.CutSuffix(l.Version, "."+anyPatch); anyOf {
-		p.note("the log is replayed by the rules of the newest etcd %s: --etcd-version names the very one, which matters if users were enabled", minor)
+	minor, anyOf := strings.CutSuffix(s.Log.Version, "."+anyPatch)
+	if anyOf {
+		notes = append(notes, fmt.Sprintf("the log is replayed by the rules of the newest etcd %s: --etcd-version names the exact version, which matters if users were enabled", minor))
 	}
+	return notes
 }
 
-// stopsBefore reports whether a revision was asked for before the end of the disks.
-func (p *Plan) stopsBefore() bool {
+// stopsBefore reports whether the target is a revision before the end of the disks.
+func (p Plan) stopsBefore() bool {
 	s := p.Salvage
 	return s.Log != nil && s.Log.Revision > 0 || s.Log == nil && p.Reach.Revision > 0
 }
 
-// noteWorth says what may be missing.
-func (p *Plan) noteWorth() {
+// worth describes what a restore from the disks may lack.
+func (p Plan) worth() string {
 	s := p.Salvage
 	var probable Part
 	if s.Log != nil {
@@ -331,23 +341,22 @@ func (p *Plan) noteWorth() {
 	}
 	switch {
 	case p.stopsBefore():
-		p.note("what was written behind revision %d is left out", p.Reach.Revision)
+		return fmt.Sprintf("everything written after revision %d is left out", p.Reach.Revision)
 	case s.Majority && probable.Positions > 0:
-		p.note("the logs of a majority are here: everything that was acknowledged to a client comes back, and perhaps a few writes that were not, in the last %d positions",
+		return fmt.Sprintf("the logs of a majority are here: every acknowledged write is restored, and perhaps a few unacknowledged ones in the last %d positions",
 			probable.Positions)
 	case s.Majority:
-		p.note("the logs of a majority are here: everything that was acknowledged to a client comes back")
+		return "the logs of a majority are here: every acknowledged write is restored"
 	case probable.Positions > 0:
-		p.note("less than a majority is here: what the missing members had alone is lost, how much nobody knows; the last %d positions may hold what was never committed",
+		return fmt.Sprintf("less than a majority is here: writes that only the missing members had are lost, how many is unknown; the last %d positions may contain writes that were never committed",
 			probable.Positions)
 	case s.noLog():
-		p.note("no log is replayed: the state is that of position %d, and what was written behind it is lost", s.end())
-	default:
-		p.note("less than a majority is here: what the missing members had alone is lost, how much nobody knows; the log is taken as far as it is known to be committed")
+		return fmt.Sprintf("no log is replayed: the state is that of position %d, and everything written after it is lost", s.end())
 	}
+	return "less than a majority is here: writes that only the missing members had are lost, how many is unknown; the log is restored as far as it is known to be committed"
 }
 
-// noLog reports whether no disk has a log that could be held against the base.
+// noLog reports whether no disk has a log that reaches the base.
 func (s *Salvage) noLog() bool {
 	end := s.end()
 	return s.Log == nil && !slices.ContainsFunc(s.Disks, func(d Remains) bool { return d.Last >= end && d.First <= end+1 && d.Last > 0 })

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// cut is everything that members of one restored cluster must have in common. Runs of the same cut get the same token, and so
+// cut is everything that the members of one restored cluster must have in common. Restores of the same cut get the same token, and so
 // form one cluster; any difference gives another token, and etcd refuses to connect the members.
 type cut struct {
 	Cluster    string
@@ -25,17 +25,16 @@ type cut struct {
 	Members    []Member
 	Bump       Bump
 	KeepAlarms bool
-	// KnownBefore are the cluster ids in the repository. Once a restored cluster is stored there, its id is one more, so that a
-	// later restore of the same cut gets another token: a member that was left over from the first one cannot join the second.
+	// KnownBefore are the cluster ids in the repository. A restored cluster that is backed up adds its id, so that a later restore of
+	// the same cut gets another token: a member left over from the first restore cannot join the second.
 	KnownBefore []string
 	Salt        string
 }
 
-// setToken takes the caller's token, or derives one from the cut.
-func (p *Plan) setToken(c catalog.Catalog, l Layout) error {
-	p.Token = l.Token
-	if p.Token != "" {
-		return nil
+// chooseToken returns the token that l names, or one derived from the cut.
+func chooseToken(c catalog.Catalog, l Layout, p Plan) (string, error) {
+	if l.Token != "" {
+		return l.Token, nil
 	}
 	same := cut{
 		Cluster: c.Cluster, File: p.FileDigest, Log: p.Log, Salvage: p.Salvage, Members: p.Members, Bump: p.Bump,
@@ -46,17 +45,21 @@ func (p *Plan) setToken(c catalog.Catalog, l Layout) error {
 	}
 	data, err := json.Marshal(same)
 	if err != nil {
-		return err
+		return "", err
 	}
-	p.Token = deriveToken(sha256.Sum256(data), catalog.RestoreMark(c.Cluster), p.Members)
-	if l.Salt == "" && len(p.Members) > 1 && l.Into.Name != "" {
-		p.note("the token %s is derived from what is restored and from the members: each host's restore must print the same one, else they form no cluster",
-			p.Token)
-	}
-	return nil
+	return deriveToken(sha256.Sum256(data), catalog.RestoreMark(c.Cluster), p.Members), nil
 }
 
-// deriveToken returns the first token made from seed that gives the cluster an id that ends in mark.
+// tokenNotes returns a note if other hosts must derive the same token.
+func tokenNotes(l Layout, p Plan) []string {
+	if l.Token != "" || l.Salt != "" || len(p.Members) < 2 || l.Into.Name == "" {
+		return nil
+	}
+	return []string{fmt.Sprintf("the token %s is derived from the restored data and the members: "+
+		"each host's restore must print the same one, else they form no cluster", p.Token)}
+}
+
+// deriveToken returns the first token made from seed for which the cluster's id ends in mark.
 func deriveToken(seed [sha256.Size]byte, mark string, members []Member) string {
 	text := base32.StdEncoding.WithPadding(base32.NoPadding)
 	for n := uint64(0); ; n++ {
@@ -68,7 +71,7 @@ func deriveToken(seed [sha256.Size]byte, mark string, members []Member) string {
 	}
 }
 
-// knownClusterIDs returns the ids of all clusters of which c holds anything, sorted.
+// knownClusterIDs returns the ids of all clusters in c, sorted.
 func knownClusterIDs(c catalog.Catalog) []string {
 	ids := clusterIDs(c)
 	for i, id := range ids {
@@ -78,8 +81,8 @@ func knownClusterIDs(c catalog.Catalog) []string {
 	return slices.Compact(ids)
 }
 
-// clusterID returns the id that etcd computes for a new cluster, from the ids that it computes for its members.
-// (server/etcdserver/api/membership)
+// clusterID returns the id that etcd computes for a new cluster, from the ids that it computes for its members
+// (server/etcdserver/api/membership).
 func clusterID(token string, members []Member) uint64 {
 	var ids []uint64
 	for _, m := range members {

@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// toRevision ends right after the request that made the revision. After a restore the same revision may be there in two
-// histories: the newer one counts, unless a lineage was named.
+// toRevision returns the way that ends right after the request that made the revision. After a restore two histories may contain the
+// same revision: the newer one counts, unless t names a lineage.
 func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	var r route
 	histories := map[string]bool{}
@@ -26,7 +26,7 @@ func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	if len(histories) > 0 {
 		return r, nil
 	}
-	exact := func(b catalog.Backup) bool { // one that was taken of a cluster at rest
+	exact := func(b catalog.Backup) bool { // taken of a cluster at rest
 		return b.Revision == t.Revision && b.RevisionMax == t.Revision && b.Usable() == nil
 	}
 	if b, ok := loneBackup(c, t, exact); ok {
@@ -42,7 +42,7 @@ func (s stretch) toRevision(n int64) (route, bool) {
 	if !known && n > s.MostRevision(s.bases) {
 		return route{}, false
 	}
-	upTo = max(1, upTo) // a mark may stand right before the first segment
+	upTo = max(1, upTo) // a mark may be right before the first segment
 	r, ok := s.onto(upTo, func(b catalog.Backup) bool { return b.HighestRevision() <= n })
 	if !ok {
 		return route{}, false
@@ -59,14 +59,14 @@ func (s stretch) toRevision(n int64) (route, bool) {
 	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo,
 		func(m segment.Mark) bool { return m.Revision > 0 && m.Revision < n },
 		func(m segment.Mark) bool { return m.Revision >= n })
-	if r.base.HighestRevision() == n && r.base.Finished.After(r.reach.NotAfter) { // it may be there already
+	if r.base.HighestRevision() == n && r.base.Finished.After(r.reach.NotAfter) { // it may contain the revision already
 		r.reach.NotAfter = r.base.Finished
 	}
 	return r, true
 }
 
-// around are the times between which s got to a place in its first upTo segments, as far as its marks tell: the place
-// holds the states of some, and is no further than those of others.
+// around returns the times between which s reached a point in its first upTo segments, by its marks: held reports whether the point
+// contains a mark, reached whether a mark contains the point.
 func (s stretch) around(upTo int, held, reached func(segment.Mark) bool) (notBefore, notAfter time.Time) {
 	for _, segment := range s.Segments {
 		for _, m := range segment.Marks {
@@ -81,7 +81,7 @@ func (s stretch) around(upTo int, held, reached func(segment.Mark) bool) (notBef
 	return notBefore, s.written(upTo)
 }
 
-// written is a moment by which everything in the first upTo segments had been written.
+// written returns a time by which everything in the first upTo segments had been written.
 func (s stretch) written(upTo int) time.Time {
 	last := s.Segments[upTo-1]
 	if n := len(last.Marks); n > 0 && last.Marks[n-1].NotAfter.After(last.Written) {
@@ -90,7 +90,7 @@ func (s stretch) written(upTo int) time.Time {
 	return last.Written
 }
 
-// nearestRevision is the last point before a revision that is not there.
+// nearestRevision returns the way to the last point before a revision that no part of c contains.
 func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	known := newest(c).Revision
 	why := fmt.Sprintf("revision %d is in no backup and no segment of the log that has a backup before it", t.Revision)
@@ -99,17 +99,17 @@ func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, erro
 	}
 	before := func(b catalog.Backup) bool { return b.HighestRevision() <= t.Revision }
 	for _, s := range slices.Backward(usable) {
-		if s.hasBase(before) { // it was searched, so it ends before
+		if s.hasBase(before) { // toRevision searched it, so it ends before
 			return t.nearest(c, s, s.toEnd(), before, why)
 		}
 	}
 	if b, ok := loneBackup(c, t, before); ok {
-		return t.settle(alone(b), why)
+		return t.orNearest(alone(b), why)
 	}
 	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
 }
 
-// oldestWords returns the end of an error that names the oldest point that can be restored; "" if there is none.
+// oldestWords returns the end of an error, with the oldest point that can be restored; "" if there is none.
 func (t Target) oldestWords(c catalog.Catalog, usable []stretch) string {
 	var backups []catalog.Backup
 	if t.Lineage == "" {
@@ -125,7 +125,7 @@ func (t Target) oldestWords(c catalog.Catalog, usable []stretch) string {
 	return fmt.Sprintf("; the oldest that can be restored is revision %d at %s", oldest.HighestRevision(), text(oldest.Finished))
 }
 
-// toTime ends at the last state that was surely not later than the time.
+// toTime returns the way to the last state that is certainly not later than t.Time.
 func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	by := func(b catalog.Backup) bool { return !b.Finished.After(t.Time) }
 	for i, s := range slices.Backward(usable) {
@@ -139,19 +139,19 @@ func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 		}
 		why := fmt.Sprintf("the log's last known moment is %s, before %s", text(end), text(t.Time))
 		if i < len(usable)-1 {
-			why = fmt.Sprintf("%s lies in a gap of the log, which ends at %s and goes on later", text(t.Time), text(end))
+			why = fmt.Sprintf("%s is in a gap of the log, which ends at %s and continues later", text(t.Time), text(end))
 		}
 		return t.nearest(c, s, r, by, why)
 	}
 	why := fmt.Sprintf("no part of the log with a backup before it reaches back to %s", text(t.Time))
 	if b, ok := loneBackup(c, t, by); ok {
-		return t.settle(alone(b), why)
+		return t.orNearest(alone(b), why)
 	}
 	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
 }
 
-// toTime returns the way to the last state of s that was surely not later than t: that of a mark or, if no mark follows it yet, of
-// a base. A base alone is better than a doubtful way to a mark. goesOn: s is known up to t.
+// toTime returns the way to the last state of s that is certainly not later than t: that of a mark, or of a base after it. A base alone
+// is better than a doubtful way to a mark. goesOn reports whether s is known up to t.
 func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	mark, next, marked := s.AtTime(t)
 	if marked {
@@ -171,16 +171,16 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	return r, next != nil || marked && mark.NotAfter.Equal(t), ok
 }
 
-// noteworthy is how long before the time that was asked for a route may end without a word: marks come about once a second.
+// noteworthy is how long before the requested time a route may end without a note: marks come about once a second.
 const noteworthy = 3 * time.Second
 
-// noteEarly says why r ends before t, and which mark behind t may be nearer.
+// noteEarly adds a note to r if it ends long before t, with the mark after t that may be nearer.
 func (r *route) noteEarly(t time.Time, next segment.Mark) {
 	early, late := t.Sub(r.reach.NotAfter), next.NotAfter.Sub(t)
 	if early < noteworthy {
 		return
 	}
-	note := fmt.Sprintf("this is %s before %s: the log knows no moment between %s and %s, as when its agent changes or the cluster does not answer",
+	note := fmt.Sprintf("this is %s before %s: the log has no mark between %s and %s, as when the agent changes or the cluster does not answer",
 		early.Round(time.Millisecond), text(t), text(r.reach.NotAfter), text(next.NotAfter))
 	if next.Revision > r.reach.Revision {
 		note += fmt.Sprintf("; --to-revision %d is the state that was reached at most %s after it, and any revision before that can be restored too",
@@ -202,7 +202,7 @@ func (s stretch) toMark(m segment.Mark) (route, bool) {
 	return r, true
 }
 
-// toPosition ends right after a position of a lineage.
+// toPosition returns the way that ends right after a position.
 func toPosition(t Target, usable []stretch) (route, error) {
 	var nearest *stretch
 	for _, s := range slices.Backward(usable) {
@@ -220,7 +220,7 @@ func toPosition(t Target, usable []stretch) (route, error) {
 	if nearest == nil {
 		return route{}, &UnreachableError{Why: why}
 	}
-	return t.settle(nearest.toEnd(), why)
+	return t.orNearest(nearest.toEnd(), why)
 }
 
 func (s stretch) toPosition(p uint64) (route, bool) {
@@ -237,7 +237,7 @@ func (s stretch) toPosition(p uint64) (route, bool) {
 	return r, true
 }
 
-// begins and ends bound the position of a backup's snapshot in s.
+// begins and ends return bounds for the position of b's snapshot in s.
 func (s stretch) begins(b catalog.Backup) uint64 {
 	position, _ := b.Span(s.Source())
 	return position
@@ -248,20 +248,21 @@ func (s stretch) ends(b catalog.Backup) uint64 {
 	return position
 }
 
-// toLatest is the end of the log or, where that ends before it, the newest backup.
+// toLatest returns the way to the end of the log, or to the newest backup if the log ends before it.
 func toLatest(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	last := usable[len(usable)-1]
 	r := last.toEnd()
 	if youngerBackup(c, last) && t.Lineage == "" {
-		return latestBackup(c, t, fmt.Sprintf("the log ends at %s, before this backup: what was written since is not archived", text(r.reach.NotAfter)))
+		return latestBackup(c, t, fmt.Sprintf("the log ends at %s, before this backup: later writes are not archived", text(r.reach.NotAfter)))
 	}
-	if why := beyond(c, last, t.Lineage); why != "" {
-		return t.settle(r, why)
+	why := beyond(c, last, t.Lineage)
+	if why != "" {
+		return t.orNearest(r, why)
 	}
 	return r, nil
 }
 
-// toEnd replays everything.
+// toEnd returns the way to the end of s.
 func (s stretch) toEnd() route {
 	all := len(s.Segments)
 	r, _ := s.onto(all, func(catalog.Backup) bool { return true }) // a stretch has a base
@@ -272,8 +273,8 @@ func (s stretch) toEnd() route {
 			r.reach.NotAfter = mark.NotAfter
 		}
 	}
-	// A cluster at rest writes no log: a backup that found no more than is in it says until when. One of a member that was alone
-	// does not know.
+	// A cluster at rest writes no log: a backup that contains no more than s proves that nothing was written before it began. One
+	// without a quorum proves nothing.
 	for _, b := range s.bases {
 		if !b.NoQuorum && s.ends(b) <= s.Last() && b.Started.After(r.reach.NotBefore) {
 			r.reach.NotBefore = b.Started
@@ -285,8 +286,8 @@ func (s stretch) toEnd() route {
 	return r
 }
 
-// latestBackup is the newest one; note says why it goes without the log. If a newer one is damaged it is passed over only
-// if the best there is was asked for.
+// latestBackup returns the way to the newest backup; note explains why without the log. It leaves out a newer damaged backup only with
+// t.Best.
 func latestBackup(c catalog.Catalog, t Target, note string) (route, error) {
 	b, err := c.Latest()
 	if err != nil && (!t.Best || len(c.Backups) == 0) {
@@ -305,24 +306,24 @@ func latestBackup(c catalog.Catalog, t Target, note string) (route, error) {
 	return r, nil
 }
 
-// youngerBackup reports whether the newest backup was taken behind the end of s.
+// youngerBackup reports whether the newest backup was taken after the end of s.
 func youngerBackup(c catalog.Catalog, s stretch) bool {
 	b := c.Backups[0]
 	c.Backups = c.Backups[:1]
 	if len(c.Bases(s.Stretch)) > 0 {
-		return false // s goes on behind it, whatever the clocks say
+		return false // s continues it, whatever the clocks show
 	}
 	return b.Started.After(s.End().Time) || b.Started.After(s.surely()) && s.begins(b) > s.Last()
 }
 
-// surely is a moment up to which everything is in s.
+// surely returns a time up to which every write is in s.
 func (s stretch) surely() time.Time {
 	mark, _ := s.LastMark()
 	return mark.NotBefore
 }
 
-// loneBackup is the newest of those that are allowed, without the log. One with something against it is taken only where
-// there is no other. What history a backup is of nobody can tell, so there is none in a lineage.
+// loneBackup returns the newest allowed backup, an unusable one only if there is no other. The history of a backup without a log is
+// unknown, so a lineage has none.
 func loneBackup(c catalog.Catalog, t Target, allowed func(catalog.Backup) bool) (catalog.Backup, bool) {
 	if t.Lineage != "" {
 		return catalog.Backup{}, false
@@ -337,7 +338,7 @@ func loneBackup(c catalog.Catalog, t Target, allowed func(catalog.Backup) bool) 
 	return c.Backups[i], true
 }
 
-// beyond says what is known to have been behind the last usable stretch, and cannot be restored; "" if nothing is.
+// beyond describes known data after the last usable stretch that cannot be restored; "" if there is none.
 func beyond(c catalog.Catalog, last stretch, lineage string) string {
 	end := last.End()
 	for _, d := range c.Damaged {
@@ -347,7 +348,7 @@ func beyond(c catalog.Catalog, last stretch, lineage string) string {
 	}
 	at := slices.IndexFunc(c.Lineages, func(l catalog.Lineage) bool { return l.ID == last.Lineage })
 	if lineage == "" && at < len(c.Lineages)-1 {
-		return fmt.Sprintf("a newer history, lineage %s, cannot be restored: it has no backup that its log goes on from", c.Lineages[at+1].ID)
+		return fmt.Sprintf("a newer history, lineage %s, cannot be restored: its log continues no backup", c.Lineages[at+1].ID)
 	}
 	for _, g := range c.Gaps() {
 		within := g.Lineage == last.Lineage && (g.NextLineage == "" || g.NextLineage == last.Lineage)
@@ -358,10 +359,10 @@ func beyond(c catalog.Catalog, last stretch, lineage string) string {
 	return ""
 }
 
-// nearest settles for r, which ends in s, or for a backup alone that was taken later.
+// nearest returns r, which ends in s, or the way to a later backup alone, as orNearest does.
 func (t Target) nearest(c catalog.Catalog, s stretch, r route, allowed func(catalog.Backup) bool, why string) (route, error) {
 	if b, ok := loneBackup(c, t, allowed); ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {
 		r = alone(b)
 	}
-	return t.settle(r, why)
+	return t.orNearest(r, why)
 }

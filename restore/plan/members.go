@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+)
+
+// chooseMembers returns the members of the restored cluster, by name: those of l; the voters of the old cluster; or the only one that
+// l names.
+func chooseMembers(l Layout, file string, old []catalog.Member) ([]Member, error) {
+	members := slices.Clone(l.Members)
+	if len(members) == 0 {
+		members = voters(old)
+	}
+	if len(members) == 0 {
+		members = l.onlyMember(file)
+	}
+	members = sorted(members)
+	if len(l.OwnURLs) == 0 {
+		return members, nil
+	}
+	return members, l.checkOwnURLs(members)
+}
+
+// onlyMember returns the member that l names with its URLs; none if l names none. For a plain file a data dir is enough, as for
+// etcdutl: the member is called default.
+func (l Layout) onlyMember(file string) []Member {
+	name, urls := l.Into.Name, l.OwnURLs
+	if name == "" && file != "" && l.Into.DataDir != "" {
+		name = "default"
+		if len(urls) == 0 {
+			urls = []string{"http://localhost:2380"}
+		}
+	}
+	if name == "" || len(urls) == 0 {
+		return nil
+	}
+	return []Member{{Name: name, PeerURLs: urls}}
+}
+
+// checkOwnURLs refuses own URLs that differ from those of the member in Into.Name: etcd would not start.
+func (l Layout) checkOwnURLs(members []Member) error {
+	name := l.Into.Name
+	if name == "" && l.Into.DataDir != "" && len(members) == 1 {
+		name = members[0].Name
+	}
+	i := slices.IndexFunc(members, named(name))
+	if i < 0 {
+		return fmt.Errorf("%w: --initial-advertise-peer-urls is for the member in --name, and %q is not among the members",
+			ErrLayout, name)
+	}
+	if !sameURLs(l.OwnURLs, members[i].PeerURLs) {
+		return fmt.Errorf("%w: member %s would advertise %s, but is %s among the members: etcd would not start",
+			ErrLayout, name, strings.Join(l.OwnURLs, ","), strings.Join(members[i].PeerURLs, ","))
+	}
+	return nil
+}
+
+// memberNotes returns notes on members that come from the old cluster.
+func memberNotes(c catalog.Catalog, l Layout, old Old) (notes []string) {
+	if len(l.Members) > 0 {
+		return nil
+	}
+	for _, m := range old.Members {
+		if m.Learner {
+			notes = append(notes, fmt.Sprintf("learner %s is left out: add it again when the cluster runs", m.Name))
+		}
+	}
+	i := slices.IndexFunc(c.Backups, func(b catalog.Backup) bool { return b.ID == old.Backup })
+	if i < 0 {
+		return notes
+	}
+	return append(notes, laterMembers(c, c.Backups[i])...)
+}
+
+// laterMembers returns a note if a backup newer than named, which names the members, names others.
+func laterMembers(c catalog.Catalog, named catalog.Backup) []string {
+	for _, b := range c.Backups { // newest first
+		if !b.Started.After(named.Started) {
+			return nil
+		}
+		if sameVoters(b.Members, named.Members) {
+			continue
+		}
+		return []string{fmt.Sprintf("the members are those of %s (backup %s); backup %s of %s names others: %s. --initial-cluster chooses",
+			named.Started.UTC().Format(time.RFC3339), named.ID, b.ID, b.Started.UTC().Format(time.RFC3339),
+			initialCluster(voters(b.Members)))}
+	}
+	return nil
+}
+
+func initialCluster(members []Member) string {
+	var parts []string
+	for _, m := range members {
+		for _, u := range m.PeerURLs {
+			parts = append(parts, m.Name+"="+u)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// named reports whether a member is called name.
+func named(name string) func(Member) bool {
+	return func(m Member) bool { return m.Name == name }
+}
+
+func sameVoters(a, b []catalog.Member) bool {
+	return slices.EqualFunc(sorted(voters(a)), sorted(voters(b)), func(a, b Member) bool {
+		return a.Name == b.Name && sameURLs(a.PeerURLs, b.PeerURLs)
+	})
+}
+
+// sameURLs compares without regard to order.
+func sameURLs(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+func voters(members []catalog.Member) (all []Member) {
+	for _, m := range members {
+		if !m.Learner {
+			all = append(all, Member{Name: m.Name, PeerURLs: m.PeerURLs})
+		}
+	}
+	return all
+}
+
+func sorted(members []Member) []Member {
+	return slices.SortedFunc(slices.Values(members), func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+}
