@@ -117,7 +117,7 @@ func (a *archiving) try(ctx context.Context) error {
 		c.HashEvery = 0
 	}
 	told := func(now archive.Status) { a.set(func(s *archive.Status) { *s = now }) }
-	return a.service.Archive(ctx, c, stores[0].Cluster, told, a.pass)
+	return a.service.Archive(ctx, c, stores[0].Cluster, told, a.forward)
 }
 
 // boardOf returns the board of a cluster, or an unused one if the cluster was removed.
@@ -150,8 +150,8 @@ func (a *archiving) get() *archive.Status {
 	return &status
 }
 
-func (a *archiving) pass(e storage.Event) { a.service.pass(a.spec.Cluster, e) }
+func (a *archiving) forward(e storage.Event) { a.service.forward(a.spec.Cluster, e) }
 
 func (a *archiving) warn(format string, args ...any) {
-	a.pass(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf(format, args...)})
+	a.forward(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf(format, args...)})
 }

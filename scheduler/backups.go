@@ -25,9 +25,9 @@ type workerJob struct {
 // places returns the stores that answered.
 func (j *workerJob) places(_, answered []backup.Store) ([]backup.Store, error) { return answered, nil }
 
-// look reads what the repositories hold. The job continues with those that answered.
-func (j *workerJob) look(ctx context.Context) (sight, error) {
-	seen, err := j.worker.look(ctx, j.r.stores)
+// readNewest reads what the repositories hold. The job continues with those that answered.
+func (j *workerJob) readNewest(ctx context.Context) (newestBackups, error) {
+	seen, err := j.worker.readNewest(ctx, j.r.stores)
 	if err == nil {
 		j.r.stores = seen.stores
 	}
@@ -44,11 +44,11 @@ func (j *workerJob) end(a runner.Action) time.Time {
 		j.worker.end(r.task, Failed, r.why.Error())
 		return j.failed(r.why)
 	case runner.Report:
-		j.say(storage.Warning, "no %s: %v; it was asked for, and is not tried again", r.job, r.why)
+		j.report(storage.Warning, "no %s: %v; it was asked for, and is not tried again", r.job, r.why)
 		j.worker.end(r.task, Failed, fmt.Sprintf("%v; it was asked for, and is not tried again", r.why))
 		return time.Now()
 	case runner.GiveUp:
-		j.say(storage.Warning, "the %s: %v", r.job, r.why)
+		j.report(storage.Warning, "the %s: %v", r.job, r.why)
 		j.worker.end(r.task, NotRun, r.why.Error())
 		return j.standBy(lease.Lease{})
 	}
@@ -73,7 +73,7 @@ func (w *worker) failed(err error) time.Time {
 		s.State, s.Problem, s.Next, s.Holder, s.Failures = Failing, err.Error(), again, "", s.Failures+1
 	})
 	w.observer.nudge()
-	w.say(storage.Warning, "no backup: %v; the next try is at %s", err, again.Format(time.RFC3339))
+	w.report(storage.Warning, "no backup: %v; the next try is at %s", err, again.Format(time.RFC3339))
 	return w.notBefore
 }
 
@@ -87,9 +87,9 @@ type backupJob struct {
 // stored reports whether another service has taken a backup since this one became due, or was requested.
 func (j *backupJob) stored(ctx context.Context) (bool, error) {
 	since := j.last.Started
-	_, err := j.look(ctx)
-	if !j.r.asked.IsZero() {
-		since = spec.Later(since, j.r.asked) // since may be later, by a clock that is ahead
+	_, err := j.readNewest(ctx)
+	if !j.r.requested.IsZero() {
+		since = spec.Later(since, j.r.requested) // since may be later, by a clock that is ahead
 	}
 	return err == nil && j.last.Started.After(since), err
 }
@@ -98,13 +98,13 @@ func (j *backupJob) work(ctx context.Context) (err error) {
 	j.outcome = j.r.outcome()
 	j.board.set(func(s *Status) { s.State, s.Holder = Running, "" })
 	j.board.begin(j.outcome)
-	j.say(storage.Note, "taking a backup: %s", j.r.text)
-	j.result, err = j.service.Backup(ctx, labelled(j.spec, j.r.label, j.r.value), j.r.stores, j.pass)
+	j.report(storage.Note, "taking a backup: %s", j.r.text)
+	j.result, err = j.service.Backup(ctx, labelled(j.spec, j.r.label, j.r.value), j.r.stores, j.forward)
 	if j.result.ID == "" || errors.Is(err, backup.ErrPartial) {
 		return err
 	}
 	if err != nil {
-		j.say(storage.Warning, "%v", err)
+		j.report(storage.Warning, "%v", err)
 	}
 	return nil
 }
@@ -127,10 +127,10 @@ func (j *backupJob) record(ctx context.Context) {
 	o := j.outcome
 	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, j.result.ID
 	j.board.end(o)
-	j.driller.asks.look() // there may have been nothing to drill
-	j.say(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
+	j.driller.requests.wake() // there may have been nothing to drill
+	j.report(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
 		j.result.ID, j.result.Revision, j.result.Stored.Size, j.result.Finished.Sub(j.result.Started).Seconds())
-	j.left(j.result, j.r.stores)
+	j.noteMissed(j.result, j.r.stores)
 	if j.service.possible(j.spec, JobPrune) == nil {
 		j.prune(ctx, reached(j.r.stores, j.result), "after a backup")
 	}
@@ -187,7 +187,7 @@ func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
 		}
 		o := task{job: JobPrune, repository: store.Repository, cause: cause{text: why}}.outcome()
 		w.board.begin(o)
-		err := w.service.Prune(ctx, w.spec, store, w.pass)
+		err := w.service.Prune(ctx, w.spec, store, w.forward)
 		o.Ended, o.Verdict = time.Now().UTC(), Succeeded
 		if err != nil {
 			o.Verdict, o.Message = Failed, err.Error()
@@ -198,7 +198,7 @@ func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
 	unpruned := ""
 	if errs != nil {
 		unpruned = errs.Error()
-		w.say(storage.Warning, "old backups stay: %v", errs)
+		w.report(storage.Warning, "old backups stay: %v", errs)
 	}
 	w.board.set(func(s *Status) { s.Unpruned = unpruned })
 }

@@ -57,12 +57,12 @@ func (a *archiving) snapshot(ctx context.Context, why string) error {
 // try makes one run, and returns when to make the next one unless the job is done or has failed.
 func (j *baseJob) try(ctx context.Context) time.Time {
 	a := j.archiving
-	h := &hand{
+	h := &loop{
 		order: order{spec: a.spec, lease: a.lease}, service: a.service, holder: a.holder, jobs: ctx,
-		asks: newAsks(), board: a.service.boardOf(a.spec.Cluster),
+		requests: newAsks(), board: a.service.boardOf(a.spec.Cluster),
 	}
 	j.r = &run{
-		hand: h, task: task{job: JobBackup, cause: cause{text: "the log needs it: " + j.why}},
+		loop: h, task: task{job: JobBackup, cause: cause{text: "the log needs it: " + j.why}},
 		claim: JobBackup, require: a.spec.Backup.Require, slot: a.limited(),
 	}
 	return j.r.do(ctx, j)
@@ -93,7 +93,7 @@ func newestIn(ctx context.Context, c *repository.Cluster) (catalog.Backup, error
 func (j *baseJob) work(ctx context.Context) error {
 	o := j.r.outcome()
 	j.r.board.begin(o)
-	id, err := j.take(ctx)
+	id, err := j.takeBackup(ctx)
 	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, id
 	if err != nil {
 		o.Verdict, o.Message = Failed, err.Error()
@@ -102,9 +102,9 @@ func (j *baseJob) work(ctx context.Context) error {
 	return err
 }
 
-// take takes the backup. It must arrive in the first repository, where the log is. Other errors are no reason to repeat it.
-func (j *baseJob) take(ctx context.Context) (catalog.ID, error) {
-	r, err := j.service.Backup(ctx, labelled(j.spec, spec.LabelArchive, j.why), j.r.stores, j.pass)
+// takeBackup takes the backup. It must arrive in the first repository, where the log is. Other errors are no reason to repeat it.
+func (j *baseJob) takeBackup(ctx context.Context) (catalog.ID, error) {
+	r, err := j.service.Backup(ctx, labelled(j.spec, spec.LabelArchive, j.why), j.r.stores, j.forward)
 	there := reached(j.r.stores, r)
 	first := j.spec.Repositories[0].Name
 	if r.ID == "" || len(there) == 0 || there[0].Repository != first {

@@ -25,8 +25,8 @@ type catchup struct {
 
 const lastCopyWait = 10 * time.Minute
 
-// note records which of all miss backups or did not answer.
-func (c *catchup) note(seen sight, all []spec.Repository) {
+// update records which of all miss backups or did not answer.
+func (c *catchup) update(seen newestBackups, all []spec.Repository) {
 	for _, in := range all {
 		newest, answered := seen.newest[in.Name]
 		since, known := c.since[in.Name]
@@ -55,8 +55,8 @@ func (c *catchup) due(now time.Time) time.Time {
 	return spec.Later(now, c.after)
 }
 
-// left records which repositories a backup has not reached.
-func (w *worker) left(r backup.Result, stores []backup.Store) {
+// noteMissed records which repositories a backup has not reached.
+func (w *worker) noteMissed(r backup.Result, stores []backup.Store) {
 	there := reached(stores, r)
 	for _, in := range w.spec.Repositories {
 		if !slices.ContainsFunc(there, func(s backup.Store) bool { return s.Repository == in.Name }) {
@@ -74,11 +74,11 @@ func (w *worker) copies() bool {
 // copyJob copies missed backups.
 type copyJob struct {
 	workerJob
-	seen sight
+	seen newestBackups
 }
 
 func (j *copyJob) stored(ctx context.Context) (_ bool, err error) {
-	j.seen, err = j.look(ctx)
+	j.seen, err = j.readNewest(ctx)
 	return false, err
 }
 
@@ -131,7 +131,7 @@ func (w *worker) stillMissing() error {
 func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.Time) error {
 	o := task{job: JobCopy, repository: to.Repository, cause: cause{text: "it lacks backups that " + from.Repository + " has"}}.outcome()
 	w.board.begin(o)
-	result, err := w.service.Copy(ctx, from, to, since, w.pass)
+	result, err := w.service.Copy(ctx, from, to, since, w.forward)
 	if err == nil && len(result.Faults) > 0 {
 		err = fmt.Errorf("%d objects were not copied: %w", len(result.Faults), result.Faults[0].Err)
 	}
@@ -144,7 +144,7 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 		return fmt.Errorf("repository %s: %w", to.Repository, err)
 	}
 	delete(w.catchup.since, to.Repository)
-	w.say(storage.Note, "repository %s has caught up: %d backups, %d bytes copied from %s", to.Repository, result.Backups, result.Bytes, from.Repository)
+	w.report(storage.Note, "repository %s has caught up: %d backups, %d bytes copied from %s", to.Repository, result.Backups, result.Bytes, from.Repository)
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 func (w *worker) uncopied(err error) time.Time {
 	w.catchup.tries++
 	w.catchup.after = time.Now().Add(spec.Backoff(w.catchup.tries, lastCopyWait, w.spec.Cluster))
-	w.say(storage.Warning, "a repository lacks backups: %v; the next try is at %s",
+	w.report(storage.Warning, "a repository lacks backups: %v; the next try is at %s",
 		err, w.catchup.after.UTC().Format(time.RFC3339))
 	return w.catchup.after
 }

@@ -39,11 +39,11 @@ func (s *Service) Trigger(cluster string, job Job, reason string) error {
 	if len(reason) > MaxReason {
 		return fmt.Errorf("the reason has %d bytes: shorten it to %d", len(reason), MaxReason)
 	}
-	hand := &w.hand
+	loop := &w.loop
 	if job == JobDrill {
-		hand = &w.driller.hand
+		loop = &w.driller.loop
 	}
-	hand.asks.add(ask{job: job, reason: cmp.Or(reason, "somebody asked for it"), at: time.Now()})
+	loop.requests.add(request{job: job, reason: cmp.Or(reason, "requested without a reason"), at: time.Now()})
 	return nil
 }
 
@@ -55,7 +55,7 @@ func (s *Service) find(cluster string) (*worker, spec.Spec, error) {
 	if !ok {
 		return nil, spec.Spec{}, unknown(cluster)
 	}
-	return w, w.told, nil
+	return w, w.inForce, nil
 }
 
 func unknown(cluster string) error {

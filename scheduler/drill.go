@@ -20,7 +20,7 @@ import (
 
 // driller practises the restore of one cluster, in a goroutine of its own: drills take long, and no backup waits for one.
 type driller struct {
-	hand
+	loop
 
 	known     bool      // last was read from the repository
 	last      time.Time // start of the newest drill, whatever its result
@@ -29,8 +29,8 @@ type driller struct {
 	notBefore time.Time // earliest next try
 }
 
-// take continues with o. All knowledge about the repository depends on the Spec.
-func (d *driller) take(o order) {
+// accept continues with o. All knowledge about the repository depends on the Spec.
+func (d *driller) accept(o order) {
 	if o.spec.Digest != d.spec.Digest {
 		d.known, d.last, d.again, d.tries, d.notBefore = false, time.Time{}, false, 0, time.Time{}
 	}
@@ -45,18 +45,18 @@ func (d *driller) turn(ctx context.Context) time.Time {
 		return d.idle(time.Time{})
 	}
 	now := time.Now()
-	asked, again := d.asks.next(now)
+	asked, again := d.requests.next(now)
 	switch {
 	case asked.job != "":
-		return d.queue(ctx, d.wanted(asked))
+		return d.queue(ctx, d.requestedTask(asked))
 	case d.spec.Drill.Schedule.None():
 		return d.idle(again)
 	case now.Before(d.notBefore):
 		return spec.Earlier(d.notBefore, again)
 	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // in the second case a wrong clock has been corrected
 		d.known, d.last = false, time.Time{}
-		if err := d.lookFirst(ctx); err != nil {
-			d.say(storage.Warning, "cannot find out whether a drill is due: %v", err)
+		if err := d.readFirst(ctx); err != nil {
+			d.report(storage.Warning, "cannot find out whether a drill is due: %v", err)
 			return d.retry()
 		}
 	}
@@ -105,7 +105,7 @@ func (d *driller) next(at time.Time) {
 
 // queue starts a run.
 func (d *driller) queue(ctx context.Context, t task) time.Time {
-	r := &run{hand: &d.hand, task: t, claim: JobDrill, require: spec.Any, turns: d.lane.drills, slot: d.service.drills}
+	r := &run{loop: &d.loop, task: t, claim: JobDrill, require: spec.Any, turns: d.lane.drills, slot: d.service.drills}
 	return r.do(ctx, &drillJob{r: r, driller: d})
 }
 
@@ -128,10 +128,10 @@ func (j *drillJob) places(all, _ []backup.Store) ([]backup.Store, error) {
 // stored reports whether another service has drilled since this drill became due, or was requested.
 func (j *drillJob) stored(ctx context.Context) (_ bool, err error) {
 	since := j.last
-	if !j.r.asked.IsZero() {
-		since = spec.Later(since, j.r.asked) // since may be later, by a clock that is ahead
+	if !j.r.requested.IsZero() {
+		since = spec.Later(since, j.r.requested) // since may be later, by a clock that is ahead
 	}
-	j.newest, err = j.look(ctx, j.r.stores[0])
+	j.newest, err = j.readLast(ctx, j.r.stores[0])
 	return err == nil && j.newest.Time.After(since), err
 }
 
@@ -139,9 +139,9 @@ func (j *drillJob) stored(ctx context.Context) (_ bool, err error) {
 func (j *drillJob) work(ctx context.Context) error {
 	j.outcome = j.r.outcome()
 	j.board.begin(j.outcome)
-	j.say(storage.Note, "a drill: %s", j.r.text)
+	j.report(storage.Note, "a drill: %s", j.r.text)
 	seed := spec.Hash(fmt.Sprint(j.spec.Cluster, j.outcome.Began.UnixNano())) & math.MaxUint32 // short enough to be typed
-	j.proofs, j.err = j.service.Drill(ctx, j.spec, j.r.stores[0], seed, j.pass)
+	j.proofs, j.err = j.service.Drill(ctx, j.spec, j.r.stores[0], seed, j.forward)
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (j *drillJob) end(a runner.Action) time.Time {
 func (d *driller) store(ctx context.Context) (backup.Store, error) {
 	stores, err := d.stores()
 	if err == nil {
-		_, err = d.recall(ctx, stores, spec.Any)
+		_, err = d.updateSuspension(ctx, stores, spec.Any)
 	}
 	if err != nil {
 		return backup.Store{}, err
@@ -192,29 +192,30 @@ func (d *driller) in(stores []backup.Store) (backup.Store, error) {
 // ended records the result of a drill.
 func (d *driller) ended(o Outcome, proofs []catalog.Proof, err error) {
 	o.Ended = time.Now().UTC()
-	o.Verdict, o.Message = judge(proofs, err)
+	o.Verdict, o.Message = verdictOf(proofs, err)
 	for _, p := range proofs {
 		d.last, o.RTO, o.Backup = spec.Later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
 	}
 	d.board.end(o)
-	d.say(storage.Note, "the drill: %s", strings.TrimSpace(fmt.Sprint(o.Verdict, " ", o.Message)))
+	d.report(storage.Note, "the drill: %s", strings.TrimSpace(fmt.Sprint(o.Verdict, " ", o.Message)))
 	if o.Verdict != NotRun {
 		d.last = spec.Later(d.last, o.Began)
 	}
-	d.settle(o.Verdict == NotRun)
+	d.retryLater(o.Verdict == NotRun)
 }
 
-// settle records whether the last drill, of any service, is tried again before the next slot.
-func (d *driller) settle(again bool) {
-	if d.again = again; again {
+// retryLater records whether the last drill, of any service, is tried again before the next slot.
+func (d *driller) retryLater(again bool) {
+	d.again = again
+	if again {
 		d.retry()
 		return
 	}
 	d.tries, d.notBefore = 0, time.Time{}
 }
 
-// judge returns Succeeded only if all proofs passed without an error. A failure precedes a drill that could not run.
-func judge(proofs []catalog.Proof, err error) (Verdict, string) {
+// verdictOf returns Succeeded only if all proofs passed without an error. A failure precedes a drill that could not run.
+func verdictOf(proofs []catalog.Proof, err error) (Verdict, string) {
 	verdict, message := Succeeded, ""
 	for _, p := range proofs {
 		switch {
@@ -237,7 +238,7 @@ func judge(proofs []catalog.Proof, err error) (Verdict, string) {
 
 // notRun records why a drill was not run, and returns when to try again.
 func (d *driller) notRun(t task, err error) time.Time {
-	d.say(storage.Warning, "no drill: %v", err)
+	d.report(storage.Warning, "no drill: %v", err)
 	d.end(t, NotRun, err.Error())
 	d.again = true
 	return d.retry()
@@ -258,18 +259,19 @@ func (d *driller) retry() time.Time {
 	return d.notBefore
 }
 
-// lookFirst is look while nothing is known, in turns with other clusters. Without any backup d.known stays false.
-func (d *driller) lookFirst(ctx context.Context) (err error) {
-	ended := d.lane.looks.take(ctx, firstLookTime, func(ctx context.Context) { err = d.lookAnew(ctx) })
+// readFirst is readAnew, in turns with other clusters.
+func (d *driller) readFirst(ctx context.Context) (err error) {
+	ended := d.lane.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = d.readAnew(ctx) })
 	return cmp.Or(err, ended)
 }
 
-func (d *driller) lookAnew(ctx context.Context) error {
+// readAnew reads whether there is a backup to drill, and when the last drill was. Without any backup d.known stays false.
+func (d *driller) readAnew(ctx context.Context) error {
 	in, err := d.store(ctx)
 	if err != nil {
 		return err
 	}
-	newest, err := d.look(ctx, in)
+	newest, err := d.readLast(ctx, in)
 	if err != nil || !newest.Time.IsZero() {
 		return err
 	}
@@ -278,8 +280,8 @@ func (d *driller) lookAnew(ctx context.Context) error {
 	return err
 }
 
-// look reads when the last drill was. A drill that another service could not run is tried again here.
-func (d *driller) look(ctx context.Context, in backup.Store) (catalog.Proof, error) {
+// readLast reads when the last drill was. A drill that another service could not run is tried again here.
+func (d *driller) readLast(ctx context.Context, in backup.Store) (catalog.Proof, error) {
 	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(condition.ClockAllowance))
 	if err != nil {
 		return newest, fmt.Errorf("repository %s: %w", in.Repository, err)
@@ -289,6 +291,6 @@ func (d *driller) look(ctx context.Context, in backup.Store) (catalog.Proof, err
 		return newest, nil
 	}
 	d.last = newest.Time
-	d.settle(newest.Verdict == catalog.NotRun)
+	d.retryLater(newest.Verdict == catalog.NotRun)
 	return newest, nil
 }

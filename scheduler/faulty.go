@@ -32,7 +32,7 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 		}
 		o := order{spec: spec.Spec{Cluster: name, Observe: faultyEvery}, fault: why}
 		if f, known := s.faulty[name]; known {
-			f.observer.give(o)
+			f.observer.assign(o)
 			f.observer.board.set(func(s *Status) { s.Problem = why })
 			continue
 		}

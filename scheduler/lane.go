@@ -14,12 +14,12 @@ import (
 
 // The numbers that bound concurrency, in one lane and in the whole service.
 const (
-	looksAtOnce   = 16 // of a lane, like readAtOnce: to read a repository with a long log takes 80 MB
-	looksOfAll    = 64 // bounds connections and memory when a service with thousands of clusters starts
-	readAtOnce    = 4
-	readsOfAll    = 16
-	checkedAtOnce = 16 // bounds connections to clusters
-	drillsAtOnce  = 1  // each takes the memory of an etcd server
+	firstReadsAtOnce = 16 // of a lane, like readAtOnce: to read a repository with a long log takes 80 MB
+	firstReadsOfAll  = 64 // bounds connections and memory when a service with thousands of clusters starts
+	readAtOnce       = 4
+	readsOfAll       = 16
+	checkedAtOnce    = 16 // bounds connections to clusters
+	drillsAtOnce     = 1  // each takes the memory of an etcd server
 )
 
 // askTime bounds how long one step of a job may wait for its repositories: for the suspension, the lease, the newest backup.
@@ -28,18 +28,18 @@ const askTime = 30 * time.Second
 // lane holds the turns that clusters with the same repositories share: a repository that is slow or does not answer delays
 // no cluster that does not use it.
 type lane struct {
-	jobs   *semaphore.Weighted // of whole runs of workers
-	drills *semaphore.Weighted // of whole runs of drillers
-	looks  turns               // of first reads of a repository
-	reads  turns               // of repositories with their logs, by observers and triggers
+	jobs       *semaphore.Weighted // of whole runs of workers
+	drills     *semaphore.Weighted // of whole runs of drillers
+	firstReads turns               // of first reads of a repository
+	reads      turns               // of repositories with their logs, by observers and triggers
 }
 
 // turns are semaphores that are acquired in their order: the lane's, then the service's.
 type turns []*semaphore.Weighted
 
-// take calls do once it has its turn, with a context that ends after long. An error reports that ctx has ended: do may have
+// do calls do once it has its turn, with a context that ends after long. An error reports that ctx has ended: do may have
 // been interrupted.
-func (t turns) take(ctx context.Context, long time.Duration, do func(context.Context)) error {
+func (t turns) do(ctx context.Context, long time.Duration, do func(context.Context)) error {
 	for _, one := range t {
 		if err := one.Acquire(ctx, 1); err != nil {
 			return err
@@ -65,7 +65,7 @@ func (s *Service) lane(repositories []spec.Repository, concurrency int) *lane {
 	}
 	l := &lane{
 		jobs: semaphore.NewWeighted(int64(concurrency)), drills: semaphore.NewWeighted(drillsAtOnce),
-		looks: turns{semaphore.NewWeighted(looksAtOnce), s.looks}, reads: turns{semaphore.NewWeighted(readAtOnce), s.reads},
+		firstReads: turns{semaphore.NewWeighted(firstReadsAtOnce), s.firstReads}, reads: turns{semaphore.NewWeighted(readAtOnce), s.reads},
 	}
 	s.lanes[key] = l
 	return l

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// leases are the leases on one job, one in each repository: with a lease in one place only, a service that cannot reach that
+// heldLeases are the leases on one job, one in each repository: with a lease in one place only, a service that cannot reach that
 // place would not see that another works. Leases save double work; two backups at once do no harm.
 type heldLeases []heldLease
 

@@ -64,8 +64,8 @@ func (o *observer) nudge() {
 	}
 }
 
-// give continues with next.
-func (o *observer) give(next order) {
+// assign continues with next.
+func (o *observer) assign(next order) {
 	o.mu.Lock()
 	changed := next.spec.Digest != o.order.spec.Digest || next.fault != o.order.fault
 	o.order = next
@@ -75,8 +75,8 @@ func (o *observer) give(next order) {
 	}
 }
 
-// gather discards the nudge that the next survey makes superfluous.
-func (o *observer) gather() {
+// discardNudge discards the nudge that the next survey makes superfluous.
+func (o *observer) discardNudge() {
 	select {
 	case <-o.nudges:
 	default:
@@ -93,20 +93,20 @@ func (o *observer) ordered() order {
 func (o *observer) run(ctx, service context.Context) {
 	o.since = time.Now()
 	wait := time.Second + spec.Spread(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // observers that start together must not read together
-	for rest(ctx, o.nudges, wait) == nil {
-		if rest(ctx, nil, observeGather) != nil {
+	for sleep(ctx, o.nudges, wait) == nil {
+		if sleep(ctx, nil, observeGather) != nil {
 			break
 		}
-		o.gather()
+		o.discardNudge()
 		ordered := o.ordered()
 		spec := ordered.spec
 		if spec.Observe == 0 {
-			o.letGo()
+			o.clear()
 			wait = 0
 			continue
 		}
-		o.look(ctx, spec, ordered.lane)
-		if rest(ctx, nil, min(observeRest, spec.Observe)) != nil {
+		o.survey(ctx, spec, ordered.lane)
+		if sleep(ctx, nil, min(observeRest, spec.Observe)) != nil {
 			break
 		}
 		if wait = spec.Observe; o.record.Unsettled() || !o.known.IsZero() && !o.current {
@@ -114,19 +114,19 @@ func (o *observer) run(ctx, service context.Context) {
 		}
 	}
 	if service.Err() == nil {
-		o.tell(o.record.Close(time.Now()))
+		o.report(o.record.Close(time.Now()))
 	}
 }
 
-// letGo ends all conditions and forgets everything that was read: without surveys nothing is known to hold still.
-func (o *observer) letGo() {
-	o.tell(o.record.Close(time.Now()))
+// clear ends all conditions and forgets everything that was read: without surveys nothing is known to hold still.
+func (o *observer) clear() {
+	o.report(o.record.Close(time.Now()))
 	o.standings, o.lines, o.memory = nil, nil, memory{}
 	o.board.set(func(s *Status) { s.Standings, s.Conditions = []Standing{}, []condition.Condition{} })
 }
 
-// rest waits for a nudge, or for wait if that is above 0. It returns ctx's error.
-func rest(ctx context.Context, nudges <-chan struct{}, wait time.Duration) error {
+// sleep waits for a nudge, or for wait if that is above 0. It returns ctx's error.
+func sleep(ctx context.Context, nudges <-chan struct{}, wait time.Duration) error {
 	var over <-chan time.Time
 	if wait > 0 {
 		over = time.After(wait)
@@ -139,23 +139,23 @@ func rest(ctx context.Context, nudges <-chan struct{}, wait time.Duration) error
 	return ctx.Err()
 }
 
-// look publishes twice: the state of the repositories must not wait for a cluster that does not answer.
-func (o *observer) look(ctx context.Context, spec spec.Spec, lane *lane) {
+// survey publishes twice: the state of the repositories must not wait for a cluster that does not answer.
+func (o *observer) survey(ctx context.Context, spec spec.Spec, lane *lane) {
 	if len(spec.Repositories) == 0 {
-		o.judge()
+		o.publish()
 		o.lookedNow()
 		return
 	}
-	if lane.reads.take(ctx, readTime, func(ctx context.Context) { o.read(ctx, spec) }) != nil {
+	if lane.reads.do(ctx, readTime, func(ctx context.Context) { o.read(ctx, spec) }) != nil {
 		return
 	}
-	o.judge()
+	o.publish()
 	if o.service.Check != nil {
 		checks := turns{o.service.checks}
-		if checks.take(ctx, checkTime, func(ctx context.Context) { o.lines = o.service.Check(ctx, spec) }) != nil {
+		if checks.do(ctx, checkTime, func(ctx context.Context) { o.lines = o.service.Check(ctx, spec) }) != nil {
 			return
 		}
-		o.judge()
+		o.publish()
 	}
 	o.tellCurrent()
 	o.lookedNow()
@@ -192,7 +192,7 @@ func (o *observer) read(ctx context.Context, spec spec.Spec) {
 	var reading sync.WaitGroup
 	for i, r := range spec.Repositories {
 		reading.Go(func() {
-			standing, id, err := o.service.stand(ctx, spec, r, o.memory.seen[r.Name])
+			standing, id, err := o.service.standing(ctx, spec, r, o.memory.seen[r.Name])
 			if err != nil {
 				standing = o.before(r.Name)
 				standing.Problem = err.Error()
@@ -229,9 +229,9 @@ func (o *observer) before(repository string) Standing {
 	return Standing{Repository: repository}
 }
 
-// stand returns the standing of a cluster in one repository. It reads only documents that are not in seen, and updates seen.
+// standing returns the standing of a cluster in one repository. It reads only documents that are not in seen, and updates seen.
 // newest is the newest listed backup, damaged or not.
-func (s *Service) stand(
+func (s *Service) standing(
 	ctx context.Context, spec spec.Spec, in spec.Repository, seen *backups.Seen,
 ) (standing Standing, newest catalog.ID, err error) {
 	c, err := repository.OpenWith(s.bucket(in), spec.Cluster, in.Policy)
@@ -255,17 +255,17 @@ func (s *Service) stand(
 	return condition.NewStanding(in.Name, survey, spec.Schedule.Next, time.Now()), newest, nil
 }
 
-// judge computes the conditions, publishes them, and reports changes.
-func (o *observer) judge() {
+// publish computes the conditions, publishes them, and reports changes.
+func (o *observer) publish() {
 	now := time.Now()
 	conditions, changes := o.record.Update(condition.Judge(o.facts(now), now), now)
 	standings := append([]Standing{}, o.standings...)
 	o.board.set(func(s *Status) { s.Standings, s.Conditions = standings, conditions })
-	o.tell(changes)
+	o.report(changes)
 }
 
-// tell reports changes of conditions, and passes them to Tell.
-func (o *observer) tell(changes []condition.Change) {
+// report reports changes of conditions, and passes them to Tell.
+func (o *observer) report(changes []condition.Change) {
 	for _, c := range changes {
 		e := storage.Event{Time: c.Time, Stage: "condition", Level: storage.Warning, Cluster: c.Cluster, Object: c.Repository}
 		e.Message = fmt.Sprintf("%s (%s): %s; %s", c.Name, c.Severity, c.Message, c.Cure)

@@ -28,7 +28,7 @@ type steps interface {
 
 // run carries one job through the states of package runner. It is used once.
 type run struct {
-	*hand
+	*loop
 	task
 	claim   Job                 // whose lease it needs
 	require spec.Require        // how many of the repositories must answer and grant the lease
@@ -66,7 +66,7 @@ func (r *run) last(ctx context.Context, s steps) runner.Action {
 
 // carryOut carries out one action, and returns what it found.
 func (r *run) carryOut(ctx context.Context, a runner.Action, s steps) runner.Facts {
-	f := runner.Facts{Requested: !r.asked.IsZero()}
+	f := runner.Facts{Requested: !r.requested.IsZero()}
 	r.why = nil
 	switch a {
 	case runner.Queue:
@@ -76,7 +76,7 @@ func (r *run) carryOut(ctx context.Context, a runner.Action, s steps) runner.Fac
 		f.Suspended = r.suspended() != ""
 	case runner.AcquireLease:
 		f.Held, r.why = r.acquire(ctx)
-		f.Overdue = r.until(r.theirs).Sub(r.asked) > 2*r.lease
+		f.Overdue = r.until(r.theirs).Sub(r.requested) > 2*r.lease
 	case runner.ReadStored:
 		f.Stored, r.why = s.stored(ctx)
 	case runner.TakeSlot:
@@ -104,9 +104,9 @@ func (r *run) queue(ctx context.Context) (withdrawn bool, err error) {
 	if len(r.orders) > 0 {
 		return true, nil
 	}
-	r.asks.begin(r.job)
+	r.requests.begin(r.job)
 	turn := r.leave
-	r.leave = func() { r.asks.end(r.job); turn() }
+	r.leave = func() { r.requests.end(r.job); turn() }
 	return false, nil
 }
 
@@ -115,7 +115,7 @@ func (r *run) readSuspension(ctx context.Context, s steps) error {
 	if err != nil {
 		return err
 	}
-	answered, err := r.recall(ctx, all, r.require)
+	answered, err := r.updateSuspension(ctx, all, r.require)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (r *run) acquire(ctx context.Context) (held bool, err error) {
 		return false, err
 	}
 	r.stores = all.stores()
-	jobs, end := context.WithCancelCause(r.hand.jobs)
+	jobs, end := context.WithCancelCause(r.loop.jobs)
 	keeping := all.keep(jobs, r.lease, end)
 	r.jobs, r.yield = jobs, func() { end(nil); keeping.Wait() }
 	return true, nil
@@ -183,11 +183,11 @@ func (r *run) lost() bool {
 func (r *run) end(a runner.Action) time.Time {
 	switch a {
 	case runner.Skip:
-		if !r.asked.IsZero() {
-			r.hand.end(r.task, NotRun, r.suspended())
+		if !r.requested.IsZero() {
+			r.loop.end(r.task, NotRun, r.suspended())
 		}
 	case runner.Refuse:
-		r.hand.end(r.task, NotRun, fmt.Sprintf("another service, %s, is at work", r.theirs.Holder))
+		r.loop.end(r.task, NotRun, fmt.Sprintf("another service, %s, is at work", r.theirs.Holder))
 	case runner.Postpone:
 		return r.postpone()
 	}
@@ -197,7 +197,7 @@ func (r *run) end(a runner.Action) time.Time {
 // postpone puts the request back until the other service's lease may have ended.
 func (r *run) postpone() time.Time {
 	again := r.until(r.theirs)
-	r.asks.end(r.job)
-	r.asks.add(ask{r.job, r.text, r.asked, again})
+	r.requests.end(r.job)
+	r.requests.add(request{r.job, r.text, r.requested, again})
 	return again
 }

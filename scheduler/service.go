@@ -70,7 +70,7 @@ type Service struct {
 	headers    map[string]rememberedHeaders // by cluster and repository
 	lanes      map[string]*lane
 	running    sync.WaitGroup
-	looks      *semaphore.Weighted // of all lanes, like reads
+	firstReads *semaphore.Weighted // of all lanes, like reads
 	reads      *semaphore.Weighted
 	drills     *semaphore.Weighted
 	checks     *semaphore.Weighted // of clusters, by observers
@@ -91,7 +91,7 @@ func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Co
 	s.archivings = map[string]*archiving{}
 	s.workers, s.buckets, s.lanes = map[string]*worker{}, map[string]*storage.Guard{}, map[string]*lane{}
 	s.faulty = map[string]*faulty{}
-	s.looks, s.drills = semaphore.NewWeighted(looksOfAll), semaphore.NewWeighted(drillsAtOnce)
+	s.firstReads, s.drills = semaphore.NewWeighted(firstReadsOfAll), semaphore.NewWeighted(drillsAtOnce)
 	s.reads, s.checks = semaphore.NewWeighted(readsOfAll), semaphore.NewWeighted(checkedAtOnce)
 	s.mu.Unlock()
 	slots, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
@@ -133,16 +133,16 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 		wanted[spec.Cluster] = true
 		o := order{spec, s.lane(spec.Repositories, c.Concurrency), slots, c.Lease, c.Faulty[spec.Cluster]}
 		if w, ok := s.workers[spec.Cluster]; ok {
-			w.told = spec
-			w.give(o)
-			w.driller.give(o)
+			w.inForce = spec
+			w.assign(o)
+			w.driller.assign(o)
 			continue
 		}
 		own, stop := context.WithCancel(ctx)
 		w := s.newWorker(o, jobs, stop)
 		s.workers[spec.Cluster] = w
-		s.running.Go(func() { w.work(own, w.turn, w.take) })
-		s.running.Go(func() { w.driller.work(own, w.driller.turn, w.driller.take) })
+		s.running.Go(func() { w.work(own, w.turn, w.accept) })
+		s.running.Go(func() { w.driller.work(own, w.driller.turn, w.driller.accept) })
 		s.running.Go(func() { w.observer.run(own, ctx) })
 	}
 	for name, w := range s.workers {
@@ -157,16 +157,16 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 
 func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFunc) *worker {
 	board := s.newBoard(o.spec.Cluster)
-	hired := func() hand {
-		return hand{
-			order: o, service: s, jobs: jobs, orders: make(chan order, 1), asks: newAsks(), board: board,
+	hired := func() loop {
+		return loop{
+			order: o, service: s, jobs: jobs, orders: make(chan order, 1), requests: newAsks(), board: board,
 			// Each has its own holder: after a cluster was removed and added again, the old loop may still be at work.
 			holder: s.newHolder(),
 		}
 	}
 	observer := newObserver(s, board, o)
 	board.ended = observer.nudge
-	w := &worker{hand: hired(), driller: &driller{hand: hired()}, observer: observer, stop: stop, told: o.spec}
+	w := &worker{loop: hired(), driller: &driller{loop: hired()}, observer: observer, stop: stop, inForce: o.spec}
 	observer.gone = w.gone
 	return w
 }
@@ -175,8 +175,8 @@ func (s *Service) newHolder() string {
 	return fmt.Sprintf("%s/%s", s.Host, strings.ToLower(rand.Text()[:16]))
 }
 
-// pass reports an event of a job, unless it is progress.
-func (s *Service) pass(cluster string, e storage.Event) {
+// forward reports an event of a job, unless it is progress.
+func (s *Service) forward(cluster string, e storage.Event) {
 	if e.Level != storage.Progress {
 		e.Cluster = cluster
 		s.Report.Say(e)

@@ -17,16 +17,16 @@ import (
 // from their next job on. Running jobs continue. Errors match ErrUnknown, or name the repositories that could not be written;
 // the suspension holds in the others.
 func (s *Service) Suspend(ctx context.Context, cluster, by, reason string) error {
-	return s.say(ctx, cluster, suspension.Suspension{Suspended: true, Time: time.Now(), By: by, Reason: reason})
+	return s.writeSuspension(ctx, cluster, suspension.Suspension{Suspended: true, Time: time.Now(), By: by, Reason: reason})
 }
 
 // Resume ends a Suspend, for all services. One backup catches up on all missed slots. Errors match ErrUnknown, or
 // ErrSuspended if the configuration suspends the cluster, or name the repositories that could not be written.
 func (s *Service) Resume(ctx context.Context, cluster, by string) error {
-	return s.say(ctx, cluster, suspension.Suspension{Time: time.Now(), By: by})
+	return s.writeSuspension(ctx, cluster, suspension.Suspension{Time: time.Now(), By: by})
 }
 
-func (s *Service) say(ctx context.Context, cluster string, word suspension.Suspension) error {
+func (s *Service) writeSuspension(ctx context.Context, cluster string, word suspension.Suspension) error {
 	w, spec, err := s.find(cluster)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (s *Service) say(ctx context.Context, cluster string, word suspension.Suspe
 	}
 	if !last.Time.IsZero() {
 		w.board.set(func(s *Status) { s.Suspension = shown(last) })
-		w.asks.look()
+		w.requests.wake()
 	}
 	return errs
 }
@@ -64,15 +64,15 @@ func shown(word suspension.Suspension) *Suspension {
 	return &Suspension{Since: word.Time.UTC(), By: word.By, Reason: word.Reason}
 }
 
-// word holds the suspension that some stores contain.
-type word struct {
+// suspensionIn holds the suspension that some stores contain.
+type suspensionIn struct {
 	last     suspension.Suspension // the newest in any of them
 	damaged  error                 // documents that cannot be believed
 	answered []backup.Store
 }
 
-// lastWord reads the suspension in all stores. If any store is enough, it omits those that do not answer.
-func lastWord(ctx context.Context, stores []backup.Store, require spec.Require) (w word, err error) {
+// readSuspension reads the suspension in all stores. If any store is enough, it omits those that do not answer.
+func readSuspension(ctx context.Context, stores []backup.Store, require spec.Require) (w suspensionIn, err error) {
 	words, damaged := make([]suspension.Suspension, len(stores)), make([]error, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
 		words[n], err = store.Cluster.Services().Read(ctx)
@@ -81,7 +81,7 @@ func lastWord(ctx context.Context, stores []backup.Store, require spec.Require) 
 		}
 		return err
 	})
-	w = word{damaged: errors.Join(damaged...), answered: answered}
+	w = suspensionIn{damaged: errors.Join(damaged...), answered: answered}
 	for _, said := range words {
 		if said.Time.After(w.last.Time) {
 			w.last = said
@@ -90,12 +90,12 @@ func lastWord(ctx context.Context, stores []backup.Store, require spec.Require) 
 	return w, enough(answered, failed, require)
 }
 
-// recall updates the status by the suspension in the stores, and returns the stores that answered. If any store is enough, the
+// updateSuspension updates the status by the suspension in the stores, and returns the stores that answered. If any store is enough, the
 // others are omitted.
-func (h *hand) recall(ctx context.Context, stores []backup.Store, require spec.Require) ([]backup.Store, error) {
-	word, err := lastWord(ctx, stores, require)
+func (h *loop) updateSuspension(ctx context.Context, stores []backup.Store, require spec.Require) ([]backup.Store, error) {
+	word, err := readSuspension(ctx, stores, require)
 	if word.damaged != nil {
-		h.say(storage.Warning, "ignoring a damaged suspension: %v", word.damaged)
+		h.report(storage.Warning, "ignoring a damaged suspension: %v", word.damaged)
 	}
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (h *hand) recall(ctx context.Context, stores []backup.Store, require spec.R
 }
 
 // suspended returns what suspends the cluster, or "".
-func (h *hand) suspended() string {
+func (h *loop) suspended() string {
 	if h.spec.Suspend {
 		return "suspended by the configuration"
 	}
@@ -120,13 +120,13 @@ func (w *worker) resumed(ctx context.Context) bool {
 	if w.spec.Suspend {
 		return false
 	}
-	ended := w.lane.looks.take(ctx, askTime, func(ctx context.Context) {
+	ended := w.lane.firstReads.do(ctx, askTime, func(ctx context.Context) {
 		stores, err := w.stores()
 		if err == nil {
-			_, err = w.recall(ctx, stores, w.spec.Backup.Require)
+			_, err = w.updateSuspension(ctx, stores, w.spec.Backup.Require)
 		}
 		if err != nil {
-			w.say(storage.Warning, "cannot find out whether the cluster is still suspended: %v", err)
+			w.report(storage.Warning, "cannot find out whether the cluster is still suspended: %v", err)
 		}
 	})
 	return ended == nil && w.suspended() == ""

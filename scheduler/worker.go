@@ -26,11 +26,11 @@ type order struct {
 // worker takes the backups of one cluster, prunes, and copies backups that a repository has missed. Fields without a remark
 // belong to its goroutine.
 type worker struct {
-	hand
+	loop
 	driller  *driller
 	observer *observer
 	stop     context.CancelFunc
-	told     spec.Spec // of the last order; guarded by Service.mu
+	inForce  spec.Spec // of the last order; guarded by Service.mu
 
 	deleted   atomic.Bool // a survey did not find last in any repository
 	known     bool        // last was read from the repositories
@@ -42,8 +42,8 @@ type worker struct {
 	catchup   catchup
 }
 
-// take continues with o. All knowledge about repositories and failures depends on the Spec.
-func (w *worker) take(o order) {
+// accept continues with o. All knowledge about repositories and failures depends on the Spec.
+func (w *worker) accept(o order) {
 	if o.spec.Digest != w.spec.Digest {
 		w.known, w.next, w.tries, w.notBefore, w.probe, w.catchup = false, slotAfter{}, 0, time.Time{}, time.Time{}, catchup{}
 		w.board.set(func(s *Status) {
@@ -51,23 +51,23 @@ func (w *worker) take(o order) {
 		})
 	}
 	w.order = o
-	w.observer.give(o)
+	w.observer.assign(o)
 }
 
 // turn runs the job that is requested, or else due, and returns when to look again.
 func (w *worker) turn(ctx context.Context) time.Time {
 	if w.suspended() != "" && !w.resumed(ctx) {
-		return w.rest()
+		return w.pause()
 	}
 	now := time.Now()
-	asked, again := w.asks.next(now)
+	asked, again := w.requests.next(now)
 	switch {
 	case asked.job != "":
-		return w.queue(ctx, w.wanted(asked))
+		return w.queue(ctx, w.requestedTask(asked))
 	case now.Before(w.notBefore):
 		return spec.Earlier(w.notBefore, again)
 	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // in the second case a wrong clock has been corrected
-		err := w.lookFirst(ctx)
+		err := w.readFirst(ctx)
 		if ctx.Err() != nil {
 			return time.Time{}
 		}
@@ -75,12 +75,12 @@ func (w *worker) turn(ctx context.Context) time.Time {
 			return w.failed(err)
 		}
 	case w.deleted.Swap(false):
-		if err := w.lookAgain(ctx); err != nil {
-			w.say(storage.Warning, "cannot find out whether the newest backup still exists: %v", err)
+		if err := w.readAgain(ctx); err != nil {
+			w.report(storage.Warning, "cannot find out whether the newest backup still exists: %v", err)
 		}
 	}
 	if w.suspended() != "" {
-		return w.rest()
+		return w.pause()
 	}
 	why, next := w.due(ctx, now)
 	if !why.is() {
@@ -103,8 +103,8 @@ func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 	return w.queue(ctx, task{job: JobCopy, cause: cause{text: "a repository lacks backups"}})
 }
 
-// rest refuses all requests while the cluster is suspended, and looks again at the next tick.
-func (w *worker) rest() time.Time {
+// pause refuses all requests while the cluster is suspended, and looks again at the next tick.
+func (w *worker) pause() time.Time {
 	why := w.suspended()
 	w.tries, w.notBefore = 0, time.Time{}
 	w.board.set(func(s *Status) { s.State, s.Next, s.Reason = Suspended, time.Time{}, "" })
@@ -115,11 +115,11 @@ func (w *worker) rest() time.Time {
 // queue starts a run. After a requested run or a copy, the status shows the due backup as before.
 func (w *worker) queue(ctx context.Context, t task) time.Time {
 	before := w.board.get()
-	if !t.asked.IsZero() || t.job == JobCopy {
+	if !t.requested.IsZero() || t.job == JobCopy {
 		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
 	}
 	w.board.set(func(s *Status) { s.State, s.Reason = Queued, t.text })
-	r := &run{hand: &w.hand, task: t, claim: JobBackup, require: w.spec.Backup.Require, turns: w.lane.jobs}
+	r := &run{loop: &w.loop, task: t, claim: JobBackup, require: w.spec.Backup.Require, turns: w.lane.jobs}
 	return r.do(ctx, w.steps(r))
 }
 
@@ -175,7 +175,7 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 		w.probe = now.Add(w.spec.Triggers.Every)
 		text, err := w.triggered(ctx)
 		if err != nil {
-			w.say(storage.Warning, "cannot check the triggers: %v", err)
+			w.report(storage.Warning, "cannot check the triggers: %v", err)
 		}
 		if text != "" {
 			return cause{text, spec.LabelTrigger, text}, now
@@ -201,25 +201,26 @@ func (w *worker) nextSlot(now time.Time) time.Time {
 // slotAfter is the schedule's first slot after a backup.
 type slotAfter struct{ started, at time.Time }
 
-// lookFirst is look while nothing is known, in turns with other clusters.
-func (w *worker) lookFirst(ctx context.Context) (err error) {
-	ended := w.lane.looks.take(ctx, firstLookTime, func(ctx context.Context) { err = w.lookAnew(ctx) })
+// readFirst is readAnew, in turns with other clusters.
+func (w *worker) readFirst(ctx context.Context) (err error) {
+	ended := w.lane.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = w.readAnew(ctx) })
 	return cmp.Or(err, ended)
 }
 
-// firstLookTime bounds lookFirst, which reads the suspension and the newest backup.
-const firstLookTime = 2 * askTime
+// firstReadTime bounds readFirst, which reads the suspension and the newest backup.
+const firstReadTime = 2 * askTime
 
-func (w *worker) lookAnew(ctx context.Context) error {
+// readAnew reads the suspension and the newest backups, without regard to earlier knowledge.
+func (w *worker) readAnew(ctx context.Context) error {
 	stores, err := w.stores()
 	if err != nil {
 		return err
 	}
-	if stores, err = w.recall(ctx, stores, w.spec.Backup.Require); err != nil {
+	if stores, err = w.updateSuspension(ctx, stores, w.spec.Backup.Require); err != nil {
 		return err
 	}
 	w.known, w.last = false, Last{}
-	if _, err = w.look(ctx, stores); err != nil {
+	if _, err = w.readNewest(ctx, stores); err != nil {
 		return err
 	}
 	if !w.last.Started.IsZero() { // otherwise the first backup is due at once
@@ -228,29 +229,29 @@ func (w *worker) lookAnew(ctx context.Context) error {
 	return nil
 }
 
-// lookAgain is look after the newest backup was deleted.
-func (w *worker) lookAgain(ctx context.Context) error {
+// readAgain reads the newest backups after last was deleted.
+func (w *worker) readAgain(ctx context.Context) error {
 	stores, err := w.stores()
 	if err != nil {
 		return err
 	}
-	ended := w.lane.looks.take(ctx, askTime, func(ctx context.Context) { _, err = w.look(ctx, stores) })
+	ended := w.lane.firstReads.do(ctx, askTime, func(ctx context.Context) { _, err = w.readNewest(ctx, stores) })
 	return cmp.Or(err, ended)
 }
 
 // gone records that a survey has not found last. Any goroutine may call it.
 func (w *worker) gone() {
 	w.deleted.Store(true)
-	w.asks.look()
+	w.requests.wake()
 }
 
-// look reads the newest backups in the stores.
-func (w *worker) look(ctx context.Context, stores []backup.Store) (sight, error) {
-	seen, err := lookAt(ctx, stores, w.spec.Backup.Require, w.last, time.Now())
+// readNewest reads the newest backups in the stores.
+func (w *worker) readNewest(ctx context.Context, stores []backup.Store) (newestBackups, error) {
+	seen, err := readNewest(ctx, stores, w.spec.Backup.Require, w.last, time.Now())
 	if err != nil {
-		return sight{}, err
+		return newestBackups{}, err
 	}
-	w.catchup.note(seen, w.spec.Repositories)
+	w.catchup.update(seen, w.spec.Repositories)
 	if w.known = true; seen.last.ID != w.last.ID {
 		w.remember(seen.last)
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
-// hand is the loop of a worker or a driller, each of which has a goroutine of its own.
-type hand struct {
+// loop is what a worker and a driller share: each has a goroutine of its own, which calls turn again and again.
+type loop struct {
 	order
-	service *Service
-	holder  string          // of leases
-	jobs    context.Context // of jobs that run; ends after the loop's own
-	orders  chan order
-	asks    *asks
-	board   *board // of the cluster
+	service  *Service
+	holder   string          // of leases
+	jobs     context.Context // of jobs that run; ends after the loop's own
+	orders   chan order
+	requests *requests
+	board    *board // of the cluster
 }
 
-// give replaces the order that the loop has not read yet, if any, by o. Only one goroutine may call it at a time.
-func (h *hand) give(o order) {
+// assign replaces the order that the loop has not read yet, if any, by o. Only one goroutine may call it at a time.
+func (h *loop) assign(o order) {
 	select {
 	case <-h.orders:
 	default:
@@ -38,14 +38,14 @@ const longestSleep = time.Minute
 var onlyAsked = time.Unix(1<<40, 0)
 
 // work calls turn until ctx ends. Each call returns when to look again; the zero Time: at the next shared tick.
-func (h *hand) work(ctx context.Context, turn func(context.Context) time.Time, take func(order)) {
+func (h *loop) work(ctx context.Context, turn func(context.Context) time.Time, take func(order)) {
 	for ctx.Err() == nil {
 		over := h.wait(turn(ctx))
 		select {
 		case <-ctx.Done():
 		case o := <-h.orders:
 			take(o)
-		case <-h.asks.poke:
+		case <-h.requests.wakes:
 		case <-over:
 		}
 	}
@@ -53,7 +53,7 @@ func (h *hand) work(ctx context.Context, turn func(context.Context) time.Time, t
 
 // wait fires at again or at the next one-minute tick, at which loops read the clock again. All loops share the tick: waking an
 // idle machine costs more than a thousand loops that then find nothing to do.
-func (h *hand) wait(again time.Time) <-chan time.Time {
+func (h *loop) wait(again time.Time) <-chan time.Time {
 	wait := longestSleep - time.Since(h.service.began)%longestSleep
 	switch {
 	case again.Equal(onlyAsked):
@@ -69,8 +69,8 @@ type task struct {
 	job        Job
 	repository string // of a job in a single one
 	cause
-	asked time.Time // of the request; the zero Time: the job is due
-	due   time.Time // its slot, if a schedule makes it due
+	requested time.Time // of the request; the zero Time: the job is due
+	due       time.Time // its slot, if a schedule makes it due
 }
 
 // outcome returns the outcome of t, which begins now.
@@ -78,9 +78,9 @@ func (t task) outcome() Outcome {
 	return Outcome{Job: t.job, Repository: t.repository, Reason: t.text, Began: time.Now().UTC()}
 }
 
-// wanted returns the task of a request.
-func (h *hand) wanted(one ask) task {
-	t := task{job: one.job, cause: cause{one.reason, spec.LabelTrigger, one.reason}, asked: one.at}
+// requestedTask returns the task of a request.
+func (h *loop) requestedTask(one request) task {
+	t := task{job: one.job, cause: cause{one.reason, spec.LabelTrigger, one.reason}, requested: one.at}
 	if one.job == JobDrill {
 		t.repository = h.spec.Drill.Repository
 	}
@@ -88,7 +88,7 @@ func (h *hand) wanted(one ask) task {
 }
 
 // end records a job without a result, in each of its repositories.
-func (h *hand) end(t task, v Verdict, message string) {
+func (h *loop) end(t task, v Verdict, message string) {
 	places := []string{t.repository}
 	if t.job == JobPrune {
 		places = nil
@@ -104,14 +104,14 @@ func (h *hand) end(t task, v Verdict, message string) {
 }
 
 // refuse ends all requests as not run.
-func (h *hand) refuse(why string) {
-	for _, one := range h.asks.all() {
-		h.end(h.wanted(one), NotRun, why)
+func (h *loop) refuse(why string) {
+	for _, one := range h.requests.all() {
+		h.end(h.requestedTask(one), NotRun, why)
 	}
 }
 
 // until returns when to look again whether another service, which has a lease, has ended.
-func (h *hand) until(theirs lease.Lease) time.Time {
+func (h *loop) until(theirs lease.Lease) time.Time {
 	now := time.Now()
 	again := now.Add(h.lease / 3)
 	if theirs.Until.After(now) && theirs.Until.Before(again) {
@@ -120,11 +120,11 @@ func (h *hand) until(theirs lease.Lease) time.Time {
 	return again
 }
 
-func (h *hand) stores() ([]backup.Store, error) { return h.service.open(h.spec) }
+func (h *loop) stores() ([]backup.Store, error) { return h.service.open(h.spec) }
 
-func (h *hand) pass(e storage.Event) { h.service.pass(h.spec.Cluster, e) }
+func (h *loop) forward(e storage.Event) { h.service.forward(h.spec.Cluster, e) }
 
-func (h *hand) say(level storage.Level, format string, args ...any) {
+func (h *loop) report(level storage.Level, format string, args ...any) {
 	h.service.Report.Say(storage.Event{
 		Stage: "schedule", Level: level, Cluster: h.spec.Cluster, Message: fmt.Sprintf(format, args...),
 	})

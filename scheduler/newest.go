@@ -16,11 +16,11 @@ import (
 // deeper is how many backups are read if the newest does not count.
 const deeper = 32
 
-// lookAt returns the newest backup in the stores; if each of them must take backups, the newest that each has. It costs one
+// readNewest returns the newest backup in the stores; if each of them must take backups, the newest that each has. It costs one
 // listing and one read a store. Unless known is the zero Last, it lists only known and newer backups.
-func lookAt(
+func readNewest(
 	ctx context.Context, stores []backup.Store, require spec.Require, known Last, now time.Time,
-) (seen sight, err error) {
+) (seen newestBackups, err error) {
 	found := make([]Last, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
 		found[n], err = newest(ctx, store.Cluster, known, now)
@@ -28,9 +28,9 @@ func lookAt(
 	})
 	err = enough(answered, failed, require)
 	if err != nil {
-		return sight{}, err
+		return newestBackups{}, err
 	}
-	seen = sight{stores: answered, newest: map[string]Last{}}
+	seen = newestBackups{stores: answered, newest: map[string]Last{}}
 	first := true
 	for n, store := range stores {
 		if !slices.Contains(answered, store) {
@@ -45,8 +45,8 @@ func lookAt(
 	return seen, nil
 }
 
-// sight holds the newest backups in some stores.
-type sight struct {
+// newestBackups holds the newest backups in some stores.
+type newestBackups struct {
 	last   Last
 	stores []backup.Store  // that answered
 	newest map[string]Last // by repository, of those that answered

@@ -7,34 +7,34 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// ask is a person's request for a job.
-type ask struct {
+// request is a person's request for a job.
+type request struct {
 	job    Job
 	reason string
 	at     time.Time // of the request
 	after  time.Time // of which it is tried
 }
 
-// asks holds the requests for one goroutine, and the jobs that it has queued or runs. All fields are guarded by mu.
-type asks struct {
+// requests holds the requests for one goroutine, and the jobs that it has queued or runs. All fields are guarded by mu.
+type requests struct {
 	mu     sync.Mutex
-	wanted []ask        // each job once
+	wanted []request    // each job once
 	at     map[Job]bool // queued or running
-	poke   chan struct{}
+	wakes  chan struct{}
 }
 
-func newAsks() *asks { return &asks{at: map[Job]bool{}, poke: make(chan struct{}, 1)} }
+func newAsks() *requests { return &requests{at: map[Job]bool{}, wakes: make(chan struct{}, 1)} }
 
-// look wakes the goroutine.
-func (a *asks) look() {
+// wake wakes the goroutine.
+func (a *requests) wake() {
 	select {
-	case a.poke <- struct{}{}:
+	case a.wakes <- struct{}{}:
 	default: // it was woken already
 	}
 }
 
 // add adds a request, unless the same job is requested, queued or running already.
-func (a *asks) add(one ask) {
+func (a *requests) add(one request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.at[one.job] {
@@ -46,11 +46,11 @@ func (a *asks) add(one ask) {
 		}
 	}
 	a.wanted = append(a.wanted, one)
-	a.look()
+	a.wake()
 }
 
-// next returns the request to serve now. Without one it returns the zero ask, and when the next one is due; the zero Time: none.
-func (a *asks) next(now time.Time) (one ask, again time.Time) {
+// next returns the request to serve now. Without one it returns the zero request, and when the next one is due; the zero Time: none.
+func (a *requests) next(now time.Time) (one request, again time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, one := range a.wanted {
@@ -59,11 +59,11 @@ func (a *asks) next(now time.Time) (one ask, again time.Time) {
 		}
 		again = spec.Earlier(again, one.after)
 	}
-	return ask{}, again
+	return request{}, again
 }
 
 // begin records that a job is queued, which fulfils requests for it.
-func (a *asks) begin(job Job) {
+func (a *requests) begin(job Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at[job] = true
@@ -71,14 +71,14 @@ func (a *asks) begin(job Job) {
 }
 
 // end records that a job is neither queued nor running.
-func (a *asks) end(job Job) {
+func (a *requests) end(job Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.at, job)
 }
 
 // all removes and returns all requests.
-func (a *asks) all() []ask {
+func (a *requests) all() []request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := a.wanted
@@ -86,8 +86,8 @@ func (a *asks) all() []ask {
 	return all
 }
 
-func (a *asks) drop(job Job) {
-	var left []ask
+func (a *requests) drop(job Job) {
+	var left []request
 	for _, one := range a.wanted {
 		if one.job != job {
 			left = append(left, one)
