@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
@@ -121,7 +122,7 @@ func TestRunWithoutAnotherMember(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "read the snapshot of http://") {
 				t.Errorf("error %v", err)
 			}
-			if errors.Is(err, backup.ErrRefused) || errors.Is(err, cluster.ErrSilent) {
+			if errors.Is(err, fault.Refused) || errors.Is(err, cluster.ErrSilent) {
 				t.Errorf("the cause is hidden: %v", err)
 			}
 			if n := int64(len(streams)); n != test.streams {

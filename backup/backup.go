@@ -19,15 +19,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // Errors of Run, to be matched with errors.Is.
 var (
-	// ErrRefused means that the request would produce a backup that is not safe to rely on.
-	ErrRefused = errors.New("refused")
 	// ErrDiverged means that the members have different key spaces. The backup is stored and marked.
-	ErrDiverged = errors.New("the members have diverged")
+	ErrDiverged = fault.New(fault.Damaged, "the members have diverged")
 )
 
 // Request configures one backup.
@@ -65,7 +64,7 @@ const maxGap = 30 * time.Second
 // other error no store lists a new backup.
 func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request, report storage.Report) (Result, error) {
 	if len(to) == 0 {
-		return Result{}, fmt.Errorf("%w: no repository for the backup", ErrRefused)
+		return Result{}, fmt.Errorf("%w: no repository for the backup", fault.Refused)
 	}
 	result, err := runOnce(ctx, cfg, to, r, report)
 	failed, ok := errors.AsType[*memberError](err)
@@ -205,7 +204,7 @@ func (r *run) gatherHash(ctx context.Context) {
 }
 
 // compareWithLast compares the cluster with the newest backup under this name. Another cluster id means that the
-// cluster was restored, or that it is the wrong one. It returns ErrRefused if that backup is encrypted and this one
+// cluster was restored, or that it is the wrong one. It returns fault.Refused if that backup is encrypted and this one
 // would not be.
 func (r *run) compareWithLast() error {
 	var exposed atomic.Pointer[catalog.Backup] // an encrypted newest backup
@@ -226,7 +225,7 @@ func (r *run) compareWithLast() error {
 	})
 	if b := exposed.Load(); err == nil && b != nil && !r.request.Plain && r.request.To.Seal().Encryption == "" {
 		err = fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: give --recipient (DR_RECIPIENT), or --plain "+
-			"to store every secret of etcd without encryption", ErrRefused, b.Cluster, b.ID)
+			"to store every secret of etcd without encryption", fault.Refused, b.Cluster, b.ID)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // choose returns the member to read. It never returns a learner, which may lag without bound and does not vote.
@@ -21,7 +22,7 @@ func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 	case "follower":
 		voters = slices.DeleteFunc(voters, func(s *cluster.Server) bool { return s == c.Leader() || c.Quorum && !s.Reaches })
 		if len(voters) == 0 {
-			return nil, fmt.Errorf("%w: no healthy follower answers: use --from any or --from leader", ErrRefused)
+			return nil, fmt.Errorf("%w: no healthy follower answers: use --from any or --from leader", fault.Refused)
 		}
 	case "any":
 	default:
@@ -29,7 +30,7 @@ func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 	}
 	if len(voters) == 0 {
 		return nil, fmt.Errorf("%w: only learners answer, and a learner may lag without bound: name a voting member in --endpoints",
-			ErrRefused)
+			fault.Refused)
 	}
 	return voters[0], nil
 }
@@ -56,7 +57,7 @@ func memberAt(c *cluster.Cluster, endpoint string) (*cluster.Server, error) {
 			continue
 		}
 		if s.Status.IsLearner {
-			return nil, fmt.Errorf("%w: %s is a learner, which may lag without bound: choose a voting member", ErrRefused, endpoint)
+			return nil, fmt.Errorf("%w: %s is a learner, which may lag without bound: choose a voting member", fault.Refused, endpoint)
 		}
 		return s, nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // member returns a server with this status: its id, the leader's id, its applied index, and whether it reaches the
@@ -60,31 +61,31 @@ func TestChoose(t *testing.T) {
 		{"no quorum: the furthest", "leader", noQuorum, 3, nil, ""},
 		{"no quorum: the later term goes before the higher index", "leader",
 			[]*cluster.Server{inTerm(7, member(1, 0, 90, false)), member(3, 0, 95, false)}, 1, nil, ""},
-		{"only a learner", "leader", []*cluster.Server{learner(4, 2, 99)}, 0, ErrRefused, "only learners"},
+		{"only a learner", "leader", []*cluster.Server{learner(4, 2, 99)}, 0, fault.Refused, "only learners"},
 		{"a learner is not chosen", "leader", []*cluster.Server{learner(1, 9, 99), member(3, 9, 5, false)}, 3, nil, ""},
 
 		{"the furthest follower", "follower", healthy, 3, nil, ""},
 		{"a follower that is cut off is unhealthy", "follower",
 			[]*cluster.Server{member(1, 2, 90, true), member(2, 2, 99, true), member(3, 2, 95, false)}, 1, nil, ""},
-		{"no follower", "follower", []*cluster.Server{member(2, 2, 99, true)}, 0, ErrRefused, "--from any"},
+		{"no follower", "follower", []*cluster.Server{member(2, 2, 99, true)}, 0, fault.Refused, "--from any"},
 		{"the only follower is cut off", "follower",
-			[]*cluster.Server{member(1, 2, 90, false), member(2, 2, 99, true)}, 0, ErrRefused, "--from leader"},
+			[]*cluster.Server{member(1, 2, 90, false), member(2, 2, 99, true)}, 0, fault.Refused, "--from leader"},
 		{"a learner is no follower", "follower",
-			[]*cluster.Server{member(2, 2, 99, true), learner(4, 2, 99)}, 0, ErrRefused, ""},
+			[]*cluster.Server{member(2, 2, 99, true), learner(4, 2, 99)}, 0, fault.Refused, ""},
 		{"no quorum: any is a follower", "follower", noQuorum, 3, nil, ""},
 
 		{"any: the furthest", "any", healthy, 2, nil, ""},
 		{"any: not one that is cut off", "any",
 			[]*cluster.Server{member(1, 2, 90, true), inTerm(9, member(3, 0, 95, false))}, 1, nil, ""},
 		{"any: never a learner", "any", []*cluster.Server{learner(1, 2, 99), member(2, 2, 5, true)}, 2, nil, ""},
-		{"any: only learners", "any", []*cluster.Server{learner(1, 2, 99)}, 0, ErrRefused, "--endpoints"},
+		{"any: only learners", "any", []*cluster.Server{learner(1, 2, 99)}, 0, fault.Refused, "--endpoints"},
 
 		{"named", "http://m1", healthy, 1, nil, ""},
 		{"named by another of its endpoints", "localhost:1",
 			[]*cluster.Server{alias(member(1, 2, 90, true), "localhost:1"), healthy[1]}, 1, nil, ""},
 		{"named, cut off", "http://m3", []*cluster.Server{member(1, 1, 90, true), member(3, 0, 5, false)}, 3, nil, ""},
 		{"a learner by name", "http://m4",
-			[]*cluster.Server{healthy[1], learner(4, 2, 99)}, 0, ErrRefused, "http://m4 is a learner"},
+			[]*cluster.Server{healthy[1], learner(4, 2, 99)}, 0, fault.Refused, "http://m4 is a learner"},
 		{"a silent one by name", "http://m9", healthy, 0, errDown, "http://m9 does not answer"},
 		{"an unknown one", "http://m8", healthy, 0, cluster.ErrConfig, "--from http://m8"},
 		{"nothing", "", healthy, 0, cluster.ErrConfig, "--from"},

@@ -24,6 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -450,13 +451,13 @@ func TestRunWithALearner(t *testing.T) {
 	r.From = learner.URL
 	for _, cfg := range []cluster.Config{at(learner.URL), at(etcd.URL), at(etcd.URL, learner.URL)} {
 		_, err := backup.Run(t.Context(), cfg, only(to), r, l.report)
-		if !errors.Is(err, backup.ErrRefused) || !strings.Contains(err.Error(), learner.URL+" is a learner") {
+		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), learner.URL+" is a learner") {
 			t.Errorf("a learner by name: %v", err)
 		}
 	}
 	r.From = "any"
 	// A learner does not return the list of members.
-	if _, err := backup.Run(t.Context(), at(learner.URL), only(to), r, l.report); !errors.Is(err, backup.ErrRefused) {
+	if _, err := backup.Run(t.Context(), at(learner.URL), only(to), r, l.report); !errors.Is(err, fault.Refused) {
 		t.Errorf("a learner alone: %v", err)
 	}
 	wantNothing(t, to)
@@ -469,7 +470,7 @@ func TestRunWithALearner(t *testing.T) {
 		}
 	}
 	r.From = "follower"
-	if _, err := backup.Run(t.Context(), at(etcd.URL), only(to), r, l.report); !errors.Is(err, backup.ErrRefused) {
+	if _, err := backup.Run(t.Context(), at(etcd.URL), only(to), r, l.report); !errors.Is(err, fault.Refused) {
 		t.Errorf("a learner as follower: %v", err)
 	}
 	l.wantWarnings(t)
@@ -509,7 +510,7 @@ func TestRunRefusesPlainNextToEncrypted(t *testing.T) {
 	mustRun(t, at(url), to, plain, &listener{}) // the first of all may be plain
 	mustRun(t, at(url), to, sealed, &listener{})
 	_, err := backup.Run(t.Context(), at(url), only(to), plain, nil)
-	if !errors.Is(err, backup.ErrRefused) || !strings.Contains(err.Error(), "--plain") {
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "--plain") {
 		t.Errorf("plain after encrypted: error %v, want a refusal that names --plain", err)
 	}
 	catalog, err := to.Load(t.Context(), backups.LoadOptions{})

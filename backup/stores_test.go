@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
@@ -116,7 +117,7 @@ func TestRunIntoSeveral(t *testing.T) {
 
 func TestRunIntoNone(t *testing.T) {
 	r, _ := request(t)
-	if _, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), nil, r, nil); !errors.Is(err, backup.ErrRefused) {
+	if _, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), nil, r, nil); !errors.Is(err, fault.Refused) {
 		t.Errorf("error %v", err)
 	}
 }

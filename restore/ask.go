@@ -8,6 +8,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ask refuses while a member of the old cluster, or of one that was restored from it, answers: two clusters that believe
@@ -26,7 +27,7 @@ func (r *run) ask(ctx context.Context) error {
 			r.say("ask", storage.Note, "another cluster, %s, answers at %s", answer.ClusterID, answer.URL)
 		default:
 			return fmt.Errorf("%w: the old cluster still answers at %s: stop every old member first, or say --old-is-dead if that is not it",
-				plan.ErrRefused, answer.URL)
+				fault.Refused, answer.URL)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -59,7 +60,7 @@ func TestOldClusterIsAsked(t *testing.T) {
 			p := s.plan(t, plan.Layout{OldIsDead: test.dead, Into: one(t, "m1")})
 			if test.refused {
 				_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-				if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), test.url) ||
+				if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), test.url) ||
 					!strings.Contains(err.Error(), "--old-is-dead") {
 					t.Errorf("error %v", err)
 				}
@@ -108,7 +109,7 @@ func TestClusterThatWasRestoredIsNotAStranger(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-			if errors.Is(err, plan.ErrRefused) != test.refused || err != nil && !strings.Contains(err.Error(), alive) {
+			if errors.Is(err, fault.Refused) != test.refused || err != nil && !strings.Contains(err.Error(), alive) {
 				t.Errorf("error %v, want a refusal: %v", err, test.refused)
 			}
 		})
@@ -117,7 +118,7 @@ func TestClusterThatWasRestoredIsNotAStranger(t *testing.T) {
 		p := filePlan(t, d.snapshot(), false)
 		p.Members, p.Old.ClientURLs, p.Into.Name = []plan.Member{memberAt("living", peer)}, []string{alive}, "living"
 		_, err := restore.Run(t.Context(), p, nil, s.keys, nil)
-		if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), alive) {
+		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), alive) {
 			t.Errorf("error %v, want a refusal", err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -66,7 +67,7 @@ func TestRunBumpsAFileAboveALiveCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-		if r.BumpedTo != want || (want == 0) != errors.Is(err, plan.ErrRefused) {
+		if r.BumpedTo != want || (want == 0) != errors.Is(err, fault.Refused) {
 			t.Errorf("%s: bumped to %d, want %d; %v", bump, r.BumpedTo, want, err)
 		}
 		if want == 0 {

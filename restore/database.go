@@ -23,6 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // facts are what the database says of itself.
@@ -126,7 +127,7 @@ func number(b *bolt.Bucket, key []byte) uint64 {
 func (r *run) checkAlarms() error {
 	for _, alarm := range r.facts.alarms {
 		if alarm.Alarm == pb.AlarmType_CORRUPT && !r.plan.AllowCorrupt {
-			return fmt.Errorf("%w: the alarm CORRUPT is raised in %s: take an older backup, or --allow-corrupt", plan.ErrRefused, r.name())
+			return fmt.Errorf("%w: the alarm CORRUPT is raised in %s: take an older backup, or --allow-corrupt", fault.Refused, r.name())
 		}
 	}
 	return nil

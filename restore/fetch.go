@@ -11,9 +11,9 @@ import (
 
 	"github.com/klauspost/readahead"
 
-	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // How far the unsealing runs ahead of the disk.
@@ -123,7 +123,7 @@ func (r *run) checkSameFile(f *os.File, size int64) error {
 	}
 	digest, err := fileDigest(f, size, r.plan.SkipHashCheck)
 	if err == nil && digest != r.plan.FileDigest {
-		err = fmt.Errorf("%w: %s is not the file that the plan was made for: copy that one to each host", plan.ErrRefused, r.plan.File)
+		err = fmt.Errorf("%w: %s is not the file that the plan was made for: copy that one to each host", fault.Refused, r.plan.File)
 	}
 	return err
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Inspection is what a plain snapshot file holds, in the terms of etcdutl snapshot status.
@@ -97,7 +98,7 @@ func (i *Inspection) readDatabase() error {
 	db, err := bolt.Open(i.File, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return fmt.Errorf("%w: %s is in use by a running etcd: inspect a copy, or take a backup", plan.ErrRefused, i.File)
+		return fmt.Errorf("%w: %s is in use by a running etcd: inspect a copy, or take a backup", fault.Refused, i.File)
 	case errors.Is(err, fs.ErrPermission):
 		return err
 	case err != nil:

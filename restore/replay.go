@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -246,7 +247,7 @@ func (r *run) explain(err error) error {
 		return &ObstacleError{plan.Obstacle{Marked: bad.After, Reached: bad.Revision}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
 	}
 	if errors.Is(err, salvage.ErrChanged) {
-		return fmt.Errorf("%w: %w: make the plan anew", plan.ErrRefused, err)
+		return fmt.Errorf("%w: %w: make the plan anew", fault.Refused, err)
 	}
 	if errors.Is(err, replay.ErrForeign) || errors.Is(err, replay.ErrPast) || errors.Is(err, salvage.ErrForeign) {
 		return &ObstacleError{plan.Obstacle{Base: true}, fmt.Errorf("%s: %w: %w", r.name(), catalog.ErrDamaged, err)}

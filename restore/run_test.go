@@ -26,6 +26,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -416,7 +417,7 @@ func TestRunAlarms(t *testing.T) {
 			p := s.plan(t, test.layout)
 			r, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
 			if test.refused {
-				if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "--allow-corrupt") {
+				if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "--allow-corrupt") {
 					t.Errorf("error %v", err)
 				}
 				wantNothing(t, p.Into)

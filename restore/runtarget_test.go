@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -130,7 +131,7 @@ func TestAnAlarmInTheBaseIsAnObstacle(t *testing.T) {
 	s := store(t, databaseWith(t, content{prefix: "key/", alarms: []pb.AlarmType{pb.AlarmType_CORRUPT}}), nil)
 	_, err := restore.Spawn(t.Context(), s.plan(t, plan.Layout{Into: one(t, "m1")}), s.source(), nil)
 	obstacle, ok := errors.AsType[*restore.ObstacleError](err)
-	if !ok || !obstacle.Obstacle.Base || !errors.Is(err, plan.ErrRefused) || errors.Is(err, catalog.ErrDamaged) {
+	if !ok || !obstacle.Obstacle.Base || !errors.Is(err, fault.Refused) || errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("error %v", err)
 	}
 }

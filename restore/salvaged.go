@@ -9,6 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -29,7 +30,7 @@ func (r *run) checkPlace() error {
 	planned := *r.plan.Salvage.Database
 	if r.facts.index != planned.Index || r.facts.term != planned.Term {
 		return fmt.Errorf("%w: %s is at position %d of term %d, and was at %d of %d when the plan was made: make it anew",
-			plan.ErrRefused, planned.File, r.facts.index, r.facts.term, planned.Index, planned.Term)
+			fault.Refused, planned.File, r.facts.index, r.facts.term, planned.Index, planned.Term)
 	}
 	return nil
 }

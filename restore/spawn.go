@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -74,7 +75,7 @@ func (s Source) keys() (keys seal.Keys, err error) {
 // Kinds are the errors whose identity survives the way out of a child of this package and those above it.
 var Kinds = child.Kinds{
 	"damaged": catalog.ErrDamaged, "notFound": catalog.ErrNotFound, "wrongKey": seal.ErrWrongKey,
-	"layout": plan.ErrLayout, "refused": plan.ErrRefused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
+	"layout": plan.ErrLayout, "refused": fault.Refused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
 	"name": catalog.ErrName, "url": stores.ErrURL, "notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
 	"noBucket": storage.ErrNoBucket, "untrusted": sign.ErrUntrusted, "unsupported": storage.ErrUnsupported,
 	"unreadable": storage.ErrUnreadable, "noAnswer": storage.ErrNoAnswer,

@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 func TestSpawnGivesWhatRunGives(t *testing.T) {
@@ -198,7 +199,7 @@ func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
 	}
 	for _, q := range []plan.Plan{p, other} {
 		_, err := restore.Run(t.Context(), q, s.cluster, s.keys, nil)
-		if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(),
+		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(),
 			"another restore into "+p.Into.OutputDir) {
 			t.Errorf("beside a live run: error %v", err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // What is in the target may be the last copy of something.
@@ -41,7 +42,7 @@ func TestOccupiedTargetIsRefusedAndUntouched(t *testing.T) {
 			before := names(t, into.DataDir)
 			p := s.plan(t, plan.Layout{Into: into})
 			_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-			if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), into.DataDir) {
+			if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), into.DataDir) {
 				t.Errorf("error %v", err)
 			}
 			if after := names(t, into.DataDir); !slices.Equal(before, after) {
@@ -137,7 +138,7 @@ func TestTargetThatIsALink(t *testing.T) {
 	wantNoWork(t, dir)
 	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
 		s.cluster, s.keys, nil)
-	if !errors.Is(err, plan.ErrRefused) {
+	if !errors.Is(err, fault.Refused) {
 		t.Errorf("again: error %v", err)
 	}
 }
@@ -150,7 +151,7 @@ func TestTargetThatIsALinkToNothing(t *testing.T) {
 	}
 	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
 		s.cluster, s.keys, nil)
-	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "leads nowhere") {
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "leads nowhere") {
 		t.Errorf("error %v", err)
 	}
 	wantNoWork(t, filepath.Dir(link))
@@ -247,7 +248,7 @@ func wantRestoredInside(t *testing.T, s stored, target string) {
 	}
 	before := names(t, target)
 	_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-	if !errors.Is(err, plan.ErrRefused) || !slices.Equal(before, names(t, target)) {
+	if !errors.Is(err, fault.Refused) || !slices.Equal(before, names(t, target)) {
 		t.Errorf("again: error %v", err)
 	}
 }
@@ -263,7 +264,7 @@ func TestTooLittleDisk(t *testing.T) {
 	mount(t, "tmpfs", disk, "tmpfs", 0, "size=150m")
 	into := plan.Into{OutputDir: filepath.Join(disk, "restored")}
 	r, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: into}), s.cluster, s.keys, nil)
-	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "MiB free") {
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "MiB free") {
 		t.Errorf("error %v", err)
 	}
 	if len(r.Phases) > 1 {

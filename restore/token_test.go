@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -61,7 +62,7 @@ func TestRestoreOfAnotherFileThanPlannedIsRefused(t *testing.T) {
 	p := filePlan(t, plainDatabase(t).snapshot(), false)
 	p.FileDigest = strings.Repeat("0", 64)
 	_, err := restore.Run(t.Context(), p, nil, seal.Keys{}, nil)
-	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "is not the file that the plan was made for") {
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "is not the file that the plan was made for") {
 		t.Errorf("error %v", err)
 	}
 	wantNothing(t, p.Into)

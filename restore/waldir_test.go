@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -58,7 +59,7 @@ func TestOccupiedLogDirectoryIsRefused(t *testing.T) {
 	before := names(t, into.WALDir)
 	p := s.plan(t, plan.Layout{Into: into})
 	_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
-	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), into.WALDir) {
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), into.WALDir) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := os.Stat(into.DataDir); !errors.Is(err, os.ErrNotExist) {

@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // work is the directory in which a restore is built, on the file system of its target: beside it, or inside where the
@@ -97,7 +98,7 @@ func followLink(target string) (string, error) {
 	leads, err := filepath.EvalSymlinks(target)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s is a symbolic link that leads nowhere: make its directory, or remove it: %w",
-			plan.ErrRefused, target, err)
+			fault.Refused, target, err)
 	}
 	return leads, nil
 }
@@ -149,7 +150,7 @@ func (w *work) refuseOccupied() error {
 		return nil
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("%w: %s is not a directory", plan.ErrRefused, w.target)
+		return fmt.Errorf("%w: %s is not a directory", fault.Refused, w.target)
 	}
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", w.target, err)
@@ -163,7 +164,7 @@ func (w *work) refuseOccupied() error {
 			cure = "a mount point cannot be moved, so rename what is in it to " + asideMark + "old"
 		}
 		return fmt.Errorf("%w: %s is not empty (%s is in it): %s, do not delete it before the restore is proven",
-			plan.ErrRefused, w.target, e.Name(), cure)
+			fault.Refused, w.target, e.Name(), cure)
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func (w *work) clearStale(patience time.Duration, report storage.Report) error {
 			continue // its owner has removed it
 		}
 		if errors.Is(err, child.ErrTaken) {
-			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", plan.ErrRefused, w.target)
+			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", fault.Refused, w.target)
 		}
 		if err == nil {
 			err = errors.Join(w.takeAway(dir), lock.Close())
@@ -263,7 +264,7 @@ func (w *work) enough(need int64) error {
 	}
 	if free < need {
 		return fmt.Errorf("%w: %s has %d MiB free, the restore needs up to %d MiB there: make room, or choose another disk",
-			plan.ErrRefused, filepath.Dir(w.dir), free>>20, need>>20+1)
+			fault.Refused, filepath.Dir(w.dir), free>>20, need>>20+1)
 	}
 	return nil
 }
@@ -312,7 +313,7 @@ func (w *work) publish() error {
 	for _, e := range entries {
 		to := filepath.Join(w.target, e.Name())
 		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %s exists: move it aside", plan.ErrRefused, to)
+			return fmt.Errorf("%w: %s exists: move it aside", fault.Refused, to)
 		}
 		if err := os.Rename(filepath.Join(w.tree, e.Name()), to); err != nil {
 			return fmt.Errorf("put the restore into place: %w", err)

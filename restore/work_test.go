@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Of several runs of one plan each has its work dir for itself for as long as it works, and none is left.
@@ -22,7 +22,7 @@ func TestWorkDirsAtOnce(t *testing.T) {
 		working.Go(func() {
 			for range 300 {
 				there, remove, err := restore.WorkDir(target, "0123456789abcdef")
-				if errors.Is(err, plan.ErrRefused) {
+				if errors.Is(err, fault.Refused) {
 					continue
 				}
 				if err != nil {

@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Errors of requests to a Service.
 var (
 	// ErrUnknown reports a cluster or repository that the configuration does not contain.
-	ErrUnknown = errors.New("not in the configuration")
+	ErrUnknown = fault.New(fault.NotFound, "not in the configuration")
 	// ErrSuspended reports that no job is started for the cluster.
-	ErrSuspended = errors.New("suspended")
+	ErrSuspended = fault.New(fault.Busy, "suspended")
 	// ErrNotPossible reports a job that the cluster's configuration does not describe.
-	ErrNotPossible = errors.New("not possible")
+	ErrNotPossible = fault.New(fault.Busy, "not possible")
 )
 
 // MaxReason is the longest reason in bytes: it becomes a label of the backup.

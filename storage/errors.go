@@ -5,24 +5,27 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Errors of a Bucket, to be matched with errors.Is. ErrNotExist and ErrExist also match their namesakes in io/fs.
+// Errors of a Bucket, to be matched with errors.Is. ErrNotExist and ErrExist also match their namesakes in
+// io/fs, and ErrDenied matches fs.ErrPermission.
 var (
-	ErrNotExist    = fmt.Errorf("object %w", fs.ErrNotExist)
+	ErrNotExist    = fault.Mark(fault.NotFound, fmt.Errorf("object %w", fs.ErrNotExist))
 	ErrExist       = fmt.Errorf("object %w", fs.ErrExist)
-	ErrLocked      = errors.New("object is locked")
-	ErrDenied      = fmt.Errorf("store: %w", fs.ErrPermission)
+	ErrLocked      = fault.New(fault.Busy, "object is locked")
+	ErrDenied      = fault.New(fault.Denied, "store: "+fs.ErrPermission.Error())
 	ErrRange       = errors.New("range is outside the object")
-	ErrUnsupported = errors.New("store does not support this")
+	ErrUnsupported = fault.New(fault.Internal, "store does not support this")
 	ErrKey         = errors.New("malformed key")
 	// ErrNoBucket means that the bucket itself is missing. It never looks like a missing object or an empty listing.
-	ErrNoBucket = errors.New("bucket does not exist")
+	ErrNoBucket = fault.New(fault.Unreachable, "bucket does not exist")
 	// ErrCredentials means that the store rejects the caller for every request. It matches ErrDenied.
 	ErrCredentials = fmt.Errorf("%w", ErrDenied)
 	// ErrUnreadable means that the store has the object but cannot return it in any try: it is archived, encrypted with
 	// a key that the store was not given, or on a bad sector.
-	ErrUnreadable = errors.New("object cannot be read")
+	ErrUnreadable = fault.New(fault.Unreachable, "object cannot be read")
 )
 
 // Unreadable reports whether err, from reading one object, is permanent and concerns that object alone. It returns
@@ -48,7 +51,7 @@ func (e *UnlistedError) Unwrap() error { return e.Err }
 
 // ErrDamaged means that the bytes read differ from the bytes stored. A Bucket never returns it: it does not know the
 // content, and its callers check that.
-var ErrDamaged = errors.New("damaged")
+var ErrDamaged = fault.New(fault.Damaged, "damaged")
 
 // ValidKey returns an error that wraps ErrKey unless key is a slash-separated path of at most 1,024 bytes (the limit of
 // S3 and GCS) without empty, "." or ".." elements, NUL bytes or control characters.

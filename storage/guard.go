@@ -8,11 +8,13 @@ import (
 	"iter"
 	"sync"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrNoAnswer means that the store did not answer in time, or has been unreachable for so long that it gets no requests
 // at the moment.
-var ErrNoAnswer = errors.New("the store does not answer")
+var ErrNoAnswer = fault.New(fault.Unreachable, "the store does not answer")
 
 // GuardOptions limit how long a store may keep its callers waiting. All are above zero.
 type GuardOptions struct {

@@ -12,6 +12,7 @@ var pure = []struct {
 	dir       string
 	maxLinked int
 }{
+	{"storage/fault", 0},
 	{"storage/catalog", 120},
 	{"restore/disk", 120},
 	{"restore/plan", 120},

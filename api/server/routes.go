@@ -10,9 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/scheduler"
-	"github.com/etcd-dr/etcd-dr/scheduler/retention"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // route is one thing that can be asked for. The table of all of them is what is served, and what openapi.json says.
@@ -82,27 +80,34 @@ func fail(status int, format string, args ...any) *failure {
 	return &failure{status: status, message: fmt.Sprintf(format, args...)}
 }
 
-// refuse answers with err. What is not known to be anything else is the store's.
+// refuse writes err as the response.
 func refuse(w http.ResponseWriter, err error) {
-	status, problem := http.StatusBadGateway, document.Problem{Message: err.Error()}
+	status, problem := statusOf(err), document.Problem{Message: err.Error(), Cure: fault.RemedyOf(err)}
+	if problem.Cure != "" {
+		problem.Message = strings.TrimSuffix(problem.Message, ": "+problem.Cure)
+	}
 	var failed *failure
 	var unreachable *plan.UnreachableError
 	switch {
 	case errors.As(err, &failed):
 		status, problem.Cure = failed.status, failed.cure
-	case errors.As(err, &unreachable):
-		status = http.StatusNotFound
-		if unreachable.Nearest != "" {
-			problem.Message = "what was asked for cannot be reached: " + unreachable.Why
-			problem.Cure = "the nearest that can be restored is " + unreachable.Nearest
-		}
-	case errors.Is(err, scheduler.ErrUnknown), errors.Is(err, catalog.ErrNotFound):
-		status = http.StatusNotFound
-	case errors.Is(err, plan.ErrRefused), errors.Is(err, plan.ErrLayout), errors.Is(err, retention.ErrPolicy),
-		errors.Is(err, scheduler.ErrSuspended), errors.Is(err, scheduler.ErrNotPossible):
-		status = http.StatusConflict
+	case errors.As(err, &unreachable) && unreachable.Nearest != "":
+		problem.Message = "what was asked for cannot be reached: " + unreachable.Why
+		problem.Cure = "the nearest that can be restored is " + unreachable.Nearest
 	}
 	answer(w, status, problem)
+}
+
+// statusOf returns the status for an error of a library. The request was parsed: values that do not fit each other conflict
+// with the cluster's state, and every failure of the store or the member is one of a gateway.
+func statusOf(err error) int {
+	switch fault.KindOf(err) {
+	case fault.NotFound:
+		return http.StatusNotFound
+	case fault.Usage, fault.Refused, fault.Busy:
+		return http.StatusConflict
+	}
+	return http.StatusBadGateway
 }
 
 // answer writes v. An answer says how things are now, so nobody keeps it.

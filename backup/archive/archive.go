@@ -23,6 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/wal"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -32,9 +33,7 @@ import (
 // Errors of Run, to be matched with errors.Is.
 var (
 	// ErrConfig: what was asked for cannot be done as written.
-	ErrConfig = errors.New("bad archive configuration")
-	// ErrRefused: it could be done, and would give secrets away or mix histories.
-	ErrRefused = errors.New("refused")
+	ErrConfig = fault.New(fault.Usage, "bad archive configuration")
 )
 
 // Config says which log to archive and how.
@@ -172,7 +171,7 @@ func (a *archiver) isFinal(err error) bool {
 	if errors.Is(err, errMismatch) && a.stood {
 		return false
 	}
-	return errors.Is(err, ErrConfig) || errors.Is(err, ErrRefused) || errors.Is(err, cluster.ErrConfig) ||
+	return errors.Is(err, ErrConfig) || errors.Is(err, fault.Refused) || errors.Is(err, cluster.ErrConfig) ||
 		errors.Is(err, wal.ErrUnknown) || errors.Is(err, storage.ErrDamaged)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -57,7 +58,7 @@ func (c Config) refuseExposing(last catalog.Segment) error {
 		return nil
 	}
 	return fmt.Errorf("%w: no recipient is given, and the log of %s is encrypted up to segment %d: give --recipient (DR_RECIPIENT), "+
-		"or --plain to store every secret of etcd without encryption", ErrRefused, last.Cluster, last.Seq)
+		"or --plain to store every secret of etcd without encryption", fault.Refused, last.Cluster, last.Seq)
 }
 
 // standOn takes s for what is stored last.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/wal"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -119,7 +120,7 @@ func (d *disk) refusePasswords(b segment.Batch) error {
 	}
 	for _, r := range b.Requests {
 		if wal.HoldsPassword(r.Data) {
-			return fmt.Errorf("%w: the log of this etcd %s holds users' passwords in plain text: archive it with --recipient", ErrRefused, d.heard)
+			return fmt.Errorf("%w: the log of this etcd %s holds users' passwords in plain text: archive it with --recipient", fault.Refused, d.heard)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -249,7 +250,7 @@ func (w *work) takeHash() {
 func (w *work) take(ctx context.Context) error {
 	for w.cannotGoOn == nil && !w.isFull() {
 		batch, err := w.source.take(ctx, w.config.SegmentSize)
-		if errors.Is(err, ErrRefused) {
+		if errors.Is(err, fault.Refused) {
 			return err
 		}
 		if w.cannotGoOn = err; err != nil || batch.Last == 0 {

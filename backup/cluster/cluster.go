@@ -12,12 +12,13 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Errors of this package, to be matched with errors.Is.
 var (
 	// ErrSilent means that no member answers.
-	ErrSilent = errors.New("no member of the cluster answers")
+	ErrSilent = fault.New(fault.Unreachable, "no member of the cluster answers")
 	// ErrMixed means that the endpoints belong to more than one cluster.
 	ErrMixed = errors.New("the endpoints belong to different clusters")
 )

@@ -5,7 +5,6 @@ package cluster
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,6 +13,8 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Config configures the access to a cluster, like etcdctl's flags of the same names.
@@ -28,7 +29,7 @@ type Config struct {
 }
 
 // ErrConfig means that the configuration is not usable as written.
-var ErrConfig = errors.New("bad etcd client configuration")
+var ErrConfig = fault.New(fault.Usage, "bad etcd client configuration")
 
 // Validate returns the errors that can be found without a request: no endpoint, a malformed one, an unreadable key
 // file. They match ErrConfig.

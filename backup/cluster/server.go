@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Server is one member that answers.
@@ -155,7 +156,7 @@ func (s *Server) Confirm(ctx context.Context) error {
 }
 
 // ErrCutOff means that the member answers, but does not reach its leader.
-var ErrCutOff = errors.New("the member is cut off")
+var ErrCutOff = fault.New(fault.Unreachable, "the member is cut off")
 
 // linearizable reports whether a linearizable read gets an answer from this member. A refusal is an answer too.
 func (s *Server) linearizable(ctx context.Context) (answered, refused bool) {

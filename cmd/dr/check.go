@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,11 +13,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
 // errWanting: a check has found something that will fail when it is needed.
-var errWanting = errors.New("wanting")
+var errWanting = fault.New(fault.Damaged, "wanting")
 
 // shortestLock is long enough to try a lock on a slow store.
 const shortestLock = time.Minute

@@ -17,11 +17,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// errNotRun: nothing was found out, whatever kept it. It hides that in the exit code: a key that is missing where drills run
-// must not look as if a backup were bad.
-var errNotRun = errors.New("the drill was not run")
+// asNotRun returns the error of a drill without a verdict. It hides the kind of err, except for a refusal: a key that is
+// missing where drills run must not look like a finding about the backup.
+func asNotRun(err error) error {
+	if fault.KindOf(err) == fault.Refused {
+		return fmt.Errorf("the drill was not run: %w", err)
+	}
+	return fmt.Errorf("the drill was not run: %v", err)
+}
 
 // drillFlags are the words of dr drill.
 type drillFlags struct {
@@ -103,7 +109,7 @@ func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
 	doc := document.NewDrill(a.cluster, request.Seed, proofs, err)
 	notRun := func(p catalog.Proof) bool { return p.Verdict == catalog.NotRun }
 	if doc.Verdict == catalog.NotRun && slices.ContainsFunc(proofs, notRun) {
-		err = fmt.Errorf("%w: %w", errNotRun, err)
+		err = asNotRun(err)
 	}
 	return errors.Join(a.printDrill(doc), err)
 }

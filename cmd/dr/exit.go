@@ -7,17 +7,7 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/backup/archive"
-	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/restore/verify"
-	"github.com/etcd-dr/etcd-dr/scheduler/config"
-	"github.com/etcd-dr/etcd-dr/scheduler/retention"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/records"
-	"github.com/etcd-dr/etcd-dr/storage/seal"
-	"github.com/etcd-dr/etcd-dr/storage/stores"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // The exit codes. They are part of the interface: docs/cli.md says what each means.
@@ -30,37 +20,26 @@ const (
 	exitInterrupted = 130
 )
 
-// errUsage: the command line cannot be used as written.
-var errUsage = errors.New("bad command line")
+// errUsage means that the command line cannot be used as written.
+var errUsage = fault.New(fault.Usage, "bad command line")
 
 func usagef(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
 }
 
-// exitCode is the code for err. What was refused for safety goes first: it tells the caller that nothing was tried.
+// exitCode returns the code for err. Only a signal, which ends ctx, makes an interruption.
 func exitCode(ctx context.Context, err error) int {
-	is := func(targets ...error) bool {
-		for _, target := range targets {
-			if errors.Is(err, target) {
-				return true
-			}
-		}
-		return false
-	}
-	switch {
-	case err == nil:
-		return exitDone
-	case ctx.Err() != nil:
+	if err != nil && ctx.Err() != nil {
 		return exitInterrupted
-	case is(plan.ErrRefused, backup.ErrRefused, archive.ErrRefused, records.ErrUnsigned):
+	}
+	switch fault.KindOf(err) {
+	case "":
+		return exitDone
+	case fault.Refused:
 		return exitRefused
-	case is(errNotRun):
-		return exitOther
-	case is(errWanting, catalog.ErrDamaged, catalog.ErrNotFound, seal.ErrWrongKey, backup.ErrDiverged,
-		verify.ErrAssertion):
+	case fault.Damaged, fault.NotFound:
 		return exitFinding
-	case is(errUsage, plan.ErrLayout, catalog.ErrName, stores.ErrURL, cluster.ErrConfig, archive.ErrConfig,
-		retention.ErrPolicy, config.ErrConfig):
+	case fault.Usage:
 		return exitUsage
 	}
 	return exitOther

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // namespaced collects the objects of a namespace and prints what brings it back.
@@ -95,7 +96,7 @@ func (x *namespaced) check(at find.At) error {
 	}
 	if x.objects[i].Deleting() {
 		return fmt.Errorf("%w: namespace %s was being deleted at revision %d: objects may be missing; "+
-			"dr find --namespace %s shows the last revision with all of them", plan.ErrRefused, x.name, at.Revision, x.name)
+			"dr find --namespace %s shows the last revision with all of them", fault.Refused, x.name, at.Revision, x.name)
 	}
 	return nil
 }

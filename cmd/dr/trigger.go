@@ -17,8 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // serviceFlags say where a dr serve is, and who asks.
@@ -133,23 +132,15 @@ func readAnswer(base *url.URL, response *http.Response, answer any) error {
 	return refusedBy(response.StatusCode, fmt.Errorf("dr serve at %s: %s", base, problem.Message))
 }
 
-// refusal is a service's answer that it does not do what it was asked, and of which kind that is.
-type refusal struct {
-	error
-	kind error
-}
-
-func (r refusal) Unwrap() []error { return []error{r.error, r.kind} }
-
 // refusedBy gives err the kind that fits the answer's status, and so the exit code.
 func refusedBy(status int, err error) error {
 	switch status {
 	case http.StatusBadRequest:
-		return refusal{err, errUsage}
+		return fault.Mark(fault.Usage, err)
 	case http.StatusNotFound:
-		return refusal{err, catalog.ErrNotFound}
+		return fault.Mark(fault.NotFound, err)
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict: // it is suspended, or not configured
-		return refusal{err, backup.ErrRefused}
+		return fault.Mark(fault.Refused, err)
 	}
 	return err
 }

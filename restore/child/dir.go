@@ -10,6 +10,8 @@ import (
 	"regexp"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Dir is a scratch directory, to be thrown away. A lock says that whoever made it lives: what children write there is a whole
@@ -56,7 +58,7 @@ func newDir(parent, verb string) (*Dir, error) {
 }
 
 // ErrTaken: somebody else has a directory that was to be locked, or took it for an abandoned one.
-var ErrTaken = errors.New("another has taken the directory")
+var ErrTaken = fault.New(fault.Busy, "another has taken the directory")
 
 // LockDir locks the directory at path by a file in it: whoever holds that lives. ErrTaken is said of one that is gone, too; then
 // the error matches fs.ErrNotExist.

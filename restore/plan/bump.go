@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -41,7 +42,7 @@ func chooseBump(c catalog.Catalog, l Layout, p Plan, known int64) (Bump, error) 
 	known = max(l.Known, known)
 	if l.Bump != "0" && known > maxBump {
 		return Bump{}, fmt.Errorf("%w: revision %d is known, and there is no room above it: --bump-revision 0 continues where revisions ended",
-			ErrRefused, known)
+			fault.Refused, known)
 	}
 	if l.Bump == "" || l.Bump == "auto" {
 		return autoBump(c, p.File, known), nil
@@ -91,7 +92,7 @@ func (p Plan) restoredRevision() int64 {
 	return p.Reach.Revision
 }
 
-// ContinueFrom returns the revision from which a key space that ends at latest continues. The error matches ErrRefused if clients may
+// ContinueFrom returns the revision from which a key space that ends at latest continues. The error matches fault.Refused if clients may
 // have seen that revision already.
 func (b Bump) ContinueFrom(latest int64, kubernetes bool) (int64, error) {
 	switch {
@@ -115,7 +116,7 @@ func (b Bump) refuse(to, latest int64) error {
 		return nil
 	}
 	return fmt.Errorf("%w: revisions would continue from %d, and clients may have seen revision %d: use --bump-revision %d, or auto",
-		ErrRefused, to, known, known-latest+kubernetesBump)
+		fault.Refused, to, known, known-latest+kubernetesBump)
 }
 
 // newestKnown returns the newest revision that the catalog and the disks of t show; 0 if they show none.

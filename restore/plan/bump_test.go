@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -110,7 +111,7 @@ func TestPlanRefusesABumpBelowWhatIsKnown(t *testing.T) {
 		"no room for a few":   {old, "5", 1 << 61, "--bump-revision 0"},
 	} {
 		_, err := planBump(twice(), test.target, test.bump, test.live)
-		if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), test.cure) {
+		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), test.cure) {
 			t.Errorf("%s: %v, want a refusal with %q", name, err, test.cure)
 		}
 	}

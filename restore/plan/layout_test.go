@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 func memberAt(name string, urls ...string) plan.Member {
@@ -43,7 +44,7 @@ func TestPlanRefuses(t *testing.T) {
 			catalog: catalog.Catalog{Damaged: []catalog.Damage{damaged}}, target: plan.Target{Backup: damaged.ID},
 			is: catalog.ErrDamaged, cure: "damaged",
 		},
-		"corrupt":              {catalog: catalogOf(corrupt), is: plan.ErrRefused, cure: "--allow-corrupt"},
+		"corrupt":              {catalog: catalogOf(corrupt), is: fault.Refused, cure: "--allow-corrupt"},
 		"a file, no members":   {target: plan.Target{File: "/x"}, cure: named},
 		"names twice":          {layout: members(a, memberAt("a", "http://h:3")), cure: named},
 		"URLs twice":           {layout: members(a, memberAt("b", "http://h:1")), cure: named},

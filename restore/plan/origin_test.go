@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -80,7 +81,7 @@ func TestPlainBackupIsRefusedWithAKey(t *testing.T) {
 		"latest": {Plain: plan.PlainRefused}, "by its name": {Plain: plan.PlainRefused, Backup: plain.ID},
 	} {
 		_, err := planned(target)
-		if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), string(plain.ID)) || !strings.Contains(err.Error(), "--allow-plain") {
+		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), string(plain.ID)) || !strings.Contains(err.Error(), "--allow-plain") {
 			t.Errorf("%s: error %v, want a refusal that names %s and the flag", name, err, plain.ID)
 		}
 	}
@@ -107,11 +108,11 @@ func TestPlainSegmentsAreRefusedWithAKey(t *testing.T) {
 	if err != nil || p.Log == nil {
 		t.Fatalf("log %v, %v", p.Log, err)
 	}
-	if err := p.RefusePlain(); !errors.Is(err, plan.ErrRefused) {
+	if err := p.RefusePlain(); !errors.Is(err, fault.Refused) {
 		t.Errorf("the log of plan %+v is plain, and the error is %v", p.Log, err)
 	}
 	_, err = plan.New(cat, plan.Target{Plain: plan.PlainRefused}, plan.Layout{Token: "t"}, now)
-	if !errors.Is(err, plan.ErrRefused) || !strings.Contains(err.Error(), "segments of lineage") {
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "segments of lineage") {
 		t.Errorf("error %v, want a refusal that names the log", err)
 	}
 	p, err = plan.New(cat, plan.Target{Plain: plan.PlainSkipped}, plan.Layout{Token: "t"}, now)

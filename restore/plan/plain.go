@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Plain is the treatment of backups and segments that are not encrypted. If a key is given they are suspect: anyone who may write to the
@@ -48,8 +49,8 @@ func (p Plan) RefusePlain() error {
 	return r.refusePlain()
 }
 
-// RefusePlain returns the error for an object that is not encrypted although a key was given. It matches ErrRefused.
+// RefusePlain returns the error for an object that is not encrypted although a key was given. It matches fault.Refused.
 func RefusePlain(object string) error {
 	return fmt.Errorf("%w: %s: not encrypted, though a key was given: anyone who may write to the repository can have stored it: "+
-		"--skip-plain leaves out unencrypted objects, --allow-plain uses them", ErrRefused, object)
+		"--skip-plain leaves out unencrypted objects, --allow-plain uses them", fault.Refused, object)
 }

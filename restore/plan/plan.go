@@ -13,21 +13,19 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Errors of this package, to be matched with errors.Is.
 var (
 	// ErrLayout: the requested members, names, URLs or directories do not fit together.
-	ErrLayout = errors.New("cannot plan")
-	// ErrRefused: the restore is possible, and would destroy or mislead.
-	ErrRefused = errors.New("refused")
+	ErrLayout = fault.New(fault.Usage, "cannot plan")
 )
 
 // Format is the plan format that this version writes and reads.
@@ -81,7 +79,7 @@ type Plan struct {
 	Into Into `json:"into"`
 }
 
-// New returns the plan for t in c. Errors match ErrLayout, ErrRefused or the catalog's, and name the remedy.
+// New returns the plan for t in c. Errors match ErrLayout, fault.Refused or the catalog's, and name the remedy.
 func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	err := checkTarget(c, t, l)
 	if err != nil {
@@ -154,7 +152,7 @@ func (p *Plan) follow(c catalog.Catalog, r route) {
 func (p Plan) checkCut() error {
 	if p.Backup != nil && slices.Contains(p.Backup.Alarms, "CORRUPT") && !p.AllowCorrupt {
 		return fmt.Errorf("%w: backup %s was taken from a cluster with the alarm CORRUPT: take an older one, or --allow-corrupt",
-			ErrRefused, p.Backup.ID)
+			fault.Refused, p.Backup.ID)
 	}
 	return p.validateCut()
 }

@@ -19,8 +19,8 @@ func (e *ChooseError) Error() string {
 		e.change, e.before, e.newest)
 }
 
-// Is makes it match catalog.ErrNotFound.
-func (e *ChooseError) Is(target error) bool { return target == catalog.ErrNotFound }
+// Unwrap makes e match catalog.ErrNotFound.
+func (e *ChooseError) Unwrap() error { return catalog.ErrNotFound }
 
 // CheckNewest returns a ChooseError if no restore by dr began the history of the newest backups in c, and that history is of the same
 // cluster started again without data, or of another cluster that is far smaller. Members that lost their data form an empty cluster,

@@ -57,8 +57,8 @@ func (e *UnreachableError) Error() string {
 	return text
 }
 
-// Is makes it match catalog.ErrNotFound.
-func (e *UnreachableError) Is(target error) bool { return target == catalog.ErrNotFound }
+// Unwrap makes e match catalog.ErrNotFound.
+func (e *UnreachableError) Unwrap() error { return catalog.ErrNotFound }
 
 // route is a way to a target: a base, and the requests that are replayed onto it. It is zero for a plain file.
 type route struct {

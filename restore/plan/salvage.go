@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -145,7 +146,7 @@ func (d *Disks) refuse(c catalog.Catalog) error {
 	for i, a := range d.Found {
 		if a.Member != "" && isForeign(a) {
 			return fmt.Errorf("%w: in %s the log is that of member %s, and the database does not know it: it is of another cluster",
-				ErrRefused, a.Dir, a.Member)
+				fault.Refused, a.Dir, a.Member)
 		}
 		for _, b := range d.Found[:i] {
 			if err := refusePair(a, b); err != nil {
@@ -155,7 +156,7 @@ func (d *Disks) refuse(c catalog.Catalog) error {
 		for _, id := range clusterIDs(c) {
 			if a.Cluster != "" && !catalog.SameClusterID(a.Cluster, id) {
 				return fmt.Errorf("%w: %s is of cluster id %s, the repository is of %s: leave one of them out",
-					ErrRefused, a.Dir, a.Cluster, id)
+					fault.Refused, a.Dir, a.Cluster, id)
 			}
 		}
 	}
@@ -178,11 +179,11 @@ func refusePair(a, b disk.Disk) error {
 	switch {
 	case a.Cluster != "" && b.Cluster != "" && a.Cluster != b.Cluster:
 		return fmt.Errorf("%w: %s is of cluster id %s, %s of %s: name the disks of one cluster",
-			ErrRefused, b.Dir, b.Cluster, a.Dir, a.Cluster)
+			fault.Refused, b.Dir, b.Cluster, a.Dir, a.Cluster)
 	case a.Member != "" && a.Member == b.Member:
-		return fmt.Errorf("%w: %s and %s are both of member %s: name only the newer one", ErrRefused, b.Dir, a.Dir, a.Member)
+		return fmt.Errorf("%w: %s and %s are both of member %s: name only the newer one", fault.Refused, b.Dir, a.Dir, a.Member)
 	case (a.Cluster == "" || b.Cluster == "") && !acquainted(a, b):
-		return fmt.Errorf("%w: nothing in %s and %s shows that they are of one cluster: name only one of them", ErrRefused, b.Dir, a.Dir)
+		return fmt.Errorf("%w: nothing in %s and %s shows that they are of one cluster: name only one of them", fault.Refused, b.Dir, a.Dir)
 	}
 	return nil
 }
@@ -217,7 +218,7 @@ func isRunning(d disk.Disk) bool { return d.Running }
 
 // RefuseRunning returns the error for a data dir that a running member still writes: its last writes would be lost.
 func RefuseRunning(dir string) error {
-	return fmt.Errorf("%w: a process holds the data dir %s: stop that member first, or pass --old-is-dead if no member runs there", ErrRefused, dir)
+	return fmt.Errorf("%w: a process holds the data dir %s: stop that member first, or pass --old-is-dead if no member runs there", fault.Refused, dir)
 }
 
 // remains describes the disks.

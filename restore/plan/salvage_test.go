@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -252,27 +253,27 @@ func TestSalvagePlanOf(t *testing.T) {
 		},
 
 		"the same member twice": {
-			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(1, 40, 70, 70)}, want: "both of member a", err: plan.ErrRefused,
+			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(1, 40, 70, 70)}, want: "both of member a", err: fault.Refused,
 		},
 		"another cluster's": {
 			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *disk.Disk) { d.Cluster = "bad" })},
-			want:  "bad", err: plan.ErrRefused,
+			want:  "bad", err: fault.Refused,
 		},
 		"another cluster's repository": {
 			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(2, 40, 70, 70, func(d *disk.Disk) { d.Cluster = "bad" })},
-			want: "the repository is of cafe", err: plan.ErrRefused,
+			want: "the repository is of cafe", err: fault.Refused,
 		},
 		"nobody knows whose": {
 			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *disk.Disk) {
 				d.Cluster, d.Member, d.Databases[0].Members = "", "", nil
 			})},
-			want: "of one cluster", err: plan.ErrRefused,
+			want: "of one cluster", err: fault.Refused,
 		},
 		"another cluster's database": {
-			disks: []disk.Disk{diskOf(1, 50, 80, 70, func(d *disk.Disk) { d.Member = "e" })}, want: "does not know it", err: plan.ErrRefused,
+			disks: []disk.Disk{diskOf(1, 50, 80, 70, func(d *disk.Disk) { d.Member = "e" })}, want: "does not know it", err: fault.Refused,
 		},
 		"it runs": {
-			disks: []disk.Disk{diskOf(1, 50, 80, 70, func(d *disk.Disk) { d.Running = true })}, want: "--old-is-dead", err: plan.ErrRefused,
+			disks: []disk.Disk{diskOf(1, 50, 80, 70, func(d *disk.Disk) { d.Running = true })}, want: "--old-is-dead", err: fault.Refused,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Member is the single member that a data dir must have been restored for, to be booted here.
@@ -48,7 +49,7 @@ type Server struct {
 }
 
 // ErrLate: the server did not serve in time. A slow machine is no fault of the data.
-var ErrLate = errors.New("it did not serve in time")
+var ErrLate = fault.New(fault.Unreachable, "it did not serve in time")
 
 // bootTimeout is until the server serves: it elects itself within a second or so, and a large database takes its time
 // to load.

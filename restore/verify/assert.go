@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -11,10 +10,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrAssertion: what was restored is whole, and does not hold what was expected of it.
-var ErrAssertion = errors.New("an assertion does not hold")
+var ErrAssertion = fault.New(fault.Damaged, "an assertion does not hold")
 
 // bounds returns the range of keys that a is about, as etcd's client takes it.
 func bounds(a assertion.Assertion) (key, end []byte) {

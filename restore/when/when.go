@@ -2,16 +2,17 @@
 package when
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrTime: the text names no moment.
-var ErrTime = errors.New("not a time")
+var ErrTime = fault.New(fault.Usage, "not a time")
 
 // Parse reads an RFC 3339 time, with a space for the T if need be, or how long before now it was: "90s ago", "2h ago",
 // "1d12h ago", with d for 24 hours. A time without a zone is refused: at night, in a hurry, two people would read it as

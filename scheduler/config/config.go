@@ -16,11 +16,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/declared"
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
 // ErrConfig: the file cannot be used as written.
-var ErrConfig = errors.New("bad configuration")
+var ErrConfig = fault.New(fault.Usage, "bad configuration")
 
 // Config is what a file says.
 type Config struct {

@@ -348,12 +348,12 @@ func (c *clusterPart) replaceSealing(own *yaml.Node) {
 type source struct {
 	name     string
 	root     yaml.Node
-	faults   []fault
+	faults   []lineFault
 	template map[string]string // by cluster that one has made
 }
 
-// fault is something wrong in a line; cluster is "" if it is no matter of a single one.
-type fault struct {
+// lineFault is something wrong in a line; cluster is "" if it is no matter of a single one.
+type lineFault struct {
 	line    int
 	cluster string
 	err     error
@@ -383,7 +383,7 @@ func (s *source) blame(err error, path ...string) {
 			line = other
 		}
 	}
-	s.faults = append(s.faults, fault{line, cluster, err})
+	s.faults = append(s.faults, lineFault{line, cluster, err})
 }
 
 // owner returns the cluster in whose lines the line is, "" if it is in none's.
@@ -442,17 +442,17 @@ func (s *source) err() error {
 	if s.refused("") == nil {
 		return nil
 	}
-	return s.listed(func(fault) bool { return true })
+	return s.listed(func(lineFault) bool { return true })
 }
 
 // refused is all that is wrong with a cluster, nil if nothing is.
 func (s *source) refused(cluster string) error {
-	return s.listed(func(f fault) bool { return f.cluster == cluster })
+	return s.listed(func(f lineFault) bool { return f.cluster == cluster })
 }
 
 // listed is the faults that match, in the file's order and in one line, as errors of dr are.
-func (s *source) listed(match func(fault) bool) error {
-	slices.SortStableFunc(s.faults, func(a, b fault) int { return a.line - b.line })
+func (s *source) listed(match func(lineFault) bool) error {
+	slices.SortStableFunc(s.faults, func(a, b lineFault) int { return a.line - b.line })
 	var all error
 	for _, f := range s.faults {
 		switch next := fmt.Errorf("%s:%d: %w", s.name, f.line, f.err); {
@@ -492,7 +492,7 @@ func (s *source) translate(err error) error {
 		if strings.HasPrefix(found[2], "mapping key") { // which of the two is meant is not known
 			cluster = ""
 		}
-		s.faults = append(s.faults, fault{line, cluster, errors.New(reworded(found[2]))})
+		s.faults = append(s.faults, lineFault{line, cluster, errors.New(reworded(found[2]))})
 	}
 	return s.err()
 }

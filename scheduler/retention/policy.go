@@ -3,13 +3,14 @@
 package retention
 
 import (
-	"errors"
 	"fmt"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrPolicy: a policy cannot be used as it is.
-var ErrPolicy = errors.New("bad retention policy")
+var ErrPolicy = fault.New(fault.Usage, "bad retention policy")
 
 // Policy says what to keep. What any of its rules keeps is kept. The zero Policy is refused: it would keep nothing.
 type Policy struct {

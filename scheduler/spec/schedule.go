@@ -1,17 +1,18 @@
 package spec
 
 import (
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrSchedule reports a schedule that cannot be used.
-var ErrSchedule = errors.New("bad schedule")
+var ErrSchedule = fault.New(fault.Usage, "bad schedule")
 
 // Schedule is a set of moments. They are absolute: every process with the same Schedule computes the same moments,
 // independent of past runs. The zero Schedule has none.

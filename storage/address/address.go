@@ -11,7 +11,6 @@
 package address
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -21,10 +20,11 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrURL means that a repository's URL is not usable as written.
-var ErrURL = errors.New("bad repository URL")
+var ErrURL = fault.New(fault.Usage, "bad repository URL")
 
 // Schemes of the stores.
 const (

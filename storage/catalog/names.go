@@ -6,7 +6,6 @@
 package catalog
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -14,18 +13,19 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Errors of this package, to be matched with errors.Is.
 var (
 	// ErrNotFound: the repository does not hold what was asked for.
-	ErrNotFound = errors.New("not in the repository")
+	ErrNotFound = fault.New(fault.NotFound, "not in the repository")
 	// ErrDamaged: an object of the repository is not what was written.
 	ErrDamaged = storage.ErrDamaged
 	// ErrTaken: another archiver has stored a segment under that name. The error is a *TakenError.
-	ErrTaken = errors.New("another archiver was first")
+	ErrTaken = fault.New(fault.Busy, "another archiver was first")
 	// ErrName: a cluster's, backup's, lineage's or job's name is malformed.
-	ErrName = errors.New("malformed name")
+	ErrName = fault.New(fault.Usage, "malformed name")
 )
 
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrLost: somebody else has taken a lease that was held.
-var ErrLost = errors.New("another has taken the lease")
+var ErrLost = fault.New(fault.Busy, "another has taken the lease")
 
 // Hold is a lease that is held for as long as Keep renews it.
 type Hold struct {

@@ -34,7 +34,7 @@ type Log struct {
 // NewLog returns the log of the store's cluster.
 func New(store *records.Store) *Log { return &Log{store: store} }
 
-// TakenError says that another archiver has stored a segment under the same name. It matches ErrTaken.
+// TakenError says that another archiver has stored a segment under the same name. It matches catalog.ErrTaken.
 type TakenError struct {
 	Segment catalog.Segment // what is stored: the loser goes on from it
 }
@@ -44,8 +44,8 @@ func (e *TakenError) Error() string {
 		e.Segment.Seq, e.Segment.Lineage, catalog.ErrTaken, e.Segment.Writer)
 }
 
-// Is makes it match ErrTaken.
-func (e *TakenError) Is(target error) bool { return target == catalog.ErrTaken }
+// Unwrap makes e match catalog.ErrTaken.
+func (e *TakenError) Unwrap() error { return catalog.ErrTaken }
 
 // StoreSegment stores e under the name that its lineage and seq give it. The name is the fence: of several archivers one
 // wins, the others get a *TakenError. It may be repeated: nil says that e is stored, now or by an earlier call whose

@@ -2,13 +2,14 @@ package records
 
 import (
 	"context"
-	"errors"
 	"fmt"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrUnsigned: a policy without a key was to write where the newest backup is signed. Readers that trust a key would not
 // believe what it writes.
-var ErrUnsigned = errors.New("unsigned write refused")
+var ErrUnsigned = fault.New(fault.Refused, "unsigned write refused")
 
 // refuseUnsigned returns ErrUnsigned if c does not sign and the newest backup is signed. It looks once, and not at all if a
 // Load has just read that backup.

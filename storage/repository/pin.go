@@ -10,10 +10,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrPinned: somebody has pinned the backup, so that it stays.
-var ErrPinned = errors.New("backup is pinned")
+var ErrPinned = fault.New(fault.Busy, "backup is pinned")
 
 // Pin pins p.Backup, and returns p with its id. A backup that is not there, or is deleted while it is pinned, gives
 // ErrNotFound.

@@ -14,14 +14,16 @@ import (
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Errors of this package, to be matched with errors.Is.
 var (
 	// ErrDamaged means that the bytes differ from the sealed ones. Errors of the source never match it.
-	ErrDamaged = errors.New("sealed data is damaged")
+	ErrDamaged = fault.New(fault.Damaged, "sealed data is damaged")
 	// ErrWrongKey means that none of the given keys opens the stream.
-	ErrWrongKey = errors.New("none of the given keys opens it")
+	ErrWrongKey = fault.New(fault.NotFound, "none of the given keys opens it")
 )
 
 // Seal describes how a stream was sealed. It is part of the stored formats and contains no secret.

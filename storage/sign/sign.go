@@ -5,19 +5,20 @@
 package sign
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"aead.dev/minisign"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Errors of this package, to be matched with errors.Is.
 var (
 	// ErrUntrusted means that no trusted key has signed the message.
-	ErrUntrusted = errors.New("not signed by a trusted key")
+	ErrUntrusted = fault.New(fault.Damaged, "not signed by a trusted key")
 	// ErrKey means that a key is not usable.
-	ErrKey = errors.New("bad signing key")
+	ErrKey = fault.New(fault.Usage, "bad signing key")
 )
 
 // Key is a secret key. The zero Key signs nothing.
