@@ -26,25 +26,25 @@ const (
 
 // Status is the status of one cluster. It is a value: a copy may be kept.
 type Status struct {
-	Cluster  string    `json:"cluster"`
-	State    State     `json:"state"`
-	Problem  string    `json:"problem,omitempty"`
-	Failures int       `json:"failures"`         // failures in a row
-	Reason   string    `json:"reason,omitempty"` // why a backup is due or runs
-	Holder   string    `json:"holder,omitempty"` // of the lease, on standby
-	Last     *Last     `json:"last,omitempty"`   // the newest backup; absent: none is known
-	Next     time.Time `json:"next,omitzero"`    // when the next backup is due or tried
-	// NextDrill is when the next drill is due or tried; absent if none is scheduled, and while there is no backup.
-	NextDrill time.Time `json:"nextDrill,omitzero"`
+	Cluster  string
+	State    State
+	Problem  string
+	Failures int       // failures in a row
+	Reason   string    // why a backup is due or runs
+	Holder   string    // of the lease, on standby
+	Last     *Last     // the newest backup; nil: none is known
+	Next     time.Time // when the next backup is due or tried
+	// NextDrill is when the next drill is due or tried; zero if none is scheduled, and while there is no backup.
+	NextDrill time.Time
 	// Unpruned is the error of the last pruning. Backups continue.
-	Unpruned string `json:"unpruned,omitempty"`
+	Unpruned string
 
-	Suspension *Suspension           `json:"suspension,omitempty"` // by a person; the configuration's is not repeated here
-	Jobs       []Outcome             `json:"jobs"`                 // the running and the last ended outcome of each job and repository, by this service
-	Counts     []Count               `json:"counts"`               // of all jobs that this service has ended
-	Archive    *archive.Status       `json:"archive,omitempty"`    // if this service archives the cluster's log
-	Standings  []Standing            `json:"standings"`            // of each repository, at the last survey
-	Conditions []condition.Condition `json:"conditions"`           // the worst first
+	Suspension *Suspension           // by a person; the configuration's is not repeated here
+	Jobs       []Outcome             // the running and the last ended outcome of each job and repository, by this service
+	Counts     []Count               // of all jobs that this service has ended
+	Archive    *archive.Status       // if this service archives the cluster's log
+	Standings  []Standing            // of each repository, at the last survey
+	Conditions []condition.Condition // the worst first
 }
 
 // starting returns the Status of a cluster of which nothing is known yet.
@@ -77,22 +77,22 @@ const (
 
 // Outcome is the outcome of a job that runs or has ended.
 type Outcome struct {
-	Job        Job        `json:"job"`
-	Repository string     `json:"repository,omitempty"` // of jobs in a single one
-	Reason     string     `json:"reason"`               // its cause
-	Began      time.Time  `json:"began,omitzero"`       // absent: it waits for its turn
-	Ended      time.Time  `json:"ended,omitzero"`       // absent: it runs
-	Verdict    Verdict    `json:"verdict,omitempty"`    // absent: it runs
-	Backup     catalog.ID `json:"backup,omitempty"`     // that was taken or drilled
-	Message    string     `json:"message,omitempty"`    // why it failed or was not run
-	RTO        float64    `json:"rtoSeconds,omitempty"`
+	Job        Job
+	Repository string     // of jobs in a single one
+	Reason     string     // its cause
+	Began      time.Time  // zero: it waits for its turn
+	Ended      time.Time  // zero: it runs
+	Verdict    Verdict    // "": it runs
+	Backup     catalog.ID // that was taken or drilled
+	Message    string     // why it failed or was not run
+	RTO        float64
 }
 
 // Count is the number of jobs with one verdict.
 type Count struct {
-	Job     Job     `json:"job"`
-	Verdict Verdict `json:"verdict"`
-	N       int64   `json:"n"`
+	Job     Job
+	Verdict Verdict
+	N       int64
 }
 
 // Verdict is how a job ended.
@@ -107,9 +107,9 @@ const (
 
 // Suspension is an order to start no job. It is stored in the repositories, and so binds all services.
 type Suspension struct {
-	Since  time.Time `json:"since"`
-	By     string    `json:"by"`     // the person
-	Reason string    `json:"reason"` // free text
+	Since  time.Time
+	By     string // the person
+	Reason string // free text
 }
 
 // The standing of a cluster in a repository, as package condition defines it.

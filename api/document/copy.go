@@ -1,9 +1,6 @@
 package document
 
-import (
-	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
-)
+import "github.com/etcd-dr/etcd-dr/storage/repository"
 
 // Taken is dr backup.
 type Taken struct {
@@ -16,19 +13,6 @@ type TakenStore struct {
 	Repository string `json:"repository"`
 	Stored     bool   `json:"stored"`
 	Message    string `json:"message,omitempty"` // why it is not
-}
-
-// NewTaken is r as a document.
-func NewTaken(r backup.Result) Taken {
-	d := Taken{Backup: NewBackup(r.Backup), Stores: []TakenStore{}}
-	for _, o := range r.Stores {
-		store := TakenStore{Repository: o.Repository, Stored: o.Err == nil}
-		if o.Err != nil {
-			store.Message = o.Err.Error()
-		}
-		d.Stores = append(d.Stores, store)
-	}
-	return d
 }
 
 // Copy is dr copy.

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	taking "github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -22,8 +21,10 @@ func copyOf() document.Copy {
 
 // taken is a backup that one of two repositories has.
 func taken() document.Taken {
-	return document.NewTaken(taking.Result{
-		Backup: catalog.Backup{Manifest: manifest()},
-		Stores: []taking.Outcome{{Repository: "file:///var/backups/etcd"}, {Repository: "s3://bucket/etcd", Err: errors.New("it is away")}},
-	})
+	return document.Taken{
+		Backup: document.NewBackup(catalog.Backup{Manifest: manifest()}),
+		Stores: []document.TakenStore{
+			{Repository: "file:///var/backups/etcd", Stored: true}, {Repository: "s3://bucket/etcd", Message: "it is away"},
+		},
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -81,14 +80,8 @@ type Fetch struct {
 	Key    string     `json:"key,omitempty"` // fingerprint of the key that opened it
 }
 
-// Inspection is dr status FILE.
-type Inspection = restore.Inspection
-
 // Plan is dr restore --dry-run.
 type Plan = plan.Plan
-
-// Restore is dr restore.
-type Restore = restore.Result
 
 // Version is dr version.
 type Version struct {

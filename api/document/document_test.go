@@ -16,8 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/backup/archive"
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -75,15 +73,15 @@ func fault(message string) document.Fault {
 }
 
 // status has a value in every field.
-func status() archive.Status {
-	return archive.Status{
-		State: archive.Working, Problem: "the store is away", Cluster: "prod", Source: segment.WAL, Member: "8e9e05c52164694d", Holder: "host b", Lineage: lineage, Based: true,
+func status() document.Agent {
+	return document.Agent{
+		State: document.AgentWorking, Problem: "the store is away", Cluster: "prod", Source: segment.WAL, Member: "8e9e05c52164694d", Holder: "host b", Lineage: lineage, Based: true,
 		Durable: 6000, DurableAt: at.Add(time.Second), ConfirmedAt: at, PendingRequests: 5, PendingBytes: 500,
 		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, LastGap: at, Taken: 2, Failures: 3,
 		Changed:  "another cluster was backed up under this name",
 		Diverged: "HashKV at revision 4711: 1 has 000000aa, 2 has 000000bb",
-		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64 << 20, Purges: true, Seconds: 90},
-		Spool:    archive.Spool{Segments: 3, Bytes: 4096, Max: 2 << 30},
+		Headroom: document.Headroom{Files: 2, UnlinkedBytes: 64 << 20, Purges: true, Seconds: 90},
+		Spool:    document.Spool{Segments: 3, Bytes: 4096, Max: 2 << 30},
 	}
 }
 
@@ -126,7 +124,7 @@ func goldens() map[string]any {
 		},
 		"archive-verify-clean": document.NewArchiveVerify(catalog.Catalog{Cluster: "prod"}, "headers", time.Time{}),
 		"archive-status":       document.NewArchiveStatus(status(), at.Add(3*time.Second)),
-		"archive-status-bare":  document.NewArchiveStatus(archive.Status{State: archive.Starting, Cluster: "prod", Source: segment.Watch}, at),
+		"archive-status-bare":  document.NewArchiveStatus(document.Agent{State: document.AgentStarting, Cluster: "prod", Source: segment.Watch}, at),
 		"leftovers": document.Leftovers{Leftovers: []document.Leftover{{Cluster: "prod", Key: "prod/backups/x",
 			Size: 7, Since: at}}},
 		"drill":  document.NewDrill("prod", 7, []catalog.Proof{drilled(catalog.Failed)}, nil),
@@ -141,15 +139,15 @@ func goldens() map[string]any {
 			Token: "t"},
 		"restore": document.Restore{
 			PlanID: "0123456789abcdef", Backup: string(id), File: "/snapshot.db", Token: "token", ClusterID: "cafe",
-			Members: []restore.Restored{{Name: "m1", DataDir: "/var/lib/etcd",
+			Members: []document.RestoredMember{{Name: "m1", DataDir: "/var/lib/etcd",
 				Command: []string{"etcd", "--name", "m1"}}},
 			Revision: 4711, BumpedTo: 1000004711, Keys: 19, HashKV: "key space proven at revision 4711", Key: "age1qqqqqqqqqqqq",
-			Replayed: &restore.Replayed{
+			Replayed: &document.Replayed{
 				Lineage: lineage, Source: segment.Watch, Segments: 3, Requests: 90, Position: 4801, From: 4711, To: 4801,
 				Proven: "key space proven at revision 4790", Unseen: "users are as in the backup", GuessedLeases: 2,
 			},
-			Salvaged: &restore.Salvaged{Disks: []string{"/mnt/m1"}, Position: 5120, Revision: 4811, Certain: 9, Probable: 1},
-			Cleared:  []string{"NOSPACE"}, Phases: []restore.Phase{{Stage: "ask", Seconds: 0.5}},
+			Salvaged: &document.Salvaged{Disks: []string{"/mnt/m1"}, Position: 5120, Revision: 4811, Certain: 9, Probable: 1},
+			Cleared:  []string{"NOSPACE"}, Phases: []document.Phase{{Stage: "ask", Seconds: 0.5}},
 		},
 		"copy":    copyOf(),
 		"prune":   pruned(),

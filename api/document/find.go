@@ -1,14 +1,8 @@
 package document
 
 import (
-	"encoding/hex"
-	"errors"
-	"fmt"
 	"time"
-	"unicode/utf8"
 
-	"github.com/etcd-dr/etcd-dr/restore/find"
-	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -16,8 +10,17 @@ import (
 type Key struct {
 	Key string `json:"key"`
 	// KeyBase64 is the key where it is no text: then Key has marks in the place of some bytes.
-	KeyBase64  []byte           `json:"keyBase64,omitempty"`
-	Kubernetes *kubernetes.Name `json:"kubernetes,omitempty"`
+	KeyBase64  []byte            `json:"keyBase64,omitempty"`
+	Kubernetes *KubernetesObject `json:"kubernetes,omitempty"`
+}
+
+// KubernetesObject identifies the object that a key belongs to, as far as the key shows it.
+type KubernetesObject struct {
+	Kind      string `json:"kind,omitempty"`  // absent if only a CustomResourceDefinition knows it
+	Resource  string `json:"resource"`        // in the plural, as in URLs
+	Group     string `json:"group,omitempty"` // of custom resources
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
 }
 
 // Found is one line of dr find: a change or something that was not seen.
@@ -99,13 +102,13 @@ type Point struct {
 // Extracted is one line of dr extract: a key with its value.
 type Extracted struct {
 	Key
-	Value          []byte            `json:"value"`
-	Object         kubernetes.Object `json:"object,omitempty"` // all of it, with what the API server sets
-	Unreadable     string            `json:"unreadable,omitempty"`
-	CreateRevision int64             `json:"createRevision"`
-	ModRevision    int64             `json:"modRevision"`
-	Version        int64             `json:"version"`
-	Lease          string            `json:"lease,omitempty"` // its id in hex
+	Value          []byte         `json:"value"`
+	Object         map[string]any `json:"object,omitempty"` // all of it, with what the API server sets
+	Unreadable     string         `json:"unreadable,omitempty"`
+	CreateRevision int64          `json:"createRevision"`
+	ModRevision    int64          `json:"modRevision"`
+	Version        int64          `json:"version"`
+	Lease          string         `json:"lease,omitempty"` // its id in hex
 }
 
 // Extract is the result of dr extract.
@@ -149,141 +152,4 @@ type Diff struct {
 	Changed int `json:"changed"`
 	Removed int `json:"removed"`
 	Same    int `json:"same"`
-}
-
-// NewKey is a key as a document.
-func NewKey(key string) Key {
-	k := Key{Key: key}
-	if !utf8.ValidString(key) {
-		k.KeyBase64 = []byte(key)
-	}
-	if n, ok := kubernetes.Named(key); ok {
-		k.Kubernetes = &n
-	}
-	return k
-}
-
-// NewChange is c as a document.
-func NewChange(c find.Change) Change {
-	d := Change{
-		Key: NewKey(c.Key), Change: "put", Revision: c.Revision, After: c.After, Position: c.Position, Lineage: c.Lineage,
-		NotBefore: c.NotBefore, NotAfter: c.NotAfter, By: string(c.Request), Keys: c.Keys,
-		Size: c.Size, Lease: leaseID(c.Lease), Version: c.Version, CreateRevision: c.CreateRevision,
-	}
-	if c.Deleted {
-		d.Change = "delete"
-	}
-	return d
-}
-
-func leaseID(id int64) string {
-	if id == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%x", uint64(id))
-}
-
-// NewUnseen is u as a document.
-func NewUnseen(u find.Unseen) Unseen {
-	return Unseen{u.After, u.UpTo, u.Lineage, u.Since, u.Until, u.Why}
-}
-
-// NewFind is s as a document; command makes the words that lead to a way's target.
-func NewFind(s find.Summary, command func(find.Way) []string) Find {
-	d := Find{Changes: s.Changes, Unseen: s.Unseen, Gone: []Gone{}, Forgotten: s.Forgotten}
-	if s.Last != nil {
-		last := NewChange(*s.Last)
-		d.Last = &last
-	}
-	if s.Vanished != nil {
-		d.Vanished = newVanished(*s.Vanished)
-	}
-	for _, g := range s.Gone {
-		gone := Gone{Change: NewChange(g.Change), Vanished: g.Vanished, LastGood: g.LastGood()}
-		if g.Way != nil {
-			gone.Restore = command(*g.Way)
-		}
-		if g.Way != nil && !g.Way.Exact {
-			gone.Nearest = &Point{g.Way.Reached, g.Way.Nearest}
-		}
-		d.Gone = append(d.Gone, gone)
-	}
-	return d
-}
-
-func newVanished(v find.Vanished) *Vanished {
-	d := &Vanished{
-		Keys: v.Keys, From: v.From, To: v.To, LastWhole: v.LastWhole, Lineage: v.Lineage, NotBefore: v.NotBefore, NotAfter: v.NotAfter,
-		Earlier: v.Earlier,
-	}
-	if v.Mark != nil {
-		mark := NewChange(*v.Mark)
-		d.Mark = &mark
-	}
-	return d
-}
-
-// NewExtracted is e as a document. The error says why an object could not be read, and matches kubernetes.ErrEncrypted or
-// kubernetes.ErrUnknown; what is no Kubernetes object is no error.
-func NewExtracted(e find.Entry) (Extracted, error) {
-	d := Extracted{
-		Key: NewKey(string(e.Key)), Value: e.Value, CreateRevision: e.CreateRevision, ModRevision: e.ModRevision, Version: e.Version,
-		Lease: leaseID(e.Lease),
-	}
-	if d.Value == nil {
-		d.Value = []byte{}
-	}
-	object, err := kubernetes.Decode(e.Value)
-	if errors.Is(err, kubernetes.ErrNoObject) {
-		return d, nil
-	}
-	if err != nil {
-		d.Unreadable = err.Error()
-		return d, err
-	}
-	d.Object = object
-	return d, nil
-}
-
-// NewAt is where a plan led, as a document.
-func NewAt(at find.At) At {
-	d, p := At{Revision: at.Revision}, at.Plan
-	if p.Backup != nil {
-		d.Backup = p.Backup.ID
-	}
-	if p.Log != nil {
-		d.Lineage = p.Log.Lineage
-	}
-	if p.Reach != nil {
-		d.NotBefore, d.NotAfter = p.Reach.NotBefore, p.Reach.NotAfter
-	}
-	return d
-}
-
-// NewDifferent is d as a document.
-func NewDifferent(d find.Difference) Different {
-	var key []byte
-	doc := Different{Change: "changed", A: newValue(d.A), B: newValue(d.B)}
-	switch {
-	case d.A == nil:
-		doc.Change, key = "added", d.B.Key
-	case d.B == nil:
-		doc.Change, key = "removed", d.A.Key
-	default:
-		key = d.A.Key
-	}
-	doc.Key = NewKey(string(key))
-	return doc
-}
-
-func newValue(e *find.Entry) *Value {
-	if e == nil {
-		return nil
-	}
-	return &Value{e.Size, hex.EncodeToString(e.SHA256), e.ModRevision, e.Value}
-}
-
-// NewDiff is c as a document.
-func NewDiff(c find.Compared) Diff {
-	return Diff{NewAt(c.A), NewAt(c.B), c.Added, c.Changed, c.Removed, c.Same}
 }

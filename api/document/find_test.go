@@ -5,13 +5,12 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 )
 
 func foundKey() document.Key {
 	return document.Key{
 		Key: "/registry/cert-manager.io/certificates/prod/web", KeyBase64: []byte("k"),
-		Kubernetes: &kubernetes.Name{Kind: "Certificate", Resource: "certificates", Group: "cert-manager.io", Namespace: "prod", Name: "web"},
+		Kubernetes: &document.KubernetesObject{Kind: "Certificate", Resource: "certificates", Group: "cert-manager.io", Namespace: "prod", Name: "web"},
 	}
 }
 
@@ -40,7 +39,7 @@ func findDocuments() map[string]any {
 			}},
 		},
 		"extract-item": document.Line{Item: document.Extracted{
-			Key: foundKey(), Value: []byte("value"), Object: kubernetes.Object{"kind": "Certificate"}, Unreadable: "encrypted by Kubernetes",
+			Key: foundKey(), Value: []byte("value"), Object: map[string]any{"kind": "Certificate"}, Unreadable: "encrypted by Kubernetes",
 			CreateRevision: 4000, ModRevision: 4711, Version: 3, Lease: "6c2b",
 		}},
 		"extract":   document.Extract{At: point, Keys: 2, Bytes: 512, Unreadable: 1},

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -52,22 +51,6 @@ type Fault struct {
 	Seq     uint64 `json:"seq"`
 	Upto    uint64 `json:"upto"` // seq of the last
 	Message string `json:"message"`
-}
-
-// ArchiveStatus is /status of dr archive.
-type ArchiveStatus struct {
-	archive.Status
-	RPOSeconds *float64 `json:"rpoSeconds"` // null while it is not known of any moment that all before it is stored
-}
-
-// NewArchiveStatus is s as a document, as of now.
-func NewArchiveStatus(s archive.Status, now time.Time) ArchiveStatus {
-	d := ArchiveStatus{Status: s}
-	if rpo, ok := s.RPO(now); ok {
-		seconds := rpo.Seconds()
-		d.RPOSeconds = &seconds
-	}
-	return d
 }
 
 // NewArchiveVerify judges the log of c, of which was read what depth says. Gaps that had ended before since do not count;

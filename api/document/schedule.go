@@ -6,7 +6,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/address"
@@ -179,8 +178,8 @@ func span(d time.Duration) string {
 
 // ServeStatus is /status of dr serve.
 type ServeStatus struct {
-	Config   ServeConfig        `json:"config"`
-	Clusters []scheduler.Status `json:"clusters"` // by name
+	Config   ServeConfig     `json:"config"`
+	Clusters []ServedCluster `json:"clusters"` // by name
 }
 
 // ServeConfig is which configuration is in force.

@@ -7,8 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/backup/archive"
-	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -32,20 +31,20 @@ func scheduleDocuments() map[string]any {
 		"config-check-empty": document.NewConfigCheck(spec.Config{Specs: []spec.Spec{{Cluster: "prod"}}}, at),
 		"serve-status": document.ServeStatus{
 			Config: document.ServeConfig{File: "/etc/etcd-dr/dr.yaml", Since: at, Refused: `bad configuration: dr.yaml:2: unknown key "leese"`},
-			Clusters: []scheduler.Status{{
-				Cluster: "prod", State: scheduler.Failing, Problem: "connection refused", Failures: 3, Reason: "the schedule's of 2026-11-21T09:00:00Z",
-				Holder: "host/abc", Last: &scheduler.Last{ID: id, Started: at, Revision: 4711}, Next: at.Add(time.Hour), NextDrill: at.Add(2 * time.Hour),
-				Unpruned: "repository main: access denied", Suspension: &scheduler.Suspension{Since: at, By: "ops", Reason: "maintenance"},
-				Jobs: []scheduler.Outcome{
-					{Job: scheduler.JobBackup, Reason: "the schedule's of 2026-11-21T09:00:00Z", Began: at},
-					{Job: scheduler.JobBackup, Reason: "before the upgrade", Began: at, Ended: at.Add(time.Minute), Verdict: scheduler.Succeeded, Backup: id},
-					{Job: scheduler.JobDrill, Repository: "main", Reason: "the schedule's of 2026-11-21T09:00:00Z", Began: at, Ended: at.Add(time.Minute),
-						Verdict: scheduler.Failed, Backup: id, Message: "an assertion does not hold: key=a, found 0", RTO: 1.5},
+			Clusters: []document.ServedCluster{{
+				Cluster: "prod", State: document.StateFailing, Problem: "connection refused", Failures: 3, Reason: "the schedule's of 2026-11-21T09:00:00Z",
+				Holder: "host/abc", Last: &condition.Last{ID: id, Started: at, Revision: 4711}, Next: at.Add(time.Hour), NextDrill: at.Add(2 * time.Hour),
+				Unpruned: "repository main: access denied", Suspension: &document.SuspendedBy{Since: at, By: "ops", Reason: "maintenance"},
+				Jobs: []document.Outcome{
+					{Job: document.JobBackup, Reason: "the schedule's of 2026-11-21T09:00:00Z", Began: at},
+					{Job: document.JobBackup, Reason: "before the upgrade", Began: at, Ended: at.Add(time.Minute), Verdict: document.Succeeded, Backup: id},
+					{Job: document.JobDrill, Repository: "main", Reason: "the schedule's of 2026-11-21T09:00:00Z", Began: at, Ended: at.Add(time.Minute),
+						Verdict: document.Failed, Backup: id, Message: "an assertion does not hold: key=a, found 0", RTO: 1.5},
 				},
-				Counts: []scheduler.Count{{Job: scheduler.JobBackup, Verdict: scheduler.Succeeded, N: 7}}, Standings: []scheduler.Standing{standing()},
+				Counts: []document.Count{{Job: document.JobBackup, Verdict: document.Succeeded, N: 7}}, Standings: []condition.Standing{standing()},
 				Conditions: conditions(),
-				Archive: &archive.Status{
-					State: archive.Standby, Cluster: "prod", Source: segment.Watch, Holder: "host/def", Spool: archive.Spool{Max: 2 << 30},
+				Archive: &document.Agent{
+					State: document.AgentStandby, Cluster: "prod", Source: segment.Watch, Holder: "host/def", Spool: document.Spool{Max: 2 << 30},
 				},
 			}},
 		},

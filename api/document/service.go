@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -42,7 +41,7 @@ type Jobs struct {
 // ClusterJob is a job of one cluster.
 type ClusterJob struct {
 	Cluster string `json:"cluster"`
-	scheduler.Outcome
+	Outcome
 }
 
 // Way is how a point of a cluster comes back. The service restores nothing: a person runs Command.
@@ -68,22 +67,22 @@ type Lost struct {
 
 // Ordered is what was put into a service's queue.
 type Ordered struct {
-	Cluster string        `json:"cluster"`
-	Job     scheduler.Job `json:"job"`
-	Reason  string        `json:"reason"`
+	Cluster string `json:"cluster"`
+	Job     Job    `json:"job"`
+	Reason  string `json:"reason"`
 }
 
 // WorstFirst puts the clusters that need somebody most first, and those that stand equally by name.
-func WorstFirst(clusters []scheduler.Status) []scheduler.Status {
-	clusters = append([]scheduler.Status{}, clusters...)
-	slices.SortFunc(clusters, func(a, b scheduler.Status) int {
+func WorstFirst(clusters []ServedCluster) []ServedCluster {
+	clusters = append([]ServedCluster{}, clusters...)
+	slices.SortFunc(clusters, func(a, b ServedCluster) int {
 		return cmp.Or(cmp.Compare(illness(b), illness(a)), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	return clusters
 }
 
 // illness is how badly a cluster stands; 0 is well.
-func illness(s scheduler.Status) int {
+func illness(s ServedCluster) int {
 	critical, warnings := 0, 0
 	for _, c := range s.Conditions {
 		if c.Severity == condition.Critical {
@@ -92,7 +91,7 @@ func illness(s scheduler.Status) int {
 			warnings++
 		}
 	}
-	if s.State == scheduler.Failing {
+	if s.State == StateFailing {
 		critical++
 	}
 	return critical<<16 + warnings
@@ -113,11 +112,11 @@ func NewDrills(c catalog.Catalog) Drills {
 }
 
 // NewJobs sorts what the clusters' statuses say of their jobs.
-func NewJobs(clusters []scheduler.Status) Jobs {
+func NewJobs(clusters []ServedCluster) Jobs {
 	d := Jobs{Running: []ClusterJob{}, Queued: []ClusterJob{}, Ended: []ClusterJob{}}
 	for _, s := range clusters {
-		if s.State == scheduler.Queued {
-			d.Queued = append(d.Queued, ClusterJob{s.Cluster, scheduler.Outcome{Job: scheduler.JobBackup, Reason: s.Reason}})
+		if s.State == StateQueued {
+			d.Queued = append(d.Queued, ClusterJob{s.Cluster, Outcome{Job: JobBackup, Reason: s.Reason}})
 		}
 		for _, o := range s.Jobs {
 			if o.Ended.IsZero() {

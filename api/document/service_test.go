@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -16,9 +15,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-func outcome() scheduler.Outcome {
-	return scheduler.Outcome{
-		Job: scheduler.JobDrill, Repository: "main", Reason: "ordered: before the upgrade", Began: at, Ended: at.Add(time.Minute), Verdict: scheduler.Failed,
+func outcome() document.Outcome {
+	return document.Outcome{
+		Job: document.JobDrill, Repository: "main", Reason: "ordered: before the upgrade", Began: at, Ended: at.Add(time.Minute), Verdict: document.Failed,
 		Backup: id, Message: "a key is missing", RTO: 2.5,
 	}
 }
@@ -34,7 +33,7 @@ func serviceDocuments() map[string]any {
 		"drills":   document.Drills{Drills: []catalog.Proof{drill}},
 		"jobs": document.Jobs{
 			Running: []document.ClusterJob{{Cluster: "prod", Outcome: running}},
-			Queued:  []document.ClusterJob{{Cluster: "test", Outcome: scheduler.Outcome{Job: scheduler.JobBackup, Reason: "there is none yet"}}},
+			Queued:  []document.ClusterJob{{Cluster: "test", Outcome: document.Outcome{Job: document.JobBackup, Reason: "there is none yet"}}},
 			Ended:   []document.ClusterJob{{Cluster: "prod", Outcome: outcome()}},
 		},
 		"way": document.Way{
@@ -42,21 +41,21 @@ func serviceDocuments() map[string]any {
 			Lost:     document.Lost{Message: "what was written after …", Since: at, MaybeSince: at.Add(-time.Second), Seconds: 60, Known: 30, Revisions: 7, Newest: at.Add(30 * time.Second)},
 			Estimate: 12.5, Plan: document.Plan{Format: 1, ID: "0123456789abcdef", Cluster: "prod"},
 		},
-		"ordered": document.Ordered{Cluster: "prod", Job: scheduler.JobBackup, Reason: "before the upgrade"},
+		"ordered": document.Ordered{Cluster: "prod", Job: document.JobBackup, Reason: "before the upgrade"},
 	}
 }
 
 func TestWorstFirst(t *testing.T) {
-	sick := func(cluster string, state scheduler.State, severities ...condition.Severity) scheduler.Status {
-		s := scheduler.Status{Cluster: cluster, State: state}
+	sick := func(cluster string, state document.State, severities ...condition.Severity) document.ServedCluster {
+		s := document.ServedCluster{Cluster: cluster, State: state}
 		for _, one := range severities {
 			s.Conditions = append(s.Conditions, condition.Condition{Severity: one})
 		}
 		return s
 	}
-	given := []scheduler.Status{
-		sick("b", scheduler.Idle), sick("a", scheduler.Suspended), sick("c", scheduler.Idle, condition.Warning, condition.Warning),
-		sick("d", scheduler.Failing, condition.Warning), sick("e", scheduler.Idle, condition.Critical, condition.Critical), sick("f", scheduler.Idle, condition.Critical),
+	given := []document.ServedCluster{
+		sick("b", document.StateIdle), sick("a", document.StateSuspended), sick("c", document.StateIdle, condition.Warning, condition.Warning),
+		sick("d", document.StateFailing, condition.Warning), sick("e", document.StateIdle, condition.Critical, condition.Critical), sick("f", document.StateIdle, condition.Critical),
 	}
 	var names []string
 	for _, s := range document.WorstFirst(given) {
@@ -73,12 +72,12 @@ func TestWorstFirst(t *testing.T) {
 func TestJobsAreSorted(t *testing.T) {
 	older, newer, runs := outcome(), outcome(), outcome()
 	older.Ended, runs.Ended = at, time.Time{}
-	d := document.NewJobs([]scheduler.Status{
-		{Cluster: "a", State: scheduler.Running, Jobs: []scheduler.Outcome{older, runs}},
-		{Cluster: "b", State: scheduler.Queued, Reason: "it is time", Jobs: []scheduler.Outcome{newer}},
+	d := document.NewJobs([]document.ServedCluster{
+		{Cluster: "a", State: document.StateRunning, Jobs: []document.Outcome{older, runs}},
+		{Cluster: "b", State: document.StateQueued, Reason: "it is time", Jobs: []document.Outcome{newer}},
 	})
 	if len(d.Running) != 1 || d.Running[0].Cluster != "a" || len(d.Ended) != 2 || d.Ended[0].Cluster != "b" ||
-		!slices.Equal(d.Queued, []document.ClusterJob{{Cluster: "b", Outcome: scheduler.Outcome{Job: scheduler.JobBackup, Reason: "it is time"}}}) {
+		!slices.Equal(d.Queued, []document.ClusterJob{{Cluster: "b", Outcome: document.Outcome{Job: document.JobBackup, Reason: "it is time"}}}) {
 		t.Errorf("%+v", d)
 	}
 }

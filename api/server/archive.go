@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
@@ -18,18 +19,19 @@ import (
 // the agent waits for a member, a leader, a store or its first backup, or knows that the cluster is wrong. It requires no login and
 // contains no secret; it is meant for loopback, or for a pod's own network.
 func Archive(status func() archive.Status) http.Handler {
+	agent := func() document.Agent { return convert.Agent(status()) }
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(archiveCollector{status})
+	metrics.MustRegister(archiveCollector{agent})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		_ = enc.Encode(document.NewArchiveStatus(status(), time.Now())) // whoever asked is gone
+		_ = enc.Encode(document.NewArchiveStatus(agent(), time.Now())) // whoever asked is gone
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		s := status()
+		s := agent()
 		if why := unhealthy(s); why != "" {
 			http.Error(w, why, http.StatusServiceUnavailable)
 			return
@@ -40,9 +42,9 @@ func Archive(status func() archive.Status) http.Handler {
 }
 
 // unhealthy returns why a person must look at an agent or its cluster, "" if nothing is known to be wrong.
-func unhealthy(s archive.Status) string {
+func unhealthy(s document.Agent) string {
 	switch {
-	case s.State == archive.Waiting:
+	case s.State == document.AgentWaiting:
 		return s.Problem
 	case s.Diverged != "":
 		return string(condition.MembersDiverged) + ": " + s.Diverged
@@ -53,7 +55,7 @@ func unhealthy(s archive.Status) string {
 }
 
 // archiveCollector reads the status when it is asked: the numbers are of that moment.
-type archiveCollector struct{ status func() archive.Status }
+type archiveCollector struct{ status func() document.Agent }
 
 var (
 	rpoSeconds = prometheus.NewDesc("etcd_dr_archive_rpo_seconds",
@@ -75,32 +77,32 @@ var (
 		"Seconds until etcd purges a file of its log that is not stored in full, were this agent gone. Absent if it purges none, and with source watch.",
 		[]string{"cluster"}, nil)
 	archiveMetrics = []archiveMetric{
-		gauge("durable_position", "Last position (raft index) that is stored.", func(s archive.Status) float64 { return float64(s.Durable) }),
-		gauge("pending_requests", "Requests that are read and not stored yet.", func(s archive.Status) float64 { return float64(s.PendingRequests) }),
-		gauge("pending_bytes", "Their bytes.", func(s archive.Status) float64 { return float64(s.PendingBytes) }),
+		gauge("durable_position", "Last position (raft index) that is stored.", func(s document.Agent) float64 { return float64(s.Durable) }),
+		gauge("pending_requests", "Requests that are read and not stored yet.", func(s document.Agent) float64 { return float64(s.PendingRequests) }),
+		gauge("pending_bytes", "Their bytes.", func(s document.Agent) float64 { return float64(s.PendingBytes) }),
 		gauge("unlinked_bytes", "Bytes of purged files that live only because this agent has them open.",
-			func(s archive.Status) float64 { return float64(s.Headroom.UnlinkedBytes) }),
-		gauge("spool_bytes", "Bytes of segments that wait in the spool.", func(s archive.Status) float64 { return float64(s.Spool.Bytes) }),
-		gauge("spool_max_bytes", "Bytes that the spool holds at most, 0 without one.", func(s archive.Status) float64 { return float64(s.Spool.Max) }),
-		counter("segments_total", "Segments stored.", func(s archive.Status) float64 { return float64(s.StoredSegments) }),
-		counter("requests_total", "Requests stored.", func(s archive.Status) float64 { return float64(s.StoredRequests) }),
-		counter("bytes_total", "Bytes stored.", func(s archive.Status) float64 { return float64(s.StoredBytes) }),
-		counter("gaps_total", "Gaps recorded.", func(s archive.Status) float64 { return float64(s.Gaps) }),
-		counter("store_failures_total", "Tries to store a segment that failed.", func(s archive.Status) float64 { return float64(s.Failures) }),
+			func(s document.Agent) float64 { return float64(s.Headroom.UnlinkedBytes) }),
+		gauge("spool_bytes", "Bytes of segments that wait in the spool.", func(s document.Agent) float64 { return float64(s.Spool.Bytes) }),
+		gauge("spool_max_bytes", "Bytes that the spool holds at most, 0 without one.", func(s document.Agent) float64 { return float64(s.Spool.Max) }),
+		counter("segments_total", "Segments stored.", func(s document.Agent) float64 { return float64(s.StoredSegments) }),
+		counter("requests_total", "Requests stored.", func(s document.Agent) float64 { return float64(s.StoredRequests) }),
+		counter("bytes_total", "Bytes stored.", func(s document.Agent) float64 { return float64(s.StoredBytes) }),
+		counter("gaps_total", "Gaps recorded.", func(s document.Agent) float64 { return float64(s.Gaps) }),
+		counter("store_failures_total", "Tries to store a segment that failed.", func(s document.Agent) float64 { return float64(s.Failures) }),
 	}
 )
 
 type archiveMetric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
-	value func(archive.Status) float64
+	value func(document.Agent) float64
 }
 
-func gauge(name, help string, value func(archive.Status) float64) archiveMetric {
+func gauge(name, help string, value func(document.Agent) float64) archiveMetric {
 	return archiveMetric{prometheus.NewDesc("etcd_dr_archive_"+name, help, []string{"cluster"}, nil), prometheus.GaugeValue, value}
 }
 
-func counter(name, help string, value func(archive.Status) float64) archiveMetric {
+func counter(name, help string, value func(document.Agent) float64) archiveMetric {
 	return archiveMetric{prometheus.NewDesc("etcd_dr_archive_"+name, help, []string{"cluster"}, nil), prometheus.CounterValue, value}
 }
 
@@ -124,12 +126,12 @@ func describeArchive(to chan<- *prometheus.Desc) {
 }
 
 // collectArchive tells of one agent.
-func collectArchive(s archive.Status, now time.Time, to chan<- prometheus.Metric) {
-	to <- prometheus.MustNewConstMetric(workingNow, prometheus.GaugeValue, one(s.State == archive.Working), s.Cluster)
-	if lost, ok := s.RPO(now); ok && s.State != archive.Standby {
+func collectArchive(s document.Agent, now time.Time, to chan<- prometheus.Metric) {
+	to <- prometheus.MustNewConstMetric(workingNow, prometheus.GaugeValue, one(s.State == document.AgentWorking), s.Cluster)
+	if lost, ok := s.RPO(now); ok && s.State != document.AgentStandby {
 		to <- prometheus.MustNewConstMetric(rpoSeconds, prometheus.GaugeValue, lost.Seconds(), s.Cluster)
 	}
-	if s.State != archive.Standby {
+	if s.State != document.AgentStandby {
 		to <- prometheus.MustNewConstMetric(basedNow, prometheus.GaugeValue, one(s.Based), s.Cluster)
 		to <- prometheus.MustNewConstMetric(changedNow, prometheus.GaugeValue, one(s.Changed != ""), s.Cluster)
 		to <- prometheus.MustNewConstMetric(divergedNow, prometheus.GaugeValue, one(s.Diverged != ""), s.Cluster)

@@ -47,7 +47,7 @@ func accessBy(t *testing.T, tokens string) (access server.Access, file string, s
 
 func anyService() server.Service {
 	return server.Service{Scheduler: &scheduler.Service{}, Status: func() document.ServeStatus {
-		return document.ServeStatus{Clusters: []scheduler.Status{{Cluster: "prod", State: scheduler.Failing, Problem: "s3://secret is away"}}}
+		return document.ServeStatus{Clusters: []document.ServedCluster{{Cluster: "prod", State: document.StateFailing, Problem: "s3://secret is away"}}}
 	}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/server"
 	"github.com/etcd-dr/etcd-dr/backup"
@@ -102,7 +103,7 @@ func newSite(t testing.TB, change func(*server.Service)) *site {
 	}
 	s.fill()
 	served := server.Service{By: "host, dr v1", Scheduler: s.service, Status: func() document.ServeStatus {
-		return document.ServeStatus{Config: document.ServeConfig{File: "dr.yaml", Since: time.Now()}, Clusters: s.service.Status()}
+		return document.ServeStatus{Config: document.ServeConfig{File: "dr.yaml", Since: time.Now()}, Clusters: convert.Clusters(s.service.Status())}
 	}}
 	if change != nil {
 		change(&served)

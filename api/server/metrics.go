@@ -14,8 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/backup/archive"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
@@ -63,16 +61,16 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // ofStanding is a number of one cluster in one repository; it is not there if ok is false.
 type ofStanding struct {
 	desc  *prometheus.Desc
-	value func(scheduler.Standing) (v float64, ok bool)
+	value func(condition.Standing) (v float64, ok bool)
 }
 
-func standing(name, help string, value func(scheduler.Standing) (float64, bool)) ofStanding {
+func standing(name, help string, value func(condition.Standing) (float64, bool)) ofStanding {
 	return ofStanding{describe(name, help, "cluster", "repository"), value}
 }
 
 func moment(at time.Time) (float64, bool) { return float64(at.UnixMilli()) / 1000, !at.IsZero() }
 
-func ofGood(s scheduler.Standing, value func(scheduler.Good) float64) (float64, bool) {
+func ofGood(s condition.Standing, value func(condition.Good) float64) (float64, bool) {
 	if s.Good == nil {
 		return 0, false
 	}
@@ -80,52 +78,52 @@ func ofGood(s scheduler.Standing, value func(scheduler.Good) float64) (float64, 
 }
 
 var standingMetrics = []ofStanding{
-	standing("backup_last_success_timestamp_seconds", "When the newest good backup began.", func(s scheduler.Standing) (float64, bool) {
-		return ofGood(s, func(g scheduler.Good) float64 { at, _ := moment(g.Started); return at })
+	standing("backup_last_success_timestamp_seconds", "When the newest good backup began.", func(s condition.Standing) (float64, bool) {
+		return ofGood(s, func(g condition.Good) float64 { at, _ := moment(g.Started); return at })
 	}),
 	standing("backup_due_timestamp_seconds", "When the backup after the newest good one is or was due.",
-		func(s scheduler.Standing) (float64, bool) { return moment(s.Due) }),
+		func(s condition.Standing) (float64, bool) { return moment(s.Due) }),
 	standing("backup_last_verified_timestamp_seconds", "When a backup last passed a verify or a drill.",
-		func(s scheduler.Standing) (float64, bool) { return moment(s.Verified) }),
-	standing("backup_last_size_bytes", "Size of the database in the newest good backup.", func(s scheduler.Standing) (float64, bool) {
-		return ofGood(s, func(g scheduler.Good) float64 { return float64(g.Size) })
+		func(s condition.Standing) (float64, bool) { return moment(s.Verified) }),
+	standing("backup_last_size_bytes", "Size of the database in the newest good backup.", func(s condition.Standing) (float64, bool) {
+		return ofGood(s, func(g condition.Good) float64 { return float64(g.Size) })
 	}),
-	standing("backup_last_stored_bytes", "Size of the newest good backup as it is stored.", func(s scheduler.Standing) (float64, bool) {
-		return ofGood(s, func(g scheduler.Good) float64 { return float64(g.Stored) })
+	standing("backup_last_stored_bytes", "Size of the newest good backup as it is stored.", func(s condition.Standing) (float64, bool) {
+		return ofGood(s, func(g condition.Good) float64 { return float64(g.Stored) })
 	}),
 	standing("backups", "Backups that are kept, damaged ones too.",
-		func(s scheduler.Standing) (float64, bool) { return float64(s.Backups), !s.At.IsZero() }),
+		func(s condition.Standing) (float64, bool) { return float64(s.Backups), !s.At.IsZero() }),
 	standing("backups_stored_bytes", "Size of all backups as they are stored.",
-		func(s scheduler.Standing) (float64, bool) { return float64(s.Bytes), !s.At.IsZero() }),
+		func(s condition.Standing) (float64, bool) { return float64(s.Bytes), !s.At.IsZero() }),
 	standing("drill_last_success_timestamp_seconds", "When a drill last passed.",
-		func(s scheduler.Standing) (float64, bool) { return moment(s.Drilled) }),
-	standing("drill_last_run_timestamp_seconds", "When the last drill was made, however it went.", func(s scheduler.Standing) (float64, bool) {
+		func(s condition.Standing) (float64, bool) { return moment(s.Drilled) }),
+	standing("drill_last_run_timestamp_seconds", "When the last drill was made, however it went.", func(s condition.Standing) (float64, bool) {
 		if s.Drill == nil {
 			return 0, false
 		}
 		return moment(s.Drill.Time)
 	}),
 	standing("drill_rto_seconds", "How long the last drill took until a server served; absent if none did.",
-		func(s scheduler.Standing) (float64, bool) {
+		func(s condition.Standing) (float64, bool) {
 			if s.Drill == nil || s.Drill.Drill == nil {
 				return 0, false
 			}
 			return s.Drill.Drill.RTO, s.Drill.Drill.RTO > 0
 		}),
 	standing("recovery_window_start_timestamp_seconds", "The first moment of the newest recovery window.",
-		func(s scheduler.Standing) (float64, bool) {
+		func(s condition.Standing) (float64, bool) {
 			if s.Window == nil {
 				return 0, false
 			}
 			return moment(s.Window.From.Time)
 		}),
-	standing("recovery_window_end_timestamp_seconds", "Its last moment.", func(s scheduler.Standing) (float64, bool) {
+	standing("recovery_window_end_timestamp_seconds", "Its last moment.", func(s condition.Standing) (float64, bool) {
 		if s.Window == nil {
 			return 0, false
 		}
 		return moment(s.Window.To.Time)
 	}),
-	standing("log_gaps", "Gaps in the archived log.", func(s scheduler.Standing) (float64, bool) { return float64(s.Gaps), !s.At.IsZero() }),
+	standing("log_gaps", "Gaps in the archived log.", func(s condition.Standing) (float64, bool) { return float64(s.Gaps), !s.At.IsZero() }),
 }
 
 var (
@@ -151,8 +149,8 @@ var (
 	serviceDescs   = []*prometheus.Desc{
 		serviceRPO, recoveryPoint, clusterInfo, jobsTotal, jobRunning, jobDuration, conditionNow, retentionDecided, clusterStopped, clusterState, configRefused, configLoaded, buildInfo,
 	}
-	countedJobs     = []scheduler.Job{scheduler.JobBackup, scheduler.JobPrune, scheduler.JobDrill}
-	countedVerdicts = []scheduler.Verdict{scheduler.Succeeded, scheduler.Failed, scheduler.NotRun}
+	countedJobs     = []document.Job{document.JobBackup, document.JobPrune, document.JobDrill}
+	countedVerdicts = []document.Verdict{document.Succeeded, document.Failed, document.NotRun}
 )
 
 func (c serviceCollector) Describe(to chan<- *prometheus.Desc) {
@@ -178,7 +176,7 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	c.collectPruned(d.Clusters, put)
 	for _, s := range d.Clusters {
 		put(clusterState, 1, s.Cluster, string(s.State))
-		put(clusterStopped, one(s.Suspension != nil || s.State == scheduler.Suspended), s.Cluster)
+		put(clusterStopped, one(s.Suspension != nil || s.State == document.StateSuspended), s.Cluster)
 		c.collectInfo(s.Cluster, put)
 		if at, ok := moment(lastStored(s, now)); ok {
 			put(recoveryPoint, at, s.Cluster)
@@ -202,12 +200,12 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 }
 
 // collectPruned leaves out clusters that are looked after no more.
-func (c serviceCollector) collectPruned(clusters []scheduler.Status, put func(*prometheus.Desc, float64, ...string)) {
+func (c serviceCollector) collectPruned(clusters []document.ServedCluster, put func(*prometheus.Desc, float64, ...string)) {
 	if c.Pruned == nil {
 		return
 	}
 	for _, p := range c.Pruned() {
-		if slices.ContainsFunc(clusters, func(s scheduler.Status) bool { return s.Cluster == p.Cluster }) {
+		if slices.ContainsFunc(clusters, func(s document.ServedCluster) bool { return s.Cluster == p.Cluster }) {
 			put(retentionDecided, float64(p.Keep), p.Cluster, p.Repository, "keep")
 			put(retentionDecided, float64(p.Remove), p.Cluster, p.Repository, "remove")
 			put(retentionDecided, float64(p.Locked), p.Cluster, p.Repository, "locked")
@@ -226,13 +224,13 @@ func one(yes bool) float64 {
 // lastStored returns the newest moment that is known to be in a repository: that which this service's own archiving confirms,
 // the end of the newest window, or the newest good backup. An agent that has confirmed nothing yet hides none of the others.
 // A moment in the future is by a clock that is wrong, and does not count: else nothing would ever seem to be lost.
-func lastStored(s scheduler.Status, now time.Time) (newest time.Time) {
+func lastStored(s document.ServedCluster, now time.Time) (newest time.Time) {
 	take := func(at time.Time) {
 		if at.After(newest) && !at.After(now.Add(condition.ClockAllowance)) {
 			newest = at
 		}
 	}
-	if s.Archive != nil && s.Archive.State != archive.Standby {
+	if s.Archive != nil && s.Archive.State != document.AgentStandby {
 		take(s.Archive.ConfirmedAt)
 	}
 	for _, standing := range s.Standings {
@@ -271,9 +269,9 @@ func fleet(spec spec.Spec) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-func collectJobs(s scheduler.Status, put func(*prometheus.Desc, float64, ...string), to chan<- prometheus.Metric) {
+func collectJobs(s document.ServedCluster, put func(*prometheus.Desc, float64, ...string), to chan<- prometheus.Metric) {
 	for _, job := range countedJobs {
-		running, last := false, scheduler.Outcome{}
+		running, last := false, document.Outcome{}
 		for _, o := range s.Jobs {
 			if o.Job != job {
 				continue

@@ -16,9 +16,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/server"
-	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -28,20 +28,20 @@ import (
 // fullStatus is a status in which everything is known.
 func fullStatus() document.ServeStatus {
 	at := time.Unix(1000, 0)
-	agent := agentStatus()
+	agent := convert.Agent(agentStatus())
 	return document.ServeStatus{
 		Config: document.ServeConfig{Since: at, Refused: "no"},
-		Clusters: []scheduler.Status{{
-			Cluster: "prod", State: scheduler.Running, Archive: &agent, Suspension: &scheduler.Suspension{},
-			Jobs: []scheduler.Outcome{
-				{Job: scheduler.JobBackup, Began: at},
-				{Job: scheduler.JobPrune, Began: at, Ended: at.Add(3 * time.Second), Repository: "main"},
-				{Job: scheduler.JobPrune, Began: at, Ended: at.Add(2 * time.Second), Repository: "offsite"},
+		Clusters: []document.ServedCluster{{
+			Cluster: "prod", State: document.StateRunning, Archive: &agent, Suspension: &document.SuspendedBy{},
+			Jobs: []document.Outcome{
+				{Job: document.JobBackup, Began: at},
+				{Job: document.JobPrune, Began: at, Ended: at.Add(3 * time.Second), Repository: "main"},
+				{Job: document.JobPrune, Began: at, Ended: at.Add(2 * time.Second), Repository: "offsite"},
 			},
-			Counts: []scheduler.Count{{Job: scheduler.JobBackup, Verdict: scheduler.Failed, N: 7}},
-			Standings: []scheduler.Standing{{
+			Counts: []document.Count{{Job: document.JobBackup, Verdict: document.Failed, N: 7}},
+			Standings: []condition.Standing{{
 				Repository: "main", At: at, Backups: 9, Bytes: 9000, Due: at.Add(time.Minute), Verified: at.Add(2 * time.Minute), Drilled: at.Add(3 * time.Minute), Gaps: 2,
-				Good:   &scheduler.Good{Last: scheduler.Last{Started: at.Add(500 * time.Millisecond)}, Size: 500, Stored: 50},
+				Good:   &condition.Good{Last: condition.Last{Started: at.Add(500 * time.Millisecond)}, Size: 500, Stored: 50},
 				Drill:  &catalog.Proof{Time: at.Add(4 * time.Minute), Drill: &catalog.Drill{RTO: 2.5}},
 				Window: &catalog.Window{From: catalog.Point{Time: at.Add(5 * time.Minute)}, To: catalog.Point{Time: at.Add(6 * time.Minute)}},
 			}},
@@ -147,8 +147,8 @@ func TestServiceMetrics(t *testing.T) {
 
 // What is not known is absent: a zero would be a time in 1970, or a database of no size.
 func TestMetricsOfWhatIsNotKnown(t *testing.T) {
-	values, _ := scrape(t, document.ServeStatus{Clusters: []scheduler.Status{{
-		Cluster: "prod", State: scheduler.Starting, Standings: []scheduler.Standing{{Repository: "main", Problem: "away"}},
+	values, _ := scrape(t, document.ServeStatus{Clusters: []document.ServedCluster{{
+		Cluster: "prod", State: document.StateStarting, Standings: []condition.Standing{{Repository: "main", Problem: "away"}},
 	}}})
 	for name := range values {
 		if strings.HasPrefix(name, "retention_decisions[cluster=prod ") {
@@ -163,38 +163,38 @@ func TestMetricsOfWhatIsNotKnown(t *testing.T) {
 // Without an agent of its own a service counts from the newest moment that is stored, by whomever.
 func TestServiceRPO(t *testing.T) {
 	now := time.Now()
-	good := func(ago time.Duration) *scheduler.Good {
-		return &scheduler.Good{Last: scheduler.Last{Started: now.Add(-ago)}}
+	good := func(ago time.Duration) *condition.Good {
+		return &condition.Good{Last: condition.Last{Started: now.Add(-ago)}}
 	}
 	window := func(ago time.Duration) *catalog.Window {
 		return &catalog.Window{To: catalog.Point{Time: now.Add(-ago)}}
 	}
-	working, standby, unknown := agentStatus(), agentStatus(), agentStatus()
-	standby.State, unknown.ConfirmedAt = archive.Standby, time.Time{}
-	ahead := agentStatus()
+	working := convert.Agent(agentStatus())
+	standby, unknown, ahead := working, working, working
+	standby.State, unknown.ConfirmedAt = document.AgentStandby, time.Time{}
 	ahead.ConfirmedAt = now.Add(time.Hour)
 	for name, test := range map[string]struct {
-		status scheduler.Status
+		status document.ServedCluster
 		want   time.Duration // below 0: there is none
 	}{
-		"a backup":   {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}, {Good: good(3 * time.Hour)}}}, 2 * time.Hour},
-		"a log":      {scheduler.Status{Standings: []scheduler.Standing{{Good: good(4 * time.Hour), Window: window(time.Hour)}}}, time.Hour},
-		"an old log": {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(9 * time.Hour)}}}, 2 * time.Hour},
-		"standby":    {scheduler.Status{Archive: &standby, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
-		"archived":   {scheduler.Status{Archive: &working, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, time.Hour},
-		"outrun":     {scheduler.Status{Archive: &working, Standings: []scheduler.Standing{{Good: good(time.Minute)}}}, time.Minute},
-		"unknown":    {scheduler.Status{Archive: &unknown, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
+		"a backup":   {document.ServedCluster{Standings: []condition.Standing{{Good: good(2 * time.Hour)}, {Good: good(3 * time.Hour)}}}, 2 * time.Hour},
+		"a log":      {document.ServedCluster{Standings: []condition.Standing{{Good: good(4 * time.Hour), Window: window(time.Hour)}}}, time.Hour},
+		"an old log": {document.ServedCluster{Standings: []condition.Standing{{Good: good(2 * time.Hour), Window: window(9 * time.Hour)}}}, 2 * time.Hour},
+		"standby":    {document.ServedCluster{Archive: &standby, Standings: []condition.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
+		"archived":   {document.ServedCluster{Archive: &working, Standings: []condition.Standing{{Good: good(2 * time.Hour)}}}, time.Hour},
+		"outrun":     {document.ServedCluster{Archive: &working, Standings: []condition.Standing{{Good: good(time.Minute)}}}, time.Minute},
+		"unknown":    {document.ServedCluster{Archive: &unknown, Standings: []condition.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
 		// What is by a clock that is ahead is not stored in the future, and hides nothing.
-		"a log from the future":       {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(-time.Hour)}}}, 2 * time.Hour},
-		"a backup from the future":    {scheduler.Status{Standings: []scheduler.Standing{{Good: good(-time.Hour), Window: window(time.Hour)}}}, time.Hour},
-		"an agent in the future":      {scheduler.Status{Archive: &ahead, Standings: []scheduler.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
-		"only what is in the future":  {scheduler.Status{Standings: []scheduler.Standing{{Good: good(-time.Hour)}}}, -1},
-		"a clock that is a bit ahead": {scheduler.Status{Standings: []scheduler.Standing{{Good: good(2 * time.Hour), Window: window(-time.Minute)}}}, 0},
-		"nothing yet":                 {scheduler.Status{Archive: &unknown}, -1},
-		"nothing":                     {scheduler.Status{}, -1},
+		"a log from the future":       {document.ServedCluster{Standings: []condition.Standing{{Good: good(2 * time.Hour), Window: window(-time.Hour)}}}, 2 * time.Hour},
+		"a backup from the future":    {document.ServedCluster{Standings: []condition.Standing{{Good: good(-time.Hour), Window: window(time.Hour)}}}, time.Hour},
+		"an agent in the future":      {document.ServedCluster{Archive: &ahead, Standings: []condition.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
+		"only what is in the future":  {document.ServedCluster{Standings: []condition.Standing{{Good: good(-time.Hour)}}}, -1},
+		"a clock that is a bit ahead": {document.ServedCluster{Standings: []condition.Standing{{Good: good(2 * time.Hour), Window: window(-time.Minute)}}}, 0},
+		"nothing yet":                 {document.ServedCluster{Archive: &unknown}, -1},
+		"nothing":                     {document.ServedCluster{}, -1},
 	} {
 		test.status.Cluster = "prod"
-		values, _ := scrape(t, document.ServeStatus{Clusters: []scheduler.Status{test.status}})
+		values, _ := scrape(t, document.ServeStatus{Clusters: []document.ServedCluster{test.status}})
 		got, ok := values["rpo_seconds[cluster=prod]"]
 		if ok != (test.want >= 0) || ok && (got < test.want.Seconds() || got > test.want.Seconds()+1800) {
 			t.Errorf("%s: %v s, %v, want %s", name, got, ok, test.want)

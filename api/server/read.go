@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -49,7 +49,7 @@ func (a *api) routes() []route {
 	}
 	return []route{
 		get(root+"/clusters", "All clusters, the worst first, and which configuration is in force.", document.ServeStatus{}, a.clusters),
-		get(ofCluster, "One cluster.", scheduler.Status{}, a.cluster),
+		get(ofCluster, "One cluster.", document.ServedCluster{}, a.cluster),
 		get(ofCluster+"/backups", "What a repository holds of a cluster: dr list.", document.List{}, a.backups, inRepository),
 		get(ofCluster+"/windows", "What of the log can be restored to any point, and its gaps.", document.Recovery{}, a.windows, inRepository),
 		get(ofCluster+"/drills", "The drills of a cluster, newest first.", document.Drills{}, a.drills, inRepository),
@@ -64,8 +64,8 @@ func (a *api) routes() []route {
 		post(ofCluster+"/trigger", "Start a job now: dr trigger. How it goes is in the cluster's jobs.", http.StatusAccepted,
 			order{}, document.Ordered{}, a.trigger),
 		post(ofCluster+"/suspend", "Start nothing more for the cluster, in all services, until it is resumed.", http.StatusOK,
-			because{}, scheduler.Status{}, a.suspend),
-		post(ofCluster+"/resume", "Start again what is due; what was missed is caught up once.", http.StatusOK, nothing{}, scheduler.Status{}, a.resume),
+			because{}, document.ServedCluster{}, a.suspend),
+		post(ofCluster+"/resume", "Start again what is due; what was missed is caught up once.", http.StatusOK, nothing{}, document.ServedCluster{}, a.resume),
 		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", http.StatusOK, pinning{}, document.Pins{}, a.pin, inRepository),
 		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", http.StatusOK, nothing{}, document.Pins{}, a.unpin, inRepository),
 		get(root+"/openapi.json", "This document.", json.RawMessage{}, func(*http.Request) (any, error) { return json.RawMessage(openAPI), nil }),
@@ -81,7 +81,11 @@ func (a *api) clusters(*http.Request) (any, error) {
 }
 
 func (a *api) cluster(r *http.Request) (any, error) {
-	return a.Scheduler.StatusOf(r.PathValue("cluster"))
+	s, err := a.Scheduler.StatusOf(r.PathValue("cluster"))
+	if err != nil {
+		return nil, err
+	}
+	return convert.Cluster(s), nil
 }
 
 func (a *api) jobs(*http.Request) (any, error) { return document.NewJobs(a.Status().Clusters), nil }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
@@ -17,10 +16,10 @@ const prod = "/api/v1/clusters/prod"
 func TestClustersAreReadWorstFirst(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		all := read[document.ServeStatus](s, "/api/v1/clusters", http.StatusOK)
-		if len(all.Clusters) != 2 || all.Clusters[0].Cluster != "test" || all.Clusters[0].State != scheduler.Failing || all.Config.File != "dr.yaml" {
+		if len(all.Clusters) != 2 || all.Clusters[0].Cluster != "test" || all.Clusters[0].State != document.StateFailing || all.Config.File != "dr.yaml" {
 			t.Errorf("clusters: %+v", all)
 		}
-		if one := read[scheduler.Status](s, prod, http.StatusOK); one.Cluster != "prod" || one.Last.ID != s.ids[1] {
+		if one := read[document.ServedCluster](s, prod, http.StatusOK); one.Cluster != "prod" || one.Last.ID != s.ids[1] {
 			t.Errorf("prod: %+v", one)
 		}
 		read[document.Problem](s, "/api/v1/clusters/prod2", http.StatusNotFound)

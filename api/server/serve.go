@@ -47,7 +47,7 @@ func probes(s Service, a Access) []route {
 	get := func(path, summary string, h http.Handler) route {
 		return route{method: http.MethodGet, path: path, summary: summary, status: http.StatusOK, plain: h}
 	}
-	ask := func(problem func([]scheduler.Status) string) http.Handler {
+	ask := func(problem func([]document.ServedCluster) string) http.Handler {
 		now := rarely(func() string { return problem(s.Status().Clusters) })
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, a, now()) })
 	}
@@ -93,9 +93,9 @@ func say(w http.ResponseWriter, a Access, problem string) {
 }
 
 // allFailing is the first problem if every cluster has one. A single one is that cluster's, and no reason to start anew.
-func allFailing(clusters []scheduler.Status) string {
+func allFailing(clusters []document.ServedCluster) string {
 	for _, c := range clusters {
-		if c.State != scheduler.Failing {
+		if c.State != document.StateFailing {
 			return ""
 		}
 	}
@@ -106,11 +106,11 @@ func allFailing(clusters []scheduler.Status) string {
 }
 
 // notReady names a cluster of which nothing is known yet. A configuration has at least one cluster.
-func notReady(clusters []scheduler.Status) string {
+func notReady(clusters []document.ServedCluster) string {
 	if len(clusters) == 0 {
 		return "no cluster is looked after yet"
 	}
-	if i := slices.IndexFunc(clusters, func(c scheduler.Status) bool { return c.State == scheduler.Starting }); i >= 0 {
+	if i := slices.IndexFunc(clusters, func(c document.ServedCluster) bool { return c.State == document.StateStarting }); i >= 0 {
 		return clusters[i].Cluster + ": not looked at yet"
 	}
 	return ""

@@ -11,15 +11,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/server"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 )
 
 // probe asks the service while its clusters are in some states.
-func probe(t *testing.T, path string, states ...scheduler.State) *httptest.ResponseRecorder {
+func probe(t *testing.T, path string, states ...document.State) *httptest.ResponseRecorder {
 	t.Helper()
 	var d document.ServeStatus
 	for _, s := range states {
-		d.Clusters = append(d.Clusters, scheduler.Status{Cluster: "prod", State: s, Problem: "the store is away"})
+		d.Clusters = append(d.Clusters, document.ServedCluster{Cluster: "prod", State: s, Problem: "the store is away"})
 	}
 	w := httptest.NewRecorder()
 	server.Serve(server.Service{Status: func() document.ServeStatus { return d }}, server.Access{}).ServeHTTP(w, request(http.MethodGet, path, ""))
@@ -27,12 +26,12 @@ func probe(t *testing.T, path string, states ...scheduler.State) *httptest.Respo
 }
 
 func TestServeStatus(t *testing.T) {
-	w := probe(t, "/status", scheduler.Idle, scheduler.Running)
+	w := probe(t, "/status", document.StateIdle, document.StateRunning)
 	var got document.ServeStatus
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("%v, %v: %s", w.Header(), err, w.Body)
 	}
-	if len(got.Clusters) != 2 || got.Clusters[1].State != scheduler.Running {
+	if len(got.Clusters) != 2 || got.Clusters[1].State != document.StateRunning {
 		t.Errorf("status %s", w.Body)
 	}
 }
@@ -40,13 +39,13 @@ func TestServeStatus(t *testing.T) {
 // One cluster that fails is that cluster's: the service is ill when it can do nothing at all.
 func TestServeHealth(t *testing.T) {
 	for _, test := range []struct {
-		states []scheduler.State
+		states []document.State
 		want   int
 	}{
 		{nil, http.StatusOK},
-		{[]scheduler.State{scheduler.Idle, scheduler.Failing}, http.StatusOK},
-		{[]scheduler.State{scheduler.Failing, scheduler.Suspended}, http.StatusOK},
-		{[]scheduler.State{scheduler.Failing, scheduler.Failing}, http.StatusServiceUnavailable},
+		{[]document.State{document.StateIdle, document.StateFailing}, http.StatusOK},
+		{[]document.State{document.StateFailing, document.StateSuspended}, http.StatusOK},
+		{[]document.State{document.StateFailing, document.StateFailing}, http.StatusServiceUnavailable},
 	} {
 		w := probe(t, "/healthz", test.states...)
 		if w.Code != test.want || (test.want != http.StatusOK) != strings.Contains(w.Body.String(), "prod: the store is away") {
@@ -61,11 +60,11 @@ func TestServeHealthIsCheap(t *testing.T) {
 		looks := 0
 		s := server.Service{Status: func() document.ServeStatus {
 			looks++
-			state := scheduler.Failing
+			state := document.StateFailing
 			if looks > 1 {
-				state = scheduler.Idle
+				state = document.StateIdle
 			}
-			return document.ServeStatus{Clusters: []scheduler.Status{{Cluster: "prod", State: state, Problem: "the store is away"}}}
+			return document.ServeStatus{Clusters: []document.ServedCluster{{Cluster: "prod", State: state, Problem: "the store is away"}}}
 		}}
 		h := server.Serve(s, server.Access{})
 		for range 1000 {
@@ -83,12 +82,12 @@ func TestServeHealthIsCheap(t *testing.T) {
 // It is ready when it knows of each cluster how it stands, or why it does not know.
 func TestServeReady(t *testing.T) {
 	for _, test := range []struct {
-		states []scheduler.State
+		states []document.State
 		want   int
 	}{
 		{nil, http.StatusServiceUnavailable},
-		{[]scheduler.State{scheduler.Idle, scheduler.Starting}, http.StatusServiceUnavailable},
-		{[]scheduler.State{scheduler.Idle, scheduler.Failing, scheduler.Standby}, http.StatusOK},
+		{[]document.State{document.StateIdle, document.StateStarting}, http.StatusServiceUnavailable},
+		{[]document.State{document.StateIdle, document.StateFailing, document.StateStandby}, http.StatusOK},
 	} {
 		if w := probe(t, "/readyz", test.states...); w.Code != test.want {
 			t.Errorf("%v: %d, %q", test.states, w.Code, w.Body)

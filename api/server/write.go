@@ -75,8 +75,8 @@ type nothing struct{}
 
 // order is what is sent to start a job.
 type order struct {
-	Job    scheduler.Job `json:"job,omitempty"` // backup, prune or drill; backup if it is not given
-	Reason string        `json:"reason,omitempty"`
+	Job    document.Job `json:"job,omitempty"` // backup, prune or drill; backup if it is absent
+	Reason string       `json:"reason,omitempty"`
 }
 
 func (a *api) trigger(r *http.Request) (any, error) {
@@ -88,12 +88,12 @@ func (a *api) trigger(r *http.Request) (any, error) {
 		return nil, err
 	}
 	d := document.Ordered{
-		Cluster: r.PathValue("cluster"), Job: cmp.Or(sent.Job, scheduler.JobBackup), Reason: cmp.Or(sent.Reason, "asked for by "+visitorOf(r).name),
+		Cluster: r.PathValue("cluster"), Job: cmp.Or(sent.Job, document.JobBackup), Reason: cmp.Or(sent.Reason, "asked for by "+visitorOf(r).name),
 	}
-	if !slices.Contains([]scheduler.Job{scheduler.JobBackup, scheduler.JobPrune, scheduler.JobDrill}, d.Job) {
+	if !slices.Contains([]document.Job{document.JobBackup, document.JobPrune, document.JobDrill}, d.Job) {
 		return nil, fail(http.StatusBadRequest, "job: use backup, prune or drill")
 	}
-	return d, a.Scheduler.Trigger(d.Cluster, d.Job, d.Reason)
+	return d, a.Scheduler.Trigger(d.Cluster, scheduler.Job(d.Job), d.Reason)
 }
 
 func (a *api) suspend(r *http.Request) (any, error) {

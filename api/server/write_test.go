@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 )
 
 // order sends body to path, which must be answered with a status.
@@ -59,13 +58,13 @@ func TestPin(t *testing.T) {
 func TestTrigger(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		got := order[document.Ordered](s, prod+"/trigger", `{"reason": "before the upgrade"}`, http.StatusAccepted)
-		if got != (document.Ordered{Cluster: "prod", Job: scheduler.JobBackup, Reason: "before the upgrade"}) {
+		if got != (document.Ordered{Cluster: "prod", Job: document.JobBackup, Reason: "before the upgrade"}) {
 			t.Errorf("%+v", got)
 		}
 		time.Sleep(time.Minute)
 		ended := read[document.Jobs](s, "/api/v1/jobs", http.StatusOK).Ended
 		if i := slices.IndexFunc(ended, func(j document.ClusterJob) bool { return j.Reason == "before the upgrade" }); i < 0 ||
-			ended[i].Cluster != "prod" || ended[i].Verdict != scheduler.Failed || ended[i].Message == "" {
+			ended[i].Cluster != "prod" || ended[i].Verdict != document.Failed || ended[i].Message == "" {
 			t.Errorf("jobs: %+v", ended)
 		}
 		for body, want := range map[string]int{
@@ -79,12 +78,12 @@ func TestTrigger(t *testing.T) {
 
 func TestSuspend(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
-		got := order[scheduler.Status](s, prod+"/suspend", `{"reason": "the store moves"}`, http.StatusOK)
+		got := order[document.ServedCluster](s, prod+"/suspend", `{"reason": "the store moves"}`, http.StatusOK)
 		if got.Suspension == nil || got.Suspension.Reason != "the store moves" || got.Suspension.By != "somebody on this host through host, dr v1" {
 			t.Errorf("suspended: %+v", got)
 		}
 		order[document.Problem](s, prod+"/trigger", "{}", http.StatusConflict)
-		if got := order[scheduler.Status](s, prod+"/resume", "{}", http.StatusOK); got.Suspension != nil {
+		if got := order[document.ServedCluster](s, prod+"/resume", "{}", http.StatusOK); got.Suspension != nil {
 			t.Errorf("resumed: %+v", got)
 		}
 		order[document.Ordered](s, prod+"/trigger", "{}", http.StatusAccepted)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/page"
 	"github.com/etcd-dr/etcd-dr/api/server"
@@ -134,7 +135,7 @@ func (r *running) say(level storage.Level, format string, args ...any) {
 func (r *running) status() document.ServeStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return document.ServeStatus{Config: r.inForce, Clusters: r.scheduler.Status()}
+	return document.ServeStatus{Config: r.inForce, Clusters: convert.Clusters(r.scheduler.Status())}
 }
 
 // prune applies the retention, and remembers the result for the metrics.

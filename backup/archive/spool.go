@@ -34,9 +34,9 @@ type spool struct {
 
 // Spool is what waits in the spool, for a store that is away.
 type Spool struct {
-	Segments int   `json:"segments"`
-	Bytes    int64 `json:"bytes"`
-	Max      int64 `json:"max"` // 0: there is no spool
+	Segments int
+	Bytes    int64
+	Max      int64 // 0: there is no spool
 }
 
 // openSpool takes the cluster's own folder within dir. Two agents would take each other's segments for their own.

@@ -21,45 +21,45 @@ const (
 
 // Status is what an agent says of itself. It is a value: a copy may be kept.
 type Status struct {
-	State   State  `json:"state"`
-	Problem string `json:"problem,omitempty"`
+	State   State
+	Problem string
 
-	Cluster string         `json:"cluster"`
-	Source  segment.Source `json:"source"`
-	Member  string         `json:"member,omitempty"` // whose log it reads, or whom it watches: id in hex
-	Holder  string         `json:"holder,omitempty"` // who works, where this agent stands by
-	Lineage string         `json:"lineage,omitempty"`
-	Based   bool           `json:"based"` // there is a backup that the log goes on from; without one it restores nothing
+	Cluster string
+	Source  segment.Source
+	Member  string // whose log it reads, or whom it watches: id in hex
+	Holder  string // who works, where this agent stands by
+	Lineage string
+	Based   bool // there is a backup that the log goes on from; without one it restores nothing
 
 	// Changed describes that the newest backups are of another history than the cluster's own, which no restore by dr began.
-	Changed string `json:"changed,omitempty"`
-	// Diverged describes how the members' key spaces differ, since that was first seen; absent while no difference is known.
-	Diverged string `json:"diverged,omitempty"`
+	Changed string
+	// Diverged describes how the members' key spaces differ, since that was first seen; "" while no difference is known.
+	Diverged string
 
-	Durable     uint64    `json:"durable"`              // last position that is stored, 0: none yet
-	DurableAt   time.Time `json:"durableAt,omitzero"`   // when it was stored
-	ConfirmedAt time.Time `json:"confirmedAt,omitzero"` // all that was acknowledged before is stored: see RPO
+	Durable     uint64    // last position that is stored, 0: none yet
+	DurableAt   time.Time // when it was stored
+	ConfirmedAt time.Time // all that was acknowledged before is stored: see RPO
 
-	PendingRequests int       `json:"pendingRequests"` // read, and not stored yet
-	PendingBytes    int64     `json:"pendingBytes"`
-	StoredSegments  int64     `json:"storedSegments"` // since the agent started
-	StoredRequests  int64     `json:"storedRequests"`
-	StoredBytes     int64     `json:"storedBytes"`
-	Gaps            int64     `json:"gaps"`             // recorded since the agent started
-	LastGap         time.Time `json:"lastGap,omitzero"` // when the last of them was recorded
-	Taken           int64     `json:"taken"`            // segments that another agent had stored before
-	Failures        int64     `json:"failures"`         // of the store, since the agent started
+	PendingRequests int // read, and not stored yet
+	PendingBytes    int64
+	StoredSegments  int64 // since the agent started
+	StoredRequests  int64
+	StoredBytes     int64
+	Gaps            int64     // recorded since the agent started
+	LastGap         time.Time // when the last of them was recorded
+	Taken           int64     // segments that another agent had stored before
+	Failures        int64     // of the store, since the agent started
 
-	Headroom Headroom `json:"headroom"` // source wal
-	Spool    Spool    `json:"spool"`    // source watch
+	Headroom Headroom // source wal
+	Spool    Spool    // source watch
 }
 
 // Headroom is how far the archive is from losing something to etcd's purge, were this agent to stop.
 type Headroom struct {
-	Files         int     `json:"files"`         // of the member's log that are not stored in full
-	UnlinkedBytes int64   `json:"unlinkedBytes"` // of files that etcd has purged and that live only because they are open
-	Purges        bool    `json:"purges"`        // etcd purges its log at all (--max-wals)
-	Seconds       float64 `json:"seconds"`       // until the oldest file that is not stored in full is purged, at the present pace
+	Files         int     // of the member's log that are not stored in full
+	UnlinkedBytes int64   // of files that etcd has purged and that live only because they are open
+	Purges        bool    // etcd purges its log at all (--max-wals)
+	Seconds       float64 // until the oldest file that is not stored in full is purged, at the present pace
 }
 
 // stored counts a segment that is in the repository now.

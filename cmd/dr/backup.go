@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
@@ -140,7 +141,7 @@ func (a *app) warnPlain(encryption string) {
 
 func (a *app) printBackup(r backup.Result) error {
 	if a.output == "json" {
-		return a.json(document.Line{Result: document.NewTaken(r)})
+		return a.json(document.Line{Result: convert.Taken(r)})
 	}
 	a.printf("backup %s of cluster %s is stored\n", r.ID, r.Cluster)
 	a.facts(

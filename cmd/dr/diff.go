@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
@@ -78,7 +79,7 @@ shown by size and digest, with --values as they are. A key that was written anew
 		if err != nil {
 			return err
 		}
-		return a.printDiff(document.NewDiff(compared))
+		return a.printDiff(convert.Diff(compared))
 	}
 	return cmd
 }
@@ -105,10 +106,10 @@ func parsePoint(text string, now time.Time) (t plan.Target, err error) {
 // differing prints differences as they are found.
 func (a *app) differing(values bool) func(find.Difference) error {
 	if a.output == "json" {
-		return func(d find.Difference) error { return a.json(document.Line{Item: document.NewDifferent(d)}) }
+		return func(d find.Difference) error { return a.json(document.Line{Item: convert.Different(d)}) }
 	}
 	return func(difference find.Difference) error {
-		d := document.NewDifferent(difference)
+		d := convert.Different(difference)
 		a.printf("%-8s %s\n", d.Change, keyText(d.Key))
 		for _, side := range []struct {
 			sign  string

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
@@ -138,13 +139,14 @@ func (x *extraction) prepare() error {
 func (x *extraction) take(e find.Entry) error {
 	x.keys++
 	x.bytes += int64(len(e.Value))
-	d, err := document.NewExtracted(e)
+	d, err := convert.Extracted(e)
 	if err != nil {
 		x.unreadable++
 		if x.why == nil {
 			x.why = fmt.Errorf("%s: %w", keyText(d.Key), err)
 		}
 	}
+	object := kubernetes.Object(d.Object)
 	switch {
 	case x.dir == "" && x.form == "json":
 		return x.json(document.Line{Item: d})
@@ -155,14 +157,14 @@ func (x *extraction) take(e find.Entry) error {
 		return errors.Join(err, x.put(d, ".json", append(text, '\n')))
 	case d.Unreadable != "":
 		return x.put(d, ".yaml", x.comment(d, d.Unreadable))
-	case d.Object == nil && x.dir == "" && !x.one: // among objects it would be taken for one
+	case object == nil && x.dir == "" && !x.one: // among objects it would be taken for one
 		return x.put(d, ".yaml", x.comment(d, fmt.Sprintf("no Kubernetes object, %d bytes", len(e.Value))))
-	case d.Object == nil:
+	case object == nil:
 		return x.put(d, ".raw", e.Value)
-	case !d.Object.HasName():
+	case !object.HasName():
 		return x.put(d, ".yaml", x.comment(d, "the API server keeps it for itself, and no kubectl can apply it"))
 	}
-	text, err := d.Object.Applicable().YAML()
+	text, err := object.Applicable().YAML()
 	return errors.Join(err, x.put(d, ".yaml", text))
 }
 
@@ -198,7 +200,7 @@ func (x *extraction) put(d document.Extracted, suffix string, text []byte) error
 func (x *extraction) finish(at find.At) error {
 	if x.form == "json" && x.dir == "" {
 		return x.json(document.Line{Result: document.Extract{
-			At: document.NewAt(at), Keys: x.keys, Bytes: x.bytes, Unreadable: x.unreadable,
+			At: convert.At(at), Keys: x.keys, Bytes: x.bytes, Unreadable: x.unreadable,
 		}})
 	}
 	if x.keys == 0 {

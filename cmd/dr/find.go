@@ -10,8 +10,10 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/find"
+	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -124,7 +126,7 @@ one copy of the database.`,
 		if err != nil {
 			return err
 		}
-		doc := document.NewFind(s, func(w find.Way) []string { return a.wayBack(cmd, w, len(catalog.Lineages) > 1) })
+		doc := convert.Find(s, func(w find.Way) []string { return a.wayBack(cmd, w, len(catalog.Lineages) > 1) })
 		return a.printFind(doc, keys)
 	}
 	return cmd
@@ -170,11 +172,11 @@ func (a *app) teller(changes bool) find.Teller {
 	if a.output == "json" {
 		return find.Teller{
 			Change: func(c find.Change) error {
-				change := document.NewChange(c)
+				change := convert.Change(c)
 				return a.json(document.Line{Item: document.Found{Change: &change}})
 			},
 			Unseen: func(u find.Unseen) error {
-				unseen := document.NewUnseen(u)
+				unseen := convert.Unseen(u)
 				return a.json(document.Line{Item: document.Found{Unseen: &unseen}})
 			},
 		}
@@ -189,7 +191,7 @@ func (a *app) teller(changes bool) find.Teller {
 				headed = true
 				a.printf(foundLine, "REVISION", "CHANGE", "NOT BEFORE", "NOT AFTER", "BY", "KEY")
 			}
-			d := document.NewChange(c)
+			d := convert.Change(c)
 			a.printf(foundLine, revisionOf(d), d.Change, momentOr(d.NotBefore), momentOr(d.NotAfter), byOf(d),
 				keyText(d.Key))
 			return nil
@@ -237,7 +239,7 @@ func keyText(k document.Key) string {
 	if k.Kubernetes == nil {
 		return printable(raw)
 	}
-	return printable(raw) + " (" + printable(k.Kubernetes.String()) + ")"
+	return printable(raw) + " (" + printable(kubernetes.Name(*k.Kubernetes).String()) + ")"
 }
 
 // printable is text that no terminal obeys and that stays on its line.

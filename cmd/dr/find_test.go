@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
@@ -63,7 +64,7 @@ func TestKeysAreSafeOnATerminal(t *testing.T) {
 		"/registry/pods/prod/web":  "/registry/pods/prod/web (Pod prod/web)",
 		"/registry/pods/p/\x1b[2J": `"/registry/pods/p/\x1b[2J" ("Pod p/\x1b[2J")`,
 	} {
-		if got := keyText(document.NewKey(key)); got != want {
+		if got := keyText(convert.Key(key)); got != want {
 			t.Errorf("%q is shown as %s, want %s", key, got, want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
 )
 
@@ -30,7 +31,7 @@ func (a *app) inspect(cmd *cobra.Command, file string) error {
 		return err
 	}
 	if a.output == "json" {
-		return a.document(found)
+		return a.document(document.Inspection(found))
 	}
 	a.printf("%s is whole\n", found.File)
 	a.facts(

@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
@@ -51,7 +52,7 @@ func (a *app) extractNamespace(cmd *cobra.Command, q namespaceQuery) error {
 }
 
 func (x *namespaced) take(e find.Entry) error {
-	d, err := document.NewExtracted(e)
+	d, err := convert.Extracted(e)
 	if err != nil {
 		x.unreadable++
 		x.why = cmp.Or(x.why, fmt.Errorf("%s: %w", keyText(d.Key), err))

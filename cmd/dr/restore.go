@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
@@ -356,7 +357,7 @@ func (a *app) writePlan(p plan.Plan, path string) error {
 
 func (a *app) printRestore(p plan.Plan, r restore.Result) error {
 	if a.output == "json" {
-		return a.json(document.Line{Result: document.Restore(r)})
+		return a.json(document.Line{Result: convert.Restore(r)})
 	}
 	a.printf("restored %s\n", planSource(p))
 	var took float64

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/process"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -36,7 +35,7 @@ type Agent struct {
 	cmd    *exec.Cmd
 	url    string
 	log    string
-	decode func(status []byte) (archive.Status, error)
+	decode func(status []byte) (document.Agent, error)
 	ended  chan struct{} // closed after Wait
 }
 
@@ -53,10 +52,10 @@ func Start(t testing.TB, env []string, dataDir string, args ...string) *Agent {
 	return start(t, env, alone, append(first, args...)...)
 }
 
-func alone(status []byte) (archive.Status, error) {
+func alone(status []byte) (document.Agent, error) {
 	var s document.ArchiveStatus
 	err := json.Unmarshal(status, &s)
-	return s.Status, err
+	return s.Agent, err
 }
 
 // Serve starts dr serve with a configuration of one cluster, whose log it archives.
@@ -65,18 +64,18 @@ func Serve(t testing.TB, env []string, config string) *Agent {
 	return start(t, env, served, "serve", "--config", config)
 }
 
-func served(status []byte) (archive.Status, error) {
+func served(status []byte) (document.Agent, error) {
 	var s document.ServeStatus
 	if err := json.Unmarshal(status, &s); err != nil {
-		return archive.Status{}, err
+		return document.Agent{}, err
 	}
 	if len(s.Clusters) != 1 || s.Clusters[0].Archive == nil {
-		return archive.Status{}, errors.New("it does not archive")
+		return document.Agent{}, errors.New("it does not archive")
 	}
 	return *s.Clusters[0].Archive, nil
 }
 
-func start(t testing.TB, env []string, decode func([]byte) (archive.Status, error), args ...string) *Agent {
+func start(t testing.TB, env []string, decode func([]byte) (document.Agent, error), args ...string) *Agent {
 	t.Helper()
 	url := servers.FreeURLs(t, 1)[0]
 	a := &Agent{url: url, log: filepath.Join(t.TempDir(), "agent.log"), decode: decode, ended: make(chan struct{})}
@@ -119,12 +118,12 @@ func (a *Agent) Said() string {
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
 // Status returns the agent's status, over HTTP.
-func (a *Agent) Status() (archive.Status, error) {
+func (a *Agent) Status() (document.Agent, error) {
 	client := http.Client{Timeout: askTimeout}
 	defer client.CloseIdleConnections()
 	response, err := client.Get(a.url + "/status")
 	if err != nil {
-		return archive.Status{}, err
+		return document.Agent{}, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusTooManyRequests { // a service limits the requests per second
@@ -133,11 +132,11 @@ func (a *Agent) Status() (archive.Status, error) {
 	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return archive.Status{}, err
+		return document.Agent{}, err
 	}
 	s, err := a.decode(body)
 	if err != nil {
-		return archive.Status{}, fmt.Errorf("%s: %w", response.Status, err)
+		return document.Agent{}, fmt.Errorf("%s: %w", response.Status, err)
 	}
 	return s, nil
 }
@@ -156,7 +155,7 @@ func (a *Agent) Get(t testing.TB, path string) int {
 }
 
 // Until waits until wanted accepts the agent's status, and returns it.
-func (a *Agent) Until(t testing.TB, what string, wanted func(archive.Status) bool) archive.Status {
+func (a *Agent) Until(t testing.TB, what string, wanted func(document.Agent) bool) document.Agent {
 	t.Helper()
 	_, s := anyUntil(t, what, wanted, a)
 	return s
@@ -166,34 +165,34 @@ func (a *Agent) Until(t testing.TB, what string, wanted func(archive.Status) boo
 func CatchUp(t testing.TB, agents ...*Agent) {
 	t.Helper()
 	now := time.Now()
-	anyUntil(t, "all is stored", func(s archive.Status) bool { return s.ConfirmedAt.After(now) }, agents...)
+	anyUntil(t, "all is stored", func(s document.Agent) bool { return s.ConfirmedAt.After(now) }, agents...)
 }
 
 // Working waits until one of the agents works and returns its number.
 func Working(t testing.TB, agents ...*Agent) int {
 	t.Helper()
-	n, _ := anyUntil(t, "one works", func(s archive.Status) bool { return s.State == archive.Working }, agents...)
+	n, _ := anyUntil(t, "one works", func(s document.Agent) bool { return s.State == document.AgentWorking }, agents...)
 	return n
 }
 
 // Settled waits until one of the agents works and all others stand by.
 func Settled(t testing.TB, agents ...*Agent) {
 	t.Helper()
-	until(t, "one works and the others stand by", func(said []*archive.Status) bool {
+	until(t, "one works and the others stand by", func(said []*document.Agent) bool {
 		working, standing := 0, 0
 		for _, s := range said {
-			working += btoi(s != nil && s.State == archive.Working)
-			standing += btoi(s != nil && s.State == archive.Standby)
+			working += btoi(s != nil && s.State == document.AgentWorking)
+			standing += btoi(s != nil && s.State == document.AgentStandby)
 		}
 		return working == 1 && working+standing == len(agents)
 	}, agents...)
 }
 
 // anyUntil waits until wanted accepts the status of one of the agents.
-func anyUntil(t testing.TB, what string, wanted func(archive.Status) bool, agents ...*Agent) (n int, s archive.Status) {
+func anyUntil(t testing.TB, what string, wanted func(document.Agent) bool, agents ...*Agent) (n int, s document.Agent) {
 	t.Helper()
-	until(t, what, func(said []*archive.Status) bool {
-		if n = slices.IndexFunc(said, func(s *archive.Status) bool { return s != nil && wanted(*s) }); n >= 0 {
+	until(t, what, func(said []*document.Agent) bool {
+		if n = slices.IndexFunc(said, func(s *document.Agent) bool { return s != nil && wanted(*s) }); n >= 0 {
 			s = *said[n]
 		}
 		return n >= 0
@@ -203,11 +202,11 @@ func anyUntil(t testing.TB, what string, wanted func(archive.Status) bool, agent
 
 // until waits until wanted accepts the statuses of all agents, nil for one that does not answer. It fails early when
 // all have ended.
-func until(t testing.TB, what string, wanted func(said []*archive.Status) bool, agents ...*Agent) {
+func until(t testing.TB, what string, wanted func(said []*document.Agent) bool, agents ...*Agent) {
 	t.Helper()
 	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(pollInterval) {
 		var running int
-		var said []*archive.Status
+		var said []*document.Agent
 		var last []string
 		for _, a := range agents {
 			running += btoi(a.running())

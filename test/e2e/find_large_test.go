@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -49,7 +50,7 @@ func TestFindLongLog(t *testing.T) {
 	sameLines(t, "find", want, timed.lines())
 	t.Logf("%d requests: the first of %d changes %v after the replay began, all after %v, at most %d MiB of memory", requests, len(want),
 		timed.first.Round(time.Millisecond), timed.all.Round(time.Millisecond), timed.memory>>20)
-	if last := timed.changes[len(timed.changes)-1]; last.Keys != 1 || last.Kubernetes == nil || last.Kubernetes.String() != "Pod namespace-034/object-001234" {
+	if last := timed.changes[len(timed.changes)-1]; last.Keys != 1 || last.Kubernetes == nil || kubernetes.Name(*last.Kubernetes).String() != "Pod namespace-034/object-001234" {
 		t.Errorf("the last change: %+v", last)
 	}
 	all := j.findTimed(t, "--prefix", "/registry/")

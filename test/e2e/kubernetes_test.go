@@ -242,7 +242,7 @@ func (j job) everythingIsTaken(t *testing.T, s *apiserver.APIServer) {
 		switch {
 		case e.Object == nil:
 			t.Errorf("%s is no object: %s", e.Key.Key, e.Unreadable)
-		case !e.Object.HasName():
+		case !kubernetes.Object(e.Object).HasName():
 			nameless = append(nameless, e.Key.Key)
 		default:
 			namedAsItself(t, e)

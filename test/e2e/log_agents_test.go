@@ -10,7 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -122,7 +122,7 @@ func logFrozenAgent(t *testing.T, j job) {
 		frozen := agent.Working(t, agents...)
 		other := agents[1-frozen]
 		agents[frozen].Pause(t)
-		other.Until(t, "it takes over", func(s archive.Status) bool { return s.State == archive.Working && s.StoredSegments > 0 })
+		other.Until(t, "it takes over", func(s document.Agent) bool { return s.State == document.AgentWorking && s.StoredSegments > 0 })
 		agent.CatchUp(t, other)
 		agents[frozen].Resume(t)
 		agent.Settled(t, agents...)

@@ -8,14 +8,13 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // TestLogPurgedMeanwhile stops an agent for so long that the member has purged files that it had not read. The gap is
@@ -139,12 +138,12 @@ func TestLogForceNewCluster(t *testing.T) {
 			first := j.archiving(t, source, 0)
 			j.firstWindow(t, client, first)
 			second := j.archiving(t, source, 1)
-			second.Until(t, "it stands by", func(s archive.Status) bool { return s.State == archive.Standby })
+			second.Until(t, "it stands by", func(s document.Agent) bool { return s.State == document.AgentStandby })
 			putKeys(t, client, "kept/", 30)
 			agent.CatchUp(t, first)
 			oldLineage := j.lineages(t)[0]
 			client, old := forceNewCluster(t, source, client, first, n)
-			second.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
+			second.Until(t, "it begins anew", func(s document.Agent) bool { return s.Lineage != oldLineage && s.State == document.AgentWorking })
 			j.forked(t, second, client, old, oldLineage)
 		})
 	}
@@ -208,7 +207,7 @@ func TestLogRestoredInPlace(t *testing.T) {
 					t.Fatalf("before %v, now %v, %v", status, now, err)
 				}
 				putKeys(t, client, "new/", n)
-				a.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
+				a.Until(t, "it begins anew", func(s document.Agent) bool { return s.Lineage != oldLineage && s.State == document.AgentWorking })
 				j.forked(t, a, client, old, oldLineage)
 			})
 		})

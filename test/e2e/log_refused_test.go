@@ -11,7 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -158,8 +158,8 @@ func TestLogOfAServerOfAnotherAuthority(t *testing.T) {
 			for _, dir := range []string{source.Members[0].DataDir, ""} {
 				j := newJob(t)
 				a := agent.Start(t, j.env, dir, append([]string{"--endpoints", source.Endpoints()[0]}, args...)...)
-				a.Until(t, "it says why it waits", func(s archive.Status) bool {
-					return s.State == archive.Waiting && strings.Contains(s.Problem, "certificate")
+				a.Until(t, "it says why it waits", func(s document.Agent) bool {
+					return s.State == document.AgentWaiting && strings.Contains(s.Problem, "certificate")
 				})
 				a.Stop(t)
 				if stored := files(t, filepath.Dir(j.repo)); len(stored) != 1 { // the key

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -29,7 +29,7 @@ func TestAnAgentNoticesDivergedMembers(t *testing.T) {
 
 	j := newJob(t)
 	a := j.archiving(t, c, 0)
-	s := a.Until(t, "the difference is noticed", func(s archive.Status) bool { return s.Diverged != "" })
+	s := a.Until(t, "the difference is noticed", func(s document.Agent) bool { return s.Diverged != "" })
 	if !strings.Contains(s.Diverged, "HashKV at revision") {
 		t.Errorf("noticed: %s", s.Diverged)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/page"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -90,8 +89,8 @@ func (f *fakeService) ordered() []string {
 
 func (f *fakeService) ago(d time.Duration) time.Time { return f.now.Add(-d) }
 
-func (f *fakeService) clusters() []scheduler.Status {
-	all := []scheduler.Status{f.prod()}
+func (f *fakeService) clusters() []document.ServedCluster {
+	all := []document.ServedCluster{f.prod()}
 	for i, name := range []string{
 		"billing", "edge-ams", "edge-fra", "edge-lhr", "edge-par", "edge-sin", "identity", "ledger", "metrics", "registry", "staging",
 		"vault-with-a-name-that-is-rather-long-for-a-table", "web",
@@ -105,34 +104,34 @@ func (f *fakeService) clusters() []scheduler.Status {
 				Cure:    "renew it, and have the member load it",
 			})
 		case "staging":
-			c.State = scheduler.Suspended
-			c.Suspension = &scheduler.Suspension{Since: f.ago(3 * time.Hour), By: "jo", Reason: "the members move to new hosts"}
+			c.State = document.StateSuspended
+			c.Suspension = &document.SuspendedBy{Since: f.ago(3 * time.Hour), By: "jo", Reason: "the members move to new hosts"}
 		case "web":
-			c.State, c.Reason = scheduler.Running, "the schedule's of "+f.ago(time.Minute).Format(time.RFC3339)
+			c.State, c.Reason = document.StateRunning, "the schedule's of "+f.ago(time.Minute).Format(time.RFC3339)
 		}
 		all = append(all, c)
 	}
 	return all
 }
 
-func (f *fakeService) well(name string, age time.Duration) scheduler.Status {
+func (f *fakeService) well(name string, age time.Duration) document.ServedCluster {
 	started := f.ago(age + 5*time.Minute)
-	last := scheduler.Last{ID: catalog.NewID(started, 88123), Started: started, Revision: 88123}
-	return scheduler.Status{
-		Cluster: name, State: scheduler.Idle, Next: f.now.Add(55*time.Minute - age/2), Last: &last, Conditions: []condition.Condition{},
-		Jobs: []scheduler.Outcome{},
-		Standings: []scheduler.Standing{{
+	last := condition.Last{ID: catalog.NewID(started, 88123), Started: started, Revision: 88123}
+	return document.ServedCluster{
+		Cluster: name, State: document.StateIdle, Next: f.now.Add(55*time.Minute - age/2), Last: &last, Conditions: []condition.Condition{},
+		Jobs: []document.Outcome{},
+		Standings: []condition.Standing{{
 			Repository: "main", At: f.ago(time.Minute), Backups: 31, Bytes: 912 << 20,
 			Verified: f.ago(9 * time.Hour), Drilled: f.ago(40 * time.Hour),
-			Good:  &scheduler.Good{Last: last, Size: 120 << 20, Stored: 31 << 20, Proven: catalog.Booted, ProvenAt: f.ago(9 * time.Hour)},
+			Good:  &condition.Good{Last: last, Size: 120 << 20, Stored: 31 << 20, Proven: catalog.Booted, ProvenAt: f.ago(9 * time.Hour)},
 			Drill: &catalog.Proof{Verdict: catalog.Passed, Time: f.ago(40 * time.Hour), Drill: &catalog.Drill{RTO: 41}},
 		}},
 	}
 }
 
-func (f *fakeService) prod() scheduler.Status {
+func (f *fakeService) prod() document.ServedCluster {
 	c := f.well("prod", 3*time.Hour+12*time.Minute)
-	c.State, c.Failures, c.Next = scheduler.Failing, 4, f.now.Add(8*time.Minute)
+	c.State, c.Failures, c.Next = document.StateFailing, 4, f.now.Add(8*time.Minute)
 	c.Problem = "backup: repository main: put prod/backups: 403 AccessDenied" + f.tail
 	at := func(n condition.Name, s condition.Severity, since time.Duration, message, cure string) condition.Condition {
 		return condition.Condition{Name: n, Severity: s, Cluster: "prod", Repository: "main", Since: f.ago(since), Message: message, Cure: cure}
@@ -154,14 +153,14 @@ func (f *fakeService) prod() scheduler.Status {
 	second.Repository, second.Backups, second.Bytes, second.Problem = "offsite", 9, 280<<20, "connection refused"
 	second.Drill, second.Window = nil, nil
 	c.Standings = append(c.Standings, second)
-	c.Jobs = []scheduler.Outcome{
-		{Job: scheduler.JobBackup, Reason: "the schedule's of " + f.ago(132*time.Minute).Format(time.RFC3339), Began: f.ago(7 * time.Minute),
-			Ended: f.ago(7*time.Minute - 3*time.Second), Verdict: scheduler.Failed, Message: "put prod/backups: 403 AccessDenied"},
-		{Job: scheduler.JobPrune, Repository: "main", Reason: "after a backup", Began: f.ago(197 * time.Minute), Ended: f.ago(196 * time.Minute),
-			Verdict: scheduler.Succeeded},
-		{Job: scheduler.JobDrill, Repository: "main", Reason: "the schedule's", Began: f.ago(20 * time.Hour),
+	c.Jobs = []document.Outcome{
+		{Job: document.JobBackup, Reason: "the schedule's of " + f.ago(132*time.Minute).Format(time.RFC3339), Began: f.ago(7 * time.Minute),
+			Ended: f.ago(7*time.Minute - 3*time.Second), Verdict: document.Failed, Message: "put prod/backups: 403 AccessDenied"},
+		{Job: document.JobPrune, Repository: "main", Reason: "after a backup", Began: f.ago(197 * time.Minute), Ended: f.ago(196 * time.Minute),
+			Verdict: document.Succeeded},
+		{Job: document.JobDrill, Repository: "main", Reason: "the schedule's", Began: f.ago(20 * time.Hour),
 			Ended:   f.ago(20*time.Hour - 74*time.Second),
-			Verdict: scheduler.Failed, Message: "prefix /registry/pods/ has 99 keys, at least 100 are wanted", RTO: 41},
+			Verdict: document.Failed, Message: "prefix /registry/pods/ has 99 keys, at least 100 are wanted", RTO: 41},
 	}
 	return c
 }

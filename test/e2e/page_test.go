@@ -23,6 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/page"
 	"github.com/etcd-dr/etcd-dr/api/server"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/test/browser"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -236,10 +237,10 @@ func pageNewBackup(t *testing.T, chromium context.Context) {
 func pageNotLooked(t *testing.T, chromium context.Context) {
 	f := newFakeService()
 	one := f.well("prod", time.Hour)
-	one.Standings = []scheduler.Standing{}
+	one.Standings = []condition.Standing{}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/clusters") {
-			_ = json.NewEncoder(w).Encode(document.ServeStatus{Clusters: []scheduler.Status{one}})
+			_ = json.NewEncoder(w).Encode(document.ServeStatus{Clusters: []document.ServedCluster{one}})
 			return
 		}
 		f.ServeHTTP(w, r)
@@ -258,7 +259,7 @@ func pageThousand(t *testing.T, chromium context.Context) {
 	var asked atomic.Int64
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/clusters") {
-			all := []scheduler.Status{}
+			all := []document.ServedCluster{}
 			for n := range int64(999) {
 				all = append(all, f.well(fmt.Sprintf("cluster-%03d", n), time.Duration(n+asked.Load())*time.Second))
 			}

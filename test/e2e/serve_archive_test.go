@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -54,7 +54,7 @@ func TestServeArchives(t *testing.T) {
 		agent.Working(t, services[1-working])
 		w.more(t, 100)
 		services[working] = agent.Serve(t, nil, config)
-		services[working].Until(t, "it stands by", func(s archive.Status) bool { return s.State == archive.Standby })
+		services[working].Until(t, "it stands by", func(s document.Agent) bool { return s.State == document.AgentStandby })
 	}
 	w.nothingLost(t, j, client, services...)
 	newest := live(t, client, 0)

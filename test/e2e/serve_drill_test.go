@@ -8,20 +8,19 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
 // drilledBy waits until a drill of the only cluster has ended with that verdict and text.
-func (s *serving) drilledBy(t *testing.T, verdict scheduler.Verdict, says string) (last scheduler.Outcome) {
+func (s *serving) drilledBy(t *testing.T, verdict document.Verdict, says string) (last document.Outcome) {
 	t.Helper()
 	s.until(t, fmt.Sprintf("a drill that %s: %s", verdict, says), func(d document.ServeStatus) bool {
 		if len(d.Clusters) == 0 { // it has just started
 			return false
 		}
 		for _, o := range d.Clusters[0].Jobs {
-			if o.Job == scheduler.JobDrill && o.Verdict == verdict && strings.Contains(o.Message, says) {
+			if o.Job == document.JobDrill && o.Verdict == verdict && strings.Contains(o.Message, says) {
 				last = o
 				return true
 			}
@@ -66,13 +65,13 @@ clusters:
 		t.Errorf("dr config check said\n%s", said)
 	}
 	s := serve(t, path)
-	if o := s.drilledBy(t, scheduler.Succeeded, ""); o.RTO <= 0 || o.Backup == "" || o.Repository != "main" {
+	if o := s.drilledBy(t, document.Succeeded, ""); o.RTO <= 0 || o.Backup == "" || o.Repository != "main" {
 		t.Errorf("it passed: %+v", o)
 	}
 	write("assert: ['prefix=key/:21'], identityFiles: [" + key + "]")
-	s.drilledBy(t, scheduler.Failed, "an assertion does not hold: prefix=key/:21, found 20")
+	s.drilledBy(t, document.Failed, "an assertion does not hold: prefix=key/:21, found 20")
 	write("assert: ['key=key/0']")
-	s.drilledBy(t, scheduler.NotRun, "key")
+	s.drilledBy(t, document.NotRun, "key")
 	before, err := s.status()
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +82,7 @@ clusters:
 	command.Must(t, nil, "suspend", "--repo", repo, "--cluster", "prod", "--reason", "the disks are replaced")
 	s.until(t, "it is suspended", func(d document.ServeStatus) bool {
 		c := d.Clusters[0]
-		return c.State == scheduler.Suspended && c.Suspension != nil && c.Suspension.Reason == "the disks are replaced"
+		return c.State == document.StateSuspended && c.Suspension != nil && c.Suspension.Reason == "the disks are replaced"
 	})
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		t.Errorf("drills left %v, %v", left, err)

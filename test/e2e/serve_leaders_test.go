@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
@@ -35,7 +34,7 @@ func TestServeWhileLeadersDie(t *testing.T) {
 	for range 6 {
 		writeFor(t, source, 9*time.Second)
 		s.until(t, "a backup is being taken", func(d document.ServeStatus) bool {
-			return len(d.Clusters) == 1 && d.Clusters[0].State == scheduler.Running
+			return len(d.Clusters) == 1 && d.Clusters[0].State == document.StateRunning
 		})
 		leader := source.Leader(t)
 		source.Kill(t, leader)

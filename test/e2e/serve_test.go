@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -171,7 +170,7 @@ clusters:
 	write(strings.Replace(good, "  test: {", "  stage: {retention: {last: 2}, ", 1))
 	b.until(t, "the good file is in force, and the retention too", func(s document.ServeStatus) bool {
 		return s.Config.Refused == "" && len(s.Clusters) == 2 && s.Clusters[1].Cluster == "stage" && s.Clusters[1].Last != nil &&
-			slotsOf(t, repo, "stage")[0] != "" && len(slotsOf(t, repo, "stage")) <= 3 && s.Clusters[1].Unpruned == "" && s.Clusters[1].Counted(scheduler.JobBackup, scheduler.Succeeded) > 3
+			slotsOf(t, repo, "stage")[0] != "" && len(slotsOf(t, repo, "stage")) <= 3 && s.Clusters[1].Unpruned == "" && s.Clusters[1].Counted(document.JobBackup, document.Succeeded) > 3
 	})
 	before, err := b.status()
 	if err != nil {

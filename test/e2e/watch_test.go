@@ -14,7 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/history"
@@ -307,7 +307,7 @@ func TestWatchCompactedMeanwhile(t *testing.T) {
 			}
 			time.Sleep(500 * time.Millisecond)
 			goOn()
-			a.Until(t, "it goes on behind the gap", func(s archive.Status) bool { return s.Gaps == 1 && s.State == archive.Working })
+			a.Until(t, "it goes on behind the gap", func(s document.Agent) bool { return s.Gaps == 1 && s.State == document.AgentWorking })
 			putKeys(t, client, "again/", 30)
 			agent.CatchUp(t, a)
 			list := j.untilWindows(t, 2)
@@ -352,7 +352,7 @@ func TestWatchForceNewCluster(t *testing.T) {
 			agent.CatchUp(t, a)
 			oldLineage := j.lineages(t)[0]
 			client, old := forceNewCluster(t, source, client, a, n)
-			a.Until(t, "it begins anew", func(s archive.Status) bool { return s.Lineage != oldLineage && s.State == archive.Working })
+			a.Until(t, "it begins anew", func(s document.Agent) bool { return s.Lineage != oldLineage && s.State == document.AgentWorking })
 			putKeys(t, client, "newer/", 3)
 			j.forked(t, a, client, old, oldLineage)
 		})
@@ -397,16 +397,16 @@ func TestWatchSpool(t *testing.T) {
 			proxy.Cut()
 			w := history.New(t, source, 9, history.Options{})
 			w.Write(200)
-			a.Until(t, "it notices", func(s archive.Status) bool { return s.State == archive.Waiting })
+			a.Until(t, "it notices", func(s document.Agent) bool { return s.State == document.AgentWaiting })
 			putNoise(t, client, 60)
-			a.Until(t, "it spools", func(s archive.Status) bool { return s.Spool.Segments > 1 })
+			a.Until(t, "it spools", func(s document.Agent) bool { return s.Spool.Segments > 1 })
 			for name, content := range files(t, spool) {
 				if strings.Contains(content, "a lot") {
 					t.Errorf("%s is not sealed", name)
 				}
 			}
 			if c.gaps == 0 {
-				a.Until(t, "all is spooled", func(s archive.Status) bool { return s.PendingRequests == 0 })
+				a.Until(t, "all is spooled", func(s document.Agent) bool { return s.PendingRequests == 0 })
 				a.Kill(t)
 			}
 			putNoise(t, client, 60+300*c.gaps) // some may wait in connections, too
@@ -426,7 +426,7 @@ func TestWatchSpool(t *testing.T) {
 				t.Errorf("gaps %+v, want %d", list.Gaps, c.gaps)
 			}
 			direct.wantRestored(t, live(t, client, 0))
-			a.Until(t, "the spool is empty", func(s archive.Status) bool { return s.Spool.Segments == 0 && s.Spool.Bytes == 0 })
+			a.Until(t, "the spool is empty", func(s document.Agent) bool { return s.Spool.Segments == 0 && s.Spool.Bytes == 0 })
 			a.Stop(t)
 			if left := files(t, spool); len(left) != 1 { // the lock
 				t.Errorf("left in the spool: %v", slices.Collect(maps.Keys(left)))

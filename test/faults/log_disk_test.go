@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -25,7 +25,7 @@ func TestFullDiskUnderAnArchive(t *testing.T) {
 		f.load.flows(t)
 		f.catchUp(t)
 		d.fill(t, f.random.Int64N(128<<10))
-		f.agents[0].Until(t, "it notices that the disk is full", func(s archive.Status) bool { return away(s) && s.Failures > 1 })
+		f.agents[0].Until(t, "it notices that the disk is full", func(s document.Agent) bool { return away(s) && s.Failures > 1 })
 		f.load.flows(t)
 		f.nothingLost(t)
 		if round == 1 {
@@ -44,6 +44,6 @@ func TestFullDiskUnderAnArchive(t *testing.T) {
 }
 
 // away reports whether the agent waits and names the full disk as the reason.
-func away(s archive.Status) bool {
-	return s.State == archive.Waiting && strings.Contains(s.Problem, noSpace)
+func away(s document.Agent) bool {
+	return s.State == document.AgentWaiting && strings.Contains(s.Problem, noSpace)
 }

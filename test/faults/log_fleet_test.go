@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -25,7 +24,7 @@ type claims struct {
 	durable   uint64    // positions up to here are stored
 }
 
-func (c *claims) hear(s archive.Status) {
+func (c *claims) hear(s document.Agent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.durable = max(c.durable, s.Durable)
@@ -185,7 +184,7 @@ func (f *fleet) cutStore(t *testing.T, working int) {
 	for _, a := range f.agents {
 		limitFiles(t, a.PID(), bytes)
 	}
-	fails := func(s archive.Status) bool { return s.Failures > before.Failures }
+	fails := func(s document.Agent) bool { return s.Failures > before.Failures }
 	f.agents[working].Until(t, "it notices that the store is away", fails)
 	f.pause(2 * time.Second)
 	if f.random.IntN(3) == 0 {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -75,7 +74,7 @@ func (s service) idles(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(hangs); ; time.Sleep(20 * time.Millisecond) {
 		status, err := s.status()
-		if err == nil && len(status.Clusters) == 1 && status.Clusters[0].State == scheduler.Idle {
+		if err == nil && len(status.Clusters) == 1 && status.Clusters[0].State == document.StateIdle {
 			return
 		}
 		if time.Now().After(end) {

@@ -8,11 +8,11 @@ const Root = "/registry/"
 
 // Name is the object that a key stands for, as far as the key tells.
 type Name struct {
-	Kind      string `json:"kind,omitempty"`  // "" for objects whose kind only a CustomResourceDefinition knows
-	Resource  string `json:"resource"`        // in the plural, as URLs have it
-	Group     string `json:"group,omitempty"` // of custom resources
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
+	Kind      string // "" for objects whose kind only a CustomResourceDefinition knows
+	Resource  string // in the plural, as URLs have it
+	Group     string // of custom resources
+	Namespace string
+	Name      string
 }
 
 // String is how a person would say it: Pod prod/web-0, Node n1, certificates.cert-manager.io prod/web.

@@ -1,0 +1,93 @@
+package document
+
+import (
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// AgentState is the activity of an archiving agent.
+type AgentState string
+
+// The states of an agent.
+const (
+	AgentStarting AgentState = "starting"
+	AgentStandby  AgentState = "standby" // another agent, Holder, works
+	AgentWorking  AgentState = "working"
+	AgentWaiting  AgentState = "waiting" // Problem names the member, leader, store or backup that is missing
+)
+
+// Agent is the status of an archiving agent, alone or within a service.
+type Agent struct {
+	State   AgentState `json:"state"`
+	Problem string     `json:"problem,omitempty"`
+
+	Cluster string         `json:"cluster"`
+	Source  segment.Source `json:"source"`
+	Member  string         `json:"member,omitempty"` // the member that it reads or watches: id in hex
+	Holder  string         `json:"holder,omitempty"` // on standby: the agent that works
+	Lineage string         `json:"lineage,omitempty"`
+	Based   bool           `json:"based"` // a backup exists from which the log continues; a log without one restores nothing
+
+	// Changed describes a mismatch: the newest backups are of another history than the cluster, and no restore by dr began that.
+	Changed string `json:"changed,omitempty"`
+	// Diverged describes how the members' key spaces differ; absent while no difference is known.
+	Diverged string `json:"diverged,omitempty"`
+
+	Durable     uint64    `json:"durable"`              // last stored position; 0: none yet
+	DurableAt   time.Time `json:"durableAt,omitzero"`   // when it was stored
+	ConfirmedAt time.Time `json:"confirmedAt,omitzero"` // all writes acknowledged before this moment are stored
+
+	PendingRequests int       `json:"pendingRequests"` // read, and not stored yet
+	PendingBytes    int64     `json:"pendingBytes"`
+	StoredSegments  int64     `json:"storedSegments"` // since the agent started
+	StoredRequests  int64     `json:"storedRequests"`
+	StoredBytes     int64     `json:"storedBytes"`
+	Gaps            int64     `json:"gaps"`             // recorded since the agent started
+	LastGap         time.Time `json:"lastGap,omitzero"` // when the last of them was recorded
+	Taken           int64     `json:"taken"`            // segments that another agent had stored before
+	Failures        int64     `json:"failures"`         // of the store, since the agent started
+
+	Headroom Headroom `json:"headroom"` // source wal
+	Spool    Spool    `json:"spool"`    // source watch
+}
+
+// Headroom is the distance to a loss by etcd's purge, if the agent stopped now.
+type Headroom struct {
+	Files         int     `json:"files"`         // of the member's log that are not stored in full
+	UnlinkedBytes int64   `json:"unlinkedBytes"` // of files that etcd has purged and that live only because they are open
+	Purges        bool    `json:"purges"`        // etcd purges its log at all (--max-wals)
+	Seconds       float64 `json:"seconds"`       // until the oldest file that is not stored in full is purged, at the present pace
+}
+
+// Spool is the local buffer of segments that wait for the store.
+type Spool struct {
+	Segments int   `json:"segments"`
+	Bytes    int64 `json:"bytes"`
+	Max      int64 `json:"max"` // 0: there is no spool
+}
+
+// ArchiveStatus is /status of dr archive.
+type ArchiveStatus struct {
+	Agent
+	RPOSeconds *float64 `json:"rpoSeconds"` // null until the agent confirms a moment before which all writes are stored
+}
+
+// NewArchiveStatus returns the document of an agent's status at the time now.
+func NewArchiveStatus(a Agent, now time.Time) ArchiveStatus {
+	d := ArchiveStatus{Agent: a}
+	if rpo, ok := a.RPO(now); ok {
+		seconds := rpo.Seconds()
+		d.RPOSeconds = &seconds
+	}
+	return d
+}
+
+// RPO returns how much would be lost if only the repository survived: the time since ConfirmedAt, never negative. ok is false
+// while the agent has confirmed no moment.
+func (a Agent) RPO(now time.Time) (lost time.Duration, ok bool) {
+	if a.ConfirmedAt.IsZero() {
+		return 0, false
+	}
+	return max(0, now.Sub(a.ConfirmedAt)), true
+}

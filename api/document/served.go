@@ -1,0 +1,103 @@
+package document
+
+import (
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+)
+
+// State is the activity of a service for one cluster.
+type State string
+
+// The states of a cluster.
+const (
+	StateStarting  State = "starting"  // its repositories have not been read yet
+	StateIdle      State = "idle"      // until Next
+	StateQueued    State = "queued"    // due, while the permitted number of others run
+	StateRunning   State = "running"   // a backup is being taken
+	StateStandby   State = "standby"   // due, and another service, Holder, works on it
+	StateFailing   State = "failing"   // Problem is the reason; the next try is at Next
+	StateSuspended State = "suspended" // nothing is started
+)
+
+// ServedCluster is the state of one cluster in a service.
+type ServedCluster struct {
+	Cluster  string          `json:"cluster"`
+	State    State           `json:"state"`
+	Problem  string          `json:"problem,omitempty"`
+	Failures int             `json:"failures"`         // tries in a row that failed
+	Reason   string          `json:"reason,omitempty"` // why a backup is due or being taken
+	Holder   string          `json:"holder,omitempty"` // on standby: the service that works
+	Last     *condition.Last `json:"last,omitempty"`   // the newest backup; absent: none is known
+	Next     time.Time       `json:"next,omitzero"`    // when the next backup is due, or tried
+	// NextDrill is when the next drill is due, or tried; absent if none is scheduled, and while there is no backup.
+	NextDrill time.Time `json:"nextDrill,omitzero"`
+	// Unpruned is why the last pruning failed. Backups continue.
+	Unpruned string `json:"unpruned,omitempty"`
+
+	Suspension *SuspendedBy          `json:"suspension,omitempty"` // an order of a person, in addition to the configuration's
+	Jobs       []Outcome             `json:"jobs"`                 // by this service: for each job and repository the running one, and the last that ended
+	Counts     []Count               `json:"counts"`               // of all jobs that ended, by this service
+	Archive    *Agent                `json:"archive,omitempty"`    // if this service archives the cluster's log
+	Standings  []condition.Standing  `json:"standings"`            // one a repository, as of the last look
+	Conditions []condition.Condition `json:"conditions"`           // the worst first
+}
+
+// Counted returns how many jobs have ended with a verdict.
+func (c ServedCluster) Counted(job Job, verdict Verdict) int64 {
+	for _, count := range c.Counts {
+		if count.Job == job && count.Verdict == verdict {
+			return count.N
+		}
+	}
+	return 0
+}
+
+// Job is a kind of work.
+type Job string
+
+// The jobs.
+const (
+	JobBackup Job = "backup"
+	JobPrune  Job = "prune"
+	JobDrill  Job = "drill"
+	JobCopy   Job = "copy" // of backups that one repository lacks and another has; only the service starts it
+)
+
+// Outcome is the result of a job, or a job that runs.
+type Outcome struct {
+	Job        Job        `json:"job"`
+	Repository string     `json:"repository,omitempty"` // of jobs that work in one
+	Reason     string     `json:"reason"`               // why it was started
+	Began      time.Time  `json:"began,omitzero"`       // absent: it waits for its turn
+	Ended      time.Time  `json:"ended,omitzero"`       // absent: it runs
+	Verdict    Verdict    `json:"verdict,omitempty"`    // absent: it runs
+	Backup     catalog.ID `json:"backup,omitempty"`     // the one that was taken or drilled
+	Message    string     `json:"message,omitempty"`    // why it failed or was not run
+	RTO        float64    `json:"rtoSeconds,omitempty"`
+}
+
+// Count is the number of jobs that ended with one verdict.
+type Count struct {
+	Job     Job     `json:"job"`
+	Verdict Verdict `json:"verdict"`
+	N       int64   `json:"n"`
+}
+
+// Verdict is the end of a job. A job that was not run has not succeeded.
+type Verdict string
+
+// The verdicts.
+const (
+	Succeeded Verdict = "succeeded"
+	Failed    Verdict = "failed"
+	NotRun    Verdict = "not run"
+)
+
+// SuspendedBy is an order to start nothing. It is stored in the repositories and so holds for all services.
+type SuspendedBy struct {
+	Since  time.Time `json:"since"`
+	By     string    `json:"by"`     // the person or program that ordered it
+	Reason string    `json:"reason"` // free text
+}
