@@ -17,7 +17,7 @@ func checkDocument() document.Check {
 			{Name: "lock holds", Verdict: check.NotRun, Seen: "it was not asked for"},
 			{Name: "versioning", Verdict: check.Unknown, Seen: "no answer"},
 		},
-		[]check.Line{{Name: "alarms", Verdict: check.Wanting, Seen: "NOSPACE", Cure: "compact and defragment"}})
+		[]check.Line{{Name: "alarms", Verdict: check.Wanting, Seen: "NOSPACE", Cure: "compact and defragment", Ends: at}})
 }
 
 func TestCheckWithoutLines(t *testing.T) {

@@ -42,7 +42,7 @@ func manifest() catalog.Manifest {
 		Format: catalog.Manifests.Format, ID: id, Cluster: "prod", Started: at, Finished: at.Add(2 * time.Second), DRVersion: "v1",
 		ClusterID: "cafe", Member: member(), Members: []catalog.Member{member()}, EtcdVersion: "3.7.3",
 		Revision: 4711, RevisionMax: 4712, RaftIndex: 5000, RaftIndexMax: 5002, RaftTerm: 3,
-		HashKV: &catalog.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879},
+		HashKV: &catalog.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879}, HashSkipped: "the key space is too large",
 		Plain:  catalog.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
 		Stored: catalog.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
 		Seal:   seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq"}},
@@ -102,7 +102,8 @@ func backup() document.Backup {
 // goldens are all documents, each with a value in every field.
 func goldens() map[string]any {
 	bare := manifest()
-	bare.HashKV, bare.Seal, bare.Alarms, bare.Labels, bare.Diverged, bare.NoQuorum, bare.Compared = nil, seal.Seal{Compression: "zstd"}, nil, nil, "", false, false
+	bare.HashKV, bare.HashSkipped, bare.Seal, bare.Alarms, bare.Labels = nil, "", seal.Seal{Compression: "zstd"}, nil, nil
+	bare.Diverged, bare.NoQuorum, bare.Compared = "", false, false
 	all := map[string]any{
 		"event": document.Line{Event: &storage.Event{
 			Time: at, Stage: "fetch", Level: storage.Warning, Message: "slow", Cluster: "prod", Object: "snapshot.db.zst.age", Done: 5, Total: 9,
@@ -246,7 +247,7 @@ var sections = map[string]string{
 	"The result of restore": "restore", "The result of copy": "copy", "The result of prune": "prune", "Keys: find, extract, diff": "find",
 	"The result of archive verify": "archive-verify", "The status of archive": "archive-status",
 	"config check": "config-check", "suspend and resume": "suspension", "The status of serve": "serve-status", "status": "status",
-	"status FILE": "inspection",
+	"status FILE": "inspection", "The result of check": "check",
 }
 
 // elsewhere are fields that only another shape of the document has.

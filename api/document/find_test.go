@@ -33,6 +33,9 @@ func findDocuments() map[string]any {
 		}}},
 		"find": document.Find{
 			Changes: 3, Unseen: 1, Last: &change, Forgotten: 7,
+			Vanished: &document.Vanished{
+				Keys: 5, From: 4705, To: 4711, LastWhole: 4704, Lineage: lineage, NotBefore: at, NotAfter: at.Add(time.Second), Mark: &change, Earlier: 2,
+			},
 			Gone: []document.Gone{{
 				Change: change, Vanished: 2, LastGood: 4710, Nearest: &document.Point{Revision: 4700, Time: at},
 				Restore: []string{"dr", "restore", "--to-revision", "4710", "--best", "--output-dir", "DIR"},

@@ -13,7 +13,7 @@ import (
 
 func pin() catalog.Pin {
 	return catalog.Pin{
-		Format: catalog.Pins.Format, Backup: id, ID: "0123456789abcdef", Reason: "before 1.34", Time: at.Add(time.Hour), By: "host, dr v1",
+		Format: catalog.Pins.Format, Backup: id, ID: "0123456789abcdef", Reason: "before 1.34", Time: at.Add(time.Hour), By: "host, dr v1", Confirms: true,
 	}
 }
 
