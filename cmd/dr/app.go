@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// app is one run of dr: the world, and the flags that several verbs share.
+// app is one run of dr: its environment, and the flags that several verbs share.
 type app struct {
 	world
 	repo    string
@@ -34,11 +34,11 @@ type app struct {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dr",
-		Short: "Back etcd clusters up, and restore them",
-		Long: `dr backs etcd clusters up into a repository, proves the backups, and rebuilds every member's data dir from them.
+		Short: "Back up and restore etcd clusters",
+		Long: `dr backs up etcd clusters into a repository, proves the backups, and rebuilds every member's data dir from them.
 
-Exit codes: 0 done; 1 network, store or etcd failed; 2 the command line cannot be used as written;
-3 the repository does not hold what was asked for, or a check found damage; 4 refused for safety; 130 interrupted.`,
+Exit codes: 0 done; 1 the network, the store or etcd failed; 2 the command line or a configuration is not valid;
+3 not found in the repository, or a check failed; 4 refused for safety; 130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,7 +60,7 @@ Exit codes: 0 done; 1 network, store or etcd failed; 2 the command line cannot b
 	return root
 }
 
-// repositoryFlags are for the verbs that read or write a repository.
+// repositoryFlags adds the flags of verbs that read or write a repository.
 func (a *app) repositoryFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.repo, "repo", a.getenv("DR_REPO"), repoUsage)
 	a.clusterFlag(cmd)
@@ -73,27 +73,27 @@ func (a *app) clusterFlag(cmd *cobra.Command) {
 }
 
 func (a *app) outputFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&a.output, "output", "o", "table", "table or json; -w and --write-out as etcdctl has it")
+	cmd.Flags().StringVarP(&a.output, "output", "o", "table", "table or json; -w and --write-out are the same, as in etcdctl")
 	writeOut := cmd.Flags().VarPF(cmd.Flag("output").Value, "write-out", "w", "as --output")
 	writeOut.Hidden = true
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch a.output {
 		case "table", "json":
 			return nil
-		case "simple": // etcdctl's word for what people read
+		case "simple": // etcdctl's name of its format for people
 			a.output = "table"
 			return nil
 		}
 		bad := a.output
 		a.output = "table"
-		return usagef("-o %s: use table or json; jq takes single fields from JSON", bad)
+		return usagef("-o %s: use table or json (jq extracts single fields from JSON)", bad)
 	}
 }
 
-// open opens the cluster that the flags name, in a repository that is there.
+// open opens the cluster that the flags name, in an existing repository.
 func (a *app) open(ctx context.Context) (*repository.Cluster, error) { return a.openIn(ctx, a.bucket) }
 
-// load reads the catalog of the cluster that the flags name, and says what in it counts for nothing.
+// load returns the catalog of the cluster that the flags name, and warns of objects in it that are ignored.
 func (a *app) load(ctx context.Context, o backups.LoadOptions) (catalog.Catalog, error) {
 	c, err := a.open(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *app) load(ctx context.Context, o backups.LoadOptions) (catalog.Catalog,
 	return catalog, err
 }
 
-// unfold reads the segments that a folded one of the cluster's catalog stands for.
+// unfold returns the segments that a folded segment of the cluster's catalog replaces.
 func (a *app) unfold(ctx context.Context, folded catalog.Segment) ([]catalog.Segment, error) {
 	c, err := a.open(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (a *app) unfold(ctx context.Context, folded catalog.Segment) ([]catalog.Seg
 	return c.Log().Unfold(ctx, folded)
 }
 
-// create is open for a verb that may write the first backup.
+// create is like open, for a verb that may write the first backup: it creates the repository if it is missing.
 func (a *app) create(ctx context.Context) (*repository.Cluster, error) {
 	return a.openIn(ctx, func(ctx context.Context) (storage.Bucket, error) {
 		options, err := a.store.options()
@@ -148,7 +148,7 @@ func (a *app) bucket(ctx context.Context) (storage.Bucket, error) {
 	return stores.Open(ctx, a.repo, options)
 }
 
-// source is where a child finds what the flags name.
+// source returns the location and credentials with which a child opens the repository.
 func (a *app) source(cluster string, keys seal.Keys) (restore.Source, error) {
 	options, err := a.store.options()
 	if err != nil {
@@ -164,7 +164,7 @@ func (a *app) source(cluster string, keys seal.Keys) (restore.Source, error) {
 // json prints v on one line.
 func (a *app) json(v any) error { return json.NewEncoder(a.stdout).Encode(v) }
 
-// document prints v for a person who reads JSON.
+// document prints v as indented JSON.
 func (a *app) document(v any) error {
 	enc := json.NewEncoder(a.stdout)
 	enc.SetIndent("", "  ")
@@ -175,16 +175,16 @@ func (a *app) printf(format string, args ...any) {
 	fmt.Fprint(a.stdout, visible(fmt.Sprintf(format, args...)))
 }
 
-// warnf prints a line for people to stderr.
+// warnf prints a line to stderr.
 func (a *app) warnf(format string, args ...any) {
 	fmt.Fprintln(a.stderr, "dr: "+visible(fmt.Sprintf(format, args...)))
 }
 
-// ask asks for a secret on the terminal.
+// ask prints the question and returns a secret that is typed on the terminal.
 func (a *app) ask(question string) (string, error) {
 	f, ok := a.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return "", fmt.Errorf("there is no terminal to ask on")
+		return "", fmt.Errorf("stdin is not a terminal")
 	}
 	fmt.Fprint(a.stderr, question)
 	secret, err := term.ReadPassword(int(f.Fd()))
@@ -192,7 +192,7 @@ func (a *app) ask(question string) (string, error) {
 	return string(secret), err
 }
 
-// secretFile is a file's first line.
+// secretFile returns the first line of a file.
 func secretFile(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -210,10 +210,10 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func oneArg(what string) cobra.PositionalArgs {
+func oneArg(kind string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usagef("at most one %s, not %d", what, len(args))
+			return usagef("at most one %s, not %d", kind, len(args))
 		}
 		return nil
 	}
@@ -226,7 +226,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// parseID reads an ID argument; "latest" and nothing are "".
+// parseID returns the ID in args, "" for no argument and for latest.
 func parseID(args []string) (catalog.ID, error) {
 	if len(args) == 0 || args[0] == "latest" {
 		return "", nil

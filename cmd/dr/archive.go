@@ -32,20 +32,20 @@ func (a *app) archive() *cobra.Command {
 	var to sealFlags
 	cmd := &cobra.Command{
 		Use:   "archive",
-		Short: "Archive a cluster's log as it is written, so that any revision or second can be restored",
-		Long: `archive stores every committed request in the repository within about --flush. With a backup before it, dr restore --to
-and --to-revision then reach any point between.
+		Short: "Archive a cluster's log continuously, so that any revision or second can be restored",
+		Long: `archive stores every committed request in the repository within about --flush. dr restore --to and --to-revision can then
+restore any point since the first backup.
 
---source wal runs beside a member and reads its log (member/wal, read-only): it has everything. Run one beside each member:
-a lease says which one works, and another takes over within --lease when it stops. While the store is away the member's own
-log is the spool.
+--source wal runs next to a member and reads its log (member/wal, read-only): it archives every request. Run one agent next
+to each member: one of them holds a lease and works, and another takes over within --lease when it stops. While the store is
+unreachable, the member's own log is the spool.
 
---source watch needs nothing but the client's port: it watches all keys, from anywhere, as a user with the role root where
-users are enabled. It does not see users and roles, leases without keys, and alarms: a restore has them as its backup had
-them. While the store is away, changes wait in --spool, and behind that in the cluster itself until it compacts them.
+--source watch needs only the client port: it watches all keys, from any host. If users are enabled, it needs one with the
+role root. It does not see users, roles, leases without keys and alarms: a restore takes them from the backup. While the store
+is unreachable, changes wait in --spool; when that is full, the cluster keeps them until it compacts.
 
-What cannot be archived any more is recorded as a gap, and a backup is taken at once. --listen serves /status, /metrics and
-/healthz.`,
+Requests that are lost before they are archived are recorded as a gap, and a backup is taken at once. --listen serves /status,
+/metrics and /healthz.`,
 		Example: `  dr archive --repo file:///var/backups/etcd --cluster prod --recipient age1… --data-dir /var/lib/etcd \
     --endpoints https://127.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key
   dr archive --repo s3://backups/etcd --cluster prod --recipient age1… --source watch --spool /var/lib/dr/spool \
@@ -54,16 +54,16 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 	}
 	etcd := cluster.AddFlags(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar((*string)(&config.Source), "source", string(segment.WAL), "where the log is read: wal, the member's data dir, or watch, the client's port")
+	flags.StringVar((*string)(&config.Source), "source", string(segment.WAL), "where the log is read: wal (the member's data dir) or watch (the client port)")
 	flags.StringVar(&config.DataDir, "data-dir", "", "with --source wal: the member's data dir; it is only read")
-	flags.StringVar(&config.Spool, "spool", "", "with --source watch: a folder in which segments wait, sealed, while the store is away")
-	flags.StringVar(&spoolMax, "spool-max", "2GiB", "how much the spool holds at most")
-	flags.DurationVar(&config.Flush, "flush", 2*time.Second, "how long a request waits at most before it is on its way to the store")
-	flags.IntVar(&config.SegmentSize, "segment-size", spec.SegmentSize, "bytes of requests after which they go at once")
-	flags.DurationVar(&config.Lease, "lease", 10*time.Second, "how long another agent waits before it takes over")
-	flags.DurationVar(&config.HashEvery, "hash-every", time.Hour, "how often to ask the member for its HashKV, which a restore compares, and to compare that of all members; 0: never")
+	flags.StringVar(&config.Spool, "spool", "", "with --source watch: directory in which encrypted segments wait while the store is unreachable")
+	flags.StringVar(&spoolMax, "spool-max", "2GiB", "maximum size of the spool")
+	flags.DurationVar(&config.Flush, "flush", 2*time.Second, "maximum time before a request is sent to the store")
+	flags.IntVar(&config.SegmentSize, "segment-size", spec.SegmentSize, "bytes of requests after which they are sent at once")
+	flags.DurationVar(&config.Lease, "lease", 10*time.Second, "time after which another agent takes over from one that stopped")
+	flags.DurationVar(&config.HashEvery, "hash-every", time.Hour, "how often to store the member's HashKV, which a restore compares, and to compare that of all members; 0: never")
 	flags.Var((*byteSize)(&config.HashMax), "hash-max", hashMaxHelp)
-	flags.IntVar(&config.MaxWALs, "max-wals", 5, "the member's --max-wals: how many files of its log it keeps, for the headroom; 0: all")
+	flags.IntVar(&config.MaxWALs, "max-wals", 5, "the member's --max-wals, from which the headroom before etcd purges its log is computed; 0: it purges nothing")
 	flags.StringVar(&listen, "listen", "127.0.0.1:2390", "address for /status, /metrics and /healthz; empty: none")
 	to.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
@@ -77,7 +77,7 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 			return usagef("--source %s: use wal or watch", config.Source)
 		}
 		if config.Source == segment.WAL && config.DataDir == "" {
-			return usagef("no log: name the member's data dir with --data-dir, or use --source watch")
+			return usagef("no data dir: set --data-dir to the member's, or use --source watch")
 		}
 		most, err := humanize.ParseBytes(spoolMax)
 		if err != nil || most > math.MaxInt64 {
@@ -101,14 +101,14 @@ What cannot be archived any more is recorded as a gap, and a backup is taken at 
 	return cmd
 }
 
-// archiveMemory is what the collector aims at, besides eight segments: an agent lives beside a member, whose memory is
-// worth more than a little of the agent's CPU after a long time behind.
+// archiveMemory is the agent's memory limit in bytes, without eight segments. The agent runs next to a member: when it lags it
+// should rather spend CPU on garbage collection than take memory from the member.
 const archiveMemory = 48 << 20
 
-// lastStore is how long an agent that is stopped may take to store what is pending, and to give its lease back.
+// lastStore bounds how long a stopped agent may take to store pending requests and release its lease.
 const lastStore = 28 * time.Second
 
-// runArchive runs the agent and, beside it, its status page.
+// runArchive runs the agent and its status page.
 func (a *app) runArchive(ctx context.Context, config archive.Config, c *repository.Cluster, listen string) error {
 	if a.getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(archiveMemory + 8*int64(config.SegmentSize))
@@ -129,7 +129,7 @@ func (a *app) runArchive(ctx context.Context, config archive.Config, c *reposito
 	return archive.Run(ctx, config, c, func(s archive.Status) { status.Store(&s) }, report)
 }
 
-// snapshotOf takes a backup where the agent runs, from whoever leads.
+// snapshotOf returns a function that takes a backup from the leader.
 func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Report) func(context.Context, string) error {
 	return func(ctx context.Context, why string) error {
 		_, err := backup.Run(ctx, config.Etcd, []backup.Store{{Cluster: c}}, backup.Request{
@@ -140,8 +140,8 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 	}
 }
 
-// cannotListen tells what was written wrong from an address that is in use, or not there yet: a service manager that starts dr
-// again helps with the second, and leaves the first.
+// cannotListen returns the error for an address that dr cannot listen on. It is a usage error only if the address is malformed:
+// one that is in use, or does not exist yet, may work when a service manager restarts dr.
 func cannotListen(err error) error {
 	if _, ok := errors.AsType[*os.SyscallError](err); ok {
 		return fmt.Errorf("--listen: %w", err)
@@ -149,7 +149,7 @@ func cannotListen(err error) error {
 	return usagef("--listen: %w", err)
 }
 
-// serveStatus answers at address until stop is called.
+// serveStatus serves handler at address until stop is called. It does nothing if address is "".
 func serveStatus(address string, handler http.Handler, report storage.Report) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -165,7 +165,7 @@ func serveStatus(address string, handler http.Handler, report storage.Report) (s
 	return func() {
 		s.Close()
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			report.Say(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf("the status page ended: %v", err)})
+			report.Say(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf("the status page stopped: %v", err)})
 		}
 	}, nil
 }

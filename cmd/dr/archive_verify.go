@@ -24,18 +24,19 @@ func (a *app) archiveVerify() *cobra.Command {
 	var keys keyFlags
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Prove that the log has no gap, and that every segment is whole",
-		Long: `verify holds the segments of a cluster's log against each other: each names the one before, so that nothing can be
-missing, doubled or foreign without being seen. Then it reads them all: without a key it compares every stored byte with
-its digest, with --identity it decrypts them too, and decodes every request as a restore does. The exit code is 3 if anything is
-missing or damaged, or if there is a gap; that the log begins anew where the cluster was restored is none. A gap never closes:
-with --since those that you know of do not count any more, and a check that runs each day reads no more than a day.`,
+		Short: "Check that the log has no gap and that every segment is intact",
+		Long: `verify checks the chain of a cluster's segments: each names the one before, so a missing, duplicate or foreign segment is
+found. Then it reads them all: without a key it compares every stored byte with its digest; with --identity it also decrypts
+them and decodes every request, as a restore does.
+
+The exit code is 3 if a segment is missing or damaged, or if there is a gap. A restore of the cluster starts a new log; that
+is not a gap. A gap never closes: with --since, gaps that ended before do not count, and a daily check reads only one day.`,
 		Example: `  dr archive verify --repo s3://backups/etcd --cluster prod --since "26h ago"`,
 		Args:    noArgs,
 	}
-	cmd.Flags().BoolVar(&headers, "headers", false, "only the headers: fast, and blind to damage behind them")
+	cmd.Flags().BoolVar(&headers, "headers", false, "read only the headers: fast, but does not find damage in the bodies")
 	cmd.Flags().StringVar(&from, "since", "",
-		"leave out what was before, gaps that had ended too (2026-11-21T10:00:00Z, \"26h ago\")")
+		"ignore segments and gaps that ended before this time (2026-11-21T10:00:00Z, \"26h ago\")")
 	keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
@@ -60,7 +61,7 @@ with --since those that you know of do not count any more, and a check that runs
 			return err
 		}
 		if len(cat.Lineages) == 0 {
-			return fmt.Errorf("a log of cluster %s is %w: dr archive makes one", c.Name(), catalog.ErrNotFound)
+			return fmt.Errorf("a log of cluster %s is %w: dr archive writes one", c.Name(), catalog.ErrNotFound)
 		}
 		cat = cat.Since(since)
 		depth := "headers"
@@ -74,7 +75,7 @@ with --since those that you know of do not count any more, and a check that runs
 	return cmd
 }
 
-// readLog reads every segment, and puts what it finds into the catalog.
+// readLog reads every segment, and adds the damage that it finds to the catalog.
 func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *catalog.Catalog, keys seal.Keys) (depth string, err error) {
 	report, done := a.progress()
 	defer done()
@@ -99,8 +100,8 @@ func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 		return errors.Join(a.json(document.Line{Result: d}), failed)
 	}
 	words := map[string]string{
-		"headers": "headers read, the rest was not looked at",
-		"stored":  "every stored byte has its digest; without a key nobody knows whether they open",
+		"headers": "headers read, bodies not checked",
+		"stored":  "every stored byte matches its digest; not decrypted (no key was given)",
 		"opened":  "every segment decrypted, every request decoded as a restore does",
 	}
 	a.printf("log of cluster %s%s: %s\n", d.Cluster, sinceWords(d.Since), d.Verdict)
@@ -119,12 +120,12 @@ func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 	return failed
 }
 
-// logFault returns what d found as an error.
+// logFault returns the findings in d as an error, nil if there is none.
 func logFault(d document.ArchiveVerify) error {
 	log := fmt.Sprintf("the log of cluster %s%s", d.Cluster, sinceWords(d.Since))
 	lost, recorded := d.Holes()
 	if len(d.Missing)+len(d.Damaged) == 0 {
-		return fmt.Errorf("%s has gaps (%d recorded, %d lost): what was written there is %w", log, recorded, lost, catalog.ErrNotFound)
+		return fmt.Errorf("%s has gaps (%d recorded, %d lost): the requests in them are %w", log, recorded, lost, catalog.ErrNotFound)
 	}
 	return fmt.Errorf("%s has %d missing and %d damaged runs of segments, and gaps (%d recorded, %d lost): %w",
 		log, len(d.Missing), len(d.Damaged), recorded, lost, catalog.ErrDamaged)

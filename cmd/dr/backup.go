@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// The defaults, which hold for backups that the archive takes too.
+// Defaults, also for backups that dr archive takes.
 const (
 	maxStream = 5 * time.Minute
 	grace     = 24 * time.Hour
@@ -34,28 +34,31 @@ func (a *app) backup() *cobra.Command {
 		SuggestFor: []string{"snapshot"}, // etcdctl's and etcdutl's word
 		Use:        "backup",
 		Short:      "Take a backup of a live cluster",
-		Long: `backup streams a snapshot from the cluster's leader through compression and encryption into the repository.
-Nothing of it touches the local disk (unless --spool asks for it), and memory stays bounded whatever the size.
-Dead endpoints are tolerated, and a member that dies on the way is replaced by the next one, once; without a quorum a backup
-still comes out, and is marked.
-With --repo given again, one stream goes into every repository, sealed once, under one name. With --require all nothing is
-listed anywhere unless every repository has the data; with any one that fails or hangs is left out.
-Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the command line.`,
+		Long: `backup streams a snapshot from the cluster's leader through compression and encryption into the repository. It writes
+nothing to the local disk (except with --spool), and memory is bounded whatever the size.
+
+Unreachable endpoints are tolerated. A member that fails during the stream is replaced by the next one, once. Without a quorum
+the backup is taken all the same, and marked.
+
+Several --repo receive the same stream under the same name. With --require all the backup is listed nowhere unless every
+repository has the data; with --require any a repository that fails or hangs is skipped.
+
+Flags and ETCDCTL_* variables are those of etcdctl, except that a password is never a flag.`,
 		Example: `  dr backup --repo file:///var/backups/etcd --cluster prod --recipient age1… \
     --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
 		Args: noArgs,
 	}
 	etcd := cluster.AddFlags(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&request.From, "from", "leader", "leader, follower, any, or one of the endpoints")
-	flags.BoolVar(&request.NoHash, "no-hash", false, "do not ask the member for its HashKV; a restore is then not compared with it")
+	flags.StringVar(&request.From, "from", "leader", "member to read: leader, follower, any, or one of the endpoints")
+	flags.BoolVar(&request.NoHash, "no-hash", false, "do not ask the member for its HashKV; a restore then has none to compare with")
 	flags.Var((*byteSize)(&request.HashMax), "hash-max", hashMaxHelp)
 	flags.BoolVar(&request.CompareMembers, "compare-members", false, "compare the HashKV of all members, one at a time; exit code 3 if they differ")
-	flags.DurationVar(&request.MaxStream, "max-stream", maxStream, "give up if the member has not sent everything by then")
-	flags.StringVar(&request.Spool, "spool", "", "directory: take the stream there at full speed, sealed, then upload it")
-	flags.StringToStringVar((*map[string]string)(&request.Labels), "label", nil, "name=value, kept with the backup; may be given again")
-	flags.DurationVar(&request.Grace, "grace", grace, "remove leftovers of killed backups that are older")
-	flags.StringVar(&require, "require", string(backup.All), "all or any: how many of several repositories must take it")
+	flags.DurationVar(&request.MaxStream, "max-stream", maxStream, "fail if the member takes longer to send the snapshot")
+	flags.StringVar(&request.Spool, "spool", "", "directory: first write the encrypted stream there at full speed, then upload it")
+	flags.StringToStringVar((*map[string]string)(&request.Labels), "label", nil, "name=value, stored with the backup; may be given several times")
+	flags.DurationVar(&request.Grace, "grace", grace, "remove leftovers of killed backups that are older than this")
+	flags.StringVar(&require, "require", string(backup.All), "all or any: which of several repositories must have the backup")
 	to.add(cmd, a.getenv)
 	repos := a.repositoriesFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
@@ -67,7 +70,7 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 			return usagef("--max-stream and --grace must be above zero")
 		}
 		if a.store.limit != "" && request.Spool == "" {
-			return usagef("--limit would slow the member's own stream down, which hurts it: take that into --spool DIR first")
+			return usagef("--limit without --spool: it would slow down the member's stream, which burdens the member: add --spool DIR")
 		}
 		request.Require = backup.Require(require)
 		if request.Require != backup.All && request.Require != backup.Any {
@@ -102,20 +105,20 @@ Flags and ETCDCTL_* variables are those of etcdctl; a password never goes on the
 	return cmd
 }
 
-// repositoriesFlags are repositoryFlags with a --repo that may be given again.
+// repositoriesFlags is like repositoryFlags, with a --repo that may be given several times.
 func (a *app) repositoriesFlags(cmd *cobra.Command) *[]string {
 	var fromEnv []string
 	if repo := a.getenv("DR_REPO"); repo != "" {
 		fromEnv = []string{repo}
 	}
 	a.clusterFlag(cmd)
-	return cmd.Flags().StringArray("repo", fromEnv, repoUsage+"; may be given again")
+	return cmd.Flags().StringArray("repo", fromEnv, repoUsage+"; may be given several times")
 }
 
-// places opens the repositories for a verb that may write the first backup.
+// places opens the repositories for a verb that may write the first backup, and creates missing ones.
 func (a *app) places(ctx context.Context, repos []string) (places []backup.Store, err error) {
 	if len(repos) == 0 {
-		repos = []string{""} // create says what is missing
+		repos = []string{""} // create returns the error
 	}
 	for _, repo := range repos {
 		shown := stores.Shown(repo)
@@ -132,10 +135,10 @@ func (a *app) places(ctx context.Context, repos []string) (places []backup.Store
 	return places, nil
 }
 
-// warnPlain is loud on purpose: etcd holds every Secret of a Kubernetes cluster.
+// warnPlain warns of a backup without encryption: etcd contains every Secret of a Kubernetes cluster.
 func (a *app) warnPlain(encryption string) {
 	if encryption == "" {
-		fmt.Fprintln(a.stderr, "dr: WARNING: no --recipient: the backup is NOT ENCRYPTED, whoever can read the repository can read every secret in etcd")
+		fmt.Fprintln(a.stderr, "dr: WARNING: no --recipient: the backup is NOT ENCRYPTED: anyone who can read the repository can read every secret in etcd")
 	}
 }
 
@@ -156,7 +159,7 @@ func (a *app) printBackup(r backup.Result) error {
 	return nil
 }
 
-// printStores says which of several repositories have the backup.
+// printStores prints which of several repositories have the backup.
 func (a *app) printStores(outcomes []backup.Outcome) {
 	if len(outcomes) < 2 {
 		return
@@ -170,10 +173,10 @@ func (a *app) printStores(outcomes []backup.Outcome) {
 	}
 }
 
-// hashMaxHelp explains --hash-max.
-const hashMaxHelp = "ask the member for its HashKV only up to so many bytes in use: hashing stalls its writes, for about a second a million keys (default 64MiB)"
+// hashMaxHelp is the usage of --hash-max.
+const hashMaxHelp = "ask for the HashKV only if the database uses at most this many bytes: hashing stalls the member's writes for about a second per million keys (default 64MiB)"
 
-// byteSize is a flag for a number of bytes, such as 64MiB.
+// byteSize is the value of a flag for a number of bytes, such as 64MiB.
 type byteSize int64
 
 // String implements pflag.Value.
@@ -214,7 +217,7 @@ func sealText(b catalog.Backup) string {
 	return "encrypted for " + strings.Join(b.Seal.Recipients, ", ")
 }
 
-// marks are what should make a person look twice.
+// marks returns the properties of a backup that an operator should notice, such as missing encryption.
 func marks(b catalog.Backup) []string {
 	var m []string
 	if b.NoQuorum {

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// errWanting: a check has found something that will fail when it is needed.
+// errWanting reports that a check found something that would fail when it is needed.
 var errWanting = fault.New(fault.Damaged, "wanting")
 
 // shortestLock is long enough to try a lock on a slow store.
@@ -29,20 +29,20 @@ func (a *app) check() *cobra.Command {
 	var store storeFlags
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Find out now what would fail at 3 a.m.",
-		Long: `check tries out on your own bucket all that backups and restores rely on, and with --endpoints looks at the cluster too.
-One line a check: ok; note (as it is, it may be meant so); WANTING, with a cure, and then the exit code is 3; not run;
-unknown. It writes some 35 MiB below .dr-check-<random>/ in the repository and removes them, also when it is
-interrupted. With --lock one small object stays until its lock ends: choose a short time.`,
+		Short: "Test a store and a cluster before you rely on them",
+		Long: `check tests on your own bucket everything that backups and restores rely on; with --endpoints it also checks the cluster.
+It prints one line per check: ok; note (may be intended); WANTING, with a remedy, and then the exit code is 3; not run;
+unknown. It writes about 35 MiB below .dr-check-<random>/ in the repository and removes them, also when it is interrupted.
+With --lock one small object stays until its lock ends: choose a short time.`,
 		Example: `  dr check --repo s3://bucket/prefix --lock 1m:governance
   dr check --repo s3://bucket/prefix --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
 		Args: noArgs,
 	}
 	etcd := cluster.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&lock, "lock", "",
-		"see that a lock holds: 1m, 1m:compliance, or only governance or compliance (1m); one object stays for so long")
+		"test that a lock prevents deletion: 1m, 1m:compliance, or governance or compliance alone (1m); one object stays that long")
 	cmd.Flags().BoolVar(&noHash, "no-hash", false,
-		"do not compare the members' HashKV (it stalls each one's writes for about 160 ms a GB)")
+		"do not compare the members' HashKV (it stalls each member's writes for about 160 ms per GB)")
 	store.trustFlags(cmd, a.getenv)
 	a.repositoryFlags(cmd)
 	a.outputFlag(cmd)
@@ -71,7 +71,7 @@ interrupted. With --lock one small object stays until its lock ends: choose a sh
 	return cmd
 }
 
-// checkOptions are for the store; with one cluster named, only that one is looked at.
+// checkOptions returns the options of the store's checks, limited to one cluster if the flags name one.
 func (a *app) checkOptions(lock string, store *storeFlags) (o check.Options, err error) {
 	if lock == "governance" || lock == "compliance" {
 		lock = shortestLock.String() + ":" + lock
@@ -96,7 +96,7 @@ func (a *app) checkOptions(lock string, store *storeFlags) (o check.Options, err
 	return o, nil
 }
 
-// runChecks checks the repository and the cluster, each if it was named.
+// runChecks checks the repository and the cluster, each if the flags name it.
 func (a *app) runChecks(
 	ctx context.Context, o check.Options, cfg cluster.Config, noHash bool, report storage.Report,
 ) (document.Check, error) {

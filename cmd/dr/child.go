@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 )
 
-// child is not for people: restore.Spawn, restore.Inspect, verify.Run and package find start it.
+// child returns the hidden verb that restore.Spawn, restore.Inspect, verify.Run and package find start as a child process.
 func (a *app) child() *cobra.Command {
 	verbs := map[string]child.ItemVerb{
 		restore.ChildVerb:   child.Verb(restore.Serve).WithoutItems(),
@@ -22,7 +22,7 @@ func (a *app) child() *cobra.Command {
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || verbs[args[0]] == nil {
-				return usagef("child is not for people")
+				return usagef("child is for internal use")
 			}
 			return child.ServeItems(cmd.Context(), verbs[args[0]], restore.Kinds, a.stdin, a.stdout)
 		},

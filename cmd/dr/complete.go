@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	completeTime = 5 * time.Second // for an answer of the store: somebody waits at a prompt
-	completeIDs  = 20              // of the newest backups; each costs a request
+	completeTime = 5 * time.Second // for the store's response: the user waits at a prompt
+	completeIDs  = 20              // the newest ones; each costs a request
 )
 
-// complete lets the shell complete what the repository knows: IDs of backups and names of clusters.
+// complete registers shell completion of backup IDs and cluster names from the repository.
 func (a *app) complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -25,7 +25,7 @@ func (a *app) complete(root *cobra.Command) {
 			cmd.ValidArgsFunction = a.completeID
 		}
 		if cmd.Flags().Lookup("cluster") != nil {
-			_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeCluster) // the flag is there
+			_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeCluster) // the flag exists
 		}
 		if cmd.Flags().Lookup("output") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
@@ -33,7 +33,7 @@ func (a *app) complete(root *cobra.Command) {
 	}
 }
 
-// completeID is silent about a repository that does not tell: the verb itself will say so.
+// completeID completes backup IDs. It returns none if the repository cannot be read: the verb itself reports that error.
 func (a *app) completeID(cmd *cobra.Command, args []string, _ string) (ids []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

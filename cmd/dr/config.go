@@ -15,7 +15,7 @@ import (
 func (a *app) config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Look at the configuration of dr serve",
+		Short: "Check the configuration of dr serve",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(cmd, args[0])
@@ -31,10 +31,10 @@ func (a *app) configCheck() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Explain what a configuration will do, or what is wrong with it",
-		Long: `check reads the file as dr serve does, with the secrets and certificates that it names, and says for each cluster when the
-next backups are due, where they go, who can open them and what is kept. It asks neither a cluster nor a store: for those
-there is dr check.`,
+		Short: "Explain the effect of a configuration, or list its errors",
+		Long: `check reads the file as dr serve does, with the secrets and certificates that it names. For each cluster it prints when the
+next backups are due, where they are stored, which keys can open them and which rules keep them. It contacts neither clusters
+nor stores: use dr check for those.`,
 		Example: `  dr config check --config /etc/etcd-dr/dr.yaml`,
 		Args:    noArgs,
 	}
@@ -62,10 +62,10 @@ there is dr check.`,
 }
 
 func (a *app) configFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "config", a.getenv("DR_CONFIG"), "the configuration, such as /etc/etcd-dr/dr.yaml (DR_CONFIG)")
+	cmd.Flags().StringVar(path, "config", a.getenv("DR_CONFIG"), "configuration file, such as /etc/etcd-dr/dr.yaml (DR_CONFIG)")
 }
 
-var errNoConfig = usagef("no configuration: name it with --config or DR_CONFIG")
+var errNoConfig = usagef("no configuration: set --config or DR_CONFIG")
 
 func (a *app) readConfig(path string) (config.Config, error) {
 	if path == "" {
@@ -89,7 +89,7 @@ func (a *app) printConfig(c document.ConfigCluster) {
 	if len(places) > 1 {
 		to += "; needed: " + c.Require
 	}
-	sealed := "NOT ENCRYPTED: whoever can read the repository can read every secret in etcd"
+	sealed := "NOT ENCRYPTED: anyone who can read the repository can read every secret in etcd"
 	if len(c.Recipients) > 0 {
 		sealed = strings.Join(c.Recipients, ", ")
 	}
@@ -99,7 +99,7 @@ func (a *app) printConfig(c document.ConfigCluster) {
 		"drills", drillsText(c.Drill), "expecting", expectedText(c.Drill))
 }
 
-// signedText returns "" where all is signed.
+// signedText returns "" if all repositories are written with signatures.
 func signedText(c document.ConfigCluster) string {
 	var not []string
 	for _, r := range c.Repositories {
@@ -110,17 +110,17 @@ func signedText(c document.ConfigCluster) string {
 	if len(not) == 0 {
 		return ""
 	}
-	return "no: what is in " + strings.Join(not, " and ") + " may be forged by whoever may write there (signKeyFile)"
+	return "no: anyone who may write to " + strings.Join(not, " or ") + " can forge backups there: set signKeyFile"
 }
 
-// drillsText is "" where there are none.
+// drillsText returns "" if there are no drills.
 func drillsText(d *document.ConfigDrill) string {
 	if d == nil {
 		return ""
 	}
-	texts := []string{"out of " + d.Repository}
+	texts := []string{"from " + d.Repository}
 	if d.Schedule != "" {
-		texts = []string{d.Schedule + " " + d.Zone + " out of " + d.Repository, "then " + thenText(d.Next, d.Zone)}
+		texts = []string{d.Schedule + " " + d.Zone + " from " + d.Repository, "then " + thenText(d.Next, d.Zone)}
 	}
 	if d.MemoryLimit > 0 {
 		texts = append(texts, "memory "+size(d.MemoryLimit))
@@ -129,7 +129,7 @@ func drillsText(d *document.ConfigDrill) string {
 		texts = append(texts, fmt.Sprintf("nice %d", d.Nice))
 	}
 	if !d.Keys {
-		texts = append(texts, "WITHOUT A KEY: what is encrypted cannot be drilled")
+		texts = append(texts, "WITHOUT A KEY: encrypted backups cannot be drilled")
 	}
 	return strings.Join(texts, "; ")
 }
@@ -146,12 +146,12 @@ func nextDrillText(c document.ConfigCluster) string {
 	case c.Drill == nil || c.Suspended:
 		return "drill never"
 	case len(c.Drill.Next) == 0:
-		return "drill when somebody asks for it"
+		return "drill on request"
 	}
 	return "next drill at " + inZone(c.Drill.Next[0], c.Drill.Zone)
 }
 
-// thenText are the moments behind the first.
+// thenText returns the times after the first.
 func thenText(next []time.Time, zone string) string {
 	var then []string
 	for _, at := range next[min(1, len(next)):] {
@@ -160,7 +160,7 @@ func thenText(next []time.Time, zone string) string {
 	return strings.Join(then, ", ")
 }
 
-// logText is "" where no log is archived.
+// logText returns "" if no log is archived.
 func logText(c document.ConfigCluster) string {
 	if c.Archive == nil {
 		return ""
@@ -179,12 +179,12 @@ func nextText(c document.ConfigCluster) string {
 	case len(c.Next) == 0 && len(c.Triggers) == 0:
 		return "no backup"
 	case len(c.Next) == 0:
-		return "next full when something makes it due"
+		return "next full when a trigger makes it due"
 	}
 	return "next full at " + inZone(c.Next[0], c.Zone)
 }
 
-// inZone is at as the clocks of whoever wrote the schedule show it.
+// inZone returns the time in the named zone of a schedule, or in at's own zone if the name is unknown.
 func inZone(at time.Time, name string) string {
 	if zone, err := time.LoadLocation(name); err == nil {
 		at = at.In(zone)

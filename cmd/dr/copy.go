@@ -23,30 +23,31 @@ func (a *app) copy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "copy --from URL --to URL",
 		Short: "Copy backups and the log to another repository",
-		Long: `copy brings what one repository holds to another: backups and the log, byte for byte, so that signatures stay
-valid. It needs no key. What is deleted at the source stays at the target, unless --deletions is given. Everything is checked while it is copied, and a backup is listed at the target when it is whole.
+		Long: `copy copies backups and the log from one repository to another, byte for byte, so that signatures stay valid. It needs no
+key. It checks everything while it copies, and lists a backup at the target only when it is complete. Objects that are deleted
+at the source stay at the target, except with --deletions.
 
-What is there already is not copied again, and never overwritten. A copy that was interrupted is repeated, and goes on where
-it ended. What is damaged (or, with --trust, not signed by a trusted key), and what stands against another object at the
-target, is not copied: it is named, the rest goes on, and the exit code is 3.`,
+Objects that the target already has are neither copied again nor overwritten. After an interruption run copy again: it
+continues where it stopped. Objects that are damaged, that differ from the target's object of the same name or, with --trust,
+that no trusted key has signed are reported and not copied; the rest is copied, and the exit code is 3.`,
 		Example: `  dr copy --from s3://backups/etcd --to file:///mnt/offline/etcd --since "30d ago"`,
 		Args:    noArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&a.repo, "from", "", "repository to copy from; it is only read")
+	flags.StringVar(&a.repo, "from", "", "repository to copy from (read-only)")
 	flags.StringVar(&to, "to", "", "repository to copy to")
-	flags.StringVar(&a.cluster, "cluster", a.getenv("DR_CLUSTER"), "copy this cluster alone (DR_CLUSTER; default: all)")
+	flags.StringVar(&a.cluster, "cluster", a.getenv("DR_CLUSTER"), "copy only this cluster (DR_CLUSTER; default: all)")
 	flags.StringVar(&since, "since", "",
-		"leave out what began before (2026-11-21T10:00:00Z, \"30d ago\"), but for what the kept part of the log is restored on top of")
-	flags.BoolVar(&deletions, "deletions", false, "delete at the target what is deleted at the source; where backups are signed, with --sign-key")
+		"skip backups and segments that began before (2026-11-21T10:00:00Z, \"30d ago\"), except those that restoring the copied log needs")
+	flags.BoolVar(&deletions, "deletions", false, "delete at the target what is deleted at the source; if backups are signed, requires --sign-key")
 	a.store.signFlags(cmd, a.getenv)
-	flags.StringVar(&a.store.lock, "lock", "", "keep what is written from being deleted for so long, as backup's --lock")
+	flags.StringVar(&a.store.lock, "lock", "", "lock the written objects against deletion for this long, as --lock of dr backup")
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if a.repo == "" || to == "" {
-			return usagef("say --from and --to")
+			return usagef("source or target missing: set --from and --to")
 		}
 		o := repository.CopyOptions{Deletions: deletions, By: identity()}
 		var err error
@@ -58,7 +59,7 @@ target, is not copied: it is named, the rest goes on, and the exit code is 3.`,
 	return cmd
 }
 
-// sinceFlag is the moment that --since says, the zero Time if it says none.
+// sinceFlag returns the time in the value of --since, the zero Time for "".
 func sinceFlag(text string) (t time.Time, err error) {
 	if text == "" {
 		return t, nil
@@ -88,7 +89,8 @@ func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) 
 	}
 	doc := document.Copy{From: stores.Shown(a.repo), To: stores.Shown(to), Clusters: []document.CopiedCluster{}}
 	report, done := a.progress()
-	// What is signed at the target counts as at the source: a forged tombstone there would leave out what it names.
+	// The target is read with the same trusted keys: a forged tombstone there would keep the objects that it names from being
+	// copied.
 	there := records.Policy{Lock: policy.Lock, Trust: policy.Trust, Key: policy.Key}
 	var found error
 	for _, from := range sources {
@@ -99,10 +101,10 @@ func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) 
 		}
 	}
 	done()
-	return errors.Join(err, a.printCopy(doc), found) // what was done before an error is worth knowing
+	return errors.Join(err, a.printCopy(doc), found) // print also what was copied before an error
 }
 
-// copyCluster copies one, and returns what it has found wrong beside what has ended it.
+// copyCluster copies one cluster. It returns the faults of single objects as found, and the error that ended the copy as err.
 func copyCluster(
 	ctx context.Context, from *repository.Cluster, bucket storage.Bucket, there records.Policy, o repository.CopyOptions,
 	doc *document.Copy, report storage.Report,
@@ -113,7 +115,7 @@ func copyCluster(
 	}
 	result, err := repository.Copy(ctx, from, target, o, report)
 	if err == nil && result.Objects+result.Present+result.LeftOut+len(result.Faults) == 0 {
-		return fmt.Errorf("anything of cluster %s is %w: dr list shows what is there", from.Name(), catalog.ErrNotFound), nil
+		return fmt.Errorf("cluster %s is %w: dr list shows the clusters", from.Name(), catalog.ErrNotFound), nil
 	}
 	doc.Add(from.Name(), result)
 	if n := len(result.Faults); n > 0 {
@@ -122,7 +124,7 @@ func copyCluster(
 	return found, err
 }
 
-// faultOf makes every fault a finding, by its exit code: one that differs may be damaged at either side.
+// faultOf returns the fault's error. An object that differs counts as damaged, at either side, and so gets exit code 3.
 func faultOf(f repository.CopyFault) error {
 	if errors.Is(f.Err, repository.ErrDiffers) {
 		return fmt.Errorf("%w (%w)", f.Err, catalog.ErrDamaged)
@@ -145,7 +147,7 @@ func (a *app) printCopy(d document.Copy) error {
 		}
 	}
 	a.printf("copied from %s to %s\n", d.From, d.To)
-	a.table([]string{"CLUSTER", "BACKUPS", "SEGMENTS", "OBJECTS", "BYTES", "WERE THERE", "LEFT OUT", "NOT COPIED"}, rows)
+	a.table([]string{"CLUSTER", "BACKUPS", "SEGMENTS", "OBJECTS", "BYTES", "PRESENT", "SKIPPED", "NOT COPIED"}, rows)
 	if len(faults) > 0 {
 		a.printf("\nnot copied:\n")
 		a.table([]string{"OBJECT", "WHY"}, faults)

@@ -10,14 +10,14 @@ func (a *app) demo() *cobra.Command {
 	var story demo.Story
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Lose a three-member cluster and get it back, here and now",
-		Long: `demo starts three etcd members on free loopback ports, fills them, backs them up, destroys all three data dirs,
-restores them, boots them and compares what they hold with what was there. It needs nothing and leaves nothing; with
---repo the backups go through a store of yours, under a name of their own, and are removed from there in the end.`,
+		Short: "Destroy a three-member cluster and restore it, on this machine",
+		Long: `demo starts three etcd members on free loopback ports, writes data, takes a backup, destroys all three data dirs, restores
+and boots them, and compares the data with the original. It needs no setup and leaves nothing. With --repo the backups are
+stored in your own store, under a separate name, and removed at the end.`,
 		Args: noArgs,
 	}
-	cmd.Flags().BoolVar(&story.Keep, "keep", false, "leave the folder with the repository and the restored members")
-	cmd.Flags().StringVar(&story.Repository, "repo", "", "repository to use, such as s3://bucket/prefix (default: a folder of its own)")
+	cmd.Flags().BoolVar(&story.Keep, "keep", false, "keep the directory with the repository and the restored members")
+	cmd.Flags().StringVar(&story.Repository, "repo", "", "repository to use, such as s3://bucket/prefix (default: a temporary directory)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		story.Out = a.stdout
 		story.Version = version()

@@ -26,14 +26,14 @@ func (a *app) diff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Show which keys differ between two points",
-		Long: `diff compares the keys at two points: which were added, changed or removed on the way from A to B. A point is a backup's
-ID, a revision (r4711), a time (2026-11-21T10:00:00Z, "2h ago"), or latest: the newest that backups and log reach. Values are
-shown by size and digest, with --values as they are. A key that was written anew with the same value does not differ.`,
+		Long: `diff shows which keys were added, changed or removed between two points. A point is the ID of a backup, a revision (r4711),
+a time (2026-11-21T10:00:00Z, "2h ago"), or latest: the newest point in backups and log. Values are shown by size and digest,
+with --values in full. A key that was rewritten with the same value does not differ.`,
 		Example: `  dr diff "2h ago" latest --prefix /registry/deployments/
   dr diff r4711 r4712 --values`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usagef("two points to compare, not %d", len(args))
+				return usagef("expected two points, got %d", len(args))
 			}
 			return nil
 		},
@@ -41,8 +41,8 @@ shown by size and digest, with --values as they are. A key that was written anew
 	keys.add(cmd)
 	cmd.Flags().BoolVar(&values, "values", false, "show the values")
 	cmd.Flags().StringVar(&lineage, "lineage", "",
-		"the history to look in, where a revision is in several (default: the newest that has it)")
-	cmd.Flags().BoolVar(&best, "best", false, "take the nearest point before, if one that was asked for cannot be reached")
+		"history of the revision, if several have it (default: the newest)")
+	cmd.Flags().BoolVar(&best, "best", false, "if a point cannot be reached, use the nearest one before it")
 	a.archiveFlags(cmd, &archive)
 	archive.plain.add(cmd)
 	a.outputFlag(cmd)
@@ -84,7 +84,7 @@ shown by size and digest, with --values as they are. A key that was written anew
 	return cmd
 }
 
-// parsePoint reads latest, r4711, an ID or a time.
+// parsePoint parses latest, r4711, an ID or a time.
 func parsePoint(text string, now time.Time) (t plan.Target, err error) {
 	if text == "latest" {
 		return t, nil
@@ -100,10 +100,10 @@ func parsePoint(text string, now time.Time) (t plan.Target, err error) {
 	if t.Time, err = when.Parse(text, now); err == nil {
 		return plan.Target{Time: t.Time}, nil
 	}
-	return t, usagef("%q is no point: say an ID, a revision as r4711, a time, or latest", text)
+	return t, usagef("%q is not a point: use an ID, a revision such as r4711, a time, or latest", text)
 }
 
-// differing prints differences as they are found.
+// differing returns a function that prints a difference.
 func (a *app) differing(values bool) func(find.Difference) error {
 	if a.output == "json" {
 		return func(d find.Difference) error { return a.json(document.Line{Item: convert.Different(d)}) }

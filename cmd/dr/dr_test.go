@@ -71,7 +71,7 @@ func TestBadInput(t *testing.T) {
 		{"a malformed backup", append([]string{"show", "newest"}, to...), 2, "20261121T092433Z-000000000000abcd"},
 		{"two backups", append([]string{"show", "latest", "latest"}, to...), 2, "at most one backup"},
 
-		{"a trust that says nothing", append([]string{"list", "--trust", ""}, to...), 2, "--trust is given and says nothing"},
+		{"a trust that says nothing", append([]string{"list", "--trust", ""}, to...), 2, "--trust is given without a value"},
 		{"a signing key that says nothing", append([]string{"backup", "--sign-key", ""}, to...), 2, "--sign-key is given"},
 		{"a lock that says nothing", append([]string{"backup", "--lock", ""}, to...), 2, "--lock is given"},
 		{"a malformed trust", append([]string{"list", "--trust", garbage}, to...), 2, "not a minisign public key"},
@@ -82,14 +82,14 @@ func TestBadInput(t *testing.T) {
 		{"no past here", append([]string{"list", "--as-of", "2h ago"}, to...), 1, "keeps no versions"},
 		{"a limit on the member's stream", append([]string{"backup", "--limit", "1MiB/s"}, to...), 2, "--spool"},
 		{"a limit of next to nothing", append([]string{"fetch", "--limit", "3"}, to...), 2, "20MiB/s"},
-		{"no requests at all", append([]string{"fetch", "--parallel", "0"}, to...), 2, "--parallel is from 1"},
+		{"no requests at all", append([]string{"fetch", "--parallel", "0"}, to...), 2, "--parallel must be from 1"},
 
 		{"no configuration", []string{"serve"}, 2, "--config or DR_CONFIG"},
 		{"an absent configuration", []string{"serve", "--config", "/none"}, 2, "/none: no such file"},
 		{"a malformed configuration", []string{"config", "check", "--config", garbage}, 2, "garbage:1: expected a mapping, got a string"},
 		{"an unknown verb of config", []string{"config", "chekc"}, 2, `unknown verb "config chekc"`},
 		{"a status of nothing", []string{"status"}, 2, "--repo file:///path or DR_REPO"},
-		{"a status of two things", []string{"status", "--repo", repo, "--config", garbage}, 2, "neither --config nor --check"},
+		{"a status of two things", []string{"status", "--repo", repo, "--config", garbage}, 2, "cannot be combined with --config or --check"},
 
 		{"no endpoint", append([]string{"backup", "--endpoints", ""}, to...), 2, "--endpoints or ETCDCTL_ENDPOINTS"},
 		{"a malformed endpoint", append([]string{"backup", "--endpoints", "htp://x:1"}, to...), 2, "https:// or http://"},
@@ -103,13 +103,13 @@ func TestBadInput(t *testing.T) {
 			"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}, to...), 2, "no other recipient"},
 
 		{"a malformed level", append([]string{"verify", "--level", "tested"}, to...), 2, "stored, hashed, opened or booted"},
-		{"all, and one", append([]string{"verify", "--all", "latest"}, to...), 2, "--all, or one"},
+		{"all, and one", append([]string{"verify", "--all", "latest"}, to...), 2, "--all with a backup"},
 		{"an assertion of nothing", append([]string{"drill", "--assert", "key="}, to...), 2, "key=/registry/namespaces/default"},
 		{"a malformed assertion", append([]string{"drill", "--assert", "prefix=/a/:many"}, to...), 2, "at least 1"},
 		{"a niceness that is none", append([]string{"drill", "--nice", "20"}, to...), 2, "from 0 to 19"},
 		{"too little memory", append([]string{"drill", "--memory-limit", "1MiB"}, to...), 2, "at least 64 MiB"},
 		{"a lineage of nothing", append([]string{"drill", "--lineage", "a"}, to...), 2, "--to or --to-revision"},
-		{"the newest, and a point", append([]string{"drill", "latest", "--to-revision", "7"}, to...), 2, "latest, or --to"},
+		{"the newest, and a point", append([]string{"drill", "latest", "--to-revision", "7"}, to...), 2, "latest with --to"},
 		{"a drill in the future", append([]string{"drill", "--to", "2999-01-01T00:00:00Z"}, to...), 2, "in the future"},
 		{"a drill of nothing", append([]string{"drill"}, to...), 3, "take one with dr backup"},
 		{"an unreadable key", append([]string{"verify", "--identity", "/none"}, to...), 2, "/none"},
@@ -126,7 +126,7 @@ func TestBadInput(t *testing.T) {
 		{"an unknown zone", append([]string{"prune", "--keep-last", "1", "--zone", "Mars/Base"}, to...), 2, "Europe/Berlin"},
 		{"no grace", append([]string{"prune", "--keep-last", "1", "--grace", "0s"}, to...), 2, "--grace"},
 		{"nothing to prune", append([]string{"prune", "--keep-last", "1"}, to...), 3, "check --repo and --cluster"},
-		{"nothing to pin", append([]string{"pin"}, to...), 2, "name one backup"},
+		{"nothing to pin", append([]string{"pin"}, to...), 2, "expected one backup"},
 		{"an unknown backup to pin", append([]string{"pin", "20200101T000000Z-0000000000000001"}, to...), 3, "dr list shows"},
 		{"an unknown backup to unpin", append([]string{"unpin", "20200101T000000Z-0000000000000001"}, to...), 3, "dr list shows"},
 
@@ -149,7 +149,7 @@ func TestBadInput(t *testing.T) {
 			"--output-dir", dir}, 4, "is not empty"},
 		{"no plan", []string{"restore", "--plan", "/none"}, 2, "/none"},
 		{"a file that is no plan", []string{"restore", "--plan", garbage}, 2, "no plan of dr"},
-		{"a plan and what it decides", []string{"restore", "--plan", garbage, "--bump-revision", "0"}, 2, "--plan decides"},
+		{"a plan and what it decides", []string{"restore", "--plan", garbage, "--bump-revision", "0"}, 2, "--plan already sets"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			before := tree(t, dir)

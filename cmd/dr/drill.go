@@ -20,8 +20,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// asNotRun returns the error of a drill without a verdict. It hides the kind of err, except for a refusal: a key that is
-// missing where drills run must not look like a finding about the backup.
+// asNotRun returns the error of a drill without a result. It hides the kind of err, except of a refusal: a missing key on the
+// drill's host must not look like a damaged backup.
 func asNotRun(err error) error {
 	if fault.KindOf(err) == fault.Refused {
 		return fmt.Errorf("the drill was not run: %w", err)
@@ -29,7 +29,7 @@ func asNotRun(err error) error {
 	return fmt.Errorf("the drill was not run: %v", err)
 }
 
-// drillFlags are the words of dr drill.
+// drillFlags holds the flags of dr drill.
 type drillFlags struct {
 	to         string
 	revision   int64
@@ -45,15 +45,15 @@ func (a *app) drill() *cobra.Command {
 	f := &drillFlags{}
 	cmd := &cobra.Command{
 		Use:   "drill [ID|latest]",
-		Short: "Restore into a server that is thrown away, time it, and write down how it went",
-		Long: `drill restores the newest backup and, if there is a log, a random point of the newest recovery window; or the point that
---to, --to-revision or an ID says. Each is fetched, checked, replayed and booted in a scratch directory, compared with what
-the members said of themselves (HashKV), held against --assert, timed, and thrown away. No cluster is asked or touched, so
-it runs on any host that reaches the repository; it needs the identity that opens the backups, and disk for a copy.
+		Short: "Restore into a temporary server, measure the time, and store the result",
+		Long: `drill restores the newest backup and, if there is a log, a random point of the newest recovery window; or the point given
+by --to, --to-revision or an ID. It downloads, checks, replays and boots each in a scratch directory, compares it with the
+HashKV that the members reported, checks --assert, measures the time, and removes the copy. It contacts no cluster, so it runs
+on any host with access to the repository. It needs the identity that opens the backups, and disk space for a copy.
 
-A proof is appended to the backup that each restore began with: passed, failed, or not run. What a restore would go around,
-such as a damaged segment, fails here. The exit code is 0 only if all passed, 3 if one failed, and 1 if one could not run,
-also for want of the right key.`,
+It appends a proof to the backup that each restore began with: passed, failed, or not run. Damage that a restore would avoid,
+such as a damaged segment, fails the drill. The exit code is 0 only if all passed, 3 if one failed, and 1 if one could not run,
+for example without the right key.`,
 		Example: `  dr drill --identity key.txt
   dr drill --identity key.txt --assert key=/registry/namespaces/default --assert prefix=/registry/pods/:100
   dr drill --identity key.txt --to "2h ago" --nice 19 --memory-limit 2GiB`,
@@ -61,15 +61,15 @@ also for want of the right key.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.to, "to", "",
-		"latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is surely not later")
-	flags.Int64Var(&f.revision, "to-revision", 0, "the state right after the request that made this revision")
+		"latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is certainly not later")
+	flags.Int64Var(&f.revision, "to-revision", 0, "the state right after the request that created this revision")
 	flags.StringVar(&f.lineage, "lineage", "",
-		"with --to or --to-revision: the history to look in (default: the newest that has it)")
+		"with --to or --to-revision: the history of that point (default: the newest that has it)")
 	flags.Uint64Var(&f.seed, "seed", 0,
-		"draws the random point; the same seed draws the same point of the same window (default: another each time)")
+		"seed of the random point; the same seed selects the same point of the same window (default: random)")
 	flags.StringArrayVar(&f.assertions, "assert", nil,
-		"what the server must hold: key=KEY, or prefix=PREFIX:N for at least N keys; may be given again")
-	flags.StringVar(&f.dir, "scratch-dir", "", "where the scratch copies go (default: the system's temporary directory)")
+		"what the server must contain: key=KEY, or prefix=PREFIX:N for at least N keys; may be given several times")
+	flags.StringVar(&f.dir, "scratch-dir", "", "directory for the scratch copies (default: the system's temporary directory)")
 	f.limits.add(cmd)
 	f.keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
@@ -114,11 +114,11 @@ func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
 	return errors.Join(a.printDrill(doc), err)
 }
 
-// request is what the flags say, before anything is read.
+// request returns the drill that the flags describe. It reads nothing from the repository.
 func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (r verify.DrillRequest, err error) {
 	r.Dir, r.By, r.Seed = f.dir, identity(), f.seed
 	if !cmd.Flags().Changed("seed") {
-		r.Seed = uint64(rand.Uint32()) // short enough to be said again
+		r.Seed = uint64(rand.Uint32()) // short enough to be typed again
 	}
 	if r.Limits, err = f.limits.load(); err != nil {
 		return r, err
@@ -133,12 +133,12 @@ func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (
 	r.Alone = len(args) > 0 && args[0] == "latest"
 	r.Targets, err = f.targets(cmd, args, now)
 	if r.Alone && len(r.Targets) > 0 {
-		return r, usagef("latest, or --to and --to-revision")
+		return r, usagef("latest with --to or --to-revision: use one of them")
 	}
 	return r, err
 }
 
-// targets are the points that were named; none means those that a drill takes by itself.
+// targets returns the points that the flags and arguments name; with none, a drill selects its own.
 func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (targets []plan.Target, err error) {
 	if cmd.Flags().Changed("to") {
 		t := plan.Target{Lineage: f.lineage}
@@ -151,12 +151,12 @@ func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (
 	}
 	if cmd.Flags().Changed("to-revision") {
 		if f.revision < 1 {
-			return nil, usagef("--to-revision is at least 1")
+			return nil, usagef("--to-revision must be at least 1")
 		}
 		targets = append(targets, plan.Target{Lineage: f.lineage, Revision: f.revision})
 	}
 	if f.lineage != "" && len(targets) == 0 {
-		return nil, usagef("--lineage goes with --to or --to-revision")
+		return nil, usagef("--lineage requires --to or --to-revision")
 	}
 	id, err := parseID(args)
 	if id != "" {
@@ -165,7 +165,7 @@ func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (
 	return targets, err
 }
 
-// limitFlags keep what works beside something else from taking all of its host.
+// limitFlags bound a child's memory and CPU, for hosts with other work.
 type limitFlags struct {
 	memory string
 	nice   int
@@ -173,13 +173,13 @@ type limitFlags struct {
 
 func (f *limitFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.memory, "memory-limit", "",
-		"memory to keep to where that can be done, such as 2GiB; as GOMEMLIMIT, so mapped files do not count (default: no limit)")
-	cmd.Flags().IntVar(&f.nice, "nice", 0, "niceness of the process that restores and boots, 0 to 19: how far others go first")
+		"soft memory limit, such as 2GiB; as with GOMEMLIMIT, mapped files do not count (default: no limit)")
+	cmd.Flags().IntVar(&f.nice, "nice", 0, "niceness of the process that restores and boots, 0 to 19")
 }
 
 func (f *limitFlags) load() (l child.Limits, err error) {
 	if f.nice < 0 || f.nice > 19 {
-		return l, usagef("--nice is from 0 to 19")
+		return l, usagef("--nice must be from 0 to 19")
 	}
 	l.Nice = f.nice
 	if f.memory == "" {
@@ -193,7 +193,7 @@ func (f *limitFlags) load() (l child.Limits, err error) {
 	return l, nil
 }
 
-const minMemory = 64 << 20 // bytes: below it a server does nothing but collect garbage
+const minMemory = 64 << 20 // bytes: below it a server only collects garbage
 
 func (a *app) printDrill(d document.Drill) error {
 	if a.output == "json" {

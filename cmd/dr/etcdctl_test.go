@@ -84,8 +84,8 @@ func TestADataDirAlone(t *testing.T) {
 		{"--initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380", 2, "choose it with --name (m1="},
 		{"--name m1", 2, "--initial-cluster"},
 		{"--mark-compacted --bump-revision 5", 0, "continue 5 after"},
-		{"--mark-compacted", 2, "goes with --bump-revision N"},
-		{"--mark-compacted --bump-revision 0", 2, "goes with --bump-revision N"},
+		{"--mark-compacted", 2, "requires --bump-revision N"},
+		{"--mark-compacted --bump-revision 0", 2, "requires --bump-revision N"},
 	} {
 		out := plan(strings.Fields(test.args)...)
 		if out.code != test.code || !strings.Contains(out.stdout+out.stderr, test.says) {
@@ -110,7 +110,7 @@ func TestStatusOfAFile(t *testing.T) {
 		{[]string{dir}, exitUsage, "is no file: name a snapshot"},
 		{[]string{garbage}, exitFinding, "damaged"},
 		{[]string{garbage, garbage}, exitUsage, "at most one file"},
-		{[]string{garbage, "--repo", "file://" + dir}, exitUsage, "--repo means nothing"},
+		{[]string{garbage, "--repo", "file://" + dir}, exitUsage, "--repo cannot be used with it"},
 	} {
 		out := dr(t, nil, append([]string{"status"}, test.args...)...)
 		if out.code != test.code || !strings.Contains(out.stderr, test.says) {

@@ -32,16 +32,15 @@ func (a *app) extract() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "extract [ID|latest] --key KEY|--prefix PREFIX|--namespace NAME",
 		Short: "Read values as they were at any revision or second, without restoring a cluster",
-		Long: `extract reads keys as they were at a point: the end of the log or, without one, the newest backup; or whatever --to,
---to-revision, --before-revision or a backup's ID say, as dr restore has them.
+		Long: `extract reads keys as they were at a point: by default the end of the log or, without a log, the newest backup. --to,
+--to-revision, --before-revision or a backup's ID select another point, as in dr restore.
 
--o yaml prints Kubernetes objects so that kubectl apply takes them: without what the API server sets itself, and without
-owners, whose uids may be gone. Another value is printed as it is, but only named among others (--prefix); -o raw prints
-all values as they are, -o json has everything.
---output-dir writes one file a key instead.
+-o yaml prints Kubernetes objects for kubectl apply: without the fields that the API server sets, and without owners, whose
+uids may no longer exist. A value that is not an object is printed as it is with --key, and as a comment with --prefix. -o raw
+prints all values as they are, -o json prints all fields. --output-dir writes one file per key instead.
 
---namespace prints all that brings a Kubernetes namespace back, in the order in which kubectl apply needs it, and leaves out what
-controllers make again: owned objects but for Secrets and claims, Events, endpoints, and Jobs and Pods that had finished.`,
+--namespace prints all objects that restore a Kubernetes namespace, in the order that kubectl apply needs. It omits objects
+that controllers create again (owned objects, except Secrets and claims), Events, endpoints, and finished Jobs and Pods.`,
 		Example: `  dr extract --namespace prod --to-revision 4710 | kubectl apply -f -
   dr extract --before-revision 4711 --key /registry/deployments/prod/web | kubectl apply -f -
   dr extract --to "2h ago" --prefix /registry/configmaps/prod/ --output-dir found && kubectl apply -R -f found`,
@@ -50,14 +49,14 @@ controllers make again: owned objects but for Secrets and claims, Events, endpoi
 	keys.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.to, "to", "latest",
-		"latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is surely not later")
-	flags.Int64Var(&f.target.Revision, "to-revision", 0, "the state right after the request that made this revision")
-	flags.Int64Var(&f.before, "before-revision", 0, "the state right before this revision was made, as before a delete")
+		"latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is certainly not later")
+	flags.Int64Var(&f.target.Revision, "to-revision", 0, "the state right after the request that created this revision")
+	flags.Int64Var(&f.before, "before-revision", 0, "the state right before the request that created this revision, such as a delete")
 	flags.StringVar(&f.target.Lineage, "lineage", "",
-		"the history to look in, where a revision is in several (default: the newest that has it)")
-	flags.BoolVar(&f.target.Best, "best", false, "take the nearest point before, if the one that was asked for cannot be reached")
-	flags.StringVar(&dir, "output-dir", "", "write one file a key into this directory, which must be empty or absent")
-	flags.BoolVar(&rebuild.FinishedJobs, "finished-jobs", false, "with --namespace: Jobs that had finished too; they run again")
+		"history of the revision, if several have it (default: the newest)")
+	flags.BoolVar(&f.target.Best, "best", false, "if the point cannot be reached, use the nearest one before it")
+	flags.StringVar(&dir, "output-dir", "", "write one file per key into this directory, which must be empty or missing")
+	flags.BoolVar(&rebuild.FinishedJobs, "finished-jobs", false, "with --namespace: include finished Jobs; they will run again")
 	flags.StringVarP(&form, "output", "o", "yaml", "yaml, json or raw")
 	a.archiveFlags(cmd, &archive)
 	archive.plain.add(cmd)
@@ -66,7 +65,7 @@ controllers make again: owned objects but for Secrets and claims, Events, endpoi
 			return usagef("-o %s: use yaml, json or raw", form)
 		}
 		if keys.namespace != "" && (form != "yaml" || dir != "") {
-			return usagef("--namespace prints YAML for kubectl apply: for files, JSON or bytes use --key or --prefix")
+			return usagef("--namespace prints only YAML: for files, JSON or bytes use --key or --prefix")
 		}
 		if form == "json" {
 			a.output = form
@@ -99,7 +98,7 @@ controllers make again: owned objects but for Secrets and claims, Events, endpoi
 			return err
 		}
 		report, done := a.searching()
-		at, err := find.Extract(cmd.Context(), in, f.target, asked, now, x.take, report)
+		at, err := find.Extract(cmd.Context(), in, f.target, asked, now, x.add, report)
 		done()
 		if err != nil {
 			return err
@@ -109,7 +108,7 @@ controllers make again: owned objects but for Secrets and claims, Events, endpoi
 	return cmd
 }
 
-// extraction prints or writes what is extracted.
+// extraction prints the extracted values or writes them to files.
 type extraction struct {
 	*app
 	form string // yaml, json or raw
@@ -118,10 +117,10 @@ type extraction struct {
 
 	keys, unreadable int
 	bytes            int64
-	why              error // of the first that could not be read
+	why              error // of the first unreadable value
 }
 
-// prepare makes the directory, if it is to be one.
+// prepare creates x.dir if it is set.
 func (x *extraction) prepare() error {
 	if x.dir == "" {
 		return nil
@@ -136,7 +135,8 @@ func (x *extraction) prepare() error {
 	return os.MkdirAll(x.dir, 0o700)
 }
 
-func (x *extraction) take(e find.Entry) error {
+// add prints or writes one value.
+func (x *extraction) add(e find.Entry) error {
 	x.keys++
 	x.bytes += int64(len(e.Value))
 	d, err := convert.Extracted(e)
@@ -157,23 +157,23 @@ func (x *extraction) take(e find.Entry) error {
 		return errors.Join(err, x.put(d, ".json", append(text, '\n')))
 	case d.Unreadable != "":
 		return x.put(d, ".yaml", x.comment(d, d.Unreadable))
-	case object == nil && x.dir == "" && !x.one: // among objects it would be taken for one
-		return x.put(d, ".yaml", x.comment(d, fmt.Sprintf("no Kubernetes object, %d bytes", len(e.Value))))
+	case object == nil && x.dir == "" && !x.one: // it could be read as one of the objects
+		return x.put(d, ".yaml", x.comment(d, fmt.Sprintf("not a Kubernetes object, %d bytes", len(e.Value))))
 	case object == nil:
 		return x.put(d, ".raw", e.Value)
 	case !object.HasName():
-		return x.put(d, ".yaml", x.comment(d, "the API server keeps it for itself, and no kubectl can apply it"))
+		return x.put(d, ".yaml", x.comment(d, "an internal object of the API server, which kubectl cannot apply"))
 	}
 	text, err := object.Applicable().YAML()
 	return errors.Join(err, x.put(d, ".yaml", text))
 }
 
-// comment stands for a value that cannot be shown as YAML.
+// comment returns the YAML comment that is printed for a value that is not shown as YAML.
 func (x *extraction) comment(d document.Extracted, why string) []byte {
-	return fmt.Appendf(nil, "# %s: %s; -o raw has its bytes\n", keyText(d.Key), printable(why))
+	return fmt.Appendf(nil, "# %s: %s; -o raw prints its bytes\n", keyText(d.Key), printable(why))
 }
 
-// put prints a value, or writes it to a file of its own.
+// put prints a value, or writes it to its file below x.dir.
 func (x *extraction) put(d document.Extracted, suffix string, text []byte) error {
 	if x.dir != "" {
 		raw := d.Key.Key
@@ -184,7 +184,7 @@ func (x *extraction) put(d document.Extracted, suffix string, text []byte) error
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
-		return os.WriteFile(path, text, 0o600) // secrets may be among them
+		return os.WriteFile(path, text, 0o600) // it may be a secret
 	}
 	if suffix == ".yaml" {
 		x.printf("---\n")
@@ -196,7 +196,7 @@ func (x *extraction) put(d document.Extracted, suffix string, text []byte) error
 	return err
 }
 
-// finish says what was found, where that does not stand in the way of the values.
+// finish prints a summary unless stdout contains the values, and returns an error if there are none or some are unreadable.
 func (x *extraction) finish(at find.At) error {
 	if x.form == "json" && x.dir == "" {
 		return x.json(document.Line{Result: document.Extract{
@@ -204,27 +204,27 @@ func (x *extraction) finish(at find.At) error {
 		}})
 	}
 	if x.keys == 0 {
-		return fmt.Errorf("what was asked for is %w: no such key at revision %d", catalog.ErrNotFound, at.Revision)
+		return fmt.Errorf("key is %w: no such key at revision %d", catalog.ErrNotFound, at.Revision)
 	}
 	if x.dir != "" {
 		x.printf("%d keys as of revision %d, %s, are in %s\n", x.keys, at.Revision, size(x.bytes), x.dir)
 	}
 	if x.unreadable > 0 && x.form == "yaml" {
 		if errors.Is(x.why, kubernetes.ErrEncrypted) {
-			return fmt.Errorf("the plain text of %d of %d values is %w: %w; the API server of a restored cluster decrypts them",
+			return fmt.Errorf("the plain text of %d of %d values is %w: %w: the API server of a restored cluster decrypts them",
 				x.unreadable, x.keys, catalog.ErrNotFound, x.why)
 		}
-		return fmt.Errorf("%d of %d objects could not be read: %w; -o raw has their bytes", x.unreadable, x.keys, x.why)
+		return fmt.Errorf("%d of %d objects cannot be decoded: %w: -o raw prints their bytes", x.unreadable, x.keys, x.why)
 	}
 	return nil
 }
 
-// longestName leaves room for a suffix in what file systems take.
+// longestName leaves room for a suffix within the 255 bytes that file systems allow.
 const longestName = 180
 
-// fileOf is where a key's file goes: its path, every part escaped, so that no key leads out of the directory, and no two to
-// one file. A key that does not begin with a slash goes below "%", which no escaped part is. A part that is a directory
-// never ends in a suffix of ours.
+// fileOf returns the path of a key's file: the key with every part escaped, so that no key leads out of the directory and no two
+// keys have the same file. A key that does not begin with a slash is written below "%", which no escaped part equals. A part
+// that is a directory never ends in .yaml, .json or .raw.
 func fileOf(key, suffix string) string {
 	rest, rooted := strings.CutPrefix(key, "/")
 	parts := strings.Split(rest, "/")
@@ -243,12 +243,12 @@ func fileOf(key, suffix string) string {
 	return filepath.Join(parts...) + suffix
 }
 
-// escaped is a name that every file system takes.
+// escaped returns part as a name that every file system allows.
 func escaped(part string) string {
 	name := url.PathEscape(part)
 	switch {
 	case part == "":
-		return "%%" // no escaped part has two of them in a row
+		return "%%" // no other escaped part contains two of them in a row
 	case part == "." || part == "..":
 		return strings.ReplaceAll(part, ".", "%2E")
 	case len(name) > longestName:

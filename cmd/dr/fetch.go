@@ -25,7 +25,7 @@ func (a *app) fetch() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "fetch [ID|latest] --to snapshot.db",
-		Short: "Fetch a backup back as a plain snapshot.db, for etcdutl",
+		Short: "Download a backup as a plain snapshot.db, for etcdutl",
 		Args:  oneArg("backup"),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the file to write; it must not exist")
@@ -42,7 +42,7 @@ func (a *app) fetch() *cobra.Command {
 			return err
 		}
 		if to == "" {
-			return usagef("no file: say --to snapshot.db")
+			return usagef("no file: set --to, such as --to snapshot.db")
 		}
 		with, err := keys.load()
 		if err != nil {
@@ -70,7 +70,7 @@ func (a *app) fetch() *cobra.Command {
 	return cmd
 }
 
-// fetchTo writes beside the file and renames, so that a file of that name is always a whole one.
+// fetchTo writes a temporary file in the same directory and links it to its name, so that a file of that name is always complete.
 func fetchTo(
 	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, to string, report storage.Report,
 ) (document.Fetch, error) {

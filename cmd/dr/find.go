@@ -21,16 +21,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// keysFlags say which keys are asked for.
+// keysFlags selects keys.
 type keysFlags struct{ key, prefix, namespace string }
 
 func (f *keysFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.key, "key", "", "this key")
-	cmd.Flags().StringVar(&f.prefix, "prefix", "", "all keys that begin with this; empty: all")
+	cmd.Flags().StringVar(&f.prefix, "prefix", "", "all keys with this prefix; empty: all keys")
 	cmd.Flags().StringVar(&f.namespace, "namespace", "", "all objects of this Kubernetes namespace, and the namespace itself")
 }
 
-// keys reads the flags; without one of them it is all keys if that is allowed.
+// keys returns the selected keys. If no flag is given, that is all keys if all is allowed, and otherwise an error.
 func (f *keysFlags) keys(cmd *cobra.Command, all bool) (find.Keys, error) {
 	key, prefix, namespace := cmd.Flags().Changed("key"), cmd.Flags().Changed("prefix"), cmd.Flags().Changed("namespace")
 	switch {
@@ -39,16 +39,16 @@ func (f *keysFlags) keys(cmd *cobra.Command, all bool) (find.Keys, error) {
 	case namespace:
 		return find.Namespace(f.namespace), validNamespace(f.namespace)
 	case key && f.key == "":
-		return find.Keys{}, usagef("--key is empty: no key is")
+		return find.Keys{}, usagef("--key must not be empty")
 	case key:
 		return find.Key(f.key), nil
 	case prefix || all:
 		return find.Prefix(f.prefix), nil
 	}
-	return find.Keys{}, usagef("which keys? use --key KEY, --prefix PREFIX or --namespace NAME")
+	return find.Keys{}, usagef("no keys selected: use --key KEY, --prefix PREFIX or --namespace NAME")
 }
 
-// archiveFlags are for the verbs that look into the archive.
+// archiveFlags holds the flags of verbs that read keys from backups and the log.
 type archiveFlags struct {
 	keys  keyFlags
 	plain plainFlags
@@ -57,7 +57,7 @@ type archiveFlags struct {
 
 func (a *app) archiveFlags(cmd *cobra.Command, f *archiveFlags) {
 	cmd.Flags().StringVar(&f.dir, "scratch-dir", "",
-		"where a copy of the database goes meanwhile (default: the system's temporary directory)")
+		"directory for a temporary copy of the database (default: the system's temporary directory)")
 	f.keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
@@ -65,7 +65,7 @@ func (a *app) archiveFlags(cmd *cobra.Command, f *archiveFlags) {
 	a.store.transferFlags(cmd)
 }
 
-// archiveOf is what a catalog and the flags describe.
+// archiveOf returns the archive that a catalog and the flags describe.
 func (a *app) archiveOf(f *archiveFlags, catalog catalog.Catalog) (find.Archive, error) {
 	keys, err := f.keys.load()
 	if err != nil {
@@ -82,13 +82,14 @@ func (a *app) search() *cobra.Command {
 	var window find.Window
 	cmd := &cobra.Command{
 		Use:   "find --key KEY|--prefix PREFIX|--namespace NAME",
-		Short: "Find what touched a key, and when it vanished",
-		Long: `find goes through backups and log, and tells every put and delete of the keys as it comes to it: at which revision,
-between which moments, by what kind of request. In the end it says what is gone, what the last good revision is, and which
-command brings that back. Parts of the history that the archive does not have are named. With --namespace only the end is shown; -o json has every change.
+		Short: "Find the changes of a key, and when it vanished",
+		Long: `find searches backups and log, and prints every put and delete of the keys: at which revision, between which times, by
+which kind of request. At the end it prints which keys vanished, the last good revision, and the command that restores it.
+Parts of the history that the archive does not have are reported. With --namespace it prints only the end; -o json prints every
+change.
 
-Without --from or --from-revision it begins with the oldest backup. It asks no cluster and restores none; it needs room for
-one copy of the database.`,
+Without --from or --from-revision it begins with the oldest backup. It contacts no cluster and restores none. It needs disk
+space for one copy of the database.`,
 		Example: `  dr find --key /registry/deployments/prod/web --from "2h ago"
   dr find --namespace prod --from "2h ago"
   dr find --prefix /registry/secrets/prod/ -o json | jq -c 'select(.item.change.change == "delete")'`,
@@ -96,11 +97,11 @@ one copy of the database.`,
 	}
 	keys.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&from, "from", "", "nothing that surely happened before this time (2026-11-21T10:00:00Z, \"2h ago\")")
-	flags.StringVar(&to, "to", "", "nothing that surely happened after this time")
-	flags.Int64Var(&window.FromRevision, "from-revision", 0, "nothing before this revision")
-	flags.Int64Var(&window.ToRevision, "to-revision", 0, "nothing after this revision")
-	flags.StringVar(&window.Lineage, "lineage", "", "look in this history alone (default: in all)")
+	flags.StringVar(&from, "from", "", "skip changes that certainly happened before this time (2026-11-21T10:00:00Z, \"2h ago\")")
+	flags.StringVar(&to, "to", "", "skip changes that certainly happened after this time")
+	flags.Int64Var(&window.FromRevision, "from-revision", 0, "first revision to search")
+	flags.Int64Var(&window.ToRevision, "to-revision", 0, "last revision to search")
+	flags.StringVar(&window.Lineage, "lineage", "", "search only this history (default: all)")
 	a.archiveFlags(cmd, &archive)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -145,7 +146,7 @@ func setWindow(w *find.Window, from, to string, now time.Time) (err error) {
 		}
 	}
 	if w.FromRevision < 0 || w.ToRevision < 0 {
-		return usagef("revisions are at least 1")
+		return usagef("--from-revision and --to-revision must be at least 1")
 	}
 	if !w.To.IsZero() && w.To.Before(w.From) || w.ToRevision > 0 && w.ToRevision < w.FromRevision {
 		return usagef("the window ends before it begins")
@@ -153,7 +154,7 @@ func setWindow(w *find.Window, from, to string, now time.Time) (err error) {
 	return nil
 }
 
-// searching is progress for a verb that prints while it works: bars would be drawn over what is found.
+// searching is like progress, for a verb that prints results while it works: a bar would be drawn over them.
 func (a *app) searching() (storage.Report, func()) {
 	if a.output == "json" || !isTerminal(a.stderr) || !isTerminal(a.stdout) {
 		return a.progress()
@@ -167,7 +168,7 @@ func (a *app) searching() (storage.Report, func()) {
 
 const foundLine = "%-12s %-8s %-24s %-24s %-18s %s\n"
 
-// teller prints changes and unseen parts as they are found; the table leaves out the changes unless changes is set.
+// teller prints changes and unseen parts as they are found; the table omits the changes unless changes is set.
 func (a *app) teller(changes bool) find.Teller {
 	if a.output == "json" {
 		return find.Teller{
@@ -230,7 +231,7 @@ func momentOr(t time.Time) string {
 	return moment(t)
 }
 
-// keyText is a key for a terminal, with its Kubernetes name.
+// keyText returns a key for a terminal, with its Kubernetes name.
 func keyText(k document.Key) string {
 	raw := k.Key
 	if k.KeyBase64 != nil {
@@ -242,7 +243,7 @@ func keyText(k document.Key) string {
 	return printable(raw) + " (" + printable(kubernetes.Name(*k.Kubernetes).String()) + ")"
 }
 
-// printable is text that no terminal obeys and that stays on its line.
+// printable returns text on one line, without characters that a terminal acts on.
 func printable(text string) string {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
 	if strings.ContainsFunc(text, odd) {
@@ -252,7 +253,7 @@ func printable(text string) string {
 }
 
 func unseenText(u find.Unseen) string {
-	what := fmt.Sprintf("changes behind revision %d", u.After)
+	what := fmt.Sprintf("changes after revision %d", u.After)
 	switch {
 	case u.UpTo == 0 && u.After == 0:
 		return fmt.Sprintf("-- %s (%s to %s)", u.Why, momentOr(u.Since), momentOr(u.Until))
@@ -262,7 +263,7 @@ func unseenText(u find.Unseen) string {
 	return fmt.Sprintf("-- not seen: %s (%s to %s): %s", what, momentOr(u.Since), momentOr(u.Until), u.Why)
 }
 
-// wayBack is the command that leads to a way's target.
+// wayBack returns the command that restores a way's target.
 func (a *app) wayBack(cmd *cobra.Command, w find.Way, several bool) []string {
 	words := []string{"dr", "restore"}
 	for _, flag := range []string{"repo", "cluster"} {
@@ -280,13 +281,13 @@ func (a *app) wayBack(cmd *cobra.Command, w find.Way, several bool) []string {
 	return append(words, "--output-dir", "DIR")
 }
 
-// printFind says what the search comes to.
+// printFind prints the result of a search.
 func (a *app) printFind(d document.Find, keys keysFlags) error {
 	if a.output == "json" {
 		return a.json(document.Line{Result: d})
 	}
 	if d.Changes == 0 {
-		a.printf("nothing touched %s in what was searched\n", strconv.Quote(keys.key+keys.prefix+keys.namespace))
+		a.printf("no change of %s in the searched history\n", strconv.Quote(keys.key+keys.prefix+keys.namespace))
 	}
 	const shown = 10
 	together := belongTogether(d, keys)
@@ -295,7 +296,7 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 		d.Gone = nil
 	}
 	if hidden := len(d.Gone) - shown; hidden > 0 {
-		a.printf("\n%s more ends before these: -o json has all\n", humanize.Comma(int64(hidden)))
+		a.printf("\n%s more ends before these: -o json prints all\n", humanize.Comma(int64(hidden)))
 	}
 	for _, g := range d.Gone[max(0, len(d.Gone)-shown):] {
 		a.printGone(g)
@@ -303,21 +304,21 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 	switch {
 	case len(d.Gone) > 0 || together:
 	case keys.namespace != "" && d.Last != nil:
-		a.printf("nothing of namespace %s has vanished, but what controllers renew\n", keys.namespace)
+		a.printf("no object of namespace %s has vanished, except those that controllers replace\n", keys.namespace)
 	case d.Last == nil && d.Unseen > 0:
-		a.printf("no trace of it was found; it may have been there all the same\n")
+		a.printf("no trace of it was found; it may have existed, since the archive is not complete\n")
 	case d.Last == nil:
-		a.printf("it was never there, as far back as the archive reaches\n")
+		a.printf("it did not exist at any time that the archive covers\n")
 	case keys.key != "" && d.Last.Change == "put":
 		n := d.Last.Revision
-		a.printf("it is there, as of revision %d; how it was before: dr extract --before-revision %d\n", n, n)
+		a.printf("it exists as of revision %d; its value before: dr extract --before-revision %d\n", n, n)
 	}
 	if d.Forgotten > 0 {
-		a.printf("%s keys vanished before those, and are not remembered: a narrower window shows them\n",
+		a.printf("%s keys that vanished before those are not listed: search a narrower window to see them\n",
 			humanize.Comma(int64(d.Forgotten)))
 	}
 	if d.Unseen > 0 {
-		a.printf("the archive does not have everything: see the lines that begin with --\n")
+		a.printf("the archive is not complete: see the lines that begin with --\n")
 	}
 	return nil
 }
@@ -330,11 +331,11 @@ func (a *app) printGone(g document.Gone) {
 	at := fmt.Sprintf("at revision %d", g.Revision)
 	switch {
 	case g.After == g.Revision:
-		at = fmt.Sprintf("behind revision %d, when another history began", g.After)
+		at = fmt.Sprintf("after revision %d, when another history began", g.After)
 	case g.After > 0:
-		at = fmt.Sprintf("behind revision %d and not behind %d", g.After, g.Revision)
+		at = fmt.Sprintf("after revision %d, at %d at the latest", g.After, g.Revision)
 	}
-	by := "nobody knows by what"
+	by := "by an unknown request"
 	if g.By != "" {
 		by = "by a " + g.By
 	}
@@ -365,5 +366,5 @@ func nearestText(p document.Point) string {
 	return ", " + strings.Join(parts, " ") + ","
 }
 
-// oneLine is a command as a shell takes it.
+// oneLine returns a command on one line, quoted for a shell.
 func oneLine(words []string) string { return strings.ReplaceAll(shellLine(words), " \\\n    ", " ") }

@@ -22,7 +22,7 @@ func TestFindBadInput(t *testing.T) {
 		{"find --prefix a --namespace b", "use one of them"},
 		{"find --namespace A/b", "lower case"},
 		{"extract --namespace a -o json", "use --key or --prefix"},
-		{"find --key=", "--key is empty"},
+		{"find --key=", "--key must not be empty"},
 		{"find --key a --from yesterdayish", "--from"},
 		{"find --key a --from 2026-11-21T10:00:00Z --to 2026-11-21T09:00:00Z", "ends before it begins"},
 		{"find --key a --from-revision 7 --to-revision 6", "ends before it begins"},
@@ -30,11 +30,11 @@ func TestFindBadInput(t *testing.T) {
 		{"find --key a x", `unexpected "x"`},
 		{"extract", "use --key KEY, --prefix PREFIX or --namespace NAME"},
 		{"extract --key a -o table", "use yaml, json or raw"},
-		{"extract --key a --to-revision 3 --before-revision 3", "say one of them"},
+		{"extract --key a --to-revision 3 --before-revision 3", "use only one of them"},
 		{"extract --key a --before-revision 1", "at least 2"},
-		{"diff r1", "two points to compare, not 1"},
-		{"diff r0 latest", `"r0" is no point`},
-		{"diff latest whenever", `"whenever" is no point`},
+		{"diff r1", "expected two points, got 1"},
+		{"diff r0 latest", `"r0" is not a point`},
+		{"diff latest whenever", `"whenever" is not a point`},
 	} {
 		out := dr(t, nil, append(strings.Fields(test.args), to...)...)
 		if out.code != exitUsage || !strings.Contains(out.stderr, test.says) || out.stdout != "" {
@@ -72,13 +72,13 @@ func TestKeysAreSafeOnATerminal(t *testing.T) {
 
 // Where parts of the history are missing, nobody can know that a key was never there.
 func TestFindWithoutATrace(t *testing.T) {
-	for unseen, want := range map[int]string{0: "it was never there, as far back as the archive reaches", 2: "may have been there all the same"} {
+	for unseen, want := range map[int]string{0: "it did not exist at any time that the archive covers", 2: "may have existed"} {
 		var stdout strings.Builder
 		a := &app{world: world{stdout: &stdout}}
 		if err := a.printFind(document.Find{Unseen: unseen}, keysFlags{key: "/a"}); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(stdout.String(), want) || unseen > 0 && strings.Contains(stdout.String(), "never there") {
+		if !strings.Contains(stdout.String(), want) || unseen > 0 && strings.Contains(stdout.String(), "did not exist") {
 			t.Errorf("with %d parts unseen it prints\n%s", unseen, stdout.String())
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// help is dr help [VERB], which people try first.
+// help returns the verb help, which replaces cobra's.
 func (a *app) help() *cobra.Command {
 	return &cobra.Command{
 		Use:               "help [VERB]",
-		Short:             "Show what dr, or one verb, does, and its flags",
+		Short:             "Explain dr, or one verb and its flags",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			verb, rest, err := cmd.Root().Find(args)
@@ -28,13 +28,13 @@ func (a *app) help() *cobra.Command {
 	}
 }
 
-// unknownVerb returns an error that names the verbs of cmd that are close to word.
+// unknownVerb returns an error that suggests the verbs of cmd that are similar to word.
 func unknownVerb(cmd *cobra.Command, word string) error {
 	path := strings.TrimPrefix(cmd.CommandPath()+" "+word, "dr ")
-	return usagef("unknown verb %q%s", path, didYouMean(cmd, word, "dr help shows all"))
+	return usagef("unknown verb %q%s", path, didYouMean(cmd, word, "see dr help"))
 }
 
-// didYouMean returns the part of an error that names the suggestions of cmd, or what else helps.
+// didYouMean returns the end of an error: the suggestions of cmd or, without one, otherwise.
 func didYouMean(cmd *cobra.Command, word, otherwise string) string {
 	cmd.SuggestionsMinimumDistance = 2
 	if close := cmd.SuggestionsFor(word); len(close) > 0 {
@@ -43,8 +43,8 @@ func didYouMean(cmd *cobra.Command, word, otherwise string) string {
 	return ": " + otherwise
 }
 
-// badFlag returns the error of a command line with flags that cannot be parsed. Of an unknown flag it names the way it is
-// done here, if it is etcdctl's or etcdutl's, or flags that are close to it.
+// badFlag returns the error of a command line with flags that cannot be parsed. For a flag of etcdctl or etcdutl it names dr's
+// way, for another unknown flag it suggests similar ones.
 func badFlag(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
@@ -54,26 +54,26 @@ func badFlag(cmd *cobra.Command, err error) error {
 	if way := foreignFlags[name]; way != "" {
 		return usagef("--%s: %s", name, way)
 	}
-	flags := &cobra.Command{} // cobra finds what is close among commands alone
+	flags := &cobra.Command{} // cobra suggests only commands
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			flags.AddCommand(&cobra.Command{Use: "--" + f.Name, Run: func(*cobra.Command, []string) {}})
 		}
 	})
-	return usagef("%w%s", err, didYouMean(flags, "--"+name, cmd.CommandPath()+" --help shows all"))
+	return usagef("%w%s", err, didYouMean(flags, "--"+name, "see "+cmd.CommandPath()+" --help"))
 }
 
-// foreignFlags are the flags of etcdctl and etcdutl that dr does not take, and the way here.
+// foreignFlags contains the flags of etcdctl and etcdutl that dr does not have, with the replacement.
 var foreignFlags = map[string]string{
-	"password":                "a password in the command line can be read by every process of this machine: use --password-file, ETCDCTL_PASSWORD or the prompt",
-	"auth-jwt-token":          "dr logs in itself: use --user with --password-file, or a client certificate (--cert, --key) whose CN is a user",
+	"password":                "every process of this machine can read a password on the command line: use --password-file, ETCDCTL_PASSWORD or the prompt",
+	"auth-jwt-token":          "dr does not accept tokens: use --user with --password-file, or a client certificate (--cert, --key) whose CN is a user",
 	"insecure-transport":      "the scheme decides: write http:// or https:// in --endpoints",
-	"keepalive-time":          "leave it out: dr asks a silent connection for a sign of life every 10 s",
-	"keepalive-timeout":       "leave it out: dr gives a silent connection up after 10 s",
-	"max-request-bytes":       "leave it out: dr sends nothing large",
-	"max-recv-bytes":          "leave it out: dr takes answers of any size",
-	"debug":                   "leave it out: -o json prints everything that happens as JSON lines",
-	"hex":                     "leave it out: dr prints keys that are no text as base64 with -o json",
-	"initial-memory-map-size": "leave it out: dr maps a database as large as it is",
-	"timeout":                 "leave it out: dr waits for no lock on a file, it copies",
+	"keepalive-time":          "leave it out: dr checks an idle connection every 10 s",
+	"keepalive-timeout":       "leave it out: dr closes an unresponsive connection after 10 s",
+	"max-request-bytes":       "leave it out: dr sends no large requests",
+	"max-recv-bytes":          "leave it out: dr accepts responses of any size",
+	"debug":                   "leave it out: -o json prints all events as JSON lines",
+	"hex":                     "leave it out: -o json prints keys that are not text as base64",
+	"initial-memory-map-size": "leave it out: dr maps the whole database",
+	"timeout":                 "leave it out: dr copies the file and does not wait for a lock on it",
 }

@@ -31,11 +31,11 @@ func TestDidYouMean(t *testing.T) {
 		{[]string{"bakcup"}, []string{`unknown verb "bakcup"`, "did you mean backup?", "see dr --help"}},
 		{[]string{"help", "lst"}, []string{`unknown verb "lst"`, "did you mean list?"}},
 		{[]string{"config", "chekc"}, []string{`unknown verb "config chekc"`, "did you mean check?", "see dr config --help"}},
-		{[]string{"qwertyuiop"}, []string{"dr help shows all"}},
+		{[]string{"qwertyuiop"}, []string{"see dr help"}},
 		{[]string{"snapshot", "save"}, []string{"did you mean backup or restore or status"}},
 		{[]string{"list", "--repos", "x"}, []string{"unknown flag: --repos", "did you mean --repo?", "see dr list --help"}},
 		{[]string{"backup", "--endpoint", "x"}, []string{"did you mean --endpoints?"}},
-		{[]string{"restore", "--qwertyuiop"}, []string{"dr restore --help shows all"}},
+		{[]string{"restore", "--qwertyuiop"}, []string{"see dr restore --help"}},
 		{[]string{"restore", "-Z"}, []string{"unknown shorthand flag: 'Z' in -Z"}},
 	} {
 		out := dr(t, nil, test.args...)

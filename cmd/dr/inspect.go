@@ -12,11 +12,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 )
 
-// inspect is dr status FILE.
+// inspect runs dr status FILE.
 func (a *app) inspect(cmd *cobra.Command, file string) error {
 	for _, name := range []string{"repo", "cluster", "config", "all", "check"} {
 		if cmd.Flags().Changed(name) {
-			return usagef("%s is a file, for which --%s means nothing: leave one of them out", file, name)
+			return usagef("%s is a file: --%s cannot be used with it: leave one of them out", file, name)
 		}
 	}
 	file, err := filepath.Abs(file)
@@ -33,7 +33,7 @@ func (a *app) inspect(cmd *cobra.Command, file string) error {
 	if a.output == "json" {
 		return a.document(document.Inspection(found))
 	}
-	a.printf("%s is whole\n", found.File)
+	a.printf("%s is intact\n", found.File)
 	a.facts(
 		"hash", found.Hash,
 		"revision", fmt.Sprint(found.Revision),
@@ -50,5 +50,5 @@ func digestText(there bool) string {
 	if there {
 		return "matches"
 	}
-	return "none at its end, as in a copy of member/snap/db: dr restore takes it with --skip-hash-check"
+	return "none at its end, as in a copy of member/snap/db: to restore it use dr restore --skip-hash-check"
 }

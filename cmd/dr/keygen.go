@@ -15,20 +15,20 @@ func (a *app) keygen() *cobra.Command {
 	var signing bool
 	cmd := &cobra.Command{
 		Use:   "keygen --to key.txt",
-		Short: "Make a key that opens backups, or with --signing one that signs them",
-		Long: `keygen makes an X25519 key pair as age-keygen does: the identity goes into the file, the recipient to stdout. The file
-opens backups: keep it where the cluster's loss cannot reach it, and never beside the backups. The recipient is public;
-give it to dr backup --recipient.
+		Short: "Create a key that opens backups or, with --signing, one that signs them",
+		Long: `keygen creates an X25519 key pair, as age-keygen does. It writes the identity to the file and prints the recipient. The
+identity opens backups: store it where it survives the loss of the cluster, and never with the backups. The recipient is public:
+pass it to dr backup --recipient.
 
-With --signing it makes an Ed25519 key pair as minisign -G -W does. The file signs: it belongs to whoever writes backups
-(--sign-key). The public key is printed; give it to whoever reads them (--trust).`,
+With --signing it creates an Ed25519 key pair, as minisign -G -W does. The file signs: the hosts that write backups need it
+(--sign-key). The public key is printed: the hosts that read backups need it (--trust).`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the file to write; it must not exist")
-	cmd.Flags().BoolVar(&signing, "signing", false, "make a key that signs")
+	cmd.Flags().BoolVar(&signing, "signing", false, "create a key that signs")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if to == "" {
-			return usagef("no file: say --to key.txt")
+			return usagef("no file: set --to, such as --to key.txt")
 		}
 		generate := openingKey
 		if signing {
@@ -47,13 +47,13 @@ With --signing it makes an Ed25519 key pair as minisign -G -W does. The file sig
 	return cmd
 }
 
-// openingKey is a file as age-keygen writes it, and the recipient.
+// openingKey returns a new identity in the format of age-keygen, and its recipient.
 func openingKey() (secret []byte, public string, err error) {
 	identity, recipient, err := seal.Generate()
 	return fmt.Appendf(nil, "# public key: %s\n%s\n", recipient, identity), recipient, err
 }
 
-// writeSecret makes a file that only its owner reads, and never replaces one.
+// writeSecret creates a file that only its owner can read. It never replaces a file.
 func writeSecret(path string, secret []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// sealFlags say for whom to seal.
+// sealFlags selects the recipients or the passphrase to encrypt for.
 type sealFlags struct {
 	recipients     []string
 	recipientFiles []string
@@ -23,10 +23,10 @@ func (f *sealFlags) add(cmd *cobra.Command, getenv func(string) string) {
 	if r := getenv("DR_RECIPIENT"); r != "" {
 		fromEnv = strings.Split(r, ",")
 	}
-	cmd.Flags().StringSliceVar(&f.recipients, "recipient", fromEnv, "age recipient to encrypt for; may be given again (DR_RECIPIENT)")
+	cmd.Flags().StringSliceVar(&f.recipients, "recipient", fromEnv, "age recipient to encrypt for; may be given several times (DR_RECIPIENT)")
 	cmd.Flags().StringSliceVar(&f.recipientFiles, "recipients-file", nil, "file of age recipients")
 	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", getenv("DR_PASSPHRASE_FILE"), "encrypt with the passphrase in this file instead (DR_PASSPHRASE_FILE)")
-	cmd.Flags().BoolVar(&f.plain, "plain", false, "store without encryption, also where the newest backup is encrypted")
+	cmd.Flags().BoolVar(&f.plain, "plain", false, "store without encryption, even if the newest backup is encrypted")
 }
 
 func (f *sealFlags) load() (to seal.Recipients, err error) {
@@ -63,18 +63,18 @@ func (f *sealFlags) load() (to seal.Recipients, err error) {
 	return to, nil
 }
 
-// plainFlags say what becomes of what is not encrypted, where a key was given.
+// plainFlags selects how unencrypted backups and segments are treated if a key is given.
 type plainFlags struct {
 	allow bool
 	skip  bool
 }
 
 func (f *plainFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.allow, "allow-plain", false, "with --identity: take backups and segments that are not encrypted too")
-	cmd.Flags().BoolVar(&f.skip, "skip-plain", false, "with --identity: pass over backups and segments that are not encrypted")
+	cmd.Flags().BoolVar(&f.allow, "allow-plain", false, "with --identity: accept unencrypted backups and segments too")
+	cmd.Flags().BoolVar(&f.skip, "skip-plain", false, "with --identity: ignore unencrypted backups and segments")
 }
 
-// with returns what becomes of plain backups and segments where these keys were given.
+// with returns how plain backups and segments are treated if these keys are given.
 func (f *plainFlags) with(keys keyFlags) plan.Plain {
 	switch {
 	case !keys.given() || f.allow:
@@ -85,7 +85,7 @@ func (f *plainFlags) with(keys keyFlags) plan.Plain {
 	return plan.PlainRefused
 }
 
-// keyFlags say with what to unseal.
+// keyFlags selects the identities or the passphrase that open backups.
 type keyFlags struct {
 	identities     []string
 	passphraseFile string
@@ -96,7 +96,7 @@ func (f *keyFlags) add(cmd *cobra.Command, getenv func(string) string) {
 	if i := getenv("DR_IDENTITY"); i != "" {
 		fromEnv = []string{i}
 	}
-	cmd.Flags().StringSliceVar(&f.identities, "identity", fromEnv, "file with the age identity that opens the backup; may be given again (DR_IDENTITY)")
+	cmd.Flags().StringSliceVar(&f.identities, "identity", fromEnv, "file with the age identity that opens the backup; may be given several times (DR_IDENTITY)")
 	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", getenv("DR_PASSPHRASE_FILE"), "file with the passphrase that opens it (DR_PASSPHRASE_FILE)")
 }
 

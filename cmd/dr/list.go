@@ -25,13 +25,12 @@ func (a *app) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the backups of one cluster, or of all",
-		Long: `list shows what is in the repository, newest first, and how far each backup has been proven: stored, hashed, opened,
-booted (see dr verify). What looks like a backup and cannot be used is shown as damaged, or with --trust as not trusted,
-and makes the exit code 3.`,
+		Long: `list shows the backups in the repository, newest first, and how far each has been proven: stored, hashed, opened, booted
+(see dr verify). A backup that cannot be used is shown as damaged or, with --trust, as not trusted; then the exit code is 3.`,
 		Args: noArgs,
 	}
-	cmd.Flags().IntVar(&newest, "newest", 0, "only that many of each cluster, and nothing of its log; 0: all")
-	cmd.Flags().BoolVar(&leftovers, "leftovers", false, "list what killed backups left instead")
+	cmd.Flags().IntVar(&newest, "newest", 0, "list only this many backups per cluster, without the log; 0: all")
+	cmd.Flags().BoolVar(&leftovers, "leftovers", false, "list leftovers of killed backups instead")
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.pastFlags(cmd)
@@ -49,7 +48,7 @@ and makes the exit code 3.`,
 	return cmd
 }
 
-// clusters are the one that the flags name, or all.
+// clusters returns the cluster that the flags name, or all.
 func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 	policy, err := a.store.policy()
 	if err != nil {
@@ -74,7 +73,7 @@ func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 		clusters = append(clusters, c)
 	}
 	if len(clusters) == 0 {
-		return nil, fmt.Errorf("a backup is %w %s: it is empty", catalog.ErrNotFound, stores.Shown(a.repo))
+		return nil, fmt.Errorf("a backup is %w %s: the repository is empty", catalog.ErrNotFound, stores.Shown(a.repo))
 	}
 	return clusters, nil
 }
@@ -90,7 +89,7 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 			return err
 		}
 		if _, err := cat.Latest(); errors.Is(err, catalog.ErrNotFound) {
-			nothing = err // of this one: it may be another program's folder
+			nothing = err // of this cluster: the folder may belong to another program
 		}
 		list.Add(cat)
 		for _, b := range cat.Backups {
@@ -132,12 +131,12 @@ func (a *app) printLog(list document.List, now time.Time) {
 		gaps = append(gaps, []string{g.Cluster, string(g.Kind), gapPositions(g), gapTimes(g), g.Reason})
 	}
 	if len(windows) > 0 {
-		a.printf("\nany revision or second between can be restored:\n")
+		a.printf("\nany revision or second in these windows can be restored:\n")
 		a.table([]string{"CLUSTER", "FROM REVISION", "TO REVISION", "FROM", "TO", "ENDS", "SEGMENTS", "STORED", "SOURCE", "LINEAGE"}, windows)
 	}
 	for _, w := range list.Windows {
 		if w.Diverged != "" {
-			a.printf("the members held different data while lineage %s was written: %s\n", w.Lineage, w.Diverged)
+			a.printf("the members had different data while lineage %s was written: %s\n", w.Lineage, w.Diverged)
 		}
 	}
 	if slices.ContainsFunc(list.Windows, func(w document.Window) bool { return w.Source == segment.Watch }) {
@@ -149,7 +148,7 @@ func (a *app) printLog(list document.List, now time.Time) {
 	}
 }
 
-// toRevision is where a window ends; where no mark says it, the two revisions between which that is.
+// toRevision returns the last revision of a window, or a range that contains it if no mark records it.
 func toRevision(w document.Window) string {
 	if w.Most <= w.To.Revision {
 		return fmt.Sprint(w.To.Revision)
@@ -215,9 +214,9 @@ func (a *app) listLeftovers(ctx context.Context, clusters []*repository.Cluster)
 	return nil
 }
 
-// warnUntrusted says what counts for nothing, for a person who may not know that somebody else writes there.
+// warnUntrusted warns of objects that are ignored: the operator may not know that others can write to the repository.
 func (a *app) warnUntrusted(c catalog.Catalog) {
 	for _, d := range slices.Concat(c.Untrusted, c.Ignored) {
-		a.warnf("WARNING: passed over: %v", d.Err)
+		a.warnf("WARNING: ignored: %v", d.Err)
 	}
 }

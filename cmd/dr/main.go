@@ -1,4 +1,4 @@
-// Command dr backs etcd clusters up and restores them.
+// Command dr backs up and restores etcd clusters.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-	_ "time/tzdata" // schedules have zones, and an image from scratch has no files of them
+	_ "time/tzdata" // schedules have time zones, and an image from scratch has no zone files
 )
 
 func main() {
@@ -19,8 +19,8 @@ func main() {
 	os.Exit(code)
 }
 
-// endings returns the signals that end dr cleanly. A hangup, which a closed terminal sends, is one of them, but not under
-// nohup, and not for serve, which reads its configuration again then.
+// endings returns the signals that end dr cleanly. SIGHUP, which a closed terminal sends, is one of them, except under nohup and
+// for serve, which reloads its configuration on it.
 func endings(args []string) []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if signal.Ignored(syscall.SIGHUP) || len(args) > 0 && args[0] == "serve" {
@@ -29,8 +29,8 @@ func endings(args []string) []os.Signal {
 	return append(signals, syscall.SIGHUP)
 }
 
-// endBy ends the process when it still runs so long after ctx has ended: whoever stops it waits 30 s, and a store or a mount
-// that hangs knows of no context. What is left then is what a kill leaves. The caller cancels it when all has ended.
+// endBy exits the process if it still runs this long after ctx has ended: service managers wait 30 s, and a store or a mount
+// that hangs may ignore the context. It leaves the same leftovers as a kill. The caller cancels it at the regular end.
 func (w world) endBy(ctx context.Context, after time.Duration) (cancel func()) {
 	done := make(chan struct{})
 	go func() {
@@ -41,7 +41,7 @@ func (w world) endBy(ctx context.Context, after time.Duration) (cancel func()) {
 		}
 		select {
 		case <-time.After(after):
-			fmt.Fprintf(w.stderr, "dr: interrupted: not everything has ended after %s: what is left is cleaned up by the next run\n", after)
+			fmt.Fprintf(w.stderr, "dr: interrupted: did not finish within %s: the next run removes the leftovers\n", after)
 			os.Exit(exitInterrupted)
 		case <-done:
 		}
@@ -49,7 +49,7 @@ func (w world) endBy(ctx context.Context, after time.Duration) (cancel func()) {
 	return func() { close(done) }
 }
 
-// world is all that dr touches besides files and the network.
+// world is the environment of dr, without files and the network.
 type world struct {
 	stdin  io.Reader
 	stdout io.Writer
@@ -57,8 +57,8 @@ type world struct {
 	getenv func(string) string
 }
 
-// getenv returns the value of a variable. One that is set and empty is a blank, so that it can be told from one that is not
-// set: it must not switch off what its flag switches on.
+// getenv returns the value of a variable. For a protecting variable that is set to an empty value it returns a blank, so that
+// checkVariables can refuse it: an empty value must not switch off encryption or signatures.
 func getenv(name string) string {
 	value, set := os.LookupEnv(name)
 	if set && value == "" && protecting[name] != "" {
@@ -67,7 +67,7 @@ func getenv(name string) string {
 	return value
 }
 
-// run is dr without the process around it; it returns the exit code.
+// run runs dr with the arguments and returns the exit code.
 func run(ctx context.Context, args []string, w world) int {
 	out := &printed{Writer: w.stdout}
 	w.stdout = out

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// namespaced collects the objects of a namespace and prints what brings it back.
+// namespaced collects the objects of a namespace, and prints those that restore it.
 type namespaced struct {
 	*app
 	name    string
@@ -28,10 +28,10 @@ type namespaced struct {
 
 	objects    []kubernetes.Object
 	unreadable int
-	why        error // of the first that could not be read
+	why        error // of the first unreadable object
 }
 
-// namespaceQuery is which namespace, as it was at which point.
+// namespaceQuery names a namespace and a point.
 type namespaceQuery struct {
 	archive find.Archive
 	target  plan.Target
@@ -43,7 +43,7 @@ func (a *app) extractNamespace(cmd *cobra.Command, q namespaceQuery) error {
 	q.keys.Needed = true
 	x := &namespaced{app: a, name: q.keys.Namespace, options: q.options}
 	report, done := a.searching()
-	at, err := find.Extract(cmd.Context(), q.archive, q.target, q.keys, time.Now(), x.take, report)
+	at, err := find.Extract(cmd.Context(), q.archive, q.target, q.keys, time.Now(), x.add, report)
 	done()
 	if err != nil {
 		return err
@@ -51,7 +51,8 @@ func (a *app) extractNamespace(cmd *cobra.Command, q namespaceQuery) error {
 	return x.finish(at)
 }
 
-func (x *namespaced) take(e find.Entry) error {
+// add keeps one object.
+func (x *namespaced) add(e find.Entry) error {
 	d, err := convert.Extracted(e)
 	if err != nil {
 		x.unreadable++
@@ -63,7 +64,8 @@ func (x *namespaced) take(e find.Entry) error {
 	return nil
 }
 
-// finish prints the objects in the order of kubectl apply, and the notes to stderr. Nothing is printed unless the namespace was whole.
+// finish prints the objects in the order of kubectl apply, and the notes to stderr. It prints nothing unless
+// the namespace existed and was not being deleted.
 func (x *namespaced) finish(at find.At) error {
 	err := x.check(at)
 	if err != nil {
@@ -80,19 +82,19 @@ func (x *namespaced) finish(at find.At) error {
 	for _, note := range rebuilt.Notes {
 		x.warnf("NOTE: %s", note)
 	}
-	x.warnf("NOTE: %d objects of namespace %s as of revision %d; %d that controllers make again are left out",
+	x.warnf("NOTE: %d objects of namespace %s as of revision %d; %d that controllers create again are omitted",
 		len(rebuilt.Objects), x.name, at.Revision, rebuilt.LeftOut)
 	if x.unreadable > 0 {
-		return fmt.Errorf("%d objects of namespace %s could not be read and are missing: %w", x.unreadable, x.name, x.why)
+		return fmt.Errorf("%d objects of namespace %s cannot be decoded and are missing: %w", x.unreadable, x.name, x.why)
 	}
 	return nil
 }
 
-// check reports whether the namespace was there and not being deleted.
+// check returns an error if the namespace did not exist or was being deleted.
 func (x *namespaced) check(at find.At) error {
 	i := slices.IndexFunc(x.objects, func(o kubernetes.Object) bool { return o.String() == "Namespace "+x.name })
 	if i < 0 {
-		return fmt.Errorf("namespace %s is %w at revision %d: dr find --namespace %s shows when it was",
+		return fmt.Errorf("namespace %s is %w at revision %d: dr find --namespace %s shows when it existed",
 			x.name, catalog.ErrNotFound, at.Revision, x.name)
 	}
 	if x.objects[i].Deleting() {
@@ -102,7 +104,7 @@ func (x *namespaced) check(at find.At) error {
 	return nil
 }
 
-// printVanished prints what went together, the first of it, and the command that brings it back.
+// printVanished prints the keys that vanished together, the first of them, and the command that restores them.
 func (a *app) printVanished(d document.Find, keys keysFlags) {
 	v := d.Vanished
 	a.printf("%s keys vanished in revisions %d to %d, between %s and %s; the last revision with all of them is %d\n",
@@ -114,11 +116,12 @@ func (a *app) printVanished(d document.Find, keys keysFlags) {
 	a.printf("  %s\n", extractCommand(v.LastWhole, keys))
 	a.printEnds(d)
 	if v.Earlier > 0 {
-		a.printf("%s keys had vanished before these: -o json has all\n", humanize.Comma(int64(v.Earlier)))
+		a.printf("%s keys had vanished before these: -o json prints all\n", humanize.Comma(int64(v.Earlier)))
 	}
 }
 
-// printEnds prints the first ends of those that belong together, without a way back to each: the others are gone there already.
+// printEnds prints the first of several ends that belong together. It prints no command for each: at its revision the ones
+// before it are already gone.
 func (a *app) printEnds(d document.Find) {
 	const shown = 10
 	ends := slices.DeleteFunc(slices.Clone(d.Gone), func(g document.Gone) bool {
@@ -132,7 +135,7 @@ func (a *app) printEnds(d document.Find) {
 		a.printf("  revision %d: %s\n", g.Revision, what)
 	}
 	if hidden := len(ends) - shown; hidden > 0 {
-		a.printf("  … and %s more requests: -o json has all\n", humanize.Comma(int64(hidden)))
+		a.printf("  … and %s more requests: -o json prints all\n", humanize.Comma(int64(hidden)))
 	}
 }
 
@@ -145,7 +148,7 @@ func extractCommand(revision int64, keys keysFlags) string {
 	return oneLine(append(words, "--prefix", keys.prefix, "--output-dir", "DIR"))
 }
 
-// belongTogether reports whether the newest ends are to be shown as one: those of a namespace, or several of one prefix.
+// belongTogether reports whether the newest ends are shown as one: those of a namespace, or several of one prefix.
 func belongTogether(d document.Find, keys keysFlags) bool {
 	return d.Vanished != nil && (keys.namespace != "" || keys.key == "" && d.Vanished.From < d.Vanished.To)
 }
@@ -153,7 +156,7 @@ func belongTogether(d document.Find, keys keysFlags) bool {
 // validNamespace checks the value of --namespace. (RFC 1123 label, k8s.io/apimachinery/pkg/util/validation.)
 func validNamespace(name string) error {
 	if name == "" || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		return usagef("--namespace %q: a namespace has lower case letters, digits and dashes, 63 at most", name)
+		return usagef("--namespace %q is not a namespace: use at most 63 lower case letters, digits and dashes", name)
 	}
 	return nil
 }

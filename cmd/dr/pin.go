@@ -20,15 +20,17 @@ func (a *app) pin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pin ID|latest",
 		Short: "Keep a backup from being pruned",
-		Long: `pin keeps a backup, whatever dr prune is told to keep, until dr unpin, or until the pin's end if it has one. It works where
-objects are locked too, and a backup may be pinned several times. --confirm also ends the condition ClusterChanged: it states that the backup's cluster is
-the right one, although no restore by dr began its history. Keep the pin for as long as backups of the history before are kept.`,
+		Long: `pin keeps a backup, whatever the rules of dr prune, until dr unpin or until the pin's end if it has one. A backup may be
+pinned several times, and pins work with locked objects too.
+
+--confirm also ends the condition ClusterChanged: it states that the backup's cluster is the right one, although no restore by
+dr began its history. Keep the pin as long as backups of the previous history are kept.`,
 		Example: `  dr pin latest --reason "before the upgrade to 3.7" --for 90d
   dr pin 20261121T092433Z-0000000000001267 --until 2026-12-31
   dr pin latest --confirm --reason "moved to new hosts by hand"`,
 		Args: theBackup,
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at it later")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown with the pin")
 	cmd.Flags().StringVar(&until, "until", "", "when the pin ends: 2026-12-31 (all of that day, UTC) or 2026-12-31T10:00:00Z (default: with dr unpin)")
 	cmd.Flags().StringVar(&span, "for", "", "how long the pin lasts, such as 90d")
 	cmd.Flags().BoolVar(&confirm, "confirm", false, "confirm that the backup's history is the cluster's own (condition ClusterChanged)")
@@ -41,7 +43,7 @@ the right one, although no restore by dr began its history. Keep the pin for as 
 			return err
 		}
 		if confirm && !p.Until.IsZero() {
-			return usagef("--confirm with an end: with the pin the confirmation would end: leave out --until and --for")
+			return usagef("--confirm with an end: the confirmation would end with the pin: leave out --until and --for")
 		}
 		c, b, err := a.toPin(cmd, args)
 		if err != nil {
@@ -81,8 +83,8 @@ func pinEnd(until, span string, now time.Time) (time.Time, error) {
 func (a *app) unpin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unpin ID|latest",
-		Short: "Let a backup be pruned again",
-		Long:  `unpin lifts all pins of a backup. What lifts them is written beside them, so that it works where objects are locked.`,
+		Short: "Allow a backup to be pruned again",
+		Long:  `unpin lifts all pins of a backup. It writes a new object and deletes none, so it works with locked objects too.`,
 		Args:  theBackup,
 	}
 	a.pinFlags(cmd)
@@ -107,15 +109,15 @@ func (a *app) pinFlags(cmd *cobra.Command) {
 	a.outputFlag(cmd)
 }
 
-// theBackup: nothing is the newest elsewhere, but what is to stay, or may go, is named.
+// theBackup requires an argument. In other verbs no argument is the newest backup; here the operator must name it.
 func theBackup(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef("name one backup, or latest")
+		return usagef("expected one backup: use its ID, or latest")
 	}
 	return nil
 }
 
-// toPin is the backup that the argument names, as it is now.
+// toPin returns the backup that the argument names, with its current pins.
 func (a *app) toPin(cmd *cobra.Command, args []string) (*repository.Cluster, catalog.Backup, error) {
 	c, err := a.openToRemove(cmd.Context())
 	if err != nil {
@@ -125,8 +127,8 @@ func (a *app) toPin(cmd *cobra.Command, args []string) (*repository.Cluster, cat
 	return c, b, err
 }
 
-// openToRemove is open for a verb whose word decides what goes: if it names trusted keys, it must sign with one of them, or
-// what it writes would count for nothing.
+// openToRemove is like open, for a verb whose documents decide what is removed. If the flags name trusted keys, it must sign with
+// one of them, or readers would ignore the documents.
 func (a *app) openToRemove(ctx context.Context) (*repository.Cluster, error) {
 	policy, err := a.store.policy()
 	if err != nil {
@@ -134,7 +136,7 @@ func (a *app) openToRemove(ctx context.Context) (*repository.Cluster, error) {
 	}
 	own := policy.Key.Trust().Keys()
 	if !policy.Trust.None() && (len(own) == 0 || !slices.Contains(policy.Trust.Keys(), own[0])) {
-		return nil, usagef("--trust without a --sign-key that is trusted: what is written would count for nothing")
+		return nil, usagef("--trust without a trusted --sign-key: readers would ignore what this command writes: sign with a key that --trust names")
 	}
 	return a.open(ctx)
 }

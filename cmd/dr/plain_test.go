@@ -73,7 +73,7 @@ func TestEmptyVariablesAreRefused(t *testing.T) {
 				continue
 			}
 			out := dr(t, env, verb)
-			if out.code != exitUsage || !strings.Contains(out.stderr, name+" is set and empty") {
+			if out.code != exitUsage || !strings.Contains(out.stderr, name+" is set to an empty value") {
 				t.Errorf("%s= dr %s: exit code %d, %s", name, verb, out.code, out.stderr)
 			}
 		}

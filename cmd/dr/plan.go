@@ -41,13 +41,13 @@ func planSource(p plan.Plan) string {
 	return fmt.Sprintf("backup %s of cluster %s: revision %d, %s", b.ID, p.Cluster, b.Revision, size(b.Plain.Size))
 }
 
-// planLog says what is replayed, and which state of the cluster that is.
+// planLog returns the lines about the log that is replayed and the resulting state.
 func planLog(p plan.Plan) []string {
 	if p.Log == nil {
 		return nil
 	}
 	l, r := p.Log, p.Reach
-	replays := fmt.Sprintf("%d segments of lineage %s with %s requests, of which it applies what the backup lacks; %s", l.Segments, l.Lineage, humanize.Comma(int64(l.Requests)), size(l.Bytes))
+	replays := fmt.Sprintf("%d segments of lineage %s with %s requests, without those that the backup has; %s", l.Segments, l.Lineage, humanize.Comma(int64(l.Requests)), size(l.Bytes))
 	up := "their end"
 	switch {
 	case l.Revision > 0:
@@ -59,10 +59,10 @@ func planLog(p plan.Plan) []string {
 	}
 	pairs := []string{"replays", replays, "up to", up}
 	if !r.NotBefore.IsZero() {
-		pairs = append(pairs, "that is", "all that was acknowledged by "+moment(r.NotBefore))
+		pairs = append(pairs, "includes", "every write acknowledged by "+moment(r.NotBefore))
 	}
 	if !r.NotAfter.IsZero() {
-		pairs = append(pairs, "and nothing", "that was written after "+moment(r.NotAfter))
+		pairs = append(pairs, "excludes", "every write after "+moment(r.NotAfter))
 	}
 	return pairs
 }
@@ -79,7 +79,7 @@ func planBump(p plan.Plan) string {
 		from = fmt.Sprintf("continue %d after the last one that is restored", b.By)
 	}
 	if b.Auto {
-		from += " if there is Kubernetes' /registry/ then, else where they ended"
+		from += " if the restored data has Kubernetes' /registry/, else where they ended"
 	}
 	return from + ": " + b.Reason
 }
@@ -87,14 +87,14 @@ func planBump(p plan.Plan) string {
 func planInto(p plan.Plan) string {
 	switch {
 	case p.Into.OutputDir != "":
-		return p.Into.OutputDir + ", one folder a member; it must be empty or absent"
+		return p.Into.OutputDir + ", one directory per member; it must be empty or missing"
 	case p.Into.DataDir != "":
 		if p.Into.WALDir != "" {
-			return fmt.Sprintf("%s, member %s, its log into %s; both must be empty or absent", p.Into.DataDir, p.Into.Name, p.Into.WALDir)
+			return fmt.Sprintf("%s, member %s, its log into %s; both must be empty or missing", p.Into.DataDir, p.Into.Name, p.Into.WALDir)
 		}
-		return fmt.Sprintf("%s, member %s; it must be empty or absent", p.Into.DataDir, p.Into.Name)
+		return fmt.Sprintf("%s, member %s; it must be empty or missing", p.Into.DataDir, p.Into.Name)
 	}
-	return "nowhere yet: give --output-dir, or --name and --data-dir"
+	return "not set: use --output-dir, or --name and --data-dir"
 }
 
 func replayedWords(r *restore.Replayed) string {
@@ -106,7 +106,7 @@ func replayedWords(r *restore.Replayed) string {
 		words += "; " + r.Unseen
 	}
 	if r.GuessedLeases > 0 {
-		words += fmt.Sprintf("; nobody knew the time to live of %s leases", humanize.Comma(int64(r.GuessedLeases)))
+		words += fmt.Sprintf("; the time to live of %s leases was unknown", humanize.Comma(int64(r.GuessedLeases)))
 	}
 	return words
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// printed is stdout. It remembers the first error, so that no verb has to check each line that it prints.
+// printed is stdout. It keeps the first error, so that verbs need not check each line that they print.
 type printed struct {
 	io.Writer
 	mu  sync.Mutex
@@ -32,18 +32,18 @@ func (p *printed) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// check returns err, which a verb returned, or if that is nil, why something is missing from stdout.
+// check returns err, the result of a verb, or the error of writing to stdout if err is nil.
 func (p *printed) check(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err == nil || err != nil && !errors.Is(err, p.err) {
 		return err
 	}
-	return fmt.Errorf("stdout: %w: what was printed is incomplete: print to a place with room", p.err)
+	return fmt.Errorf("stdout: %w: the output is incomplete: redirect it to a file system with free space", p.err)
 }
 
-// visible returns text with each character that a terminal would obey, but for line ends and tabs, as Go's escape: names and reasons
-// come out of repositories to which others may write.
+// visible returns text with control characters, except line ends and tabs, as Go's escapes. Names and reasons come from
+// repositories, and an attacker who writes there could otherwise control the operator's terminal.
 func visible(text string) string {
 	if !strings.ContainsFunc(text, obeyed) {
 		return text
@@ -89,7 +89,7 @@ func (a *app) facts(pairs ...string) {
 
 func size(bytes int64) string { return humanize.IBytes(uint64(max(bytes, 0))) }
 
-// age is how long ago t was, in one unit.
+// age returns how long ago t was, in one unit.
 func age(t, now time.Time) string {
 	d := now.Sub(t)
 	switch {

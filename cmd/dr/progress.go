@@ -15,8 +15,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// progress returns what a verb's events go to, and what to call when no more come: JSON lines on stdout with -o json, a
-// bar and plain lines on a terminal, log lines on stderr elsewhere.
+// progress returns the receiver of a verb's events, and a function to call after the last one. With -o json it prints JSON lines
+// to stdout, on a terminal a bar and plain lines, and otherwise log lines to stderr.
 func (a *app) progress() (storage.Report, func()) {
 	switch {
 	case a.output == "json":
@@ -34,7 +34,7 @@ func (a *app) progress() (storage.Report, func()) {
 	return l.report, func() {}
 }
 
-// lines logs what is new: stages as they begin, and every note and warning.
+// lines logs the beginning of each stage, and every note and warning.
 type lines struct {
 	mu    sync.Mutex
 	log   *slog.Logger
@@ -62,7 +62,7 @@ func (l *lines) report(e storage.Event) {
 	l.log.LogAttrs(context.Background(), level, cmp.Or(e.Message, e.Stage), attrs...)
 }
 
-// bars shows one line for the stage that runs, a bar if it moves a known number of bytes, and prints the rest above it.
+// bars shows one line for the current stage, a bar if its number of bytes is known, and prints notes and warnings above it.
 type bars struct {
 	mu        sync.Mutex
 	container *mpb.Progress
@@ -70,7 +70,7 @@ type bars struct {
 	shown     shown
 }
 
-// shown is what the line stands for.
+// shown is the content of the line.
 type shown struct {
 	stage, message string
 	total          int64
@@ -86,7 +86,7 @@ func (b *bars) report(e storage.Event) {
 	}
 	show := shown{e.Stage, visible(e.Message), e.Total}
 	if e.Total > 0 {
-		show.message = "" // the bar speaks for itself
+		show.message = "" // the bar shows it
 	}
 	if b.line == nil || show != b.shown {
 		b.finish()

@@ -24,21 +24,22 @@ func (a *app) prune() *cobra.Command {
 	var o repository.PruneOptions
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove the backups and the part of the log that no rule keeps",
-		Long: `prune keeps what any of its rules keeps, and removes the rest. --dry-run prints what it would do, a reason a line.
+		Short: "Remove the backups, and the part of the log, that no rule keeps",
+		Long: `prune removes the backups and segments that none of its rules keeps. --dry-run prints the decisions, each with its reason.
 
-Whatever the rules say it never removes: the newest backup and the newest good one; the last that was proven; what is
-pinned or locked; a backup that the kept log goes on from; anything of another cluster; and anything at all while no
-backup is good. A backup of a member with the alarm CORRUPT, of members that had diverged, that failed its last check, or
-of a database far smaller than the one before it, is kept in slots of its own, and pushes no good one out.
+Whatever the rules, it never removes the newest backup, the newest good one, the last proven one, a pinned or locked one, one
+that the kept log continues from, or anything of another cluster. It removes nothing while no backup is good.
 
-A removed backup is listed no more; its data goes with a later prune, when the grace is over.`,
+A doubtful backup takes no slot of a good one: of a member with the alarm CORRUPT, of members that had diverged, one that failed
+its last check, or one with a database far smaller than the one before it.
+
+A removed backup is no longer listed. A later prune deletes its data, after the grace.`,
 		Example: `  dr prune --keep-last 3 --keep-daily 7 --keep-monthly 12 --window 14d --dry-run`,
 		Args:    noArgs,
 	}
 	keep.add(cmd)
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would be done, and why")
-	cmd.Flags().DurationVar(&o.Grace, "grace", grace, "how long data stays after its backup was removed; longer than any backup or restore takes")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print the decisions and their reasons, and change nothing")
+	cmd.Flags().DurationVar(&o.Grace, "grace", grace, "how long data stays after its backup was removed; must be longer than any backup or restore takes")
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.signFlags(cmd, a.getenv)
@@ -87,7 +88,7 @@ func (a *app) runPrune(ctx context.Context, p retention.Policy, o repository.Pru
 	return a.printPrune(document.NewPrune(cat, decisions, result, o.DryRun), o)
 }
 
-// keepFlags are a policy.
+// keepFlags holds the flags of a retention policy.
 type keepFlags struct {
 	retention.Policy
 	within, window, size, zone string
@@ -96,17 +97,17 @@ type keepFlags struct {
 func (f *keepFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&f.Last, "keep-last", 0, "keep the newest N backups")
-	flags.IntVar(&f.Hourly, "keep-hourly", 0, "keep the newest backup of each of the newest N hours that have one")
-	flags.IntVar(&f.Daily, "keep-daily", 0, "the same of days")
-	flags.IntVar(&f.Weekly, "keep-weekly", 0, "the same of weeks, from Monday")
-	flags.IntVar(&f.Monthly, "keep-monthly", 0, "the same of months")
-	flags.IntVar(&f.Yearly, "keep-yearly", 0, "the same of years")
-	flags.StringVar(&f.within, "keep-within", "", "keep all backups that are at most so much older than the newest good one: 30d, 36h")
+	flags.IntVar(&f.Hourly, "keep-hourly", 0, "keep the newest backup of each of the last N hours that have one")
+	flags.IntVar(&f.Daily, "keep-daily", 0, "the same for days")
+	flags.IntVar(&f.Weekly, "keep-weekly", 0, "the same for weeks, from Monday")
+	flags.IntVar(&f.Monthly, "keep-monthly", 0, "the same for months")
+	flags.IntVar(&f.Yearly, "keep-yearly", 0, "the same for years")
+	flags.StringVar(&f.within, "keep-within", "", "keep all backups that are at most this much older than the newest good one: 30d, 36h")
 	flags.StringVar(&f.window, "window", "",
-		"keep what it takes to restore any point between so long ago and now: 14d. The log before it goes (default: it is kept from the oldest backup on)")
-	flags.StringVar(&f.size, "max-size", "", "remove the oldest that the rules keep until backups and log have at most so many bytes: 50GiB")
-	flags.IntVar(&f.MinCopies, "min-copies", 0, "keep the newest N good backups, whatever --max-size says")
-	flags.StringVar(&f.zone, "zone", "UTC", "time zone in which hours, days and weeks begin: Europe/Berlin, Local")
+		"keep any point of this long before now restorable: 14d. The log before it is removed (default: the log is kept from the oldest backup on)")
+	flags.StringVar(&f.size, "max-size", "", "remove the oldest backups, even kept ones, until backups and log have at most this size: 50GiB")
+	flags.IntVar(&f.MinCopies, "min-copies", 0, "keep the newest N good backups despite --max-size")
+	flags.StringVar(&f.zone, "zone", "UTC", "time zone of hours, days and weeks: Europe/Berlin, Local")
 }
 
 func (f *keepFlags) policy() (p retention.Policy, err error) {
@@ -137,7 +138,7 @@ func (f *keepFlags) policy() (p retention.Policy, err error) {
 
 func (a *app) printPrune(d document.Prune, o repository.PruneOptions) error {
 	if d.Over > 0 {
-		fmt.Fprintf(a.stderr, "dr: WARNING: what must stay has %s more than --max-size\n", size(d.Over))
+		fmt.Fprintf(a.stderr, "dr: WARNING: the backups and segments that must stay exceed --max-size by %s\n", size(d.Over))
 	}
 	if a.output == "json" {
 		return a.json(document.Line{Result: d})
@@ -168,10 +169,10 @@ func pruneRows(d document.Prune, now time.Time) (rows [][]string) {
 		rows = append(rows, []string{word, string(b.ID), age(b.Started, now), size(b.Size), why})
 	}
 	for _, b := range d.Damaged {
-		rows = append(rows, []string{"keep", string(b.ID), "-", "-", "DAMAGED: for a person to look at"})
+		rows = append(rows, []string{"keep", string(b.ID), "-", "-", "DAMAGED: examine it yourself"})
 	}
 	for _, b := range d.Untrusted {
-		rows = append(rows, []string{"keep", string(b.ID), "-", "-", "NOT TRUSTED: counts for nothing"})
+		rows = append(rows, []string{"keep", string(b.ID), "-", "-", "NOT TRUSTED: ignored"})
 	}
 	return rows
 }
@@ -184,9 +185,9 @@ func (a *app) printLocked(d document.Prune) {
 			return
 		}
 		if i == 0 {
-			a.printf("\nlocked, and left:\n")
+			a.printf("\nlocked, not removed:\n")
 		}
-		until := "nobody says until when"
+		until := "without a known end"
 		if !l.Until.IsZero() {
 			until = "until " + moment(l.Until)
 		}
@@ -210,10 +211,10 @@ func pruneSummary(d document.Prune, grace time.Duration) string {
 	}
 	text := fmt.Sprintf("%d backups and %d segments %s, %s stay", backups, segments, removed, size(d.Kept))
 	if backups+segments > 0 {
-		text += fmt.Sprintf("; their data, %s, goes with a prune after %s", size(d.Removed), strings.TrimSuffix(grace.String(), "0m0s"))
+		text += fmt.Sprintf("; a prune after %s deletes their data, %s", strings.TrimSuffix(grace.String(), "0m0s"), size(d.Removed))
 	}
 	if d.Swept > 0 {
-		text += fmt.Sprintf("\n%d objects, %s, of what was deleted or killed before %s for good", d.Swept, size(d.SweptSize), removed)
+		text += fmt.Sprintf("\n%d objects, %s, of deleted or killed backups %s for good", d.Swept, size(d.SweptSize), removed)
 	}
 	return text
 }

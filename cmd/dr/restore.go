@@ -24,7 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// restoreFlags are the words of dr restore.
+// restoreFlags holds the flags of dr restore.
 type restoreFlags struct {
 	target         plan.Target
 	layout         plan.Layout
@@ -47,21 +47,21 @@ func (a *app) restore() *cobra.Command {
 	cmd := &cobra.Command{
 		SuggestFor: []string{"snapshot"}, // etcdctl's and etcdutl's word
 		Use:        "restore [ID|latest]",
-		Short:      "Rebuild members' data dirs, as they were at any revision or second",
-		Long: `restore rebuilds the data dirs of a new cluster: every member's (--output-dir, one folder a member), or one (--name
-and --data-dir). Without more words it goes as far as backups and the log reach (dr archive); --to and --to-revision end
-earlier, a backup's ID takes that one alone, --from-file a plain snapshot. Nothing appears before everything has been
-fetched, decrypted and checked, page by page and against what the members said of themselves. It refuses while a member of
-the old cluster still answers, and never touches a directory that is not empty.
+		Short:      "Rebuild the members' data dirs as of any revision or second",
+		Long: `restore rebuilds the data dirs of a new cluster: of all members (--output-dir, one directory per member), or of one (--name
+and --data-dir). By default it restores the newest point in backups and log (dr archive). --to and --to-revision select an
+earlier point, a backup's ID that backup alone, and --from-file a plain snapshot.
 
-Without any backup, or beyond the last one, --from-data-dir takes what the disks of stopped members still hold. They are
-only read.
+It writes the data dirs only after everything has been downloaded, decrypted and checked: every page, and the HashKV that the
+members reported. It refuses while a member of the old cluster responds, and never writes to a directory that is not empty.
 
-What cannot be reached is an error that names the nearest point that can; --best takes that one.
+Without a backup, or after the end of the archive, --from-data-dir reads the disks of stopped members. It does not change them.
 
-A cluster over several hosts is restored by the same command on each, with its own --name and --data-dir, before any member
-is started; all must print the same token. Or from one plan: make it once with --plan-out, copy it, and run --plan with
---name and --data-dir on each host.`,
+If the target cannot be reached, the error names the nearest point that can; --best restores that one.
+
+For a cluster on several hosts, run the same command on each host with its own --name and --data-dir before you start any
+member; all must print the same token. Or use one plan: write it with --plan-out, copy it, and run --plan with --name and
+--data-dir on each host.`,
 		Example: `  dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --dry-run
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --to "2h ago"
@@ -70,28 +70,28 @@ is started; all must print the same token. Or from one plan: make it once with -
 		Args: oneArg("backup"),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.to, "to", "latest", "latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is surely not later")
-	flags.Int64Var(&f.target.Revision, "to-revision", 0, "the state right after the request that made this revision")
-	flags.Int64Var(&f.before, "before-revision", 0, "the state right before this revision was made, as before a delete")
-	flags.StringVar(&f.target.Lineage, "lineage", "", "the history to look in, where a revision is in several (default: the newest that has it)")
-	flags.BoolVar(&f.target.Best, "best", false, "restore the nearest point before, if the one that was asked for cannot be reached")
+	flags.StringVar(&f.to, "to", "latest", "latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is certainly not later")
+	flags.Int64Var(&f.target.Revision, "to-revision", 0, "the state right after the request that created this revision")
+	flags.Int64Var(&f.before, "before-revision", 0, "the state right before the request that created this revision, such as a delete")
+	flags.StringVar(&f.target.Lineage, "lineage", "", "history of the revision, if several have it (default: the newest)")
+	flags.BoolVar(&f.target.Best, "best", false, "if the point cannot be reached, restore the nearest one before it")
 	flags.StringVar(&f.target.File, "from-file", "", "restore this plain snapshot.db instead of a backup")
-	flags.BoolVar(&f.target.SkipHashCheck, "skip-hash-check", false, "take a file without the digest at its end, such as a copy of member/snap/db")
-	flags.StringVar(&f.layout.Into.OutputDir, "output-dir", "", "restore all members, one folder each, into this directory")
-	flags.StringVar(&f.layout.Into.Name, "name", "", "restore this member alone (default: the only member)")
-	flags.StringVar(&f.layout.Into.DataDir, "data-dir", "", "into this directory")
-	flags.StringVar(&f.layout.Into.WALDir, "wal-dir", "", "with --data-dir: its log into this directory (default: member/wal in the data dir)")
+	flags.BoolVar(&f.target.SkipHashCheck, "skip-hash-check", false, "accept a file without the digest at its end, such as a copy of member/snap/db")
+	flags.StringVar(&f.layout.Into.OutputDir, "output-dir", "", "restore all members into this directory, one directory each")
+	flags.StringVar(&f.layout.Into.Name, "name", "", "restore only this member (default: the only member)")
+	flags.StringVar(&f.layout.Into.DataDir, "data-dir", "", "data dir of the member to restore")
+	flags.StringVar(&f.layout.Into.WALDir, "wal-dir", "", "with --data-dir: directory of the member's log (default: member/wal in the data dir)")
 	flags.StringVar(&f.initialCluster, "initial-cluster", "", "members of the new cluster, name=peerURL,… (default: those of the backup)")
-	flags.StringSliceVar(&f.layout.OwnURLs, "initial-advertise-peer-urls", nil, "the --name member's own peer URLs, to be checked against the members")
-	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: a fresh one; with --name one that is derived from what is restored, so that all hosts get the same)")
-	flags.BoolVar(&f.freshToken, "fresh-token", false, "with --name: a token that no other restore gets, for a cluster of this one member")
-	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "where revisions continue, so that caches notice: auto (for Kubernetes far above all known ones), N after the restored one, or 0")
-	flags.BoolVar(&f.markCompacted, "mark-compacted", false, "as etcdutl has it, with --bump-revision N; a bump marks them anyway")
-	flags.BoolVar(&f.layout.KeepAlarms, "keep-alarms", false, "do not clear the alarms in the backup")
-	flags.BoolVar(&f.layout.AllowCorrupt, "allow-corrupt", false, "restore even with the alarm CORRUPT")
-	flags.BoolVar(&f.layout.OldIsDead, "old-is-dead", false, "restore even if the old members still answer")
+	flags.StringSliceVar(&f.layout.OwnURLs, "initial-advertise-peer-urls", nil, "peer URLs of the --name member, checked against --initial-cluster")
+	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: a fresh one; with --name one that is derived from the restore, so that all hosts have the same)")
+	flags.BoolVar(&f.freshToken, "fresh-token", false, "with --name: a unique token, for a cluster of this one member")
+	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "where revisions continue, so that caches notice the restore: auto (for Kubernetes far above all known ones), N after the restored one, or 0")
+	flags.BoolVar(&f.markCompacted, "mark-compacted", false, "as in etcdutl, with --bump-revision N; a bump always marks revisions as compacted")
+	flags.BoolVar(&f.layout.KeepAlarms, "keep-alarms", false, "keep the alarms of the backup")
+	flags.BoolVar(&f.layout.AllowCorrupt, "allow-corrupt", false, "restore even if the backup has the alarm CORRUPT")
+	flags.BoolVar(&f.layout.OldIsDead, "old-is-dead", false, "restore even if the old members respond")
 	flags.StringVar(&f.planOut, "plan-out", "", "write the plan to this file and stop")
-	flags.StringVar(&f.planIn, "plan", "", "run the plan in this file (-: stdin)")
+	flags.StringVar(&f.planIn, "plan", "", "run the plan of this file (-: stdin)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
 	cmd.MarkFlagsMutuallyExclusive("initial-cluster-token", "fresh-token")
 	f.salvage.add(cmd)
@@ -155,9 +155,9 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	return a.printRestore(planned, result)
 }
 
-// runPlan writes a plan down, prints it, or runs it as it is.
+// runPlan writes the plan to a file, prints it, or runs it, as the flags say.
 func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) error {
-	if f.plain.with(f.keys) != plan.PlainTaken { // it may have been made where no key was given
+	if f.plain.with(f.keys) != plan.PlainTaken { // it may have been made without a key
 		err := planned.RefusePlain()
 		if err != nil {
 			return err
@@ -182,7 +182,8 @@ func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) er
 	return a.printRestore(planned, result)
 }
 
-// sourceOf is where the child finds what the plan restores. A plan with a file needs no repository, even if one is named.
+// sourceOf returns the location from which the child restores the plan. A plan of a file needs no repository, even if the
+// flags name one.
 func (a *app) sourceOf(p plan.Plan, keys seal.Keys) (restore.Source, error) {
 	if p.Backup == nil {
 		return restore.Source{}, nil
@@ -199,14 +200,14 @@ func (a *app) spawn(ctx context.Context, p plan.Plan, keys seal.Keys, report sto
 	return restore.Spawn(ctx, p, source, report)
 }
 
-// aim reads what is asked for from the command line, and the catalog in which it is looked for.
+// aim reads the target from the command line, and returns the catalog in which to plan it.
 func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (catalog.Catalog, error) {
 	if err := f.setTarget(cmd, args, time.Now()); err != nil {
 		return catalog.Catalog{}, err
 	}
 	f.target.Plain = f.plain.with(f.keys)
 	if f.markCompacted && !isPositive(f.layout.Bump) {
-		return catalog.Catalog{}, usagef("--mark-compacted goes with --bump-revision N: without a bump nothing is marked compacted")
+		return catalog.Catalog{}, usagef("--mark-compacted requires --bump-revision N: without a bump no revision is marked as compacted")
 	}
 	if f.initialCluster != "" {
 		var err error
@@ -217,7 +218,7 @@ func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (catalog.C
 	if err := f.checkSalvage(cmd); err != nil {
 		return catalog.Catalog{}, err
 	}
-	if f.freshToken || f.layout.Into.Name == "" { // one run, or one plan, makes all members: nobody else has to find the same
+	if f.freshToken || f.layout.Into.Name == "" { // one run, or one plan, restores all members: no other host has to derive the same token
 		f.layout.Salt = rand.Text()
 	}
 	cat, err := a.catalog(cmd, f)
@@ -235,7 +236,8 @@ func isPositive(text string) bool {
 	return err == nil && n > 0
 }
 
-// setTarget allows one way to say what is wanted. The argument latest is the newest backup, without the log.
+// setTarget sets the target from the flags and arguments, of which at most one may name it. The argument latest is the newest
+// backup, without the log.
 func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Time) error {
 	var said []string
 	for _, name := range []string{"to", "to-revision", "before-revision", "from-file"} {
@@ -247,7 +249,7 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 		said = append(said, args[0])
 	}
 	if len(said) > 1 {
-		return usagef("%s: say one of them", strings.Join(said, ", "))
+		return usagef("%s: use only one of them", strings.Join(said, ", "))
 	}
 	id, err := parseID(args)
 	if err != nil {
@@ -256,7 +258,7 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 	f.target.Backup, f.newestBackup = id, len(args) > 0 && id == ""
 	if f.target.Revision < 0 || f.before < 0 || cmd.Flags().Changed("to-revision") && f.target.Revision == 0 ||
 		cmd.Flags().Changed("before-revision") && f.before < 2 {
-		return usagef("--to-revision is at least 1, --before-revision at least 2")
+		return usagef("--to-revision must be at least 1, --before-revision at least 2")
 	}
 	if f.before > 0 {
 		f.target.Revision = f.before - 1
@@ -269,7 +271,7 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 	return nil
 }
 
-// absolute resolves what the child, or another host's reader of the plan, should not have to guess.
+// absolute makes paths absolute: the child and readers of the plan have other working directories.
 func (f *restoreFlags) absolute() (err error) {
 	paths := []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.layout.Into.WALDir, &f.target.File, &f.salvage.base}
 	for i := range f.salvage.dirs {
@@ -297,7 +299,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 	if len(f.salvage.dirs) > 0 && a.repo == "" {
 		return catalog.Catalog{Cluster: a.cluster}, nil
 	}
-	// All backups, also where one is named: a plan notes where it differs from those before it.
+	// Load all backups even if one is named: the plan notes how it differs from those before it.
 	catalog, err := a.load(cmd.Context(), backups.LoadOptions{Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
 	if err != nil || !f.newestBackup {
 		return catalog, err
@@ -316,11 +318,11 @@ func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (plan
 		"fresh-token", "keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
 		"from-data-dir", "salvage-tail", "salvage-base", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
 		if cmd.Flags().Changed(name) {
-			return plan.Plan{}, usagef("--plan decides --%s: leave it out, or make another plan", name)
+			return plan.Plan{}, usagef("--plan already sets --%s: leave it out, or make another plan", name)
 		}
 	}
 	if len(args) > 0 {
-		return plan.Plan{}, usagef("--plan decides the backup: leave %s out", args[0])
+		return plan.Plan{}, usagef("--plan already sets the backup: leave %s out", args[0])
 	}
 	data, err := a.readFileOrStdin(f.planIn)
 	if err != nil {
@@ -351,7 +353,7 @@ func (a *app) writePlan(p plan.Plan, path string) error {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		return usagef("--plan-out: %w", err)
 	}
-	a.printf("plan %s is in %s: on each host run dr restore --plan %s --name NAME --data-dir DIR\n", p.ID, path, filepath.Base(path))
+	a.printf("plan %s written to %s: on each host run dr restore --plan %s --name NAME --data-dir DIR\n", p.ID, path, filepath.Base(path))
 	return nil
 }
 
@@ -384,14 +386,14 @@ func (a *app) printRestore(p plan.Plan, r restore.Result) error {
 		"cleared alarms", strings.Join(r.Cleared, ", "),
 		"took", fmt.Sprintf("%s (%s)", seconds(took), strings.Join(phases, ", ")),
 	)...)
-	a.printf("start the members, all at once, each with its TLS flags as before:\n")
+	a.printf("start all members at once, each with its previous TLS flags:\n")
 	for _, m := range r.Members {
 		a.printf("\n  %s\n", shellLine(m.Command))
 	}
 	return nil
 }
 
-// shellLine breaks a command before each flag, ready to be pasted.
+// shellLine returns a command quoted for a shell, with a line break before each flag.
 func shellLine(command []string) string {
 	var b strings.Builder
 	for i, word := range command {

@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// salvageFlags say what disks there are, and how they are to be read.
+// salvageFlags names the disks of stopped members, and how to use them.
 type salvageFlags struct {
 	dirs    []string
 	tail    string
@@ -28,24 +28,24 @@ type salvageFlags struct {
 
 func (f *salvageFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.dirs, "from-data-dir", nil,
-		"data dirs (etcd's --data-dir) of stopped members of one cluster, which are only read; with --repo, behind the archive's end")
+		"data dirs (etcd's --data-dir) of stopped members of one cluster, which are only read; with --repo, to continue after the archive's end")
 	cmd.Flags().StringVar(&f.tail, "salvage-tail", "auto",
-		"the end of a log of which nobody says that it was committed: all takes it, auto does if a majority of the members is there")
+		"requests at the end of the log that may not have been committed: all restores them, auto only if --from-data-dir has a majority of the members")
 	cmd.Flags().StringVar(&f.base, "salvage-base", "",
-		"the data dir, one of --from-data-dir, whose database is the base, where the members disagree (default: the furthest)")
+		"data dir, one of --from-data-dir, whose database is the base if the members disagree (default: the newest)")
 	cmd.Flags().StringVar(&f.version, "etcd-version", "",
-		"the version that the stopped members ran, such as 3.5.12 (default: the newest of the minor version that their disks name)")
+		"version of the stopped members, such as 3.5.12 (default: the newest of the minor version on their disks)")
 }
 
 var fullVersion = regexp.MustCompile(`^3\.[0-9]+\.[0-9]+$`)
 
-// checkSalvage refuses what does not go together.
+// checkSalvage returns an error for flags that cannot be combined.
 func (f *restoreFlags) checkSalvage(cmd *cobra.Command) error {
 	s := f.salvage
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	switch {
 	case len(s.dirs) == 0 && (changed("salvage-tail") || changed("salvage-base") || changed("etcd-version")):
-		return usagef("--salvage-tail, --salvage-base and --etcd-version go with --from-data-dir")
+		return usagef("--salvage-tail, --salvage-base and --etcd-version require --from-data-dir")
 	case s.base != "" && !slices.Contains(s.dirs, s.base):
 		return usagef("--salvage-base %s: name one of --from-data-dir: %s", s.base, strings.Join(s.dirs, ", "))
 	case s.tail != "auto" && s.tail != string(plan.TailAll):
@@ -53,14 +53,14 @@ func (f *restoreFlags) checkSalvage(cmd *cobra.Command) error {
 	case s.version != "" && !fullVersion.MatchString(s.version):
 		return usagef("--etcd-version %s: use a form like 3.5.12", s.version)
 	case len(s.dirs) > 0 && (f.target.File != "" || f.target.Backup != "" || f.newestBackup):
-		return usagef("--from-data-dir brings its own base: leave the backup or --from-file out")
+		return usagef("--from-data-dir with a backup or --from-file: use one of them")
 	}
 	return nil
 }
 
-// survey looks at the disks, as part of the target.
+// survey reads the disks into the target.
 func (a *app) survey(ctx context.Context, f *restoreFlags, c catalog.Catalog) error {
-	var report storage.Report // a plan that is printed stands alone
+	var report storage.Report // nothing but the plan is printed
 	done := func() {}
 	if !f.dryRun && f.planOut == "" {
 		report, done = a.progress()
@@ -78,7 +78,7 @@ func (a *app) survey(ctx context.Context, f *restoreFlags, c catalog.Catalog) er
 	return err
 }
 
-// planSalvage says what each disk holds, and what is taken from them.
+// planSalvage returns the lines about the content of each disk and its use.
 func planSalvage(p plan.Plan) (pairs []string) {
 	s := p.Salvage
 	if s == nil {
@@ -117,7 +117,7 @@ func diskWords(d plan.Remains) string {
 	return fmt.Sprintf("%s: %s, %s, %s", d.Dir, who, db, log)
 }
 
-// partWords is "" of nothing, so that no line speaks of it.
+// partWords returns "" for an empty part, so that it has no line.
 func partWords(p plan.Part) string {
 	if p.Positions == 0 {
 		return ""
@@ -129,6 +129,6 @@ func salvagedWords(s *restore.Salvaged) string {
 	if s == nil {
 		return ""
 	}
-	return fmt.Sprintf("from %s, up to position %d, revision %d: %s requests of the log that were committed for sure, %s probably",
+	return fmt.Sprintf("from %s, up to position %d, revision %d: %s requests of the log that were certainly committed, %s probably",
 		strings.Join(s.Disks, ", "), s.Position, s.Revision, humanize.Comma(int64(s.Certain)), humanize.Comma(int64(s.Probable)))
 }

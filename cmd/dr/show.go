@@ -17,7 +17,7 @@ import (
 func (a *app) show() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [ID|latest]",
-		Short: "Show one backup: where it comes from, what is in it, how far it is proven",
+		Short: "Show one backup: its origin, content and proofs",
 		Args:  oneArg("backup"),
 	}
 	a.repositoryFlags(cmd)
@@ -42,7 +42,7 @@ func (a *app) show() *cobra.Command {
 	return cmd
 }
 
-// find is the backup that the argument names, with its proofs.
+// find returns the backup that the argument names, with its proofs.
 func (a *app) find(cmd *cobra.Command, c *repository.Cluster, args []string) (catalog.Backup, error) {
 	id, err := parseID(args)
 	if err != nil {
@@ -91,7 +91,7 @@ func (a *app) printShow(b catalog.Backup) {
 	a.table([]string{"  PROOF", "LEVEL", "VERDICT", "TOOK", "KEY", "FINDING"}, rows)
 }
 
-// levelText is how far a proof went: of a drill, what it restored and how long that took.
+// levelText returns the level of a proof and, for a drill, its target and how long it took.
 func levelText(p catalog.Proof) string {
 	switch {
 	case p.Drill == nil:

@@ -29,16 +29,17 @@ func (a *app) status() *cobra.Command {
 	cmd := &cobra.Command{
 		SuggestFor: []string{"snapshot"}, // etcdctl's and etcdutl's word
 		Use:        "status [FILE]",
-		Short:      "Show on one screen how all clusters stand, the worst first",
-		Long: `status reads the repositories: of each cluster the age of its last good backup, against its schedule if --config names it,
-its proofs, its recovery window and the gaps in its log; and says what is wrong and what to do about it. It reads the newest
-backups; damage in older ones is seen with --all. With --check the clusters that --config names are looked at too.
+		Short:      "Show the state of all clusters on one screen, the worst first",
+		Long: `status reads the repositories and shows for each cluster the age of its last good backup (compared with its schedule if
+--config has it), its proofs, its recovery window and the gaps in its log, and which problems exist and how to solve them. It
+reads only the newest backups; --all reads every manifest, and so finds damage in older ones. With --check it also contacts the
+clusters of --config.
 
-The exit code is 3 if anything is critical, if a cluster has no good backup somewhere, or one that is late or damaged there,
-or if a repository does not tell.
+The exit code is 3 if a condition is critical, if a cluster has no good backup in one of its repositories or a late or damaged
+one, or if a repository cannot be read.
 
-With FILE it looks at a plain snapshot instead, as etcdutl snapshot status does: every page, the digest at its end if there is
-one, and what it holds. The file is only read; code 3 if it is damaged.`,
+With FILE it examines a plain snapshot instead, as etcdutl snapshot status does: it checks every page and the digest at its end,
+if any, and prints its content. It does not change the file. The exit code is 3 if it is damaged.`,
 		Example: `  dr status --config /etc/etcd-dr/dr.yaml
   dr status --repo s3://bucket/prefix
   dr status snapshot.db`,
@@ -46,7 +47,7 @@ one, and what it holds. The file is only read; code 3 if it is damaged.`,
 	}
 	a.configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&all, "all", false, "read every backup's manifest")
-	cmd.Flags().BoolVar(&live, "check", false, "with --config: look at the clusters themselves too")
+	cmd.Flags().BoolVar(&live, "check", false, "with --config: contact the clusters too")
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.outputFlag(cmd)
@@ -56,7 +57,7 @@ one, and what it holds. The file is only read; code 3 if it is damaged.`,
 		}
 		if cmd.Flags().Changed("repo") {
 			if cmd.Flags().Changed("config") || live {
-				return usagef("--repo goes with neither --config nor --check")
+				return usagef("--repo cannot be combined with --config or --check")
 			}
 			path = ""
 		}
@@ -78,10 +79,10 @@ one, and what it holds. The file is only read; code 3 if it is damaged.`,
 	return cmd
 }
 
-// lookup is one cluster, and where it is kept.
+// lookup is one cluster and its repositories.
 type lookup struct {
-	spec   spec.Spec // the zero one but for its cluster where there is no configuration
-	fault  string    // why what the configuration says of it cannot be used; "": it can
+	spec   spec.Spec // only with the cluster's name if there is no configuration
+	fault  string    // why its configuration cannot be used; "": it can
 	places []place
 }
 
@@ -90,8 +91,8 @@ type place struct {
 	open       func(ctx context.Context) (*repository.Cluster, error)
 }
 
-// lookups returns the clusters to look at: of the configuration at path or, without one, all of the repository. unread is why a file
-// that the configuration includes cannot be read, so that its clusters are not known.
+// lookups returns the clusters to show: those of the configuration at path or, without one, all of the repository. unread is the
+// error of a file that the configuration includes and that cannot be read, so that its clusters are not known.
 func (a *app) lookups(ctx context.Context, path string) (all []lookup, unread, err error) {
 	if path != "" {
 		return a.lookupsOf(path)
@@ -142,7 +143,7 @@ func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
 // lookupsAtOnce bounds connections and memory.
 const lookupsAtOnce = 8
 
-// lookAll looks at everything. What cannot be read is a finding, not the end.
+// lookAll reads the state of all clusters. A repository that cannot be read is a finding of its cluster, not an error.
 func lookAll(ctx context.Context, lookups []lookup, all, live bool, now time.Time) []document.ClusterStatus {
 	found := make([]document.ClusterStatus, len(lookups))
 	var group errgroup.Group
@@ -153,7 +154,7 @@ func lookAll(ctx context.Context, lookups []lookup, all, live bool, now time.Tim
 			return nil
 		})
 	}
-	_ = group.Wait() // none of them gives an error
+	_ = group.Wait() // none of them returns an error
 	return found
 }
 
@@ -190,11 +191,11 @@ func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (co
 	if err != nil {
 		return condition.Standing{Repository: p.repository, Problem: err.Error()}, suspension.Suspension{}
 	}
-	word, _ := c.Services().Read(ctx) // what cannot be believed counts for nothing
+	word, _ := c.Services().Read(ctx) // a document that is not trusted is ignored
 	return condition.NewStanding(p.repository, survey, l.spec.Schedule.Next, now), word
 }
 
-// facts: where there is no configuration nothing is agreed.
+// facts returns the facts from which conditions are derived. Without a configuration nothing is expected.
 func (l lookup) facts(standings []condition.Standing, now time.Time) condition.Facts {
 	if len(l.spec.Repositories) > 0 {
 		return scheduler.Facts(l.spec, standings, scheduler.Status{}, now)
@@ -206,12 +207,12 @@ func (l lookup) facts(standings []condition.Standing, now time.Time) condition.F
 	return f
 }
 
-// printStatus prints a line a repository, and below each cluster what is wrong.
+// printStatus prints a line per repository, and below each cluster its conditions.
 func (a *app) printStatus(doc document.Status, one bool, now time.Time) {
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) {
-		if one { // there is one repository, which whoever asks has just named
+		if one { // there is only one repository, which the user has just named
 			cells = append(cells[:1], cells[2:]...)
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
@@ -224,7 +225,7 @@ func (a *app) printStatus(doc document.Status, one bool, now time.Time) {
 				windowOf(s, now))
 			name, state = "", ""
 		}
-		if len(c.Standings) == 0 { // where it is kept is not known
+		if len(c.Standings) == 0 { // its repositories are not known
 			row(name, "-", state, "-", "-", "-", "-", "-", "-")
 		}
 	}
@@ -243,7 +244,7 @@ func line(table *bytes.Buffer) string {
 	return strings.TrimRight(text, " \n") + "\n"
 }
 
-// stateOf is the worst that is known of c, in capitals if somebody must see to it now.
+// stateOf returns the worst severity of c's conditions, in capitals if it needs action now.
 func stateOf(c document.ClusterStatus) string {
 	switch {
 	case c.Wanting():
@@ -280,7 +281,7 @@ func provenAt(s condition.Standing, now time.Time) string {
 	return fmt.Sprintf("%s, %s", s.Good.Proven, age(s.Good.ProvenAt, now))
 }
 
-// windowOf is how long the newest window is, and until when it reaches.
+// windowOf returns the length of the newest window and the age of its end.
 func windowOf(s condition.Standing, now time.Time) string {
 	if s.Window == nil {
 		return "-"
@@ -289,7 +290,7 @@ func windowOf(s condition.Standing, now time.Time) string {
 	return fmt.Sprintf("%s, to %s", strings.TrimSuffix(age(from, to), " ago"), age(to, now))
 }
 
-// screen is how wide lines may be.
+// screen is the maximum width of a line, in characters.
 const screen = 118
 
 func (a *app) printConditions(conditions []condition.Condition, one bool) {
@@ -307,7 +308,7 @@ func (a *app) printConditions(conditions []condition.Condition, one bool) {
 	}
 }
 
-// wrapped is text in lines of at most so many characters, but for words that are longer.
+// wrapped returns text in lines of at most width characters, except for longer words.
 func wrapped(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {

@@ -17,10 +17,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// storeFlags say how the repository is read and written.
+// storeFlags holds the flags for reading and writing a repository.
 type storeFlags struct {
 	asOf     string
-	past     time.Time // what asOf says, from the first time that it was asked for: "2h ago" must not move on meanwhile
+	past     time.Time // the time of asOf, computed once: "2h ago" must not move during a run
 	limit    string
 	parallel int
 	lock     string
@@ -28,46 +28,46 @@ type storeFlags struct {
 	trust    []string
 }
 
-// transferFlags are for the verbs that move much.
+// transferFlags adds the flags of verbs that transfer much data.
 func (f *storeFlags) transferFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.limit, "limit", "", "bytes a second to and from the store, such as 20MiB/s (default: no limit)")
+	cmd.Flags().StringVar(&f.limit, "limit", "", "bytes per second to and from the store, such as 20MiB/s (default: no limit)")
 	f.parallelFlag(cmd)
 }
 
 func (f *storeFlags) parallelFlag(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.parallel, "parallel", stores.DefaultParallel,
-		"requests at a time for one large object, up or down; each takes 8 MiB of memory, and one more")
+		"concurrent requests for one large object; memory is 8 MiB for each, plus 8 MiB")
 }
 
-// trustFlags are for the verbs that believe what they read.
+// trustFlags adds the flags of verbs that act on the content of a repository.
 func (f *storeFlags) trustFlags(cmd *cobra.Command, getenv func(string) string) {
 	var fromEnv []string
 	if t := getenv("DR_TRUST"); t != "" {
 		fromEnv = strings.Split(t, ",")
 	}
 	cmd.Flags().StringSliceVar(&f.trust, "trust", fromEnv,
-		"minisign public key, or file of one: believe only what it has signed; may be given again (DR_TRUST)")
+		"minisign public key, or a file with one: trust only objects that it has signed; may be given several times (DR_TRUST)")
 }
 
-// pastFlags are for the verbs that can look at a versioned store as it was.
+// pastFlags adds the flags of verbs that can read a versioned store as of a past time.
 func (f *storeFlags) pastFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.asOf, "as-of", "",
-		"see the store as it was at a time (2026-11-21T10:00:00Z, \"2h ago\"), before somebody deleted things; it must keep versions")
+		"read the store as of a time (2026-11-21T10:00:00Z, \"2h ago\"), for example before objects were deleted; the store must keep versions")
 }
 
-// writeFlags are for the verbs that write what is to stay.
+// writeFlags adds the flags of verbs that write backups, segments and documents.
 func (f *storeFlags) writeFlags(cmd *cobra.Command, getenv func(string) string) {
 	cmd.Flags().StringVar(&f.lock, "lock", "",
-		"keep what is written from being deleted for so long: 30d, 12h, 30d:compliance (nobody can lift it; default: governance)")
+		"lock the written objects against deletion for this long: 30d, 12h, 30d:compliance (cannot be lifted; default: governance)")
 	f.signFlags(cmd, getenv)
 }
 
 func (f *storeFlags) signFlags(cmd *cobra.Command, getenv func(string) string) {
 	cmd.Flags().StringVar(&f.signKey, "sign-key", getenv("DR_SIGN_KEY"),
-		"file with the key that signs what is written; dr keygen --signing makes one (DR_SIGN_KEY)")
+		"file with the key that signs written objects; dr keygen --signing creates one (DR_SIGN_KEY)")
 }
 
-// options say how the store is talked to.
+// options returns the options for opening the store.
 func (f *storeFlags) options() (o stores.Options, err error) {
 	o.Parallel = f.parallel // 0 where the verb has no such flag
 	if f.limit != "" {
@@ -86,7 +86,7 @@ func (f *storeFlags) options() (o stores.Options, err error) {
 	return o, nil
 }
 
-// protecting are the variables without which secrets get out or forgeries in, with their flags.
+// protecting contains the variables that switch on encryption and signatures, with their flags.
 var protecting = map[string]string{
 	"DR_RECIPIENT": "recipient", "DR_IDENTITY": "identity", "DR_PASSPHRASE_FILE": "passphrase-file",
 	"DR_TRUST": "trust", "DR_SIGN_KEY": "sign-key",
@@ -97,38 +97,38 @@ func (a *app) checkVariables(cmd *cobra.Command) error {
 	for _, name := range slices.Sorted(maps.Keys(protecting)) {
 		value, flag := a.getenv(name), cmd.Flags().Lookup(protecting[name])
 		if flag != nil && !flag.Changed && value != "" && strings.TrimSpace(value) == "" {
-			return usagef("%s is set and empty: give it a value, or unset it", name)
+			return usagef("%s is set to an empty value: give it a value, or unset it", name)
 		}
 	}
 	return nil
 }
 
-// check refuses what would silently be something else: a variable of the shell that is not set must not switch off what
-// keeps secrets in and forgeries out.
+// check returns an error for a flag with an empty value: a shell variable that is not set must not silently switch off encryption
+// or signatures.
 func (f *storeFlags) check(cmd *cobra.Command) error {
 	for _, name := range []string{
 		"trust", "sign-key", "lock", "as-of", "recipient", "recipients-file", "identity", "passphrase-file",
 	} {
 		flag := cmd.Flags().Lookup(name)
 		if flag != nil && flag.Changed && (flag.Value.String() == "" || flag.Value.String() == "[]") {
-			return usagef("--%s is given and says nothing", name)
+			return usagef("--%s is given without a value: give it one, or leave it out", name)
 		}
 	}
 	if cmd.Flags().Changed("allow-plain") && cmd.Flags().Changed("skip-plain") {
 		return usagef("--allow-plain, --skip-plain: use one of them")
 	}
 	if cmd.Flags().Lookup("parallel") != nil && (f.parallel < 1 || f.parallel > maxParallel) {
-		return usagef("--parallel is from 1 to %d", maxParallel)
+		return usagef("--parallel must be from 1 to %d", maxParallel)
 	}
 	return nil
 }
 
 const (
 	maxParallel = 64
-	minLimit    = 64 << 10 // bytes a second: below it nothing would ever end
+	minLimit    = 64 << 10 // bytes per second: below it no transfer would end in time
 )
 
-// policy says how objects are written, and which are believed.
+// policy returns how objects are written, and which keys are trusted.
 func (f *storeFlags) policy() (p records.Policy, err error) {
 	if p.Lock, err = parseLock(f.lock); err != nil {
 		return p, usagef("--lock %s: %w", f.lock, err)
@@ -157,7 +157,7 @@ func (f *storeFlags) policy() (p records.Policy, err error) {
 
 var errLock = errors.New("use a form like 30d, 12h or 30d:compliance")
 
-// parseLock reads a time and, behind a colon, who may lift the lock.
+// parseLock parses a duration and, after a colon, the mode of a lock.
 func parseLock(text string) (l records.Lock, err error) {
 	if text == "" {
 		return l, nil

@@ -16,16 +16,16 @@ func (a *app) suspend() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "suspend",
-		Short: "Let no dr serve start anything for a cluster",
-		Long: `suspend writes into the repository that services are to start nothing for the cluster: no backup, no pruning, no drill. Each
-reads it before its next job, and needs no change of its configuration. What runs goes on to its end. It holds until
-dr resume. Where a cluster has several repositories, the last word in any of them counts.
+		Short: "Keep every dr serve from starting jobs for a cluster",
+		Long: `suspend writes to the repository that services must start no backup, pruning or drill for the cluster. Each service reads
+that before its next job; its configuration need not change. Running jobs continue to their end. The suspension lasts until
+dr resume. If a cluster has several repositories, the latest suspend or resume in any of them counts.
 
-dr backup, dr prune and dr drill by hand work all the same.`,
+dr backup, dr prune and dr drill on the command line still work.`,
 		Example: `  dr suspend --repo s3://bucket/prefix --cluster prod --reason "the disks are replaced"`,
 		Args:    noArgs,
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at it later")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown with the suspension")
 	a.suspensionFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.word(cmd, suspension.Suspension{Suspended: true, Reason: reason})
@@ -36,9 +36,9 @@ dr backup, dr prune and dr drill by hand work all the same.`,
 func (a *app) resume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume",
-		Short: "Let dr serve go on with a cluster",
-		Long: `resume ends what dr suspend began. Services see it within a minute, and catch up once what they have missed. What a
-configuration suspends only the configuration resumes.`,
+		Short: "End a suspension",
+		Long: `resume ends a suspension by dr suspend. Services notice it within a minute, and run each missed job once. It does not end
+a suspension in a configuration.`,
 		Args: noArgs,
 	}
 	a.suspensionFlags(cmd)
@@ -53,7 +53,7 @@ func (a *app) suspensionFlags(cmd *cobra.Command) {
 	a.outputFlag(cmd)
 }
 
-// word makes s the last one.
+// word writes s to the repository.
 func (a *app) word(cmd *cobra.Command, s suspension.Suspension) error {
 	c, err := a.openToRemove(cmd.Context())
 	if err != nil {
@@ -61,7 +61,7 @@ func (a *app) word(cmd *cobra.Command, s suspension.Suspension) error {
 	}
 	cat, err := c.Load(cmd.Context(), backups.LoadOptions{Newest: 1})
 	if _, none := cat.Latest(); err == nil && errors.Is(none, catalog.ErrNotFound) {
-		err = none // a name with a slip of the pen
+		err = none // the name is probably misspelled
 	}
 	if err != nil {
 		return err

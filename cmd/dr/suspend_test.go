@@ -63,7 +63,7 @@ func TestSuspendSigned(t *testing.T) {
 	if out := dr(t, env, "suspend"); out.code != exitRefused || !strings.Contains(out.stderr, "--sign-key") {
 		t.Errorf("unsigned, where backups are signed: exit code %d, %s", out.code, out.stderr)
 	}
-	if out := dr(t, env, "suspend", "--trust", public); out.code != 2 || !strings.Contains(out.stderr, "would count for nothing") {
+	if out := dr(t, env, "suspend", "--trust", public); out.code != 2 || !strings.Contains(out.stderr, "readers would ignore") {
 		t.Errorf("without a key: exit code %d, %s", out.code, out.stderr)
 	}
 	wantDone(t, dr(t, env, "suspend", "--trust", public, "--sign-key", file))

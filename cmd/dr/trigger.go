@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// serviceFlags say where a dr serve is, and who asks.
+// serviceFlags holds the address of a dr serve and the client's credentials.
 type serviceFlags struct {
 	server, tokenFile, cacert, cert, key string
 }
@@ -30,16 +30,16 @@ func (a *app) trigger() *cobra.Command {
 	var job, reason string
 	cmd := &cobra.Command{
 		Use:   "trigger",
-		Short: "Have a dr serve start a job now",
-		Long: `trigger asks a dr serve to take a backup, to prune or to drill, and does not wait for it: dr status, or the service's page,
-tells how it went. It counts on the same leases and limits as what is due by the schedule.`,
+		Short: "Make a dr serve start a job now",
+		Long: `trigger makes a dr serve take a backup, prune or drill, and does not wait for the end: dr status and the service's page show
+the result. The job is subject to the same leases and limits as scheduled jobs.`,
 		Example: `  dr trigger --cluster prod --reason "before the upgrade to 3.7"
   dr trigger --cluster prod --job drill --server https://dr.example.com:2391 --token-file token --cacert ca.crt`,
 		Args: noArgs,
 	}
 	a.clusterFlag(cmd)
 	cmd.Flags().StringVar(&job, "job", "backup", "backup, prune or drill")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at it later; a backup keeps it as its label trigger")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown with the job; a backup stores it as its label trigger")
 	f.add(cmd, a.getenv)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +54,7 @@ tells how it went. It counts on the same leases and limits as what is due by the
 		if a.output == "json" {
 			return a.document(ordered)
 		}
-		a.printf("%s of cluster %s is ordered: %s\n", ordered.Job, ordered.Cluster, ordered.Reason)
+		a.printf("%s of cluster %s was accepted: %s\n", ordered.Job, ordered.Cluster, ordered.Reason)
 		return nil
 	}
 	return cmd
@@ -66,17 +66,17 @@ func (f *serviceFlags) add(cmd *cobra.Command, getenv func(string) string) {
 	if server == "" {
 		server = "http://127.0.0.1:2391"
 	}
-	flags.StringVar(&f.server, "server", server, "where dr serve listens (DR_SERVER)")
-	flags.StringVar(&f.tokenFile, "token-file", getenv("DR_TOKEN_FILE"), "file with a token that may operate (DR_TOKEN_FILE)")
-	flags.StringVar(&f.cacert, "cacert", "", "authority of the service's certificate (default: the system's)")
-	flags.StringVar(&f.cert, "cert", "", "client certificate that may operate")
-	flags.StringVar(&f.key, "key", "", "its key")
+	flags.StringVar(&f.server, "server", server, "URL of dr serve (DR_SERVER)")
+	flags.StringVar(&f.tokenFile, "token-file", getenv("DR_TOKEN_FILE"), "file with a token of the role operate (DR_TOKEN_FILE)")
+	flags.StringVar(&f.cacert, "cacert", "", "file with the CA of the service's certificate (default: the system's CAs)")
+	flags.StringVar(&f.cert, "cert", "", "client certificate of the role operate")
+	flags.StringVar(&f.key, "key", "", "key of --cert")
 }
 
-// serviceWait bounds an order: the service answers as soon as it is taken down.
+// serviceWait bounds a request: the service responds as soon as it has recorded the job.
 const serviceWait = 30 * time.Second
 
-// post sends v as JSON, and reads what is answered.
+// post sends v as JSON, and decodes the response into answer.
 func (f *serviceFlags) post(ctx context.Context, path string, v, answer any) error {
 	base, client, err := f.client()
 	if err != nil {
@@ -102,13 +102,13 @@ func (f *serviceFlags) post(ctx context.Context, path string, v, answer any) err
 	}
 	response, err := client.Do(r)
 	if err != nil {
-		return fmt.Errorf("ask dr serve: %w: --server says where it listens", err)
+		return fmt.Errorf("dr serve is unreachable: %w: check that it runs, and --server", err)
 	}
 	defer response.Body.Close()
 	return readAnswer(base, response, answer)
 }
 
-// maxAnswer bounds what is believed to come from a dr serve, in bytes.
+// maxAnswer bounds the size of a response, in bytes.
 const maxAnswer = 1 << 20
 
 func readAnswer(base *url.URL, response *http.Response, answer any) error {
@@ -118,13 +118,13 @@ func readAnswer(base *url.URL, response *http.Response, answer any) error {
 	}
 	if response.StatusCode >= http.StatusOK && response.StatusCode < http.StatusMultipleChoices {
 		if err = json.Unmarshal(body, answer); err != nil {
-			return fmt.Errorf("dr serve at %s: what it answers is not JSON: is it a dr serve? %w", base, err)
+			return fmt.Errorf("dr serve at %s: the response is not JSON: check --server: %w", base, err)
 		}
 		return nil
 	}
 	var problem document.Problem
 	if json.Unmarshal(body, &problem) != nil || problem.Message == "" {
-		return fmt.Errorf("what is at %s answers %s: is it a dr serve?", base, response.Status)
+		return fmt.Errorf("the server at %s responded %s, not as a dr serve: check --server", base, response.Status)
 	}
 	if problem.Cure != "" {
 		problem.Message += ": " + problem.Cure
@@ -132,7 +132,7 @@ func readAnswer(base *url.URL, response *http.Response, answer any) error {
 	return refusedBy(response.StatusCode, fmt.Errorf("dr serve at %s: %s", base, problem.Message))
 }
 
-// refusedBy gives err the kind that fits the answer's status, and so the exit code.
+// refusedBy returns err with the kind that fits the response's status, which determines the exit code.
 func refusedBy(status int, err error) error {
 	switch status {
 	case http.StatusBadRequest:
@@ -145,7 +145,7 @@ func refusedBy(status int, err error) error {
 	return err
 }
 
-// client goes where the flags say and nowhere else: a token is not for whoever it would be led to.
+// client returns the service's URL and a client that follows no redirects, so that the token reaches no other server.
 func (f *serviceFlags) client() (*url.URL, *http.Client, error) {
 	base, err := url.Parse(f.server)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
@@ -174,7 +174,7 @@ func (f *serviceFlags) tls() (*tls.Config, error) {
 			return nil, usagef("--cacert: %w", err)
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usagef("--cacert %s: there is no certificate in PEM in it", f.cacert)
+			return nil, usagef("--cacert %s: contains no PEM certificate", f.cacert)
 		}
 	}
 	if f.cert != "" || f.key != "" {

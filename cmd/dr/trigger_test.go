@@ -44,7 +44,7 @@ func TestTrigger(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := dr(t, nil, "trigger", "--server", f.URL, "--cluster", "prod", "--job", "drill", "--reason", "to see", "--token-file", token)
-	if out.code != 0 || out.stdout != "drill of cluster prod is ordered: to see\n" {
+	if out.code != 0 || out.stdout != "drill of cluster prod was accepted: to see\n" {
 		t.Fatalf("exit code %d: %s%s", out.code, out.stdout, out.stderr)
 	}
 	r := f.asked[0]
@@ -72,9 +72,9 @@ func TestTriggerFails(t *testing.T) {
 		{400, `{"message": "job: use backup"}`, "use backup", 2},
 		{404, `{"message": "cluster \"prod\" is not in the configuration"}`, "not in the configuration", 3},
 		{409, `{"message": "cluster prod is suspended"}`, "is suspended", 4},
-		{302, `{}`, "302 Found: is it a dr serve?", 1},
+		{302, `{}`, "302 Found, not as a dr serve", 1},
 		{200, `<html>`, "not JSON", 1},
-		{500, `<html>`, "is it a dr serve?", 1},
+		{500, `<html>`, "not as a dr serve", 1},
 	} {
 		f.status, f.answer = test.status, test.answer
 		if out := dr(t, nil, "trigger", "--server", f.URL, "--cluster", "prod"); out.code != test.code || !strings.Contains(out.stderr, test.want) {
@@ -83,7 +83,7 @@ func TestTriggerFails(t *testing.T) {
 	}
 	url := f.URL
 	f.Close()
-	if out := dr(t, nil, "trigger", "--server", url, "--cluster", "prod"); out.code != 1 || !strings.Contains(out.stderr, "--server says where") {
+	if out := dr(t, nil, "trigger", "--server", url, "--cluster", "prod"); out.code != 1 || !strings.Contains(out.stderr, "check that it runs, and --server") {
 		t.Errorf("exit code %d: %s", out.code, out.stderr)
 	}
 }

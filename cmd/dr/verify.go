@@ -21,18 +21,18 @@ func (a *app) verify() *cobra.Command {
 	var level, dir string
 	cmd := &cobra.Command{
 		Use:   "verify [ID|latest]",
-		Short: "Prove a backup, and write down how far",
-		Long: `verify proves the newest backup, the one named, or all, up to a rung of this ladder:
-  stored   the manifest is whole and the object is there with its size
-  hashed   all bytes were read, and their digests are right
-  opened   the database was opened, every page checked, HashKV compared with the member's
-  booted   an etcd server started on the restored data and answered with the same HashKV
-Each verify appends a proof to the backup; dr list shows the best one. A backup that fails makes the exit code 3.`,
+		Short: "Prove a backup, and store the result",
+		Long: `verify proves the newest backup, the given one, or all, up to one of these levels:
+  stored   the manifest is intact and the object exists with its size
+  hashed   all bytes were read, and their digests match
+  opened   the database was opened, every page checked, and HashKV compared with the member's
+  booted   an etcd server started on the restored data and reported the same HashKV
+Each verify appends a proof to the backup; dr list shows the best one. The exit code is 3 if a backup fails.`,
 		Args: oneArg("backup"),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "verify every backup of the cluster")
 	cmd.Flags().StringVar(&level, "level", "opened", "stored, hashed, opened or booted")
-	cmd.Flags().StringVar(&dir, "scratch-dir", "", "where opened and booted put their copy (default: the system's temporary directory)")
+	cmd.Flags().StringVar(&dir, "scratch-dir", "", "directory for the copy of opened and booted (default: the system's temporary directory)")
 	keys.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
@@ -50,7 +50,7 @@ Each verify appends a proof to the backup; dr list shows the best one. A backup 
 			return usagef("--level: %w", err)
 		}
 		if all && len(args) > 0 {
-			return usagef("--all, or one backup")
+			return usagef("--all with a backup: use one of them")
 		}
 		with, err := keys.load()
 		if err != nil {
@@ -82,14 +82,14 @@ Each verify appends a proof to the backup; dr list shows the best one. A backup 
 	return cmd
 }
 
-// warnUnsigned: a proof that nobody has signed counts for nobody who trusts keys alone.
+// warnUnsigned warns of unsigned proofs: with --trust readers ignore them.
 func (a *app) warnUnsigned() {
 	if len(a.store.trust) > 0 && a.store.signKey == "" {
-		fmt.Fprintln(a.stderr, "dr: WARNING: no --sign-key: the proofs are not signed, and with --trust nobody will count them")
+		fmt.Fprintln(a.stderr, "dr: WARNING: no --sign-key: the proofs are not signed, and dr with --trust ignores them")
 	}
 }
 
-// toVerify are the backups to verify; with all, what is damaged beyond that comes as an error beside them.
+// toVerify returns the backups to verify. With all, the second result is the error of backups that cannot be listed as such.
 func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string, all bool) ([]catalog.Backup, error, error) {
 	if !all {
 		b, err := a.find(cmd, c, args)
@@ -128,7 +128,7 @@ func verifyText(p catalog.Proof) string {
 	return p.Finding
 }
 
-// identity says who verified.
+// identity returns the host and version of this dr, for documents that it writes.
 func identity() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) version() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Print dr's version, and that of the etcd code in it", Args: noArgs}
+	cmd := &cobra.Command{Use: "version", Short: "Print the version of dr and of its etcd code", Args: noArgs}
 	a.outputFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		v := document.Version{Version: version(), Go: runtime.Version(), Etcd: etcd.Version}
@@ -28,7 +28,7 @@ func (a *app) version() *cobra.Command {
 // release is the version that deploy/build.sh gives a binary.
 var release string
 
-// version is the release, or the module's version as the go command stamped it, or "dev" for a build out of a work tree.
+// version returns the release, or the module's version as stamped by the go command, or "dev" for a build from a work tree.
 func version() string {
 	if release != "" {
 		return release

@@ -234,7 +234,7 @@ func TestFindAcrossARestore(t *testing.T) {
 	}
 	j.wantRestored(t, old, f.Gone[0].Restore[2:6]...)
 	text := command.Must(t, j.env, "find", "--prefix", "lost/")
-	if !strings.Contains(text, fmt.Sprintf("vanished behind revision %d, when another history began", old.Revision)) {
+	if !strings.Contains(text, fmt.Sprintf("vanished after revision %d, when another history began", old.Revision)) {
 		t.Errorf("find says:\n%s", text)
 	}
 }

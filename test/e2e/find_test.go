@@ -522,7 +522,7 @@ func TestFindGap(t *testing.T) {
 		}
 	}
 	text := command.Must(t, j.env, "find", "--key", "goes")
-	if !strings.Contains(text, "-- not seen") || !strings.Contains(text, fmt.Sprintf("behind revision %d and not behind %d", before+1, inGap)) {
+	if !strings.Contains(text, "-- not seen") || !strings.Contains(text, fmt.Sprintf("after revision %d, at %d at the latest", before+1, inGap)) {
 		t.Errorf("find says:\n%s", text)
 	}
 }
@@ -631,9 +631,9 @@ kind: App
 metadata:
   name: web
 ---
-# /registry/odd: no Kubernetes object, 20 bytes; -o raw has its bytes
+# /registry/odd: not a Kubernetes object, 20 bytes; -o raw prints its bytes
 ---
-# /registry/secrets/prod/web (Secret prod/web): encrypted by Kubernetes, with aescbc, key "key1"; -o raw has its bytes
+# /registry/secrets/prod/web (Secret prod/web): encrypted by Kubernetes, with aescbc, key "key1"; -o raw prints its bytes
 `
 	if out.Stdout != want || out.Code != 3 || !strings.Contains(out.Stderr, "plain text of 1 of 4 values") {
 		t.Errorf("extract: code %d\n%s%s", out.Code, out.Stdout, out.Stderr)

@@ -252,7 +252,7 @@ func (j job) everythingIsTaken(t *testing.T, s *apiserver.APIServer) {
 		t.Errorf("without a name: %v", nameless)
 	}
 	out := command.Must(t, j.env, "extract", "--prefix", "/registry/")
-	if n := strings.Count(out, "the API server keeps it for itself"); n != len(nameless) {
+	if n := strings.Count(out, "an internal object of the API server"); n != len(nameless) {
 		t.Errorf("%d values are said to be the API server's own, want %d", n, len(nameless))
 	}
 	s.Kubectl(t, out, "apply", "--dry-run=server", "-f", "-")
