@@ -53,7 +53,7 @@ func Inspect(ctx context.Context, file string, report storage.Report) (i Inspect
 		return i, fmt.Errorf("%w: %s is no file: name a snapshot, such as one of etcdctl snapshot save or a copy of member/snap/db",
 			plan.ErrLayout, file)
 	}
-	err = child.Run(ctx, InspectVerb, file, &i, Kinds, report)
+	err = child.Run(ctx, InspectVerb, file, &i, report)
 	return i, Died(err)
 }
 

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 		if os.Args[2] == restore.InspectVerb {
 			verb = restore.ServeInspect
 		}
-		if err := child.Serve(context.Background(), verb, restore.Kinds, os.Stdin, os.Stdout); err != nil {
+		if err := child.Serve(context.Background(), verb, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

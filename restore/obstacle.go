@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -18,6 +19,29 @@ type ObstacleError struct {
 
 func (e *ObstacleError) Error() string { return e.err.Error() }
 func (e *ObstacleError) Unwrap() error { return e.err }
+
+// Met is an ObstacleError as JSON, for a child's answer.
+type Met struct {
+	Obstacle plan.Obstacle `json:"obstacle"`
+	Error    fault.Packed  `json:"error"`
+}
+
+// Meet returns the ObstacleError in err as a Met, and nil if there is none.
+func Meet(err error) *Met {
+	o, ok := errors.AsType[*ObstacleError](err)
+	if !ok {
+		return nil
+	}
+	return &Met{o.Obstacle, fault.Pack(err)}
+}
+
+// Err returns the ObstacleError that m was made from, and nil for nil.
+func (m *Met) Err() error {
+	if m == nil {
+		return nil
+	}
+	return &ObstacleError{m.Obstacle, m.Error.Err()}
+}
 
 // asObstacle blames the backup for damage that nothing else is blamed for.
 func asObstacle(p plan.Plan, err error) error {

@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -72,15 +69,6 @@ func (s Source) keys() (keys seal.Keys, err error) {
 	return keys, nil
 }
 
-// Kinds are the errors whose identity survives the way out of a child of this package and those above it.
-var Kinds = child.Kinds{
-	"damaged": catalog.ErrDamaged, "notFound": catalog.ErrNotFound, "wrongKey": seal.ErrWrongKey,
-	"layout": plan.ErrLayout, "refused": fault.Refused, "canceled": context.Canceled, "noSpace": syscall.ENOSPC,
-	"name": catalog.ErrName, "url": stores.ErrURL, "notExist": storage.ErrNotExist, "denied": storage.ErrDenied,
-	"noBucket": storage.ErrNoBucket, "untrusted": sign.ErrUntrusted, "unsupported": storage.ErrUnsupported,
-	"unreadable": storage.ErrUnreadable, "noAnswer": storage.ErrNoAnswer,
-}
-
 // ChildVerb is the verb under which a child serves Spawn: see Serve.
 const ChildVerb = "restore"
 
@@ -96,28 +84,18 @@ func Spawn(ctx context.Context, p plan.Plan, s Source, report storage.Report) (R
 		return Result{}, err
 	}
 	var a answer
-	err := child.Run(ctx, ChildVerb, job{p, s}, &a, Kinds, report)
+	err := child.Run(ctx, ChildVerb, job{p, s}, &a, report)
 	if err != nil {
 		removeDead(p)
 		return Result{}, asObstacle(p, Died(err))
 	}
-	return a.Result, Told(a.Obstacle, a.Why, a.Kinds)
+	return a.Result, a.Met.Err()
 }
 
-// answer is what the child says: a result, or an obstacle, whose details an error would lose on its way.
+// answer is the child's answer: a result, or an obstacle.
 type answer struct {
-	Result   Result         `json:"result"`
-	Obstacle *plan.Obstacle `json:"obstacle,omitempty"`
-	Why      string         `json:"why,omitempty"`
-	Kinds    []string       `json:"kinds,omitempty"` // of the error: names in Kinds
-}
-
-// Told returns the error of an obstacle that a child met, with its words and kinds; nil without an obstacle.
-func Told(o *plan.Obstacle, why string, kinds []string) error {
-	if o == nil {
-		return nil
-	}
-	return &ObstacleError{*o, Kinds.Error(why, kinds)}
+	Result Result `json:"result"`
+	Met    *Met   `json:"met,omitempty"`
 }
 
 // removeDead clears the work dirs of a child that died. One that a live process holds belongs to that.
@@ -156,8 +134,9 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	}
 	debug.SetGCPercent(200) // this process has one job: a replay spends a quarter of its time on collecting otherwise
 	result, err := Run(ctx, j.Plan, c, keys, report)
-	if o, ok := errors.AsType[*ObstacleError](err); ok {
-		return answer{Obstacle: &o.Obstacle, Why: o.Error(), Kinds: Kinds.Of(err)}, nil
+	met := Meet(err)
+	if met != nil {
+		return answer{Met: met}, nil
 	}
 	return answer{Result: result}, err
 }

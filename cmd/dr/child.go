@@ -24,7 +24,7 @@ func (a *app) child() *cobra.Command {
 			if len(args) != 1 || verbs[args[0]] == nil {
 				return usagef("child is for internal use")
 			}
-			return child.ServeItems(cmd.Context(), verbs[args[0]], restore.Kinds, a.stdin, a.stdout)
+			return child.ServeItems(cmd.Context(), verbs[args[0]], a.stdin, a.stdout)
 		},
 	}
 }

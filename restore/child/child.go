@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Argument is the first argument of a child; the second is the verb.
@@ -41,33 +42,25 @@ func (e *DiedError) Error() string {
 	return fmt.Sprintf("the child process died at stage %s: %s", e.Stage, e.Words)
 }
 
-// Kinds names the errors whose identity survives the way from child to parent.
-type Kinds map[string]error
-
 // line is one line of the child's stdout.
 type line struct {
 	Event  *storage.Event  `json:"event,omitempty"`
 	Item   json.RawMessage `json:"item,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
-	Error  *failure        `json:"error,omitempty"`
+	Error  *fault.Packed   `json:"error,omitempty"`
 }
 
-type failure struct {
-	Message string   `json:"message"`
-	Kinds   []string `json:"kinds"`
-}
-
-// Run starts verb in a child, gives it job, passes its events on and fills result in. The child's own errors come
-// back with their message and the identities in kinds; a child that dies gives *DiedError. Cancelling ctx asks the
-// child to end, then kills it.
-func Run(ctx context.Context, verb string, job, result any, kinds Kinds, report storage.Report) error {
-	return RunItems(ctx, verb, job, result, kinds, report, nil)
+// Run starts verb in a child, sends it job, passes its events to report and fills result in. The child's own errors come back
+// with their message, kinds and sentinels; a child that dies gives *DiedError. Cancelling ctx asks the child to end, then
+// kills it.
+func Run(ctx context.Context, verb string, job, result any, report storage.Report) error {
+	return RunItems(ctx, verb, job, result, report, nil)
 }
 
 // RunItems is Run for a verb that finds things one after the other: each is given to take as it comes. An error of take
 // ends the child, and is returned.
 func RunItems(
-	ctx context.Context, verb string, job, result any, kinds Kinds, report storage.Report, take func(json.RawMessage) error,
+	ctx context.Context, verb string, job, result any, report storage.Report, take func(json.RawMessage) error,
 ) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -109,7 +102,7 @@ func RunItems(
 	case e.answer == nil:
 		return &DiedError{Stage: e.stage, Words: stderr.words(), Killed: killed(e.waited)}
 	}
-	return kinds.Error(e.answer.Error.Message, e.answer.Error.Kinds)
+	return e.answer.Error.Err()
 }
 
 // Times of a child that has answered or is to end.
@@ -215,35 +208,6 @@ func killed(err error) bool {
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
-
-// Of returns the names of the errors in k that err matches.
-func (k Kinds) Of(err error) (names []string) {
-	for name, kind := range k {
-		if errors.Is(err, kind) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// Error returns an error with a child's words that matches those errors in k.
-func (k Kinds) Error(words string, names []string) error {
-	e := &childError{message: words}
-	for _, name := range names {
-		if kind, ok := k[name]; ok {
-			e.is = append(e.is, kind)
-		}
-	}
-	return e
-}
-
-type childError struct {
-	message string
-	is      []error
-}
-
-func (e *childError) Error() string   { return e.message }
-func (e *childError) Unwrap() []error { return e.is }
 
 // head keeps the beginning of a stream: enough for a panic's first lines, however long its stack.
 type head struct{ kept []byte }

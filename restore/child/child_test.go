@@ -18,22 +18,21 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 var (
-	errBad    = errors.New("bad")
-	errAbsent = errors.New("absent")
+	errBad    = fault.New(fault.Damaged, "bad")
+	errAbsent = fault.New(fault.NotFound, "absent")
 	errOther  = errors.New("of no kind")
 )
-
-var kinds = child.Kinds{"bad": errBad, "absent": errAbsent, "canceled": context.Canceled}
 
 // TestMain is the child's main too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
-		serve := func() error { return child.Serve(context.Background(), verbs[os.Args[2]], kinds, os.Stdin, os.Stdout) }
+		serve := func() error { return child.Serve(context.Background(), verbs[os.Args[2]], os.Stdin, os.Stdout) }
 		if os.Args[2] == "count" {
-			serve = func() error { return child.ServeItems(context.Background(), count, kinds, os.Stdin, os.Stdout) }
+			serve = func() error { return child.ServeItems(context.Background(), count, os.Stdin, os.Stdout) }
 		}
 		if err := serve(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -45,7 +44,7 @@ func TestMain(m *testing.M) {
 		holdDir(parent)
 	}
 	if fifo := os.Getenv(middleEnv); fifo != "" {
-		if err := child.Run(context.Background(), "watch", fifo, nil, kinds, nil); err != nil {
+		if err := child.Run(context.Background(), "watch", fifo, nil, nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(1) // it ought to be killed before
@@ -87,7 +86,7 @@ var verbs = map[string]child.Verb{
 		go func() { panic("page 9 is not there") }()
 		select {}
 	}),
-	"fault": staged(fault),
+	"fault": staged(unmapped),
 	"exit":  staged(func() { os.Exit(0) }),
 	"words": staged(func() { fmt.Fprintln(os.Stderr, "\n\n  last words \nmore"); os.Exit(3) }),
 	"flood": staged(func() {
@@ -150,8 +149,8 @@ func staged(do func()) child.Verb {
 	}
 }
 
-// fault reads behind the end of a mapped file, as bbolt does in a file that was cut.
-func fault() {
+// unmapped reads after the end of a mapped file, as bbolt does in a file that was cut.
+func unmapped() {
 	f, err := os.CreateTemp("", "child-fault-*")
 	if err != nil {
 		panic(err)
@@ -212,7 +211,7 @@ func TestAnswer(t *testing.T) {
 	var got seen
 	var events []storage.Event
 	want := job{Text: "AGE-SECRET-KEY-1 is in here", Number: 7}
-	err := child.Run(t.Context(), "echo", want, &got, kinds, func(e storage.Event) { events = append(events, e) })
+	err := child.Run(t.Context(), "echo", want, &got, func(e storage.Event) { events = append(events, e) })
 	if err != nil || got.Job != want {
 		t.Fatalf("job %+v, error %v", got.Job, err)
 	}
@@ -233,7 +232,7 @@ func TestAnswer(t *testing.T) {
 
 func TestAnswerThatIsNull(t *testing.T) {
 	result := new(int)
-	if err := child.Run(t.Context(), "nothing", nil, &result, kinds, nil); err != nil || result != nil {
+	if err := child.Run(t.Context(), "nothing", nil, &result, nil); err != nil || result != nil {
 		t.Errorf("result %v, error %v", result, err)
 	}
 }
@@ -241,11 +240,11 @@ func TestAnswerThatIsNull(t *testing.T) {
 func TestLargeJobAndAnswer(t *testing.T) {
 	var got seen
 	want := job{Text: strings.Repeat("ä", 1<<20)}
-	if err := child.Run(t.Context(), "echo", want, &got, kinds, nil); err != nil || got.Job != want {
+	if err := child.Run(t.Context(), "echo", want, &got, nil); err != nil || got.Job != want {
 		t.Errorf("%d bytes came back, error %v", len(got.Job.Text), err)
 	}
 	var large string
-	if err := child.Run(t.Context(), "large", nil, &large, kinds, nil); err != nil || len(large) != 1<<20 {
+	if err := child.Run(t.Context(), "large", nil, &large, nil); err != nil || len(large) != 1<<20 {
 		t.Errorf("%d bytes, error %v", len(large), err)
 	}
 }
@@ -259,7 +258,7 @@ func TestErrorsKeepMessageAndKind(t *testing.T) {
 		"both":  {"absent\nbad", []error{errBad, errAbsent}, []error{context.Canceled}},
 		"other": {"of no kind", nil, []error{errOther, errBad, errAbsent}},
 	} {
-		err := child.Run(t.Context(), verb, nil, nil, kinds, nil)
+		err := child.Run(t.Context(), verb, nil, nil, nil)
 		if err == nil || err.Error() != want.message {
 			t.Errorf("%s: error %q, want %q", verb, err, want.message)
 		}
@@ -276,14 +275,6 @@ func TestErrorsKeepMessageAndKind(t *testing.T) {
 	}
 }
 
-// A kind that only the child knows is no reason to lose the message.
-func TestKindsThatTheParentDoesNotKnow(t *testing.T) {
-	err := child.Run(t.Context(), "bad", nil, nil, child.Kinds{"absent": errAbsent}, nil)
-	if err == nil || !strings.Contains(err.Error(), "object x is bad") || errors.Is(err, errBad) {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestDeaths(t *testing.T) {
 	for verb, want := range map[string]child.DiedError{
 		"panic":             {Stage: "check", Words: "page 7 is not there"},
@@ -296,7 +287,7 @@ func TestDeaths(t *testing.T) {
 		"garbage and exit":  {Stage: "check", Words: "it said nothing"},
 	} {
 		t.Run(verb, func(t *testing.T) {
-			err := child.Run(t.Context(), verb, nil, nil, kinds, nil)
+			err := child.Run(t.Context(), verb, nil, nil, nil)
 			died, ok := errors.AsType[*child.DiedError](err)
 			if !ok || *died != want {
 				t.Fatalf("error %+v (%v), want %+v", died, err, want)
@@ -310,7 +301,7 @@ func TestDeaths(t *testing.T) {
 }
 
 func TestAnswerThatCannotBeEncoded(t *testing.T) {
-	err := child.Run(t.Context(), "unencodable", nil, nil, kinds, nil)
+	err := child.Run(t.Context(), "unencodable", nil, nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "unsupported type: func()") {
 		t.Errorf("error %v", err)
 	}
@@ -326,7 +317,7 @@ func TestHangingOrphanEnds(t *testing.T) {
 			return nil, nil
 		}
 		served := make(chan error)
-		go func() { served <- child.Serve(t.Context(), hang, kinds, stdin, io.Discard) }()
+		go func() { served <- child.Serve(t.Context(), hang, stdin, io.Discard) }()
 		fmt.Fprintln(parent, "{}")
 		synctest.Wait()
 		select {
@@ -343,7 +334,7 @@ func TestHangingOrphanEnds(t *testing.T) {
 }
 
 func TestDeathByAFault(t *testing.T) {
-	err := child.Run(t.Context(), "fault", nil, nil, kinds, nil)
+	err := child.Run(t.Context(), "fault", nil, nil, nil)
 	died, ok := errors.AsType[*child.DiedError](err)
 	if !ok || died.Killed || died.Stage != "check" || !strings.HasPrefix(died.Words, "unexpected fault address") {
 		t.Errorf("error %+v (%v)", died, err)
@@ -352,13 +343,13 @@ func TestDeathByAFault(t *testing.T) {
 
 func TestGarbageOnStdoutIsSkipped(t *testing.T) {
 	var got string
-	if err := child.Run(t.Context(), "garbage", nil, &got, kinds, nil); err != nil || got != "an answer" {
+	if err := child.Run(t.Context(), "garbage", nil, &got, nil); err != nil || got != "an answer" {
 		t.Errorf("result %q, error %v", got, err)
 	}
 }
 
 func TestJobThatCannotBeDescribed(t *testing.T) {
-	err := child.Run(t.Context(), "echo", func() {}, nil, kinds, nil)
+	err := child.Run(t.Context(), "echo", func() {}, nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "the job of echo") {
 		t.Errorf("error %v", err)
 	}
@@ -368,7 +359,7 @@ func TestCancelIsPolite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tidied")
 	stop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	err := child.Run(ctx, "polite", path, nil, kinds, func(storage.Event) { cancel(stop) })
+	err := child.Run(ctx, "polite", path, nil, func(storage.Event) { cancel(stop) })
 	if !errors.Is(err, stop) {
 		t.Errorf("error %v", err)
 	}
@@ -381,7 +372,7 @@ func TestCancelIsPolite(t *testing.T) {
 func TestCancelAfterTheWork(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var got string
-	err := child.Run(ctx, "finished", nil, &got, kinds, func(storage.Event) { cancel() })
+	err := child.Run(ctx, "finished", nil, &got, func(storage.Event) { cancel() })
 	if err != nil || got != "done" {
 		t.Errorf("result %q, error %v", got, err)
 	}
@@ -391,7 +382,7 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	stop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stop)
-	err := child.Run(ctx, "echo", job{}, nil, kinds, nil)
+	err := child.Run(ctx, "echo", job{}, nil, nil)
 	if !errors.Is(err, stop) && !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -402,7 +393,7 @@ func TestStubbornChildIsKilled(t *testing.T) {
 		t.Skip("it takes the ten seconds that a child has")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err := child.Run(ctx, "stubborn", nil, nil, kinds, func(storage.Event) { cancel() })
+	err := child.Run(ctx, "stubborn", nil, nil, func(storage.Event) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -420,7 +411,7 @@ func TestChildThatDoesNotEndIsAbandoned(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var text string
-		err = child.Run(ctx, verb, fifo, &text, kinds, func(storage.Event) {
+		err = child.Run(ctx, verb, fifo, &text, func(storage.Event) {
 			if want != nil {
 				cancel()
 			}
@@ -487,7 +478,7 @@ func TestChildEndsWithItsParent(t *testing.T) {
 
 func TestServeWithoutAJob(t *testing.T) {
 	var out strings.Builder
-	err := child.Serve(t.Context(), verbs["echo"], kinds, strings.NewReader("{"), &out)
+	err := child.Serve(t.Context(), verbs["echo"], strings.NewReader("{"), &out)
 	if err == nil || !strings.Contains(err.Error(), "job") || out.Len() > 0 {
 		t.Errorf("error %v, said %q", err, out.String())
 	}
@@ -514,7 +505,7 @@ func TestReportsFromManyGoroutines(t *testing.T) {
 		}
 		return "end", nil
 	}
-	if err := child.Serve(t.Context(), verb, kinds, in, &out); err != nil {
+	if err := child.Serve(t.Context(), verb, in, &out); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")

@@ -28,7 +28,7 @@ func count(ctx context.Context, input []byte, give func(any) error, report stora
 func TestItemsComeInOrder(t *testing.T) {
 	var got []int
 	var result, events int
-	err := child.RunItems(t.Context(), "count", 1000, &result, kinds, func(storage.Event) { events++ }, func(item json.RawMessage) error {
+	err := child.RunItems(t.Context(), "count", 1000, &result, func(storage.Event) { events++ }, func(item json.RawMessage) error {
 		var n int
 		err := json.Unmarshal(item, &n)
 		got = append(got, n)
@@ -47,7 +47,7 @@ func TestItemsComeInOrder(t *testing.T) {
 // Who does not want more ends the child, however much that would still find.
 func TestRefusedItemEndsTheChild(t *testing.T) {
 	taken, enough := 0, errors.New("enough")
-	err := child.RunItems(t.Context(), "count", 1<<30, new(int), kinds, nil, func(json.RawMessage) error {
+	err := child.RunItems(t.Context(), "count", 1<<30, new(int), nil, func(json.RawMessage) error {
 		if taken++; taken == 3 {
 			return enough
 		}
@@ -61,7 +61,7 @@ func TestRefusedItemEndsTheChild(t *testing.T) {
 // A refusal counts even if the child had found everything by then.
 func TestRefusedLastItem(t *testing.T) {
 	enough := errors.New("enough")
-	err := child.RunItems(t.Context(), "count", 1, new(int), kinds, nil, func(json.RawMessage) error { return enough })
+	err := child.RunItems(t.Context(), "count", 1, new(int), nil, func(json.RawMessage) error { return enough })
 	if !errors.Is(err, enough) {
 		t.Errorf("%v", err)
 	}

@@ -63,7 +63,7 @@ func TestLimits(t *testing.T) {
 	own := 20 - raw
 	for _, l := range []child.Limits{{}, {Nice: 19}, {Memory: 1 << 30}, {Memory: 1 << 30, Nice: 19}} {
 		var got limited
-		if err := child.Run(t.Context(), "limit", l, &got, kinds, nil); err != nil {
+		if err := child.Run(t.Context(), "limit", l, &got, nil); err != nil {
 			t.Fatal(err)
 		}
 		if want := max(own, l.Nice); len(got.Nice) != 1 || !got.Nice[want] {

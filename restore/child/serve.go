@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Verb is what a child can do: it decodes its job, works, and returns a result for JSON.
@@ -31,8 +32,8 @@ const orphanPatience = 5 * time.Second
 // Serve is the child's main: it runs one verb and returns an error only if it could not even answer. The rest of stdin
 // is watched while the verb works: its end cancels the verb's context with ErrOrphaned, and if the verb hangs, as code
 // can that trips over a damaged database, Serve returns without it: nobody else would end this process.
-func Serve(ctx context.Context, verb Verb, kinds Kinds, stdin io.Reader, stdout io.Writer) error {
-	return ServeItems(ctx, verb.WithoutItems(), kinds, stdin, stdout)
+func Serve(ctx context.Context, verb Verb, stdin io.Reader, stdout io.Writer) error {
+	return ServeItems(ctx, verb.WithoutItems(), stdin, stdout)
 }
 
 // WithoutItems is the verb as one that finds nothing on its way.
@@ -43,7 +44,7 @@ func (v Verb) WithoutItems() ItemVerb {
 }
 
 // ServeItems is Serve for a verb that finds things.
-func ServeItems(ctx context.Context, verb ItemVerb, kinds Kinds, stdin io.Reader, stdout io.Writer) error {
+func ServeItems(ctx context.Context, verb ItemVerb, stdin io.Reader, stdout io.Writer) error {
 	signal.Ignore(syscall.SIGPIPE) // else the first event after the parent's end would end this process before it has cleaned up
 	input := bufio.NewReader(stdin)
 	job, err := input.ReadBytes('\n')
@@ -60,7 +61,7 @@ func ServeItems(ctx context.Context, verb ItemVerb, kinds Kinds, stdin io.Reader
 	answer := make(chan line, 1)
 	go func() {
 		result, err := verb(ctx, job, out.give, func(e storage.Event) { _ = out.write(line{Event: &e}) })
-		answer <- answerOf(result, err, kinds)
+		answer <- answerOf(result, err)
 	}()
 	select {
 	case l := <-answer:
@@ -75,19 +76,20 @@ func ServeItems(ctx context.Context, verb ItemVerb, kinds Kinds, stdin io.Reader
 	}
 }
 
-func answerOf(result any, err error, kinds Kinds) line {
+func answerOf(result any, err error) line {
 	if err != nil {
-		return line{Error: describe(err, kinds)}
+		return failed(err)
 	}
 	encoded, err := json.Marshal(result)
 	if err != nil {
-		return line{Error: describe(fmt.Errorf("encode the result: %w", err), kinds)}
+		return failed(fmt.Errorf("encode the result: %w", err))
 	}
 	return line{Result: encoded}
 }
 
-func describe(err error, kinds Kinds) *failure {
-	return &failure{Message: err.Error(), Kinds: kinds.Of(err)}
+func failed(err error) line {
+	packed := fault.Pack(err)
+	return line{Error: &packed}
 }
 
 // writer keeps lines whole when several goroutines report.

@@ -49,29 +49,22 @@ type valuesJob struct {
 
 // ended is a child's answer.
 type ended struct {
-	Revision int64          `json:"revision"`
-	Position uint64         `json:"position,omitempty"` // 0: nothing was replayed
-	Obstacle *plan.Obstacle `json:"obstacle,omitempty"`
-	Why      string         `json:"why,omitempty"`
-	Kinds    []string       `json:"kinds,omitempty"` // of the error: names in restore.Kinds
-}
-
-// err is what went wrong, as restore would have said it.
-func (e ended) err() error {
-	return restore.Told(e.Obstacle, e.Why, e.Kinds)
+	Revision int64        `json:"revision"`
+	Position uint64       `json:"position,omitempty"` // 0: nothing was replayed
+	Met      *restore.Met `json:"met,omitempty"`
 }
 
 // spawn does a job in a child.
 func spawn(ctx context.Context, j job, report storage.Report, take func(json.RawMessage) error) (ended, error) {
 	var e ended
-	if err := child.RunItems(ctx, ChildVerb, j, &e, restore.Kinds, report, take); err != nil {
+	if err := child.RunItems(ctx, ChildVerb, j, &e, report, take); err != nil {
 		err = restore.Died(err)
 		if errors.Is(err, catalog.ErrDamaged) {
 			return e, restore.Obstructed(plan.Obstacle{Base: true}, err)
 		}
 		return e, err
 	}
-	return e, e.err()
+	return e, e.Met.Err()
 }
 
 // Serve does what spawn asks for: it is the child's side, for its main.
@@ -88,8 +81,8 @@ func Serve(ctx context.Context, input []byte, give func(any) error, report stora
 	debug.SetGCPercent(200) // as in a restore: a replay spends a quarter of its time on collecting otherwise
 	s := &server{job: j, give: give, report: report}
 	e, err := s.serve(ctx)
-	if o, ok := errors.AsType[*restore.ObstacleError](err); ok {
-		e.Obstacle, e.Why, e.Kinds = &o.Obstacle, o.Error(), restore.Kinds.Of(err)
+	e.Met = restore.Meet(err)
+	if e.Met != nil {
 		return e, nil
 	}
 	return e, err

@@ -22,7 +22,7 @@ import (
 // TestMain is a child's main too: etcd ends the process where it cannot go on.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
-		if err := child.Serve(context.Background(), boot, nil, os.Stdin, os.Stdout); err != nil {
+		if err := child.Serve(context.Background(), boot, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -152,7 +152,7 @@ func TestABrokenLogIsNamed(t *testing.T) {
 		"0000000000000007-0000000000000099.wal")); err != nil {
 		t.Fatal(err)
 	}
-	err = child.Run(t.Context(), "boot", dir, nil, nil, nil)
+	err = child.Run(t.Context(), "boot", dir, nil, nil)
 	died, ok := errors.AsType[*child.DiedError](err)
 	if !ok || died.Stage != "boot" || died.Killed || !strings.Contains(died.Words, "WAL") {
 		t.Errorf("error %+v (%v)", died, err)

@@ -43,9 +43,7 @@ type found struct {
 	Steps      []catalog.Step      `json:"steps,omitempty"`
 	Assertions []catalog.Assertion `json:"assertions,omitempty"`
 
-	Obstacle   *plan.Obstacle `json:"obstacle,omitempty"` // in the way of a target behind the backup
-	Why        string         `json:"why,omitempty"`
-	Kinds      []string       `json:"kinds,omitempty"` // of the error: names in restore.Kinds
+	Met        *restore.Met `json:"met,omitempty"` // on the way to a target after the backup
 	sealedOnly bool
 }
 
@@ -76,7 +74,7 @@ func inChild(ctx context.Context, j job, dir string, report storage.Report) (f f
 	if j.Plan, err = j.Plan.Place(plan.Into{Name: scratch.Member, DataDir: filepath.Join(path, "data")}); err != nil {
 		return found{}, err
 	}
-	err = child.Run(ctx, ChildVerb, j, &f, restore.Kinds, report)
+	err = child.Run(ctx, ChildVerb, j, &f, report)
 	return f, err
 }
 
@@ -99,8 +97,9 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 		debug.SetGCPercent(200) // as a restore in earnest does: its time is to be told from this one's
 	}
 	restored, err := restore.Run(ctx, j.Plan, c, keys, report)
-	if o, ok := errors.AsType[*restore.ObstacleError](err); ok && j.Plan.Log != nil {
-		return found{Obstacle: &o.Obstacle, Why: o.Error(), Kinds: restore.Kinds.Of(err)}, nil
+	met := restore.Meet(err)
+	if met != nil && j.Plan.Log != nil {
+		return found{Met: met}, nil
 	}
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (e exercise) run(
 	j := job{Plan: e.plan, Level: catalog.Booted, Source: r.Source, Hashes: e.hashes, Assertions: r.Assertions, Limits: r.Limits}
 	found, err := inChild(ctx, j, r.Dir, report)
 	blames := blame(e.plan, found, err)
-	err = errors.Join(restore.Died(err), found.obstacle(), unmet(found.Assertions)) // one of them at most
+	err = errors.Join(restore.Died(err), found.Met.Err(), unmet(found.Assertions)) // one of them at most
 	if marked := e.plan.Backup.Marked(); err == nil && marked != nil {
 		blames, err = catalog.BlameBackup, fmt.Errorf("%w: %w", catalog.ErrDamaged, marked)
 	}
@@ -86,19 +86,14 @@ func (f found) tellDrill(d *catalog.Drill) {
 	}
 }
 
-// obstacle is what stood in the way, as restore would have said it.
-func (f found) obstacle() error {
-	return restore.Told(f.Obstacle, f.Why, f.Kinds)
-}
-
 // blame says where a fault lies, if err is one: with a backup alone there is nothing else, and a child that dies before
 // anything is replayed has seen nothing else.
 func blame(p plan.Plan, f found, err error) catalog.Blame {
 	dead, died := errors.AsType[*child.DiedError](err)
 	switch {
-	case err == nil && f.Obstacle == nil:
+	case err == nil && f.Met == nil:
 		return catalog.BlameAssertion
-	case p.Log == nil, f.Obstacle != nil && f.Obstacle.Base, died && (dead.Stage == "check" || dead.Stage == "prove"):
+	case p.Log == nil, f.Met != nil && f.Met.Obstacle.Base, died && (dead.Stage == "check" || dead.Stage == "prove"):
 		return catalog.BlameBackup
 	}
 	return catalog.BlameLog

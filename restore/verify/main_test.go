@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -17,7 +16,7 @@ import (
 // TestMain is the child's main too: Run starts this very binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
-		if err := child.Serve(context.Background(), serve, restore.Kinds, os.Stdin, os.Stdout); err != nil {
+		if err := child.Serve(context.Background(), serve, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

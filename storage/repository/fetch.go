@@ -68,9 +68,12 @@ type objectError struct {
 }
 
 func (e *objectError) Error() string { return e.key + ": " + e.err.Error() }
-func (e *objectError) Unwrap() error { return e.err }
-func (e *objectError) Is(target error) bool {
-	return target == catalog.ErrDamaged && errors.Is(e.err, seal.ErrDamaged)
+
+func (e *objectError) Unwrap() []error {
+	if errors.Is(e.err, seal.ErrDamaged) {
+		return []error{catalog.ErrDamaged, e.err}
+	}
+	return []error{e.err}
 }
 
 // fetched is the chain of one Fetch.

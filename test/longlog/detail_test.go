@@ -2,6 +2,7 @@ package longlog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -95,7 +96,7 @@ func TestObstacleInALongLog(t *testing.T) {
 			if p.Log.Last < bad {
 				return restore.Result{}, nil
 			}
-			return restore.Result{}, restore.Told(&plan.Obstacle{Segment: bad}, "it is damaged", nil)
+			return restore.Result{}, restore.Obstructed(plan.Obstacle{Segment: bad}, errors.New("it is damaged"))
 		}
 		request := plan.Request{
 			Catalog: catalog, Target: plan.Target{Best: true}, Layout: plan.Layout{Token: "t"}, Now: longlog.Begin,

@@ -23,7 +23,7 @@ import (
 // TestMain is a child too: restore.Spawn starts this very binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == child.Argument && os.Args[2] == restore.ChildVerb {
-		if err := child.Serve(context.Background(), restore.Serve, restore.Kinds, os.Stdin, os.Stdout); err != nil {
+		if err := child.Serve(context.Background(), restore.Serve, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
