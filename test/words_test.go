@@ -22,6 +22,7 @@ var plain = []string{
 	"storage/transport", "storage/stores", "storage/address", "storage/seal", "storage/sign", "storage/document",
 	"storage/segment",
 	"storage/check", "storage/storagetest", "backup", "backup/cluster", "backup/wal", "backup/watch",
+	"api/document", "api/convert",
 	"test", "test/agent", "test/apiserver", "test/bench", "test/browser", "test/command", "test/database", "test/deploy",
 	"test/e2e", "test/embedded", "test/faults", "test/history", "test/longlog", "test/machine", "test/memory", "test/objectstores", "test/process", "test/rapidseed", "test/readme",
 	"test/runbooks", "test/servers",

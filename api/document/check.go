@@ -5,12 +5,12 @@ import "github.com/etcd-dr/etcd-dr/storage/check"
 // Check is dr check.
 type Check struct {
 	Repository string       `json:"repository,omitempty"` // its URL; absent if none was checked
-	Store      []check.Line `json:"store"`                // of the store and what it holds
+	Store      []check.Line `json:"store"`                // of the store and its backups
 	Etcd       []check.Line `json:"etcd"`                 // of the live cluster; empty without --endpoints
-	Wanting    []string     `json:"wanting"`              // the names of the lines that are
+	Wanting    []string     `json:"wanting"`              // the names of the lines with that verdict
 }
 
-// NewCheck is a document of the lines.
+// NewCheck returns the document of the lines. Its lists are never nil.
 func NewCheck(repository string, store, etcd []check.Line) Check {
 	c := Check{Repository: repository, Store: store, Etcd: etcd, Wanting: []string{}}
 	for _, list := range []*[]check.Line{&c.Store, &c.Etcd} {

@@ -8,11 +8,11 @@ type Taken struct {
 	Stores []TakenStore `json:"stores"` // in the order in which they were named
 }
 
-// TakenStore is how one repository fared.
+// TakenStore is the result of a backup in one repository.
 type TakenStore struct {
 	Repository string `json:"repository"`
 	Stored     bool   `json:"stored"`
-	Message    string `json:"message,omitempty"` // why it is not
+	Message    string `json:"message,omitempty"` // why it is not stored
 }
 
 // Copy is dr copy.
@@ -22,14 +22,14 @@ type Copy struct {
 	Clusters []CopiedCluster `json:"clusters"`
 }
 
-// CopiedCluster is what came of copying one cluster.
+// CopiedCluster is the result of copying one cluster.
 type CopiedCluster struct {
 	Cluster  string      `json:"cluster"`
 	Backups  int         `json:"backups"`  // that are new at the target
-	Segments int         `json:"segments"` // the same of the log's
+	Segments int         `json:"segments"` // of the log that are new at the target
 	Objects  int         `json:"objects"`  // copied, of every kind
 	Bytes    int64       `json:"bytes"`    // of them
-	Present  int         `json:"present"`  // objects that were there already
+	Present  int         `json:"present"`  // objects that the target already had
 	LeftOut  int         `json:"leftOut"`  // backups and segments from before --since, and backups deleted at the target
 	Faults   []NotCopied `json:"faults"`
 }
@@ -40,7 +40,7 @@ type NotCopied struct {
 	Message string `json:"message"`
 }
 
-// Add puts what came of copying a cluster into c.
+// Add appends the result of copying a cluster to c.
 func (c *Copy) Add(cluster string, r repository.CopyResult) {
 	d := CopiedCluster{
 		Cluster: cluster, Backups: r.Backups, Segments: r.Segments, Objects: r.Objects, Bytes: r.Bytes,

@@ -1,5 +1,7 @@
-// Package document is what dr prints with -o json. One Go type a document, held by golden tests: a field may be added,
-// none is renamed or removed. docs/json.md describes them.
+// Package document defines the JSON that dr prints with -o json and that the API returns. Each document is one Go type. Fields may
+// be added; none is renamed or removed, which golden tests check. docs/json.md describes every field.
+//
+// The package is pure: it converts values of pure packages itself, and package convert fills in the results of the others.
 package document
 
 import (
@@ -11,15 +13,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Line is one line of what a verb that takes its time prints: events and items as they come, then a result or an error.
+// Line is one line of a verb that prints while it works: events and items as they come, then a result or an error.
 type Line struct {
 	Event  *storage.Event `json:"event,omitempty"`
-	Item   any            `json:"item,omitempty"` // of the verbs that find many things: one of them
+	Item   any            `json:"item,omitempty"` // one finding of find, extract or diff
 	Result any            `json:"result,omitempty"`
 	Error  *Error         `json:"error,omitempty"`
 }
 
-// Error is how a verb failed.
+// Error is the error of a verb that failed.
 type Error struct {
 	Message  string `json:"message"`
 	ExitCode int    `json:"exitCode"`
@@ -29,8 +31,7 @@ type Error struct {
 type List struct {
 	Backups []Backup `json:"backups"` // by cluster, newest first
 	Damaged []Damage `json:"damaged"`
-	// Untrusted are backups that no trusted key has signed, and tombstones and pins that count for nothing for that or another
-	// reason.
+	// Untrusted are backups that no trusted key has signed, and tombstones and pins that are ignored for that or another reason.
 	Untrusted []Damage `json:"untrusted"`
 	Windows   []Window `json:"windows"` // by cluster, oldest first
 	Gaps      []Gap    `json:"gaps"`    // by cluster, oldest first
@@ -39,11 +40,11 @@ type List struct {
 // Backup is one backup in List, and dr show.
 type Backup struct {
 	catalog.Manifest
-	Proven    catalog.Level   `json:"proven"` // the highest rung passed, "" if a later verify failed
+	Proven    catalog.Level   `json:"proven"` // the highest level passed, "" if a later verify failed
 	ProvenAt  time.Time       `json:"provenAt"`
 	Decrypted bool            `json:"decrypted"` // a key has been shown to open it, or none is needed
 	Proofs    []catalog.Proof `json:"proofs"`
-	Pins      []catalog.Pin   `json:"pins"` // that keep it from being pruned
+	Pins      []catalog.Pin   `json:"pins"` // that protect it from pruning
 }
 
 // Damage is a backup that cannot be used.
@@ -58,7 +59,7 @@ type Leftovers struct {
 	Leftovers []Leftover `json:"leftovers"`
 }
 
-// Leftover is what a killed backup left.
+// Leftover is an object of a backup that was killed.
 type Leftover struct {
 	Cluster string    `json:"cluster"`
 	Key     string    `json:"key"`
@@ -90,7 +91,7 @@ type Version struct {
 	Etcd    string `json:"etcd"` // of the libraries that restore
 }
 
-// NewBackup is b as a document.
+// NewBackup returns the document of a backup. Its lists are never nil.
 func NewBackup(b catalog.Backup) Backup {
 	proven, at := b.Best()
 	proofs := b.Proofs
@@ -104,12 +105,12 @@ func NewBackup(b catalog.Backup) Backup {
 	return Backup{Manifest: b.Manifest, Proven: proven, ProvenAt: at, Decrypted: b.Decrypted(), Proofs: proofs, Pins: pins}
 }
 
-// NewList is a List of nothing: jq's .backups[] fails on null.
+// NewList returns an empty List. Its lists are not nil, because jq's .backups[] fails on null.
 func NewList() List {
 	return List{Backups: []Backup{}, Damaged: []Damage{}, Untrusted: []Damage{}, Windows: []Window{}, Gaps: []Gap{}}
 }
 
-// Add puts a cluster's catalog into l.
+// Add appends a cluster's catalog to l.
 func (l *List) Add(c catalog.Catalog) {
 	for _, b := range c.Backups {
 		l.Backups = append(l.Backups, NewBackup(b))

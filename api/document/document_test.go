@@ -240,7 +240,7 @@ func TestEveryGoldenIsADocument(t *testing.T) {
 	}
 }
 
-// section is what docs/json.md promises of one document.
+// sections maps the headings of docs/json.md to the golden files of the documents that they describe.
 var sections = map[string]string{
 	"event": "event", "error": "error", "A backup: show, the result of backup, each of list": "backup", "list": "list",
 	"The result of verify": "verify", "The result of fetch": "fetch", "The plan: restore --dry-run, --plan-out": "plan",

@@ -15,8 +15,8 @@ type Drill struct {
 	Proofs  []catalog.Proof `json:"proofs"`  // one a point; each is appended to its backup
 }
 
-// NewDrill is what a drill found as a document. err is what the drill returned beside the proofs: what could not even be
-// begun counts too.
+// NewDrill returns the document of a drill with its verdict. err is the error that the drill returned with the proofs: a point that
+// could not be started counts too.
 func NewDrill(cluster string, seed uint64, proofs []catalog.Proof, err error) Drill {
 	d := Drill{Cluster: cluster, Seed: seed, Verdict: catalog.Passed, Proofs: []catalog.Proof{}}
 	d.Proofs = append(d.Proofs, proofs...)

@@ -23,7 +23,7 @@ func drilled(v catalog.Verdict) catalog.Proof {
 	return p
 }
 
-// The worst counts, and what could not be drilled is never green.
+// The worst verdict counts, and a point that could not be drilled never passes.
 func TestDrillVerdict(t *testing.T) {
 	const passed, failed, notRun = catalog.Passed, catalog.Failed, catalog.NotRun
 	for _, test := range []struct {

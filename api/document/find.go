@@ -6,10 +6,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Key is a key, and the Kubernetes object that it stands for, if it stands for one.
+// Key is a key, and the Kubernetes object that it belongs to, if any.
 type Key struct {
 	Key string `json:"key"`
-	// KeyBase64 is the key where it is no text: then Key has marks in the place of some bytes.
+	// KeyBase64 is set if the key is not UTF-8. Key then has replacement characters.
 	KeyBase64  []byte            `json:"keyBase64,omitempty"`
 	Kubernetes *KubernetesObject `json:"kubernetes,omitempty"`
 }
@@ -23,21 +23,21 @@ type KubernetesObject struct {
 	Name      string `json:"name"`
 }
 
-// Found is one line of dr find: a change or something that was not seen.
+// Found is one line of dr find: either a change or an unseen part.
 type Found struct {
 	Change *Change `json:"change,omitempty"`
 	Unseen *Unseen `json:"unseen,omitempty"`
 }
 
-// Change is one thing that happened to a key.
+// Change is one change of a key.
 type Change struct {
 	Key
 	Change   string `json:"change"`             // put or delete
 	Revision int64  `json:"revision"`           // that the request made
-	After    int64  `json:"after,omitempty"`    // only two states are known: it happened behind this revision, up to the other
+	After    int64  `json:"after,omitempty"`    // set if only two states are known: it happened after this revision, up to Revision
 	Position uint64 `json:"position,omitempty"` // in the log; absent: it was seen in a backup
 	Lineage  string `json:"lineage,omitempty"`
-	// NotBefore and NotAfter are moments between which it happened, absent where nobody knows.
+	// NotBefore and NotAfter are moments between which it happened; absent if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 	By        string    `json:"by,omitempty"`   // put, delete, delete of a range, transaction, end of a lease; absent: see Position
@@ -49,10 +49,10 @@ type Change struct {
 	CreateRevision int64  `json:"createRevision,omitempty"`
 }
 
-// Unseen is a part of the history of which the archive does not have everything.
+// Unseen is a part of the history that is incomplete in the archive.
 type Unseen struct {
-	After   int64     `json:"after,omitempty"` // revisions: behind this one
-	UpTo    int64     `json:"upTo,omitempty"`  // and up to that one; absent where it is not known
+	After   int64     `json:"after,omitempty"` // revisions: after this one
+	UpTo    int64     `json:"upTo,omitempty"`  // and up to that one; absent if unknown
 	Lineage string    `json:"lineage,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
@@ -63,17 +63,17 @@ type Unseen struct {
 type Find struct {
 	Changes   int     `json:"changes"`
 	Unseen    int     `json:"unseen"`
-	Last      *Change `json:"last,omitempty"` // what happened last to any of the keys
+	Last      *Change `json:"last,omitempty"` // the last change of any of the keys
 	Gone      []Gone  `json:"gone"`           // by time
 	Forgotten int     `json:"forgotten,omitempty"`
-	// Vanished sums up the newest of Gone that belong together; absent if there are none.
+	// Vanished sums up the newest keys of Gone that vanished together; absent if there are none.
 	Vanished *Vanished `json:"vanished,omitempty"`
 }
 
-// Vanished is what vanished together, such as the objects of a namespace.
+// Vanished sums up keys that vanished together, such as the objects of a namespace.
 type Vanished struct {
 	Keys      int       `json:"keys"`
-	From      int64     `json:"from"` // revisions of the first end and of the last
+	From      int64     `json:"from"` // revision at which the first of them vanished; To: the last
 	To        int64     `json:"to"`
 	LastWhole int64     `json:"lastWhole"` // the last revision with all of them, and none marked for deletion
 	Lineage   string    `json:"lineage,omitempty"`
@@ -83,20 +83,20 @@ type Vanished struct {
 	Earlier   int       `json:"earlier,omitempty"` // keys that had vanished before
 }
 
-// Gone is the end of some keys that did not come back.
+// Gone is the deletion of some keys that were not put again.
 type Gone struct {
 	Change          // of one of them
 	Vanished int    `json:"vanished"` // how many
 	LastGood int64  `json:"lastGood"` // revision
 	Nearest  *Point `json:"nearest,omitempty"`
-	// Restore is the command that leads back to LastGood or, where that cannot be reached, to Nearest; absent if none does.
+	// Restore is the command that restores LastGood or, if that is unreachable, Nearest; absent if neither is reachable.
 	Restore []string `json:"restore,omitempty"`
 }
 
 // Point is a point that can be restored.
 type Point struct {
-	Revision int64     `json:"revision,omitempty"` // absent: only a replay tells
-	Time     time.Time `json:"time,omitzero"`      // it is not from after that
+	Revision int64     `json:"revision,omitempty"` // absent: only a replay can find it
+	Time     time.Time `json:"time,omitzero"`      // an upper bound for its time
 }
 
 // Extracted is one line of dr extract: a key with its value.
@@ -116,10 +116,10 @@ type Extract struct {
 	At
 	Keys       int   `json:"keys"`
 	Bytes      int64 `json:"bytes"`      // of their values
-	Unreadable int   `json:"unreadable"` // Kubernetes objects of which only the bytes could be given
+	Unreadable int   `json:"unreadable"` // Kubernetes objects that could not be decoded
 }
 
-// At is the point that values were read at.
+// At is the point at which values were read.
 type At struct {
 	Revision  int64      `json:"revision"`
 	Backup    catalog.ID `json:"backup"`
@@ -136,7 +136,7 @@ type Different struct {
 	B      *Value `json:"b,omitempty"`
 }
 
-// Value is what a key has at one of two points.
+// Value is the value of a key at one of two points.
 type Value struct {
 	Size        int64  `json:"size"`
 	SHA256      string `json:"sha256"`

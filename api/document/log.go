@@ -20,7 +20,7 @@ type Gap struct {
 	Cluster     string          `json:"cluster"`
 	Lineage     string          `json:"lineage"`
 	NextLineage string          `json:"nextLineage,omitempty"` // Lineage itself for a gap within
-	From        uint64          `json:"from,omitempty"`        // positions, both inclusive; absent where they are not known
+	From        uint64          `json:"from,omitempty"`        // positions, both inclusive; absent if unknown
 	To          uint64          `json:"to,omitempty"`
 	Positions   uint64          `json:"positions"` // how many
 	Since       time.Time       `json:"since"`
@@ -32,10 +32,10 @@ type Gap struct {
 // ArchiveVerify is dr archive verify.
 type ArchiveVerify struct {
 	Cluster  string    `json:"cluster"`
-	Verdict  string    `json:"verdict"`        // passed: nothing missing, nothing damaged, and no gap but where a restored cluster begins; failed
+	Verdict  string    `json:"verdict"`        // passed: nothing is missing or damaged, and the only gaps are beginnings of restored clusters; failed
 	Depth    string    `json:"depth"`          // headers, stored (every byte's digest) or opened (decrypted and decoded)
-	Since    time.Time `json:"since,omitzero"` // what was before was left out; absent: nothing was
-	Found    int       `json:"found"`          // segments that are there and whole
+	Since    time.Time `json:"since,omitzero"` // earlier gaps were left out; absent: all count
+	Found    int       `json:"found"`          // undamaged segments
 	Requests int64     `json:"requests"`
 	Bytes    int64     `json:"bytes"`
 	Missing  []Fault   `json:"missing"`
@@ -53,8 +53,8 @@ type Fault struct {
 	Message string `json:"message"`
 }
 
-// NewArchiveVerify judges the log of c, of which was read what depth says. Gaps that had ended before since do not count;
-// the zero Time leaves out nothing.
+// NewArchiveVerify returns the verdict on the log in c, which was read to the given depth. Gaps that ended before since are left
+// out; with the zero Time all count.
 func NewArchiveVerify(c catalog.Catalog, depth string, since time.Time) ArchiveVerify {
 	d := ArchiveVerify{
 		Cluster: c.Cluster, Verdict: "passed", Depth: depth, Since: since,
@@ -83,8 +83,8 @@ func NewArchiveVerify(c catalog.Catalog, depth string, since time.Time) ArchiveV
 	return d
 }
 
-// Holes returns how many gaps hold something that is in no segment: because segments are missing or damaged, and because the
-// agent could not archive it. Where a restored cluster begins nothing is lost.
+// Holes returns the number of gaps that lost requests: because segments are missing or damaged (lost), and because the agent could
+// not archive them (recorded). A gap at the beginning of a restored cluster lost none.
 func (d ArchiveVerify) Holes() (lost, recorded int) {
 	for _, g := range d.Gaps {
 		switch g.Kind {
@@ -97,7 +97,7 @@ func (d ArchiveVerify) Holes() (lost, recorded int) {
 	return lost, recorded
 }
 
-// Windows are the recovery windows of c.
+// Windows returns the recovery windows of c. It is never nil.
 func Windows(c catalog.Catalog) []Window {
 	windows := []Window{}
 	for _, w := range c.Windows() {
@@ -106,7 +106,7 @@ func Windows(c catalog.Catalog) []Window {
 	return windows
 }
 
-// Gaps are the holes in the log of c.
+// Gaps returns the gaps in the log of c. It is never nil.
 func Gaps(c catalog.Catalog) []Gap {
 	gaps := []Gap{}
 	for _, g := range c.Gaps() {

@@ -94,7 +94,7 @@ func TestArchiveVerifyVerdict(t *testing.T) {
 }
 
 // A gap that was recorded is none that was lost, and a log that begins anew behind a restore has none: another cluster's
-// history is whole by itself. One that begins anew in the same cluster has lost what lies between.
+// history is whole by itself. One that begins anew in the same cluster has lost the requests between them.
 func TestArchiveVerifyKindsOfGaps(t *testing.T) {
 	recorded := someLog()
 	l := &recorded.Lineages[0]

@@ -13,42 +13,42 @@ import (
 type Prune struct {
 	Cluster string         `json:"cluster"`
 	DryRun  bool           `json:"dryRun"`  // nothing was removed
-	Backups []PrunedBackup `json:"backups"` // all that are whole, newest first
-	Log     []PrunedLog    `json:"log"`     // what goes of it, by lineage
-	// Damaged and untrusted backups are left for a person to look at.
+	Backups []PrunedBackup `json:"backups"` // undamaged ones, newest first
+	Log     []PrunedLog    `json:"log"`     // removed parts, by lineage
+	// Damaged and untrusted backups are kept, so that the operator can inspect them.
 	Damaged   []Damage       `json:"damaged"`
 	Untrusted []Damage       `json:"untrusted"`
-	Locked    []LockedObject `json:"locked"`     // objects that stay until their date
-	Swept     int            `json:"swept"`      // objects that were removed at last, of what was deleted or killed before
+	Locked    []LockedObject `json:"locked"`     // objects that cannot be removed before a date
+	Swept     int            `json:"swept"`      // objects removed for good, of backups that were deleted or killed earlier
 	SweptSize int64          `json:"sweptBytes"` // of them
 	Kept      int64          `json:"keptBytes"`  // of backups and log, as stored
 	Removed   int64          `json:"removedBytes"`
-	Over      int64          `json:"overBytes"` // by which what must stay has more than --max-size
+	Over      int64          `json:"overBytes"` // by how much the objects that must stay exceed --max-size
 }
 
-// PrunedBackup is what becomes of one backup.
+// PrunedBackup is the decision on one backup.
 type PrunedBackup struct {
 	ID      catalog.ID `json:"id"`
 	Started time.Time  `json:"started"`
 	Size    int64      `json:"size"` // bytes, as stored
 	Keep    bool       `json:"keep"`
-	Reasons []string   `json:"reasons"`         // all that keep it, or the one why it goes
-	Doubt   string     `json:"doubt,omitempty"` // why it counts for nothing where there are good ones
+	Reasons []string   `json:"reasons"`         // all that keep it, or the one for its removal
+	Doubt   string     `json:"doubt,omitempty"` // why it takes no slot of a good one
 }
 
-// PrunedLog is what goes from the front of a lineage.
+// PrunedLog is the removed front of a lineage.
 type PrunedLog struct {
 	Lineage  string `json:"lineage"`
-	Upto     uint64 `json:"upto"` // seq of the last segment that goes
+	Upto     uint64 `json:"upto"` // seq of the last removed segment
 	Segments int    `json:"segments"`
 	Size     int64  `json:"size"` // bytes, as stored
 	Reason   string `json:"reason"`
 }
 
-// LockedObject is an object that nobody may remove yet.
+// LockedObject is an object that its lock protects from removal.
 type LockedObject struct {
 	Key   string    `json:"key"`
-	Until time.Time `json:"until,omitzero"` // absent if the store does not say
+	Until time.Time `json:"until,omitzero"` // absent if the store does not report it
 }
 
 // Pins is dr pin and dr unpin.
@@ -58,7 +58,7 @@ type Pins struct {
 	Lifted []catalog.Pin `json:"lifted"` // by this call
 }
 
-// NewPrune is what a policy makes of c, and what came of it.
+// NewPrune returns the document of the decisions d on the catalog c, corrected by the result r of carrying them out.
 func NewPrune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, dryRun bool) Prune {
 	p := Prune{
 		Cluster: c.Cluster, DryRun: dryRun, Backups: []PrunedBackup{}, Log: []PrunedLog{}, Damaged: []Damage{}, Untrusted: []Damage{},
@@ -92,7 +92,7 @@ func NewPrune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult
 	return p
 }
 
-// staying are the backups that were to go and stay.
+// staying returns the backups that should have been removed and were not, with the reason.
 func staying(r repository.PruneResult) map[catalog.ID]string {
 	stays := map[catalog.ID]string{}
 	for _, id := range r.Pinned {

@@ -47,7 +47,7 @@ func pruned() document.Prune {
 	return document.NewPrune(c, d, r, true)
 }
 
-// TestPruneStays: what is locked, or was pinned meanwhile, is no part of what was removed.
+// A backup that is locked, or was pinned meanwhile, is not among the removed ones.
 func TestPruneStays(t *testing.T) {
 	d := pruned()
 	for i, keep := range []bool{true, true, true, false} {

@@ -12,48 +12,48 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
-// ConfigCheck is dr config check: what will happen.
+// ConfigCheck is dr config check: the configuration, explained.
 type ConfigCheck struct {
 	Concurrency  int             `json:"concurrency"`
 	LeaseSeconds float64         `json:"leaseSeconds"`
 	Clusters     []ConfigCluster `json:"clusters"` // by name
 }
 
-// ConfigCluster is what will happen to one cluster.
+// ConfigCluster explains the settings of one cluster.
 type ConfigCluster struct {
 	Cluster      string             `json:"cluster"`
 	Suspended    bool               `json:"suspended"`
 	Schedule     string             `json:"schedule"` // empty: there is none
 	Zone         string             `json:"zone"`     // of the schedule
 	LateSeconds  float64            `json:"lateSeconds"`
-	Next         []time.Time        `json:"next"`     // the first moments, the jitter counted in
-	Triggers     []string           `json:"triggers"` // what else makes a backup due
+	Next         []time.Time        `json:"next"`     // the next moments, with jitter
+	Triggers     []string           `json:"triggers"` // other reasons that make a backup due
 	Keeps        []string           `json:"keeps"`    // empty: everything
 	Repositories []ConfigRepository `json:"repositories"`
 	Require      string             `json:"require"`    // all or any of them
-	Recipients   []string           `json:"recipients"` // empty: it is not encrypted
+	Recipients   []string           `json:"recipients"` // empty: backups are not encrypted
 	Endpoints    []string           `json:"endpoints"`
 	From         string             `json:"from"`
 	Drill        *ConfigDrill       `json:"drill,omitempty"`   // absent: never
 	Archive      *ConfigArchive     `json:"archive,omitempty"` // absent: the log is not archived
 }
 
-// ConfigArchive is how the log of a cluster is archived, into the first of its repositories.
+// ConfigArchive explains how the log of a cluster is archived, into the first of its repositories.
 type ConfigArchive struct {
 	FlushSeconds float64 `json:"flushSeconds"`
 	Spool        string  `json:"spool"`    // empty: there is none
 	SpoolMax     int64   `json:"spoolMax"` // bytes
 }
 
-// ConfigDrill is how the restore of a cluster will be practised.
+// ConfigDrill explains the drills of a cluster.
 type ConfigDrill struct {
-	Schedule    string      `json:"schedule"` // empty: only when somebody asks for it
+	Schedule    string      `json:"schedule"` // empty: only on request
 	Zone        string      `json:"zone"`     // of the schedule
 	LateSeconds float64     `json:"lateSeconds"`
-	Next        []time.Time `json:"next"` // the first moments, the jitter counted in
+	Next        []time.Time `json:"next"` // the next moments, with jitter
 	Repository  string      `json:"repository"`
 	Assertions  []string    `json:"assertions"`
-	Keys        bool        `json:"keys"`        // whether any is named that opens what is encrypted
+	Keys        bool        `json:"keys"`        // whether a key is configured that opens encrypted backups
 	ScratchDir  string      `json:"scratchDir"`  // empty: the system's temporary directory
 	MemoryLimit int64       `json:"memoryLimit"` // bytes; 0: none
 	Nice        int         `json:"nice"`
@@ -63,14 +63,14 @@ type ConfigDrill struct {
 type ConfigRepository struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
-	// Keeps is what the repository keeps if that is not the cluster's keeps.
+	// Keeps is the repository's own retention; absent: the cluster's applies.
 	Keeps  []string `json:"keeps,omitempty"`
-	Signed bool     `json:"signed"` // what is written there
+	Signed bool     `json:"signed"` // whether documents there are signed
 }
 
 const nexts = 3
 
-// NewConfigCheck explains c, as of now.
+// NewConfigCheck explains c. The next moments follow now.
 func NewConfigCheck(c spec.Config, now time.Time) ConfigCheck {
 	d := ConfigCheck{Concurrency: c.Concurrency, LeaseSeconds: c.Lease.Seconds(), Clusters: []ConfigCluster{}}
 	for _, s := range c.Specs {
@@ -110,7 +110,7 @@ func configDrill(drill spec.Drill, now time.Time) *ConfigDrill {
 	}
 }
 
-// next are the first moments of s.
+// next returns the first moments of s after now.
 func next(s spec.Schedule, now time.Time) []time.Time {
 	moments := []time.Time{}
 	for at := s.Next(now); !at.IsZero() && len(moments) < nexts; at = s.Next(at) {
@@ -140,7 +140,7 @@ func triggers(t spec.Triggers) []string {
 	return all
 }
 
-// keeps says a policy in words.
+// keeps returns the rules of a policy in words.
 func keeps(p retention.Policy) []string {
 	all := []string{}
 	for _, rule := range []struct {
@@ -168,7 +168,7 @@ func keeps(p retention.Policy) []string {
 	return all
 }
 
-// span is d as dr.yaml writes it.
+// span returns d in the syntax of dr.yaml.
 func span(d time.Duration) string {
 	if days := d / (24 * time.Hour); d%(24*time.Hour) == 0 {
 		return fmt.Sprintf("%dd", days)
@@ -182,12 +182,12 @@ type ServeStatus struct {
 	Clusters []ServedCluster `json:"clusters"` // by name
 }
 
-// ServeConfig is which configuration is in force.
+// ServeConfig identifies the configuration in force.
 type ServeConfig struct {
 	File    string    `json:"file"`
 	Since   time.Time `json:"since"`             // when it was read
-	Refused string    `json:"refused,omitempty"` // why what the file says now is not in force
+	Refused string    `json:"refused,omitempty"` // why the current file is not in force
 }
 
-// Suspension is dr suspend and dr resume: the last word, as it is stored.
+// Suspension is dr suspend and dr resume: the last order, as it is stored.
 type Suspension = suspension.Suspension

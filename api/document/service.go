@@ -14,27 +14,27 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Problem is why the service did not do what it was asked over HTTP.
+// Problem is the error of a request to the API.
 type Problem struct {
 	Message string `json:"message"`
-	Cure    string `json:"cure,omitempty"` // what to do, where the message does not say so itself
+	Cure    string `json:"cure,omitempty"` // the remedy; absent if the message contains it
 }
 
-// Recovery is the archived log of one cluster: what of it can be restored to any point, and what is missing.
+// Recovery is the archived log of one cluster: the windows that can be restored to any point, and the gaps.
 type Recovery struct {
 	Windows []Window `json:"windows"` // oldest first
 	Gaps    []Gap    `json:"gaps"`    // oldest first
 }
 
-// Drills are the drills that were made of one cluster's backups.
+// Drills lists the drills of one cluster's backups.
 type Drills struct {
 	Drills []catalog.Proof `json:"drills"` // newest first
 }
 
-// Jobs is what a service does for all of its clusters.
+// Jobs lists the jobs of all clusters of a service.
 type Jobs struct {
 	Running []ClusterJob `json:"running"`
-	Queued  []ClusterJob `json:"queued"` // due, while as many others run as may
+	Queued  []ClusterJob `json:"queued"` // due, and waiting for their turn
 	Ended   []ClusterJob `json:"ended"`  // the last of each job, cluster and repository, newest first
 }
 
@@ -44,35 +44,35 @@ type ClusterJob struct {
 	Outcome
 }
 
-// Way is how a point of a cluster comes back. The service restores nothing: a person runs Command.
+// Way is the way to restore a point of a cluster. The service restores nothing: the operator runs Command.
 type Way struct {
 	Command  string  `json:"command"` // a line for a shell, which prints the plan and stops
 	Lost     Lost    `json:"lost"`
-	Estimate float64 `json:"estimateSeconds,omitempty"` // how long the restore takes, about; absent if nobody knows
+	Estimate float64 `json:"estimateSeconds,omitempty"` // estimated duration of the restore; absent if unknown
 	Plan     Plan    `json:"plan"`
 }
 
-// Lost is what does not come back with a plan.
+// Lost describes the writes that a plan does not restore.
 type Lost struct {
 	Message string    `json:"message"`        // in words
-	Since   time.Time `json:"since,omitzero"` // what was written after it; absent if nobody knows
-	// MaybeSince is the moment up to which all that was acknowledged comes back: what was written between it and Since may be
-	// missing too. Absent if nobody knows.
+	Since   time.Time `json:"since,omitzero"` // writes after this moment are lost; absent if unknown
+	// MaybeSince is a moment before which all acknowledged writes are restored. Writes between it and Since may be lost too. Absent
+	// if unknown.
 	MaybeSince time.Time `json:"maybeSince,omitzero"`
 	Seconds    float64   `json:"seconds"`           // from Since until now
-	Known      float64   `json:"knownSeconds"`      // of which the repository holds so much that the plan leaves out
-	Revisions  int64     `json:"revisions"`         // in it, as far as they are known
-	Newest     time.Time `json:"newestAt,omitzero"` // of what the repository holds
+	Known      float64   `json:"knownSeconds"`      // the part of Seconds that the repository contains, although the plan omits it
+	Revisions  int64     `json:"revisions"`         // in that part, as far as they are known
+	Newest     time.Time `json:"newestAt,omitzero"` // the newest moment that the repository contains
 }
 
-// Ordered is what was put into a service's queue.
+// Ordered is a job that was put into a service's queue.
 type Ordered struct {
 	Cluster string `json:"cluster"`
 	Job     Job    `json:"job"`
 	Reason  string `json:"reason"`
 }
 
-// WorstFirst puts the clusters that need somebody most first, and those that stand equally by name.
+// WorstFirst returns a copy of clusters, sorted by severity, the worst first, then by name. It is never nil.
 func WorstFirst(clusters []ServedCluster) []ServedCluster {
 	clusters = append([]ServedCluster{}, clusters...)
 	slices.SortFunc(clusters, func(a, b ServedCluster) int {
@@ -81,7 +81,7 @@ func WorstFirst(clusters []ServedCluster) []ServedCluster {
 	return clusters
 }
 
-// illness is how badly a cluster stands; 0 is well.
+// illness returns a number that grows with the severity of a cluster's problems; 0 if there are none.
 func illness(s ServedCluster) int {
 	critical, warnings := 0, 0
 	for _, c := range s.Conditions {
@@ -97,7 +97,7 @@ func illness(s ServedCluster) int {
 	return critical<<16 + warnings
 }
 
-// NewDrills finds the drills of c.
+// NewDrills returns the drills in c, newest first.
 func NewDrills(c catalog.Catalog) Drills {
 	d := Drills{Drills: []catalog.Proof{}}
 	for _, b := range c.Backups {
@@ -111,7 +111,7 @@ func NewDrills(c catalog.Catalog) Drills {
 	return d
 }
 
-// NewJobs sorts what the clusters' statuses say of their jobs.
+// NewJobs returns the jobs of all clusters by their state.
 func NewJobs(clusters []ServedCluster) Jobs {
 	d := Jobs{Running: []ClusterJob{}, Queued: []ClusterJob{}, Ended: []ClusterJob{}}
 	for _, s := range clusters {
@@ -130,12 +130,12 @@ func NewJobs(clusters []ServedCluster) Jobs {
 	return d
 }
 
-// NewWay is p, made for t from what r holds, as a person is told of it.
+// NewWay returns the document of a plan p that was made for t from repository r.
 func NewWay(p plan.Plan, t plan.Target, r spec.Repository, now time.Time) Way {
 	return Way{Command: restoreCommand(p.Cluster, t, r), Lost: newLost(p, now), Estimate: p.Estimate, Plan: p}
 }
 
-// restoreCommand is the line that makes the same plan where it is run.
+// restoreCommand returns the line for a shell that makes the same plan on the host where it runs.
 func restoreCommand(cluster string, t plan.Target, r spec.Repository) string {
 	words := []string{"dr", "restore"}
 	if t.Backup != "" {
@@ -161,7 +161,7 @@ func restoreCommand(cluster string, t plan.Target, r spec.Repository) string {
 	return strings.Join(words, " ")
 }
 
-// plainWord are the letters that no shell takes for anything else.
+// plainWord contains the characters that no shell interprets.
 const plainWord = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
 
 func quoted(word string) string {

@@ -7,13 +7,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
-// Status is dr status: how clusters stand, the worst first.
+// Status is dr status: the state of each cluster, the worst first.
 type Status struct {
 	Clusters []ClusterStatus `json:"clusters"`
-	Wanting  int             `json:"wanting"` // of them, those to which somebody must see now
+	Wanting  int             `json:"wanting"` // how many of them need attention now
 }
 
-// ClusterStatus is how one cluster stands in its repositories.
+// ClusterStatus is the state of one cluster in its repositories.
 type ClusterStatus struct {
 	Cluster    string                `json:"cluster"`
 	Suspended  bool                  `json:"suspended"`
@@ -21,7 +21,7 @@ type ClusterStatus struct {
 	Conditions []condition.Condition `json:"conditions"` // the worst first
 }
 
-// NewStatus puts the worst first.
+// NewStatus returns the document of clusters, sorted by severity, the worst first, then by name.
 func NewStatus(clusters []ClusterStatus) Status {
 	d := Status{Clusters: append([]ClusterStatus{}, clusters...)}
 	slices.SortStableFunc(d.Clusters, func(a, b ClusterStatus) int {
@@ -35,12 +35,12 @@ func NewStatus(clusters []ClusterStatus) Status {
 	return d
 }
 
-// atOnce are conditions that are wanting as warnings too: there is something that cannot be restored.
+// atOnce contains the conditions that need attention even as warnings: some point cannot be restored.
 var atOnce = []condition.Name{
 	condition.NoBackup, condition.BackupLate, condition.RepositoryAway, condition.BackupDamaged, condition.LogGap,
 }
 
-// Wanting reports whether somebody must see to c now. What is promised and not kept, or never proven, can wait for a day.
+// Wanting reports whether c needs attention now. Other warnings, such as NeverProven, can wait for a day.
 func (c ClusterStatus) Wanting() bool {
 	return slices.ContainsFunc(c.Conditions, func(one condition.Condition) bool {
 		return one.Severity == condition.Critical || slices.Contains(atOnce, one.Name)
