@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/embedded"
 )
 
-// wantEmpty fails unless nothing is below dir, hidden files included.
+// wantEmpty reports an error if there is anything below dir, including hidden files.
 func wantEmpty(t *testing.T, dir string) {
 	t.Helper()
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
@@ -93,7 +93,7 @@ func TestCheckEtcdAlone(t *testing.T) {
 	}
 }
 
-// interrupter cancels when something is written to it, as Ctrl-C does.
+// interrupter cancels a context on the first write, as Ctrl-C would.
 type interrupter struct {
 	cancel context.CancelFunc
 	io.Writer

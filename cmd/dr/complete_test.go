@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// What the shell asks when somebody presses the tabulator: IDs, the newest first, names of clusters, and of nothing a file.
+// TestCompletion checks the replies to a shell's requests for completion: IDs, the newest first, names of clusters, and never file names.
 func TestCompletion(t *testing.T) {
 	env, ids := filled(t, 3, sign.Key{})
 	for _, verb := range []string{"show", "fetch", "verify", "restore", "drill", "extract", "pin", "unpin"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 )
 
-// The tests' own binary serves its children, as dr does, and is dr itself for tests of signals.
+// TestMain makes the test binary serve as its own child process, as dr does, and as dr itself for tests of signals.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == child.Argument || os.Getenv(asDR) != "" {
 		main()
@@ -33,7 +33,7 @@ func dr(t *testing.T, env map[string]string, args ...string) output {
 	return output{stdout.String(), stderr.String(), code}
 }
 
-// Bad input: one line that says what is wrong and what to do, the right exit code, and nothing changed.
+// TestBadInput checks that bad input gets one line with the problem and the remedy, the right exit code, and changes nothing.
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -171,7 +171,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// errorLine is the one line with the error.
+// errorLine returns the line with the error.
 func errorLine(stderr string) string {
 	var found string
 	for line := range strings.Lines(stderr) {
@@ -182,7 +182,7 @@ func errorLine(stderr string) string {
 	return strings.TrimSuffix(found, "\n")
 }
 
-// tree names the files below dir.
+// tree returns the names of the files below dir.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var names []string

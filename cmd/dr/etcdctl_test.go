@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The flags of etcdctl snapshot save and etcdutl snapshot restore, global ones included, of etcd 3.4 to 3.7. A flag without words
-// works here; any other is refused with them.
+// The flags of etcdctl snapshot save and etcdutl snapshot restore, including global ones, of etcd 3.4 to 3.7. dr accepts a flag
+// with an empty value here; it refuses any other with an error that contains the value.
 var (
 	etcdctlFlags = map[string]string{
 		"endpoints": "", "cacert": "", "cert": "", "key": "", "insecure-skip-tls-verify": "", "user": "", "dial-timeout": "",
@@ -63,7 +63,7 @@ func TestWriteOut(t *testing.T) {
 	}
 }
 
-// As etcdutl has it: a data dir alone is that of the one member default.
+// TestADataDirAlone checks that --data-dir alone restores the single member default, as in etcdutl.
 func TestADataDirAlone(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "snapshot.db")
@@ -94,7 +94,7 @@ func TestADataDirAlone(t *testing.T) {
 	}
 }
 
-// dr status FILE is etcdutl snapshot status; what the file is not is said with its cure.
+// TestStatusOfAFile checks dr status FILE, which replaces etcdutl snapshot status, and its errors for other files.
 func TestStatusOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage.db")

@@ -10,7 +10,7 @@ import (
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
-// No key leads out of the directory, or to the file or folder of another.
+// TestFilesOfKeys checks that no key leads out of the directory, or to the file or directory of another key.
 func TestFilesOfKeys(t *testing.T) {
 	part := rapid.OneOf(rapid.SampledFrom([]string{
 		"", ".", "..", "a", "a.raw", "a.yaml", "%", "%%", "%2E", "\x00", "\xff", "ü", " ", strings.Repeat("x", 300), strings.Repeat("x", 301),

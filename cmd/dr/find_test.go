@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
-// Bad input: the right exit code, and what is wrong in words, before anything is read.
+// TestFindBadInput checks that bad input gets the right exit code and message before the repository is read.
 func TestFindBadInput(t *testing.T) {
 	to := []string{"--repo", "file://" + t.TempDir(), "--cluster", "prod"}
 	for _, test := range []struct {
@@ -57,7 +57,7 @@ func TestParsePoint(t *testing.T) {
 	}
 }
 
-// A key may hold what a terminal obeys.
+// TestKeysAreSafeOnATerminal checks that control characters in a key are escaped.
 func TestKeysAreSafeOnATerminal(t *testing.T) {
 	for key, want := range map[string]string{
 		"/plain": "/plain", "\x1b[2J": `"\x1b[2J"`, "a\nb": `"a\nb"`, "\xff": `"\xff"`,
@@ -70,7 +70,7 @@ func TestKeysAreSafeOnATerminal(t *testing.T) {
 	}
 }
 
-// Where parts of the history are missing, nobody can know that a key was never there.
+// TestFindWithoutATrace checks that find does not claim that a key never existed if parts of the history are missing.
 func TestFindWithoutATrace(t *testing.T) {
 	for unseen, want := range map[int]string{0: "it did not exist at any time that the archive covers", 2: "may have existed"} {
 		var stdout strings.Builder

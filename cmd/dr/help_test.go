@@ -22,7 +22,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// What is not there is answered with what is close to it.
+// TestDidYouMean checks that the error of an unknown verb or flag suggests similar ones.
 func TestDidYouMean(t *testing.T) {
 	for _, test := range []struct {
 		args []string

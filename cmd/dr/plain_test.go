@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// withIdentity is env with a key that opens backups.
+// withIdentity returns env with a key that opens backups.
 func withIdentity(t *testing.T, env map[string]string) map[string]string {
 	t.Helper()
 	identity, _, err := seal.Generate()
@@ -25,7 +25,7 @@ func withIdentity(t *testing.T, env map[string]string) map[string]string {
 	return env
 }
 
-// A person who gives a key does not get what was stored without it, unless it is asked for.
+// TestPlainBackupsAreRefusedWithAKey checks that with a key, unencrypted backups are refused unless a flag allows them.
 func TestPlainBackupsAreRefusedWithAKey(t *testing.T) {
 	env, ids := filled(t, 2, sign.Key{})
 	plan := filepath.Join(t.TempDir(), "plan.json")
@@ -59,7 +59,7 @@ func TestPlainBackupsAreRefusedWithAKey(t *testing.T) {
 	}
 }
 
-// A variable that is set and empty is refused: it must not switch encryption or signatures off.
+// TestEmptyVariablesAreRefused checks that a variable with an empty value is refused: it must not switch off encryption or signatures.
 func TestEmptyVariablesAreRefused(t *testing.T) {
 	for name := range protecting {
 		t.Setenv(name, "")

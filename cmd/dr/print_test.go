@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// A terminal shows what came out of a repository and does not obey it.
+// TestVisible checks that visible escapes control characters.
 func TestVisible(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain":                       "plain",
@@ -23,7 +23,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// A pin's reason is free text of somebody who may write to the repository.
+// TestListShowsControlCharacters checks that a pin's reason is escaped: anyone who may write to the repository can choose it.
 func TestListShowsControlCharacters(t *testing.T) {
 	env, ids := filled(t, 1, sign.Key{})
 	wantDone(t, dr(t, env, "pin", string(ids[0]), "--reason", "ev\x1b[2Jil"))

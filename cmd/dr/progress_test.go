@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// events are those of a run: stages with and without bytes, a warning in between.
+// events are those of one run: stages with and without bytes, and a warning.
 var events = []storage.Event{
 	{Stage: "ask", Message: "asking"},
 	{Stage: "fetch", Message: "fetching"},

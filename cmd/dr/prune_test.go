@@ -20,7 +20,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// filled is a repository with a backup of each of the last days, oldest first; key signs them.
+// filled returns the environment of a repository with a backup of each of the last days, signed by key, and their IDs, oldest
+// first.
 func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []catalog.ID) {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +50,7 @@ func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []
 	return map[string]string{"DR_REPO": "file://" + dir, "DR_CLUSTER": "prod"}, ids
 }
 
-// lineWith is the line of text that has id in it.
+// lineWith returns the line of text that contains id.
 func lineWith(text string, id catalog.ID) string {
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, string(id)) {
@@ -67,7 +68,8 @@ func wantDone(t *testing.T, out output) string {
 	return out.stdout
 }
 
-// TestPrune: a dry run says why, and changes nothing; a pin keeps; what goes is listed no more, and its data is a leftover.
+// TestPrune checks that a dry run prints reasons and changes nothing, that a pin keeps a backup, and that a removed backup is no
+// longer listed and its data is a leftover.
 func TestPrune(t *testing.T) {
 	env, ids := filled(t, 5, sign.Key{})
 	wantDone(t, dr(t, env, "pin", string(ids[0]), "--reason", "before 1.34"))
@@ -119,7 +121,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestPruneTrusted: who trusts keys must sign with one of them; then junk changes nothing, and is left.
+// TestPruneTrusted checks that --trust requires a trusted --sign-key, and that untrusted objects then have no effect and stay.
 func TestPruneTrusted(t *testing.T) {
 	secret, public, err := sign.Generate()
 	if err != nil {
@@ -174,7 +176,7 @@ func TestPruneTrusted(t *testing.T) {
 	}
 }
 
-// A pin may have an end, which every place shows; it is not for a confirmation.
+// TestPinWithAnEnd checks that a pin's end is shown by every verb, and refused for a confirmation.
 func TestPinWithAnEnd(t *testing.T) {
 	env, ids := filled(t, 2, sign.Key{})
 	year := time.Now().UTC().Year() + 1

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// takenAgo stores a small backup that began so long ago.
+// takenAgo stores a small backup that began the given time ago.
 func takenAgo(t *testing.T, repo, cluster string, ago time.Duration) {
 	t.Helper()
 	bucket, err := stores.Create(t.Context(), repo, stores.Options{})
@@ -113,7 +113,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// No service need run to see that a log which the configuration wants was never stored.
+// TestStatusOfALogThatWasNeverStored checks that dr status reports a configured log that was never stored, without a running service.
 func TestStatusOfALogThatWasNeverStored(t *testing.T) {
 	path, _ := configured(t)
 	text, err := os.ReadFile(path)
@@ -130,7 +130,7 @@ func TestStatusOfALogThatWasNeverStored(t *testing.T) {
 	}
 }
 
-// A typo in one cluster takes neither that cluster nor the others out of sight.
+// TestStatusOfAFaultyConfiguration checks that dr status shows all clusters despite an error in the configuration of one.
 func TestStatusOfAFaultyConfiguration(t *testing.T) {
 	path, _ := configured(t)
 	text, err := os.ReadFile(path)
@@ -167,7 +167,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
-// Stopped, it ends well; what it says goes to stderr, with the cluster it is about, and stdout stays empty.
+// TestServeIsStopped checks that a stopped dr serve exits with 0, writes to stderr with the names of clusters, and nothing to stdout.
 func TestServeIsStopped(t *testing.T) {
 	path, _ := configured(t)
 	ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)

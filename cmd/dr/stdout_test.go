@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// full is a stdout without room.
+// full is a stdout without free space.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// What cannot be printed is an error of every verb, also of those that only print.
+// TestAFullStdoutIsAnError checks that every verb reports an error if stdout cannot be written.
 func TestAFullStdoutIsAnError(t *testing.T) {
 	config, repo := configured(t)
 	for _, args := range [][]string{
@@ -40,7 +40,7 @@ func TestAFullStdoutIsAnError(t *testing.T) {
 	}
 }
 
-// An error of the verb itself goes first.
+// TestAFullStdoutHidesNoError checks that the verb's own error takes precedence over that of stdout.
 func TestAFullStdoutHidesNoError(t *testing.T) {
 	var stderr bytes.Buffer
 	getenv := func(string) string { return "" }
@@ -50,10 +50,10 @@ func TestAFullStdoutHidesNoError(t *testing.T) {
 	}
 }
 
-// asDR makes the tests' own binary dr.
+// asDR makes the test binary run as dr.
 const asDR = "ETCD_DR_TEST_IS_DR"
 
-// hanging starts dr with a cluster that accepts connections and never answers, and waits for the first of them.
+// hanging starts dr with a cluster that accepts connections and never responds, and returns after the first connection.
 func hanging(t *testing.T, shell string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -92,7 +92,7 @@ func wantInterrupted(t *testing.T, cmd *exec.Cmd, stderr *bytes.Buffer) {
 	}
 }
 
-// A closed terminal ends dr as an interrupt does.
+// TestAHangupIsAnInterrupt checks that SIGHUP, which a closed terminal sends, ends dr like an interrupt.
 func TestAHangupIsAnInterrupt(t *testing.T) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP) // where the tests run under nohup, the child would ignore it too
@@ -104,7 +104,7 @@ func TestAHangupIsAnInterrupt(t *testing.T) {
 	wantInterrupted(t, cmd, stderr)
 }
 
-// Under nohup it does not.
+// TestAHangupUnderNohupIsNothing checks that dr ignores SIGHUP under nohup.
 func TestAHangupUnderNohupIsNothing(t *testing.T) {
 	cmd, stderr := hanging(t, "trap '' HUP;")
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {

@@ -45,7 +45,7 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// Who trusts keys believes no other's word, and cannot say one that nobody believes.
+// TestSuspendSigned checks that with --trust unsigned suspensions are ignored, and writing one is refused.
 func TestSuspendSigned(t *testing.T) {
 	secret, public, err := sign.Generate()
 	if err != nil {
@@ -72,7 +72,8 @@ func TestSuspendSigned(t *testing.T) {
 	}
 }
 
-// Of several repositories the last word counts for dr status too, as it does for services: else no backup would seem late.
+// TestStatusSuspendedInOneRepository checks that dr status uses the latest suspension of several repositories, as services do: with an older one a late
+// backup would not be reported.
 func TestStatusSuspendedInOneRepository(t *testing.T) {
 	now := time.Now()
 	l := lookup{spec: spec.Spec{Cluster: "prod"}}

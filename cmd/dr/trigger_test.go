@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 )
 
-// fakeService answers as dr serve would, and keeps what it was asked.
+// fakeService responds like dr serve, and keeps the requests.
 type fakeService struct {
 	*httptest.Server
 	asked  []*http.Request
@@ -88,7 +88,7 @@ func TestTriggerFails(t *testing.T) {
 	}
 }
 
-// A token is not for whoever listens on the way.
+// TestTriggerIsRefused checks that dr refuses to send a token over a plain connection, and never prints it.
 func TestTriggerIsRefused(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {

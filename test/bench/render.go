@@ -15,10 +15,10 @@ func render(results []result, pairs int) (page string, past error) {
 	fmt.Fprintf(&b, `# Benchmarks
 
 Written by `+"`make bench`"+` on %s: %d cores, Go %s, etcd 3.7. Medians of %d alternating pairs in one run.
-The machine is shared: read the ratios. Memory is the peak of the process, its children included.
+The machine also runs other work: compare the ratios, not the times. Memory is the peak of the process and its children.
 
-"work" is the wall time without the phases check (every page) and prove (HashKV against the member's), which the other
-tools have nothing like; they are shown apart.
+"work" is the wall time without the phases check (every page) and prove (HashKV compared with the member's). The other
+tools have no such phases, so these have their own columns.
 `, time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), strings.TrimPrefix(runtime.Version(), "go"), pairs)
 	for _, r := range results {
 		fmt.Fprintf(&b, "\n## %d MB (snapshot of %d MiB)\n\n", r.megabytes, r.size>>20)

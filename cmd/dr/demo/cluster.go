@@ -19,10 +19,10 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// members are the cluster, in the order of their names.
+// members is the cluster, in the order of the members' names.
 type members []*member
 
-// member is one embedded etcd server. Name and URLs stay over its death; the data dir does not.
+// member is one embedded etcd server. The restored member has the same name and URLs, and another data dir.
 type member struct {
 	name      string
 	peerURL   url.URL
@@ -43,14 +43,13 @@ func newMembers(dir string) (members, error) {
 	return ms, nil
 }
 
-// Ports are taken from below those that the kernel gives to outgoing connections: none of these may sit on a port
-// while its member is dead.
+// Ports lie below the kernel's range for outgoing connections, so that no connection occupies the port of a stopped member.
 const (
 	firstPort = 12000
 	lastPort  = 31999
 )
 
-// freeURLs holds all listeners open until it has enough, so that no port comes twice.
+// freeURLs returns URLs with free ports. It keeps all listeners open until it has enough, so that all ports differ.
 func freeURLs(n int) (urls []url.URL, err error) {
 	for tries := 0; len(urls) < n; tries++ {
 		address := fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(lastPort-firstPort+1))
@@ -88,15 +87,15 @@ func (m *member) start(initialCluster, token, state string) (err error) {
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{m.peerURL}, []url.URL{m.peerURL}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{m.clientURL}, []url.URL{m.clientURL}
 	cfg.InitialCluster, cfg.InitialClusterToken, cfg.ClusterState = initialCluster, token, state
-	cfg.UnsafeNoFsync = true // the disaster is this story's own; no other one needs to be survived
-	cfg.BcryptCost = 4       // the least there is: nobody guesses a random password, and logins are not the point
+	cfg.UnsafeNoFsync = true // the demo need not survive a crash of the host
+	cfg.BcryptCost = 4       // the minimum: passwords are random
 	cfg.EnableGRPCGateway = false
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	m.etcd, err = embed.StartEtcd(cfg)
 	return err
 }
 
-// bootTimeout is until a member serves: elections take about a second.
+// bootTimeout bounds the start of a member; an election takes about a second.
 const bootTimeout = time.Minute
 
 func (m *member) wait(ctx context.Context) error {
@@ -123,15 +122,15 @@ func (ms members) stop() {
 	wg.Wait()
 }
 
-// stop ends the server before what is around it: Close alone would wait for ever for a server that never got ready.
+// stop stops the server before Close, which would wait forever for a server that never became ready.
 func (m *member) stop() {
 	m.etcd.Server.HardStop()
 	m.etcd.Close()
 	m.etcd = nil
 }
 
-// moveTo gives each member the data dir of its name in dir. One that has no database is refused: it would start, get
-// everything from the others, and look restored.
+// moveTo sets each member's data dir to the one of its name in dir. It refuses one without a database: the member would start,
+// get the data from the others, and look restored.
 func (ms members) moveTo(dir string) error {
 	for _, m := range ms {
 		m.dataDir = filepath.Join(dir, m.name)
@@ -165,10 +164,10 @@ func (ms members) names() string {
 	return strings.Join(names, ", ")
 }
 
-// answerTimeout is for one member to take a login: it hashes the password on purpose slowly.
+// answerTimeout bounds a login: members hash passwords slowly on purpose.
 const answerTimeout = 20 * time.Second
 
-// connect makes a client of one member alone; user "" does not log in.
+// connect returns a client of one member. With user "" it does not log in.
 func connect(ctx context.Context, m *member, user, password string) (*clientv3.Client, error) {
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{m.clientURL.String()}, Username: user, Password: password,

@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// How much is written.
+// The amount of data.
 const (
 	written     = 3000 // keys, in transactions of batch
 	batch       = 100
@@ -37,7 +37,7 @@ const (
 	user = "alice"
 )
 
-// data is what there is to know of the key space before a member is asked.
+// data describes the key space that was written.
 type data struct {
 	userPassword string
 	middle       int64 // the revision before the overwrites and after the compaction
@@ -68,7 +68,7 @@ func fill(ctx context.Context, ms members, rootPassword string) (d data, err err
 
 func order(i int) string { return fmt.Sprintf("%s%05d", orders, i) }
 
-// value is another one each time.
+// value returns a different value on each call.
 func value(i int) string { return fmt.Sprintf("order %d: %s", i, strings.Repeat(rand.Text(), 8)) }
 
 func writeOrders(ctx context.Context, c *clientv3.Client) error {
@@ -84,7 +84,7 @@ func writeOrders(ctx context.Context, c *clientv3.Client) error {
 	return nil
 }
 
-// compact forgets the first half of the history, and returns the revision at its end.
+// compact compacts the first half of the history, and returns the revision at its end.
 func compact(ctx context.Context, c *clientv3.Client) (int64, error) {
 	now, err := c.Get(ctx, order(0), clientv3.WithCountOnly())
 	if err != nil {
@@ -126,7 +126,7 @@ func openSessions(ctx context.Context, c *clientv3.Client) error {
 	return nil
 }
 
-// deleteOrders writes last: it returns the key space's revision.
+// deleteOrders makes the last write, and returns the key space's revision.
 func deleteOrders(ctx context.Context, c *clientv3.Client) (int64, error) {
 	answer, err := c.Delete(ctx, order(written-deleted), clientv3.WithRange(order(written)))
 	if err != nil {

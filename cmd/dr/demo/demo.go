@@ -1,5 +1,5 @@
-// Package demo tells how a cluster is lost and found again: three embedded etcd members, real data, a real backup, a
-// real disaster, a real restore, and a comparison of all that can be compared.
+// Package demo destroys and restores a cluster of three embedded etcd members, and compares the data before and after. In a
+// second part it undoes a mistake with the archived log.
 package demo
 
 import (
@@ -17,17 +17,17 @@ import (
 
 // Story is one run of the demo.
 type Story struct {
-	Repository string    // URL; "": a folder of the story's own
-	Keep       bool      // leave the folder, and what is in the repository
-	Out        io.Writer // where the story is told
+	Repository string    // URL; "": a temporary directory
+	Keep       bool      // keep the directory and the objects in the repository
+	Out        io.Writer // receives the output
 	Version    string    // of dr
 }
 
-// patience is for the whole story: it takes some seconds, and must not hang on a machine that cannot do it.
+// patience bounds the whole demo, which normally takes some seconds.
 const patience = 5 * time.Minute
 
-// Tell runs it. Whatever happens, no member runs when it returns, and without Keep nothing is left on the disk. Its
-// error names the act that failed.
+// Tell runs the demo. When it returns, no member runs, and without Keep nothing is left on the disk. Its error names the act
+// that failed.
 func (s Story) Tell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the demo did not end within %s", patience))
 	defer cancel()
@@ -46,17 +46,17 @@ func (s Story) Tell(ctx context.Context) error {
 	return err
 }
 
-// telling is a story on its way.
+// telling is one run of a Story.
 type telling struct {
 	Story
 	begin      time.Time
-	dir        string // all that the story puts on the disk is in it
+	dir        string // contains all files of the demo
 	members    members
 	bucket     storage.Bucket
 	repository *repository.Cluster
 	keys
 	data
-	before holding   // what each member held before the disaster
+	before holding   // the content of each member before the disaster
 	lost   time.Time // when the disaster came
 	token  string    // of the restored cluster
 	outage time.Duration
@@ -82,7 +82,7 @@ func (t *telling) prepare(ctx context.Context) error {
 	if t.keys, err = newKeys(t.dir); err != nil {
 		return err
 	}
-	t.say("A cluster is lost and found again. All of it happens here, in %s.\n\n", t.dir)
+	t.say("A cluster is destroyed and restored, in %s.\n\n", t.dir)
 	return nil
 }
 
@@ -95,7 +95,7 @@ func (t *telling) playAll(ctx context.Context) error {
 	return nil
 }
 
-// play tells an act's title first, its time when it has ended, and then what came of it.
+// play prints an act's title, runs it, and prints its time and results.
 func (t *telling) play(ctx context.Context, number int, a act) error {
 	t.say("%-61s", fmt.Sprintf("%d. %s", number, a.title))
 	begin := time.Now()
@@ -114,7 +114,7 @@ func (t *telling) play(ctx context.Context, number int, a act) error {
 	return nil
 }
 
-// cleanUp ends every member, and removes the folder unless it is to be kept.
+// cleanUp stops every member, and removes the directory without Keep.
 func (t *telling) cleanUp() error {
 	err := t.agent.end()
 	t.members.stop()
@@ -128,7 +128,7 @@ func (t *telling) cleanUp() error {
 	return err
 }
 
-// emptyRepository removes what the story has put into a repository that is not its own.
+// emptyRepository removes the demo's objects from the user's repository.
 func (t *telling) emptyRepository() error {
 	if t.Repository == "" || t.repository == nil {
 		return nil
@@ -148,9 +148,9 @@ func (t *telling) emptyRepository() error {
 
 func (t *telling) say(format string, args ...any) { fmt.Fprintf(t.Out, format, args...) }
 
-// sayWhatIsKept names the parts only of what is whole.
+// sayWhatIsKept prints where the kept files are; the parts only after a complete run.
 func (t *telling) sayWhatIsKept(whole bool) {
-	t.say("\nKept in %s (rm -r it when you have seen enough)\n", t.dir)
+	t.say("\nKept in %s (remove it with rm -r)\n", t.dir)
 	if !whole {
 		return
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// TestMain is a child too: restore.Spawn starts this very binary.
+// TestMain lets the test binary serve as its own child process, which restore.Spawn starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == child.Argument && os.Args[2] == restore.ChildVerb {
 		if err := child.Serve(context.Background(), restore.Serve, os.Stdin, os.Stdout); err != nil {
@@ -114,7 +114,7 @@ func TestStoryThatIsCutShortLeavesNothing(t *testing.T) {
 	}
 }
 
-// A member that was not restored would get everything from the others, and one that differs must be named.
+// TestStoryFailsWithAWrongMember checks that a member that was not restored is found (it would get all data from the others), and one that differs is named.
 func TestStoryFailsWithAWrongMember(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two more runs")
@@ -133,7 +133,7 @@ func TestStoryFailsWithAWrongMember(t *testing.T) {
 		},
 		"different": {
 			func(t *testing.T, restored string) { changeAValue(t, filepath.Join(restored, "m2/member/snap/db")) },
-			"act 8 (Each of them is compared with what was written down): m2: HashKV: was ",
+			"act 8 (Each of them is compared with the record): m2: HashKV: was ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestStoryFailsWithAWrongMember(t *testing.T) {
 	}
 }
 
-// changeAValue changes one byte in every copy of an order that is never looked at by name: only the hash covers it.
+// changeAValue changes one byte in every copy of an order that only the hash covers.
 func changeAValue(t *testing.T, db string) {
 	t.Helper()
 	content, err := os.ReadFile(db)
@@ -166,7 +166,7 @@ func changeAValue(t *testing.T, db string) {
 	}
 }
 
-// listener calls heard when word is told for the first time.
+// listener calls heard when word is first printed.
 type listener struct {
 	word  string
 	heard func()
@@ -180,7 +180,7 @@ func (l *listener) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tempDir is where the story puts its folder.
+// tempDir sets and returns the directory for temporary files.
 func tempDir(t *testing.T) string {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -212,8 +212,8 @@ func wantNothingLeft(t *testing.T, dir string) {
 	}
 }
 
-// wantNoMembers waits a moment for goroutines that have been told to end, such as those of closed connections. Only
-// connections between members are left out: etcd leaves them to their read timeout, of five seconds.
+// wantNoMembers waits for the end of goroutines of stopped members. It ignores connections between members: etcd closes them only
+// after their read timeout of five seconds.
 func wantNoMembers(t *testing.T) {
 	t.Helper()
 	var left []string

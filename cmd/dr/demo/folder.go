@@ -25,7 +25,7 @@ func (t *telling) repositoryURL() string {
 	return u.String()
 }
 
-// openRepository names the cluster so that it meets no other in a repository which is there already.
+// openRepository opens the repository under a cluster name that does not exist in it yet.
 func (t *telling) openRepository(ctx context.Context) (err error) {
 	name := "demo"
 	if t.Repository != "" {
@@ -38,14 +38,14 @@ func (t *telling) openRepository(ctx context.Context) (err error) {
 	return err
 }
 
-// keys open what the story locks.
+// keys holds the secrets of the demo.
 type keys struct {
 	rootPassword string
 	recipients   seal.Recipients
 	secret       seal.Keys
 }
 
-// newKeys leaves the secrets in files too, for whoever keeps the folder.
+// newKeys creates the secrets, and writes them to files for a user who keeps the directory.
 func newKeys(dir string) (k keys, err error) {
 	identity, recipient, err := seal.Generate()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// holding is what one member holds, in words that can be compared. It is read with etcd's own client, so that the
-// proof does not rest on the code that made the backup.
+// holding is the content of one member as comparable texts. It is read with etcd's own client, so that the comparison does not
+// depend on the code that took the backup.
 type holding []fact
 
 type fact struct{ name, value string }
@@ -30,7 +30,7 @@ const (
 	factLogin    = "passwords and permissions"
 )
 
-// look asks one member for everything. All of it is read linearizably: the member has got as far as the cluster.
+// look reads the content of one member. Reads are linearizable, so the member has caught up with the cluster.
 func (t *telling) look(ctx context.Context, m *member) (h holding, err error) {
 	c, err := connect(ctx, m, root, t.rootPassword)
 	if err != nil {
@@ -59,7 +59,7 @@ func (t *telling) look(ctx context.Context, m *member) (h holding, err error) {
 	return h, nil
 }
 
-// of is the value of one fact.
+// of returns the value of one fact.
 func (h holding) of(name string) string {
 	i := slices.IndexFunc(h, func(f fact) bool { return f.name == name })
 	return h[i].value
@@ -72,7 +72,7 @@ func (h holding) names() (names []string) {
 	return names
 }
 
-// compare says what is not as it was.
+// compare returns an error that names each difference.
 func (h holding) compare(now holding) error {
 	var differences []error
 	for i, was := range h {
@@ -99,7 +99,7 @@ func countKeys(ctx context.Context, c *clientv3.Client) (string, error) {
 	return count(answer.Count), nil
 }
 
-// hash covers every key, value, revision and lease of the key space that is not compacted.
+// hash returns the HashKV, which covers every key, value, revision and lease that is not compacted.
 func (t *telling) hash(ctx context.Context, c *clientv3.Client) (string, error) {
 	answer, err := c.HashKV(ctx, c.Endpoints()[0], t.revision)
 	if err != nil {
@@ -108,8 +108,8 @@ func (t *telling) hash(ctx context.Context, c *clientv3.Client) (string, error) 
 	return fmt.Sprintf("%08x (compacted up to %d)", answer.Hash, answer.CompactRevision), nil
 }
 
-// values are those of a key that was overwritten, the same key's before that, one that was not, one that was deleted,
-// and one with a lease.
+// values returns those of five reads: a key that was overwritten, the same key before, one that was not overwritten, one that
+// was deleted, and one with a lease.
 func (t *telling) values(ctx context.Context, c *clientv3.Client) (string, error) {
 	var all []string
 	for _, get := range []clientv3.Op{
@@ -183,7 +183,7 @@ func readRoles(ctx context.Context, c *clientv3.Client) (string, error) {
 	return strings.Join(all, ", "), nil
 }
 
-// logIn tries the user's password, what she may read and what she may not.
+// logIn checks the user's password, and that she can read orders and nothing else.
 func (t *telling) logIn(ctx context.Context, m *member) (string, error) {
 	c, err := connect(ctx, m, user, t.userPassword)
 	if err != nil {

@@ -21,26 +21,26 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// secondPart is about a mistake: no server is lost, and what was there a moment ago is.
+// secondPart returns the acts about a mistake: no server is lost, but data is.
 func (t *telling) secondPart() []act {
 	return []act{
 		{"From now on the log is archived too", t.archiveLog},
-		{"Work goes on, and what is there is written down", t.workOn},
-		{"A mistake: somebody deletes every order", t.deleteEverything},
+		{"More data is written, and the content is recorded", t.workOn},
+		{"A mistake: a client deletes every order", t.deleteEverything},
 		{"The cluster is restored to the revision right before", t.restoreBefore},
 		{"The three restored members start", t.startThird},
-		{"Each of them is compared with what was written down", t.compareAgain},
+		{"Each of them is compared with the record", t.compareAgain},
 	}
 }
 
-// agent is an archiving agent beside the first member.
+// agent is an archiving agent next to the first member.
 type agent struct {
 	stop   context.CancelFunc
 	ended  chan error
 	status atomic.Pointer[archive.Status]
 }
 
-// archiveLog starts the agent, and waits until it has a backup to go on from and is up to date.
+// archiveLog starts the agent, and waits until it has a base backup and is up to date.
 func (t *telling) archiveLog(ctx context.Context) ([]string, error) {
 	a := &agent{ended: make(chan error, 1)}
 	a.status.Store(&archive.Status{})
@@ -62,10 +62,10 @@ func (t *telling) archiveLog(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	s := a.status.Load()
-	return []string{fmt.Sprintf("beside %s, read-only; %s requests stored up to position %s", t.members[0].name, count(s.StoredRequests), count(int64(s.Durable)))}, nil
+	return []string{fmt.Sprintf("next to %s, read-only; %s requests stored up to position %s", t.members[0].name, count(s.StoredRequests), count(int64(s.Durable)))}, nil
 }
 
-// catchUp waits until everything that was acknowledged before at is stored.
+// catchUp waits until all writes acknowledged before at are stored.
 func (a *agent) catchUp(ctx context.Context, at time.Time) error {
 	for {
 		s := a.status.Load()
@@ -77,7 +77,7 @@ func (a *agent) catchUp(ctx context.Context, at time.Time) error {
 			a.ended <- err
 			return errors.Join(errors.New("the archive ended"), err)
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the archive (it says: %s %s): %w", s.State, s.Problem, context.Cause(ctx))
+			return fmt.Errorf("wait for the archive (status: %s %s): %w", s.State, s.Problem, context.Cause(ctx))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -90,11 +90,11 @@ func (a *agent) end() error {
 	}
 	a.stop()
 	err := <-a.ended
-	a.ended <- err // for whoever asks again
+	a.ended <- err // for later calls
 	return err
 }
 
-// more is what is written after the first part.
+// more is the number of orders written after the first part.
 const more = 500
 
 func (t *telling) workOn(ctx context.Context) ([]string, error) {
@@ -136,7 +136,7 @@ func (t *telling) deleteEverything(ctx context.Context) ([]string, error) {
 	return []string{fmt.Sprintf("%s keys are gone at revision %s; the delete is in the log as well", count(answer.Deleted), count(answer.Header.Revision))}, nil
 }
 
-// restoreBefore stops what is there first, as one must: two clusters under the same URLs would be one too many.
+// restoreBefore first stops the old cluster: two clusters must not have the same URLs.
 func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
 	if err := t.agent.end(); err != nil {
 		return nil, err

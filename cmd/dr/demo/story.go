@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 )
 
-// act is one part of the story: a title, and what it does and then has to say.
+// act is one part of the demo: a title, and a function that runs it and returns lines to print.
 type act struct {
 	title string
 	play  func(context.Context) ([]string, error)
@@ -31,12 +31,12 @@ func (t *telling) acts() []act {
 	return append([]act{
 		{"Three etcd members start", t.start},
 		{"They are filled, and users are enabled", t.fillThem},
-		{"What each of them holds is written down", t.writeDown},
+		{"The content of each of them is recorded", t.writeDown},
 		{"A backup is taken", t.backUp},
 		{"Disaster: all three members and their data dirs are lost", t.destroy},
 		{"The backup is restored", t.restoreAll},
 		{"The three restored members start", t.startAgain},
-		{"Each of them is compared with what was written down", t.compare},
+		{"Each of them is compared with the record", t.compare},
 	}, t.secondPart()...)
 }
 
@@ -96,7 +96,7 @@ func (t *telling) request() backup.Request {
 	return backup.Request{From: "leader", To: t.recipients, MaxStream: time.Minute, Grace: 24 * time.Hour, Version: t.Version}
 }
 
-// destroy lets one more write through first: what comes after the backup is lost, and the story does not hide it.
+// destroy first makes one more write, to show that writes after the backup are lost.
 func (t *telling) destroy(ctx context.Context) ([]string, error) {
 	if err := t.put(ctx, lateKey); err != nil {
 		return nil, err
@@ -109,24 +109,24 @@ func (t *telling) destroy(ctx context.Context) ([]string, error) {
 	if err := t.lookForLife(ctx); err != nil {
 		return nil, err
 	}
-	return []string{"one more write had come after the backup", "no member answers, no data dir is left"}, nil
+	return []string{"one more write came after the backup", "no member responds, no data dir is left"}, nil
 }
 
 func (t *telling) lookForLife(ctx context.Context) error {
 	for _, answer := range cluster.Knock(ctx, t.members.clientURLs()) {
 		if answer.Alive {
-			return fmt.Errorf("somebody still answers at %s", answer.URL)
+			return fmt.Errorf("a server still responds at %s", answer.URL)
 		}
 	}
 	for _, m := range t.members {
 		if _, err := os.Stat(m.dataDir); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("the data dir %s is not gone", m.dataDir)
+			return fmt.Errorf("the data dir %s still exists", m.dataDir)
 		}
 	}
 	return nil
 }
 
-// restoreAll works in a child process, as every dr does that opens a database out of a repository.
+// restoreAll restores in a child process, as dr always does with a database from a repository.
 func (t *telling) restoreAll(ctx context.Context) ([]string, error) {
 	catalog, err := t.repository.Load(ctx, backups.LoadOptions{})
 	if err != nil {
@@ -175,7 +175,7 @@ func (t *telling) compare(ctx context.Context) ([]string, error) {
 	return []string{same, "the write after the backup is lost, as it must be; a new write went through"}, nil
 }
 
-// compareAll holds every member against what was written down.
+// compareAll compares every member with the record.
 func (t *telling) compareAll(ctx context.Context) error {
 	for _, m := range t.members {
 		now, err := t.look(ctx, m)
@@ -209,17 +209,17 @@ func (t *telling) missTheLateKey(ctx context.Context) error {
 	defer c.Close()
 	late, err := c.Get(ctx, lateKey, clientv3.WithCountOnly())
 	if err == nil && late.Count > 0 {
-		err = errors.New("a key from after the backup is there: this is not the backup's key space")
+		err = errors.New("a key that was written after the backup exists: this is not the backup's key space")
 	}
 	return err
 }
 
 func (t *telling) conclude(took time.Duration) {
-	t.say("\nProven in %.1f s: a cluster that had lost all three members was back %.1f s later, with all it held when it was\n"+
-		"backed up. After a mistake it was back in %.1f s, as it was one revision before: %s keys, HashKV %s.\n",
+	t.say("\nProven in %.1f s: a cluster that had lost all three members was back %.1f s later, with all data of the\n"+
+		"backup. After a mistake it was back in %.1f s, as of one revision before: %s keys, HashKV %s.\n",
 		took.Seconds(), t.outage.Seconds(), t.secondOutage.Seconds(), t.before.of(factKeys), t.before.of(factHash))
 	t.say(`
-Now yours:
+For your own cluster:
   dr keygen  --to key.txt
   dr backup  --repo file:///var/backups/etcd --cluster prod --endpoints https://10.0.0.1:2379 --recipient age1…
   dr archive --repo file:///var/backups/etcd --cluster prod --endpoints https://10.0.0.1:2379 --recipient age1… --data-dir /var/lib/etcd
