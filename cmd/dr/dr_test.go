@@ -119,7 +119,7 @@ func TestBadInput(t *testing.T) {
 		{"a key over another file", []string{"keygen", "--to", garbage}, 2, "exists"},
 
 		{"a policy that keeps nothing", append([]string{"prune"}, to...), 2, "it keeps nothing"},
-		{"a policy below zero", append([]string{"prune", "--keep-last", "-1"}, to...), 2, "below zero"},
+		{"a policy below zero", append([]string{"prune", "--keep-last", "-1"}, to...), 2, "is negative"},
 		{"a malformed span", append([]string{"prune", "--keep-within", "a while"}, to...), 2, "--keep-within a while: use a form like 14d"},
 		{"a window of nothing", append([]string{"prune", "--window", "0s"}, to...), 2, "--window 0s"},
 		{"a malformed size", append([]string{"prune", "--max-size", "much"}, to...), 2, "50GiB"},

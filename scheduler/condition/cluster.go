@@ -6,7 +6,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/check"
 )
 
-// rules say what a line of cluster.Check means that is wanting, by its name.
+// rules maps the name of a failed check of cluster.Check to the function that adds its condition.
 var rules = map[string]func(*judgement, check.Line){
 	"endpoints answer":    (*judgement).silent,
 	"quorum and leader":   (*judgement).quorum,
@@ -27,7 +27,7 @@ func (j *judgement) line(name Name, s Severity, l check.Line) {
 	j.add(name, wrong{s, "", l.Cure}, "%s", l.Seen)
 }
 
-// silent: some members, or all, of which nothing else can then be found out.
+// silent adds that members do not answer. If none does, no other check has run, and the condition is critical.
 func (j *judgement) silent(l check.Line) {
 	others := false
 	for _, o := range j.Checks {
@@ -36,7 +36,7 @@ func (j *judgement) silent(l check.Line) {
 	j.line(MembersAway, unless(others), l)
 }
 
-// quorum: a leader that does not answer here is another thing.
+// quorum adds that there is no quorum, or only that the leader does not answer this host.
 func (j *judgement) quorum(l check.Line) {
 	if strings.Contains(l.Seen, "no quorum") {
 		j.line(NoQuorum, Critical, l)
@@ -45,6 +45,7 @@ func (j *judgement) quorum(l check.Line) {
 	}
 }
 
+// alarms adds a condition for an alarm that a member has raised.
 func (j *judgement) alarms(l check.Line) {
 	if strings.Contains(l.Seen, "CORRUPT") {
 		j.line(MembersDiverged, Critical, l)
@@ -53,7 +54,7 @@ func (j *judgement) alarms(l check.Line) {
 	}
 }
 
-// certificate: dr check, which a person reads before anything is urgent, speaks earlier.
+// certificate adds that a certificate expires within the limit. dr check reports that earlier.
 func (j *judgement) certificate(l check.Line) {
 	left := l.Ends.Sub(j.now)
 	if left < j.Limits.Certificate {

@@ -1,63 +1,64 @@
-// Package condition names what can be wrong with a cluster's backups, and says what to do about each.
+// Package condition derives from facts which conditions hold for a cluster and its backups, how severe they are, and their
+// remedies. It is pure: Judge is the only decision, and Record keeps conditions over time.
 package condition
 
 import "time"
 
-// Severity is how soon somebody should look.
+// Severity is how soon a person should react.
 type Severity string
 
-// The severities, the worst first.
+// The severities, worst first.
 const (
-	Critical Severity = "critical" // if the cluster is lost now, more is lost than was agreed; or nothing would tell
-	Warning  Severity = "warning"  // it will become critical, or it is a promise that is not kept
+	Critical Severity = "critical" // if the cluster is lost now, more data is lost than was agreed, or no alarm would be raised
+	Warning  Severity = "warning"  // it will become critical, or a promise is not kept
 )
 
-// Condition is something that is wrong, as long as it is.
+// Condition is a fault of a cluster or its backups, while it lasts.
 type Condition struct {
 	Name       Name      `json:"name"`
 	Severity   Severity  `json:"severity"`
 	Cluster    string    `json:"cluster"`
 	Repository string    `json:"repository,omitempty"` // "": the cluster itself
-	Since      time.Time `json:"since"`                // when this service first saw it
-	Message    string    `json:"message"`              // what is wrong, with its figures
-	Cure       string    `json:"cure"`                 // what to do
+	Since      time.Time `json:"since"`                // when this service first found it
+	Message    string    `json:"message"`              // the fault, with figures
+	Cure       string    `json:"cure"`                 // the remedy
 }
 
-// Name is a condition's: a word for alerts, and for its runbook page.
+// Name is the name of a condition, of its alert and of its runbook.
 type Name string
 
 // The conditions.
 const (
-	NoBackup           Name = "NoBackup"           // no backup is worth anything
-	BackupLate         Name = "BackupLate"         // the last good backup is older than the schedule says, or the schedule stopped
-	BackupFailing      Name = "BackupFailing"      // the last tries have failed
+	NoBackup           Name = "NoBackup"           // there is no good backup
+	BackupLate         Name = "BackupLate"         // the last good backup is older than the schedule allows
+	BackupFailing      Name = "BackupFailing"      // the last tries failed
 	BackupShrunk       Name = "BackupShrunk"       // the newest is far smaller, or has far fewer keys, than those before
-	BackupDamaged      Name = "BackupDamaged"      // some that are kept, or objects of the log, cannot be used
-	NeverProven        Name = "NeverProven"        // nothing was verified for too long
-	NeverDecrypted     Name = "NeverDecrypted"     // no key has been shown to open any that is kept
+	BackupDamaged      Name = "BackupDamaged"      // kept backups, or objects of the log, cannot be used
+	NeverProven        Name = "NeverProven"        // no backup was verified for too long
+	NeverDecrypted     Name = "NeverDecrypted"     // no key was proven to open a kept backup
 	DrillFailed        Name = "DrillFailed"        // the last drill failed
-	DrillNotRun        Name = "DrillNotRun"        // the last drill could not run, or none came in time
-	RepositoryAway     Name = "RepositoryAway"     // the repository does not tell
-	RetentionFailing   Name = "RetentionFailing"   // old backups stay
-	NotEncrypted       Name = "NotEncrypted"       // whoever reads the bucket reads every Secret
-	NotSigned          Name = "NotSigned"          // nobody can tell who wrote the backups
-	NotLocked          Name = "NotLocked"          // whoever may delete can delete all backups
-	LogGap             Name = "LogGap"             // no good backup has come after a gap
-	LogLagging         Name = "LogLagging"         // what is not stored of the log grows
-	LogStopped         Name = "LogStopped"         // a log that was archived is not any more
-	PurgeHeadroomShort Name = "PurgeHeadroomShort" // etcd will soon purge, or compact, what is not stored
+	DrillNotRun        Name = "DrillNotRun"        // the last drill could not run, or was late
+	RepositoryAway     Name = "RepositoryAway"     // the repository cannot be read
+	RetentionFailing   Name = "RetentionFailing"   // pruning fails
+	NotEncrypted       Name = "NotEncrypted"       // readers of the bucket can read every Secret
+	NotSigned          Name = "NotSigned"          // the writer of backups cannot be verified
+	NotLocked          Name = "NotLocked"          // an account that may delete can delete all backups
+	LogGap             Name = "LogGap"             // the log has a gap after the newest good backup
+	LogLagging         Name = "LogLagging"         // the part of the log that is not stored grows
+	LogStopped         Name = "LogStopped"         // a log is no longer archived
+	PurgeHeadroomShort Name = "PurgeHeadroomShort" // etcd will soon purge or compact requests that are not stored
 	SpoolFilling       Name = "SpoolFilling"       // the spool will soon be full
-	ClusterChanged     Name = "ClusterChanged"     // the newest backups are of another cluster, or one that began anew, without a restore by dr
-	MembersDiverged    Name = "MembersDiverged"    // members have different key spaces at one revision, or an alarm says so
+	ClusterChanged     Name = "ClusterChanged"     // the newest backups are of another history, and no restore by dr began it
+	MembersDiverged    Name = "MembersDiverged"    // members' key spaces differ at one revision, or an alarm reports so
 	NoQuorum           Name = "NoQuorum"           // the cluster cannot write
 	MembersAway        Name = "MembersAway"        // members do not answer
 	AlarmRaised        Name = "AlarmRaised"        // NOSPACE
-	CertificateExpires Name = "CertificateExpires" // a certificate ends soon, or has ended
-	ClocksApart        Name = "ClocksApart"        // backups come from the future
-	ConfigRefused      Name = "ConfigRefused"      // what the configuration says of the cluster cannot be used
+	CertificateExpires Name = "CertificateExpires" // a certificate expires soon, or has expired
+	ClocksApart        Name = "ClocksApart"        // a backup seems to be from the future
+	ConfigRefused      Name = "ConfigRefused"      // the cluster's configuration has a fault
 )
 
-// Names are all conditions, those first that a person should read first.
+// Names lists all conditions, the most important first.
 var Names = []Name{
 	NoBackup, BackupLate, ConfigRefused, ClusterChanged, DrillFailed, MembersDiverged, NoQuorum, RepositoryAway, LogGap, LogStopped, LogLagging, PurgeHeadroomShort,
 	SpoolFilling, BackupFailing, BackupDamaged, BackupShrunk, ClocksApart, MembersAway, AlarmRaised, CertificateExpires, DrillNotRun,

@@ -8,48 +8,48 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/check"
 )
 
-// Facts are what is known of one cluster. What nobody has looked at is zero, and nothing is wrong with it.
+// Facts holds the known facts about one cluster. Unknown facts are zero, and cause no condition.
 type Facts struct {
 	Cluster      string
-	Since        time.Time // when it began to be looked at; zero: just now
+	Since        time.Time // start of the observation; zero: now
 	Agreed       Agreed
 	Repositories []Repository // each name once
 	Jobs         Jobs
-	Fault        string       // why the cluster's configuration, as it is written now, is not in force; "": it is, or is not known
-	Log          *Log         // nil: it is not archived by who asks
-	Checks       []check.Line // of the cluster itself, as cluster.Check has found them
+	Fault        string       // why the configuration as written is not in force; "": it is, or is unknown
+	Log          *Log         // nil: the caller does not archive it
+	Checks       []check.Line // of the cluster itself, by cluster.Check
 	Limits       Limits
 }
 
-// Agreed is what a cluster is to have.
+// Agreed holds what the configuration promises.
 type Agreed struct {
-	Written   bool          // false: there is no configuration, and the rest is not known
-	Suspended bool          // no backup is late
-	Slack     time.Duration // by how much one may be late
+	Written   bool          // false: there is no configuration, and the other fields are unknown
+	Suspended bool          // then no backup is late
+	Slack     time.Duration // how late a backup may be
 	Encrypted bool
-	Proven    bool      // it is to be proven again and again
-	Drill     time.Time // when a drill is or was due, after the last one; zero: never
+	Proven    bool      // backups are to be proven regularly
+	Drill     time.Time // when the drill after the last one is or was due; zero: never
 }
 
-// Repository is a place for backups, and how the cluster stands there.
+// Repository is a place for backups, with the cluster's standing there.
 type Repository struct {
 	Standing
 	URL    string // for commands, without secrets
-	Locked bool   // what is written there is
+	Locked bool   // objects are locked, or the store cannot lock them
 	Signed bool
 	Logged bool // the log is to be archived there
 }
 
-// Jobs are how the work of this service goes.
+// Jobs holds the results of this service's jobs.
 type Jobs struct {
-	Failures int    // tries of a backup in a row that failed
-	Problem  string // why the last one did
-	Queued   bool   // a backup is due and waits for its turn among other clusters
-	Unpruned string // why old backups stay; "": they do not
+	Failures int    // failed backups in a row
+	Problem  string // of the last failure
+	Queued   bool   // a backup is due, and waits for its turn
+	Unpruned string // the error of the last pruning; "": none
 	Drills   []Drill
 }
 
-// Drill is how a drill went.
+// Drill is the result of a drill.
 type Drill struct {
 	Repository string
 	Time       time.Time
@@ -57,38 +57,38 @@ type Drill struct {
 	Finding    string
 }
 
-// Log is how a cluster's log is being archived.
+// Log holds how a cluster's log is archived.
 type Log struct {
-	Problem  string        // what it waits for; "" if nothing
-	Known    bool          // Lag is
-	Lag      time.Duration // the time of which not all is stored; while it is not known all since Facts.Since counts
+	Problem  string        // why nothing is stored; "": none
+	Known    bool          // Lag is known
+	Lag      time.Duration // the age of the oldest request that is not stored; while it is unknown, Facts.Since counts
 	Purges   bool          // Headroom is known
-	Headroom time.Duration // until etcd purges what is not stored
+	Headroom time.Duration // until etcd purges requests that are not stored
 	Spool    int64         // bytes that wait for the store
-	SpoolMax int64         // 0: there is no spool
-	Diverged string        // how the members' key spaces differ, in words; "" while no difference is known
+	SpoolMax int64         // 0: no spool
+	Diverged string        // how the members' key spaces differ; "": no difference is known
 }
 
-// Limits say from where on something is wrong. The zero Limits are the defaults, and so is each that is zero.
+// Limits holds the thresholds of conditions. Zero fields mean the defaults, which the comments name.
 type Limits struct {
-	Failures    int           // tries in a row; 3
-	Shrunk      float64       // what is left of the usual size, or keys, 0 to 1; 0.5
-	Proven      time.Duration // since the last verify or drill; 7 days
-	DrillLate   time.Duration // since a drill was due; 6 hours
+	Failures    int           // failed backups in a row; 3
+	Shrunk      float64       // fraction of the usual size or number of keys, 0 to 1; 0.5
+	Proven      time.Duration // age of the last verify or drill; 7 days
+	DrillLate   time.Duration // delay of a drill; 6 hours
 	Lag         time.Duration // 5 minutes
 	Headroom    time.Duration // an hour
-	Spool       float64       // full, 0 to 1; 0.8
+	Spool       float64       // fraction of the spool in use, 0 to 1; 0.8
 	Certificate time.Duration // before its end; 14 days
-	Accept      []Name        // these are not told: somebody wants it so
+	Accept      []Name        // conditions that are accepted, and never reported
 }
 
 const (
 	certificateCritical = 48 * time.Hour
 	lagCritical         = 6                // times Lag
-	logStopped          = 10 * time.Minute // a backup came so much later than the end of the log, and has more
+	logStopped          = 10 * time.Minute // how long after the end of the log a good backup was taken
 )
 
-// orDefaults fills in what l does not say.
+// orDefaults returns l with the defaults in place of zero fields.
 func (l Limits) orDefaults() Limits {
 	l.Failures = cmp.Or(l.Failures, 3)
 	l.Shrunk = cmp.Or(l.Shrunk, 0.5)

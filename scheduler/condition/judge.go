@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/check"
 )
 
-// Judge says what is wrong, the worst first: critical before warning, then as Names has them. The order of what it is
-// given makes no difference. Since is now: whoever has looked before knows better, see Record.
+// Judge returns the conditions that hold by the facts f, worst first: critical before warning, then in the order of Names. The
+// order of the facts has no influence. Each Since is now: Record replaces it by the earlier one.
 func Judge(f Facts, now time.Time) []Condition {
 	j := judgement{Facts: f, now: now, found: []Condition{}}
 	j.Limits = f.Limits.orDefaults()
@@ -46,7 +46,7 @@ func byRank(a, b Condition) int {
 	)
 }
 
-// Compare puts the worse of two clusters first, by what Judge says of each.
+// Compare compares two clusters by their conditions, sorted by Judge. The worse cluster comes first.
 func Compare(a, b []Condition) int {
 	for i := range min(len(a), len(b)) {
 		if worse := byRank(a[i], b[i]); worse != 0 {
@@ -56,21 +56,21 @@ func Compare(a, b []Condition) int {
 	return cmp.Compare(len(b), len(a))
 }
 
-// judgement is one Judge.
+// judgement holds the state of one Judge.
 type judgement struct {
 	Facts
 	now   time.Time
 	found []Condition
 }
 
-// wrong is what a rule has found: the rest of a Condition.
+// wrong holds the parts of a Condition that its rule determines.
 type wrong struct {
 	severity Severity
 	in       string // repository
 	cure     string
 }
 
-// add adds a condition. One that is there already gets worse, and says both.
+// add adds a condition, unless it is accepted. If it exists already, add joins the messages, and keeps the worse severity.
 func (j *judgement) add(name Name, w wrong, format string, args ...any) {
 	if slices.Contains(j.Limits.Accept, name) {
 		return
@@ -90,10 +90,10 @@ func (j *judgement) add(name Name, w wrong, format string, args ...any) {
 	j.found[i].Message += "; " + c.Message
 }
 
-// oneLine is what errors.Join has put on several.
+// oneLine joins the lines of errors.Join.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// unless is Critical, or only a Warning where something else still holds.
+// unless returns Warning if held, otherwise Critical.
 func unless(held bool) Severity {
 	if held {
 		return Warning
@@ -101,12 +101,12 @@ func unless(held bool) Severity {
 	return Critical
 }
 
-// command is a command line about the cluster in r.
+// command returns a command line about the cluster in r.
 func (j *judgement) command(verb string, r Repository) string {
 	return fmt.Sprintf("dr %s --repo '%s' --cluster %s", verb, cmp.Or(r.URL, r.Repository), j.Cluster)
 }
 
-// drillCommand is a drill of what is in r, with the key that it needs.
+// drillCommand returns the command line of a drill in r, with a key if it needs one.
 func (j *judgement) drillCommand(r Repository) string {
 	if r.Good != nil && r.Good.Encrypted {
 		return j.command("drill --identity KEY", r)
@@ -114,7 +114,7 @@ func (j *judgement) drillCommand(r Repository) string {
 	return j.command("drill", r)
 }
 
-// late is by how much r's newest good backup is older than it may be, 0 if it is not.
+// late returns how long the backup after r's newest good one is overdue, 0 if it is not.
 func (j *judgement) late(r Repository) time.Duration {
 	if j.Agreed.Suspended || r.Due.IsZero() || j.now.Sub(r.Due) <= j.Agreed.Slack {
 		return 0
@@ -122,7 +122,7 @@ func (j *judgement) late(r Repository) time.Duration {
 	return j.now.Sub(r.Due)
 }
 
-// inTimeBeside reports whether another repository tells of a good backup that is not late.
+// inTimeBeside reports whether another repository has a good backup and is not late.
 func (j *judgement) inTimeBeside(r Repository) bool {
 	return slices.ContainsFunc(j.Repositories, func(o Repository) bool {
 		return o.Repository != r.Repository && o.Problem == "" && o.Good != nil && j.late(o) == 0
@@ -160,11 +160,10 @@ func (j *judgement) backups(r Repository) {
 	j.shrunk(r)
 }
 
-// divergedCure comes before what ends the condition.
+// divergedCure begins the remedy of MembersDiverged.
 const divergedCure = "find out which member is right, replace the other"
 
-// backupLate reports a backup that is late. One that waits for its turn among other clusters is a warning, until the next
-// slot has passed too.
+// backupLate adds that a backup is late. While it waits for its turn that is a warning, until the next slot has passed too.
 func (j *judgement) backupLate(r Repository, late time.Duration) {
 	w := wrong{unless(j.inTimeBeside(r)), r.Repository, fmt.Sprintf("see on its host that dr serve runs, and what it says; dr trigger --cluster %s takes one now", j.Cluster)}
 	waiting := ""
@@ -177,7 +176,7 @@ func (j *judgement) backupLate(r Repository, late time.Duration) {
 	j.add(BackupLate, w, "the last good backup is of %s, and the next was due %s ago%s%s", clock(r.Good.Started), span(late), waiting, because(r.Doubt))
 }
 
-// lacking reports that another repository has a newer good backup than r, which is not late.
+// lacking adds that another repository has a newer good backup than r. r itself is not late.
 func (j *judgement) lacking(r Repository) {
 	for _, o := range j.Repositories {
 		if o.Good == nil || !o.Good.Started.After(r.Good.Started) || j.now.Sub(o.Good.Started) <= j.Agreed.Slack {
@@ -211,8 +210,9 @@ func (j *judgement) isShrunk(is, usual int64) bool {
 	return float64(is) < j.Limits.Shrunk*float64(usual)
 }
 
-// proofs: what was never proven may be young. A retention that keeps little makes all that is kept look so, and who has
-// watched for long enough knows better. A configuration that asks for no proof, where there was never one, breaks no promise.
+// proofs adds that backups were not proven for too long. Unproven time counts from the oldest kept backup, or from j.Since if
+// that is earlier: with a short retention all backups are young. If the configuration promises no proof and there never was
+// one, no condition holds.
 func (j *judgement) proofs(r Repository) {
 	if r.Backups == 0 || j.Agreed.Written && !j.Agreed.Proven && r.Verified.IsZero() {
 		return
@@ -240,8 +240,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// drill judges the failed drill that no later one has covered, and the last one, which this service may know of though it could not
-// be recorded.
+// drill adds a failed drill that no later one covers, and a last drill that was not run. The last one may be known only to this
+// service, if its proof could not be stored.
 func (j *judgement) drill(r Repository) {
 	last, failed := drillOf(r.Repository, r.Drill), drillOf(r.Repository, r.FailedDrill)
 	for _, d := range j.Jobs.Drills {
@@ -269,7 +269,7 @@ func drillOf(in string, p *catalog.Proof) Drill {
 	return Drill{in, p.Time, p.Verdict, p.Finding}
 }
 
-// fault: what was in force before keeps the cluster backed up, but where there was nothing nobody looks after it.
+// fault adds that the configuration is refused. That is critical if no earlier one is in force: then the cluster is not backed up.
 func (j *judgement) fault() {
 	if j.Fault == "" {
 		return
@@ -283,7 +283,7 @@ func (j *judgement) fault() {
 		"its configuration cannot be used, and %s: %s", without, j.Fault)
 }
 
-// policy is what is promised of all that is written.
+// policy adds missing signatures and locks.
 func (j *judgement) policy(r Repository) {
 	if j.Agreed.Written && !r.Signed && slices.ContainsFunc(j.Repositories, func(o Repository) bool { return o.Signed }) {
 		j.add(NotSigned, wrong{Warning, r.Repository, "dr keygen --signing, and name its key as the repository's signKeyFile"},
@@ -332,8 +332,8 @@ func (j *judgement) log(r Repository) {
 	}
 }
 
-// neverLogged reports whether the log should have been in r for a while. A service that archives it knows more, and LogLagging has it:
-// a cluster at rest writes no log.
+// neverLogged reports whether r should have contained log for a while. If this service archives the log, LogLagging reports
+// better: an idle cluster writes no log.
 func (j *judgement) neverLogged(r Repository) bool {
 	return r.Logged && j.Log == nil && !j.Agreed.Suspended && j.now.Sub(r.Good.Started) > logStopped
 }
@@ -379,7 +379,7 @@ func (j *judgement) archive() {
 	}
 }
 
-// checks look at lines of cluster.Check by their names.
+// checks adds the conditions of failed checks.
 func (j *judgement) checks() {
 	lines := slices.SortedFunc(slices.Values(j.Checks), func(a, b check.Line) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Seen, b.Seen))
@@ -395,7 +395,7 @@ func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func bytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) }
 
-// span is d in two units at most, for people.
+// span returns d in at most two units.
 func span(d time.Duration) string {
 	switch d = d.Round(time.Second); {
 	case d >= 48*time.Hour:

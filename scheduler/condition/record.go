@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// State is what happens to a condition.
+// State is the state that a notification reports.
 type State string
 
-// The states of a Change. One that gets critical begins again.
+// The states of a Change. A condition that becomes critical begins again.
 const (
 	Begins State = "begins"
 	Ends   State = "ends"
 )
 
-// Change is that a condition begins or ends: what webhooks are told.
+// Change is the begin or the end of a condition.
 type Change struct {
 	State State     `json:"state"`
 	Time  time.Time `json:"time"`
@@ -24,19 +24,19 @@ type Change struct {
 // Holds is the state of a Current.
 const Holds State = "holds"
 
-// Current is all that holds of a cluster: what webhooks are sent once after a start, so that a receiver can end what ended while no
-// service ran.
+// Current holds all conditions of a cluster. Webhooks get it once after a start, so that a receiver can end conditions that ended
+// while no service ran.
 type Current struct {
 	State      State       `json:"state"` // Holds
 	Time       time.Time   `json:"time"`
 	Cluster    string      `json:"cluster"`
-	Conditions []Condition `json:"conditions"` // that were reported to have begun, the worst first
+	Conditions []Condition `json:"conditions"` // that were reported to have begun, worst first
 }
 
-// Settle is how long a condition is there, or is away, before that is told: what comes and goes meanwhile pages nobody.
+// Settle is how long a condition must hold, or be over, before that is reported: shorter changes alarm no person.
 const Settle = time.Minute
 
-// Record remembers, over many looks, since when there is what. The zero Record remembers nothing.
+// Record follows conditions over several surveys: since when they hold, and which were reported. The zero Record is empty.
 type Record struct {
 	held map[place]*held
 }
@@ -46,14 +46,14 @@ type place struct {
 	repository string
 }
 
-// held is a condition that was there less than Settle ago.
+// held is a condition that holds, or is over for less than Settle.
 type held struct {
 	last Condition
-	gone time.Time // since when it is away; zero: it is there
-	told Severity  // with which one it was told to have begun; "": it was not
+	gone time.Time // since when it is over; zero: it holds
+	told Severity  // severity of the last reported begin; "": none
 }
 
-// Update is given what Judge says now. It returns the same with the true Since, and what is to be told.
+// Update takes the result of Judge. It returns the conditions with their true Since, and the changes to report.
 func (r *Record) Update(judged []Condition, now time.Time) (current []Condition, changes []Change) {
 	if r.held == nil {
 		r.held = map[place]*held{}
@@ -74,7 +74,7 @@ func (r *Record) Update(judged []Condition, now time.Time) (current []Condition,
 	return current, append(changes, r.forget(there, now)...)
 }
 
-// see remembers c, and gives it the Since that it has had before.
+// see records c, and returns it with its earlier Since.
 func (r *Record) see(at place, c Condition) Condition {
 	h, ok := r.held[at]
 	if !ok {
@@ -87,7 +87,7 @@ func (r *Record) see(at place, c Condition) Condition {
 	return c
 }
 
-// forget lets go of what has been away for long enough.
+// forget removes conditions that are over for at least Settle, and returns the ends to report.
 func (r *Record) forget(there map[place]bool, now time.Time) (changes []Change) {
 	for at, h := range r.held {
 		if there[at] {
@@ -120,7 +120,7 @@ func (r *Record) Current(cluster string, now time.Time) Current {
 	return c
 }
 
-// Close ends all that was told to have begun: nobody looks any more.
+// Close empties r, and returns the ends of all conditions that were reported: nothing observes the cluster any longer.
 func (r *Record) Close(now time.Time) (changes []Change) {
 	for _, h := range r.held {
 		if h.told != "" {
@@ -132,7 +132,7 @@ func (r *Record) Close(now time.Time) (changes []Change) {
 	return changes
 }
 
-// Unsettled reports whether something is there, or is away, that was not told yet. Another look should come after Settle.
+// Unsettled reports whether a begin or an end was not reported yet. Then the next survey should come after Settle.
 func (r *Record) Unsettled() bool {
 	for _, h := range r.held {
 		if h.told != h.last.Severity && h.told != Critical || !h.gone.IsZero() {

@@ -10,53 +10,53 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// Standing is what a repository held of a cluster when it last told.
+// Standing is the content of a repository for one cluster, as it was last read.
 type Standing struct {
 	Repository string    `json:"repository"`
-	At         time.Time `json:"at,omitzero"`       // when it was last looked at and told; absent: it never did
-	Problem    string    `json:"problem,omitempty"` // why it did not tell; the rest is then as of before
+	At         time.Time `json:"at,omitzero"`       // when it was last read; absent: never
+	Problem    string    `json:"problem,omitempty"` // why it could not be read; the other fields are then older
 
-	Backups int       `json:"backups"`         // that are kept, damaged ones too
-	Damaged int       `json:"damaged"`         // of those that were read
-	Bytes   int64     `json:"bytes"`           // of all, as stored
-	Oldest  time.Time `json:"oldest,omitzero"` // when the oldest began
+	Backups int       `json:"backups"`         // kept ones, damaged included
+	Damaged int       `json:"damaged"`         // among those that were read
+	Bytes   int64     `json:"bytes"`           // stored, of all backups
+	Oldest  time.Time `json:"oldest,omitzero"` // start of the oldest
 	Good    *Good     `json:"good,omitempty"`  // the newest good one
-	Doubt   string    `json:"doubt,omitempty"` // what is known against one of those that were read, the newest of them
-	// Diverged is how the members had diverged when a backup was taken or the newest segment of the log was cut, in words; absent if
-	// no newer backup compared them and found them equal.
+	Doubt   string    `json:"doubt,omitempty"` // of the newest backup that was read and is not good
+	// Diverged describes how the members differed at the last comparison, by a backup or by the agent that cut the newest segment
+	// of the log; absent if they were equal.
 	Diverged string     `json:"diverged,omitempty"`
-	Future   catalog.ID `json:"future,omitempty"` // the newest, if it says that it was taken in the future
-	Due      time.Time  `json:"due,omitzero"`     // when the one after Good is or was due; absent without a schedule
+	Future   catalog.ID `json:"future,omitempty"` // the newest, if it seems to be from the future
+	Due      time.Time  `json:"due,omitzero"`     // when the backup after Good is or was due; absent without a schedule
 
-	Changed string `json:"changed,omitempty"` // the newest backups are of another history, and no restore by dr began it; in words
+	Changed string `json:"changed,omitempty"` // how the history changed without a restore by dr
 
-	UsualSize int64 `json:"usualSize,omitempty"` // the median of the databases before Good's; absent: there are too few
-	Keys      int64 `json:"keys,omitempty"`      // when they were last counted, by a verify or a drill
-	UsualKeys int64 `json:"usualKeys,omitempty"` // the median of those before; absent: there are too few
+	UsualSize int64 `json:"usualSize,omitempty"` // median of the databases before Good's; absent: too few
+	Keys      int64 `json:"keys,omitempty"`      // in the last count, by a verify or a drill
+	UsualKeys int64 `json:"usualKeys,omitempty"` // median of the counts before; absent: too few
 
-	Verified  time.Time      `json:"verified,omitzero"`  // when any backup last passed more than stored
-	Decrypted time.Time      `json:"decrypted,omitzero"` // when a key was last shown to open one
+	Verified  time.Time      `json:"verified,omitzero"`  // when a backup last passed a check beyond stored
+	Decrypted time.Time      `json:"decrypted,omitzero"` // when a key was last proven to open a backup
 	Drilled   time.Time      `json:"drilled,omitzero"`   // when a drill last passed
-	Drill     *catalog.Proof `json:"drill,omitempty"`    // the newest, however it went
-	// FailedDrill is the newest that failed and that no later one covers (repository.Proof.CoveredBy).
+	Drill     *catalog.Proof `json:"drill,omitempty"`    // the newest, whatever its verdict
+	// FailedDrill is the newest failed drill that no later one covers (catalog.Proof.CoveredBy).
 	FailedDrill *catalog.Proof `json:"failedDrill,omitempty"`
 
 	Window *catalog.Window `json:"window,omitempty"` // the newest
 	Gaps   int             `json:"gaps"`
-	Gap    string          `json:"gap,omitempty"` // the newest that no good backup has come after, in words
-	// LogDamaged is how many indexes and tombstones of the log, and folders of it, cannot be used; LogDoubt is why the first of them.
+	Gap    string          `json:"gap,omitempty"` // the newest gap later than any good backup
+	// LogDamaged is the number of indexes, tombstones and folders of the log that cannot be used; LogDoubt is the first one's error.
 	LogDamaged int    `json:"logDamaged,omitempty"`
 	LogDoubt   string `json:"logDoubt,omitempty"`
 }
 
-// Last is a backup that is known to be in the repositories.
+// Last is a backup that the repositories contain.
 type Last struct {
 	ID       catalog.ID `json:"id"`
 	Started  time.Time  `json:"started"`
-	Revision int64      `json:"revision"` // the key space's is not beyond it
+	Revision int64      `json:"revision"` // the revision of the key space is not greater
 }
 
-// Good is a backup that nothing is known against.
+// Good is a good backup.
 type Good struct {
 	Last
 	Size      int64         `json:"size"`   // bytes of the database
@@ -66,13 +66,12 @@ type Good struct {
 	ProvenAt  time.Time     `json:"provenAt"`
 }
 
-// ClockAllowance is by how much the clocks of those who take backups may differ. One from further in the future was taken
-// by a clock that is wrong, or forged.
+// ClockAllowance bounds the difference between the clocks of hosts. The time of a backup that is further in the future is wrong
+// or forged.
 const ClockAllowance = 10 * time.Minute
 
-// Survey is what to read of a repository to know how a cluster stands: the newest few backups, and the newest proofs until
-// they say what is asked of them. drills asks for the newest drill too. Damage in older backups is not seen: a Newest of 0
-// reads them all.
+// Survey returns what to read of a repository for a Standing: the newest few backups, and the newest proofs until they contain
+// the needed facts; drills adds the newest drill. It does not find damage in older backups: set Newest to 0 to read all.
 func Survey(drills bool, now time.Time) repository.SurveyOptions {
 	return repository.SurveyOptions{Newest: newest, Enough: func(latest []catalog.Proof) bool {
 		var s Standing
@@ -83,11 +82,11 @@ func Survey(drills bool, now time.Time) repository.SurveyOptions {
 }
 
 const (
-	newest = 6  // the newest backup, and as many before it as a median takes
-	plenty = 32 // proofs, to say that none of them was by a key
-	few    = 3  // fewer than that have no median
+	newest = 6  // the newest backup, and those before it for a median
+	plenty = 32 // proofs, after which it is clear that none was made with a key
+	few    = 3  // the least number for a median
 
-	plentyDrills = 8 // a failed drill that so many later ones did not repeat is forgotten
+	plentyDrills = 8 // later drills without the failure, after which it is forgotten
 )
 
 func countDrills(proofs []catalog.Proof) (n int) {
@@ -99,7 +98,7 @@ func countDrills(proofs []catalog.Proof) (n int) {
 	return n
 }
 
-// NewStanding is how the cluster of s stands in the repository called in, as of now, if next is its schedule.
+// NewStanding returns the standing of s's cluster in the repository called in, at the time now. next is its schedule.
 func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time, now time.Time) Standing {
 	d := Standing{
 		Repository: in, At: now.UTC(), Backups: s.Kept, Damaged: len(s.Damaged) + len(s.Untrusted), Bytes: s.Bytes, Oldest: s.Oldest,
@@ -119,7 +118,7 @@ func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time,
 	return d
 }
 
-// backups finds the newest good one, and what those before it had.
+// backups sets the facts about the newest good backup, and those before it.
 func (d *Standing) backups(all []catalog.Backup, now time.Time) {
 	var sizes []int64
 	for _, b := range all {
@@ -140,7 +139,7 @@ func (d *Standing) backups(all []catalog.Backup, now time.Time) {
 	d.UsualSize = median(sizes)
 }
 
-// changed compares the histories, of which Past has what the newest backups do not show.
+// changed compares the histories. Past contains those that the newest backups do not show.
 func (d *Standing) changed(s repository.Survey, now time.Time) {
 	past := slices.DeleteFunc(slices.Concat(s.Backups, s.Past), func(b catalog.Backup) bool { return b.Started.After(now.Add(ClockAllowance)) })
 	change, ok := catalog.NewChange(s.Cluster, past)
@@ -149,8 +148,7 @@ func (d *Standing) changed(s repository.Survey, now time.Time) {
 	}
 }
 
-// diverged returns what the newest comparison of the members found: that of a backup, or of the agent that cut the log's newest
-// segment.
+// diverged returns the result of the newest comparison of the members, by a backup or by the agent that cut the newest segment.
 func diverged(c catalog.Catalog) string {
 	log := newestSegment(c)
 	for _, b := range c.Backups { // newest first
@@ -170,7 +168,7 @@ func diverged(c catalog.Catalog) string {
 	return fmt.Sprintf("the log's segment of %s: %s", clock(log.Written), log.Diverged)
 }
 
-// newestSegment returns the segment of any history that was written last, the zero Segment if there is none.
+// newestSegment returns the segment that was written last, of any history, or the zero Segment.
 func newestSegment(c catalog.Catalog) (newest catalog.Segment) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Segments {
@@ -190,7 +188,7 @@ func good(b catalog.Backup) *Good {
 	}
 }
 
-// proven looks at the proofs, newest first. One from the future would hide all that are found until then, and counts for nothing.
+// proven sets the facts about proofs, newest first. It ignores proofs from the future, which would hide all until that time.
 func (d *Standing) proven(latest []catalog.Proof, now time.Time) {
 	var later []catalog.Proof // drills
 	for _, p := range latest {
@@ -226,7 +224,7 @@ func first(at *time.Time, t time.Time) {
 	}
 }
 
-// counted compares the numbers of keys that were ever counted, one a backup, the newest backup first.
+// counted sets the numbers of keys in the newest backup that was counted, and in those before it.
 func (d *Standing) counted(s repository.Survey) {
 	byBackup := map[catalog.ID]int64{}
 	for _, p := range slices.Backward(s.Latest) {
@@ -251,7 +249,7 @@ func newestIDs(of map[catalog.ID]int64) (ids []catalog.ID) {
 	return ids
 }
 
-// median is the lower one of an even number, 0 of too few.
+// median returns the lower median, or 0 if there are too few values.
 func median(of []int64) int64 {
 	if len(of) < few {
 		return 0
@@ -273,7 +271,7 @@ func (d *Standing) log(c catalog.Catalog) {
 	}
 	for _, l := range c.Lineages {
 		for _, f := range l.Faults {
-			if f.Seq == 0 { // a segment that cannot be used is a gap
+			if f.Seq == 0 { // not of a segment: an unusable segment is a gap
 				d.LogDamaged++
 				d.LogDoubt = cmp.Or(d.LogDoubt, f.Err.Error())
 			}

@@ -1,5 +1,5 @@
-// Package config reads dr.yaml: which clusters a service looks after, and how. It is strict: an unknown key is an error
-// with its line, and so is everything else that can be known before the first backup is due.
+// Package config reads dr.yaml, which declares the clusters of a service. It is strict: an unknown key is an error with its
+// line, like any other fault that can be found before the first backup is due.
 package config
 
 import (
@@ -20,20 +20,20 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
-// ErrConfig: the file cannot be used as written.
+// ErrConfig reports a configuration that cannot be used.
 var ErrConfig = fault.New(fault.Usage, "bad configuration")
 
-// Config is what a file says.
+// Config is a configuration as it was read.
 type Config struct {
 	spec.Config
-	Notify  notify.Config     // whom to tell of conditions
-	Refused []Refused         // is not among the Specs
-	files   map[string]string // that name the clusters
-	read    stamps            // the file and those that it names, but for etcd's certificates; known with an error too
+	Notify  notify.Config     // receivers of conditions
+	Refused []Refused         // clusters without a Spec, because of a fault
+	files   map[string]string // by cluster: the file that declares it
+	read    stamps            // the files that were read, except etcd's certificates; valid after an error too
 }
 
-// Load reads the file at path and the secrets that it names, in files and by getenv (os.Getenv). Errors match ErrConfig,
-// name everything that is wrong, with lines, and repeat no secret.
+// Load reads the file at path and the secrets that it names: files, and variables by getenv, such as os.Getenv. Errors match
+// ErrConfig, list all faults with their lines, and contain no secret.
 func Load(path string, getenv func(string) string) (Config, error) {
 	l := loader{getenv: getenv, read: stamps{}}
 	l.read.note(path)
@@ -56,7 +56,7 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	return l.refuse(c)
 }
 
-// refuse takes out of c the clusters that cannot be used as written. That none is left is an error.
+// refuse moves the clusters with faults from c.Specs to c.Refused. It fails if no Spec is left.
 func (l *loader) refuse(c Config) (Config, error) {
 	good := []spec.Spec{}
 	c.files = map[string]string{}
@@ -81,7 +81,7 @@ func (l *loader) refuse(c Config) (Config, error) {
 	return c, nil
 }
 
-// loader is one Load.
+// loader holds the state of one Load.
 type loader struct {
 	file    file
 	source  *source            // of the file itself

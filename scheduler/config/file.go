@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/declared"
 )
 
-// file is dr.yaml as it is written, with the defaults applied.
+// file is the content of dr.yaml, with the defaults applied.
 type file struct {
 	Concurrency  int                       `yaml:"concurrency"`
 	Lease        span                      `yaml:"lease"`
@@ -32,19 +32,19 @@ type file struct {
 	clustersPart `yaml:",inline"`
 }
 
-// clustersPart is what included files may hold too.
+// clustersPart holds the keys that included files may have too.
 type clustersPart struct {
 	Clusters  map[string]clusterPart  `yaml:"clusters"`
 	Templates map[string]templatePart `yaml:"templates"`
 }
 
-// templatePart makes a cluster of each name.
+// templatePart declares a cluster for each name.
 type templatePart struct {
 	Names   []string    `yaml:"names"`
 	Cluster clusterPart `yaml:"cluster"`
 }
 
-// targetPart is a URL, which is often a secret, and headers, which are.
+// targetPart is a URL and its headers. The URL may be a secret; header values always are.
 type targetPart struct {
 	URL         string            `yaml:"url"`
 	URLFile     string            `yaml:"urlFile"`
@@ -58,7 +58,7 @@ type heartbeatPart struct {
 	Fail       string `yaml:"fail"`
 }
 
-// repositoryPart is one of the file's repositories.
+// repositoryPart declares a repository.
 type repositoryPart struct {
 	URL         string   `yaml:"url"`
 	Lock        lockPart `yaml:"lock"`
@@ -75,8 +75,8 @@ type lockPart struct {
 	Mode string `yaml:"mode"`
 }
 
-// clusterPart is what the file says of one cluster, and the defaults of all. It holds values and no pointers, so that a
-// cluster's own words can be read over a copy of the defaults.
+// clusterPart declares a cluster, or the defaults of all. It has no pointers, so that a cluster can be decoded over a copy of
+// the defaults.
 type clusterPart struct {
 	Etcd           etcdPart          `yaml:"etcd"`
 	Repositories   []string          `yaml:"repositories"`
@@ -149,7 +149,7 @@ type backupPart struct {
 	Plain          bool   `yaml:"plain"`
 }
 
-// conditionsPart is from where on something is wrong; what it does not say is as condition.Limits has it.
+// conditionsPart declares condition.Limits; zero fields mean the defaults.
 type conditionsPart struct {
 	Failures    int      `yaml:"failures"`
 	Shrunk      percent  `yaml:"shrunk"`
@@ -180,7 +180,7 @@ type drillPart struct {
 	Nice           int          `yaml:"nice"`
 }
 
-// defaults are those of the flags of dr backup, and what there are no flags for.
+// defaults returns the defaults of dr backup's flags, and of keys without a flag.
 func defaults() clusterPart {
 	return clusterPart{
 		Etcd:     etcdPart{DialTimeout: span(2 * time.Second), CommandTimeout: span(5 * time.Second)},
@@ -192,7 +192,7 @@ func defaults() clusterPart {
 	}
 }
 
-// span is a time as in "30d" or "1d12h".
+// span is a duration such as "30d" or "1d12h".
 type span time.Duration
 
 func (s *span) UnmarshalYAML(n *yaml.Node) error {
@@ -204,7 +204,7 @@ func (s *span) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// percent is a part as in "80%", from 0 to 1.
+// percent is a fraction from 0 to 1, written as "80%".
 type percent float64
 
 func (p *percent) UnmarshalYAML(n *yaml.Node) error {
@@ -217,7 +217,7 @@ func (p *percent) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// amount is bytes as in "10GiB", or bytes a second as in "20MiB/s".
+// amount is a number of bytes such as "10GiB", or of bytes a second such as "20MiB/s".
 type amount int64
 
 func (a *amount) UnmarshalYAML(n *yaml.Node) error {
@@ -229,13 +229,13 @@ func (a *amount) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// wrong is a fault that the decoder gathers with its own.
+// wrong returns a fault that the decoder collects with its own.
 func wrong(n *yaml.Node, message string) error {
 	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, message)}}
 }
 
-// parse reads dr.yaml, called name in errors, and asks nothing else. Each cluster has the defaults where it says nothing.
-// A fault in what is said of one cluster is that cluster's: it is among the source's faults, and no error.
+// parse parses the content of dr.yaml, which errors call name. Keys that a cluster omits have the defaults. A fault within one
+// cluster is recorded in the source, and is no error.
 func parse(name string, data []byte) (file, *source, error) {
 	f := file{Concurrency: 4, Lease: span(time.Minute), Heartbeat: heartbeatPart{Every: span(5 * time.Minute)}, Defaults: defaults()}
 	src := &source{name: name}
@@ -248,7 +248,7 @@ func parse(name string, data []byte) (file, *source, error) {
 	return f, src, nil
 }
 
-// parseIncluded reads a file that dr.yaml includes, which holds clusters and templates alone.
+// parseIncluded parses a file that dr.yaml includes. It may contain only clusters and templates.
 func parseIncluded(name string, data []byte, defaults clusterPart) (c clustersPart, src *source, err error) {
 	src = &source{name: name}
 	if err = src.decode(data, &c); err == nil {
@@ -257,11 +257,11 @@ func parseIncluded(name string, data []byte, defaults clusterPart) (c clustersPa
 	return c, src, err
 }
 
-// decode reads data, strictly, into what. Faults within a cluster are that cluster's; all others are the error.
-func (s *source) decode(data []byte, what any) error {
+// decode decodes data, strictly, into v. Faults within one cluster are recorded; others are returned.
+func (s *source) decode(data []byte, v any) error {
 	strict := yaml.NewDecoder(bytes.NewReader(data))
 	strict.KnownFields(true)
-	err := strict.Decode(what)
+	err := strict.Decode(v)
 	if _, ok := errors.AsType[*yaml.TypeError](err); err != nil && !ok {
 		return s.translate(err)
 	}
@@ -277,7 +277,7 @@ func (s *source) decode(data []byte, what any) error {
 	return s.err()
 }
 
-// clusters reads each of c's clusters once more, over the defaults: what is strict was strict before.
+// clusters decodes each of c's clusters again, over the defaults. Unknown keys were found by the first, strict decoding.
 func (s *source) clusters(c *clustersPart, defaults clusterPart) error {
 	var over struct {
 		Clusters  map[string]yaml.Node `yaml:"clusters"`
@@ -319,7 +319,7 @@ func (s *source) cluster(name string, node *yaml.Node, defaults clusterPart) clu
 	return part
 }
 
-// filledIn returns a copy of n in which texts have the cluster's name.
+// filledIn returns a copy of n with the cluster's name in place of declared.Placeholder.
 func filledIn(n *yaml.Node, cluster string) *yaml.Node {
 	filled := *n
 	filled.Content = nil
@@ -332,10 +332,10 @@ func filledIn(n *yaml.Node, cluster string) *yaml.Node {
 	return &filled
 }
 
-// sealing are the keys that say together who can open the backups.
+// sealing lists the keys that together determine who can open the backups.
 var sealing = []string{"recipients", "recipientsFile", "passphraseFile", "passphraseEnv"}
 
-// replaceSealing drops the defaults' recipients and passphrase where a cluster has its own: its backups are for those alone.
+// replaceSealing drops the defaults' recipients and passphrase if the cluster has its own: only those may open its backups.
 func (c *clusterPart) replaceSealing(own *yaml.Node) {
 	for _, key := range sealing {
 		if found, _ := entry(own, key); found != nil {
@@ -344,22 +344,22 @@ func (c *clusterPart) replaceSealing(own *yaml.Node) {
 	}
 }
 
-// source tells the lines of a file, for errors.
+// source is a parsed file with its faults. It finds the lines of paths.
 type source struct {
 	name     string
 	root     yaml.Node
 	faults   []lineFault
-	template map[string]string // by cluster that one has made
+	template map[string]string // by cluster that was made from one
 }
 
-// lineFault is something wrong in a line; cluster is "" if it is no matter of a single one.
+// lineFault is a fault in a line. Its cluster is "" if it affects the whole file.
 type lineFault struct {
 	line    int
 	cluster string
 	err     error
 }
 
-// templated notes that a template has made a cluster.
+// templated records that a cluster was made from a template.
 func (s *source) templated(cluster, template string) {
 	if s.template == nil {
 		s.template = map[string]string{}
@@ -367,8 +367,8 @@ func (s *source) templated(cluster, template string) {
 	s.template[cluster] = template
 }
 
-// blame adds a fault at what path leads to, or as far as it leads; and for a cluster at what the defaults say, if it says
-// nothing itself.
+// blame records a fault at the line of path, or of its longest existing prefix. If a cluster omits a key, the line is that of
+// the defaults.
 func (s *source) blame(err error, path ...string) {
 	cluster := ""
 	if len(path) > 1 && path[0] == "clusters" {
@@ -386,7 +386,7 @@ func (s *source) blame(err error, path ...string) {
 	s.faults = append(s.faults, lineFault{line, cluster, err})
 }
 
-// owner returns the cluster in whose lines the line is, "" if it is in none's.
+// owner returns the cluster whose declaration contains the line, or "".
 func (s *source) owner(line int) (cluster string) {
 	node := &s.root
 	if len(node.Content) > 0 {
@@ -408,7 +408,7 @@ func (s *source) owner(line int) (cluster string) {
 	return cluster
 }
 
-// find follows path, and says how far it leads.
+// find returns the line of the longest existing prefix of path, and the prefix's length.
 func (s *source) find(path []string) (line, depth int) {
 	node := &s.root
 	if len(node.Content) > 0 {
@@ -437,7 +437,7 @@ func entry(node *yaml.Node, name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// err is all that was found, in the file's order; nil if nothing was but what is a single cluster's matter.
+// err returns all faults, in the file's order, if at least one affects the whole file.
 func (s *source) err() error {
 	if s.refused("") == nil {
 		return nil
@@ -445,12 +445,12 @@ func (s *source) err() error {
 	return s.listed(func(lineFault) bool { return true })
 }
 
-// refused is all that is wrong with a cluster, nil if nothing is.
+// refused returns the faults of a cluster, or nil.
 func (s *source) refused(cluster string) error {
 	return s.listed(func(f lineFault) bool { return f.cluster == cluster })
 }
 
-// listed is the faults that match, in the file's order and in one line, as errors of dr are.
+// listed returns the matching faults as one error, in the file's order and in one line.
 func (s *source) listed(match func(lineFault) bool) error {
 	slices.SortStableFunc(s.faults, func(a, b lineFault) int { return a.line - b.line })
 	var all error
@@ -466,14 +466,14 @@ func (s *source) listed(match func(lineFault) bool) error {
 	return all
 }
 
-// decoded is how the decoder words a fault.
+// The forms of the decoder's faults.
 var (
 	decoded  = regexp.MustCompile(`(?s)^(?:yaml: )?line ([0-9]+): (.*)$`)
 	unknown  = regexp.MustCompile(`^field (.*) not found in type `)
 	mistaken = regexp.MustCompile("(?s)^cannot unmarshal !!([a-z]+).* into (.*)$")
 )
 
-// translate words the decoder's faults for people. It repeats no value: one may be a secret in the wrong place.
+// translate records the decoder's faults in plainer words. They contain no value: it may be a secret in the wrong place.
 func (s *source) translate(err error) error {
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: the file is empty", s.name)
@@ -489,7 +489,7 @@ func (s *source) translate(err error) error {
 		}
 		line, _ := strconv.Atoi(found[1]) // digits
 		cluster := s.owner(line)
-		if strings.HasPrefix(found[2], "mapping key") { // which of the two is meant is not known
+		if strings.HasPrefix(found[2], "mapping key") { // either of the two may be the mistake
 			cluster = ""
 		}
 		s.faults = append(s.faults, lineFault{line, cluster, errors.New(reworded(found[2]))})
@@ -507,7 +507,7 @@ func reworded(text string) string {
 	return text
 }
 
-// cure helps with what people try first.
+// cure returns the remedy for keys that people try first.
 func cure(key string) string {
 	switch strings.ToLower(key) {
 	case "password":

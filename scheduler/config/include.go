@@ -13,14 +13,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// Refused is a cluster, or an included file with all its clusters, that cannot be used as written, while the rest can.
+// Refused is a cluster, or an included file with all its clusters, that has a fault while the rest can be used.
 type Refused struct {
-	Cluster string // "" if it is not known which clusters the file has
+	Cluster string // "" if the clusters of the file are unknown
 	File    string
-	Err     error // with lines
+	Err     error // with the lines
 }
 
-// RefusedErr returns all that is refused as one error that matches ErrConfig, nil if nothing is.
+// RefusedErr returns all of c.Refused as one error that matches ErrConfig, or nil.
 func (c Config) RefusedErr() error {
 	var all error
 	for _, r := range c.Refused {
@@ -33,7 +33,7 @@ func (c Config) RefusedErr() error {
 	return all
 }
 
-// Keeping returns c with what before says of the clusters that c refuses: a typo in one of them does not end its backups.
+// Keeping returns c with the Specs that before has for clusters which c refuses: a typo must not end a cluster's backups.
 func (c Config) Keeping(before Config) Config {
 	kept := c
 	kept.Specs = slices.Clone(c.Specs)
@@ -54,16 +54,16 @@ func (c Config) Keeping(before Config) Config {
 	return kept
 }
 
-// include reads the files that dr.yaml, at path, includes. One that cannot be read or parsed is refused alone.
+// include reads the files that dr.yaml, at path, includes. It returns those that cannot be read or parsed.
 func (l *loader) include(path string) (refused []Refused) {
 	for _, pattern := range l.file.Include {
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(filepath.Dir(path), pattern)
 		}
-		l.read.note(filepath.Dir(pattern)) // a file that comes or goes changes its folder
+		l.read.note(filepath.Dir(pattern)) // an added or removed file changes its folder
 		names, err := filepath.Glob(pattern)
 		if err == nil && len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
-			err = errors.New("there is no such file")
+			err = errors.New("no such file")
 		}
 		if err != nil {
 			l.source.blame(fmt.Errorf("%s: %w", pattern, err), "include")
@@ -89,7 +89,7 @@ func (l *loader) includeFile(name string) error {
 	}
 	for cluster, part := range more.Clusters {
 		if first, twice := l.sources[cluster]; twice {
-			src.blame(fmt.Errorf("cluster %s is in %s too", cluster, first.name), "clusters", cluster)
+			src.blame(fmt.Errorf("cluster %s is also declared in %s", cluster, first.name), "clusters", cluster)
 		}
 		l.file.Clusters[cluster], l.sources[cluster] = part, src
 	}

@@ -84,7 +84,7 @@ func TestOneTypoRefusesOneCluster(t *testing.T) {
 		{"clusters.d/a.yaml", "etcd:", "schedule: {cron: 61}\n    etcd:", "a", "a.yaml:3: bad schedule"},
 		{"clusters.d/a.yaml", "etcd:", "etcd: [", "a", "a.yaml"},
 		{"clusters.d/a.yaml", "clusters:", "concurrency: 3\nclusters:", "a", "a.yaml:1: unknown key"},
-		{"clusters.d/a.yaml", "a:", "prod:", "prod", "a.yaml:2: cluster prod is in"},
+		{"clusters.d/a.yaml", "a:", "prod:", "prod", "a.yaml:2: cluster prod is also declared in"},
 		{"dr.yaml", "[http://127", "[htp://127", "prod", "dr.yaml:15: "},
 		{"dr.yaml", "  prod:\n", "  prod:\n    observ: 1m\n", "prod", "dr.yaml:15: unknown key"},
 	} {

@@ -11,9 +11,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 )
 
-const minEvery = 10 * time.Second // of a heartbeat: nobody wants to hear it more often
+const minEvery = 10 * time.Second // of a heartbeat
 
-// notify is whom to tell.
+// notify returns the receivers of conditions.
 func (l *loader) notify() notify.Config {
 	part := l.file.Heartbeat
 	c := notify.Config{
@@ -21,10 +21,10 @@ func (l *loader) notify() notify.Config {
 		Heartbeat: notify.Heartbeat{Target: l.in("heartbeat").target(part.targetPart), Every: time.Duration(part.Every), Fail: part.Fail},
 	}
 	if c.Heartbeat.Every < minEvery {
-		l.source.blame(errors.New("every is at least 10s"), "heartbeat", "every")
+		l.source.blame(errors.New("every must be at least 10s"), "heartbeat", "every")
 	}
 	if part.Fail != "" && !strings.HasPrefix(part.Fail, "/") {
-		l.source.blame(errors.New("fail is what the path ends with, like /fail"), "heartbeat", "fail")
+		l.source.blame(errors.New("fail must begin with a slash, like /fail: it is appended to the path"), "heartbeat", "fail")
 	}
 	return c
 }
@@ -32,7 +32,7 @@ func (l *loader) notify() notify.Config {
 func (i in) target(part targetPart) (t notify.Target) {
 	text := i.secret(part.URLFile, part.URLEnv, "url")
 	if part.URL != "" && (part.URLFile != "" || part.URLEnv != "") {
-		i.blame(errors.New("url, urlFile and urlEnv: use one"), "url")
+		i.blame(errors.New("url, urlFile and urlEnv exclude each other: use one"), "url")
 	}
 	if text == "" {
 		text = part.URL

@@ -53,16 +53,16 @@ heartbeat: {url: "https://hc-ping.com/x", every: 1m, fail: /fail}
 
 func TestLoadRefusesNotify(t *testing.T) {
 	for text, says := range map[string]string{
-		"webhook: {url: hook}\n":                                    ":1: that is no URL",
-		"webhook: {url: 'https://u:p4ss@h'}\n":                      ":1: a URL with a user",
-		"webhook: {url: 'https://h', urlEnv: X}\n":                  ":1: url, urlFile and urlEnv: use one",
+		"webhook: {url: hook}\n":                                    ":1: not a URL",
+		"webhook: {url: 'https://u:p4ss@h'}\n":                      ":1: the URL contains a user",
+		"webhook: {url: 'https://h', urlEnv: X}\n":                  ":1: url, urlFile and urlEnv exclude each other: use one",
 		"webhook: {urlEnv: X, urlFile: DIR/password}\n":             "use one",
 		"webhook: {urlEnv: NONE}\n":                                 "the variable NONE is not set",
-		"webhook: {urlFile: DIR/password}\n":                        ":1: that is no URL",
+		"webhook: {urlFile: DIR/password}\n":                        ":1: not a URL",
 		"webhook: {url: 'https://h', headerFiles: {a: DIR/none}}\n": "no such file",
 		"webhook: {format: xml}\n":                                  `:1: unknown key "format"`,
-		"heartbeat: {every: 1s}\n":                                  ":1: every is at least 10s",
-		"heartbeat: {fail: fail}\n":                                 ":1: fail is what the path ends with",
+		"heartbeat: {every: 1s}\n":                                  ":1: every must be at least 10s",
+		"heartbeat: {fail: fail}\n":                                 ":1: fail must begin with a slash",
 		"\n" + with("observe: 1s"):                                  ":9: observe must be at least",
 		"\n" + with("conditions: {failures: -1}"):                   ":9: failures must be at least 1",
 		"\n" + with("conditions: {shrunk: 50}"):                     ":9: use a form like 80%",

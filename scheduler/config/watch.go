@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// watchEvery is how often the files are looked at.
+// watchEvery is the interval at which the files' stamps are read.
 const watchEvery = 2 * time.Second
 
-// Watch loads the file again when it or a file that it names has changed since, and when asked says so, until ctx ends.
-// first is what Load gave; tell is given what each further Load gives. After an error nothing is loaded until something
-// changes.
+// Watch loads the file again when it or a file that it names has changed, and on each signal from reload, until ctx ends. first
+// is the result of the first Load; tell receives those of the others. After an error Watch loads again at the next change.
 func Watch(
-	ctx context.Context, path string, getenv func(string) string, first Config, asked <-chan os.Signal, tell func(Config, error),
+	ctx context.Context, path string, getenv func(string) string, first Config, reload <-chan os.Signal, tell func(Config, error),
 ) {
 	read := first.read
 	ticker := time.NewTicker(watchEvery)
@@ -22,7 +21,7 @@ func Watch(
 		select {
 		case <-ctx.Done():
 			return
-		case <-asked:
+		case <-reload:
 		case <-ticker.C:
 			if !read.changed() {
 				continue
@@ -34,16 +33,16 @@ func Watch(
 	}
 }
 
-// stamps are those of files right before they were read: what changes meanwhile is a change too.
+// stamps holds each file's stamp from right before it was read, so that changes during the reading count.
 type stamps map[string]stamp
 
-// stamp is what differs when a file was written or replaced.
+// stamp differs after a file was written or replaced.
 type stamp struct {
 	modified time.Time
 	size     int64
 }
 
-// note is for a file that is going to be read.
+// note records the stamp of a file that is about to be read.
 func (s stamps) note(file string) { s[file] = stampOf(file) }
 
 func (s stamps) changed() bool {
@@ -55,7 +54,8 @@ func (s stamps) changed() bool {
 	return false
 }
 
-// stampOf follows links: Kubernetes replaces what it mounts by turning one. A file that is not there has the zero stamp.
+// stampOf returns a file's stamp, the zero stamp if it is missing. It follows links: Kubernetes updates mounted files by
+// replacing one.
 func stampOf(file string) stamp {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// beatTries are for one beat, beatWait apart: a request that was lost is no alarm.
+// A beat has beatTries tries, beatWait apart: one lost request must not raise an alarm.
 const (
 	beatTries = 3
 	beatWait  = 2 * time.Second
 )
 
-// beat calls the heartbeat's URL until ctx ends: first when Every has passed, so that a service which ends again and again
-// is not taken for one that lives.
+// beat calls the heartbeat's URL until ctx ends. The first call comes after Every: a service that crashes again and again must
+// not seem alive.
 func (n *Notifier) beat(ctx context.Context) {
-	well := true // the calls are
+	well := true // the last beat was delivered
 	for {
 		config, changed := n.used()
 		h := config.Heartbeat
@@ -40,7 +40,7 @@ func (n *Notifier) beat(ctx context.Context) {
 	}
 }
 
-// once is one beat. It says when calls begin to fail, and when they end to.
+// once sends one beat. It reports when beats begin to fail, and when they succeed again.
 func (n *Notifier) once(ctx context.Context, h Heartbeat, well bool) bool {
 	target := h.Target
 	if problem := n.Healthy(time.Now()); problem != nil {

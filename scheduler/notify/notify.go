@@ -1,5 +1,5 @@
-// Package notify tells the world outside of conditions: a webhook is given each that begins or ends, and a heartbeat goes
-// on as long as nothing critical holds, so that silence is an alarm too.
+// Package notify sends conditions to other systems: a webhook receives each that begins or ends, and a heartbeat continues
+// while no condition is critical, so that silence is an alarm too.
 package notify
 
 import (
@@ -15,59 +15,59 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Config says whom to tell. It may hold secrets.
+// Config names the receivers. It may contain secrets.
 type Config struct {
-	Webhook   Target // the zero one: none
+	Webhook   Target // the zero Target: none
 	Heartbeat Heartbeat
 }
 
-// Target is somebody's URL, which often holds a token, and what else a request needs.
+// Target is a receiver's URL, which often contains a token, with the headers of requests to it.
 type Target struct {
 	URL    *url.URL
 	Header http.Header
 }
 
-// Heartbeat is a dead man's switch: it is called Every as long as all is well.
+// Heartbeat is a dead man's switch that is called at the interval Every while the service is healthy.
 type Heartbeat struct {
 	Target
-	Every time.Duration // above zero
-	Fail  string        // what the path ends with while all is not well; "": nobody is called then
+	Every time.Duration // above 0
+	Fail  string        // is appended to the path while the service is not healthy; "": no call then
 }
 
-// None reports whether there is nobody to call.
+// None reports whether t has no URL.
 func (t Target) None() bool { return t.URL == nil }
 
-// String is t, which is not None, without what may be secret.
+// String returns the scheme and host of t, without parts that may be secret. t must not be None.
 func (t Target) String() string {
 	return t.URL.Scheme + "://" + t.URL.Host + "/…"
 }
 
-// ParseURL reads an http or https URL. Errors repeat nothing of it.
+// ParseURL parses an http or https URL. Errors repeat no part of it.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return nil, errors.New("that is no URL of the form https://host/path")
+		return nil, errors.New("not a URL of the form https://host/path")
 	}
 	if u.User != nil {
-		return nil, errors.New("a URL with a user: use a header, Authorization, that stands in a file")
+		return nil, errors.New("the URL contains a user: use an Authorization header from a file (headerFiles)")
 	}
 	return u, nil
 }
 
-// Notifier tells. Its Tell and Use may be called from several goroutines, also while Run runs.
+// Notifier sends conditions and heartbeats. Its methods may be called from several goroutines, also while Run runs.
 type Notifier struct {
-	Transport http.RoundTripper         // and no http.Client, which would follow a redirect and take a secret elsewhere
-	Healthy   func(now time.Time) error // why the heart must not beat
+	Transport http.RoundTripper         // an http.Client would follow redirects, and so carry secrets elsewhere
+	Healthy   func(now time.Time) error // returns why there must be no heartbeat, or nil
 	Report    storage.Report
 
 	mu      sync.Mutex
 	config  Config
-	changed chan struct{} // is closed by Use
-	box     box           // what the webhook has not taken yet
-	told    chan struct{} // there is something in box
+	changed chan struct{} // closed by Use
+	box     box           // not yet accepted by the webhook
+	told    chan struct{} // signals a notice in box
 }
 
-// New is a Notifier that tells nobody until Use says whom.
+// New returns a Notifier without receivers.
 func New(healthy func(now time.Time) error, report storage.Report) *Notifier {
 	return &Notifier{
 		Transport: http.DefaultTransport, Healthy: healthy, Report: report,
@@ -75,7 +75,7 @@ func New(healthy func(now time.Time) error, report storage.Report) *Notifier {
 	}
 }
 
-// Use takes c in place of what was used before. What waits goes to where c says.
+// Use replaces the receivers. Waiting notices go to the new webhook.
 func (n *Notifier) Use(c Config) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -92,7 +92,7 @@ func (n *Notifier) used() (c Config, changed <-chan struct{}) {
 	return n.config, n.changed
 }
 
-// Run tells until ctx ends. What waits then is told by nobody: whoever starts next sees the same conditions again.
+// Run sends until ctx ends, and drops what waits then: the next service finds the same conditions.
 func (n *Notifier) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { n.deliver(ctx) })
@@ -100,13 +100,13 @@ func (n *Notifier) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// patience is how long one request may take.
+// patience bounds one request.
 const patience = 10 * time.Second
 
-// refusal is an answer to which the same request again would get the same.
+// refusal is an error that the same request would get again.
 type refusal struct{ error }
 
-// call sends one request. Its errors hold no secret.
+// call sends one request. Its errors contain no secret.
 func (n *Notifier) call(ctx context.Context, method string, t Target, body io.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -126,7 +126,7 @@ func (n *Notifier) call(ctx context.Context, method string, t Target, body io.Re
 		return fmt.Errorf("call %s: %w", t, err)
 	}
 	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // so that the connection is used again
+	_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // lets the connection be reused
 	return judge(t, response.StatusCode)
 }
 
@@ -136,7 +136,7 @@ func judge(t Target, status int) error {
 	case status >= 200 && status < 300:
 		return nil
 	case status >= 300 && status < 400:
-		return refusal{fmt.Errorf("%w: name the place that it sends to", err)}
+		return refusal{fmt.Errorf("%w: configure the URL that it redirects to", err)}
 	case status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
 		return refusal{err}
 	}
@@ -149,7 +149,7 @@ func (n *Notifier) say(level storage.Level, format string, args ...any) {
 	n.Report.Say(storage.Event{Stage: "notify", Level: level, Message: fmt.Sprintf(format, args...)})
 }
 
-// pause waits that long, or until the configuration changes or ctx ends.
+// pause waits for a duration, or until the configuration changes or ctx ends.
 func pause(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 	select {
 	case <-ctx.Done():

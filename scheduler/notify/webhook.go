@@ -17,7 +17,7 @@ const (
 	lastWait  = 5 * time.Minute
 )
 
-// subject is one condition, whether it holds or not.
+// subject identifies one condition of one cluster and repository.
 type subject struct {
 	cluster, repository string
 	name                condition.Name
@@ -25,7 +25,7 @@ type subject struct {
 
 func subjectOf(c condition.Change) subject { return subject{c.Cluster, c.Repository, c.Name} }
 
-// notice is what one request tells: of one condition or, without its name, of all of a cluster.
+// notice is the content of one request: one condition or, if the subject has no name, all of a cluster.
 type notice struct {
 	subject
 	state condition.State
@@ -43,21 +43,22 @@ func (n notice) String() string {
 func newNotice(about subject, state condition.State, document any) notice {
 	body, err := json.Marshal(document)
 	if err != nil {
-		panic(err) // texts and times
+		panic(err) // only texts and times
 	}
 	return notice{about, state, string(body)}
 }
 
-// box holds what the webhook has not taken yet: of each subject the newest notice alone, so that a receiver that was
-// unreachable gets how things are, however long that took. Notifier.mu guards it.
+// box holds the notices that the webhook has not accepted yet, only the newest of each subject: a receiver that was
+// unreachable gets the present state. Notifier.mu guards it.
 type box struct {
-	waiting []notice         // the oldest first
-	refused []notice         // by the receiver that is configured; another may take them
-	begun   map[subject]bool // these were taken as begun
-	sending subject          // what is on its way
+	waiting []notice         // oldest first
+	refused []notice         // by the present receiver; another one may accept them
+	begun   map[subject]bool // accepted as begun, and not yet as ended
+	sending subject          // of the request in flight
 }
 
-// put adds c in place of what waits of its subject. The end of what was never told to have begun is no news.
+// put adds c and drops an older notice of its subject. It ignores the end of a condition whose begin was neither
+// accepted nor is in flight.
 func (b *box) put(c notice) {
 	same := func(other notice) bool { return other.subject == c.subject }
 	b.waiting, b.refused = slices.DeleteFunc(b.waiting, same), slices.DeleteFunc(b.refused, same)
@@ -66,7 +67,7 @@ func (b *box) put(c notice) {
 	}
 }
 
-// first returns what is to be sent next.
+// first returns the next notice.
 func (b *box) first() (c notice, ok bool) {
 	b.sending = subject{}
 	if len(b.waiting) == 0 {
@@ -76,7 +77,7 @@ func (b *box) first() (c notice, ok bool) {
 	return b.waiting[0], true
 }
 
-// sent removes c, unless something newer has taken its place; taken reports whether the receiver has it.
+// sent removes c, unless a newer notice has replaced it. taken reports whether the receiver has accepted it.
 func (b *box) sent(c notice, taken bool) {
 	b.sending = subject{}
 	i := slices.Index(b.waiting, c)
@@ -97,17 +98,17 @@ func (b *box) sent(c notice, taken bool) {
 	}
 }
 
-// again lets what was refused be sent to another receiver.
+// again makes refused notices wait again, for another receiver.
 func (b *box) again() {
 	b.waiting, b.refused = append(b.refused, b.waiting...), nil
 }
 
-// Tell hands c to the webhook, if there is one. It does not wait.
+// Tell queues c for the webhook, if there is one. It does not wait.
 func (n *Notifier) Tell(c condition.Change) {
 	n.send(newNotice(subjectOf(c), c.State, c))
 }
 
-// TellCurrent hands all that holds of a cluster to the webhook, if there is one. It does not wait.
+// TellCurrent queues all conditions of a cluster for the webhook, if there is one. It does not wait.
 func (n *Notifier) TellCurrent(c condition.Current) {
 	n.send(newNotice(subject{cluster: c.Cluster}, c.State, c))
 }
@@ -128,7 +129,7 @@ func (n *Notifier) wake() {
 	}
 }
 
-// next returns what to send, and to whom. Without a webhook nothing waits any more.
+// next returns the next notice and its receiver. Without a webhook it drops all notices.
 func (n *Notifier) next() (c notice, to Target, changed <-chan struct{}, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -140,7 +141,8 @@ func (n *Notifier) next() (c notice, to Target, changed <-chan struct{}, ok bool
 	return c, n.config.Webhook, n.changed, ok
 }
 
-// deliver sends what waits, one after the other and in order, until ctx ends. What is not taken is tried again for ever.
+// deliver sends notices one after the other, in order, until ctx ends. It repeats failed requests without limit, unless
+// the receiver refuses them.
 func (n *Notifier) deliver(ctx context.Context) {
 	for wait := firstWait; ctx.Err() == nil; {
 		c, to, changed, ok := n.next()

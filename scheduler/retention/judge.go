@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// clockAllowance is by how much the clocks of those who take backups and of those who prune may differ.
+	// clockAllowance bounds the difference between the clocks of hosts that take backups and that prune.
 	clockAllowance = 5 * time.Minute
-	// learned is how many far smaller backups in a row, all of a similar size, make that size the measure: a defragmentation,
-	// or a forged size before them. The condition BackupShrunk ends about then too.
+	// learned is the number of far smaller backups in a row, of similar sizes, after which their size becomes the measure: the
+	// cluster was defragmented, or the size before was forged. The condition BackupShrunk ends about then too.
 	learned = 3
 )
 
-// judge finds why each candidate, newest first, is not good; doubtful are backups of a history that is not the cluster's own.
-// A backup that is not good is no measure for others.
+// judge sets the doubt of each candidate that is not good. Candidates are sorted newest first; doubtful marks backups of
+// histories that are not the cluster's own. A backup that is not good is no measure for others.
 func judge(candidates []*candidate, doubtful map[catalog.ID]bool, now time.Time) {
 	var s sizes
 	for _, c := range slices.Backward(candidates) {
@@ -31,17 +31,18 @@ func judge(candidates []*candidate, doubtful map[catalog.ID]bool, now time.Time)
 	}
 }
 
-// sizes judges backups by their databases' size, the oldest first.
+// sizes compares the sizes of the backups' databases, oldest first.
 type sizes struct {
 	measure *candidate   // the newest good one
-	small   []*candidate // since then, far smaller and of similar sizes
+	small   []*candidate // after measure: far smaller, and of similar sizes
 
-	// A learned size counts until a backup of the size before it follows. Then it was none: pruning removes good backups, and
-	// small ones that were taken far apart are in a row afterwards.
+	// A learned size is valid until a backup has the earlier size again. Then learning it was a mistake: after pruning, small
+	// backups that were taken far apart are in a row.
 	before *candidate   // the measure that the learned size replaced; nil if none is learned
 	since  []*candidate // good ones of the learned size
 }
 
+// judge compares c with the measure, and sets its doubt or makes it the measure.
 func (s *sizes) judge(c *candidate) {
 	switch {
 	case s.returned(c):
@@ -77,7 +78,7 @@ func (s *sizes) learn(c *candidate) {
 	s.measure, s.small = c, nil
 }
 
-// returned reports whether c has the size from before the learned one again, at once.
+// returned reports whether c has the size from before the learned one again.
 func (s *sizes) returned(c *candidate) bool {
 	return s.before != nil && s.measure.FarSmaller(c.Backup) && !c.FarSmaller(s.before.Backup)
 }
@@ -86,7 +87,7 @@ func smallerThan(measure, c *candidate) string {
 	return fmt.Sprintf("its database has %d bytes, that of the one before %d: verify it, and it counts", c.Plain.Size, measure.Plain.Size)
 }
 
-// similarTo returns small if c is of a similar size as all of them, else none.
+// similarTo returns small if c's size is similar to all of theirs, otherwise nil.
 func similarTo(c *candidate, small []*candidate) []*candidate {
 	other := func(s *candidate) bool { return s.FarSmaller(c.Backup) || c.FarSmaller(s.Backup) }
 	if slices.ContainsFunc(small, other) {
@@ -115,7 +116,7 @@ func ofFuture(b catalog.Backup, now time.Time) bool {
 	return b.Started.After(now.Add(clockAllowance))
 }
 
-// wasOpened: somebody has looked, and it is whole.
+// wasOpened reports whether a check has opened b's database, which makes its size credible.
 func wasOpened(b catalog.Backup) bool {
 	level, _ := b.Best()
 	return level.Rank() >= catalog.Opened.Rank()

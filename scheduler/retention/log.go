@@ -9,19 +9,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// stretch is one of the log's, with what it is restored on top of.
+// stretch is a stretch of the log, with the backups that it continues from.
 type stretch struct {
 	catalog.Stretch
 	lineage int          // index in the catalog
-	until   time.Time    // up to when it says what the state was
-	newest  bool         // an archiver may go on behind it
-	bases   []*candidate // oldest first; none if nothing is restored by it
-	bytes   []int64      // of its first i segments
+	until   time.Time    // time of the last known state
+	newest  bool         // an archiver may append to it
+	bases   []*candidate // oldest first; none if the stretch is of no use
+	bytes   []int64      // the sum of the first i segments
 
-	doubtful bool // it is of a history that is not the cluster's own
+	doubtful bool // its history is not the cluster's own
 }
 
-// readLog finds the stretches.
+// readLog collects the stretches.
 func (k *keeping) readLog() {
 	for i, l := range k.catalog.Lineages {
 		for _, s := range l.Stretches() {
@@ -42,7 +42,7 @@ func (k *keeping) readLog() {
 	}
 }
 
-// isDoubtful goes by what s is restored on top of or, while there is nothing, by the cluster's id.
+// isDoubtful reports whether the history of s is not the cluster's own, by its bases or, without a base, by its cluster ID.
 func (k *keeping) isDoubtful(s *stretch) bool {
 	if len(s.bases) > 0 {
 		return !slices.ContainsFunc(s.bases, func(c *candidate) bool { return !c.doubtful })
@@ -53,6 +53,7 @@ func (k *keeping) isDoubtful(s *stretch) bool {
 	return slices.ContainsFunc(k.histories, func(h catalog.History) bool { return h.Doubtful }) && !slices.ContainsFunc(k.histories, own)
 }
 
+// basesOf returns the bases of s, oldest first.
 func (k *keeping) basesOf(s catalog.Stretch) (bases []*candidate) {
 	for _, b := range k.catalog.Bases(s) {
 		bases = append(bases, k.find(b.ID))
@@ -65,8 +66,8 @@ func (k *keeping) basesOf(s catalog.Stretch) (bases []*candidate) {
 	return bases
 }
 
-// windowBase is what any point from begins on is restored from: the newest base that was there by then, a good one if there
-// is one or, if there is none at all, the oldest. nil if s ends before, or has no base.
+// windowBase returns the base from which every point of s after begins can be restored: the newest that finished by then, if
+// possible a good one; if none had finished, the oldest. It returns nil if s has no base, or ends before begins.
 func (s *stretch) windowBase(begins time.Time) *candidate {
 	if len(s.bases) == 0 || s.until.Before(begins) {
 		return nil
@@ -84,7 +85,7 @@ func (s *stretch) windowBase(begins time.Time) *candidate {
 	return cmp.Or(newest, s.bases[0])
 }
 
-// keptFrom is how many segments of s go, from the first, and why. Those that are folded into one stay or go together.
+// keptFrom returns how many of the first segments of s go, and why. Folded segments stay or go together.
 func (k *keeping) keptFrom(s *stretch) (n int, reason string) {
 	switch base := k.baseOf(s); {
 	case base != nil:
@@ -92,17 +93,17 @@ func (k *keeping) keptFrom(s *stretch) (n int, reason string) {
 		if k.policy.Window > 0 && !base.Finished.After(k.windowBegins()) {
 			reason = "it is older than the window of " + span(k.policy.Window) + ", which begins on " + string(base.ID)
 		}
-	case len(s.bases) == 0 && !s.until.Before(k.oldestUse()): // a base may turn up
+	case len(s.bases) == 0 && !s.until.Before(k.oldestUse()): // a base may still appear
 	default:
 		n, reason = len(s.Segments), "it goes on from no backup that is kept"
 	}
 	if s.newest {
-		n = min(n, len(s.Segments)-1) // an archiver goes on behind it
+		n = min(n, len(s.Segments)-1) // an archiver appends to it
 	}
 	return n, reason
 }
 
-// baseOf is the oldest base for which the log is kept, nil if it is for none.
+// baseOf returns the oldest base for which s is kept, or nil.
 func (k *keeping) baseOf(s *stretch) *candidate {
 	if len(k.good) == 0 && len(s.bases) > 0 {
 		return s.bases[0]
@@ -116,7 +117,7 @@ func (k *keeping) baseOf(s *stretch) *candidate {
 	return nil
 }
 
-// oldestUse is the moment before which a log without a base is of no use to anybody.
+// oldestUse returns the time before which a log without a base is of no use.
 func (k *keeping) oldestUse() (t time.Time) {
 	if k.policy.Window > 0 {
 		return k.windowBegins()
@@ -129,8 +130,8 @@ func (k *keeping) oldestUse() (t time.Time) {
 	return t
 }
 
-// from is how many segments of s, from the first, b does not need. That of its own position stays, which may say when it was
-// reached, and one with a mark before: without it nobody could tell that the backup is of this history.
+// from returns how many of the first segments of s a restore from b does not need. The segment of b's own position stays, which
+// may contain its time, and so does one with an earlier mark, which proves that b is of this history.
 func (s *stretch) from(b catalog.Backup) int {
 	own, _ := b.Span(s.Source())
 	i := max(0, s.ForPosition(own)-1)
@@ -144,13 +145,13 @@ func hasMarkBefore(s catalog.Segment, position uint64) bool {
 	return len(s.Marks) > 0 && s.Marks[0].Position < position
 }
 
-// front is the first segment that stays of each lineage, by its index in the catalog: what lies behind it stays too. Of a
-// lineage of which nothing stays it is behind its end.
+// front is the first segment of a lineage that stays; later segments stay too. If none stays, seq exceeds the last one's.
 type front struct {
 	seq    uint64
 	reason string
 }
 
+// fronts returns the front of each lineage, by its index in the catalog.
 func (k *keeping) fronts() map[int]front {
 	fronts := map[int]front{}
 	found := map[int]bool{}
@@ -171,7 +172,7 @@ func (k *keeping) fronts() map[int]front {
 	return fronts
 }
 
-// cuts are what goes.
+// cuts returns what goes of each lineage.
 func (k *keeping) cuts() []Cut {
 	var cuts []Cut
 	fronts := k.fronts()

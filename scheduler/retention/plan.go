@@ -11,24 +11,24 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// Decisions are what a policy makes of a catalog.
+// Decisions are the result of a policy for a catalog.
 type Decisions struct {
 	Backups []Decision // newest first
 	Log     []Cut      // oldest lineage first, each at most once
 	Kept    int64      // bytes of what stays, as stored
 	Removed int64      // bytes of what goes
-	Over    int64      // bytes by which what stays has more than MaxSize, 0 if it has not
+	Over    int64      // bytes by which Kept exceeds MaxSize; 0 if it does not
 }
 
-// Decision is what becomes of one backup.
+// Decision is the decision on one backup.
 type Decision struct {
 	catalog.Backup
 	Keep    bool
-	Reasons []string // all that keep it, or the one why it goes
-	Doubt   string   // why it counts for nothing where there are others; "" for a good one
+	Reasons []string // all that keep it, or the one for which it goes
+	Doubt   string   // why it is not good; "" for a good one
 }
 
-// Cut is what goes from the front of a lineage.
+// Cut is the front part of a lineage that goes.
 type Cut struct {
 	Lineage  string
 	Upto     uint64 // seq of the last segment that goes
@@ -37,12 +37,15 @@ type Cut struct {
 	Reason   string
 }
 
-// Plan decides. The catalog must have been loaded with proofs and log, and say nothing of what is not trusted. Never removed
-// are: the newest backup and the newest good one; the last that was proven to each rung; what is pinned; what the log that is
-// kept goes on from; and anything at all while there is no good backup. A backup is good if it is Usable, not from the
-// future, and not far smaller than the good one before it, unless it was proven since or is one of three in a row that no backup
-// of the size before follows; and its history is the cluster's own. The others have slots of their own, so that they push no good one out; of each history that is
-// not the cluster's own the first and the newest stay too.
+// Plan returns the decisions of p at the time now. The catalog must contain proofs and log, but nothing that is not trusted.
+//
+// Plan never removes the newest backup, the newest good one, the last one that was proven to each level, pinned ones, the bases
+// of the log that is kept, and the first and newest backup of each history that is not the cluster's own. Without any good
+// backup it removes none.
+//
+// A backup is good if it is usable, not from the future, of the cluster's own history, and not far smaller than the good one
+// before it. A far smaller one is good if it was proven, or is one of three in a row that no backup of the earlier size
+// follows. Backups that are not good have slots of their own, so they displace no good one.
 func Plan(catalog catalog.Catalog, p Policy, now time.Time) (Decisions, error) {
 	if err := p.Validate(); err != nil {
 		return Decisions{}, err
@@ -54,7 +57,7 @@ func Plan(catalog catalog.Catalog, p Policy, now time.Time) (Decisions, error) {
 	return k.decisions(), nil
 }
 
-// Removal is what repository.Prune is to remove; by is who says so, host and version of dr.
+// Removal returns the tombstones of everything that goes. by names the host and the version of dr.
 func (d Decisions) Removal(now time.Time, by string) (r repository.Removal) {
 	for _, b := range d.Backups {
 		if !b.Keep {
@@ -67,7 +70,7 @@ func (d Decisions) Removal(now time.Time, by string) (r repository.Removal) {
 	return r
 }
 
-// keeping is one Plan on its way.
+// keeping holds the state of one Plan.
 type keeping struct {
 	policy  Policy
 	now     time.Time
@@ -80,15 +83,15 @@ type keeping struct {
 	histories []catalog.History
 }
 
-// candidate is a backup that is looked at.
+// candidate is a backup during a Plan.
 type candidate struct {
 	catalog.Backup
 	doubt   string
 	reasons []string // why it is kept
-	firm    bool     // no size makes it go
-	dropped bool     // by the size
+	firm    bool     // MaxSize does not remove it
+	dropped bool     // because of MaxSize
 
-	learning bool // it may be the first of some that make its size the measure
+	learning bool // it may be one of several whose size becomes the measure
 	doubtful bool // its history is not the cluster's own
 }
 
@@ -121,7 +124,7 @@ func newKeeping(catalog catalog.Catalog, p Policy, now time.Time) *keeping {
 	return k
 }
 
-// readHistories judges the backups, and finds those that are the newest of a history which is not the cluster's own.
+// readHistories finds the histories, and the doubts about each backup.
 func (k *keeping) readHistories() {
 	past := slices.DeleteFunc(slices.Clone(k.catalog.Backups), func(b catalog.Backup) bool { return ofFuture(b, k.now) })
 	k.histories = catalog.Histories(k.catalog.Cluster, past)

@@ -1,5 +1,5 @@
-// Package retention decides which of a cluster's backups, and how much of its log, are kept. It is pure: a catalog, a policy
-// and a moment give decisions with their reasons, and repository.Prune carries them out.
+// Package retention decides which of a cluster's backups, and how much of its log, are kept. It is pure: it maps a catalog, a
+// policy and a time to decisions with reasons, which the caller carries out.
 package retention
 
 import (
@@ -9,31 +9,32 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrPolicy: a policy cannot be used as it is.
+// ErrPolicy reports a policy that cannot be used.
 var ErrPolicy = fault.New(fault.Usage, "bad retention policy")
 
-// Policy says what to keep. What any of its rules keeps is kept. The zero Policy is refused: it would keep nothing.
+// Policy holds rules. A backup that any rule keeps is kept. The zero Policy is refused: it would keep nothing.
 type Policy struct {
-	// Last and the rules behind it keep so many backups: the newest ones; the newest one of each of the newest hours, days,
-	// weeks (from Monday), months and years that have one. Where there are fewer, the oldest backup is kept too, so that a
-	// long rule has something to begin with.
+	// Last keeps the newest backups. The next rules keep the newest backup of each of the newest hours, days, weeks (from
+	// Monday), months and years that have one. If there are fewer of these, the rule keeps the oldest backup too, from which a
+	// long rule starts.
 	Last, Hourly, Daily, Weekly, Monthly, Yearly int
-	// Within keeps all that is no older. It counts back from the newest good backup, or from now if that is earlier: where
-	// backups have stopped, nothing runs out.
+	// Within keeps younger backups. It counts back from the newest good backup, or from now if that is earlier: if backups
+	// stop, none expires.
 	Within time.Duration
-	// Window keeps what it takes to restore any point between so long ago and now: all backups of that time, the newest one
-	// before, and the log from there on. The log before it goes. Without it the log is kept from the oldest kept backup on.
+	// Window keeps everything that is needed to restore any point between that long ago and now: all backups of that time, the
+	// newest one before, and the log from there on. Earlier log goes. If Window is 0, the log is kept from the oldest kept
+	// backup on.
 	Window time.Duration
-	// MaxSize, in bytes as stored, is what backups and log may have together. Where the rules keep more the oldest backups go,
-	// but none that Window or MinCopies needs, nor any that is never removed. With no other rule all is kept that fits.
+	// MaxSize bounds the stored bytes of backups and log together. If the rules keep more, the oldest backups go, but none that
+	// Window or MinCopies needs, nor any that Plan never removes. Without another rule everything that fits is kept.
 	MaxSize int64
-	// MinCopies is how many good backups stay in any case.
+	// MinCopies is the number of newest good backups that stay in any case.
 	MinCopies int
-	// Zone is where days begin; nil is UTC.
+	// Zone is the time zone of the slots; nil: UTC.
 	Zone *time.Location
 }
 
-// Validate says what is wrong with p, if anything is. Errors match ErrPolicy.
+// Validate returns the first fault of p, or nil. Errors match ErrPolicy.
 func (p Policy) Validate() error {
 	for _, n := range []struct {
 		name  string
@@ -44,16 +45,16 @@ func (p Policy) Validate() error {
 		{"max size", p.MaxSize}, {"min copies", int64(p.MinCopies)},
 	} {
 		if n.value < 0 {
-			return fmt.Errorf("%w: %s is below zero", ErrPolicy, n.name)
+			return fmt.Errorf("%w: %s is negative", ErrPolicy, n.name)
 		}
 	}
 	if !p.hasRules() && p.MaxSize == 0 {
-		return fmt.Errorf("%w: it keeps nothing: say how many backups to keep, for how long, or up to which size", ErrPolicy)
+		return fmt.Errorf("%w: it keeps nothing: set a number of backups, a time, or a size", ErrPolicy)
 	}
 	return nil
 }
 
-// hasRules: something is kept for its age or its place.
+// hasRules reports whether a rule keeps backups by their number or age.
 func (p Policy) hasRules() bool {
 	return p.Last+p.Hourly+p.Daily+p.Weekly+p.Monthly+p.Yearly > 0 || p.Within > 0 || p.Window > 0
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// applyRules keeps what the policy asks for. Good and dubious backups never share a slot.
+// applyRules applies the rules of the policy. Good and dubious backups never share a slot.
 func (k *keeping) applyRules() {
 	for _, candidates := range [][]*candidate{k.good, k.dubious} {
 		for _, r := range k.slotRules() {
@@ -22,7 +22,7 @@ func (k *keeping) applyRules() {
 	k.keepWindowBases()
 }
 
-// slotRule keeps the newest backup of each of the n newest slots.
+// slotRule keeps the newest backup of each of the n newest slots that have one.
 type slotRule struct {
 	name string
 	n    int
@@ -36,7 +36,7 @@ func (k *keeping) slotRules() []slotRule {
 	}
 	return []slotRule{
 		{"last", p.Last, func(b catalog.Backup, _ *time.Location) string { return string(b.ID) }},
-		{"hourly", p.Hourly, by("2006-01-02T15Z0700")}, // in autumn one hour comes twice
+		{"hourly", p.Hourly, by("2006-01-02T15Z0700")}, // the offset separates the two equal hours in autumn
 		{"daily", p.Daily, by("2006-01-02")},
 		{"weekly", p.Weekly, func(b catalog.Backup, zone *time.Location) string {
 			year, week := b.Started.In(zone).ISOWeek()
@@ -47,7 +47,7 @@ func (k *keeping) slotRules() []slotRule {
 	}
 }
 
-// apply looks at candidates, which are newest first.
+// apply applies r to candidates, which are sorted newest first.
 func (r slotRule) apply(candidates []*candidate, zone *time.Location) {
 	taken, before := 0, ""
 	for i, c := range candidates {
@@ -66,8 +66,7 @@ func (r slotRule) apply(candidates []*candidate, zone *time.Location) {
 	}
 }
 
-// keepForAge keeps what Within and Window are about. What says that it was taken in the future would stay until that comes,
-// and hide all others from whoever looks at the newest.
+// keepForAge applies Within and Window. They do not keep backups from the future, which would stay until that time comes.
 func (k *keeping) keepForAge(c *candidate) {
 	p := k.policy
 	if p.Window == 0 && !p.hasRules() {
@@ -85,7 +84,7 @@ func (k *keeping) keepForAge(c *candidate) {
 	}
 }
 
-// lastGood is when the newest good backup was taken, but not after now.
+// lastGood returns the start of the newest good backup, or now if that is earlier or there is none.
 func (k *keeping) lastGood() time.Time {
 	if len(k.good) == 0 || k.good[0].Started.After(k.now) {
 		return k.now
@@ -93,8 +92,8 @@ func (k *keeping) lastGood() time.Time {
 	return k.good[0].Started
 }
 
-// windowBegins counts back from the newest moment that something good is of, but not from after now: where the cluster, or
-// whoever backs it up, has been away, nothing runs out.
+// windowBegins returns the start of the window. It counts back from the newest state of a good backup or of the log, or from now
+// if that is earlier: if backups stop, nothing expires.
 func (k *keeping) windowBegins() time.Time {
 	var last time.Time
 	if len(k.good) > 0 {
@@ -118,8 +117,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// keepWindowBases keeps what the beginning of the window is restored from: the newest good backup before it and, where there
-// is a log, the base of each stretch that reaches into it.
+// keepWindowBases keeps the backups from which the start of the window is restored: the newest good one before it, and the base
+// of each stretch of the log that reaches into it.
 func (k *keeping) keepWindowBases() {
 	if k.policy.Window == 0 {
 		return
@@ -138,7 +137,7 @@ func (k *keeping) keepWindowBases() {
 	}
 }
 
-// keepAlways keeps what no policy removes.
+// keepAlways keeps the backups that no policy removes.
 func (k *keeping) keepAlways() {
 	for i, c := range k.backups {
 		if i == 0 {
@@ -166,8 +165,8 @@ func (k *keeping) keepAlways() {
 	k.keepLastProven()
 }
 
-// keepEachHistory keeps two backups of each history that is not the cluster's own: the newest usable one, for it may turn out
-// to be, and the first, which shows where it began.
+// keepEachHistory keeps two backups of each history that is not the cluster's own: the newest usable one, because the history
+// may prove to be the cluster's own, and the first, which shows when it began.
 func (k *keeping) keepEachHistory() {
 	for _, h := range k.histories {
 		if !h.Doubtful {
@@ -196,7 +195,7 @@ func pinText(p catalog.Pin) string {
 	return text + ": " + p.Reason
 }
 
-// keepLastProven keeps the newest that was proven to each rung: good ones, or any if no good one was.
+// keepLastProven keeps the newest backup that was proven to each level, if possible a good one.
 func (k *keeping) keepLastProven() {
 	var higher *candidate
 	for i := len(catalog.Levels) - 1; i > catalog.Stored.Rank(); i-- {
@@ -220,7 +219,7 @@ func newestProven(candidates []*candidate, rank int) *candidate {
 	return nil
 }
 
-// span is a duration as a person writes it.
+// span returns d in days, hours, minutes and seconds.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	rest := (d % day).String()

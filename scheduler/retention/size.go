@@ -5,9 +5,8 @@ import (
 	"sort"
 )
 
-// fit lets backups go until what stays fits into MaxSize: dubious ones first, for as long as it takes; then good ones, of
-// which only the good ones' own size counts and that of the log of the cluster's own histories, so that nothing dubious pushes
-// a good one out. The oldest go first.
+// fit drops backups, oldest first, until the rest fits into MaxSize. Dubious ones go first. Then good ones go, until they and
+// the log of the cluster's own histories fit: nothing dubious displaces a good backup.
 func (k *keeping) fit() {
 	if k.policy.MaxSize == 0 {
 		return
@@ -19,7 +18,7 @@ func (k *keeping) fit() {
 	k.dropUntil(k.good, func() bool { return k.ownLogBytes()+size(k.good) <= k.policy.MaxSize })
 }
 
-// dropUntil drops the fewest of candidates, oldest first, with which it fits; all that may go if it never does.
+// dropUntil drops the fewest candidates, oldest first, after which fits returns true; if it never does, all that may go.
 func (k *keeping) dropUntil(candidates []*candidate, fits func() bool) {
 	var loose []*candidate
 	for _, c := range slices.Backward(candidates) {
@@ -38,7 +37,7 @@ func (k *keeping) dropUntil(candidates []*candidate, fits func() bool) {
 	}))
 }
 
-// size returns the bytes of the kept of candidates, as stored.
+// size returns the stored bytes of the candidates that are kept.
 func size(candidates []*candidate) (total int64) {
 	for _, c := range candidates {
 		if c.kept() {
