@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// fakeArchive stands for archive.Run: it archives nothing, and says that it works.
+// fakeArchive replaces archive.Run: it archives nothing, and reports that it works.
 type fakeArchive struct {
 	mu      sync.Mutex
 	running map[string]archive.Config // by cluster
@@ -106,7 +106,7 @@ func (w *world) archiving(c spec.Config) (*service, *fakeArchive) {
 	return s, f
 }
 
-// The logs are archived that the configuration in force asks for, each as it says.
+// A service archives exactly the logs that the configuration in force declares, with their settings.
 func TestServiceArchives(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		prod, test := archived(t, "prod"), specOf(t, "test", "@every 1h", "main")
@@ -189,7 +189,7 @@ func TestServiceArchivesOnceAtATime(t *testing.T) {
 	})
 }
 
-// What ends the archiving is told, and tried again: after a while, but within a minute.
+// When archiving ends, the service reports why and tries again within a minute.
 func TestServiceArchivesAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		f := &fakeArchive{broken: errTest}
@@ -294,7 +294,7 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				needed = time.Since(w.begin)
-				return w.revision + 1, nil // by the time that the schedule's ends, nobody has written more
+				return w.revision + 1, nil // by the time that the schedule's ends, no client has written more
 			}
 		})
 		w.pass(30 * time.Minute)
@@ -314,7 +314,7 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 	})
 }
 
-// Somebody has suspended the cluster: its log is archived, and what that needs is taken when the cluster is resumed.
+// The log of a suspended cluster is archived. The backup that it needs is taken after the cluster was resumed.
 func TestServiceSuspendedArchives(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		f, begin := &fakeArchive{first: true}, make(chan struct{})
@@ -344,7 +344,7 @@ func TestServiceSuspendedArchives(t *testing.T) {
 	})
 }
 
-// A backup that the log needs and that fails is the archiving's to try again; what is stored where the log is counts.
+// The archiving retries the backup that its log needs. A backup that has reached the log's repository counts.
 func TestServiceToldOfTheLogsBackup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.broken = func(spec.Spec) error { return errTest }

@@ -117,7 +117,7 @@ func TestServiceReportsWhatARepositoryLacks(t *testing.T) {
 	})
 }
 
-// Somebody deletes the newest backup: another is due, with no restart.
+// After the newest backup was deleted another one is due, without a restart.
 func TestDeletedBackupCountsNoMore(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := specOf(t, "prod", "30 2 * * *", "main")

@@ -67,7 +67,7 @@ func TestTriggerBackup(t *testing.T) {
 	})
 }
 
-// Another service's clock may be ahead: what it took before anybody asked is not what was asked for.
+// Another service's clock may be ahead: a backup from before the request does not fulfil the request.
 func TestTriggerBesideAClockThatIsAhead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.ahead, w.drills.ahead = 9*time.Minute, 9*time.Minute
@@ -83,7 +83,7 @@ func TestTriggerBesideAClockThatIsAhead(t *testing.T) {
 	})
 }
 
-// One that waits for its turn has been asked for, whoever asks again; what is due by itself joins it, and it that.
+// A request for a job that already waits for its turn joins it, and so does a job that becomes due.
 func TestTriggerJoins(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 10 * time.Minute
@@ -129,7 +129,7 @@ func TestTriggerRefused(t *testing.T) {
 	})
 }
 
-// What was asked for is tried once, and what is due by itself goes on as if nobody had asked.
+// A request that fails is not retried, and jobs that are due continue as without the request.
 func TestTriggerFails(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
@@ -201,7 +201,7 @@ func TestTriggerPrune(t *testing.T) {
 	})
 }
 
-// What another service is at is waited for, but not for ever.
+// A request waits for another service that has the lease, but not without limit.
 func TestTriggerBesideAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
@@ -303,7 +303,7 @@ func TestSuspend(t *testing.T) {
 	})
 }
 
-// What the configuration suspends, only it resumes.
+// Only the configuration can resume a cluster that it suspends.
 func TestResumeOfTheConfigurations(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := specOf(t, "prod", "@daily", "main")
@@ -344,7 +344,7 @@ func TestSuspendWhileAStoreIsAway(t *testing.T) {
 	})
 }
 
-// A suspension that cannot be read suspends nothing, or whoever can write a byte there could keep backups from being taken.
+// A damaged suspension suspends nothing: otherwise one written byte could stop all backups.
 func TestSuspensionThatIsDamaged(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		if _, err := w.stores["main"].Put(t.Context(), "prod/suspension.json", strings.NewReader("x"), storage.PutOptions{}); err != nil {
@@ -358,7 +358,7 @@ func TestSuspensionThatIsDamaged(t *testing.T) {
 	})
 }
 
-// What waits for its turn when the configuration suspends it is not begun.
+// A job that waits for its turn when the configuration suspends the cluster does not start.
 func TestSuspendWhileItIsQueued(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 10 * time.Minute
@@ -377,7 +377,7 @@ func TestSuspendWhileItIsQueued(t *testing.T) {
 	})
 }
 
-// What runs when it is suspended goes on to its end.
+// A job that runs when the cluster is suspended continues to its end.
 func TestSuspendWhileItRuns(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 10 * time.Minute

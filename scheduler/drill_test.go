@@ -182,8 +182,8 @@ func TestDrillsThatWentDownWithTheirHost(t *testing.T) {
 	})
 }
 
-// What was missed is caught up once, and who starts where nothing is kept knows when the last one was.
-// A service that was not told how to drill leaves it to others.
+// One drill catches up on all missed slots, and a service without state knows when the last one was.
+// A service without a Drill function leaves drills to others.
 func TestDrillsWithoutAnyWay(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c := configOf(withDrills(t, specOf(t, "prod", "0 * * * *", "main"), "30 4 * * *"))
@@ -261,7 +261,7 @@ func TestDrillsKeepNothingWaiting(t *testing.T) {
 	})
 }
 
-// What failed is not tried again before the next slot, after a restart neither: it would only fail again.
+// A failed drill is not retried before the next slot, even after a restart: it would only fail again.
 func TestDrillsThatFail(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.drills.verdict, w.drills.err = func(string) catalog.Verdict { return catalog.Failed }, catalog.ErrDamaged
@@ -276,7 +276,7 @@ func TestDrillsThatFail(t *testing.T) {
 	})
 }
 
-// What could not be run is tried again after longer and longer, at the next slot at the latest, and is never green.
+// A drill that could not run is retried after growing waits, at the next slot at the latest, and never counts as passed.
 func TestDrillsThatAreNotRun(t *testing.T) {
 	for name, breaks := range map[string]func(*drills){
 		"with a proof":      func(d *drills) { d.verdict = func(string) catalog.Verdict { return catalog.NotRun } },
@@ -406,7 +406,7 @@ func TestTriggerDrill(t *testing.T) {
 	})
 }
 
-// A clock that was ahead when a drill was run, and was set right since: nobody waits until it is that late.
+// After a clock that was ahead during a drill is corrected, the next drill does not wait for the wrong time to come.
 func TestDrillsAfterAWrongClock(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.drills.ahead = 365 * 24 * time.Hour

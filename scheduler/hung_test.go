@@ -86,7 +86,7 @@ var troubles = map[string]slowStore{
 	"is deaf for 10 minutes": {long: 10 * time.Minute, deaf: true},
 }
 
-// opening makes w's repository offsite one that is in trouble while on says so.
+// opening makes w's repository offsite fail while on is set.
 func (w *world) opening(trouble slowStore, on *atomic.Bool) func(*scheduler.Service) {
 	return func(s *scheduler.Service) {
 		s.Open = func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// observed is a cluster that is looked at every ten minutes. What most who try a service do not have is accepted.
+// observed returns a cluster that is surveyed every ten minutes, and accepts the conditions that hold in these tests.
 func observed(t *testing.T, cluster, cron string, repositories ...string) spec.Spec {
 	s := specOf(t, cluster, cron, repositories...)
 	s.Observe, s.Backup.MaxStream = 10*time.Minute, 5*time.Minute
@@ -28,7 +28,7 @@ func observed(t *testing.T, cluster, cron string, repositories ...string) spec.S
 	return s
 }
 
-// watch notes what a service is told to tell.
+// watch records the changes that a service passes to Tell.
 type watch struct {
 	mu   sync.Mutex
 	told []condition.Change
@@ -40,7 +40,7 @@ func (w *watch) tell(c condition.Change) {
 	w.told = append(w.told, c)
 }
 
-// take is what was told since it was asked before, as "begins NoBackup main".
+// take returns the changes since the last call, in a form such as "begins NoBackup main".
 func (w *watch) take() (told []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,8 +98,9 @@ func TestServiceObserves(t *testing.T) {
 	})
 }
 
-// What ended while no service ran is told to have ended by nobody: the next service tells once what holds, and a receiver can end the rest.
-// While a repository has not answered yet nobody knows.
+// No service reports the end of conditions that ended while none ran. The next service sends all that hold once, so that a
+// receiver can end the others.
+// Until all repositories have answered, the service does not know what holds.
 func TestServiceTellsOnceWhatHolds(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		settings := observed(t, "prod", "0 * * * *", "main")
@@ -132,7 +133,7 @@ func TestServiceTellsOnceWhatHolds(t *testing.T) {
 	})
 }
 
-// A store that is away for a moment pages nobody; one that stays away does, and what it last told stands.
+// A store that is unreachable for a moment causes no condition. One that stays unreachable does, and keeps its last standing.
 func TestServiceObservesAStoreThatIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := &watch{}
@@ -277,7 +278,7 @@ func TestServiceIsHealthy(t *testing.T) {
 	})
 }
 
-// A cluster that nobody looks after any more has no conditions, and that is told; a service that ends tells nothing.
+// The conditions of a removed cluster end, and that is reported. A service that ends reports nothing.
 func TestServiceEndsTheConditionsOfAClusterThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := &watch{}
@@ -299,7 +300,7 @@ func TestServiceEndsTheConditionsOfAClusterThatIsGone(t *testing.T) {
 	})
 }
 
-// What cluster.Check calls its lines is what conditions are judged by.
+// The rules of conditions use the names of cluster.Check's lines.
 func TestEachLineOfACheckIsJudged(t *testing.T) {
 	lines := cluster.Check(t.Context(), cluster.Config{
 		Endpoints: []string{"http://127.0.0.1:1"}, DialTimeout: 100 * time.Millisecond, CommandTimeout: 100 * time.Millisecond,
@@ -316,7 +317,7 @@ func TestEachLineOfACheckIsJudged(t *testing.T) {
 	}
 }
 
-// What a service says of the log that it archives is judged too, from the beginning on.
+// Conditions cover the log that the service archives, from the start on.
 func TestServiceObservesItsLog(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := observed(t, "prod", "@hourly", "main")
@@ -354,7 +355,7 @@ func TestServiceObservesWhatIsSuspended(t *testing.T) {
 	})
 }
 
-// A store that hangs takes the time of no other: what is there in time is said to be.
+// A store that hangs delays no other: backups that are in time are reported so.
 func TestServiceObservesBesideAStoreThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(observed(t, "prod", "@daily", "main", "offsite")))
@@ -369,7 +370,7 @@ func TestServiceObservesBesideAStoreThatHangs(t *testing.T) {
 	})
 }
 
-// What is looked at no more is not said to be wrong for ever.
+// The conditions of a cluster that is no longer observed end.
 func TestServiceObservesNoMore(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := &watch{}
@@ -389,7 +390,7 @@ func TestServiceObservesNoMore(t *testing.T) {
 	})
 }
 
-// A backup and the pruning after it are two jobs that end, and one look.
+// A backup and the pruning after it are two jobs that end, but cause one survey.
 func TestServiceLooksOnceAfterABackup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := observed(t, "prod", "0 * * * *", "main")
@@ -406,7 +407,7 @@ func TestServiceLooksOnceAfterABackup(t *testing.T) {
 	})
 }
 
-// What a look has read the next one does not read again, but for every few hours, and when who is trusted may have changed.
+// A survey does not read documents again that an earlier one has read, except after a few hours and after a change of the Spec.
 func TestServiceReadsNothingTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := observed(t, "prod", "@yearly", "main", "offsite")
@@ -446,7 +447,7 @@ func TestServiceReadsNothingTwice(t *testing.T) {
 	})
 }
 
-// A cluster whose configuration is wrong is reported with the others: with what was in force before, or with nothing.
+// A cluster with an invalid configuration is reported with the others: with its earlier configuration, or without one.
 func TestServiceReportsAFaultyConfiguration(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := &watch{}

@@ -238,7 +238,7 @@ func (s *service) end() {
 	<-s.ended
 }
 
-// says reports whether anything that was said begins so.
+// says reports whether a reported message begins with the text.
 func (s *service) says(begin string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -458,7 +458,7 @@ func TestServiceTakesOver(t *testing.T) {
 	})
 }
 
-// Whose lease somebody else has taken gives its backup up.
+// A service gives its backup up when another holder has taken the lease.
 func TestServiceGivesUpWithoutItsLease(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 5 * time.Minute
@@ -646,7 +646,7 @@ func TestServiceSeveralRepositories(t *testing.T) {
 	})
 }
 
-// Where any repository will do, one that is away keeps nobody waiting.
+// If any repository is enough, an unreachable one delays no backup.
 func TestServiceAnyRepository(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		settings := specOf(t, "prod", "@daily", "main", "offsite")
@@ -714,7 +714,7 @@ func TestServicePassesOverTheFuture(t *testing.T) {
 	})
 }
 
-// A clock that was ahead when a backup was taken, and was set right since: nobody waits until it is that late.
+// After a clock that was ahead during a backup is corrected, the next backup does not wait for the wrong time to come.
 func TestServiceWhoseClockWasAhead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.ahead = 5 * 365 * 24 * time.Hour
@@ -731,7 +731,7 @@ func TestServiceWhoseClockWasAhead(t *testing.T) {
 	})
 }
 
-// What failed until nothing was due any more makes nobody wait longer the next time.
+// Failures before the last slot do not lengthen the waits after it.
 func TestServiceForgetsWhatIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c := configOf(specOf(t, "prod", "@daily", "main"))
@@ -817,7 +817,7 @@ func TestServiceRevisions(t *testing.T) {
 	})
 }
 
-// Whatever fails and whoever is stopped: each slot has at most one backup, none is taken without a reason, and in the end
+// Whatever fails and whichever service is stopped: each slot has at most one backup, none is taken without a reason, and in the end
 // every cluster has one of its last slot.
 func TestServicesUnderChaos(t *testing.T) {
 	for seed := range 20 {

@@ -22,7 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 )
 
-// How late a backup may be that nobody has said anything about: others are before it, or the service has just begun.
+// How late a backup may be without a report: others are before it, or the service has just started.
 const inTime = 6 * time.Minute
 
 // robberyLasts is longer than what a stolen lease or a host that stood still keeps anybody from.
@@ -64,7 +64,7 @@ type plan struct {
 	took    time.Duration
 	fails   bool // on its way
 	partial bool // only the first store takes it
-	lost    bool // stored, and nobody is told
+	lost    bool // stored, but the answer is lost
 	corrupt bool
 	size    int64
 	ahead   time.Duration // of the clock that it was taken by, which was set right since
@@ -133,7 +133,7 @@ func (s *subject) leave() {
 	s.over = time.Now()
 }
 
-// rob takes the leases away from whoever has them, or its time.
+// rob takes the leases away from their holder, or its time.
 func (s *subject) rob(from *server, how string) {
 	if how == "still" {
 		from.freeze(time.Now().Add(4 * time.Minute))
@@ -178,7 +178,7 @@ func (s *subject) isAway() bool {
 	return time.Now().Before(s.away)
 }
 
-// hear notes what a service says of it.
+// hear records a service's report about it.
 func (s *subject) hear(by string, e storage.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +232,7 @@ func (s *subject) took(b taking) {
 func (s *subject) nextSlot() time.Time { return s.slots[s.next] }
 
 // double is allowed once for each time that a lease was taken away from its holder; where any store will do, and those that
-// have the first of the two are away; and where the first says that it is of the future, for then it counts for nothing.
+// have the first of the two are away; and if the first seems to be from the future, for then it does not count.
 func (s *subject) double(before, b taking) {
 	s.doubled++
 	if before.started.After(b.began.Add(time.Hour)) {
@@ -251,13 +251,13 @@ func (s *subject) double(before, b taking) {
 	s.robbed = slices.Delete(s.robbed, i, i+1)
 }
 
-// excused: somebody has said that there is no backup of the slot, or nobody was there to take it, or a thief has its lease.
+// excused reports whether a service has reported that the slot has no backup, none ran, or a thief has the lease.
 func (s *subject) excused(slot, began time.Time) bool {
 	robbed := s.robbedSince(slot.Add(-robberyLasts)) && began.Sub(slot) < 2*robberyLasts
 	return robbed || !s.warned.Before(slot) || began.Sub(s.f.unserved) < inTime
 }
 
-// wantTold fails if a slot has no backup and each service says that all is well.
+// wantTold fails if a slot has no backup and every service reports that all is well.
 func (s *subject) wantTold(all []scheduler.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,7 +390,7 @@ func (f *fleet) config() spec.Config {
 }
 
 // TestYear: whatever happens to services, clusters and stores in a year, each slot has a backup, in time or caught up, or
-// somebody has said that it has none; none has two but where a lease was taken away; and what must be kept is kept.
+// a service has reported that it has none; none has two unless a lease was taken away; and what must be kept is kept.
 func TestYear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { aYear(t, yearSeed(t), 10) })
 }
@@ -484,7 +484,7 @@ func (f *fleet) befall() {
 			f.kill(name, what < 2)
 			f.back[name] = upTo(3 * time.Hour)
 		}
-	case 4: // nobody is there, now and then for days
+	case 4: // no service runs, sometimes for days
 		for name := range f.servers {
 			f.kill(name, true)
 		}
@@ -514,7 +514,7 @@ func (f *fleet) settled() bool {
 	return false
 }
 
-// look holds what the services say against what is so.
+// look compares the services' reports with the facts.
 func (f *fleet) look() {
 	f.looks++
 	synctest.Wait()

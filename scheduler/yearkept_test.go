@@ -181,7 +181,7 @@ func (s *subject) each(do func(c *repository.Cluster, l *ledger)) {
 }
 
 // prove lets a verify pass on the newest good backup, pin keeps it until a moment, and tidy lifts the pins that are over, and
-// removes by hand what says that it is of the future.
+// removes by hand the backups that seem to be from the future.
 func (s *subject) prove() {
 	s.each(func(c *repository.Cluster, l *ledger) {
 		if len(l.good) == 0 {

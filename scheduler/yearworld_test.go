@@ -42,7 +42,7 @@ type fleet struct {
 	looks    int
 }
 
-// draw decides one thing. It is the same whoever asks first, so that a seed means one year.
+// draw decides one thing. The result does not depend on the order of calls, so that a seed determines the year.
 func (f *fleet) draw(what ...any) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprintln(h, what...)
@@ -249,7 +249,7 @@ func (f *fleet) kill(name string, dead bool) {
 	f.served()
 }
 
-// served notes when nobody is there.
+// served records when no service runs.
 func (f *fleet) served() {
 	if len(f.servers) == 0 {
 		f.unserved = time.Now()

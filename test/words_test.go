@@ -24,6 +24,8 @@ var plain = []string{
 	"storage/check", "storage/storagetest", "backup", "backup/cluster", "backup/wal", "backup/watch",
 	"api/document", "api/convert",
 	"cmd/dr", "cmd/dr/demo",
+	"scheduler", "scheduler/spec", "scheduler/runner", "scheduler/jobs", "scheduler/declared", "scheduler/config",
+	"scheduler/condition", "scheduler/retention", "scheduler/notify", "api/service", "restore/assertion",
 	"test", "test/agent", "test/apiserver", "test/bench", "test/browser", "test/command", "test/database", "test/deploy",
 	"test/e2e", "test/embedded", "test/faults", "test/history", "test/longlog", "test/machine", "test/memory", "test/objectstores", "test/process", "test/rapidseed", "test/readme",
 	"test/runbooks", "test/servers",

@@ -218,7 +218,7 @@ func TestEachCondition(t *testing.T) {
 	}
 }
 
-// A cluster of which nothing can be used that the configuration says is not backed up.
+// A cluster whose configuration was never valid is not backed up.
 func TestConfigRefusedWithNothingInForce(t *testing.T) {
 	got := condition.Judge(condition.Facts{Cluster: "prod", Fault: "dr.yaml:3: it is wrong"}, now)
 	if len(got) != 1 || got[0].Severity != critical || !strings.Contains(got[0].Message, "not looked after: dr.yaml:3") {
@@ -227,7 +227,7 @@ func TestConfigRefusedWithNothingInForce(t *testing.T) {
 }
 
 // A plain installation signs nothing and proves nothing, and was never asked to: a warning that always holds teaches people to
-// read none. Once somebody verifies, or the configuration wants it, they are held to it.
+// read none. Once a backup was verified, or the configuration promises it, the condition can hold.
 func TestNothingIsWrongWithAPlainInstallation(t *testing.T) {
 	f := well()
 	f.Agreed.Proven = false
@@ -305,7 +305,7 @@ func TestNeverProvenThoughAllAreYoung(t *testing.T) {
 	}
 }
 
-// Of a repository that was never seen nobody knows that it is empty.
+// A repository that was never read is not known to be empty.
 func TestAwayIsNotEmpty(t *testing.T) {
 	f := condition.Facts{Cluster: "prod", Repositories: []condition.Repository{{Standing: condition.Standing{Repository: "main", Problem: "away"}}}}
 	if got := condition.Judge(f, now); len(got) != 1 || got[0].Name != condition.RepositoryAway || got[0].Severity != critical {
@@ -363,7 +363,7 @@ func TestOrderMakesNoDifference(t *testing.T) {
 	})
 }
 
-// instead says which condition may take the place of another in its repository.
+// instead maps a condition to those that may replace it in its repository.
 var instead = map[condition.Name][]condition.Name{
 	condition.BackupLate:     {condition.NoBackup},
 	condition.BackupShrunk:   {condition.NoBackup},

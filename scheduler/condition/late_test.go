@@ -25,7 +25,7 @@ func lateness(t *testing.T, f condition.Facts) (found []condition.Condition) {
 	return found
 }
 
-// A backup that waits for its turn is told apart from one that nobody takes, until its next slot has passed.
+// A backup that waits for its turn is only a warning, until its next slot has passed.
 func TestQueuedIsNoOutage(t *testing.T) {
 	queued := func(age time.Duration) condition.Facts {
 		return condition.Facts{

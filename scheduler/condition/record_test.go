@@ -18,8 +18,8 @@ func conditionOf(name condition.Name, s condition.Severity) condition.Condition 
 type step struct {
 	at   time.Duration
 	is   condition.Severity // of a LogGap; "": there is none
-	tell string             // what is told
-	last time.Duration      // since when it is there, told or shown
+	tell string             // the reported changes
+	last time.Duration      // age of the last condition
 }
 
 func TestWhatIsTold(t *testing.T) {

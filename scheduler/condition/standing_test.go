@@ -91,7 +91,7 @@ func TestStandingCountsKeys(t *testing.T) {
 	}
 }
 
-// A drill that a wrong clock has dated, or somebody has forged, hides none that has failed since.
+// A drill with a wrong or forged time hides no later failed one.
 func TestStandingFutureProof(t *testing.T) {
 	failed := catalog.Proof{Level: catalog.Booted, Verdict: catalog.Failed, Time: now.Add(-time.Hour), Drill: &catalog.Drill{}}
 	future := catalog.Proof{Level: catalog.Booted, Verdict: catalog.Passed, Time: now.Add(day), Key: "age1", Drill: &catalog.Drill{}}
@@ -148,7 +148,7 @@ func TestStandingFailedDrill(t *testing.T) {
 	}
 }
 
-// What is read ends as soon as it tells, and does not go on for ever where there is nothing to tell.
+// Reading proofs ends as soon as they contain the facts, and also if they never do.
 func TestSurveyIsEnough(t *testing.T) {
 	verify := catalog.Proof{Level: catalog.Hashed, Verdict: catalog.Passed, Time: now}
 	opened := catalog.Proof{Level: catalog.Opened, Verdict: catalog.Passed, Time: now, Key: "age1"}

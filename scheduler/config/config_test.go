@@ -98,7 +98,7 @@ clusters:
     archive: {flush: 0s}
 `
 
-// described is what of a Spec can be compared.
+// described holds the parts of a Spec that can be compared.
 type described struct {
 	Cluster      string
 	Etcd         spec.Etcd
@@ -186,7 +186,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// sameRequest compares all but the recipients, which nobody can look into.
+// sameRequest compares all fields but the recipients, which are opaque.
 func sameRequest(a, b spec.Backup) bool {
 	return cmp.Equal(a.Labels, b.Labels) && a.From == b.From && a.NoHash == b.NoHash && a.CompareMembers == b.CompareMembers &&
 		a.MaxStream == b.MaxStream && a.Spool == b.Spool && a.Require == b.Require && a.Grace == b.Grace
@@ -205,7 +205,7 @@ clusters:
 // with is minimal with a further line for the cluster, which is the file's eighth.
 func with(line string) string { return minimal + "    " + line + "\n" }
 
-// Everything that is wrong is named, with its line and what to do.
+// Each fault is named, with its line and its remedy.
 func TestLoadRefuses(t *testing.T) {
 	_, signer, err := sign.Generate()
 	if err != nil {
@@ -318,7 +318,7 @@ func TestLoadOfNoFile(t *testing.T) {
 	}
 }
 
-// All that is wrong is said at once, in the file's order.
+// All faults are reported at once, in the file's order.
 func TestLoadSaysEverything(t *testing.T) {
 	text := "lease: 1h\n" + strings.Replace(with("require: some"), "@daily", "@never", 1)
 	_, err := load(t, text, nothing)
@@ -393,7 +393,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// The example is what docs/serve.md shows, and can be used.
+// docs/serve.md shows the example, which is valid.
 func TestExample(t *testing.T) {
 	example, err := os.ReadFile("../../deploy/dr.yaml")
 	if err != nil {
@@ -426,7 +426,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// What a service writes must be what it believes.
+// A service must trust what it writes.
 func TestLoadOfASigner(t *testing.T) {
 	secret, public, err := sign.Generate()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// drillOf is what a cluster's Spec says of drills, with further lines for the cluster.
+// drillOf returns the Drill of a cluster that is declared with further lines.
 func drillOf(t *testing.T, text string) spec.Drill {
 	t.Helper()
 	c, err := load(t, text, func(name string) string { return map[string]string{"PASS": "p4ssphrase"}[name] })
@@ -58,7 +58,7 @@ func TestLoadDrill(t *testing.T) {
 	}
 }
 
-// Who replaces an identity has a Spec with another digest: what could not be opened is tried again.
+// A replaced identity changes the digest of the Spec: drills that could not open a backup are retried.
 func TestDigestOfAnIdentity(t *testing.T) {
 	dir := t.TempDir()
 	digest := func() string {

@@ -69,8 +69,7 @@ func TestIncludeAndTemplates(t *testing.T) {
 	}
 }
 
-// A typo refuses the cluster in which it stands, or the file that cannot be read, and nothing else; what was in force for
-// these stays.
+// A typo refuses only the cluster that contains it, or the file that cannot be read; their earlier settings stay in force.
 func TestOneTypoRefusesOneCluster(t *testing.T) {
 	dir := t.TempDir()
 	good := map[string]string{"dr.yaml": fleetMain, "clusters.d/a.yaml": like("a"), "clusters.d/b.yaml": like("b")}

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 )
 
-// told is what Watch has told.
+// told is one call by Watch.
 type told struct {
 	c   config.Config
 	err error
@@ -40,7 +40,7 @@ func watched(t *testing.T, text string, test func(t *testing.T, dir string, ask 
 	})
 }
 
-// quiet fails if something is told.
+// quiet fails if Watch makes a call.
 func quiet(t *testing.T, why string, tells <-chan told) {
 	t.Helper()
 	time.Sleep(time.Minute)

@@ -45,7 +45,7 @@ func target(t *testing.T, text string) notify.Target {
 	return notify.Target{URL: u}
 }
 
-// fakeReceiver stands for somebody's server.
+// fakeReceiver is a receiver's server.
 type fakeReceiver struct {
 	mu     sync.Mutex
 	answer func(n int, r *http.Request) (status int, err error) // to the nth request, from 0
@@ -86,7 +86,7 @@ func (f *fakeReceiver) take() []string {
 	return got
 }
 
-// told is what a Notifier says.
+// told holds the messages that a Notifier reports.
 type told struct {
 	mu   sync.Mutex
 	said []string
@@ -138,7 +138,7 @@ func pass(d time.Duration) {
 
 const secret = "T0KEN"
 
-// What is sent is documented in docs/conditions.md.
+// docs/conditions.md documents the requests.
 func TestWebhookIsSent(t *testing.T) {
 	type request struct{ method, path, token, kind, body string }
 	got := make(chan request, 1)
@@ -173,7 +173,7 @@ func TestWebhookIsSent(t *testing.T) {
 	}
 }
 
-// What holds after a start is sent after what began before, once, also to a receiver that was unreachable.
+// The conditions that hold after a start are sent once, after earlier changes, also to a receiver that was unreachable.
 func TestWebhookIsSentWhatHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, to, _ := running(t, notify.Config{Webhook: target(t, "https://hooks/"+secret)}, func(i int, _ *http.Request) (int, error) {
@@ -196,7 +196,7 @@ func TestWebhookIsSentWhatHolds(t *testing.T) {
 	})
 }
 
-// A server that nobody vouches for is told nothing.
+// A server with an untrusted certificate receives nothing.
 func TestWebhookVerifiesTheServer(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was told") }))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -212,7 +212,7 @@ func TestWebhookVerifiesTheServer(t *testing.T) {
 	}
 }
 
-// A redirect would take what is secret to somebody else.
+// Following a redirect would send secrets to another server.
 func TestWebhookFollowsNoRedirect(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was followed") }))
 	defer other.Close()
@@ -228,7 +228,7 @@ func TestWebhookFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// What fails is tried again, in order, and said once.
+// Failed requests are repeated in order, and reported once.
 func TestWebhookTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, to, said := running(t, notify.Config{Webhook: target(t, "https://hook/"+secret)}, func(n int, r *http.Request) (int, error) {
@@ -264,7 +264,7 @@ func TestWebhookTriesAgain(t *testing.T) {
 	})
 }
 
-// What is refused is not sent again, unless the configuration changes.
+// A refused notice is not sent again, unless the configuration changes.
 func TestWebhookIsRefused(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusMovedPermanently} {
 		synctest.Test(t, func(t *testing.T) {
@@ -320,7 +320,7 @@ func TestWebhookTellsHowThingsAre(t *testing.T) {
 		n.Tell(change(1000))
 		pass(time.Minute)
 		set(false)
-		n.Tell(ends(1000)) // was told: its end is news
+		n.Tell(ends(1000)) // its begin was accepted: the end is sent
 		for i := range 500 {
 			n.Tell(change(i))
 		}
@@ -346,7 +346,7 @@ func TestWebhookTellsHowThingsAre(t *testing.T) {
 	})
 }
 
-// A new configuration holds at once, also for what waits.
+// A new configuration applies at once, also to waiting notices.
 func TestUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, to, _ := running(t, notify.Config{}, func(n int, r *http.Request) (int, error) {
@@ -355,7 +355,7 @@ func TestUse(t *testing.T) {
 			}
 			return http.StatusOK, nil
 		})
-		n.Tell(change(1)) // to nobody
+		n.Tell(change(1)) // without a receiver
 		pass(time.Hour)
 		n.Use(notify.Config{Webhook: target(t, "https://wrong")})
 		n.Tell(change(2))
@@ -374,7 +374,7 @@ func TestUse(t *testing.T) {
 	})
 }
 
-// The heart beats while all is well. Else it is silent, or says so where somebody has said how.
+// The heart beats while the service is healthy. Otherwise it is silent, or calls the failure path if one is configured.
 func TestHeartbeat(t *testing.T) {
 	for fail, want := range map[string][]string{
 		"":      {"60 GET https://beat/" + secret + "?x=1", "240 GET https://beat/" + secret + "?x=1"},
@@ -400,7 +400,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// One lost request is no silence; when nobody hears it that is said once, and when somebody does again.
+// One lost request is no silence. A receiver that is unreachable is reported once, and once more when it answers again.
 func TestHeartbeatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := notify.Config{Heartbeat: notify.Heartbeat{Target: target(t, "https://beat/"+secret), Every: time.Minute}}

@@ -66,7 +66,7 @@ func lineageOf(n, from, each, segments int, lost ...int) catalog.Lineage {
 	return l
 }
 
-// world is a cluster's past, and the moment at which somebody prunes.
+// world is a cluster's past, and the time of a pruning.
 type world struct {
 	catalog catalog.Catalog
 	now     time.Time

@@ -86,7 +86,7 @@ func TestYear(t *testing.T) {
 	}
 }
 
-// TestYearDayByDay: the same where somebody prunes each time that a backup was taken.
+// TestYearDayByDay prunes after each backup.
 func TestYearDayByDay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("8,760 plans")
@@ -197,7 +197,7 @@ func TestNothingGood(t *testing.T) {
 	}
 }
 
-// TestEndOfLogStays: an archiver that has been away goes on behind the last segment, though nobody needs it any more.
+// TestEndOfLogStays: an archiver that was stopped continues after the last segment, even if no restore needs that.
 func TestEndOfLogStays(t *testing.T) {
 	c := catalogOf(taken(60), taken(50000))
 	c.Lineages = []catalog.Lineage{lineageOf(1, 0, 60, 10), lineageOf(2, 700, 60, 10)}
