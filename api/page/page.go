@@ -1,5 +1,5 @@
-// Package page is the service's page for people: plain HTML, CSS and JavaScript, as they stand below static, without a
-// build step. It reads /api/v1 like anybody else.
+// Package page is the service's page for people: plain HTML, CSS and JavaScript, in the folder static, without a
+// build step. It uses /api/v1 like any other client.
 package page
 
 import (
@@ -14,12 +14,12 @@ import (
 //go:embed static
 var static embed.FS
 
-// policy lets the page load what comes from its own host, and nothing else: no script in the markup, no other site in it or
-// around it. So text out of a bucket stays harmless even where the page forgets to treat it as text.
+// policy permits only resources of the page's own host: no script in the markup, no frame in it or around it. So text from a bucket
+// is harmless even if the page does not escape it.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
 
-// Handler serves the page at / and what belongs to it below /assets/. They hold nothing that is secret, and need no login: a person
-// enters the token there.
+// Handler returns the handler of the page at / and of its files below /assets/. They contain no secret and need no login: the
+// operator enters the token in the page.
 func Handler() http.Handler {
 	files, err := fs.Sub(static, "static")
 	if err != nil {
@@ -42,7 +42,7 @@ func Handler() http.Handler {
 	})
 }
 
-// digest is of all files: they belong together.
+// digest returns one digest of all files, because they are used together.
 func digest(files fs.FS) string {
 	sum := sha256.New()
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {

@@ -48,7 +48,7 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// What the policy forbids would not work; what it cannot see must not be there either.
+// The page contains nothing that the policy forbids, and no other unsafe code that the policy cannot detect.
 func TestNoFileBreaksThePolicy(t *testing.T) {
 	forbidden := map[string]*regexp.Regexp{
 		"markup made of text":               regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|ContextualFragment|DOMParser`),
@@ -56,7 +56,7 @@ func TestNoFileBreaksThePolicy(t *testing.T) {
 		"another host":                      regexp.MustCompile(`(https?:)?//[a-z0-9.-]+\.[a-z]{2,}`),
 		"a script or a style in the markup": regexp.MustCompile(`<script>|<script [^>]*>[^<]|<style|\sstyle=|<[^>]+\son[a-z]+=|javascript:`),
 	}
-	// Names what is SVG; nothing is loaded from there.
+	// The namespace of SVG; nothing is loaded from it.
 	const namespace = "http://www.w3.org/2000/svg"
 	names := map[string]string{}
 	for name, text := range files(t) {
@@ -97,7 +97,7 @@ func files(t *testing.T) map[string]string {
 	return all
 }
 
-// WCAG 2.2 AA: 4.5 for text, 3 for shapes and edges of what can be used.
+// WCAG 2.2 AA: 4.5 for text, 3 for shapes and edges of controls.
 func TestContrast(t *testing.T) {
 	css := files(t)["assets/page.css"]
 	light, rest, found := strings.Cut(css, "@media (prefers-color-scheme: dark)")

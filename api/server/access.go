@@ -16,12 +16,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// role is what somebody may do. Who may operate may read too.
+// role is a set of permissions. An operator may also read.
 type role int
 
 const (
-	reader   role = iota + 1 // asks
-	operator                 // orders jobs, suspends, pins
+	reader   role = iota + 1 // may read
+	operator                 // may trigger jobs, suspend and pin
 )
 
 var roles = map[string]role{"read": reader, "operate": operator}
@@ -35,21 +35,21 @@ func (r role) String() string {
 	return "none"
 }
 
-// unitPrefix stands before a role's name in the organizational unit of a client's certificate.
+// unitPrefix precedes the name of a role in the organizational unit of a client's certificate.
 const unitPrefix = "etcd-dr:"
 
-// Access says who gets in. The zero Access lets in whoever reaches it by a loopback name, as an operator.
+// Access decides which clients may use the API. The zero Access accepts every client that uses a loopback name, as an operator.
 type Access struct {
 	tokens       *reloaded[[]token]
-	certificates bool // those that the connection has proven count
+	certificates bool // verified client certificates are a login
 	revoked      *reloaded[revoked]
 }
 
-// NewAccess lets in who has one of the tokens in a file, "" for none; and with certificates who has one, with a role in it,
-// that the connection has proven. The file is read again when it changes.
+// NewAccess returns an Access that accepts the tokens in a file ("": none) and, with certificates, verified client certificates with
+// a role. The file is read again when it changes.
 //
-// Each of its lines is a role, read or operate, a name and the token's SHA-256: "read grafana sha256:2c26b46b…". So it
-// holds no secret.
+// Each of its lines is a role (read or operate), a name and the token's SHA-256: "read grafana sha256:2c26b46b…". So the file
+// contains no secret.
 func NewAccess(tokensFile string, certificates bool, report storage.Report) (Access, error) {
 	a := Access{certificates: certificates}
 	if tokensFile == "" {
@@ -60,16 +60,16 @@ func NewAccess(tokensFile string, certificates bool, report storage.Report) (Acc
 	return a, err
 }
 
-// open: nobody has to say who they are.
+// open reports whether clients need no login.
 func (a Access) open() bool { return a.tokens == nil && !a.certificates }
 
-// visitor is who asks.
+// visitor is the sender of a request.
 type visitor struct {
 	name string
 	role role
 }
 
-// token is one that is let in, as its digest.
+// token is an accepted token, as its digest.
 type token struct {
 	visitor
 	sum [sha256.Size]byte
@@ -77,7 +77,7 @@ type token struct {
 
 var errTokens = errors.New("bad tokens file")
 
-// parseTokens does not repeat what it cannot read: it may be a token.
+// parseTokens reads a file of tokens. Its errors quote no line, because a line may contain a token.
 func parseTokens(text []byte) (tokens []token, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
@@ -104,7 +104,7 @@ func parseTokens(text []byte) (tokens []token, err error) {
 	return tokens, nil
 }
 
-// visitor says who r comes from. A token counts before a certificate.
+// visitor returns the sender of r. A token takes precedence over a certificate.
 func (a Access) visitor(r *http.Request) (visitor, error) {
 	if a.open() {
 		return visitor{"somebody on this host", operator}, nil
@@ -129,7 +129,7 @@ func (a Access) loginNeeded(message string) error {
 	return &failure{http.StatusUnauthorized, message, cure}
 }
 
-// secretOf is the token in r. A browser sends it as a password, for it can ask a person for one.
+// secretOf returns the token in r. A browser sends it as a password, because it can prompt for one.
 func secretOf(r *http.Request) (string, bool) {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password, true
@@ -138,7 +138,7 @@ func secretOf(r *http.Request) (string, bool) {
 	return secret, ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// byToken compares all, each in the same time: how long it takes tells nothing.
+// byToken returns the visitor with a token. It compares all digests in constant time, so that its duration reveals nothing.
 func (a Access) byToken(secret string) (found visitor, err error) {
 	sum := sha256.Sum256([]byte(secret))
 	for _, t := range a.tokens.get() {

@@ -1,4 +1,4 @@
-// Package server answers over HTTP what etcd-dr says of itself.
+// Package server is the HTTP side of a service and of an archiving agent: API, status, metrics, probes and access.
 package server
 
 import (
@@ -28,7 +28,7 @@ func Archive(status func() archive.Status) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		_ = enc.Encode(document.NewArchiveStatus(agent(), time.Now())) // whoever asked is gone
+		_ = enc.Encode(document.NewArchiveStatus(agent(), time.Now())) // an error means that the client has disconnected
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		s := agent()
@@ -54,7 +54,7 @@ func unhealthy(s document.Agent) string {
 	return ""
 }
 
-// archiveCollector reads the status when it is asked: the numbers are of that moment.
+// archiveCollector reads the status at each scrape.
 type archiveCollector struct{ status func() document.Agent }
 
 var (
@@ -125,7 +125,7 @@ func describeArchive(to chan<- *prometheus.Desc) {
 	}
 }
 
-// collectArchive tells of one agent.
+// collectArchive sends the metrics of one agent.
 func collectArchive(s document.Agent, now time.Time, to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(workingNow, prometheus.GaugeValue, one(s.State == document.AgentWorking), s.Cluster)
 	if lost, ok := s.RPO(now); ok && s.State != document.AgentStandby {

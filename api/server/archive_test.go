@@ -130,7 +130,7 @@ func TestMetricsWithoutAnRPO(t *testing.T) {
 	}
 }
 
-// 0 would say that etcd purges now what is not stored.
+// 0 would mean that etcd now purges entries that are not stored.
 func TestMetricsWithoutHeadroom(t *testing.T) {
 	watch := agentStatus()
 	watch.Headroom = archive.Headroom{}
@@ -152,7 +152,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// What is critical makes an agent unhealthy and sets its metric, though it works.
+// A critical condition makes an agent unhealthy and sets its metric, although it works.
 func TestHealthOfACluster(t *testing.T) {
 	diverged, changed := agentStatus(), agentStatus()
 	diverged.Diverged, changed.Changed = "two hashes", "the cluster began anew"
@@ -172,7 +172,7 @@ func TestHealthOfACluster(t *testing.T) {
 	}
 }
 
-// The page only tells.
+// The pages are read only.
 func TestNothingCanBeSent(t *testing.T) {
 	for _, path := range []string{"/status", "/metrics", "/healthz"} {
 		if response, _ := getAgent(t, agentStatus(), http.MethodPost, path); response.StatusCode != http.StatusMethodNotAllowed {

@@ -17,10 +17,10 @@ import (
 
 const (
 	catalogsAtOnce = 4                // bounds connections and memory
-	catalogFor     = 10 * time.Second // how old an answer may be: a page that polls must not keep the store busy
+	catalogFor     = 10 * time.Second // the age up to which a catalog is reused, so that a polling page does not keep the store busy
 )
 
-// catalogs reads what the repositories hold. Who asks for the same at once, or soon after, gets the same.
+// catalogs loads catalogs. Requests for the same one share a load, and its result for catalogFor.
 type catalogs struct {
 	scheduler *scheduler.Service
 	turns     *semaphore.Weighted
@@ -40,7 +40,7 @@ func newCatalogs(s *scheduler.Service) *catalogs {
 	return &catalogs{scheduler: s, turns: semaphore.NewWeighted(catalogsAtOnce), kept: map[string]keptCatalog{}}
 }
 
-// load is the catalog of a cluster with its log and proofs; name is the repository's, "" the cluster's first.
+// load returns the catalog of a cluster with its log and proofs, and the repository of that name ("": the cluster's first).
 func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Repository, catalog.Catalog, error) {
 	place, store, err := c.scheduler.Store(ctx, cluster, name)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Reposit
 	if k, ok := c.get(key); ok {
 		return place, k.catalog, k.err
 	}
-	// Others wait for the first one's: that it is gone must not fail them.
+	// Other requests wait for this load: it must not fail for them if this client disconnects.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWait)
 	defer cancel()
 	loaded, err, _ := c.flights.Do(key, func() (any, error) {
@@ -80,7 +80,7 @@ func (c *catalogs) get(key string) (k keptCatalog, ok bool) {
 	return k, ok && time.Now().Before(k.until)
 }
 
-// put also drops what is too old, so that no more is held than was asked for lately.
+// put keeps a result and drops the expired ones, which bounds memory.
 func (c *catalogs) put(key string, k keptCatalog) {
 	now := time.Now()
 	k.until = now.Add(catalogFor)
@@ -94,7 +94,7 @@ func (c *catalogs) put(key string, k keptCatalog) {
 	c.kept[key] = k
 }
 
-// forget makes the next load read anew: something was written.
+// forget drops a result after a write, so that the next load reads the repository.
 func (c *catalogs) forget(cluster string, r spec.Repository) {
 	key := catalogKey(cluster, r)
 	c.flights.Forget(key)

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 )
 
-// OpenAPI is the document that openapi.json is to be: the routes, and the Go types of what is sent and answered.
+// OpenAPI returns the expected content of openapi.json, made from the routes and the Go types of bodies and responses.
 func OpenAPI() ([]byte, error) {
 	d := openapi{schemas: map[string]*jsonschema.Schema{}}
 	problem, err := d.ref(document.Problem{})
@@ -41,7 +41,7 @@ func OpenAPI() ([]byte, error) {
 		},
 		"servers": []any{map[string]any{"url": "/"}},
 		"paths":   paths,
-		// On loopback nobody has to log in.
+		// On loopback no login is needed.
 		"security": []any{map[string]any{}, map[string]any{"token": []any{}}, map[string]any{"password": []any{}}, map[string]any{"certificate": []any{}}},
 		"components": map[string]any{
 			"schemas":   d.schemas,
@@ -107,7 +107,7 @@ func jsonAnswer(description string, ref any) map[string]any {
 	return map[string]any{"description": description, "content": map[string]any{"application/json": map[string]any{"schema": ref}}}
 }
 
-// operationID is what a generated client calls the operation: readClustersBackups, pinBackup.
+// operationID returns the name of the operation in a generated client: readClustersBackups, pinBackup.
 func operationID(r route) string {
 	words := strings.FieldsFunc(placeholder.ReplaceAllString(strings.TrimPrefix(r.path, root), ""), func(c rune) bool { return c == '/' || c == '.' })
 	if r.method == http.MethodGet {
@@ -144,7 +144,7 @@ func (d *openapi) ref(v any) (any, error) {
 	return map[string]any{"$ref": "#/components/schemas/" + name}, nil
 }
 
-// mayGrow lets fields be added to what is answered; what is sent must not have any that nobody knows.
+// mayGrow permits unknown fields in responses, so that fields can be added. Bodies of requests must not contain any.
 func mayGrow(s *jsonschema.Schema) {
 	if s == nil {
 		return

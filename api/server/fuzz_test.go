@@ -52,7 +52,7 @@ func FuzzRequests(f *testing.F) {
 		if err != nil {
 			return
 		}
-		n := client.Add(1) // each is somebody else, and so none too fast
+		n := client.Add(1) // each request has another sender, so that no rate limit applies
 		r.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1", n>>16&255, n>>8&255, n&255)
 		w := httptest.NewRecorder()
 		s.handler.ServeHTTP(w, r.WithContext(t.Context()))

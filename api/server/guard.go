@@ -14,18 +14,18 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What one client, and all of them together, may ask for.
+// Limits for one client, and for all of them together.
 const (
 	maxBody     = 64 << 10 // bytes
-	perSecond   = 20       // requests of one client
-	burst       = 100      // of one that was quiet
-	maxAtOnce   = 64       // requests of all who are let in, but for probes and the page
-	manyClients = 4096     // that are remembered
+	perSecond   = 20       // requests of one client, in the long run
+	burst       = 100      // requests of a client that was idle
+	maxAtOnce   = 64       // concurrent requests of all clients, without probes and the page
+	manyClients = 4096     // whose rates are remembered
 	storeWait   = time.Minute
-	pageWait    = 15 * time.Second // for one of the page's files to be taken
+	pageWait    = 15 * time.Second // the time to send one of the page's files
 )
 
-// guard lets through to inner what may pass: see Access.
+// guard passes the permitted requests to inner: see Access.
 type guard struct {
 	access Access
 	inner  http.Handler
@@ -43,7 +43,7 @@ func newGuard(a Access, inner http.Handler) *guard {
 	}
 }
 
-// ServeHTTP refuses first what costs least to refuse.
+// ServeHTTP checks r, the cheapest checks first, and passes it on.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy",
@@ -80,7 +80,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	// Only now: who is not let in, and reads the page slowly or not at all, must keep no place from those who are.
+	// Places are for clients with a login: one without, which reads the page slowly or never, must not take one.
 	if !g.places.TryAcquire(1) {
 		header.Set("Retry-After", "1")
 		refuse(w, fail(http.StatusServiceUnavailable, "%d requests are being answered", maxAtOnce))
@@ -94,15 +94,15 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.inner.ServeHTTP(w, withVisitor(r.WithContext(ctx), who))
 }
 
-// roleHeader tells whoever asks what they may do: the page shows no button that would be refused.
+// roleHeader contains the role of the client, so that the page shows no button that the service would refuse.
 const roleHeader = "Etcd-Dr-Role"
 
-// isPage: the page's files are the same everywhere and hold nothing; what it shows it asks for, with the token that a person
-// has given to it.
+// isPage reports whether path is one of the page's files. They contain no data and need no login: the page requests its data with
+// the token that the operator enters.
 func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/assets/") }
 
-// check returns why r is refused, which who sends. A page elsewhere can make a browser send things, with all that it knows, but
-// neither without saying where it comes from, nor as JSON.
+// check returns an error if who must not send r. A page of another site can make a browser send requests with the operator's
+// credentials, but not without an Origin header, and not as JSON.
 func (g *guard) check(r *http.Request, who visitor) error {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil
@@ -124,7 +124,8 @@ func (g *guard) check(r *http.Request, who visitor) error {
 
 var errTooLarge = fail(http.StatusRequestEntityTooLarge, "more than %d bytes were sent", maxBody)
 
-// isLoopbackName: a name that a page elsewhere has made to lead here would be its own.
+// isLoopbackName reports whether host is a name or address of loopback. With DNS rebinding, a page of another site reaches the
+// service under that site's own name.
 func isLoopbackName(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -137,9 +138,9 @@ func isLoopbackName(host string) bool {
 	return name == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// client names the sender of r, as far as limits tell senders apart: by the name that the login gives, else by the IPv4 address
-// or the IPv6 /64 (a host usually owns a whole /64). Where nobody logs in all senders are on this host, and each connection is
-// a sender of its own: one that asks too much must not shut out the rest.
+// client returns the key of r's rate limit: the name of the login, else the IPv4 address or the IPv6 /64 (a host usually owns a whole
+// /64). Without logins all clients are on this host, and each connection has its own limit, so that one client cannot exhaust the
+// limit of the others.
 func (g *guard) client(r *http.Request, who visitor) string {
 	switch {
 	case g.access.open():
@@ -174,7 +175,7 @@ func (g *guard) limiter(client string) *rate.Limiter {
 	return limit
 }
 
-// forget drops the clients that were quiet, or all if none was.
+// forget drops the idle clients, or all if none is idle.
 func (g *guard) forget() {
 	now := time.Now()
 	for from, limit := range g.clients {

@@ -271,7 +271,7 @@ func TestTooFast(t *testing.T) {
 	})
 }
 
-// Where nobody logs in all come from this host: one that asks too much shuts out neither the page nor a script.
+// Without logins all clients are on this host: one that exceeds its limit blocks neither the page nor a script.
 func TestTooFastOnLoopback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := server.Serve(anyService(), server.Access{})
@@ -364,7 +364,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// The page comes without a login, for a person gives the token to it; what it shows does not.
+// The page needs no login, because the operator enters the token there; its data does.
 func TestPage(t *testing.T) {
 	s := anyService()
 	s.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("page " + r.URL.Path)) })
@@ -377,7 +377,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// What somebody may do is told only to those who are let in.
+// Only responses to accepted clients contain the role.
 func TestRoleIsTold(t *testing.T) {
 	h, _, _ := guarded(t, tokens())
 	for token, want := range map[string]string{"see": "read", "do": "operate", "wrong": ""} {

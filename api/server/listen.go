@@ -17,20 +17,20 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// ErrListen: a service cannot be reached as it was asked for, or anybody could reach it.
+// ErrListen is the error of a Door that cannot be opened, or that is open to every host without TLS or a login.
 var ErrListen = errors.New("cannot listen")
 
-// Door is where a service is reached, and by whom. The files are read again when they change.
+// Door is the address of a service and the logins that it accepts. The files are read again when they change.
 type Door struct {
-	Address   string // host:port; one that is not a loopback's wants a certificate, and tokens or an authority
+	Address   string // host:port; any but a loopback address requires Cert, and Tokens or ClientCA
 	Cert, Key string // files of PEM; "": no TLS
 	Tokens    string // file; see NewAccess
-	// ClientCA is a file of PEM: the authorities of clients whose certificates are a login; the role is their organizational unit.
-	// It may hold lists of certificates that they have revoked, too.
+	// ClientCA is a file of PEM: the authorities whose client certificates are a login, with the role as organizational unit. It may
+	// also contain their lists of revoked certificates.
 	ClientCA string
 }
 
-// Listen answers for s at d until stop is called. Errors match ErrListen.
+// Listen serves s at d until stop is called. Errors match ErrListen.
 func Listen(d Door, s Service, report storage.Report) (stop func(), err error) {
 	if d.ClientCA != "" && d.Cert == "" {
 		return nil, fmt.Errorf("%w: client certificates need TLS: name a certificate and its key (--tls-cert, --tls-key)", ErrListen)
@@ -60,7 +60,7 @@ func Listen(d Door, s Service, report storage.Report) (stop func(), err error) {
 	return answerAt(listener, secure, Serve(s, access), report), nil
 }
 
-// mayListen refuses what others could listen to, or where they could give orders.
+// mayListen returns an error if other hosts could reach the service and it has no TLS or no login.
 func mayListen(at net.Addr, secure bool, a Access) error {
 	tcp, ok := at.(*net.TCPAddr)
 	switch {
@@ -76,7 +76,7 @@ func mayListen(at net.Addr, secure bool, a Access) error {
 	return nil
 }
 
-// secure is how connections are made, nil if they are plain.
+// secure returns the TLS configuration, nil for plain connections.
 func (d Door) secure(report storage.Report) (*tls.Config, error) {
 	if d.Cert == "" && d.Key == "" {
 		return nil, nil
@@ -92,7 +92,8 @@ func (d Door) secure(report storage.Report) (*tls.Config, error) {
 	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.get(), nil }}, nil
 }
 
-// parseTLS reads a certificate, its key and perhaps the authorities of clients. Who has no certificate may have a token.
+// parseTLS parses a certificate, its key and optionally the authorities of clients. A client certificate stays optional, because
+// a token is a login too.
 func parseTLS(files [][]byte) (*tls.Config, error) {
 	cert, err := tls.X509KeyPair(files[0], files[1])
 	if err != nil {
@@ -108,7 +109,7 @@ func parseTLS(files [][]byte) (*tls.Config, error) {
 	return c, nil
 }
 
-// How long a client may take.
+// Limits of one connection.
 const (
 	headerWait = 5 * time.Second
 	readWait   = 15 * time.Second
@@ -146,7 +147,7 @@ func answerAt(listener net.Listener, secure *tls.Config, handler http.Handler, r
 	}
 }
 
-// complaints passes on what net/http has to say, of which anybody who connects can make as much as they like.
+// complaints reports the log of net/http at a limited rate, because every client can cause any number of its lines.
 type complaints struct {
 	report storage.Report
 	few    rate.Sometimes

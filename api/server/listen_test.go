@@ -94,7 +94,7 @@ func write(t *testing.T, dir string, cert *x509.Certificate, key *ecdsa.PrivateK
 	return certFile, keyFile
 }
 
-// listen opens a door on a free port, and says where it is.
+// listen opens a door on a free port and returns its address.
 func listen(t *testing.T, d server.Door) string {
 	t.Helper()
 	var mu sync.Mutex
@@ -143,7 +143,7 @@ func client(a authority, certs ...tls.Certificate) *http.Client {
 	}}
 }
 
-// Beyond this host nothing is open to everybody, nor readable by whoever stands between.
+// For other hosts a service requires both a login and TLS.
 func TestListenRefuses(t *testing.T) {
 	t.Parallel()
 	a, dir := newAuthority(t), t.TempDir()

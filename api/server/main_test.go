@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// site is a running service in a bubble of time, and what it serves. It begins on 2000-01-01, 00:00 UTC.
+// site is a running service in a bubble of time, with its handler. It begins on 2000-01-01, 00:00 UTC.
 type site struct {
 	t       testing.TB
 	store   *storagetest.Faults

@@ -18,23 +18,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// metrics serves what s says of itself for Prometheus; docs/metrics.md describes each. One that is wrong costs that one.
+// metrics returns the handler of /metrics. An invalid metric is left out; the others are served. docs/metrics.md describes each.
 func metrics(s Service) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(serviceCollector{s})
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// Pruned is what the last pruning of a cluster in one repository made of its backups.
+// Pruned counts the decisions of the last pruning of a cluster in one repository.
 type Pruned struct {
 	Cluster, Repository  string
-	Keep, Remove, Locked int // locked: they were to go, and stay until their date
+	Keep, Remove, Locked int // Locked: to be removed when their locks end
 }
 
-// NewPruned counts d.
+// NewPruned returns the counts of d, a pruning in the repository named in.
 func NewPruned(in string, d document.Prune) Pruned {
 	p := Pruned{Cluster: d.Cluster, Repository: in}
-	locked := map[string]bool{} // by folder, of which several objects may be
+	locked := map[string]bool{} // by folder: several objects of one backup may be locked
 	for _, l := range d.Locked {
 		locked[path.Base(path.Dir(l.Key))] = true
 	}
@@ -51,14 +51,14 @@ func NewPruned(in string, d document.Prune) Pruned {
 	return p
 }
 
-// serviceCollector reads the status when it is asked: the numbers are of that moment. What is not known is absent.
+// serviceCollector reads the status at each scrape. Unknown values are absent.
 type serviceCollector struct{ Service }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("etcd_dr_"+name, help, labels, nil)
 }
 
-// ofStanding is a number of one cluster in one repository; it is not there if ok is false.
+// ofStanding is a metric of one cluster in one repository; it is absent if ok is false.
 type ofStanding struct {
 	desc  *prometheus.Desc
 	value func(condition.Standing) (v float64, ok bool)
@@ -199,7 +199,7 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// collectPruned leaves out clusters that are looked after no more.
+// collectPruned sends the counts of the clusters that are still configured.
 func (c serviceCollector) collectPruned(clusters []document.ServedCluster, put func(*prometheus.Desc, float64, ...string)) {
 	if c.Pruned == nil {
 		return
@@ -213,7 +213,7 @@ func (c serviceCollector) collectPruned(clusters []document.ServedCluster, put f
 	}
 }
 
-// one is a yes or no as Prometheus has it.
+// one returns 1 for true, 0 for false.
 func one(yes bool) float64 {
 	if yes {
 		return 1
@@ -221,9 +221,9 @@ func one(yes bool) float64 {
 	return 0
 }
 
-// lastStored returns the newest moment that is known to be in a repository: that which this service's own archiving confirms,
-// the end of the newest window, or the newest good backup. An agent that has confirmed nothing yet hides none of the others.
-// A moment in the future is by a clock that is wrong, and does not count: else nothing would ever seem to be lost.
+// lastStored returns the newest moment that a repository contains: the one that this service's own archiving has confirmed, the end
+// of the newest window, or the newest good backup; zero if none is known. It ignores moments in the future, which come from wrong
+// clocks: with them nothing would ever seem lost.
 func lastStored(s document.ServedCluster, now time.Time) (newest time.Time) {
 	take := func(at time.Time) {
 		if at.After(newest) && !at.After(now.Add(condition.ClockAllowance)) {
@@ -244,13 +244,13 @@ func lastStored(s document.ServedCluster, now time.Time) (newest time.Time) {
 	return newest
 }
 
-// collectInfo reports what the configuration wants for a cluster, so that an alert can find out that no service does it.
+// collectInfo sends the configured jobs of a cluster, so that an alert can detect that no service does them.
 func (c serviceCollector) collectInfo(cluster string, put func(*prometheus.Desc, float64, ...string)) {
 	if c.Spec == nil {
 		return
 	}
 	spec, err := c.Spec(cluster)
-	if err != nil { // it is looked after no more
+	if err != nil { // it is no longer configured
 		return
 	}
 	scheduled := !spec.Schedule.None() || !spec.Triggers.None()

@@ -53,7 +53,7 @@ func fullStatus() document.ServeStatus {
 	}
 }
 
-// pruned is what came of five backups of a cluster, of which one is locked and one cannot be used.
+// pruned returns the counts of five backups of a cluster, of which one is locked and one is damaged.
 func pruned(cluster string) server.Pruned {
 	folder := cluster + "/backups/20261121T092433Z-000000000000000"
 	return server.NewPruned("main", document.Prune{
@@ -145,7 +145,7 @@ func TestServiceMetrics(t *testing.T) {
 	}
 }
 
-// What is not known is absent: a zero would be a time in 1970, or a database of no size.
+// Unknown values are absent: a zero would be a time in 1970, or a database of no size.
 func TestMetricsOfWhatIsNotKnown(t *testing.T) {
 	values, _ := scrape(t, document.ServeStatus{Clusters: []document.ServedCluster{{
 		Cluster: "prod", State: document.StateStarting, Standings: []condition.Standing{{Repository: "main", Problem: "away"}},
@@ -184,7 +184,7 @@ func TestServiceRPO(t *testing.T) {
 		"archived":   {document.ServedCluster{Archive: &working, Standings: []condition.Standing{{Good: good(2 * time.Hour)}}}, time.Hour},
 		"outrun":     {document.ServedCluster{Archive: &working, Standings: []condition.Standing{{Good: good(time.Minute)}}}, time.Minute},
 		"unknown":    {document.ServedCluster{Archive: &unknown, Standings: []condition.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},
-		// What is by a clock that is ahead is not stored in the future, and hides nothing.
+		// Times of a clock that is ahead are ignored, and hide no other.
 		"a log from the future":       {document.ServedCluster{Standings: []condition.Standing{{Good: good(2 * time.Hour), Window: window(-time.Hour)}}}, 2 * time.Hour},
 		"a backup from the future":    {document.ServedCluster{Standings: []condition.Standing{{Good: good(-time.Hour), Window: window(time.Hour)}}}, time.Hour},
 		"an agent in the future":      {document.ServedCluster{Archive: &ahead, Standings: []condition.Standing{{Good: good(2 * time.Hour)}}}, 2 * time.Hour},

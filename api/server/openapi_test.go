@@ -126,7 +126,7 @@ func TestOpenAPIIsKept(t *testing.T) {
 			{"POST", backup + "/unpin", ``, 200},
 			{"GET", "/api/v1/jobs", "", 200},
 		} {
-			time.Sleep(20 * time.Second) // what was triggered ends, and what was read is read again
+			time.Sleep(20 * time.Second) // triggered jobs end, and kept catalogs expire
 			operation := s.keeps(router, ask.method, ask.path, ask.body, ask.want)
 			delete(unseen, operation)
 		}
@@ -136,7 +136,7 @@ func TestOpenAPIIsKept(t *testing.T) {
 	})
 }
 
-// keeps asks, and holds question and answer against what is described.
+// keeps sends a request and compares it and the response with the description.
 func (s *site) keeps(router routers.Router, method, path, body string, want int) (operation string) {
 	s.t.Helper()
 	r := request(method, path, body)

@@ -24,7 +24,7 @@ type api struct {
 	catalogs *catalogs
 }
 
-// openAPI describes all that is served; the tests write it from the routes, and hold it against what is answered.
+// openAPI describes all routes. A test generates it from them, and another compares it with real responses.
 //
 //go:embed openapi.json
 var openAPI []byte
@@ -90,7 +90,7 @@ func (a *api) cluster(r *http.Request) (any, error) {
 
 func (a *api) jobs(*http.Request) (any, error) { return document.NewJobs(a.Status().Clusters), nil }
 
-// catalog is that of the repository that the query names.
+// catalog returns the repository that the query names, and its catalog.
 func (a *api) catalog(r *http.Request) (spec.Repository, catalog.Catalog, error) {
 	return a.catalogs.load(r.Context(), r.PathValue("cluster"), r.URL.Query().Get("repository"))
 }
@@ -121,7 +121,7 @@ func (a *api) drills(r *http.Request) (any, error) {
 	return document.NewDrills(catalog), nil
 }
 
-// retention decides only: what is locked is known when it is tried.
+// retention returns the decisions of the retention without carrying them out. Locks are unknown until a removal is tried.
 func (a *api) retention(r *http.Request) (any, error) {
 	spec, err := a.Scheduler.Spec(r.PathValue("cluster"))
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *api) retention(r *http.Request) (any, error) {
 	return document.NewPrune(catalog, decisions, repository.PruneResult{}, true), nil
 }
 
-// everything is what no retention makes of c.
+// everything returns the decisions without a retention: all is kept.
 func everything(c catalog.Catalog) (d retention.Decisions) {
 	for _, b := range c.Backups {
 		d.Backups = append(d.Backups, retention.Decision{Backup: b, Keep: true, Reasons: []string{"no retention is configured"}})
@@ -156,7 +156,7 @@ func everything(c catalog.Catalog) (d retention.Decisions) {
 	return d
 }
 
-// plan plans as dr restore --dry-run does.
+// plan returns the plan that dr restore --dry-run makes.
 func (a *api) plan(r *http.Request) (any, error) {
 	target, newest, err := targetOf(r.URL.Query())
 	if err != nil {
@@ -189,7 +189,7 @@ func (a *api) plan(r *http.Request) (any, error) {
 	return document.NewWay(plan, target, place, now), nil
 }
 
-// targetOf reads one target out of a query; newest says that it is the newest backup, whichever that is.
+// targetOf returns the target in a query. newest reports that it is the newest backup, which the caller must look up.
 func targetOf(q url.Values) (t plan.Target, newest bool, err error) {
 	bad := func(name, form string) error { return fail(http.StatusBadRequest, "%s: use %s", name, form) }
 	said := 0

@@ -64,7 +64,7 @@ func TestWhatARepositoryHoldsIsRead(t *testing.T) {
 	})
 }
 
-// What the policy removes next is decided as dr prune decides it, and nothing is removed.
+// The decisions are those of dr prune, and nothing is removed.
 func TestRetentionIsRead(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		d := read[document.Prune](s, prod+"/retention", http.StatusOK)
@@ -117,7 +117,7 @@ func TestPlanIsRead(t *testing.T) {
 	})
 }
 
-// A page that polls does not keep the store busy; what it is told is not old either.
+// A polling page does not keep the store busy, and its data is not old either.
 func TestCatalogsAreReadOnceInAWhile(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		read[document.List](s, prod+"/backups", http.StatusOK)
@@ -134,7 +134,7 @@ func TestCatalogsAreReadOnceInAWhile(t *testing.T) {
 	})
 }
 
-// A store that hangs holds nobody up for longer than a minute, or the places would soon be taken.
+// A request ends after a minute even if the store hangs, or all places would soon be taken.
 func TestStoreThatHangs(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		s.store.On(storage.VerbList).Always().Delay(24 * time.Hour)

@@ -11,10 +11,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// rereadAfter is how long what was read of files is taken for what they hold.
+// rereadAfter is the age at which the files are read again.
 const rereadAfter = time.Second
 
-// reloaded is what some files say. They are read again when it is asked for; what is wrong leaves the old in force.
+// reloaded is the parsed content of some files. get reads them again; if that fails, the old value stays in force.
 type reloaded[T any] struct {
 	files  []string
 	parse  func(contents [][]byte) (T, error)
@@ -24,7 +24,7 @@ type reloaded[T any] struct {
 	value  T
 	sum    [sha256.Size]byte
 	read   time.Time
-	blamed string // what was last said to be wrong
+	blamed string // the last reported error
 }
 
 func reload[T any](files []string, parse func([][]byte) (T, error), report storage.Report) (*reloaded[T], error) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// revoked are certificates that their authorities have taken back, by issuer and serial number.
+// revoked contains the certificates that their authorities have revoked, by issuer and serial number.
 type revoked map[[2]string]bool
 
 // any reports whether one of chain is among them.
@@ -18,8 +18,8 @@ func (r revoked) any(chain []*x509.Certificate) bool {
 	})
 }
 
-// parseRevoked reads the lists of revoked certificates ("X509 CRL") in a file of authorities. Each must be signed by one of
-// them. One that is out of date still counts: what it revokes stays revoked.
+// parseRevoked returns the revoked certificates of the lists ("X509 CRL") in a file of authorities. Each list must be signed by one of
+// them. An expired list still counts, because a revocation does not end.
 func parseRevoked(files [][]byte) (revoked, error) {
 	var authorities []*x509.Certificate
 	var lists []*x509.RevocationList

@@ -13,16 +13,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// route is one thing that can be asked for. The table of all of them is what is served, and what openapi.json says.
+// route is one operation. The server and openapi.json are both made from the table of all routes.
 type route struct {
 	method, path string
 	summary      string
 	query        []parameter
-	body         any // what is sent, its zero value; nil: nothing
-	status       int // of an answer that is no failure
-	document     any // the answer, its zero value
+	body         any // zero value of the request's body; nil: none
+	status       int // of a success
+	document     any // zero value of the response
 	do           func(*http.Request) (any, error)
-	plain        http.Handler // instead of do: answers in plain text
+	plain        http.Handler // instead of do: responds in plain text
 }
 
 // parameter is a part of the query.
@@ -39,7 +39,7 @@ func byPath(routes []route) map[string]methods {
 	return paths
 }
 
-// answer does what the method says. A HEAD is a GET whose body net/http drops.
+// answer serves r with the route of its method. net/http drops the body of a response to HEAD.
 func (m methods) answer(w http.ResponseWriter, r *http.Request) {
 	method := r.Method
 	if method == http.MethodHead {
@@ -67,7 +67,7 @@ func (m methods) answer(w http.ResponseWriter, r *http.Request) {
 	answer(w, m[i].status, result)
 }
 
-// failure is an error that says with which status it is answered.
+// failure is an error with the status of its response.
 type failure struct {
 	status  int
 	message string
@@ -110,12 +110,12 @@ func statusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// answer writes v. An answer says how things are now, so nobody keeps it.
+// answer writes v as JSON. Caches must not store it, because it describes the present.
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(v) // whoever asked is gone
+	_ = enc.Encode(v) // an error means that the client has disconnected
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// Service is a running dr serve, as others see it over HTTP.
+// Service is a running dr serve, for its HTTP side.
 type Service struct {
 	Scheduler *scheduler.Service
 	Status    func() document.ServeStatus // the clusters by name
-	Pruned    func() []Pruned             // what the last prunings decided; nil: nobody knows
-	// Spec is what the configuration wants for a cluster; nil: nobody knows. An error means that it wants nothing.
+	Pruned    func() []Pruned             // the last pruning of each cluster and repository; nil: unknown
+	// Spec returns the configuration of a cluster, an error if it is not configured; nil: unknown.
 	Spec    func(cluster string) (spec.Spec, error)
 	Version string       // of dr
-	By      string       // host and version of dr, for what it writes
+	By      string       // host and version of dr, for stored documents
 	Page    http.Handler // at / and below /assets/; nil: there is none
 }
 
-// Serve answers for s: /api/v1 and /status as JSON, /metrics for Prometheus, /healthz, which is 503 while it can do nothing
-// for any of its clusters, /readyz, which is 503 until it has looked at each of them, and the page. All but those two are for
-// whom a lets in.
+// Serve returns the handler of s: /api/v1 and /status as JSON, /metrics for Prometheus, the page, /healthz, which returns 503 while
+// all clusters are failing, and /readyz, which returns 503 until the service has surveyed each cluster. a guards all routes;
+// /healthz, /readyz and the files of the page need no login.
 func Serve(s Service, a Access) http.Handler {
 	mux := http.NewServeMux()
 	for path, methods := range byPath(slices.Concat(newAPI(s).routes(), probes(s, a))) {
@@ -42,7 +42,7 @@ func Serve(s Service, a Access) http.Handler {
 	return newGuard(a, mux)
 }
 
-// probes are what machines ask for. Those that start and stop services need no login: see isProbe.
+// probes returns the routes for monitoring. Those for supervisors need no login: see isProbe.
 func probes(s Service, a Access) []route {
 	get := func(path, summary string, h http.Handler) route {
 		return route{method: http.MethodGet, path: path, summary: summary, status: http.StatusOK, plain: h}
@@ -76,10 +76,10 @@ func rarely(answer func() string) func() string {
 	}
 }
 
-// isProbe: what starts and stops services asks without a login, and however busy the service is.
+// isProbe reports whether path is for supervisors. They have no login, and need a response however busy the service is.
 func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" }
 
-// say answers a probe. Where others could ask it does not tell them which cluster has which problem.
+// say responds to a probe. With logins it hides the problem, because probes need none.
 func say(w http.ResponseWriter, a Access, problem string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if problem != "" {
@@ -89,10 +89,10 @@ func say(w http.ResponseWriter, a Access, problem string) {
 		problem = "not well: /status says more to those who may read"
 	}
 	problem = cmp.Or(problem, "ok")
-	_, _ = w.Write([]byte(problem + "\n")) // whoever asked is gone
+	_, _ = w.Write([]byte(problem + "\n")) // an error means that the client has disconnected
 }
 
-// allFailing is the first problem if every cluster has one. A single one is that cluster's, and no reason to start anew.
+// allFailing returns the first problem if every cluster is failing, else "": a restart of the service helps no single cluster.
 func allFailing(clusters []document.ServedCluster) string {
 	for _, c := range clusters {
 		if c.State != document.StateFailing {
@@ -105,7 +105,8 @@ func allFailing(clusters []document.ServedCluster) string {
 	return clusters[0].Cluster + ": " + clusters[0].Problem
 }
 
-// notReady names a cluster of which nothing is known yet. A configuration has at least one cluster.
+// notReady returns the first cluster that was not surveyed yet, with the reason, "" if there is none. A configuration has at least
+// one cluster.
 func notReady(clusters []document.ServedCluster) string {
 	if len(clusters) == 0 {
 		return "no cluster is looked after yet"

@@ -22,16 +22,16 @@ import (
 
 // because is the body of requests that take only a reason.
 type because struct {
-	Reason string `json:"reason,omitempty"` // free text, shown wherever the result is
+	Reason string `json:"reason,omitempty"` // free text, shown with the result
 }
 
 // pinning is the body of a request that pins a backup.
 type pinning struct {
-	Reason string    `json:"reason,omitempty"` // free text, shown wherever the pin is
-	Until  time.Time `json:"until,omitzero"`   // when the pin ends; absent: when it is lifted
+	Reason string    `json:"reason,omitempty"` // free text, shown with the pin
+	Until  time.Time `json:"until,omitzero"`   // the end of the pin; absent: it holds until it is lifted
 }
 
-// body reads what was sent into one document; nothing at all is an empty one.
+// body decodes the body of r. An empty body is a zero document.
 func body[T any](r *http.Request) (d T, err error) {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -53,7 +53,7 @@ func body[T any](r *http.Request) (d T, err error) {
 	return d, fail(http.StatusBadRequest, "the body is not as it should be: %v", err)
 }
 
-// reasonOf refuses what would not be one line wherever it is shown.
+// reasonOf returns text, or an error if it is not one line of limited length.
 func reasonOf(text string) (string, error) {
 	if len(text) > scheduler.MaxReason || strings.ContainsFunc(text, unicode.IsControl) {
 		return "", fail(http.StatusBadRequest, "reason: use one line of at most %d bytes", scheduler.MaxReason)
@@ -61,7 +61,7 @@ func reasonOf(text string) (string, error) {
 	return text, nil
 }
 
-// reason is that of a body which says nothing else.
+// reason returns the reason in the body of r.
 func reason(r *http.Request) (string, error) {
 	sent, err := body[because](r)
 	if err != nil {
@@ -70,10 +70,10 @@ func reason(r *http.Request) (string, error) {
 	return reasonOf(sent.Reason)
 }
 
-// nothing is what is sent where nothing is to be said.
+// nothing is the body of requests without parameters.
 type nothing struct{}
 
-// order is what is sent to start a job.
+// order is the body of a request that triggers a job.
 type order struct {
 	Job    document.Job `json:"job,omitempty"` // backup, prune or drill; backup if it is absent
 	Reason string       `json:"reason,omitempty"`
@@ -117,7 +117,7 @@ func (a *api) resume(r *http.Request) (any, error) {
 	return a.cluster(r)
 }
 
-// by is who orders, as it is kept.
+// by returns the author of an order, for stored documents.
 func (a *api) by(r *http.Request) string {
 	return fmt.Sprintf("%s through %s", visitorOf(r).name, a.By)
 }
@@ -161,7 +161,7 @@ func (a *api) unpin(r *http.Request) (any, error) {
 	return document.Pins{Backup: b.ID, Pins: []catalog.Pin{}, Lifted: append([]catalog.Pin{}, lifted...)}, nil
 }
 
-// toPin is the backup that the path names, as it is now.
+// toPin returns the backup that the path names, freshly loaded, with its repository.
 func (a *api) toPin(r *http.Request) (place spec.Repository, c *repository.Cluster, b catalog.Backup, err error) {
 	id, err := catalog.ParseID(r.PathValue("backup"))
 	if err != nil {

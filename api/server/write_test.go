@@ -25,7 +25,7 @@ func order[T any](s *site, path, body string, status int) (d T) {
 	return d
 }
 
-// What is pinned stays, and who has just pinned it sees that.
+// A pinned backup is kept, and the next response shows the pin.
 func TestPin(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		old := prod + "/backups/" + string(s.ids[0])
@@ -54,7 +54,7 @@ func TestPin(t *testing.T) {
 	})
 }
 
-// What is ordered is done, and the cluster's jobs say how it went.
+// A triggered job runs, and the cluster's jobs contain its outcome.
 func TestTrigger(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		got := order[document.Ordered](s, prod+"/trigger", `{"reason": "before the upgrade"}`, http.StatusAccepted)
