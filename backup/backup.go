@@ -64,7 +64,7 @@ const maxGap = 30 * time.Second
 // other error no store lists a new backup.
 func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request, report storage.Report) (Result, error) {
 	if len(to) == 0 {
-		return Result{}, fmt.Errorf("%w: no repository for the backup", fault.Refused)
+		return Result{}, fmt.Errorf("%w: no repository for the backup: name one or more", fault.Refused)
 	}
 	result, err := runOnce(ctx, cfg, to, r, report)
 	failed, ok := errors.AsType[*memberError](err)

@@ -58,7 +58,7 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	}
 	if stop.Revision > 0 && at.Revision != stop.Revision {
 		return &ObstacleError{plan.Obstacle{Ended: at.Revision},
-			fmt.Errorf("revision %d is %w: the log ends at revision %d", stop.Revision, catalog.ErrNotFound, at.Revision)}
+			fmt.Errorf("revision %d is %w: the log ends at revision %d: make the plan anew", stop.Revision, catalog.ErrNotFound, at.Revision)}
 	}
 	r.result.Replayed = &Replayed{
 		Lineage: log.Lineage, Source: log.Source, Segments: log.Segments, Requests: at.Requests, Position: at.Position,
@@ -130,7 +130,7 @@ func (r *run) segments(ctx context.Context, log plan.Log) (iter.Seq2[catalog.Seg
 	}
 	return nil, &ObstacleError{
 		plan.Obstacle{Segment: firstFault(lineage, log)},
-		fmt.Errorf("segments %d to %d of lineage %s are %w without a gap any more", log.First, log.Last, log.Lineage, catalog.ErrNotFound),
+		fmt.Errorf("segments %d to %d of lineage %s are %w without a gap any more: make the plan anew", log.First, log.Last, log.Lineage, catalog.ErrNotFound),
 	}
 }
 

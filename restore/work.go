@@ -150,7 +150,7 @@ func (w *work) refuseOccupied() error {
 		return nil
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("%w: %s is not a directory", fault.Refused, w.target)
+		return fmt.Errorf("%w: %s is not a directory: move it aside", fault.Refused, w.target)
 	}
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", w.target, err)

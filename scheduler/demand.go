@@ -60,7 +60,7 @@ func (s *Service) find(cluster string) (*worker, spec.Spec, error) {
 }
 
 func unknown(cluster string) error {
-	return fmt.Errorf("cluster %q is %w of this service", cluster, ErrUnknown)
+	return fmt.Errorf("cluster %q is %w of this service: correct the name, or add the cluster", cluster, ErrUnknown)
 }
 
 // possible returns an error with the remedy if the Spec does not describe the job.

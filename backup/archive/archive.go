@@ -75,21 +75,21 @@ const (
 func (c Config) Validate() error {
 	switch {
 	case c.Flush < MinFlush:
-		return fmt.Errorf("%w: --flush %s is below %s", ErrConfig, c.Flush, MinFlush)
+		return fmt.Errorf("%w: --flush %s is below the minimum: use at least %s", ErrConfig, c.Flush, MinFlush)
 	case c.SegmentSize < minSegmentSize:
-		return fmt.Errorf("%w: --segment-size %d is below %d bytes", ErrConfig, c.SegmentSize, minSegmentSize)
+		return fmt.Errorf("%w: --segment-size %d is below the minimum: use at least %d bytes", ErrConfig, c.SegmentSize, minSegmentSize)
 	case c.Lease < minLease:
-		return fmt.Errorf("%w: --lease %s is below %s", ErrConfig, c.Lease, minLease)
+		return fmt.Errorf("%w: --lease %s is below the minimum: use at least %s", ErrConfig, c.Lease, minLease)
 	case c.Lease > lease.MaxLease:
-		return fmt.Errorf("%w: --lease %s is above %s", ErrConfig, c.Lease, lease.MaxLease)
+		return fmt.Errorf("%w: --lease %s is above the maximum: use at most %s", ErrConfig, c.Lease, lease.MaxLease)
 	case c.To.Passphrase():
 		return fmt.Errorf("%w: a passphrase takes a second of CPU for each segment: use --recipient", ErrConfig)
 	case c.Snapshot == nil:
 		return fmt.Errorf("%w: nothing takes the backups that a log needs", ErrConfig)
 	case c.HashMax < 0:
-		return fmt.Errorf("%w: --hash-max %d is below zero", ErrConfig, c.HashMax)
+		return fmt.Errorf("%w: --hash-max %d is below zero: use 0 or more", ErrConfig, c.HashMax)
 	case c.HashEvery < 0:
-		return fmt.Errorf("%w: --hash-every %s is below zero", ErrConfig, c.HashEvery)
+		return fmt.Errorf("%w: --hash-every %s is below zero: use 0 or more", ErrConfig, c.HashEvery)
 	}
 	if err := c.validateSource(); err != nil {
 		return err
@@ -99,16 +99,16 @@ func (c Config) Validate() error {
 
 func (c Config) validateSource() error {
 	if c.Source != segment.WAL && c.Source != segment.Watch {
-		return fmt.Errorf("%w: --source %q is neither %s nor %s", ErrConfig, c.Source, segment.WAL, segment.Watch)
+		return fmt.Errorf("%w: --source %q is unknown: use %s or %s", ErrConfig, c.Source, segment.WAL, segment.Watch)
 	}
 	if c.Source == segment.Watch {
 		if least := MinSpool * int64(c.SegmentSize); c.Spool != "" && c.SpoolMax < least {
-			return fmt.Errorf("%w: --spool-max %d is below %d, which is %d times --segment-size", ErrConfig, c.SpoolMax, least, MinSpool)
+			return fmt.Errorf("%w: --spool-max %d is too small: use at least %d, which is %d times --segment-size", ErrConfig, c.SpoolMax, least, MinSpool)
 		}
 		return nil
 	}
 	if c.Spool != "" {
-		return fmt.Errorf("%w: --spool is for --source watch: beside a member its own log is the spool", ErrConfig)
+		return fmt.Errorf("%w: --spool is for --source watch: next to a member its own log is the spool: omit it", ErrConfig)
 	}
 	if _, err := os.ReadDir(c.DataDir); err != nil {
 		return fmt.Errorf("%w: --data-dir: %w", ErrConfig, err)

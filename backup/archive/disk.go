@@ -56,7 +56,7 @@ func (d *disk) connect(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: member %x, whose log is in --data-dir, does not answer at the endpoints", cluster.ErrSilent, memberID)
+	return fmt.Errorf("%w: member %x, whose log is in --data-dir, does not answer at the endpoints: add its own to --endpoints", cluster.ErrSilent, memberID)
 }
 
 func (d *disk) server() *cluster.Server  { return d.member }

@@ -40,7 +40,7 @@ func (w *watched) choose(ctx context.Context) error {
 	i := slices.IndexFunc(c.Servers, func(s *cluster.Server) bool { return s.Reaches })
 	if i < 0 || w.cluster != nil && w.cluster.ID != c.ID {
 		c.Close()
-		return fmt.Errorf("%w: no leader answers through any of the endpoints", cluster.ErrCutOff)
+		return fmt.Errorf("%w: no leader answers through any of the endpoints: check that a quorum of members runs", cluster.ErrCutOff)
 	}
 	if w.cluster != nil {
 		w.cluster.Close()

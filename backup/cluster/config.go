@@ -43,10 +43,10 @@ func (c Config) Validate() error {
 		}
 	}
 	if (c.Cert == "") != (c.Key == "") {
-		return fmt.Errorf("%w: --cert and --key go together", ErrConfig)
+		return fmt.Errorf("%w: --cert and --key go together: pass both", ErrConfig)
 	}
 	if c.Password != "" && c.User == "" {
-		return fmt.Errorf("%w: a password without --user", ErrConfig)
+		return fmt.Errorf("%w: a password without --user: pass --user", ErrConfig)
 	}
 	if c.User != "" && c.Password == "" { // etcd's client would then silently skip the login
 		return fmt.Errorf("%w: the password of user %s is empty: use --password-file or ETCDCTL_PASSWORD", ErrConfig, c.User)
@@ -117,7 +117,7 @@ func (c Config) tls() (*tls.Config, error) {
 		return nil, fmt.Errorf("%w: --cacert, --cert, --key: %w", ErrConfig, err)
 	}
 	if c.CACert != "" && cfg.RootCAs.Equal(x509.NewCertPool()) { // every server would be refused
-		return nil, fmt.Errorf("%w: --cacert: %s contains no certificate", ErrConfig, c.CACert)
+		return nil, fmt.Errorf("%w: --cacert: %s contains no certificate: name a file of PEM certificates", ErrConfig, c.CACert)
 	}
 	return cfg, nil
 }

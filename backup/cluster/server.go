@@ -152,7 +152,7 @@ func (s *Server) Confirm(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	return fmt.Errorf("%w: no leader confirms a read through %s", ErrCutOff, s.Endpoint)
+	return fmt.Errorf("%w: no leader confirms a read through %s: check its peers' network, or use another endpoint", ErrCutOff, s.Endpoint)
 }
 
 // ErrCutOff means that the member answers, but does not reach its leader.

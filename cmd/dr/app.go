@@ -221,7 +221,7 @@ func oneArg(kind string) cobra.PositionalArgs {
 
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("unexpected %q", args[0])
+		return usagef("unexpected %q: omit it", args[0])
 	}
 	return nil
 }

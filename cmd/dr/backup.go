@@ -123,7 +123,7 @@ func (a *app) places(ctx context.Context, repos []string) (places []backup.Store
 	for _, repo := range repos {
 		shown := stores.Shown(repo)
 		if slices.ContainsFunc(places, func(p backup.Store) bool { return p.Repository == shown }) {
-			return nil, usagef("--repo %s is given twice", shown)
+			return nil, usagef("--repo %s is given twice: name each repository once", shown)
 		}
 		a.repo = repo
 		c, err := a.create(ctx)

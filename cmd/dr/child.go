@@ -22,7 +22,7 @@ func (a *app) child() *cobra.Command {
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || verbs[args[0]] == nil {
-				return usagef("child is for internal use")
+				return usagef("child is for internal use: see dr --help")
 			}
 			return child.ServeItems(cmd.Context(), verbs[args[0]], a.stdin, a.stdout)
 		},

@@ -204,14 +204,14 @@ func (x *extraction) finish(at find.At) error {
 		}})
 	}
 	if x.keys == 0 {
-		return fmt.Errorf("key is %w: no such key at revision %d", catalog.ErrNotFound, at.Revision)
+		return fmt.Errorf("key is %w: no such key at revision %d: dr find shows the revisions that have it", catalog.ErrNotFound, at.Revision)
 	}
 	if x.dir != "" {
 		x.printf("%d keys as of revision %d, %s, are in %s\n", x.keys, at.Revision, size(x.bytes), x.dir)
 	}
 	if x.unreadable > 0 && x.form == "yaml" {
 		if errors.Is(x.why, kubernetes.ErrEncrypted) {
-			return fmt.Errorf("the plain text of %d of %d values is %w: %w: the API server of a restored cluster decrypts them",
+			return fmt.Errorf("the plain text of %d of %d values is %w: %w: restore the cluster, its API server decrypts them",
 				x.unreadable, x.keys, catalog.ErrNotFound, x.why)
 		}
 		return fmt.Errorf("%d of %d objects cannot be decoded: %w: -o raw prints their bytes", x.unreadable, x.keys, x.why)

@@ -149,7 +149,7 @@ func setWindow(w *find.Window, from, to string, now time.Time) (err error) {
 		return usagef("--from-revision and --to-revision must be at least 1")
 	}
 	if !w.To.IsZero() && w.To.Before(w.From) || w.ToRevision > 0 && w.ToRevision < w.FromRevision {
-		return usagef("the window ends before it begins")
+		return usagef("the window ends before it begins: correct its two bounds")
 	}
 	return nil
 }

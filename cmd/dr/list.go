@@ -73,7 +73,7 @@ func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 		clusters = append(clusters, c)
 	}
 	if len(clusters) == 0 {
-		return nil, fmt.Errorf("a backup is %w %s: the repository is empty", catalog.ErrNotFound, stores.Shown(a.repo))
+		return nil, fmt.Errorf("a backup is %w %s: the repository is empty: dr backup takes the first", catalog.ErrNotFound, stores.Shown(a.repo))
 	}
 	return clusters, nil
 }

@@ -135,7 +135,7 @@ func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
 		all = append(all, l)
 	}
 	if len(all) == 0 {
-		return nil, nil, usagef("--cluster %s is not in %s", a.cluster, path)
+		return nil, nil, usagef("--cluster %s is not in %s: correct the name, or add the cluster there", a.cluster, path)
 	}
 	return all, unread, nil
 }

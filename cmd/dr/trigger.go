@@ -174,7 +174,7 @@ func (f *serviceFlags) tls() (*tls.Config, error) {
 			return nil, usagef("--cacert: %w", err)
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usagef("--cacert %s: contains no PEM certificate", f.cacert)
+			return nil, usagef("--cacert %s: contains no PEM certificate: name a file of PEM certificates", f.cacert)
 		}
 	}
 	if f.cert != "" || f.key != "" {

@@ -93,7 +93,7 @@ func Find(
 		}
 	}
 	if f.legs == 0 {
-		return Summary{}, fmt.Errorf("what could be searched is %w: there is no backup that can be read, or none in the window",
+		return Summary{}, fmt.Errorf("what could be searched is %w: there is no backup that can be read, or none in the window: dr list shows the backups",
 			catalog.ErrNotFound)
 	}
 	if err := f.rest(); err != nil {

@@ -104,7 +104,7 @@ func (b Bump) ContinueFrom(latest int64, kubernetes bool) (int64, error) {
 		latest = max(latest, b.Known)
 	}
 	if latest > math.MaxInt64-b.By {
-		return 0, fmt.Errorf("%w: no revision is %d above %d", ErrLayout, b.By, latest)
+		return 0, fmt.Errorf("%w: no revision is %d above %d: use a smaller --bump-revision", ErrLayout, b.By, latest)
 	}
 	return latest + b.By, b.refuse(latest+b.By, latest)
 }

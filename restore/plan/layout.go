@@ -51,7 +51,7 @@ func ParseMembers(initialCluster string) ([]Member, error) {
 	for part := range strings.SplitSeq(initialCluster, ",") {
 		name, peerURL, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok || name == "" || peerURL == "" {
-			return nil, fmt.Errorf("%w: --initial-cluster: %q is not name=url", ErrLayout, part)
+			return nil, fmt.Errorf("%w: --initial-cluster: %q is not name=url: use name=url,…", ErrLayout, part)
 		}
 		members = append(members, Member{Name: name, PeerURLs: []string{peerURL}})
 	}

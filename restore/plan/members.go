@@ -51,11 +51,11 @@ func (l Layout) checkOwnURLs(members []Member) error {
 	}
 	i := slices.IndexFunc(members, named(name))
 	if i < 0 {
-		return fmt.Errorf("%w: --initial-advertise-peer-urls is for the member in --name, and %q is not among the members",
+		return fmt.Errorf("%w: --initial-advertise-peer-urls is for the member in --name, and %q is not among the members: name one of --initial-cluster",
 			ErrLayout, name)
 	}
 	if !sameURLs(l.OwnURLs, members[i].PeerURLs) {
-		return fmt.Errorf("%w: member %s would advertise %s, but is %s among the members: etcd would not start",
+		return fmt.Errorf("%w: member %s would advertise %s, but is %s among the members: etcd would not start: use the same URLs in both",
 			ErrLayout, name, strings.Join(l.OwnURLs, ","), strings.Join(members[i].PeerURLs, ","))
 	}
 	return nil

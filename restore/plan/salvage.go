@@ -145,7 +145,7 @@ func (d *Disks) end() (position uint64) {
 func (d *Disks) refuse(c catalog.Catalog) error {
 	for i, a := range d.Found {
 		if a.Member != "" && isForeign(a) {
-			return fmt.Errorf("%w: in %s the log is that of member %s, and the database does not know it: it is of another cluster",
+			return fmt.Errorf("%w: in %s the log is that of member %s, and the database does not know it: it is of another cluster: leave that directory out",
 				fault.Refused, a.Dir, a.Member)
 		}
 		for _, b := range d.Found[:i] {

@@ -27,7 +27,7 @@ func (p Plan) Validate() error {
 		return fmt.Errorf("%w: --name and --data-dir go together", ErrLayout)
 	}
 	if into.Name != "" && !slices.ContainsFunc(p.Members, named(into.Name)) {
-		return fmt.Errorf("%w: --name %s is not among the members (%s)", ErrLayout, into.Name, p.InitialCluster())
+		return fmt.Errorf("%w: --name %s is not among the members (%s): name one of them", ErrLayout, into.Name, p.InitialCluster())
 	}
 	return into.validatePaths()
 }
@@ -35,11 +35,11 @@ func (p Plan) Validate() error {
 func (i Into) validatePaths() error {
 	for _, path := range []string{i.Target(), i.WALDir} {
 		if path != "" && !filepath.IsAbs(path) {
-			return fmt.Errorf("%w: %s is not an absolute path", ErrLayout, path)
+			return fmt.Errorf("%w: %s is not an absolute path: use one that begins with /", ErrLayout, path)
 		}
 	}
 	if i.WALDir != "" && (isWithin(i.WALDir, i.DataDir) || isWithin(i.DataDir, i.WALDir)) {
-		return fmt.Errorf("%w: --wal-dir %s and --data-dir %s: neither may be inside the other, each is put into place as a whole",
+		return fmt.Errorf("%w: --wal-dir %s and --data-dir %s: neither may be inside the other, each is put into place as a whole: use separate directories",
 			ErrLayout, i.WALDir, i.DataDir)
 	}
 	return nil
@@ -60,7 +60,7 @@ func (p Plan) validateCut() error {
 		}
 	}
 	if bases != 1 {
-		return fmt.Errorf("%w: a plan has exactly one base: a backup, a file, or a disk's database", ErrLayout)
+		return fmt.Errorf("%w: a plan has exactly one base: use a backup, a file, or a disk's database", ErrLayout)
 	}
 	if p.Backup != nil {
 		err := p.Backup.Validate()

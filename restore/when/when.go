@@ -23,7 +23,7 @@ func Parse(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if at.After(now) {
-		return time.Time{}, fmt.Errorf("%w that has been: %q is in the future, it is %s now", ErrTime, text, now.UTC().Format(time.RFC3339))
+		return time.Time{}, fmt.Errorf("%w that has been: %q is in the future (now: %s): use a time in the past", ErrTime, text, now.UTC().Format(time.RFC3339))
 	}
 	return at.UTC(), nil
 }
@@ -61,7 +61,7 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%w: %q: use 2026-12-31, or 2026-12-31T10:00:00Z", ErrTime, text)
 	}
 	if !at.After(now) {
-		return time.Time{}, fmt.Errorf("%w to come: %q is over (now: %s)", ErrTime, text, now.UTC().Format(time.RFC3339))
+		return time.Time{}, fmt.Errorf("%w to come: %q is over (now: %s): use a time in the future", ErrTime, text, now.UTC().Format(time.RFC3339))
 	}
 	return at.UTC(), nil
 }

@@ -45,7 +45,7 @@ func (p Policy) Validate() error {
 		{"max size", p.MaxSize}, {"min copies", int64(p.MinCopies)},
 	} {
 		if n.value < 0 {
-			return fmt.Errorf("%w: %s is negative", ErrPolicy, n.name)
+			return fmt.Errorf("%w: %s is negative: use 0 or more", ErrPolicy, n.name)
 		}
 	}
 	if !p.hasRules() && p.MaxSize == 0 {

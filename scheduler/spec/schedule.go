@@ -42,7 +42,7 @@ func ParseSchedule(text string, zone *time.Location, jitter time.Duration, seed 
 		return Schedule{}, fmt.Errorf("%w %q: set the time zone next to it, as in zone: Europe/Berlin", ErrSchedule, text)
 	}
 	if jitter < 0 {
-		return Schedule{}, fmt.Errorf("%w: jitter %s is negative", ErrSchedule, jitter)
+		return Schedule{}, fmt.Errorf("%w: jitter %s is negative: use 0 or more", ErrSchedule, jitter)
 	}
 	parsed, err := parser.Parse(text)
 	if err != nil {
@@ -59,7 +59,7 @@ func ParseSchedule(text string, zone *time.Location, jitter time.Duration, seed 
 		}
 	}
 	if s.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return Schedule{}, fmt.Errorf("%w %q: it has no moment within five years", ErrSchedule, text)
+		return Schedule{}, fmt.Errorf("%w %q: it has no moment within five years: correct its day and month", ErrSchedule, text)
 	}
 	return s, nil
 }

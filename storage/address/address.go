@@ -137,7 +137,7 @@ func Parse(text string) (Address, error) {
 		return Address{}, fmt.Errorf("%w: it does not parse: use %s", ErrURL, manual)
 	}
 	if u.User != nil {
-		return Address{}, fmt.Errorf("%w: it contains credentials, which others can read in the command line", ErrURL)
+		return Address{}, fmt.Errorf("%w: it contains credentials, which others can read in the command line: put them into the environment", ErrURL)
 	}
 	if strings.Contains(text, "#") {
 		return Address{}, fmt.Errorf("%w: it has a fragment (#): in a path, write %%23", ErrURL)
@@ -156,7 +156,7 @@ func parseFile(u *url.URL) (Address, error) {
 		return Address{}, err
 	}
 	if u.Host != "" || !filepath.IsAbs(u.Path) || u.ForceQuery {
-		return Address{}, fmt.Errorf("%w: a directory is written file:///absolute/path, with three slashes", ErrURL)
+		return Address{}, fmt.Errorf("%w: a directory is written file:///absolute/path, with three slashes: correct it", ErrURL)
 	}
 	a := Address{Scheme: File, Path: filepath.Clean(filepath.FromSlash(u.Path))}
 	err := a.parseQuery(u.RawQuery)
@@ -176,7 +176,7 @@ func parseObjects(u *url.URL) (Address, error) {
 			"into ?endpoint=https://host", ErrURL, u.Scheme)
 	case a.Prefix != "" && storage.ValidKey(a.Prefix+"/x") != nil:
 		return Address{}, fmt.Errorf("%w: its prefix has an empty, \".\" or \"..\" element, a control character, or "+
-			"is too long", ErrURL)
+			"is too long: correct it", ErrURL)
 	}
 	if err := checkQuery(u); err != nil {
 		return Address{}, err
@@ -207,7 +207,7 @@ func checkQuery(u *url.URL) error {
 func (a *Address) parseQuery(query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return fmt.Errorf("%w: its query does not parse", ErrURL)
+		return fmt.Errorf("%w: its query does not parse: use ?name=value&name=value", ErrURL)
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		given := values[name]

@@ -12,7 +12,7 @@ var lineageName = regexp.MustCompile(`^[0-9a-f]{32}$`)
 // ValidLineage returns an error that wraps ErrName unless id can be a lineage's: 32 lower-case hex digits.
 func ValidLineage(id string) error {
 	if !lineageName.MatchString(id) {
-		return fmt.Errorf("%w: lineage %q: it has 32 digits from 0 to f", ErrName, id)
+		return fmt.Errorf("%w: lineage %q: use 32 digits from 0 to f", ErrName, id)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func ParseID(text string) (ID, error) {
 	id := ID(text)
 	var room [40]byte // a listing asks that of every backup of a fleet
 	if started, revision, err := id.parts(); err != nil || revision < 0 || string(appendID(room[:0], started, revision)) != text {
-		return "", fmt.Errorf("%w: backup %q: it looks like 20261121T092433Z-000000000000abcd", ErrName, text)
+		return "", fmt.Errorf("%w: backup %q: use an id like 20261121T092433Z-000000000000abcd", ErrName, text)
 	}
 	return id, nil
 }

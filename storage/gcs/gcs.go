@@ -103,7 +103,7 @@ var pauses = gax.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second, 
 // all other requests.
 func (c Config) endpoint() (string, error) {
 	if c.Bucket == "" {
-		return "", fmt.Errorf("%w: no bucket name", storage.ErrNoBucket)
+		return "", fmt.Errorf("%w: no bucket name: use gs://bucket/prefix", storage.ErrNoBucket)
 	}
 	if c.Endpoint == "" {
 		return "https://storage.googleapis.com/storage/v1/", nil

@@ -56,7 +56,7 @@ type CopyFault struct {
 // policy says.
 func Copy(ctx context.Context, from, to *Cluster, o CopyOptions, report storage.Report) (CopyResult, error) {
 	if from.store.Cluster != to.store.Cluster {
-		return CopyResult{}, fmt.Errorf("%w: cluster %s cannot be copied to cluster %s: a backup says whose it is",
+		return CopyResult{}, fmt.Errorf("%w: cluster %s cannot be copied to cluster %s: a backup contains the name of its cluster: use the same name",
 			catalog.ErrName, from.store.Cluster, to.store.Cluster)
 	}
 	report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.store.Cluster})

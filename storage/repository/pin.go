@@ -44,7 +44,7 @@ func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
 	case !f.Has(catalog.ManifestName):
 		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.store.Cluster, catalog.ErrNotFound)
 	case len(f.Tombstones()) > 0:
-		return fmt.Errorf("backup %s of cluster %s is %w: it has been deleted, and its objects go soon", id, c.store.Cluster, catalog.ErrNotFound)
+		return fmt.Errorf("backup %s of cluster %s is %w: it has been deleted, and its objects go soon: choose another", id, c.store.Cluster, catalog.ErrNotFound)
 	}
 	return nil
 }

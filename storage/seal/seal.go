@@ -159,7 +159,7 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 			if fitting, ok := keys.among(s.Recipients); ok {
 				return Opened{}, o.explain(fmt.Errorf("its header lacks %s, for which it was encrypted", fitting))
 			}
-			return Opened{}, fmt.Errorf("%w: it is encrypted for %s", ErrWrongKey, strings.Join(s.Recipients, ", "))
+			return Opened{}, fmt.Errorf("%w: it is encrypted for %s: add a key of that recipient", ErrWrongKey, strings.Join(s.Recipients, ", "))
 		}
 		if err != nil {
 			return Opened{}, o.explain(err)

@@ -46,7 +46,7 @@ func ParseKey(text []byte) (Key, error) {
 	}
 	k := Key{some: true}
 	if err := k.private.UnmarshalText(text); err != nil {
-		return Key{}, fmt.Errorf("%w: it is not a minisign secret key", ErrKey)
+		return Key{}, fmt.Errorf("%w: it is not a minisign secret key: create one with dr keygen --signing", ErrKey)
 	}
 	return k, nil
 }
@@ -87,7 +87,7 @@ func ParseTrust(texts ...string) (Trust, error) {
 	for i, text := range texts {
 		var key minisign.PublicKey
 		if err := key.UnmarshalText([]byte(strings.TrimSpace(text))); err != nil {
-			return Trust{}, fmt.Errorf("%w: key %d is not a minisign public key: one line that begins with RW, or a file with one",
+			return Trust{}, fmt.Errorf("%w: key %d is not a minisign public key: use one line that begins with RW, or a file with one",
 				ErrKey, i+1)
 		}
 		t.keys = append(t.keys, key)
