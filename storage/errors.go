@@ -14,6 +14,7 @@ import (
 var (
 	ErrNotExist    = fault.Mark(fault.NotFound, fmt.Errorf("object %w", fs.ErrNotExist))
 	ErrExist       = fmt.Errorf("object %w", fs.ErrExist)
+	ErrChanged     = fault.New(fault.Busy, "object is not the version to replace: another writer has changed it")
 	ErrLocked      = fault.New(fault.Busy, "object is locked")
 	ErrDenied      = fault.New(fault.Denied, "store: "+fs.ErrPermission.Error())
 	ErrRange       = errors.New("range is outside the object")

@@ -147,7 +147,8 @@ func (p RetryPolicy) pause(failed int) time.Duration {
 
 func isPermanent(err error) bool {
 	for _, sentinel := range []error{
-		ErrNotExist, ErrExist, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrUnreadable, ErrKey, ErrNoBucket, ErrNoAnswer, context.Canceled,
+		ErrNotExist, ErrExist, ErrChanged, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrUnreadable, ErrKey, ErrNoBucket, ErrNoAnswer,
+		context.Canceled,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

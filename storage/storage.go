@@ -29,6 +29,10 @@ type Bucket interface {
 	// With IfAbsent an existing key causes ErrExist and stays as it is; of several concurrent Puts one wins. Without it
 	// the key is replaced in one step: a reader sees the old object or the new one. A locked object cannot be replaced
 	// in a store without versions: ErrLocked.
+	//
+	// With IfVersion the key is replaced only if its newest version is that one, else ErrChanged; of several concurrent
+	// Puts with IfVersion at most one wins. Two stores fall short: one that refuses the condition causes
+	// ErrUnsupported, and one that speaks S3 may ignore it without an error. dr check reports both.
 	Put(ctx context.Context, key string, r io.Reader, o PutOptions) (Object, error)
 
 	// Open reads one version of key from o.Offset on. The Object describes the whole object, not the range.
@@ -62,7 +66,10 @@ type Object struct {
 
 // PutOptions are the properties of a new object.
 type PutOptions struct {
-	IfAbsent    bool      // fail with ErrExist instead of replacing
+	IfAbsent bool // fail with ErrExist instead of replacing
+	// IfVersion is the Version to replace, as Put, Open or Stat returned it; "": no condition. It excludes IfAbsent. It
+	// serves small objects: one that does not fit into one request may cause ErrUnsupported.
+	IfVersion   string
 	RetainUntil time.Time // lock the object until then; ErrUnsupported if the store has no locks
 	// Compliance requests a lock that no account can lift or shorten, including the owner's. Without it an account with
 	// the store's special right can.

@@ -43,6 +43,12 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 			return storage.Object{}, err
 		}
 	}
+	if o.IfVersion != "" {
+		err := u.checkVersion(ctx)
+		if err != nil {
+			return storage.Object{}, err
+		}
+	}
 	return storage.PutParts(ctx, r, u, b.parts.For(o.SizeHint))
 }
 
@@ -71,7 +77,8 @@ type upload struct {
 	size atomic.Int64
 	sent blocks
 	cut  atomic.Bool // a block was in flight when ctx ended
-	// over is the ETag of an abandoned blob under the key: replacing exactly that blob creates the object.
+	// over is the ETag of the blob that must be replaced: that of IfVersion, or an abandoned one under the key, over
+	// which IfAbsent creates the object.
 	over string
 }
 
@@ -99,12 +106,28 @@ func (u *upload) checkAbsent(ctx context.Context) error {
 	return storage.ErrExist
 }
 
-func (u *upload) conditions() *blob.AccessConditions {
-	if !u.o.IfAbsent {
+// checkVersion sets u.over to the ETag of the version to replace, or returns ErrChanged if that is not the newest one:
+// Azure has no condition on a version's id.
+func (u *upload) checkVersion(ctx context.Context) error {
+	kind, id, _ := strings.Cut(u.o.IfVersion, ":")
+	if kind == byETag {
+		u.over = id
 		return nil
 	}
+	p, err := u.b.properties(ctx, u.key, "")
+	if errors.Is(err, storage.ErrNotExist) || err == nil && version(p.VersionID, p.ETag) != u.o.IfVersion {
+		return storage.ErrChanged
+	}
+	u.over = strings.Trim(string(deref(p.ETag)), `"`)
+	return err
+}
+
+func (u *upload) conditions() *blob.AccessConditions {
 	if u.over != "" {
 		return ifMatch(u.over)
+	}
+	if !u.o.IfAbsent {
+		return nil
 	}
 	any := azcore.ETagAny
 	return &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: &any}}
@@ -129,7 +152,13 @@ func (u *upload) Whole(ctx context.Context, p []byte) (storage.Object, error) {
 }
 
 // Begin implements storage.Uploader.
-func (u *upload) Begin(context.Context) (storage.Upload, error) { return u, nil }
+func (u *upload) Begin(context.Context) (storage.Upload, error) {
+	if u.o.IfVersion != "" {
+		return nil, fmt.Errorf("%w: only an object of up to %d bytes can replace one version",
+			storage.ErrUnsupported, u.b.parts.Whole)
+	}
+	return u, nil
+}
 
 // Part implements storage.Upload.
 func (u *upload) Part(ctx context.Context, n int, p []byte) error {
@@ -206,6 +235,9 @@ func (u *upload) resolveLostPut(ctx context.Context, err error) (_ storage.Objec
 	p, serr := u.blob.GetProperties(asking, nil)
 	if serr == nil && valueOf(p.Metadata, idKey) == *u.metadata()[idKey] {
 		return u.object(created{p.VersionID, p.ETag, p.LastModified}), false, nil
+	}
+	if u.o.IfVersion != "" && is(err, bloberror.ConditionNotMet, bloberror.BlobNotFound) {
+		return storage.Object{}, false, storage.ErrChanged
 	}
 	if !u.o.IfAbsent {
 		return storage.Object{}, false, err

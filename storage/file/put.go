@@ -39,7 +39,7 @@ func (b *tree) put(ctx context.Context, key string, r io.Reader, o storage.PutOp
 	}
 	info, err := b.write(ctx, temp, f, r)
 	if err == nil {
-		err = denied(b.commit(ctx, temp, key, o.IfAbsent))
+		err = denied(b.commit(ctx, temp, key, o))
 	}
 	b.discard(temp, err != nil)
 	if err != nil {
@@ -150,17 +150,89 @@ func fill(ctx context.Context, f *os.File, r io.Reader) error {
 	}
 }
 
-// commit renames the temporary file to key. Unlike Rename, Link fails if the name is taken, which decides between
-// concurrent Puts.
-func (b *tree) commit(ctx context.Context, temp, key string, ifAbsent bool) error {
+// commit gives the temporary file the name key, if the condition of o holds.
+func (b *tree) commit(ctx context.Context, temp, key string, o storage.PutOptions) error {
 	b.swap.Lock()
 	defer b.swap.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if !ifAbsent {
-		return b.root.Rename(temp, key)
+	switch {
+	case o.IfAbsent:
+		return b.linkNew(temp, key)
+	case o.IfVersion != "":
+		return b.replaceVersion(temp, key, o.IfVersion)
 	}
+	return b.root.Rename(temp, key)
+}
+
+// replaceVersion renames the temporary file to key if key is the version wanted. It locks the file that it replaces:
+// of several processes that replace one version, one gets the lock, and the others find another file under the name
+// afterwards. The kernel releases the lock of a process that dies. A Put without IfVersion and a Delete in another
+// process do not respect the lock.
+func (b *tree) replaceVersion(temp, key, wanted string) error {
+	f, err := b.openToLock(key)
+	if missing(err) {
+		return storage.ErrChanged
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close() // releases the lock, and keeps the inode from being reused until then
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if version(info) != wanted {
+		return storage.ErrChanged
+	}
+	err = lock(f)
+	if err != nil {
+		return err
+	}
+	now, err := b.lstat(key)
+	if missing(err) || err == nil && !os.SameFile(info, now) {
+		return storage.ErrChanged
+	}
+	if err != nil {
+		return err
+	}
+	return b.root.Rename(temp, key)
+}
+
+// lock locks f until it is closed. It returns ErrChanged if another writer holds the lock: that one is replacing f.
+func lock(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return storage.ErrChanged
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, unix.ENOLCK):
+		return fmt.Errorf("%w: the file system cannot lock files: %w", storage.ErrUnsupported, err)
+	case err != nil:
+		return fmt.Errorf("lock the file to replace: %w", err)
+	}
+	return nil
+}
+
+// openToLock opens key for writing if possible: NFS locks a file exclusively only then.
+func (b *tree) openToLock(key string) (*os.File, error) {
+	info, err := b.lstat(key)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // opening a FIFO would block
+		return nil, fs.ErrNotExist
+	}
+	f, err := b.root.OpenFile(key, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return b.root.Open(key)
+	}
+	return f, err
+}
+
+// linkNew links the temporary file to key. Unlike Rename, Link fails if the name is taken, which decides between
+// concurrent Puts.
+func (b *tree) linkNew(temp, key string) error {
 	err := b.root.Link(temp, key)
 	switch {
 	case errors.Is(err, fs.ErrExist):

@@ -38,10 +38,15 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := b.vacant(ctx, key, o); err != nil { // do not read the source in vain
+	err := b.vacant(ctx, key, o) // do not read the source in vain
+	if err != nil {
 		return storage.Object{}, err
 	}
 	u := &upload{b: b, key: key, o: o, id: rand.Text(), progress: time.Now()}
+	u.replaces, err = parseVersion(o.IfVersion)
+	if err != nil {
+		return storage.Object{}, storage.ErrChanged
+	}
 	attrs, err := u.send(ctx, r)
 	if err == nil {
 		return u.checkStored(ctx, attrs)
@@ -75,6 +80,8 @@ type upload struct {
 	key string
 	o   storage.PutOptions
 	id  string
+	// replaces is the generation that the key must have; 0: any.
+	replaces int64
 
 	size     int64
 	crc      uint32
@@ -147,6 +154,9 @@ func (u *upload) writer(ctx context.Context, first []byte, whole bool) *cloud.Wr
 	if u.o.IfAbsent {
 		handle = handle.If(cloud.Conditions{DoesNotExist: true})
 	}
+	if u.replaces != 0 {
+		handle = handle.If(cloud.Conditions{GenerationMatch: u.replaces})
+	}
 	w := handle.NewWriter(ctx)
 	w.ContentType = "application/octet-stream"
 	w.Metadata = map[string]string{idField: u.id}
@@ -211,6 +221,8 @@ func (u *upload) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.As(err, &answer):
 	case answer.Code == http.StatusPreconditionFailed && u.o.IfAbsent:
 		return storage.ErrExist
+	case answer.Code == http.StatusPreconditionFailed && u.replaces != 0:
+		return storage.ErrChanged
 	case answer.Code == http.StatusNotFound: // the bucket, or the session of a long upload
 		if missing := u.b.exists(ctx); missing != nil {
 			return missing
@@ -265,6 +277,8 @@ func (u *upload) resolveLostPut(ctx context.Context, cause error) (storage.Objec
 		return u.checkStored(ctx, attrs)
 	case u.o.IfAbsent:
 		return storage.Object{}, storage.ErrExist
+	case u.replaces != 0 && attrs.Generation != u.replaces:
+		return storage.Object{}, storage.ErrChanged
 	case errors.Is(cause, storage.ErrLocked):
 		if locked := lock(attrs, time.Now()); locked != nil {
 			return storage.Object{}, locked

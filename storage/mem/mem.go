@@ -60,7 +60,7 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := b.checkVacant(ctx, key, o.IfAbsent); err != nil { // do not read the source in vain
+	if err := b.checkCondition(ctx, key, o); err != nil { // do not read the source in vain
 		return storage.Object{}, err
 	}
 	var content bytes.Buffer
@@ -69,7 +69,7 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.checkVacantLocked(ctx, key, o.IfAbsent); err != nil {
+	if err := b.checkConditionLocked(ctx, key, o); err != nil {
 		return storage.Object{}, err
 	}
 	return b.add(key, content.Bytes(), o.RetainUntil), nil
@@ -88,21 +88,25 @@ func (s *source) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-func (b *Bucket) checkVacant(ctx context.Context, key string, ifAbsent bool) error {
+func (b *Bucket) checkCondition(ctx context.Context, key string, o storage.PutOptions) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.checkVacantLocked(ctx, key, ifAbsent)
+	return b.checkConditionLocked(ctx, key, o)
 }
 
-func (b *Bucket) checkVacantLocked(ctx context.Context, key string, ifAbsent bool) error {
-	_, err := b.find(ctx, key, "")
+// checkConditionLocked returns the error of a Put whose condition does not hold. The caller holds b.mu.
+func (b *Bucket) checkConditionLocked(ctx context.Context, key string, o storage.PutOptions) error {
+	v, err := b.find(ctx, key, "")
+	absent := errors.Is(err, storage.ErrNotExist)
 	switch {
-	case errors.Is(err, storage.ErrNotExist):
-		return nil
-	case err == nil && ifAbsent:
+	case err != nil && !absent:
+		return err
+	case o.IfAbsent && !absent:
 		return storage.ErrExist
+	case o.IfVersion != "" && (absent || v.Version != o.IfVersion):
+		return storage.ErrChanged
 	}
-	return err
+	return nil
 }
 
 // add makes content the newest version of key.

@@ -33,6 +33,7 @@ const (
 	regionHeader  = "X-Amz-Bucket-Region"
 	noSuchUpload  = "NoSuchUpload"
 	noSuchBucket  = "NoSuchBucket"
+	noSuchKey     = "NoSuchKey"
 )
 
 // Error codes with one meaning, from the stores that use them.
@@ -94,6 +95,8 @@ func (b *Bucket) explainAnswer(err error, answer smithy.APIError, right string) 
 	case status == http.StatusForbidden || status == http.StatusUnauthorized:
 		return fmt.Errorf("%w: it needs the right %s on bucket %q, or other credentials (%s): %s",
 			storage.ErrDenied, right, b.name, whereFrom, said)
+	case status == http.StatusNotImplemented:
+		return fmt.Errorf("%w: %s", storage.ErrUnsupported, said)
 	case slices.Contains(badKey, code):
 		return fmt.Errorf("%w: it cannot store this key next to the existing ones: %s", storage.ErrUnsupported, said)
 	case status == http.StatusNotFound && right == rightList: // the store can list every bucket that exists

@@ -60,6 +60,13 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 		}
 	}
 	p := &putting{b: b, key: key, o: o, id: rand.Text()}
+	if o.IfVersion != "" {
+		etag, err := b.newestETag(ctx, key, o.IfVersion)
+		if err != nil {
+			return storage.Object{}, err
+		}
+		p.replaces = &etag
+	}
 	return storage.PutParts(ctx, r, p, b.parts.For(o.SizeHint))
 }
 
@@ -69,6 +76,9 @@ type putting struct {
 	key string
 	o   storage.PutOptions
 	id  string
+	// replaces is the ETag that the key must have; nil: no condition. S3 has no condition on a version's id, and two
+	// versions with the same content can have the same ETag.
+	replaces *string
 }
 
 // Whole implements storage.Uploader.
@@ -76,7 +86,7 @@ func (p *putting) Whole(ctx context.Context, content []byte) (storage.Object, er
 	body := storage.Lend(content)
 	defer body.End()
 	in := &s3.PutObjectInput{
-		Bucket: &p.b.name, Key: &p.key, Body: body, Metadata: p.metadata(), IfNoneMatch: p.condition(),
+		Bucket: &p.b.name, Key: &p.key, Body: body, Metadata: p.metadata(), IfNoneMatch: p.condition(), IfMatch: p.replaces,
 		ChecksumAlgorithm: p.algorithm(), ChecksumCRC32C: p.checksum(content),
 		ServerSideEncryption: p.b.stored.sse, SSEKMSKeyId: p.b.stored.key, StorageClass: p.b.stored.classOf(len(content)),
 	}
@@ -93,6 +103,10 @@ func (p *putting) Whole(ctx context.Context, content []byte) (storage.Object, er
 
 // Begin implements storage.Uploader.
 func (p *putting) Begin(ctx context.Context) (storage.Upload, error) {
+	if p.replaces != nil {
+		return nil, fmt.Errorf("%w: only an object of up to %d bytes can replace one version",
+			storage.ErrUnsupported, p.b.parts.Whole)
+	}
 	in := &s3.CreateMultipartUploadInput{
 		Bucket: &p.b.name, Key: &p.key, Metadata: p.metadata(), ChecksumAlgorithm: p.algorithm(),
 		ServerSideEncryption: p.b.stored.sse, SSEKMSKeyId: p.b.stored.key, StorageClass: p.b.stored.class,
@@ -200,7 +214,7 @@ func (p *putting) resolveLostPut(ctx context.Context, cause error, size int64) (
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
 	there, err := p.b.head(ctx, p.key, "")
-	exists := status(cause) == http.StatusPreconditionFailed
+	refused := status(cause) == http.StatusPreconditionFailed
 	switch {
 	case err == nil && there.put == p.id && there.Size == size:
 		return there.Object, nil
@@ -208,7 +222,10 @@ func (p *putting) resolveLostPut(ctx context.Context, cause error, size int64) (
 		return storage.Object{}, fmt.Errorf("%w: the store has stored %d of %d bytes", p.failure(cause), there.Size, size)
 	case err == nil && p.o.IfAbsent:
 		return storage.Object{}, storage.ErrExist
-	case errors.Is(err, storage.ErrNotExist) && exists:
+	case err == nil && p.replaces != nil && (refused || there.etag != *p.replaces),
+		errors.Is(err, storage.ErrNotExist) && p.replaces != nil && (refused || hasCode(cause, noSuchKey)):
+		return storage.Object{}, storage.ErrChanged
+	case errors.Is(err, storage.ErrNotExist) && refused:
 		return storage.Object{}, fmt.Errorf("%w according to the store, but it is missing: it was deleted just now, "+
 			"or this store refuses to create a key that was deleted", storage.ErrExist)
 	case err == nil, errors.Is(err, storage.ErrNotExist):

@@ -188,6 +188,7 @@ func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
 // found describes one version in the store.
 type found struct {
 	storage.Object
+	etag string
 	put  string // the id of the Put that stored it
 	held bool   // under a legal hold, which has no end
 	now  time.Time
@@ -235,10 +236,25 @@ func (b *Bucket) head(ctx context.Context, key, version string) (found, error) {
 			ModTime:     aws.ToTime(out.LastModified),
 			RetainUntil: lockedUntil(out.ObjectLockMode, out.ObjectLockRetainUntilDate),
 		},
+		etag: aws.ToString(out.ETag),
 		put:  out.Metadata[putID],
 		held: out.ObjectLockLegalHoldStatus == types.ObjectLockLegalHoldStatusOn,
 		now:  serverTime(out.ResultMetadata),
 	}, nil
+}
+
+// newestETag returns the ETag of key's newest version, or ErrChanged unless that is the version wanted. For a version
+// that is named by its ETag it sends no request. It needs no right to read old versions.
+func (b *Bucket) newestETag(ctx context.Context, key, wanted string) (string, error) {
+	pin, ok := parseVersion(wanted)
+	if ok && pin.etag != nil {
+		return *pin.etag, nil
+	}
+	newest, err := b.find(ctx, key, "")
+	if errors.Is(err, storage.ErrNotExist) || err == nil && newest.Version != wanted {
+		return "", storage.ErrChanged
+	}
+	return newest.etag, err
 }
 
 // serverTime returns the store's time, or the local time if the answer has none.

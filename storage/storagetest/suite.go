@@ -47,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) storage.Bucket, o Options) {
 	t.Run("Put", s.put)
 	t.Run("Broken", s.broken)
 	t.Run("Race", s.race)
+	t.Run("Replace", s.replace)
 	t.Run("Open", s.openRange)
 	t.Run("Version", s.version)
 	t.Run("List", s.list)
