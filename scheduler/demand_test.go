@@ -238,6 +238,7 @@ func TestTriggerTakenElsewhere(t *testing.T) {
 		c := configOf(specOf(t, "prod", "@daily", "main"))
 		a, b := w.start("a", c), w.start("b", c)
 		w.pass(time.Hour)
+		w.stores["main"].On(storage.VerbPut).Always().Delay(time.Millisecond) // so that the backup begins after both requests
 		a.trigger(t, "prod", scheduler.JobBackup, "now")
 		b.trigger(t, "prod", scheduler.JobBackup, "now")
 		w.pass(time.Hour)

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrLost: somebody else has taken a lease that was held.
+// ErrLost means that another process has taken a lease that was held.
 var ErrLost = fault.New(fault.Busy, "another has taken the lease")
 
 // Hold is a lease that is held for as long as Keep renews it.
@@ -28,12 +29,20 @@ const (
 	longestRelease = 5 * time.Second
 )
 
-// Hold takes the lease on job for holder and, a moment later, looks whether it has it: of two who take it at once the last
-// one has. If somebody else does, it is not held, and the Lease is theirs. As for AcquireLease, ttl is at most MaxLease.
+// Hold takes the lease on job for holder, as Acquire does. If another process has it, held is false and the Lease is
+// theirs.
+//
+// In a store without conditional writes the last of several writers has the lease, so there Hold waits a moment and
+// reads it again.
 func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration) (h Hold, held bool, err error) {
 	h = Hold{in: a, ttl: ttl}
-	if h.Lease, held, err = a.Acquire(ctx, job, holder, ttl, time.Now()); err != nil || !held {
+	l, held, err := a.acquire(ctx, Lease{Job: job, Holder: holder}, term{ttl, time.Now()})
+	h.Lease = l.Lease
+	if err != nil || !held {
 		return h, false, err
+	}
+	if a.decides(ctx, l) {
+		return h, true, nil
 	}
 	select {
 	case <-ctx.Done():
@@ -41,10 +50,21 @@ func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration
 	case <-time.After(min(ttl/10, longestConfirm)):
 	}
 	stored, err := a.read(ctx, job)
-	if held = stored.same(h.Lease); !held {
-		h.Lease = stored
+	held = stored.same(h.Lease)
+	if !held {
+		h.Lease = stored.Lease
 	}
 	return h, held, err
+}
+
+// decides reports whether the store honours conditions: it must refuse to replace again the version that l has replaced.
+// A store that ignores the condition stores l once more, which changes nothing.
+func (a *Access) decides(ctx context.Context, l taken) bool {
+	data, err := Kind.Encode(l.Lease)
+	if err == nil {
+		_, err = a.put(ctx, l.Job, data, storage.PutOptions{IfVersion: l.replaced})
+	}
+	return errors.Is(err, storage.ErrChanged)
 }
 
 // Keep renews h until ctx ends, and then gives it back; its error is that of giving it back. If somebody else has it, Keep

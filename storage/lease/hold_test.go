@@ -3,6 +3,9 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -72,33 +75,168 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// TestHoldRace: who takes it while another looks whether it has it, has it.
-func TestHoldRace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := mem.New()
+// unconditional is a store that ignores IfVersion or, with refuses, refuses it.
+type unconditional struct {
+	*mem.Bucket
+	refuses bool
+}
+
+func (u unconditional) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if u.refuses && o.IfVersion != "" {
+		return storage.Object{}, storage.ErrUnsupported
+	}
+	o.IfVersion = ""
+	return u.Bucket.Put(ctx, key, r, o)
+}
+
+// eachUnconditional runs test in a bubble, on each store without conditions.
+func eachUnconditional(t *testing.T, test func(t *testing.T, b storage.Bucket)) {
+	for name, refuses := range map[string]bool{"ignores": false, "refuses": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, unconditional{mem.New(), refuses}) })
+		})
+	}
+}
+
+// TestHoldWithoutConditions checks that in a store without conditional writes the last of several writers holds the
+// lease, and that the others find out before they hold it.
+func TestHoldWithoutConditions(t *testing.T) {
+	eachUnconditional(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
 		go func() {
 			time.Sleep(time.Millisecond)
-			stored.Remove(t, b, leaseKey) // b read before a has written
+			stored.Remove(t, b, leaseKey) // b has read before a wrote
 			acquire(t, c, "b", time.Now())
 		}()
 		h, held := hold(t, c, "a")
-		wantLease(t, "a looks again", h.Lease, held, "b", 1, false)
+		wantLease(t, "a", h.Lease, held, "b", 1, false)
+		_, held = renew(t, c, h.Lease, time.Now())
+		if !held {
+			t.Error("b has lost the lease")
+		}
 	})
 }
 
-// TestHoldCancelled: who gives up while it looks has given it back.
+// TestHoldCancelled checks that a Hold which is cancelled while it waits gives the lease back.
 func TestHoldCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := stored.OpenCluster(t, mem.New(), "c")
+	eachUnconditional(t, func(t *testing.T, b storage.Bucket) {
+		c := stored.OpenCluster(t, b, "c")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, held, err := c.Leases().Hold(ctx, "archive", "a", ttl)
 		if stored.WantError(t, "cancelled", err, context.DeadlineExceeded); held {
-			t.Error("held by who has given up")
+			t.Error("a cancelled Hold holds the lease")
 		}
 		wantHolder(t, c, "")
 	})
+}
+
+// TestHoldDoesNotWait checks that a store with conditional writes decides at once.
+func TestHoldDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := stored.OpenCluster(t, mem.New(), "c")
+		began := time.Now()
+		h, held := hold(t, c, "a")
+		wantLease(t, "a", h.Lease, held, "a", 1, true)
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("Hold has waited for %v", waited)
+		}
+	})
+}
+
+// TestHoldRace checks that of several processes that take a lease at once exactly one holds it: first a new one,
+// then one that was given back. Each process has its own Bucket, as on several hosts.
+func TestHoldRace(t *testing.T) {
+	dir, shared := t.TempDir(), mem.New()
+	for name, open := range map[string]func(tb testing.TB) storage.Bucket{
+		"mem":  func(testing.TB) storage.Bucket { return shared },
+		"file": func(tb testing.TB) storage.Bucket { return stored.OpenFile(tb, dir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []*repository.Cluster
+			for range 8 {
+				all = append(all, stored.OpenCluster(t, open(t), "c"))
+			}
+			for round := range uint64(10) {
+				h := oneHolds(t, all)
+				if h.Generation != round+1 {
+					t.Errorf("generation %d, want %d", h.Generation, round+1)
+				}
+				err := h.Release(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// oneHolds has all take the lease at once, and returns the one Hold that has it.
+func oneHolds(t *testing.T, all []*repository.Cluster) (winner lease.Hold) {
+	t.Helper()
+	holds, held := make([]lease.Hold, len(all)), make([]bool, len(all))
+	var taking sync.WaitGroup
+	for i, c := range all {
+		taking.Go(func() {
+			var err error
+			holds[i], held[i], err = c.Leases().Hold(t.Context(), "archive", fmt.Sprint("holder ", i), ttl)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	taking.Wait()
+	winners := 0
+	for i := range all {
+		if held[i] {
+			winner = holds[i]
+			winners++
+		}
+	}
+	if winners != 1 {
+		t.Fatalf("%d of %d hold the lease, want 1", winners, len(all))
+	}
+	for i := range all {
+		if holds[i].Holder != winner.Holder {
+			t.Errorf("%d was told that %q holds it, not %q", i, holds[i].Holder, winner.Holder)
+		}
+	}
+	return winner
+}
+
+// TestFrozenHolder checks that a holder that sleeps between the read and the write of a renewal does not take the lease
+// back from the process that has taken over.
+func TestFrozenHolder(t *testing.T) {
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		frozen := &freezing{Bucket: b}
+		a, c := stored.OpenCluster(t, frozen, "c"), stored.OpenCluster(t, b, "c")
+		l, _ := acquire(t, a, "a", stored.Noon)
+		frozen.beforePut = func() {
+			taken, held := acquire(t, c, "b", stored.Noon.Add(ttl))
+			wantLease(t, "b takes over", taken, held, "b", 2, true)
+		}
+		theirs, held := renew(t, a, l, stored.Noon.Add(ttl-1))
+		wantLease(t, "a wakes up", theirs, held, "b", 2, false)
+		now, err := c.Leases().Live(t.Context(), "archive", stored.Noon.Add(ttl))
+		if now.Holder != "b" || err != nil {
+			t.Errorf("%q has the lease, %v", now.Holder, err)
+		}
+	})
+}
+
+// freezing is a Bucket that calls beforePut before the next Put.
+type freezing struct {
+	storage.Bucket
+	beforePut func()
+}
+
+func (f *freezing) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	do := f.beforePut
+	f.beforePut = nil
+	if do != nil {
+		do()
+	}
+	return f.Bucket.Put(ctx, key, r, o)
 }
 
 // TestHoldLost: whoever has lost it is told, and does not give back what is another's.

@@ -1,9 +1,16 @@
-// Package lease keeps several processes from doing the same job for a cluster at once: a small document in the repository
+// Package lease keeps several processes from doing the same job for a cluster at once. A small document in the
+// repository
 //
 //	<cluster>/leases/<job>.json
 //
-// names the process that works now and until when. It only avoids double work and guards nothing: what must exist once has a
-// name that can be created once.
+// names the process that works now and until when. Each change of it replaces exactly the version that was read, so of
+// several processes one gets the lease, and a process that slept past the end of its lease cannot take it back.
+//
+// A lease avoids double work and guards nothing: a process may sleep between a look at its lease and a write. Where
+// something must exist only once, its name is create-only.
+//
+// Some stores that speak S3 ignore or refuse the condition (storage.PutOptions.IfVersion). Hold detects them: it then
+// waits and reads the lease again, so that two processes have it at once only if one is slower than that wait.
 package lease
 
 import (
@@ -24,14 +31,13 @@ import (
 // nobody waits for it.
 const MaxLease = 10 * time.Minute
 
-// Lease says who does a job now, so that others need not. It guards nothing: a store cannot compare and swap, so two
-// may hold it for a moment, and clocks differ. What must happen once is fenced by names that are create-only.
+// Lease names the process that does a job, so that others need not.
 type Lease struct {
 	Format     int       `json:"format"`
 	Job        string    `json:"job"`
 	Holder     string    `json:"holder"`
 	Until      time.Time `json:"until"`      // by the holder's clock
-	Generation uint64    `json:"generation"` // from 1; one more with each acquisition
+	Generation uint64    `json:"generation"` // one more with each acquisition; 0: not acquired yet
 	LogEnd     *LogEnd   `json:"logEnd,omitempty"`
 }
 
@@ -76,99 +82,188 @@ func (l Lease) same(other Lease) bool {
 	return l.Holder == other.Holder && l.Generation == other.Generation
 }
 
-// AcquireLease takes the lease on job for holder, for ttl from now on, unless somebody else holds it: then it is not
-// held, and the Lease is theirs. Of several who take it at the same time the last writer wins, so wait a moment and
-// call RenewLease, which says whether it is still held, before beginning the work. job is made of lower-case letters,
-// digits and dashes, holder is a name that nobody else has, and ttl is at most MaxLease.
+// Acquire takes the lease on job for holder, for ttl from now on, unless another process holds it: then held is false
+// and the Lease is theirs. Of several that take it at the same time one gets it, in a store that honours conditions; in
+// another one use Hold. job consists of lower-case letters, digits and dashes, holder is a name that no other process
+// has, and ttl is at most MaxLease.
 func (a *Access) Acquire(
 	ctx context.Context, job, holder string, ttl time.Duration, now time.Time,
 ) (l Lease, held bool, err error) {
-	if !jobName.MatchString(job) || holder == "" {
-		return Lease{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
-			catalog.ErrName, job, holder)
+	taken, held, err := a.acquire(ctx, Lease{Job: job, Holder: holder}, term{ttl, now})
+	return taken.Lease, held, err
+}
+
+// taken is a lease with the Version of the object that it has replaced.
+type taken struct {
+	Lease
+	replaced string
+}
+
+func (a *Access) acquire(ctx context.Context, next Lease, t term) (l taken, held bool, err error) {
+	if !jobName.MatchString(next.Job) || next.Holder == "" {
+		return taken{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
+			catalog.ErrName, next.Job, next.Holder)
 	}
 	err = a.store.CheckMarker(ctx)
 	if err != nil {
-		return Lease{}, false, err
+		return taken{}, false, err
 	}
-	old, err := a.read(ctx, job)
-	if err != nil && !errors.Is(err, catalog.ErrDamaged) {
-		return Lease{}, false, err
+	for range tries {
+		old, err := a.readToReplace(ctx, next.Job)
+		if err != nil {
+			return taken{}, false, err
+		}
+		if old.live(t.now) && old.Holder != next.Holder {
+			return taken{Lease: old.Lease}, false, nil
+		}
+		next.Format, next.Generation = Kind.Format, old.Generation+1
+		l, err = a.take(ctx, next, old, t)
+		if !errors.Is(err, storage.ErrChanged) {
+			return l, err == nil, err
+		}
 	}
-	if old.live(now) && old.Holder != holder {
-		return old, false, nil
-	}
-	l = Lease{Format: Kind.Format, Job: job, Holder: holder, Generation: old.Generation + 1}
-	return a.extend(ctx, l, ttl, now)
+	return taken{}, false, fmt.Errorf("take lease %s: %d tries have failed: run dr check: %w", a.key(next.Job), tries, storage.ErrChanged)
 }
 
-// LiveLease returns the lease on job that is held now, the zero Lease if none is.
+// tries is how often a lease is read again after another process has changed it between the read and the write.
+const tries = 5
+
+// term is the time for which a lease is taken or renewed.
+type term struct {
+	ttl time.Duration
+	now time.Time
+}
+
+// take replaces old by next. It first creates a missing lease, already ended, so that all that take it replace the same
+// version.
+func (a *Access) take(ctx context.Context, next Lease, old version, t term) (taken, error) {
+	if old.name == "" {
+		data, err := Kind.Encode(Lease{Job: next.Job, Holder: next.Holder})
+		if err != nil {
+			return taken{}, fmt.Errorf("lease %s: %w", a.key(next.Job), err)
+		}
+		created, err := a.put(ctx, next.Job, data, storage.PutOptions{IfAbsent: true})
+		if errors.Is(err, storage.ErrExist) {
+			return taken{}, fmt.Errorf("%w: %w", storage.ErrChanged, err)
+		}
+		if err != nil {
+			return taken{}, err
+		}
+		old.name = created.Version
+	}
+	l, err := a.replace(ctx, next, old.name, t)
+	return taken{l, old.name}, err
+}
+
+// Live returns the lease on job that is held now, the zero Lease if none is.
 func (a *Access) Live(ctx context.Context, job string, now time.Time) (Lease, error) {
 	stored, err := a.read(ctx, job)
-	if errors.Is(err, catalog.ErrDamaged) { // AcquireLease takes it
+	if errors.Is(err, catalog.ErrDamaged) { // Acquire takes it
 		return Lease{}, nil
 	}
 	if err != nil || !stored.live(now) {
 		return Lease{}, err
 	}
-	return stored, nil
+	return stored.Lease, nil
 }
 
-// RenewLease makes l last for ttl from now on if it is still held; if somebody else has taken it, the Lease is theirs.
+// Renew makes l last for ttl from now on if it is still held; if another process has taken it, the Lease is theirs.
 //
-// It reads before it writes, which is a request more at each renewal. Without that a process that slept past the end of its
-// lease would take it back from the one that has taken over, and both would go on. A condition on the write (If-Match) would
-// do the same in one request, but a directory has none, and a store that speaks S3 and does not know the condition ignores it
-// without an error.
+// It reads before it writes, for stores that ignore the condition of the write.
 func (a *Access) Renew(
 	ctx context.Context, l Lease, ttl time.Duration, now time.Time,
 ) (renewed Lease, held bool, err error) {
-	stored, err := a.read(ctx, l.Job)
-	if err != nil || !stored.same(l) {
-		return stored, false, err
+	for range tries {
+		stored, err := a.read(ctx, l.Job)
+		if err != nil || !stored.same(l) {
+			return stored.Lease, false, err
+		}
+		renewed, err = a.replace(ctx, l, stored.name, term{ttl, now})
+		if !errors.Is(err, storage.ErrChanged) {
+			return renewed, err == nil, err
+		}
 	}
-	return a.extend(ctx, l, ttl, now)
+	return Lease{}, false, fmt.Errorf("renew lease %s: %d tries have failed: run dr check: %w", a.key(l.Job), tries, storage.ErrChanged)
 }
 
-// ReleaseLease gives l back, if it is still held, so that nobody has to wait for its end.
+// Release gives l back, if it is still held, so that other processes need not wait for its end.
 func (a *Access) Release(ctx context.Context, l Lease, now time.Time) error {
-	stored, err := a.read(ctx, l.Job)
-	if err != nil || !stored.same(l) {
-		return err
-	}
-	_, _, err = a.extend(ctx, l, 0, now)
+	_, _, err := a.Renew(ctx, l, 0, now)
 	return err
 }
 
-func (a *Access) extend(ctx context.Context, l Lease, ttl time.Duration, now time.Time) (Lease, bool, error) {
-	if ttl > MaxLease {
-		return Lease{}, false, fmt.Errorf("a lease for %v: %v is the longest", ttl, MaxLease)
+// replace stores l for the term t in place of the version that is named. A store that refuses the condition gets l
+// without it.
+func (a *Access) replace(ctx context.Context, l Lease, named string, t term) (Lease, error) {
+	l, data, err := a.encode(l, t)
+	if err != nil {
+		return Lease{}, err
 	}
-	l.Until = now.UTC().Add(ttl)
-	data, err := Kind.Encode(l)
-	if err == nil {
-		_, err = a.store.Bucket.Put(ctx, a.key(l.Job), bytes.NewReader(data), storage.PutOptions{})
+	_, err = a.put(ctx, l.Job, data, storage.PutOptions{IfVersion: named})
+	if errors.Is(err, storage.ErrUnsupported) {
+		_, err = a.put(ctx, l.Job, data, storage.PutOptions{})
 	}
 	if err != nil {
-		return Lease{}, false, fmt.Errorf("write lease %s: %w", a.key(l.Job), err)
+		return Lease{}, err
 	}
-	return l, true, nil
+	return l, nil
 }
 
-// readLease returns the stored lease, the zero one if it is absent or damaged. One that cannot be read gives ErrDamaged: the
-// caller who has just written it must not take it for another's.
-func (a *Access) read(ctx context.Context, job string) (Lease, error) {
-	data, err := a.store.Read(ctx, a.key(job))
-	if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err) {
-		return Lease{}, nil
+// encode returns l with the end of the term t, and its stored form.
+func (a *Access) encode(l Lease, t term) (Lease, []byte, error) {
+	if t.ttl > MaxLease {
+		return Lease{}, nil, fmt.Errorf("lease %s for %v: the longest is %v", a.key(l.Job), t.ttl, MaxLease)
+	}
+	l.Until = t.now.UTC().Add(t.ttl)
+	data, err := Kind.Encode(l)
+	if err != nil {
+		return Lease{}, nil, fmt.Errorf("lease %s: %w", a.key(l.Job), err)
+	}
+	return l, data, nil
+}
+
+func (a *Access) put(ctx context.Context, job string, data []byte, o storage.PutOptions) (storage.Object, error) {
+	stored, err := a.store.Bucket.Put(ctx, a.key(job), bytes.NewReader(data), o)
+	if err != nil {
+		return storage.Object{}, fmt.Errorf("write lease %s: %w", a.key(job), err)
+	}
+	return stored, nil
+}
+
+// version is a stored lease.
+type version struct {
+	Lease
+	name string // storage.Object.Version; "" if the lease is missing
+}
+
+// read returns the stored lease. A missing or damaged one is the zero Lease. For one that the store cannot return the
+// error matches ErrDamaged: the caller, who may have written it, must not take it for another's.
+func (a *Access) read(ctx context.Context, job string) (version, error) {
+	data, stored, err := a.store.ReadObject(ctx, a.key(job), document.MaxKind)
+	if records.IsAbsent(err) {
+		return version{}, nil
+	}
+	if errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err) {
+		return version{name: stored.Version}, nil
 	}
 	if err != nil {
-		return Lease{}, fmt.Errorf("read lease %s: %w", a.key(job), err)
+		return version{}, fmt.Errorf("read lease %s: %w", a.key(job), err)
 	}
-	if l, err := Kind.Decode(data); err == nil && l.Job == job {
-		return l, nil
+	l, err := Kind.Decode(data)
+	if err != nil || l.Job != job {
+		return version{name: stored.Version}, nil
 	}
-	return Lease{}, nil
+	return version{l, stored.Version}, nil
+}
+
+// readToReplace is read for a caller that replaces a lease which the store cannot return.
+func (a *Access) readToReplace(ctx context.Context, job string) (version, error) {
+	v, err := a.read(ctx, job)
+	if !errors.Is(err, catalog.ErrDamaged) {
+		return v, err
+	}
+	stored, err := a.store.Bucket.Stat(ctx, a.key(job))
+	return version{name: stored.Version}, err
 }
 
 // clockJob is the job of a lease that is written for its time alone.
@@ -176,7 +271,10 @@ const clockJob = "clock"
 
 // StoreTime returns the store's time, as it dates an object that StoreTime writes.
 func (a *Access) StoreTime(ctx context.Context) (time.Time, error) {
-	_, _, err := a.extend(ctx, Lease{Job: clockJob, Holder: clockJob, Generation: 1}, 0, time.Now())
+	_, data, err := a.encode(Lease{Job: clockJob, Holder: clockJob, Generation: 1}, term{0, time.Now()})
+	if err == nil {
+		_, err = a.put(ctx, clockJob, data, storage.PutOptions{})
+	}
 	var o storage.Object
 	if err == nil {
 		o, err = a.store.Bucket.Stat(ctx, a.key(clockJob))

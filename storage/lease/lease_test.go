@@ -79,20 +79,6 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// TestLeaseRace: of two who take it at once the last writer keeps it, and the other one finds out.
-func TestLeaseRace(t *testing.T) {
-	b := mem.New()
-	c := stored.OpenCluster(t, b, "c")
-	a, _ := acquire(t, c, "a", stored.Noon)
-	stored.Remove(t, b, leaseKey) // b reads before a has written
-	winner, held := acquire(t, c, "b", stored.Noon)
-	wantLease(t, "b", winner, held, "b", 1, true)
-	l, held := renew(t, c, a, stored.Noon)
-	wantLease(t, "a looks again", l, held, "b", 1, false)
-	l, held = renew(t, c, winner, stored.Noon)
-	wantLease(t, "b looks again", l, held, "b", 1, true)
-}
-
 // TestLeaseNobodyWaitsFor: one that is damaged, of another job, or of a clock that is far ahead.
 func TestLeaseNobodyWaitsFor(t *testing.T) {
 	b := mem.New()
@@ -171,7 +157,7 @@ func FuzzDecodeLease(f *testing.F) {
 	})
 }
 
-// A segment is one request; a renewal is two, see RenewLease.
+// A segment is one request; a renewal is two, see Renew.
 func TestRequestsOfAnAgent(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")

@@ -105,20 +105,26 @@ func (s *Store) ReadSigned(ctx context.Context, key string) ([]byte, error) {
 	return data, document.Check(data, s.Policy.Trust)
 }
 
-// readUpTo returns an object as a whole if it has no more than limit bytes, else ErrDamaged.
+// ReadUpTo returns an object as a whole if it has no more than limit bytes, else ErrDamaged.
 func (s *Store) ReadUpTo(ctx context.Context, key string, limit int64) ([]byte, error) {
+	data, _, err := s.ReadObject(ctx, key, limit)
+	return data, err
+}
+
+// ReadObject is ReadUpTo that also returns the Object that it has read, which is zero if the object cannot be opened.
+func (s *Store) ReadObject(ctx context.Context, key string, limit int64) ([]byte, storage.Object, error) {
 	r, object, err := s.Bucket.Open(ctx, key, storage.OpenOptions{})
 	if err != nil {
-		return nil, ReadError(err)
+		return nil, storage.Object{}, ReadError(err)
 	}
 	defer r.Close()
 	if object.Size > limit {
-		return nil, fmt.Errorf("%w: it has %d bytes, more than any document of dr", catalog.ErrDamaged, object.Size)
+		return nil, object, fmt.Errorf("%w: it has %d bytes, more than any document of dr", catalog.ErrDamaged, object.Size)
 	}
 	var data bytes.Buffer
 	data.Grow(int(max(0, object.Size)) + bytes.MinRead)
 	_, err = data.ReadFrom(r)
-	return data.Bytes(), ReadError(err)
+	return data.Bytes(), object, ReadError(err)
 }
 
 // readError returns err, of reading one object, so that it matches ErrDamaged if a repetition would not cure it and other
