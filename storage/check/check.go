@@ -92,6 +92,7 @@ var steps = []step{
 	{canCreate, []string{reachable}, (*probe).canCreate},
 	{"cannot overwrite", []string{canCreate}, (*probe).cannotOverwrite},
 	{replaces, []string{canCreate}, (*probe).replaces},
+	{"replaces one version", []string{canCreate, replaces}, (*probe).replacesVersion},
 	{"checksum", []string{canCreate}, (*probe).checksum},
 	{"can read ranges", []string{canCreate}, (*probe).readsRanges},
 	{"pinned reads", []string{canCreate, replaces}, (*probe).pinnedReads},

@@ -73,7 +73,7 @@ func TestBelowAPrefix(t *testing.T) {
 // needCreate returns the lines that are not run if nothing can be created.
 func needCreate() map[string]check.Verdict {
 	not := map[string]check.Verdict{}
-	for _, name := range all[2:13] {
+	for _, name := range all[2:14] {
 		not[name] = check.NotRun
 	}
 	return not
@@ -101,7 +101,7 @@ func failing(verb storage.Verb, err error) func(b *mem.Bucket) storage.Bucket {
 // TestLies checks that every line can fail, each with a store that misbehaves in exactly one way.
 func TestLies(t *testing.T) {
 	type verdicts = map[string]check.Verdict
-	replaced := verdicts{"replaces in one step": check.Wanting, "pinned reads": check.NotRun, "versioning": check.NotRun}
+	replaced := verdicts{"replaces in one step": check.Wanting, "replaces one version": check.NotRun, "pinned reads": check.NotRun, "versioning": check.NotRun}
 	for _, test := range []struct {
 		name  string
 		store func(b *mem.Bucket) storage.Bucket
@@ -119,6 +119,14 @@ func TestLies(t *testing.T) {
 			only("cannot overwrite"), map[string]string{"cannot overwrite": "while 1000 bytes went up"}},
 		{"it only looks before it takes parts", func(b *mem.Bucket) storage.Bucket { return fakeLooking{b, large / 2} },
 			only("cannot overwrite"), map[string]string{"cannot overwrite": "while 204800 bytes went up"}},
+		{"it ignores the version to replace", func(b *mem.Bucket) storage.Bucket { return fakeForgetting{b} },
+			verdicts{"replaces one version": check.Note}, map[string]string{"replaces one version": "ignores the condition"}},
+		{"it refuses the version to replace", func(b *mem.Bucket) storage.Bucket { return fakeRefusing{b, storage.ErrUnsupported} },
+			verdicts{"replaces one version": check.Note}, map[string]string{"replaces one version": "refuses the condition"}},
+		{"it finds every version changed", func(b *mem.Bucket) storage.Bucket { return fakeRefusing{b, storage.ErrChanged} },
+			verdicts{"replaces one version": check.Note}, map[string]string{"replaces one version": "has not changed"}},
+		{"it looks at the version only before", func(b *mem.Bucket) storage.Bucket { return fakeGlancing{b} },
+			verdicts{"replaces one version": check.Note}, map[string]string{"replaces one version": "have succeeded, not 1"}},
 		{"it tears", func(b *mem.Bucket) storage.Bucket { return fakeTearing{b} },
 			replaced, map[string]string{"replaces in one step": "16384 bytes"}},
 		{"it has a moment without", func(b *mem.Bucket) storage.Bucket { return fakeAbsent{b} },

@@ -44,6 +44,42 @@ func (f fakeLooking) Put(ctx context.Context, key string, r io.Reader, o storage
 	return f.Bucket.Put(ctx, key, bytes.NewReader(content), o)
 }
 
+// fakeForgetting ignores IfVersion.
+type fakeForgetting struct{ *mem.Bucket }
+
+func (f fakeForgetting) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	o.IfVersion = ""
+	return f.Bucket.Put(ctx, key, r, o)
+}
+
+// fakeRefusing returns err for every IfVersion.
+type fakeRefusing struct {
+	*mem.Bucket
+	err error
+}
+
+func (f fakeRefusing) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if o.IfVersion != "" {
+		return storage.Object{}, f.err
+	}
+	return f.Bucket.Put(ctx, key, r, o)
+}
+
+// fakeGlancing checks IfVersion before the write and not at its end.
+type fakeGlancing struct{ *mem.Bucket }
+
+func (f fakeGlancing) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if o.IfVersion != "" {
+		now, err := f.Stat(ctx, key)
+		if err != nil || now.Version != o.IfVersion {
+			return storage.Object{}, storage.ErrChanged
+		}
+		time.Sleep(time.Second)
+	}
+	o.IfVersion = ""
+	return f.Bucket.Put(ctx, key, r, o)
+}
+
 // fakeTearing shows half of the new object before the whole.
 type fakeTearing struct{ *mem.Bucket }
 

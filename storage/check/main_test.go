@@ -61,7 +61,7 @@ func verdicts(t *testing.T, lines []check.Line) map[string]check.Verdict {
 
 // all has the names of the lines of every run.
 var all = []string{
-	"reachable", "can create", "cannot overwrite", "replaces in one step", "checksum", "can read ranges", "pinned reads",
+	"reachable", "can create", "cannot overwrite", "replaces in one step", "replaces one version", "checksum", "can read ranges", "pinned reads",
 	"lists in order", "can delete", "broken upload leaves nothing", "lock holds", "versioning", "clock skew", "leftovers",
 	"cleaned up",
 }

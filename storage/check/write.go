@@ -144,6 +144,70 @@ func (p *probe) race(ctx context.Context) error {
 	return p.same(ctx, "raced", storage.OpenOptions{}, p.content(10+winners[0], small))
 }
 
+// replacesVersion checks that a Put can replace exactly the version that was read. Only leases need it.
+func (p *probe) replacesVersion(ctx context.Context) Line {
+	const key = "versioned"
+	first, err := p.put(ctx, key, bytes.NewReader(p.content(20, small)), storage.PutOptions{})
+	if err != nil {
+		return failed(err)
+	}
+	_, err = p.putOver(ctx, key, first.Version, p.content(21, small))
+	switch {
+	case errors.Is(err, storage.ErrUnsupported):
+		return approximate("the store refuses the condition of a write: %s", oneLine(err))
+	case errors.Is(err, storage.ErrChanged):
+		return approximate("the store reports as changed an object that has not changed")
+	case err != nil:
+		return failed(err)
+	}
+	_, err = p.putOver(ctx, key, first.Version, p.content(22, small))
+	switch {
+	case err == nil:
+		return approximate("the store ignores the condition of a write: a version that was replaced before was replaced again")
+	case !errors.Is(err, storage.ErrChanged):
+		return failed(err)
+	}
+	return p.raceVersion(ctx, key)
+}
+
+func (p *probe) putOver(ctx context.Context, key, version string, content []byte) (storage.Object, error) {
+	return p.put(ctx, key, bytes.NewReader(content), storage.PutOptions{IfVersion: version})
+}
+
+// raceVersion replaces one version of key several times at once.
+func (p *probe) raceVersion(ctx context.Context, key string) Line {
+	now, err := p.bucket.Stat(ctx, key)
+	if err != nil {
+		return failed(err)
+	}
+	errs := make([]error, racers)
+	var wg sync.WaitGroup
+	for i := range racers {
+		wg.Go(func() { _, errs[i] = p.putOver(ctx, key, now.Version, p.content(30+i, small)) })
+	}
+	wg.Wait()
+	winners := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			winners++
+		case !errors.Is(err, storage.ErrChanged):
+			return failed(err)
+		}
+	}
+	if winners != 1 {
+		return approximate("of %d concurrent writes over one version %d have succeeded, not 1", racers, winners)
+	}
+	return ok("a replaced version is refused, and of %d concurrent writes over one version one has succeeded", racers)
+}
+
+// approximate returns the line for a store without conditional writes.
+func approximate(format string, args ...any) Line {
+	return note("none is needed: nothing relies on leases. In this store two services or agents that start at the same "+
+		"moment can both hold one, and do the same work twice; a store with conditional writes (If-Match) avoids that",
+		format, args...)
+}
+
 const (
 	letterSize = 32 << 10
 	breath     = time.Millisecond // the pause of a reader, which would otherwise starve the writer
