@@ -87,7 +87,7 @@ func vanished(v find.Vanished) *document.Vanished {
 }
 
 // Extracted returns the document of a key with its value. The error is why a Kubernetes object cannot be read, and matches
-// kubernetes.ErrEncrypted or kubernetes.ErrUnknown; a value that is no Kubernetes object is not an error.
+// kubernetes.ErrEncrypted or kubernetes.ErrVersion; a value that is no Kubernetes object is not an error.
 func Extracted(e find.Entry) (document.Extracted, error) {
 	d := document.Extracted{
 		Key: Key(string(e.Key)), Value: e.Value, CreateRevision: e.CreateRevision, ModRevision: e.ModRevision, Version: e.Version,

@@ -172,7 +172,7 @@ func (a *archiver) isFinal(err error) bool {
 		return false
 	}
 	return errors.Is(err, ErrConfig) || errors.Is(err, fault.Refused) || errors.Is(err, cluster.ErrConfig) ||
-		errors.Is(err, wal.ErrUnknown) || errors.Is(err, storage.ErrDamaged)
+		errors.Is(err, wal.ErrEntry) || errors.Is(err, storage.ErrDamaged)
 }
 
 // archiver is one run of the agent, over all its turns.

@@ -53,7 +53,7 @@ func classify(it item) (request bool, err error) {
 		err = fmt.Errorf("unknown type of raft entry: %d", it.kind)
 	}
 	if err != nil {
-		err = fmt.Errorf("%w at position %d: %w; a newer version of dr may know it", ErrUnknown, it.index, err)
+		err = fmt.Errorf("%w at position %d: %w; a newer version of dr may know it", ErrEntry, it.index, err)
 	}
 	return request, err
 }

@@ -95,7 +95,7 @@ func TestWhichEntriesAreRequests(t *testing.T) {
 			readAll(t, l)
 			got, end, err := takeAll(t, l)
 			if c.fails != "" {
-				if !errors.Is(err, wal.ErrUnknown) || !strings.Contains(err.Error(), c.fails) || !strings.Contains(err.Error(), "position 2") || end.Position != 1 {
+				if !errors.Is(err, wal.ErrEntry) || !strings.Contains(err.Error(), c.fails) || !strings.Contains(err.Error(), "position 2") || end.Position != 1 {
 					t.Errorf("got %v behind %d, want one about %q", err, end.Position, c.fails)
 				}
 				return

@@ -10,7 +10,7 @@ import (
 // is none, it returns an empty batch. It fails with
 //   - *GapError if the log does not have the next position. The error repeats until Resume or Skip.
 //   - ErrForked if the log does not continue after the expected entry.
-//   - ErrUnknown if the next entry is not a request that this version knows.
+//   - ErrEntry if the next entry is not a request that this version knows.
 func (l *Log) Take(maxBytes int) (segment.Batch, error) {
 	h := &l.history
 	if l.err == nil {

@@ -24,8 +24,8 @@ var (
 	// ErrForked means that the log does not continue the entries read or stored before. It has another history, for
 	// example after etcd's --force-new-cluster or after a restore.
 	ErrForked = errors.New("the member's log has another history")
-	// ErrUnknown means that a committed entry is not a request that this version knows. It must not be omitted.
-	ErrUnknown = errors.New("entry of an unknown kind")
+	// ErrEntry means that a committed entry is not a request that this version knows. It must not be omitted.
+	ErrEntry = errors.New("entry of an unknown kind")
 )
 
 // GapError means that this log does not have the positions From to To, both inclusive: they were purged, or the member

@@ -29,19 +29,19 @@ func decodeChange(data []byte) (*pb.InternalRaftRequest, error) {
 	case r.LeaseGrant != nil:
 		return r, validGrant(r.LeaseGrant)
 	}
-	return nil, fmt.Errorf("%w: it is neither a put, a delete, a transaction nor a lease's grant", ErrUnknown)
+	return nil, fmt.Errorf("%w: it is neither a put, a delete, a transaction nor a lease's grant", ErrRequest)
 }
 
 func validPut(p *pb.PutRequest) error {
 	if len(p.Key) == 0 || !plain(p) {
-		return fmt.Errorf("%w: its put has no key, or asks for what is there", ErrUnknown)
+		return fmt.Errorf("%w: its put has no key, or asks for what is there", ErrRequest)
 	}
 	return nil
 }
 
 func validDelete(d *pb.DeleteRangeRequest) error {
 	if len(d.Key) == 0 || len(d.RangeEnd) > 0 || d.PrevKv {
-		return fmt.Errorf("%w: its delete is not of one key, or asks for what is there", ErrUnknown)
+		return fmt.Errorf("%w: its delete is not of one key, or asks for what is there", ErrRequest)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func validDelete(d *pb.DeleteRangeRequest) error {
 // transaction may put a key and then delete it.
 func validTxn(t *pb.TxnRequest) error {
 	if len(t.Success) == 0 || len(t.Compare) > 0 || len(t.Failure) > 0 {
-		return fmt.Errorf("%w: its transaction is empty, or depends on what is there", ErrUnknown)
+		return fmt.Errorf("%w: its transaction is empty, or depends on what is there", ErrRequest)
 	}
 	deleted := make(map[string]bool, len(t.Success))
 	for _, op := range t.Success {
@@ -60,7 +60,7 @@ func validTxn(t *pb.TxnRequest) error {
 		}
 		deletes := op.GetRequestDeleteRange() != nil
 		if deletes && deleted[string(key)] {
-			return fmt.Errorf("%w: its transaction deletes a key twice", ErrUnknown)
+			return fmt.Errorf("%w: its transaction deletes a key twice", ErrRequest)
 		}
 		deleted[string(key)] = deletes
 	}
@@ -74,12 +74,12 @@ func validOp(op *pb.RequestOp) (key []byte, err error) {
 	if d := op.GetRequestDeleteRange(); d != nil {
 		return d.Key, validDelete(d)
 	}
-	return nil, fmt.Errorf("%w: its transaction holds neither a put nor a delete", ErrUnknown)
+	return nil, fmt.Errorf("%w: its transaction holds neither a put nor a delete", ErrRequest)
 }
 
 func validGrant(g *pb.LeaseGrantRequest) error {
 	if g.ID == 0 || g.TTL < 1 || g.TTL > lease.MaxLeaseTTL {
-		return fmt.Errorf("%w: its lease has id %d and lives for %d s", ErrUnknown, g.ID, g.TTL)
+		return fmt.Errorf("%w: its lease has id %d and lives for %d s", ErrRequest, g.ID, g.TTL)
 	}
 	return nil
 }

@@ -92,8 +92,8 @@ func TestUnknownChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch([]segment.Record{known, record, s.put(3, "key")}), replay.Stop{}, nil)
-			if !errors.Is(err, replay.ErrUnknown) || at.Revision != s.revision+1 {
-				t.Fatalf("got %+v, %v, want ErrUnknown", at, err)
+			if !errors.Is(err, replay.ErrRequest) || at.Revision != s.revision+1 {
+				t.Fatalf("got %+v, %v, want ErrRequest", at, err)
 			}
 			stops(t, uint64(s.revision+1), err)
 			stops(t, uint64(s.revision+1), replay.Check(t.Context(), fromWatch([]segment.Record{known, record, s.put(3, "key")})))
@@ -225,8 +225,8 @@ func TestChangesThatDoNotFit(t *testing.T) {
 	}
 	t.Run("of no source", func(t *testing.T) {
 		_, err := replay.Apply(t.Context(), copyOf(t, base), replay.Log{Records: inSegments()}, replay.Stop{}, nil)
-		if !errors.Is(err, replay.ErrUnknown) {
-			t.Errorf("got %v, want ErrUnknown", err)
+		if !errors.Is(err, replay.ErrRequest) {
+			t.Errorf("got %v, want ErrRequest", err)
 		}
 	})
 }

@@ -37,7 +37,7 @@ func (m *marks) add(d *decoded, base, seen uint64) error {
 		}
 	case segment.ServerVersion:
 	default:
-		return fmt.Errorf("%w: a record of kind %d", ErrUnknown, d.Kind)
+		return fmt.Errorf("%w: a record of kind %d", ErrRequest, d.Kind)
 	}
 	at, _ := slices.BinarySearchFunc(*m, d.Position+1, func(held mark, position uint64) int {
 		return cmp.Compare(held.Position, position)

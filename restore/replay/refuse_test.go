@@ -84,8 +84,8 @@ func TestUnknownRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db := copyOf(t, base)
 			at, err := replay.Apply(t.Context(), db, fromWAL(inSegments([]segment.Record{known, record, put(t, 4, 1)})), replay.Stop{}, nil)
-			if !errors.Is(err, replay.ErrUnknown) {
-				t.Fatalf("got %v, want ErrUnknown", err)
+			if !errors.Is(err, replay.ErrRequest) {
+				t.Fatalf("got %v, want ErrRequest", err)
 			}
 			if position, _, err := database.Place(db); at.Position != 2 || position != 2 || err != nil {
 				t.Errorf("got %+v, the database at %d, %v", at, position, err)

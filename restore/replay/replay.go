@@ -50,8 +50,8 @@ type At struct {
 var (
 	// ErrMismatch says that the database is not what the member had: see MismatchError.
 	ErrMismatch = errors.New("the replay differs from what the member said of itself")
-	// ErrUnknown says that a request is none that this version knows whole.
-	ErrUnknown = errors.New("the request is not known to this version")
+	// ErrRequest says that a request is none that this version knows whole.
+	ErrRequest = errors.New("the request is not known to this version")
 	// ErrForeign says that records are out of order or do not continue the history that the database belongs to.
 	ErrForeign = errors.New("the log does not fit the database")
 	// ErrPast says that the database is already past the place to stop at: an older one is needed.
@@ -87,7 +87,7 @@ func (e *MismatchError) Error() string {
 // Is makes it match ErrMismatch.
 func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 
-// RecordError is a record that cannot be applied to any database: this version does not know it (ErrUnknown), or it does not
+// RecordError is a record that cannot be applied to any database: this version does not know it (ErrRequest), or it does not
 // follow the record before it (ErrForeign).
 type RecordError struct {
 	After    uint64 // the position up to which everything was applied, and behind which the record comes
@@ -117,7 +117,7 @@ func ApplyWatched(
 	ctx context.Context, db string, log Log, stop Stop, w *Watch, report storage.Report,
 ) (At, error) {
 	if log.Source != segment.WAL && log.Source != segment.Watch {
-		return At{}, fmt.Errorf("%w: a log from %q", ErrUnknown, log.Source)
+		return At{}, fmt.Errorf("%w: a log from %q", ErrRequest, log.Source)
 	}
 	member, err := open(db, log.Source)
 	if err != nil {

@@ -18,7 +18,7 @@ func decode(data []byte) (*pb.InternalRaftRequest, error) {
 	}
 	r := &pb.InternalRaftRequest{}
 	if err := proto.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
+		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	if r.Put != nil { // most are, and they have nothing within them
 		return r, errFirst(nothingUnknown(r.Put.ProtoReflect()), nothingUnknown(r.Header.ProtoReflect()))
@@ -47,23 +47,23 @@ func onlyOne(data []byte) error {
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
-			return fmt.Errorf("%w: %w", ErrUnknown, protowire.ParseError(n))
+			return fmt.Errorf("%w: %w", ErrRequest, protowire.ParseError(n))
 		}
 		m := protowire.ConsumeFieldValue(number, kind, data[n:])
 		if m < 0 {
-			return fmt.Errorf("%w: %w", ErrUnknown, protowire.ParseError(m))
+			return fmt.Errorf("%w: %w", ErrRequest, protowire.ParseError(m))
 		}
 		data = data[n+m:]
 		if number == fieldID || number == fieldHeader {
 			continue
 		}
 		if requestFields.ByNumber(number) == nil {
-			return fmt.Errorf("%w: it has a field %d: a newer etcd-dr may know it", ErrUnknown, number)
+			return fmt.Errorf("%w: it has a field %d: a newer etcd-dr may know it", ErrRequest, number)
 		}
 		asks++
 	}
 	if asks != 1 {
-		return fmt.Errorf("%w: it asks for %d things, not one", ErrUnknown, asks)
+		return fmt.Errorf("%w: it asks for %d things, not one", ErrRequest, asks)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func onlyOne(data []byte) error {
 func nothingUnknown(m protoreflect.Message) error {
 	if unknown := m.GetUnknown(); len(unknown) > 0 {
 		number, _, _ := protowire.ConsumeTag(unknown)
-		return fmt.Errorf("%w: its %s has a field %d: a newer etcd-dr may know it", ErrUnknown, m.Descriptor().Name(), number)
+		return fmt.Errorf("%w: its %s has a field %d: a newer etcd-dr may know it", ErrRequest, m.Descriptor().Name(), number)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func allKnown(m protoreflect.Message) error {
 func fieldKnown(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
 	if field.Kind() == protoreflect.EnumKind {
 		if !field.IsList() && field.Enum().Values().ByNumber(value.Enum()) == nil {
-			return fmt.Errorf("%w: its %s is %d: a newer etcd-dr may know it", ErrUnknown, field.FullName(), value.Enum())
+			return fmt.Errorf("%w: its %s is %d: a newer etcd-dr may know it", ErrRequest, field.FullName(), value.Enum())
 		}
 		return nil
 	}

@@ -44,10 +44,10 @@ func (r *rules) Version() *semver.Version { return &r.cluster }
 func rulesOf(version string) (rules, error) {
 	v, err := semver.NewVersion(version)
 	if err != nil {
-		return rules{}, fmt.Errorf("%w: version %q: %w", ErrUnknown, version, err)
+		return rules{}, fmt.Errorf("%w: version %q: %w", ErrRequest, version, err)
 	}
 	if v.Major != 3 || v.Minor < 4 {
-		return rules{}, fmt.Errorf("%w: version %s: only etcd from 3.4 on is served", ErrUnknown, version)
+		return rules{}, fmt.Errorf("%w: version %s: only etcd from 3.4 on is served", ErrRequest, version)
 	}
 	// before takes the first patch releases of 3.4, 3.5 and so on that have today's rule.
 	before := func(fixed ...int64) bool {

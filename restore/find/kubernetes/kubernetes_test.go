@@ -187,10 +187,10 @@ func TestDecodeSaysWhyNot(t *testing.T) {
 		{"encrypted", "k8s:enc:aescbc:v1:key1:\x00\x01", kubernetes.ErrEncrypted, `with aescbc, key "key1"`},
 		{"encrypted by KMS", "k8s:enc:kms:v2:vault:\x00\x01", kubernetes.ErrEncrypted, `with kms, key "vault"`},
 		{"cut off", "k8s:enc:aes", kubernetes.ErrEncrypted, "does not say"},
-		{"CBOR", "\xd9\xd9\xf7\xa1", kubernetes.ErrUnknown, "it is CBOR"},
-		{"no envelope", "k8s\x00\xff\xff", kubernetes.ErrUnknown, "envelope"},
-		{"another kind", string(unheard), kubernetes.ErrUnknown, "apps/v1 Unheard"},
-		{"cut off within", string(encode(t, deployment())[:200]), kubernetes.ErrUnknown, ""},
+		{"CBOR", "\xd9\xd9\xf7\xa1", kubernetes.ErrVersion, "it is CBOR"},
+		{"no envelope", "k8s\x00\xff\xff", kubernetes.ErrVersion, "envelope"},
+		{"another kind", string(unheard), kubernetes.ErrVersion, "apps/v1 Unheard"},
+		{"cut off within", string(encode(t, deployment())[:200]), kubernetes.ErrVersion, ""},
 	} {
 		if _, err := kubernetes.Decode([]byte(test.value)); !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v, want %v and %q", test.name, err, test.is, test.says)

@@ -18,8 +18,8 @@ var (
 	ErrNoObject = errors.New("no Kubernetes object")
 	// ErrEncrypted: only the API server's EncryptionConfiguration opens it.
 	ErrEncrypted = errors.New("encrypted by Kubernetes")
-	// ErrUnknown: it is an object of a kind or encoding that this version does not know.
-	ErrUnknown = errors.New("a Kubernetes object that this version cannot read")
+	// ErrVersion: it is an object of a kind or encoding that this version does not know.
+	ErrVersion = errors.New("a Kubernetes object that this version cannot read")
 )
 
 const (
@@ -37,7 +37,7 @@ const (
 type Object map[string]any
 
 // Decode reads the value of a key: protobuf for the built-in kinds, JSON for custom resources. Errors match ErrNoObject,
-// ErrEncrypted or ErrUnknown.
+// ErrEncrypted or ErrVersion.
 func Decode(value []byte) (Object, error) {
 	switch {
 	case bytes.HasPrefix(value, []byte(magic)):
@@ -45,7 +45,7 @@ func Decode(value []byte) (Object, error) {
 	case bytes.HasPrefix(value, []byte(encrypted)):
 		return nil, fmt.Errorf("%w, %s", ErrEncrypted, provider(value[len(encrypted):]))
 	case bytes.HasPrefix(value, []byte(binaryJSON)):
-		return nil, fmt.Errorf("%w: it is CBOR", ErrUnknown)
+		return nil, fmt.Errorf("%w: it is CBOR", ErrVersion)
 	}
 	return decodeJSON(value)
 }
@@ -63,27 +63,27 @@ func provider(rest []byte) string {
 func decodeProtobuf(data []byte) (Object, error) {
 	var envelope runtime.Unknown
 	if err := envelope.Unmarshal(data); err != nil {
-		return nil, fmt.Errorf("%w: its envelope: %w", ErrUnknown, err)
+		return nil, fmt.Errorf("%w: its envelope: %w", ErrVersion, err)
 	}
 	if envelope.ContentEncoding != "" {
-		return nil, fmt.Errorf("%w: it is encoded as %q", ErrUnknown, envelope.ContentEncoding)
+		return nil, fmt.Errorf("%w: it is encoded as %q", ErrVersion, envelope.ContentEncoding)
 	}
 	kind := schema.FromAPIVersionAndKind(envelope.APIVersion, envelope.Kind)
 	typed, err := scheme().New(stable(kind))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s %s", ErrUnknown, envelope.APIVersion, envelope.Kind)
+		return nil, fmt.Errorf("%w: %s %s", ErrVersion, envelope.APIVersion, envelope.Kind)
 	}
 	message, ok := typed.(interface{ Unmarshal([]byte) error })
 	if !ok {
-		return nil, fmt.Errorf("%w: %s %s has no protobuf", ErrUnknown, envelope.APIVersion, envelope.Kind)
+		return nil, fmt.Errorf("%w: %s %s has no protobuf", ErrVersion, envelope.APIVersion, envelope.Kind)
 	}
 	if err := message.Unmarshal(envelope.Raw); err != nil {
-		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnknown, envelope.APIVersion, envelope.Kind, err)
+		return nil, fmt.Errorf("%w: %s %s: %w", ErrVersion, envelope.APIVersion, envelope.Kind, err)
 	}
 	typed.GetObjectKind().SetGroupVersionKind(kind)
 	text, err := json.Marshal(typed)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnknown, envelope.APIVersion, envelope.Kind, err)
+		return nil, fmt.Errorf("%w: %s %s: %w", ErrVersion, envelope.APIVersion, envelope.Kind, err)
 	}
 	return decodeJSON(text)
 }
