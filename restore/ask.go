@@ -11,8 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ask refuses while a member of the old cluster, or of one that was restored from it, answers: two clusters that believe
-// they are the same one are worse than none.
+// ask refuses while a member of the old cluster, or of one restored from it, answers: clients would see two clusters as one.
 func (r *run) ask(ctx context.Context) error {
 	if r.plan.OldIsDead {
 		return nil
@@ -26,14 +25,14 @@ func (r *run) ask(ctx context.Context) error {
 		case r.plan.IsStranger(answer.ClusterID, answer.Members):
 			r.say("ask", storage.Note, "another cluster, %s, answers at %s", answer.ClusterID, answer.URL)
 		default:
-			return fmt.Errorf("%w: the old cluster still answers at %s: stop every old member first, or say --old-is-dead if that is not it",
+			return fmt.Errorf("%w: the old cluster still answers at %s: stop every old member first, or pass --old-is-dead if that is a different cluster",
 				fault.Refused, answer.URL)
 		}
 	}
 	return nil
 }
 
-// refuseHeld looks once more, for a member may have been started since the plan was made.
+// refuseHeld checks the data dirs again, since a member may have been started after the plan was made.
 func (r *run) refuseHeld() error {
 	if r.plan.Salvage == nil {
 		return nil
@@ -51,7 +50,7 @@ func (r *run) refuseHeld() error {
 }
 
 // LiveRevision returns the newest revision that a live cluster reports at any client URL that p asks; 0 if none does. It belongs in
-// Layout.Known: hosts that run one plan must not differ by which member was reachable.
+// Layout.Known: the hosts that run one plan may reach different members.
 func LiveRevision(ctx context.Context, p plan.Plan) int64 {
 	return cluster.NewestRevision(ctx, p.Old.ClientURLs)
 }

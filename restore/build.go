@@ -29,11 +29,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// build makes the data dirs in the work dir. It does with etcd's packages what etcdutl's snapshot.Restore does, but
-// edits the database once for all members instead of copying and hashing it for each: with three members that copying
-// is most of the time. A test holds the result against etcdutl's.
+// build makes the data dirs in the work dir. It uses etcd's packages as etcdutl's snapshot.Restore does, but edits the database once
+// for all members, where etcdutl copies and hashes it for each: with three members that is most of the time. A test compares
+// the result with etcdutl's.
 func (r *run) build(ctx context.Context) error {
-	debug.FreeOSMemory() // what the key space needed would stand beside the whole database, which is mapped to be edited
+	debug.FreeOSMemory() // the whole database is about to be mapped: return the memory of the key space first
 	m, err := newMembership(r.plan)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (r *run) build(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	// The first member gets the database itself, once nobody copies from it any more.
+	// The first member gets the database itself, after the other members have copied it.
 	if err := os.Rename(r.db, r.dataOf(dirs[0], "snap", "db")); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *run) build(ctx context.Context) error {
 	return r.work.sync()
 }
 
-// buildMember makes one data dir, with a copy of the database or without any.
+// buildMember makes one data dir, with a copy of the database or without one.
 func (r *run) buildMember(ctx context.Context, m *membershipOf, d plan.DataDir, withCopy bool) error {
 	snapDir, walDir := r.dataOf(d, "snap"), r.dataOf(d, "wal")
 	if r.wal != nil {
@@ -91,15 +91,15 @@ func (r *run) buildMember(ctx context.Context, m *membershipOf, d plan.DataDir, 
 	return nil
 }
 
-// dataOf is a path below a member's data, in the work dir.
+// dataOf returns a path below a member's data in the work dir.
 func (r *run) dataOf(d plan.DataDir, path ...string) string {
 	return filepath.Join(append([]string{r.work.tree, d.Folder, "member"}, path...)...)
 }
 
-// copyStep is how much of a copy is on its way to the disk at a time.
+// copyStep is the number of bytes after which a copy starts to write to the disk.
 const copyStep = 32 << 20
 
-// copyFile lets the kernel copy, or share the blocks where the file system can, with the disk one step behind.
+// copyFile copies in the kernel, or shares blocks if the file system can. The disk writes one step behind the copy.
 func copyFile(ctx context.Context, to, from string) error {
 	src, err := os.Open(from)
 	if err != nil {
@@ -124,7 +124,7 @@ func copyFile(ctx context.Context, to, from string) error {
 	return context.Cause(ctx)
 }
 
-// membershipOf is the new cluster's membership, as every member's data dir holds it.
+// membershipOf is the new cluster's membership, equal in every member's data dir.
 type membershipOf struct {
 	cluster *membership.RaftCluster
 }
@@ -146,7 +146,7 @@ const firstTerm = 1
 
 func (m *membershipOf) commit() uint64 { return uint64(len(m.cluster.MemberIDs())) }
 
-// write replaces the members in the database, and sets its place in the log to the end of the new one.
+// write replaces the members in the database, and sets its consistent index to the end of the new log.
 func (m *membershipOf) write(be backend.Backend) error {
 	store := schema.NewMembershipBackend(replay.LastWords(), be)
 	if err := store.TrimMembershipFromBackend(); err != nil {
@@ -160,9 +160,9 @@ func (m *membershipOf) write(be backend.Backend) error {
 	return nil
 }
 
-// writeLog makes a member's WAL and raft snapshot (etcdutl/snapshot, saveWALAndSnap): only here do members differ.
+// writeLog writes a member's WAL and raft snapshot (etcdutl/snapshot, saveWALAndSnap). Members differ only in these.
 func (m *membershipOf) writeLog(snapDir, walDir, name string) error {
-	//nolint:staticcheck // etcdutl asks by name too: before the first start there is nothing else to go by
+	//nolint:staticcheck // as etcdutl does: before the first start only the name identifies a member
 	self := m.cluster.MemberByName(name)
 	metadata, err := proto.Marshal(&pb.Metadata{NodeID: new(uint64(self.ID)), ClusterID: new(uint64(m.cluster.ID()))})
 	if err != nil {
@@ -193,7 +193,7 @@ func (m *membershipOf) writeLog(snapDir, walDir, name string) error {
 	return w.SaveSnapshot(&walpb.Snapshot{Index: &commit, Term: &term, ConfState: confState})
 }
 
-// entries are the configuration changes that add the members, in the order of their ids.
+// entries returns the configuration changes that add the members, in the order of their ids.
 func (m *membershipOf) entries() (entries []*raftpb.Entry, voters []uint64, err error) {
 	for i, id := range m.cluster.MemberIDs() {
 		about, err := json.Marshal(m.cluster.Member(id))

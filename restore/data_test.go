@@ -23,7 +23,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -224,8 +224,8 @@ func manifestOf(d database) catalog.Manifest {
 	}
 }
 
-func (s stored) source() restore.Source {
-	return restore.NewSource("file://"+s.dir, stores.Options{}, clusterName, sign.Trust{}, s.keys)
+func (s stored) source() child.Source {
+	return child.NewSource("file://"+s.dir, stores.Options{}, clusterName, sign.Trust{}, s.keys)
 }
 
 func (s stored) catalog(t testing.TB) catalog.Catalog {

@@ -26,9 +26,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// facts are what the database says of itself.
+// facts are read from the database.
 type facts struct {
-	index, term uint64 // its place in the log; the term is 0 where it is not known
+	index, term uint64 // of the last entry in it; the term is 0 if unknown
 	alarms      []*pb.AlarmMember
 	latest      mvcc.Revision // the last one in the key bucket
 	revision    int64         // of the key space
@@ -36,7 +36,7 @@ type facts struct {
 	kubernetes  bool
 }
 
-// check opens the database read-only and walks every page of it.
+// check opens the database read-only and checks every page.
 func (r *run) check(context.Context) error {
 	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *run) check(context.Context) error {
 	})
 }
 
-// checkPages reads the findings to the end: the checker's goroutine would wait for ever otherwise.
+// checkPages reads all findings: otherwise the checker's goroutine would block for ever.
 func checkPages(tx *bolt.Tx) error {
 	var first error
 	count := 0
@@ -75,7 +75,7 @@ func checkPages(tx *bolt.Tx) error {
 	return nil
 }
 
-// checkSmall reads what bbolt's own check passes over: buckets so small that they lie within a page of their parent's.
+// checkSmall checks the buckets that bbolt's own check leaves out: those so small that they are inside a page of their parent.
 func checkSmall(tx *bolt.Tx) error {
 	return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
 		if bucket.Root() != 0 {
@@ -96,7 +96,7 @@ func readFacts(tx *bolt.Tx) (facts, error) {
 	var f facts
 	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
 	if keys == nil || meta == nil {
-		return facts{}, errors.New("it is no etcd database: the key or meta bucket is missing")
+		return facts{}, errors.New("it is not an etcd database: the key or meta bucket is missing")
 	}
 	f.index, f.term = number(meta, schema.MetaConsistentIndexKeyName), number(meta, schema.MetaTermKeyName)
 	if last, _ := keys.Cursor().Last(); last != nil {
@@ -116,7 +116,7 @@ func readFacts(tx *bolt.Tx) (facts, error) {
 	})
 }
 
-// number is 0 where there is none.
+// number returns the number at key; 0 if there is none.
 func number(b *bolt.Bucket, key []byte) uint64 {
 	if v := b.Get(key); len(v) == 8 {
 		return binary.BigEndian.Uint64(v)
@@ -133,8 +133,8 @@ func (r *run) checkAlarms() error {
 	return nil
 }
 
-// prove loads the key space as a server would, and compares its hash with that of the member it came from. It must
-// come before any bump: after it the old revision is compacted, and can be hashed no more.
+// prove loads the key space as a server does, and compares its hash with the member's. It must run before the bump, which compacts the
+// old revision, so that it has no hash any more.
 func (r *run) prove(ctx context.Context) error {
 	err := withBackend(r.db, func(be backend.Backend) error {
 		loadRest(be)
@@ -144,7 +144,7 @@ func (r *run) prove(ctx context.Context) error {
 	return errors.Join(err, replay.Forget(filepath.Dir(r.db)))
 }
 
-// loadRest reads what is beside the key space as a server would when it starts: what cannot be read panics.
+// loadRest loads leases, users and roles as a server does when it starts. It panics if one is malformed.
 func loadRest(be backend.Backend) {
 	tx := be.ReadTx()
 	tx.RLock()
@@ -177,10 +177,10 @@ func (r *run) compareHash(store mvcc.KV) error {
 	got, _, err := store.HashStorage().HashByRev(want.Revision)
 	switch {
 	case errors.Is(err, mvcc.ErrFutureRev):
-		return fmt.Errorf("backup %s is %w, at stage prove: its key space ends at revision %d, before %d that its manifest promises",
+		return fmt.Errorf("backup %s is %w, at stage prove: its key space ends at revision %d, its manifest names %d",
 			r.plan.Backup.ID, catalog.ErrDamaged, r.facts.revision, want.Revision)
 	case err == nil && got.CompactRevision < want.CompactRevision:
-		return fmt.Errorf("backup %s is %w, at stage prove: it was compacted up to revision %d, and the member had been up to %d before",
+		return fmt.Errorf("backup %s is %w, at stage prove: it was compacted up to revision %d, the member up to %d before the snapshot",
 			r.plan.Backup.ID, catalog.ErrDamaged, got.CompactRevision, want.CompactRevision)
 	case errors.Is(err, mvcc.ErrCompacted) || err == nil && got.CompactRevision != want.CompactRevision:
 		r.result.HashKV = "not compared: the cluster compacted between the hash and the snapshot"
@@ -189,15 +189,15 @@ func (r *run) compareHash(store mvcc.KV) error {
 	case err != nil:
 		return fmt.Errorf("hash the key space: %w", err)
 	case got.Hash != want.Hash:
-		return fmt.Errorf("backup %s is %w, at stage prove: HashKV at revision %d is %08x, the member said %08x",
+		return fmt.Errorf("backup %s is %w, at stage prove: HashKV at revision %d is %08x, the member reported %08x",
 			r.plan.Backup.ID, catalog.ErrDamaged, want.Revision, got.Hash, want.Hash)
 	}
 	r.result.HashKV = fmt.Sprintf("key space proven at revision %d", want.Revision)
 	return nil
 }
 
-// edit makes the database one of a new cluster: its members, its revisions, its alarms, its place in the new log. All
-// members of one restore get the same bytes.
+// edit turns the database into that of the new cluster: members, revisions, alarms, consistent index. All members of one restore get
+// the same bytes.
 func (r *run) edit(m *membershipOf) error {
 	return withBackend(r.db, func(be backend.Backend) error { return r.editBackend(be, m) })
 }
@@ -238,7 +238,7 @@ func clearAlarms(be backend.Backend, alarms []*pb.AlarmMember) (names []string) 
 	for _, alarm := range alarms {
 		key, err := proto.Marshal(alarm)
 		if err != nil {
-			panic(err) // it was unmarshalled a moment ago
+			panic(err) // it was unmarshalled before, so it marshals
 		}
 		tx.UnsafeDelete(schema.Alarm, key)
 		names = append(names, alarm.Alarm.String())
@@ -247,9 +247,8 @@ func clearAlarms(be backend.Backend, alarms []*pb.AlarmMember) (names []string) 
 	return slices.Compact(names)
 }
 
-// withBackend opens the database for writing, lets do work on it, and closes it. Nothing is synced before the end of the
-// run, when everything is: the file is nobody's yet. A panic in do leaves it open: what panicked may hold its locks, and
-// closing would wait for them for ever. The process is about to end then.
+// withBackend opens the database for writing, calls do, and closes it. It syncs nothing: the run syncs everything at its end. If do
+// panics, the database stays open: closing could block for ever on locks that are held. The process is about to end then.
 func withBackend(path string, do func(backend.Backend) error) error {
 	be := backend.New(backend.BackendConfig{
 		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: replay.LastWords(), Timeout: time.Second,

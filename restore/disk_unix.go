@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeSpace is what an unprivileged user may still write below dir, in bytes.
+// freeSpace returns how many bytes an unprivileged user may still write below dir.
 func freeSpace(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -22,8 +22,8 @@ func freeSpace(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// isMountPoint reports whether another file system, or another part of the same one, is mounted at path. An absent path
-// is none.
+// isMountPoint reports whether another file system, or another part of the same one, is mounted at path. It is
+// false for a missing path.
 func isMountPoint(path string) (bool, error) {
 	here, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -39,7 +39,7 @@ func isMountPoint(path string) (bool, error) {
 	return here.Sys().(*syscall.Stat_t).Dev != above.Sys().(*syscall.Stat_t).Dev || isMountRoot(path), nil
 }
 
-// replaceDir renames a directory over an empty or absent one, in one step. os.Rename refuses where a directory is.
+// replaceDir renames a directory over an empty or missing one, in one step. os.Rename refuses to replace a directory.
 func replaceDir(from, to string) error {
 	if err := unix.Rename(from, to); err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
@@ -47,8 +47,7 @@ func replaceDir(from, to string) error {
 	return nil
 }
 
-// inheritOwner gives what is in tree to the owner of dir, if dir is there: an empty data dir that was made ready for
-// the user who runs etcd.
+// inheritOwner gives tree to the owner of dir, if dir exists: it may be prepared for the user who runs etcd.
 func inheritOwner(dir, tree string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {

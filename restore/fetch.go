@@ -16,13 +16,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// How far the unsealing runs ahead of the disk.
+// The buffers between unsealing and writing.
 const (
 	aheadBuffers = 4
 	aheadSize    = 1 << 20
 )
 
-// fetch writes the database into the work dir, without the digest that etcd puts behind it.
+// fetch writes the database into the work dir, without the digest that etcd appends to it.
 func (r *run) fetch(ctx context.Context) error {
 	if err := r.trusted(ctx); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (r *run) fetch(ctx context.Context) error {
 	}
 	defer f.Close()
 	followed := r.report.Follow(source, storage.Event{Stage: "fetch", Message: "fetching the backup", Object: r.name(), Total: size})
-	ahead, err := readahead.NewReaderSize(followed, aheadBuffers, aheadSize) // unsealing and digests beside the writing
+	ahead, err := readahead.NewReaderSize(followed, aheadBuffers, aheadSize) // unseals while the disk writes
 	if err != nil {
 		return err
 	}
@@ -48,12 +48,12 @@ func (r *run) fetch(ctx context.Context) error {
 		return fmt.Errorf("fetch %s: %w", r.name(), err)
 	}
 	if r.plan.File == "" {
-		return r.trim(f, written) // a backup's digests were checked on the way, and a member's own database has none
+		return r.trim(f, written) // the stream checked a backup's digests, and a member's own database has none
 	}
 	return r.checkFile(f, written)
 }
 
-// open is where the database comes from: the backup, a file, or a disk, which is only read.
+// open opens the database: that of a backup, a file, or a disk. It only reads.
 func (r *run) open(ctx context.Context) (io.ReadCloser, int64, error) {
 	if r.plan.Backup == nil {
 		f, err := os.Open(r.plan.BaseFile())
@@ -82,7 +82,7 @@ func (r *run) name() string {
 	return r.plan.BaseFile()
 }
 
-// trim cuts the digest off. Databases are multiples of 512 bytes long, so its presence shows (etcdutl/snapshot).
+// trim removes the digest from the end. It is there if the size is 32 more than a multiple of 512, the unit of databases (etcdutl/snapshot).
 func (r *run) trim(f *os.File, size int64) error {
 	if size%512 != sha256.Size {
 		return nil
@@ -90,7 +90,7 @@ func (r *run) trim(f *os.File, size int64) error {
 	return f.Truncate(size - sha256.Size)
 }
 
-// checkFile holds a plain file against the digest behind it.
+// checkFile compares a plain file with the digest at its end.
 func (r *run) checkFile(f *os.File, size int64) error {
 	if err := r.checkSameFile(f, size); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (r *run) checkFile(f *os.File, size int64) error {
 		if r.plan.SkipHashCheck {
 			return nil
 		}
-		return fmt.Errorf("%w: %s has no digest at its end: it was cut off, or copied out of a data dir; --skip-hash-check takes it as it is",
+		return fmt.Errorf("%w: %s has no digest at its end: it is truncated, or a copy of member/snap/db; --skip-hash-check accepts it",
 			catalog.ErrDamaged, r.plan.File)
 	}
 	want := make([]byte, sha256.Size)
@@ -128,8 +128,8 @@ func (r *run) checkSameFile(f *os.File, size int64) error {
 	return err
 }
 
-// FileDigest returns a digest that identifies a plain snapshot: the one at its end, which the restore checks, or that of
-// all its bytes if there is none or it is not to be checked.
+// FileDigest returns a digest that identifies a plain snapshot: the one at its end, which the restore checks; or that of all its bytes
+// if it has none or skipHashCheck is true.
 func FileDigest(path string, skipHashCheck bool) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -154,7 +154,7 @@ func fileDigest(f io.ReaderAt, size int64, all bool) (string, error) {
 	return hex.EncodeToString(digest.Sum(nil)), err
 }
 
-// earlyWriter has the disk write along, so that little is left to the sync at the end.
+// earlyWriter makes the kernel write to the disk early, so that the final sync has little left to do.
 type earlyWriter struct {
 	f                *os.File
 	written, started int64

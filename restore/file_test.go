@@ -13,6 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -99,14 +100,14 @@ func TestFromFile(t *testing.T) {
 		"noise, skipped":            {data: noise(1 << 16), skip: true, words: "stage check"},
 		"noise with a digest":       {data: withDigest(noise(1 << 16)), words: "stage check"},
 		"little noise with digest":  {data: withDigest(noise(512)), words: "stage check"},
-		"another program's":         {data: withDigest(otherBolt(t)), words: "it is no etcd database"},
-		"another program's, asked":  {data: otherBolt(t), skip: true, words: "it is no etcd database"},
+		"another program's":         {data: withDigest(otherBolt(t)), words: "it is not an etcd database"},
+		"another program's, asked":  {data: otherBolt(t), skip: true, words: "it is not an etcd database"},
 		"a backup that is still it": {data: []byte("\x28\xb5\x2f\xfd sealed"), skip: true, words: "stage check"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := filePlan(t, test.data, test.skip)
-			r, err := restore.Spawn(t.Context(), p, restore.Source{}, nil)
+			r, err := restore.Spawn(t.Context(), p, child.Source{}, nil)
 			if test.words == "" {
 				if err != nil {
 					t.Fatal(err)

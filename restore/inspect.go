@@ -27,37 +27,37 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Inspection is what a plain snapshot file holds, in the terms of etcdutl snapshot status.
+// Inspection describes a plain snapshot file, in the terms of etcdutl snapshot status.
 type Inspection struct {
 	File     string `json:"file"`
 	Hash     string `json:"hash"`              // CRC-32C of all buckets, in hex
 	Revision int64  `json:"revision"`          // of the key space
-	Keys     int    `json:"keys"`              // that are there, deleted ones left out
+	Keys     int    `json:"keys"`              // without deleted ones
 	Size     int64  `json:"size"`              // bytes of the database
-	Index    uint64 `json:"index"`             // its place in the member's log
-	Version  string `json:"version,omitempty"` // of the storage, since etcd 3.6
-	Digest   bool   `json:"digest"`            // a SHA-256 stands at the end and matches; false: there is none
+	Index    uint64 `json:"index"`             // raft index of the last entry in it
+	Version  string `json:"version,omitempty"` // storage version, since etcd 3.6
+	Digest   bool   `json:"digest"`            // the file ends with its SHA-256; false: without one
 }
 
 // InspectVerb is the verb under which a child serves Inspect: see ServeInspect.
 const InspectVerb = "inspect"
 
-// Inspect checks a plain snapshot file in a child process and returns what it holds. It only reads. A damaged file matches
-// repository.ErrDamaged, a missing one fs.ErrNotExist.
+// Inspect checks a plain snapshot file in a child process, and only reads. The error of a damaged file matches catalog.ErrDamaged, that
+// of a missing one fs.ErrNotExist.
 func Inspect(ctx context.Context, file string, report storage.Report) (i Inspection, err error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return i, err
 	}
 	if !info.Mode().IsRegular() {
-		return i, fmt.Errorf("%w: %s is no file: name a snapshot, such as one of etcdctl snapshot save or a copy of member/snap/db",
+		return i, fmt.Errorf("%w: %s is not a regular file: name a snapshot, such as one of etcdctl snapshot save or a copy of member/snap/db",
 			plan.ErrLayout, file)
 	}
 	err = child.Run(ctx, InspectVerb, file, &i, report)
-	return i, Died(err)
+	return i, child.Died(err)
 }
 
-// ServeInspect is Inspect's other side, for the child's main.
+// ServeInspect runs the job of Inspect in the child.
 func ServeInspect(_ context.Context, input []byte, report storage.Report) (any, error) {
 	var i Inspection
 	if err := json.Unmarshal(input, &i.File); err != nil {
@@ -70,7 +70,7 @@ func ServeInspect(_ context.Context, input []byte, report storage.Report) (any, 
 	return i, nil
 }
 
-// readDigest compares the digest at the end, if there is one.
+// readDigest compares the file with the digest at its end, if it has one.
 func (i *Inspection) readDigest() error {
 	f, err := os.Open(i.File)
 	if err != nil {
@@ -124,7 +124,7 @@ func (i *Inspection) readDatabase() error {
 	})
 }
 
-// readBuckets hashes all buckets as etcdutl does, and counts the keys (etcdutl/snapshot, Status).
+// readBuckets hashes all buckets and counts the keys, as etcdutl does (etcdutl/snapshot, Status).
 func (i *Inspection) readBuckets(tx *bolt.Tx) error {
 	sum, live := crc32.New(crc32.MakeTable(crc32.Castagnoli)), map[string]struct{}{}
 	err := tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
@@ -138,7 +138,7 @@ func (i *Inspection) readBuckets(tx *bolt.Tx) error {
 			}
 			var kv mvccpb.KeyValue
 			if err := proto.Unmarshal(v, &kv); err != nil {
-				return fmt.Errorf("a value of the key space does not parse: %w", err)
+				return fmt.Errorf("a value of the key space is malformed: %w", err)
 			}
 			if mvcc.IsTombstone(k) {
 				delete(live, string(kv.Key))

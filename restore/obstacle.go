@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// ObstacleError is a run that an Obstacle ended. Nothing was put into place.
+// ObstacleError is the error of a run that an obstacle ended. The run has published nothing.
 type ObstacleError struct {
 	Obstacle plan.Obstacle
 	err      error
@@ -43,7 +43,7 @@ func (m *Met) Err() error {
 	return &ObstacleError{m.Obstacle, m.Error.Err()}
 }
 
-// asObstacle blames the backup for damage that nothing else is blamed for.
+// asObstacle returns damage that is no ObstacleError yet as one of the base.
 func asObstacle(p plan.Plan, err error) error {
 	if _, known := errors.AsType[*ObstacleError](err); known || p.File != "" || !errors.Is(err, catalog.ErrDamaged) {
 		return err
@@ -51,8 +51,8 @@ func asObstacle(p plan.Plan, err error) error {
 	return &ObstacleError{plan.Obstacle{Base: true}, err}
 }
 
-// obstacleOf returns the obstacle that ended a run. ok is false if no other way can do better. A backup that no given key
-// opens is one: after a change of keys others may be for the new one.
+// obstacleOf returns the obstacle that ended a run; ok is false if no other way can avoid the error. A backup that no given key opens is
+// an obstacle: after a change of keys others may be encrypted for the given one.
 func obstacleOf(err error) (o plan.Obstacle, ok bool) {
 	wrongKey := errors.Is(err, seal.ErrWrongKey)
 	met, ok := errors.AsType[*ObstacleError](err)

@@ -11,16 +11,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Prepared is a database as a plan's target had it, without anything of a new cluster in it.
+// Prepared is the database at a plan's target, before it becomes that of a new cluster.
 type Prepared struct {
 	DB       string    // its path
 	Revision int64     // of the key space
 	Replayed *Replayed // nil: nothing was
 }
 
-// Prepare runs a plan of a backup as far as its database goes, in dir: fetch, check, prove, replay. No member is asked
-// and no data dir is built. It fails as Run does. between, if not nil, is called with the backup's database before the log
-// is replayed onto it, and the replay tells w, if that is not nil. It belongs into a process that may die, as Run does.
+// Prepare runs the stages of a plan that make its database, in dir: fetch, check, prove, replay. It asks no member and builds no data
+// dir. It returns the errors of Run. between, if not nil, is called with the backup's database before the replay, and the
+// replay reports to w, if that is not nil. Like Run it may end the process.
 func Prepare(
 	ctx context.Context, p plan.Plan, c *repository.Cluster, keys seal.Keys, dir string,
 	between func(Prepared) error, w *replay.Watch, report storage.Report,
@@ -41,8 +41,8 @@ func Prepare(
 	return r.prepared(), nil
 }
 
-// Continue is Prepare for a database in dir that a plan with the same backup has led to, along the same log and no
-// further: only what is behind that is replayed.
+// Continue is Prepare for a dir that contains the database of an earlier point of the same backup and log: it replays only the rest of
+// the log.
 func Continue(
 	ctx context.Context, p plan.Plan, c *repository.Cluster, keys seal.Keys, dir string, report storage.Report,
 ) (Prepared, error) {

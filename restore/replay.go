@@ -18,29 +18,29 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Replayed is what the log added to a backup, or to a disk's database.
+// Replayed describes the replay of a log onto a backup, or onto a disk's database.
 type Replayed struct {
-	Lineage  string         `json:"lineage,omitempty"` // absent if nothing of it came from an archive
+	Lineage  string         `json:"lineage,omitempty"` // absent if no request came from an archive
 	Source   segment.Source `json:"source"`
 	Segments int            `json:"segments"`
-	Requests int            `json:"requests"` // that the backup did not hold; from watch: revisions
+	Requests int            `json:"requests"` // that the backup did not contain; from watch: revisions
 	Position uint64         `json:"position"` // of the last one
 	From     int64          `json:"from"`     // revision of the key space in the backup
-	To       int64          `json:"to"`       // and after the replay
-	// Proven says how the replay was compared with what the member had said of itself, in words.
+	To       int64          `json:"to"`       // of the key space after the replay
+	// Proven describes how the replay was compared with the member's own revisions and hashes.
 	Proven string `json:"proven"`
-	// Unseen says what the log's source does not see, in words; "" if it sees everything.
+	// Unseen describes the state that the log does not contain: see plan.UnseenBy.
 	Unseen string `json:"unseen,omitempty"`
-	// GuessedLeases is how many leases of these segments have a time to live that nobody knew.
+	// GuessedLeases is the number of leases in these segments whose time to live the agent guessed.
 	GuessedLeases int `json:"guessedLeases,omitempty"`
 }
 
 // replay brings the database from the backup's point to the target's.
 func (r *run) replay(ctx context.Context) error { return r.replayWatched(ctx, nil) }
 
-// replayWatched is replay with somebody who watches, or nobody.
+// replayWatched is replay; w, if not nil, is called with every change.
 func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
-	log := plan.Log{Source: segment.WAL} // as a disk's is
+	log := plan.Log{Source: segment.WAL} // the source of a disk's log
 	var segments iter.Seq2[catalog.Segment, error] = noSegments
 	if r.plan.Log != nil {
 		var err error
@@ -82,7 +82,7 @@ func oneAfterTheOther(all ...iter.Seq2[segment.Record, error]) iter.Seq2[segment
 	}
 }
 
-// lookAgain takes up what the replay has changed.
+// lookAgain reads the facts that the replay has changed.
 func (r *run) lookAgain(at replay.At) error {
 	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
@@ -103,12 +103,12 @@ func provenText(at replay.At) string {
 	case at.Proven > 0:
 		return fmt.Sprintf("key space proven at revision %d", at.Proven)
 	case at.Marked > 0:
-		return fmt.Sprintf("the revision is the member's at position %d; it was asked for no hash on the way", at.Marked)
+		return fmt.Sprintf("the revision equals the member's at position %d; the log contains no hash", at.Marked)
 	}
-	return "not compared: the member said nothing of itself on the way"
+	return "not compared: the log contains neither a revision nor a hash of the member"
 }
 
-// segments yields the plan's, and holds the last one against it first: a log that has changed since is another plan's.
+// segments returns the plan's segments. It compares the last one with the plan first: the log may have changed since.
 func (r *run) segments(ctx context.Context, log plan.Log) (iter.Seq2[catalog.Segment, error], error) {
 	lineage, err := r.cluster.Log().LoadLineage(ctx, log.Lineage)
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *run) segments(ctx context.Context, log plan.Log) (iter.Seq2[catalog.Seg
 		}
 		for last, err := range r.cluster.Log().Unfolded(ctx, s.Segments, log.Last, log.Last) {
 			if err == nil && last.Digest != log.Digest {
-				err = fmt.Errorf("%w: segment %d of lineage %s is another one by now: make the plan anew", plan.ErrLayout, log.Last, log.Lineage)
+				err = fmt.Errorf("%w: segment %d of lineage %s has changed since the plan was made: make a new plan", plan.ErrLayout, log.Last, log.Lineage)
 			}
 			if err != nil {
 				return nil, err
@@ -130,7 +130,7 @@ func (r *run) segments(ctx context.Context, log plan.Log) (iter.Seq2[catalog.Seg
 	}
 	return nil, &ObstacleError{
 		plan.Obstacle{Segment: firstFault(lineage, log)},
-		fmt.Errorf("segments %d to %d of lineage %s are %w without a gap any more: make the plan anew", log.First, log.Last, log.Lineage, catalog.ErrNotFound),
+		fmt.Errorf("segments %d to %d of lineage %s: %w: the log has a gap there since the plan was made: make a new plan", log.First, log.Last, log.Lineage, catalog.ErrNotFound),
 	}
 }
 
@@ -143,17 +143,16 @@ func firstFault(l catalog.Lineage, log plan.Log) uint64 {
 	return log.First
 }
 
-// How many segments are fetched and unsealed at a time, ahead of what is applied. Each is held in memory.
+// segmentsAhead is how many segments are fetched and unsealed ahead of the replay. Each is held in memory.
 const segmentsAhead = 2
 
-// records are those of the segments, one after the other. A segment's records come only after all of it has been
-// checked.
+// records yields the records of the segments in order. It yields a segment's records only after it has checked the whole segment.
 func (r *run) records(ctx context.Context, segments iter.Seq2[catalog.Segment, error]) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		queue := r.fetchAhead(ctx, segments)
-		defer func() { // until all that fetch have ended
+		defer func() { // waits for all fetches to end
 			cancel()
 			for waiting := range queue {
 				<-waiting
@@ -177,11 +176,11 @@ func (r *run) records(ctx context.Context, segments iter.Seq2[catalog.Segment, e
 
 type fetched struct {
 	records       []segment.Record
-	guessedLeases int // that the segment's writer had to guess
+	guessedLeases int // leases of the segment whose time to live the agent guessed
 	err           error
 }
 
-// fetchAhead yields the segments in order while later ones are on their way. The queue is closed when all have ended.
+// fetchAhead fetches segments ahead, and returns a queue of their results in order. It closes the queue after the last one.
 func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[catalog.Segment, error]) <-chan chan fetched {
 	queue := make(chan chan fetched, segmentsAhead-1)
 	go func() {
@@ -206,10 +205,10 @@ func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[catalog.Segment
 	return queue
 }
 
-// maxArena bounds what is taken on a header's word; a longer segment takes more as it comes.
+// maxArena bounds the memory that is allocated by a header's unproven size; a longer segment grows it.
 const maxArena = 64 << 20
 
-// fetchSegment reads one segment to its end.
+// fetchSegment returns all records of one segment.
 func (r *run) fetchSegment(ctx context.Context, s catalog.Segment) ([]segment.Record, error) {
 	opened, err := r.cluster.Log().OpenSegment(ctx, s, r.keys)
 	if err != nil {
@@ -230,7 +229,7 @@ func (r *run) fetchSegment(ctx context.Context, s catalog.Segment) ([]segment.Re
 	return records, nil
 }
 
-// badSegment tells a segment that cannot be used from a store that cannot be reached.
+// badSegment returns an ObstacleError for a segment that is damaged or missing; err itself for an unreachable store.
 func badSegment(s catalog.Segment, err error) error {
 	if errors.Is(err, storage.ErrDamaged) || errors.Is(err, catalog.ErrNotFound) {
 		return &ObstacleError{plan.Obstacle{Segment: s.Seq}, err}
@@ -238,7 +237,7 @@ func badSegment(s catalog.Segment, err error) error {
 	return err
 }
 
-// explain makes an obstacle of what stands in the way of a target.
+// explain returns the ObstacleError for an error of the replay that another way may avoid.
 func (r *run) explain(err error) error {
 	if m, ok := errors.AsType[*replay.MismatchError](err); ok {
 		return &ObstacleError{plan.Obstacle{Marked: m.Last.Position, Base: m.Last.Marked == 0}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
@@ -247,7 +246,7 @@ func (r *run) explain(err error) error {
 		return &ObstacleError{plan.Obstacle{Marked: bad.After, Reached: bad.Revision}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
 	}
 	if errors.Is(err, salvage.ErrChanged) {
-		return fmt.Errorf("%w: %w: make the plan anew", fault.Refused, err)
+		return fmt.Errorf("%w: %w: make a new plan", fault.Refused, err)
 	}
 	if errors.Is(err, replay.ErrForeign) || errors.Is(err, replay.ErrPast) || errors.Is(err, salvage.ErrForeign) {
 		return &ObstacleError{plan.Obstacle{Base: true}, fmt.Errorf("%s: %w: %w", r.name(), catalog.ErrDamaged, err)}
@@ -255,8 +254,8 @@ func (r *run) explain(err error) error {
 	return err
 }
 
-// CheckSegment reports whether a replay could apply the records of s, as far as that shows without a database. An error matches
-// repository.ErrDamaged, or is that of the records.
+// CheckSegment returns an error if a replay could not apply the records of s, as far as that shows without a database. It matches
+// catalog.ErrDamaged, or is the error of the records.
 func CheckSegment(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error {
 	err := replay.Check(ctx, replay.Log{Source: s.Source, Records: records})
 	if bad, ok := errors.AsType[*replay.RecordError](err); ok {

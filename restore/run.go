@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Result is what a run has put into place.
+// Result describes a restore.
 type Result struct {
 	PlanID    string     `json:"planID"`
 	Backup    string     `json:"backup,omitempty"` // its id
@@ -28,12 +28,12 @@ type Result struct {
 	ClusterID string     `json:"clusterID"` // of the restored cluster, in hex
 	Members   []Restored `json:"members"`
 
-	Replayed *Replayed `json:"replayed,omitempty"` // what the log added to the backup
-	Salvaged *Salvaged `json:"salvaged,omitempty"` // what came from disks
-	Revision int64     `json:"revision"`           // of the key space that was restored, before any bump
-	BumpedTo int64     `json:"bumpedTo,omitempty"` // what it was lifted to
+	Replayed *Replayed `json:"replayed,omitempty"` // from the log
+	Salvaged *Salvaged `json:"salvaged,omitempty"` // from disks
+	Revision int64     `json:"revision"`           // of the restored key space, before any bump
+	BumpedTo int64     `json:"bumpedTo,omitempty"` // the revision after the bump
 	Keys     int64     `json:"keys"`
-	HashKV   string    `json:"hashKV"`        // whether it was proven, in words
+	HashKV   string    `json:"hashKV"`        // describes whether the key space was compared with the member's hash
 	Key      string    `json:"key,omitempty"` // fingerprint of the key that opened the backup
 	Cleared  []string  `json:"clearedAlarms,omitempty"`
 	Phases   []Phase   `json:"phases"`
@@ -43,18 +43,17 @@ type Result struct {
 type Restored struct {
 	Name    string   `json:"name"`
 	DataDir string   `json:"dataDir"`
-	Command []string `json:"command"` // starts it, TLS flags aside
+	Command []string `json:"command"` // starts it, without TLS flags
 }
 
-// Phase is a stage and how long it took.
+// Phase is a stage and its duration.
 type Phase struct {
 	Stage   string  `json:"stage"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Run executes p in this process and returns what it put into place. Nothing appears under p.Into before every check
-// has passed; a failure, even of the power, leaves nothing there that boots. A damaged backup may end the process: see
-// Spawn. c is not used by a plan with a file.
+// Run executes p in this process. Nothing appears under p.Into before every check has passed; a failure, even of the power, leaves
+// nothing there that boots. A damaged backup may end the process: see Spawn. A plan of a file does not use c.
 func Run(
 	ctx context.Context, p plan.Plan, c *repository.Cluster, keys seal.Keys, report storage.Report,
 ) (Result, error) {
@@ -81,12 +80,12 @@ type run struct {
 
 	work   *work
 	wal    *work  // nil: the log goes into the data dir
-	db     string // the database on its way
+	db     string // path of the database while it is built
 	facts  facts
 	disk   diskRecords
 	result Result
 
-	guessedLeases int // that the writers of the segments replayed so far had to guess
+	guessedLeases int // leases in the segments replayed so far whose time to live the agent guessed
 }
 
 func (r *run) all(ctx context.Context) (err error) {
@@ -112,7 +111,7 @@ func (r *run) all(ctx context.Context) (err error) {
 	})
 }
 
-// openWAL opens the work dir of a log that has a directory of its own.
+// openWAL opens the work dir for --wal-dir.
 func (r *run) openWAL() (err error) {
 	if r.wal, err = openWork(r.plan.Into.WALDir, r.plan.ID, r.report); err != nil {
 		return err
@@ -124,13 +123,13 @@ func (r *run) openWAL() (err error) {
 	return err
 }
 
-// stage is a part of a run that is timed, guarded and told of.
+// stage is a part of a run. It is timed, guarded against panics, and reported.
 type stage struct {
 	name string
 	do   func(context.Context) error
 }
 
-// through goes through stages, leaving a replay out where the plan has nothing to replay.
+// through runs the stages in order, without the replay if the plan has nothing to replay.
 func (r *run) through(ctx context.Context, stages []stage) error {
 	for _, s := range stages {
 		if s.name == "replay" && !r.plan.Replays() {
@@ -143,7 +142,7 @@ func (r *run) through(ctx context.Context, stages []stage) error {
 	return nil
 }
 
-// doing says what each stage does, for whoever watches.
+// doing describes the stages in progress reports.
 var doing = map[string]string{
 	"ask":    "asking whether the old members still answer",
 	"fetch":  "fetching the snapshot",
@@ -157,7 +156,7 @@ var doing = map[string]string{
 // phase runs one stage, timed and guarded.
 func (r *run) phase(ctx context.Context, stage string, do func(context.Context) error) error {
 	r.say(stage, storage.Progress, "%s", doing[stage])
-	if ctx.Err() != nil { // after the report: whoever stops the run on hearing of a stage does not get that stage
+	if ctx.Err() != nil { // checked after the report, so that a caller can stop the run before a stage
 		return context.Cause(ctx)
 	}
 	begin := time.Now()
@@ -170,11 +169,10 @@ func (r *run) say(stage string, level storage.Level, format string, args ...any)
 	r.report.Say(storage.Event{Stage: stage, Level: level, Message: fmt.Sprintf(format, args...)})
 }
 
-// walSpace is how much disk a member's log needs at most: its WAL file, and the next one, which etcd preallocates while it
-// writes the first.
+// walSpace is the most that a member's log needs, in bytes: its WAL file, and the next one, which etcd preallocates meanwhile.
 const walSpace = 2 * 64 << 20
 
-// space is how much disk the run needs at most: for each member a database and its log.
+// space returns the most that the run needs on disk, in bytes: for each member a database and its log.
 func (r *run) space() int64 {
 	const slack = 1 << 20
 	var size int64
@@ -188,8 +186,8 @@ func (r *run) space() int64 {
 	return int64(len(r.plan.DataDirs()))*(size+walSpace) + slack
 }
 
-// rename puts a log of its own into place first: etcd does not start on a log whose data dir is missing, but may take a data
-// dir without its log for that of a new member.
+// rename publishes the --wal-dir first, then the data dirs: etcd does not start on a log without its data dir, but may treat a data dir
+// without its log as that of a new member.
 func (r *run) rename(context.Context) error {
 	if r.wal != nil {
 		if err := r.work.refuseOccupied(); err != nil {

@@ -448,7 +448,7 @@ func TestRunHashKV(t *testing.T) {
 		"equal":        {hash: &d.hash, says: fmt.Sprintf("proven at revision %d", d.revision)},
 		"not recorded": {says: "no HashKV was recorded"},
 		"another": {hash: &catalog.HashKV{Revision: d.revision, CompactRevision: compactsAt,
-			Hash: ^d.hash.Hash}, is: catalog.ErrDamaged, with: "the member said"},
+			Hash: ^d.hash.Hash}, is: catalog.ErrDamaged, with: "the member reported"},
 		"of the future": {hash: &catalog.HashKV{Revision: d.revision + 1, CompactRevision: compactsAt},
 			is: catalog.ErrDamaged, with: "ends at revision"},
 		"compacted since": {hash: &catalog.HashKV{Revision: compactsAt - 1, CompactRevision: -1},

@@ -13,43 +13,43 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Salvaged is what a restore took from disks.
+// Salvaged describes the part of a restore that came from disks.
 type Salvaged struct {
-	Disks    []string `json:"disks"`    // data dirs of which something was taken
-	Position uint64   `json:"position"` // of the last request that is in the restored state
+	Disks    []string `json:"disks"`    // data dirs of which the restore used something
+	Position uint64   `json:"position"` // of the last restored request
 	Revision int64    `json:"revision"` // of the key space there
-	Certain  int      `json:"certain"`  // requests from a disk's log of which it is known that they were committed
-	Probable int      `json:"probable"` // and those of which it is not
+	Certain  int      `json:"certain"`  // requests from a disk's log that are known to be committed
+	Probable int      `json:"probable"` // the other requests from a disk's log
 }
 
-// checkPlace: the disk may have been written since it was looked at.
+// checkPlace refuses a disk that was written after the plan was made.
 func (r *run) checkPlace() error {
 	if r.plan.Salvage == nil || r.plan.Salvage.Database == nil {
 		return nil
 	}
 	planned := *r.plan.Salvage.Database
 	if r.facts.index != planned.Index || r.facts.term != planned.Term {
-		return fmt.Errorf("%w: %s is at position %d of term %d, and was at %d of %d when the plan was made: make it anew",
+		return fmt.Errorf("%w: %s is at position %d of term %d, and was at %d of %d when the plan was made: make a new plan",
 			fault.Refused, planned.File, r.facts.index, r.facts.term, planned.Index, planned.Term)
 	}
 	return nil
 }
 
-// diskRecords are the requests of a plan's disk log. It remembers which came.
+// diskRecords yields the requests of a plan's disk log, and remembers their positions.
 type diskRecords struct {
 	log  *plan.DiskLog
 	from salvage.Part
-	came []uint64 // positions
+	came []uint64 // positions, ascending
 }
 
-// fromDisk is where the disk's log goes on, and takes up where it stops.
+// fromDisk returns the requests of the disk's log, and moves stop to the end that the plan has for them.
 func (r *run) fromDisk(stop *replay.Stop) diskRecords {
 	log := r.plan.DiskLog()
 	if log == nil {
 		return diskRecords{}
 	}
 	after := log.After
-	if r.plan.Log == nil && r.facts.index > 0 { // a manifest knows a backup's place only about; an empty one of etcd 3.4 has none
+	if r.plan.Log == nil && r.facts.index > 0 { // a manifest has only bounds of a backup's position; an empty database of etcd 3.4 has none
 		after = segment.End{Position: r.facts.index, Term: r.facts.term}
 	}
 	stop.Revision = max(stop.Revision, log.Revision)
@@ -77,16 +77,16 @@ func (d *diskRecords) records(ctx context.Context) iter.Seq2[segment.Record, err
 	}
 }
 
-// count is how many of those that came lie behind after, up to and including upTo.
+// count returns how many records came after a position, up to and including upTo.
 func (d *diskRecords) count(after, upTo uint64) int {
-	behind := func(p uint64) int {
+	upToPosition := func(p uint64) int {
 		i, _ := slices.BinarySearch(d.came, p+1)
 		return i
 	}
-	return max(0, behind(upTo)-behind(after))
+	return max(0, upToPosition(upTo)-upToPosition(after))
 }
 
-// salvaged says what came from disks, if anything did.
+// salvaged returns the part of the restore that came from disks; nil if none did.
 func (r *run) salvaged() *Salvaged {
 	s := r.plan.Salvage
 	if s == nil {

@@ -49,7 +49,7 @@ func TestSpawnGivesWhatRunGives(t *testing.T) {
 }
 
 func TestSpawnRefusesABadPlanItself(t *testing.T) {
-	_, err := restore.Spawn(t.Context(), plan.Plan{}, restore.Source{}, nil)
+	_, err := restore.Spawn(t.Context(), plan.Plan{}, child.Source{}, nil)
 	if !errors.Is(err, plan.ErrLayout) {
 		t.Errorf("error %v", err)
 	}
@@ -58,7 +58,7 @@ func TestSpawnRefusesABadPlanItself(t *testing.T) {
 func TestSpawnOfABadSource(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	p := s.plan(t, plan.Layout{Into: one(t, "m1")})
-	_, err := restore.Spawn(t.Context(), p, restore.Source{Repository: "ftp://x"}, nil)
+	_, err := restore.Spawn(t.Context(), p, child.Source{Repository: "ftp://x"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "file:///path") {
 		t.Errorf("error %v", err)
 	}
@@ -218,7 +218,7 @@ func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
 		t.Errorf("a killed run left a target: %v", err)
 	}
 	_, events := run(t, s, other)
-	if !strings.Contains(messages(events), "removed what a killed restore left") {
+	if !strings.Contains(messages(events), "removed the work dir of a killed restore") {
 		t.Errorf("said %q", messages(events))
 	}
 	wantNoWork(t, parent)

@@ -151,7 +151,7 @@ func TestTargetThatIsALinkToNothing(t *testing.T) {
 	}
 	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
 		s.cluster, s.keys, nil)
-	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "leads nowhere") {
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "is a dangling symbolic link") {
 		t.Errorf("error %v", err)
 	}
 	wantNoWork(t, filepath.Dir(link))
@@ -231,7 +231,7 @@ func wantRestoredInside(t *testing.T, s stored, target string) {
 	t.Helper()
 	p := s.plan(t, plan.Layout{Into: plan.Into{OutputDir: target}})
 	_, events := run(t, s, p)
-	if !strings.Contains(messages(events), "removed what a killed restore left") {
+	if !strings.Contains(messages(events), "removed the work dir of a killed restore") {
 		t.Errorf("said %q", messages(events))
 	}
 	wantNoWork(t, target)

@@ -10,8 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// trusted holds the plan's backup against the repository's, where only what is signed counts: a plan is a file, and may
-// have been made by somebody who trusted anybody.
+// trusted compares the plan's backup with the signed one in the repository: the plan is a file, and may have been made without --trust.
 func (r *run) trusted(ctx context.Context) error {
 	if r.plan.Backup == nil || r.cluster.Policy().Trust.None() {
 		return nil
@@ -25,7 +24,7 @@ func (r *run) trusted(ctx context.Context) error {
 		return &ObstacleError{plan.Obstacle{Base: true}, err}
 	}
 	if err == nil && (signed.Stored != r.plan.Backup.Stored || signed.Plain != r.plan.Backup.Plain || signed.Seal.Encryption != r.plan.Backup.Seal.Encryption) {
-		err = fmt.Errorf("%w: backup %s in the plan is not the one that is signed: make the plan anew, with --trust",
+		err = fmt.Errorf("%w: backup %s in the plan is not the signed one: make a new plan with --trust",
 			catalog.ErrDamaged, signed.ID)
 	}
 	return err

@@ -21,8 +21,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// work is the directory in which a restore is built, on the file system of its target: beside it, or inside where the
-// target is a mount point and cannot be replaced. A lock on it says that its owner lives; without one it is rubbish.
+// work is the directory in which a restore is built, on the file system of its target: next to it, or inside it if the target is a mount
+// point, which cannot be replaced. Its owner holds a lock on it; without a lock it is left over from a killed restore.
 type work struct {
 	target string
 	dir    string
@@ -31,7 +31,7 @@ type work struct {
 	lock   *fileutil.LockedFile
 }
 
-// openWork refuses a target that holds anything, and clears away what killed runs left beside it.
+// openWork makes and locks a work dir. It refuses a target that is not empty, and removes work dirs that killed runs left.
 func openWork(target, planID string, report storage.Report) (*work, error) {
 	w, err := newWork(target, planID)
 	if err != nil {
@@ -53,7 +53,7 @@ func openWork(target, planID string, report storage.Report) (*work, error) {
 	}
 }
 
-// newWork says where the work dir for target is, and touches nothing.
+// newWork returns the work dir for target without making it.
 func newWork(target, planID string) (*work, error) {
 	target, err := followLink(target)
 	if err != nil {
@@ -61,7 +61,7 @@ func newWork(target, planID string) (*work, error) {
 	}
 	inside, err := isMountPoint(target)
 	if err != nil {
-		return nil, fmt.Errorf("look at %s: %w", target, err)
+		return nil, fmt.Errorf("check %s: %w", target, err)
 	}
 	w := &work{target: target, inside: inside || hasOnlyLostAndFound(target)}
 	w.dir = filepath.Join(w.folder(), w.prefix()+planID)
@@ -69,17 +69,16 @@ func newWork(target, planID string) (*work, error) {
 	return w, nil
 }
 
-// lostAndFound is the folder that a fresh file system has at its root.
+// lostAndFound is the folder at the root of a new file system.
 const lostAndFound = "lost+found"
 
-// hasOnlyLostAndFound reports whether dir is the root of a fresh file system, or what is shown of one: nothing is in it but an
-// empty lost+found.
+// hasOnlyLostAndFound reports whether dir contains nothing but an empty lost+found, as the root of a new file system does.
 func hasOnlyLostAndFound(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	return err == nil && len(entries) == 1 && isLostAndFound(dir, entries[0])
 }
 
-// isLostAndFound reports whether e of dir is a lost+found in which nothing is, as far as its mode lets this user look.
+// isLostAndFound reports whether e in dir is an empty lost+found, or one that this user may not read.
 func isLostAndFound(dir string, e fs.DirEntry) bool {
 	if e.Name() != lostAndFound || !e.IsDir() {
 		return false
@@ -88,8 +87,7 @@ func isLostAndFound(dir string, e fs.DirEntry) bool {
 	return len(found) == 0 && (err == nil || errors.Is(err, fs.ErrPermission))
 }
 
-// followLink returns where target leads if it is a symbolic link: a directory cannot be renamed over a link, and that
-// would show only when all the work is done.
+// followLink resolves target if it is a symbolic link: a directory cannot be renamed over a link, and the rename comes last.
 func followLink(target string) (string, error) {
 	info, err := os.Lstat(target)
 	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
@@ -97,13 +95,13 @@ func followLink(target string) (string, error) {
 	}
 	leads, err := filepath.EvalSymlinks(target)
 	if err != nil {
-		return "", fmt.Errorf("%w: %s is a symbolic link that leads nowhere: make its directory, or remove it: %w",
+		return "", fmt.Errorf("%w: %s is a dangling symbolic link: make its directory, or remove it: %w",
 			fault.Refused, target, err)
 	}
 	return leads, nil
 }
 
-// folder is where the work dirs for the target are.
+// folder returns the parent of the target's work dirs.
 func (w *work) folder() string {
 	if w.inside {
 		return w.target
@@ -111,7 +109,7 @@ func (w *work) folder() string {
 	return filepath.Dir(w.target)
 }
 
-// prefix begins the names of the work dirs for the target; a plan's id ends them.
+// prefix returns the beginning of the names of the target's work dirs; a plan's id follows.
 func (w *work) prefix() string {
 	if w.inside {
 		return plan.WorkPrefix
@@ -119,11 +117,11 @@ func (w *work) prefix() string {
 	return plan.WorkPrefix + filepath.Base(w.target) + "-"
 }
 
-// create makes the work dir, unless another run for the same target took it, before it was locked, for one that was left: then
-// the error matches child.ErrTaken.
+// create makes and locks the work dir. The error matches child.ErrTaken if another run for the same target removed it before it was
+// locked.
 func (w *work) create() error {
 	err := os.MkdirAll(w.dir, 0o700)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // one was there, and went
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // another run removed one meanwhile
 		return child.ErrTaken
 	}
 	if err != nil {
@@ -136,14 +134,14 @@ func (w *work) create() error {
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", w.dir, err)
 	}
-	if err := os.MkdirAll(w.tree, 0o700); err != nil { // only now is the directory ours
+	if err := os.MkdirAll(w.tree, 0o700); err != nil { // only after the lock
 		return errors.Join(fmt.Errorf("make a work dir for %s: %w", w.target, err), lock.Close())
 	}
 	w.lock = lock
 	return nil
 }
 
-// refuseOccupied: a data dir that is there may be the last copy of something.
+// refuseOccupied refuses a target that is not empty: it may be the last copy of its data.
 func (w *work) refuseOccupied() error {
 	entries, err := os.ReadDir(w.target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,34 +151,34 @@ func (w *work) refuseOccupied() error {
 		return fmt.Errorf("%w: %s is not a directory: move it aside", fault.Refused, w.target)
 	}
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", w.target, err)
+		return fmt.Errorf("check %s: %w", w.target, err)
 	}
 	for _, e := range entries {
 		if w.inside && w.tolerates(e) {
 			continue
 		}
-		cure := "move it aside"
+		remedy := "move it aside"
 		if w.inside {
-			cure = "a mount point cannot be moved, so rename what is in it to " + asideMark + "old"
+			remedy = "a mount point cannot be moved, so rename its content to " + asideMark + "old"
 		}
 		return fmt.Errorf("%w: %s is not empty (%s is in it): %s, do not delete it before the restore is proven",
-			fault.Refused, w.target, e.Name(), cure)
+			fault.Refused, w.target, e.Name(), remedy)
 	}
 	return nil
 }
 
-// asideMark begins the names under which an old member's data is kept in a mount point, which cannot be moved aside itself.
+// asideMark begins the names of old data in a mount point, which cannot be moved aside itself.
 const asideMark = "member."
 
-// tolerates reports whether e may stay in a mount point into which a restore goes.
+// tolerates reports whether e may stay in a mount point that is a target.
 func (w *work) tolerates(e fs.DirEntry) bool {
 	return isLostAndFound(w.target, e) || strings.HasPrefix(e.Name(), plan.WorkPrefix) || strings.HasPrefix(e.Name(), asideMark)
 }
 
-// stalePatience is how long a lock may take to go after its owner was killed.
+// stalePatience is how long a lock may last after its owner was killed.
 const stalePatience = 5 * time.Second
 
-// clearStale removes the work dirs that killed runs left for this target; one whose owner lives is refused.
+// clearStale removes the work dirs that killed runs left for this target. It refuses if one of them is locked.
 func (w *work) clearStale(patience time.Duration, report storage.Report) error {
 	stale, err := w.others()
 	if err != nil {
@@ -198,25 +196,25 @@ func (w *work) clearStale(patience time.Duration, report storage.Report) error {
 			err = errors.Join(w.takeAway(dir), lock.Close())
 		}
 		if err != nil {
-			return fmt.Errorf("remove what a killed restore left: %w", err)
+			return fmt.Errorf("remove the work dir of a killed restore: %w", err)
 		}
 		report.Say(storage.Event{Stage: "ask", Level: storage.Note, Object: dir,
-			Message: "removed what a killed restore left"})
+			Message: "removed the work dir of a killed restore"})
 	}
 	return nil
 }
 
-// planID is what Plan.ID looks like. Without it the work dirs of /data/etcd-events would be taken for those of /data/etcd.
+// planID matches Plan.ID. Without it the work dirs of /data/etcd-events would match those of /data/etcd.
 var planID = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// others are the work dirs that are there for the target.
+// others returns the existing work dirs of the target.
 func (w *work) others() (dirs []string, err error) {
 	entries, err := os.ReadDir(w.folder())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for what a killed restore left: %w", err)
+		return nil, fmt.Errorf("find work dirs of killed restores: %w", err)
 	}
 	for _, e := range entries {
 		if id, ok := strings.CutPrefix(e.Name(), w.prefix()); ok && planID.MatchString(id) {
@@ -226,8 +224,7 @@ func (w *work) others() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// takeStale locks the work dir, also one that was left, or is being made, before it had a lock: whoever makes it sees that it is
-// taken.
+// takeStale locks a work dir, also one that has no lock yet: a run that is making it then finds it taken.
 func takeStale(dir string, patience time.Duration) (*fileutil.LockedFile, error) {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		lock, err := child.LockDir(dir)
@@ -237,8 +234,7 @@ func takeStale(dir string, patience time.Duration) (*fileutil.LockedFile, error)
 	}
 }
 
-// takeAway removes dir, under another name: another run of the same plan may make and lock one of its name as soon as the lock in
-// it is gone, and would lose that.
+// takeAway renames dir, then removes it: another run of the same plan may make and lock a dir of that name as soon as the lock is gone.
 func (w *work) takeAway(dir string) error {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -250,17 +246,17 @@ func (w *work) takeAway(dir string) error {
 		return err
 	}
 	err := os.RemoveAll(away)
-	for tries := 1; errors.Is(err, syscall.ENOTEMPTY) && tries < 100; tries++ { // another run has put a lock there, to remove it too
+	for tries := 1; errors.Is(err, syscall.ENOTEMPTY) && tries < 100; tries++ { // another run has locked it, to remove it too
 		err = os.RemoveAll(away)
 	}
 	return err
 }
 
-// enough refuses to begin what the disk cannot hold.
+// enough returns an error if the disk has less than need bytes free.
 func (w *work) enough(need int64) error {
 	free, err := freeSpace(w.dir)
 	if err != nil {
-		return fmt.Errorf("ask for the free space of %s: %w", w.dir, err)
+		return fmt.Errorf("determine the free space of %s: %w", w.dir, err)
 	}
 	if free < need {
 		return fmt.Errorf("%w: %s has %d MiB free, the restore needs up to %d MiB there: make room, or choose another disk",
@@ -291,8 +287,7 @@ func syncPath(path string) error {
 	return nil
 }
 
-// publish puts the tree in the target's place, in one step; in a mount point one step a folder. An empty target keeps
-// its owner.
+// publish renames the tree to the target, in one step; in a mount point in one step for each folder. An empty target keeps its owner.
 func (w *work) publish() error {
 	if err := w.refuseOccupied(); err != nil {
 		return err
@@ -322,7 +317,7 @@ func (w *work) publish() error {
 	return syncPath(w.target)
 }
 
-// remove ends the work dir, whatever became of it.
+// remove removes and unlocks the work dir. It may be gone already.
 func (w *work) remove() {
 	_ = w.takeAway(w.dir)
 	w.lock.Close()

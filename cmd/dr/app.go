@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -149,16 +149,16 @@ func (a *app) bucket(ctx context.Context) (storage.Bucket, error) {
 }
 
 // source returns the location and credentials with which a child opens the repository.
-func (a *app) source(cluster string, keys seal.Keys) (restore.Source, error) {
+func (a *app) source(cluster string, keys seal.Keys) (child.Source, error) {
 	options, err := a.store.options()
 	if err != nil {
-		return restore.Source{}, err
+		return child.Source{}, err
 	}
 	policy, err := a.store.policy()
 	if err != nil {
-		return restore.Source{}, err
+		return child.Source{}, err
 	}
-	return restore.NewSource(a.repo, options, cluster, policy.Trusted(), keys), nil
+	return child.NewSource(a.repo, options, cluster, policy.Trusted(), keys), nil
 }
 
 // json prints v on one line.

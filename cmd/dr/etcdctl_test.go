@@ -107,7 +107,7 @@ func TestStatusOfAFile(t *testing.T) {
 		says string
 	}{
 		{[]string{filepath.Join(dir, "none")}, exitUsage, "no such file"},
-		{[]string{dir}, exitUsage, "is no file: name a snapshot"},
+		{[]string{dir}, exitUsage, "is not a regular file: name a snapshot"},
 		{[]string{garbage}, exitFinding, "damaged"},
 		{[]string{garbage, garbage}, exitUsage, "at most one file"},
 		{[]string{garbage, "--repo", "file://" + dir}, exitUsage, "--repo cannot be used with it"},

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -184,9 +185,9 @@ func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) er
 
 // sourceOf returns the location from which the child restores the plan. A plan of a file needs no repository, even if the
 // flags name one.
-func (a *app) sourceOf(p plan.Plan, keys seal.Keys) (restore.Source, error) {
+func (a *app) sourceOf(p plan.Plan, keys seal.Keys) (child.Source, error) {
 	if p.Backup == nil {
-		return restore.Source{}, nil
+		return child.Source{}, nil
 	}
 	return a.source(p.Cluster, keys)
 }

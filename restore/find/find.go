@@ -26,7 +26,7 @@ import (
 type Archive struct {
 	Catalog catalog.Catalog // with the log
 	Unfold  restore.Unfold  // reads folded segments of Catalog; nil: there are none
-	Source  restore.Source  // for the child
+	Source  child.Source    // for the child
 	Dir     string          // where the scratch copies go; "": the system's temporary directory
 }
 

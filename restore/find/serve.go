@@ -25,10 +25,10 @@ const ChildVerb = "find"
 
 // job is what a child does: it reads one leg, or the values at a point.
 type job struct {
-	Plan   plan.Plan      `json:"plan"`
-	Source restore.Source `json:"source"`
-	Dir    string         `json:"dir"` // of its own
-	Keys   Keys           `json:"keys"`
+	Plan   plan.Plan    `json:"plan"`
+	Source child.Source `json:"source"`
+	Dir    string       `json:"dir"` // of its own
+	Keys   Keys         `json:"keys"`
 
 	Leg    *legJob    `json:"leg,omitempty"`
 	Values *valuesJob `json:"values,omitempty"`
@@ -58,7 +58,7 @@ type ended struct {
 func spawn(ctx context.Context, j job, report storage.Report, take func(json.RawMessage) error) (ended, error) {
 	var e ended
 	if err := child.RunItems(ctx, ChildVerb, j, &e, report, take); err != nil {
-		err = restore.Died(err)
+		err = child.Died(err)
 		if errors.Is(err, catalog.ErrDamaged) {
 			return e, restore.Obstructed(plan.Obstacle{Base: true}, err)
 		}

@@ -25,7 +25,7 @@ const ChildVerb = "verify"
 type job struct {
 	Plan       plan.Plan             `json:"plan"`
 	Level      catalog.Level         `json:"level"`
-	Source     restore.Source        `json:"source"`
+	Source     child.Source          `json:"source"`
 	Dir        string                `json:"dir"`              // of its own
 	Hashes     []catalog.HashKV      `json:"hashes,omitempty"` // of the member, up to the plan's end, newest first
 	Assertions []assertion.Assertion `json:"assertions,omitempty"`
@@ -142,7 +142,7 @@ func (f *found) boot(ctx context.Context, j job, begin time.Time, report storage
 		return err
 	}
 	if err != nil {
-		return restore.Blame("boot", err.Error())
+		return child.Blame("boot", err.Error())
 	}
 	defer server.Close()
 	f.RTO = time.Since(begin).Seconds()

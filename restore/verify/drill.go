@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
@@ -20,10 +19,10 @@ import (
 type DrillRequest struct {
 	Aim
 	Assertions []assertion.Assertion
-	Source     restore.Source // for the child that restores; without the key that opens the backup no drill can run
-	Dir        string         // where the scratch copies go; "": the system's temporary directory
-	By         string         // host and version of dr, for the proofs
-	Limits     child.Limits   // of that child
+	Source     child.Source // for the child that restores; without the key that opens the backup no drill can run
+	Dir        string       // where the scratch copies go; "": the system's temporary directory
+	By         string       // host and version of dr, for the proofs
+	Limits     child.Limits // of that child
 }
 
 // Drill restores what r aims at, one point after the other, each into a scratch server that is thrown away, and appends a
@@ -56,7 +55,7 @@ func (e exercise) run(
 	j := job{Plan: e.plan, Level: catalog.Booted, Source: r.Source, Hashes: e.hashes, Assertions: r.Assertions, Limits: r.Limits}
 	found, err := inChild(ctx, j, r.Dir, report)
 	blames := blame(e.plan, found, err)
-	err = errors.Join(restore.Died(err), found.Met.Err(), unmet(found.Assertions)) // one of them at most
+	err = errors.Join(child.Died(err), found.Met.Err(), unmet(found.Assertions)) // one of them at most
 	if marked := e.plan.Backup.Marked(); err == nil && marked != nil {
 		blames, err = catalog.BlameBackup, fmt.Errorf("%w: %w", catalog.ErrDamaged, marked)
 	}

@@ -10,7 +10,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -21,9 +21,9 @@ import (
 // Request says what to prove and with what.
 type Request struct {
 	Level  catalog.Level
-	Source restore.Source // for the child that opens the database
-	Dir    string         // where the scratch copy goes; "": the system's temporary directory
-	By     string         // host and version of dr, for the proof
+	Source child.Source // for the child that opens the database
+	Dir    string       // where the scratch copy goes; "": the system's temporary directory
+	By     string       // host and version of dr, for the proof
 }
 
 // Run proves backup b of c as far as r asks, and appends what it found. The error says why the backup is bad or could
@@ -82,7 +82,7 @@ func climb(
 		return found{}, err
 	}
 	f, err := inChild(ctx, job{Plan: plan, Level: r.Level, Source: r.Source, Hashes: memberHash(b)}, r.Dir, report)
-	return f, restore.Died(err)
+	return f, child.Died(err)
 }
 
 // scratchPlan is b alone, for a member that only the scratch server will be.

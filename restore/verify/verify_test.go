@@ -19,7 +19,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
@@ -147,7 +147,7 @@ func newKey(t testing.TB) (seal.Keys, seal.Recipients) {
 }
 
 func (f fixture) request(level catalog.Level) verify.Request {
-	return verify.Request{Level: level, Source: restore.NewSource("file://"+f.dir, stores.Options{}, clusterName, sign.Trust{}, f.keys),
+	return verify.Request{Level: level, Source: child.NewSource("file://"+f.dir, stores.Options{}, clusterName, sign.Trust{}, f.keys),
 		Dir: f.scratch, By: "host, dr test"}
 }
 

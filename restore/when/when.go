@@ -1,4 +1,4 @@
-// Package when reads the moments that a person names: "2026-11-21T10:00:00Z", "2h ago".
+// Package when parses points in time: "2026-11-21T10:00:00Z", "2h ago".
 package when
 
 import (
@@ -11,19 +11,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrTime: the text names no moment.
+// ErrTime: the text is not a time in the past.
 var ErrTime = fault.New(fault.Usage, "not a time")
 
-// Parse reads an RFC 3339 time, with a space for the T if need be, or how long before now it was: "90s ago", "2h ago",
-// "1d12h ago", with d for 24 hours. A time without a zone is refused: at night, in a hurry, two people would read it as
-// two moments. Errors match ErrTime; a time after now is one.
+// Parse parses an RFC 3339 time, with T or a space in it, or a duration before now: "90s ago", "2h ago", "1d12h ago", with d for 24
+// hours. It refuses a time without a zone, which is ambiguous, and one after now. Errors match ErrTime.
 func Parse(text string, now time.Time) (time.Time, error) {
 	at, err := parse(strings.TrimSpace(text), now)
 	if err != nil {
 		return time.Time{}, err
 	}
 	if at.After(now) {
-		return time.Time{}, fmt.Errorf("%w that has been: %q is in the future (now: %s): use a time in the past", ErrTime, text, now.UTC().Format(time.RFC3339))
+		return time.Time{}, fmt.Errorf("%w: %q is in the future (now: %s): use a time in the past", ErrTime, text, now.UTC().Format(time.RFC3339))
 	}
 	return at.UTC(), nil
 }

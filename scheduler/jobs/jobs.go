@@ -8,7 +8,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
@@ -77,7 +76,7 @@ func (who Identity) drill(
 	for _, from := range s.Repositories {
 		if from.Name == in.Repository {
 			options := stores.Options{Parallel: from.Parallel, Limit: from.Limit, Guard: scheduler.Patience}
-			r.Source = restore.NewSource(from.URL, options, s.Cluster, from.Policy.Trusted(), s.Drill.Keys)
+			r.Source = child.NewSource(from.URL, options, s.Cluster, from.Policy.Trusted(), s.Drill.Keys)
 		}
 	}
 	return verify.Drill(ctx, in.Cluster, r, time.Now(), report)

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -166,7 +167,7 @@ func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
 
 func (t *telling) spawn(ctx context.Context, p plan.Plan) (restore.Result, error) {
 	options := stores.Options{Parallel: stores.DefaultParallel}
-	return restore.Spawn(ctx, p, restore.NewSource(t.repositoryURL(), options, t.repository.Name(), sign.Trust{}, t.secret), nil)
+	return restore.Spawn(ctx, p, child.NewSource(t.repositoryURL(), options, t.repository.Name(), sign.Trust{}, t.secret), nil)
 }
 
 func (t *telling) startThird(ctx context.Context) ([]string, error) {

@@ -1,4 +1,4 @@
-package restore_test
+package child_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -26,7 +26,7 @@ func TestBlame(t *testing.T) {
 		{"check", "mmap: cannot allocate memory", false, syscall.ENOMEM},
 		{"prove", "runtime: out of memory: cannot allocate 4194304-byte block", false, syscall.ENOMEM},
 	} {
-		err := restore.Blame(test.stage, test.words)
+		err := child.Blame(test.stage, test.words)
 		if errors.Is(err, catalog.ErrDamaged) != test.damaged || test.is != nil && !errors.Is(err, test.is) {
 			t.Errorf("%s: %q gives %v", test.stage, test.words, err)
 		}

@@ -1,0 +1,47 @@
+package child
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+)
+
+// Died returns the error that a child's death shows: see Blame. If err is no death, or the child was killed, it returns err.
+func Died(err error) error {
+	dead, ok := errors.AsType[*DiedError](err)
+	if !ok || dead.Killed {
+		return err
+	}
+	return Blame(dead.Stage, dead.Words)
+}
+
+// Blame returns the error for a panic or a fatal error at stage, from its words. If the machine ran out of a resource, the error matches
+// that syscall.Errno; else, at stages that read the database, it matches catalog.ErrDamaged.
+func Blame(stage, words string) error {
+	words, _, _ = strings.Cut(strings.TrimSpace(words), "\n")
+	lack := lacking(words)
+	if lack != nil {
+		return fmt.Errorf("at stage %s: %w", stage, lack)
+	}
+	switch stage {
+	case "check", "prove", "replay", "build", "boot":
+		return fmt.Errorf("the database is %w, at stage %s: %s", catalog.ErrDamaged, stage, words)
+	}
+	return fmt.Errorf("at stage %s: %w", stage, errors.New(words))
+}
+
+// lacking returns the resource that the machine ran out of, from the words of a panic or a log; nil if they name none.
+func lacking(words string) error {
+	for _, lack := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if strings.Contains(words, lack.Error()) {
+			return lack
+		}
+	}
+	if strings.Contains(words, "out of memory") { // in the words of Go's runtime
+		return syscall.ENOMEM
+	}
+	return nil
+}
