@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 )
 
 // catchup tracks which repositories miss backups that others have. A repository misses backups if its newest is not the
@@ -158,6 +158,6 @@ func (w *worker) uncopied(err error) time.Time {
 }
 
 // Copy copies backups that began at since or later, with their proofs, from one repository to another.
-func Copy(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (repository.CopyResult, error) {
-	return repository.Copy(ctx, from.Cluster, to.Cluster, repository.CopyOptions{Since: since, BackupsOnly: true}, report)
+func Copy(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (copying.Result, error) {
+	return copying.Copy(ctx, from.Cluster, to.Cluster, copying.Options{Since: since, BackupsOnly: true}, report)
 }

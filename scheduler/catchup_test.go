@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -90,9 +91,9 @@ func TestServiceReportsWhatARepositoryLacks(t *testing.T) {
 				}
 				return r, err
 			}
-			s.Copy = func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (repository.CopyResult, error) {
+			s.Copy = func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (copying.Result, error) {
 				if broken.Load() {
-					return repository.CopyResult{}, errTest
+					return copying.Result{}, errTest
 				}
 				return scheduler.Copy(ctx, from, to, since, report)
 			}

@@ -25,6 +25,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -38,7 +39,7 @@ type Service struct {
 	// Prune removes from one repository what the Spec's retention does not keep. nil: nothing is removed.
 	Prune func(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) error
 	// Copy copies backups that began at since or later from one repository to another that lacks them. nil: none is copied.
-	Copy func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (repository.CopyResult, error)
+	Copy func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (copying.Result, error)
 	// Drill restores from one repository as the Spec's Drill describes, as verify.Drill does. seed selects the random point.
 	// nil: no drill is run.
 	Drill func(ctx context.Context, s spec.Spec, in backup.Store, seed uint64, report storage.Report) ([]catalog.Proof, error)

@@ -1,6 +1,6 @@
 package document
 
-import "github.com/etcd-dr/etcd-dr/storage/repository"
+import "github.com/etcd-dr/etcd-dr/storage/copying"
 
 // Taken is dr backup.
 type Taken struct {
@@ -41,7 +41,7 @@ type NotCopied struct {
 }
 
 // Add appends the result of copying a cluster to c.
-func (c *Copy) Add(cluster string, r repository.CopyResult) {
+func (c *Copy) Add(cluster string, r copying.Result) {
 	d := CopiedCluster{
 		Cluster: cluster, Backups: r.Backups, Segments: r.Segments, Objects: r.Objects, Bytes: r.Bytes,
 		Present: r.Present, LeftOut: r.LeftOut, Faults: []NotCopied{},

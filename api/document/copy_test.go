@@ -5,17 +5,17 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 )
 
 // copyOf is one cluster that was copied, and not all of it.
 func copyOf() document.Copy {
 	d := document.Copy{From: "file:///var/backups/etcd", To: "s3://bucket/etcd"}
-	d.Add("prod", repository.CopyResult{
+	d.Add("prod", copying.Result{
 		Backups: 2, Segments: 7, Objects: 12, Bytes: 7000, Present: 5, LeftOut: 3,
-		Faults: []repository.CopyFault{{Key: "prod/backups/x/snapshot.db.zst", Err: errors.New("damaged")}},
+		Faults: []copying.Fault{{Key: "prod/backups/x/snapshot.db.zst", Err: errors.New("damaged")}},
 	})
-	d.Add("test", repository.CopyResult{})
+	d.Add("test", copying.Result{})
 	return d
 }
 

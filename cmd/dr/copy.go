@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -49,7 +50,7 @@ that no trusted key has signed are reported and not copied; the rest is copied, 
 		if a.repo == "" || to == "" {
 			return usagef("source or target missing: set --from and --to")
 		}
-		o := repository.CopyOptions{Deletions: deletions, By: identity()}
+		o := copying.Options{Deletions: deletions, By: identity()}
 		var err error
 		if o.Since, err = sinceFlag(since); err != nil {
 			return err
@@ -70,7 +71,7 @@ func sinceFlag(text string) (t time.Time, err error) {
 	return t, nil
 }
 
-func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) error {
+func (a *app) runCopy(ctx context.Context, to string, o copying.Options) error {
 	options, err := a.store.options()
 	if err != nil {
 		return err
@@ -106,14 +107,14 @@ func (a *app) runCopy(ctx context.Context, to string, o repository.CopyOptions) 
 
 // copyCluster copies one cluster. It returns the faults of single objects as found, and the error that ended the copy as err.
 func copyCluster(
-	ctx context.Context, from *repository.Cluster, bucket storage.Bucket, there records.Policy, o repository.CopyOptions,
+	ctx context.Context, from *repository.Cluster, bucket storage.Bucket, there records.Policy, o copying.Options,
 	doc *document.Copy, report storage.Report,
 ) (found, err error) {
 	target, err := repository.OpenWith(bucket, from.Name(), there)
 	if err != nil {
 		return nil, err
 	}
-	result, err := repository.Copy(ctx, from, target, o, report)
+	result, err := copying.Copy(ctx, from, target, o, report)
 	if err == nil && result.Objects+result.Present+result.LeftOut+len(result.Faults) == 0 {
 		return fmt.Errorf("cluster %s is %w: dr list shows the clusters", from.Name(), catalog.ErrNotFound), nil
 	}
@@ -125,8 +126,8 @@ func copyCluster(
 }
 
 // faultOf returns the fault's error. An object that differs counts as damaged, at either side, and so gets exit code 3.
-func faultOf(f repository.CopyFault) error {
-	if errors.Is(f.Err, repository.ErrDiffers) {
+func faultOf(f copying.Fault) error {
+	if errors.Is(f.Err, copying.ErrDiffers) {
 		return fmt.Errorf("%w (%w)", f.Err, catalog.ErrDamaged)
 	}
 	return f.Err

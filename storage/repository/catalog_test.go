@@ -43,7 +43,7 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	for i := range 10 {
 		stored.Create(t, c, stored.IdAt(i))
-		appendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, i))
+		stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, i))
 	}
 	newest := []catalog.ID{stored.IdAt(9), stored.IdAt(8), stored.IdAt(7)}
 	for _, o := range []struct {
@@ -216,7 +216,7 @@ func TestLoadStoreFails(t *testing.T) {
 		c := stored.OpenCluster(t, b, "c")
 		for i := range 3 {
 			stored.Create(t, c, stored.IdAt(i))
-			appendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, i))
+			stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, i))
 		}
 		arm(b)
 		catalog, err := c.Load(t.Context(), backups.LoadOptions{Proofs: true})

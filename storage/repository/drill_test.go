@@ -35,14 +35,14 @@ func TestLastDrill(t *testing.T) {
 		wantLastDrill(t, "of no backup", c, -1)
 		stored.Create(t, c, stored.IdAt(0))
 		stored.Create(t, c, stored.IdAt(1))
-		appendProof(t, c, stored.ProofOf(stored.IdAt(0), catalog.Booted, catalog.Passed, 1))
+		stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(0), catalog.Booted, catalog.Passed, 1))
 		wantLastDrill(t, "verified alone", c, -1)
 		for n, v := range []catalog.Verdict{catalog.Passed, catalog.Failed, catalog.NotRun, catalog.Passed} {
-			appendProof(t, c, drillOf(stored.IdAt(1-n%2), v, 2+n))
+			stored.AppendProof(t, c, drillOf(stored.IdAt(1-n%2), v, 2+n))
 			wantLastDrill(t, "with a later one", c, 2+n)
 		}
-		appendProof(t, c, drillOf(stored.IdAt(1), catalog.Passed, 3))
-		appendProof(t, c, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Passed, 9))
+		stored.AppendProof(t, c, drillOf(stored.IdAt(1), catalog.Passed, 3))
+		stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Passed, 9))
 		wantLastDrill(t, "with an older one and a verify", c, 5)
 		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Reason: "test", Time: stored.Noon, By: "test"}); err != nil {
 			t.Fatal(err)
@@ -59,17 +59,17 @@ func TestLastDrillBelievesWhatIsInside(t *testing.T) {
 	policy.Key = owner.Key
 	c := stored.OpenWith(t, b, policy)
 	stored.Create(t, c, stored.IdAt(0))
-	appendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 1))
-	appendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 2))
+	stored.AppendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 1))
+	stored.AppendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 2))
 	name := func(stamp string) string { return stored.Folder("c", stored.IdAt(0)) + "proof-" + stamp + ".json" }
 	old := stored.Get(t, b, name(stored.Noon.Add(time.Hour).Format("20060102T150405.000Z")))
 	stored.Put(t, b, name("20261123T000000.000Z"), old)
 	stored.Put(t, b, name("20261123T000001.000Z"), stored.Noise(100))
 	stored.Put(t, b, name("20261123T000002.000Z"), nil)
 	stored.Put(t, b, name("tomorrow"), old)
-	appendProof(t, openForger(t, b), drillOf(stored.IdAt(0), catalog.Passed, 5)) // by somebody without a key
+	stored.AppendProof(t, stored.OpenForger(t, b), drillOf(stored.IdAt(0), catalog.Passed, 5)) // by somebody without a key
 	wantLastDrill(t, "among junk", c, 2)
-	appendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 101))
+	stored.AppendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 101))
 	wantLastDrill(t, "with one from the future", c, 2)
 }
 
@@ -79,7 +79,7 @@ func TestLastDrillIsCheap(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	for n := range 50 {
 		stored.Create(t, c, stored.IdAt(n))
-		appendProof(t, c, drillOf(stored.IdAt(n), catalog.Passed, n))
+		stored.AppendProof(t, c, drillOf(stored.IdAt(n), catalog.Passed, n))
 	}
 	lists, reads := b.Calls(storage.VerbList), b.Calls(storage.VerbOpen)
 	wantLastDrill(t, "of fifty", c, 49)

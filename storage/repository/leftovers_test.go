@@ -96,7 +96,7 @@ func TestSweepAll(t *testing.T) {
 		c := stored.OpenCluster(t, b, "c")
 		for i := range 4 {
 			stored.Create(t, c, stored.IdAt(i))
-			appendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, 1))
+			stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, 1))
 		}
 		var want []string
 		for _, i := range []int{1, 3} {

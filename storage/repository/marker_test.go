@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -24,7 +25,7 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 	owner := stored.NewSigner(t)
 	p := records.Policy{Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust}
 	main, offsite := mem.New(), mem.New()
-	segments := keyed(stored.NewWriter(t, "c", stored.LineageID(1)), owner.Key).Some(6)
+	segments := stored.Keyed(stored.NewWriter(t, "c", stored.LineageID(1)), owner.Key).Some(6)
 	for _, b := range []storage.Bucket{main, offsite} {
 		for n := range 3 {
 			stored.Create(t, stored.OpenWith(t, b, p), stored.IdAt(n))
@@ -156,16 +157,16 @@ func TestCopyDeletions(t *testing.T) {
 	for n := range 3 {
 		stored.Create(t, from, stored.IdAt(n))
 	}
-	mustCopy(t, from, to, repository.CopyOptions{})
+	stored.MustCopy(t, from, to, copying.Options{})
 	pin(t, to, stored.IdAt(1), "stays")
 	for n := range 2 {
 		if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(n), Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	mustCopy(t, from, to, repository.CopyOptions{})
+	stored.MustCopy(t, from, to, copying.Options{})
 	stored.WantIDs(t, stored.Load(t, to, backups.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1), stored.IdAt(0)}, nil)
-	result := mustCopy(t, from, to, repository.CopyOptions{Deletions: true, By: "test"})
+	result := stored.MustCopy(t, from, to, copying.Options{Deletions: true, By: "test"})
 	stored.WantIDs(t, stored.Load(t, to, backups.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1)}, nil)
 	if result.Deleted != 1 || len(result.Faults) > 0 {
 		t.Errorf("%+v", result)
@@ -181,7 +182,7 @@ func TestCopyWhilePruned(t *testing.T) {
 		stored.Create(t, from, stored.IdAt(1))
 		pruned := from
 		if !prunedAtSource {
-			mustCopy(t, from, to, repository.CopyOptions{})
+			stored.MustCopy(t, from, to, copying.Options{})
 			pruned = to
 		}
 		stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(2)...)
@@ -191,7 +192,7 @@ func TestCopyWhilePruned(t *testing.T) {
 			}
 			return nil
 		}}, records.Policy{})
-		result, err := repository.Copy(t.Context(), racing, to, repository.CopyOptions{}, nil)
+		result, err := copying.Copy(t.Context(), racing, to, copying.Options{}, nil)
 		if err != nil || len(result.Faults) > 0 {
 			t.Errorf("pruned at the source %v: %+v, %v", prunedAtSource, result, err)
 		}

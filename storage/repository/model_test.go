@@ -124,7 +124,7 @@ func (m *model) append(rt *rapid.T) {
 	p := stored.ProofOf(id, rapid.SampledFrom(catalog.Levels).Draw(rt, "level"), catalog.Passed,
 		rapid.IntRange(0, 2).Draw(rt, "hour"))
 	p.Keys = int64(len(b.proofs))
-	appendProof(m.t, m.c, p)
+	stored.AppendProof(m.t, m.c, p)
 	b.proofs = append(b.proofs, p)
 	slices.SortStableFunc(b.proofs, func(a, b catalog.Proof) int { return a.Time.Compare(b.Time) })
 }

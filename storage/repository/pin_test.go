@@ -150,7 +150,7 @@ func TestForgedPins(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	policy := stored.Trust(t, owner.Public)
 	policy.Key = owner.Key
-	c, forger := stored.OpenWith(t, b, policy), openForger(t, b)
+	c, forger := stored.OpenWith(t, b, policy), stored.OpenForger(t, b)
 	stored.Create(t, c, stored.IdAt(0))
 	pin(t, forger, stored.IdAt(0), "forged")
 	if got := pinsOf(t, c); len(got) > 0 {

@@ -18,13 +18,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-func appendProof(tb testing.TB, c *repository.Cluster, p catalog.Proof) {
-	tb.Helper()
-	if err := c.Append(tb.Context(), p); err != nil {
-		tb.Fatal(err)
-	}
-}
-
 func proofsOf(tb testing.TB, c *repository.Cluster, id catalog.ID) []catalog.Proof {
 	tb.Helper()
 	b, err := stored.Load(tb, c, backups.LoadOptions{Proofs: true}).Find(id)
@@ -44,7 +37,7 @@ func TestAppend(t *testing.T) {
 		for i, at := range []time.Duration{0, 0, 100, time.Millisecond, time.Hour, -time.Hour, 200, time.Hour} {
 			p := stored.ProofOf(stored.IdAt(0), catalog.Opened, catalog.Passed, 0)
 			p.Time, p.Keys = stored.Noon.Add(at).In(time.FixedZone("", 3600)), int64(i)
-			appendProof(t, c, p)
+			stored.AppendProof(t, c, p)
 			p.Time = p.Time.UTC()
 			want = append(want, p)
 		}
@@ -92,7 +85,7 @@ func TestDamagedProofs(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	stored.Create(t, c, stored.IdAt(0))
 	good := stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1)
-	appendProof(t, c, good)
+	stored.AppendProof(t, c, good)
 	document := encodedProof(t, stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Failed, 2))
 	other := encodedProof(t, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Failed, 2))
 	for name, p := range map[string][]byte{

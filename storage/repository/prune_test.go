@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -32,7 +33,7 @@ func fill(tb testing.TB, c *repository.Cluster) {
 	tb.Helper()
 	for i := range 5 {
 		stored.Create(tb, c, stored.IdAt(i))
-		appendProof(tb, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, 1))
+		stored.AppendProof(tb, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, 1))
 	}
 	w := stored.NewWriter(tb, c.Name(), stored.LineageID(0))
 	w.Key = c.Policy().Key
@@ -368,7 +369,7 @@ func TestPruneTakenName(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
 	fill(t, c)
-	if err := openForger(t, b).Log().Delete(t.Context(), removal(25).Log[0]); err != nil {
+	if err := stored.OpenForger(t, b).Log().Delete(t.Context(), removal(25).Log[0]); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
@@ -453,7 +454,7 @@ func TestCopyAndPruned(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	fill(t, from)
-	mustCopy(t, from, to, repository.CopyOptions{})
+	stored.MustCopy(t, from, to, copying.Options{})
 	if _, err := to.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
@@ -464,9 +465,9 @@ func TestCopyAndPruned(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		before := contents(t, target)
-		result := mustCopy(t, from, to, repository.CopyOptions{})
-		if diff := cmp.Diff(before, contents(t, target)); diff != "" || result.LeftOut != 26 || len(result.Faults) > 0 {
+		before := stored.Contents(t, target)
+		result := stored.MustCopy(t, from, to, copying.Options{})
+		if diff := cmp.Diff(before, stored.Contents(t, target)); diff != "" || result.LeftOut != 26 || len(result.Faults) > 0 {
 			t.Errorf("%+v\n%s", result, diff)
 		}
 		if _, err := to.Sweep(t.Context(), stored.Grace, time.Now().Add(2*stored.Grace)); err != nil {
@@ -475,7 +476,7 @@ func TestCopyAndPruned(t *testing.T) {
 	}
 	// The other way: what a source has pruned is nothing that is missing.
 	back := mem.New()
-	result := mustCopy(t, to, stored.OpenCluster(t, back, "c"), repository.CopyOptions{})
+	result := stored.MustCopy(t, to, stored.OpenCluster(t, back, "c"), copying.Options{})
 	if len(result.Faults) > 0 || result.Segments != 16 {
 		t.Errorf("%+v", result)
 	}

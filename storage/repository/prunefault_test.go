@@ -103,14 +103,14 @@ func forge(t *testing.T, b storage.Bucket, attacker stored.Signer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored.Put(t, b, stored.Folder("c", stored.IdAt(i))+tombstoneName, data)
+		stored.Put(t, b, stored.Folder("c", stored.IdAt(i))+stored.TombstoneName, data)
 	}
 }
 
 // others is all that is of no business to a prune of c.
 func others(t *testing.T, b storage.Bucket) map[string]string {
 	t.Helper()
-	all := contents(t, b)
+	all := stored.Contents(t, b)
 	maps.DeleteFunc(all, func(key, _ string) bool { return strings.HasPrefix(key, "c/") })
 	return all
 }

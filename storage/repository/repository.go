@@ -96,6 +96,9 @@ func (c *Cluster) Remembering(h *log.Headers) *Cluster {
 // Log returns the cluster's log.
 func (c *Cluster) Log() *log.Log { return c.log }
 
+// Backups returns the reader of the cluster's backups.
+func (c *Cluster) Backups() *backups.Reader { return c.reader }
+
 // Records returns the store of the cluster's documents.
 func (c *Cluster) Records() *records.Store { return c.store }
 

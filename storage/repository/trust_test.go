@@ -1,11 +1,8 @@
 package repository_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,37 +17,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
-
-// tombstoneName is a name that a tombstone may have.
-const tombstoneName = "tombstone-0123456789abcdef.json"
-
-// unsigned shows manifests without their signatures.
-type unsigned struct{ storage.Bucket }
-
-func (u unsigned) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
-	r, object, err := u.Bucket.Open(ctx, key, o)
-	if err != nil || !strings.HasSuffix(key, "/manifest.json") {
-		return r, object, err
-	}
-	defer r.Close()
-	data, err := io.ReadAll(r)
-	if stripped, e := document.WithSignature(data, ""); e == nil {
-		data, object.Size = stripped, int64(len(stripped))
-	}
-	return io.NopCloser(bytes.NewReader(data)), object, err
-}
-
-// openForger opens the cluster for somebody without a key, who writes all the same where everything is signed.
-func openForger(tb testing.TB, b storage.Bucket) *repository.Cluster {
-	tb.Helper()
-	return stored.OpenCluster(tb, unsigned{b}, "c")
-}
 
 func untrustedIDs(tb testing.TB, c catalog.Catalog) (all []catalog.ID) {
 	tb.Helper()
@@ -70,8 +41,8 @@ func TestForgedBackups(t *testing.T) {
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(0))
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(1))
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: attacker.Key}), stored.IdAt(2))
-	stored.Create(t, openForger(t, b), stored.IdAt(3))
-	stored.Create(t, openForger(t, b), stored.IdAt(4))
+	stored.Create(t, stored.OpenForger(t, b), stored.IdAt(3))
+	stored.Create(t, stored.OpenForger(t, b), stored.IdAt(4))
 	stored.Put(t, b, stored.Folder("c", stored.IdAt(4))+"manifest.json", []byte("junk"))
 	altered := stored.Folder("c", stored.IdAt(1)) + "manifest.json"
 	signed := stored.Get(t, b, altered)
@@ -152,7 +123,7 @@ func TestForgedTombstoneAndASigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+tombstoneName, forged)
+	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+stored.TombstoneName, forged)
 	if swept, err := mine.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
@@ -183,7 +154,7 @@ func TestForgedProofs(t *testing.T) {
 		t.Fatal(err)
 	}
 	proof.Verdict, proof.Time = catalog.Failed, stored.Noon.Add(time.Hour)
-	if err := openForger(t, b).Append(t.Context(), proof); err != nil {
+	if err := stored.OpenForger(t, b).Append(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
 	got := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{Proofs: true}).Backups[0]
@@ -237,7 +208,7 @@ func TestDeleteLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+tombstoneName, forged)
+	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+stored.TombstoneName, forged)
 	cat := stored.Load(t, c, backups.LoadOptions{})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
 	if len(cat.Ignored) != 1 || !errors.Is(cat.Ignored[0].Err, sign.ErrUntrusted) {
@@ -246,7 +217,7 @@ func TestDeleteLocked(t *testing.T) {
 	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
-	if err := b.Delete(t.Context(), stored.Folder("c", stored.IdAt(0))+tombstoneName, storage.DeleteOptions{}); err != nil {
+	if err := b.Delete(t.Context(), stored.Folder("c", stored.IdAt(0))+stored.TombstoneName, storage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
@@ -328,8 +299,8 @@ func TestSigningKeyIsTrusted(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
 	stored.Create(t, mine, stored.IdAt(0))
-	stored.Create(t, openForger(t, b), stored.IdAt(1))
-	stored.StoreSegments(t, openForger(t, b), stored.NewWriter(t, "c", stored.LineageID(1)).Some(1)...)
+	stored.Create(t, stored.OpenForger(t, b), stored.IdAt(1))
+	stored.StoreSegments(t, stored.OpenForger(t, b), stored.NewWriter(t, "c", stored.LineageID(1)).Some(1)...)
 	cat := stored.Load(t, mine, backups.LoadOptions{Log: true})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
 	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IdAt(1)}) {

@@ -105,7 +105,7 @@ func TestUnreadableObjects(t *testing.T) {
 	first, second := stored.Folder("c", stored.IdAt(0)), stored.Folder("c", stored.IdAt(7))
 	for _, test := range []struct{ key, named string }{
 		{second + "manifest.json", second + "manifest.json"},
-		{first + tombstoneName, first + tombstoneName},
+		{first + stored.TombstoneName, first + stored.TombstoneName},
 		{first + "proof-20261121T120000.000Z.json", "proof-20261121T120000.000Z.json"},
 		{first + "pin-0123456789abcdef.json", ""}, // it holds, or is ignored
 		{stored.SegmentKey("c", stored.LineageID(9), 1), stored.SegmentKey("c", stored.LineageID(9), 1)},
@@ -119,7 +119,7 @@ func TestUnreadableObjects(t *testing.T) {
 					b := mem.New()
 					c := stored.OpenWith(t, b, p)
 					stored.Create(t, c, stored.IdAt(0))
-					stored.StoreSegments(t, c, keyed(stored.NewWriter(t, "c", stored.LineageID(1)), p.Key).Some(3)...)
+					stored.StoreSegments(t, c, stored.Keyed(stored.NewWriter(t, "c", stored.LineageID(1)), p.Key).Some(3)...)
 					stored.Put(t, b, test.key, []byte("junk"))
 					wantOnlyDamaged(t, stored.OpenWith(t, unreadable{b, test.key, err}, p), test.named)
 				})

@@ -1,4 +1,4 @@
-package repository
+package copying
 
 import (
 	"cmp"
@@ -12,62 +12,62 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// copyPlan is what a copy is going to do, in this order.
-type copyPlan struct {
+// plan is what a copy is going to do, in this order.
+type plan struct {
 	deletions []catalog.ID // at the target
-	backups   []copyBackup // newest first: those that somebody needs soonest
-	log       []copyLineage
-	result    CopyResult // what is known before anything is copied
+	backups   []backup     // newest first: those that somebody needs soonest
+	log       []lineage
+	result    Result // what is known before anything is copied
 }
 
-// copyObject is an object of the source.
-type copyObject struct {
+// object is an object of the source.
+type object struct {
 	key   string
 	size  int64 // bytes
 	there bool  // the target has one of that name and size
 }
 
-type copyBackup struct {
+type backup struct {
 	backup   catalog.Backup
-	data     copyObject
-	proofs   []copyObject
-	manifest copyObject
+	data     object
+	proofs   []object
+	manifest object
 }
 
-// copyLineage is the work on one lineage.
-type copyLineage struct {
+// lineage is the work on one lineage.
+type lineage struct {
 	id       string
-	segments []copySegment // ascending by seq
-	indexes  []copyIndex   // ascending by first seq
+	segments []segmentCopy // ascending by seq
+	indexes  []index       // ascending by first seq
 }
 
-type copySegment struct {
-	copyObject
+type segmentCopy struct {
+	object
 	segment catalog.Segment
 }
 
-type copyIndex struct {
-	copyObject
+type index struct {
+	object
 	first uint64 // seq
 }
 
-// copyPlanner compares two sides.
-type copyPlanner struct {
-	source, target copySide
+// planner compares two sides.
+type planner struct {
+	source, target side
 	since          time.Time
 	bases          map[catalog.ID]bool // what segments need that are kept
-	plan           copyPlan
+	plan           plan
 }
 
 // planCopy is pure: what the source has and the target has not.
-func planCopy(source, target copySide, o CopyOptions) copyPlan {
-	p := copyPlanner{source: source, target: target, since: o.Since, bases: map[catalog.ID]bool{}}
+func planCopy(source, target side, o Options) plan {
+	p := planner{source: source, target: target, since: o.Since, bases: map[catalog.ID]bool{}}
 	p.plan.result.Faults = slices.Clone(source.ignored)
 	for _, f := range target.ignored {
 		p.fault(f.Key, f.Err)
 	}
 	for _, d := range slices.Concat(source.catalog.Damaged, source.catalog.Untrusted) {
-		p.fault(catalog.ManifestKey(source.c.store.Cluster, d.ID), d.Err)
+		p.fault(catalog.ManifestKey(source.c.Records().Cluster, d.ID), d.Err)
 	}
 	if !o.BackupsOnly {
 		for _, l := range source.catalog.Lineages { // before the backups, as it names its bases
@@ -85,13 +85,13 @@ func planCopy(source, target copySide, o CopyOptions) copyPlan {
 	return p.plan
 }
 
-func (p *copyPlanner) fault(key string, err error) {
-	p.plan.result.Faults = append(p.plan.result.Faults, CopyFault{key, err})
+func (p *planner) fault(key string, err error) {
+	p.plan.result.Faults = append(p.plan.result.Faults, Fault{key, err})
 }
 
 // object compares one object by its size; not ok if another one stands under its name.
-func (p *copyPlanner) object(key string) (o copyObject, ok bool) {
-	o = copyObject{key: key, size: p.source.sizes[key]}
+func (p *planner) object(key string) (o object, ok bool) {
+	o = object{key: key, size: p.source.sizes[key]}
 	var size int64
 	if size, o.there = p.target.sizes[key]; o.there && size != o.size {
 		p.fault(key, differs(key, fmt.Sprintf("it has %d bytes, the source's %d", size, o.size)))
@@ -103,8 +103,8 @@ func (p *copyPlanner) object(key string) (o copyObject, ok bool) {
 func differs(key, how string) error { return fmt.Errorf("%s: %w: %s", key, ErrDiffers, how) }
 
 // deletion deletes one at the target if that is asked for, and it is there and not pinned.
-func (p *copyPlanner) deletion(id catalog.ID, asked bool) {
-	_, there := p.target.sizes[catalog.ManifestKey(p.target.c.store.Cluster, id)]
+func (p *planner) deletion(id catalog.ID, asked bool) {
+	_, there := p.target.sizes[catalog.ManifestKey(p.target.c.Records().Cluster, id)]
 	switch {
 	case p.target.deleted[id]:
 		p.plan.result.Present++
@@ -115,7 +115,7 @@ func (p *copyPlanner) deletion(id catalog.ID, asked bool) {
 	}
 }
 
-func (p *copyPlanner) backup(b catalog.Backup) {
+func (p *planner) backup(b catalog.Backup) {
 	if p.source.deleted[b.ID] { // since the catalog was read
 		return
 	}
@@ -123,18 +123,18 @@ func (p *copyPlanner) backup(b catalog.Backup) {
 		p.plan.result.LeftOut++
 		return
 	}
-	manifest, ok := p.object(catalog.ManifestKey(p.source.c.store.Cluster, b.ID))
+	manifest, ok := p.object(catalog.ManifestKey(p.source.c.Records().Cluster, b.ID))
 	if !ok {
 		return
 	}
-	data, ok := p.object(catalog.BackupKey(p.source.c.store.Cluster, b.ID, b.Stored.Name))
+	data, ok := p.object(catalog.BackupKey(p.source.c.Records().Cluster, b.ID, b.Stored.Name))
 	if !ok {
 		return
 	}
-	p.plan.backups = append(p.plan.backups, copyBackup{backup: b, data: data, manifest: manifest, proofs: p.proofs(b.ID)})
+	p.plan.backups = append(p.plan.backups, backup{backup: b, data: data, manifest: manifest, proofs: p.proofs(b.ID)})
 }
 
-func (p *copyPlanner) proofs(id catalog.ID) (proofs []copyObject) {
+func (p *planner) proofs(id catalog.ID) (proofs []object) {
 	i, found := slices.BinarySearchFunc(p.source.folders, id, func(f backups.Folder, id catalog.ID) int { return cmp.Compare(f.Id, id) })
 	if !found {
 		return nil
@@ -150,9 +150,9 @@ func (p *copyPlanner) proofs(id catalog.ID) (proofs []copyObject) {
 	return proofs
 }
 
-func (p *copyPlanner) lineage(l catalog.Lineage) {
+func (p *planner) lineage(l catalog.Lineage) {
 	stretches := l.Stretches() // of what fits: the rest is among the faults
-	work := copyLineage{id: l.ID}
+	work := lineage{id: l.ID}
 	var lowest uint64 // seq that is kept
 	for _, s := range stretches {
 		from := p.keptFrom(s)
@@ -166,7 +166,7 @@ func (p *copyPlanner) lineage(l catalog.Lineage) {
 				lowest = segment.Seq
 			}
 			if o, ok := p.segment(segment); ok {
-				work.segments = append(work.segments, copySegment{o, segment})
+				work.segments = append(work.segments, segmentCopy{o, segment})
 			}
 		}
 	}
@@ -176,20 +176,20 @@ func (p *copyPlanner) lineage(l catalog.Lineage) {
 		}
 	}
 	for _, first := range p.source.indexes[l.ID] {
-		key := catalog.IndexKey(p.source.c.store.Cluster, l.ID, first)
+		key := catalog.IndexKey(p.source.c.Records().Cluster, l.ID, first)
 		if p.since.IsZero() && slices.ContainsFunc(l.Faults, func(f catalog.Fault) bool { return f.Key == key }) {
 			continue // it is one of the faults above
 		}
 		if o, ok := p.object(key); ok {
-			work.indexes = append(work.indexes, copyIndex{o, first})
+			work.indexes = append(work.indexes, index{o, first})
 		}
 	}
 	p.plan.log = append(p.plan.log, work)
 }
 
 // segment compares one by its size and its header's digest.
-func (p *copyPlanner) segment(s catalog.Segment) (copyObject, bool) {
-	o, ok := p.object(catalog.SegmentKey(p.source.c.store.Cluster, s.Lineage, s.Seq))
+func (p *planner) segment(s catalog.Segment) (object, bool) {
+	o, ok := p.object(catalog.SegmentKey(p.source.c.Records().Cluster, s.Lineage, s.Seq))
 	if ok && o.there && p.target.headers[o.key] != s.Digest {
 		p.fault(o.key, differs(o.key, "its header is not the source's"))
 		return o, false
@@ -199,7 +199,7 @@ func (p *copyPlanner) segment(s catalog.Segment) (copyObject, bool) {
 
 // keptFrom is how many segments of s are left out, from the first. Those that began since then are kept, and what it takes
 // to replay them: the newest base before them, and the segments between.
-func (p *copyPlanner) keptFrom(s catalog.Stretch) int {
+func (p *planner) keptFrom(s catalog.Stretch) int {
 	if p.since.IsZero() {
 		return 0
 	}
@@ -217,23 +217,23 @@ func (p *copyPlanner) keptFrom(s catalog.Stretch) int {
 }
 
 // bytes are those that are not at the target yet.
-func (p copyPlan) bytes() (total int64) {
-	add := func(o copyObject) {
+func (p plan) bytes() (total int64) {
+	add := func(o object) {
 		if !o.there {
 			total += o.size
 		}
 	}
 	for _, b := range p.backups {
-		for _, o := range slices.Concat([]copyObject{b.data, b.manifest}, b.proofs) {
+		for _, o := range slices.Concat([]object{b.data, b.manifest}, b.proofs) {
 			add(o)
 		}
 	}
 	for _, l := range p.log {
 		for _, s := range l.segments {
-			add(s.copyObject)
+			add(s.object)
 		}
 		for _, x := range l.indexes {
-			add(x.copyObject)
+			add(x.object)
 		}
 	}
 	return total

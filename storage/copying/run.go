@@ -1,4 +1,4 @@
-package repository
+package copying
 
 import (
 	"bytes"
@@ -13,20 +13,21 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/records"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
 // copying is one Copy on its way.
 type copying struct {
-	from, to *Cluster
+	from, to *repository.Cluster
 	by       string
 	report   storage.Report
 	done     int64 // bytes
 	total    int64
-	result   CopyResult
+	result   Result
 }
 
-func (c *copying) run(ctx context.Context, plan copyPlan) error {
+func (c *copying) run(ctx context.Context, plan plan) error {
 	for _, id := range plan.deletions {
 		if err := c.delete(ctx, id); err != nil {
 			return err
@@ -49,7 +50,7 @@ func (c *copying) run(ctx context.Context, plan copyPlan) error {
 func (c *copying) delete(ctx context.Context, id catalog.ID) error {
 	err := c.to.Delete(ctx, catalog.Tombstone{Backup: id, Reason: "deleted at the repository that it was copied from", Time: time.Now().UTC(), By: c.by})
 	switch {
-	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, ErrPinned): // meanwhile
+	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, repository.ErrPinned): // meanwhile
 		c.result.LeftOut++
 		return nil
 	case err != nil && !errors.Is(err, storage.ErrLocked): // its objects stay until the lock has ended
@@ -60,21 +61,21 @@ func (c *copying) delete(ctx context.Context, id catalog.ID) error {
 }
 
 // deletedMeanwhile reports whether the backup is deleted at either side by now.
-func (c *copying) deletedMeanwhile(ctx context.Context, b copyBackup) (bool, error) {
-	gone, err := c.from.isGone(ctx, b.backup.ID)
+func (c *copying) deletedMeanwhile(ctx context.Context, b backup) (bool, error) {
+	gone, err := isGone(ctx, c.from, b.backup.ID)
 	if err == nil && !gone && b.manifest.there {
-		gone, err = c.to.isGone(ctx, b.backup.ID)
+		gone, err = isGone(ctx, c.to, b.backup.ID)
 	}
 	return gone, err
 }
 
 // isGone reports whether the backup is listed no more.
-func (c *Cluster) isGone(ctx context.Context, id catalog.ID) (bool, error) {
-	f, err := c.reader.Folder(ctx, id)
+func isGone(ctx context.Context, c *repository.Cluster, id catalog.ID) (bool, error) {
+	f, err := c.Backups().Folder(ctx, id)
 	if err != nil || !f.Has(catalog.ManifestName) {
 		return err == nil, err
 	}
-	deleted, err := c.reader.IsDeleted(ctx, f)
+	deleted, err := c.Backups().IsDeleted(ctx, f)
 	if errors.Is(err, catalog.ErrDamaged) {
 		err = nil
 	}
@@ -83,8 +84,8 @@ func (c *Cluster) isGone(ctx context.Context, id catalog.ID) (bool, error) {
 
 // isPruned reports whether the segment is pruned at either side by now.
 func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (bool, error) {
-	for _, side := range []*Cluster{c.from, c.to} {
-		cuts, err := side.log.Cuts(ctx, lineage)
+	for _, side := range []*repository.Cluster{c.from, c.to} {
+		cuts, err := side.Log().Cuts(ctx, lineage)
 		if err != nil {
 			return false, err
 		}
@@ -98,16 +99,16 @@ func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (boo
 // settle makes an error a fault if it is about that object alone.
 func (c *copying) settle(key string, err error) error {
 	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, ErrDiffers) || errors.Is(err, catalog.ErrNotFound) {
-		c.result.Faults = append(c.result.Faults, CopyFault{key, err})
+		c.result.Faults = append(c.result.Faults, Fault{key, err})
 		return nil
 	}
 	return err
 }
 
 // backup copies what is missing of one. What is deleted meanwhile, at either side, is left out.
-func (c *copying) backup(ctx context.Context, b copyBackup) error {
+func (c *copying) backup(ctx context.Context, b backup) error {
 	if !b.manifest.there { // else all its data would be copied, and never be listed
-		gone, err := c.from.isGone(ctx, b.backup.ID)
+		gone, err := isGone(ctx, c.from, b.backup.ID)
 		if gone {
 			c.result.LeftOut++
 		}
@@ -132,7 +133,7 @@ func (c *copying) backup(ctx context.Context, b copyBackup) error {
 
 // parts copies the objects of one backup; with an error it names the one that it was about. A manifest that is there stands
 // for its data; without it the data is compared with what the manifest is going to say of it.
-func (c *copying) parts(ctx context.Context, b copyBackup) (key string, err error) {
+func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 	if b.manifest.there {
 		if err := c.document(ctx, b.manifest, b.isManifest); err != nil {
 			return b.manifest.key, err
@@ -162,18 +163,18 @@ func (c *copying) parts(ctx context.Context, b copyBackup) (key string, err erro
 
 // stillThere looks whether the data is there now that the manifest is: what an older copy had left might have been removed
 // as a leftover at the last moment. Without it the manifest must go too.
-func (c *copying) stillThere(ctx context.Context, b copyBackup) error {
-	_, err := c.to.store.Bucket.Stat(ctx, b.data.key)
+func (c *copying) stillThere(ctx context.Context, b backup) error {
+	_, err := c.to.Records().Bucket.Stat(ctx, b.data.key)
 	if !records.IsAbsent(err) {
 		return err
 	}
 	c.result.Backups--
 	return errors.Join(fmt.Errorf("%s: it was removed as a leftover while it was copied, and is %w at the target: repeat the copy",
-		b.data.key, catalog.ErrNotFound), c.to.store.Bucket.Delete(ctx, b.manifest.key, storage.DeleteOptions{}))
+		b.data.key, catalog.ErrNotFound), c.to.Records().Bucket.Delete(ctx, b.manifest.key, storage.DeleteOptions{}))
 }
 
 // data copies the sealed snapshot.
-func (c *copying) data(ctx context.Context, b copyBackup) error {
+func (c *copying) data(ctx context.Context, b backup) error {
 	if b.data.there && b.manifest.there {
 		c.result.Present++
 		return nil
@@ -208,8 +209,8 @@ func drain(r io.ReadCloser, err error) error {
 }
 
 // document copies a small object that decode accepts, and compares one that is there already.
-func (c *copying) document(ctx context.Context, o copyObject, decode func([]byte) error) error {
-	data, err := c.from.store.ReadSigned(ctx, o.key)
+func (c *copying) document(ctx context.Context, o object, decode func([]byte) error) error {
+	data, err := c.from.Records().ReadSigned(ctx, o.key)
 	if records.IsAbsent(err) {
 		return fmt.Errorf("%s: it was listed, and is %w", o.key, catalog.ErrNotFound)
 	}
@@ -224,7 +225,7 @@ func (c *copying) document(ctx context.Context, o copyObject, decode func([]byte
 
 // isManifest accepts what describes the data that is copied: the object might have been replaced since the catalog was
 // read.
-func (b copyBackup) isManifest(data []byte) error {
+func (b backup) isManifest(data []byte) error {
 	m, err := catalog.Manifests.Decode(data)
 	if err == nil && (m.ID != b.backup.ID || m.Cluster != b.backup.Cluster || m.Stored != b.backup.Stored) {
 		err = fmt.Errorf("%w: it has been replaced while the backup was copied", catalog.ErrDamaged)
@@ -232,7 +233,7 @@ func (b copyBackup) isManifest(data []byte) error {
 	return err
 }
 
-func (b copyBackup) isProof(data []byte) error {
+func (b backup) isProof(data []byte) error {
 	p, err := catalog.Proofs.Decode(data)
 	if err == nil && p.Backup != b.backup.ID {
 		err = fmt.Errorf("%w: it belongs to backup %s and was moved here", catalog.ErrDamaged, p.Backup)
@@ -241,13 +242,13 @@ func (b copyBackup) isProof(data []byte) error {
 }
 
 // small stores what was read and found good.
-func (c *copying) small(ctx context.Context, o copyObject, data []byte) error {
+func (c *copying) small(ctx context.Context, o object, data []byte) error {
 	if !o.there {
 		if err := c.create(ctx, o, bytes.NewReader(data)); !errors.Is(err, storage.ErrExist) {
 			return err
 		}
 	}
-	stored, err := c.to.store.ReadUpTo(ctx, o.key, max(int64(len(data)), document.MaxSize))
+	stored, err := c.to.Records().ReadUpTo(ctx, o.key, max(int64(len(data)), document.MaxSize))
 	if errors.Is(err, catalog.ErrDamaged) || err == nil && !bytes.Equal(stored, data) {
 		return differs(o.key, "its bytes are not the source's")
 	}
@@ -263,7 +264,7 @@ func (c *copying) small(ctx context.Context, o copyObject, data []byte) error {
 
 // lineage copies segments in their order, so that a copy that is interrupted has a beginning without a hole; and indexes
 // behind what they list.
-func (c *copying) lineage(ctx context.Context, l copyLineage) error {
+func (c *copying) lineage(ctx context.Context, l lineage) error {
 	held := map[uint64]bool{}
 	for _, s := range l.segments {
 		err := c.segment(ctx, s)
@@ -295,12 +296,12 @@ func (c *copying) settleLog(ctx context.Context, lineage string, seq uint64, key
 	return c.settle(key, err)
 }
 
-func (c *copying) segment(ctx context.Context, s copySegment) error {
+func (c *copying) segment(ctx context.Context, s segmentCopy) error {
 	if s.there {
 		c.result.Present++
 		return nil
 	}
-	source, _, err := c.from.store.Bucket.Open(ctx, s.key, storage.OpenOptions{})
+	source, _, err := c.from.Records().Bucket.Open(ctx, s.key, storage.OpenOptions{})
 	if records.IsAbsent(err) {
 		return log.Missing(s.key)
 	}
@@ -310,14 +311,14 @@ func (c *copying) segment(ctx context.Context, s copySegment) error {
 	defer source.Close()
 	whole := checkedWhile(source, func(r io.Reader) error { return isSegment(r, s) })
 	defer whole.Close()
-	err = c.create(ctx, s.copyObject, whole)
+	err = c.create(ctx, s.object, whole)
 	if err == nil {
 		c.result.Segments++
 	}
 	if !errors.Is(err, storage.ErrExist) {
 		return err
 	}
-	stored, err := c.to.log.ReadSegment(ctx, s.segment.Lineage, s.segment.Seq)
+	stored, err := c.to.Log().ReadSegment(ctx, s.segment.Lineage, s.segment.Seq)
 	if errors.Is(err, catalog.ErrDamaged) || err == nil && stored.Digest != s.segment.Digest {
 		return differs(s.key, "its header is not the source's")
 	}
@@ -328,7 +329,7 @@ func (c *copying) segment(ctx context.Context, s copySegment) error {
 }
 
 // isSegment reads a segment to its end.
-func isSegment(r io.Reader, s copySegment) error {
+func isSegment(r io.Reader, s segmentCopy) error {
 	_, digest, err := segment.Check(r)
 	if err == nil && digest != s.segment.Digest { // which has the signature in it, too
 		err = fmt.Errorf("%w: its header is another one than the catalog's", catalog.ErrDamaged)
@@ -340,7 +341,7 @@ func isSegment(r io.Reader, s copySegment) error {
 }
 
 // index copies one if all that it lists is at the target: what it lists and is not there would count as lost.
-func (c *copying) index(ctx context.Context, lineage string, x copyIndex, held map[uint64]bool) error {
+func (c *copying) index(ctx context.Context, lineage string, x index, held map[uint64]bool) error {
 	if x.there {
 		c.result.Present++
 		return nil
@@ -348,7 +349,7 @@ func (c *copying) index(ctx context.Context, lineage string, x copyIndex, held m
 	if !held[x.first] {
 		return nil
 	}
-	data, err := c.from.store.ReadUpTo(ctx, x.key, log.MaxIndex)
+	data, err := c.from.Records().ReadUpTo(ctx, x.key, log.MaxIndex)
 	if records.IsAbsent(err) {
 		return log.Missing(x.key)
 	}
@@ -358,28 +359,28 @@ func (c *copying) index(ctx context.Context, lineage string, x copyIndex, held m
 	parsed, err := log.ParseIndex(data)
 	var segments []catalog.Segment
 	if err == nil {
-		segments, err = parsed.Segments(ctx, c.from.log.DecodeHeader)
+		segments, err = parsed.Segments(ctx, c.from.Log().DecodeHeader)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", x.key, err)
 	}
 	for _, s := range segments {
-		if s.Cluster != c.from.store.Cluster || s.Lineage != lineage || !held[s.Seq] {
+		if s.Cluster != c.from.Records().Cluster || s.Lineage != lineage || !held[s.Seq] {
 			return nil
 		}
 	}
-	return c.small(ctx, x.copyObject, data)
+	return c.small(ctx, x.object, data)
 }
 
 // create stores an object and counts it.
-func (c *copying) create(ctx context.Context, o copyObject, r io.Reader) error {
+func (c *copying) create(ctx context.Context, o object, r io.Reader) error {
 	begun := c.done
 	forward := storage.Report(func(e storage.Event) {
 		c.done = begun + e.Done
 		e.Done, e.Total = c.done, c.total
 		c.report.Say(e)
 	})
-	err := c.to.store.Create(ctx, o.key, forward.Follow(r, storage.Event{Stage: "copy", Message: "copying", Object: o.key}), o.size)
+	err := c.to.Records().Create(ctx, o.key, forward.Follow(r, storage.Event{Stage: "copy", Message: "copying", Object: o.key}), o.size)
 	c.done = begun + o.size // a fault is done with, too
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package repository_test
+package copying_test
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
@@ -61,7 +61,7 @@ func TestCopySince(t *testing.T) {
 		{stored.At(36), nil, nil, nil},
 	} {
 		target := mem.New()
-		result := mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{Since: test.since})
+		result := stored.MustCopy(t, from, stored.OpenCluster(t, target, "c"), copying.Options{Since: test.since})
 		wantFaults(t, test.since.String(), result, nil)
 		var want []string
 		for _, id := range test.backups {
@@ -84,7 +84,7 @@ func TestCopySince(t *testing.T) {
 		if windows := catalog.Windows(); len(test.segments) > 0 && len(windows) != 1 {
 			t.Errorf("since %s: windows %+v", test.since, windows)
 		}
-		mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{}) // the rest comes later
+		stored.MustCopy(t, from, stored.OpenCluster(t, target, "c"), copying.Options{}) // the rest comes later
 		wantCopied(t, "later", source, target)
 	}
 }
@@ -110,11 +110,11 @@ func TestCopyOfAnyLog(t *testing.T) {
 			}
 		}
 		since := stored.At(rapid.IntRange(0, 13).Draw(rt, "since"))
-		mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{Since: since})
+		stored.MustCopy(t, from, stored.OpenCluster(t, target, "c"), copying.Options{Since: since})
 		have := stored.Load(t, from, backups.LoadOptions{Log: true})
 		got := stored.Load(t, stored.OpenCluster(t, target, "c"), backups.LoadOptions{Log: true})
 		all := copied(t, source)
-		for key, content := range contents(t, target) {
+		for key, content := range stored.Contents(t, target) {
 			if all[key] != content {
 				t.Errorf("%s is not the source's", key)
 			}
@@ -162,7 +162,7 @@ func TestCopyOfBackupsReadsNoLog(t *testing.T) {
 	stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)...)
 	stored.Create(t, from, stored.IdAt(0))
 	stored.Create(t, from, stored.IdAt(1))
-	result, err := repository.Copy(t.Context(), from, to, repository.CopyOptions{Since: stored.IdAt(1).Started(), BackupsOnly: true}, nil)
+	result, err := copying.Copy(t.Context(), from, to, copying.Options{Since: stored.IdAt(1).Started(), BackupsOnly: true}, nil)
 	if err != nil || result.Backups != 1 || result.Segments != 0 {
 		t.Errorf("%+v, error %v", result, err)
 	}

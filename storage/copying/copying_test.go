@@ -1,4 +1,4 @@
-package repository_test
+package copying_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -32,8 +33,8 @@ func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *reposito
 	for n := range 4 {
 		stored.Create(tb, c, stored.IdAt(n))
 	}
-	appendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1))
-	appendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Opened, catalog.Passed, 2))
+	stored.AppendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1))
+	stored.AppendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Opened, catalog.Passed, 2))
 	gone := catalog.Tombstone{Backup: stored.IdAt(2), Reason: "too old", Time: stored.Noon, By: "test"}
 	if err := c.Delete(tb.Context(), gone); err != nil {
 		tb.Fatal(err)
@@ -42,17 +43,12 @@ func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *reposito
 	if _, _, err := c.Leases().Acquire(tb.Context(), "archive", "me", time.Minute, stored.Noon); err != nil {
 		tb.Fatal(err)
 	}
-	first := keyed(stored.NewWriter(tb, "c", stored.LineageID(1)), p.Key).Some(6)
+	first := stored.Keyed(stored.NewWriter(tb, "c", stored.LineageID(1)), p.Key).Some(6)
 	stored.StoreSegments(tb, c, first...)
 	stored.StoreIndex(tb, c, stored.SegmentsOf(first[:4]))
-	second := keyed(stored.NewWriter(tb, "c", stored.LineageID(2)), p.Key)
+	second := stored.Keyed(stored.NewWriter(tb, "c", stored.LineageID(2)), p.Key)
 	stored.StoreSegments(tb, c, second.Next(func(h *segment.Header) { h.Written = stored.At(100) }), second.Next())
 	return c
-}
-
-func keyed(w *stored.Writer, key sign.Key) *stored.Writer {
-	w.Key = key
-	return w
 }
 
 // isCopied tells what a copy of fullRepository leaves behind.
@@ -62,41 +58,23 @@ func isCopied(key string) bool {
 	return !killed && !deleted && !strings.Contains(key, "/leases/") && !strings.HasPrefix(key, "c/repository")
 }
 
-func contents(tb testing.TB, b storage.Bucket) map[string]string {
-	tb.Helper()
-	all := map[string]string{}
-	for _, key := range stored.Keys(tb, b) {
-		all[key] = string(stored.Get(tb, b, key))
-	}
-	return all
-}
-
 // copied is what is to be at the target.
 func copied(tb testing.TB, source storage.Bucket) map[string]string {
 	tb.Helper()
-	all := contents(tb, source)
+	all := stored.Contents(tb, source)
 	maps.DeleteFunc(all, func(key, _ string) bool { return !isCopied(key) })
 	return all
 }
 
 func wantCopied(tb testing.TB, what string, source, target storage.Bucket) {
 	tb.Helper()
-	if diff := cmp.Diff(copied(tb, source), contents(tb, target)); diff != "" {
+	if diff := cmp.Diff(copied(tb, source), stored.Contents(tb, target)); diff != "" {
 		tb.Errorf("%s: the target differs from the source (-want +got):\n%s", what, diff)
 	}
 }
 
-func mustCopy(tb testing.TB, from, to *repository.Cluster, o repository.CopyOptions) repository.CopyResult {
-	tb.Helper()
-	result, err := repository.Copy(tb.Context(), from, to, o, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return result
-}
-
 // wantFaults fails unless the faults are of these keys, in any order, and each error names its key and is what is wanted.
-func wantFaults(tb testing.TB, what string, r repository.CopyResult, want map[string]error) {
+func wantFaults(tb testing.TB, what string, r copying.Result, want map[string]error) {
 	tb.Helper()
 	got := map[string]bool{}
 	for _, f := range r.Faults {
@@ -122,7 +100,7 @@ func TestCopy(t *testing.T) {
 			}
 			done, total = e.Done, e.Total
 		}
-		result, err := repository.Copy(t.Context(), from, to, repository.CopyOptions{}, report)
+		result, err := copying.Copy(t.Context(), from, to, copying.Options{}, report)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +109,7 @@ func TestCopy(t *testing.T) {
 		for _, object := range copied(t, source) {
 			bytes += int64(len(object))
 		}
-		want := repository.CopyResult{Backups: 3, Segments: 8, Objects: len(copied(t, source)), Bytes: bytes, LeftOut: 1}
+		want := copying.Result{Backups: 3, Segments: 8, Objects: len(copied(t, source)), Bytes: bytes, LeftOut: 1}
 		if diff := cmp.Diff(want, result); diff != "" || done != bytes || total != bytes {
 			t.Errorf("%d of %d bytes reported (-want +got):\n%s", done, total, diff)
 		}
@@ -139,12 +117,12 @@ func TestCopy(t *testing.T) {
 		if diff := cmp.Diff(stored.Load(t, from, proven), stored.Load(t, to, proven)); diff != "" {
 			t.Errorf("the catalogs differ:\n%s", diff)
 		}
-		again := mustCopy(t, from, to, repository.CopyOptions{})
-		if diff := cmp.Diff(repository.CopyResult{Present: want.Objects, LeftOut: 1}, again); diff != "" {
+		again := stored.MustCopy(t, from, to, copying.Options{})
+		if diff := cmp.Diff(copying.Result{Present: want.Objects, LeftOut: 1}, again); diff != "" {
 			t.Errorf("the second time (-want +got):\n%s", diff)
 		}
-		appendProof(t, from, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Failed, 3))
-		if more := mustCopy(t, from, to, repository.CopyOptions{}); more.Objects != 1 || more.Present != want.Objects {
+		stored.AppendProof(t, from, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Failed, 3))
+		if more := stored.MustCopy(t, from, to, copying.Options{}); more.Objects != 1 || more.Present != want.Objects {
 			t.Errorf("a new proof: %+v", more)
 		}
 		wantCopied(t, "with another proof", source, target)
@@ -153,7 +131,7 @@ func TestCopy(t *testing.T) {
 
 func TestCopyRefusesAnotherName(t *testing.T) {
 	b := mem.New()
-	_, err := repository.Copy(t.Context(), stored.OpenCluster(t, b, "c"), stored.OpenCluster(t, b, "d"), repository.CopyOptions{}, nil)
+	_, err := copying.Copy(t.Context(), stored.OpenCluster(t, b, "c"), stored.OpenCluster(t, b, "d"), copying.Options{}, nil)
 	stored.WantError(t, "c to d", err, catalog.ErrName)
 }
 
@@ -181,7 +159,7 @@ func TestCopyInterrupted(t *testing.T) {
 					}
 					arm(faulty.On(verb).Nth(call))
 					from, to := stored.OpenCluster(t, faultyFrom, "c"), stored.OpenCluster(t, faultyTo, "c")
-					_, err := repository.Copy(t.Context(), from, to, repository.CopyOptions{}, nil)
+					_, err := copying.Copy(t.Context(), from, to, copying.Options{}, nil)
 					met = faulty.Calls(verb) >= call
 					if err != nil {
 						ended++
@@ -189,7 +167,7 @@ func TestCopyInterrupted(t *testing.T) {
 					}
 					wantWholeSoFar(t, what, target)
 					from, to = stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
-					result := mustCopy(t, from, to, repository.CopyOptions{})
+					result := stored.MustCopy(t, from, to, copying.Options{})
 					wantFaults(t, what, result, nil)
 					wantCopied(t, what, source, target)
 				}
@@ -242,7 +220,7 @@ func TestCopyDamaged(t *testing.T) {
 		} {
 			what := name + " " + key
 			source, target := mem.New(), mem.New()
-			for k, p := range contents(t, whole) {
+			for k, p := range stored.Contents(t, whole) {
 				stored.Put(t, source, k, []byte(p))
 			}
 			stored.Change(t, source, key, damage)
@@ -250,8 +228,8 @@ func TestCopyDamaged(t *testing.T) {
 			for _, k := range lost(key) {
 				delete(want, k)
 			}
-			result := mustCopy(t, stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c"), repository.CopyOptions{})
-			if diff := cmp.Diff(want, contents(t, target)); diff != "" {
+			result := stored.MustCopy(t, stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c"), copying.Options{})
+			if diff := cmp.Diff(want, stored.Contents(t, target)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", what, diff)
 			}
 			if len(result.Faults) != 1 || !errors.Is(result.Faults[0].Err, catalog.ErrDamaged) ||
@@ -280,8 +258,8 @@ func TestCopyOntoAnother(t *testing.T) {
 			what := key + " " + name
 			target := mem.New()
 			stored.Put(t, target, key, other)
-			result := mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{})
-			wantFaults(t, what, result, map[string]error{key: repository.ErrDiffers})
+			result := stored.MustCopy(t, from, stored.OpenCluster(t, target, "c"), copying.Options{})
+			wantFaults(t, what, result, map[string]error{key: copying.ErrDiffers})
 			if !bytes.Equal(stored.Get(t, target, key), other) {
 				t.Errorf("%s was overwritten", what)
 			}
@@ -317,8 +295,8 @@ func TestCopyOntoAnotherData(t *testing.T) {
 	stored.Create(t, from, stored.IdAt(0))
 	key := stored.Folder("c", stored.IdAt(0)) + stored.PlainName
 	stored.Put(t, target, key, stored.Flip(50, 1)(stored.Get(t, source, key)))
-	result := mustCopy(t, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{})
-	wantFaults(t, "copy", result, map[string]error{key: repository.ErrDiffers})
+	result := stored.MustCopy(t, from, stored.OpenCluster(t, target, "c"), copying.Options{})
+	wantFaults(t, "copy", result, map[string]error{key: copying.ErrDiffers})
 	stored.WantIDs(t, stored.Load(t, stored.OpenCluster(t, target, "c"), backups.LoadOptions{}), nil, nil)
 }
 
@@ -328,7 +306,7 @@ func TestCopyDeletedThere(t *testing.T) {
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	stored.Create(t, from, stored.IdAt(0))
 	stored.Create(t, from, stored.IdAt(1))
-	mustCopy(t, from, to, repository.CopyOptions{})
+	stored.MustCopy(t, from, to, copying.Options{})
 	for n, c := range []*repository.Cluster{from, to} { // one of them at both, at two times
 		gone := catalog.Tombstone{Backup: stored.IdAt(0), Reason: "too old", Time: stored.At(n), By: "test"}
 		if err := c.Delete(t.Context(), gone); err != nil {
@@ -338,9 +316,9 @@ func TestCopyDeletedThere(t *testing.T) {
 	if err := to.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
-	before := contents(t, target)
-	result := mustCopy(t, from, to, repository.CopyOptions{})
-	if diff := cmp.Diff(before, contents(t, target)); diff != "" || result.LeftOut != 1 || len(result.Faults) > 0 {
+	before := stored.Contents(t, target)
+	result := stored.MustCopy(t, from, to, copying.Options{})
+	if diff := cmp.Diff(before, stored.Contents(t, target)); diff != "" || result.LeftOut != 1 || len(result.Faults) > 0 {
 		t.Errorf("%+v\n%s", result, diff)
 	}
 }
@@ -352,14 +330,14 @@ func TestCopyTrusted(t *testing.T) {
 	fullRepository(t, source, records.Policy{Key: me.Key})
 	want := copied(t, source)
 
-	forger := openForger(t, source)
+	forger := stored.OpenForger(t, source)
 	stored.Create(t, forger, stored.IdAt(20))
-	appendProof(t, forger, stored.ProofOf(stored.IdAt(1), catalog.Booted, catalog.Passed, 5))
+	stored.AppendProof(t, forger, stored.ProofOf(stored.IdAt(1), catalog.Booted, catalog.Passed, 5))
 	proof := slices.IndexFunc(stored.Keys(t, source), func(k string) bool {
 		return want[k] == "" && strings.Contains(k, "proof-")
 	})
 	forgedProof := stored.Keys(t, source)[proof]
-	tombstone := stored.Folder("c", stored.IdAt(1)) + tombstoneName
+	tombstone := stored.Folder("c", stored.IdAt(1)) + stored.TombstoneName
 	text, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: 1, Backup: stored.IdAt(1), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
@@ -367,12 +345,12 @@ func TestCopyTrusted(t *testing.T) {
 	stored.Put(t, source, tombstone, text)
 	stored.StoreSegments(t, forger, stored.NewWriter(t, "c", stored.LineageID(3)).Next())
 
-	result := mustCopy(t, stored.OpenWith(t, source, stored.Trust(t, me.Public)), stored.OpenCluster(t, target, "c"), repository.CopyOptions{})
+	result := stored.MustCopy(t, stored.OpenWith(t, source, stored.Trust(t, me.Public)), stored.OpenCluster(t, target, "c"), copying.Options{})
 	wantFaults(t, "copy", result, map[string]error{
 		stored.Folder("c", stored.IdAt(20)) + "manifest.json": sign.ErrUntrusted, forgedProof: sign.ErrUntrusted, tombstone: sign.ErrUntrusted,
 		stored.SegmentKey("c", stored.LineageID(3), 1): sign.ErrUntrusted,
 	})
-	if diff := cmp.Diff(want, contents(t, target)); diff != "" {
+	if diff := cmp.Diff(want, stored.Contents(t, target)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	trusted := stored.Load(t, stored.OpenWith(t, target, stored.Trust(t, me.Public)), backups.LoadOptions{Proofs: true, Log: true})
@@ -388,7 +366,7 @@ func TestCopyCancelled(t *testing.T) {
 	for n := 1; len(stored.Keys(t, target)) < len(copied(t, source)); n++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		events := 0
-		_, err := repository.Copy(ctx, from, stored.OpenCluster(t, target, "c"), repository.CopyOptions{}, func(storage.Event) {
+		_, err := copying.Copy(ctx, from, stored.OpenCluster(t, target, "c"), copying.Options{}, func(storage.Event) {
 			if events++; events == n {
 				cancel()
 			}
@@ -411,10 +389,10 @@ func TestCopyPastForgedTombstones(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := stored.Folder("c", stored.IdAt(0)) + tombstoneName
+	key := stored.Folder("c", stored.IdAt(0)) + stored.TombstoneName
 	stored.Put(t, target, key, forged)
 	policy := stored.Trust(t, owner.Public)
-	result := mustCopy(t, stored.OpenWith(t, source, policy), stored.OpenWith(t, target, policy), repository.CopyOptions{})
+	result := stored.MustCopy(t, stored.OpenWith(t, source, policy), stored.OpenWith(t, target, policy), copying.Options{})
 	if result.Backups != 1 || result.LeftOut != 0 {
 		t.Errorf("%d backups were copied, %d left out", result.Backups, result.LeftOut)
 	}
