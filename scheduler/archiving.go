@@ -124,7 +124,8 @@ func (a *archiving) try(ctx context.Context) error {
 func (s *Service) boardOf(cluster string) *board {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.workers[cluster]; w != nil {
+	w := s.workers[cluster]
+	if w != nil {
 		return w.board
 	}
 	return s.newBoard(cluster)

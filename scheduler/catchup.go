@@ -118,7 +118,8 @@ func (j *copyJob) end(a runner.Action) time.Time {
 func (w *worker) stillMissing() error {
 	var names []string
 	for _, in := range w.spec.Repositories {
-		if _, missing := w.catchup.since[in.Name]; missing {
+		_, missing := w.catchup.since[in.Name]
+		if missing {
 			names = append(names, in.Name)
 		}
 	}

@@ -39,7 +39,8 @@ func (d *driller) accept(o order) {
 
 // turn drills if that is requested or due, and returns when to look again.
 func (d *driller) turn(ctx context.Context) time.Time {
-	if why := cmp.Or(d.unconfigured(), d.suspended()); why != "" {
+	why := cmp.Or(d.unconfigured(), d.suspended())
+	if why != "" {
 		d.refuse(why)
 		d.next(time.Time{})
 		return d.idle(time.Time{})
@@ -55,7 +56,8 @@ func (d *driller) turn(ctx context.Context) time.Time {
 		return spec.Earlier(d.notBefore, again)
 	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // in the second case a wrong clock has been corrected
 		d.known, d.last = false, time.Time{}
-		if err := d.readFirst(ctx); err != nil {
+		err := d.readFirst(ctx)
+		if err != nil {
 			d.report(storage.Warning, "cannot find out whether a drill is due: %v", err)
 			return d.retry()
 		}
@@ -73,7 +75,8 @@ func (d *driller) idle(again time.Time) time.Time {
 }
 
 func (d *driller) unconfigured() string {
-	if err := d.service.possible(d.spec, JobDrill); err != nil {
+	err := d.service.possible(d.spec, JobDrill)
+	if err != nil {
 		return err.Error()
 	}
 	return ""

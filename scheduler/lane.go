@@ -41,7 +41,8 @@ type turns []*semaphore.Weighted
 // been interrupted.
 func (t turns) do(ctx context.Context, long time.Duration, do func(context.Context)) error {
 	for _, one := range t {
-		if err := one.Acquire(ctx, 1); err != nil {
+		err := one.Acquire(ctx, 1)
+		if err != nil {
 			return err
 		}
 		defer one.Release(1)

@@ -74,7 +74,8 @@ func (all heldLeases) keep(ctx context.Context, ttl time.Duration, lost context.
 	var keeping sync.WaitGroup
 	for _, l := range all {
 		keeping.Go(func() {
-			if err := l.Keep(ctx, renewed); errors.Is(err, lease.ErrLost) {
+			err := l.Keep(ctx, renewed)
+			if errors.Is(err, lease.ErrLost) {
 				lost(err)
 			}
 			expiry.Stop()

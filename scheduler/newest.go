@@ -37,7 +37,8 @@ func readNewest(
 			continue
 		}
 		seen.newest[store.Repository] = found[n]
-		if later := found[n].Started.After(seen.last.Started); first || later == (require == spec.Any) {
+		later := found[n].Started.After(seen.last.Started)
+		if first || later == (require == spec.Any) {
 			seen.last = found[n]
 		}
 		first = false
@@ -68,7 +69,8 @@ func newestAfter(ctx context.Context, c *repository.Cluster, known Last, now tim
 		if err != nil {
 			return Last{}, false, err
 		}
-		if last, found = newestOf(catalog, known, now); found || len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) == 0 {
+		last, found = newestOf(catalog, known, now)
+		if found || len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) == 0 {
 			break
 		}
 	}

@@ -109,7 +109,8 @@ func (o *observer) run(ctx, service context.Context) {
 		if sleep(ctx, nil, min(observeRest, spec.Observe)) != nil {
 			break
 		}
-		if wait = spec.Observe; o.record.Unsettled() || !o.known.IsZero() && !o.current {
+		wait = spec.Observe
+		if o.record.Unsettled() || !o.known.IsZero() && !o.current {
 			wait = min(wait, condition.Settle)
 		}
 	}
@@ -284,12 +285,14 @@ func (s *Service) Healthy(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.workers {
-		if err := w.observer.healthy(now); err != nil {
+		err := w.observer.healthy(now)
+		if err != nil {
 			return err
 		}
 	}
 	for _, f := range s.faulty {
-		if err := f.observer.healthy(now); err != nil {
+		err := f.observer.healthy(now)
+		if err != nil {
 			return err
 		}
 	}
@@ -304,7 +307,8 @@ func (o *observer) healthy(now time.Time) error {
 	if spec.Observe == 0 {
 		return nil
 	}
-	if patience := 2*spec.Observe + readTime + checkTime; now.Sub(looked) > patience {
+	patience := 2*spec.Observe + readTime + checkTime
+	if now.Sub(looked) > patience {
 		return fmt.Errorf("cluster %s: no survey for %s", spec.Cluster, patience)
 	}
 	for _, c := range o.board.get().Conditions {

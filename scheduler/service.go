@@ -118,7 +118,8 @@ func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Co
 func removeAbandoned(c spec.Config) {
 	seen := map[string]bool{}
 	for _, spec := range c.Specs {
-		if dir := spec.Drill.Dir; !spec.Drill.None() && !seen[dir] {
+		dir := spec.Drill.Dir
+		if !spec.Drill.None() && !seen[dir] {
 			seen[dir] = true
 			child.RemoveAbandoned(dir)
 		}

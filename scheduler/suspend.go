@@ -109,7 +109,8 @@ func (h *loop) suspended() string {
 	if h.spec.Suspend {
 		return "suspended by the configuration"
 	}
-	if s := h.board.get().Suspension; s != nil {
+	s := h.board.get().Suspension
+	if s != nil {
 		return fmt.Sprintf("suspended by %s: %s", s.By, s.Reason)
 	}
 	return ""

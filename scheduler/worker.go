@@ -75,7 +75,8 @@ func (w *worker) turn(ctx context.Context) time.Time {
 			return w.failed(err)
 		}
 	case w.deleted.Swap(false):
-		if err := w.readAgain(ctx); err != nil {
+		err := w.readAgain(ctx)
+		if err != nil {
 			w.report(storage.Warning, "cannot find out whether the newest backup still exists: %v", err)
 		}
 	}
@@ -216,11 +217,13 @@ func (w *worker) readAnew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if stores, err = w.updateSuspension(ctx, stores, w.spec.Backup.Require); err != nil {
+	stores, err = w.updateSuspension(ctx, stores, w.spec.Backup.Require)
+	if err != nil {
 		return err
 	}
 	w.known, w.last = false, Last{}
-	if _, err = w.readNewest(ctx, stores); err != nil {
+	_, err = w.readNewest(ctx, stores)
+	if err != nil {
 		return err
 	}
 	if !w.last.Started.IsZero() { // otherwise the first backup is due at once
@@ -252,7 +255,8 @@ func (w *worker) readNewest(ctx context.Context, stores []backup.Store) (newestB
 		return newestBackups{}, err
 	}
 	w.catchup.update(seen, w.spec.Repositories)
-	if w.known = true; seen.last.ID != w.last.ID {
+	w.known = true
+	if seen.last.ID != w.last.ID {
 		w.remember(seen.last)
 	}
 	return seen, nil

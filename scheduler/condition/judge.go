@@ -49,7 +49,8 @@ func byRank(a, b Condition) int {
 // Compare compares two clusters by their conditions, sorted by Judge. The worse cluster comes first.
 func Compare(a, b []Condition) int {
 	for i := range min(len(a), len(b)) {
-		if worse := byRank(a[i], b[i]); worse != 0 {
+		worse := byRank(a[i], b[i])
+		if worse != 0 {
 			return worse
 		}
 	}
@@ -339,7 +340,8 @@ func (j *judgement) neverLogged(r Repository) bool {
 }
 
 func (j *judgement) jobs() {
-	if n := j.Jobs.Failures; n >= j.Limits.Failures {
+	n := j.Jobs.Failures
+	if n >= j.Limits.Failures {
 		j.add(BackupFailing, wrong{Warning, "", "mend what stands in the way; dr check with the cluster's endpoints looks for it"},
 			"the last %d tries have failed: %s", n, j.Jobs.Problem)
 	}
@@ -347,7 +349,8 @@ func (j *judgement) jobs() {
 		j.add(RetentionFailing, wrong{Warning, "", "mend what stands in the way; dr prune --dry-run shows what is to go"},
 			"old backups stay: %s", j.Jobs.Unpruned)
 	}
-	if due := j.Agreed.Drill; !due.IsZero() && j.now.Sub(due) > j.Limits.DrillLate && !j.Agreed.Suspended {
+	due := j.Agreed.Drill
+	if !due.IsZero() && j.now.Sub(due) > j.Limits.DrillLate && !j.Agreed.Suspended {
 		j.add(DrillNotRun, wrong{Warning, "", "see on its host what dr serve says of drills, or run dr drill by hand"},
 			"a drill was due %s ago, and none was run", span(j.now.Sub(due)))
 	}
@@ -358,7 +361,8 @@ func (j *judgement) archive() {
 	if l == nil {
 		return
 	}
-	if lag := j.now.Sub(j.Since); !l.Known && !j.Since.IsZero() && lag > j.Limits.Lag {
+	lag := j.now.Sub(j.Since)
+	if !l.Known && !j.Since.IsZero() && lag > j.Limits.Lag {
 		j.add(LogLagging, wrong{unless(lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes are in etcd alone"},
 			"of nothing that was written is it known that it is stored%s", because(l.Problem))
 	}
@@ -385,7 +389,8 @@ func (j *judgement) checks() {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Seen, b.Seen))
 	})
 	for _, l := range lines {
-		if rule, ok := rules[l.Name]; ok && l.Verdict == check.Wanting {
+		rule, ok := rules[l.Name]
+		if ok && l.Verdict == check.Wanting {
 			rule(j, l)
 		}
 	}
@@ -397,7 +402,8 @@ func bytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) }
 
 // span returns d in at most two units.
 func span(d time.Duration) string {
-	switch d = d.Round(time.Second); {
+	d = d.Round(time.Second)
+	switch {
 	case d >= 48*time.Hour:
 		return fmt.Sprintf("%d days", d/(24*time.Hour))
 	case d >= time.Hour:

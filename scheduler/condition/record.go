@@ -66,7 +66,8 @@ func (r *Record) Update(judged []Condition, now time.Time) (current []Condition,
 		c = r.see(at, c)
 		current = append(current, c)
 		h := r.held[at]
-		if settled := now.Sub(c.Since) >= Settle; settled && h.told != Critical && h.told != c.Severity {
+		settled := now.Sub(c.Since) >= Settle
+		if settled && h.told != Critical && h.told != c.Severity {
 			h.told = c.Severity
 			changes = append(changes, Change{Begins, now.UTC(), c})
 		}

@@ -126,7 +126,8 @@ func (d *Standing) backups(all []catalog.Backup, now time.Time) {
 			d.Future = cmp.Or(d.Future, b.ID)
 			continue
 		}
-		if err := b.Usable(); err != nil {
+		err := b.Usable()
+		if err != nil {
 			d.Doubt = cmp.Or(d.Doubt, string(b.ID)+": "+err.Error())
 			continue
 		}
@@ -259,7 +260,8 @@ func median(of []int64) int64 {
 }
 
 func (d *Standing) log(c catalog.Catalog) {
-	if windows := c.Windows(); len(windows) > 0 {
+	windows := c.Windows()
+	if len(windows) > 0 {
 		d.Window = &windows[len(windows)-1]
 	}
 	gaps := c.Gaps()

@@ -41,7 +41,8 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	if err != nil {
 		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if l.file, l.source, err = parse(path, data); err != nil {
+	l.file, l.source, err = parse(path, data)
+	if err != nil {
 		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	l.sources = map[string]*source{}
@@ -50,7 +51,8 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	}
 	c := Config{read: l.read, Refused: l.include(path)}
 	c.Config, c.Notify = l.config(), l.notify()
-	if err = l.source.err(); err != nil {
+	err = l.source.err()
+	if err != nil {
 		return Config{read: l.read}, fmt.Errorf("%w: %w", ErrConfig, errors.Join(err, c.RefusedErr()))
 	}
 	return l.refuse(c)
@@ -62,7 +64,8 @@ func (l *loader) refuse(c Config) (Config, error) {
 	c.files = map[string]string{}
 	for _, spec := range c.Specs {
 		src := l.sources[spec.Cluster]
-		if err := src.refused(spec.Cluster); err != nil {
+		err := src.refused(spec.Cluster)
+		if err != nil {
 			c.Refused = append(c.Refused, Refused{spec.Cluster, src.name, err})
 			continue
 		}

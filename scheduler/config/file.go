@@ -251,7 +251,8 @@ func parse(name string, data []byte) (file, *source, error) {
 // parseIncluded parses a file that dr.yaml includes. It may contain only clusters and templates.
 func parseIncluded(name string, data []byte, defaults clusterPart) (c clustersPart, src *source, err error) {
 	src = &source{name: name}
-	if err = src.decode(data, &c); err == nil {
+	err = src.decode(data, &c)
+	if err == nil {
 		err = src.clusters(&c, defaults)
 	}
 	return c, src, err
@@ -262,10 +263,12 @@ func (s *source) decode(data []byte, v any) error {
 	strict := yaml.NewDecoder(bytes.NewReader(data))
 	strict.KnownFields(true)
 	err := strict.Decode(v)
-	if _, ok := errors.AsType[*yaml.TypeError](err); err != nil && !ok {
+	_, ok := errors.AsType[*yaml.TypeError](err)
+	if err != nil && !ok {
 		return s.translate(err)
 	}
-	if more := strict.Decode(&yaml.Node{}); err == nil && !errors.Is(more, io.EOF) {
+	more := strict.Decode(&yaml.Node{})
+	if err == nil && !errors.Is(more, io.EOF) {
 		return fmt.Errorf("%s: more than one YAML document", s.name)
 	}
 	if err := yaml.Unmarshal(data, &s.root); err != nil {
@@ -298,7 +301,8 @@ func (s *source) clusters(c *clustersPart, defaults clusterPart) error {
 	for _, template := range slices.Sorted(maps.Keys(c.Templates)) {
 		node := over.Templates[template].Cluster
 		for _, name := range c.Templates[template].Names {
-			if _, twice := c.Clusters[name]; twice {
+			_, twice := c.Clusters[name]
+			if twice {
 				s.blame(errors.New("the cluster is defined twice"), "clusters", name)
 				continue
 			}
@@ -313,7 +317,8 @@ func (s *source) cluster(name string, node *yaml.Node, defaults clusterPart) clu
 	part := defaults
 	part.Labels = maps.Clone(part.Labels)
 	part.replaceSealing(node)
-	if err := node.Decode(&part); err != nil && s.refused(name) == nil {
+	err := node.Decode(&part)
+	if err != nil && s.refused(name) == nil {
 		_ = s.translate(err)
 	}
 	return part
@@ -338,7 +343,8 @@ var sealing = []string{"recipients", "recipientsFile", "passphraseFile", "passph
 // replaceSealing drops the defaults' recipients and passphrase if the cluster has its own: only those may open its backups.
 func (c *clusterPart) replaceSealing(own *yaml.Node) {
 	for _, key := range sealing {
-		if found, _ := entry(own, key); found != nil {
+		found, _ := entry(own, key)
+		if found != nil {
 			c.Recipients, c.RecipientsFile, c.PassphraseFile, c.PassphraseEnv = nil, "", "", ""
 		}
 	}
@@ -373,13 +379,15 @@ func (s *source) blame(err error, path ...string) {
 	cluster := ""
 	if len(path) > 1 && path[0] == "clusters" {
 		cluster = path[1]
-		if template, ok := s.template[cluster]; ok {
+		template, ok := s.template[cluster]
+		if ok {
 			path = slices.Concat([]string{"templates", template, "cluster"}, path[2:])
 		}
 	}
 	line, depth := s.find(path)
 	if len(path) > 2 && path[0] == "clusters" && depth < len(path) {
-		if other, found := s.find(append([]string{"defaults"}, path[2:]...)); found == len(path)-1 {
+		other, found := s.find(append([]string{"defaults"}, path[2:]...))
+		if found == len(path)-1 {
 			line = other
 		}
 	}
@@ -398,7 +406,8 @@ func (s *source) owner(line int) (cluster string) {
 		if key.Line > line {
 			break
 		}
-		if inClusters, cluster = key.Value == "clusters" && value.Kind == yaml.MappingNode, ""; !inClusters {
+		inClusters, cluster = key.Value == "clusters" && value.Kind == yaml.MappingNode, ""
+		if !inClusters {
 			continue
 		}
 		for n := 0; n+1 < len(value.Content) && value.Content[n].Line <= line; n += 2 {
@@ -479,7 +488,8 @@ func (s *source) translate(err error) error {
 		return fmt.Errorf("%s: the file is empty", s.name)
 	}
 	texts := []string{err.Error()}
-	if all, ok := errors.AsType[*yaml.TypeError](err); ok {
+	all, ok := errors.AsType[*yaml.TypeError](err)
+	if ok {
 		texts = all.Errors
 	}
 	for _, text := range texts {

@@ -69,7 +69,8 @@ func (l *loader) include(path string) (refused []Refused) {
 			l.source.blame(fmt.Errorf("%s: %w", pattern, err), "include")
 		}
 		for _, name := range names {
-			if err := l.includeFile(name); err != nil {
+			err := l.includeFile(name)
+			if err != nil {
 				refused = append(refused, Refused{File: name, Err: err})
 			}
 		}
@@ -88,7 +89,8 @@ func (l *loader) includeFile(name string) error {
 		return err
 	}
 	for cluster, part := range more.Clusters {
-		if first, twice := l.sources[cluster]; twice {
+		first, twice := l.sources[cluster]
+		if twice {
 			src.blame(fmt.Errorf("cluster %s is also declared in %s", cluster, first.name), "clusters", cluster)
 		}
 		l.file.Clusters[cluster], l.sources[cluster] = part, src

@@ -39,7 +39,8 @@ func (i in) target(part targetPart) (t notify.Target) {
 	}
 	if text != "" {
 		var err error
-		if t.URL, err = notify.ParseURL(text); err != nil {
+		t.URL, err = notify.ParseURL(text)
+		if err != nil {
 			i.blame(err)
 		}
 	}

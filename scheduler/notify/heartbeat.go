@@ -43,7 +43,8 @@ func (n *Notifier) beat(ctx context.Context) {
 // once sends one beat. It reports when beats begin to fail, and when they succeed again.
 func (n *Notifier) once(ctx context.Context, h Heartbeat, well bool) bool {
 	target := h.Target
-	if problem := n.Healthy(time.Now()); problem != nil {
+	problem := n.Healthy(time.Now())
+	if problem != nil {
 		if h.Fail == "" {
 			return well
 		}

@@ -97,10 +97,12 @@ func similarTo(c *candidate, small []*candidate) []*candidate {
 }
 
 func doubtOf(c *candidate, doubtful map[catalog.ID]bool, now time.Time) string {
-	if err := c.Usable(); err != nil {
+	err := c.Usable()
+	if err != nil {
 		return err.Error()
 	}
-	if level, _ := c.Best(); level == "" {
+	level, _ := c.Best()
+	if level == "" {
 		return "it failed a check, and has not passed it since"
 	}
 	if ofFuture(c.Backup, now) {

@@ -27,7 +27,8 @@ func (k *keeping) readLog() {
 		for _, s := range l.Stretches() {
 			last := s.Segments[len(s.Segments)-1]
 			read := &stretch{Stretch: s, lineage: i, until: last.Written, bases: k.basesOf(s), bytes: []int64{0}}
-			if m, ok := s.LastMark(); ok {
+			m, ok := s.LastMark()
+			if ok {
 				read.until = m.NotAfter
 			}
 			for _, segment := range s.Segments {
@@ -37,7 +38,8 @@ func (k *keeping) readLog() {
 			k.log = append(k.log, read)
 		}
 	}
-	if n := len(k.log); n > 0 {
+	n := len(k.log)
+	if n > 0 {
 		k.log[n-1].newest = true
 	}
 }
@@ -111,7 +113,8 @@ func (k *keeping) baseOf(s *stretch) *candidate {
 	if k.policy.Window > 0 {
 		return s.windowBase(k.windowBegins())
 	}
-	if i := slices.IndexFunc(s.bases, (*candidate).kept); i >= 0 {
+	i := slices.IndexFunc(s.bases, (*candidate).kept)
+	if i >= 0 {
 		return s.bases[i]
 	}
 	return nil
@@ -161,10 +164,12 @@ func (k *keeping) fronts() map[int]front {
 		}
 		n, reason := k.keptFrom(s)
 		f := front{s.Segments[len(s.Segments)-1].Seq + 1, reason}
-		if found[s.lineage] = n < len(s.Segments); found[s.lineage] {
+		found[s.lineage] = n < len(s.Segments)
+		if found[s.lineage] {
 			f.seq = s.Segments[n].FirstSeq()
 		}
-		if before := fronts[s.lineage]; f.reason == "" || n == 0 {
+		before := fronts[s.lineage]
+		if f.reason == "" || n == 0 {
 			f.reason = before.reason
 		}
 		fronts[s.lineage] = f

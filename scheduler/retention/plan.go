@@ -47,7 +47,8 @@ type Cut struct {
 // before it. A far smaller one is good if it was proven, or is one of three in a row that no backup of the earlier size
 // follows. Backups that are not good have slots of their own, so they displace no good one.
 func Plan(catalog catalog.Catalog, p Policy, now time.Time) (Decisions, error) {
-	if err := p.Validate(); err != nil {
+	err := p.Validate()
+	if err != nil {
 		return Decisions{}, err
 	}
 	k := newKeeping(catalog, p, now)

@@ -131,7 +131,8 @@ func (k *keeping) keepWindowBases() {
 		}
 	}
 	for _, s := range k.log {
-		if base := s.windowBase(begins); base != nil {
+		base := s.windowBase(begins)
+		if base != nil {
 			base.keepFirmly("base of the log")
 		}
 	}
@@ -212,7 +213,8 @@ func (k *keeping) keepLastProven() {
 
 func newestProven(candidates []*candidate, rank int) *candidate {
 	for _, c := range candidates {
-		if level, _ := c.Best(); level.Rank() >= rank {
+		level, _ := c.Best()
+		if level.Rank() >= rank {
 			return c
 		}
 	}
@@ -224,7 +226,8 @@ func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	rest := (d % day).String()
 	for _, zero := range []string{"m0s", "h0m"} {
-		if short, ok := strings.CutSuffix(rest, zero); ok {
+		short, ok := strings.CutSuffix(rest, zero)
+		if ok {
 			rest = short + zero[:1]
 		}
 	}

@@ -54,7 +54,8 @@ func ParseSchedule(text string, zone *time.Location, jitter time.Duration, seed 
 		parsed.Location = time.UTC
 		s.fields = parsed
 	case cron.ConstantDelaySchedule:
-		if s.every, err = time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(text, "@every"))); err != nil || s.every != parsed.Delay {
+		s.every, err = time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(text, "@every")))
+		if err != nil || s.every != parsed.Delay {
 			return Schedule{}, fmt.Errorf("%w %q: @every takes whole seconds, at least one", ErrSchedule, text)
 		}
 	}
@@ -98,7 +99,8 @@ func (s Schedule) Late() time.Duration { return s.late }
 // Next returns the first moment after t, in s's zone, or the zero Time if there is none within five years.
 func (s Schedule) Next(t time.Time) time.Time {
 	var next time.Time
-	switch t = t.Add(-s.late); {
+	t = t.Add(-s.late)
+	switch {
 	case s.every > 0:
 		next = t.Truncate(s.every).Add(s.every)
 	case s.fields == nil:
@@ -116,10 +118,12 @@ func (s Schedule) Next(t time.Time) time.Time {
 // next iterates over the wall times that match. Their instants are in the same order, so the first after t is the result.
 func (s Schedule) next(t time.Time) time.Time {
 	for wall := onTheWall(t.In(s.zone)); ; {
-		if wall = s.fields.Next(wall); wall.IsZero() {
+		wall = s.fields.Next(wall)
+		if wall.IsZero() {
 			return wall
 		}
-		if at := firstShown(wall, s.zone); at.After(t) {
+		at := firstShown(wall, s.zone)
+		if at.After(t) {
 			return at
 		}
 	}
