@@ -7,32 +7,32 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Log is a member's log as it stood last: from First to Last every entry is there.
+// Log describes a member's log. It contains every entry from First to Last.
 type Log struct {
 	There    bool
-	First    uint64        // the first behind the last hole, First = Last+1: there is no entry
-	Last     segment.End   // Digest is "" if this entry is not there, but came in a snapshot
-	Commit   uint64        // all up to here had been committed, and the disk knew
-	Whole    bool          // it was read to its end
-	Torn     bool          // the last record is half written: it was never acknowledged
-	Damage   string        // where it cannot be read, "" if nothing was found
-	Requests []uint64      // positions of those entries that change the database, ascending
-	Terms    []Place       // where each term begins
-	Ends     []segment.End // the entries that Survey was asked for
+	First    uint64        // the first entry after the last hole; First = Last+1: there is no entry
+	Last     segment.End   // Digest is "" if the entry is not in the log, but came in a snapshot
+	Commit   uint64        // the last position that the disk knows to be committed
+	Whole    bool          // it is undamaged up to its end
+	Torn     bool          // the last record is incomplete: it was never acknowledged
+	Damage   string        // the first fault; "" if none was found
+	Requests []uint64      // positions of the entries that change the database, ascending
+	Terms    []Place       // the beginning of each term
+	Ends     []segment.End // the entries at the ends of the archive's segments
 	Changes  []Change
 }
 
 // Place is a position and the term there.
 type Place struct{ Position, Term uint64 }
 
-// Change is one of the membership that stands in the log. It may not have been committed.
+// Change is a change of the membership in the log. It may not have been committed.
 type Change struct {
 	Position uint64
 	Member   string // id in hex
-	Voter    bool   // it is one from here on; else it is removed, or a learner
+	Voter    bool   // true: it becomes a voter; else it is removed, or a learner
 }
 
-// Count is the number of requests behind after, up to and including upTo.
+// Count returns the number of requests after a position, up to and including upTo.
 func (l Log) Count(after, upTo uint64) int {
 	behind := func(p uint64) int {
 		i, _ := slices.BinarySearch(l.Requests, p+1)
@@ -41,7 +41,7 @@ func (l Log) Count(after, upTo uint64) int {
 	return max(0, behind(upTo)-behind(after))
 }
 
-// Term is that of the entry at a position, 0 if it is not known.
+// Term returns the term of the entry at a position; 0 if unknown.
 func (l Log) Term(position uint64) uint64 {
 	i, found := slices.BinarySearchFunc(l.Terms, position, func(p Place, at uint64) int { return cmp.Compare(p.Position, at) })
 	if !found {
@@ -53,7 +53,7 @@ func (l Log) Term(position uint64) uint64 {
 	return l.Terms[i].Term
 }
 
-// GoesOnFrom says that the log has every entry behind position, and none is missing before its end.
+// GoesOnFrom reports whether the log contains every entry from the one after position to its end.
 func (l Log) GoesOnFrom(position uint64) bool {
 	return l.There && l.First <= position+1 && position <= l.Last.Position
 }
