@@ -1,5 +1,6 @@
-// Package backups reads the backups of one cluster: a folder each, with a manifest, proofs, pins and tombstones. Each document
-// is checked when it is read: its signature, its digest, and whether it belongs where it is stored.
+// Package backups reads the backups of one cluster. Each backup has a folder with a snapshot, a manifest, proofs, pins and
+// tombstones. A Reader lists the folders and reads their documents. It checks the signature of each document that it uses, and
+// that the document belongs to the folder that contains it.
 package backups
 
 import (
@@ -16,10 +17,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Reader reads the backups of one cluster, each from its folder.
+// Reader reads the backups of the cluster whose documents are in Store.
 type Reader struct{ Store *records.Store }
 
-// kept lists the backups that no tombstone deletes, newest first by their names: all, but as o.Only and o.After say.
+// Kept returns the folders that have a manifest and are not deleted, newest first by name. It honors o.Only and o.After and
+// ignores the other options. A folder that the store cannot list is included. Tombstones that do not count are in ignored;
+// their errors match catalog.ErrDamaged.
 func (r *Reader) Kept(ctx context.Context, o LoadOptions) (folders []Folder, ignored []catalog.Damage, err error) {
 	if folders, err = r.Folders(ctx, o); err != nil {
 		return nil, nil, err
@@ -30,10 +33,10 @@ func (r *Reader) Kept(ctx context.Context, o LoadOptions) (folders []Folder, ign
 	return folders, ignored, err
 }
 
-// withoutDeleted leaves out what a tombstone deletes.
+// withoutDeleted returns the folders that are not deleted, see IsDeleted.
 func (r *Reader) withoutDeleted(ctx context.Context, folders []Folder) (left []Folder, ignored []catalog.Damage, err error) {
 	if !slices.ContainsFunc(folders, func(f Folder) bool { return len(f.Tombstones()) > 0 }) {
-		return folders, nil, nil // as most often; a service asks that of many clusters
+		return folders, nil, nil // the usual case; a service lists many clusters
 	}
 	deleted, errs := make([]bool, len(folders)), make([]error, len(folders))
 	err = records.Parallel(ctx, Readers, len(folders), func(ctx context.Context, i int) error {
@@ -57,14 +60,15 @@ func (r *Reader) withoutDeleted(ctx context.Context, folders []Folder) (left []F
 	return left, ignored, nil
 }
 
-// folder is what the listing shows of one backup.
+// Folder is one backup as the store lists it. None of its objects has been read.
 type Folder struct {
 	Id       catalog.ID
 	Objects  []storage.Object
-	unlisted error              // why its objects cannot be listed; nil: they are
-	allowed  *records.Allowance // for its documents
+	unlisted error              // why the store cannot list the objects; nil if it can
+	allowed  *records.Allowance // limits the bytes of documents; nil: no limit
 }
 
+// Has reports whether the listing contains the object called name, without its folder.
 func (f Folder) Has(name string) bool {
 	_, ok := f.object(name)
 	return ok
@@ -80,18 +84,19 @@ func (f Folder) object(name string) (storage.Object, bool) {
 	return storage.Object{}, false
 }
 
-// folders lists the backups' folders in the order of their names: all, but as o.Only and o.After say.
+// Folders returns the folders of all backups, complete or not, oldest first by name. It honors o.Only and o.After and ignores
+// the other options. Objects of other programs are skipped. More than records.MaxListed objects are an error.
 func (r *Reader) Folders(ctx context.Context, o LoadOptions) ([]Folder, error) {
 	list := storage.ListOptions{Prefix: catalog.BackupsPrefix(r.Store.Cluster)}
 	if o.Only != "" {
 		list.Prefix = catalog.Folder(r.Store.Cluster, o.Only)
 	}
 	if o.After != "" {
-		list.After = catalog.BackupsPrefix(r.Store.Cluster) + string(o.After) + string('/'+1) // behind all that is in its folder
+		list.After = catalog.BackupsPrefix(r.Store.Cluster) + string(o.After) + string('/'+1) // after every key in its folder
 	}
 	var folders []Folder
 	listed := 0
-	last, known := "", false // the folder of the key before, and whether it is a backup's: each is parsed once
+	last, known := "", false // the previous key's folder, and whether it is a backup's: each folder is parsed once
 	for object, err := range r.Store.Bucket.List(ctx, list) {
 		if f, ok := r.unlisted(err); ok {
 			folders, last = append(folders, f), ""
@@ -104,10 +109,10 @@ func (r *Reader) Folders(ctx context.Context, o LoadOptions) ([]Folder, error) {
 			id, _, ok := catalog.SplitBackupKey(r.Store.Cluster, object.Key)
 			last, known = dir, ok
 			if n := len(folders); ok && (n == 0 || folders[n-1].Id != id) {
-				folders = append(folders, Folder{Id: id, Objects: make([]storage.Object, 0, 2)}) // most have no more
+				folders = append(folders, Folder{Id: id, Objects: make([]storage.Object, 0, 2)}) // most backups have two objects
 			}
 		}
-		if known { // else it is a stranger's file
+		if known { // else another program has written it
 			if listed++; listed > records.MaxListed {
 				return nil, records.TooMany(catalog.BackupsPrefix(r.Store.Cluster))
 			}
@@ -118,7 +123,8 @@ func (r *Reader) Folders(ctx context.Context, o LoadOptions) ([]Folder, error) {
 	return folders, nil
 }
 
-// unlisted returns the backup's folder that err leaves out of a listing, if it is one.
+// unlisted returns the folder of the backup that a listing skipped with err. It is not ok if err is another error, or the
+// skipped prefix is not a backup's.
 func (r *Reader) unlisted(err error) (f Folder, ok bool) {
 	u, ok := errors.AsType[*storage.UnlistedError](err)
 	if !ok {
@@ -128,7 +134,7 @@ func (r *Reader) unlisted(err error) (f Folder, ok bool) {
 	return Folder{Id: id, unlisted: err}, ok
 }
 
-// touched is the last sign of life: of a backup that was killed, or that somebody has deleted.
+// Touched returns the time of the last write to f: the latest of its objects' times and the time in its name.
 func (f Folder) Touched() time.Time {
 	last := f.Id.Started()
 	for _, o := range f.Objects {
@@ -137,7 +143,7 @@ func (f Folder) Touched() time.Time {
 	return last
 }
 
-// tombstones returns the keys of f's tombstones, whether they count or not.
+// Tombstones returns the keys of f's tombstones, whether they are valid or not.
 func (f Folder) Tombstones() (keys []string) {
 	for _, o := range f.Objects {
 		if IsTombstone(path.Base(o.Key)) {
@@ -147,13 +153,14 @@ func (f Folder) Tombstones() (keys []string) {
 	return keys
 }
 
+// IsTombstone reports whether name, without its folder, is the name of a backup's tombstone.
 func IsTombstone(name string) bool {
 	id, ok := strings.CutPrefix(name, catalog.TombstonePrefix)
 	id, isJSON := strings.CutSuffix(id, catalog.JSONSuffix)
 	return ok && isJSON && pinID.MatchString(id)
 }
 
-// folderOf lists the objects of one backup, of which there may be none.
+// Folder returns the folder of the backup called id. It has no objects if the backup does not exist.
 func (r *Reader) Folder(ctx context.Context, id catalog.ID) (Folder, error) {
 	folders, err := r.Folders(ctx, LoadOptions{Only: id})
 	if err != nil || len(folders) == 0 {

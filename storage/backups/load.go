@@ -13,21 +13,24 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// LoadOptions say how much of a catalog to read.
+// LoadOptions select the part of a catalog to read. The zero LoadOptions select all backups, without proofs, pins and log.
 type LoadOptions struct {
-	Newest int        // that many backups, by name; 0: all
-	Only   catalog.ID // this one alone; "": as Newest says
-	After  catalog.ID // only what comes after it, by name, whether it is there or not; "": from the first one on
-	Proofs bool       // read the proofs and the pins too
-	// Log reads the log too; windows are found only for the backups that are read. What an index lists is one Segment, see
-	// Segment.Folded, so that memory does not grow with each segment.
+	Newest int        // the number of backups, newest first by name; 0: all
+	Only   catalog.ID // this backup only; "": all
+	After  catalog.ID // only backups with a later name; it need not exist; "": all
+	Proofs bool       // read proofs and pins
+	// Log reads the log. Windows are computed only from the backups that are read. The segments of an index become one folded
+	// Segment, see Segment.Folded, so that memory does not grow with their number.
 	Log     bool
-	Details bool // of the log nothing is folded: each segment takes a kilobyte of memory
+	Details bool // do not fold the log's segments: each takes about 1 KiB of memory
 }
 
-const Readers = 8 // requests at once; a manifest takes one round trip
+// Readers is the number of backups or proofs that are read at the same time.
+const Readers = 8
 
-// loadBackups reads what the folders hold, but for what was seen, with its proofs and pins.
+// Load reads the manifests of the folders and, if proofs is set, their proofs and pins. Backups that seen contains unchanged
+// are not read again. The results are parallel to folders. A backup that is damaged, or that was deleted since it was listed,
+// has its error in Loaded.Err; any other failure ends Load.
 func (r *Reader) Load(ctx context.Context, folders []Folder, proofs bool, seen Seen) ([]Loaded, error) {
 	loads := make([]Loaded, len(folders))
 	allowed := records.NewAllowance()
@@ -50,14 +53,16 @@ func (r *Reader) Load(ctx context.Context, folders []Folder, proofs bool, seen S
 	return loads, nil
 }
 
-// backupLoad is what came of reading one backup.
+// Loaded is the result of reading one backup.
 type Loaded struct {
 	backup   catalog.Backup
-	Unsigned bool // its manifest has no signature, of whatever key
-	Err      error
-	ignored  []error // pins that do not hold, what lifts none, and proofs that cannot be read
+	Unsigned bool    // the manifest has no signature, by any key
+	Err      error   // matches catalog.ErrDamaged or storage.ErrNotExist
+	ignored  []error // invalid pins and unpins, and unreadable proofs
 }
 
+// Catalog returns the catalog of the backups in loads, newest first by their start. The loads must be parallel to folders.
+// Backups that were deleted since they were listed are left out. The catalog has no log.
 func (r *Reader) Catalog(folders []Folder, loads []Loaded) catalog.Catalog {
 	cat := catalog.Catalog{Cluster: r.Store.Cluster, Signed: !r.Store.Policy.Trust.None()}
 	for i, f := range folders {
@@ -82,7 +87,7 @@ func (r *Reader) Catalog(folders []Folder, loads []Loaded) catalog.Catalog {
 	return cat
 }
 
-// loadBackup reads one manifest and holds it against the listing.
+// loadBackup reads one backup and checks its manifest against the listing.
 func (r *Reader) loadBackup(ctx context.Context, f Folder, proofs bool) (l Loaded) {
 	if f.unlisted != nil {
 		l.Err = fmt.Errorf("%s: %w", catalog.Folder(r.Store.Cluster, f.Id), r.untrusted(records.ReadError(f.unlisted)))
@@ -109,8 +114,8 @@ func (r *Reader) loadBackup(ctx context.Context, f Folder, proofs bool) (l Loade
 	return l
 }
 
-// loadManifest reads the manifest that is the folder's own. Where only what is signed counts, anything else there is not
-// trusted, however it came about: it would otherwise stand for damage, which stops whoever wants the newest.
+// loadManifest reads the manifest of backup id. If the policy trusts keys, a damaged manifest is untrusted too: an attacker
+// could otherwise plant one, and a damaged newest backup stops every restore of the newest.
 func (r *Reader) loadManifest(ctx context.Context, id catalog.ID) (m catalog.Manifest, unsigned bool, err error) {
 	data, err := r.Store.ReadSigned(ctx, catalog.ManifestKey(r.Store.Cluster, id))
 	if err == nil {
@@ -125,7 +130,7 @@ func (r *Reader) loadManifest(ctx context.Context, id catalog.ID) (m catalog.Man
 	return m, document.Signature(data) == "", nil
 }
 
-// untrusted makes damage match sign.ErrUntrusted where only what is signed counts.
+// untrusted returns err, which matches sign.ErrUntrusted too if it is damage and the policy trusts keys.
 func (r *Reader) untrusted(err error) error {
 	if errors.Is(err, catalog.ErrDamaged) && !r.Store.Policy.Trust.None() && !errors.Is(err, sign.ErrUntrusted) {
 		return fmt.Errorf("%w: %w", sign.ErrUntrusted, err)
@@ -133,6 +138,7 @@ func (r *Reader) untrusted(err error) error {
 	return err
 }
 
+// checkStored returns an error that matches catalog.ErrDamaged unless f lists the object of m with the same size.
 func (r *Reader) checkStored(f Folder, m catalog.Manifest) error {
 	object, ok := f.object(m.Stored.Name)
 	if !ok {

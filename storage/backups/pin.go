@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
+// The names of pins and of the documents that lift them: the prefix, 16 hex digits, ".json".
 const (
 	PinPrefix   = "pin-"
 	UnpinPrefix = "unpin-"
@@ -21,8 +22,9 @@ const (
 
 var pinID = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// loadPins reads the pins of a backup that hold, oldest first. One that is not trusted does not, and is named in ignored;
-// one that is damaged does where nobody asks for signatures: somebody wanted the backup to stay.
+// LoadPins returns the pins of f that hold: neither lifted nor expired, oldest first. If the policy trusts keys, a damaged or
+// untrusted pin does not hold, and ignored has its error. Otherwise a damaged pin holds, as the operator meant to keep the
+// backup. Pins beyond the limit of memory hold unread.
 func (r *Reader) LoadPins(ctx context.Context, f Folder) (pins []catalog.Pin, ignored []error, err error) {
 	for _, o := range f.Objects {
 		id, ok := PinOf(o.Key, PinPrefix)
@@ -63,13 +65,14 @@ func (r *Reader) LoadPins(ctx context.Context, f Folder) (pins []catalog.Pin, ig
 	return pins, ignored, nil
 }
 
-// pinOf is the pin's id in a key with that prefix before it.
+// PinOf returns the pin's id in a key whose name begins with prefix, and reports whether key is such a key.
 func PinOf(key, prefix string) (id string, ok bool) {
 	name, ok := strings.CutPrefix(path.Base(key), prefix)
 	id, isJSON := strings.CutSuffix(name, catalog.JSONSuffix)
 	return id, ok && isJSON && pinID.MatchString(id)
 }
 
+// readPin returns the pin, which must belong to the backup and have that id.
 func (r *Reader) readPin(ctx context.Context, backup catalog.ID, id string) (catalog.Pin, error) {
 	key := catalog.BackupKey(r.Store.Cluster, backup, PinPrefix+id+catalog.JSONSuffix)
 	data, err := r.Store.ReadSigned(ctx, key)
@@ -86,8 +89,8 @@ func (r *Reader) readPin(ctx context.Context, backup catalog.ID, id string) (cat
 	return p, nil
 }
 
-// isLifted reads what lifts a pin, if it is there. What is damaged, or not signed by one whose tombstones count, lifts
-// nothing: the error says so and matches ErrDamaged.
+// isLifted reports whether a valid unpin document lifts the pin. One that is damaged, untrusted, or written for another
+// repository lifts nothing: its error matches catalog.ErrDamaged.
 func (r *Reader) isLifted(ctx context.Context, f Folder, id string) (bool, error) {
 	name := UnpinPrefix + id + catalog.JSONSuffix
 	if !f.Has(name) {

@@ -15,13 +15,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// unreadProof is one of a backup that was not read.
+// unreadProof is a proof of a backup whose manifest is not read.
 type unreadProof struct {
 	of     catalog.ID
 	listed storage.Object
 }
 
-// unreadProofs are the newest, newest first by their names.
+// UnreadProofs returns the 512 newest proofs that the folders list, newest first by name, without reading them.
 func (r *Reader) UnreadProofs(folders []Folder) (unread []unreadProof) {
 	for _, f := range folders {
 		for _, object := range f.Objects {
@@ -36,9 +36,10 @@ func (r *Reader) UnreadProofs(folders []Folder) (unread []unreadProof) {
 	return unread[:min(mostProofs, len(unread))]
 }
 
-const mostProofs = 512 // that are read of backups whose manifests are not
+const mostProofs = 512 // read from backups whose manifests are not
 
-// readProofs reads those of a batch that were not seen.
+// ReadProofs reads the proofs of a batch; the results are parallel to it. Proofs that seen contains unchanged are not read
+// again. Damaged proofs, and proofs deleted since they were listed, are not Ok.
 func (r *Reader) ReadProofs(ctx context.Context, batch []unreadProof, seen Seen) ([]SeenProof, error) {
 	read := make([]SeenProof, len(batch))
 	err := records.Parallel(ctx, Readers, len(batch), func(ctx context.Context, i int) (err error) {
@@ -49,7 +50,7 @@ func (r *Reader) ReadProofs(ctx context.Context, batch []unreadProof, seen Seen)
 		}
 		p.Listed = u.listed
 		p.Proof, p.Ok, err = r.ReadProof(ctx, u.of, u.listed.Key)
-		if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) { // pruned since it was listed, or of no use
+		if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) { // pruned since it was listed, or proves nothing
 			return nil
 		}
 		return err
@@ -57,12 +58,13 @@ func (r *Reader) ReadProofs(ctx context.Context, batch []unreadProof, seen Seen)
 	return read, err
 }
 
+// NewestFirst sorts proofs by time, newest first.
 func NewestFirst(proofs []catalog.Proof) {
 	slices.SortStableFunc(proofs, func(a, b catalog.Proof) int { return b.Time.Compare(a.Time) })
 }
 
-// loadProofs reads the proofs of one backup. One that is damaged or not trusted proves nothing and is left out: it takes
-// nothing away from the backup either. One that cannot be read is named in ignored.
+// loadProofs returns the proofs of f, oldest first. A damaged or untrusted proof is left out: it proves nothing, and does not
+// make the backup worse. An unreadable proof has its error in ignored.
 func (r *Reader) loadProofs(ctx context.Context, f Folder) (proofs []catalog.Proof, ignored []error, err error) {
 	for _, object := range f.Objects {
 		if !strings.HasPrefix(path.Base(object.Key), catalog.ProofPrefix) {
@@ -89,7 +91,9 @@ func (r *Reader) loadProofs(ctx context.Context, f Folder) (proofs []catalog.Pro
 	return proofs, ignored, nil
 }
 
-// readProof is not ok where what stands there proves nothing. What cannot be read gives ErrDamaged.
+// ReadProof returns the proof of backup id that is stored under key. It is not ok if the proof is damaged, untrusted or of
+// another backup. An object that the store refuses to return gives an error that matches catalog.ErrDamaged, a missing one
+// storage.ErrNotExist.
 func (r *Reader) ReadProof(ctx context.Context, id catalog.ID, key string) (p catalog.Proof, ok bool, err error) {
 	data, err := r.Store.ReadSigned(ctx, key)
 	switch {
@@ -102,14 +106,14 @@ func (r *Reader) ReadProof(ctx context.Context, id catalog.ID, key string) (p ca
 	return p, err == nil && p.Backup == id, nil
 }
 
-// proofName is what a proof's key says.
+// proofName is a proof as its key describes it.
 type proofName struct {
 	Backup catalog.ID
 	Key    string
 	Time   time.Time
 }
 
-// proofNames are all proofs, newest first by their names.
+// ProofNames returns all proofs that the folders list, newest first by name, without reading them.
 func (r *Reader) ProofNames(folders []Folder) (names []proofName) {
 	for _, f := range folders {
 		for _, o := range f.Objects {
@@ -123,4 +127,5 @@ func (r *Reader) ProofNames(folders []Folder) (names []proofName) {
 	return names
 }
 
+// ProofTime is the layout of the time in a proof's name, in UTC.
 const ProofTime = "20060102T150405.000Z"

@@ -7,41 +7,45 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Seen is what a Survey has read of backups and their proofs, so that the next one reads only what is new, or stands otherwise
-// in the listing. Under a Policy that trusts other keys it does not hold. The zero Seen is nothing.
+// Seen remembers the backups and proofs that a survey has read, so that the next one reads only those that are new or listed
+// differently. It is valid only under the same Policy: a change of the trusted keys changes the result. The zero Seen is empty.
 type Seen struct {
 	backups map[catalog.ID]seenBackup
 	Proofs  map[string]SeenProof // by key
 }
 
+// seenBackup is a backup and the listing of its folder when it was read.
 type seenBackup struct {
 	listed []storage.Object
 	backup catalog.Backup
 }
 
+// SeenProof is the result of reading one proof.
 type SeenProof struct {
-	Listed storage.Object
-	Proof  catalog.Proof
-	Ok     bool // it proves something
+	Listed storage.Object // the object when it was read
+	Proof  catalog.Proof  // zero if not Ok
+	Ok     bool           // the proof counts, see Reader.ReadProof
 }
 
-// backup is what was read of f, if all that is listed there was listed then.
+// backup returns the backup of f, and reports whether it is known and f lists the same objects as when it was read.
 func (s Seen) backup(f Folder) (catalog.Backup, bool) {
 	known, ok := s.backups[f.Id]
 	return known.backup, ok && slices.EqualFunc(known.listed, f.Objects, sameObject)
 }
 
-// sameObject goes by the time too: the listing of S3 has no versions.
+// sameObject reports whether a and b list the same content. It compares times too, as a listing of S3 has no versions.
 func sameObject(a, b storage.Object) bool {
 	return a.Key == b.Key && a.Size == b.Size && a.Version == b.Version && a.ModTime.Equal(b.ModTime)
 }
 
+// proof returns the result for u, and reports whether it is known and u is listed as it was then.
 func (s Seen) proof(u unreadProof) (p SeenProof, known bool) {
 	p, known = s.Proofs[u.listed.Key]
 	return p, known && sameObject(p.Listed, u.listed)
 }
 
-// seeBackups remembers those that were found whole.
+// SeeBackups replaces the backups in s by those in loads that have no error and nothing ignored. The loads must be parallel to
+// folders.
 func (s *Seen) SeeBackups(folders []Folder, loads []Loaded) {
 	s.backups = make(map[catalog.ID]seenBackup, len(folders))
 	for i, l := range loads {

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// newestIsSigned reports whether the newest manifest that can be read has a signature, of whatever key.
+// NewestIsSigned reports whether the newest readable manifest has a signature, by any key. It is false without backups.
 func (r *Reader) NewestIsSigned(ctx context.Context) (bool, error) {
 	folders, err := r.Folders(ctx, LoadOptions{})
 	if err != nil {

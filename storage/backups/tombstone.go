@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// isDeleted reports whether a tombstone of f counts, and no pin holds. Tombstones that are damaged, not trusted, or of
-// another repository delete nothing: the error names them and matches ErrDamaged.
+// IsDeleted reports whether f has a valid tombstone and no pin that holds. A tombstone that is damaged, untrusted, or written
+// for another repository deletes nothing: its error matches catalog.ErrDamaged, and the result is valid all the same.
 func (r *Reader) IsDeleted(ctx context.Context, f Folder) (bool, error) {
 	var counts bool
 	var ignored error
@@ -32,6 +32,8 @@ func (r *Reader) IsDeleted(ctx context.Context, f Folder) (bool, error) {
 	return len(pins) == 0, err
 }
 
+// checkTombstone returns nil if the tombstone under key deletes backup id. An invalid one gives an error that matches
+// catalog.ErrDamaged.
 func (r *Reader) checkTombstone(ctx context.Context, id catalog.ID, key string) error {
 	data, err := r.Store.ReadSigned(ctx, key)
 	var t catalog.Tombstone
