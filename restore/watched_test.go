@@ -172,7 +172,7 @@ func TestWatchedLogThatIsUnknown(t *testing.T) {
 	for _, target := range []plan.Target{{}, {Revision: d.revision + 20}, {Position: uint64(d.revision + 14), Lineage: lineage}} {
 		_, err := s.runTarget(t, target)
 		unreachable, ok := errors.AsType[*plan.UnreachableError](err)
-		if !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+13)) || !strings.Contains(err.Error(), "not known to this version") {
+		if !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+13)) || !strings.Contains(err.Error(), "does not know the request") {
 			t.Errorf("%+v: got %v", target, err)
 		}
 		target.Best = true

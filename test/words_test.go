@@ -22,7 +22,7 @@ var plain = []string{
 	"storage/transport", "storage/stores", "storage/address", "storage/seal", "storage/sign", "storage/document",
 	"storage/segment",
 	"storage/backups",
-	"storage/check", "storage/storagetest", "backup", "backup/cluster", "backup/wal", "backup/watch",
+	"storage/check", "storage/storagetest", "backup", "backup/archive", "backup/cluster", "backup/wal", "backup/watch",
 	"api/document", "api/convert", "api/server", "api/service", "api/page",
 	"cmd/dr", "cmd/dr/demo",
 	"scheduler", "scheduler/spec", "scheduler/runner", "scheduler/jobs", "scheduler/declared", "scheduler/config",

@@ -1,12 +1,13 @@
-// Package archive turns a cluster's log into segments in a repository, as it is written.
+// Package archive stores a cluster's log continuously as segments in a repository.
 //
 //	member/wal ── committed requests ──┐
 //	watch ─────── whole revisions ─────┴─► pending ── flush ──► segment, sealed ──► (spool) ──► Bucket.Put (create-only)
 //	member ────── Status, reads ─────────► marks: which position, which revision, when
 //
-// An agent runs beside a member, or watches from anywhere. Several make one log: a lease says who works, and the
-// segments' names, which can be created only once, make sure of it. Beside a member its own log is the spool: while the
-// store is away its files are kept open, and nothing is lost when etcd purges them. For a watch a folder can be.
+// An agent runs next to a member, or watches from any host. Several agents write one log: a lease selects the one that works,
+// and segment names, which can be created only once, prevent two from storing different segments. Next to a member, the member's
+// log is the spool: while the store is unreachable the agent keeps its files open, so nothing is lost when etcd purges them. For
+// a watch, a directory can be the spool.
 package archive
 
 import (
@@ -32,28 +33,28 @@ import (
 
 // Errors of Run, to be matched with errors.Is.
 var (
-	// ErrConfig: what was asked for cannot be done as written.
+	// ErrConfig reports a Config that cannot be used.
 	ErrConfig = fault.New(fault.Usage, "bad archive configuration")
 )
 
-// Config says which log to archive and how.
+// Config selects a log, and how to archive it.
 type Config struct {
 	Source  segment.Source
 	DataDir string         // WAL: the member's; only read
-	Etcd    cluster.Config // how to reach that member, and through it its cluster, or the cluster to watch
+	Etcd    cluster.Config // access to that member and its cluster, or to the cluster to watch
 	To      seal.Recipients
-	Plain   bool // without recipients, also where the log before is encrypted
+	Plain   bool // allow no recipients, even if the existing log is encrypted
 
-	Flush       time.Duration // how long a request waits at most before it is on its way to the store
-	SegmentSize int           // bytes of requests after which they go at once
-	Lease       time.Duration // how long another agent waits before it takes over
+	Flush       time.Duration // maximum time before a request is sent to the store
+	SegmentSize int           // bytes of requests after which they are sent at once
+	Lease       time.Duration // time after which another agent takes over from a stopped one
 	HashEvery   time.Duration // how often the member is asked for its HashKV; 0: never
-	HashMax     int64         // bytes in use up to which it is; 0: cluster.HashMax
+	HashMax     int64         // largest database in use, in bytes, for which it is asked; 0: cluster.HashMax
 	MaxWALs     int           // WAL: the member's --max-wals, for the headroom; 0: it purges nothing
-	Spool       string        // Watch: the folder in which segments wait while the store is away; "": none
-	SpoolMax    int64         // bytes that it holds at most
+	Spool       string        // Watch: directory in which segments wait while the store is unreachable; "": none
+	SpoolMax    int64         // its maximum size in bytes
 
-	Host    string // of this agent, for whoever looks at the lease
+	Host    string // of this agent, shown in the lease
 	Version string // of dr
 	// Snapshot takes a backup at once, because a log without one before it restores nothing. It must not be nil.
 	Snapshot func(ctx context.Context, why string) error
@@ -63,15 +64,15 @@ type Config struct {
 const (
 	// MinFlush is the shortest Flush.
 	MinFlush = 100 * time.Millisecond
-	// MinSpool is for how many times SegmentSize there must be room in a spool: more than may wait in memory, or nothing
-	// of that would ever be spooled.
+	// MinSpool is the minimum size of a spool as a multiple of SegmentSize: more than may wait in memory, or segments in
+	// memory would never be spooled.
 	MinSpool = 2 * heldSegments
 
 	minSegmentSize = 4 << 10
 	minLease       = time.Second
 )
 
-// Validate says what is wrong with c, if anything is. Errors match ErrConfig.
+// Validate returns an error that matches ErrConfig if c cannot be used.
 func (c Config) Validate() error {
 	switch {
 	case c.Flush < MinFlush:
@@ -85,7 +86,7 @@ func (c Config) Validate() error {
 	case c.To.Passphrase():
 		return fmt.Errorf("%w: a passphrase takes a second of CPU for each segment: use --recipient", ErrConfig)
 	case c.Snapshot == nil:
-		return fmt.Errorf("%w: nothing takes the backups that a log needs", ErrConfig)
+		return fmt.Errorf("%w: Snapshot is nil: the log needs backups", ErrConfig)
 	case c.HashMax < 0:
 		return fmt.Errorf("%w: --hash-max %d is below zero: use 0 or more", ErrConfig, c.HashMax)
 	case c.HashEvery < 0:
@@ -108,7 +109,7 @@ func (c Config) validateSource() error {
 		return nil
 	}
 	if c.Spool != "" {
-		return fmt.Errorf("%w: --spool is for --source watch: next to a member its own log is the spool: omit it", ErrConfig)
+		return fmt.Errorf("%w: --spool with --source wal: the member's own log is the spool: leave it out", ErrConfig)
 	}
 	if _, err := os.ReadDir(c.DataDir); err != nil {
 		return fmt.Errorf("%w: --data-dir: %w", ErrConfig, err)
@@ -116,8 +117,8 @@ func (c Config) validateSource() error {
 	return nil
 }
 
-// Run archives until ctx ends, and then stores what is pending. It returns an error only for what trying again cannot
-// mend; a store, a member or a cluster that is away is waited for, and told through report and observe.
+// Run archives until ctx ends, and then stores the pending requests. It returns an error only if a retry cannot help. While a
+// store, a member or a cluster is unreachable it waits, and reports that through report and observe.
 func Run(
 	ctx context.Context, c Config, to *repository.Cluster, observe func(Status), report storage.Report,
 ) error {
@@ -162,11 +163,12 @@ func Run(
 const (
 	firstWait = 500 * time.Millisecond
 	lastWait  = 10 * time.Second
-	// memberWait is the longest wait while the member does not answer: a history that begins with it begins without a log.
+	// memberWait is the longest wait while the member does not respond. It is short because a new history may begin when the
+	// member returns, and must be archived from its start.
 	memberWait = 2 * time.Second
 )
 
-// isFinal reports whether waiting cannot mend err.
+// isFinal reports whether a retry after err cannot help.
 func (a *archiver) isFinal(err error) bool {
 	if errors.Is(err, errMismatch) && a.stood {
 		return false
@@ -180,20 +182,20 @@ type archiver struct {
 	config    Config
 	to        *repository.Cluster
 	report    storage.Report
-	writer    string // tells its segments from another run's
+	writer    string // distinguishes its segments from another run's
 	board     *board
 	snapshots sync.WaitGroup
 	lastHash  time.Time
 	unhashed  string  // why the member last gave no hash
 	breach    *breach // nil while this source continues the repository's log
 	patience  patience
-	found     bool   // the source was there in this turn
-	stood     bool   // it was there in any turn
-	jumped    int64  // the revision that a watch has left out once, 0: none
-	warnedOf  string // the server's version that was warned of last
+	found     bool   // the source was found in this turn
+	stood     bool   // it was found in any turn
+	jumped    int64  // the revision that a watch has omitted once, 0: none
+	warnedOf  string // the server version of the last warning
 	spool     spool
-	logEnd    atomic.Pointer[lease.LogEnd] // the last segment that is known to be stored, for the lease
-	released  lease.LogEnd                 // up to where the files were let go of on standby, in this turn
+	logEnd    atomic.Pointer[lease.LogEnd] // the last segment known to be stored, for the lease
+	released  lease.LogEnd                 // up to where files were released on standby, in this turn
 	members   members
 }
 
@@ -217,7 +219,7 @@ func (a *archiver) turn(ctx context.Context) error {
 	a.board.set(func(s *Status) { s.Member = from.server().ID() })
 	if v := from.version(); a.config.Source == segment.Watch && v != a.warnedOf && leavesOut(v) {
 		a.warnedOf = v
-		a.warn("etcd %s may leave out changes from a watch that lags (mended in 3.4.36 and 3.5.18): update it, or use --source wal", v)
+		a.warn("etcd %s may omit changes from a watch that lags (fixed in 3.4.36 and 3.5.18): update it, or use --source wal", v)
 	}
 	lease, err := a.stand(ctx, from)
 	if err != nil {

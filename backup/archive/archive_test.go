@@ -28,7 +28,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// agent is one run of the archive in this process.
+// agent is one run of archive.Run in this process.
 type agent struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -130,7 +130,7 @@ func numbered(prefix string, n int) (keys []string) {
 	return keys
 }
 
-// stored is the whole log, which must be one unbroken stretch, and its requests.
+// stored returns the whole log, which must be one stretch without a gap, and its requests.
 func stored(t *testing.T, c *repository.Cluster) (catalog.Stretch, []segment.Record) {
 	t.Helper()
 	catalog, err := c.Load(t.Context(), backups.LoadOptions{Log: true})
@@ -187,7 +187,7 @@ func TestWhatIsWrittenIsStored(t *testing.T) {
 	}
 }
 
-// Marks tie positions to times and revisions; they are what a target is found by.
+// TestMarksAreTrue checks that marks have correct times and revisions: targets are found by them.
 func TestMarksAreTrue(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	a := start(t, configOf(etcd), c)
@@ -246,7 +246,7 @@ func TestAnAgentGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// Whoever stops an agent loses nothing that it has seen.
+// TestWhatIsPendingIsStoredAtTheEnd checks that a stopped agent stores everything that it has read.
 func TestWhatIsPendingIsStoredAtTheEnd(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	config := configOf(etcd)
@@ -281,7 +281,7 @@ func TestAStoreThatIsAwayIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Two agents that had one spool would store each other's segments: the second one is refused while the first one runs.
+// TestASpoolIsOneAgents checks that a second agent with the same spool is refused while the first one runs: they would store each other's segments.
 func TestASpoolIsOneAgents(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	config := configOf(etcd)
@@ -295,7 +295,7 @@ func TestASpoolIsOneAgents(t *testing.T) {
 	start(t, config, c).wait("the next one to work", func(s archive.Status) bool { return s.State == archive.Working })
 }
 
-// The name is the fence: a segment whose answer was lost is there once.
+// TestALostAnswerDoublesNothing checks that a segment is stored once even if the response to its upload is lost: its name is the fence.
 func TestALostAnswerDoublesNothing(t *testing.T) {
 	etcd, bucket := embedded.Start(t, nil), storagetest.Faulty(mem.New())
 	c := open(t, bucket)
@@ -330,7 +330,7 @@ func TestOneWorksAndAnotherTakesOver(t *testing.T) {
 	}
 }
 
-// Another cluster under the same name is another history.
+// TestAnotherClusterBeginsAnotherLineage checks that another cluster under the same name begins another history.
 func TestAnotherClusterBeginsAnotherLineage(t *testing.T) {
 	c := open(t, mem.New())
 	for i := range 2 {
@@ -339,7 +339,7 @@ func TestAnotherClusterBeginsAnotherLineage(t *testing.T) {
 		put(t, etcd, numbered(fmt.Sprintf("cluster%d/", i), 10)...)
 		a.catchUp()
 		writeUntilBased(t, etcd, c, i+1)
-		if i == 1 { // nobody has restored anything
+		if i == 1 { // without a restore
 			a.wait("the change to be reported", func(s archive.Status) bool { return strings.Contains(s.Changed, "another cluster") })
 		}
 		a.stop()
@@ -356,7 +356,7 @@ func TestAnotherClusterBeginsAnotherLineage(t *testing.T) {
 	}
 }
 
-// A snapshot that fails is tried again, also by the next run: without it the log restores nothing.
+// TestTheLogGetsItsBackup checks that a failed snapshot is retried, also by the next run: without it the log restores nothing.
 func TestTheLogGetsItsBackup(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	config := configOf(etcd)
@@ -380,8 +380,8 @@ func TestTheLogGetsItsBackup(t *testing.T) {
 	writeUntilBased(t, etcd, c, 1)
 }
 
-// writeUntilBased writes until the catalog has so many windows. A backup at the very end of the log is no base of
-// anything yet, and when the agent takes it nobody knows.
+// writeUntilBased writes until the catalog has the given number of windows. A backup at the end of the log is the base of nothing
+// yet, and the test does not know when the agent takes it.
 func writeUntilBased(t *testing.T, etcd *embedded.Server, c *repository.Cluster, windows int) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -399,7 +399,7 @@ func writeUntilBased(t *testing.T, etcd *embedded.Server, c *repository.Cluster,
 	}
 }
 
-// noBackup takes none.
+// noBackup returns without a backup.
 func noBackup(context.Context, string) error { return nil }
 
 func TestConfigIsChecked(t *testing.T) {
@@ -414,7 +414,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"passphrase": func(c *archive.Config) { c.To, _ = seal.PassphraseRecipient("secret") },
 		"no backup":  func(c *archive.Config) { c.Snapshot = nil },
 		"no source":  func(c *archive.Config) { c.Source = "" },
-		"spool":      func(c *archive.Config) { c.Spool, c.SpoolMax = t.TempDir(), 1<<30 }, // the member's log is it
+		"spool":      func(c *archive.Config) { c.Spool, c.SpoolMax = t.TempDir(), 1<<30 }, // the member's log is the spool
 		"small spool": func(c *archive.Config) {
 			c.Source, c.Spool, c.SpoolMax = segment.Watch, t.TempDir(), int64(c.SegmentSize)
 		},
@@ -438,7 +438,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// A change takes longer to come than two lease times. Asked anew, the member would begin anew with it.
+// TestAChangeThatComesSlowly checks that a change arrives that takes longer than two lease times, although a new request would restart its transfer.
 func TestAChangeThatComesSlowly(t *testing.T) {
 	etcd, to := embedded.Start(t, nil), open(t, mem.New())
 	proxy := objectstores.NewProxy(t, etcd.URL)
@@ -446,7 +446,7 @@ func TestAChangeThatComesSlowly(t *testing.T) {
 	c.Source, c.Etcd.Endpoints, c.Snapshot = segment.Watch, []string{"http://" + proxy.Address}, noBackup
 	a := start(t, c, to)
 	a.wait("it works", func(s archive.Status) bool { return s.State == archive.Working })
-	put(t, etcd, "first") // so that there is a log to go on with
+	put(t, etcd, "first") // so that there is a log to continue
 	a.wait("the first one to be stored", func(s archive.Status) bool { return s.StoredRequests == 1 })
 	proxy.Slow(200 << 10)
 	if _, err := etcd.Client(t).Put(t.Context(), "large", strings.Repeat("x", 1<<20)); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// begin goes on where the repository ends, or begins anew where it cannot.
+// begin continues the log of the repository, or starts a new lineage if it cannot.
 func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	tail, err := a.to.Log().Tail(ctx)
 	if err != nil {
@@ -41,18 +41,18 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	last := tail.Last
 	w.next = segment.Header{Lineage: last.Lineage, Seq: last.Seq + 1, Previous: last.Digest}
 	w.pending = startAfter(last.End)
-	if b := a.breach; b != nil && b.from > 0 { // nobody has the part in between
+	if b := a.breach; b != nil && b.from > 0 { // no agent has the part in between
 		return w, w.gap(ctx, b)
 	}
 	if err := from.goOn(ctx, last.End); err != nil {
 		return nil, w.broken(err)
 	}
-	w.note("goes on with lineage %s behind position %d", last.Lineage, last.Last)
+	w.note("continues lineage %s after position %d", last.Lineage, last.Last)
 	w.joint(ctx)
 	return w, w.needBase(ctx)
 }
 
-// refuseExposing returns an error if the log would be stored without encryption behind last, which is encrypted.
+// refuseExposing returns an error if the log would be stored without encryption although last is encrypted.
 func (c Config) refuseExposing(last catalog.Segment) error {
 	if c.Plain || last.Seal.Encryption == "" || c.To.Seal().Encryption != "" {
 		return nil
@@ -61,7 +61,7 @@ func (c Config) refuseExposing(last catalog.Segment) error {
 		"or --plain to store every secret of etcd without encryption", fault.Refused, last.Cluster, last.Seq)
 }
 
-// standOn takes s for what is stored last.
+// standOn sets s as the last stored segment.
 func (w *work) standOn(s catalog.Segment) {
 	w.stored = s.End
 	w.reached(s)
@@ -70,14 +70,14 @@ func (w *work) standOn(s catalog.Segment) {
 	}
 }
 
-// reached lets the lease report s, for the agents that stand by.
+// reached publishes s in the lease, for the agents on standby.
 func (w *work) reached(s catalog.Segment) {
 	if s.Seq > 0 {
 		w.logEnd.Store(&lease.LogEnd{Lineage: s.Lineage, Seq: s.Seq})
 	}
 }
 
-// mustBeginAnew says why the log cannot be continued, "" if it can.
+// mustBeginAnew returns why the log cannot be continued, "" if it can.
 func (a *archiver) mustBeginAnew(from source, tail log.Tail) (why string, after *segment.After) {
 	last := tail.Last
 	if tail.Lineage == "" {
@@ -89,16 +89,16 @@ func (a *archiver) mustBeginAnew(from source, tail log.Tail) (why string, after 
 			after.Time = last.Marks[n-1].NotAfter
 		}
 	}
-	if a.breach != nil && a.breach.end != last.End { // another agent has gone on meanwhile
+	if a.breach != nil && a.breach.end != last.End { // another agent has continued it meanwhile
 		a.breach = nil
 	}
 	switch {
 	case tail.Broken != nil:
-		return fmt.Sprintf("the log before cannot be continued: %v", tail.Broken), after
+		return fmt.Sprintf("the previous log cannot be continued: %v", tail.Broken), after
 	case !catalog.SameClusterID(last.ClusterID, from.clusterID()):
-		return fmt.Sprintf("the cluster is another one: %s, before it was %s", from.clusterID(), last.ClusterID), after
+		return fmt.Sprintf("this is another cluster: %s, the log is of %s", from.clusterID(), last.ClusterID), after
 	case last.Source != a.config.Source:
-		return fmt.Sprintf("the log before was read from %s, this one is from %s", last.Source, a.config.Source), after
+		return fmt.Sprintf("the previous log was read from %s, this one is read from %s", last.Source, a.config.Source), after
 	case a.breach != nil && a.breach.from == 0:
 		return a.breach.why, after
 	}
@@ -123,8 +123,8 @@ func (w *work) beginLineage(ctx context.Context, why string, after *segment.Afte
 	return nil
 }
 
-// joint has the member asked for its hash where a watch goes on, for a replay across it: that the last revision is the same is
-// no proof that all before it is, if what is written is always the same.
+// joint requests the member's hash at the point where a watch continues, so that a replay can check the whole key space there.
+// An equal last revision alone does not prove an equal history: two histories may write the same value last.
 func (w *work) joint(ctx context.Context) {
 	if w.config.Source != segment.Watch || w.config.HashEvery == 0 || w.pending.last == 0 {
 		return
@@ -143,7 +143,7 @@ func (w *work) joint(ctx context.Context) {
 	})
 }
 
-// gap goes on in the same lineage behind positions that are not to be had.
+// gap continues the same lineage after positions that are lost.
 func (w *work) gap(ctx context.Context, b *breach) error {
 	if err := w.source.resume(ctx, b.from); err != nil {
 		return err
@@ -159,8 +159,8 @@ func (w *work) gap(ctx context.Context, b *breach) error {
 // basesRead is how many of the newest backups are read to find a base, next to those from about the log's beginning.
 const basesRead = 8
 
-// needBase takes a backup if the stretch that goes on has none before it, as after a snapshot that failed. A survey folds the
-// log: the headers of a month are a gigabyte, and this runs next to a member.
+// needBase takes a backup if the stretch that is continued has none before it, for example after a failed snapshot. It reads a
+// folded catalog: the headers of a month need a gigabyte, and the agent runs next to a member.
 func (w *work) needBase(ctx context.Context) error {
 	c, err := w.to.Survey(ctx, repository.SurveyOptions{Newest: basesRead})
 	if err != nil {
@@ -182,7 +182,7 @@ func (w *work) needBase(ctx context.Context) error {
 			return nil
 		}
 	}
-	w.snapshot(ctx, "the log had no backup to go on from")
+	w.snapshot(ctx, "the log had no backup to continue from")
 	return nil
 }
 
@@ -200,23 +200,23 @@ func (w *work) snapshot(ctx context.Context, why string) {
 			if ctx.Err() != nil {
 				return
 			}
-			if w.noBase.Swap(err.Error()) != err.Error() { // once, however often it is tried
-				w.warn("the backup that the log needs is not taken yet: %v", err)
+			if w.noBase.Swap(err.Error()) != err.Error() { // once, not for each try
+				w.warn("cannot take the backup that the log needs: %v", err)
 			}
 			_ = sleep(ctx, wait) // take returns an error if ctx has ended
 		}
 	})
 }
 
-// loadUnindexed reads the headers that no index repeats yet. An index must hold them all, so that one that cannot be read
-// leaves the others to be read one by one too.
+// loadUnindexed reads the headers that no index contains yet. An index must contain all of its headers, so if one cannot be read,
+// none of them is indexed, and readers read them one by one.
 func (w *work) loadUnindexed(ctx context.Context, tail log.Tail) error {
 	if len(tail.Unindexed) < 2 {
 		return nil
 	}
 	segments, err := w.to.Log().Segments(ctx, tail.Lineage, tail.Unindexed)
 	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, storage.ErrNotExist) {
-		w.warn("segments before the next index stay without one: %v", err)
+		w.warn("the segments before the next index are not indexed: %v", err)
 		return nil
 	}
 	w.unindexed = segments

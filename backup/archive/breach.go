@@ -10,17 +10,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// breach is why the log in the repository cannot be continued from this source. It is kept from turn to turn: other
-// agents are let try first.
+// breach is the reason why this source cannot continue the log in the repository. It is kept across turns, so that other agents
+// can try first.
 type breach struct {
 	why   string
-	end   segment.End // of what is stored, when it was found
-	from  uint64      // in the same lineage, go on at this position; 0: in a new one
+	end   segment.End // of the stored log, when the breach was found
+	from  uint64      // continue the same lineage at this position; 0: start a new one
 	since time.Time
 }
 
-// broken remembers an error that says that this source does not continue the repository's log, so that the next turn can
-// begin anew if no other agent's does. Other errors pass through.
+// broken records an error of which the cause is that this source does not continue the repository's log, so that the next turn
+// starts a new lineage if no other agent can continue. It returns other errors unchanged.
 func (w *work) broken(err error) error {
 	b := &breach{why: err.Error(), end: w.pending.end, since: time.Now()}
 	from, gap, same := w.behindGap(err)
@@ -33,14 +33,14 @@ func (w *work) broken(err error) error {
 	if old := w.breach; old != nil && old.end == b.end {
 		b.since = old.since
 	}
-	if w.config.Source == segment.Watch { // no other watch has what the cluster has not; a spool may, but that is rare
+	if w.config.Source == segment.Watch { // no other watch has changes that the cluster has compacted; only another spool may
 		b.since = time.Time{}
 	}
 	w.breach = b
 	return fmt.Errorf("%w: %w", errBreach, err)
 }
 
-// isBreach: trying the same again does not help.
+// isBreach reports whether a retry with the same source cannot help.
 func isBreach(err error) bool {
 	_, isGap := errors.AsType[*wal.GapError](err)
 	_, isCompacted := errors.AsType[*watch.GapError](err)
@@ -52,8 +52,8 @@ func isForked(err error) bool {
 	return errors.Is(err, wal.ErrForked) || errors.Is(err, watch.ErrForked) || errors.Is(err, errForked)
 }
 
-// behindGap is the position from which on the log is to be had again, if err says that a part of it is not. same: it is
-// known to be the same history there.
+// behindGap returns the first position after the gap that err describes, 0 if it describes none. same reports whether the history
+// there is known to be the same.
 func (w *work) behindGap(err error) (from uint64, gap, same bool) {
 	if e, ok := errors.AsType[*wal.GapError](err); ok {
 		return e.To + 1, true, w.took
@@ -62,12 +62,12 @@ func (w *work) behindGap(err error) (from uint64, gap, same bool) {
 		return uint64(e.To) + 1, true, w.took
 	}
 	if e, ok := errors.AsType[*watch.JumpError](err); ok {
-		return uint64(e.To) + 1, w.jumpedAgain(e), uint64(e.From) == w.pending.last+1 // what is before it was there
+		return uint64(e.To) + 1, w.jumpedAgain(e), uint64(e.From) == w.pending.last+1 // the positions before it were read
 	}
 	return 0, false, false
 }
 
-// jumpedAgain: what a watch has left out it may tell when it is asked again, so only the second time is it gone.
+// jumpedAgain reports whether the watch has omitted the same revision twice. After the first time it may return it on a retry.
 func (w *work) jumpedAgain(e *watch.JumpError) bool {
 	again := w.jumped == e.From
 	w.jumped = e.From

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// disk is the log of a member beside which the agent runs, and the member as it answers for itself.
+// disk is the log of the member next to which the agent runs, with a client of that member.
 type disk struct {
 	config  Config
 	cluster *cluster.Cluster
@@ -21,12 +21,12 @@ type disk struct {
 	began   time.Time
 }
 
-// errMismatch is a wrong configuration at the agent's first try. Later it passes: while a cluster is being restored, members of
-// the old one and of the new one answer next to each other.
+// errMismatch is an error of the configuration at the agent's first try. Later the agent retries: during a restore, members of the
+// old and the new cluster may both respond.
 var errMismatch = fmt.Errorf("%w", ErrConfig)
 
-// openDisk finds the member and its log, and holds one against the other: the log of one member with the word of another
-// would prove nothing.
+// openDisk opens the log and connects to its member. It checks that both have the same ids: the position of another member would
+// prove nothing about this log.
 func openDisk(ctx context.Context, config Config) (source, error) {
 	log, err := wal.Open(config.DataDir, segment.End{})
 	if err != nil {
@@ -40,7 +40,7 @@ func openDisk(ctx context.Context, config Config) (source, error) {
 	return d, nil
 }
 
-// connect finds the member whose log it is among the endpoints.
+// connect finds the member of the log among the endpoints.
 func (d *disk) connect(ctx context.Context) (err error) {
 	if d.cluster, err = cluster.Connect(ctx, d.config.Etcd); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (d *disk) connect(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: member %x, whose log is in --data-dir, does not answer at the endpoints: add its own to --endpoints", cluster.ErrSilent, memberID)
+	return fmt.Errorf("%w: member %x, whose log is in --data-dir, does not respond at the endpoints: add its own to --endpoints", cluster.ErrSilent, memberID)
 }
 
 func (d *disk) server() *cluster.Server  { return d.member }
@@ -83,8 +83,7 @@ func (d *disk) resume(_ context.Context, from uint64) error {
 	return nil
 }
 
-// restart goes back to the oldest entry that the member's log holds, so that backups which were taken before the agent was
-// started can be bases too.
+// restart moves to the oldest entry in the member's log, so that backups taken before the agent started can be bases too.
 func (d *disk) restart(context.Context) (uint64, error) {
 	d.log.Close()
 	log, err := wal.Open(d.config.DataDir, segment.End{})
@@ -95,7 +94,7 @@ func (d *disk) restart(context.Context) (uint64, error) {
 	return 0, nil
 }
 
-// take reads on only when nothing is left of what was read: memory stays bounded, however far behind it is.
+// take reads more only when all entries read so far are taken, so that memory is bounded however far it lags.
 func (d *disk) take(_ context.Context, maxBytes int) (segment.Batch, error) {
 	var readErr error
 	for more := true; ; {
@@ -112,8 +111,8 @@ func (d *disk) take(_ context.Context, maxBytes int) (segment.Batch, error) {
 	}
 }
 
-// refusePasswords keeps passwords, which servers before 3.5 write into their log as they are, out of a repository that
-// anybody can read.
+// refusePasswords returns an error if the log may contain passwords in plain text, as servers before 3.5 write them, and would be
+// stored without encryption.
 func (d *disk) refusePasswords(b segment.Batch) error {
 	if d.config.To.Seal().Encryption != "" {
 		return nil
@@ -126,17 +125,17 @@ func (d *disk) refusePasswords(b segment.Batch) error {
 	return nil
 }
 
-// word is what a member said of its log. Entries up to applied are committed if the one at applied is of that term: the
-// term was asked for later, so whoever led then has them (see wal.Log.Confirm).
+// word is a member's report about its log. Entries up to applied are committed if the entry at applied is of that term: the term
+// was requested later, so the leader of that term has them (see wal.Log.Confirm).
 type word struct {
 	applied, term uint64
 	committed     uint64
 	revision      int64 // of the key space right after committed; 0: not known
 }
 
-// ask takes two Status calls. A server reads its revision first, then what is committed, then what is applied
-// (etcdserver/api/v3rpc, Status). So if the second call's committed index is the first's applied one, nothing was
-// committed between the two, and the second's revision is exactly that after this index.
+// ask makes two Status calls. A server reads its revision first, then the committed index, then the applied index
+// (etcdserver/api/v3rpc, Status). So if the second call's committed index equals the first's applied index, nothing was committed
+// between the two, and the second's revision is exactly that after this index.
 func (d *disk) ask(ctx context.Context) (word, error) {
 	first, err := d.member.Now(ctx)
 	if err != nil {
@@ -154,8 +153,8 @@ func (d *disk) ask(ctx context.Context) (word, error) {
 	return w, nil
 }
 
-// listen asks when something is there that the log itself does not say is committed, which it may not do for minutes on
-// an idle cluster.
+// listen asks the member if the log has entries that it does not record as committed; on an idle cluster it may not record that
+// for minutes.
 func (d *disk) listen(ctx context.Context) (asked bool, err error) {
 	if d.log.Backlog().Held == 0 {
 		return false, nil
@@ -168,7 +167,7 @@ func (d *disk) listen(ctx context.Context) (asked bool, err error) {
 	return true, nil
 }
 
-// markTries is how often a mark asks for a moment at which the revision is known: a busy member is rarely still.
+// markTries bounds how often mark asks until the revision at the position is known: on a busy member it rarely is.
 const markTries = 4
 
 func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
@@ -191,7 +190,7 @@ func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
 	return mark, nil
 }
 
-// hasher asks for the HashKV of the newest revision. What made that revision had been committed when it was named.
+// hasher returns a function that asks for the HashKV of the newest revision, which is committed by then.
 func (d *disk) hasher() func(context.Context) (segment.Hash, error) {
 	member, most := d.member, d.config.HashMax
 	return func(ctx context.Context) (segment.Hash, error) { return hashNewest(ctx, member, most) }
@@ -212,7 +211,7 @@ func hashNewest(ctx context.Context, member *cluster.Server, most int64) (segmen
 	}, nil
 }
 
-// headroom guesses from the member's pace since this turn began.
+// headroom estimates from the member's write rate since this turn began.
 func (d *disk) headroom() Headroom {
 	b := d.log.Backlog()
 	h := Headroom{Files: b.Files, UnlinkedBytes: b.UnlinkedBytes}

@@ -8,18 +8,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
-// follow archives until ctx ends or something breaks.
+// follow archives until ctx ends or an error occurs.
 func (w *work) follow(ctx context.Context) error {
 	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.stop = stop
-	if err := w.sendNext(storing); err != nil { // what an earlier run has left
+	if err := w.sendNext(storing); err != nil { // segments that an earlier run has left
 		return err
 	}
 	tick := time.NewTicker(w.pace())
 	defer tick.Stop()
 	for {
 		if err := w.step(ctx, storing); err != nil {
-			return errors.Join(err, w.drain(storing)) // what is committed may be in no other log
+			return errors.Join(err, w.drain(storing)) // committed requests may be in no other log
 		}
 		if w.cannotGoOn != nil && len(w.queue) == 0 && len(w.pending.requests) == 0 {
 			return w.broken(w.cannotGoOn)
@@ -29,7 +29,7 @@ func (w *work) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return w.farewell(ctx, storing)
 		case o := <-w.storing:
-			if err := w.settle(storing, o); err != nil {
+			if err := w.finishStore(storing, o); err != nil {
 				return err
 			}
 		case <-w.source.waiting():
@@ -38,25 +38,25 @@ func (w *work) follow(ctx context.Context) error {
 	}
 }
 
-// goOnAgain takes up again what only has broken off, while something waits for the store: this turn may last for long yet,
-// and the cluster compacts meanwhile.
+// goOnAgain resumes a source that broke off while segments wait for the store: this turn may last long, and the cluster compacts
+// meanwhile.
 func (w *work) goOnAgain(ctx context.Context) {
 	if w.cannotGoOn == nil || len(w.queue) == 0 || isBreach(w.cannotGoOn) || time.Since(w.triedAgain) < 2*firstWait {
 		return
 	}
 	w.triedAgain = time.Now()
-	w.took = false // it may be another history by now, as after a restore in place
+	w.took = false // it may be another history now, after a restore in place
 	err := w.source.goOn(ctx, w.pending.end)
 	if err == nil || isBreach(err) {
 		w.cannotGoOn = err
 	}
 }
 
-// pace is how often the log is looked at: often enough that it adds little to the flush, and a look costs as much as a few
-// hundred requests.
+// pace returns the interval between reads of the log: short enough to add little to the flush, although a read costs as much as a
+// few hundred requests.
 func (w *work) pace() time.Duration { return min(w.config.Flush/2, 500*time.Millisecond) }
 
-// farewell stores what is pending when the agent is told to stop. Who lost the lease leaves it to the next.
+// farewell stores the pending requests when the agent is stopped. An agent that lost the lease leaves them to the next one.
 func (w *work) farewell(ctx, storing context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, lease.ErrLost) {
@@ -65,10 +65,10 @@ func (w *work) farewell(ctx, storing context.Context) error {
 	return errors.Join(cause, w.drain(storing))
 }
 
-// drainTime is what storing the last of a turn may take.
+// drainTime bounds how long storing the pending requests at the end of a turn may take.
 const drainTime = 10 * time.Second
 
-// drain stores what is pending.
+// drain stores the pending requests.
 func (w *work) drain(storing context.Context) error {
 	timer := time.AfterFunc(drainTime, w.stop)
 	defer timer.Stop()
@@ -78,7 +78,7 @@ func (w *work) drain(storing context.Context) error {
 				return err
 			}
 		}
-		if err := w.settle(storing, <-w.storing); err != nil {
+		if err := w.finishStore(storing, <-w.storing); err != nil {
 			w.spoolQueue() // for the next run
 			return err
 		}
@@ -86,7 +86,7 @@ func (w *work) drain(storing context.Context) error {
 	return nil
 }
 
-// end waits for what is on its way, which nobody waits for any more.
+// end waits for the segment that is being stored.
 func (w *work) end() {
 	if w.stop != nil {
 		w.stop()

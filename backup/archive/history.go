@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	newestBackups  = 6               // and those that a survey reads to tell histories apart
-	historyRecheck = 5 * time.Minute // a person may confirm the change, or a right backup come
+	newestBackups  = 6               // and those that are read to distinguish histories
+	historyRecheck = 5 * time.Minute // an operator may confirm the change, or a backup of the right cluster be taken
 )
 
-// watchHistory reports that the newest backups are of another history than the cluster's own, such as that of an empty
-// cluster, and until when: ctx ends, or they are of the own one.
+// watchHistory reports while the newest backups are of another history than the cluster's own, for example of an empty cluster.
+// It returns when ctx ends, or when they are of the cluster's own history.
 func (w *work) watchHistory(ctx context.Context) {
 	for {
 		changed, err := w.changedHistory(ctx)

@@ -12,15 +12,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
-// leaseJob is the lease that agents of one cluster share. It only avoids double work: segments' names are the fence.
+// leaseJob is the lease that the agents of one cluster share. It only avoids duplicate work; segment names are the fence.
 const leaseJob = "archive"
 
 // errBreach ends a turn and not the agent.
 var errBreach = errors.New("the log in the repository cannot be continued")
 
-// stand waits until this agent is the one that works: its member has a leader, no other agent holds the lease, and, if its
-// source lacks something, the other agents have had their chance. Meanwhile it keeps those files of a member's log open
-// that the repository has not got in full.
+// stand waits until this agent may work: its member has a leader, no other agent holds the lease and, after a breach, the other
+// agents have had time to take over. Meanwhile it keeps those files of the member's log open that are not completely stored.
 func (a *archiver) stand(ctx context.Context, from source) (lease.Hold, error) {
 	a.released = lease.LogEnd{}
 	for {
@@ -52,9 +51,9 @@ func (a *archiver) stand(ctx context.Context, from source) (lease.Hold, error) {
 	}
 }
 
-// releaseStored lets go of the files of a member's log that a takeover would not read: the segment that the working agent
-// stored last is beyond them, or of another history. The lease names it, so that asking costs one request for each file
-// that the member fills. If that segment cannot be read the files stay open: the status reports what they take.
+// releaseStored closes the files of a member's log that a takeover would not read: the working agent's last stored segment is
+// after them, or of another history. The lease names that segment, so this costs one request per file that the member fills. If
+// the segment cannot be read, the files stay open, and the status reports their size.
 func (a *archiver) releaseStored(ctx context.Context, from source, end *lease.LogEnd) {
 	if end == nil || *end == a.released || from.headroom().Files < 2 {
 		return
@@ -67,12 +66,12 @@ func (a *archiver) releaseStored(ctx context.Context, from source, end *lease.Lo
 	if last := segments[0]; last.Source == a.config.Source && catalog.SameClusterID(last.ClusterID, from.clusterID()) {
 		from.release(last.Last)
 	} else {
-		from.release(math.MaxUint64) // a takeover begins a new lineage, with what is in the directory then
+		from.release(math.MaxUint64) // a takeover starts a new lineage, from the files in the directory at that time
 	}
 }
 
-// yields returns why this agent must not work yet, "" if it may: after a breach, agents whose members have what is missing
-// get the time to take over. It counts only while no other agent holds the lease, for one that does may be stuck.
+// yields returns why this agent must not work yet, "" if it may: after a breach, agents whose members have the missing part get
+// time to take over. The time runs only while no other agent holds the lease, because one that does may be stuck.
 func (a *archiver) yields(ctx context.Context) (theirs lease.Lease, problem string, err error) {
 	if a.breach == nil {
 		return theirs, "", nil
@@ -87,13 +86,13 @@ func (a *archiver) yields(ctx context.Context) (theirs lease.Lease, problem stri
 	if now.Sub(a.breach.since) > 2*a.config.Lease {
 		return theirs, "", nil
 	}
-	return theirs, "other agents are let try first: " + a.breach.why, nil
+	return theirs, "other agents may try first: " + a.breach.why, nil
 }
 
 func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, a.writer) }
 
-// keep renews the lease until ctx ends, and then gives it back. If another agent has it, lost ends the turn. A store that
-// is away is waited for: nobody else can take it over there either.
+// keep renews the lease until ctx ends, and then releases it. If another agent holds it, lost ends the turn. While the store is
+// unreachable it retries: no other agent can take the lease there either.
 func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var keeping sync.WaitGroup
 	held.Reached = a.logEnd.Load
@@ -102,7 +101,7 @@ func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.Cance
 		if errors.Is(err, lease.ErrLost) {
 			lost(err)
 		} else if err != nil {
-			a.warn("the lease could not be given back, others wait until it ends: %v", err)
+			a.warn("cannot release the lease, other agents wait until it expires: %v", err)
 		}
 	})
 	return &keeping

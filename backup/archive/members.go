@@ -17,7 +17,7 @@ import (
 const membersEvery = 5 * time.Minute
 
 // members holds the result of comparing the cluster's members, over all turns. Only the comparing goroutine of a turn writes. The
-// words of a difference stay as they were first found, so that segments and logs do not change with each comparison.
+// description of a difference stays as first found, so that segments and logs do not change with each comparison.
 type members struct {
 	cluster    uint64    // whose members
 	compared   time.Time // when they were last
@@ -35,7 +35,7 @@ func (m *members) difference() string {
 	return cmp.Or(m.revisions, m.hashes, m.alarm)
 }
 
-// see forgets all differences if c is another cluster than before, or has one member left.
+// see clears all differences if c is another cluster than before, or has only one member.
 func (m *members) see(c *cluster.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,14 +44,14 @@ func (m *members) see(c *cluster.Cluster) {
 	}
 }
 
-// seeRevisions keeps a difference until all members were seen equal.
+// seeRevisions keeps a difference until all members have been equal.
 func (m *members) seeRevisions(a cluster.Agreement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revisions = after(m.revisions, a)
 }
 
-// seeHashes also ends a difference of revisions: where hashes are equal, revisions are.
+// seeHashes also ends a difference of revisions: equal hashes imply equal revisions.
 func (m *members) seeHashes(a cluster.Agreement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,25 +7,25 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// pending is what has been read and is not on its way to the store yet. It is one stretch of positions.
+// pending contains the requests that were read and are not cut into a segment yet: one stretch of positions.
 type pending struct {
-	first, last uint64 // covered; last is first-1 while there is nothing
+	first, last uint64 // covered; last is first-1 if there are none
 	end         segment.End
 	requests    []segment.Record
 	bytes       int
 	guessed     int       // leases among them
 	since       time.Time // when the oldest request came in
 
-	marks  []segment.Mark // ascending; some may lie beyond last, for they are asked for while the log is read
+	marks  []segment.Mark // ascending; some may lie after last, because marks are requested while the log is read
 	hashes []segment.Hash
 }
 
-// startAfter is an empty stretch behind end.
+// startAfter returns an empty stretch after end.
 func startAfter(end segment.End) pending {
 	return pending{first: end.Position + 1, last: end.Position, end: end}
 }
 
-// add appends a batch, which must follow what is there.
+// add appends a batch, which must follow the last position.
 func (p *pending) add(b segment.Batch, now time.Time) {
 	if len(p.requests) == 0 && len(b.Requests) > 0 {
 		p.since = now
@@ -41,17 +41,17 @@ func (p *pending) add(b segment.Batch, now time.Time) {
 	}
 }
 
-// due says whether it must not wait any longer. Without a request there is nothing to store.
+// due reports whether the requests must not wait any longer. It is false without a request.
 func (p *pending) due(now time.Time, flush time.Duration, size int) bool {
 	return len(p.requests) > 0 && (p.bytes >= size || now.Sub(p.since) >= flush)
 }
 
-// mark adds m. Of several marks at one position the first and the newest are kept, for the revision is the same: the first
-// says from when on the state was that one, and who asks for a moment of a long rest would get an older state without it.
+// mark adds m. Of several marks at one position it keeps the first and the newest, which have the same revision. The first one
+// records since when the state was that one: without it, a time in a long idle period would select an older state.
 func (p *pending) mark(m segment.Mark) {
 	if n := len(p.marks); n > 0 {
 		last := p.marks[n-1]
-		if m.Position < last.Position { // an answer of a member that has just restarted
+		if m.Position < last.Position { // reported by a member that has just restarted
 			return
 		}
 		m.NotBefore, m.NotAfter = later(m.NotBefore, last.NotBefore), later(m.NotAfter, last.NotAfter)
@@ -77,10 +77,10 @@ func (p *pending) hash(h segment.Hash) {
 	p.hashes = slices.Insert(p.hashes, at, h)
 }
 
-// maxMarks bounds what a header holds after a store was away for long.
+// maxMarks bounds the marks of a header after the store was unreachable for long.
 const maxMarks = 256
 
-// thin drops every other mark, but neither the first nor the last.
+// thin removes every other mark, except the first and the last.
 func (p *pending) thin() {
 	kept := p.marks[:0]
 	for i, m := range p.marks {
@@ -98,7 +98,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// cut takes out what can be stored now, and leaves an empty stretch with the marks that lie beyond.
+// cut removes and returns everything that can be stored now. It leaves an empty stretch with the later marks.
 func (p *pending) cut() pending {
 	out := *p
 	*p = startAfter(p.end)
@@ -107,7 +107,7 @@ func (p *pending) cut() pending {
 	return out
 }
 
-// split parts what lies up to last from what lies beyond.
+// split separates elements up to position last from later ones.
 func split[T any](all []T, last uint64, position func(T) uint64) (upTo, beyond []T) {
 	for i, one := range all {
 		if position(one) > last {

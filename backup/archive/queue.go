@@ -17,11 +17,11 @@ import (
 type waiting struct {
 	catalog.Segment
 	encoded  *segment.Encoded // nil: it is in the spool
-	stranded bool             // it is of the log before another agent began anew: see storeStranded
+	stranded bool             // it continues a lineage that another agent has replaced: see storeStranded
 }
 
-// send cuts what is pending, and puts it on its way. One segment at a time: if one is not stored, those behind it must not
-// be. So they wait in the spool, if there is one, and so does the first then: it is what the others continue.
+// send cuts a segment from the pending requests, and starts to store it. Segments are stored one at a time: if one fails, the
+// later ones must not be stored. They wait in the spool, if there is one, with the first one, which they continue.
 func (w *work) send(ctx context.Context) error {
 	p := w.pending.cut()
 	e, err := segment.Encode(w.header(p), p.requests, w.config.To)
@@ -39,7 +39,7 @@ func (w *work) send(ctx context.Context) error {
 	return w.sendNext(ctx)
 }
 
-// cutUpTo takes s for the last one that was cut.
+// cutUpTo sets s as the last segment that was cut.
 func (w *work) cutUpTo(s catalog.Segment) {
 	if n := len(s.Marks); n > 0 {
 		w.lastMark = s.Marks[n-1]
@@ -47,8 +47,8 @@ func (w *work) cutUpTo(s catalog.Segment) {
 	w.next.Seq, w.next.Previous, w.next.Reason, w.next.After = s.Seq+1, s.Digest, "", nil
 }
 
-// spoolQueue moves what waits in memory into the spool. Where that fails it stays in memory, and no more is cut until it
-// is tried again: see canSpool.
+// spoolQueue moves waiting segments from memory into the spool. If that fails they stay in memory, and no more are cut until the
+// next try: see canSpool.
 func (w *work) spoolQueue() {
 	for i := range w.queue {
 		one := &w.queue[i]
@@ -64,18 +64,18 @@ func (w *work) spoolQueue() {
 	}
 }
 
-// canSpool says whether what is pending may be cut behind what waits already.
+// canSpool reports whether another segment may be cut while others wait.
 func (w *work) canSpool() bool {
 	if !w.spool.has(w.pending.bytes) || time.Since(w.spoolFailed) < spoolEvery {
 		return false
 	}
 	if len(w.queue) > 1 {
-		w.spoolQueue() // what a full disk has not taken before
+		w.spoolQueue() // segments that did not fit on a full disk before
 	}
 	return len(w.queue) < 2 || w.queue[len(w.queue)-1].encoded == nil
 }
 
-// sendNext puts the first that waits on its way, unless one is.
+// sendNext starts to store the first waiting segment, unless one is being stored.
 func (w *work) sendNext(ctx context.Context) error {
 	if w.storing != nil || len(w.queue) == 0 {
 		return nil
@@ -101,12 +101,13 @@ func (w *work) encoded(one waiting) (segment.Encoded, error) {
 	}
 	e, err := w.spool.get(one.Header)
 	if errors.Is(err, storage.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
-		return e, fmt.Errorf("what was in the spool is lost, and read again as far as the cluster has it: %v", w.clearSpool(err))
+		return e, fmt.Errorf("the segments in the spool are lost, and are read again from the cluster unless it has compacted them: %v", w.clearSpool(err))
 	}
 	return e, err
 }
 
-// loadSpool queues what an earlier run has left in the spool. tail then is as if that were stored which continues it.
+// loadSpool queues the segments that an earlier run has left in the spool. It changes tail as if those that continue it were
+// stored.
 func (w *work) loadSpool(tail *log.Tail) error {
 	following, stranded, err := w.spool.sort(*tail)
 	if err != nil {
@@ -133,7 +134,7 @@ func (w *work) loadSpool(tail *log.Tail) error {
 	return nil
 }
 
-// clearSpool removes what can never be stored.
+// clearSpool removes segments that can never be stored.
 func (w *work) clearSpool(why error) error {
 	for _, one := range w.queue {
 		if one.encoded == nil && !one.stranded {

@@ -13,11 +13,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// errUseless: a segment of the spool can never be stored.
-var errUseless = errors.New("it continues another segment than the one that is stored")
+// errUseless reports a segment of the spool that can never be stored.
+var errUseless = errors.New("it continues another segment than the stored one")
 
-// emptySpool stores what is in the spool while this agent does not work: another one does, or the cluster does not answer.
-// After a disaster it may be the last that there is of it. It needs no lease, for a segment's name is the fence.
+// emptySpool stores the segments of the spool while this agent does not work, because another one does or the cluster does not
+// respond. After a disaster they may be the last copy. It needs no lease, because a segment's name is the fence.
 func (a *archiver) emptySpool(ctx context.Context) error {
 	a.board.set(func(b *Status) { b.Spool = a.spool.status() })
 	if a.spool.segments == 0 {
@@ -34,7 +34,7 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 	for _, s := range stranded {
 		err := a.storeStranded(ctx, s)
 		if err != nil && !isTaken(err) {
-			return fmt.Errorf("store what is in the spool: %v", err)
+			return fmt.Errorf("store the spool: %v", err)
 		}
 		a.rescued(s, err)
 	}
@@ -72,8 +72,8 @@ func (a *archiver) storeStranded(ctx context.Context, s catalog.Segment) error {
 	return a.storeOnce(ctx, e)
 }
 
-// checkPrevious returns errUseless if another segment is stored than the one that s continues. One that is missing, as after a
-// prune, takes nothing from s.
+// checkPrevious returns errUseless if another segment is stored than the one that s continues. If that one is missing, for
+// example after a prune, s can still be stored.
 func (a *archiver) checkPrevious(ctx context.Context, s catalog.Segment) error {
 	if s.Seq == 1 {
 		return nil
@@ -108,7 +108,7 @@ func (a *archiver) rescued(s catalog.Segment, outcome error) {
 
 // removeUseless removes s from the spool, and reports what is lost with it.
 func (a *archiver) removeUseless(s catalog.Segment, why error) {
-	a.warn("segment %d of lineage %s, with revisions %d to %d, is removed from the spool, for it can never be stored: %v",
+	a.warn("segment %d of lineage %s, with revisions %d to %d, is removed from the spool: it can never be stored: %v",
 		s.Seq, s.Lineage, s.First, s.Last, why)
 	if err := a.spool.remove(s); err != nil {
 		a.warn("%v", err)
@@ -121,8 +121,8 @@ func (a *archiver) storeSpooled(ctx context.Context, s catalog.Segment) error {
 	if err == nil {
 		err = a.storeOnce(ctx, e)
 	}
-	if err != nil { // nothing that ends the agent: the next turn finds out what is still good for something
-		return fmt.Errorf("store what is in the spool: %v", err)
+	if err != nil { // not fatal: the next turn finds out which segments can still be stored
+		return fmt.Errorf("store the spool: %v", err)
 	}
 	err = a.spool.remove(s)
 	a.board.set(func(b *Status) {
@@ -139,7 +139,7 @@ func (a *archiver) storeOnce(ctx context.Context, e segment.Encoded) error {
 	return a.to.Log().StoreSegment(ctx, e)
 }
 
-// isTaken reports whether the segment can never be stored: something stands under its name, whole or not, or before it.
+// isTaken reports whether the segment can never be stored: another object has its name or the name before it.
 func isTaken(err error) bool {
 	return errors.Is(err, catalog.ErrTaken) || errors.Is(err, catalog.ErrDamaged) || errors.Is(err, errUseless)
 }

@@ -18,11 +18,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// spoolEvery is how long changes wait for each other while the store is away.
+// spoolEvery is the interval of writing a segment to the spool while the store is unreachable.
 const spoolEvery = 10 * time.Second
 
-// spool is a folder with segments that the store does not take yet. They are what will be stored, sealed as there. The
-// zero spool holds nothing.
+// spool is a directory with segments that wait for the store, already sealed. The zero spool has room for nothing.
 type spool struct {
 	dir      string
 	max      int64
@@ -32,14 +31,14 @@ type spool struct {
 	warn     func(format string, args ...any) // nil: not reported
 }
 
-// Spool is what waits in the spool, for a store that is away.
+// Spool describes the segments that wait in the spool while the store is unreachable.
 type Spool struct {
 	Segments int
 	Bytes    int64
 	Max      int64 // 0: there is no spool
 }
 
-// openSpool takes the cluster's own folder within dir. Two agents would take each other's segments for their own.
+// openSpool opens and locks the cluster's directory within dir. Without the lock two agents would store each other's segments.
 func openSpool(dir, cluster string, most int64, warn func(string, ...any)) (spool, error) {
 	if dir == "" {
 		return spool{}, nil
@@ -50,13 +49,13 @@ func openSpool(dir, cluster string, most int64, warn func(string, ...any)) (spoo
 	}
 	lock, err := fileutil.TryLockFile(filepath.Join(s.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, fileutil.ErrLocked) {
-		return spool{}, fmt.Errorf("%w: --spool: another agent works in %s: give each its own folder", ErrConfig, s.dir)
+		return spool{}, fmt.Errorf("%w: --spool: another agent uses %s: give each agent its own directory", ErrConfig, s.dir)
 	}
 	if err != nil {
 		return spool{}, fmt.Errorf("%w: --spool: lock %s: %w", ErrConfig, s.dir, err)
 	}
 	s.lock = lock
-	_, _, err = s.sort(log.Tail{}) // counts what an earlier run has left
+	_, _, err = s.sort(log.Tail{}) // counts segments that an earlier run has left
 	return s, err
 }
 
@@ -67,7 +66,7 @@ func (s *spool) close() error {
 	return s.lock.Close()
 }
 
-// has reports whether there is room for so many bytes of changes. Sealed they are hardly ever more.
+// has reports whether there is room for that many bytes of changes. Sealed, they are hardly ever larger.
 func (s *spool) has(bytes int) bool { return s.dir != "" && s.bytes+int64(bytes) <= s.max }
 
 func (s *spool) status() Spool { return Spool{Segments: s.segments, Bytes: s.bytes, Max: s.max} }
@@ -78,7 +77,7 @@ func (s *spool) path(h segment.Header) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s-%016x%s", h.Lineage, h.Seq, spoolSuffix))
 }
 
-// put writes a segment so that it is there whole or not at all.
+// put writes a segment atomically.
 func (s *spool) put(e segment.Encoded) error {
 	path := s.path(e.Header)
 	if err := writeSynced(path+".part", e.Bytes); err != nil {
@@ -112,7 +111,7 @@ func writeSynced(path string, p []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// get reads a segment back, and holds it against its header.
+// get reads a segment, and checks it against its header.
 func (s *spool) get(h segment.Header) (segment.Encoded, error) {
 	p, err := os.ReadFile(s.path(h))
 	if err != nil {
@@ -125,7 +124,7 @@ func (s *spool) get(h segment.Header) (segment.Encoded, error) {
 	return e, nil
 }
 
-// remove lets go of a segment that is stored.
+// remove deletes the file of a stored segment.
 func (s *spool) remove(spooled catalog.Segment) error {
 	if err := os.Remove(s.path(spooled.Header)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove segment %d from the spool: %w", spooled.Seq, err)
@@ -135,8 +134,8 @@ func (s *spool) remove(spooled catalog.Segment) error {
 	return nil
 }
 
-// sort returns the segments that continue the log behind tail, in order, and those that do not: another agent has begun a new
-// lineage, or has stored what they hold, or something else in its place. Only what is no segment is removed.
+// sort returns the segments that continue the log after tail, in order, and those that do not, because another agent has started
+// a new lineage, or has stored the same or other segments in their place. It removes only files that are not segments.
 func (s *spool) sort(tail log.Tail) (following, stranded []catalog.Segment, err error) {
 	if s.dir == "" {
 		return nil, nil, nil
@@ -172,8 +171,8 @@ func continues(tail log.Tail, s catalog.Segment) bool {
 	return s.After.Lineage == tail.Lineage && s.After.Seq == tail.Last.Seq
 }
 
-// list reads the headers, by name: those of one lineage in order. What is none is removed, for a crash leaves halves; what
-// cannot be read now is not.
+// list returns the headers ordered by name, which orders those of one lineage. It removes files that are not segments, such as
+// incomplete ones after a crash, but not files that cannot be read now.
 func (s *spool) list() ([]catalog.Segment, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -183,7 +182,7 @@ func (s *spool) list() ([]catalog.Segment, error) {
 	for _, entry := range entries {
 		path := filepath.Join(s.dir, entry.Name())
 		if strings.HasSuffix(path, spoolSuffix+".part") {
-			err = errors.Join(err, s.discard(path, errors.New("it was not written to its end")))
+			err = errors.Join(err, s.discard(path, errors.New("it is incomplete")))
 		}
 		if !strings.HasSuffix(path, spoolSuffix) {
 			continue
@@ -203,7 +202,7 @@ func (s *spool) list() ([]catalog.Segment, error) {
 	return found, err
 }
 
-// discard removes a file that is no segment, and reports it.
+// discard removes a file that is not a segment, and reports it.
 func (s *spool) discard(path string, why error) error {
 	if s.warn != nil {
 		s.warn("%s is removed from the spool: %v", filepath.Base(path), why)

@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// fakeSource only has names.
+// fakeSource implements only the methods that return names.
 type fakeSource struct{ source }
 
 func (fakeSource) server() *cluster.Server {
@@ -48,10 +48,10 @@ func batchOf(revision uint64, bytes int) segment.Batch {
 	}
 }
 
-// What a spool does not take stays in memory, and so there must be an end of it.
+// TestAFullDiskUnderTheSpool checks that segments stay in memory if the spool fails, and that their number is bounded.
 func TestAFullDiskUnderTheSpool(t *testing.T) {
 	w := workOf(t, spool{dir: filepath.Join(t.TempDir(), "gone"), max: 1 << 30}) // every put fails
-	w.storing = make(chan error, 1)                                              // the first is on its way
+	w.storing = make(chan error, 1)                                              // the first is being stored
 	w.away.Store("the store is away")
 	for revision := uint64(101); revision < 201; revision++ {
 		w.spoolFailed = time.Time{} // much later
@@ -67,8 +67,8 @@ func TestAFullDiskUnderTheSpool(t *testing.T) {
 	}
 }
 
-// Segments in the spool go on in the order of their chain, whatever the clock said when they were made, and what does not
-// belong to it goes.
+// TestSpoolFollowsTheChain checks that the segments in the spool are returned in the order of their chain, whatever their times, and that other files
+// are removed.
 func TestSpoolFollowsTheChain(t *testing.T) {
 	s := spool{dir: t.TempDir(), max: 1 << 30}
 	w := workOf(t, s)
@@ -117,7 +117,7 @@ func count(t *testing.T, dir string) int {
 	return len(entries)
 }
 
-// Each time that waiting was for nothing the next wait at the same place is twice as long, up to a bound.
+// TestPatience checks that each wait without progress at one position doubles the next one, up to a bound.
 func TestPatience(t *testing.T) {
 	const first = time.Second
 	var p patience

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// spooling is an agent that watches through a proxy, and has a spool.
+// spooling is an agent with a spool that watches through a proxy.
 type spooling struct {
 	*agent
 	t     *testing.T
@@ -32,7 +32,7 @@ type spooling struct {
 	config archive.Config
 }
 
-// startSpooling starts one, takes its store away, and waits until something is in the spool.
+// startSpooling starts an agent, makes its store fail, and waits until a segment is in the spool.
 func startSpooling(t *testing.T) spooling {
 	t.Helper()
 	etcd, store := embedded.Start(t, nil), mem.New()
@@ -52,7 +52,7 @@ func startSpooling(t *testing.T) spooling {
 	return s
 }
 
-// putNoise writes 8 KiB n times that cannot be compressed by more than half.
+// putNoise writes n values of 8 KiB that cannot be compressed by more than half.
 func (s spooling) putNoise(prefix string, n int) {
 	s.t.Helper()
 	c := s.etcd.Client(s.t)
@@ -65,14 +65,14 @@ func (s spooling) putNoise(prefix string, n int) {
 	}
 }
 
-// spoolsMore writes more than the spool held before, and waits until it is there.
+// spoolsMore writes data, and waits until it is in the spool.
 func (s spooling) spoolsMore(before int64) {
 	s.t.Helper()
 	s.putNoise("more", 20)
 	s.wait("what is written now to be spooled", func(s archive.Status) bool { return s.Spool.Bytes > before+60<<10 && s.PendingRequests == 0 })
 }
 
-// storedWithoutGap brings the store back.
+// storedWithoutGap makes the store work again, and checks that the log has no gap.
 func (s spooling) storedWithoutGap() {
 	s.t.Helper()
 	s.fault.Times(1)
@@ -82,8 +82,8 @@ func (s spooling) storedWithoutGap() {
 	}
 }
 
-// While the store is away the connection to the member breaks for a moment. What is written afterwards is spooled all the
-// same, and so there is no gap when the cluster has compacted it.
+// TestASpoolOutlivesABrokenWatch breaks the connection to the member while the store fails. Later changes are still spooled, so there is no gap when the
+// cluster has compacted them.
 func TestASpoolOutlivesABrokenWatch(t *testing.T) {
 	s := startSpooling(t)
 	before := s.status.Load().Spool.Bytes
@@ -95,8 +95,8 @@ func TestASpoolOutlivesABrokenWatch(t *testing.T) {
 	s.storedWithoutGap()
 }
 
-// While the store is away the member does not answer for longer than a lease. What is written afterwards is spooled all the
-// same: without the store nobody could take the lease and begin anew.
+// TestASpoolOutlivesASilentMember keeps the member silent for longer than a lease while the store fails. Later changes are still spooled: without the store
+// no agent could take the lease and start a new lineage.
 func TestASpoolOutlivesASilentMember(t *testing.T) {
 	s := startSpooling(t)
 	before := s.status.Load().Spool.Bytes
@@ -107,8 +107,8 @@ func TestASpoolOutlivesASilentMember(t *testing.T) {
 	s.storedWithoutGap()
 }
 
-// The store is away, then the cluster vanishes without a word. When the store comes back it gets what the agent has: it
-// may be the last that there is of the cluster.
+// TestASpoolOutlivesTheCluster makes the store fail and then kills the cluster. When the store works again, the agent stores its spool, which may be the
+// last copy of the data.
 func TestASpoolOutlivesTheCluster(t *testing.T) {
 	s := startSpooling(t)
 	durable := s.status.Load().Durable
@@ -118,9 +118,9 @@ func TestASpoolOutlivesTheCluster(t *testing.T) {
 	s.wait("the spool to be stored", func(s archive.Status) bool { return s.Spool.Segments == 0 && s.Durable >= durable+10 })
 }
 
-// The store was away from two agents, of which one has a spool, until the cluster had compacted what they had not stored. The
-// one without gets the store back first, and begins a new lineage. What the other one has spooled still continues the old
-// lineage: it is stored while that agent stands by, and no gap is left.
+// TestASpoolIsStoredThoughAnotherAgentBeganAnew makes the store fail for two agents, one of them with a spool, until the cluster has compacted the changes that they had not
+// stored. The one without a spool reaches the store first and starts a new lineage. The spooled segments still continue the old
+// lineage: their agent stores them on standby, and no gap is left.
 func TestASpoolIsStoredThoughAnotherAgentBeganAnew(t *testing.T) {
 	etcd, bucket := embedded.Start(t, nil), mem.New()
 	forA, forB := storagetest.Faulty(bucket), storagetest.Faulty(bucket)
@@ -153,7 +153,7 @@ func TestASpoolIsStoredThoughAnotherAgentBeganAnew(t *testing.T) {
 	}
 }
 
-// What can never be stored is removed from the spool, and reported with its revisions.
+// TestASpoolReportsWhatItRemoves checks that segments that can never be stored are removed from the spool, and reported with their revisions.
 func TestASpoolReportsWhatItRemoves(t *testing.T) {
 	s := startSpooling(t)
 	s.stop()

@@ -19,10 +19,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
-// smallFile is how large the files of the member's log are where the test purges them.
+// smallFile is the size of the files of the member's log in tests that purge them.
 const smallFile = 256 << 10
 
-// startSmall starts a server whose log is in small files.
+// startSmall starts a server with small log files.
 func startSmall(t *testing.T) *embedded.Server {
 	t.Helper()
 	usual := etcdwal.SegmentSizeBytes
@@ -31,8 +31,8 @@ func startSmall(t *testing.T) *embedded.Server {
 	return embedded.Start(t, func(c *embed.Config) { c.SnapshotCount = 10 })
 }
 
-// purge removes all files of the member's log but two, as etcd does twice a minute. Those that the member still needs are
-// locked.
+// purge removes all files of the member's log except two, as etcd does twice a minute. Files that the member still needs are
+// locked, and stay.
 func purge(t *testing.T, etcd *embedded.Server) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(etcd.DataDir, "member", "wal", "*.wal"))
@@ -50,8 +50,8 @@ func purge(t *testing.T, etcd *embedded.Server) {
 	}
 }
 
-// A standby that kept every file of its member's log open would fill the member's disk: what is purged takes room for as
-// long as it is open. It keeps those that the repository has not got, reports them, and takes over without a gap.
+// TestAStandbyLetsGoOfWhatIsStored checks that a standby keeps only those files of its member's log open that are not stored, reports them, and takes over
+// without a gap. Purged files occupy the member's disk as long as they are open.
 func TestAStandbyLetsGoOfWhatIsStored(t *testing.T) {
 	etcd, c := startSmall(t), open(t, mem.New())
 	first := start(t, configOf(etcd), c)
@@ -80,7 +80,7 @@ func TestAStandbyLetsGoOfWhatIsStored(t *testing.T) {
 	}
 }
 
-// What only the agent that works knows is not reported by one that stands by again.
+// TestAStandbyForgetsWhatItKnewWhenItWorked checks that an agent that returns to standby no longer reports the fields that only the working agent knows.
 func TestAStandbyForgetsWhatItKnewWhenItWorked(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	first := start(t, configOf(etcd), c)
@@ -96,8 +96,8 @@ func TestAStandbyForgetsWhatItKnewWhenItWorked(t *testing.T) {
 	}
 }
 
-// The member writes much that changes nothing, such as what asks for alarms. Its files are purged without a segment, so the
-// place is stored all the same: an agent that is started anew then continues the log.
+// TestFilesWithoutARequestAreNoGap has the member log many entries without changes, such as requests for alarms. The position is stored all the same, so that a
+// restarted agent continues the log after the files are purged.
 func TestFilesWithoutARequestAreNoGap(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of requests")
@@ -125,7 +125,7 @@ func TestFilesWithoutARequestAreNoGap(t *testing.T) {
 	}
 }
 
-// While a cluster is being restored another one answers at the endpoints for a while. An agent that has worked waits.
+// TestAMismatchThatPassesIsWaitedOut checks that an agent that has worked waits while another cluster responds at the endpoints, as during a restore.
 func TestAMismatchThatPassesIsWaitedOut(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	other := embedded.Start(t, nil)

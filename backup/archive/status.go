@@ -8,7 +8,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// State is what an agent is doing.
+// State is the state of an agent.
 type State string
 
 // The states of an agent.
@@ -16,31 +16,31 @@ const (
 	Starting State = "starting"
 	Standby  State = "standby" // another agent works; this one takes over when that one stops
 	Working  State = "working"
-	Waiting  State = "waiting" // for a member, a leader, a store or the backup that the log goes on from; Problem names it
+	Waiting  State = "waiting" // for a member, a leader, a store or the log's base backup; Problem names it
 )
 
-// Status is what an agent says of itself. It is a value: a copy may be kept.
+// Status is an agent's report about itself. It is a value: a copy may be kept.
 type Status struct {
 	State   State
 	Problem string
 
 	Cluster string
 	Source  segment.Source
-	Member  string // whose log it reads, or whom it watches: id in hex
-	Holder  string // who works, where this agent stands by
+	Member  string // whose log it reads, or which it watches: id in hex
+	Holder  string // the working agent while this one is on standby
 	Lineage string
-	Based   bool // there is a backup that the log goes on from; without one it restores nothing
+	Based   bool // the log has a backup to continue from; without one it restores nothing
 
-	// Changed describes that the newest backups are of another history than the cluster's own, which no restore by dr began.
+	// Changed describes how the newest backups differ from the cluster's own history, if no restore by dr explains it; or "".
 	Changed string
 	// Diverged describes how the members' key spaces differ, since that was first seen; "" while no difference is known.
 	Diverged string
 
-	Durable     uint64    // last position that is stored, 0: none yet
+	Durable     uint64    // last stored position, 0: none yet
 	DurableAt   time.Time // when it was stored
-	ConfirmedAt time.Time // all that was acknowledged before is stored: see RPO
+	ConfirmedAt time.Time // all writes acknowledged before this time are stored: see RPO
 
-	PendingRequests int // read, and not stored yet
+	PendingRequests int // read and not stored yet
 	PendingBytes    int64
 	StoredSegments  int64 // since the agent started
 	StoredRequests  int64
@@ -54,15 +54,15 @@ type Status struct {
 	Spool    Spool    // source watch
 }
 
-// Headroom is how far the archive is from losing something to etcd's purge, were this agent to stop.
+// Headroom describes how soon etcd's purge would cause a gap if this agent stopped.
 type Headroom struct {
-	Files         int     // of the member's log that are not stored in full
-	UnlinkedBytes int64   // of files that etcd has purged and that live only because they are open
+	Files         int     // of the member's log that are not completely stored
+	UnlinkedBytes int64   // of files that etcd has purged and that exist only because the agent has them open
 	Purges        bool    // etcd purges its log at all (--max-wals)
-	Seconds       float64 // until the oldest file that is not stored in full is purged, at the present pace
+	Seconds       float64 // until the oldest file that is not completely stored is purged, at the current write rate
 }
 
-// stored counts a segment that is in the repository now.
+// stored counts a stored segment.
 func (s *Status) stored(one catalog.Segment, now time.Time) {
 	s.Durable, s.DurableAt = one.Last, now.UTC()
 	s.counted(one)
@@ -75,10 +75,10 @@ func (s *Status) counted(one catalog.Segment) {
 	s.StoredBytes += one.Size
 }
 
-// recordGap counts a gap that is recorded now.
+// recordGap counts a recorded gap.
 func (s *Status) recordGap(now time.Time) { s.Gaps, s.LastGap = s.Gaps+1, now.UTC() }
 
-// standBy drops what only an agent that works knows. Without a holder no other agent knows it better.
+// standBy clears the fields that only the working agent knows, if another agent is the holder.
 func (s *Status) standBy(holder, problem string, held Headroom) {
 	s.State, s.Problem, s.Holder = Standby, problem, holder
 	s.Headroom = Headroom{Files: held.Files, UnlinkedBytes: held.UnlinkedBytes}
@@ -89,8 +89,8 @@ func (s *Status) standBy(holder, problem string, held Headroom) {
 	}
 }
 
-// RPO is how much would be lost if everything but the repository were gone now: the time since the last moment of which
-// it is known that all a client had been told was written is stored. ok is false while that is not known of any moment.
+// RPO returns how much would be lost if only the repository survived: the time since the last moment before which all
+// acknowledged writes are known to be stored. ok is false if no such moment is known.
 func (s Status) RPO(now time.Time) (lost time.Duration, ok bool) {
 	if s.ConfirmedAt.IsZero() {
 		return 0, false
@@ -98,7 +98,7 @@ func (s Status) RPO(now time.Time) (lost time.Duration, ok bool) {
 	return max(0, now.Sub(s.ConfirmedAt)), true
 }
 
-// board holds the status, and tells of each change.
+// board holds the status, and passes each change to observe.
 type board struct {
 	mu     sync.Mutex
 	status Status
@@ -117,7 +117,7 @@ func (b *board) set(change func(*Status)) {
 // confirmations are the marks whose positions are not stored yet, oldest first.
 type confirmations []segment.Mark
 
-// upTo takes out the marks up to position, and says of which moment the newest of them is.
+// upTo removes the marks up to position, and returns the time of the newest of them.
 func (c *confirmations) upTo(position uint64) (at time.Time, ok bool) {
 	for len(*c) > 0 && (*c)[0].Position <= position {
 		at, ok = (*c)[0].NotBefore, true
@@ -126,7 +126,7 @@ func (c *confirmations) upTo(position uint64) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// add keeps what is needed to be right at the next upTo: under a store that is away, one a second would pile up.
+// add adds a mark, and drops marks that the next upTo does not need: while the store is unreachable, one per second arrives.
 func (c *confirmations) add(m segment.Mark) {
 	if len(*c) >= maxMarks {
 		*c = (*c)[1:]

@@ -10,7 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// header is the next segment's, for p. Times never go back in a lineage, whatever the clocks of its agents say.
+// header returns the header of the next segment, with the content p. Times never decrease in a lineage, even if the agents'
+// clocks differ.
 func (w *work) header(p pending) segment.Header {
 	h := w.next
 	h.Cluster, h.Source, h.ServerVersion = w.to.Name(), w.config.Source, w.version
@@ -33,7 +34,7 @@ func (w *work) header(p pending) segment.Header {
 	return h
 }
 
-// store puts s into the repository, however long that takes; once tries it once.
+// store stores s in the repository, and retries until it succeeds or ctx ends. once limits it to one try.
 func (w *work) store(ctx context.Context, s catalog.Segment, once func(context.Context) error) error {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := once(ctx)
@@ -43,11 +44,11 @@ func (w *work) store(ctx context.Context, s catalog.Segment, once func(context.C
 		w.warn("segment %d of lineage %s is not stored yet, %s keeps it: %v", s.Seq, s.Lineage, w.keeper(), err)
 		w.away.Store(err.Error())
 		w.board.set(func(s *Status) { s.Failures++ })
-		_ = sleep(ctx, wait) // the next try says if ctx has ended
+		_ = sleep(ctx, wait) // the next try reports the end of ctx
 	}
 }
 
-// keeper is what holds what cannot be stored yet.
+// keeper returns the place that keeps segments that cannot be stored yet, for messages.
 func (w *work) keeper() string {
 	switch {
 	case w.config.Source == segment.WAL:
@@ -55,18 +56,18 @@ func (w *work) keeper() string {
 	case w.config.Spool != "":
 		return "the spool"
 	}
-	return "memory, and behind that the cluster until it compacts,"
+	return "memory (and the cluster, until it compacts)"
 }
 
-// storeTime is what one try may take: a store that accepts and never answers must not end the archive.
+// storeTime bounds one try: a store that accepts a request and never responds must not block archiving.
 const storeTime = 2 * time.Minute
 
-// settle takes note of what became of the segment on its way.
-func (w *work) settle(ctx context.Context, outcome error) error {
+// finishStore handles the outcome of storing the current segment, and starts to store the next one.
+func (w *work) finishStore(ctx context.Context, outcome error) error {
 	w.storing = nil
 	w.away.Store("")
 	if w.queue[0].stranded {
-		return w.settleStranded(ctx, outcome)
+		return w.finishStranded(ctx, outcome)
 	}
 	if isTaken(outcome) {
 		w.board.set(func(s *Status) { s.Taken++ })
@@ -92,8 +93,8 @@ func (w *work) settle(ctx context.Context, outcome error) error {
 	return errors.Join(w.index(ctx), w.sendNext(ctx))
 }
 
-// settleStranded is settle for a segment that does not continue the log of this turn.
-func (w *work) settleStranded(ctx context.Context, outcome error) error {
+// finishStranded is like finishStore, for a segment that does not continue the log of this turn.
+func (w *work) finishStranded(ctx context.Context, outcome error) error {
 	if outcome != nil && !isTaken(outcome) {
 		return outcome
 	}
@@ -103,7 +104,7 @@ func (w *work) settleStranded(ctx context.Context, outcome error) error {
 	return w.sendNext(ctx)
 }
 
-// dequeue takes out the segment that was on its way.
+// dequeue removes the segment that was being stored.
 func (w *work) dequeue() (catalog.Segment, error) {
 	first := w.queue[0]
 	w.queue = w.queue[1:]
@@ -113,13 +114,13 @@ func (w *work) dequeue() (catalog.Segment, error) {
 	return first.Segment, w.spool.remove(first.Segment)
 }
 
-// An index is written when it saves a listing much.
+// Limits at which an index is written, because it shortens listings.
 const (
 	indexSegments = 512
 	indexAge      = time.Hour
 )
 
-// index repeats the headers in one object, so that a year lists fast. Without it everything works, and slower.
+// index stores many headers in one object, so that a log of a year can be listed fast. Without it readers are only slower.
 func (w *work) index(ctx context.Context) error {
 	if len(w.unindexed) < 2 || len(w.unindexed) < indexSegments && time.Since(w.unindexed[0].Written) < indexAge {
 		return nil

@@ -14,14 +14,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// watched is a cluster's key space, as it is seen through one of its members.
+// watched is a watch of a cluster's key space through one of its members.
 type watched struct {
 	config  cluster.Config
 	hashMax int64
 	cluster *cluster.Cluster
 	member  *cluster.Server
 	leases  *watch.Leases
-	stream  *watch.Stream // nil until it is known where to begin
+	stream  *watch.Stream // nil until the start is known
 	// compacted is the newest revision that the member is known to have compacted to. 1: none that matters.
 	compacted int64
 }
@@ -31,7 +31,7 @@ func openWatch(ctx context.Context, config Config) (source, error) {
 	return w, w.choose(ctx)
 }
 
-// choose takes a member through which a leader answers.
+// choose selects a member through which a leader responds.
 func (w *watched) choose(ctx context.Context) error {
 	c, err := cluster.Connect(ctx, w.config)
 	if err != nil {
@@ -40,7 +40,7 @@ func (w *watched) choose(ctx context.Context) error {
 	i := slices.IndexFunc(c.Servers, func(s *cluster.Server) bool { return s.Reaches })
 	if i < 0 || w.cluster != nil && w.cluster.ID != c.ID {
 		c.Close()
-		return fmt.Errorf("%w: no leader answers through any of the endpoints: check that a quorum of members runs", cluster.ErrCutOff)
+		return fmt.Errorf("%w: no leader responds through any of the endpoints: check that a quorum of members runs", cluster.ErrCutOff)
 	}
 	if w.cluster != nil {
 		w.cluster.Close()
@@ -49,7 +49,8 @@ func (w *watched) choose(ctx context.Context) error {
 	return nil
 }
 
-// leavesOut: servers before 3.4.36 and 3.5.18 lose or double events of watches that lag, or are moved to another member.
+// leavesOut reports whether the server may lose or duplicate events of watches that lag or are moved to another member: those
+// before 3.4.36 and 3.5.18 may.
 func leavesOut(version string) bool {
 	v, err := semver.NewVersion(version)
 	if err != nil || v.Major != 3 {
@@ -78,7 +79,7 @@ func (w *watched) stop() {
 	}
 }
 
-// goOn asks another member if the stream was broken off.
+// goOn connects to another member if the stream broke.
 func (w *watched) goOn(ctx context.Context, after segment.End) error {
 	if w.stream != nil {
 		w.stream.Close()
@@ -99,8 +100,8 @@ func (w *watched) resume(ctx context.Context, from uint64) (err error) {
 	return err
 }
 
-// restart begins now. What the member still has of before may be much, and the backup that a new lineage begins with
-// makes it needless.
+// restart begins at the current revision. Earlier changes that the member still has may be many, and are not needed, because a new
+// lineage begins with a backup.
 func (w *watched) restart(ctx context.Context) (uint64, error) {
 	now, err := w.member.Revision(ctx)
 	if err != nil {
@@ -115,7 +116,8 @@ func (w *watched) take(ctx context.Context, maxBytes int) (segment.Batch, error)
 
 func (w *watched) listen(context.Context) (bool, error) { return false, nil }
 
-// watchSlow: etcd needs half a minute of CPU to cut a change of 60,000 keys into fragments, and more on a busy host.
+// watchSlow is the normal delay of a large change: etcd needs half a minute of CPU to split one of 60,000 keys into fragments, and
+// longer on a busy host.
 const watchSlow = time.Minute
 
 func (w *watched) slow() time.Duration { return watchSlow }
@@ -134,10 +136,10 @@ func (w *watched) waiting() <-chan struct{} {
 	return w.stream.Full()
 }
 
-// markPatience is how long a mark waits for what it speaks of to come in, so that they are stored together.
+// markPatience bounds how long a mark waits for the changes up to its revision to arrive, so that they are stored together.
 const markPatience = 200 * time.Millisecond
 
-// mark asks for the compaction first: when the revision is named, that has happened.
+// mark asks for the compaction first, so that it has happened before the revision that is read next.
 func (w *watched) mark(ctx context.Context) (segment.Mark, error) {
 	if err := w.findCompaction(ctx); err != nil {
 		return segment.Mark{}, err
@@ -157,8 +159,8 @@ func (w *watched) mark(ctx context.Context) (segment.Mark, error) {
 	return mark, nil
 }
 
-// findCompaction finds the revision that the member has compacted to, with one question if that has not changed. A member
-// does not tell, but refuses to read what is older.
+// findCompaction finds the revision to which the member has compacted, with one request if that has not changed. A member does not
+// report it, but refuses to read older revisions.
 func (w *watched) findCompaction(ctx context.Context) error {
 	held, err := w.member.Holds(ctx, w.compacted)
 	if err != nil || held {
@@ -181,7 +183,7 @@ func (w *watched) findCompaction(ctx context.Context) error {
 	return nil
 }
 
-// hasher asks the member that is watched now. Its revision is known to have been reached by a leader's read.
+// hasher asks the member that is watched now. A linearizable read has confirmed its revision.
 func (w *watched) hasher() func(context.Context) (segment.Hash, error) {
 	member, most := w.member, w.hashMax
 	return func(ctx context.Context) (segment.Hash, error) {
@@ -192,7 +194,7 @@ func (w *watched) hasher() func(context.Context) (segment.Hash, error) {
 		if err != nil {
 			return segment.Hash{}, err
 		}
-		h.Position = uint64(h.Revision) // as all positions of a watch
+		h.Position = uint64(h.Revision) // positions of a watch are revisions
 		return h, nil
 	}
 }

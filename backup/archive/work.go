@@ -16,13 +16,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// work is one turn with the lease: it goes on where the repository ends.
+// work is one turn with the lease: it continues the log of the repository.
 type work struct {
 	*archiver
 	source source
 
-	next      segment.Header // of the next segment, as far as it is known: lineage, seq, previous, reason, after
-	stored    segment.End    // everything up to here is
+	next      segment.Header // of the next segment; known are lineage, seq, previous, reason, after
+	stored    segment.End    // the end of the stored log
 	lastMark  segment.Mark   // the newest that was cut
 	unindexed []catalog.Segment
 
@@ -30,19 +30,19 @@ type work struct {
 	awaiting confirmations
 	version  string    // of the member's server
 	heardAt  time.Time // when the leader last confirmed a mark, or the turn began
-	markedAt time.Time // when there was the last mark
-	tookAt   time.Time // when something of the log was last taken, or the turn began
-	took     bool      // something of this log: it continues the repository's
-	// cannotGoOn is why the log yields nothing more; what is pending can still be stored.
+	markedAt time.Time // when the last mark was taken
+	tookAt   time.Time // when requests were last taken, or the turn began
+	took     bool      // requests were taken, so the source continues the repository's log
+	// cannotGoOn is the error after which the source returns no more; pending requests can still be stored.
 	cannotGoOn error
-	queue      []waiting    // what was cut and is not stored yet, in order; the first one is on its way
-	storing    chan error   // nil while nothing is on its way
-	away       atomic.Value // string: why what is on its way is not stored yet; "" if it may be any moment
-	// spoolFailed is when the spool last took nothing.
+	queue      []waiting    // cut and not stored yet, in order; the first one is being stored
+	storing    chan error   // nil while no segment is being stored
+	away       atomic.Value // string: why the current segment is not stored yet; "" while the first try runs
+	// spoolFailed is when writing to the spool last failed.
 	spoolFailed time.Time
-	triedAgain  time.Time    // when what had broken off was last taken up again
-	hashing     chan hashed  // nil while no hash is asked for
-	based       atomic.Bool  // there is a backup that this part of the log goes on from
+	triedAgain  time.Time    // when a broken source was last resumed
+	hashing     chan hashed  // nil while no hash is requested
+	based       atomic.Bool  // this part of the log has a base backup
 	noBase      atomic.Value // string: why there is none yet
 	stop        context.CancelFunc
 }
@@ -50,12 +50,12 @@ type work struct {
 // Errors that end a turn and not the agent.
 var (
 	errTaken = errors.New("another agent has stored this part of the log")
-	// errForked: a leader has confirmed that there is less than is stored.
+	// errForked reports that a leader has confirmed an end before the stored one.
 	errForked = errors.New("the cluster's history went back")
 )
 
-// step is what happens at each tick: take what the member has committed, send what is due. What is on its way outlives
-// ctx a little, so it has a context of its own.
+// step runs at each tick: it takes committed requests, and sends them when they are due. A segment that is being stored may outlive
+// ctx, so it has its own context.
 func (w *work) step(ctx, storing context.Context) error {
 	if err := w.take(ctx); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (w *work) step(ctx, storing context.Context) error {
 	if err := w.patient(err); err != nil {
 		return err
 	}
-	if asked { // what the member has committed since
+	if asked { // requests that the member has committed since
 		if err := w.take(ctx); err != nil {
 			return err
 		}
@@ -84,8 +84,8 @@ func (w *work) step(ctx, storing context.Context) error {
 	return err
 }
 
-// due says whether what is pending must be cut now. While something is on its way it waits, unless there is a spool for
-// it: the fewer segments the better then.
+// due reports whether the pending requests must be cut now. While a segment is being stored they wait, unless there is a spool:
+// fewer segments are better then.
 func (w *work) due() bool {
 	now := time.Now()
 	switch {
@@ -98,8 +98,8 @@ func (w *work) due() bool {
 		w.pending.due(now, max(w.config.Flush, spoolEvery), w.config.SegmentSize)
 }
 
-// fillsFiles reports whether the member's log has begun another file with what needs no segment, such as logins. It is stored
-// all the same then, with its marks: else it would count as lost when the file is purged and the agent starts anew.
+// fillsFiles reports whether the member's log has begun another file with entries that need no segment, such as logins. Then the
+// position is stored all the same: otherwise the entries would count as lost when the file is purged and the agent restarts.
 func (w *work) fillsFiles() bool {
 	marked := slices.ContainsFunc(w.pending.marks, func(m segment.Mark) bool {
 		return m.Position+1 >= w.pending.first && m.Position <= w.pending.last
@@ -107,18 +107,18 @@ func (w *work) fillsFiles() bool {
 	return len(w.queue) == 0 && marked && w.pending.last > w.stored.Position && w.source.headroom().Files > 1
 }
 
-// isAway is why what is on its way is not stored yet, "" if it may be any moment.
+// isAway returns why the current segment is not stored yet, "" while the first try runs.
 func (w *work) isAway() string {
 	why, _ := w.away.Load().(string)
 	return why
 }
 
-// markEvery is how often a time is tied to a position, if nothing is stored.
+// markEvery is the interval of marks while nothing is stored.
 const markEvery = time.Second
 
-// hear asks the member where it is: before a segment is sent, so that it ends with a mark and the catalog knows its
-// newest point well; once a second; and when something new is there that the log itself does not say is committed, which
-// it may not do for minutes on an idle cluster. asked is false where there was nothing to ask.
+// hear asks the member for its position: before a segment is sent, so that the segment ends with a mark and the catalog knows its
+// newest point precisely; at least every markEvery; and when the log has entries that it does not record as committed. asked is
+// false if there was no need to ask.
 func (w *work) hear(ctx context.Context) (asked bool, err error) {
 	switch {
 	case w.cannotGoOn != nil:
@@ -132,7 +132,7 @@ func (w *work) hear(ctx context.Context) (asked bool, err error) {
 	return w.source.listen(ctx)
 }
 
-// stuck is an error if the member has long committed what its log does not show: on a disk a length that is damaged looks
+// stuck returns an error if the member committed entries long ago that its log does not show: a damaged record length on disk looks
 // like a record that is still being written.
 func (w *work) stuck() error {
 	patience := w.patience.at(w.pending.last, max(2*w.config.Lease, w.source.slow()))
@@ -148,15 +148,15 @@ func (w *work) stuck() error {
 	return nil
 }
 
-// patience is how long the log may show nothing behind one position. Asking anew has a member that is slow begin anew with
-// what it was about to tell, so each time that was for nothing at the same position the next wait is twice as long: else
-// a change that takes longer than that would never come.
+// patience bounds how long the log may show nothing after one position. A new request makes a slow member restart the transfer
+// of a large change. So each time that a wait at the same position ends without progress, the next one is twice as long:
+// otherwise a change that takes longer than one wait would never arrive.
 type patience struct {
 	position uint64
 	next     time.Duration // there
 }
 
-// longestPatience is how many times as long as the first wait another one is at most.
+// longestPatience is the maximum wait as a multiple of the first one.
 const longestPatience = 64
 
 func (p *patience) at(position uint64, first time.Duration) time.Duration {
@@ -170,7 +170,7 @@ func (p *patience) over(position uint64, waited time.Duration) {
 	p.position, p.next = position, 2*waited
 }
 
-// isFull: no more is taken until something is stored.
+// isFull reports whether no more may be taken until a segment is stored.
 func (w *work) isFull() bool { return w.pending.bytes >= heldSegments*w.config.SegmentSize }
 
 func (w *work) mark(ctx context.Context) error {
@@ -181,7 +181,7 @@ func (w *work) mark(ctx context.Context) error {
 	w.version = w.source.version()
 	w.heardAt = time.Now()
 	w.markedAt = w.heardAt
-	if mark.Position < w.stored.Position { // a leader has just confirmed that there is no more: history went back
+	if mark.Position < w.stored.Position { // a leader has just confirmed an earlier end: the history went back
 		w.cannotGoOn = fmt.Errorf("%w: all that is committed ends at position %d, stored is %d", errForked, mark.Position, w.stored.Position)
 		return nil
 	}
@@ -190,9 +190,9 @@ func (w *work) mark(ctx context.Context) error {
 	return nil
 }
 
-// patient swallows err until the member has been without a leader for as long as a lease lasts: then it is another
-// agent's turn. Until then what its log says of itself is archived all the same. While the store is away nobody could
-// begin a turn, and what this one does not spool may be compacted.
+// patient returns nil in place of err until the member has been without a leader for the duration of a lease: then another agent
+// should work. Until then the entries that the log records as committed are still archived. While the store is unreachable it
+// always returns nil: no other agent could begin a turn, and changes that this one does not spool may be compacted.
 func (w *work) patient(err error) error {
 	if err == nil || time.Since(w.heardAt) < w.config.Lease || w.isAway() != "" {
 		return nil
@@ -200,8 +200,8 @@ func (w *work) patient(err error) error {
 	return err
 }
 
-// hash has the member asked for its HashKV now and then. A large key space takes minutes, so nothing waits for the answer; it
-// is kept if it comes before the segment with its position is cut.
+// hash requests the member's HashKV every Config.HashEvery. A large key space takes minutes, so archiving does not wait for it. The
+// result is kept if it arrives before the segment with its position is cut.
 func (w *work) hash(ctx context.Context) {
 	w.takeHash()
 	if w.config.HashEvery == 0 || w.hashing != nil || time.Since(w.lastHash) < w.config.HashEvery {
@@ -211,7 +211,7 @@ func (w *work) hash(ctx context.Context) {
 	w.ask(ctx, w.source.hasher())
 }
 
-// ask asks for one hash next to the archiving.
+// ask requests one hash concurrently with archiving.
 func (w *work) ask(ctx context.Context, hash func(context.Context) (segment.Hash, error)) {
 	hashing := make(chan hashed, 1)
 	w.hashing = hashing
@@ -221,13 +221,13 @@ func (w *work) ask(ctx context.Context, hash func(context.Context) (segment.Hash
 	}()
 }
 
-// hashed is an answer to hash. A member that does not give one is no reason to stop.
+// hashed is the result of hash. Archiving continues without one.
 type hashed struct {
 	segment.Hash
 	err error
 }
 
-// takeHash takes the answer if it is there.
+// takeHash handles the result of hash if it has arrived.
 func (w *work) takeHash() {
 	select {
 	case h := <-w.hashing:
@@ -246,7 +246,7 @@ func (w *work) takeHash() {
 	}
 }
 
-// take moves what is committed from the log to pending, until it has caught up or holds as much as it may.
+// take moves committed requests from the source to pending, until it has caught up or pending is full.
 func (w *work) take(ctx context.Context) error {
 	for w.cannotGoOn == nil && !w.isFull() {
 		batch, err := w.source.take(ctx, w.config.SegmentSize)
@@ -259,16 +259,15 @@ func (w *work) take(ctx context.Context) error {
 		w.pending.add(batch, time.Now())
 		w.took, w.tookAt = true, time.Now()
 	}
-	return w.source.hold() // the store is behind
+	return w.source.hold() // the store is slow
 }
 
-// heldSegments is how many segments' requests may wait in memory while the store is behind.
+// heldSegments is how many segments' requests may wait in memory while the store is slow.
 const heldSegments = 4
 
-// confirm finds out since when everything is stored. What lies behind the stored end and holds no request needs no
-// segment.
+// confirm updates the time before which all writes are stored. Positions after the stored end without requests need no segment.
 //
-// Without a backup before it the log restores nothing, so until there is one nothing is safe.
+// A log without a backup before it restores nothing, so it confirms nothing before there is one.
 func (w *work) confirm() {
 	if !w.based.Load() {
 		return
@@ -297,17 +296,17 @@ func (w *work) tell() {
 	})
 }
 
-// missesBase returns why there is no backup yet that the log goes on from, "" if there is one. Without it what is stored
-// restores nothing, so the agent must not look healthy.
+// missesBase returns why the log has no base backup yet, "" if it has one. Without it the log restores nothing, so the agent must
+// not look healthy.
 func (w *work) missesBase() string {
 	if w.based.Load() {
 		return ""
 	}
 	why, _ := w.noBase.Load().(string)
-	return "the log has no backup to go on from: " + cmp.Or(why, "one is being taken, or waits for its turn")
+	return "the log has no backup to continue from: " + cmp.Or(why, "one is being taken, or waits to be taken")
 }
 
-// newLineage is 32 random hex digits.
+// newLineage returns 32 random hex digits.
 func newLineage() string {
 	var id [16]byte
 	rand.Read(id[:])

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// slowSource is hashed by a member that takes an hour.
+// slowSource is a source whose member needs an hour for its hash.
 type slowSource struct {
 	fakeSource
 	position uint64
@@ -26,8 +26,7 @@ func (s slowSource) hasher() func(context.Context) (segment.Hash, error) {
 
 func (slowSource) goOn(context.Context, segment.End) error { return nil }
 
-// A member that takes long to hash its key space keeps nothing waiting, and what it answers counts if its position is still
-// to be stored.
+// TestAHashIsWaitedForByNobody checks that a slow hash does not delay archiving, and is kept if its position is not stored yet.
 func TestAHashIsWaitedForByNobody(t *testing.T) {
 	for position, want := range map[uint64]int{100: 1, 101: 1, 99: 0} { // pending begins behind 100
 		synctest.Test(t, func(t *testing.T) {
@@ -49,8 +48,8 @@ func TestAHashIsWaitedForByNobody(t *testing.T) {
 	}
 }
 
-// A watch that is taken up again may be on a cluster that was restored in place: what is behind a gap then is not known to be
-// the same history.
+// TestAWatchThatIsTakenUpAgainProvesNothing checks that the history after a gap is not assumed to be the same when a watch is resumed: the cluster may have been
+// restored in place.
 func TestAWatchThatIsTakenUpAgainProvesNothing(t *testing.T) {
 	w := workOf(t, spool{})
 	w.source, w.took, w.cannotGoOn = slowSource{}, true, errors.New("the connection broke")

@@ -1,9 +1,7 @@
-// Package child runs a part of this program in a process of its own, so that what ends that process is a finding and
-// not the end.
+// Package child runs a part of this program in a separate process, so that a crash there is an error and not the end of dr.
 //
-// The child is the same binary with the arguments "child VERB". Its job comes as JSON on stdin, secrets included; what
-// it reports and returns goes out as JSON lines on stdout. It ends when stdin does: a parent that is killed takes it
-// along.
+// The child is the same binary with the arguments "child VERB". It reads its job, including secrets, as JSON from stdin, and writes
+// events and the result as JSON lines to stdout. It ends when stdin is closed, so it also ends when the parent is killed.
 package child
 
 import (
@@ -28,7 +26,7 @@ import (
 // Argument is the first argument of a child; the second is the verb.
 const Argument = "child"
 
-// DiedError says that the child ended without an answer.
+// DiedError reports that the child ended without a result.
 type DiedError struct {
 	Stage  string // the last one it reported
 	Words  string // the last ones on its stderr, one line, "" if there were none
@@ -37,7 +35,7 @@ type DiedError struct {
 
 func (e *DiedError) Error() string {
 	if e.Killed {
-		return fmt.Sprintf("the child process was killed at stage %s: out of memory, perhaps", e.Stage)
+		return fmt.Sprintf("the child process was killed at stage %s: possibly out of memory", e.Stage)
 	}
 	return fmt.Sprintf("the child process died at stage %s: %s", e.Stage, e.Words)
 }
@@ -50,15 +48,14 @@ type line struct {
 	Error  *fault.Packed   `json:"error,omitempty"`
 }
 
-// Run starts verb in a child, sends it job, passes its events to report and fills result in. The child's own errors come back
-// with their message, kinds and sentinels; a child that dies gives *DiedError. Cancelling ctx asks the child to end, then
-// kills it.
+// Run starts verb in a child, sends it job, passes its events to report, and fills in result. It returns the child's error with its
+// message, kinds and sentinels, or a *DiedError. If ctx is cancelled, it asks the child to end, and then kills it.
 func Run(ctx context.Context, verb string, job, result any, report storage.Report) error {
 	return RunItems(ctx, verb, job, result, report, nil)
 }
 
-// RunItems is Run for a verb that finds things one after the other: each is given to take as it comes. An error of take
-// ends the child, and is returned.
+// RunItems is like Run for a verb that also produces items, which it passes to take as they arrive. If take returns an error,
+// RunItems stops the child and returns that error.
 func RunItems(
 	ctx context.Context, verb string, job, result any, report storage.Report, take func(json.RawMessage) error,
 ) error {
@@ -83,13 +80,13 @@ func RunItems(
 	if err != nil {
 		return err
 	}
-	cmd.Cancel = stdin.Close // the polite way; WaitDelay is the other
+	cmd.Cancel = stdin.Close // asks the child to end; WaitDelay kills it
 	cmd.WaitDelay = politeTime
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a child process: %w", err)
 	}
 	// The pipe stays open after the job: its end is the sign that the parent is gone.
-	_, _ = stdin.Write(append(input, '\n')) // a child that dies early says why itself
+	_, _ = stdin.Write(append(input, '\n')) // a child that dies early reports the cause itself
 	r := &running{cmd: cmd, report: report, take: take, refuse: cancel}
 	e := r.wait(ctx, stdout)
 	switch {
@@ -120,10 +117,10 @@ type running struct {
 	report    storage.Report
 	take      func(json.RawMessage) error // nil: items are left out
 	refuse    context.CancelCauseFunc     // ends the child, by an error of take
-	abandoned atomic.Bool                 // nobody waits for it any more
+	abandoned atomic.Bool                 // the parent no longer waits for it
 }
 
-// ending is how a child ended.
+// ending describes the end of a child.
 type ending struct {
 	answer  *line  // nil: it died, or was abandoned before it answered
 	stage   string // the last one
@@ -131,7 +128,7 @@ type ending struct {
 	waited  error
 }
 
-// wait returns how the child ended. One that does not end longestEnd after it has answered, or after ctx has ended, is abandoned.
+// wait returns how the child ended. It abandons a child that does not end within longestEnd after its answer or the end of ctx.
 func (r *running) wait(ctx context.Context, stdout io.Reader) ending {
 	ended, answered := make(chan ending, 1), make(chan *line, 1)
 	go func() {
@@ -209,7 +206,7 @@ func killed(err error) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// head keeps the beginning of a stream: enough for a panic's first lines, however long its stack.
+// head keeps the beginning of a stream, enough for the first lines of a panic.
 type head struct{ kept []byte }
 
 const headSize = 16 << 10
@@ -221,7 +218,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// words are the line that says why a Go program ended, or the first line there is.
+// words returns the line with the reason why a Go program ended, or the first line.
 func (h *head) words() string {
 	var first string
 	for text := range bytes.Lines(h.kept) {

@@ -471,7 +471,7 @@ func TestChildEndsWithItsParent(t *testing.T) {
 	}
 	_ = middle.Wait()
 	rest, err := io.ReadAll(lines) // ends when no process has the pipe open any more
-	if err != nil || string(rest) != "the parent process is gone true\n" {
+	if err != nil || string(rest) != "the parent process has ended true\n" {
 		t.Errorf("the child said %q, %v", rest, err)
 	}
 }

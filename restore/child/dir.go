@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Dir is a scratch directory, to be thrown away. A lock says that whoever made it lives: what children write there is a whole
-// database in plain, and must not stay when both were killed, or the machine went down.
+// Dir is a temporary directory. A lock in it shows that its owner runs. Children write a whole unencrypted database there, which
+// must not stay after parent and child were killed or the machine went down.
 type Dir struct {
 	Path string
 	lock *fileutil.LockedFile
@@ -25,8 +25,8 @@ var abandonable = regexp.MustCompile(`^dr-scratch-[a-z]+-[0-9]+$`)
 
 const lockName = "lock"
 
-// NewDir makes a scratch directory for verb below parent, where temporary files go if that is "". It removes those whose
-// owners are gone first, of whatever verb; what cannot be removed stays.
+// NewDir creates a scratch directory for verb below parent, or in the system's temporary directory if that is "". It first removes
+// abandoned ones of any verb, as far as it can.
 func NewDir(parent, verb string) (*Dir, error) {
 	RemoveAbandoned(parent)
 	for {
@@ -57,11 +57,11 @@ func newDir(parent, verb string) (*Dir, error) {
 	return &Dir{path, lock}, nil
 }
 
-// ErrTaken: somebody else has a directory that was to be locked, or took it for an abandoned one.
+// ErrTaken reports that another process has locked the directory, or has removed it as abandoned.
 var ErrTaken = fault.New(fault.Busy, "another has taken the directory")
 
-// LockDir locks the directory at path by a file in it: whoever holds that lives. ErrTaken is said of one that is gone, too; then
-// the error matches fs.ErrNotExist.
+// LockDir locks the directory at path by a file in it. It returns ErrTaken also for a directory that does not exist; then the
+// error matches fs.ErrNotExist too.
 func LockDir(path string) (*fileutil.LockedFile, error) {
 	file := filepath.Join(path, lockName)
 	lock, err := fileutil.TryLockFile(file, os.O_CREATE|os.O_RDWR, 0o600)
@@ -81,13 +81,13 @@ func LockDir(path string) (*fileutil.LockedFile, error) {
 	return lock, nil
 }
 
-// Remove ends it, with all that is in it. It may be gone already.
+// Remove removes the directory and its content. It may be missing already.
 func (d *Dir) Remove() error {
 	return errors.Join(RemoveDir(d.Path), d.lock.Close())
 }
 
-// RemoveDir removes the scratch directory at path, for a child whose parent cannot. The lock goes last: what is killed on the
-// way leaves an abandoned one, and no stranger's.
+// RemoveDir removes the scratch directory at path, for a child whose parent cannot. It removes the lock last, so that after a kill
+// the rest is recognized as abandoned.
 func RemoveDir(path string) error {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,13 +104,13 @@ func RemoveDir(path string) error {
 	return os.RemoveAll(path)
 }
 
-// RemoveAbandoned removes the scratch directories below parent, where temporary files go if that is "", whose owners are gone, as
-// after a host went down. What cannot be removed stays.
+// RemoveAbandoned removes the scratch directories below parent, or in the system's temporary directory if that is "", whose owners
+// no longer run. It leaves directories that it cannot remove.
 func RemoveAbandoned(parent string) {
 	parent = cmp.Or(parent, os.TempDir())
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return // making one there says why
+		return // creating one there reports the error
 	}
 	for _, e := range entries {
 		if e.IsDir() && abandonable.MatchString(e.Name()) {

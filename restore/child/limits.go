@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// Limits are what a child may take of its host. The zero value is all of it.
+// Limits bounds a child's use of its host. The zero value is no limit.
 type Limits struct {
 	// Memory is how many bytes Go's runtime keeps to where it can, as GOMEMLIMIT does: it collects garbage harder, and
 	// does not fail. Pages of a database that is mapped are the kernel's, and do not count. 0: no limit.
@@ -13,7 +13,7 @@ type Limits struct {
 	Nice   int   `json:"nice,omitempty"` // from 0, as everybody else, to 19, the last to get a processor
 }
 
-// Apply puts this process under l: a child calls it before it works, since nobody can take a niceness back.
+// Apply sets the limits of this process. A child calls it before its work; a niceness cannot be lowered again.
 func (l Limits) Apply() error {
 	if l.Memory > 0 {
 		debug.SetMemoryLimit(l.Memory)
@@ -22,7 +22,7 @@ func (l Limits) Apply() error {
 		return nil
 	}
 	if err := setNice(l.Nice); err != nil {
-		return fmt.Errorf("give this process the niceness %d: %w", l.Nice, err)
+		return fmt.Errorf("set the niceness of this process to %d: %w", l.Nice, err)
 	}
 	return nil
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Verb is what a child can do: it decodes its job, works, and returns a result for JSON.
+// Verb is a function of a child: it decodes its job, runs it, and returns a result that is encoded as JSON.
 type Verb func(ctx context.Context, job []byte, report storage.Report) (any, error)
 
-// ItemVerb is a Verb that finds things one after the other: give hands one to the parent, as JSON. It waits until the
-// parent has taken what came before, so that nothing piles up.
+// ItemVerb is a Verb that also produces items: give sends one to the parent, as JSON. It blocks until the parent has read the
+// previous ones, so that memory is bounded.
 type ItemVerb func(ctx context.Context, job []byte, give func(any) error, report storage.Report) (any, error)
 
-// ErrOrphaned: the parent is gone, so the child ends.
-var ErrOrphaned = errors.New("the parent process is gone")
+// ErrOrphaned reports that the parent has ended, so the child ends.
+var ErrOrphaned = errors.New("the parent process has ended")
 
-// orphanPatience is how long a verb may take to end itself when its parent is gone.
+// orphanPatience bounds how long a verb may take to end after its parent.
 const orphanPatience = 5 * time.Second
 
 // Serve is the child's main: it runs one verb and returns an error only if it could not even answer. The rest of stdin
@@ -36,14 +36,14 @@ func Serve(ctx context.Context, verb Verb, stdin io.Reader, stdout io.Writer) er
 	return ServeItems(ctx, verb.WithoutItems(), stdin, stdout)
 }
 
-// WithoutItems is the verb as one that finds nothing on its way.
+// WithoutItems returns the verb as an ItemVerb without items.
 func (v Verb) WithoutItems() ItemVerb {
 	return func(ctx context.Context, job []byte, _ func(any) error, report storage.Report) (any, error) {
 		return v(ctx, job, report)
 	}
 }
 
-// ServeItems is Serve for a verb that finds things.
+// ServeItems is like Serve, for a verb that produces items.
 func ServeItems(ctx context.Context, verb ItemVerb, stdin io.Reader, stdout io.Writer) error {
 	signal.Ignore(syscall.SIGPIPE) // else the first event after the parent's end would end this process before it has cleaned up
 	input := bufio.NewReader(stdin)
@@ -53,7 +53,7 @@ func ServeItems(ctx context.Context, verb ItemVerb, stdin io.Reader, stdout io.W
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() { // ends with the process: a blocked read cannot be ended otherwise
+	go func() { // ends with the process: a blocked read cannot be cancelled
 		_, _ = io.Copy(io.Discard, input)
 		cancel(ErrOrphaned)
 	}()
@@ -101,7 +101,7 @@ type writer struct {
 func (w *writer) give(item any) error {
 	encoded, err := json.Marshal(item)
 	if err != nil {
-		return fmt.Errorf("encode what was found: %w", err)
+		return fmt.Errorf("encode the item: %w", err)
 	}
 	return w.write(line{Item: encoded})
 }

@@ -122,13 +122,13 @@ func readValues(ctx context.Context, j job, take func(Entry) error, report stora
 	end, err := spawn(ctx, j, report, func(item json.RawMessage) error {
 		var e Entry
 		if err := json.Unmarshal(item, &e); err != nil {
-			return fmt.Errorf("read what the child has found: %w", err)
+			return fmt.Errorf("read the child's result: %w", err)
 		}
 		taken = true
 		return take(e)
 	})
 	if _, obstacle := errors.AsType[*restore.ObstacleError](err); obstacle && taken {
-		return end, fmt.Errorf("%w: what came so far is not all: %s", catalog.ErrDamaged, err.Error())
+		return end, fmt.Errorf("%w: the output is incomplete: %s", catalog.ErrDamaged, err.Error())
 	}
 	return end, err
 }

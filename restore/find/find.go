@@ -282,7 +282,7 @@ func (l leg) before(seq uint64) uint64 {
 func (f *finder) take(item json.RawMessage) error {
 	var s sighting
 	if err := json.Unmarshal(item, &s); err != nil {
-		return fmt.Errorf("read what the child has seen: %w", err)
+		return fmt.Errorf("read the child's result: %w", err)
 	}
 	if s.Base != nil {
 		return f.takeBase(*s.Base)

@@ -34,14 +34,14 @@ func decodeChange(data []byte) (*pb.InternalRaftRequest, error) {
 
 func validPut(p *pb.PutRequest) error {
 	if len(p.Key) == 0 || !plain(p) {
-		return fmt.Errorf("%w: its put has no key, or asks for what is there", ErrRequest)
+		return fmt.Errorf("%w: a put without a key, or with a result that depends on the old value", ErrRequest)
 	}
 	return nil
 }
 
 func validDelete(d *pb.DeleteRangeRequest) error {
 	if len(d.Key) == 0 || len(d.RangeEnd) > 0 || d.PrevKv {
-		return fmt.Errorf("%w: its delete is not of one key, or asks for what is there", ErrRequest)
+		return fmt.Errorf("%w: a delete of several keys, or with a result that depends on the old value", ErrRequest)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func validDelete(d *pb.DeleteRangeRequest) error {
 // transaction may put a key and then delete it.
 func validTxn(t *pb.TxnRequest) error {
 	if len(t.Success) == 0 || len(t.Compare) > 0 || len(t.Failure) > 0 {
-		return fmt.Errorf("%w: its transaction is empty, or depends on what is there", ErrRequest)
+		return fmt.Errorf("%w: a transaction that is empty, or depends on existing keys", ErrRequest)
 	}
 	deleted := make(map[string]bool, len(t.Success))
 	for _, op := range t.Success {
@@ -74,7 +74,7 @@ func validOp(op *pb.RequestOp) (key []byte, err error) {
 	if d := op.GetRequestDeleteRange(); d != nil {
 		return d.Key, validDelete(d)
 	}
-	return nil, fmt.Errorf("%w: its transaction holds neither a put nor a delete", ErrRequest)
+	return nil, fmt.Errorf("%w: a transaction with neither a put nor a delete", ErrRequest)
 }
 
 func validGrant(g *pb.LeaseGrantRequest) error {

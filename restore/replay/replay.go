@@ -49,9 +49,9 @@ type At struct {
 
 var (
 	// ErrMismatch says that the database is not what the member had: see MismatchError.
-	ErrMismatch = errors.New("the replay differs from what the member said of itself")
+	ErrMismatch = errors.New("the replay differs from the member's report")
 	// ErrRequest says that a request is none that this version knows whole.
-	ErrRequest = errors.New("the request is not known to this version")
+	ErrRequest = errors.New("this version of dr does not know the request")
 	// ErrForeign says that records are out of order or do not continue the history that the database belongs to.
 	ErrForeign = errors.New("the log does not fit the database")
 	// ErrPast says that the database is already past the place to stop at: an older one is needed.

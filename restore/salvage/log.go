@@ -117,9 +117,9 @@ func changes(e wal.Entry) (all []disk.Change) {
 }
 
 var (
-	// ErrChanged: a disk reads otherwise than when the plan was made.
-	ErrChanged = errors.New("the disk does not hold what it held when the plan was made")
-	// ErrForeign: the log does not continue what it is to be applied to.
+	// ErrChanged reports a disk that changed after the plan was made.
+	ErrChanged = errors.New("the disk has changed since the plan was made")
+	// ErrForeign reports a log that does not continue the data to which it should be applied.
 	ErrForeign = errors.New("the log is of another history")
 )
 
@@ -175,7 +175,7 @@ func (p Part) fits(e wal.Entry, next uint64) error {
 	after := p.After
 	switch {
 	case e.Missing && e.Position >= next, !e.Missing && e.Position > next:
-		return fmt.Errorf("%w: the log in %s has not got position %d any more", ErrChanged, p.Dir, next)
+		return fmt.Errorf("%w: the log in %s no longer has position %d", ErrChanged, p.Dir, next)
 	case e.Position != after.Position || e.Term == 0:
 		return nil
 	case after.Term != 0 && e.Term != after.Term, after.Digest != "" && !e.Missing && e.End() != after:

@@ -40,7 +40,7 @@ const (
 	mostRead = 1 << 30   // bytes in one look
 )
 
-var errPages = errors.New("a page is not what it ought to be")
+var errPages = errors.New("invalid page")
 
 func openTree(r io.ReaderAt, size int64) (*tree, error) {
 	t := &tree{r: r, size: size, left: mostRead}
@@ -53,7 +53,7 @@ func openTree(r io.ReaderAt, size int64) (*tree, error) {
 		}
 	}
 	if !found {
-		return nil, errors.New("it has no valid meta page")
+		return nil, errors.New("no valid meta page")
 	}
 	return t, nil
 }

@@ -1,9 +1,10 @@
-// Package salvage looks at the data dirs of members that do not run any more: what is left after a disaster.
+// Package salvage reads the data dirs of stopped members, after a disaster.
 //
 //	data dir ── member/snap/db ── a few pages ──► Database: how far it is, whose it is
 //	         ── member/wal ── all of it ──► Log: what follows, what of it was committed for sure, where it is damaged
 //
-// Nothing is written, locked or mapped: these disks may be the last copy. Running looks whether somebody else has locked them.
+// It writes, locks and maps nothing, because these disks may be the last copy. Running reports whether another process has locked
+// them.
 package salvage
 
 import (
@@ -21,11 +22,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// ErrNoMember: a directory is no member's data dir.
-var ErrNoMember = errors.New("it holds no member of etcd")
+// ErrNoMember reports a directory that is not a member's data dir.
+var ErrNoMember = errors.New("not a data dir of etcd")
 
-// Survey reads each data dir, and notes which entry it has at the end of each segment in c. Errors match ErrNoMember, or are of the
-// file system; damage is no error, the Disk names it.
+// Survey reads each data dir, and records which entry it has at the end of each segment in c. It returns an error that matches
+// ErrNoMember, or one of the file system. Damage is not an error: the Disk describes it.
 func Survey(ctx context.Context, c catalog.Catalog, dirs []string, report storage.Report) ([]disk.Disk, error) {
 	ends := segmentEnds(c)
 	var disks []disk.Disk
@@ -33,7 +34,7 @@ func Survey(ctx context.Context, c catalog.Catalog, dirs []string, report storag
 		report.Say(storage.Event{Stage: "survey", Object: dir, Message: "reading what is left in " + dir})
 		d, err := survey(ctx, dir, ends)
 		if err != nil {
-			return nil, fmt.Errorf("look at the data dir %s: %w", dir, err)
+			return nil, fmt.Errorf("read the data dir %s: %w", dir, err)
 		}
 		disks = append(disks, d)
 	}

@@ -1,8 +1,8 @@
-// Package scratch boots an etcd server on a restored data dir, to be thrown away.
+// Package scratch boots a temporary etcd server on a restored data dir.
 //
-// The server listens on a socket in a directory that only this user may enter, and on no port: it has every Secret.
+// The server listens on a socket in a directory that only this user may enter, and on no port, because it has every Secret.
 //
-// It lifts the cluster version in that dir, so what is handed back to a manager is never booted here.
+// It raises the cluster version in the data dir, so a data dir that an operator will use must never be booted here.
 package scratch
 
 import (
@@ -35,27 +35,26 @@ const (
 // clients is the directory of the socket, in the data dir.
 const (
 	clients = "clients"
-	// longestSocket is how long a socket's path may be: it stands in 108 bytes of the kernel's, with its end. (unix(7))
+	// longestSocket is the maximum length of a socket's path: the kernel stores it in 108 bytes, including the final zero. (unix(7))
 	longestSocket = 107
 )
 
 // Server is a running scratch server.
 type Server struct {
-	// Endpoint is where clients of this user reach it, as etcdctl's --endpoints.
+	// Endpoint is the server's endpoint for clients of this user, as for etcdctl's --endpoints.
 	Endpoint string
 
 	etcd *embed.Etcd
 	dir  string // of the socket
 }
 
-// ErrLate: the server did not serve in time. A slow machine is no fault of the data.
+// ErrLate reports that the server did not serve in time. The cause may be a slow machine, so it is not a finding about the data.
 var ErrLate = fault.New(fault.Unreachable, "it did not serve in time")
 
-// bootTimeout is until the server serves: it elects itself within a second or so, and a large database takes its time
-// to load.
+// bootTimeout bounds the time until the server serves: an election takes about a second, and a large database is slow to load.
 const bootTimeout = 5 * time.Minute
 
-// Boot starts a server on dataDir and waits until it serves. Close it in any case.
+// Boot starts a server on dataDir and waits until it serves. The caller must close it.
 func Boot(ctx context.Context, dataDir string) (*Server, error) {
 	cfg, dir, err := configure(dataDir)
 	if err != nil {
@@ -78,12 +77,12 @@ func Boot(ctx context.Context, dataDir string) (*Server, error) {
 	if err == nil {
 		return s, nil
 	}
-	etcd.Server.HardStop() // Close alone would wait for a server that never got ready
+	etcd.Server.HardStop() // Close alone would wait for a server that never became ready
 	s.Close()
 	return nil, fmt.Errorf("start a scratch server: %w", err)
 }
 
-// configure also makes the directory of the socket.
+// configure returns the server's configuration, and creates the directory of the socket.
 func configure(dataDir string) (cfg *embed.Config, dir string, err error) {
 	cfg = embed.NewConfig()
 	cfg.Name, cfg.Dir = Member, dataDir
@@ -101,13 +100,13 @@ func configure(dataDir string) (cfg *embed.Config, dir string, err error) {
 	cfg.EnableGRPCGateway = false
 	cfg.InitialCluster = cfg.InitialClusterFromName(Member)
 	cfg.UnsafeNoFsync = true
-	// Where etcd would log and end the process it panics instead: then at least stderr has its last words.
+	// Fatal errors of etcd panic in place of exiting, so that stderr has the message.
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop().WithOptions(zap.WithFatalHook(zapcore.WriteThenPanic)))
 	return cfg, dir, nil
 }
 
-// socketDir makes a directory that only this user may enter: in the data dir, which is thrown away with all that is in it, or
-// among the system's temporary files if that path would be too long.
+// socketDir creates a directory that only this user may enter: in the data dir, with which it is removed, or in the system's
+// temporary directory if that path would be too long.
 func socketDir(dataDir string) (string, error) {
 	dir, err := filepath.Abs(filepath.Join(dataDir, clients))
 	if err != nil {
@@ -148,7 +147,8 @@ func (s *Server) Close() {
 	_ = os.RemoveAll(s.dir) // what is left of it goes with the data dir
 }
 
-// HashKV hashes the key space at revision. It goes past the API: users may be enabled, and their passwords unknown.
+// HashKV returns the hash of the key space at revision. It bypasses the API, because users may be enabled and their passwords
+// unknown.
 func (s *Server) HashKV(revision int64) (catalog.HashKV, error) {
 	hash, _, err := s.etcd.Server.KV().HashStorage().HashByRev(revision)
 	if err != nil {
@@ -157,12 +157,12 @@ func (s *Server) HashKV(revision int64) (catalog.HashKV, error) {
 	return catalog.HashKV{Revision: revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash}, nil
 }
 
-// Count is the key space's revision and the number of keys in it.
+// Count returns the key space's revision and its number of keys.
 func (s *Server) Count(ctx context.Context) (revision, keys int64, err error) {
 	return s.CountRange(ctx, []byte{0}, []byte{0})
 }
 
-// CountAt returns the number of keys that there were at revision, which the server must still have.
+// CountAt returns the number of keys at revision, which must not be compacted.
 func (s *Server) CountAt(ctx context.Context, revision int64) (keys int64, err error) {
 	all, err := s.etcd.Server.KV().Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true, Rev: revision})
 	if err != nil {
@@ -171,11 +171,11 @@ func (s *Server) CountAt(ctx context.Context, revision int64) (keys int64, err e
 	return int64(all.Count), nil
 }
 
-// CountRange is the key space's revision and the number of keys from key on and before end, both as a client would say
-// them: without an end it is that key alone, and an end of one zero byte is none.
+// CountRange returns the key space's revision and the number of keys from key up to, but excluding, end, as in etcd's API: an empty
+// end selects only key, and an end of one zero byte has no upper bound.
 func (s *Server) CountRange(ctx context.Context, key, end []byte) (revision, keys int64, err error) {
 	if len(end) == 1 && end[0] == 0 {
-		end = []byte{} // as etcd's own server tells its store
+		end = []byte{} // as etcd's server passes it to its store
 	}
 	all, err := s.etcd.Server.KV().Range(ctx, key, end, mvcc.RangeOptions{CountOnly: true})
 	if err != nil {

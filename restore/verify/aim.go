@@ -13,10 +13,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Aim says what to drill.
+// Aim selects the points to drill.
 type Aim struct {
-	// Targets are the points to restore. None: the newest backup and, if there is a log, a point of the newest recovery
-	// window, drawn by Seed. The same seed draws the same point as long as the window is the same.
+	// Targets are the points to restore; if empty, the newest backup and, if there is a log, a point of the newest recovery
+	// window, selected by Seed. The same seed selects the same point of the same window.
 	Targets []plan.Target
 	Alone   bool // the newest backup alone, without a point of the log
 	Seed    uint64
@@ -25,12 +25,12 @@ type Aim struct {
 // exercise is one restore of a drill.
 type exercise struct {
 	plan   plan.Plan
-	drill  catalog.Drill    // what is known of it beforehand
-	hashes []catalog.HashKV // that the member told of itself up to there, newest first
+	drill  catalog.Drill    // its known fields
+	hashes []catalog.HashKV // that the member reported up to there, newest first
 }
 
-// plan returns what a drill is to restore: the same repository, aim and now give the same exercises. What cannot be planned is an
-// error next to them. c must have been loaded with proofs and log; unfold reads its folded segments.
+// plan returns the restores of a drill, which depend only on the repository, the aim and now, and an error for targets that cannot
+// be planned. c must have been loaded with proofs and log; unfold reads its folded segments.
 func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold, now time.Time) (exercises []exercise, all error) {
 	points, all := a.points(c)
 	if len(a.Targets) == 0 && !a.Alone {
@@ -51,7 +51,7 @@ func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold,
 	return exercises, all
 }
 
-// point is a target and what it is called.
+// point is a target and its name.
 type point struct {
 	target plan.Target
 	words  string
@@ -75,8 +75,8 @@ func (a Aim) points(c catalog.Catalog) (points []point, err error) {
 	return points, err
 }
 
-// cutOff is an error if the log goes on behind segments that are gone, and no backup came since: a point is drawn before them,
-// where all restores as if nothing were missing.
+// cutOff returns an error if the log continues after missing segments without a later backup. The random point lies before them,
+// so its restore would not find the loss.
 func cutOff(c catalog.Catalog) error {
 	if len(c.Lineages) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func cutOff(c catalog.Catalog) error {
 	return nil
 }
 
-// draw takes any position of the newest window, each as likely as the others.
+// draw returns a random position of the newest window, uniformly distributed.
 func (a Aim) draw(windows []catalog.Window) (point, bool) {
 	if len(windows) == 0 {
 		return point{}, false
@@ -136,7 +136,7 @@ func newExercise(c catalog.Catalog, plan plan.Plan, p point) exercise {
 	return e
 }
 
-// hashesOf are those in the plan's segments before its end, newest first.
+// hashesOf returns the hashes in the plan's segments before its end, newest first.
 func hashesOf(l catalog.Lineage, log plan.Log) (hashes []catalog.HashKV) {
 	for _, s := range l.Segments {
 		if s.Seq < log.First || s.FirstSeq() > log.Last {

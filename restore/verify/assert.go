@@ -13,10 +13,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrAssertion: what was restored is whole, and does not hold what was expected of it.
+// ErrAssertion reports restored data that is intact but does not fulfil an assertion.
 var ErrAssertion = fault.New(fault.Damaged, "an assertion does not hold")
 
-// bounds returns the range of keys that a is about, as etcd's client takes it.
+// bounds returns the range of keys of a, in the form of etcd's client.
 func bounds(a assertion.Assertion) (key, end []byte) {
 	switch {
 	case !a.Prefix:
@@ -27,7 +27,7 @@ func bounds(a assertion.Assertion) (key, end []byte) {
 	return []byte(a.Key), []byte(clientv3.GetPrefixRangeEnd(a.Key))
 }
 
-// evaluate asks the server for all of them, so that a person hears of each that does not hold.
+// evaluate checks all assertions, so that the operator learns of each that does not hold.
 func evaluate(ctx context.Context, server *scratch.Server, all []assertion.Assertion) (results []catalog.Assertion, err error) {
 	for _, a := range all {
 		key, end := bounds(a)
@@ -40,7 +40,7 @@ func evaluate(ctx context.Context, server *scratch.Server, all []assertion.Asser
 	return results, nil
 }
 
-// unmet says what does not hold, nil if all do.
+// unmet returns an error that names the assertions that do not hold, nil if all hold.
 func unmet(results []catalog.Assertion) error {
 	var words []string
 	for _, a := range results {

@@ -21,7 +21,7 @@ import (
 // ChildVerb is the verb under which a child serves this package: see Serve.
 const ChildVerb = "verify"
 
-// job is what a child does: a restore for scratch, up to a rung.
+// job is the input of a child: a restore into a scratch directory, up to a level.
 type job struct {
 	Plan       plan.Plan             `json:"plan"`
 	Level      catalog.Level         `json:"level"`
@@ -32,7 +32,7 @@ type job struct {
 	Limits     child.Limits          `json:"limits,omitzero"`
 }
 
-// found is what a child, or whoever needs none, saw.
+// found is the result of a child, or of a level that needs no child.
 type found struct {
 	Key        string              `json:"key,omitempty"`
 	HashKV     string              `json:"hashKV,omitempty"`
@@ -51,7 +51,7 @@ func (f found) tell(p *catalog.Proof) {
 	p.Key, p.HashKV, p.Revision, p.Keys = f.Key, f.HashKV, f.Revision, f.Keys
 }
 
-// scratchLayout is of one member, which is thrown away. Whether anything of the old cluster lives does not matter to it.
+// scratchLayout returns the layout of a single temporary member. It ignores whether the old cluster still runs.
 func scratchLayout() plan.Layout {
 	return plan.Layout{
 		Members: []plan.Member{{Name: scratch.Member, PeerURLs: []string{scratch.PeerURL}}},
@@ -59,13 +59,13 @@ func scratchLayout() plan.Layout {
 	}
 }
 
-// inChild runs j in a child, in a new directory below dir, which is gone afterwards.
+// inChild runs j in a child, in a new directory below dir, and removes that directory.
 func inChild(ctx context.Context, j job, dir string, report storage.Report) (f found, err error) {
 	own, err := child.NewDir(dir, "verify")
 	if err != nil {
 		return found{}, err
 	}
-	defer func() { _ = own.Remove() }() // a child that dies cannot
+	defer func() { _ = own.Remove() }() // in place of a child that died
 	path, err := filepath.Abs(own.Path)
 	if err != nil {
 		return found{}, err
@@ -78,14 +78,14 @@ func inChild(ctx context.Context, j job, dir string, report storage.Report) (f f
 	return f, err
 }
 
-// Serve opens and boots: it is the other side of Run and of Drill, for the child's main.
+// Serve runs a job of Run or Drill in the child process.
 func Serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
 	begin := time.Now()
 	var j job
 	if err := json.Unmarshal(input, &j); err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
-	defer func() { _ = child.RemoveDir(j.Dir) }() // a parent that dies cannot
+	defer func() { _ = child.RemoveDir(j.Dir) }() // in place of a parent that died
 	if err := j.Limits.Apply(); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 		return nil, err
 	}
 	if j.Plan.Log != nil {
-		debug.SetGCPercent(200) // as a restore in earnest does: its time is to be told from this one's
+		debug.SetGCPercent(200) // as a real restore does, whose duration is estimated from this one
 	}
 	restored, err := restore.Run(ctx, j.Plan, c, keys, report)
 	met := restore.Meet(err)
@@ -131,7 +131,7 @@ func (f *found) step(stage, message string, report storage.Report, do func() err
 	return err
 }
 
-// boot boots what was restored, compares, and throws it away.
+// boot boots the restored data, compares it, and stops the server.
 func (f *found) boot(ctx context.Context, j job, begin time.Time, report storage.Report) error {
 	var server *scratch.Server
 	err := f.step("boot", "starting an etcd server on the restored data", report, func() (err error) {
@@ -156,13 +156,13 @@ func (f *found) boot(ctx context.Context, j job, begin time.Time, report storage
 	})
 }
 
-// compare holds what the server serves against what was restored, and against what the member said.
+// compare compares the server's data with the restored data and with the member's hashes.
 func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []catalog.HashKV) error {
 	revision, keys, err := server.Count(ctx)
 	if err != nil {
 		return err
 	}
-	if revision > f.Revision { // a lease has run out since the server was booted, and took its keys along
+	if revision > f.Revision { // a lease expired after the boot, and its keys were deleted
 		if keys, err = server.CountAt(ctx, f.Revision); err != nil {
 			return err
 		}
@@ -175,10 +175,10 @@ func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []ca
 	for _, want := range hashes {
 		got, err := server.HashKV(want.Revision)
 		if err != nil || got.CompactRevision != want.CompactRevision {
-			continue // f.HashKV says already why they cannot be compared
+			continue // f.HashKV already contains why they cannot be compared
 		}
 		if got.Hash != want.Hash {
-			return fmt.Errorf("%w: the booted server's HashKV at revision %d is %08x, the member said %08x",
+			return fmt.Errorf("%w: the booted server's HashKV at revision %d is %08x, the member's was %08x",
 				catalog.ErrDamaged, got.Revision, got.Hash, want.Hash)
 		}
 		f.HashKV = fmt.Sprintf("key space proven at revision %d, on a booted server", got.Revision)

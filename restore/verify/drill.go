@@ -15,20 +15,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// DrillRequest says what to drill, with what, and what to expect of it.
+// DrillRequest describes a drill.
 type DrillRequest struct {
 	Aim
 	Assertions []assertion.Assertion
 	Source     child.Source // for the child that restores; without the key that opens the backup no drill can run
-	Dir        string       // where the scratch copies go; "": the system's temporary directory
+	Dir        string       // directory for the scratch copies; "": the system's temporary directory
 	By         string       // host and version of dr, for the proofs
 	Limits     child.Limits // of that child
 }
 
-// Drill restores what r aims at, one point after the other, each into a scratch server that is thrown away, and appends a
-// proof to the backup that it began with. The proofs are valid in any case; the error says why what was aimed at is bad, or
-// could not be drilled. It goes around nothing: what a restore in earnest would go around is a finding here. now is when a
-// person asked, for the plan's words.
+// Drill restores the points of r one after the other, each into a temporary server, and appends a proof to the backup that each
+// restore began with. It returns the proofs even with an error, which describes what is bad or could not be drilled. It avoids no
+// damage: an obstacle that a real restore would avoid is a finding. now is the time of the request, for the plan's notes.
 func Drill(
 	ctx context.Context, c *repository.Cluster, r DrillRequest, now time.Time, report storage.Report,
 ) (proofs []catalog.Proof, all error) {
@@ -85,8 +84,8 @@ func (f found) tellDrill(d *catalog.Drill) {
 	}
 }
 
-// blame says where a fault lies, if err is one: with a backup alone there is nothing else, and a child that dies before
-// anything is replayed has seen nothing else.
+// blame returns the part that err is about, if it is a finding. That is the backup if no log is restored, or if the child died
+// before it replayed any.
 func blame(p plan.Plan, f found, err error) catalog.Blame {
 	dead, died := errors.AsType[*child.DiedError](err)
 	switch {

@@ -1,6 +1,6 @@
-// Package verify proves backups, rung by rung: stored, hashed, opened, booted. A drill is its top rung: a restore to any
-// point that backups and log reach, timed, booted, held against what a person expects, and thrown away. What either finds
-// is a proof, which is appended to the backup.
+// Package verify proves backups up to a level: stored, hashed, opened or booted. A drill is the highest level: a restore of any
+// point in backups and log, which is timed, booted, checked against assertions, and removed. Both append their result to the
+// backup as a proof.
 package verify
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Request says what to prove and with what.
+// Request describes a proof.
 type Request struct {
 	Level  catalog.Level
 	Source child.Source // for the child that opens the database
-	Dir    string       // where the scratch copy goes; "": the system's temporary directory
+	Dir    string       // directory for the scratch copy; "": the system's temporary directory
 	By     string       // host and version of dr, for the proof
 }
 
-// Run proves backup b of c as far as r asks, and appends what it found. The error says why the backup is bad or could
-// not be proven; the proof is valid in any case. A proof that could not be stored is an error too, unless the repository is
-// one as of a time that has passed.
+// Run proves backup b of c up to the level of r, and appends the proof. It returns the proof even with an error, which describes
+// why the backup is bad or could not be proven. A proof that cannot be stored is an error too, unless the repository is opened as
+// of a past time.
 func Run(
 	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, r Request, report storage.Report,
 ) (catalog.Proof, error) {
@@ -39,16 +39,16 @@ func Run(
 	proof.Seconds = time.Since(begin).Seconds()
 	proof.Verdict, proof.Finding = judge(r.Level, found, err)
 	if ctx.Err() != nil {
-		return proof, context.Cause(ctx) // no verdict of an interrupted run is worth keeping
+		return proof, context.Cause(ctx) // an interrupted run has no verdict
 	}
 	return proof, errors.Join(err, keep(ctx, c, proof, report))
 }
 
-// keep appends p. A view of the past takes nothing in.
+// keep appends p, except to a repository as of a past time, which is read-only.
 func keep(ctx context.Context, c *repository.Cluster, p catalog.Proof, report storage.Report) error {
 	err := c.Append(ctx, p)
 	if errors.Is(err, storage.ErrUnsupported) {
-		report.Say(storage.Event{Stage: "verify", Level: storage.Warning, Message: fmt.Sprintf("the proof is not kept: %v", err)})
+		report.Say(storage.Event{Stage: "verify", Level: storage.Warning, Message: fmt.Sprintf("the proof is not stored: %v", err)})
 		return nil
 	}
 	return err
@@ -73,7 +73,7 @@ func climb(
 ) (found, error) {
 	switch r.Level {
 	case catalog.Stored:
-		return found{}, nil // the catalog has held the manifest against the listing
+		return found{}, nil // loading the catalog has compared the manifest with the listing
 	case catalog.Hashed:
 		return hashed(ctx, c, b, keys, report)
 	}
@@ -85,7 +85,7 @@ func climb(
 	return f, child.Died(err)
 }
 
-// scratchPlan is b alone, for a member that only the scratch server will be.
+// scratchPlan returns a plan that restores b alone for a temporary member.
 func scratchPlan(b catalog.Backup) (plan.Plan, error) {
 	catalog := catalog.Catalog{Cluster: b.Cluster, Backups: []catalog.Backup{b}}
 	return plan.New(catalog, plan.Target{Backup: b.ID}, scratchLayout(), time.Now())

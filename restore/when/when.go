@@ -1,4 +1,4 @@
-// Package when parses points in time: "2026-11-21T10:00:00Z", "2h ago".
+// Package when parses points in time and durations as a user types them: "2026-11-21T10:00:00Z", "2h ago", "30d".
 package when
 
 import (
@@ -11,11 +11,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrTime: the text is not a time in the past.
-var ErrTime = fault.New(fault.Usage, "not a time")
+// ErrTime reports a text that is not a usable time.
+var ErrTime = fault.New(fault.Usage, "invalid time")
 
-// Parse parses an RFC 3339 time, with T or a space in it, or a duration before now: "90s ago", "2h ago", "1d12h ago", with d for 24
-// hours. It refuses a time without a zone, which is ambiguous, and one after now. Errors match ErrTime.
+// Parse parses an RFC 3339 time, also with a space in place of the T, or a duration before now: "90s ago", "2h ago", "1d12h ago",
+// with d for 24 hours. It returns an error that matches ErrTime for a time after now, and for one without a zone, which two
+// people could read as two times.
 func Parse(text string, now time.Time) (time.Time, error) {
 	at, err := parse(strings.TrimSpace(text), now)
 	if err != nil {
@@ -47,8 +48,8 @@ func parse(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%w: %q: use 2026-11-21T10:00:00Z, or \"2h ago\"", ErrTime, text)
 }
 
-// ParseUntil reads when something that holds from now on is to end: an RFC 3339 time, with a space for the T if need be, or a date, of
-// which the whole day counts, in UTC. Errors match ErrTime; a time that is over is one.
+// ParseUntil parses the end of a period that begins now: an RFC 3339 time, also with a space in place of the T, or a date, which
+// stands for the end of that day in UTC. It returns an error that matches ErrTime, also for a time that has passed.
 func ParseUntil(text string, now time.Time) (time.Time, error) {
 	text = strings.TrimSpace(text)
 	day, err := time.Parse(time.DateOnly, text)
@@ -60,15 +61,15 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%w: %q: use 2026-12-31, or 2026-12-31T10:00:00Z", ErrTime, text)
 	}
 	if !at.After(now) {
-		return time.Time{}, fmt.Errorf("%w to come: %q is over (now: %s): use a time in the future", ErrTime, text, now.UTC().Format(time.RFC3339))
+		return time.Time{}, fmt.Errorf("%w: %q is in the past (now: %s): use a time in the future", ErrTime, text, now.UTC().Format(time.RFC3339))
 	}
 	return at.UTC(), nil
 }
 
 var days = regexp.MustCompile(`^([0-9]{1,5})d`)
 
-// ParseSpan reads how long something lasts: time.ParseDuration with days in front, as in "30d" or "1d12h". Errors match
-// ErrTime.
+// ParseSpan parses a duration in the form of time.ParseDuration with optional leading days, such as "30d" or "1d12h". Errors
+// match ErrTime.
 func ParseSpan(text string) (time.Duration, error) {
 	var whole time.Duration
 	if found := days.FindStringSubmatch(text); found != nil {

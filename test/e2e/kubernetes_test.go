@@ -328,7 +328,7 @@ func TestExtractSaysWhatOnlyAnAPIServerReads(t *testing.T) {
 		"/registry/example.org/widgets/shop/large": "it is CBOR",
 	} {
 		out := command.Run(t, j.env, "extract", "--key", key)
-		if out.Code != 1 || !strings.Contains(out.Stderr, "that this version cannot read: "+why) || !strings.HasPrefix(out.Stdout, "---\n# ") {
+		if out.Code != 1 || !strings.Contains(out.Stderr, "cannot decode the Kubernetes object: "+why) || !strings.HasPrefix(out.Stdout, "---\n# ") {
 			t.Errorf("extract %s: %d, %q, %s", key, out.Code, out.Stdout, out.Stderr)
 		}
 	}

@@ -19,7 +19,7 @@ var (
 	// ErrEncrypted: only the API server's EncryptionConfiguration opens it.
 	ErrEncrypted = errors.New("encrypted by Kubernetes")
 	// ErrVersion: it is an object of a kind or encoding that this version does not know.
-	ErrVersion = errors.New("a Kubernetes object that this version cannot read")
+	ErrVersion = errors.New("this version of dr cannot decode the Kubernetes object")
 )
 
 const (
