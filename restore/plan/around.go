@@ -125,7 +125,8 @@ func endingAt(l catalog.Lineage, seq uint64, revision int64) catalog.Lineage {
 			continue
 		}
 		mark := segment.Mark{Position: s.Last, Revision: revision, Interval: segment.Interval{NotBefore: s.Written, NotAfter: s.Written}}
-		if n := len(s.Marks); n > 0 {
+		n := len(s.Marks)
+		if n > 0 {
 			mark.Interval = s.Marks[n-1].Interval
 		}
 		l.Segments[i].Marks = append(slices.Clone(s.Marks), mark)
@@ -142,7 +143,8 @@ func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catal
 		return begin <= o.Marked
 	})
 	same.Lineage, same.Best = p.Log.Lineage, false
-	if _, err := findRoute(behind, same); err == nil {
+	_, err := findRoute(behind, same)
+	if err == nil {
 		same.Best = t.Best
 		return behind, same, nil
 	}

@@ -48,7 +48,8 @@ func (d *Disks) places() (all []known) {
 				continue
 			}
 			all = append(all, known{disk.Dir, db.Index, db.Revision})
-			if revision := d.archivedAt(db.Index); revision > 0 {
+			revision := d.archivedAt(db.Index)
+			if revision > 0 {
 				all = append(all, known{"the archive", db.Index, revision})
 			}
 		}

@@ -74,7 +74,8 @@ func validMembers(members []Member) error {
 			return err
 		}
 		for _, u := range m.PeerURLs {
-			if other := urls[u]; other != "" {
+			other := urls[u]
+			if other != "" {
 				return fmt.Errorf("%w: members %s and %s both have peer URL %s: give each its own with --initial-cluster",
 					ErrLayout, other, m.Name, u)
 			}

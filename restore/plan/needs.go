@@ -15,7 +15,8 @@ func Needs(c catalog.Catalog, t Target, met ...Blocked) []catalog.Segment {
 		return nil
 	}
 	for _, b := range met {
-		if folded, ok := b.fold(c); ok {
+		folded, ok := b.fold(c)
+		if ok {
 			return []catalog.Segment{folded}
 		}
 		var err error
@@ -24,14 +25,16 @@ func Needs(c catalog.Catalog, t Target, met ...Blocked) []catalog.Segment {
 			return nil // Around reports it
 		}
 	}
-	if folds := t.folds(c); len(folds) > 0 {
+	folds := t.folds(c)
+	if len(folds) > 0 {
 		return folds
 	}
 	r, err := findRoute(c, t)
 	if err != nil || r.log == nil {
 		return nil // NewPlan reports it
 	}
-	if folded, ok := c.FoldOf(r.log.Lineage, r.log.First); ok {
+	folded, ok := c.FoldOf(r.log.Lineage, r.log.First)
+	if ok {
 		return []catalog.Segment{folded}
 	}
 	return nil

@@ -89,7 +89,8 @@ func stretches(c catalog.Catalog, lineage string) (usable []stretch) {
 			continue
 		}
 		for _, s := range l.Stretches() {
-			if bases := c.Bases(s); len(bases) > 0 {
+			bases := c.Bases(s)
+			if len(bases) > 0 {
 				usable = append(usable, stretch{s, bases, c.DoubtfulBases(s)})
 			}
 		}
@@ -178,7 +179,8 @@ func newest(c catalog.Catalog) catalog.Point {
 	}
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
-			if end := s.End(); end.Time.After(p.Time) {
+			end := s.End()
+			if end.Time.After(p.Time) {
 				p = end
 			}
 		}
@@ -209,7 +211,8 @@ func (s stretch) from(bases []catalog.Backup, upTo int, allowed func(catalog.Bac
 			members = b
 		}
 		r := route{base: b, log: s.log(b, upTo)}
-		if cost := r.estimate(); best.log == nil || cost < bestCost {
+		cost := r.estimate()
+		if best.log == nil || cost < bestCost {
 			best, bestCost = r, cost
 		}
 	}

@@ -119,7 +119,8 @@ func salvaged(c catalog.Catalog, t Target) (route, error) {
 	if disks.Base != "" {
 		return fromDisks(t)
 	}
-	if b := disks.backup; b != nil && t.Revision == 0 && t.Time.IsZero() && b.RaftIndex > disks.end() {
+	b := disks.backup
+	if b != nil && t.Revision == 0 && t.Time.IsZero() && b.RaftIndex > disks.end() {
 		return t.archiveAlone(c, fmt.Sprintf("the disks end at position %d, before the newest backup: nothing of them is needed", disks.end()))
 	}
 	if len(c.Lineages) == 0 {
@@ -149,7 +150,8 @@ func (d *Disks) refuse(c catalog.Catalog) error {
 				fault.Refused, a.Dir, a.Member)
 		}
 		for _, b := range d.Found[:i] {
-			if err := refusePair(a, b); err != nil {
+			err := refusePair(a, b)
+			if err != nil {
 				return err
 			}
 		}
@@ -225,7 +227,8 @@ func RefuseRunning(dir string) error {
 func (d *Disks) remains() (all []Remains) {
 	for _, disk := range d.Found {
 		r := Remains{Dir: disk.Dir, Member: disk.Member, Findings: []string{}}
-		if self, ok := disk.Self(); ok {
+		self, ok := disk.Self()
+		if ok {
 			r.Name = self.Name
 		}
 		for _, db := range disk.Databases {
@@ -361,7 +364,8 @@ func (d *Disks) version() string {
 			}
 		}
 	}
-	if parts := strings.Split(version, "."); len(parts) > 2 {
+	parts := strings.Split(version, ".")
+	if len(parts) > 2 {
 		return parts[0] + "." + parts[1] + "." + anyPatch
 	}
 	return version

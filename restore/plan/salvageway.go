@@ -88,7 +88,8 @@ func (d *Disks) findings() string {
 func (d *Disks) onto(t Target, db disk.Database) route {
 	var r route
 	var log *DiskLog
-	if l, ok := d.log(segment.End{Position: db.Index, Term: db.Term}, t.Revision); ok && l.UpTo > db.Index {
+	l, ok := d.log(segment.End{Position: db.Index, Term: db.Term}, t.Revision)
+	if ok && l.UpTo > db.Index {
 		log = &l
 	}
 	if t.Revision > 0 && t.Revision == db.Revision {

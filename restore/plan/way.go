@@ -15,7 +15,8 @@ func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	var r route
 	histories := map[string]bool{}
 	for _, s := range usable {
-		if found, ok := s.toRevision(t.Revision); ok {
+		found, ok := s.toRevision(t.Revision)
+		if ok {
 			r, histories[s.Lineage] = found, true
 		}
 	}
@@ -29,7 +30,8 @@ func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	exact := func(b catalog.Backup) bool { // taken of a cluster at rest
 		return b.Revision == t.Revision && b.RevisionMax == t.Revision && b.Usable() == nil
 	}
-	if b, ok := loneBackup(c, t, exact); ok {
+	b, ok := loneBackup(c, t, exact)
+	if ok {
 		r := alone(b)
 		r.reach.Revision = t.Revision
 		return r, nil
@@ -84,7 +86,8 @@ func (s stretch) around(upTo int, held, reached func(segment.Mark) bool) (notBef
 // written returns a time by which everything in the first upTo segments had been written.
 func (s stretch) written(upTo int) time.Time {
 	last := s.Segments[upTo-1]
-	if n := len(last.Marks); n > 0 && last.Marks[n-1].NotAfter.After(last.Written) {
+	n := len(last.Marks)
+	if n > 0 && last.Marks[n-1].NotAfter.After(last.Written) {
 		return last.Marks[n-1].NotAfter
 	}
 	return last.Written
@@ -103,7 +106,8 @@ func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, erro
 			return t.nearest(c, s, s.toEnd(), before, why)
 		}
 	}
-	if b, ok := loneBackup(c, t, before); ok {
+	b, ok := loneBackup(c, t, before)
+	if ok {
 		return t.orNearest(alone(b), why)
 	}
 	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
@@ -144,7 +148,8 @@ func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 		return t.nearest(c, s, r, by, why)
 	}
 	why := fmt.Sprintf("no part of the log with a backup before it reaches back to %s", text(t.Time))
-	if b, ok := loneBackup(c, t, by); ok {
+	b, ok := loneBackup(c, t, by)
+	if ok {
 		return t.orNearest(alone(b), why)
 	}
 	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
@@ -159,10 +164,12 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	}
 	by := func(b catalog.Backup) bool { return !b.Finished.After(t) }
 	doubtful := slices.ContainsFunc(s.doubtful, func(b catalog.Backup) bool { return b.ID == r.base.ID })
-	if i := slices.IndexFunc(s.bases, by); i >= 0 && (!ok || doubtful || s.begins(s.bases[i]) > mark.Position) {
+	i := slices.IndexFunc(s.bases, by)
+	if i >= 0 && (!ok || doubtful || s.begins(s.bases[i]) > mark.Position) {
 		r, ok = alone(s.bases[i]), true
 	}
-	if i := slices.IndexFunc(s.doubtful, by); i >= 0 && !ok {
+	i = slices.IndexFunc(s.doubtful, by)
+	if i >= 0 && !ok {
 		r, ok = alone(s.doubtful[i]), true
 	}
 	if ok && next != nil {
@@ -212,7 +219,8 @@ func toPosition(t Target, usable []stretch) (route, error) {
 		if t.Position > s.Last() || t.Position+1 < s.First() {
 			continue
 		}
-		if r, ok := s.toPosition(t.Position); ok {
+		r, ok := s.toPosition(t.Position)
+		if ok {
 			return r, nil
 		}
 	}
@@ -267,7 +275,8 @@ func (s stretch) toEnd() route {
 	all := len(s.Segments)
 	r, _ := s.onto(all, func(catalog.Backup) bool { return true }) // a stretch has a base
 	r.reach = Reach{Position: s.Last(), Revision: s.RevisionAt(s.Last()), NotAfter: s.written(all)}
-	if mark, ok := s.LastMark(); ok {
+	mark, ok := s.LastMark()
+	if ok {
 		r.reach.NotBefore = mark.NotBefore
 		if mark.Position == s.Last() {
 			r.reach.NotAfter = mark.NotAfter
@@ -361,7 +370,8 @@ func beyond(c catalog.Catalog, last stretch, lineage string) string {
 
 // nearest returns r, which ends in s, or the way to a later backup alone, as orNearest does.
 func (t Target) nearest(c catalog.Catalog, s stretch, r route, allowed func(catalog.Backup) bool, why string) (route, error) {
-	if b, ok := loneBackup(c, t, allowed); ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {
+	b, ok := loneBackup(c, t, allowed)
+	if ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {
 		r = alone(b)
 	}
 	return t.orNearest(r, why)
