@@ -18,7 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// FreeID names a backup that begins at now; if there is already something under that name, it is the next second's.
+// FreeID returns the ID of a backup that begins at now with the given revision. If the repository has objects under that ID, it
+// returns the one of the first later second without objects.
 func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (catalog.ID, error) {
 	for ; ; now = now.Add(time.Second) {
 		id := catalog.NewID(now, revision)
@@ -36,10 +37,13 @@ func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ca
 	}
 }
 
-// Create streams sealed to the place of backup id and, when it has ended, asks for the manifest and stores it: nothing
-// is listed before the manifest is there. Format, ID, Cluster, Seal and Stored of the manifest are filled in here. If
-// anything fails, what was stored is taken away again; where even that fails it stays behind as a leftover.
-// about is how many bytes will come, as far as anybody knows, and 0 where nobody does.
+// Create stores backup id: it reads sealed to its end, then calls manifest and stores the result. No listing shows the backup
+// before its manifest is stored. Create sets Format, ID, Cluster, Seal and Stored of the manifest. The argument about is the
+// expected number of bytes, 0 if unknown.
+//
+// If anything fails, Create removes the data. If that fails too, the data stays as a leftover for Sweep. The errors that a
+// caller can match are storage.ErrExist if the ID is in use, records.ErrUnsigned, records.ErrNoMarker, and catalog.ErrNotFound
+// if the data was swept while it was stored.
 func (c *Cluster) Create(
 	ctx context.Context, id catalog.ID, s seal.Seal, about int64, sealed io.Reader, manifest func() (catalog.Manifest, error),
 ) (catalog.Backup, error) {
@@ -74,8 +78,9 @@ func (c *Cluster) Create(
 	return catalog.Backup{Manifest: m}, nil
 }
 
-// stillThere returns an error and removes the manifest if the data of m is gone: a process that was stopped for longer than the grace
-// has been taken for a killed one, and its data for a leftover. A store that does not answer the question proves nothing.
+// stillThere returns an error and removes the manifest if the data of m is missing. This happens when the process was stopped
+// for longer than the grace of a prune, which then removed the data as a leftover. A failed request is no proof that data is
+// missing.
 func (c *Cluster) stillThere(ctx context.Context, m catalog.Manifest) error {
 	key := catalog.BackupKey(c.store.Cluster, m.ID, m.Stored.Name)
 	_, err := c.store.Bucket.Stat(ctx, key)
@@ -86,7 +91,7 @@ func (c *Cluster) stillThere(ctx context.Context, m catalog.Manifest) error {
 		"with a longer grace", key, catalog.ErrNotFound), c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, m.ID), storage.DeleteOptions{}))
 }
 
-// commit stores m, and returns what it has stored or tried to.
+// commit stores m. It returns the stored bytes, also if the Put failed, for it may have had an effect.
 func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error) {
 	data, err := catalog.Manifests.Encode(m)
 	if err == nil {
@@ -101,9 +106,9 @@ func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error
 	return data, nil
 }
 
-// discard removes data that no manifest will ever name. It has its own time: ctx may be what failed. A manifest whose
-// Put failed may have been stored all the same (an answer that was lost), and then the data must stay; one that is not
-// ours is of another backup, with data of its own.
+// discard removes the data under key unless the stored manifest equals the given one. A Put of the manifest that failed may
+// have stored it all the same, if only the answer was lost; its data must stay. Another manifest belongs to a process that
+// chose the same ID with another seal, and so has data under another key. discard has 30 s of its own, as ctx may have ended.
 func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
@@ -114,7 +119,7 @@ func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	}
 }
 
-// digester hashes and counts what is read through it.
+// digester hashes and counts the bytes that are read through it.
 type digester struct {
 	io.Reader
 	hash hash.Hash

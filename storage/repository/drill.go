@@ -10,9 +10,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// LastDrill is the newest proof that came from a drill, whatever it found and of whichever backup, a deleted one too; not ok
-// if there is none. One from after until was made by a clock that is wrong, or forged, and does not count. It costs one
-// listing, and a read of each proof that is newer by its name.
+// LastDrill returns the newest proof that came from a drill, with any verdict and of any backup, even a deleted one. It is not
+// ok if there is none. Proofs from after until do not count: a wrong clock made them, or an attacker. LastDrill lists the
+// backups once and reads proofs, newest first by name, until it has found the last drill.
 func (c *Cluster) LastDrill(ctx context.Context, until time.Time) (last catalog.Proof, ok bool, err error) {
 	folders, err := c.reader.Folders(ctx, backups.LoadOptions{})
 	if err != nil {
@@ -22,7 +22,7 @@ func (c *Cluster) LastDrill(ctx context.Context, until time.Time) (last catalog.
 		if n.Time.After(until) {
 			continue
 		}
-		if ok && n.Time.Before(last.Time.Truncate(time.Millisecond)) { // as names have it
+		if ok && n.Time.Before(last.Time.Truncate(time.Millisecond)) { // names have milliseconds
 			break
 		}
 		p, counts, err := c.reader.ReadProof(ctx, n.Backup, n.Key)

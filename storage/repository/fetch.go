@@ -15,15 +15,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Snapshot is a backup's snapshot.db as it is read back.
+// Snapshot is the stream of a backup's snapshot.db. The caller must close it.
 type Snapshot struct {
 	io.ReadCloser
-	Key string // fingerprint of the key that opened it, "" if it was not encrypted
+	Key string // fingerprint of the key that decrypts it, "" if it is not encrypted
 }
 
-// Fetch reads the snapshot of b, unsealed. The stream ends with io.EOF only if every byte, sealed and plain, has the
-// digest that the manifest says; else it ends with an error that matches ErrDamaged and names the object, or with the
-// store's own. A wrong key gives seal.ErrWrongKey.
+// Fetch returns the snapshot of b, decrypted and decompressed. The stream ends with io.EOF only if the sizes and digests of
+// both the sealed and the plain bytes equal those in the manifest. Otherwise it ends with an error that matches
+// catalog.ErrDamaged and names the object, or with the store's error. Without the right key Fetch returns seal.ErrWrongKey.
 func (c *Cluster) Fetch(ctx context.Context, b catalog.Backup, keys seal.Keys) (Snapshot, error) {
 	sealed, err := c.FetchSealed(ctx, b)
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Cluster) Fetch(ctx context.Context, b catalog.Backup, keys seal.Keys) (
 	return Snapshot{&fetched{plain: plain, opened: opened, sealed: sealed}, opened.Key}, nil
 }
 
-// FetchSealed reads the stored object of b as it is, and checks its size and digest as Fetch does.
+// FetchSealed returns the stored object of b, still sealed. Its size and digest are checked as in Fetch.
 func (c *Cluster) FetchSealed(ctx context.Context, b catalog.Backup) (io.ReadCloser, error) {
 	r, _, err := c.store.Bucket.Open(ctx, catalog.BackupKey(c.store.Cluster, b.ID, b.Stored.Name), storage.OpenOptions{})
 	if records.IsAbsent(err) {
@@ -54,14 +54,15 @@ func (c *Cluster) FetchSealed(ctx context.Context, b catalog.Backup) (io.ReadClo
 	}{check, r}, nil
 }
 
-// damaged names the object in err, and makes what the seal found match this package's ErrDamaged.
+// damaged returns err with the object's key. Damage that the seal found matches catalog.ErrDamaged too.
 func (c *Cluster) damaged(b catalog.Backup, err error) error {
-	if _, named := errors.AsType[*objectError](err); named { // below the seal
+	if _, named := errors.AsType[*objectError](err); named { // the reader below the seal has named it
 		return err
 	}
 	return &objectError{key: catalog.BackupKey(c.store.Cluster, b.ID, b.Stored.Name), err: err}
 }
 
+// objectError is an error with the key of the object that it is about.
 type objectError struct {
 	key string
 	err error
@@ -76,15 +77,15 @@ func (e *objectError) Unwrap() []error {
 	return []error{e.err}
 }
 
-// fetched is the chain of one Fetch.
+// fetched is the stream of a Fetch.
 type fetched struct {
 	plain  *checked
 	opened io.Closer
 	sealed io.ReadCloser
-	ended  error
+	ended  error // the result of the last Read, which all later ones repeat
 }
 
-// Read ends only after the sealed stream has ended too: bytes behind the last frame count.
+// Read returns io.EOF only after the sealed stream has ended too: bytes after the last frame are damage.
 func (f *fetched) Read(p []byte) (int, error) {
 	if f.ended != nil {
 		return 0, f.ended
@@ -104,7 +105,7 @@ func (f *fetched) Close() error {
 	return f.sealed.Close()
 }
 
-// checked passes a stream on and turns its end into an error unless size and digest are as wanted.
+// checked reads r, and returns an error instead of io.EOF unless size and digest equal those of want.
 type checked struct {
 	r       io.Reader
 	want    catalog.Blob

@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Leftovers lists what killed backups of this cluster left, and what was deleted and is still there, in the order of the
-// keys. A backup that is running now is among them: only Since tells it apart.
+// Leftovers returns the objects that killed backups left, those of deleted backups and of the pruned log, and unfinished
+// uploads, sorted by key. A backup that is running now is among them: only its recent Since distinguishes it.
 func (c *Cluster) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	folders, err := c.reader.Folders(ctx, backups.LoadOptions{})
 	if err != nil {
@@ -24,7 +24,7 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	var leftovers []catalog.Leftover
 	for _, f := range folders {
 		if f.Has(catalog.ManifestName) {
-			// A tombstone that cannot be used deletes nothing, and one that cannot be read is read the next time.
+			// An invalid tombstone deletes nothing. One that cannot be read now is read by the next call.
 			if deleted, err := c.reader.IsDeleted(ctx, f); err != nil || !deleted {
 				continue
 			}
@@ -46,7 +46,8 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	return leftovers, nil
 }
 
-// pieces returns those that the store has and does not list: of backups, of the log, and of the small objects next to them.
+// pieces returns the unfinished uploads below the cluster's prefix, which no listing shows. It returns none if the store has no
+// Sweeper.
 func (c *Cluster) pieces(ctx context.Context) (pieces []catalog.Leftover, err error) {
 	sweeper, ok := storage.AsSweeper(c.store.Bucket)
 	if !ok {
@@ -64,14 +65,14 @@ func (c *Cluster) pieces(ctx context.Context) (pieces []catalog.Leftover, err er
 	return pieces, nil
 }
 
-// Sweep removes the leftovers that have given no sign of life for grace before now, and returns them. The grace must
-// be longer than any backup takes. What is locked stays until its lock has ended.
+// Sweep removes the leftovers whose Since is at least grace before now, and returns them. The grace must be longer than any
+// backup takes, or a running one loses its data. Locked objects stay, without an error.
 func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]catalog.Leftover, error) {
 	swept, _, err := c.sweepOld(ctx, grace, now)
 	return swept, err
 }
 
-// sweepOld is Sweep, and tells what is locked.
+// sweepOld is Sweep that also returns the locked leftovers.
 func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Time) (swept, locked []catalog.Leftover, err error) {
 	all, err := c.Leftovers(ctx)
 	if err != nil {
@@ -86,10 +87,10 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 		all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return now.Add(-ahead).Sub(l.Since) < grace })
 	}
 	errs := make([]error, len(all))
-	kept := map[catalog.ID]bool{} // of which something could not be removed
-	for i, l := range all {       // a tombstone comes behind all that it stands for
+	kept := map[catalog.ID]bool{} // backups with an object that could not be removed
+	for i, l := range all {       // a tombstone sorts after the manifest and the data that it deletes
 		id, name, ok := catalog.SplitBackupKey(c.store.Cluster, l.Key)
-		if !ok && l.Piece == nil { // of the log
+		if !ok && l.Piece == nil { // an object of the log, removed below
 			continue
 		}
 		if backups.IsTombstone(name) && kept[id] {
@@ -97,7 +98,7 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 			continue
 		}
 		if errs[i] = c.sweep(ctx, l); errs[i] != nil {
-			kept[id] = true // without its tombstone the backup would be back
+			kept[id] = true // without its tombstone the backup would be listed again
 		}
 	}
 	_ = records.Parallel(ctx, removers, len(all), func(ctx context.Context, i int) error {
@@ -119,11 +120,11 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 	return swept, locked, errors.Join(err, ctx.Err())
 }
 
-// timesOf is the resolution of a store's times: S3 has whole seconds.
+// timesOf is the coarsest resolution of a store's times: S3 has whole seconds.
 const timesOf = time.Second
 
-// clockAhead returns by how much this host's clock is ahead of the store's, which dates leftovers; 0 if it is not ahead. A host
-// whose clock is a day ahead would otherwise remove objects that were deleted a moment ago, or belong to a running backup.
+// clockAhead returns how far this host's clock is ahead of the store's, which dates leftovers; 0 if it is not ahead. A host
+// whose clock is a day ahead would otherwise remove objects that were deleted a moment ago, or that belong to a running backup.
 func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	now, err := c.leases.StoreTime(ctx)
@@ -133,9 +134,10 @@ func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 	return max(0, began.Sub(now)-timesOf), nil
 }
 
-// errStays: a tombstone is still needed.
+// errStays means that a tombstone is still needed.
 var errStays = errors.New("what it stands for is still there")
 
+// sweep removes l.
 func (c *Cluster) sweep(ctx context.Context, l catalog.Leftover) error {
 	if l.Piece == nil {
 		return c.store.Bucket.Delete(ctx, l.Key, storage.DeleteOptions{})
@@ -144,4 +146,4 @@ func (c *Cluster) sweep(ctx context.Context, l catalog.Leftover) error {
 	return sweeper.Sweep(ctx, *l.Piece)
 }
 
-const removers = 32 // leftovers removed at once
+const removers = 32 // leftovers of the log that are removed at the same time

@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Load reads the catalog: one listing, then the manifests, newest first and only as many as o asks for; and the log's
-// headers if o asks for them.
+// Load returns the catalog of the backups that o selects, newest first, with the log if o.Log is set. It lists the backups once
+// and reads one manifest for each that is selected. Damaged and untrusted backups are part of the catalog, and no error.
 func (c *Cluster) Load(ctx context.Context, o backups.LoadOptions) (catalog.Catalog, error) {
 	folders, ignored, err := c.reader.Kept(ctx, o)
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *Cluster) Load(ctx context.Context, o backups.LoadOptions) (catalog.Cata
 	return c.withExactWindows(ctx, catalog)
 }
 
-// withExactWindows unfolds the segments with which the windows of cat begin, so that they count no segment too many. It leaves out
-// folds that cannot be read any more, as while they are pruned.
+// withExactWindows returns cat with the folded segments at the beginnings of windows unfolded, so that the windows count no
+// segment too many. Folds that are damaged or missing stay folded: a prune may be removing them.
 func (c *Cluster) withExactWindows(ctx context.Context, cat catalog.Catalog) (catalog.Catalog, error) {
 	for _, folded := range cat.WindowFolds() {
 		segments, err := c.log.Unfold(ctx, folded)

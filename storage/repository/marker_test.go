@@ -202,8 +202,8 @@ func TestCopyWhilePruned(t *testing.T) {
 	}
 }
 
-// The marker comes with the first thing that is stored, so that the process that stored it notices when the repository is gone: an
-// empty directory where a file system was mounted. Whoever stores something else at the same moment makes no second one.
+// The marker comes with the first thing that is stored, so that the process that stored it notices when the repository is gone:
+// an empty directory where a file system was mounted. Whoever stores something else at the same moment makes no second one.
 func TestMarkerComesWithTheFirstWrite(t *testing.T) {
 	for name, store := range map[string]func(*repository.Cluster){
 		"a backup": func(c *repository.Cluster) { stored.Create(t, c, stored.IdAt(0)) },

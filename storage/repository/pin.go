@@ -13,11 +13,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrPinned: somebody has pinned the backup, so that it stays.
+// ErrPinned means that a pin keeps the backup.
 var ErrPinned = fault.New(fault.Busy, "backup is pinned")
 
-// Pin pins p.Backup, and returns p with its id. A backup that is not there, or is deleted while it is pinned, gives
-// ErrNotFound.
+// Pin pins p.Backup, and returns p with Format and ID set. A backup that is missing, has a tombstone, or is deleted at the same
+// time gives catalog.ErrNotFound.
 func (c *Cluster) Pin(ctx context.Context, p catalog.Pin) (catalog.Pin, error) {
 	if err := c.pinnable(ctx, p.Backup); err != nil {
 		return catalog.Pin{}, err
@@ -32,10 +32,12 @@ func (c *Cluster) Pin(ctx context.Context, p catalog.Pin) (catalog.Pin, error) {
 	if err != nil {
 		return catalog.Pin{}, fmt.Errorf("pin backup %s: %w", p.Backup, err)
 	}
-	// Whoever prunes looks for pins behind its tombstone: one of the two sees the other.
+	// Delete looks for pins after it has stored its tombstone, and Pin looks for tombstones after its pin: at least one of them
+	// sees the other's document.
 	return p, c.pinnable(ctx, p.Backup)
 }
 
+// pinnable returns an error that matches catalog.ErrNotFound unless the backup has a manifest and no tombstone.
 func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
 	f, err := c.reader.Folder(ctx, id)
 	switch {
@@ -49,7 +51,8 @@ func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
 	return nil
 }
 
-// Unpin lifts all pins of the backup, by its own word as of u, and returns them.
+// Unpin lifts all pins of u.Backup, each with a document made from u, and returns the pins that it has lifted. A missing backup
+// gives catalog.ErrNotFound.
 func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, error) {
 	f, err := c.reader.Folder(ctx, u.Backup)
 	if err != nil {
@@ -70,6 +73,7 @@ func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, er
 	return pins, err
 }
 
+// lift stores the document that lifts p.
 func (c *Cluster) lift(ctx context.Context, u catalog.Unpin, p catalog.Pin) error {
 	id, err := c.store.RepositoryID(ctx)
 	if err != nil {
@@ -82,7 +86,7 @@ func (c *Cluster) lift(ctx context.Context, u catalog.Unpin, p catalog.Pin) erro
 	}
 	key := catalog.BackupKey(c.store.Cluster, u.Backup, backups.UnpinPrefix+p.ID+catalog.JSONSuffix)
 	err = c.store.CreateSigned(ctx, key, data)
-	if errors.Is(err, storage.ErrExist) { // and yet the pin holds
+	if errors.Is(err, storage.ErrExist) { // an invalid document, as the pin still holds
 		return fmt.Errorf("%s is there and counts for nothing: remove it, and try again: %w", key, err)
 	}
 	return err

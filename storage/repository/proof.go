@@ -13,7 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// Append adds p to the proofs of its backup.
+// Append stores p as a proof of p.Backup, with Format set. Without a key it gives records.ErrUnsigned if the newest backup is
+// signed.
 func (c *Cluster) Append(ctx context.Context, p catalog.Proof) error {
 	err := c.store.RefuseUnsigned(ctx)
 	if err != nil {
@@ -27,7 +28,7 @@ func (c *Cluster) Append(ctx context.Context, p catalog.Proof) error {
 	if err != nil {
 		return fmt.Errorf("proof of backup %s: %w", p.Backup, err)
 	}
-	for stamp := p.Time.UTC(); ; stamp = stamp.Add(time.Millisecond) { // two proofs of one millisecond both stay
+	for stamp := p.Time.UTC(); ; stamp = stamp.Add(time.Millisecond) { // two proofs of one millisecond have different names
 		key := catalog.BackupKey(c.store.Cluster, p.Backup, catalog.ProofPrefix+stamp.Format(backups.ProofTime)+catalog.JSONSuffix)
 		err = c.store.Create(ctx, key, bytes.NewReader(data), int64(len(data)))
 		if !errors.Is(err, storage.ErrExist) {

@@ -15,39 +15,39 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Removal is what is to go, as retention decides.
+// Removal lists the backups and the parts of the log to remove, as retention decides.
 type Removal struct {
 	Backups []catalog.Tombstone
-	Log     []log.Tombstone // at most one a lineage
+	Log     []log.Tombstone // at most one for each lineage
 }
 
-// PruneOptions say how to remove.
+// PruneOptions control a Prune.
 type PruneOptions struct {
-	Grace  time.Duration // what is deleted stays so long; it must be longer than any backup or restore takes
+	Grace  time.Duration // how long the objects of deleted backups stay; it must be longer than any backup or restore takes
 	Now    time.Time
-	DryRun bool // only look
+	DryRun bool // change nothing
 }
 
-// PruneResult is what came of a Prune; with DryRun what would.
+// PruneResult is the result of a Prune, or the one that it would have without DryRun.
 type PruneResult struct {
-	Deleted []catalog.ID       // backups that are listed no more
-	Log     []log.Tombstone    // by which the log was pruned
-	Swept   []catalog.Leftover // objects that were removed at last
-	Locked  []Locked           // objects that stay
-	Pinned  []catalog.ID       // backups that stay since they have been pinned meanwhile
+	Deleted []catalog.ID       // backups that are no longer listed
+	Log     []log.Tombstone    // tombstones that prune the log
+	Swept   []catalog.Leftover // removed objects
+	Locked  []Locked           // objects that the store does not let anyone remove yet
+	Pinned  []catalog.ID       // backups that stay because of a pin
 }
 
-// Locked is an object that nobody may remove yet.
+// Locked is an object that the store does not let anyone remove yet.
 type Locked struct {
 	Key    string
-	Backup catalog.ID // that it keeps in the catalog; "" where it is only data of something deleted
-	Until  time.Time  // zero if the store does not say
+	Backup catalog.ID // the backup that stays because of the lock; "" if the object belongs to something deleted
+	Until  time.Time  // zero if unknown, as for a legal hold
 }
 
-// Prune removes what r names: first by tombstones, so that nothing is listed that is half there, then the objects of all
-// that was deleted longer than the grace ago, as Sweep does. The log comes before the backups that it goes on from. A backup
-// of which an object is locked stays as it is, and so does one that is pinned meanwhile. It may be repeated, and goes on where
-// it ended.
+// Prune deletes the backups and the log in r, and sweeps the objects of everything that was deleted longer than o.Grace ago. It
+// deletes by tombstones first, so that no incomplete backup is ever listed, and the log before its base backups. A backup that
+// is pinned, or whose objects are locked until a date, stays unchanged. After an error, the result contains the work that was
+// done; a repeated Prune continues from there.
 func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report storage.Report) (PruneResult, error) {
 	p := pruning{c: c, o: o, report: report}
 	for _, t := range r.Log {
@@ -65,7 +65,7 @@ func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report s
 	return p.result, p.sweep(ctx)
 }
 
-// pruning is one Prune on its way.
+// pruning is the state of a Prune.
 type pruning struct {
 	c      *Cluster
 	o      PruneOptions
@@ -73,6 +73,7 @@ type pruning struct {
 	result PruneResult
 }
 
+// log deletes the front of a lineage.
 func (p *pruning) log(ctx context.Context, t log.Tombstone) error {
 	if !p.o.DryRun {
 		p.report.Say(storage.Event{Stage: "prune", Object: catalog.LogTombstoneKey(p.c.store.Cluster, t.Lineage, t.Upto), Message: t.Reason})
@@ -84,6 +85,7 @@ func (p *pruning) log(ctx context.Context, t log.Tombstone) error {
 	return nil
 }
 
+// backup deletes a backup unless it is locked or pinned.
 func (p *pruning) backup(ctx context.Context, t catalog.Tombstone) error {
 	locked, err := p.c.lockOf(ctx, t.Backup, p.o.Now)
 	if err != nil {
@@ -99,10 +101,10 @@ func (p *pruning) backup(ctx context.Context, t catalog.Tombstone) error {
 	}
 	p.report.Say(storage.Event{Stage: "prune", Object: catalog.Folder(p.c.store.Cluster, t.Backup), Message: t.Reason})
 	switch err := p.c.Delete(ctx, t); {
-	case errors.Is(err, catalog.ErrNotFound): // somebody else was first
+	case errors.Is(err, catalog.ErrNotFound): // another process has deleted it
 	case errors.Is(err, ErrPinned):
 		p.result.Pinned = append(p.result.Pinned, t.Backup)
-	case errors.Is(err, storage.ErrLocked): // by a hold that has no date
+	case errors.Is(err, storage.ErrLocked): // a legal hold, which has no end
 		p.result.Locked = append(p.result.Locked, Locked{Key: catalog.ManifestKey(p.c.store.Cluster, t.Backup)})
 	case err != nil:
 		return err
@@ -112,7 +114,7 @@ func (p *pruning) backup(ctx context.Context, t catalog.Tombstone) error {
 	return nil
 }
 
-// lockOf is the lock of a backup's data or manifest that ends last, nil if neither is locked.
+// lockOf returns the lock on the backup's data or manifest that ends last, nil if neither is locked after now.
 func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Locked, error) {
 	f, err := c.reader.Folder(ctx, id)
 	if err != nil {
@@ -135,6 +137,7 @@ func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Lo
 	return last, nil
 }
 
+// sweep removes the leftovers that are older than the grace, and adds them to the result.
 func (p *pruning) sweep(ctx context.Context) error {
 	if p.o.DryRun {
 		all, err := p.c.Leftovers(ctx)

@@ -1,11 +1,15 @@
-// Package repository is what etcd-dr keeps in a bucket, for many clusters:
+// Package repository writes, lists and prunes the backups of etcd clusters in a bucket. A bucket serves many clusters; each has
+// its own part, which a Cluster opens. Create stores a backup, Load and Survey read the catalog, Fetch reads a snapshot back,
+// and Prune removes what retention no longer keeps. The objects of one cluster are:
 //
 //	<cluster>/backups/<id>/snapshot.db.zst[.age]   the sealed snapshot
-//	<cluster>/backups/<id>/manifest.json           written last, create-only: with it the backup exists
-//	<cluster>/backups/<id>/proof-<time>.json       what a verify found; appended, never rewritten
-//	<cluster>/backups/<id>/pin-<pin>.json          it is to stay, until unpin-<pin>.json says otherwise
-//	<cluster>/backups/<id>/tombstone-<16 hex>.json it is deleted, unless it is pinned; what is left goes later
-//	<cluster>/repository[-<key>].json              the random id that all of it carries which deletes or suspends
+//	<cluster>/backups/<id>/manifest.json           written last, create-only: the backup exists once it is stored
+//	<cluster>/backups/<id>/proof-<time>.json       the result of a verify or a drill; never rewritten
+//	<cluster>/backups/<id>/pin-<pin>.json          keeps the backup, until unpin-<pin>.json lifts the pin
+//	<cluster>/backups/<id>/tombstone-<16 hex>.json deletes the backup unless it is pinned; a sweep removes its objects later
+//	<cluster>/repository[-<key>].json              the marker: a random id that tombstones, unpins and suspensions repeat
+//
+// Packages log, lease and suspension describe the rest.
 package repository
 
 import (
@@ -24,7 +28,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
-// Cluster is one cluster's part of a repository. It never reads or writes another's.
+// Cluster is one cluster's part of a repository. It never reads or writes another cluster's part.
 type Cluster struct {
 	store    *records.Store
 	log      *log.Log
@@ -33,12 +37,13 @@ type Cluster struct {
 	services *suspension.Switch
 }
 
-// Open sees the part of the cluster called name. It asks the bucket nothing: a cluster exists with its first backup.
+// Open returns the part of the cluster called name, under the zero Policy. It sends no request: a cluster exists from its first
+// object on. An invalid name gives catalog.ErrName.
 func Open(bucket storage.Bucket, name string) (*Cluster, error) {
 	return OpenWith(bucket, name, records.Policy{})
 }
 
-// OpenWith is Open with a policy.
+// OpenWith is Open under the policy p.
 func OpenWith(bucket storage.Bucket, name string, p records.Policy) (*Cluster, error) {
 	if err := catalog.ValidCluster(name); err != nil {
 		return nil, err
@@ -49,28 +54,30 @@ func OpenWith(bucket storage.Bucket, name string, p records.Policy) (*Cluster, e
 	return c, nil
 }
 
-// Policy is what the cluster was opened with; its Trust is what Trusted returns.
+// Policy returns the policy under which c was opened, with Trust replaced by the result of Policy.Trusted.
 func (c *Cluster) Policy() records.Policy { return c.store.Policy }
 
-// Name is the cluster's name in the repository.
+// Name returns the cluster's name in the repository.
 func (c *Cluster) Name() string { return c.store.Cluster }
 
-// Clusters are the names of the clusters in bucket, in order. It costs one listing of one object a cluster.
+// Clusters returns the sorted names of the clusters in bucket. It sends one request for each cluster, and one more. On an error
+// it returns the names found until then.
 func Clusters(ctx context.Context, bucket storage.Bucket) ([]string, error) {
 	var names []string
 	for after := ""; ; {
 		name, err := firstCluster(ctx, bucket, after)
 		if err != nil || name == "" {
-			slices.Sort(names) // in the listing "a-b/" stands before "a/"
+			slices.Sort(names) // a listing has "a-b/" before "a/"
 			return names, err
 		}
 		if catalog.ValidCluster(name) == nil {
 			names = append(names, name)
 		}
-		after = name + "0" // "0" follows "/": past every key of this cluster, before those of any other
+		after = name + "0" // "0" follows "/": after every key of this cluster, before those of any other
 	}
 }
 
+// firstCluster returns the first path element of the first key after the given one, "" if there is none.
 func firstCluster(ctx context.Context, bucket storage.Bucket, after string) (string, error) {
 	for object, err := range bucket.List(ctx, storage.ListOptions{After: after}) {
 		key := object.Key
@@ -87,7 +94,7 @@ func firstCluster(ctx context.Context, bucket storage.Bucket, after string) (str
 	return "", nil
 }
 
-// Remembering makes c read headers of the log through h, and returns c.
+// Remembering makes c cache headers of the log in h, and returns c.
 func (c *Cluster) Remembering(h *log.Headers) *Cluster {
 	c.log.Headers = h
 	return c

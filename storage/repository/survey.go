@@ -13,32 +13,32 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Survey is how a cluster stands in the repository, seen without reading all that is there.
+// Survey is the state of a cluster in the repository, gathered without reading every manifest.
 type Survey struct {
-	catalog.Catalog                  // the newest backups with their proofs, those that the newest window may begin with, and the log
-	Kept            int              // backups, whether they were read or not
-	Bytes           int64            // of them, as stored
-	Oldest          time.Time        // when the oldest of them began, by its name; zero if there is none
-	Latest          []catalog.Proof  // of whichever backup, newest first
-	Past            []catalog.Backup // older ones that show which histories there are, see Histories; newest first
-	Seen            backups.Seen     // for the next survey
+	catalog.Catalog                  // the newest backups with their proofs, possible bases of the newest windows, and the log
+	Kept            int              // number of backups, read or not
+	Bytes           int64            // stored bytes of their snapshots
+	Oldest          time.Time        // start of the oldest of them, by its name; zero without backups
+	Latest          []catalog.Proof  // the latest proofs of any backup, newest first
+	Past            []catalog.Backup // older backups that show the histories of the cluster, see catalog.Histories; newest first
+	Seen            backups.Seen     // for SurveyOptions of the next survey
 }
 
-// SurveyOptions say how much to read.
+// SurveyOptions limit the reads of a survey.
 type SurveyOptions struct {
-	Newest int                               // backups; 0: all
-	Enough func(latest []catalog.Proof) bool // no older proofs need be read; nil: those of the backups that are read will do
-	Seen   backups.Seen                      // by an earlier survey under the same Policy
+	Newest int                               // number of backups to read; 0: all
+	Enough func(latest []catalog.Proof) bool // reports whether no older proofs are needed; nil: only those of the backups that are read
+	Seen   backups.Seen                      // from an earlier survey under the same Policy; zero: read everything
 }
 
 const (
-	stretchesTried = 2 // the newest may have no base yet
-	basesTried     = 8 // for the beginning of each
+	stretchesTried = 2 // stretches whose bases are read; the newest may have no base yet
+	basesTried     = 8 // backups that are read for each of them
 )
 
-// Survey reads the newest backups, and of the others what the listing tells. The newest window's From is exact unless many
-// backups were taken within minutes of its beginning; then it may be later than it could be. Of the log it keeps what tells
-// windows from gaps: what a window says that it has of segments and bytes may be more than that by an index.
+// Survey reads the o.Newest backups, and derives the rest from the listing. The newest window's From is exact unless more than
+// eight backups were taken around its beginning; then it may be too late. The log is folded: the segments and bytes of a window
+// may be too many by those of one index.
 func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	folders, ignored, err := c.reader.Kept(ctx, backups.LoadOptions{})
 	if err != nil {
@@ -68,6 +68,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	return s, err
 }
 
+// count sets Oldest and Bytes from the folders, newest first.
 func (s *Survey) count(folders []backups.Folder) {
 	if n := len(folders); n > 0 {
 		s.Oldest = folders[n-1].Id.Started()
@@ -81,8 +82,8 @@ func (s *Survey) count(folders []backups.Folder) {
 	}
 }
 
-// beginnings takes out of folders, newest first, those that the newest stretches may begin with: the first that began after
-// them, or before by a clock that is not theirs.
+// beginnings splits folders, newest first, into the possible bases of the newest stretches and the rest. These are the first
+// backups that began after a stretch, or before it by at most catalog.ClockAllowance, as the clocks of two hosts differ.
 func beginnings(folders []backups.Folder, lineages []catalog.Lineage) (bases, rest []backups.Folder) {
 	var stretches []catalog.Stretch
 	for _, l := range lineages {
@@ -111,10 +112,11 @@ func beginnings(folders []backups.Folder, lineages []catalog.Lineage) (bases, re
 	return bases, rest
 }
 
-const mostLandmarks = 64
+const mostLandmarks = 64 // manifests that are read for Survey.Past
 
-// landmarks returns those of others that show, with the newest, which histories there are: the oldest, those that are pinned,
-// and both sides of each place where the revisions in the names of all folders, newest first, fall.
+// landmarks returns those of others that show, together with the newest, the cluster's histories: the oldest backup, the pinned
+// ones, and the last one before and the first one after each fall of the revision. Revisions are those in the names of folders;
+// folders and others are newest first.
 func landmarks(folders, others []backups.Folder) (past []backups.Folder) {
 	unread := map[catalog.ID]bool{}
 	for _, f := range others {
@@ -128,14 +130,14 @@ func landmarks(folders, others []backups.Folder) (past []backups.Folder) {
 			past = append(past, f)
 		}
 	}
-	if n := len(past); n > mostLandmarks { // the oldest in any case
+	if n := len(past); n > mostLandmarks { // the oldest must stay
 		past = append(past[:mostLandmarks-1], past[n-1])
 	}
 	return past
 }
 
-// prove finds the latest proofs: those of the backups, which were read, and of the others as many as are needed until it is
-// enough.
+// prove sets Latest: the proofs of the backups that were read, then those of the others, newest first by name, until o.Enough
+// returns true.
 func (s *Survey) prove(ctx context.Context, c *Cluster, others []backups.Folder, o SurveyOptions) error {
 	for _, b := range s.Backups {
 		s.Latest = append(s.Latest, b.Proofs...)

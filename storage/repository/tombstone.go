@@ -11,9 +11,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Delete takes a backup out of the catalog, by a tombstone, and removes its manifest. Its data goes with the leftovers,
-// after their grace. A manifest that is locked gives storage.ErrLocked: the backup is deleted all the same, and its
-// objects stay until their lock has ended. A backup that is not there gives ErrNotFound, and one that is pinned ErrPinned.
+// Delete deletes the backup t.Backup: it stores a tombstone and removes the manifest. The data becomes a leftover, which Sweep
+// removes after its grace. A locked manifest gives storage.ErrLocked: the backup is deleted all the same, and its objects stay
+// until the lock ends. A missing backup gives catalog.ErrNotFound, and a pinned one ErrPinned.
 func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 	if err := c.deletable(ctx, t.Backup); err != nil {
 		return err
@@ -22,8 +22,9 @@ func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 	if err != nil {
 		return fmt.Errorf("delete backup %s: %w", t.Backup, err)
 	}
-	// Who pins looks for tombstones after its pin: one of the two sees the other. Each deletion has a tombstone of its own, and
-	// withdraws no other: else a third process could delete what a pin was just granted for.
+	// Pin looks for tombstones after it has stored its pin, and Delete looks for pins after its tombstone: at least one of them
+	// sees the other's document. Each deletion has its own tombstone and withdraws no other. Otherwise a second deletion could
+	// remove a backup after Pin has succeeded.
 	if err := c.deletable(ctx, t.Backup); errors.Is(err, ErrPinned) {
 		return errors.Join(err, c.store.Bucket.Delete(ctx, key, storage.DeleteOptions{}))
 	} else if err != nil {
@@ -35,7 +36,7 @@ func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 	return nil
 }
 
-// bury stores t under a name of its own, and returns its key.
+// bury stores t under a new random name, and returns its key.
 func (c *Cluster) bury(ctx context.Context, t catalog.Tombstone) (key string, err error) {
 	t.Format = catalog.Tombstones.Format
 	if t.Repository, err = c.store.RepositoryID(ctx); err != nil {
@@ -51,6 +52,7 @@ func (c *Cluster) bury(ctx context.Context, t catalog.Tombstone) (key string, er
 	return key, c.store.CreateSigned(ctx, key, data)
 }
 
+// deletable returns catalog.ErrNotFound unless the backup has a manifest, and ErrPinned if a pin keeps it.
 func (c *Cluster) deletable(ctx context.Context, id catalog.ID) error {
 	f, err := c.reader.Folder(ctx, id)
 	if err != nil {
