@@ -42,7 +42,7 @@ func TestCheckWanting(t *testing.T) {
 	dir := t.TempDir()
 	out := dr(t, nil, "check", "--repo", "file://"+dir, "--lock", "governance")
 	if out.code != 3 || !strings.Contains(out.stdout, "WANTING") ||
-		!strings.Contains(out.stderr, "1 of 15 checks are wanting: lock holds") {
+		!strings.Contains(out.stderr, "1 of 16 checks are wanting: lock holds") {
 		t.Errorf("exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
 	wantEmpty(t, dir)
@@ -69,7 +69,7 @@ func TestCheckJSON(t *testing.T) {
 		}
 	}
 	doc := result.Result
-	if doc.Repository != "file://"+dir || len(doc.Store) != 15 || len(doc.Etcd) != 11 ||
+	if doc.Repository != "file://"+dir || len(doc.Store) != 16 || len(doc.Etcd) != 11 ||
 		len(doc.Wanting) != 1 || doc.Wanting[0] != "lock holds" {
 		t.Errorf("%+v", doc)
 	}
