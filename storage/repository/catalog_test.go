@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// TestLoadOrder: by the times in the manifests, then by revision, then by name; never by name alone.
+// TestLoadOrder checks that Load sorts backups by the times in their manifests, then by revision, then by name.
 func TestLoadOrder(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -81,7 +81,7 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 	}
 }
 
-// TestStrangers: what dr has not written is neither shown, read nor removed.
+// TestStrangers checks that objects of other programs are neither listed nor read nor removed.
 func TestStrangers(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		faults := storagetest.Faulty(b)
@@ -114,7 +114,7 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
-// spoils are ways to damage a backup, and which object is to be blamed.
+// spoils are ways to damage a backup. The error must name the object called blamed.
 var spoils = map[string]struct {
 	blamed string
 	do     func(tb testing.TB, b storage.Bucket, dir string)
@@ -176,7 +176,7 @@ func TestLoadDamaged(t *testing.T) {
 	}
 }
 
-// TestMovedWhole: a folder that was copied to another name, or to another cluster, is not believed there.
+// TestMovedWhole checks that a folder copied to another name, or to another cluster, counts as damaged there.
 func TestMovedWhole(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(0))
@@ -201,7 +201,7 @@ func TestMovedWhole(t *testing.T) {
 	})
 }
 
-// TestLoadStoreFails: a store that cannot be read is no damage, and half a catalog is none.
+// TestLoadStoreFails checks that Load returns the error of a store that fails, not damage and not a part of the catalog.
 func TestLoadStoreFails(t *testing.T) {
 	for name, arm := range map[string]func(f *storagetest.Faults){
 		"list":              func(f *storagetest.Faults) { f.On(storage.VerbList).Fail(stored.ErrTest) },
@@ -236,7 +236,7 @@ func TestLoadStoreFails(t *testing.T) {
 
 func TestLatest(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoiled []int // of the backups 0 to 2
+		spoiled []int // indexes of damaged backups, 0 to 2
 		want    string
 	}{
 		"all whole":             {nil, ""},

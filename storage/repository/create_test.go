@@ -58,7 +58,7 @@ func wantSealedAsStored(t *testing.T, bucket storage.Bucket, c *repository.Clust
 	}
 }
 
-// TestCreateFillsIn: a caller cannot lie about what Create knows.
+// TestCreateFillsIn checks that Create overwrites the fields of the manifest that it knows.
 func TestCreateFillsIn(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -76,7 +76,7 @@ func TestCreateFillsIn(t *testing.T) {
 	stored.WantContent(t, c, got)
 }
 
-// TestNothingBeforeTheManifest: the data is there, complete, and nobody takes it for a backup.
+// TestNothingBeforeTheManifest checks that complete data without a manifest is not listed as a backup.
 func TestNothingBeforeTheManifest(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -97,7 +97,7 @@ func TestNothingBeforeTheManifest(t *testing.T) {
 	})
 }
 
-// source yields data and then err.
+// source is a Reader that returns data and then err.
 type source struct {
 	data []byte
 	err  error
@@ -129,7 +129,7 @@ func TestCreateBrokenSource(t *testing.T) {
 	})
 }
 
-// TestCreateBrokenBelowTheSeal: the error of the member's stream passes through zstd and age.
+// TestCreateBrokenBelowTheSeal checks that Create returns the error of the member's stream through zstd and age.
 func TestCreateBrokenBelowTheSeal(t *testing.T) {
 	_, to := stored.Pair(t)
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
@@ -163,7 +163,7 @@ func TestCreateManifestRefused(t *testing.T) {
 	})
 }
 
-// TestCreateManifestTooLong: what Load would not read must not be written.
+// TestCreateManifestTooLong checks that Create refuses a manifest that is too long for Load.
 func TestCreateManifestTooLong(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -193,7 +193,7 @@ func TestCreateEmptyStream(t *testing.T) {
 func TestCreateStoreFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		arm  func(f *storagetest.Faults)
-		left []string // what stays behind
+		left []string // remaining objects
 	}{
 		"data":                     {func(f *storagetest.Faults) { f.On(storage.VerbPut).Fail(stored.ErrTest) }, nil},
 		"data, in the middle":      {func(f *storagetest.Faults) { f.On(storage.VerbPut).Cut(20, stored.ErrTest) }, nil},
@@ -226,7 +226,7 @@ func TestCreateStoreFails(t *testing.T) {
 	}
 }
 
-// failTwice loses the manifest, and then what would clear up.
+// failTwice fails the Put of the manifest, and then the request that would remove the data.
 func failTwice(verb storage.Verb) func(f *storagetest.Faults) {
 	return func(f *storagetest.Faults) {
 		f.On(storage.VerbPut).Nth(2).Fail(stored.ErrTest)
@@ -234,7 +234,7 @@ func failTwice(verb storage.Verb) func(f *storagetest.Faults) {
 	}
 }
 
-// TestCreateAnswerLost: the manifest was stored, so the backup exists whatever Create heard of it, and its data stays.
+// TestCreateAnswerLost checks that the data stays if the manifest was stored and only the answer was lost.
 func TestCreateAnswerLost(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		faults := storagetest.Faulty(b)
@@ -250,7 +250,7 @@ func TestCreateAnswerLost(t *testing.T) {
 	})
 }
 
-// TestCreateCancelled: what is cancelled late still clears up.
+// TestCreateCancelled checks that Create removes the data even if its context has ended.
 func TestCreateCancelled(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -274,8 +274,8 @@ func TestCreateTaken(t *testing.T) {
 	})
 }
 
-// TestCreateTakenByAnotherSeal: their data has another name, so it is the manifest that decides, and the loser clears up:
-// beside a manifest no data would ever be taken for a leftover.
+// TestCreateTakenByAnotherSeal checks that the second of two backups with one ID and two seals removes its data. The names of
+// the data differ, so only the manifest is in its way, and next to a manifest no data is ever swept as a leftover.
 func TestCreateTakenByAnotherSeal(t *testing.T) {
 	_, to := stored.Pair(t)
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
@@ -340,7 +340,7 @@ func TestFreeID(t *testing.T) {
 			}
 			if i%2 == 0 {
 				stored.Create(t, c, id)
-			} else { // a killed backup's name is taken too
+			} else { // the data of a killed backup uses its ID too
 				stored.Put(t, b, stored.Folder("c", id)+stored.PlainName, stored.Content)
 			}
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// fullManifest has every field set, with what JSON likes to escape.
+// fullManifest returns a manifest with every field set, and with characters that encoding/json escapes.
 func fullManifest() catalog.Manifest {
 	m := stored.ManifestOf(stored.Content, stored.Noon)
 	m.Format, m.ID, m.Cluster = catalog.Manifests.Format, stored.IdAt(0), "prod-eu.1"
@@ -91,7 +91,7 @@ func encodedProof(tb testing.TB, p catalog.Proof) []byte {
 	return data
 }
 
-// TestGolden: what was written once is read for ever.
+// TestGolden checks that documents of earlier versions are still read.
 func TestGolden(t *testing.T) {
 	for name, data := range documents(t) {
 		stored.WantGolden(t, name, data)
@@ -129,7 +129,7 @@ func decode(name string, data []byte) (any, error) {
 	return catalog.Manifests.Decode(data)
 }
 
-// documents are one of each kind.
+// documents returns one document of each kind.
 func documents(tb testing.TB) map[string][]byte {
 	all := map[string][]byte{"manifest.json": encodedManifest(tb, fullManifest()), "proof.json": encodedProof(tb, fullProof())}
 	add := func(name string, data []byte, err error) {
@@ -182,7 +182,7 @@ func TestDocumentCutOrLonger(t *testing.T) {
 	}
 }
 
-// TestDocumentRefused: the digest is right, but somebody else has written it.
+// TestDocumentRefused checks that documents with a correct digest and wrong content are refused.
 func TestDocumentRefused(t *testing.T) {
 	for name, document := range documents(t) {
 		for what, changed := range map[string][]byte{
@@ -228,7 +228,7 @@ func TestProofRefused(t *testing.T) {
 	}
 }
 
-// TestManifestInvalid: such a manifest is neither written nor believed.
+// TestManifestInvalid checks that invalid manifests are neither written nor accepted.
 func TestManifestInvalid(t *testing.T) {
 	for what, spoil := range map[string]func(m *catalog.Manifest){
 		"no id":                  func(m *catalog.Manifest) { m.ID = "" },

@@ -12,14 +12,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// drillOf is what a drill found n hours past noon.
+// drillOf returns the proof of a drill n hours after noon.
 func drillOf(id catalog.ID, v catalog.Verdict, n int) catalog.Proof {
 	p := stored.ProofOf(id, catalog.Booted, v, n)
 	p.Drill = &catalog.Drill{Target: "the newest backup"}
 	return p
 }
 
-// wantLastDrill fails unless the last one was n hours past noon; below zero: there is none.
+// wantLastDrill fails unless the last drill was n hours after noon, or there is none if n is negative.
 func wantLastDrill(tb testing.TB, what string, c *repository.Cluster, n int) {
 	tb.Helper()
 	p, ok, err := c.LastDrill(tb.Context(), stored.Noon.Add(100*time.Hour))
@@ -28,7 +28,7 @@ func wantLastDrill(tb testing.TB, what string, c *repository.Cluster, n int) {
 	}
 }
 
-// TestLastDrill: of all backups, however it went; a verify is none.
+// TestLastDrill checks that LastDrill covers all backups and all verdicts, and ignores the proofs of a verify.
 func TestLastDrill(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -51,7 +51,8 @@ func TestLastDrill(t *testing.T) {
 	})
 }
 
-// TestLastDrillBelievesWhatIsInside: names are anybody's; and one from the future would keep all others from being run.
+// TestLastDrillBelievesWhatIsInside checks that LastDrill uses the time in a proof, not the one in its name, and ignores the
+// future: a forged proof of next year would otherwise keep all drills from running until then.
 func TestLastDrillBelievesWhatIsInside(t *testing.T) {
 	b := mem.New()
 	owner := stored.NewSigner(t)
@@ -67,13 +68,13 @@ func TestLastDrillBelievesWhatIsInside(t *testing.T) {
 	stored.Put(t, b, name("20261123T000001.000Z"), stored.Noise(100))
 	stored.Put(t, b, name("20261123T000002.000Z"), nil)
 	stored.Put(t, b, name("tomorrow"), old)
-	stored.AppendProof(t, stored.OpenForger(t, b), drillOf(stored.IdAt(0), catalog.Passed, 5)) // by somebody without a key
+	stored.AppendProof(t, stored.OpenForger(t, b), drillOf(stored.IdAt(0), catalog.Passed, 5)) // by an attacker without the key
 	wantLastDrill(t, "among junk", c, 2)
 	stored.AppendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 101))
 	wantLastDrill(t, "with one from the future", c, 2)
 }
 
-// TestLastDrillIsCheap: one listing, and a read for what is newer.
+// TestLastDrillIsCheap checks that LastDrill lists once and reads only the newest proof.
 func TestLastDrillIsCheap(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")

@@ -20,17 +20,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// sample is one small backup and what opens it.
+// sample is a small backup and the keys that open it.
 type sample struct {
 	b      *storagetest.Faults
 	c      *repository.Cluster
 	backup catalog.Backup
 	keys   seal.Keys
-	key    string // of the object
+	key    string // the object's key in the store
 	stored []byte
 }
 
-// samples are backups of plain, not encrypted and encrypted.
+// samples returns two backups of plain, one of them encrypted.
 func samples(t *testing.T, plain []byte) map[string]sample {
 	t.Helper()
 	all := map[string]sample{}
@@ -72,7 +72,7 @@ func wantSealedDamaged(t *testing.T, what string, s sample) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	for range 2 { // it stays damaged
+	for range 2 { // later reads return the same error
 		_, err = io.Copy(io.Discard, r)
 		stored.WantDamaged(t, what+", sealed", err, s.key)
 	}
@@ -84,7 +84,7 @@ func TestFetchCutOrLonger(t *testing.T) {
 		for size := range s.stored {
 			changed = append(changed, s.stored[:size])
 		}
-		skippable := []byte{0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 'x'} // a frame of zstd that decoders pass over
+		skippable := []byte{0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 'x'} // a skippable zstd frame
 		for _, more := range [][]byte{{0}, stored.Noise(1000), s.stored, skippable} {
 			changed = append(changed, slices.Concat(s.stored, more))
 		}
@@ -98,7 +98,7 @@ func TestFetchCutOrLonger(t *testing.T) {
 	}
 }
 
-// TestFetchOtherContent: a whole, well sealed object of the same size, which is another backup's.
+// TestFetchOtherContent checks that Fetch detects a valid sealed object of the same size from another backup.
 func TestFetchOtherContent(t *testing.T) {
 	for name, s := range samples(t, stored.Content) {
 		other := slices.Clone(stored.Content)
@@ -124,7 +124,7 @@ func TestFetchMissing(t *testing.T) {
 	}
 }
 
-// TestFetchManifestLies: the manifest is well formed, and the data is not what it says.
+// TestFetchManifestLies checks that Fetch detects a valid manifest that does not match the data.
 func TestFetchManifestLies(t *testing.T) {
 	for what, lie := range map[string]func(m *catalog.Manifest){
 		"plain digest": func(m *catalog.Manifest) { m.Plain.SHA256 = strings.Repeat("0", 64) },
@@ -174,7 +174,7 @@ func TestFetchKeys(t *testing.T) {
 	}
 }
 
-// TestFetchStoreFails: the store's error is the store's, wherever the stream breaks, also where decoders see an end.
+// TestFetchStoreFails checks that Fetch returns the store's error wherever the stream breaks, even where a decoder sees an end.
 func TestFetchStoreFails(t *testing.T) {
 	for name, s := range samples(t, stored.Noise(200_000)) {
 		size := len(s.stored)
@@ -217,7 +217,8 @@ func TestFetchCancelled(t *testing.T) {
 	}
 }
 
-// TestFetchEndStays: a stream that has ended, well or not, ends the same way again; one that was closed early is not whole.
+// TestFetchEndStays checks that a stream repeats its end or its error, and that one that is closed early returns an error that
+// is not damage.
 func TestFetchEndStays(t *testing.T) {
 	for name, s := range samples(t, stored.Content) {
 		for _, damage := range []bool{false, true} {
@@ -251,7 +252,7 @@ func TestFetchEndStays(t *testing.T) {
 	}
 }
 
-// TestFetchClosesTheStore: once, also where Fetch itself fails.
+// TestFetchClosesTheStore checks that Fetch closes the store's stream exactly once, also if Fetch fails.
 func TestFetchClosesTheStore(t *testing.T) {
 	wrong, _ := stored.Pair(t)
 	for name, s := range samples(t, stored.Content) {
@@ -270,7 +271,7 @@ func TestFetchClosesTheStore(t *testing.T) {
 	}
 }
 
-// closeCounter counts the streams that are open.
+// closeCounter is a Bucket that counts open streams.
 type closeCounter struct {
 	storage.Bucket
 	open *int

@@ -39,7 +39,7 @@ func leftovers(t *testing.T, c *repository.Cluster) []catalog.Leftover {
 	return all
 }
 
-// wantSwept sweeps as if it were now, and fails unless just these keys went.
+// wantSwept sweeps at the given time, and fails unless exactly these keys are removed.
 func wantSwept(t *testing.T, c *repository.Cluster, now time.Time, want ...string) {
 	t.Helper()
 	swept, err := c.Sweep(t.Context(), stored.Grace, now)
@@ -48,7 +48,7 @@ func wantSwept(t *testing.T, c *repository.Cluster, now time.Time, want ...strin
 	}
 }
 
-// TestSweepGrace: to the nanosecond, from the last sign of life.
+// TestSweepGrace checks that the grace counts from the last write, to the nanosecond.
 func TestSweepGrace(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -72,7 +72,7 @@ func TestSweepGrace(t *testing.T) {
 	})
 }
 
-// TestLeftoverSince: the later one of the time in the name and the store's.
+// TestLeftoverSince checks that Since is the later of the time in the name and the store's.
 func TestLeftoverSince(t *testing.T) {
 	b := mem.New()
 	old := catalog.NewID(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), 1)
@@ -90,7 +90,7 @@ func TestLeftoverSince(t *testing.T) {
 	}
 }
 
-// TestSweepAll: what a backup that is being removed, or was never finished, consists of.
+// TestSweepAll checks that Sweep removes every object of a deleted or an unfinished backup.
 func TestSweepAll(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -113,13 +113,13 @@ func TestSweepAll(t *testing.T) {
 		wantSwept(t, c, time.Now().Add(2*stored.Grace), want...)
 		cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
 		stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(2), stored.IdAt(0)}, nil)
-		if len(stored.Keys(t, b)) != 8 || len(cat.Backups[0].Proofs) != 1 { // with the marker, and the object that the store's time was read of
+		if len(stored.Keys(t, b)) != 8 || len(cat.Backups[0].Proofs) != 1 { // with the marker, and the object that StoreTime writes
 			t.Errorf("left is %q", stored.Keys(t, b))
 		}
 	})
 }
 
-// TestSweepPieces: of backups and of proofs, old ones only, in the order of the keys and of this cluster only.
+// TestSweepPieces checks that Sweep removes old unfinished uploads of this cluster, sorted by key.
 func TestSweepPieces(t *testing.T) {
 	dir := t.TempDir()
 	b := stored.OpenFile(t, dir)
@@ -148,7 +148,7 @@ func TestSweepPieces(t *testing.T) {
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(2)}, nil)
 }
 
-// behind is a store whose clock is behind this host's, which is the same as a host whose clock is ahead.
+// behind is a store whose clock is slow, which looks the same as a host whose clock is fast.
 type behind struct {
 	storage.Bucket
 	by time.Duration
@@ -171,7 +171,7 @@ func (b behind) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stora
 	}
 }
 
-// TestSweepByTheStoresClock: on a host that is two days ahead, what was stored a moment ago is not old.
+// TestSweepByTheStoresClock checks that new objects are not old on a host whose clock is two days ahead.
 func TestSweepByTheStoresClock(t *testing.T) {
 	b := behind{mem.New(), 2 * stored.Grace}
 	c := stored.OpenCluster(t, b, "c")
@@ -181,7 +181,7 @@ func TestSweepByTheStoresClock(t *testing.T) {
 	wantSwept(t, c, time.Now().Add(stored.Grace+time.Hour), stored.Folder("c", id)+stored.PlainName)
 }
 
-// asking hands over its data, then asks before it goes on.
+// asking is a Reader that calls a function after its data and before its end.
 type asking struct {
 	io.Reader
 	ask func()
@@ -196,7 +196,8 @@ func (a *asking) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestSweepLeavesTheRunning: one that streams, and one that has stored its data and not yet its manifest.
+// TestSweepLeavesTheRunning checks that Sweep keeps a backup that is streaming, and one that has stored its data but no
+// manifest.
 func TestSweepLeavesTheRunning(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c, other := stored.OpenCluster(t, b, "c"), stored.OpenCluster(t, b, "c")
@@ -218,7 +219,7 @@ func TestSweepLeavesTheRunning(t *testing.T) {
 	})
 }
 
-// TestSweptUnderABackup: a grace that was far too short costs the backup, and Create says so.
+// TestSweptUnderABackup checks that Create reports that a sweep with too short a grace has removed its data.
 func TestSweptUnderABackup(t *testing.T) {
 	b := stored.OpenFile(t, t.TempDir())
 	c := stored.OpenCluster(t, b, "c")

@@ -21,15 +21,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// flooded is a store into which somebody has put so many backups, each with as large a manifest as there is.
+// flooded is a store into which an attacker has put many backups, each with the largest possible manifest.
 type flooded struct {
 	storage.Bucket
 	backups int
-	size    int64 // of a manifest, by the listing
+	size    int64 // the listed size of each manifest
 
 	mu      sync.Mutex
 	opened  int
-	highest uint64 // bytes of the live heap
+	highest uint64 // the largest live heap, in bytes
 }
 
 func (f *flooded) List(_ context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
@@ -71,7 +71,7 @@ func (f *flooded) Open(_ context.Context, key string, _ storage.OpenOptions) (io
 	return io.NopCloser(bytes.NewReader(data)), storage.Object{Key: key, Size: int64(len(data))}, err
 }
 
-// A catalog takes bounded memory, whatever is in the store: 100,000 backups with the largest manifests would be 12 GiB.
+// A catalog takes bounded memory, whatever the store contains: 100,000 backups with the largest manifests would be 12 GiB.
 func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes several times the memory")
@@ -104,7 +104,7 @@ func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
 	}
 }
 
-// A listing that is longer than any of dr's is refused.
+// A listing with more objects than dr ever writes is refused.
 func TestEndlessListingIsRefused(t *testing.T) {
 	c := stored.OpenCluster(t, &flooded{Bucket: mem.New(), backups: 1 << 30}, "c")
 	_, err := c.Load(t.Context(), backups.LoadOptions{Newest: 1})

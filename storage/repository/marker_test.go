@@ -19,8 +19,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// Two repositories with the same backups, segments and signatures. What the owner deletes in one deletes nothing in the other,
-// whoever puts it there.
+// Two repositories contain the same backups, segments and signatures. A tombstone of one deletes nothing in the other, even if
+// an attacker copies it there.
 func TestDeletionsCountInOneRepository(t *testing.T) {
 	owner := stored.NewSigner(t)
 	p := records.Policy{Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust}
@@ -40,7 +40,7 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 	}
 	prune(main, 0)
 	prune(main, 1)
-	prune(offsite, 2) // so that it has a marker of its own
+	prune(offsite, 2) // makes a marker
 	if err := stored.OpenWith(t, main, p).Log().Delete(t.Context(), log.Tombstone{Lineage: stored.LineageID(1), Upto: 5, Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +67,10 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 	}
 }
 
-// A pin that holds keeps a backup behind any tombstone.
+// A pin that holds keeps a backup in spite of its tombstones.
 func TestPinBeatsATombstone(t *testing.T) {
 	b := mem.New()
-	c := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}}) // so that the manifest stays
+	c := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}}) // keeps the manifest
 	stored.Create(t, c, stored.IdAt(0))
 	stored.WantError(t, "Delete", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}), storage.ErrLocked)
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
@@ -81,7 +81,7 @@ func TestPinBeatsATombstone(t *testing.T) {
 	}
 }
 
-// A suspension that has ended stays ended, whoever stores it again.
+// A suspension that has ended stays ended, even if an attacker stores it again.
 func TestSuspensionIsNotReplayed(t *testing.T) {
 	owner := stored.NewSigner(t)
 	b := mem.New()
@@ -107,7 +107,7 @@ func TestSuspensionIsNotReplayed(t *testing.T) {
 	}
 }
 
-// Two prunes delete a backup that a third process pins: a pin that is acknowledged holds.
+// Two prunes delete a backup that a third process pins. If Pin succeeds, the pin holds.
 func TestPinAndTwoPrunes(t *testing.T) {
 	b := mem.New()
 	plain := stored.OpenCluster(t, b, "c")
@@ -119,7 +119,7 @@ func TestPinAndTwoPrunes(t *testing.T) {
 		if v != storage.VerbDelete || key != manifest {
 			return nil
 		}
-		// The second prune has looked twice, and is about to remove the manifest. Now the pin comes, and the first prune sees it.
+		// The second prune has made both checks and is about to remove the manifest. The first prune still sees the pin.
 		_, pinned = plain.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon})
 		_ = plain.Delete(t.Context(), gone)
 		return nil
@@ -140,7 +140,7 @@ func TestCreateNoticesThatItsDataIsGone(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
 	_, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}), func() (catalog.Manifest, error) {
-		swept, err := stored.OpenCluster(t, b, "c").Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)) // by a prune meanwhile
+		swept, err := stored.OpenCluster(t, b, "c").Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)) // a prune at the same time
 		if err != nil || len(swept) != 1 {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
@@ -150,7 +150,7 @@ func TestCreateNoticesThatItsDataIsGone(t *testing.T) {
 	stored.WantNothing(t, "a backup that lost its data", b)
 }
 
-// A deletion at the source deletes at the target only if that is asked for, and by a tombstone of the target's own.
+// A deletion at the source deletes at the target only with Options.Deletions, and by a tombstone of the target.
 func TestCopyDeletions(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
@@ -173,7 +173,7 @@ func TestCopyDeletions(t *testing.T) {
 	}
 }
 
-// What is pruned while it is copied, at the source or at the target, is left out, and is no fault.
+// Backups and segments that are pruned while they are copied, at the source or at the target, are left out without a fault.
 func TestCopyWhilePruned(t *testing.T) {
 	for _, prunedAtSource := range []bool{true, false} {
 		source, target := mem.New(), mem.New()
@@ -202,8 +202,8 @@ func TestCopyWhilePruned(t *testing.T) {
 	}
 }
 
-// The marker comes with the first thing that is stored, so that the process that stored it notices when the repository is gone:
-// an empty directory where a file system was mounted. Whoever stores something else at the same moment makes no second one.
+// The first write makes the marker, so that its process notices when the repository disappears, as when a file system is
+// unmounted and leaves an empty directory. Other writers make no second marker.
 func TestMarkerComesWithTheFirstWrite(t *testing.T) {
 	for name, store := range map[string]func(*repository.Cluster){
 		"a backup": func(c *repository.Cluster) { stored.Create(t, c, stored.IdAt(0)) },
@@ -227,7 +227,7 @@ func TestMarkerComesWithTheFirstWrite(t *testing.T) {
 	}
 }
 
-// Two first writers: one marker, which both know.
+// Two processes that write first at the same time make one marker, and both know it.
 func TestTwoFirstWriters(t *testing.T) {
 	b := mem.New()
 	one := stored.OpenWith(t, gated{b, func(v storage.Verb, key string) error {
@@ -242,7 +242,7 @@ func TestTwoFirstWriters(t *testing.T) {
 	stored.WantError(t, "the one that was second, when the marker is gone", err, records.ErrNoMarker)
 }
 
-// Whoever may write could store junk in the marker's place. That ends no backup.
+// An attacker can store junk as the marker. Backups succeed all the same.
 func TestJunkForAMarker(t *testing.T) {
 	b := mem.New()
 	stored.Put(t, b, "c/repository.json", []byte("junk"))
@@ -252,7 +252,7 @@ func TestJunkForAMarker(t *testing.T) {
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(1), stored.IdAt(0)}, nil)
 }
 
-// An agent that may write segments alone stores them all the same, and does not ask for the marker with each.
+// An agent that may write only segments stores them all the same, and does not try to make the marker with each.
 func TestMarkerThatMayNotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// model is what a repository of one cluster should be.
+// model is the expected state of a repository with one cluster.
 type model struct {
 	t       *testing.T
 	b       *mem.Bucket
@@ -31,12 +31,12 @@ type model struct {
 type modelled struct {
 	started  time.Time
 	revision int64
-	blamed   string // the object that was damaged first as Load looks at them; "" for a whole backup
-	gone     bool   // it has lost its manifest
+	blamed   string // the first damaged object, in the order in which Load checks them; "" for a whole backup
+	gone     bool   // the manifest is missing
 	proofs   []catalog.Proof
 }
 
-// TestModel: whatever happens in whatever order, Load says what is there.
+// TestModel checks that Load returns the expected catalog after any sequence of operations.
 func TestModel(t *testing.T) {
 	names := slices.Sorted(maps.Keys(spoils))
 	rapid.Check(t, func(rt *rapid.T) {
@@ -81,7 +81,7 @@ func (m *model) create(rt *rapid.T) {
 	}
 }
 
-// proofsLeft are those that a backup of the same name has left.
+// proofsLeft returns the proofs of an earlier backup with the same ID.
 func (m *model) proofsLeft(id catalog.ID) []catalog.Proof {
 	if old := m.backups[id]; old != nil {
 		return old.proofs
@@ -89,7 +89,7 @@ func (m *model) proofsLeft(id catalog.ID) []catalog.Proof {
 	return nil
 }
 
-// any draws a backup for which ok holds.
+// any draws a backup for which ok returns true.
 func (m *model) any(rt *rapid.T, ok func(b *modelled) bool) (catalog.ID, *modelled) {
 	var all []catalog.ID
 	for id, b := range m.backups {
@@ -129,7 +129,7 @@ func (m *model) append(rt *rapid.T) {
 	slices.SortStableFunc(b.proofs, func(a, b catalog.Proof) int { return a.Time.Compare(b.Time) })
 }
 
-// spoilProof cuts the oldest one by name, which is the oldest by time too.
+// spoilProof empties a backup's oldest proof, by name and by time.
 func (m *model) spoilProof(rt *rapid.T) {
 	id, b := m.any(rt, func(b *modelled) bool { return len(b.proofs) > 0 })
 	for _, key := range stored.Keys(m.t, m.b) {
@@ -162,7 +162,7 @@ func (m *model) check(rt *rapid.T) {
 	}
 }
 
-// summary is what is compared: the order, and the proofs.
+// summary returns a line for each backup, in order, with its proofs.
 func summary(c catalog.Catalog) []string {
 	var lines []string
 	for _, b := range c.Backups {
@@ -182,7 +182,7 @@ func line(id catalog.ID, proofs []catalog.Proof) string {
 	return text
 }
 
-// expect is the catalog that o asks for, and the keys of the damaged objects.
+// expect returns the lines of the expected catalog under o, and the keys of the damaged objects.
 func (m *model) expect(o backups.LoadOptions) (lines, blamed []string) {
 	var good, bad []catalog.ID
 	for _, id := range m.chosen(o) {
@@ -210,7 +210,7 @@ func (m *model) expect(o backups.LoadOptions) (lines, blamed []string) {
 	return lines, blamed
 }
 
-// chosen are the backups that Load reads, newest first by name.
+// chosen returns the backups that Load must read under o, newest first by name.
 func (m *model) chosen(o backups.LoadOptions) []catalog.ID {
 	var all []catalog.ID
 	for id, b := range m.backups {

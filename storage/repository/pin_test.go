@@ -35,7 +35,7 @@ func unpin(tb testing.TB, c *repository.Cluster, id catalog.ID) int {
 	return len(lifted)
 }
 
-// pinsOf are the reasons of the pins of the only backup.
+// pinsOf returns the reasons of the pins of the only backup.
 func pinsOf(tb testing.TB, c *repository.Cluster) (reasons []string) {
 	tb.Helper()
 	for _, p := range stored.Load(tb, c, backups.LoadOptions{Proofs: true}).Backups[0].Pins {
@@ -44,7 +44,7 @@ func pinsOf(tb testing.TB, c *repository.Cluster) (reasons []string) {
 	return reasons
 }
 
-// TestPin: a pinned backup is not deleted until all its pins are lifted, where objects are locked too.
+// TestPin checks that a pinned backup is not deleted until all its pins are lifted, also if its objects are locked.
 func TestPin(t *testing.T) {
 	for name, policy := range map[string]records.Policy{"open": {}, "locked": {Lock: records.Lock{For: time.Hour}}} {
 		t.Run(name, func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestPinNothing(t *testing.T) {
 	stored.WantError(t, "Pin of what is deleted", err, catalog.ErrNotFound)
 }
 
-// TestPinRace: of one who pins and one who deletes at the same time at least one sees the other, and then nothing is lost
-// without a word.
+// TestPinRace checks that of a Pin and a Delete at the same time at least one fails, so that no pinned backup is deleted
+// silently.
 func TestPinRace(t *testing.T) {
 	gone := catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
 	b := mem.New()
@@ -121,7 +121,7 @@ func TestPinRace(t *testing.T) {
 	b = mem.New()
 	other = stored.OpenCluster(t, b, "c")
 	stored.Create(t, other, stored.IdAt(0))
-	between = &onPut{Bucket: b, text: "/tombstone-", do: func() { // by one who has looked for a tombstone before
+	between = &onPut{Bucket: b, text: "/tombstone-", do: func() { // by a process that has found no tombstone before
 		stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IdAt(0)))
 	}}
 	stored.WantError(t, "Delete beside a pin", stored.OpenCluster(t, between, "c").Delete(t.Context(), gone), repository.ErrPinned)
@@ -145,7 +145,7 @@ func encodedPin(tb testing.TB, id catalog.ID) []byte {
 	return p
 }
 
-// TestForgedPins: who trusts keys counts no pin of anybody else, and nobody else lifts one; each is named.
+// TestForgedPins checks that a reader that trusts keys ignores pins and unpins of others, and names each of them.
 func TestForgedPins(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	policy := stored.Trust(t, owner.Public)
@@ -172,7 +172,7 @@ func TestForgedPins(t *testing.T) {
 			t.Errorf("ignored %+v", d)
 		}
 	}
-	_, err := c.Unpin(t.Context(), catalog.Unpin{Backup: stored.IdAt(0)}) // the forged one is in its way
+	_, err := c.Unpin(t.Context(), catalog.Unpin{Backup: stored.IdAt(0)}) // the forged unpin has the same name
 	stored.WantError(t, "Unpin", err, storage.ErrExist)
 	unpinKey := stored.Folder("c", stored.IdAt(0)) + "unpin-" + mine.ID + ".json"
 	stored.Put(t, b, unpinKey, stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+"pin-"+mine.ID+".json"))
@@ -185,7 +185,7 @@ func TestForgedPins(t *testing.T) {
 	}
 }
 
-// TestPinDamaged: it holds where nobody asks for signatures, and is lifted as any other.
+// TestPinDamaged checks that a damaged pin holds if no key is trusted, and is lifted as any other.
 func TestPinDamaged(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -202,7 +202,7 @@ func TestPinDamaged(t *testing.T) {
 	}
 }
 
-// A pin with an end keeps the backup until then, and no longer; a tombstone that it has beaten counts from then on.
+// A pin with an end keeps the backup until then. A tombstone that it overruled counts from then on.
 func TestPinEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stored.OpenCluster(t, mem.New(), "c")

@@ -27,7 +27,7 @@ func proofsOf(tb testing.TB, c *repository.Cluster, id catalog.ID) []catalog.Pro
 	return b.Proofs
 }
 
-// TestAppend: proofs come back oldest first by the times in them, and two of one millisecond both stay.
+// TestAppend checks that proofs are read oldest first by the times in them, and that two of one millisecond are both kept.
 func TestAppend(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -79,7 +79,7 @@ func TestAppendFails(t *testing.T) {
 	}
 }
 
-// TestDamagedProofs prove nothing, and take nothing away.
+// TestDamagedProofs checks that damaged proofs prove nothing, and do not make the backup worse.
 func TestDamagedProofs(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -109,7 +109,7 @@ func TestDamagedProofs(t *testing.T) {
 	}
 }
 
-// step is one proof of a history, an hour after the one before.
+// step is one proof of a series, an hour after the previous one.
 type step struct {
 	level   catalog.Level
 	verdict catalog.Verdict
@@ -123,8 +123,8 @@ func TestBest(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps  []step
 		best   catalog.Level
-		at     int // hours past noon; -1: the backup's own end
-		failed int // which step says that it is bad; -1: none
+		at     int // hours after noon; -1: the end of the backup
+		failed int // index of the step that shows the backup to be bad; -1: none
 	}{
 		"no proof":                        {nil, written, -1, -1},
 		"passed":                          {[]step{{hashed, passed}}, hashed, 0, -1},
@@ -167,7 +167,8 @@ func TestBest(t *testing.T) {
 	}
 }
 
-// TestDrills: one that fails for something else than the backup's own bytes takes nothing away from it, and hides nothing.
+// TestDrills checks that a drill that fails because of anything but the backup's bytes neither makes it worse nor hides that it
+// is bad.
 func TestDrills(t *testing.T) {
 	drill := func(v catalog.Verdict, blames catalog.Blame, n int) catalog.Proof {
 		p := stored.ProofOf(stored.IdAt(0), catalog.Booted, v, n)

@@ -28,7 +28,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// fill stores five backups with a proof each, and two lineages: one of 40 segments in three indexes, and one that comes after.
+// fill stores five backups with a proof each, and two lineages: one of 40 segments in three indexes, and a later one.
 func fill(tb testing.TB, c *repository.Cluster) {
 	tb.Helper()
 	for i := range 5 {
@@ -51,7 +51,7 @@ func fill(tb testing.TB, c *repository.Cluster) {
 	}))
 }
 
-// removal is three backups, and the first lineage up to a segment.
+// removal returns the removal of three backups, and of the first lineage up to a segment.
 func removal(upto uint64) repository.Removal {
 	r := repository.Removal{Log: []log.Tombstone{{Lineage: stored.LineageID(0), Upto: upto, Reason: "too old", Time: stored.Noon, By: "test"}}}
 	for _, i := range []int{2, 1, 0} {
@@ -64,13 +64,13 @@ func pruneOptions(later time.Duration) repository.PruneOptions {
 	return repository.PruneOptions{Grace: stored.Grace, Now: time.Now().Add(later)}
 }
 
-// left are the keys that are to be there behind a prune up to 25 whose grace has ended.
+// leftBehind25 returns the keys that a prune up to segment 25 keeps after its grace.
 func leftBehind25() []string {
 	var want []string
 	for _, i := range []int{3, 4} {
 		want = append(want, stored.Folder("c", stored.IdAt(i))+"manifest.json", stored.Folder("c", stored.IdAt(i))+"proof-20261121T130000.000Z.json", stored.Folder("c", stored.IdAt(i))+stored.PlainName)
 	}
-	want = append(want, "c/leases/clock.json") // of which the store's time was read
+	want = append(want, "c/leases/clock.json") // StoreTime writes it
 	for seq := uint64(26); seq <= 40; seq++ {
 		want = append(want, stored.SegmentKey("c", stored.LineageID(0), seq))
 	}
@@ -81,7 +81,7 @@ func logTombstoneKey(lineage string, upto uint64) string {
 	return fmt.Sprintf("c/log/%s/tombstone-%016x.json", lineage, upto)
 }
 
-// wantPruned fails unless what is listed is just what is not in the removal up to 25, whole and without a fault.
+// wantPruned fails unless exactly the backups and segments that are not in removal(25) are listed, without a fault.
 func wantPruned(tb testing.TB, b storage.Bucket) {
 	tb.Helper()
 	c := stored.OpenCluster(tb, b, "c")
@@ -94,7 +94,8 @@ func wantPruned(tb testing.TB, b storage.Bucket) {
 	stored.WantLineage(tb, "the other", cat.Lineages[1], "1-1", "")
 }
 
-// TestPrune: what is removed is listed no more at once, goes when its grace has ended, and is no damage at any time.
+// TestPrune checks that deleted backups disappear from the catalog at once and from the store after the grace, and never count
+// as damaged.
 func TestPrune(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -137,14 +138,14 @@ func TestPrune(t *testing.T) {
 	})
 }
 
-// TestPruneKilled: whenever it is killed, nothing is listed that is not whole, what is to stay is there, and the next prune
-// ends it.
+// TestPruneKilled checks that a prune killed at any request leaves a catalog of whole backups, with all that must stay, and
+// that the next prune completes it.
 func TestPruneKilled(t *testing.T) {
 	t.Run("mem", func(t *testing.T) { killPrune(t, 1, func() storage.Bucket { return mem.New() }) })
 	t.Run("file", func(t *testing.T) { killPrune(t, 29, func() storage.Bucket { return stored.OpenFile(t, t.TempDir()) }) })
 }
 
-// killPrune kills it behind no request, each requests, twice as many, and so on.
+// killPrune kills a prune after 0, each, 2*each, ... requests, until a prune completes.
 func killPrune(t *testing.T, each int, open func() storage.Bucket) {
 	t.Helper()
 	for n, alive := 0, false; !alive; n += each {
@@ -159,7 +160,7 @@ func killPrune(t *testing.T, each int, open func() storage.Bucket) {
 	}
 }
 
-// TestPruneAnswerLost: the same where one request was done, and nobody knows.
+// TestPruneAnswerLost checks the same if the answer to one request is lost.
 func TestPruneAnswerLost(t *testing.T) {
 	for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbDelete} {
 		for n, none := 1, false; !none; n++ {
@@ -176,7 +177,7 @@ func TestPruneAnswerLost(t *testing.T) {
 	}
 }
 
-// prunedDespite prunes b twice, the second time after the grace, and then what is below it to the end.
+// prunedDespite prunes through b twice, the second time after the grace, and then completes the prune through below.
 func prunedDespite(t *testing.T, below, b storage.Bucket) {
 	t.Helper()
 	for _, later := range []time.Duration{0, 2 * stored.Grace} {
@@ -186,7 +187,7 @@ func prunedDespite(t *testing.T, below, b storage.Bucket) {
 		}
 		wantWhole(t, below)
 	}
-	for _, later := range []time.Duration{3 * stored.Grace, 5 * stored.Grace} { // what the first of these deletes goes by the second
+	for _, later := range []time.Duration{3 * stored.Grace, 5 * stored.Grace} { // the second removes the objects that the first deletes
 		if _, err := stored.OpenCluster(t, below, "c").Prune(t.Context(), removal(25), pruneOptions(later), nil); err != nil {
 			t.Error(err)
 		}
@@ -197,7 +198,7 @@ func prunedDespite(t *testing.T, below, b storage.Bucket) {
 	}
 }
 
-// dying is a bucket of a process that is killed behind so many requests.
+// dying is the Bucket of a process that is killed after a number of requests.
 type dying struct {
 	storage.Bucket
 	left atomic.Int64
@@ -238,7 +239,7 @@ func (d *dying) Delete(ctx context.Context, key string, o storage.DeleteOptions)
 	return d.Bucket.Delete(ctx, key, o)
 }
 
-// wantWhole fails if anything that is listed is damaged, or anything that is to stay is missing.
+// wantWhole fails if a listed backup is damaged, or one that must stay is missing.
 func wantWhole(tb testing.TB, b storage.Bucket) {
 	tb.Helper()
 	c := stored.OpenCluster(tb, b, "c")
@@ -260,7 +261,7 @@ func wantWhole(tb testing.TB, b storage.Bucket) {
 	}
 }
 
-// TestPruneOn: a lineage is pruned again and again, and at last as a whole; each segment's grace begins once.
+// TestPruneOn prunes a lineage several times, and at last as a whole. The grace of each segment must begin only once.
 func TestPruneOn(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -279,7 +280,7 @@ func TestPruneOn(t *testing.T) {
 	if gaps := catalog.Gaps(); len(gaps) > 0 {
 		t.Errorf("gaps %+v where all before is pruned", gaps)
 	}
-	for range 2 { // a tombstone that a higher one stands for goes behind its segments
+	for range 2 { // a tombstone below a higher one is removed after its segments
 		if _, err := c.Prune(t.Context(), repository.Removal{}, pruneOptions(2*stored.Grace), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +299,7 @@ func TestPruneOn(t *testing.T) {
 	}
 }
 
-// TestPruneAgainstTheClock: a tombstone that is younger does not begin the grace of what an older one is of anew.
+// TestPruneAgainstTheClock checks that a later tombstone does not restart the grace of segments that an earlier one deletes.
 func TestPruneAgainstTheClock(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -310,7 +311,7 @@ func TestPruneAgainstTheClock(t *testing.T) {
 		}
 	}
 	prune(5)
-	time.Sleep(2 * time.Millisecond) // stores have no clock to set
+	time.Sleep(2 * time.Millisecond) // the store has the real clock
 	prune(15)
 	first, err := b.Stat(t.Context(), logTombstoneKey(stored.LineageID(0), 5))
 	if err != nil {
@@ -324,7 +325,8 @@ func TestPruneAgainstTheClock(t *testing.T) {
 	}
 }
 
-// TestForgedLogTombstone: what no trusted key has signed, or was signed for another place, prunes nothing, and is named.
+// TestForgedLogTombstone checks that a tombstone that no trusted key has signed, or that was signed for another place, prunes
+// nothing and is named.
 func TestForgedLogTombstone(t *testing.T) {
 	owner, attacker := stored.NewSigner(t), stored.NewSigner(t)
 	trusting := stored.Trust(t, owner.Public)
@@ -364,7 +366,7 @@ func TestForgedLogTombstone(t *testing.T) {
 	}
 }
 
-// TestPruneTakenName: a forged tombstone in the way is an error that names it.
+// TestPruneTakenName checks that a prune names a forged tombstone that has the name of its own.
 func TestPruneTakenName(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
@@ -383,7 +385,7 @@ func TestPruneTakenName(t *testing.T) {
 	}
 }
 
-// TestPruneLocked: a locked backup stays listed until its date, and locked data of what was deleted until its own.
+// TestPruneLocked checks that a locked backup stays listed, and that locked objects of the pruned log stay in the store.
 func TestPruneLocked(t *testing.T) {
 	b := mem.New()
 	locked := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}})
@@ -414,12 +416,12 @@ func TestPruneLocked(t *testing.T) {
 			t.Errorf("locked %+v", l)
 		}
 	}
-	if got := len(stored.Keys(t, b)); got != len(before)+2 { // the tombstone, and the object that the store's time was read of
+	if got := len(stored.Keys(t, b)); got != len(before)+2 { // the tombstone, and the object that StoreTime writes
 		t.Errorf("%d objects, there were %d", got, len(before))
 	}
 }
 
-// onPut runs something before or behind the Put of a key that has some text in it.
+// onPut is a Bucket that calls a function before or after the Put of a key that contains a text.
 type onPut struct {
 	storage.Bucket
 	text string
@@ -436,7 +438,7 @@ func (p *onPut) Put(ctx context.Context, key string, r io.Reader, o storage.PutO
 	return obj, err
 }
 
-// TestPruneCancelled ends at once.
+// TestPruneCancelled checks that Prune returns when its context has ended.
 func TestPruneCancelled(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -449,7 +451,7 @@ func TestPruneCancelled(t *testing.T) {
 	wantWhole(t, b)
 }
 
-// TestCopyAndPruned: what was pruned at the target does not come back, nor does a tombstone come over a pin.
+// TestCopyAndPruned checks that a copy neither restores what was pruned at the target nor deletes what is pinned there.
 func TestCopyAndPruned(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
@@ -474,7 +476,7 @@ func TestCopyAndPruned(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The other way: what a source has pruned is nothing that is missing.
+	// The other way: segments that the source has pruned are not missing.
 	back := mem.New()
 	result := stored.MustCopy(t, to, stored.OpenCluster(t, back, "c"), copying.Options{})
 	if len(result.Faults) > 0 || result.Segments != 16 {

@@ -23,7 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// gated calls do before each request; what it returns in place of nil is the answer.
+// gated is a Bucket that calls do before each request. An error of do is the answer.
 type gated struct {
 	storage.Bucket
 	do func(verb storage.Verb, key string) error
@@ -64,8 +64,8 @@ func (c gated) Delete(ctx context.Context, key string, o storage.DeleteOptions) 
 	return c.Bucket.Delete(ctx, key, o)
 }
 
-// crowd is a repository of an owner who signs: of cluster c backup 0 is pinned, 1 is locked for an hour, and forged tombstones
-// stand for 3 and 4 and for all of the log; c0 and c1 are other clusters.
+// crowd returns a repository that the owner signs. In cluster c, backup 0 is pinned, backup 1 is locked for an hour, and the
+// attacker has forged tombstones of backups 3 and 4 and of the whole log. c0 and c1 are other clusters.
 func crowd(t *testing.T, owner, attacker stored.Signer) *mem.Bucket {
 	t.Helper()
 	b := mem.New()
@@ -107,7 +107,7 @@ func forge(t *testing.T, b storage.Bucket, attacker stored.Signer) {
 	}
 }
 
-// others is all that is of no business to a prune of c.
+// others returns the objects outside cluster c.
 func others(t *testing.T, b storage.Bucket) map[string]string {
 	t.Helper()
 	all := stored.Contents(t, b)
@@ -115,8 +115,8 @@ func others(t *testing.T, b storage.Bucket) map[string]string {
 	return all
 }
 
-// pruneInTheCrowd prunes through b, whatever becomes of it, and then to the end: at once, behind the lock's date, and behind
-// the grace of what went then. It looks each time at what must be there.
+// pruneInTheCrowd prunes through b, which may fail with the accepted error. It then completes the prune through below: at once,
+// after the lock has ended, and after the grace of the backup that was locked. Each time it checks what must be listed.
 func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket, owner stored.Signer, accepted error) {
 	t.Helper()
 	policy := records.Policy{Key: owner.Key}
@@ -134,7 +134,7 @@ func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket,
 		wantInTheCrowd(t, below, owner, foreign, want...)
 	}
 	prune(0, 1, 3, 4)
-	time.Sleep(2*stored.Grace - time.Hour) // nothing that is locked has gone, and what was deleted has
+	time.Sleep(2*stored.Grace - time.Hour) // the locked objects are still there, the deleted ones are removed
 	prune(0, 3, 4)
 	time.Sleep(2 * stored.Grace)
 	prune(0, 3, 4)
@@ -151,8 +151,8 @@ func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket,
 	}
 }
 
-// wantInTheCrowd fails unless these backups are listed and whole, all of the log that is to stay is there, and what is of
-// others is as it was.
+// wantInTheCrowd fails unless these backups are listed and whole, the log that must stay is complete, and the objects of other
+// clusters are unchanged.
 func wantInTheCrowd(t *testing.T, b storage.Bucket, owner stored.Signer, foreign map[string]string, want ...int) {
 	t.Helper()
 	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
@@ -180,18 +180,18 @@ func wantInTheCrowd(t *testing.T, b storage.Bucket, owner stored.Signer, foreign
 	}
 }
 
-// inTheBubble runs test a day behind noon, where time passes when nothing else happens.
+// inTheBubble runs test in a synctest bubble, a day after noon.
 func inTheBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	stored.NewWriter(t, "c", stored.LineageID(0)).Next() // zstd's shared encoder is no bubble's
+	stored.NewWriter(t, "c", stored.LineageID(0)).Next() // starts zstd's shared encoder outside the bubble
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(stored.Noon.AddDate(0, 0, 1)))
 		test(t)
 	})
 }
 
-// TestPruneInterrupted: cancelled at any request, by the person or behind it, a prune leaves what the next one ends: beside
-// what is pinned, locked, forged and other clusters'.
+// TestPruneInterrupted checks that a prune cancelled at any request can be completed by the next one, in a repository with
+// pinned and locked backups, forged tombstones and other clusters.
 func TestPruneInterrupted(t *testing.T) {
 	owner, attacker := stored.NewSigner(t), stored.NewSigner(t)
 	each := 1
@@ -218,8 +218,8 @@ func TestPruneInterrupted(t *testing.T) {
 	}
 }
 
-// TestPruneDenied: a store that denies each deletion, or one of them, loses nothing: what was deleted is listed no more, and
-// goes when that is allowed.
+// TestPruneDenied checks a prune in a store that denies all deletions, or one of them. Nothing else is lost, deleted backups
+// are no longer listed, and a later prune removes their objects once deletions are allowed.
 func TestPruneDenied(t *testing.T) {
 	owner, attacker := stored.NewSigner(t), stored.NewSigner(t)
 	for n, ended := 0, false; !ended && !t.Failed(); n++ {

@@ -21,13 +21,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// told compares what two surveys say, and not what they have seen.
+// told returns the difference of two surveys, apart from Seen.
 func told(a, b repository.Survey) string {
 	return cmp.Diff(a, b, cmpopts.IgnoreFields(repository.Survey{}, "Seen"),
 		cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) }))
 }
 
-// unversioned is a Bucket whose listing has no versions, as that of S3.
+// unversioned is a Bucket whose listing has no versions, like that of S3.
 type unversioned struct{ storage.Bucket }
 
 func (u unversioned) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
@@ -40,7 +40,7 @@ func (u unversioned) List(ctx context.Context, o storage.ListOptions) iter.Seq2[
 	}
 }
 
-// A survey reads what is new, and again what was damaged, but nothing twice.
+// A survey reads new and damaged backups, and no other a second time.
 func TestSurveyReadsNothingTwice(t *testing.T) {
 	t.Run("versioned", func(t *testing.T) { readsNothingTwice(t, mem.New()) })
 	t.Run("unversioned", func(t *testing.T) { readsNothingTwice(t, unversioned{mem.New()}) })
@@ -70,16 +70,16 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 		}
 		o.Seen = s.Seen
 	}
-	look("at first", 3+3+2+8) // manifests, their proofs, the oldest with its own, and a batch of older ones
+	look("at first", 3+3+2+8) // three manifests, their proofs, the oldest backup and its proof, and a batch of older proofs
 	look("the same", 0)
 	stored.Create(t, c, stored.IdAt(12))
-	look("another backup", 1+1) // and the next proof, in the batch that now begins with that of the tenth
+	look("another backup", 1+1) // the manifest, and one proof of a batch that now begins one backup later
 	stored.Change(t, b, stored.Folder("prod", stored.IdAt(11))+"manifest.json", stored.Flip(20, 1))
 	look("one damaged", 1)
 	look("still damaged", 1)
 }
 
-// Where the listing has versions, one that came while the clock stood still is another all the same.
+// If listings have versions, a survey detects a replaced object even if its time and size are the same.
 func TestSurveySeesAnotherVersionOfTheSameMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()
@@ -97,7 +97,7 @@ func provenAt(id catalog.ID, n int) catalog.Proof {
 	return catalog.Proof{Backup: id, Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon.Add(time.Duration(n) * time.Hour)}
 }
 
-// Whatever happens between two surveys, the second says the same with what the first has seen as without it.
+// Whatever changes between two surveys, the second returns the same with Seen of the first as without.
 func TestSurveySeenIsAsReadAnew(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {
@@ -126,7 +126,7 @@ func TestSurveySeenIsAsReadAnew(t *testing.T) {
 	t.Run("unversioned", func(t *testing.T) { all(t, unversioned{mem.New()}) })
 }
 
-// happen does one thing to a cluster, mostly to its newest backups.
+// happen makes one random change to a cluster, mostly to its newest backups.
 func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.Rand, taken *int) {
 	t.Helper()
 	if *taken == 0 || random.IntN(4) == 0 {
@@ -142,20 +142,20 @@ func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.
 	}
 	switch random.IntN(9) {
 	case 0:
-		_ = c.Append(t.Context(), provenAt(id, random.IntN(1000))) // one that is there already is refused
+		_ = c.Append(t.Context(), provenAt(id, random.IntN(1000))) // may fail, if the proof exists
 	case 1:
-		_, _ = c.Pin(t.Context(), catalog.Pin{Backup: id, Time: stored.Noon, Reason: "held"}) // so is one of what is gone
+		_, _ = c.Pin(t.Context(), catalog.Pin{Backup: id, Time: stored.Noon, Reason: "held"}) // may fail, if the backup is deleted
 	case 2:
 		_, _ = c.Unpin(t.Context(), catalog.Unpin{Backup: id, Time: stored.Noon})
 	case 3:
 		_ = c.Delete(t.Context(), catalog.Tombstone{Backup: id, Time: stored.Noon})
 	case 4:
-		stored.Change(t, b, manifest, stored.Flip(random.IntN(50), 1)) // of the same size
+		stored.Change(t, b, manifest, stored.Flip(random.IntN(50), 1)) // keeps the size
 	case 5:
 		stored.Put(t, b, manifest, stored.Framed(fmt.Sprintf(`{"format":1,"n":%d}`, n)))
 	case 6:
 		stored.Put(t, b, snapshot, stored.Noise(random.IntN(40)))
-	case 7: // a proof that another takes the place of
+	case 7: // replace a proof
 		p := provenAt(id, random.IntN(10))
 		p.Format = catalog.Proofs.Format
 		document, err := catalog.Proofs.Encode(p)
@@ -163,7 +163,7 @@ func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.
 			t.Fatal(err)
 		}
 		stored.Put(t, b, stored.Folder(c.Name(), id)+"proof-20261122T000000.000Z.json", document)
-	case 8: // a pin that junk seems to lift
+	case 8: // a pin with junk as its unpin
 		stored.Put(t, b, stored.Folder(c.Name(), id)+"pin-0123456789abcdef.json", encodedPin(t, id))
 		stored.Put(t, b, stored.Folder(c.Name(), id)+"unpin-0123456789abcdef.json", stored.Noise(10))
 	}

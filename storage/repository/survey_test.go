@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// surveyed is a repository with thirty backups, one a minute, ten positions apart, and a log from the tenth of them on.
+// surveyed returns a repository with thirty backups, one a minute and ten positions apart, and a log from the tenth of them on.
 func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []catalog.ID) {
 	t.Helper()
 	b := storagetest.Faulty(mem.New())
@@ -42,7 +42,7 @@ func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []catalog
 	return b, c, ids
 }
 
-// What a survey says of everything is what all manifests say, and most of them are not read for it.
+// A survey has the same totals as the complete catalog, but reads few manifests.
 func TestSurveyReadsFew(t *testing.T) {
 	b, c, all := surveyed(t)
 	whole := stored.Load(t, c, backups.LoadOptions{Log: true})
@@ -80,10 +80,10 @@ func TestSurveyOfNothing(t *testing.T) {
 	}
 }
 
-// Proofs are found wherever they are, newest first, and not one batch more is read than is asked for.
+// A survey finds the newest proofs of any backup, and reads no more batches than it needs.
 func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 	b, c, all := surveyed(t)
-	for n := range 20 { // the older the backup, the newer its proof
+	for n := range 20 { // older backups have newer proofs
 		p := catalog.Proof{Backup: all[n], Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon.Add(-time.Duration(n) * time.Hour)}
 		if err := c.Append(t.Context(), p); err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 		}
 		return backups
 	}
-	if got := of(nil); len(got) != 8 { // of the backups that are read since the window may begin with them
+	if got := of(nil); len(got) != 8 { // of the backups that may be bases of the window
 		t.Errorf("without more asked for the proofs are those of %v", got)
 	}
 	never := of(func([]catalog.Proof) bool { return false })

@@ -8,7 +8,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// BenchmarkSurvey is what a service asks of each of its clusters after each backup, here of 200.
+// BenchmarkSurvey measures the survey that a service makes of each cluster after each backup, here with 200 backups.
 func BenchmarkSurvey(b *testing.B) {
 	c := stored.OpenCluster(b, mem.New(), "prod")
 	for n := range 200 {

@@ -34,8 +34,8 @@ func untrustedIDs(tb testing.TB, c catalog.Catalog) (all []catalog.ID) {
 	return all
 }
 
-// Whoever can write to the store can add newer backups, alter manifests, and write junk. None of it counts, and none of it
-// hides what is signed.
+// An attacker who can write to the store can add newer backups, change manifests, and write junk. None of it counts, and none
+// of it hides signed backups.
 func TestForgedBackups(t *testing.T) {
 	b, owner, attacker := mem.New(), stored.NewSigner(t), stored.NewSigner(t)
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(0))
@@ -73,7 +73,7 @@ func TestForgedBackups(t *testing.T) {
 		[]catalog.ID{stored.IdAt(3), stored.IdAt(2), stored.IdAt(1), stored.IdAt(0)}, []catalog.ID{stored.IdAt(4)})
 }
 
-// A document that was signed for one place counts at no other.
+// A document that was signed for one place does not count at another.
 func TestSignedBackupMoved(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(0))
@@ -87,7 +87,7 @@ func TestSignedBackupMoved(t *testing.T) {
 	}
 }
 
-// Whatever somebody puts into the place of a newer manifest, the newest that is trusted is found.
+// Whatever an attacker stores as a newer manifest, Load finds the newest trusted backup.
 func TestJunkHidesNothing(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
@@ -114,7 +114,7 @@ func TestJunkHidesNothing(t *testing.T) {
 	}
 }
 
-// Who signs and does not say whom to trust removes nothing for a tombstone that is not its own.
+// A policy with a signing key and no trusted keys removes nothing because of a tombstone by another key.
 func TestForgedTombstoneAndASigner(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
@@ -130,7 +130,7 @@ func TestForgedTombstoneAndASigner(t *testing.T) {
 	stored.WantIDs(t, stored.Load(t, mine, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
 }
 
-// A tombstone stays for as long as anything that it stands for, or the backup would be back.
+// A tombstone stays as long as any object of its backup, or the backup would be listed again.
 func TestTombstoneGoesLast(t *testing.T) {
 	b := mem.New()
 	locked := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}})
@@ -189,7 +189,7 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// A locked backup is deleted by its tombstone alone, which must be trusted, and survives with every object.
+// A locked backup is deleted only by its tombstone, which must be trusted. All its objects stay.
 func TestDeleteLocked(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	policy := stored.Trust(t, owner.Public)
@@ -259,7 +259,7 @@ func TestForgedSegments(t *testing.T) {
 	}
 }
 
-// TestMinisign: the signature of a manifest is one that minisign itself verifies, as the documentation says.
+// TestMinisign checks that minisign verifies the signature of a manifest, as the documentation describes.
 func TestMinisign(t *testing.T) {
 	if _, err := exec.LookPath("minisign"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -284,7 +284,7 @@ func TestMinisign(t *testing.T) {
 		}
 		return exec.CommandContext(t.Context(), "minisign", "-V", "-P", owner.Public, "-m", filepath.Join(dir, "m")).Run()
 	}
-	covered := strings.Join(lines[:len(lines)-4], "") // the last three lines, and nothing behind the last
+	covered := strings.Join(lines[:len(lines)-4], "") // without the last three lines
 	if err := verify(covered); err != nil {
 		t.Errorf("minisign does not verify the manifest: %v", err)
 	}
@@ -293,8 +293,8 @@ func TestMinisign(t *testing.T) {
 	}
 }
 
-// A policy that signs and names no trusted key believes its own key alone: else a forged backup would count as one of its
-// own, and stand in the place of the next one.
+// A policy with a signing key and no trusted keys trusts only its own key. A forged backup would otherwise count as its own,
+// and take the place of the next one.
 func TestSigningKeyIsTrusted(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
@@ -309,11 +309,11 @@ func TestSigningKeyIsTrusted(t *testing.T) {
 	stored.WantLineage(t, "a forged log", cat.Lineages[0], "", "1 damaged")
 }
 
-// Without the key nothing is added to a repository that is signed: it would count for nothing, and hide that.
+// A policy without a key writes nothing to a signed repository: readers would ignore it, and the operator would not notice.
 func TestUnsignedWriteIsRefused(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	c := stored.OpenCluster(t, b, "c")
-	stored.Create(t, c, stored.IdAt(0)) // nothing is signed yet
+	stored.Create(t, c, stored.IdAt(0)) // allowed, as nothing is signed yet
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(1))
 	before := stored.Keys(t, b)
 	c = stored.OpenCluster(t, b, "c")

@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// unreadable does not return one object.
+// unreadable is a Bucket that refuses to open one object.
 type unreadable struct {
 	storage.Bucket
 	key string
@@ -35,7 +35,7 @@ func (u unreadable) Open(ctx context.Context, key string, o storage.OpenOptions)
 	return u.Bucket.Open(ctx, key, o)
 }
 
-// unlisted does not list what is in a folder.
+// unlisted is a Bucket that refuses to list one folder.
 type unlisted struct {
 	storage.Bucket
 	folder string
@@ -59,7 +59,7 @@ func (u unlisted) List(ctx context.Context, o storage.ListOptions) iter.Seq2[sto
 	}
 }
 
-// named are the keys and IDs of all that the catalog reports as unusable.
+// named returns the keys and IDs that the catalog reports as unusable.
 func named(c catalog.Catalog) string {
 	var all []string
 	for _, d := range slices.Concat(c.Damaged, c.Untrusted, c.Ignored) {
@@ -73,7 +73,7 @@ func named(c catalog.Catalog) string {
 	return strings.Join(all, "\n")
 }
 
-// wantOnlyDamaged reads a cluster in all ways, and fails unless the first backup is found and, if key is not "", it is named.
+// wantOnlyDamaged reads a cluster in all ways, and fails unless the first backup is found and key, if not "", is named.
 func wantOnlyDamaged(t *testing.T, c *repository.Cluster, key string) {
 	t.Helper()
 	cat := stored.Load(t, c, backups.LoadOptions{Proofs: true, Log: true})
@@ -97,8 +97,8 @@ func wantOnlyDamaged(t *testing.T, c *repository.Cluster, key string) {
 	}
 }
 
-// TestUnreadableObjects: an object that the store does not return (archived, encrypted by another, of another owner) is one
-// damage, whatever it would be, and takes nothing else away.
+// TestUnreadableObjects checks that an object that the store refuses to return (archived, encrypted with another key, of
+// another owner) counts as damaged, and that everything else is still read.
 func TestUnreadableObjects(t *testing.T) {
 	owner := stored.NewSigner(t)
 	signed := records.Policy{Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust}
@@ -107,10 +107,10 @@ func TestUnreadableObjects(t *testing.T) {
 		{second + "manifest.json", second + "manifest.json"},
 		{first + stored.TombstoneName, first + stored.TombstoneName},
 		{first + "proof-20261121T120000.000Z.json", "proof-20261121T120000.000Z.json"},
-		{first + "pin-0123456789abcdef.json", ""}, // it holds, or is ignored
+		{first + "pin-0123456789abcdef.json", ""}, // the pin holds, or is ignored
 		{stored.SegmentKey("c", stored.LineageID(9), 1), stored.SegmentKey("c", stored.LineageID(9), 1)},
 		{stored.SegmentKey("c", stored.LineageID(1), 2), stored.SegmentKey("c", stored.LineageID(1), 2)},
-		{"c/log/" + stored.LineageID(1) + "/index-0000000000000001.json", ""}, // it saves time
+		{"c/log/" + stored.LineageID(1) + "/index-0000000000000001.json", ""}, // an index only saves time
 		{"c/log/" + stored.LineageID(1) + "/tombstone-0000000000000002.json", "tombstone-0000000000000002.json"},
 	} {
 		for _, p := range []records.Policy{{}, signed} {
@@ -128,7 +128,8 @@ func TestUnreadableObjects(t *testing.T) {
 	}
 }
 
-// TestUnreadableOrders: a suspension that cannot be read suspends nothing, and a lease is nobody's.
+// TestUnreadableOrders checks that an unreadable suspension suspends nothing, and that an unreadable lease can be acquired but
+// not renewed.
 func TestUnreadableOrders(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, unreadable{b, "c/suspension.json", storage.ErrDenied}, "c")
@@ -150,7 +151,7 @@ func TestUnreadableOrders(t *testing.T) {
 	}
 }
 
-// TestUnlistedFolders: a folder that may not be listed is one damaged backup, or a lineage that has a fault.
+// TestUnlistedFolders checks that a folder that the store refuses to list is a damaged backup, or a lineage with a fault.
 func TestUnlistedFolders(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -169,7 +170,7 @@ func TestUnlistedFolders(t *testing.T) {
 	}
 }
 
-// TestRefusedCallerIsNoDamage: a store that does not accept the caller says nothing of the objects.
+// TestRefusedCallerIsNoDamage checks that an error about the caller's credentials does not count as damage.
 func TestRefusedCallerIsNoDamage(t *testing.T) {
 	b := mem.New()
 	stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(0))
