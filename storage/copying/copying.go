@@ -1,5 +1,6 @@
-// Package copying copies the part of one cluster from a repository to another: backups and the log, byte for byte, each object
-// checked while it is copied. Nothing is overwritten, and a copy that was interrupted continues where it stopped.
+// Package copying copies a cluster's backups and log from one repository to another. Copy first lists both sides and plans
+// which objects are missing at the target; then it copies them byte for byte, so that signatures stay valid, and checks each
+// object while it is copied. It overwrites nothing. A repeated Copy continues where an interrupted one stopped.
 package copying
 
 import (
@@ -14,49 +15,48 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// ErrDiffers: another object stands under the name of one that was to be copied. Nothing is ever overwritten.
+// ErrDiffers means that the target has a different object under the name of one to be copied. It is never overwritten.
 var ErrDiffers = errors.New("another object is there under that name")
 
-// Options say what to leave out.
+// Options select the objects to copy. The zero Options copy everything and delete nothing.
 type Options struct {
-	// Since leaves out the backups and segments that began before it, but for those on top of which a segment that is
-	// copied is restored. Zero: nothing is left out.
+	// Since leaves out the backups and segments that began before it, except those that a restore of a copied segment needs.
+	// Zero leaves out nothing.
 	Since time.Time
-	// BackupsOnly leaves out the log, and what is deleted at the source.
+	// BackupsOnly leaves out the log, and ignores deletions at the source.
 	BackupsOnly bool
-	// Deletions deletes at the target what is deleted at the source, by tombstones of the target's own. Without it a person who
-	// may write to the source alone deletes nothing at the target.
+	// Deletions deletes backups at the target that are deleted at the source, by new tombstones of the target. Without it, an
+	// attacker who can write only to the source can delete nothing at the target.
 	Deletions bool
-	By        string // host and version of dr, for those tombstones
+	By        string // host and version of dr, recorded in those tombstones
 }
 
-// Result is what came of a Copy.
+// Result is the result of a Copy. After an error it counts the work until then.
 type Result struct {
-	Backups  int   // that the target has now and had not before
-	Segments int   // the same of the log's
-	Objects  int   // that were copied, of every kind
-	Bytes    int64 // of them
-	Present  int   // objects that were there already
-	Deleted  int   // backups that were deleted at the target since they are at the source
-	LeftOut  int   // what began before Since; what is deleted or pruned at either side, also meanwhile
-	Faults   []Fault
+	Backups  int     // backups that the target did not have before
+	Segments int     // segments of the log that the target did not have before
+	Objects  int     // copied objects of all kinds
+	Bytes    int64   // size of the copied objects
+	Present  int     // objects that the target already had, and backups already deleted there
+	Deleted  int     // backups deleted at the target because they are deleted at the source
+	LeftOut  int     // backups and segments from before Since, or deleted or pruned on either side, also during the copy
+	Faults   []Fault // objects that could not be copied
 }
 
-// Fault is an object that was not copied because of what it is, or of what stands in its place. Err names it, and
-// matches ErrDamaged (and sign.ErrUntrusted), ErrNotFound or ErrDiffers.
+// Fault is an object that was not copied because it is damaged or missing at the source, or different at the target. Err names
+// the object, and matches catalog.ErrDamaged (and sign.ErrUntrusted if it is untrusted), catalog.ErrNotFound or ErrDiffers.
 type Fault struct {
 	Key string
 	Err error
 }
 
-// Copy copies what from holds and to does not: backups and the log, byte for byte, so that signatures stay
-// valid. It needs no private key. Leases and what killed backups left are not copied.
+// Copy copies the backups and the log that from has and to lacks. Leases and leftovers are not copied. Copy needs no decryption
+// key. It locks the copies as the policy of to requires.
 //
-// Everything is checked while it is copied, and a backup's manifest comes last, so that nothing is listed at to before it
-// is whole. What is damaged, not trusted by from's policy, or stands against another object at to is not copied: it is a
-// fault of the result, and the rest goes on. Any other error ends the copy; it may be repeated, and goes on where it
-// ended. Both sides must have the same cluster name, which manifests and headers repeat. What is copied is locked as to's
-// policy says.
+// Every object is checked while it is copied, and the manifest of a backup comes last, so that to never lists an incomplete
+// backup. An object that is damaged, not trusted by the policy of from, or different at to is not copied: it becomes a fault of
+// the result, and Copy continues with the rest. Any other error ends Copy, which may be repeated. Clusters with different names
+// give catalog.ErrName, as manifests and headers contain the name.
 func Copy(ctx context.Context, from, to *repository.Cluster, o Options, report storage.Report) (Result, error) {
 	if from.Records().Cluster != to.Records().Cluster {
 		return Result{}, fmt.Errorf("%w: cluster %s cannot be copied to cluster %s: a backup contains the name of its cluster: use the same name",
@@ -79,23 +79,23 @@ func Copy(ctx context.Context, from, to *repository.Cluster, o Options, report s
 	return c.result, nil
 }
 
-// side is what a side of a copy shows in listings and small documents.
+// side is the state of one side of a copy, from its listings and small documents.
 type side struct {
 	c       *repository.Cluster
-	folders []backups.Folder    // of backups, ascending
-	sizes   map[string]int64    // of every object of backups and log
-	indexes map[string][]uint64 // of the log, by lineage: their first seqs, ascending
-	deleted map[catalog.ID]bool // by a tombstone that counts
-	ignored []Fault             // tombstones that do not
-	pinned  map[catalog.ID]bool // of the target
-	pruned  map[string]uint64   // of the target, by lineage: the seqs up to which they are
+	folders []backups.Folder    // ascending by ID
+	sizes   map[string]int64    // bytes of each object of backups and log, by key
+	indexes map[string][]uint64 // first seqs of the log's indexes, by lineage, ascending
+	deleted map[catalog.ID]bool // backups with a valid tombstone
+	ignored []Fault             // invalid tombstones
+	pinned  map[catalog.ID]bool // target only
+	pruned  map[string]uint64   // target only: the last pruned seq, by lineage
 
-	catalog catalog.Catalog   // of the source
-	headers map[string]string // of the target: the digests of its segments' headers, by key
+	catalog catalog.Catalog   // source only
+	headers map[string]string // target only: digests of segment headers, by key
 }
 
 func readSource(ctx context.Context, c *repository.Cluster, o Options) (side, error) {
-	// The catalog comes before the listing: what it has seen is listed then, unless somebody deletes it.
+	// The catalog must be read before the listing, so that the listing contains its objects unless they are deleted since.
 	catalog, err := c.Load(ctx, backups.LoadOptions{Log: !o.BackupsOnly, Details: true, Proofs: !o.Since.IsZero()})
 	if err != nil {
 		return side{}, err
@@ -135,7 +135,7 @@ func readTarget(ctx context.Context, c *repository.Cluster, o Options) (side, er
 	return s, nil
 }
 
-// side lists.
+// readSide reads the fields that both sides need.
 func readSide(ctx context.Context, c *repository.Cluster, o Options) (s side, err error) {
 	s = side{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[catalog.ID]bool{}}
 	if s.folders, err = c.Backups().Folders(ctx, backups.LoadOptions{}); err != nil {
@@ -158,7 +158,7 @@ func readSide(ctx context.Context, c *repository.Cluster, o Options) (s side, er
 		return s, nil
 	}
 	for o, err := range c.Records().Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(c.Records().Cluster)}) {
-		if _, unlisted := c.Log().UnlistedLineage(err); unlisted { // a fault of its lineage
+		if _, unlisted := c.Log().UnlistedLineage(err); unlisted { // the catalog has it as a fault of its lineage
 			continue
 		}
 		if err != nil {

@@ -26,7 +26,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// fullRepository has backups with proofs, a deleted one, a killed one, a lease, and a log of two lineages with an index.
+// fullRepository returns a repository with backups and proofs, a deleted and a killed backup, a lease, and a log of two
+// lineages with an index.
 func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *repository.Cluster {
 	tb.Helper()
 	c := stored.OpenWith(tb, b, p)
@@ -51,14 +52,14 @@ func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *reposito
 	return c
 }
 
-// isCopied tells what a copy of fullRepository leaves behind.
+// isCopied reports whether a copy of fullRepository contains key.
 func isCopied(key string) bool {
 	killed := strings.HasPrefix(key, stored.Folder("c", stored.IdAt(9)))
 	deleted := strings.HasPrefix(key, stored.Folder("c", stored.IdAt(2)))
 	return !killed && !deleted && !strings.Contains(key, "/leases/") && !strings.HasPrefix(key, "c/repository")
 }
 
-// copied is what is to be at the target.
+// copied returns the objects of the source that the target must have.
 func copied(tb testing.TB, source storage.Bucket) map[string]string {
 	tb.Helper()
 	all := stored.Contents(tb, source)
@@ -73,7 +74,7 @@ func wantCopied(tb testing.TB, what string, source, target storage.Bucket) {
 	}
 }
 
-// wantFaults fails unless the faults are of these keys, in any order, and each error names its key and is what is wanted.
+// wantFaults fails unless the faults have exactly these keys, and each error names its key and matches the wanted one.
 func wantFaults(tb testing.TB, what string, r copying.Result, want map[string]error) {
 	tb.Helper()
 	got := map[string]bool{}
@@ -135,8 +136,8 @@ func TestCopyRefusesAnotherName(t *testing.T) {
 	stored.WantError(t, "c to d", err, catalog.ErrName)
 }
 
-// TestCopyInterrupted ends a copy at each call to either store, before the call has an effect, in the middle of its
-// stream, and with its answer lost. Nothing that is listed then is not whole, and a repetition ends equal to the source.
+// TestCopyInterrupted ends a copy at each call to either store: before the call has an effect, in the middle of its stream, and
+// with its answer lost. Everything that is listed then must be whole, and a repeated copy must equal the source.
 func TestCopyInterrupted(t *testing.T) {
 	source := mem.New()
 	fullRepository(t, source, records.Policy{})
@@ -179,7 +180,7 @@ func TestCopyInterrupted(t *testing.T) {
 	}
 }
 
-// wantWholeSoFar reads all that is listed.
+// wantWholeSoFar fails if anything that target lists is damaged.
 func wantWholeSoFar(t *testing.T, what string, target storage.Bucket) {
 	t.Helper()
 	c := stored.OpenCluster(t, target, "c")
@@ -197,11 +198,11 @@ func wantWholeSoFar(t *testing.T, what string, target storage.Bucket) {
 	}
 }
 
-// TestCopyDamaged breaks each object of the source in turn: it is reported and not copied, and all else is.
+// TestCopyDamaged damages each object of the source in turn. It must be reported and not copied, and everything else copied.
 func TestCopyDamaged(t *testing.T) {
 	whole := mem.New()
 	fullRepository(t, whole, records.Policy{})
-	lost := func(key string) []string { // what cannot be copied either
+	lost := func(key string) []string { // key, and the objects that cannot be copied without it
 		switch {
 		case strings.HasSuffix(key, "manifest.json") || strings.HasSuffix(key, stored.PlainName):
 			return slices.DeleteFunc(slices.Collect(maps.Keys(copied(t, whole))), func(k string) bool {
@@ -240,8 +241,8 @@ func TestCopyDamaged(t *testing.T) {
 	}
 }
 
-// TestCopyOntoAnother has each object of the source at the target with another content: it is named and left alone, and
-// what does not need it is copied.
+// TestCopyOntoAnother stores different content at the target under the key of each object of the source. It must be named and
+// left unchanged, and everything that does not need it must be copied.
 func TestCopyOntoAnother(t *testing.T) {
 	source := mem.New()
 	from := fullRepository(t, source, records.Policy{})
@@ -274,7 +275,7 @@ func TestCopyOntoAnother(t *testing.T) {
 	}
 }
 
-// lostWith are the objects that are not copied either, if there is another under key.
+// lostWith returns the other objects that are not copied if the target has a different one under key.
 func lostWith(t *testing.T, key string, source storage.Bucket) (others []string) {
 	t.Helper()
 	for k := range copied(t, source) {
@@ -288,7 +289,8 @@ func lostWith(t *testing.T, key string, source storage.Bucket) (others []string)
 	return others
 }
 
-// TestCopyOntoAnotherData: a killed backup may have left data of the same size, and no manifest that would tell.
+// TestCopyOntoAnotherData checks that a copy detects different data of the same size that a killed backup left at the target
+// without a manifest.
 func TestCopyOntoAnotherData(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from := stored.OpenCluster(t, source, "c")
@@ -300,14 +302,14 @@ func TestCopyOntoAnotherData(t *testing.T) {
 	stored.WantIDs(t, stored.Load(t, stored.OpenCluster(t, target, "c"), backups.LoadOptions{}), nil, nil)
 }
 
-// TestCopyDeletedThere: what somebody has deleted at the target does not come back.
+// TestCopyDeletedThere checks that a copy does not restore backups that are deleted at the target.
 func TestCopyDeletedThere(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	stored.Create(t, from, stored.IdAt(0))
 	stored.Create(t, from, stored.IdAt(1))
 	stored.MustCopy(t, from, to, copying.Options{})
-	for n, c := range []*repository.Cluster{from, to} { // one of them at both, at two times
+	for n, c := range []*repository.Cluster{from, to} { // one backup is deleted on both sides, at different times
 		gone := catalog.Tombstone{Backup: stored.IdAt(0), Reason: "too old", Time: stored.At(n), By: "test"}
 		if err := c.Delete(t.Context(), gone); err != nil {
 			t.Fatal(err)
@@ -323,7 +325,7 @@ func TestCopyDeletedThere(t *testing.T) {
 	}
 }
 
-// TestCopyTrusted: signatures stay valid, and what somebody else has written stays behind.
+// TestCopyTrusted checks that signatures stay valid, and that untrusted objects are not copied.
 func TestCopyTrusted(t *testing.T) {
 	me := stored.NewSigner(t)
 	source, target := mem.New(), mem.New()
@@ -359,7 +361,7 @@ func TestCopyTrusted(t *testing.T) {
 	}
 }
 
-// TestCopyCancelled leaves what is whole.
+// TestCopyCancelled checks that a cancelled copy leaves only whole backups.
 func TestCopyCancelled(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from := fullRepository(t, source, records.Policy{})
@@ -380,7 +382,7 @@ func TestCopyCancelled(t *testing.T) {
 	wantCopied(t, "at last", source, target)
 }
 
-// A tombstone that somebody has forged at the target leaves nothing out, and is named.
+// A forged tombstone at the target does not keep a backup from being copied, and is named.
 func TestCopyPastForgedTombstones(t *testing.T) {
 	owner := stored.NewSigner(t)
 	source, target := mem.New(), mem.New()

@@ -12,21 +12,22 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// plan is what a copy is going to do, in this order.
+// plan is the work of a copy, in this order.
 type plan struct {
-	deletions []catalog.ID // at the target
-	backups   []backup     // newest first: those that somebody needs soonest
+	deletions []catalog.ID // backups to delete at the target
+	backups   []backup     // newest first, as the newest is needed first
 	log       []lineage
-	result    Result // what is known before anything is copied
+	result    Result // the counts and faults that are known before anything is copied
 }
 
 // object is an object of the source.
 type object struct {
 	key   string
 	size  int64 // bytes
-	there bool  // the target has one of that name and size
+	there bool  // the target has an object with that name and size
 }
 
+// backup is the work on one backup.
 type backup struct {
 	backup   catalog.Backup
 	data     object
@@ -41,25 +42,27 @@ type lineage struct {
 	indexes  []index       // ascending by first seq
 }
 
+// segmentCopy is a segment to copy.
 type segmentCopy struct {
 	object
 	segment catalog.Segment
 }
 
+// index is an index of the log to copy.
 type index struct {
 	object
-	first uint64 // seq
+	first uint64 // seq of the first segment that it lists
 }
 
-// planner compares two sides.
+// planner compares two sides and collects the plan.
 type planner struct {
 	source, target side
 	since          time.Time
-	bases          map[catalog.ID]bool // what segments need that are kept
+	bases          map[catalog.ID]bool // backups that copied segments need
 	plan           plan
 }
 
-// planCopy is pure: what the source has and the target has not.
+// planCopy returns the plan that copies the objects which source has and target lacks. It is pure.
 func planCopy(source, target side, o Options) plan {
 	p := planner{source: source, target: target, since: o.Since, bases: map[catalog.ID]bool{}}
 	p.plan.result.Faults = slices.Clone(source.ignored)
@@ -70,7 +73,7 @@ func planCopy(source, target side, o Options) plan {
 		p.fault(catalog.ManifestKey(source.c.Records().Cluster, d.ID), d.Err)
 	}
 	if !o.BackupsOnly {
-		for _, l := range source.catalog.Lineages { // before the backups, as it names its bases
+		for _, l := range source.catalog.Lineages { // before the backups, as it finds the bases to keep
 			p.lineage(l)
 		}
 		for _, f := range slices.Backward(source.folders) {
@@ -89,7 +92,7 @@ func (p *planner) fault(key string, err error) {
 	p.plan.result.Faults = append(p.plan.result.Faults, Fault{key, err})
 }
 
-// object compares one object by its size; not ok if another one stands under its name.
+// object returns the source's object under key. It adds a fault and is not ok if the target has one of another size there.
 func (p *planner) object(key string) (o object, ok bool) {
 	o = object{key: key, size: p.source.sizes[key]}
 	var size int64
@@ -102,7 +105,7 @@ func (p *planner) object(key string) (o object, ok bool) {
 
 func differs(key, how string) error { return fmt.Errorf("%s: %w: %s", key, ErrDiffers, how) }
 
-// deletion deletes one at the target if that is asked for, and it is there and not pinned.
+// deletion plans to delete a backup at the target if the caller has asked for it, and the backup is there and not pinned.
 func (p *planner) deletion(id catalog.ID, asked bool) {
 	_, there := p.target.sizes[catalog.ManifestKey(p.target.c.Records().Cluster, id)]
 	switch {
@@ -115,8 +118,9 @@ func (p *planner) deletion(id catalog.ID, asked bool) {
 	}
 }
 
+// backup plans to copy b, unless it is deleted on either side or from before since.
 func (p *planner) backup(b catalog.Backup) {
-	if p.source.deleted[b.ID] { // since the catalog was read
+	if p.source.deleted[b.ID] { // after the catalog was read
 		return
 	}
 	if p.target.deleted[b.ID] || b.Started.Before(p.since) && !p.bases[b.ID] {
@@ -134,6 +138,7 @@ func (p *planner) backup(b catalog.Backup) {
 	p.plan.backups = append(p.plan.backups, backup{backup: b, data: data, manifest: manifest, proofs: p.proofs(b.ID)})
 }
 
+// proofs returns the source's proofs of a backup.
 func (p *planner) proofs(id catalog.ID) (proofs []object) {
 	i, found := slices.BinarySearchFunc(p.source.folders, id, func(f backups.Folder, id catalog.ID) int { return cmp.Compare(f.Id, id) })
 	if !found {
@@ -150,10 +155,11 @@ func (p *planner) proofs(id catalog.ID) (proofs []object) {
 	return proofs
 }
 
+// lineage plans to copy the segments of l that are not from before since, and its indexes.
 func (p *planner) lineage(l catalog.Lineage) {
-	stretches := l.Stretches() // of what fits: the rest is among the faults
+	stretches := l.Stretches() // segments that do not fit are among the faults
 	work := lineage{id: l.ID}
-	var lowest uint64 // seq that is kept
+	var lowest uint64 // the first seq to copy; 0: none
 	for _, s := range stretches {
 		from := p.keptFrom(s)
 		p.plan.result.LeftOut += from
@@ -178,7 +184,7 @@ func (p *planner) lineage(l catalog.Lineage) {
 	for _, first := range p.source.indexes[l.ID] {
 		key := catalog.IndexKey(p.source.c.Records().Cluster, l.ID, first)
 		if p.since.IsZero() && slices.ContainsFunc(l.Faults, func(f catalog.Fault) bool { return f.Key == key }) {
-			continue // it is one of the faults above
+			continue // reported above
 		}
 		if o, ok := p.object(key); ok {
 			work.indexes = append(work.indexes, index{o, first})
@@ -187,7 +193,7 @@ func (p *planner) lineage(l catalog.Lineage) {
 	p.plan.log = append(p.plan.log, work)
 }
 
-// segment compares one by its size and its header's digest.
+// segment is like object, and also compares the digests of the headers if the target has the segment.
 func (p *planner) segment(s catalog.Segment) (object, bool) {
 	o, ok := p.object(catalog.SegmentKey(p.source.c.Records().Cluster, s.Lineage, s.Seq))
 	if ok && o.there && p.target.headers[o.key] != s.Digest {
@@ -197,8 +203,8 @@ func (p *planner) segment(s catalog.Segment) (object, bool) {
 	return o, ok
 }
 
-// keptFrom is how many segments of s are left out, from the first. Those that began since then are kept, and what it takes
-// to replay them: the newest base before them, and the segments between.
+// keptFrom returns how many segments of s to leave out, from the first. It keeps those that began at or after since, the newest
+// base before them, and the segments between.
 func (p *planner) keptFrom(s catalog.Stretch) int {
 	if p.since.IsZero() {
 		return 0
@@ -216,7 +222,7 @@ func (p *planner) keptFrom(s catalog.Stretch) int {
 	return kept
 }
 
-// bytes are those that are not at the target yet.
+// bytes returns the total size of the objects to copy.
 func (p plan) bytes() (total int64) {
 	add := func(o object) {
 		if !o.there {

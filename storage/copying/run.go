@@ -17,16 +17,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// copying is one Copy on its way.
+// copying is the state of a Copy.
 type copying struct {
 	from, to *repository.Cluster
 	by       string
 	report   storage.Report
-	done     int64 // bytes
-	total    int64
+	done     int64 // bytes of objects that are finished, copied or not
+	total    int64 // bytes to copy
 	result   Result
 }
 
+// run carries out the plan.
 func (c *copying) run(ctx context.Context, plan plan) error {
 	for _, id := range plan.deletions {
 		if err := c.delete(ctx, id); err != nil {
@@ -50,17 +51,17 @@ func (c *copying) run(ctx context.Context, plan plan) error {
 func (c *copying) delete(ctx context.Context, id catalog.ID) error {
 	err := c.to.Delete(ctx, catalog.Tombstone{Backup: id, Reason: "deleted at the repository that it was copied from", Time: time.Now().UTC(), By: c.by})
 	switch {
-	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, repository.ErrPinned): // meanwhile
+	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, repository.ErrPinned): // deleted or pinned since it was listed
 		c.result.LeftOut++
 		return nil
-	case err != nil && !errors.Is(err, storage.ErrLocked): // its objects stay until the lock has ended
+	case err != nil && !errors.Is(err, storage.ErrLocked): // a locked backup is deleted, and only its objects stay
 		return err
 	}
 	c.result.Deleted++
 	return nil
 }
 
-// deletedMeanwhile reports whether the backup is deleted at either side by now.
+// deletedMeanwhile reports whether the backup is now deleted on either side. The target counts only if it had the manifest.
 func (c *copying) deletedMeanwhile(ctx context.Context, b backup) (bool, error) {
 	gone, err := isGone(ctx, c.from, b.backup.ID)
 	if err == nil && !gone && b.manifest.there {
@@ -69,7 +70,7 @@ func (c *copying) deletedMeanwhile(ctx context.Context, b backup) (bool, error) 
 	return gone, err
 }
 
-// isGone reports whether the backup is listed no more.
+// isGone reports whether the backup is no longer listed.
 func isGone(ctx context.Context, c *repository.Cluster, id catalog.ID) (bool, error) {
 	f, err := c.Backups().Folder(ctx, id)
 	if err != nil || !f.Has(catalog.ManifestName) {
@@ -82,7 +83,7 @@ func isGone(ctx context.Context, c *repository.Cluster, id catalog.ID) (bool, er
 	return deleted, err
 }
 
-// isPruned reports whether the segment is pruned at either side by now.
+// isPruned reports whether the segment is now pruned on either side.
 func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (bool, error) {
 	for _, side := range []*repository.Cluster{c.from, c.to} {
 		cuts, err := side.Log().Cuts(ctx, lineage)
@@ -96,7 +97,7 @@ func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (boo
 	return false, nil
 }
 
-// settle makes an error a fault if it is about that object alone.
+// settle records err as a fault of key and returns nil if it is about that object only; otherwise it returns err.
 func (c *copying) settle(key string, err error) error {
 	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, ErrDiffers) || errors.Is(err, catalog.ErrNotFound) {
 		c.result.Faults = append(c.result.Faults, Fault{key, err})
@@ -105,9 +106,9 @@ func (c *copying) settle(key string, err error) error {
 	return err
 }
 
-// backup copies what is missing of one. What is deleted meanwhile, at either side, is left out.
+// backup copies the missing objects of a backup. One that is deleted on either side during the copy is left out.
 func (c *copying) backup(ctx context.Context, b backup) error {
-	if !b.manifest.there { // else all its data would be copied, and never be listed
+	if !b.manifest.there { // otherwise the data of a deleted backup would be copied in vain
 		gone, err := isGone(ctx, c.from, b.backup.ID)
 		if gone {
 			c.result.LeftOut++
@@ -131,8 +132,8 @@ func (c *copying) backup(ctx context.Context, b backup) error {
 	return c.settle(key, err)
 }
 
-// parts copies the objects of one backup; with an error it names the one that it was about. A manifest that is there stands
-// for its data; without it the data is compared with what the manifest is going to say of it.
+// parts copies the objects of a backup, the manifest last. With an error it returns the key of the object concerned. A manifest
+// at the target is compared first, and its data is not read. Without one, data at the target is checked against the manifest.
 func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 	if b.manifest.there {
 		if err := c.document(ctx, b.manifest, b.isManifest); err != nil {
@@ -161,8 +162,8 @@ func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 	return b.data.key, c.stillThere(ctx, b)
 }
 
-// stillThere looks whether the data is there now that the manifest is: what an older copy had left might have been removed
-// as a leftover at the last moment. Without it the manifest must go too.
+// stillThere returns an error and removes the manifest from the target if the data is missing there. A sweep may have removed
+// data of an older copy as a leftover just before the manifest was stored.
 func (c *copying) stillThere(ctx context.Context, b backup) error {
 	_, err := c.to.Records().Bucket.Stat(ctx, b.data.key)
 	if !records.IsAbsent(err) {
@@ -199,6 +200,7 @@ func (c *copying) data(ctx context.Context, b backup) error {
 	return err
 }
 
+// drain reads r to its end and closes it. It returns err if that is not nil.
 func drain(r io.ReadCloser, err error) error {
 	if err != nil {
 		return err
@@ -208,7 +210,7 @@ func drain(r io.ReadCloser, err error) error {
 	return err
 }
 
-// document copies a small object that decode accepts, and compares one that is there already.
+// document copies a small object after decode has accepted it. If the target has the object, document compares them.
 func (c *copying) document(ctx context.Context, o object, decode func([]byte) error) error {
 	data, err := c.from.Records().ReadSigned(ctx, o.key)
 	if records.IsAbsent(err) {
@@ -223,8 +225,7 @@ func (c *copying) document(ctx context.Context, o object, decode func([]byte) er
 	return c.small(ctx, o, data)
 }
 
-// isManifest accepts what describes the data that is copied: the object might have been replaced since the catalog was
-// read.
+// isManifest returns an error unless data is the manifest of b. It may have been replaced since the catalog was read.
 func (b backup) isManifest(data []byte) error {
 	m, err := catalog.Manifests.Decode(data)
 	if err == nil && (m.ID != b.backup.ID || m.Cluster != b.backup.Cluster || m.Stored != b.backup.Stored) {
@@ -233,6 +234,7 @@ func (b backup) isManifest(data []byte) error {
 	return err
 }
 
+// isProof returns an error unless data is a proof of b.
 func (b backup) isProof(data []byte) error {
 	p, err := catalog.Proofs.Decode(data)
 	if err == nil && p.Backup != b.backup.ID {
@@ -241,7 +243,7 @@ func (b backup) isProof(data []byte) error {
 	return err
 }
 
-// small stores what was read and found good.
+// small stores data at the target, or compares it with the object that is there.
 func (c *copying) small(ctx context.Context, o object, data []byte) error {
 	if !o.there {
 		if err := c.create(ctx, o, bytes.NewReader(data)); !errors.Is(err, storage.ErrExist) {
@@ -262,8 +264,7 @@ func (c *copying) small(ctx context.Context, o object, data []byte) error {
 	return nil
 }
 
-// lineage copies segments in their order, so that a copy that is interrupted has a beginning without a hole; and indexes
-// behind what they list.
+// lineage copies segments in order, so that an interrupted copy has no hole, and then the indexes that list them.
 func (c *copying) lineage(ctx context.Context, l lineage) error {
 	held := map[uint64]bool{}
 	for _, s := range l.segments {
@@ -281,7 +282,7 @@ func (c *copying) lineage(ctx context.Context, l lineage) error {
 	return nil
 }
 
-// settleLog is settle for an object of the log, which may have been pruned meanwhile.
+// settleLog is settle for an object of the log. One that is missing because it was pruned during the copy is no fault.
 func (c *copying) settleLog(ctx context.Context, lineage string, seq uint64, key string, err error) error {
 	if errors.Is(err, catalog.ErrNotFound) {
 		pruned, e := c.isPruned(ctx, lineage, seq)
@@ -296,6 +297,7 @@ func (c *copying) settleLog(ctx context.Context, lineage string, seq uint64, key
 	return c.settle(key, err)
 }
 
+// segment copies a segment. If the target has one by now, the digests of the headers must be equal.
 func (c *copying) segment(ctx context.Context, s segmentCopy) error {
 	if s.there {
 		c.result.Present++
@@ -328,10 +330,10 @@ func (c *copying) segment(ctx context.Context, s segmentCopy) error {
 	return err
 }
 
-// isSegment reads a segment to its end.
+// isSegment reads r to its end, and returns an error unless it is the segment s.
 func isSegment(r io.Reader, s segmentCopy) error {
 	_, digest, err := segment.Check(r)
-	if err == nil && digest != s.segment.Digest { // which has the signature in it, too
+	if err == nil && digest != s.segment.Digest { // the digest covers the signature too
 		err = fmt.Errorf("%w: its header is another one than the catalog's", catalog.ErrDamaged)
 	}
 	if err != nil {
@@ -340,7 +342,7 @@ func isSegment(r io.Reader, s segmentCopy) error {
 	return nil
 }
 
-// index copies one if all that it lists is at the target: what it lists and is not there would count as lost.
+// index copies an index if the target has all segments that it lists. Missing ones would otherwise count as lost.
 func (c *copying) index(ctx context.Context, lineage string, x index, held map[uint64]bool) error {
 	if x.there {
 		c.result.Present++
@@ -372,7 +374,7 @@ func (c *copying) index(ctx context.Context, lineage string, x index, held map[u
 	return c.small(ctx, x.object, data)
 }
 
-// create stores an object and counts it.
+// create stores an object at the target, counts it, and reports progress.
 func (c *copying) create(ctx context.Context, o object, r io.Reader) error {
 	begun := c.done
 	forward := storage.Report(func(e storage.Event) {
@@ -381,7 +383,7 @@ func (c *copying) create(ctx context.Context, o object, r io.Reader) error {
 		c.report.Say(e)
 	})
 	err := c.to.Records().Create(ctx, o.key, forward.Follow(r, storage.Event{Stage: "copy", Message: "copying", Object: o.key}), o.size)
-	c.done = begun + o.size // a fault is done with, too
+	c.done = begun + o.size // also after an error
 	if err != nil {
 		return err
 	}
@@ -390,8 +392,8 @@ func (c *copying) create(ctx context.Context, o object, r io.Reader) error {
 	return nil
 }
 
-// checkedWhile is r as it comes, which ends with io.EOF only if check, which must read all of it, has found nothing; else
-// with check's error. It is closed before r.
+// checkedWhile returns a reader of the bytes of r, which check reads at the same time. The reader ends with io.EOF if check
+// returns nil, otherwise with the error of check. check must read all of r. The caller must close the reader before r.
 func checkedWhile(r io.Reader, check func(io.Reader) error) io.ReadCloser {
 	out, in := io.Pipe()
 	c := &whileChecked{PipeReader: out, ended: make(chan struct{})}
@@ -402,12 +404,13 @@ func checkedWhile(r io.Reader, check func(io.Reader) error) io.ReadCloser {
 	return c
 }
 
+// whileChecked is the reader that checkedWhile returns.
 type whileChecked struct {
 	*io.PipeReader
-	ended chan struct{}
+	ended chan struct{} // closed when the check has returned
 }
 
-// Close waits for the check.
+// Close ends the check and waits for it.
 func (c *whileChecked) Close() error {
 	err := c.PipeReader.Close()
 	<-c.ended

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// TestCopySince keeps what began since then, and what its segments are restored on top of.
+// TestCopySince checks that a copy has the backups and segments since a time, and the older ones that a restore of them needs.
 func TestCopySince(t *testing.T) {
 	source := mem.New()
 	from := stored.OpenCluster(t, source, "c")
@@ -36,7 +36,7 @@ func TestCopySince(t *testing.T) {
 	}
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	var all []string
-	for n := range 8 { // of seconds 0, 5, 10 to 35
+	for n := range 8 { // they begin at seconds 0, 5, 10 to 35
 		e := w.Next(func(h *segment.Header) {
 			h.Written, h.Marks, h.End.Term = stored.At(5*n+2), []segment.Mark{stored.MarkAt(h.Last, 5*n)}, 2
 		})
@@ -54,10 +54,10 @@ func TestCopySince(t *testing.T) {
 	}{
 		{time.Time{}, ids, all, []uint64{1, 5}},
 		{stored.At(0), ids, all, []uint64{1, 5}},
-		{stored.At(9), ids, all, []uint64{1, 5}},       // the segment of second 10 begins at 21: on top of the first backup
-		{stored.At(12), ids[1:], all[2:], []uint64{5}}, // the one of second 15, of 31, on top of the second, which is kept anyway
-		{stored.At(22), ids[2:], all[4:], []uint64{5}}, // 25: of 51, on top of the third
-		{stored.At(30), ids[2:], all[4:], []uint64{5}}, // the third began before
+		{stored.At(9), ids, all, []uint64{1, 5}},       // the segment of second 10 begins at position 21 and needs the first backup
+		{stored.At(12), ids[1:], all[2:], []uint64{5}}, // that of second 15 begins at 31 and needs the second, which is kept anyway
+		{stored.At(22), ids[2:], all[4:], []uint64{5}}, // that of second 25 begins at 51 and needs the third
+		{stored.At(30), ids[2:], all[4:], []uint64{5}}, // the third began before second 30
 		{stored.At(36), nil, nil, nil},
 	} {
 		target := mem.New()
@@ -84,13 +84,13 @@ func TestCopySince(t *testing.T) {
 		if windows := catalog.Windows(); len(test.segments) > 0 && len(windows) != 1 {
 			t.Errorf("since %s: windows %+v", test.since, windows)
 		}
-		stored.MustCopy(t, from, stored.OpenCluster(t, target, "c"), copying.Options{}) // the rest comes later
+		stored.MustCopy(t, from, stored.OpenCluster(t, target, "c"), copying.Options{}) // copies the rest
 		wantCopied(t, "later", source, target)
 	}
 }
 
-// TestCopyOfAnyLog copies histories with holes, breaks and gaps up to any time: what the target has of them is a part of
-// what the source has, and every window of the source that ends behind that time is a window of the target.
+// TestCopyOfAnyLog copies random histories with holes and gaps since random times. The objects of the target must be a subset
+// of the source's, and every window of the source that ends after that time must be a window of the target.
 func TestCopyOfAnyLog(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		source, target := mem.New(), mem.New()
@@ -119,7 +119,7 @@ func TestCopyOfAnyLog(t *testing.T) {
 				t.Errorf("%s is not the source's", key)
 			}
 		}
-		windows := map[uint64]catalog.Window{} // by their ends
+		windows := map[uint64]catalog.Window{} // by their last positions
 		for _, w := range got.Windows() {
 			windows[w.To.Position] = w
 		}
@@ -127,7 +127,7 @@ func TestCopyOfAnyLog(t *testing.T) {
 			if w.To.Time.Before(since.Add(time.Second)) {
 				continue
 			}
-			// Up to since the source may know more.
+			// Before since, the window of the source may begin earlier.
 			if kept, ok := windows[w.To.Position]; !ok || kept.From.Time.After(latestOf(since.Add(time.Second), w.From.Time)) {
 				t.Errorf("since %s: window %+v, of %+v", since, kept, w)
 			}
@@ -142,7 +142,7 @@ func latestOf(a, b time.Time) time.Time {
 	return b
 }
 
-// withoutLog is a store whose log must not be read.
+// withoutLog is a Bucket whose log must not be read.
 type withoutLog struct {
 	storage.Bucket
 	t *testing.T
@@ -155,7 +155,7 @@ func (w withoutLog) List(ctx context.Context, o storage.ListOptions) iter.Seq2[s
 	return w.Bucket.List(ctx, o)
 }
 
-// Where only backups are copied, as a service does again and again, the log is not read on either side.
+// A copy with BackupsOnly, which a service repeats often, reads the log on neither side.
 func TestCopyOfBackupsReadsNoLog(t *testing.T) {
 	source, target := withoutLog{mem.New(), t}, withoutLog{mem.New(), t}
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
