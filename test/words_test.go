@@ -21,6 +21,7 @@ var plain = []string{
 	"storage", "storage/s3", "storage/azure", "storage/gcs", "storage/file", "storage/mem",
 	"storage/transport", "storage/stores", "storage/address", "storage/seal", "storage/sign", "storage/document",
 	"storage/segment",
+	"storage/lease",
 	"storage/copying",
 	"storage/repository",
 	"storage/backups",

@@ -10,30 +10,30 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrLost means that another process has taken a lease that was held.
+// ErrLost means that another process has taken the lease.
 var ErrLost = fault.New(fault.Busy, "another has taken the lease")
 
-// Hold is a lease that is held for as long as Keep renews it.
+// Hold is a lease that lasts as long as Keep renews it.
 type Hold struct {
 	Lease
-	// Reached returns what the lease reports as LogEnd at each renewal; nil: nothing.
+	// Reached returns the LogEnd to store with each renewal. If Reached is nil, LogEnd stays as it is.
 	Reached func() *LogEnd
 	in      *Access
 	ttl     time.Duration
 }
 
 const (
-	// longestConfirm bounds how long Hold waits to see who has won.
+	// longestConfirm limits the wait of Hold before it reads the lease again.
 	longestConfirm = time.Second
-	// longestRelease bounds how long giving it back may keep a process that is to end.
+	// longestRelease limits the time of a Release, as the process is about to end.
 	longestRelease = 5 * time.Second
 )
 
-// Hold takes the lease on job for holder, as Acquire does. If another process has it, held is false and the Lease is
-// theirs.
+// Hold takes the lease on job for holder, as Acquire does. If another process has it, held is false and the Hold contains that
+// process's Lease.
 //
-// In a store without conditional writes the last of several writers has the lease, so there Hold waits a moment and
-// reads it again.
+// In a store without conditional writes the last of several writers gets the lease. There Hold waits for a tenth of ttl, at
+// most a second, and reads the lease again.
 func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration) (h Hold, held bool, err error) {
 	h = Hold{in: a, ttl: ttl}
 	l, held, err := a.acquire(ctx, Lease{Job: job, Holder: holder}, term{ttl, time.Now()})
@@ -57,8 +57,8 @@ func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration
 	return h, held, err
 }
 
-// decides reports whether the store honours conditions: it must refuse to replace again the version that l has replaced.
-// A store that ignores the condition stores l once more, which changes nothing.
+// decides reports whether the store honors conditions. It asks the store to replace again the version that l replaced, which
+// such a store refuses. A store that ignores the condition stores l once more, which changes nothing.
 func (a *Access) decides(ctx context.Context, l taken) bool {
 	data, err := Kind.Encode(l.Lease)
 	if err == nil {
@@ -67,9 +67,9 @@ func (a *Access) decides(ctx context.Context, l taken) bool {
 	return errors.Is(err, storage.ErrChanged)
 }
 
-// Keep renews h until ctx ends, and then gives it back; its error is that of giving it back. If somebody else has it, Keep
-// ends with an error that matches ErrLost. A store that is away is waited for: renewed, if it is not nil, is told from when
-// on the lease lasts anew.
+// Keep renews h every third of its ttl until ctx ends, and returns the result of Release. If another process has taken the
+// lease, Keep returns ErrLost. A renewal that fails for another reason is tried again, so Keep survives an unreachable store.
+// After each renewal Keep calls renewed, unless it is nil, with the time from which the ttl counts.
 func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 	for {
 		select {
@@ -89,21 +89,21 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 	}
 }
 
-// renew gives up soon enough to try again before the lease has ended.
+// renew renews h once. Its timeout is half the ttl, so that Keep can try again before the lease has ended.
 func (h Hold) renew(ctx context.Context, now time.Time) (Lease, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.ttl/2)
 	defer cancel()
 	return h.in.Renew(ctx, h.reached(), h.ttl, now)
 }
 
-// Release gives h back, also when ctx has ended. Where that fails others wait until the lease ends by itself.
+// Release ends h, also if ctx has ended. It takes at most 5 s. If it fails, other processes wait until the lease ends.
 func (h Hold) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.ttl, longestRelease))
 	defer cancel()
 	return h.in.Release(ctx, h.reached(), time.Now())
 }
 
-// reached returns the lease with the end of the log that it is to report.
+// reached returns the lease of h with the current LogEnd.
 func (h Hold) reached() Lease {
 	if h.Reached != nil {
 		h.Lease.LogEnd = h.Reached()

@@ -46,7 +46,7 @@ func kept(tb testing.TB, h lease.Hold, renewed func(time.Time)) (stop func() err
 	}
 }
 
-// TestHold: one that is kept lasts as long as it is, and is free at once when it is given back.
+// TestHold checks that a kept lease lasts, and that a released one is free at once.
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stored.OpenCluster(t, mem.New(), "c")
@@ -89,7 +89,7 @@ func (u unconditional) Put(ctx context.Context, key string, r io.Reader, o stora
 	return u.Bucket.Put(ctx, key, r, o)
 }
 
-// eachUnconditional runs test in a bubble, on each store without conditions.
+// eachUnconditional runs test in a synctest bubble with each kind of store without conditional writes.
 func eachUnconditional(t *testing.T, test func(t *testing.T, b storage.Bucket)) {
 	for name, refuses := range map[string]bool{"ignores": false, "refuses": true} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestHoldWithoutConditions(t *testing.T) {
 		c := stored.OpenCluster(t, b, "c")
 		go func() {
 			time.Sleep(time.Millisecond)
-			stored.Remove(t, b, leaseKey) // b has read before a wrote
+			stored.Remove(t, b, leaseKey) // as if b had read before a wrote
 			acquire(t, c, "b", time.Now())
 		}()
 		h, held := hold(t, c, "a")
@@ -117,7 +117,7 @@ func TestHoldWithoutConditions(t *testing.T) {
 	})
 }
 
-// TestHoldCancelled checks that a Hold which is cancelled while it waits gives the lease back.
+// TestHoldCancelled checks that a Hold that is cancelled while it waits releases the lease.
 func TestHoldCancelled(t *testing.T) {
 	eachUnconditional(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -131,7 +131,7 @@ func TestHoldCancelled(t *testing.T) {
 	})
 }
 
-// TestHoldDoesNotWait checks that a store with conditional writes decides at once.
+// TestHoldDoesNotWait checks that Hold does not wait in a store with conditional writes.
 func TestHoldDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stored.OpenCluster(t, mem.New(), "c")
@@ -144,8 +144,8 @@ func TestHoldDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestHoldRace checks that of several processes that take a lease at once exactly one holds it: first a new one,
-// then one that was given back. Each process has its own Bucket, as on several hosts.
+// TestHoldRace checks that exactly one of several processes that take a lease at the same time holds it, first a new lease and
+// then a released one. Each process has its own Bucket, as on several hosts.
 func TestHoldRace(t *testing.T) {
 	dir, shared := t.TempDir(), mem.New()
 	for name, open := range map[string]func(tb testing.TB) storage.Bucket{
@@ -171,7 +171,7 @@ func TestHoldRace(t *testing.T) {
 	}
 }
 
-// oneHolds has all take the lease at once, and returns the one Hold that has it.
+// oneHolds calls Hold for all at the same time, and returns the one that holds the lease.
 func oneHolds(t *testing.T, all []*repository.Cluster) (winner lease.Hold) {
 	t.Helper()
 	holds, held := make([]lease.Hold, len(all)), make([]bool, len(all))
@@ -204,8 +204,8 @@ func oneHolds(t *testing.T, all []*repository.Cluster) (winner lease.Hold) {
 	return winner
 }
 
-// TestFrozenHolder checks that a holder that sleeps between the read and the write of a renewal does not take the lease
-// back from the process that has taken over.
+// TestFrozenHolder checks that a holder that sleeps between the read and the write of a renewal does not take the lease back
+// from the process that has taken it since.
 func TestFrozenHolder(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		frozen := &freezing{Bucket: b}
@@ -239,7 +239,7 @@ func (f *freezing) Put(ctx context.Context, key string, r io.Reader, o storage.P
 	return f.Bucket.Put(ctx, key, r, o)
 }
 
-// TestHoldLost: whoever has lost it is told, and does not give back what is another's.
+// TestHoldLost checks that Keep returns ErrLost after another process has taken the lease, and does not release that lease.
 func TestHoldLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stored.OpenCluster(t, mem.New(), "c")
@@ -247,13 +247,14 @@ func TestHoldLost(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- h.Keep(t.Context(), nil) }()
 		time.Sleep(time.Second)
-		acquire(t, c, "b", time.Now().Add(ttl)) // by a clock that is ahead
+		acquire(t, c, "b", time.Now().Add(ttl)) // with a fast clock
 		stored.WantError(t, "taken", <-ended, lease.ErrLost)
 		wantHolder(t, c, "b")
 	})
 }
 
-// TestHoldWhileTheStoreIsAway: nothing is renewed, nobody is told that it is, and it goes on when the store is back.
+// TestHoldWhileTheStoreIsAway checks that Keep reports no renewals while the store is unreachable, and renews the lease
+// afterwards.
 func TestHoldWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := storagetest.Faulty(mem.New())

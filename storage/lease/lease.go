@@ -1,4 +1,4 @@
-// Package lease keeps several processes from doing the same job for a cluster at once. A small document in the
+// Package lease keeps several processes from doing the same job for a cluster at the same time. A small document in the
 // repository
 //
 //	<cluster>/leases/<job>.json
@@ -6,8 +6,8 @@
 // names the process that works now and until when. Each change of it replaces exactly the version that was read, so of
 // several processes one gets the lease, and a process that slept past the end of its lease cannot take it back.
 //
-// A lease avoids double work and guards nothing: a process may sleep between a look at its lease and a write. Where
-// something must exist only once, its name is create-only.
+// A lease avoids double work and guards nothing: a process may sleep between the check of its lease and a write. Objects that
+// must exist only once have create-only names instead.
 //
 // Some stores that speak S3 ignore or refuse the condition (storage.PutOptions.IfVersion). Hold detects them: it then
 // waits and reads the lease again, so that two processes have it at once only if one is slower than that wait.
@@ -27,22 +27,21 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// MaxLease is the longest that a lease lasts. One that claims to last longer was written by a clock that is wrong, and
-// nobody waits for it.
+// MaxLease is the longest duration of a lease. A lease that ends later was written with a wrong clock, and does not count.
 const MaxLease = 10 * time.Minute
 
-// Lease names the process that does a job, so that others need not.
+// Lease names the process that does a job, and until when it does.
 type Lease struct {
 	Format     int       `json:"format"`
 	Job        string    `json:"job"`
 	Holder     string    `json:"holder"`
 	Until      time.Time `json:"until"`      // by the holder's clock
-	Generation uint64    `json:"generation"` // one more with each acquisition; 0: not acquired yet
+	Generation uint64    `json:"generation"` // increases by one with each acquisition; 0: not acquired yet
 	LogEnd     *LogEnd   `json:"logEnd,omitempty"`
 }
 
-// LogEnd names the segment that the holder stored or found stored last. It is a hint where to look: only the segment itself
-// proves anything.
+// LogEnd names the last segment that the holder has stored, or found stored. It is a hint where to read: only the segment
+// itself proves that it exists.
 type LogEnd struct {
 	Lineage string `json:"lineage"`
 	Seq     uint64 `json:"seq"`
@@ -51,7 +50,7 @@ type LogEnd struct {
 // Access takes, renews and reads the leases of one cluster.
 type Access struct{ store *records.Store }
 
-// NewAccess returns access to the leases of the store's cluster.
+// New returns access to the leases of the store's cluster.
 func New(store *records.Store) *Access { return &Access{store} }
 
 var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
@@ -60,9 +59,10 @@ func (a *Access) key(job string) string {
 	return a.store.Cluster + "/leases/" + job + catalog.JSONSuffix
 }
 
-// Leases are the stored leases.
+// Kind describes the stored form of leases.
 var Kind = document.Kind[Lease]{Format: 1, Check: Lease.validate}
 
+// validate returns an error if a field has a value that Acquire does not write.
 func (l Lease) validate() error {
 	if !jobName.MatchString(l.Job) || l.Holder == "" {
 		return fmt.Errorf("job %q and holder %q are none of dr's", l.Job, l.Holder)
@@ -73,19 +73,20 @@ func (l Lease) validate() error {
 	return nil
 }
 
-// live reports whether somebody holds l. Until is by the holder's clock and now by the reader's.
+// live reports whether a process holds l at the time now, which is by the reader's clock; Until is by the holder's.
 func (l Lease) live(now time.Time) bool {
 	return l.Holder != "" && now.Before(l.Until) && !l.Until.After(now.Add(MaxLease))
 }
 
+// same reports whether l and other are one acquisition, renewed or not.
 func (l Lease) same(other Lease) bool {
 	return l.Holder == other.Holder && l.Generation == other.Generation
 }
 
-// Acquire takes the lease on job for holder, for ttl from now on, unless another process holds it: then held is false
-// and the Lease is theirs. Of several that take it at the same time one gets it, in a store that honours conditions; in
-// another one use Hold. job consists of lower-case letters, digits and dashes, holder is a name that no other process
-// has, and ttl is at most MaxLease.
+// Acquire takes the lease on job for holder, for ttl from now on. If another process holds it, held is false and Acquire
+// returns that process's Lease. In a store that honors conditions, only one of several processes gets the lease; for other
+// stores use Hold. The job has up to 100 lower-case letters, digits and dashes, the holder is a name that no other process has,
+// and ttl is at most MaxLease. An invalid job or an empty holder gives catalog.ErrName.
 func (a *Access) Acquire(
 	ctx context.Context, job, holder string, ttl time.Duration, now time.Time,
 ) (l Lease, held bool, err error) {
@@ -93,12 +94,13 @@ func (a *Access) Acquire(
 	return taken.Lease, held, err
 }
 
-// taken is a lease with the Version of the object that it has replaced.
+// taken is a lease with the Version of the object that it replaced.
 type taken struct {
 	Lease
 	replaced string
 }
 
+// acquire is Acquire of next.Job for next.Holder.
 func (a *Access) acquire(ctx context.Context, next Lease, t term) (l taken, held bool, err error) {
 	if !jobName.MatchString(next.Job) || next.Holder == "" {
 		return taken{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
@@ -125,7 +127,7 @@ func (a *Access) acquire(ctx context.Context, next Lease, t term) (l taken, held
 	return taken{}, false, fmt.Errorf("take lease %s: %d tries have failed: run dr check: %w", a.key(next.Job), tries, storage.ErrChanged)
 }
 
-// tries is how often a lease is read again after another process has changed it between the read and the write.
+// tries is the number of attempts to change a lease, each after another process has changed it between the read and the write.
 const tries = 5
 
 // term is the time for which a lease is taken or renewed.
@@ -134,8 +136,8 @@ type term struct {
 	now time.Time
 }
 
-// take replaces old by next. It first creates a missing lease, already ended, so that all that take it replace the same
-// version.
+// take replaces old by next. If the lease is missing, take first creates it, already ended, so that all processes that take it
+// replace the same version. It returns storage.ErrChanged if another process was first.
 func (a *Access) take(ctx context.Context, next Lease, old version, t term) (taken, error) {
 	if old.name == "" {
 		data, err := Kind.Encode(Lease{Job: next.Job, Holder: next.Holder})
@@ -155,10 +157,10 @@ func (a *Access) take(ctx context.Context, next Lease, old version, t term) (tak
 	return taken{l, old.name}, err
 }
 
-// Live returns the lease on job that is held now, the zero Lease if none is.
+// Live returns the lease on job that is held now, or the zero Lease if there is none.
 func (a *Access) Live(ctx context.Context, job string, now time.Time) (Lease, error) {
 	stored, err := a.read(ctx, job)
-	if errors.Is(err, catalog.ErrDamaged) { // Acquire takes it
+	if errors.Is(err, catalog.ErrDamaged) { // Acquire can take it
 		return Lease{}, nil
 	}
 	if err != nil || !stored.live(now) {
@@ -167,9 +169,10 @@ func (a *Access) Live(ctx context.Context, job string, now time.Time) (Lease, er
 	return stored.Lease, nil
 }
 
-// Renew makes l last for ttl from now on if it is still held; if another process has taken it, the Lease is theirs.
+// Renew makes l last for ttl from now on, even if it has ended, unless another process has taken it. In that case held is false
+// and Renew returns that process's Lease, or the zero Lease if the stored one is missing or damaged.
 //
-// It reads before it writes, for stores that ignore the condition of the write.
+// Renew reads the lease before it writes, for stores that ignore the condition of the write.
 func (a *Access) Renew(
 	ctx context.Context, l Lease, ttl time.Duration, now time.Time,
 ) (renewed Lease, held bool, err error) {
@@ -186,14 +189,14 @@ func (a *Access) Renew(
 	return Lease{}, false, fmt.Errorf("renew lease %s: %d tries have failed: run dr check: %w", a.key(l.Job), tries, storage.ErrChanged)
 }
 
-// Release gives l back, if it is still held, so that other processes need not wait for its end.
+// Release ends l, so that other processes need not wait for its end. It does nothing if another process has taken l.
 func (a *Access) Release(ctx context.Context, l Lease, now time.Time) error {
 	_, _, err := a.Renew(ctx, l, 0, now)
 	return err
 }
 
-// replace stores l for the term t in place of the version that is named. A store that refuses the condition gets l
-// without it.
+// replace stores l for the term t in place of the named version. If the store refuses the condition, replace stores l without
+// it.
 func (a *Access) replace(ctx context.Context, l Lease, named string, t term) (Lease, error) {
 	l, data, err := a.encode(l, t)
 	if err != nil {
@@ -222,6 +225,7 @@ func (a *Access) encode(l Lease, t term) (Lease, []byte, error) {
 	return l, data, nil
 }
 
+// put stores data as the lease on job.
 func (a *Access) put(ctx context.Context, job string, data []byte, o storage.PutOptions) (storage.Object, error) {
 	stored, err := a.store.Bucket.Put(ctx, a.key(job), bytes.NewReader(data), o)
 	if err != nil {
@@ -230,14 +234,14 @@ func (a *Access) put(ctx context.Context, job string, data []byte, o storage.Put
 	return stored, nil
 }
 
-// version is a stored lease.
+// version is a stored lease with the version of its object.
 type version struct {
 	Lease
 	name string // storage.Object.Version; "" if the lease is missing
 }
 
-// read returns the stored lease. A missing or damaged one is the zero Lease. For one that the store cannot return the
-// error matches ErrDamaged: the caller, who may have written it, must not take it for another's.
+// read returns the stored lease, or the zero Lease if it is missing or damaged. If the store refuses to return it, the error
+// matches catalog.ErrDamaged: the caller may have written the lease, and must not conclude that another process has it.
 func (a *Access) read(ctx context.Context, job string) (version, error) {
 	data, stored, err := a.store.ReadObject(ctx, a.key(job), document.MaxKind)
 	if records.IsAbsent(err) {
@@ -256,7 +260,7 @@ func (a *Access) read(ctx context.Context, job string) (version, error) {
 	return version{l, stored.Version}, nil
 }
 
-// readToReplace is read for a caller that replaces a lease which the store cannot return.
+// readToReplace is read, but returns the zero Lease with its version if the store refuses to return the lease.
 func (a *Access) readToReplace(ctx context.Context, job string) (version, error) {
 	v, err := a.read(ctx, job)
 	if !errors.Is(err, catalog.ErrDamaged) {
@@ -266,10 +270,10 @@ func (a *Access) readToReplace(ctx context.Context, job string) (version, error)
 	return version{name: stored.Version}, err
 }
 
-// clockJob is the job of a lease that is written for its time alone.
+// clockJob is the job of a lease that is written only for its time.
 const clockJob = "clock"
 
-// StoreTime returns the store's time, as it dates an object that StoreTime writes.
+// StoreTime returns the current time by the store's clock: the date of an object that StoreTime writes.
 func (a *Access) StoreTime(ctx context.Context) (time.Time, error) {
 	_, data, err := a.encode(Lease{Job: clockJob, Holder: clockJob, Generation: 1}, term{0, time.Now()})
 	if err == nil {

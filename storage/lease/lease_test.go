@@ -45,7 +45,7 @@ func wantLease(tb testing.TB, what string, l lease.Lease, held bool, holder stri
 	}
 }
 
-// TestLease: one at a time, for its time, renewed, released and taken over.
+// TestLease checks that one process at a time holds a lease, until it ends, is released or is taken.
 func TestLease(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -79,7 +79,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// TestLeaseNobodyWaitsFor: one that is damaged, of another job, or of a clock that is far ahead.
+// TestLeaseNobodyWaitsFor checks that Acquire takes a lease that is damaged, of another job, or of a clock that is far ahead.
 func TestLeaseNobodyWaitsFor(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -157,12 +157,12 @@ func FuzzDecodeLease(f *testing.F) {
 	})
 }
 
-// A segment is one request; a renewal is two, see Renew.
+// Storing a segment takes one request, and renewing a lease two, see Renew.
 func TestRequestsOfAnAgent(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
-	stored.StoreSegments(t, c, w.Next()) // and it looks once whether others sign
+	stored.StoreSegments(t, c, w.Next()) // the first one also checks whether the newest backup is signed
 	lease, held, err := c.Leases().Acquire(t.Context(), "archive", "a", time.Minute, stored.Noon)
 	if err != nil || !held {
 		t.Fatal(held, err)
