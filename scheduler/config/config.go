@@ -23,7 +23,7 @@ import (
 // ErrConfig reports a configuration that cannot be used.
 var ErrConfig = fault.New(fault.Usage, "bad configuration")
 
-// Config is a configuration as it was read.
+// Config is the content of dr.yaml and of the files that it names.
 type Config struct {
 	spec.Config
 	Notify  notify.Config     // receivers of conditions

@@ -192,7 +192,7 @@ func sameRequest(a, b spec.Backup) bool {
 		a.MaxStream == b.MaxStream && a.Spool == b.Spool && a.Require == b.Require && a.Grace == b.Grace
 }
 
-// minimal is the least that can be said.
+// minimal is the smallest valid configuration.
 const minimal = `repositories:
   main: {url: "file:///srv/main"}
 clusters:
@@ -202,7 +202,7 @@ clusters:
     schedule: {cron: "@daily"}
 `
 
-// with is minimal with a further line for the cluster, which is the file's eighth.
+// with returns minimal with another line for the cluster, which is line 8 of the file.
 func with(line string) string { return minimal + "    " + line + "\n" }
 
 // Each fault is named, with its line and its remedy.
@@ -318,7 +318,7 @@ func TestLoadOfNoFile(t *testing.T) {
 	}
 }
 
-// All faults are reported at once, in the file's order.
+// Load reports all faults together, in the file's order.
 func TestLoadSaysEverything(t *testing.T) {
 	text := "lease: 1h\n" + strings.Replace(with("require: some"), "@daily", "@never", 1)
 	_, err := load(t, text, nothing)
@@ -370,7 +370,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// Whatever stands in the file, it is a configuration whose clusters can be looked after, or an error that names the file.
+// For any file, Load returns a configuration with usable Specs, or an error that names the file.
 func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{minimal, full, "a: &a [*a]", "clusters: {a: null}", "clusters: {<<: {a: {}}}", "defaults: &d {labels: {a: b}}\nclusters: {x: *d}",
 		"? [a]\n: b", "clusters: {a: {labels: {<<: 1}}}", "lease: 99999d", with("backup: {timeout: 106752d}"),

@@ -78,6 +78,7 @@ func (l *loader) include(path string) (refused []Refused) {
 	return refused
 }
 
+// includeFile adds the clusters of one file. It fails if the file cannot be read or parsed.
 func (l *loader) includeFile(name string) error {
 	l.read.note(name)
 	data, err := os.ReadFile(name)

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 )
 
-const minEvery = 10 * time.Second // of a heartbeat
+const minEvery = 10 * time.Second // shortest interval of heartbeats
 
 // notify returns the receivers of conditions.
 func (l *loader) notify() notify.Config {

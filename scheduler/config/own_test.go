@@ -46,7 +46,7 @@ func TestOwnRecipientsReplaceTheDefaults(t *testing.T) {
 	}
 }
 
-// A repository may keep more, or less, than the clusters say.
+// A repository's retention replaces that of its clusters.
 func TestRetentionOfARepository(t *testing.T) {
 	text := strings.Replace(with("retention: {daily: 7}"), "clusters:", "  offsite: {url: file:///o, retention: {monthly: 24, minCopies: 2}}\nclusters:", 1)
 	spec := loaded(t, strings.Replace(text, "[main]", "[main, offsite]", 1)).Specs[0]

@@ -45,6 +45,7 @@ type stamp struct {
 // note records the stamp of a file that is about to be read.
 func (s stamps) note(file string) { s[file] = stampOf(file) }
 
+// changed reports whether a file has another stamp than the recorded one.
 func (s stamps) changed() bool {
 	for file, before := range s {
 		if stampOf(file) != before {

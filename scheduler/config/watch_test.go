@@ -85,7 +85,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// Where a file that is named is not there, it is waited for.
+// Watch loads the configuration again when a missing file that it names appears.
 func TestWatchWaitsForAFile(t *testing.T) {
 	watched(t, minimal, func(t *testing.T, dir string, _ chan<- os.Signal, tells <-chan told) {
 		write(t, dir, "dr.yaml", strings.Replace(minimal, "2379]", "2379], user: root, passwordFile: "+dir+"/later", 1))

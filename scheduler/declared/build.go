@@ -58,7 +58,7 @@ func Build(name string, c Cluster, all Repositories) (spec.Spec, []Fault) {
 	return s, b.faults
 }
 
-// digest covers everything that a Spec is made from.
+// digest returns a digest of everything that a Spec is made from, in hex.
 func digest(name string, c Cluster, all Repositories) string {
 	written := []any{name, c}
 	for _, repository := range c.Repositories {
@@ -112,7 +112,7 @@ func (b *builder) backup(c Cluster) spec.Backup {
 	return r
 }
 
-// limits refuses a rate limit that would slow the member's own stream down.
+// limits adds a fault if the rate limit of a repository would slow down the member's snapshot stream.
 func (b *builder) limits(s spec.Spec) {
 	for _, r := range s.Repositories {
 		if r.Limit > 0 && s.Backup.Spool == "" {
@@ -197,7 +197,8 @@ func (b *builder) conditions(c Cluster) {
 	}
 }
 
-// archive ignores the spool without a flush: a cluster can thus switch off what its defaults declare.
+// archive returns the settings of the log archive. Without a flush they are zero, also with a spool, so that a cluster can
+// switch off an archive that the defaults declare.
 func (b *builder) archive(a spec.Archive, to seal.Recipients) spec.Archive {
 	if a.Flush == 0 {
 		return spec.Archive{}
@@ -218,7 +219,7 @@ func (b *builder) archive(a spec.Archive, to seal.Recipients) spec.Archive {
 	return a
 }
 
-// drill returns the zero Drill unless one is declared: drills must not be taken for granted.
+// drill returns the settings of the drills. They are zero unless the cluster declares a field: drills never run by default.
 func (b *builder) drill(c Cluster, s spec.Spec) spec.Drill {
 	d := c.Drill
 	if reflect.DeepEqual(d, Drill{}) || len(s.Repositories) == 0 {

@@ -95,7 +95,7 @@ func TestBuildDigest(t *testing.T) {
 	}
 }
 
-// The pure limits equal those of the agent, which links etcd.
+// The limits that Build checks equal those of the agent, whose package Build does not import because it links etcd.
 func TestArchiveLimits(t *testing.T) {
 	for _, test := range []struct {
 		a  spec.Archive

@@ -38,13 +38,14 @@ type Lock struct {
 	Mode string        // governance or compliance; "": governance
 }
 
-// Cluster declares how a cluster is looked after. The zero values of Schedule, Retention, Archive and Drill disable them.
+// Cluster declares the backups, the log archive and the drills of a cluster. The zero values of Schedule, Retention, Archive
+// and Drill disable them.
 type Cluster struct {
 	Etcd         spec.Etcd
 	Repositories []string // names, at least one
 	Require      spec.Require
-	Recipients   []string // lines of age recipients
-	Passphrase   string
+	Recipients   []string // lines of age recipients; without them and a Passphrase: no encryption
+	Passphrase   string   // "": none
 	Schedule     Schedule
 	Triggers     spec.Triggers
 	Retention    Retention
@@ -52,7 +53,7 @@ type Cluster struct {
 	Archive      spec.Archive
 	Drill        Drill
 	Labels       map[string]string
-	Observe      time.Duration
+	Observe      time.Duration // how often conditions are computed; 0: never
 	Conditions   condition.Limits
 	Suspend      bool
 }
@@ -60,11 +61,11 @@ type Cluster struct {
 // Schedule declares a schedule. The zero Schedule has no moments.
 type Schedule struct {
 	Cron   string
-	Zone   string // a name of the tz database
-	Jitter time.Duration
+	Zone   string        // a name of the tz database
+	Jitter time.Duration // upper limit of the delay that all moments of a cluster have
 }
 
-// Retention declares what is kept. Its Zone replaces the Policy's.
+// Retention declares which backups are kept. Its Zone replaces the Policy's.
 type Retention struct {
 	retention.Policy
 	Zone string // a name of the tz database; "": that of the schedule
@@ -83,7 +84,7 @@ type Backup struct {
 	Plain          bool
 }
 
-// Drill declares how the restore is practised. The fields mean the same as in spec.Drill.
+// Drill declares restore drills. The fields mean the same as in spec.Drill.
 type Drill struct {
 	Schedule   Schedule // its zone defaults to that of the backups' schedule
 	Repository string   // "": the first

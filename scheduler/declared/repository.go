@@ -17,14 +17,14 @@ import (
 const (
 	maxParallel     = 64
 	defaultParallel = 4
-	minLimit        = 64 << 10 // bytes a second: below it no large object arrives in time
+	minLimit        = 64 << 10 // bytes a second: with less, a large object takes too long
 )
 
 // Repositories are declared repositories, which clusters refer to by name.
 type Repositories struct {
 	declared map[string]Repository
 	built    map[string]spec.Repository
-	places   map[address.Address]string // the name of the repository at each
+	places   map[address.Address]string // repository names by address
 }
 
 // BuildRepositories returns the repositories and their faults. The first element of a fault's path is the repository's name.
@@ -136,8 +136,8 @@ func (b *builder) repositories(cluster string, names []string, all Repositories)
 	return used
 }
 
-// filled returns r with the cluster's name in its URL. Repositories that are meant to differ must not have the same place:
-// neither one without a placeholder, of all, nor another one of the cluster, of own.
+// filled returns r with the cluster's name in its URL, and adds its address to own. It adds a fault if another repository has
+// that address: one of all, which have no placeholder, or one of own, which the cluster uses too.
 func (b *builder) filled(r spec.Repository, cluster string, all, own map[address.Address]string) spec.Repository {
 	place, err := placeOf(r.URL, cluster)
 	if err != nil {

@@ -27,7 +27,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// MaxLease is the longest duration of a lease. A lease that ends later was written with a wrong clock, and does not count.
+// MaxLease is the longest duration of a lease. A stored lease that ends more than MaxLease from now was written with a wrong
+// clock, and does not count.
 const MaxLease = 10 * time.Minute
 
 // Lease names the process that does a job, and until when it does.
