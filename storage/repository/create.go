@@ -41,9 +41,9 @@ func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (ca
 // before its manifest is stored. Create sets Format, ID, Cluster, Seal and Stored of the manifest. The argument about is the
 // expected number of bytes, 0 if unknown.
 //
-// If anything fails, Create removes the data. If that fails too, the data stays as a leftover for Sweep. The errors that a
-// caller can match are storage.ErrExist if the ID is in use, records.ErrUnsigned, records.ErrNoMarker, and catalog.ErrNotFound
-// if the data was swept while it was stored.
+// If the manifest cannot be stored, Create removes the data. Data that it cannot remove stays as a leftover for Sweep. The
+// errors that a caller can match are storage.ErrExist if the ID is in use, records.ErrUnsigned, records.ErrNoMarker, and
+// catalog.ErrNotFound if the data was swept while it was stored.
 func (c *Cluster) Create(
 	ctx context.Context, id catalog.ID, s seal.Seal, about int64, sealed io.Reader, manifest func() (catalog.Manifest, error),
 ) (catalog.Backup, error) {
