@@ -68,8 +68,8 @@ func (a *Access) decides(ctx context.Context, l taken) bool {
 }
 
 // Keep renews h every third of its ttl until ctx ends, and returns the result of Release. If another process has taken the
-// lease, Keep returns ErrLost. A renewal that fails for another reason is tried again, so Keep survives an unreachable store.
-// After each renewal Keep calls renewed, unless it is nil, with the time from which the ttl counts.
+// lease, Keep returns an error that matches ErrLost. A renewal that fails for another reason is tried again, so Keep survives
+// an unreachable store. After each renewal Keep calls renewed, unless it is nil, with the time from which the ttl counts.
 func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 	for {
 		select {

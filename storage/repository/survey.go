@@ -82,9 +82,9 @@ func (s *Survey) count(folders []backups.Folder) {
 	}
 }
 
-// beginnings splits folders, newest first, into the possible bases of the newest stretches and the rest. These are the first
-// backups that began after the beginning of a stretch, or at most catalog.ClockAllowance before it, as the clocks of two hosts
-// differ.
+// beginnings splits folders, newest first, into the possible bases of the newest stretches and the rest. The bases are the
+// first backups that began after the beginning of a stretch, or at most catalog.ClockAllowance before it, as the clocks of two
+// hosts differ.
 func beginnings(folders []backups.Folder, lineages []catalog.Lineage) (bases, rest []backups.Folder) {
 	var stretches []catalog.Stretch
 	for _, l := range lineages {
