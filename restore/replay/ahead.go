@@ -10,15 +10,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// decoded is a record whose data has been read: it is good for longer than the record.
+// decoded is a record with its decoded data. Unlike the record, it remains valid after the next one is read.
 type decoded struct {
 	segment.Record // without Data
 	request        *pb.InternalRaftRequest
 	version        string
-	err            error // why the data cannot be read; nothing is read behind it
+	err            error // why the data cannot be decoded; reading ends with this record
 }
 
-// A batch ends with either, so that handing it over costs little and few are held.
+// A batch is full when it reaches either limit: batches keep the cost of the channel low and bound the memory.
 const (
 	batchRecords = 512
 	batchBytes   = 1 << 20
@@ -31,8 +31,8 @@ type batch struct {
 	err     error
 }
 
-// ahead reads and decodes records on a goroutine of its own, which has ended when the loop over it has. Requests up to
-// the position skip are not decoded.
+// ahead yields the records in decoded batches. It reads and decodes them on a goroutine of its own, which has ended when ahead
+// returns. Requests at or below the position skip are not decoded.
 func ahead(ctx context.Context, records iter.Seq2[segment.Record, error], skip uint64) iter.Seq2[[]decoded, error] {
 	return func(yield func([]decoded, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -43,7 +43,7 @@ func ahead(ctx context.Context, records iter.Seq2[segment.Record, error], skip u
 		}()
 		defer func() {
 			cancel()
-			for range batches { // it is closed when the goroutine ends
+			for range batches { // the goroutine closes it when it ends
 			}
 		}()
 		for b := range batches {
@@ -83,7 +83,7 @@ func decodeAll(ctx context.Context, records iter.Seq2[segment.Record, error], sk
 	send(b)
 }
 
-// add decodes a record and reports whether it could.
+// add appends a decoded record and reports whether decoding succeeded.
 func (b *batch) add(record segment.Record, skip uint64) bool {
 	d := decoded{Record: record}
 	d.Data = nil
@@ -97,7 +97,7 @@ func (b *batch) add(record segment.Record, skip uint64) bool {
 	return d.err == nil
 }
 
-// decodeRecord returns the request of a record; nil if it is a mark.
+// decodeRecord returns the request of a record, or nil for a mark.
 func decodeRecord(record segment.Record) (*pb.InternalRaftRequest, error) {
 	switch record.Kind {
 	case segment.Request:

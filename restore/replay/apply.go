@@ -12,11 +12,11 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// apply applies one request. What the member refused is refused here too, and that is no error.
+// apply applies one request. A request that the member refused is refused here too, which is not an error.
 func (m *member) apply(at place, r *pb.InternalRaftRequest) error {
 	m.index.SetConsistentApplyingIndex(at.position, at.term)
 	err := m.dispatch(r)
-	if err == nil && m.index.ConsistentIndex() < at.position { // it has changed nothing
+	if err == nil && m.index.ConsistentIndex() < at.position { // the request changed nothing
 		m.index.SetConsistentIndex(at.position, at.term)
 	}
 	return err
@@ -42,7 +42,7 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 	return nil
 }
 
-// submit hands a request to etcd's applier, as a member does that has no client waiting for the answer.
+// submit passes a request to etcd's applier as a member does when no client waits for the response.
 func (m *member) submit(r *pb.InternalRaftRequest) *apply.Result {
 	applier := m.applier
 	if r.Txn != nil && m.rules.nestedTxnFree && m.onlyFull() && !putsItself(r.Txn) {
@@ -53,19 +53,19 @@ func (m *member) submit(r *pb.InternalRaftRequest) *apply.Result {
 	}, membership.ApplyBoth)
 }
 
-// onlyFull: of the alarms NOSPACE is raised, and no other.
+// onlyFull reports whether NOSPACE is the only alarm that is raised.
 func (m *member) onlyFull() bool {
 	return m.alarmed && len(m.alarms.Get(pb.AlarmType_CORRUPT)) == 0
 }
 
-// putsItself leaves out what stands in transactions within t.
+// putsItself reports whether t contains a put, not counting transactions nested in t.
 func putsItself(t *pb.TxnRequest) bool {
 	isPut := func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil }
 	return slices.ContainsFunc(t.Success, isPut) || slices.ContainsFunc(t.Failure, isPut)
 }
 
-// changesNothing are questions, logins, whose tokens live in a member's memory, and what is about the membership, which
-// a restore writes anew.
+// changesNothing reports whether r leaves the database as it is: reads, logins (their tokens exist only in a member's memory),
+// and changes of the membership, which a restore replaces.
 func changesNothing(r *pb.InternalRaftRequest) bool {
 	return r.Range != nil || r.AuthStatus != nil || r.AuthUserGet != nil || r.AuthUserList != nil ||
 		r.AuthRoleGet != nil || r.AuthRoleList != nil || r.Authenticate != nil ||
@@ -73,11 +73,11 @@ func changesNothing(r *pb.InternalRaftRequest) bool {
 		r.DowngradeVersionTest != nil
 }
 
-// plain puts need nothing of what is there: they are most of many logs.
+// plain reports whether p does not depend on the existing value. Most requests in many logs are such puts.
 func plain(p *pb.PutRequest) bool { return !p.IgnoreValue && !p.IgnoreLease && !p.PrevKv }
 
-// put is what the applier does with a plain put that neither auth nor an alarm stands in the way of (etcdserver/txn,
-// Put), without its traces and metrics, which cost as much as the rest.
+// put applies a plain put as the applier does without authentication and alarms (etcdserver/txn, Put), but without its traces
+// and metrics, which cost as much as the rest.
 func (m *member) put(p *pb.PutRequest) {
 	id := lease.LeaseID(p.Lease)
 	if id != lease.NoLease && m.lessor.Lookup(id) == nil {
@@ -88,7 +88,7 @@ func (m *member) put(p *pb.PutRequest) {
 	tx.End()
 }
 
-// compact waits for the deletions too: the next request finds the same bytes in every run.
+// compact waits until the revisions are deleted, so that every run leaves the same bytes for the next request.
 func (m *member) compact(r *pb.InternalRaftRequest) {
 	result := m.submit(r)
 	if result.Physc != nil {
@@ -99,8 +99,8 @@ func (m *member) compact(r *pb.InternalRaftRequest) {
 	}
 }
 
-// dropTombstones deletes the tombstones of the revision that was compacted to, as servers before 3.4.34 and 3.5.16 did.
-// No hash counts them.
+// dropTombstones deletes the tombstones of the compacted revision, as servers before 3.4.34 and 3.5.16 did. Hashes do not
+// include them.
 func (m *member) dropTombstones(revision int64) {
 	from := mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
 	to := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
@@ -115,7 +115,7 @@ func (m *member) dropTombstones(revision int64) {
 	}
 }
 
-// obey takes up the rules of the version that applied what comes next.
+// obey switches to the rules of the server version that applied the following requests.
 func (m *member) obey(version string) error {
 	next, err := rulesOf(version)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// scene is one server on which a test does what it is about, between two snapshots.
+// scene is a server on which a test makes changes between two snapshots.
 type scene struct {
 	*testing.T
 	cluster *servers.Cluster
 	client  *clientv3.Client
 }
 
-// played is what is left of a scene.
+// played is the result of a scene.
 type played struct {
 	lived
 	at uint64 // position of the second snapshot
@@ -54,7 +54,7 @@ func play(t *testing.T, o servers.Options, do func(s scene)) played {
 	return p
 }
 
-// equal replays and compares every bucket, and wants the marks at the end to have held.
+// equal replays, compares every bucket, and requires that the last marks matched.
 func (p played) equal(t *testing.T) string {
 	t.Helper()
 	db := copyOf(t, p.snapshots[0])
@@ -92,19 +92,19 @@ func (s scene) snapshot() string {
 	return path
 }
 
-// A lease of two seconds that is kept alive all the time is there at the end, however long the replay takes.
+// A lease of five seconds that is kept alive exists at the end, however long the replay takes.
 func TestLeaseThatIsKeptAlive(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
-		t.Parallel() // most of it is waiting
+		t.Parallel() // the test mostly waits
 		p := play(t, servers.Options{Version: version}, func(s scene) {
-			lease, err := s.client.Grant(s.Context(), 5) // long enough for a machine that stands still for a moment
+			lease, err := s.client.Grant(s.Context(), 5) // long enough for a machine that stops for a moment
 			s.must("grant", err)
 			ctx, cancel := context.WithCancel(s.Context())
 			defer cancel()
 			_, err = s.client.KeepAlive(ctx, lease.ID)
 			s.must("keep alive", err)
 			s.put("kept", "alive", clientv3.WithLease(lease.ID))
-			time.Sleep(7 * time.Second) // more than the lease lives without
+			time.Sleep(7 * time.Second) // more than the lease lives without being kept alive
 		})
 		image, _, err := database.Newest(p.equal(t))
 		if err != nil {
@@ -116,7 +116,7 @@ func TestLeaseThatIsKeptAlive(t *testing.T) {
 	})
 }
 
-// What etcd limits for its clients is not limited here.
+// etcd's limits for its clients do not apply to a replay.
 func TestLargeRequests(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		o := servers.Options{Version: version, ExtraArgs: []string{"--max-txn-ops", "10001", "--max-request-bytes", "4000000"}}
@@ -142,7 +142,7 @@ func TestLargeRequests(t *testing.T) {
 	})
 }
 
-// The server itself raises the alarm of a full disk, and what is refused from then on is refused in the replay.
+// The server itself raises the alarm of a full disk; the replay then refuses the same requests.
 func TestFullDisk(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		p := play(t, servers.Options{Version: version, QuotaBytes: 3 << 20}, func(s scene) {
@@ -156,7 +156,7 @@ func TestFullDisk(t *testing.T) {
 					s.Fatal("the disk does not get full")
 				}
 			}
-			_, err := s.client.Delete(s.Context(), "full/3") // still possible
+			_, err := s.client.Delete(s.Context(), "full/3") // deletes are still possible
 			s.must("delete", err)
 			response, err := s.client.Get(s.Context(), "full/2")
 			s.must("get", err)
@@ -171,7 +171,7 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// A compaction to a revision that deleted something leaves the tombstone there, or, on 3.4.23, does not.
+// A compaction to a revision that deleted a key keeps the tombstone, except on 3.4.23.
 func TestCompactionToATombstone(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		p := play(t, servers.Options{Version: version}, func(s scene) {
@@ -189,7 +189,7 @@ func TestCompactionToATombstone(t *testing.T) {
 	})
 }
 
-// writeOnly makes a user that may write below app/ and read nothing, and logs in.
+// writeOnly adds a user that may write below app/ and read nothing, and returns a client that is logged in as that user.
 func (s scene) writeOnly() *clientv3.Client {
 	s.Helper()
 	_, err := s.client.UserAdd(s.Context(), "writer", "secret")
@@ -204,8 +204,8 @@ func (s scene) writeOnly() *clientv3.Client {
 	return s.cluster.Client(s.T, servers.As("writer", "secret"))
 }
 
-// beyondPermissions does within transactions what today's rules deny to a user who may only write. Servers answer by
-// the rules of their version; what they say is not looked at.
+// beyondPermissions sends transactions that today's rules deny to a user with write permission only. Servers follow the rules
+// of their version; their responses are ignored.
 func beyondPermissions(s scene) {
 	lease, err := s.client.Grant(s.Context(), 1000)
 	s.must("lease", err)
@@ -228,7 +228,7 @@ func beyondPermissions(s scene) {
 	_, _ = user.Revoke(s.Context(), lease.ID)
 }
 
-// With authentication on, older servers let pass what newer ones deny.
+// With authentication enabled, older servers permit requests that newer ones deny.
 func TestPermissionsOfTheVersion(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		p := play(t, servers.Options{Version: version, Auth: true}, beyondPermissions)
@@ -243,7 +243,7 @@ func TestPermissionsOfTheVersion(t *testing.T) {
 		if version != "3.4" {
 			return
 		}
-		// A log that does not say whose it is ends at the first mark that does not hold.
+		// A replay of a log without a server version ends at the first mark that does not match.
 		marks := p.marks[1:]
 		_, err = replay.Apply(t.Context(), copyOf(t, p.snapshots[0]), fromWAL(inSegments(marks, p.requests)), replay.Stop{}, nil)
 		var mismatch *replay.MismatchError
@@ -256,7 +256,7 @@ func TestPermissionsOfTheVersion(t *testing.T) {
 	})
 }
 
-// While the disk is full, older servers do not see what a transaction within a transaction puts.
+// On a full disk, older servers do not count the puts in nested transactions.
 func TestNestedPutsOnAFullDisk(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		p := play(t, servers.Options{Version: version}, func(s scene) {
@@ -284,7 +284,7 @@ func (s scene) raise(alarm etcdserverpb.AlarmType) {
 	s.must("alarm", err)
 }
 
-// While an alarm is raised, 3.4 and 3.5 ask nobody for permission.
+// While an alarm is raised, 3.4 and 3.5 check no permissions.
 func TestPermissionsUnderAnAlarm(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		p := play(t, servers.Options{Version: version, Auth: true}, func(s scene) {
@@ -300,7 +300,7 @@ func TestPermissionsUnderAnAlarm(t *testing.T) {
 	})
 }
 
-// 3.4.23 gives a role a range that ends before it begins, and takes an empty password.
+// 3.4.23 accepts a role with a range that ends before it begins, and an empty password.
 func TestWhatOldServersTake(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		p := play(t, servers.Options{Version: version, Auth: true}, func(s scene) {

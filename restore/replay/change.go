@@ -10,10 +10,10 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
-// guessedTTL is what a lease gets of which only its id is known, in seconds.
+// guessedTTL is the time to live, in seconds, of a lease of which only the id is known.
 const guessedTTL = 60
 
-// decodeChange reads what a log from a watch has: the grant of a lease, or puts and deletes of single keys.
+// decodeChange decodes a change from a log of source Watch: the grant of a lease, or puts and deletes of single keys.
 func decodeChange(data []byte) (*pb.InternalRaftRequest, error) {
 	r, err := decode(data)
 	if err != nil {
@@ -46,8 +46,8 @@ func validDelete(d *pb.DeleteRangeRequest) error {
 	return nil
 }
 
-// validTxn refuses a transaction that no revision can come from. A key may be in it more than once: transactions within a
-// transaction may put a key and then delete it.
+// validTxn refuses a transaction that cannot be one revision. A key may occur more than once: nested transactions may put a
+// key and then delete it.
 func validTxn(t *pb.TxnRequest) error {
 	if len(t.Success) == 0 || len(t.Compare) > 0 || len(t.Failure) > 0 {
 		return fmt.Errorf("%w: a transaction that is empty, or depends on existing keys", ErrRequest)
@@ -84,10 +84,10 @@ func validGrant(g *pb.LeaseGrantRequest) error {
 	return nil
 }
 
-// nextRevision holds a change against the one before it: no revision is left out, and none is made twice.
+// nextRevision checks that a change follows the one before it: no revision is missing and none is made twice.
 func (r *run) nextRevision(next uint64) error {
 	last := r.seen.position
-	begun := last > r.base // last is none of those that were in the database to begin with
+	begun := last > r.base // last came from the log, not from the database
 	switch {
 	case last == 0 && next > r.base+1:
 		return fmt.Errorf("%w: the log begins with revision %d, the database is at revision %d", ErrForeign, next, r.base)
@@ -102,7 +102,7 @@ func (r *run) nextRevision(next uint64) error {
 	return nil
 }
 
-// endsWhole: what is granted for a revision is no good without it.
+// endsWhole returns an error if the log ends with leases that were granted for a revision without the revision itself.
 func (r *run) endsWhole() error {
 	if last := r.seen.position; last > r.at.Position {
 		return r.halfMade(last)
@@ -114,8 +114,8 @@ func (r *run) halfMade(revision uint64) error {
 	return r.badRecord(r.at.Position, fmt.Errorf("%w: of revision %d there are the leases alone", ErrForeign, revision))
 }
 
-// change makes a revision. It bypasses the applier: what authentication, an alarm or the quota refused is not in the log.
-// Nothing is written unless all of it can be.
+// change makes one revision. It bypasses the applier: the log contains only changes that passed authentication, alarms and the
+// quota. It writes all of the revision or nothing.
 func (r *run) change(position uint64, request *pb.InternalRaftRequest) error {
 	if request.Put != nil {
 		if err := r.grantMissing(request.Put); err != nil {
@@ -138,7 +138,7 @@ func (r *run) change(position uint64, request *pb.InternalRaftRequest) error {
 	return nil
 }
 
-// opsOf are what a change consists of, in order.
+// opsOf returns the operations of a change, in order.
 func opsOf(request *pb.InternalRaftRequest) []*pb.RequestOp {
 	switch {
 	case request.Put != nil:
@@ -149,8 +149,8 @@ func opsOf(request *pb.InternalRaftRequest) []*pb.RequestOp {
 	return request.Txn.GetSuccess()
 }
 
-// changeAll makes one revision, in which the changes are counted as they come. It makes none if a key that is to be
-// deleted is missing.
+// changeAll makes one revision of ops, whose sub-revisions follow their order. It returns false and changes nothing if a key
+// to delete does not exist.
 func (m *member) changeAll(ops []*pb.RequestOp) bool {
 	tx := m.kv.Write(m.quiet)
 	defer tx.End()
@@ -167,12 +167,12 @@ func (m *member) changeAll(ops []*pb.RequestOp) bool {
 	return true
 }
 
-// canDelete reports whether each key that ops delete is there by then: in the key space, or put by an op before.
+// canDelete reports whether each key that ops delete exists at that point: in the key space, or put by an earlier op.
 func canDelete(tx mvcc.TxnWrite, ops []*pb.RequestOp) bool {
 	if !slices.ContainsFunc(ops, func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() != nil }) {
 		return true
 	}
-	there := make(map[string]bool, len(ops)) // of the keys that the ops before have changed
+	there := make(map[string]bool, len(ops)) // whether a key exists after the earlier ops; only keys that they changed
 	for _, op := range ops {
 		if p := op.GetRequestPut(); p != nil {
 			there[string(p.Key)] = true
@@ -196,8 +196,8 @@ func has(tx mvcc.TxnWrite, key []byte) bool {
 	return err == nil && found.Count == 1
 }
 
-// grant passes over a lease that is there: the log has a grant wherever it may be missing. But one without keys that lives
-// for another time is an older lease with the same id, whose end no watch has seen.
+// grant does nothing if the lease exists: the log repeats a grant wherever it may be missing. An existing lease without keys
+// and with another time to live is an older lease with the same id, whose end the watch could not see; it is replaced.
 func (m *member) grant(g *pb.LeaseGrantRequest) error {
 	id := lease.LeaseID(g.ID)
 	if held := m.lessor.Lookup(id); held != nil {
@@ -214,7 +214,7 @@ func (m *member) grant(g *pb.LeaseGrantRequest) error {
 	return nil
 }
 
-// grantMissing guesses a lease that a put is on and nobody has granted: the key space panics without it.
+// grantMissing grants the lease of a put for guessedTTL if it does not exist: the key space panics on an unknown lease.
 func (r *run) grantMissing(p *pb.PutRequest) error {
 	if p.Lease == 0 || r.lessor.Lookup(lease.LeaseID(p.Lease)) != nil {
 		return nil
@@ -223,7 +223,8 @@ func (r *run) grantMissing(p *pb.PutRequest) error {
 	return r.grant(&pb.LeaseGrantRequest{ID: p.Lease, TTL: guessedTTL})
 }
 
-// compactTo does what a log from a watch says of compactions. A key space that is compacted further already stays so.
+// compactTo compacts the key space to the revision that a log of source Watch names. It does nothing if the key space is
+// already compacted that far.
 func (r *run) compactTo(revision int64) error {
 	if revision <= r.at.CompactRevision {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/database"
 )
 
-// script are changes behind a base.
+// script makes the changes that follow a base.
 type script struct {
 	testing.TB
 	revision int64 // of the base
@@ -50,7 +50,7 @@ func (s script) grant(nth, id, ttl int64) segment.Record {
 	return change(s.TB, s.revision+nth, grantOf(id, ttl))
 }
 
-// Whatever is none of the shapes that the format has is an error, and nothing of it or behind it is applied.
+// A change in any shape outside the format is an error; neither it nor a later record is applied.
 func TestUnknownChanges(t *testing.T) {
 	base := makeBase(t, smallBase)
 	s := behind(t, base)
@@ -101,7 +101,7 @@ func TestUnknownChanges(t *testing.T) {
 	}
 }
 
-// stops fails the test unless err is that of a record behind a position.
+// stops fails the test unless err is that of a record after the position.
 func stops(t *testing.T, after uint64, err error) {
 	t.Helper()
 	if bad, ok := errors.AsType[*replay.RecordError](err); !ok || bad.After != after {
@@ -109,7 +109,7 @@ func stops(t *testing.T, after uint64, err error) {
 	}
 }
 
-// What fits into a database somewhere passes without one.
+// Check passes a log that fits some database.
 func TestCheckPasses(t *testing.T) {
 	s := script{t, 1000}
 	for name, log := range map[string]replay.Log{
@@ -133,8 +133,8 @@ func TestCheckPasses(t *testing.T) {
 	}
 }
 
-// Transactions within a transaction may put a key and then delete it. What a watch shows of that gives the key space that
-// the request gave, with every revision within the revision.
+// Nested transactions may put a key and then delete it. The changes that a watch shows of them make the same key space as the
+// request, with every sub-revision.
 func TestKeysChangedTwiceInOneRevision(t *testing.T) {
 	base := makeBase(t, smallBase)
 	s := behind(t, base)
@@ -231,7 +231,7 @@ func TestChangesThatDoNotFit(t *testing.T) {
 	})
 }
 
-// A key that is deleted and not there says that the history is another one; the database stays as it was.
+// Deleting a key that does not exist proves a different history; the database stays unchanged.
 func TestDeletesOfNothing(t *testing.T) {
 	base := makeBase(t, smallBase)
 	s := behind(t, base)
@@ -247,7 +247,7 @@ func TestDeletesOfNothing(t *testing.T) {
 		if name == "gone before that" {
 			records = []segment.Record{mark, s.change(1, putOf("a", "", 0)), s.put(2, "gone"), s.change(3, deleteOf("gone")), s.change(4, deleteOf("gone"))}
 		}
-		for range 2 { // a second run does not get past it
+		for range 2 { // a second run does not get further
 			at, err := replay.Apply(t.Context(), db, fromWatch(records), replay.Stop{}, nil)
 			var mismatch *replay.MismatchError
 			if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "not there") {
@@ -263,7 +263,7 @@ func TestDeletesOfNothing(t *testing.T) {
 func TestMarksOfRevisions(t *testing.T) {
 	base := makeBase(t, smallBase)
 	s := behind(t, base)
-	// What the database has at the second of four changes.
+	// The database at the second of four changes.
 	two := copyOf(t, base)
 	changes := []segment.Record{s.put(1, "a"), s.change(2, putOf("b", "", 0), deleteOf("a")), s.put(3, "a"), s.put(4, "b")}
 	if _, err := replay.Apply(t.Context(), two, fromWatch(changes), replay.Stop{Revision: s.revision + 2}, nil); err != nil {
@@ -294,8 +294,8 @@ func TestMarksOfRevisions(t *testing.T) {
 		name      string
 		marks     []segment.Record
 		stop      int64
-		proven    int64 // behind the base's revision
-		compacted int64 // 0: not at all
+		proven    int64 // relative to the base's revision
+		compacted int64 // 0: no compaction
 		bad       int64
 	}{
 		{name: "a hash", marks: []segment.Record{s.hash(2, plain.Hash, -1)}, proven: 2},
@@ -420,7 +420,7 @@ func leaseTTLs(t *testing.T, db string) map[int64]int64 {
 	return ttls
 }
 
-// A run that was cut short anywhere, and repeated, leaves what one run does; and one more changes nothing.
+// A run that is interrupted anywhere and repeated leaves the same database as one run; a further run changes nothing.
 func TestInterruptedChanges(t *testing.T) {
 	const count = 20_000
 	base := makeBase(t, smallBase)
@@ -459,7 +459,8 @@ func TestInterruptedChanges(t *testing.T) {
 	same(t, "after one run more", whole, db, database.Exempt{})
 }
 
-// What a killed run leaves is what had been committed: another one goes on from there, and ends as one that was not killed.
+// A killed run leaves all committed changes. Another run continues from there and ends with the same database as an
+// uninterrupted one.
 func TestKilledChanges(t *testing.T) {
 	const count, kills = 12_000, 8
 	base := makeBase(t, smallBase)
@@ -494,7 +495,7 @@ func TestKilledChanges(t *testing.T) {
 	}
 }
 
-// mixed are so many revisions, with all shapes of changes.
+// mixed returns changes of every shape for count revisions.
 func (s script) mixed(count int64) (records []segment.Record) {
 	for n := int64(1); n <= count; n++ {
 		key, lease := fmt.Sprint("key/", n), n/100+1
@@ -512,7 +513,7 @@ func (s script) mixed(count int64) (records []segment.Record) {
 	return records
 }
 
-// A source that has no requests says what can be said of a change.
+// In a log without requests a Change names the kinds that are possible.
 func TestWatchedChanges(t *testing.T) {
 	base := makeBase(t, smallBase)
 	s := behind(t, base)
@@ -520,9 +521,9 @@ func TestWatchedChanges(t *testing.T) {
 		s.grant(1, 7, 60), s.change(1, putOf("a/1", "", 7)),
 		s.put(2, "b"),
 		s.change(3, putOf("a/2", "", 7), putOf("a/3", "", 0)),
-		s.change(4, deleteOf("a/1")), // a lease's end would have taken a/2 along
-		s.change(5, deleteOf("a/2")), // this may be one
-		s.change(6, deleteOf("a/3")), // on no lease
+		s.change(4, deleteOf("a/1")), // the end of its lease would have deleted a/2 too
+		s.change(5, deleteOf("a/2")), // this may be the end of the lease
+		s.change(6, deleteOf("a/3")), // has no lease
 		s.grant(7, 8, 60), s.change(7, putOf("a/4", "", 8), putOf("a/5", "", 8), putOf("c", "", 0)),
 		s.change(8, deleteOf("a/4"), deleteOf("a/5")),
 		s.change(9, putOf("a/6", "", 0), putOf("a/7", "", 0)),
@@ -557,7 +558,7 @@ func TestWatchedChanges(t *testing.T) {
 	}
 }
 
-// What is taken can be applied: each part has a key, and none is there twice.
+// Each accepted change can be applied: every op has a key, and no key is deleted twice.
 func FuzzChange(f *testing.F) {
 	for _, r := range []*pb.InternalRaftRequest{
 		grantOf(7, 60), changeOf([]*pb.RequestOp{putOf("a", "b", 7)}), changeOf([]*pb.RequestOp{deleteOf("a")}),

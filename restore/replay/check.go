@@ -6,9 +6,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Check reports whether the records of one segment could be applied, without a database: that they are whole, in order, known to
-// this version and possible. The error is a *RecordError, or that of the records. Only a replay can tell whether a key that is
-// deleted is there, and whether the marks hold.
+// Check returns an error if the records of one segment cannot be applied to any database: they must be whole, in order, valid
+// and known to this version. The error is a *RecordError, or that of log.Records. Only a replay can find that a key to delete
+// does not exist, or that a mark does not match.
 func Check(ctx context.Context, log Log) error {
 	r := &run{source: log.Source}
 	for batch, err := range ahead(ctx, log.Records, 0) {
@@ -27,7 +27,7 @@ func Check(ctx context.Context, log Log) error {
 	return r.endsWhole()
 }
 
-// check is record, for a database that is at the position before the first request.
+// check does the checks of record, for a database at the position before the first request.
 func (r *run) check(d *decoded) error {
 	if err := r.ofSource(d); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (r *run) check(d *decoded) error {
 	if d.err != nil {
 		return r.badRecord(d.Position-1, d.err)
 	}
-	if d.request.LeaseGrant == nil || d.Term != 0 { // the revision of a grant in a log from a watch is still to come
+	if d.request.LeaseGrant == nil || d.Term != 0 { // the revision of a grant in a log of source Watch follows
 		r.at.Position = d.Position
 	}
 	return nil

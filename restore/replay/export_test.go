@@ -2,10 +2,10 @@ package replay
 
 import pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-// Meet is for tests.
+// Meet exports meet.
 func (k Keys) Meet(other Keys) bool { return k.meet(other) }
 
-// DecodeChange is for tests.
+// DecodeChange returns the ops of a decoded change, or reports that it is a lease's grant.
 func DecodeChange(data []byte) (ops []*pb.RequestOp, grant bool, err error) {
 	r, err := decodeChange(data)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
-// Forget frees the memory of a key space that has been closed. etcd's metrics hold the newest store of a process, with its
-// whole index, for ever (storage/mvcc/kvstore.go, setupMetricsReporter); so here comes a newer one, that is empty. Its
-// file stands in dir for a moment.
+// Forget frees the memory of a closed key space. etcd's metrics refer to the newest store of a process, with its whole index,
+// for ever (storage/mvcc/kvstore.go, setupMetricsReporter), so Forget replaces it with an empty one. It creates a temporary
+// file in dir.
 func Forget(dir string) error {
 	scratch, err := os.MkdirTemp(dir, "forget-*")
 	if err != nil {

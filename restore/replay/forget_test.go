@@ -7,12 +7,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 )
 
-// Who replays goes on with a database that is mapped as a whole: what the replay needed must not stand beside it.
+// A restore maps the whole database after the replay: the replay's memory must be free by then.
 func TestApplyFreesItsMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes memory of its own")
 	}
-	const keys = 100_000 // whose index takes more than 20 MB
+	const keys = 100_000 // their index takes more than 20 MB
 	db := copyOf(t, makeBase(t, 1<<20))
 	before := inUse()
 	if _, err := replay.Apply(t.Context(), db, fromWAL(puts(t, 4*keys)), replay.Stop{}, nil); err != nil {

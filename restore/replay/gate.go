@@ -14,12 +14,12 @@ import (
 	"go.etcd.io/etcd/server/v3/lease"
 )
 
-// gate is the auth store that the applier asks. It answers by the rules of the version whose requests are applied.
+// gate is the applier's auth store. It follows the rules of the server version whose requests are applied.
 type gate struct {
 	auth.AuthStore
 	be    auth.AuthBackend
 	rules rules
-	lift  bool // every permission is there: the older rule has decided already
+	lift  bool // grants every permission: refuses has already decided by an older rule
 }
 
 func (g *gate) IsPutPermitted(who *auth.AuthInfo, key []byte) error {
@@ -50,7 +50,8 @@ func (g *gate) IsAdminPermitted(who *auth.AuthInfo) error {
 	return g.AuthStore.IsAdminPermitted(who)
 }
 
-// refuses decides by an older rule, where there is one, and has the gate stand open if that lets the request pass.
+// refuses reports whether an older rule refuses r. If an older rule permits r, it sets lift, so that the newer rules do not
+// refuse it.
 func (m *member) refuses(r *pb.InternalRaftRequest) bool {
 	m.auth.lift = false
 	if !m.auth.IsAuthEnabled() {
@@ -74,7 +75,7 @@ func (m *member) refuses(r *pb.InternalRaftRequest) bool {
 	return false
 }
 
-// oldTxn asks for the permissions that a transaction needed (etcdserver/apply_auth.go of 3.4.23, checkTxnAuth).
+// oldTxn checks the permissions that a transaction needed in 3.4.23 (etcdserver/apply_auth.go, checkTxnAuth).
 func (g *gate) oldTxn(who *auth.AuthInfo, t *pb.TxnRequest) error {
 	for _, c := range t.Compare {
 		if err := g.IsRangePermitted(who, c.Key, c.RangeEnd); err != nil {
@@ -125,8 +126,9 @@ func (m *member) leaseKeys(who *auth.AuthInfo, id lease.LeaseID) error {
 	return nil
 }
 
-// UserAdd hashes the empty password, which a log of 3.4 cannot tell from none. A hash is there if a member of 3.5 or later took the
-// request, in a mixed cluster: those of 3.4 did not know it and gave the user the empty password. It is what the client has set.
+// UserAdd hashes an empty password in a log of 3.4, where an empty and an absent password look the same. A request that a
+// member of 3.5 or later accepted in a mixed cluster contains a hash, which UserAdd keeps: it is of the password that the
+// client set, although the members of 3.4 ignored it and gave the user the empty password.
 func (g *gate) UserAdd(r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
 	if g.rules.hashesPasswords && r.Password == "" && r.HashedPassword == "" && !r.GetOptions().GetNoPassword() {
 		r = proto.Clone(r).(*pb.AuthUserAddRequest)
@@ -135,7 +137,7 @@ func (g *gate) UserAdd(r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error
 	return g.AuthStore.UserAdd(r)
 }
 
-// UserChangePassword is as UserAdd.
+// UserChangePassword treats passwords like UserAdd.
 func (g *gate) UserChangePassword(r *pb.AuthUserChangePasswordRequest) (*pb.AuthUserChangePasswordResponse, error) {
 	if g.rules.hashesPasswords && r.Password == "" && r.HashedPassword == "" {
 		r = proto.Clone(r).(*pb.AuthUserChangePasswordRequest)
@@ -147,12 +149,12 @@ func (g *gate) UserChangePassword(r *pb.AuthUserChangePasswordRequest) (*pb.Auth
 func hashOfNothing() string {
 	hash, err := bcrypt.GenerateFromPassword(nil, bcryptCost)
 	if err != nil {
-		panic(err) // the cost is good and nothing is short enough
+		panic(err) // impossible: the cost is valid and the empty password is short enough
 	}
 	return base64.StdEncoding.EncodeToString(hash)
 }
 
-// RoleGrantPermission writes itself what the store would not take, as the store of 3.4.23 wrote it.
+// RoleGrantPermission writes a permission that today's store refuses as the store of 3.4.23 wrote it.
 func (g *gate) RoleGrantPermission(r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGrantPermissionResponse, error) {
 	response, err := g.AuthStore.RoleGrantPermission(r)
 	if err == auth.ErrInvalidAuthMgmt && g.rules.emptyPermissions {
@@ -182,11 +184,11 @@ func (g *gate) grantEmpty(r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGra
 	tx.UnsafePutRole(role)
 	tx.UnsafeSaveAuthRevision(g.Revision() + 1)
 	tx.Unlock()
-	g.Recover(g.be) // takes up the revision and the role
+	g.Recover(g.be) // reads the revision and the role again
 	return &pb.AuthRoleGrantPermissionResponse{}, nil
 }
 
-// byKey sorts as etcd does: not stably, so that the algorithm must be the same too.
+// byKey sorts like etcd. The sort is not stable, so the algorithm must be the same too.
 type byKey []*authpb.Permission
 
 func (p byKey) Len() int           { return len(p) }

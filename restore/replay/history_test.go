@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// lived is a history that a server has gone through, with what it looked like on the way.
+// lived is the history of a server, with snapshots and images of its states.
 type lived struct {
 	version   string
 	snapshots []string // the first is the base
@@ -29,7 +29,7 @@ type lived struct {
 
 func (l lived) exempt() database.Exempt { return database.Exempt{Passwords: l.version == "3.4"} }
 
-// live writes a random history to a server and looks at it now and then.
+// live writes a random history to a server and records its state from time to time.
 func live(t *testing.T, version string, seed uint64, snapshots, images int) lived {
 	t.Helper()
 	cluster := servers.Start(t, servers.Options{Version: version})
@@ -59,7 +59,7 @@ func live(t *testing.T, version string, seed uint64, snapshots, images int) live
 	return l
 }
 
-// look reads the key space at the newest revision and at some older one that is still there.
+// look reads the key space at the newest revision and at an older one that still exists.
 func (l *lived) look(w *history.Writer, random *rand.Rand) {
 	newest := w.Image(0)
 	l.images = append(l.images, newest)
@@ -119,7 +119,7 @@ func compareWithLive(t *testing.T, version string, seed uint64, snapshots, image
 	t.Run("revisions", l.compareRevisions)
 }
 
-// compareBuckets brings the base to the place of each later snapshot.
+// compareBuckets replays from the base to each later snapshot.
 func (l lived) compareBuckets(t *testing.T) {
 	for n, snapshot := range l.snapshots[1:] {
 		position, _, err := database.Place(snapshot)
@@ -154,7 +154,7 @@ func sameHash(t *testing.T, a, b string) {
 	}
 }
 
-// compareRevisions goes on with one database from revision to revision.
+// compareRevisions replays one database from revision to revision.
 func (l lived) compareRevisions(t *testing.T) {
 	db := copyOf(t, l.snapshots[0])
 	slices.SortFunc(l.images, func(a, b database.Image) int { return int(a.Revision - b.Revision) })

@@ -23,8 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// readLog reads the requests from the log of a member that is stopped. It is the only member, so that all of them are
-// committed.
+// readLog returns the requests in the log of a stopped member. It must be the only member, so that all of them are committed.
 func readLog(t testing.TB, m *servers.Member) []segment.Record {
 	t.Helper()
 	log, err := wal.OpenForRead(zap.NewNop(), filepath.Join(m.DataDir, "member", "wal"), &walpb.Snapshot{})
@@ -47,7 +46,7 @@ func readLog(t testing.TB, m *servers.Member) []segment.Record {
 	return records
 }
 
-// isRequest leaves out what raft, and what 3.4 and 3.5 about their members, write.
+// isRequest reports whether an entry is a request: raft writes other entries, and so do 3.4 and 3.5 about their members.
 func isRequest(data []byte) bool {
 	var r pb.InternalRaftRequest
 	if len(data) == 0 || proto.Unmarshal(data, &r) != nil || len(r.ProtoReflect().GetUnknown()) > 0 {
@@ -56,7 +55,7 @@ func isRequest(data []byte) bool {
 	return r.ClusterVersionSet == nil && r.ClusterMemberAttrSet == nil && r.DowngradeInfoSet == nil
 }
 
-// inSegments yields records as segments do: marks first, and data that is good until the next record.
+// inSegments yields records like segments: marks first, and data that is valid until the next record.
 func inSegments(parts ...[]segment.Record) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		var data []byte
@@ -86,7 +85,8 @@ func copyOf(t testing.TB, path string) string {
 	return to
 }
 
-// takeMarks asks a member, to which nobody writes meanwhile, for its revision and its hash.
+// takeMarks returns the marks of a member's revision and hash; nil if the member changed meanwhile. There must be no other
+// writer.
 func takeMarks(t testing.TB, c *servers.Cluster, client *clientv3.Client) []segment.Record {
 	t.Helper()
 	hash, err := client.HashKV(t.Context(), c.Members[0].ClientURL, 0)
@@ -101,10 +101,10 @@ func takeMarks(t testing.TB, c *servers.Cluster, client *clientv3.Client) []segm
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What was not committed yet when the second answer's revision had been read was not in it. The applied index alone
-	// would not do: a member sets it after the revision.
+	// A change that was not committed yet when the second response's revision was read is not in the hash. The applied index
+	// alone does not show this: a member sets it after the revision.
 	if before.RaftAppliedIndex != after.RaftIndex || hash.Header.Revision != after.Header.Revision {
-		return nil // a lease has run out
+		return nil // a lease expired
 	}
 	return []segment.Record{
 		{Kind: segment.RevisionMark, Position: before.RaftAppliedIndex, Revision: after.Header.Revision},

@@ -12,10 +12,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// lastPosition is behind every mark.
+// lastPosition is at or after the position of every mark.
 const lastPosition = math.MaxUint64
 
-// marks wait for their positions, in the order of these. All marks of a segment come before its first request.
+// marks are ordered by position and wait until the replay reaches it. All marks of a segment precede its first request.
 type marks []mark
 
 type mark struct {
@@ -23,14 +23,15 @@ type mark struct {
 	version string
 }
 
-// add takes in what a record says of a place. The database was at base, and the last request read is at seen.
+// add stores a mark until its position is reached. The database was at position base at the start; the last request that was
+// read is at seen.
 func (m *marks) add(d *decoded, base, seen uint64) error {
 	switch d.Kind {
 	case segment.TimeMark:
 		return nil
 	case segment.RevisionMark, segment.HashMark, segment.CompactionMark:
 		if d.Position < base {
-			return nil // what came before is not there to be compared any more
+			return nil // the database has already moved past it: it cannot be compared
 		}
 		if d.Position < seen {
 			return fmt.Errorf("%w: a mark at position %d comes after the request at %d", ErrForeign, d.Position, seen)
@@ -46,7 +47,7 @@ func (m *marks) add(d *decoded, base, seen uint64) error {
 	return nil
 }
 
-// settle looks at the marks up to a position: no request that is not applied yet is at or below it.
+// settle checks the marks up to a position. The caller has applied every request up to there.
 func (r *run) settle(upTo uint64) error {
 	reached := 0
 	for ; reached < len(r.marks) && r.marks[reached].Position <= upTo; reached++ {
@@ -58,12 +59,12 @@ func (r *run) settle(upTo uint64) error {
 	return nil
 }
 
-// hold compares the database, as it is now, with a mark.
+// hold compares the database in its current state with a mark.
 func (r *run) hold(m mark) error {
 	switch {
 	case m.Kind == segment.ServerVersion:
 		return r.badRecord(max(m.Position, r.at.Position), r.obey(m.version))
-	case r.source == segment.Watch && m.Position != r.at.Position: // a revision is missing at the log's end
+	case r.source == segment.Watch && m.Position != r.at.Position: // the log ends without a revision that it names
 		return r.differs(m.Position, int64(m.Position))
 	case m.Kind == segment.CompactionMark:
 		return r.compactTo(m.CompactRevision)
@@ -78,12 +79,12 @@ func (r *run) hold(m mark) error {
 	return nil
 }
 
-// differs says that the revision is not the member's.
+// differs returns the error for a revision that is not the member's.
 func (r *run) differs(position uint64, want int64) error {
 	return &MismatchError{Position: position, Want: want, Got: r.at.Revision, Last: r.held}
 }
 
-// holdHash passes over hashes that were counted from another compaction: they are of other bytes.
+// holdHash ignores a hash that was computed after a different compaction: it covers different bytes.
 func (r *run) holdHash(m mark) error {
 	got, err := r.hash(m)
 	switch {
@@ -103,8 +104,9 @@ func (r *run) holdHash(m mark) error {
 	return nil
 }
 
-// hash is that of the database at the mark's revision. A log from a watch says with it what to compact to. What a
-// compaction to this very revision has left to be asked for was counted from the one before: so it asks for the newest.
+// hash returns the hash of the database at the mark's revision. In a log of source Watch the mark also names the revision to
+// compact to first. A compaction to exactly the mark's revision leaves a cached hash that was computed from the previous
+// compaction, so hash then asks for the newest revision (0).
 func (r *run) hash(m mark) (mvcc.KeyValueHash, error) {
 	revision := m.Revision
 	if r.source == segment.Watch {

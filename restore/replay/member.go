@@ -27,25 +27,25 @@ import (
 )
 
 const (
-	// batchLimit is how many changes are committed at once; etcd's own default.
+	// batchLimit is the number of changes in one commit; etcd's default.
 	batchLimit = 10_000
-	// mapped is how much of the file is mapped from the start, as by etcd: mapping a growing file anew waits for readers.
+	// mapped is the size in bytes of the initial mapping of the file, as in etcd: remapping a growing file waits for readers.
 	mapped = 10 << 30
-	// minTTL is a server's with the election timeout that etcd has by default (etcdserver.NewServer): 1.5 of it, in
-	// whole seconds. A lease that is granted for less gets as much.
+	// minTTL is the shortest time to live of a lease, in seconds, of a server with etcd's default election timeout: 1.5 times
+	// the timeout, rounded up (etcdserver.NewServer). A lease granted for less gets this much.
 	minTTL = 2
-	// compactionBatch is how many revisions a compaction deletes before it lets others in; here nobody waits.
+	// compactionBatch is the number of revisions that a compaction deletes before it yields; nothing else waits here.
 	compactionBatch = 10_000
-	// bcryptCost is etcd's default. Members of 3.4 hash a password when they apply it, each with a salt of its own.
+	// bcryptCost is etcd's default. Each member of 3.4 hashes a password when it applies the request, with its own salt.
 	bcryptCost = 10
-	// noQuota lifts the quota: a member applies the request that goes beyond it, too, and what it does then stands in
-	// the log as the alarm that it raises.
+	// noQuota lifts the quota: a member also applies the request that exceeds it, and the alarm that it then raises is in the
+	// log.
 	noQuota = -1
-	// never is how long a request may take until etcd would log it.
+	// never is longer than any request takes: etcd logs requests that take longer.
 	never = 1000 * time.Hour
 )
 
-// member is what a member of a cluster has, without raft: the database and etcd's packages on top of it.
+// member has the state of a cluster's member without raft: the database and etcd's packages on top of it.
 type member struct {
 	be      backend.Backend
 	index   cindex.ConsistentIndexer
@@ -54,17 +54,17 @@ type member struct {
 	auth    *gate
 	alarms  *v3alarm.AlarmStore
 	applier apply.UberApplier
-	// unalarmed is an applier for what older servers applied in spite of an alarm.
+	// unalarmed applies requests that older servers applied in spite of an alarm.
 	unalarmed apply.UberApplier
 	rules     rules
 
-	alarmed bool             // an alarm is raised
-	quiet   *traceutil.Trace // of what bypasses the applier
+	alarmed bool             // whether an alarm is raised
+	quiet   *traceutil.Trace // the trace of writes that bypass the applier
 }
 
-// open is what etcdserver's bootstrap does with a database. What cannot be read panics. A database without a consistent index
-// has no place in a member's log, unless it never held a key: etcd 3.4 writes the index with the first one, so that database is
-// at the log's beginning.
+// open opens a database as etcdserver's bootstrap does. It panics if the database cannot be read. It refuses a database with
+// keys but without a consistent index, which has no position in a member's log. A database without either is at the log's
+// beginning: etcd 3.4 writes the index with the first key.
 func open(db string, source segment.Source) (*member, error) {
 	log := LastWords()
 	m := &member{index: cindex.NewConsistentIndex(nil), quiet: traceutil.Get(context.Background()), rules: newest}
@@ -86,7 +86,7 @@ func open(db string, source segment.Source) (*member, error) {
 		m.lessor.Stop()
 		return nil, errors.Join(err, m.kv.Close(), m.be.Close())
 	}
-	tokens, err := auth.NewTokenProvider(log, "", nil, 0) // gives none: nobody logs in here
+	tokens, err := auth.NewTokenProvider(log, "", nil, 0) // an empty name selects the provider that issues no tokens: logins are not replayed
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the auth store: %w", err), m.be.Close())
 	}
@@ -99,19 +99,19 @@ func open(db string, source segment.Source) (*member, error) {
 	if err := m.openAppliers(log); err != nil {
 		return nil, errors.Join(err, m.be.Close())
 	}
-	// From here on every transaction takes the place of the request that is being applied along with it.
+	// From here on every transaction also stores the position of the request that is being applied.
 	m.be.SetTxPostLockInsideApplyHook(takeIndex(m.index))
 	m.awaitCompactions()
 	return m, nil
 }
 
-// held reports whether the key space has ever held a key.
+// held reports whether the key space has ever contained a key.
 func (m *member) held() bool {
 	newest, _ := m.revisions()
 	return newest > 1
 }
 
-// openAppliers makes the applier that a member has, and one that sees no alarm.
+// openAppliers creates the applier of a member, and one that sees no alarm.
 func (m *member) openAppliers(log *zap.Logger) error {
 	silent, err := v3alarm.NewAlarmStore(log, noAlarms{})
 	if err != nil {
@@ -128,7 +128,7 @@ func (m *member) openAppliers(log *zap.Logger) error {
 	return nil
 }
 
-// noAlarms is a backend in which none is raised.
+// noAlarms is a backend without alarms.
 type noAlarms struct{}
 
 func (noAlarms) CreateAlarmBucket()                       {}
@@ -137,35 +137,35 @@ func (noAlarms) MustDeleteAlarm(*pb.AlarmMember)          {}
 func (noAlarms) GetAllAlarms() ([]*pb.AlarmMember, error) { return nil, nil }
 func (noAlarms) ForceCommit()                             {}
 
-// close ends in the order that etcd needs: a compaction of the store would find the backend gone.
+// close closes in the order that etcd needs: a compaction of the store must not outlive the backend.
 func (m *member) close() error {
 	m.awaitCompactions()
 	m.lessor.Stop()
 	return errors.Join(m.kv.Close(), m.auth.Close(), m.be.Close())
 }
 
-// awaitCompactions waits for what an interrupted compaction left to do, which the store resumes. The revision is older
-// than any: nothing is compacted, and the store says when its queue has come to an end.
+// awaitCompactions waits for the end of an interrupted compaction, which the store resumes. It asks for a compaction to a
+// revision older than any, which does nothing, and waits until the store's queue has reached it.
 func (m *member) awaitCompactions() {
 	if done, _ := m.kv.Compact(m.quiet, -1); done != nil {
 		<-done
 	}
 }
 
-// place is where the database is, by what stands in it.
+// place returns the position and the term that the database stores.
 func (m *member) place() (position, term uint64) {
 	return schema.ReadConsistentIndex(m.be.ReadTx())
 }
 
-// revisions are the key space's newest and the one it is compacted to. Asking the store itself would copy what is not
-// committed yet, each time.
+// revisions returns the newest revision and the revision of the last compaction. It uses a shared buffer, since the store's
+// own methods copy all uncommitted changes on each call.
 func (m *member) revisions() (newest, compact int64) {
 	tx := m.kv.Read(mvcc.SharedBufReadTxMode, m.quiet)
 	defer tx.End()
 	return tx.Rev(), tx.FirstRev()
 }
 
-// CountKeys returns how many keys the key space has, and whether some of them are Kubernetes'.
+// CountKeys returns the number of keys in the key space, and whether some of them belong to Kubernetes (below /registry/).
 func CountKeys(ctx context.Context, kv mvcc.KV) (keys int64, kubernetes bool, err error) {
 	all, err := kv.Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
 	if err != nil {
@@ -178,8 +178,9 @@ func CountKeys(ctx context.Context, kv mvcc.KV) (keys int64, kubernetes bool, er
 	return int64(all.Count), registry.Count > 0, nil
 }
 
-// takeIndex is etcdserver's hook of the same purpose (getTxPostLockInsideApplyHook). It holds the index alone: a backend
-// lives on after it was closed, and the key space must not live on with it.
+// takeIndex returns a hook that stores the position of the request that is being applied, as etcdserver does
+// (getTxPostLockInsideApplyHook). It refers to the index alone: a backend remains reachable after it is closed, and must not
+// keep the key space in memory.
 func takeIndex(index cindex.ConsistentIndexer) func() {
 	return func() {
 		position, term := index.ConsistentApplyingIndex()
@@ -189,7 +190,7 @@ func takeIndex(index cindex.ConsistentIndexer) func() {
 	}
 }
 
-// noRaft answers what the applier writes into the headers of responses, which nobody reads.
+// noRaft supplies the headers of the applier's responses, which are discarded.
 type noRaft struct{}
 
 func (noRaft) MemberID() types.ID     { return 0 }

@@ -20,18 +20,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// recorder watches a server: what an archiver that has a client alone would store.
+// recorder watches a server and records the log of an archiver that has only a client.
 type recorder struct {
 	testing.TB
 	member  *servers.Member
 	next    int64
 	leases  map[int64]bool
-	unknown int // leases that had ended before anybody asked
+	unknown int // leases that ended before the recorder asked for them
 	changes []segment.Record
 	marks   []segment.Record
 }
 
-// record begins behind the newest revision.
+// record returns a recorder that begins after the newest revision.
 func record(t testing.TB, c *servers.Cluster, client *clientv3.Client) *recorder {
 	t.Helper()
 	r := &recorder{TB: t, member: c.Members[0], leases: map[int64]bool{}, marks: serverVersion(t, client, c)}
@@ -48,7 +48,7 @@ func (r *recorder) revision(client *clientv3.Client) int64 {
 	return response.Header.Revision
 }
 
-// catchUp takes in what has happened since, before it is compacted.
+// catchUp records the changes since the last call, before they are compacted.
 func (r *recorder) catchUp(client *clientv3.Client) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
@@ -87,7 +87,7 @@ func byRevision(events []*clientv3.Event) iter.Seq[[]*clientv3.Event] {
 	}
 }
 
-// take is one revision.
+// take records one revision.
 func (r *recorder) take(ctx context.Context, client *clientv3.Client, events []*clientv3.Event) {
 	r.Helper()
 	if revision := events[0].Kv.ModRevision; revision != r.next {
@@ -119,7 +119,7 @@ func (r *recorder) grant(ctx context.Context, client *clientv3.Client, id int64)
 	r.changes = append(r.changes, change(r.TB, r.next, grantOf(id, lease.GrantedTTL)))
 }
 
-// mark asks for the hash of the newest revision.
+// mark records the hash of the newest revision.
 func (r *recorder) mark(client *clientv3.Client) {
 	r.Helper()
 	hash, err := client.HashKV(r.Context(), r.member.ClientURL, 0)
@@ -138,7 +138,7 @@ func (r *recorder) mark(client *clientv3.Client) {
 			CompactRevision: hash.CompactRevision, Hash: hash.Hash})
 }
 
-// log is what was recorded, with the marks in the order of segments.
+// log returns the recorded log, with the marks in the order of segments.
 func (r *recorder) log() replay.Log {
 	slices.SortStableFunc(r.marks, func(a, b segment.Record) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.CompactRevision, b.CompactRevision))
@@ -180,7 +180,7 @@ func grantOf(id, ttl int64) *pb.InternalRaftRequest {
 	return &pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: id, TTL: ttl}}
 }
 
-// changeOf is one put or delete, or a transaction.
+// changeOf returns one put or delete, or a transaction of several.
 func changeOf(ops []*pb.RequestOp) *pb.InternalRaftRequest {
 	if len(ops) > 1 {
 		return &pb.InternalRaftRequest{Txn: &pb.TxnRequest{Success: ops}}
@@ -188,7 +188,7 @@ func changeOf(ops []*pb.RequestOp) *pb.InternalRaftRequest {
 	return &pb.InternalRaftRequest{Put: ops[0].GetRequestPut(), DeleteRange: ops[0].GetRequestDeleteRange()}
 }
 
-// keyBucket is all that is in the key space's bucket: every revision that is still there.
+// keyBucket returns the contents of the key space's bucket: every revision that still exists.
 func keyBucket(t testing.TB, path string) map[string]string {
 	t.Helper()
 	return bucket(t, path, schema.Key.Name())

@@ -49,12 +49,12 @@ func raw(position uint64, data []byte) segment.Record {
 	return segment.Record{Kind: segment.Request, Position: position, Term: 1, Data: data}
 }
 
-// field is a message's field as a newer version might write it.
+// field returns an encoded field as a newer version might write it.
 func field(number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
 }
 
-// Whatever is not exactly one request that is known whole is an error, and nothing behind it is applied.
+// Data that is not exactly one known request is an error; nothing after it is applied.
 func TestUnknownRequests(t *testing.T) {
 	base := makeBase(t, smallBase)
 	known := put(t, 2, 1)
@@ -145,7 +145,7 @@ func TestMarks(t *testing.T) {
 		stop   replay.Stop
 		marked uint64
 		proven int64
-		bad    uint64 // the position of the mark that does not hold
+		bad    uint64 // the position of the mark that does not match
 		last   uint64
 	}{
 		{name: "all hold", marks: []segment.Record{revision(1, 0), revision(4, 1), revision(7, 2), revision(12, 3)}, marked: 12},
@@ -212,7 +212,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A run that was cut short anywhere, and repeated, leaves what one run does; and one more changes nothing.
+// A run that is interrupted anywhere and repeated leaves the same database as one run; a further run changes nothing.
 func TestInterruptedRuns(t *testing.T) {
 	const count = 20_000
 	base := makeBase(t, smallBase)
@@ -261,7 +261,7 @@ func TestProgressIsReported(t *testing.T) {
 	}
 }
 
-// etcd 3.4 writes its place along with the first key. Until then its database is at the beginning of any log.
+// etcd 3.4 writes its position with the first key. Until then its database is at the beginning of any log.
 func TestEmptyDatabaseOf34(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	if err := database.Write(path, func(backend.Backend, mvcc.KV) error { return nil }); err != nil {
@@ -286,7 +286,7 @@ func TestNoMembersDatabase(t *testing.T) {
 	if _, err := replay.Apply(t.Context(), path, fromWAL(puts(t, 1)), replay.Stop{}, nil); !errors.Is(err, replay.ErrForeign) {
 		t.Errorf("a database with keys and without a place in any log: %v", err)
 	}
-	at := behind(t, path) // a watch counts in revisions
+	at := behind(t, path) // a watch counts revisions
 	if _, err := replay.Apply(t.Context(), path, fromWatch([]segment.Record{at.put(1, "key")}), replay.Stop{}, nil); err != nil {
 		t.Error(err)
 	}
@@ -298,8 +298,8 @@ func TestNoMembersDatabase(t *testing.T) {
 	}
 }
 
-// A member of 3.5 or later writes the hash of a user's password into the log, a field that members of 3.4 do not know: in a mixed
-// cluster they gave the user the empty password. A replay gives the one that was set, whichever member's log it is.
+// A member of 3.5 or later writes the hash of a user's password into the log, a field that members of 3.4 do not know: in a
+// mixed cluster these gave the user the empty password. A replay sets the client's password, whichever member's log it reads.
 func TestAPasswordThatAMemberOf34DidNotKnow(t *testing.T) {
 	base := makeBase(t, smallBase)
 	for _, version := range []string{"3.4.36", "3.5.21"} {

@@ -1,11 +1,11 @@
-// Package replay applies the log to a database, outside of any server, with etcd's own code: its applier, key space,
-// lessor, auth store and alarms. What comes out is what the member had that wrote the log.
+// Package replay applies a log to a database without a server. It uses etcd's own applier, key space, lessor, auth store and
+// alarms, and leaves the state of the member that wrote the log.
 //
-// A log from a watch has no requests but what became of them: it goes to the key space and the lessor alone, and what a
-// watch does not see stays as it was.
+// A log of source Watch contains changes instead of requests. They go to the key space and the lessor alone; everything that a
+// watch does not see stays unchanged.
 //
-// It fails closed. A request that it does not know whole is an error and never left out, and marks on the way are
-// compared with what the member said of itself.
+// Package replay fails closed: a request with any unknown part is an error and is never skipped, and the marks in the log are
+// compared with the database on the way.
 package replay
 
 import (
@@ -20,53 +20,53 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Log is what is applied.
+// Log is the log to apply.
 type Log struct {
-	Source  segment.Source // says what its positions are, and so where in it a database is
+	Source  segment.Source // determines the meaning of positions, and so the database's position
 	Records iter.Seq2[segment.Record, error]
 }
 
-// Stop says where to end; a zero field does not stop.
+// Stop is the point at which a replay ends. A zero field does not end it.
 type Stop struct {
 	Revision int64  // right after the request that made this revision of the key space
 	Position uint64 // after the last request at or below this position
 }
 
-// At is a place that a database has reached.
+// At describes the state that a database has reached.
 type At struct {
-	Position        uint64 // of the last request that is in the database; in a log from Watch it is the Revision
-	Term            uint64 // its raft term; 0: not known, as in a snapshot of etcd 3.4 and in a log from Watch
+	Position        uint64 // of the last request in the database; equals Revision in a log of source Watch
+	Term            uint64 // its raft term; 0: unknown, as in a snapshot of etcd 3.4 and in a log of source Watch
 	Revision        int64  // of the key space
 	CompactRevision int64  // -1: never compacted
-	Keys            int64  // in the key space; known only after an Apply without an error
-	Kubernetes      bool   // some of them are Kubernetes', below /registry/; as Keys
-	Requests        int    // applied by this run, those included that the member refused and so does the replay
-	GuessedLeases   int    // granted by this run for 60 s, since a put was on them and no grant had come. Only from Watch
-	Marked          uint64 // position of the last RevisionMark that held; 0: none
-	Proven          int64  // revision of the last HashMark that held; 0: none
-	Stopped         bool   // where Stop says; false: the records ended before anything proved that they reach it
+	Keys            int64  // in the key space; set only after an Apply without an error
+	Kubernetes      bool   // whether some keys are below /registry/; set as Keys
+	Requests        int    // applied by this run, including those that both the member and the replay refused
+	GuessedLeases   int    // granted by this run for 60 s, for puts on unknown leases; only with source Watch
+	Marked          uint64 // position of the last RevisionMark that matched; 0: none
+	Proven          int64  // revision of the last HashMark that matched; 0: none
+	Stopped         bool   // reached Stop; false: the records ended before one showed that Stop was reached
 }
 
 var (
-	// ErrMismatch says that the database is not what the member had: see MismatchError.
+	// ErrMismatch matches a MismatchError: the database differs from the member's.
 	ErrMismatch = errors.New("the replay differs from the member's report")
-	// ErrRequest says that a request is none that this version knows whole.
+	// ErrRequest matches errors about a request that this version does not know completely.
 	ErrRequest = errors.New("this version of dr does not know the request")
-	// ErrForeign says that records are out of order or do not continue the history that the database belongs to.
+	// ErrForeign matches errors about records that are out of order or do not continue the history of the database.
 	ErrForeign = errors.New("the log does not fit the database")
-	// ErrPast says that the database is already past the place to stop at: an older one is needed.
+	// ErrPast matches the error for a database that is already past Stop: the caller needs an older one.
 	ErrPast = errors.New("the database is already past that point")
 )
 
-// MismatchError is a mark that does not hold. The database has gone on to it by then: the last state that is known to be
-// right is reached by replaying anew, from the base to Last.Position.
+// MismatchError reports a mark that does not match. The database then contains unverified changes: to get the last verified
+// state, replay again from the base to Last.Position.
 type MismatchError struct {
 	Position uint64 // of the mark
-	Hashed   int64  // the revision whose hash differs; 0: it is the revision itself that does
-	Absent   bool   // it is no mark but a change, which deletes a key that is not there
-	Want     int64  // the revision, or the hash, that the member had
-	Got      int64  // the replay's
-	Last     At     // as of the last mark that held; its Marked is 0 if none did
+	Hashed   int64  // the revision whose hash differs; 0: the revision itself differs
+	Absent   bool   // a change, not a mark: it deletes a key that does not exist
+	Want     int64  // the member's revision or hash
+	Got      int64  // the replay's revision or hash
+	Last     At     // at the last mark that matched; its Marked is 0 if there was none
 }
 
 func (e *MismatchError) Error() string {
@@ -84,13 +84,13 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%v at position %d: %s; %s", ErrMismatch, e.Position, what, proven)
 }
 
-// Is makes it match ErrMismatch.
+// Is reports whether target is ErrMismatch.
 func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 
-// RecordError is a record that cannot be applied to any database: this version does not know it (ErrRequest), or it does not
-// follow the record before it (ErrForeign).
+// RecordError reports a record that cannot be applied to any database: this version does not know it (ErrRequest), or it does
+// not follow the record before it (ErrForeign).
 type RecordError struct {
-	After    uint64 // the position up to which everything was applied, and behind which the record comes
+	After    uint64 // the position up to which everything was applied; the record comes after it
 	Revision int64  // of the key space there
 	err      error
 }
@@ -98,21 +98,21 @@ type RecordError struct {
 func (e *RecordError) Error() string { return e.err.Error() }
 func (e *RecordError) Unwrap() error { return e.err }
 
-// Apply brings the database in the file db up to the log's records, or to where stop says. Records that are in it already
-// are skipped: how far it is stands in it, and is written together with what the requests change, so that a run that was
-// cut short is simply repeated. Nothing is synced: that is the caller's, when all is done.
+// Apply applies the log's records to the database in the file db, up to stop or to the end. It skips records that the database
+// already contains. The position is written in the same transactions as the changes, so that an interrupted run can simply be
+// repeated. Apply does not sync the file; the caller must.
 //
-// The records are read on a goroutine of their own, ahead of what is applied; Apply returns when that one has. Memory
-// grows with the database's keys, not with the log, and is free again afterwards.
+// Apply reads ahead on a goroutine of its own, which has ended when Apply returns. Its memory grows with the database's keys,
+// not with the log, and is free again afterwards.
 //
-// bbolt and etcd's packages panic on a database that is damaged, in part on goroutines of theirs: Apply belongs into a
-// process that may die. After such a panic the file stays open.
+// bbolt and etcd's packages panic on a damaged database, partly on goroutines of their own, so Apply must run in a process
+// that may die. After such a panic the file stays open.
 func Apply(ctx context.Context, db string, log Log, stop Stop, report storage.Report) (At, error) {
 	return ApplyWatched(ctx, db, log, stop, nil, report)
 }
 
-// ApplyWatched is Apply, and tells w, unless that is nil, of what changes its keys. A request that cannot touch them
-// costs a comparison of keys; for the others the revision that they made is read back.
+// ApplyWatched is like Apply, and calls w.Tell for each change of w's keys; w may be nil. A request that cannot touch the keys
+// costs a comparison; for the others ApplyWatched reads back the revision that they made.
 func ApplyWatched(
 	ctx context.Context, db string, log Log, stop Stop, w *Watch, report storage.Report,
 ) (At, error) {
@@ -125,7 +125,7 @@ func ApplyWatched(
 	}
 	r := &run{member: member, source: log.Source, stop: stop, watch: w, report: report}
 	r.begin()
-	// A trace keeps every step that it is told of, but within one.
+	// A trace stores every step except those within another step.
 	r.quiet.StepWithFunction(func() { err = r.all(ctx, log.Records) }, "replay")
 	if err == nil {
 		r.at.Keys, r.at.Kubernetes, err = CountKeys(ctx, member.kv)
@@ -133,7 +133,7 @@ func ApplyWatched(
 	return r.at, errors.Join(err, member.close(), Forget(filepath.Dir(db)))
 }
 
-// pace is how often a run reports itself.
+// pace is the shortest time between two progress reports.
 const pace = 250 * time.Millisecond
 
 // run is one call of Apply.
@@ -141,18 +141,18 @@ type run struct {
 	*member
 	source segment.Source
 	stop   Stop
-	watch  *Watch // nil: nobody watches
+	watch  *Watch // nil: no keys are watched
 	report storage.Report
 
 	at    At
-	held  At        // as of the last mark that held
-	base  uint64    // what was in the database to begin with
+	held  At        // at the last mark that matched
+	base  uint64    // the database's position at the start
 	seen  place     // of the last request that was read
 	marks marks     // whose positions are not reached yet
 	said  time.Time // when progress was last reported
 }
 
-// place is a request's in the log.
+// place is the position and the term of a request in the log.
 type place struct{ position, term uint64 }
 
 func (r *run) begin() {
@@ -188,7 +188,7 @@ func (r *run) all(ctx context.Context, records iter.Seq2[segment.Record, error])
 	return r.settle(lastPosition)
 }
 
-// alreadyThere compares the database with where to stop before anything is read.
+// alreadyThere compares the database with the stop before any record is read.
 func (r *run) alreadyThere() error {
 	behind := r.stop.Revision != 0 && r.at.Revision > r.stop.Revision ||
 		r.stop.Position != 0 && r.at.Position > r.stop.Position
@@ -200,7 +200,7 @@ func (r *run) alreadyThere() error {
 	return nil
 }
 
-// arrived reports whether no further request may be applied.
+// arrived reports whether the stop is reached, so that no further request may be applied.
 func (r *run) arrived() bool {
 	return r.stop.Revision != 0 && r.at.Revision >= r.stop.Revision ||
 		r.stop.Position != 0 && r.at.Position >= r.stop.Position
@@ -232,7 +232,7 @@ func (r *run) record(d *decoded) error {
 	return r.request(d)
 }
 
-// badRecord returns err, if it is one, as that of a record behind a position.
+// badRecord returns err as the error of a record after the position after; nil if err is nil.
 func (r *run) badRecord(after uint64, err error) error {
 	if err == nil {
 		return nil
@@ -240,7 +240,7 @@ func (r *run) badRecord(after uint64, err error) error {
 	return &RecordError{After: after, Revision: r.at.Revision, err: err}
 }
 
-// ofSource refuses what a log from this source cannot have.
+// ofSource refuses a record that a log of this source cannot contain.
 func (r *run) ofSource(d *decoded) error {
 	of := segment.WAL
 	switch d.Kind {
@@ -257,7 +257,7 @@ func (r *run) ofSource(d *decoded) error {
 	return nil
 }
 
-// inOrder holds a request against the one before it, and against the last that is in the database.
+// inOrder checks that a request follows the one before it and fits the position of the database.
 func (r *run) inOrder(next place) error {
 	if r.source == segment.Watch {
 		return r.nextRevision(next.position)
@@ -281,7 +281,7 @@ func (r *run) inOrder(next place) error {
 }
 
 func (r *run) request(d *decoded) error {
-	if d.request.LeaseGrant != nil && r.source == segment.Watch { // its revision is still to come
+	if d.request.LeaseGrant != nil && r.source == segment.Watch { // its revision follows
 		return r.grant(d.request.LeaseGrant)
 	}
 	if err := r.applyWatched(place{d.Position, d.Term}, d.request); err != nil {

@@ -10,8 +10,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// decode reads a request and refuses what it does not know in every part: a newer server's request would otherwise be
-// applied in half, or not at all, and nothing would tell.
+// decode decodes a request and refuses it if any part is unknown: otherwise the request of a newer server would silently be
+// applied in part or not at all.
 func decode(data []byte) (*pb.InternalRaftRequest, error) {
 	if err := onlyOne(data); err != nil {
 		return nil, err
@@ -20,7 +20,7 @@ func decode(data []byte) (*pb.InternalRaftRequest, error) {
 	if err := proto.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
-	if r.Put != nil { // most are, and they have nothing within them
+	if r.Put != nil { // most requests are puts, which contain no messages
 		return r, errFirst(nothingUnknown(r.Put.ProtoReflect()), nothingUnknown(r.Header.ProtoReflect()))
 	}
 	return r, allKnown(r.ProtoReflect())
@@ -33,7 +33,7 @@ func errFirst(a, b error) error {
 	return b
 }
 
-// The fields of an InternalRaftRequest that are not what it asks for.
+// The fields of an InternalRaftRequest that do not carry a request.
 const (
 	fieldID     = protowire.Number(1)
 	fieldHeader = protowire.Number(100)
@@ -41,7 +41,7 @@ const (
 
 var requestFields = (&pb.InternalRaftRequest{}).ProtoReflect().Descriptor().Fields()
 
-// onlyOne looks at the outermost fields: there must be one that asks for something.
+// onlyOne checks that exactly one of the outermost fields carries a request, and that none is unknown.
 func onlyOne(data []byte) error {
 	asks := 0
 	for len(data) > 0 {
@@ -76,7 +76,7 @@ func nothingUnknown(m protoreflect.Message) error {
 	return nil
 }
 
-// allKnown looks for fields and values of enumerations that are not known, however deep.
+// allKnown returns an error if m contains an unknown field or an unknown value of an enumeration, at any depth.
 func allKnown(m protoreflect.Message) error {
 	err := nothingUnknown(m)
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {

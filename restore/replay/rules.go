@@ -6,41 +6,41 @@ import (
 	"github.com/coreos/go-semver/semver"
 )
 
-// rules are those in which a server of some version differs from the one whose code this is, and that change what a
-// request leaves behind. The zero value is the newest.
+// rules are the differences between a server's version and the version whose code is linked, as far as they change the effect
+// of a request. The zero value means the newest version.
 type rules struct {
-	// cluster is the version by which the lessor decides whether to keep checkpoints of leases: from 3.6 on.
+	// cluster is the version by which the lessor decides whether to store checkpoints of leases, which it does from 3.6 on.
 	cluster semver.Version
 
-	// nestedTxnUnchecked: of a transaction within a transaction no permission was asked for (until 3.4.42, 3.5.28, 3.6.9).
+	// nestedTxnUnchecked: no permissions were checked for nested transactions (until 3.4.42, 3.5.28, 3.6.9).
 	nestedTxnUnchecked bool
-	// txnPutKeyOnly: a put within a transaction needed the permission to write its key, but neither that to write the
-	// other keys of its lease nor that to read what it asks back (until 3.4.44, 3.5.30, 3.6.11).
+	// txnPutKeyOnly: a put in a transaction needed the permission to write its key, but neither to write the other keys of its
+	// lease nor to read the previous value that it asks for (until 3.4.44, 3.5.30, 3.6.11).
 	txnPutKeyOnly bool
-	// leaseKeysAlways: root's right to revoke a lease was asked for key by key, which fails when the users have changed
-	// since the request was made (until 3.4.27, 3.5.10).
+	// leaseKeysAlways: root's right to revoke a lease was checked for each key, which fails if the users have changed since
+	// the request was made (until 3.4.27, 3.5.10).
 	leaseKeysAlways bool
-	// emptyPermissions: a role could be given a range of keys that ends before it begins (until 3.4.25, 3.5.8).
+	// emptyPermissions: a role could get a range of keys that ends before it begins (until 3.4.25, 3.5.8).
 	emptyPermissions bool
-	// alarmLiftsAuth: while an alarm was raised, permissions were not asked for at all, until it was disarmed or the
-	// member started again (until 3.6; Alarm in etcdserver/apply.go puts the bare applier in place of the one with auth).
+	// alarmLiftsAuth: permissions were not checked while an alarm was raised, until it was disarmed or the member restarted
+	// (until 3.6; Alarm in etcdserver/apply.go replaces the applier with auth by the bare one).
 	alarmLiftsAuth bool
-	// nestedTxnFree: while the alarm NOSPACE was raised, a transaction whose only puts stood in a transaction within it was
-	// applied all the same: what it would cost was not seen (until 3.5.33, 3.6.14, 3.7.1; all of 3.4; etcd #22134).
+	// nestedTxnFree: while the alarm NOSPACE was raised, a transaction was applied if its only puts were in nested
+	// transactions, since their cost was not counted (until 3.5.33, 3.6.14, 3.7.1; all of 3.4; etcd #22134).
 	nestedTxnFree bool
-	// hashesPasswords: passwords stand in the log as they are, empty ones among them (until 3.5).
+	// hashesPasswords: the log contains passwords in plain text, including empty ones (until 3.5).
 	hashesPasswords bool
 	// dropsTombstones: a compaction also deleted the tombstones of its own revision (until 3.4.34, 3.5.16).
 	dropsTombstones bool
 }
 
-// newest are the rules of the code itself.
+// newest are the rules of the linked code.
 var newest = rules{cluster: semver.Version{Major: 3, Minor: 7}}
 
-// Version is the cluster's for the lessor.
+// Version returns the cluster's version for the lessor.
 func (r *rules) Version() *semver.Version { return &r.cluster }
 
-// rulesOf a server's version, such as 3.5.35.
+// rulesOf returns the rules of a server version, such as 3.5.35.
 func rulesOf(version string) (rules, error) {
 	v, err := semver.NewVersion(version)
 	if err != nil {
@@ -49,7 +49,8 @@ func rulesOf(version string) (rules, error) {
 	if v.Major != 3 || v.Minor < 4 {
 		return rules{}, fmt.Errorf("%w: version %s: only etcd from 3.4 on is served", ErrRequest, version)
 	}
-	// before takes the first patch releases of 3.4, 3.5 and so on that have today's rule.
+	// before reports whether the patch release is older than the one that introduced today's rule; fixed lists these for 3.4,
+	// 3.5 and so on.
 	before := func(fixed ...int64) bool {
 		minor := v.Minor - 4
 		return minor < int64(len(fixed)) && v.Patch < fixed[minor]

@@ -5,8 +5,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// LastWords is the logger for etcd's packages: it is silent, and where they would log and end the process it panics with
-// what they were about to say.
+// LastWords returns a logger for etcd's packages. It writes nothing, and panics with the message where they would log it and
+// end the process.
 func LastWords() *zap.Logger {
 	return zap.NewNop().WithOptions(zap.WithFatalHook(panicHook{}), zap.WithPanicHook(panicHook{}))
 }

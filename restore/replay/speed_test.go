@@ -24,7 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/database"
 )
 
-// makeBase writes a database of about size bytes, to which the log has been applied up to position 1.
+// makeBase writes a database of about size bytes at position 1 of the log, and returns its path.
 func makeBase(t testing.TB, size int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
@@ -53,7 +53,7 @@ func update(t testing.TB, path string, do func(*bolt.Tx) error) {
 	}
 }
 
-// puts yields so many requests of 256 bytes of value each, from position 2 on, to a quarter as many keys.
+// puts yields count requests with values of 256 bytes, from position 2 on, to a quarter as many keys.
 func puts(t testing.TB, count int) iter.Seq2[segment.Record, error] {
 	t.Helper()
 	value := make([]byte, 256)
@@ -86,12 +86,12 @@ func sizes() (base int64, count int) {
 	return 200 << 20, 1_000_000
 }
 
-// BenchmarkPuts replays 1,000,000 puts onto a base of 200 MB; the floor is beside it.
+// BenchmarkPuts replays 1,000,000 puts onto a base of 200 MB; BenchmarkFloor is its lower bound.
 func BenchmarkPuts(b *testing.B) {
 	benchmark(b, func(_ int64, count int) replay.Log { return fromWAL(puts(b, count)) })
 }
 
-// BenchmarkChanges is the same from a watch.
+// BenchmarkChanges replays the same puts as changes from a watch.
 func BenchmarkChanges(b *testing.B) {
 	benchmark(b, func(revision int64, count int) replay.Log {
 		return replay.Log{Source: segment.Watch, Records: func(yield func(segment.Record, error) bool) {
@@ -126,7 +126,7 @@ func benchmark(b *testing.B, log func(revision int64, count int) replay.Log) {
 	b.ReportMetric(cpu.used(b)/float64(count)/float64(b.N), "cpu-us/request")
 }
 
-// processor counts the time that this process has used, whatever else the machine does.
+// processor measures the processor time of this process, independent of the machine's load.
 type processor struct{ microseconds float64 }
 
 func (p *processor) used(b *testing.B) float64 {
@@ -139,7 +139,7 @@ func (p *processor) used(b *testing.B) float64 {
 	return p.microseconds - before
 }
 
-// BenchmarkFloor writes what BenchmarkPuts does straight into bbolt.
+// BenchmarkFloor writes the changes of BenchmarkPuts directly to bbolt.
 func BenchmarkFloor(b *testing.B) {
 	size, count := sizes()
 	base := makeBase(b, size)

@@ -15,36 +15,36 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Keys are one key or a range of them, as etcd's own requests say it.
+// Keys is one key or a range of keys, in the notation of etcd's requests.
 type Keys struct {
 	From []byte `json:"from"`         // the first key
-	To   []byte `json:"to,omitempty"` // the first key behind them; empty: From alone, a zero byte: all from From on
+	To   []byte `json:"to,omitempty"` // the first key after them; empty: From alone; a zero byte: all keys from From on
 }
 
-// Watch is told of every change of some keys that a replay makes.
+// Watch receives every change of some keys during a replay.
 type Watch struct {
 	Keys
-	// Tell gets the changes in the order in which they were made. What a Change holds is good until it returns. An error
-	// ends the replay.
+	// Tell is called for each change, in order. The Change is valid until Tell returns. An error ends the replay.
 	Tell func(Change) error
 }
 
-// Change is what one request did to one key.
+// Change is the change of one key by one request.
 type Change struct {
 	Position uint64           // of the request
-	Revision mvcc.Revision    // that it made; Sub counts the changes of one request
-	Deleted  bool             // else it was put
-	KV       *mvccpb.KeyValue // as it is afterwards; of a deleted key the key alone
-	Request  RequestKind      // what asked for it
-	Keys     int              // how many changes of any keys the request made
+	Revision mvcc.Revision    // made by the request; Sub counts the changes of one request
+	Deleted  bool             // false: the key was put
+	KV       *mvccpb.KeyValue // after the change; only the key if it was deleted
+	Request  RequestKind      // the request's kind
+	Keys     int              // the number of changes of any keys by the request
 }
 
-// RequestKind says which kind of request changed a key.
+// RequestKind is the kind of request that changed a key.
 type RequestKind string
 
-// The kinds of requests that change keys. A lease that has run out and one that was revoked look the same in the log.
+// The kinds of requests that change keys. The log does not distinguish an expired lease from a revoked one.
 //
-// A log from a watch has no requests: ByPut, ByDelete and ByTxn then say what was changed at once, whatever asked for it.
+// A log of source Watch contains no requests: ByPut, ByDelete and ByTxn then name the changes of one revision, whatever
+// request made them.
 const (
 	ByPut    RequestKind = "put"
 	ByDelete RequestKind = "delete"
@@ -52,12 +52,12 @@ const (
 	ByTxn    RequestKind = "transaction"
 	ByLease  RequestKind = "end of a lease"
 
-	// Only from a watch.
+	// Only in a log of source Watch.
 	ByDeletes       RequestKind = "delete of several keys"   // by a range or one by one
-	ByDeleteOrLease RequestKind = "delete or end of a lease" // the keys deleted are those that were on one lease
+	ByDeleteOrLease RequestKind = "delete or end of a lease" // the deleted keys are exactly those of one lease
 )
 
-// Has reports whether a key is one of them.
+// Has reports whether k contains key.
 func (k Keys) Has(key []byte) bool {
 	if len(k.To) == 0 {
 		return bytes.Equal(key, k.From)
@@ -65,7 +65,7 @@ func (k Keys) Has(key []byte) bool {
 	return bytes.Compare(key, k.From) >= 0 && (openEnd(k.To) || bytes.Compare(key, k.To) < 0)
 }
 
-// meet reports whether a key is in both.
+// meet reports whether some key is in both.
 func (k Keys) meet(other Keys) bool {
 	switch {
 	case len(other.To) == 0:
@@ -77,11 +77,11 @@ func (k Keys) meet(other Keys) bool {
 		(openEnd(k.To) || bytes.Compare(other.From, k.To) < 0)
 }
 
-// openEnd is how requests say "and all behind it".
+// openEnd reports whether the end of a range means all following keys.
 func openEnd(to []byte) bool { return len(to) == 1 && to[0] == 0 }
 
-// touches names the kind of a request that may change a watched key, and "" for any other. It is asked before the
-// request is applied: afterwards nobody knows what hung on a lease.
+// touches returns the kind of a request that may change a key in k, and "" for any other. It must be called before the request
+// is applied: afterwards the keys of a lease are unknown.
 func (m *member) touches(k Keys, r *pb.InternalRaftRequest) RequestKind {
 	switch {
 	case r.Put != nil && k.Has(r.Put.Key):
@@ -99,7 +99,8 @@ func (m *member) touches(k Keys, r *pb.InternalRaftRequest) RequestKind {
 	return ""
 }
 
-// kindOf says more of a change from a watch that touches watched keys: what its deletes may have come from.
+// kindOf returns the kind of a change from a watch that touches watched keys. It refines kind for deletes, which may come from
+// a lease.
 func (m *member) kindOf(change *pb.InternalRaftRequest, kind RequestKind) RequestKind {
 	ops := opsOf(change)
 	on := map[lease.LeaseID]bool{}
@@ -158,7 +159,7 @@ func (m *member) onLease(k Keys, id lease.LeaseID) bool {
 	return false
 }
 
-// applyWatched applies one request, and tells of what it did to the watched keys.
+// applyWatched applies one request and reports its changes of the watched keys.
 func (r *run) applyWatched(at place, request *pb.InternalRaftRequest) error {
 	if r.watch == nil {
 		return r.applyOne(at, request)
@@ -171,7 +172,7 @@ func (r *run) applyWatched(at place, request *pb.InternalRaftRequest) error {
 		return err
 	}
 	newest, _ := r.revisions()
-	if newest == r.at.Revision { // it changed nothing, or was refused
+	if newest == r.at.Revision { // the request changed nothing, or was refused
 		return nil
 	}
 	return r.tell(at, newest, kind)
@@ -184,7 +185,7 @@ func (r *run) applyOne(at place, request *pb.InternalRaftRequest) error {
 	return r.apply(at, request)
 }
 
-// tell reads what stands in the database under a revision.
+// tell calls Tell for each change of a watched key in a revision.
 func (r *run) tell(at place, revision int64, kind RequestKind) error {
 	keys, values := r.made(revision)
 	for i, key := range keys {
@@ -206,8 +207,8 @@ func (r *run) tell(at place, revision int64, kind RequestKind) error {
 	return nil
 }
 
-// made is what stands under a revision. It is there for readers since the request was applied; a transaction that writes
-// would sort all that is not committed yet when it is unlocked.
+// made returns the keys and values of a revision. Readers see them as soon as the request is applied; a write transaction
+// would sort all uncommitted changes when it is unlocked.
 func (r *run) made(revision int64) (keys, values [][]byte) {
 	from := mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
 	to := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())

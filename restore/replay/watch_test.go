@@ -9,7 +9,7 @@ import (
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
-// Two ranges meet if there is a key that is in both: all short keys are tried.
+// Two ranges meet if some key is in both: the test tries all short keys.
 func TestKeysMeet(t *testing.T) {
 	var all [][]byte
 	letters := []byte{0, 'a', 'b', 0xff}
@@ -36,7 +36,7 @@ func TestKeysMeet(t *testing.T) {
 		for _, key := range all {
 			common = common || a.Has(key) && b.Has(key)
 		}
-		empty := func(k replay.Keys) bool { // ends before it begins: it has no key at all
+		empty := func(k replay.Keys) bool { // ends before it begins: contains no key
 			for _, key := range all {
 				if k.Has(key) {
 					return false

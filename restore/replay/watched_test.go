@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// TestWatchedHistories is as TestHistories, with what a client sees as the log.
+// TestWatchedHistories does the same as TestHistories, with a client's watch as the log.
 func TestWatchedHistories(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) { compareWatched(t, version, 1) })
 }
@@ -46,7 +46,7 @@ func compareWatched(t *testing.T, version string, seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.next = min(r.next, start.Revision+1) // a lease may have run out since
+	r.next = min(r.next, start.Revision+1) // a lease may have expired since
 	for range 10 {
 		w.Write(60 + random.IntN(120))
 		look()
@@ -58,7 +58,7 @@ func compareWatched(t *testing.T, version string, seed uint64) {
 	r.sameEnd(t, base, end)
 }
 
-// sameRevisions goes on with one database from revision to revision.
+// sameRevisions replays one database from revision to revision.
 func (r *recorder) sameRevisions(t *testing.T, base string, images []database.Image) {
 	t.Helper()
 	db := copyOf(t, base)
@@ -66,7 +66,7 @@ func (r *recorder) sameRevisions(t *testing.T, base string, images []database.Im
 	for _, want := range images {
 		at, err := replay.Apply(t.Context(), db, r.log(), replay.Stop{Revision: want.Revision}, nil)
 		if errors.Is(err, replay.ErrPast) {
-			continue // one from before the base
+			continue // older than the base
 		}
 		if err != nil || !at.Stopped || at.Position != uint64(want.Revision) {
 			t.Fatalf("to revision %d: %+v, %v", want.Revision, at, err)
@@ -81,8 +81,8 @@ func (r *recorder) sameRevisions(t *testing.T, base string, images []database.Im
 	}
 }
 
-// sameEnd brings base to the revision of another snapshot: every revision that is there is as in the other, the leases of
-// keys are there, and everything that no watch sees is as it was.
+// sameEnd replays base to the revision of another snapshot. Every existing revision equals the other's, leases with keys
+// exist, and everything that a watch does not see is unchanged.
 func (r *recorder) sameEnd(t *testing.T, base, end string) replay.At {
 	t.Helper()
 	want, _, err := database.Newest(copyOf(t, end))
@@ -113,7 +113,7 @@ func (r *recorder) sameEnd(t *testing.T, base, end string) replay.At {
 	return at
 }
 
-// sameLeases compares those that have keys, unless nobody knew for how long they were granted.
+// sameLeases compares the leases with keys, unless their time to live was unknown.
 func (r *recorder) sameLeases(t *testing.T, image database.Image, live, replayed string) {
 	t.Helper()
 	a, b := bucket(t, live, []byte("lease")), bucket(t, replayed, []byte("lease"))
@@ -131,7 +131,7 @@ func (r *recorder) sameLeases(t *testing.T, image database.Image, live, replayed
 	}
 }
 
-// watched is a scene that a client watches.
+// watched returns the replayed result of a scene that a client watches.
 func watched(t *testing.T, o servers.Options, before, do func(s scene, r *recorder)) (replay.At, string) {
 	t.Helper()
 	cluster := servers.Start(t, o)
@@ -174,7 +174,7 @@ func TestLargeChanges(t *testing.T) {
 	})
 }
 
-// What would refuse requests in the base refuses nothing that has happened.
+// Authentication and alarms of the base do not refuse recorded changes.
 func TestBaseWithAuthAndAlarm(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		raise := func(s scene, _ *recorder) { s.raise(etcdserverpb.AlarmType_NOSPACE) }
@@ -196,8 +196,8 @@ func TestBaseWithAuthAndAlarm(t *testing.T) {
 	})
 }
 
-// The base is from before compactions, the target before, at or behind them; tombstones at their revisions are treated
-// as by the version.
+// The base is older than the compactions; the target is before, at or after them. Tombstones at their revisions follow the
+// rules of the version.
 func TestCompactionsUnderAWatch(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		cluster := servers.Start(t, servers.Options{Version: version})
@@ -213,7 +213,7 @@ func TestCompactionsUnderAWatch(t *testing.T) {
 			s.must("delete", err)
 			s.put("key/3", "back")
 			r.catchUp(s.client)
-			r.mark(s.client) // counted from the compaction before
+			r.mark(s.client) // computed from the compaction before
 			_, err = s.client.Compact(s.Context(), deleted.Header.Revision-int64(n%3), clientv3.WithCompactPhysical())
 			s.must("compact", err)
 			r.mark(s.client) // and from this one, at the same revision
@@ -225,7 +225,7 @@ func TestCompactionsUnderAWatch(t *testing.T) {
 	})
 }
 
-// furtherBases are as far as the log: of the compactions that it tells of none is older than theirs.
+// furtherBases replays onto databases that already contain the whole log, one of them compacted further: nothing changes.
 func (s scene) furtherBases(r *recorder) {
 	s.Helper()
 	end := s.snapshot()
@@ -244,10 +244,10 @@ func (s scene) furtherBases(r *recorder) {
 	}
 }
 
-// A lease of two seconds that is kept alive is there with its key, and one that ends takes its keys along.
+// A lease that is kept alive exists with its key; a lease that ends deletes its keys.
 func TestLeasesUnderAWatch(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
-		t.Parallel() // most of it is waiting
+		t.Parallel() // the test mostly waits
 		_, end := watched(t, servers.Options{Version: version}, nothing, func(s scene, r *recorder) {
 			kept, err := s.client.Grant(s.Context(), 5)
 			s.must("grant", err)
@@ -262,7 +262,7 @@ func TestLeasesUnderAWatch(t *testing.T) {
 				s.put(fmt.Sprint("ends/", n), "soon", clientv3.WithLease(ends.ID))
 			}
 			r.catchUp(s.client)
-			time.Sleep(7 * time.Second) // more than either lives without
+			time.Sleep(7 * time.Second) // longer than either lives without being kept alive
 		})
 		image, _, err := database.Newest(copyOf(t, end))
 		if all := fmt.Sprint(image.KVs); err != nil || !strings.Contains(all, `"kept"`) || strings.Contains(all, "ends/") {
