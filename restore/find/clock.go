@@ -8,21 +8,21 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// clock tells when things of one history happened, as far as marks and backups say.
+// clock estimates when revisions of one history were made, from marks and backups.
 type clock struct {
 	points []point
-	marks  []segment.Mark // of the leg that is being read, ascending
-	base   time.Time      // the leg's backup was begun: what its log adds came later
-	end    time.Time      // all of the leg's log had been written
+	marks  []segment.Mark // of the current leg, ascending
+	base   time.Time      // start of the leg's backup: the changes in its log are later
+	end    time.Time      // all of the leg's log was written by then
 }
 
-// point is a moment at which the key space was at a revision: it had reached atLeast, and was not beyond atMost.
+// point is a time interval in which the key space was at a revision from atLeast to atMost.
 type point struct {
 	atLeast, atMost     int64
 	notBefore, notAfter time.Time
 }
 
-// enter takes up what a leg knows.
+// enter adds the points of a leg.
 func (c *clock) enter(l leg) {
 	c.points = append(c.points, point{l.base.Revision, l.base.HighestRevision(), l.base.Started, l.base.Finished})
 	c.marks, c.base, c.end = nil, l.base.Started, time.Time{}
@@ -39,7 +39,7 @@ func (c *clock) enter(l leg) {
 	slices.SortStableFunc(c.points, func(a, b point) int { return a.notAfter.Compare(b.notAfter) })
 }
 
-// atRevision is when a revision was made. Zero where nothing says so.
+// atRevision returns the times between which a revision was made; each is zero if unknown.
 func (c *clock) atRevision(revision int64) (notBefore, notAfter time.Time) {
 	for _, p := range c.points {
 		if p.atMost < revision && p.notBefore.After(notBefore) {
@@ -52,7 +52,7 @@ func (c *clock) atRevision(revision int64) (notBefore, notAfter time.Time) {
 	return notBefore, notAfter
 }
 
-// atPosition is when the request at a position of the leg's log was applied.
+// atPosition returns the times between which the request at a position of the leg's log was applied; each is zero if unknown.
 func (c *clock) atPosition(position uint64) (notBefore, notAfter time.Time) {
 	i := sort.Search(len(c.marks), func(i int) bool { return c.marks[i].Position >= position })
 	notBefore, notAfter = c.base, c.end

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// database reads a prepared database, read-only. Its pages have been checked.
+// database reads a prepared database, whose pages have been checked. It never writes.
 type database struct{ db *bolt.DB }
 
 func openDatabase(path string) (*database, error) {
@@ -33,18 +33,18 @@ func openDatabase(path string) (*database, error) {
 
 func (d *database) close() error { return d.db.Close() }
 
-// view calls do with the bucket of the key space, which is there: it has been checked.
+// view calls do with the bucket of the key space. The bucket exists: the database has been checked.
 func (d *database) view(do func(keys *bolt.Bucket) error) error {
 	return d.db.View(func(tx *bolt.Tx) error { return do(tx.Bucket(schema.Key.Name())) })
 }
 
-// held is where the newest state of a key stands in the database.
+// held is the position of a key's newest state in the database.
 type held struct {
 	key string
-	at  []byte // its revision, as the database has it
+	at  []byte // its revision in the database's encoding
 }
 
-// newest finds the keys that are there, in their order. Memory goes with the number of different keys.
+// newest returns the existing keys, in key order. Its memory grows with the number of different keys.
 func newest(bucket *bolt.Bucket, keys Keys) ([]held, error) {
 	var there []held
 	known := map[string]bool{}
@@ -54,7 +54,7 @@ func newest(bucket *bolt.Bucket, keys Keys) ([]held, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(key) == 0 || !keys.Has(key) || known[string(key)] { // a revision without a key is what a bump leaves
+		if len(key) == 0 || !keys.Has(key) || known[string(key)] { // a bump of the revision leaves a revision without a key
 			continue
 		}
 		known[string(key)] = true
@@ -66,7 +66,7 @@ func newest(bucket *bolt.Bucket, keys Keys) ([]held, error) {
 	return there, nil
 }
 
-// since yields what the database still has of the changes behind a revision, in their order.
+// since calls yield for the changes after revision that the database still contains, in order.
 func since(bucket *bolt.Bucket, keys Keys, revision int64, yield func(replay.Change) error) error {
 	c := bucket.Cursor()
 	from := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
@@ -89,7 +89,7 @@ func since(bucket *bolt.Bucket, keys Keys, revision int64, yield func(replay.Cha
 	return nil
 }
 
-// compacted is the revision up to which the database has lost what was overwritten or deleted; 0: it has all.
+// compacted returns the revision up to which overwritten and deleted values are gone; 0 if the database was never compacted.
 func (d *database) compacted() (revision int64, err error) {
 	err = d.db.View(func(tx *bolt.Tx) error {
 		meta := tx.Bucket(schema.Meta.Name())
@@ -108,7 +108,7 @@ var errValue = errors.New("a value in it is no key and value")
 // keyField is the number of KeyValue's first field (mvccpb).
 const keyField = 1
 
-// keyOf reads the key alone, without a copy of the value behind it.
+// keyOf returns the key of an encoded KeyValue without copying its value.
 func keyOf(value []byte) ([]byte, error) {
 	if len(value) == 0 {
 		return nil, nil

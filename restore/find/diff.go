@@ -17,20 +17,20 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Difference is a key that is not the same at two points: A is nil if it was added, B if it was removed. A key whose
-// value is the same, and that was written or made anew in between, is no difference.
+// Difference is a key that differs between two points. A is nil if the key was added, B if it was removed. A key with the same
+// value at both points is no difference, even if it was written or created again in between.
 type Difference struct{ A, B *Entry }
 
-// Compared is what Diff has compared.
+// Compared describes the two points and counts the keys.
 type Compared struct {
 	A, B                    At
 	Added, Changed, Removed int
 	Same                    int
 }
 
-// Diff gives the keys that differ between two targets to take, in their order, with their values if that is asked for. Of
-// the first point what is needed is written to the scratch directory, so that memory goes with the database and not with
-// the values. If the way to the second point leads on from the first, only the rest of the log is replayed.
+// Diff calls take for each key that differs between the targets a and b, in key order, with values if values is true. It
+// writes the entries of the first point to the scratch directory, so that its memory grows with the number of keys and not
+// with the values. If the plan for b continues from a, only the rest of the log is replayed.
 func Diff(
 	ctx context.Context, archive Archive, a, b plan.Target, keys Keys, values bool, now time.Time,
 	take func(Difference) error, report storage.Report,
@@ -66,10 +66,10 @@ func Diff(
 	return c, m.rest()
 }
 
-// merge walks through two lists of keys, both in order.
+// merge compares two lists of entries, both in key order.
 type merge struct {
 	lines    *json.Decoder // the first list
-	head     *Entry        // its next entry, nil at its end
+	head     *Entry        // its next entry; nil at its end
 	take     func(Difference) error
 	compared *Compared
 }
@@ -87,7 +87,7 @@ func (m *merge) next() error {
 	return nil
 }
 
-// second takes the next entry of the second list.
+// second compares the next entry of the second list.
 func (m *merge) second(b Entry) error {
 	for m.head != nil && bytes.Compare(m.head.Key, b.Key) < 0 {
 		if err := m.removed(); err != nil {
@@ -118,7 +118,7 @@ func (m *merge) removed() error {
 	return m.next()
 }
 
-// rest is what the second list does not have any more.
+// rest reports the remaining entries of the first list as removed.
 func (m *merge) rest() error {
 	for m.head != nil {
 		if err := m.removed(); err != nil {

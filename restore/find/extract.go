@@ -19,7 +19,7 @@ import (
 // Entry is a key and its value at a point.
 type Entry struct {
 	Key            []byte `json:"key"`
-	Value          []byte `json:"value,omitempty"` // only if it was asked for
+	Value          []byte `json:"value,omitempty"` // only on request
 	Size           int64  `json:"size"`            // of the value, in bytes
 	SHA256         []byte `json:"sha256"`          // of the value
 	CreateRevision int64  `json:"createRevision"`
@@ -28,14 +28,14 @@ type Entry struct {
 	Lease          int64  `json:"lease,omitempty"` // 0: none
 }
 
-// At is the point that values were read at.
+// At is the point at which values were read.
 type At struct {
-	Plan     plan.Plan // that led there
+	Plan     plan.Plan // used to reach it
 	Revision int64     // of the key space
 }
 
-// Extract reads the keys as they were at a target, with their values, and gives each to take, in their order. It goes
-// around what stands in the way as restore.RunTarget does, and fails as that does.
+// Extract calls take for each key as of the target t, with its value, in key order. It avoids obstacles and fails like
+// restore.RunTarget.
 func Extract(
 	ctx context.Context, a Archive, t plan.Target, keys Keys, now time.Time,
 	take func(Entry) error, report storage.Report,
@@ -49,7 +49,7 @@ func Extract(
 	return r.read(ctx, t, take)
 }
 
-// reader reads the values at one point or, if the databases are kept, at several.
+// reader reads the values at one point, or at several if it keeps the databases.
 type reader struct {
 	archive Archive
 	keys    Keys
@@ -59,15 +59,15 @@ type reader struct {
 	values  valuesJob
 
 	runs int
-	last *keptAt // the database that was kept, nil if there is none
+	last *keptAt // the database that was kept; nil: none
 }
 
-// keptAt is a database and where it is.
+// keptAt is a database and its position.
 type keptAt struct {
 	dir      string
 	plan     plan.Plan
 	revision int64
-	position uint64 // 0: nothing was replayed
+	position uint64 // 0: the log was not replayed
 }
 
 func (r *reader) read(ctx context.Context, t plan.Target, take func(Entry) error) (At, error) {
@@ -97,7 +97,7 @@ func (r *reader) run(ctx context.Context, p plan.Plan, take func(Entry) error) (
 	return end.Revision, nil
 }
 
-// fresh gives a job a directory of its own, in the place of the one that was kept.
+// fresh sets a new directory for j and removes the one that was kept.
 func (r *reader) fresh(j *job) error {
 	if r.last != nil {
 		_ = os.RemoveAll(r.last.dir)
@@ -110,13 +110,14 @@ func (r *reader) fresh(j *job) error {
 	return nil
 }
 
-// leadsTo reports whether p goes on where the database is, or behind that.
+// leadsTo reports whether p continues from the database or from a later point.
 func (k *keptAt) leadsTo(p plan.Plan) bool {
 	return p.Log != nil && p.Backup.ID == k.plan.Backup.ID && (k.plan.Log == nil || k.plan.Log.Lineage == p.Log.Lineage) &&
 		(p.Log.Revision == 0 || p.Log.Revision >= k.revision) && (p.Log.Position == 0 || p.Log.Position >= k.position)
 }
 
-// readValues spawns the child. Once something was taken no other way may be tried: it would be taken twice.
+// readValues runs the child. After the first entry it reports an obstacle as damage: with another plan, take would get entries
+// twice.
 func readValues(ctx context.Context, j job, take func(Entry) error, report storage.Report) (ended, error) {
 	taken := false
 	end, err := spawn(ctx, j, report, func(item json.RawMessage) error {

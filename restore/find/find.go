@@ -1,8 +1,8 @@
-// Package find looks into the archive without restoring a cluster: what touched a key, what values were there at a
-// point, and what differs between two points.
+// Package find searches the archive without restoring a cluster: it returns the changes of a key, its values at a point, and
+// the differences between two points.
 //
-// Only a replay knows which revision a request made and what a transaction did, so all of it reads databases, in a child
-// process: see restore.Prepare. What is found streams out of it as it is found.
+// Only a replay knows which revision a request made and which changes a transaction made. So find reads databases, in a child
+// process (see restore.Prepare), and streams its results.
 package find
 
 import (
@@ -22,55 +22,55 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Archive is where to look.
+// Archive is the data to search.
 type Archive struct {
-	Catalog catalog.Catalog // with the log
-	Unfold  restore.Unfold  // reads folded segments of Catalog; nil: there are none
-	Source  child.Source    // for the child
-	Dir     string          // where the scratch copies go; "": the system's temporary directory
+	Catalog catalog.Catalog // including its log
+	Unfold  restore.Unfold  // reads folded segments of Catalog; nil if there are none
+	Source  child.Source    // opened by the child
+	Dir     string          // parent of the scratch directory; "": the system's temporary directory
 }
 
-// Change is one thing that happened to a key.
+// Change is one change of a key.
 type Change struct {
 	Key      string
-	Deleted  bool  // else it was put
-	Revision int64 // that the request made; of what is known only by comparing two states, the last at which it can be
-	// After, if it is not 0, says that nobody knows at which revision it happened: behind this one, and not behind Revision.
+	Deleted  bool  // false: the key was put
+	Revision int64 // made by the request; for a change found by comparing two states: the last one possible
+	// After is not 0 if the revision is not known exactly: the change came after After and at or before Revision.
 	After    int64
-	Position uint64 // of the request in the log; 0: it was seen in a backup, not in the log
-	Lineage  string // the history it is of, "" if that is not known
-	// NotBefore and NotAfter are moments between which it happened, zero where nobody knows.
+	Position uint64 // of the request in the log; 0: found in a backup, not in the log
+	Lineage  string // the history it belongs to; "": unknown
+	// The change was made between NotBefore and NotAfter; each is zero if unknown.
 	NotBefore, NotAfter time.Time
-	Request             replay.RequestKind // what asked for it, "" where only the log could say it
-	Keys                int                // how many keys that request changed, 0 where only the log could say it
+	Request             replay.RequestKind // the kind of request; "": the log, which alone records it, is missing
+	Keys                int                // number of keys that the request changed; 0: unknown, as Request
 
 	// Of a put:
-	Marked         bool  // it is the namespace that was asked for, marked for deletion
+	Marked         bool  // whether it marked the searched namespace for deletion
 	Size           int64 // bytes of the value
 	Lease          int64 // 0: none
-	Version        int64 // how often it was put since it was created
+	Version        int64 // number of puts since the key was created
 	CreateRevision int64
 }
 
-// Unseen is a part of the history of which the archive does not have everything.
+// Unseen is a part of the history that the archive does not contain completely.
 type Unseen struct {
-	// After and UpTo are revisions: of what was overwritten or deleted behind After and up to UpTo nothing is known, but
-	// for what was there in the end. Both are 0 if another history begins instead.
+	// After and UpTo are revisions. Keys that were overwritten or deleted after After and at or before UpTo are unknown; the
+	// last state of the others is known. Both are 0 if a different history begins here.
 	After, UpTo  int64
-	Lineage      string    // of what comes behind it, "" if that is not known
-	Since, Until time.Time // zero where nobody knows
+	Lineage      string    // of the part that follows; "": unknown
+	Since, Until time.Time // zero if unknown
 	Why          string
 }
 
-// Teller is told what is found, in order of time within one history.
+// Teller receives the results, ordered by time within each history.
 type Teller struct {
 	Change func(Change) error
 	Unseen func(Unseen) error
 }
 
-// Find tells what touched the keys within the window, as it is found, and sums it up. What stands in the way, such as
-// damage, costs what cannot be read for it: the rest is told, and what was left out is Unseen. An archive in which there
-// is nothing to look into gives repository.ErrNotFound.
+// Find calls tell for each change of the keys within the window as soon as it finds it, and returns a summary. An obstacle,
+// such as damage, costs only the part that cannot be read without it: Find reports that part as Unseen and continues. The
+// error matches catalog.ErrNotFound if the archive has no readable backup for the window.
 func Find(
 	ctx context.Context, a Archive, keys Keys, w Window, now time.Time, tell Teller, report storage.Report,
 ) (Summary, error) {
@@ -102,7 +102,7 @@ func Find(
 	return f.summary(), nil
 }
 
-// finder goes through the legs.
+// finder reads one leg after the other.
 type finder struct {
 	archive Archive
 	keys    Keys
@@ -112,28 +112,28 @@ type finder struct {
 	report  storage.Report
 	dir     string
 
-	read    map[catalog.ID]bool // backups alone that have been looked into
-	reached map[string]uint64   // by lineage: up to this position its log has been
-	legs    int                 // that were read, to their ends or not
+	read    map[catalog.ID]bool // backups that were read without a log
+	reached map[string]uint64   // by lineage: its log was read up to this position
+	legs    int                 // number of legs that were read, at least in part
 
-	at      leg    // that is being read
-	history string // lineage that is known of what was read last
-	cluster string // its id
-	seen    int64  // up to this revision of that history all has been told that can be
+	at      leg    // the current leg
+	history string // lineage of the last leg, if known
+	cluster string // its cluster's id
+	seen    int64  // all known changes of that history up to this revision have been reported
 	until   time.Time
-	before  string // file with what was there then, "" if there is none
-	went    went   // how far the leg that is being read has got
-	prior   went   // where the history before this one ended
+	before  string // file with the keys at revision seen; "": none
+	went    went   // progress in the current leg
+	prior   went   // end of the previous history
 	clock   clock
 	tracked *tracked
 }
 
-// went is a place in a history.
+// went is a point in a history.
 type went struct {
 	lineage  string
-	base     int64 // revision of the leg's backup, 0 if it was not reached
-	revision int64 // of the last change that was told of
-	replayed bool  // the last change came out of the log
+	base     int64 // revision of the leg's backup; 0: not reached
+	revision int64 // of the last reported change
+	replayed bool  // whether the last change came from the log
 }
 
 func (f *finder) done(l leg) bool {
@@ -143,8 +143,8 @@ func (f *finder) done(l leg) bool {
 	return l.stretch.Last() <= f.reached[l.lineage]
 }
 
-// leg reads one part of the archive. It has been dealt with when leg returns nil, or the catalog has less in it. What is
-// there at its end is kept if there is more to compare with it.
+// leg reads one leg. It returns nil if the leg is done, or if it removed an obstacle from the catalog. If there are more legs,
+// it writes the keys at the leg's end to a file, for comparison.
 func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 	other := f.legs > 0 && f.isOther(l)
 	if err := f.enter(l, other); err != nil {
@@ -181,14 +181,14 @@ func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 	return nil
 }
 
-// isOther reports whether l is of another history than what was read before: then a revision may be there twice.
+// isOther reports whether l belongs to a different history than the legs before it, in which a revision may occur again.
 func (f *finder) isOther(l leg) bool {
 	known := f.history != "" && l.lineage != ""
 	return known && f.history != l.lineage || !catalog.SameClusterID(f.cluster, l.base.ClusterID) ||
 		!known && l.base.HighestRevision() < f.seen
 }
 
-// enter turns to a leg. The revisions of another history begin anew.
+// enter begins a leg. In a different history, revisions start again.
 func (f *finder) enter(l leg, other bool) error {
 	if other {
 		why := "another history begins: the cluster was restored, or made anew"
@@ -208,17 +208,17 @@ func (f *finder) enter(l leg, other bool) error {
 	return nil
 }
 
-// stop notes how far a leg was read that did not come to its end.
+// stop records the progress in a leg that ended at an obstacle.
 func (f *finder) stop(o *restore.ObstacleError) {
 	f.before = ""
 	f.seen = max(f.seen, f.went.revision)
-	if f.went.replayed || !o.Obstacle.Base { // what the backup had to tell was told
+	if f.went.replayed || !o.Obstacle.Base { // the backup was read to its end
 		f.seen = max(f.seen, f.went.base)
 		f.until = f.at.base.Started
 	}
 }
 
-// leave notes that a leg has been read to its end.
+// leave records that a leg was read to its end.
 func (f *finder) leave(l leg) {
 	f.read[l.base.ID] = true
 	f.until = l.base.Finished
@@ -231,11 +231,11 @@ func (f *finder) leave(l leg) {
 	}
 }
 
-// goAround takes what stands in the way out of the catalog, and says what is not seen for it.
+// goAround removes the obstacle from the catalog and reports a warning.
 func (f *finder) goAround(l leg, o *restore.ObstacleError) {
 	c := &f.archive.Catalog
 	bad := o.Obstacle.Segment
-	if l.stretch != nil && bad == 0 { // the replay is right up to a position, and no further
+	if l.stretch != nil && bad == 0 { // the replay is verified up to Marked only
 		bad = l.segmentBehind(o.Obstacle.Marked)
 	}
 	if o.Obstacle.Base || !l.has(bad) {
@@ -253,12 +253,12 @@ func (f *finder) goAround(l leg, o *restore.ObstacleError) {
 	f.report.Say(storage.Event{Stage: "find", Level: storage.Warning, Message: "the log is read no further: " + o.Error()})
 }
 
-// has reports whether a segment is one of the leg's.
+// has reports whether the leg contains the segment seq.
 func (l leg) has(seq uint64) bool {
 	return l.stretch != nil && slices.ContainsFunc(l.stretch.Segments, func(s catalog.Segment) bool { return s.Seq == seq })
 }
 
-// segmentBehind is the seq of the first segment that reaches behind a position.
+// segmentBehind returns the seq of the first segment that ends after position, or the last segment's.
 func (l leg) segmentBehind(position uint64) uint64 {
 	for _, s := range l.stretch.Segments {
 		if s.Last > position {
@@ -268,7 +268,7 @@ func (l leg) segmentBehind(position uint64) uint64 {
 	return l.stretch.Segments[len(l.stretch.Segments)-1].Seq
 }
 
-// before is the last position in front of a segment.
+// before returns the last position before the segment seq; 0 if the leg does not contain it.
 func (l leg) before(seq uint64) uint64 {
 	for _, s := range l.stretch.Segments {
 		if s.Seq == seq {
@@ -278,7 +278,7 @@ func (l leg) before(seq uint64) uint64 {
 	return 0
 }
 
-// take gets what the child has seen.
+// take reads one item of the child's output.
 func (f *finder) take(item json.RawMessage) error {
 	var s sighting
 	if err := json.Unmarshal(item, &s); err != nil {
@@ -290,7 +290,7 @@ func (f *finder) take(item json.RawMessage) error {
 	return f.takeChange(*s.Put)
 }
 
-// takeBase says what the backup cannot tell.
+// takeBase reports the changes that the backup has lost to compaction as Unseen.
 func (f *finder) takeBase(b baseSeen) error {
 	f.went.base = b.Revision
 	outside := f.window.FromRevision > b.Compacted || f.window.ToRevision > 0 && f.seen >= f.window.ToRevision
@@ -305,7 +305,7 @@ func (f *finder) takeBase(b baseSeen) error {
 	return f.unseen(u)
 }
 
-// why is what the catalog says of the gap before the leg.
+// why returns the reason for the gap before the leg.
 func (f *finder) why() string {
 	if f.legs == 0 {
 		return "it was compacted before the oldest backup that was looked into"
@@ -330,7 +330,7 @@ func (f *finder) takeChange(s changeSeen) error {
 		Marked: s.Marked,
 	}
 	switch {
-	case c.Revision == 0 && f.seen == 0: // it was there in the history before
+	case c.Revision == 0 && f.seen == 0: // the key existed in the previous history
 		c.After, c.Revision, c.Lineage = f.prior.revision, f.prior.revision, f.prior.lineage
 		c.NotBefore, c.NotAfter = f.until, f.at.base.Finished
 	case c.Revision == 0:
@@ -339,7 +339,7 @@ func (f *finder) takeChange(s changeSeen) error {
 	case c.Position == 0:
 		c.NotBefore, c.NotAfter = f.clock.atRevision(c.Revision)
 	default:
-		if c.Revision <= f.seen { // it was told by an earlier leg, whose log ended in the same history
+		if c.Revision <= f.seen { // already reported by an earlier leg of the same history
 			return nil
 		}
 		c.NotBefore, c.NotAfter = f.clock.atPosition(c.Position)
@@ -353,7 +353,7 @@ func (f *finder) takeChange(s changeSeen) error {
 	return f.tell.Change(c)
 }
 
-// rest says what of the log was not read because no backup leads into it, or because it has got lost.
+// rest reports the parts of the log that were not read as Unseen: no backup leads into them, or they are lost.
 func (f *finder) rest() error {
 	c := f.archive.Catalog
 	var left []Unseen

@@ -15,10 +15,10 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// kept is what is remembered of a key from one leg to the next: enough to see whether it is another one.
+// kept identifies the state of a key, to detect a change from one leg to the next.
 type kept struct {
 	Revision int64   `json:"revision"`
-	Digest   [8]byte `json:"digest"` // of the value: two histories may have made the same revision
+	Digest   [8]byte `json:"digest"` // of the value: two histories may contain the same revision
 }
 
 type keptLine struct {
@@ -31,7 +31,7 @@ func keep(kv *mvccpb.KeyValue) kept {
 	return kept{kv.ModRevision, [8]byte(sum[:8])}
 }
 
-// keep writes what is there at the end of a leg.
+// keep writes the existing keys at the end of a leg to a file.
 func (s *server) keep(bucket *bolt.Bucket) (err error) {
 	there, err := newest(bucket, s.Keys)
 	if err != nil {

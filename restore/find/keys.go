@@ -5,19 +5,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 )
 
-// Keys selects keys: one, a range, or those of the range that belong to a namespace of Kubernetes.
+// Keys selects one key, a range, or those keys of a range that belong to a Kubernetes namespace.
 type Keys struct {
 	replay.Keys
-	// Namespace limits the range to the objects of this namespace and the namespace itself; "" does not.
+	// Namespace restricts the range to the objects of a namespace and the namespace itself; "" does not restrict it.
 	Namespace string `json:"namespace,omitempty"`
-	// Needed adds what the objects of a namespace need and is in none: CustomResourceDefinitions and PersistentVolumes.
+	// Needed adds cluster-wide objects that those of a namespace need: CustomResourceDefinitions and PersistentVolumes.
 	Needed bool `json:"needed,omitempty"`
 }
 
-// Key selects one key.
+// Key returns Keys that select one key.
 func Key(key string) Keys { return Keys{Keys: replay.Keys{From: []byte(key)}} }
 
-// Prefix selects all keys that begin with prefix; all keys if it is empty.
+// Prefix returns Keys that select all keys with the prefix; all keys if it is empty.
 func Prefix(prefix string) Keys {
 	if prefix == "" {
 		return Keys{Keys: replay.Keys{From: []byte{0}, To: []byte{0}}}
@@ -33,14 +33,14 @@ func Prefix(prefix string) Keys {
 	return Keys{Keys: replay.Keys{From: []byte(prefix), To: end}}
 }
 
-// Namespace selects the objects of a namespace and the namespace itself.
+// Namespace returns Keys that select the objects of a namespace and the namespace itself.
 func Namespace(name string) Keys {
 	keys := Prefix(kubernetes.Root)
 	keys.Namespace = name
 	return keys
 }
 
-// Has reports whether key is selected.
+// Has reports whether k selects key.
 func (k Keys) Has(key []byte) bool {
 	if !k.Keys.Has(key) {
 		return false
@@ -54,7 +54,7 @@ func (k Keys) Has(key []byte) bool {
 
 var needed = map[string]bool{"CustomResourceDefinition": true, "PersistentVolume": true}
 
-// marked reports whether value, put at key, is the selected namespace marked for deletion.
+// marked reports whether key is the selected namespace and value marks it for deletion.
 func (k Keys) marked(key, value []byte) bool {
 	if k.Namespace == "" || !kubernetes.IsNamespace(string(key), k.Namespace) {
 		return false

@@ -11,40 +11,40 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Window bounds what is looked for; a zero field does not.
+// Window limits a search. A zero field does not limit it.
 type Window struct {
 	From, To                 time.Time
 	FromRevision, ToRevision int64
-	Lineage                  string // this history alone
+	Lineage                  string // only this history
 }
 
-// holds reports whether a change may lie within: one whose time is not known exactly may.
+// holds reports whether c may lie within w. A change whose time is not known exactly may.
 func (w Window) holds(c Change) bool {
 	return (w.FromRevision == 0 || c.Revision >= w.FromRevision) && (w.ToRevision == 0 || c.Revision <= w.ToRevision) &&
 		(w.From.IsZero() || c.NotAfter.IsZero() || !c.NotAfter.Before(w.From)) &&
 		(w.To.IsZero() || !c.NotBefore.After(w.To))
 }
 
-// beginsBehind reports whether the window begins surely behind what b holds.
+// beginsBehind reports whether w certainly begins after the state in b.
 func (w Window) beginsBehind(b catalog.Backup) bool {
 	return (!w.From.IsZero() || w.FromRevision > 0) &&
 		(w.From.IsZero() || !b.Finished.After(w.From)) && (w.FromRevision == 0 || b.HighestRevision() < w.FromRevision)
 }
 
-// endsBefore reports whether what comes behind b is surely from after the window.
+// endsBefore reports whether all changes after b are certainly after w.
 func (w Window) endsBefore(b catalog.Backup) bool {
 	return !w.To.IsZero() && b.Started.After(w.To) || w.ToRevision > 0 && b.Revision > w.ToRevision
 }
 
-// leg is a part of the archive that can be read in one go: a backup, and the log that goes on from it.
+// leg is a part of the archive that one replay reads: a backup, and the log that continues it.
 type leg struct {
 	base    catalog.Backup
-	lineage string           // of which history it is; "": of a backup without a log nobody can tell
-	stretch *catalog.Stretch // nil: the backup alone
+	lineage string           // its history; "": unknown, as for a backup without a log
+	stretch *catalog.Stretch // nil: only the backup
 }
 
-// legsOf are those that together show all that the archive has of the window, oldest first. Each costs a fetch and a
-// replay, so a backup that the log passes by is none.
+// legsOf returns the legs that together contain everything that the archive has of the window, oldest first. Each leg costs a
+// fetch and a replay, so a backup that the log covers is not a leg.
 func legsOf(c catalog.Catalog, w Window) []leg {
 	var legs []leg
 	passed := map[catalog.ID]bool{}
@@ -68,15 +68,15 @@ func legsOf(c catalog.Catalog, w Window) []leg {
 	return w.cut(legs)
 }
 
-// basedLeg is a part of the log with the backups that it can go on from, newest first.
+// basedLeg is a stretch of the log with the backups that it can continue, newest first.
 type basedLeg struct {
 	leg
 	bases []catalog.Backup
 }
 
-// basedLegs are all parts of the log that go on from some backup, oldest history first. A backup from about the time of a
-// restore may fit the histories before and behind it by all its numbers. It is then of the first that had not ended when
-// it was begun; only where a part has no other does it get those too, and the replay's marks decide.
+// basedLegs returns all stretches of the log that continue some backup, oldest history first. A backup from about the time of
+// a restore may fit the histories before and after it by all its numbers. It belongs to the first one that had not ended when
+// the backup started. A stretch without a backup of its own keeps all that fit; the replay's marks then decide.
 func basedLegs(c catalog.Catalog) []basedLeg {
 	var legs []basedLeg
 	for _, l := range c.Lineages {
@@ -103,7 +103,7 @@ func basedLegs(c catalog.Catalog) []basedLeg {
 	return legs
 }
 
-// ends is when the last of the leg's log had been written, as far as anybody knows.
+// ends returns the time at which the end of the leg's log was written at the latest, as far as known.
 func (l leg) ends() time.Time {
 	if m, ok := l.stretch.LastMark(); ok {
 		return m.NotAfter
@@ -111,7 +111,7 @@ func (l leg) ends() time.Time {
 	return l.stretch.Segments[len(l.stretch.Segments)-1].Written
 }
 
-// first is the base to begin with: the newest from before the window or, where there is none, the oldest.
+// first returns the base to begin with: the newest from before the window, or the oldest if there is none.
 func (w Window) first(newestFirst []catalog.Backup) catalog.Backup {
 	for _, b := range newestFirst {
 		if w.beginsBehind(b) {
@@ -121,8 +121,8 @@ func (w Window) first(newestFirst []catalog.Backup) catalog.Backup {
 	return newestFirst[len(newestFirst)-1]
 }
 
-// cut drops the legs that lie outside of the window. Of those behind it the first stays, without its log: its database
-// may have what happened before.
+// cut removes the legs outside the window. It keeps the first leg after the window, without its log, since its database may
+// contain earlier changes.
 func (w Window) cut(legs []leg) (kept []leg) {
 	behind := false
 	for i, l := range legs {
@@ -138,7 +138,7 @@ func (w Window) cut(legs []leg) (kept []leg) {
 	return kept
 }
 
-// skips reports whether the window begins in a later leg. The same revision may be in several histories.
+// skips reports whether the window begins in a later leg. A revision may occur in several histories.
 func (w Window) skips(l leg, later []leg) bool {
 	return slices.ContainsFunc(later, func(other leg) bool {
 		same := w.FromRevision == 0 || l.lineage == "" || other.lineage == "" || l.lineage == other.lineage
@@ -146,10 +146,10 @@ func (w Window) skips(l leg, later []leg) bool {
 	})
 }
 
-// scratchMember is the only member in the plans: no data dir is built.
+// scratchMember is the only member of the plans, from which no data dir is built.
 var scratchMember = plan.Member{Name: "scratch", PeerURLs: []string{"http://127.0.0.1:1"}}
 
-// scratchLayout is what a plan needs, and nothing that is found depends on.
+// scratchLayout returns the layout that a plan needs. The results do not depend on it.
 func scratchLayout(dir string) plan.Layout {
 	return plan.Layout{
 		Members: []plan.Member{scratchMember}, Token: "scratch", Bump: "0", AllowCorrupt: true, OldIsDead: true,
@@ -157,7 +157,7 @@ func scratchLayout(dir string) plan.Layout {
 	}
 }
 
-// plan is the way through the leg, up to the end of the window.
+// plan returns the plan that reads the leg up to the end of the window.
 func (l leg) plan(w Window, dir string, now time.Time) (plan.Plan, error) {
 	cat := catalog.Catalog{Cluster: l.base.Cluster, Backups: []catalog.Backup{l.base}}
 	target := plan.Target{Backup: l.base.ID}
@@ -175,7 +175,7 @@ func (l leg) plan(w Window, dir string, now time.Time) (plan.Plan, error) {
 	return planned, nil
 }
 
-// end is a position behind which nothing of the window lies.
+// end returns a position in the leg after which nothing belongs to the window; false if there is none.
 func (l leg) end(w Window) (uint64, bool) {
 	for m := range l.marks() {
 		behind := !w.To.IsZero() && m.NotBefore.After(w.To) || w.ToRevision > 0 && m.Revision > w.ToRevision
@@ -186,7 +186,7 @@ func (l leg) end(w Window) (uint64, bool) {
 	return 0, false
 }
 
-// marks are those of the leg's log, ascending.
+// marks yields the marks of the leg's log, ascending.
 func (l leg) marks() func(yield func(segment.Mark) bool) {
 	return func(yield func(segment.Mark) bool) {
 		if l.stretch == nil {

@@ -20,14 +20,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// ChildVerb is the verb under which a child serves this package: see Serve.
+// ChildVerb is the verb of the child process that runs Serve.
 const ChildVerb = "find"
 
-// job is what a child does: it reads one leg, or the values at a point.
+// job is the child's task: it reads one leg, or the values at a point.
 type job struct {
 	Plan   plan.Plan    `json:"plan"`
 	Source child.Source `json:"source"`
-	Dir    string       `json:"dir"` // of its own
+	Dir    string       `json:"dir"` // used by this job alone
 	Keys   Keys         `json:"keys"`
 
 	Leg    *legJob    `json:"leg,omitempty"`
@@ -35,26 +35,26 @@ type job struct {
 }
 
 type legJob struct {
-	Seen   int64  `json:"seen"`             // what came up to this revision is known
-	Before string `json:"before,omitempty"` // file with what was there at that revision; "": nobody knows
-	Other  bool   `json:"other,omitempty"`  // Before is of another history
-	Keep   string `json:"keep,omitempty"`   // file to write the same into, as it is at the leg's end; "": nobody needs it
+	Seen   int64  `json:"seen"`             // changes up to this revision are known
+	Before string `json:"before,omitempty"` // file with the keys at that revision; "": unknown
+	Other  bool   `json:"other,omitempty"`  // Before belongs to a different history
+	Keep   string `json:"keep,omitempty"`   // file to write the keys at the leg's end to; "": not needed
 }
 
 type valuesJob struct {
-	With bool `json:"with"`           // the values themselves, and not only their digests
-	Keep bool `json:"keep,omitempty"` // leave the database in Dir
-	Go   bool `json:"go,omitempty"`   // go on from the database that another child has left there
+	With bool `json:"with"`           // include the values, not only their digests
+	Keep bool `json:"keep,omitempty"` // keep the database in Dir
+	Go   bool `json:"go,omitempty"`   // continue from the database that another child kept in Dir
 }
 
-// ended is a child's answer.
+// ended is a child's result.
 type ended struct {
 	Revision int64        `json:"revision"`
-	Position uint64       `json:"position,omitempty"` // 0: nothing was replayed
+	Position uint64       `json:"position,omitempty"` // 0: the log was not replayed
 	Met      *restore.Met `json:"met,omitempty"`
 }
 
-// spawn does a job in a child.
+// spawn runs a job in a child.
 func spawn(ctx context.Context, j job, report storage.Report, take func(json.RawMessage) error) (ended, error) {
 	var e ended
 	if err := child.RunItems(ctx, ChildVerb, j, &e, report, take); err != nil {
@@ -67,18 +67,18 @@ func spawn(ctx context.Context, j job, report storage.Report, take func(json.Raw
 	return e, e.Met.Err()
 }
 
-// Serve does what spawn asks for: it is the child's side, for its main.
+// Serve runs a job of spawn. The main function of the child calls it.
 func Serve(ctx context.Context, input []byte, give func(any) error, report storage.Report) (any, error) {
 	var j job
 	if err := json.Unmarshal(input, &j); err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
-	defer func() { // a parent that dies cannot
+	defer func() { // a parent that is killed cannot remove it
 		if j.Values == nil || !j.Values.Keep || ctx.Err() != nil {
 			_ = os.RemoveAll(j.Dir)
 		}
 	}()
-	debug.SetGCPercent(200) // as in a restore: a replay spends a quarter of its time on collecting otherwise
+	debug.SetGCPercent(200) // as in a restore: otherwise a replay spends a quarter of its time in the garbage collector
 	s := &server{job: j, give: give, report: report}
 	e, err := s.serve(ctx)
 	e.Met = restore.Meet(err)
@@ -117,7 +117,7 @@ func (s *server) serve(ctx context.Context) (ended, error) {
 	return e, db.view(s.values)
 }
 
-// prepare brings the database to where the job wants it.
+// prepare brings the database to the point that the job names.
 func (s *server) prepare(ctx context.Context) (restore.Prepared, error) {
 	c, keys, err := s.Source.Open(ctx)
 	switch {
@@ -132,7 +132,7 @@ func (s *server) prepare(ctx context.Context) (restore.Prepared, error) {
 	return restore.Prepare(ctx, s.Plan, c, keys, s.Dir, nil, nil, s.report)
 }
 
-// values gives every key that is there, in order.
+// values sends every existing key, in key order.
 func (s *server) values(bucket *bolt.Bucket) error {
 	there, err := newest(bucket, s.Keys)
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *server) values(bucket *bolt.Bucket) error {
 	return nil
 }
 
-// sighting is what a leg's child gives: its base, then changes.
+// sighting is one item of a leg's output: first the base, then changes.
 type sighting struct {
 	Base *baseSeen   `json:"base,omitempty"`
 	Put  *changeSeen `json:"change,omitempty"`
@@ -166,21 +166,21 @@ type sighting struct {
 
 type baseSeen struct {
 	Revision  int64 `json:"revision"`
-	Compacted int64 `json:"compacted"` // what was overwritten or deleted up to there is not in it any more
+	Compacted int64 `json:"compacted"` // values overwritten or deleted up to this revision are gone
 }
 
 type changeSeen struct {
 	Key            []byte             `json:"key"`
-	Revision       int64              `json:"revision,omitempty"` // 0: not known, it is what two states differ in
+	Revision       int64              `json:"revision,omitempty"` // 0: unknown, found by comparing two states
 	Deleted        bool               `json:"deleted,omitempty"`
-	Position       uint64             `json:"position,omitempty"` // 0: it is in the backup
+	Position       uint64             `json:"position,omitempty"` // 0: found in the backup
 	Request        replay.RequestKind `json:"request,omitempty"`
 	Keys           int                `json:"keys,omitempty"`
 	Size           int64              `json:"size,omitempty"`
 	Lease          int64              `json:"lease,omitempty"`
 	Version        int64              `json:"version,omitempty"`
 	CreateRevision int64              `json:"createRevision,omitempty"`
-	Marked         bool               `json:"marked,omitempty"` // it is the namespace, marked for deletion
+	Marked         bool               `json:"marked,omitempty"` // the namespace is marked for deletion
 }
 
 func (s *server) tell(c replay.Change) error {
@@ -194,7 +194,7 @@ func (s *server) tell(c replay.Change) error {
 	}})
 }
 
-// readBase gives what the backup tells of what came behind Seen.
+// readBase sends the changes after Seen that the backup contains.
 func (s *server) readBase(p restore.Prepared) error {
 	db, err := openDatabase(p.DB)
 	if err != nil {
@@ -219,14 +219,14 @@ func (s *server) readBase(p restore.Prepared) error {
 	})
 }
 
-// vanished gives the keys that were there before and are gone, where nothing in the database says when.
+// vanished sends the keys that existed before and are missing now, unless the database contains their deletion.
 func (s *server) vanished(bucket *bolt.Bucket) error {
 	left, err := readKept(s.Leg.Before)
 	if err != nil {
 		return err
 	}
 	err = since(bucket, s.Keys, s.Leg.Seen, func(c replay.Change) error {
-		delete(left, string(c.KV.Key)) // it has a later state, or a deletion that is known
+		delete(left, string(c.KV.Key)) // it has a later state, or a known deletion
 		return nil
 	})
 	if err != nil {
@@ -251,7 +251,7 @@ func (s *server) giveVanished(gone map[string]kept) error {
 	return nil
 }
 
-// differences gives what is not as it was at the end of another history.
+// differences sends the keys that differ from the end of another history.
 func (s *server) differences(bucket *bolt.Bucket) error {
 	left, err := readKept(s.Leg.Before)
 	if err != nil {
@@ -282,5 +282,5 @@ func (s *server) differences(bucket *bolt.Bucket) error {
 	return s.giveVanished(left)
 }
 
-// keepFile is where a leg's end is kept for the next leg.
+// keepFile returns the file for the keys at the end of leg n.
 func keepFile(dir string, n int) string { return filepath.Join(dir, fmt.Sprintf("keys-%d", n)) }

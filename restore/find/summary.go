@@ -9,29 +9,29 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
-// Summary is what a search has found.
+// Summary is the result of a search.
 type Summary struct {
-	Changes int // that were told
-	Unseen  int // parts of which the archive does not have everything
-	// Last is what happened last to any of the keys, in the window or before it; nil if they were never there.
+	Changes int // number of reported changes
+	Unseen  int // number of reported parts that the archive does not contain completely
+	// Last is the last change of any of the keys, in the window or before it; nil if the keys never existed.
 	Last *Change
-	// Gone are the deletions whose keys were not there any more in the end, by time. Of the keys deleted only the newest
-	// 100,000 are remembered; Forgotten is how many more there were.
+	// Gone lists the deletions whose keys did not come back, by time. Only the newest 100,000 deleted keys are remembered;
+	// Forgotten counts the others.
 	Gone      []Gone
 	Forgotten int
-	// Vanished is the newest of these ends that belong together; nil if Gone is empty.
+	// Vanished sums up the newest of these deletions that belong together; nil if there are none.
 	Vanished *Vanished
 }
 
-// Gone is the end of some keys: they vanished with one revision and did not come back.
+// Gone is the deletion of some keys by one revision; the keys did not come back.
 type Gone struct {
-	Change       // of one of them
-	Vanished int // how many
-	// Way leads to the state right before; nil if the archive does not lead anywhere near.
+	Change       // of one of the keys
+	Vanished int // number of keys
+	// Way leads to the state immediately before; nil if the archive has no state near it.
 	Way *Way
 }
 
-// LastGood is the last revision at which the key was surely there, if c deleted it.
+// LastGood returns the last revision at which the key certainly existed, if c deleted it.
 func (c Change) LastGood() int64 {
 	if c.After > 0 {
 		return c.After
@@ -41,30 +41,30 @@ func (c Change) LastGood() int64 {
 
 // Way is a target of dr restore.
 type Way struct {
-	Revision int64  // to be said with --to-revision
-	Lineage  string // to be said if there are several histories
-	Exact    bool   // else --best takes the nearest that there is:
+	Revision int64  // for --to-revision
+	Lineage  string // needed if there are several histories
+	Exact    bool   // false: only --best succeeds, with the nearest state:
 	Nearest  time.Time
-	Reached  int64 // revision of the nearest, 0 if only a replay would tell
+	Reached  int64 // revision of the nearest state; 0: only a replay can determine it
 }
 
-// remembered is how many deleted keys are: each may come back, and nobody else knows them any more.
+// remembered is the number of deleted keys that are remembered, since each may come back.
 const remembered = 100_000
 
-// tracked is what the summary needs to know of what was seen.
+// tracked collects the data of the summary.
 type tracked struct {
 	changes, unseen, forgotten int
 
 	last  *Change
-	mark  *Change             // that last marked the namespace for deletion
-	alive bool                // it has been put without a mark since
+	mark  *Change             // the last one that marked the namespace for deletion
+	alive bool                // whether the namespace was put without a mark since
 	gone  map[string]deletion // by key: those that have not come back
-	order []deletion          // the oldest first, with some that are not in gone any more
+	order []deletion          // oldest first; includes some that are no longer in gone
 }
 
 type deletion struct {
 	Change
-	number int // tells deletions of one key apart
+	number int // distinguishes deletions of one key
 }
 
 func newTracked() *tracked { return &tracked{gone: map[string]deletion{}} }
@@ -97,7 +97,7 @@ func (t *tracked) add(c Change, inside bool) {
 	}
 }
 
-// ofMarked reports whether c is a change of the namespace that was marked.
+// ofMarked reports whether c is a change of the marked namespace.
 func (t *tracked) ofMarked(c Change) bool { return t.mark != nil && c.Key == t.mark.Key }
 
 // still reports whether the key of d has not come back since.
@@ -106,7 +106,7 @@ func (t *tracked) still(d deletion) bool {
 	return gone && now.number == d.number
 }
 
-// summary counts, and looks for the ways back.
+// summary returns the summary, with the ways back to the newest deletions.
 func (f *finder) summary() Summary {
 	s := Summary{Changes: f.tracked.changes, Unseen: f.tracked.unseen, Last: f.tracked.last, Forgotten: f.tracked.forgotten}
 	type made struct {
@@ -135,10 +135,10 @@ func (f *finder) summary() Summary {
 	return s
 }
 
-// waysShown bounds for how many ends, from the newest on, a way back is looked for: each is a plan.
+// waysShown is the number of deletions, from the newest on, for which summary plans a way back.
 const waysShown = 20
 
-// way is how to get back to the state right before c.
+// way returns the way to the state immediately before c; nil if there is none.
 func (f *finder) way(c Change) *Way {
 	w := &Way{Revision: c.LastGood(), Lineage: c.Lineage}
 	target := plan.Target{Revision: w.Revision, Lineage: c.Lineage}

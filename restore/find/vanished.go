@@ -7,25 +7,25 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 )
 
-// Vanished sums up ends of keys that belong together, such as those of a namespace that was deleted: an API server deletes its objects
-// one by one, so each end alone has a state before it in which most of the others are gone already.
+// Vanished sums up deletions that belong together, such as those of a deleted namespace: an API server deletes its objects one
+// by one, so before most of these deletions the other objects are already missing.
 type Vanished struct {
-	Keys     int   // how many are gone
-	From, To int64 // the revisions of the first and the last end
-	// LastWhole is the last revision at which all of them were there, and nothing was marked for deletion.
+	Keys     int   // number of deleted keys
+	From, To int64 // revisions of the first and the last deletion
+	// LastWhole is the last revision at which all keys existed and the namespace was not yet marked for deletion.
 	LastWhole           int64
 	Lineage             string
-	NotBefore, NotAfter time.Time // moments between which they went; zero where it is not known
-	// Mark is the change that marked the namespace for deletion; nil if there was none or it is not known.
+	NotBefore, NotAfter time.Time // the deletions lie between them; zero if unknown
+	// Mark is the change that marked the namespace for deletion; nil if there was none or it is unknown.
 	Mark    *Change
-	Earlier int // keys that were gone before
+	Earlier int // number of keys that were deleted before
 }
 
-// together is the longest time between two ends that belong together, where there is no mark.
+// together is the longest time between two deletions that belong together, if there is no mark.
 const together = 5 * time.Minute
 
-// vanished sums up the newest ends: all since the mark or, without one, those that follow each other within minutes. What the end of a
-// lease took, as it takes Events, belongs to none. It returns nil if there are no others.
+// vanished sums up the newest deletions: all since the mark or, without a mark, those that follow each other within minutes.
+// It ignores keys that were deleted by the end of a lease, such as Events, and returns nil if there are no others.
 func vanished(gone []Gone, mark *Change) *Vanished {
 	ends := slices.DeleteFunc(slices.Clone(gone), func(g Gone) bool {
 		return g.Request == replay.ByLease || g.Request == replay.ByDeleteOrLease
@@ -52,7 +52,7 @@ func vanished(gone []Gone, mark *Change) *Vanished {
 	return v
 }
 
-// firstOf returns the index of the first of the ends, which are ordered by time, that belongs with the last.
+// firstOf returns the index of the first deletion, in order of time, that belongs together with the last.
 func firstOf(ends []Gone, mark *Change) int {
 	i := len(ends) - 1
 	for i > 0 && ends[i-1].Lineage == ends[i].Lineage && belongs(ends[i-1], ends[i], mark) {

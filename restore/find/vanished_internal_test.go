@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 )
 
-// end is the end of some keys at a revision, so many seconds after a moment.
+// end returns the deletion of keys keys at a revision, seconds after a fixed time.
 func end(revision int64, seconds int, keys int) Gone {
 	at := time.Date(2026, 11, 21, 9, 0, seconds, 0, time.UTC)
 	return Gone{Change: Change{
@@ -57,7 +57,7 @@ func TestVanishedTogether(t *testing.T) {
 	}
 }
 
-// A namespace that is made anew and deleted again was marked by the later change.
+// A namespace that is created and deleted again was marked by the later change.
 func TestLastMark(t *testing.T) {
 	tracked := newTracked()
 	namespace := func(revision int64, marked, deleted bool) Change {
